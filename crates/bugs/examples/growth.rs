@@ -5,8 +5,8 @@
 
 use std::path::Path;
 use tapml_bugs::Workbench;
-use tapml_bugs::bench::{Bed, BedOptions, diagnosed};
-use tapml_emulator::{Emulator, Options};
+use tapml_bugs::bench::{Fixture, FixtureOptions, diagnose_faults};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_graph::{Error, Model, Result, fuse};
 use tapml_import::Checkpoint;
 use tapml_migrate::{Quiet, Stop};
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let (tokens, runs) = (number(24), number(3));
     let temporary = tempfile::tempdir().map_err(|e| Error::io("create a folder in", Path::new("."), &e))?;
     let whole = open(Path::new(&folder))?;
-    let half = open(&halved(Path::new(&folder), temporary.path())?)?;
+    let half = open(&halve_model(Path::new(&folder), temporary.path())?)?;
     println!(
         "| layers | tokens | calls | seconds, median (least to most) of {runs} | of processors |\n|---|---|---|---|---|"
     );
@@ -27,9 +27,9 @@ fn main() -> Result<()> {
     {
         let suite = temporary.path().join(format!("{layers}-{tokens}"));
         let prompt = (0..tokens).map(|i| (131 * i) % 1000 + 3).collect();
-        let options = BedOptions { prompts: vec![prompt], steps: 2 };
+        let options = FixtureOptions { prompts: vec![prompt], steps: 2 };
         let calls =
-            Bed::carve("growth", model, &options, &suite, &Quiet, &Stop::new())?.suite.cases().count();
+            Fixture::carve("growth", model, &options, &suite, &Quiet, &Stop::new())?.suite.cases().count();
         let found = (0..runs.max(1)).map(|_| diagnosis(model, &suite)).collect::<Result<Vec<_>>>()?;
         let (wall, cpu) = (spread(found.iter().map(|f| f.0)), spread(found.iter().filter_map(|f| f.1)));
         println!("| {layers} | {tokens} | {calls} | {wall} | {cpu} |");
@@ -61,7 +61,7 @@ fn open(folder: &Path) -> Result<Model> {
 }
 
 /// The model with half of its layers, in a folder of its own.
-fn halved(folder: &Path, out: &Path) -> Result<std::path::PathBuf> {
+fn halve_model(folder: &Path, out: &Path) -> Result<std::path::PathBuf> {
     let io = |e: std::io::Error| Error::io("copy", folder, &e);
     let out = out.join("half");
     std::fs::create_dir(&out).map_err(io)?;
@@ -82,9 +82,9 @@ fn halved(folder: &Path, out: &Path) -> Result<std::path::PathBuf> {
 /// Seconds of one diagnosis with nothing known before, by the clock and of processors.
 fn diagnosis(model: &Model, suite: &Path) -> Result<(f64, Option<f64>)> {
     let before = cpu();
-    let bed = Bed::open("growth", model, suite)?;
-    let bench = Workbench::new(Box::new(Emulator::new(Options::default())?));
-    let found = diagnosed(&bed, "growth", (&bench, None), &[], &[], &Stop::new())?;
+    let bed = Fixture::open("growth", model, suite)?;
+    let bench = Workbench::new(Box::new(Emulator::new(EmulatorOptions::default())?));
+    let found = diagnose_faults(&bed, "growth", (&bench, None), &[], &[], &Stop::new())?;
     match (found.error, found.reports.is_empty()) {
         (Some(error), _) => Err(Error::bug(error)),
         (None, false) => Err(Error::bug(format!("a fault where there is none: {:?}", found.reports))),

@@ -3,7 +3,7 @@
 
 use crate::mutant::Edit;
 use crate::mutant::{Family, Mutant};
-use crate::operators::{BETWEEN, Commands, Found, Kernel, OPERATORS, appends};
+use crate::operators::{BETWEEN, Commands, FoundEdit, MutatedKernel, OPERATORS, appends};
 use crate::source::KernelSource;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -70,7 +70,7 @@ struct Launched {
 impl Catalogue {
     /// Generates all mutants of the kernels that the lowered graphs of `graph` launch on devices like `info`, and of the
     /// program.
-    pub fn of(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
+    pub fn generate(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
         let mut planner = Planner::new(info.clone(), Overrides::default());
         let options = CompileOptions::new(capacity());
         let mut compiled = |graph: &Graph| -> Result<(Vec<(Phase, Graph)>, Program)> {
@@ -86,7 +86,7 @@ impl Catalogue {
             deployed.as_ref().map_or((&lowered, &program), |(graphs, program)| (graphs, program));
         let mut catalogue = Catalogue::default();
         catalogue.kernels(model, &launches(chosen, choosing, &mut planner)?)?;
-        catalogue.between(model, &lowered, &program)?;
+        catalogue.add_program_mutants(model, &lowered, &program)?;
         catalogue.mutants.sort_by(|a, b| (&a.op, &a.operator, &a.id).cmp(&(&b.op, &b.operator, &b.id)));
         Ok(catalogue)
     }
@@ -110,9 +110,9 @@ impl Catalogue {
             let at = self.row(one);
             let key = format!("{}\0{}", desc.name, desc.source.full());
             if !sources.contains_key(&key) {
-                sources.insert(key.clone(), KernelSource::of(desc)?);
+                sources.insert(key.clone(), KernelSource::parse(desc)?);
             }
-            let kernel = Kernel { desc, args: &one.launch.args, source: &sources[&key] };
+            let kernel = MutatedKernel { desc, args: &one.launch.args, source: &sources[&key] };
             self.kernel(model, (one, at), &kernel, &mut seen, &mut validator)?;
         }
         for row in &mut self.rows {
@@ -144,13 +144,13 @@ impl Catalogue {
         &mut self,
         model: &str,
         (launched, at): (&Launched, usize),
-        kernel: &Kernel<'_>,
+        kernel: &MutatedKernel<'_>,
         seen: &mut HashSet<String>,
         validator: &mut Validator,
     ) -> Result<()> {
         let (desc, op) = (kernel.desc, launched.op);
         for operator in OPERATORS {
-            for Found { edit, diff } in (operator.find)(kernel) {
+            for FoundEdit { edit, diff } in (operator.find)(kernel) {
                 let source = match edit {
                     Edit::Text { .. } => kernel.source.hash.clone(),
                     _ => String::new(),
@@ -187,10 +187,15 @@ impl Catalogue {
     }
 
     /// The mutants of the program's lists. What both phases have is one mutant.
-    fn between(&mut self, model: &str, lowered: &[(Phase, Graph)], program: &Program) -> Result<()> {
+    fn add_program_mutants(
+        &mut self,
+        model: &str,
+        lowered: &[(Phase, Graph)],
+        program: &Program,
+    ) -> Result<()> {
         let mut seen = HashSet::new();
         for (phase, graph) in lowered {
-            let commands = Commands::of(program, *phase);
+            let commands = Commands::from_program(program, *phase);
             for operator in BETWEEN {
                 for found in (operator.find)(&commands) {
                     let node = graph.nodes().iter().find(|n| n.name == found.node);
@@ -253,7 +258,7 @@ fn launches(lowered: &[(Phase, Graph)], program: &Program, planner: &mut Planner
 /// Whether the changed kernel is as valid as the kernel itself: some declare fewer bindings than they are given. Changes of
 /// launches always are.
 fn compiles(mutant: &Mutant, desc: &KernelDesc, validator: &mut Validator) -> bool {
-    let changed = changed(desc, std::slice::from_ref(mutant));
+    let changed = apply_mutants(desc, std::slice::from_ref(mutant));
     if changed == *desc {
         return true;
     }
@@ -264,7 +269,7 @@ fn compiles(mutant: &Mutant, desc: &KernelDesc, validator: &mut Validator) -> bo
 }
 
 /// The description with every fault of kernels that fits it.
-pub fn changed(desc: &KernelDesc, mutants: &[Mutant]) -> KernelDesc {
+pub fn apply_mutants(desc: &KernelDesc, mutants: &[Mutant]) -> KernelDesc {
     let mut changed = desc.clone();
     let mut texts: Vec<(usize, usize, &str, &str)> = Vec::new();
     let full = desc.source.full();
@@ -278,7 +283,7 @@ pub fn changed(desc: &KernelDesc, mutants: &[Mutant]) -> KernelDesc {
             }
             Edit::Constant { name, change } => {
                 for (_, value) in changed.constants.iter_mut().filter(|(n, _)| n == name) {
-                    *value = change.of(*value);
+                    *value = change.apply(*value);
                 }
             }
             _ => {}

@@ -15,7 +15,7 @@ pub struct Known<'a> {
 
 impl Known<'_> {
     /// The buffers of a command by use.
-    fn used(&self, command: &Command, wanted: BindingKind) -> Vec<BufferId> {
+    fn used_buffers(&self, command: &Command, wanted: BindingKind) -> Vec<BufferId> {
         match command {
             Command::Dispatch { kernel, bindings, .. } => {
                 let kinds = self.kernels.get(kernel).map_or(&[][..], |desc| &desc.bindings);
@@ -33,24 +33,24 @@ impl Known<'_> {
     }
 
     fn writes(&self, command: &Command, buffer: BufferId) -> bool {
-        self.used(command, BindingKind::ReadWrite).contains(&buffer)
+        self.used_buffers(command, BindingKind::ReadWrite).contains(&buffer)
     }
 
     fn reads(&self, command: &Command, buffer: BufferId) -> bool {
-        self.used(command, BindingKind::Read).contains(&buffer)
+        self.used_buffers(command, BindingKind::Read).contains(&buffer)
     }
 }
 
 /// The buffers that kernels of the list read and never write.
 pub fn only_read(commands: &[Command], known: &Known<'_>) -> Vec<BufferId> {
-    let all = |kind| commands.iter().flat_map(move |c| known.used(c, kind));
+    let all = |kind| commands.iter().flat_map(move |c| known.used_buffers(c, kind));
     let written: HashSet<BufferId> = all(BindingKind::ReadWrite).collect();
     all(BindingKind::Read).filter(|b| !written.contains(b)).collect()
 }
 
 /// The commands with all sizes evaluated.
-pub fn evaluated(commands: &[Command], symbols: &Symbols) -> Result<Vec<Command>> {
-    let fixed = |e: &Extent| Ok(Extent::of(e.eval(symbols)?));
+pub fn evaluate_sizes(commands: &[Command], symbols: &Symbols) -> Result<Vec<Command>> {
+    let fixed = |e: &Extent| Ok(Extent::from_dim(e.eval(symbols)?));
     let one = |command: &Command| {
         Ok(match command {
             Command::Dispatch { label, kernel, bindings, groups: [x, y, z] } => Command::Dispatch {
@@ -83,7 +83,7 @@ pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &K
         }),
         Edit::Grid { axis } => of_kernel(commands, node, known, |_, groups| {
             let now = groups[*axis].eval(&Symbols::new()).unwrap_or(0);
-            groups[*axis] = Extent::of(now.saturating_sub(1));
+            groups[*axis] = Extent::from_dim(now.saturating_sub(1));
         }),
         Edit::Late => {
             let place = last_of(commands, node);
@@ -125,7 +125,7 @@ fn last_of(commands: &[Command], node: &str) -> Option<usize> {
 
 /// The first dispatch after `at` that reads what it writes.
 fn first_reader(commands: &[Command], at: usize, known: &Known<'_>) -> Option<usize> {
-    let written = known.used(&commands[at], BindingKind::ReadWrite);
+    let written = known.used_buffers(&commands[at], BindingKind::ReadWrite);
     let reads = |c: &Command| {
         matches!(c, Command::Dispatch { .. }) && written.iter().any(|&buffer| known.reads(c, buffer))
     };
@@ -135,7 +135,7 @@ fn first_reader(commands: &[Command], at: usize, known: &Known<'_>) -> Option<us
 /// Moves a dispatch behind its reader, together with the copies that stand right behind it: those belong to it, such as
 /// those that keep its result for whoever looks at the run.
 fn late(commands: &mut [Command], at: usize, reader: usize, known: &Known<'_>) {
-    let written = known.used(&commands[at], BindingKind::ReadWrite);
+    let written = known.used_buffers(&commands[at], BindingKind::ReadWrite);
     let own = |c: &&Command| {
         matches!(c, Command::Copy { .. }) && written.iter().any(|&buffer| known.reads(c, buffer))
     };
@@ -146,7 +146,7 @@ fn late(commands: &mut [Command], at: usize, reader: usize, known: &Known<'_>) {
 /// The node's result goes to a buffer whose value is read later; so does everything that reads the result.
 fn alias(commands: &mut [Command], node: &str, known: &Known<'_>) {
     let Some(at) = last_of(commands, node) else { return };
-    let Some(&own) = known.used(&commands[at], BindingKind::ReadWrite).first() else { return };
+    let Some(&own) = known.used_buffers(&commands[at], BindingKind::ReadWrite).first() else { return };
     let Some(victim) = victim(commands, at, own, known) else { return };
     let rest = commands.iter().skip(at + 1);
     let end = rest.clone().position(|c| known.writes(c, own)).map_or(commands.len(), |i| at + 1 + i);
@@ -170,7 +170,7 @@ fn victim(commands: &[Command], at: usize, own: BufferId, known: &Known<'_>) -> 
     let size = |b: BufferId| known.buffers.get(&b).map_or(0, |(_, size)| *size);
     let reader = first_reader(commands, at, known)?;
     let uses = |c: &Command, b| known.reads(c, b) || known.writes(c, b);
-    let written = commands[..at].iter().rev().flat_map(|c| known.used(c, BindingKind::ReadWrite));
+    let written = commands[..at].iter().rev().flat_map(|c| known.used_buffers(c, BindingKind::ReadWrite));
     let mut candidates = written.filter(|&b| b != own && size(b) >= size(own));
     candidates.find(|&b| {
         let idle = !commands[at..=reader].iter().any(|c| uses(c, b));
@@ -210,7 +210,7 @@ mod tests {
             label: node.into(),
             kernel: KernelId(kernel),
             bindings: buffers.iter().map(binding).collect(),
-            groups: [1u64, 1, 1].map(Extent::of),
+            groups: [1u64, 1, 1].map(Extent::from_dim),
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
             workgroup_memory: 0,
             needs_f16: false,
             needs_subgroups: false,
-            overlaps: false,
+            dependent_launch: false,
         };
         let kernels: HashMap<KernelId, KernelDesc> = [
             (KernelId(0), desc("attention/split", &[read, read, read, written])),

@@ -1,6 +1,6 @@
 //! A device with faults: it wraps any other, changes kernels when they are compiled and commands when they run.
 
-use crate::catalogue::changed;
+use crate::catalogue::apply_mutants;
 use crate::commands::{self, Known};
 use crate::mutant::{Cast, Edit, Mutant};
 use std::collections::{HashMap, HashSet};
@@ -131,7 +131,7 @@ impl FaultyDevice {
         let ratios: Vec<(String, f64)> = self
             .edits()
             .filter_map(|(m, e)| match e {
-                Edit::Turns { ratio } => Some((m.target.clone(), *ratio)),
+                Edit::Frequencies { ratio } => Some((m.target.clone(), *ratio)),
                 _ => None,
             })
             .collect();
@@ -159,7 +159,7 @@ impl FaultyDevice {
         Ok(())
     }
 
-    fn known(&self) -> Known<'_> {
+    fn known_handles(&self) -> Known<'_> {
         Known { kernels: &self.kernels, buffers: &self.buffers }
     }
 
@@ -189,12 +189,12 @@ impl FaultyDevice {
             Edit::CastInput(cast) => Some(*cast),
             _ => None,
         });
-        Some(cast.map_or(data.to_vec(), |cast| each_word(data, |w| through(w as f32, cast) as u32)))
+        Some(cast.map_or(data.to_vec(), |cast| each_word(data, |w| cast_value(w as f32, cast) as u32)))
     }
 }
 
 /// A kernel that did not end leaves nothing to go on with, even where the device itself stopped it.
-fn ended<T>(result: Result<T>) -> Result<T> {
+fn check_ended<T>(result: Result<T>) -> Result<T> {
     result.map_err(|e| match e.detail("deadline") {
         Some(limit) if e.kind() != ErrorKind::DeviceLost => {
             Error::new(ErrorKind::DeviceLost, e.to_string()).with_detail("deadline", limit)
@@ -209,7 +209,7 @@ fn each_word(data: &[u8], change: impl Fn(u32) -> u32) -> Vec<u8> {
     words.chain(rest.iter().copied()).collect()
 }
 
-fn through(value: f32, cast: Cast) -> f32 {
+fn cast_value(value: f32, cast: Cast) -> f32 {
     match cast {
         Cast::F16 => half::f16::from_f32(value).to_f32(),
         Cast::Bf16 => half::bf16::from_f32(value).to_f32(),
@@ -247,20 +247,20 @@ impl Device for FaultyDevice {
     }
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        ended(lock(&self.base).device.read(buffer, offset, out))?;
+        check_ended(lock(&self.base).device.read(buffer, offset, out))?;
         let cast = self.edits().find_map(|(_, e)| match e {
             Edit::CastOutput(cast) => Some(*cast),
             _ => None,
         });
         if let Some(cast) = cast.filter(|_| self.of_program(buffer)) {
-            let words = each_word(out, |w| through(f32::from_bits(w), cast).to_bits());
+            let words = each_word(out, |w| cast_value(f32::from_bits(w), cast).to_bits());
             out.copy_from_slice(&words);
         }
         Ok(())
     }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        let changed = changed(desc, &self.mutants);
+        let changed = apply_mutants(desc, &self.mutants);
         let mut base = lock(&self.base);
         let id = if changed == *desc {
             let key = serde_json::to_vec(desc)
@@ -292,7 +292,7 @@ impl Device for FaultyDevice {
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         self.turn(commands)?;
         if self.is_program(commands) {
-            for buffer in commands::only_read(commands, &self.known()) {
+            for buffer in commands::only_read(commands, &self.known_handles()) {
                 self.uploads.entry(buffer).or_default();
             }
         }
@@ -310,17 +310,17 @@ impl Device for FaultyDevice {
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         let Some(commands) = self.lists.get(&list) else {
-            return ended(lock(&self.base).device.replay(list, symbols));
+            return check_ended(lock(&self.base).device.replay(list, symbols));
         };
-        let mut now = commands::evaluated(commands, symbols)?;
+        let mut now = commands::evaluate_sizes(commands, symbols)?;
         let program = self.is_program(commands);
-        for (mutant, edit) in self.edits().filter(|(_, e)| program || !e.between()) {
-            commands::edit(&mut now, mutant, edit, &self.known());
+        for (mutant, edit) in self.edits().filter(|(_, e)| program || !e.is_between()) {
+            commands::edit(&mut now, mutant, edit, &self.known_handles());
         }
         let mut base = lock(&self.base);
         let list = base.device.record(&now)?;
         let done = base.device.replay(list, &Symbols::new());
-        ended(done.and(base.device.destroy_list(list)))
+        check_ended(done.and(base.device.destroy_list(list)))
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
@@ -332,7 +332,7 @@ impl Device for FaultyDevice {
     }
 
     fn wait(&mut self) -> Result<()> {
-        ended(lock(&self.base).device.wait())
+        check_ended(lock(&self.base).device.wait())
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

@@ -7,11 +7,11 @@ mod catalogue;
 mod commands;
 mod device;
 mod mutant;
+pub mod mutation_score;
 mod operators;
 mod source;
-pub mod strength;
 
-pub use catalogue::{Catalogue, RowMutants, changed};
+pub use catalogue::{Catalogue, RowMutants, apply_mutants};
 pub use device::{FaultyDevice, Workbench};
-pub use mutant::{Cast, Change, Edit, Family, Mutant};
+pub use mutant::{Cast, ConstantChange, Edit, Family, Mutant};
 pub use operators::{BETWEEN, OPERATORS};

@@ -55,7 +55,7 @@ impl fmt::Display for Family {
 /// How a specialisation constant changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum ConstantChange {
     /// To this value.
     Set(f64),
     /// By this factor.
@@ -64,14 +64,14 @@ pub enum Change {
     Plus(f64),
 }
 
-impl Change {
+impl ConstantChange {
     /// The changed value.
-    pub fn of(self, value: f64) -> f64 {
+    pub fn apply(self, value: f64) -> f64 {
         match self {
-            Change::Set(to) => to,
-            Change::Times(factor) => value * factor,
-            Change::Plus(step) if value >= 0.0 && value + step < 0.0 => value,
-            Change::Plus(step) => value + step,
+            ConstantChange::Set(to) => to,
+            ConstantChange::Times(factor) => value * factor,
+            ConstantChange::Plus(step) if value >= 0.0 && value + step < 0.0 => value,
+            ConstantChange::Plus(step) => value + step,
         }
     }
 }
@@ -109,7 +109,7 @@ pub enum Edit {
         /// Its name.
         name: String,
         /// How it changes.
-        change: Change,
+        change: ConstantChange,
     },
     /// Two bindings are swapped.
     Bindings {
@@ -125,7 +125,8 @@ pub enum Edit {
     },
     /// The frequencies in the kernel's constant table, 64-bit fractions of a turn, follow another base: the one of pair
     /// `j` of `d` is multiplied by `ratio^(j / d)`.
-    Turns {
+    #[serde(rename = "turns")]
+    Frequencies {
         /// Old base over new base.
         ratio: f64,
     },
@@ -156,14 +157,14 @@ pub enum Edit {
 
 impl Edit {
     /// Whether it changes a program as a whole, so that no replay of single calls can show it.
-    pub fn between(&self) -> bool {
+    pub fn is_between(&self) -> bool {
         !matches!(
             self,
             Edit::Text { .. }
                 | Edit::Constant { .. }
                 | Edit::Bindings { .. }
                 | Edit::Grid { .. }
-                | Edit::Turns { .. }
+                | Edit::Frequencies { .. }
         )
     }
 }
@@ -201,8 +202,8 @@ pub struct Mutant {
 
 impl Mutant {
     /// Whether the fault is one between kernels.
-    pub fn between(&self) -> bool {
-        self.edit.between()
+    pub fn is_between(&self) -> bool {
+        self.edit.is_between()
     }
 
     /// `HASH` of an id: the change and its place, not the words about it.
@@ -215,11 +216,11 @@ impl Mutant {
 
 #[cfg(test)]
 mod tests {
-    use super::Change;
+    use super::ConstantChange;
 
     #[test]
     fn a_size_does_not_fall_below_zero() {
-        assert_eq!([0.0, 1.0, 128.0].map(|size| Change::Plus(-1.0).of(size)), [0.0, 0.0, 127.0]);
-        assert_eq!(Change::Times(-1.0).of(0.5), -0.5);
+        assert_eq!([0.0, 1.0, 128.0].map(|size| ConstantChange::Plus(-1.0).apply(size)), [0.0, 0.0, 127.0]);
+        assert_eq!(ConstantChange::Times(-1.0).apply(0.5), -0.5);
     }
 }

@@ -7,13 +7,13 @@ use common::ids;
 use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock};
 use tapml_bugs::bench::{
-    Bed, BedOptions, Case, POLICIES, Prepared, Record, Report, RunOptions, Sampling, Selection, clean,
-    diagnoses, kernels, platform,
+    BenchReport, Fixture, FixtureOptions, MutantRecord, POLICIES, PlannedCase, Prepared, RunOptions,
+    Sampling, Selection, clean, diagnoses, kernels, platform,
 };
-use tapml_bugs::strength::{ScoreOptions, score, seek};
+use tapml_bugs::mutation_score::{ScoreOptions, score, seek};
 use tapml_bugs::{Catalogue, Family, Mutant, Workbench};
 use tapml_device::Device;
-use tapml_emulator::{Checks, Emulator, Options};
+use tapml_emulator::{Checks, Emulator, EmulatorOptions};
 use tapml_graph::Packing;
 use tapml_graph::rewrite::quantize;
 use tapml_graph::{DType, Model, Origin, Result, Tensor, Value, fuse};
@@ -21,15 +21,15 @@ use tapml_import::Checkpoint;
 use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
 fn open() -> Result<Box<dyn Device>> {
-    Ok(Box::new(Emulator::new(Options::default())?))
+    Ok(Box::new(Emulator::new(EmulatorOptions::default())?))
 }
 
 fn open_gpu() -> Result<Box<dyn Device>> {
-    Ok(Box::new(Emulator::new(Options { gpu: true, ..Options::default() })?))
+    Ok(Box::new(Emulator::new(EmulatorOptions { gpu: true, ..EmulatorOptions::default() })?))
 }
 
 fn open_checker() -> Result<Box<dyn Device>> {
-    Ok(Box::new(Emulator::new(Options { check: Checks::ALL, ..Options::default() })?))
+    Ok(Box::new(Emulator::new(EmulatorOptions { check: Checks::ALL, ..EmulatorOptions::default() })?))
 }
 
 fn run() -> RunOptions<'static> {
@@ -40,44 +40,44 @@ fn model() -> Model {
     common::model(&tapml_testing::model("llama_draft"))
 }
 
-fn bed(folder: &std::path::Path) -> Bed {
-    let options = BedOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
-    Bed::carve("llama_draft", &model(), &options, folder, &Quiet, &Stop::new()).unwrap()
+fn fixture(folder: &std::path::Path) -> Fixture {
+    let options = FixtureOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
+    Fixture::carve("llama_draft", &model(), &options, folder, &Quiet, &Stop::new()).unwrap()
 }
 
 fn catalogue() -> &'static Catalogue {
     static MADE: OnceLock<Catalogue> = OnceLock::new();
     MADE.get_or_init(|| {
         let info = Workbench::new(open().unwrap()).info().clone();
-        Catalogue::of("llama_draft", model().graph(), &info).unwrap()
+        Catalogue::generate("llama_draft", model().graph(), &info).unwrap()
     })
 }
 
 /// A few of each family of kernel faults.
-fn few(count: usize) -> Vec<Mutant> {
+fn sample_mutants(count: usize) -> Vec<Mutant> {
     let families = Family::ALL.into_iter().filter(|f| *f != Family::Between);
     let of = |family| {
-        let all = catalogue().mutants.iter().filter(|m| !m.between()).cloned();
-        Selection { families: vec![family], limit: Some(count), ..Selection::default() }.of(all)
+        let all = catalogue().mutants.iter().filter(|m| !m.is_between()).cloned();
+        Selection { families: vec![family], limit: Some(count), ..Selection::default() }.choose_mutants(all)
     };
     families.flat_map(of).collect()
 }
 
-fn tried(bed: &Bed, mutants: &[Mutant]) -> Vec<Record> {
-    common::tried(bed, mutants, &run())
+fn run_mutants(bed: &Fixture, mutants: &[Mutant]) -> Vec<MutantRecord> {
+    common::run_mutants(bed, mutants, &run())
 }
 
 #[test]
 fn every_fault_of_every_family_is_seen_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let bed = bed(folder.path());
-    let mutants = few(4);
-    let mut report = Report { mutants: tried(&bed, &mutants), ..Report::default() };
+    let bed = fixture(folder.path());
+    let mutants = sample_mutants(4);
+    let mut report = BenchReport { mutants: run_mutants(&bed, &mutants), ..BenchReport::default() };
     assert_eq!(report.mutants.len(), mutants.len());
     let options = run();
     let prepared = Prepared::new(std::slice::from_ref(&bed), options.sampling);
     report.clean.push(clean(&bed, "llama_draft", &prepared, &options).unwrap());
-    let missed: Vec<&String> = report.missed().map(|r| &r.id).collect();
+    let missed: Vec<&String> = report.missed_faults().map(|r| &r.id).collect();
     assert!(missed.is_empty(), "{missed:?}");
     assert_eq!(report.false_alarms().count(), 0, "{:?}", report.clean);
     let real = report.mutants.iter().filter(|r| r.real()).count();
@@ -86,7 +86,7 @@ fn every_fault_of_every_family_is_seen_and_nothing_else() {
     assert_eq!(rates.len(), POLICIES.len() + 6);
     assert_eq!((rates[0].faults, rates[0].missed, rates[0].clean, rates[0].false_alarms), (real, 0, 1, 0));
     let text = serde_json::to_string(&report).unwrap();
-    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    assert_eq!(serde_json::from_str::<BenchReport>(&text).unwrap(), report);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn missing_barriers_change_nothing_on_the_emulator_and_are_found_by_its_checks()
     let barriers = |m: &&Mutant| m.operator == "no-barrier" && m.op == "rms_norm";
     let mutants: Vec<Mutant> = catalogue().mutants.iter().filter(barriers).cloned().collect();
     assert!(mutants.len() >= 3);
-    let records = tried(&bed(folder.path()), &mutants);
+    let records = run_mutants(&fixture(folder.path()), &mutants);
     // The last barrier of the sum lets a second sum begin, which this kernel has not.
     let seen = records.iter().filter(|r| r.sighting.findings > 0).count();
     assert_eq!(seen, records.len() - 1, "{records:?}");
@@ -105,7 +105,7 @@ fn missing_barriers_change_nothing_on_the_emulator_and_are_found_by_its_checks()
 #[test]
 fn a_kernel_that_does_not_end_is_a_fault_and_the_bench_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let bed = bed(folder.path());
+    let bed = fixture(folder.path());
     // A bound that loses its offset and then 1 runs below zero.
     let endless = |m: &&Mutant| m.op == "attention" && m.operator == "offset-ignored";
     let (mut mutants, others): (Vec<Mutant>, Vec<Mutant>) =
@@ -113,21 +113,21 @@ fn a_kernel_that_does_not_end_is_a_fault_and_the_bench_goes_on() {
     mutants.extend(others.into_iter().take(2));
     let open = || -> Result<Box<dyn Device>> {
         let timeout = Some(std::time::Duration::from_secs(2));
-        Ok(Box::new(Emulator::new(Options { timeout, ..Options::default() })?))
+        Ok(Box::new(Emulator::new(EmulatorOptions { timeout, ..EmulatorOptions::default() })?))
     };
     let options = RunOptions { open: &open, workers: 1, ..run() };
     let prepared = Prepared::new(std::slice::from_ref(&bed), options.sampling);
     let found = Mutex::new(Vec::new());
-    let add = |record: Record| found.lock().unwrap().push(record);
+    let add = |record: MutantRecord| found.lock().unwrap().push(record);
     assert!(kernels(&prepared, &mutants, &options, &add, &Quiet, &Stop::new()).unwrap());
     let found = found.into_inner().unwrap();
     assert_eq!(found.len(), mutants.len(), "the bench goes on");
-    let lost: Vec<&Record> = found.iter().filter(|r| r.sighting.lost).collect();
+    let lost: Vec<&MutantRecord> = found.iter().filter(|r| r.sighting.lost).collect();
     assert_eq!(lost.len(), 1, "{found:?}");
-    assert!(lost[0].real() && lost[0].sighting.caught());
+    assert!(lost[0].real() && lost[0].sighting.is_caught());
     assert!(lost[0].sighting.error.as_ref().unwrap().starts_with("did not end"), "{lost:?}");
     // A diagnosis loses the device too, and says so.
-    let case = Case::single(mutants.iter().find(|m| m.id == lost[0].id).unwrap());
+    let case = PlannedCase::single(mutants.iter().find(|m| m.id == lost[0].id).unwrap());
     let found = Mutex::new(Vec::new());
     let add = |diagnosed| found.lock().unwrap().push(diagnosed);
     diagnoses(std::slice::from_ref(&bed), &[case], &options, &add, &Quiet, &Stop::new()).unwrap();
@@ -143,7 +143,7 @@ fn gemma2() -> Option<(tempfile::TempDir, Model)> {
 }
 
 /// What `tapml check` says of one operator on a device with this fault, or none.
-fn checked(bed: &Bed, op: &str, mutants: &[Mutant]) -> tapml_migrate::report::CheckReport {
+fn check_operator(bed: &Fixture, op: &str, mutants: &[Mutant]) -> tapml_migrate::report::CheckReport {
     let bench = Workbench::new(open().unwrap());
     let mut target = platform(&bench, mutants);
     let options = CheckOptions { ops: vec![op.into()], ..CheckOptions::default() };
@@ -153,50 +153,50 @@ fn checked(bed: &Bed, op: &str, mutants: &[Mutant]) -> tapml_migrate::report::Ch
 #[test]
 fn an_attribute_that_no_element_misses_is_found_lost() {
     let Some((folder, model)) = gemma2() else { return };
-    let options = BedOptions { prompts: vec![ids(1, 12), ids(500, 7)], steps: 1 };
-    let bed = Bed::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 12), ids(500, 7)], steps: 1 };
+    let bed = Fixture::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let info = Workbench::new(open().unwrap()).info().clone();
-    let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
+    let all = Catalogue::generate("gemma2", model.graph(), &info).unwrap().mutants;
     let op = "add_rms_norm";
     let lost: Vec<&Mutant> = all
         .iter()
         .filter(|m| m.op == op && m.operator == "dropped-term" && m.diff.contains("+ EPS"))
         .collect();
     assert_eq!(lost.len(), 1);
-    let records = tried(&bed, std::slice::from_ref(lost[0]));
+    let records = run_mutants(&bed, std::slice::from_ref(lost[0]));
     let sighting = &records[0].sighting;
     assert_eq!((sighting.failed, sighting.attributes[0].attribute.as_str()), (0, "eps"), "{sighting:?}");
     assert!((sighting.attributes[0].share - 1.0).abs() < 0.2 && records[0].real(), "{sighting:?}");
-    let report = checked(&bed, op, std::slice::from_ref(lost[0]));
+    let report = check_operator(&bed, op, std::slice::from_ref(lost[0]));
     let failure = &report.ops[0].failures[0];
     assert_eq!((report.failed, failure.criterion.as_str()), (1, "an attribute left out"));
     assert!(failure.pattern.as_ref().unwrap().text.contains("`eps`"), "{failure:?}");
-    assert_eq!(checked(&bed, op, &[]).failed, 0);
+    assert_eq!(check_operator(&bed, op, &[]).failed, 0);
 }
 
 #[test]
 fn a_probe_tells_what_no_recorded_input_reaches() {
     let Some((folder, model)) = gemma2() else { return };
-    let options = BedOptions { prompts: vec![ids(1, 6)], steps: 1 };
-    let bed = Bed::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 6)], steps: 1 };
+    let bed = Fixture::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let info = Workbench::new(open().unwrap()).info().clone();
-    let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
+    let all = Catalogue::generate("gemma2", model.graph(), &info).unwrap().mutants;
     for op in ["softcap", "attention"] {
         let overflowing: Vec<Mutant> =
             all.iter().filter(|m| m.op == op && m.operator == "overflowing-tanh").cloned().collect();
         assert_eq!(overflowing.len(), 1);
-        let report = checked(&bed, op, &overflowing);
+        let report = check_operator(&bed, op, &overflowing);
         let found = &report.ops[0];
-        assert!(report.failed == 0 && !report.passed() && found.probes > 0, "{found:?}");
-        let beyond = &found.beyond[0];
+        assert!(report.failed == 0 && !report.passes() && found.probes > 0, "{found:?}");
+        let beyond = &found.overflows[0];
         assert!(beyond.observed == "NaN" && beyond.input.abs() > beyond.recorded, "{beyond:?}");
-        let clean = checked(&bed, op, &[]);
-        assert!(clean.passed() && clean.ops[0].probes == found.probes, "{clean:?}");
-        let records = tried(&bed, &overflowing);
-        assert!(records[0].sighting.caught() && records[0].sighting.failed == 0, "{records:?}");
+        let clean = check_operator(&bed, op, &[]);
+        assert!(clean.passes() && clean.ops[0].probes == found.probes, "{clean:?}");
+        let records = run_mutants(&bed, &overflowing);
+        assert!(records[0].sighting.is_caught() && records[0].sighting.failed == 0, "{records:?}");
         let found = Mutex::new(Vec::new());
         let add = |diagnosed| found.lock().unwrap().push(diagnosed);
-        let case = Case::single(&overflowing[0]);
+        let case = PlannedCase::single(&overflowing[0]);
         diagnoses(std::slice::from_ref(&bed), &[case], &run(), &add, &Quiet, &Stop::new()).unwrap();
         let found = found.into_inner().unwrap();
         assert!(found[0].missed.is_empty() && found[0].reports.len() == 1, "{found:?}");
@@ -211,10 +211,10 @@ fn a_sum_longer_than_declared_is_seen_in_the_kernels_of_a_gpu() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = Checkpoint::open(tapml_testing::model("llama")).unwrap();
     let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
-    let options = BedOptions { prompts: vec![ids(1, 12)], steps: 1 };
-    let bed = Bed::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 12)], steps: 1 };
+    let bed = Fixture::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let info = Workbench::new(open_gpu().unwrap()).info().clone();
-    let all = Catalogue::of("llama", model.graph(), &info).unwrap().mutants;
+    let all = Catalogue::generate("llama", model.graph(), &info).unwrap().mutants;
     let late = |m: &&Mutant| m.op == "linear" && m.diff.contains("+ for (var k = 1u; k < K; k += DEPTH)");
     let late: Vec<Mutant> = all.iter().filter(late).cloned().collect();
     assert_eq!(late.len(), 1);
@@ -224,15 +224,15 @@ fn a_sum_longer_than_declared_is_seen_in_the_kernels_of_a_gpu() {
     let options = RunOptions { open: &open_gpu, checker: None, ..run() };
     kernels(&prepared, &late, &options, &add, &Quiet, &Stop::new()).unwrap();
     let sighting = found.into_inner().unwrap().remove(0).sighting;
-    assert!(sighting.failed == 0 && sighting.ratio < 1.0 && sighting.caught(), "{sighting:?}");
-    let [declared, shown] = sighting.beyond[0].chain.unwrap();
+    assert!(sighting.failed == 0 && sighting.ratio < 1.0 && sighting.is_caught(), "{sighting:?}");
+    let [declared, shown] = sighting.overflows[0].chain.unwrap();
     assert!(shown > 2 * declared, "{declared} declared, {shown} shown");
     let run = clean(&bed, "llama/clean", &prepared, &options).unwrap();
     assert!(!run.alarm(), "{run:?}");
 }
 
 /// A weight in 4 bits, 32 elements to a scale and a zero point.
-fn packed(weight: &Tensor, packing: Packing) -> Tensor {
+fn pack_weight(weight: &Tensor, packing: Packing) -> Tensor {
     let (mut words, mut scales, mut zeros) = (Vec::new(), Vec::new(), Vec::new());
     for group in weight.to_f64().chunks(32) {
         let bound = |pick: fn(f64, f64) -> f64| group.iter().copied().fold(0.0, pick);
@@ -249,11 +249,11 @@ fn packed(weight: &Tensor, packing: Packing) -> Tensor {
     }
     let halves = |values: &[f64]| Tensor::from_f64(DType::F16, vec![values.len()], values).unwrap();
     let (scales, zeros) = (halves(&scales), halves(&zeros));
-    Tensor::packed(packing, weight.shape().to_vec(), &[&words, scales.bytes(), zeros.bytes()]).unwrap()
+    Tensor::from_packed(packing, weight.shape().to_vec(), &[&words, scales.bytes(), zeros.bytes()]).unwrap()
 }
 
 /// The model with all matrices but the embedding in 4 bits.
-fn quantised() -> Model {
+fn quantised_model() -> Model {
     let checkpoint = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
     let (plain, packing) = (checkpoint.model(), Packing::integers(4, 32, true));
     let chosen = |v: &Value| v.name.ends_with("proj.weight");
@@ -265,26 +265,26 @@ fn quantised() -> Model {
             weights.insert(value.name.clone(), weight.clone());
             continue;
         }
-        weights.insert(value.name.clone(), packed(&weight, packing));
+        weights.insert(value.name.clone(), pack_weight(&weight, packing));
     }
     Model::new(fuse(&graph).unwrap(), weights).unwrap()
 }
 
 #[test]
 fn weights_unpacked_in_another_order_are_found() {
-    let (folder, model) = (tempfile::tempdir().unwrap(), quantised());
+    let (folder, model) = (tempfile::tempdir().unwrap(), quantised_model());
     assert!(model.graph().weights().any(|(_, weight)| weight.ty.dtype.packing().is_some()));
-    let options = BedOptions { prompts: vec![ids(1, 11)], steps: 1 };
-    let bed = Bed::carve("llama_4bit", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 11)], steps: 1 };
+    let bed = Fixture::carve("llama_4bit", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let info = Workbench::new(open().unwrap()).info().clone();
-    let all = Catalogue::of("llama_4bit", model.graph(), &info).unwrap().mutants;
+    let all = Catalogue::generate("llama_4bit", model.graph(), &info).unwrap().mutants;
     let rows = ["element-order", "conversion-order", "zero-after-scale", "neighbouring-group"];
     let mutants: Vec<Mutant> = all.into_iter().filter(|m| rows.contains(&m.operator.as_str())).collect();
-    let records = tried(&bed, &mutants);
+    let records = run_mutants(&bed, &mutants);
     for row in rows {
         let of_row = records.iter().filter(|r| r.operator == row);
         let real = of_row.clone().filter(|r| r.real()).count();
-        let missed: Vec<&Record> = of_row.filter(|r| r.real() && !r.sighting.caught()).collect();
+        let missed: Vec<&MutantRecord> = of_row.filter(|r| r.real() && !r.sighting.is_caught()).collect();
         assert!(real > 0 && missed.is_empty(), "{row}: {real} faults; missed: {missed:?}");
     }
     for op in ["linear", "gated_linear"] {
@@ -296,19 +296,19 @@ fn weights_unpacked_in_another_order_are_found() {
 fn a_longer_prompt_is_found_for_what_a_suite_is_blind_to() {
     let Some((folder, model)) = gemma2() else { return };
     let carve = |name: &str, len: u32| {
-        let options = BedOptions { prompts: vec![ids(1, len)], steps: 0 };
-        Bed::carve("gemma2", &model, &options, &folder.path().join(name), &Quiet, &Stop::new()).unwrap()
+        let options = FixtureOptions { prompts: vec![ids(1, len)], steps: 0 };
+        Fixture::carve("gemma2", &model, &options, &folder.path().join(name), &Quiet, &Stop::new()).unwrap()
     };
-    let window = Bed::window(&model).unwrap();
+    let window = Fixture::window(&model).unwrap();
     let (short, long) = (carve("short", 12), carve("long", window + 9));
     assert_eq!((short.long, long.long), (false, true));
     let info = Workbench::new(open().unwrap()).info().clone();
-    let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
+    let all = Catalogue::generate("gemma2", model.graph(), &info).unwrap().mutants;
     let ignored =
         |m: &&Mutant| m.op == "attention" && m.operator == "wrong-flag" && m.diff.contains("WINDOW");
     let windows: Vec<String> = all.iter().filter(ignored).map(|m| m.id.clone()).collect();
     let run = RunOptions { checker: None, ..run() };
-    let found = |bed: &Bed, ids: &[String]| seek(bed, ids, &run, &Quiet, &Stop::new()).unwrap();
+    let found = |bed: &Fixture, ids: &[String]| seek(bed, ids, &run, &Quiet, &Stop::new()).unwrap();
     let seen = found(&short, &windows);
     let blind: Vec<String> =
         windows.into_iter().filter(|id| !seen.iter().any(|found| found.id == *id)).collect();
@@ -322,15 +322,15 @@ fn a_longer_prompt_is_found_for_what_a_suite_is_blind_to() {
 #[test]
 fn faults_at_once_are_reported_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
-    let bed = bed(folder.path());
-    let real: HashSet<String> = tried(&bed, &few(3))
+    let bed = fixture(folder.path());
+    let real: HashSet<String> = run_mutants(&bed, &sample_mutants(3))
         .into_iter()
         .filter(|r| r.real() && r.sighting.failed > 0)
         .map(|r| r.id)
         .collect();
-    let real: Vec<Mutant> = few(3).into_iter().filter(|m| real.contains(&m.id)).collect();
-    let mut cases = Case::several(&real, &[], 1, 3);
-    cases.push(Case::clean("llama_draft", "llama_draft"));
+    let real: Vec<Mutant> = sample_mutants(3).into_iter().filter(|m| real.contains(&m.id)).collect();
+    let mut cases = PlannedCase::combine_faults(&real, &[], 1, 3);
+    cases.push(PlannedCase::clean("llama_draft", "llama_draft"));
     assert!(cases[0].mutants.len() > 1);
     let found = Mutex::new(Vec::new());
     let add = |diagnosed| found.lock().unwrap().push(diagnosed);
@@ -344,7 +344,7 @@ fn faults_at_once_are_reported_one_by_one() {
 #[test]
 fn a_suite_is_scored_by_what_its_cases_kill() {
     let folder = tempfile::tempdir().unwrap();
-    let bed = bed(folder.path());
+    let bed = fixture(folder.path());
     let options = ScoreOptions { ops: vec!["rms_norm".into(), "append".into()], mutants: 16, seed: 0 };
     let run = RunOptions { sampling: Sampling::ALL, checker: None, ..run() };
     let found = score(&bed, &options, &run, &Quiet, &Stop::new()).unwrap();
@@ -364,8 +364,8 @@ fn a_suite_is_scored_by_what_its_cases_kill() {
 #[test]
 fn a_fault_that_others_hide_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
-    let options = BedOptions { prompts: vec![ids(1, 3), ids(500, 2)], steps: 1 };
-    let bed = Bed::carve("llama_draft", &model(), &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 3), ids(500, 2)], steps: 1 };
+    let bed = Fixture::carve("llama_draft", &model(), &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let of_append = |operator: &str| {
         let own = |m: &&Mutant| m.op == "append" && m.operator == operator && m.target != "append/copy";
         catalogue().mutants.iter().find(own).unwrap().clone()
@@ -373,10 +373,11 @@ fn a_fault_that_others_hide_does_not_count() {
     // One workgroup appends these short texts.
     let (silent, missing) = (of_append("last-workgroup"), of_append("missing"));
     let name = "several/llama_draft/0.0".to_string();
-    let case = Case { name, model: "llama_draft".into(), mutants: vec![silent.clone(), missing.clone()] };
+    let case =
+        PlannedCase { name, model: "llama_draft".into(), mutants: vec![silent.clone(), missing.clone()] };
     let found = Mutex::new(Vec::new());
     let add = |diagnosed| found.lock().unwrap().push(diagnosed);
-    let cases = [case, Case::single(&missing)];
+    let cases = [case, PlannedCase::single(&missing)];
     diagnoses(std::slice::from_ref(&bed), &cases, &run(), &add, &Quiet, &Stop::new()).unwrap();
     let mut found = found.into_inner().unwrap();
     found.sort_by_key(|d| d.name != "several/llama_draft/0.0");

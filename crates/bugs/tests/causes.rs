@@ -9,8 +9,8 @@ use cases::{Case, brief};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 use tapml_bugs::{Catalogue, Mutant, Workbench};
-use tapml_cause::{Cause, Earlier, Evidence, Explanation, Finding, explain};
-use tapml_emulator::{Emulator, Options};
+use tapml_cause::{Cause, DeviceFinding, Earlier, Evidence, Explanation, explain};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{Call, CpuPlatform, DevicePlatform, Overrides, Platform};
 use tapml_graph::{Model, Result, Tensor, fuse};
 use tapml_import::Checkpoint;
@@ -108,12 +108,12 @@ const PROMPTS: [&[u32]; 2] = [
 ];
 
 /// Calls of each operator, in the order in which they ran.
-struct Bed {
+struct Fixture {
     calls: HashMap<&'static str, Vec<(Case, Vec<Tensor>)>>,
 }
 
-impl Bed {
-    fn of(model: &Model) -> Bed {
+impl Fixture {
+    fn from_model(model: &Model) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("suite");
         let prompts: Vec<PromptInput> =
@@ -145,7 +145,7 @@ impl Bed {
             let own = Case::new(suite.case_id(case), call);
             calls.entry(node.op.name()).or_default().push((own, recorded));
         }
-        Bed { calls }
+        Fixture { calls }
     }
 }
 
@@ -164,7 +164,7 @@ struct Said {
 }
 
 /// See [`Said`]; `None` if no call shows the mutant.
-fn examine(bed: &Bed, benches: &[Workbench; 2], mutant: &Mutant) -> Option<Said> {
+fn examine(bed: &Fixture, benches: &[Workbench; 2], mutant: &Mutant) -> Option<Said> {
     let platform = |bench: &Workbench| {
         DevicePlatform::new(Box::new(bench.device(std::slice::from_ref(mutant))), Overrides::default())
     };
@@ -176,10 +176,10 @@ fn examine(bed: &Bed, benches: &[Workbench; 2], mutant: &Mutant) -> Option<Said>
     let again = replay(&mut faulty, &calls[at..=at])?.pop()?;
     let mut checker = platform(&benches[1]);
     replay(&mut checker, &calls[at..=at]);
-    let findings: Vec<Finding> = checker
+    let findings: Vec<DeviceFinding> = checker
         .take_findings()
         .into_iter()
-        .map(|f| Finding { kind: f.kind.name().into(), message: f.message, line: f.line })
+        .map(|f| DeviceFinding { kind: f.kind.name().into(), message: f.message, line: f.line })
         .collect();
     let earlier: Vec<Earlier<'_>> = (0..at)
         .rev()
@@ -208,18 +208,19 @@ fn causes_of_planted_faults() {
     let checkpoint = Checkpoint::open(path).unwrap();
     let fused = fuse(checkpoint.model().graph()).unwrap();
     let model = checkpoint.model().with_graph(fused).unwrap();
-    let bed = Bed::of(&model);
-    let emulator =
-        |query: &str| Workbench::new(Box::new(Emulator::new(Options::parse(query).unwrap()).unwrap()));
+    let bed = Fixture::from_model(&model);
+    let emulator = |query: &str| {
+        Workbench::new(Box::new(Emulator::new(EmulatorOptions::parse(query).unwrap()).unwrap()))
+    };
     let benches = [emulator(""), emulator("check=all")];
-    let catalogue = Catalogue::of(&name, model.graph(), benches[0].info()).unwrap();
+    let catalogue = Catalogue::generate(&name, model.graph(), benches[0].info()).unwrap();
     let step: usize = std::env::var("EVERY").ok().and_then(|v| v.parse().ok()).unwrap_or(47);
     let only = std::env::var("ONLY").unwrap_or_default();
     let verbose = std::env::var_os("VERBOSE").is_some();
     let (mut all, mut right, mut unknown, mut sure, mut lies, mut slowest) = (0, 0, 0, 0, Vec::new(), 0.0f64);
     let mut by_op: BTreeMap<String, (usize, f64)> = BTreeMap::new();
     let mut table: BTreeMap<String, [usize; 4]> = BTreeMap::new();
-    let mutants = catalogue.mutants.iter().filter(|m| !m.between() && m.id.contains(&only));
+    let mutants = catalogue.mutants.iter().filter(|m| !m.is_between() && m.id.contains(&only));
     for mutant in mutants.step_by(step) {
         let Some(found) = examine(&bed, &benches, mutant) else { continue };
         let Said { said, unchecked, seconds, case } = found;
@@ -257,7 +258,7 @@ fn causes_of_planted_faults() {
                 mutant.id,
                 mutant.diff,
                 brief(&said),
-                said.picture.text
+                said.error_map.text
             );
         }
     }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-use tapml_bugs::{Catalogue, Edit, Mutant, OPERATORS, changed};
+use tapml_bugs::{Catalogue, Edit, Mutant, OPERATORS, apply_mutants};
 use tapml_device::{Device, DeviceInfo, Features, KernelDesc, Language, Limits};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_graph::Packing;
 use tapml_graph::rewrite::quantize;
 use tapml_graph::{DType, Graph, Symbols, Value, fuse};
@@ -16,7 +16,7 @@ use tapml_testing::Nvrtc;
 
 /// A Hopper chip.
 fn hopper() -> DeviceInfo {
-    let info = Emulator::new(Options::default()).unwrap().info().clone();
+    let info = Emulator::new(EmulatorOptions::default()).unwrap().info().clone();
     let limits =
         Limits { max_workgroup_memory: 227 << 10, max_workgroup_size: [1024, 1024, 64], ..info.limits };
     let features = Features {
@@ -60,10 +60,10 @@ struct Made {
 }
 
 impl Made {
-    fn of(graph: &Graph) -> Made {
+    fn from_graph(graph: &Graph) -> Made {
         let info = hopper();
         let program = compile(graph, &info, &CompileOptions::new(Symbols::np(64, 64))).unwrap();
-        Made { program, catalogue: Catalogue::of("model", graph, &info).unwrap() }
+        Made { program, catalogue: Catalogue::generate("model", graph, &info).unwrap() }
     }
 
     /// The mutants of texts in CUDA C++ with the kernel that each changes.
@@ -72,7 +72,8 @@ impl Made {
         let all = self.catalogue.mutants.iter().filter(of);
         let pairs = all.filter_map(|m| {
             let own = |desc: &&KernelDesc| {
-                desc.source.language == Language::Cuda && changed(desc, std::slice::from_ref(m)) != **desc
+                desc.source.language == Language::Cuda
+                    && apply_mutants(desc, std::slice::from_ref(m)) != **desc
             };
             Some((m, self.program.kernels.iter().filter(|d| d.name == m.target).find(own)?))
         });
@@ -80,9 +81,9 @@ impl Made {
     }
 }
 
-fn made() -> &'static [Made] {
+fn all_made() -> &'static [Made] {
     static MADE: OnceLock<Vec<Made>> = OnceLock::new();
-    let of = |(config, packed)| Made::of(&graph(config, packed));
+    let of = |(config, packed)| Made::from_graph(&graph(config, packed));
     MADE.get_or_init(|| [(DENSE, false), (DENSE, true), (SPARSE, false)].map(of).into())
 }
 
@@ -106,7 +107,7 @@ const ELSEWHERE: [&str; 11] = [
 fn every_row_in_cuda_has_mutants_and_every_operator_a_place() {
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
-    for made in made() {
+    for made in all_made() {
         for row in &made.catalogue.rows {
             assert!(row.mutants > 0 && row.none.is_none(), "{row:?}");
         }
@@ -141,9 +142,9 @@ fn every_row_in_cuda_has_mutants_and_every_operator_a_place() {
 #[test]
 fn a_fault_is_put_where_the_diff_says_and_the_rest_stays() {
     let (mut headers, mut own) = (0, 0);
-    for (mutant, desc) in made().iter().flat_map(Made::texts).step_by(7) {
+    for (mutant, desc) in all_made().iter().flat_map(Made::texts).step_by(7) {
         let Edit::Text { start, end, new, old, .. } = &mutant.edit else { panic!("{mutant:?}") };
-        let after = changed(desc, std::slice::from_ref(mutant));
+        let after = apply_mutants(desc, std::slice::from_ref(mutant));
         let (before, after) = (&desc.source, &after.source);
         assert_eq!(before.full()[..*start], after.full()[..*start]);
         assert_eq!(before.full()[*end..], after.full()[*start + new.len()..], "{}", mutant.diff);
@@ -169,7 +170,7 @@ fn what_an_instance_does_not_reach_gets_no_faults() {
     let of = |made: &'static Made, row: &'static str| {
         made.texts().into_iter().filter(move |(m, _)| m.row == row).map(|(m, _)| m.diff.as_str())
     };
-    let [plain, packed, sparse] = made() else { panic!() };
+    let [plain, packed, sparse] = all_made() else { panic!() };
     // The residual of a sum is that of `linear_add` alone, the choice of experts that of sparse layers.
     let chosen = |diff: &&str| diff.contains("P::experts");
     assert!(of(sparse, "moe_down/gemv_cuda").any(|diff| chosen(&diff)), "a product of experts reaches them");
@@ -193,13 +194,13 @@ fn nearly_all_faults_compile() {
     };
     let every: usize = std::env::var("EVERY").ok().and_then(|v| v.parse().ok()).unwrap_or(9);
     let mut kinds = BTreeSet::new();
-    let all = made().iter().flat_map(Made::texts);
+    let all = all_made().iter().flat_map(Made::texts);
     let sample: Vec<(&Mutant, &KernelDesc)> =
         all.filter(|(m, _)| kinds.insert((m.operator.clone(), m.row.clone()))).step_by(every).collect();
     let (next, refused) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((mutant, desc)) = sample.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let text = full(&changed(desc, std::slice::from_ref(*mutant)));
+            let text = full(&apply_mutants(desc, std::slice::from_ref(*mutant)));
             if let Err(log) = nvrtc.compile(&text, &["--gpu-architecture=sm_90a", "--std=c++17"]) {
                 let why = log.lines().find(|l| l.contains("error")).unwrap_or_default().to_string();
                 refused

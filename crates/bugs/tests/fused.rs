@@ -7,13 +7,13 @@ use common::{ids, model};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tapml_bugs::bench::{
-    Bed, BedOptions, Prepared, Record, RunOptions, Sampling, Selection, clean, platform,
+    Fixture, FixtureOptions, MutantRecord, Prepared, RunOptions, Sampling, Selection, clean, platform,
 };
-use tapml_bugs::strength::{ScoreOptions, recorded, score};
+use tapml_bugs::mutation_score::{ScoreOptions, recorded_cases, score};
 use tapml_bugs::{Catalogue, Mutant, RowMutants, Workbench};
 use tapml_device::Device;
 use tapml_diagnose::{DiagnoseOptions, Subject, diagnose};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{CpuPlatform, LoadOptions, Overrides, Platform};
 use tapml_graph::{DType, Model, Result, Symbols, fusion};
 use tapml_import::{Checkpoint, ImportOptions};
@@ -22,7 +22,7 @@ use tapml_migrate::suite::part;
 use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
 fn emulator(query: &str) -> Result<Box<dyn Device>> {
-    Ok(Box::new(Emulator::new(Options::parse(query)?)?))
+    Ok(Box::new(Emulator::new(EmulatorOptions::parse(query)?)?))
 }
 
 fn open() -> Result<Box<dyn Device>> {
@@ -43,7 +43,7 @@ fn shapes() -> Model {
     std::fs::write(folder.path().join("config.json"), config).unwrap();
     let options = ImportOptions { activation: DType::F16, ..ImportOptions::default() };
     let checkpoint = Checkpoint::random(folder.path(), &options, 1).unwrap();
-    common::fused(&checkpoint)
+    common::fuse_model(&checkpoint)
 }
 
 fn run() -> RunOptions<'static> {
@@ -51,18 +51,18 @@ fn run() -> RunOptions<'static> {
 }
 
 /// The mutants of the kernels of fused operators.
-fn fused(name: &str, model: &Model) -> Vec<Mutant> {
+fn fused_mutants(name: &str, model: &Model) -> Vec<Mutant> {
     let info = Workbench::new(open().unwrap()).info().clone();
-    let all = Catalogue::of(name, model.graph(), &info).unwrap().mutants.into_iter();
-    all.filter(|m| !m.between() && fusion::find(&m.op).is_some()).collect()
+    let all = Catalogue::generate(name, model.graph(), &info).unwrap().mutants.into_iter();
+    all.filter(|m| !m.is_between() && fusion::find(&m.op).is_some()).collect()
 }
 
-fn tried(bed: &Bed, mutants: &[Mutant]) -> Vec<Record> {
-    common::tried(bed, mutants, &run())
+fn run_mutants(bed: &Fixture, mutants: &[Mutant]) -> Vec<MutantRecord> {
+    common::run_mutants(bed, mutants, &run())
 }
 
 /// Rows with the phases in which they are launched.
-fn named(rows: impl Iterator<Item = (String, Vec<String>)>) -> BTreeSet<(String, String)> {
+fn group_phases(rows: impl Iterator<Item = (String, Vec<String>)>) -> BTreeSet<(String, String)> {
     rows.flat_map(|(row, phases)| phases.into_iter().map(move |phase| (row.clone(), phase))).collect()
 }
 
@@ -74,20 +74,24 @@ fn mutants_are_of_exactly_what_the_program_launches() {
     for (model, query) in models {
         let matrices = query.contains("matrices");
         let bench = Workbench::new(emulator(query).unwrap());
-        let catalogue = Catalogue::of("model", model.graph(), bench.info()).unwrap();
+        let catalogue = Catalogue::generate("model", model.graph(), bench.info()).unwrap();
         // As greedy generation loads it.
         let options = LoadOptions { greedy: true, ..LoadOptions::default() };
         let launches = platform(&bench, &[]).launches(model.graph(), &options).unwrap().unwrap();
-        let launched = named(launches.into_iter().map(|l| (l.row, vec![l.phase.name().to_string()])));
+        let launched = group_phases(launches.into_iter().map(|l| (l.row, vec![l.phase.name().to_string()])));
         let rows = catalogue.rows.iter();
-        assert_eq!(named(rows.clone().map(|r| (r.row.clone(), r.phases.clone()))), launched, "{query}");
+        assert_eq!(
+            group_phases(rows.clone().map(|r| (r.row.clone(), r.phases.clone()))),
+            launched,
+            "{query}"
+        );
         assert!(
             rows.clone().all(|row| row.mutants > row.invalid && row.none.is_none()),
             "{:?}",
             catalogue.rows
         );
         assert_eq!(rows.clone().any(|row| row.row.ends_with("_coopmat")), matrices);
-        let of_kernels: Vec<&Mutant> = catalogue.mutants.iter().filter(|m| !m.between()).collect();
+        let of_kernels: Vec<&Mutant> = catalogue.mutants.iter().filter(|m| !m.is_between()).collect();
         assert_eq!(rows.map(|row| row.mutants).sum::<usize>(), of_kernels.len());
         let options = CompileOptions::new(Symbols::np(64, 64));
         let deployed = model.graph().greedy().unwrap().unwrap();
@@ -100,7 +104,7 @@ fn mutants_are_of_exactly_what_the_program_launches() {
             let own = of_kernels.iter().filter(|m| m.op == op).count();
             assert!(own > 100 && fusion::find(op).is_some(), "{op}: {own}");
         }
-        let between = |op: &str| catalogue.mutants.iter().any(|m| m.between() && m.op == op);
+        let between = |op: &str| catalogue.mutants.iter().any(|m| m.is_between() && m.op == op);
         assert!(between("norm_linear") && between("rope_append_attention"), "faults between fused kernels");
     }
 }
@@ -125,12 +129,12 @@ fn a_row_without_mutants_keeps_its_reason_until_another_model_has_some() {
 fn faults_of_fused_kernels_are_seen_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let model = model(&tapml_testing::model("llama_draft"));
-    let options = BedOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
-    let bed = Bed::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
-    let mutants =
-        Selection { limit: Some(36), seed: 3, ..Selection::default() }.of(fused("llama_draft", &model));
-    let found = tried(&bed, &mutants);
-    let missed: Vec<&Record> = found.iter().filter(|r| r.real() && !r.sighting.caught()).collect();
+    let options = FixtureOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
+    let bed = Fixture::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let mutants = Selection { limit: Some(36), seed: 3, ..Selection::default() }
+        .choose_mutants(fused_mutants("llama_draft", &model));
+    let found = run_mutants(&bed, &mutants);
+    let missed: Vec<&MutantRecord> = found.iter().filter(|r| r.real() && !r.sighting.is_caught()).collect();
     assert!(found.len() == 36 && missed.is_empty(), "{missed:?}");
     let real = found.iter().filter(|r| r.real()).count();
     assert!(real >= 18, "{real} of 36 mutants are faults");
@@ -146,14 +150,14 @@ fn faults_of_fused_kernels_are_seen_and_nothing_else() {
 #[test]
 fn a_fault_behind_a_border_is_found_by_a_made_call() {
     let (folder, model) = (tempfile::tempdir().unwrap(), model(&tapml_testing::model("llama")));
-    let options = BedOptions { prompts: vec![ids(1, 7)], steps: 1 };
-    let bed = Bed::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 7)], steps: 1 };
+    let bed = Fixture::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let joins = |m: &Mutant| m.op == "rope_append_attention" && m.diff.contains("(total) / (sum)");
-    let mutants: Vec<Mutant> = fused("llama", &model).into_iter().filter(joins).collect();
+    let mutants: Vec<Mutant> = fused_mutants("llama", &model).into_iter().filter(joins).collect();
     assert_eq!(mutants.len(), 1, "the division of joined parts");
-    let found = tried(&bed, &mutants).remove(0);
+    let found = run_mutants(&bed, &mutants).remove(0);
     let sighting = &found.sighting;
-    assert!(found.real() && sighting.caught() && !sighting.seen_unmade(), "{sighting:?}");
+    assert!(found.real() && sighting.is_caught() && !sighting.seen_unmade(), "{sighting:?}");
     assert_eq!(sighting.differing, 0, "no recorded call tells");
     assert!(sighting.made.len() == 1 && sighting.made[0].starts_with("made.n1.p"), "{sighting:?}");
 }
@@ -161,11 +165,11 @@ fn a_fault_behind_a_border_is_found_by_a_made_call() {
 #[test]
 fn a_suite_is_scored_by_what_the_device_runs() {
     let (folder, model) = (tempfile::tempdir().unwrap(), model(&tapml_testing::model("llama_draft")));
-    let options = BedOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
+    let options = FixtureOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
     let (whole, small) = (folder.path().join("whole"), folder.path().join("small"));
-    let bed = Bed::carve("llama_draft", &model, &options, &whole, &Quiet, &Stop::new()).unwrap();
+    let bed = Fixture::carve("llama_draft", &model, &options, &whole, &Quiet, &Stop::new()).unwrap();
     let run = RunOptions { sampling: Sampling::ALL, checker: None, ..run() };
-    let scored = |bed: &Bed, ops: &[&str]| {
+    let scored = |bed: &Fixture, ops: &[&str]| {
         let ops = ops.iter().map(|op| op.to_string()).collect();
         score(bed, &ScoreOptions { ops, mutants: 12, seed: 0 }, &run, &Quiet, &Stop::new())
     };
@@ -182,9 +186,9 @@ fn a_suite_is_scored_by_what_the_device_runs() {
     assert!(found.coverage.regimes.of >= count.of);
     // The calls that a fused one stands for are enough to compose it.
     let needed: Vec<&str> = found.ops.iter().flat_map(|op| &op.needed).map(String::as_str).collect();
-    let cases = recorded(&bed, &needed, &run).unwrap();
+    let cases = recorded_cases(&bed, &needed, &run).unwrap();
     part(&bed.suite, &bed.model, &cases, &small, false).unwrap();
-    let again = Bed::open("llama_draft", &model, &small).unwrap();
+    let again = Fixture::open("llama_draft", &model, &small).unwrap();
     let again = scored(&again, &["norm_linear", "rope_append_attention"]).unwrap();
     assert_eq!(again.total(), found.total());
     let error = scored(&bed, &["rope"]).unwrap_err();
@@ -195,10 +199,10 @@ fn a_suite_is_scored_by_what_the_device_runs() {
 #[test]
 fn the_harm_of_a_fault_in_a_lowered_graph_is_measured() {
     let (folder, model) = (tempfile::tempdir().unwrap(), model(&tapml_testing::model("llama_draft")));
-    let options = BedOptions { prompts: vec![ids(1, 5)], steps: 2 };
-    let bed = Bed::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let options = FixtureOptions { prompts: vec![ids(1, 5)], steps: 2 };
+    let bed = Fixture::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let bench = Workbench::new(open().unwrap());
-    let all = Catalogue::of("llama_draft", model.graph(), bench.info()).unwrap().mutants;
+    let all = Catalogue::generate("llama_draft", model.graph(), bench.info()).unwrap().mutants;
     let wrong = |op: &str, operator: &str, diff: &str| {
         let own = |m: &&Mutant| m.op == op && m.operator == operator && m.diff.contains(diff);
         all.iter().find(own).unwrap_or_else(|| panic!("no {operator} of {op}")).clone()
@@ -242,14 +246,16 @@ fn a_probe_tells_what_overflows_within_a_fused_operator() {
     for (name, path, op, operator) in cases {
         let Some(path) = path else { continue };
         let (folder, model) = (tempfile::tempdir().unwrap(), model(&path));
-        let options = BedOptions { prompts: vec![ids(1, 7)], steps: 1 };
-        let bed = Bed::carve(name, &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
-        let mutants: Vec<Mutant> =
-            fused(name, &model).into_iter().filter(|m| m.op == op && m.operator == operator).collect();
+        let options = FixtureOptions { prompts: vec![ids(1, 7)], steps: 1 };
+        let bed = Fixture::carve(name, &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+        let mutants: Vec<Mutant> = fused_mutants(name, &model)
+            .into_iter()
+            .filter(|m| m.op == op && m.operator == operator)
+            .collect();
         assert!(!mutants.is_empty(), "{op} has no {operator}");
-        for record in tried(&bed, &mutants) {
-            assert!(record.sighting.caught() && record.sighting.failed == 0, "{record:?}");
-            assert_eq!(record.sighting.beyond[0].observed, "NaN", "{record:?}");
+        for record in run_mutants(&bed, &mutants) {
+            assert!(record.sighting.is_caught() && record.sighting.failed == 0, "{record:?}");
+            assert_eq!(record.sighting.overflows[0].observed, "NaN", "{record:?}");
         }
         // A check probes every kernel variant, whichever nodes of the operator come first.
         let bench = Workbench::new(open().unwrap());
@@ -257,6 +263,6 @@ fn a_probe_tells_what_overflows_within_a_fused_operator() {
         let only = CheckOptions { ops: vec![op.into()], cases: Vec::new() };
         let checked =
             check(&bed.suite, &bed.model, &mut target, &bed.oracles, &only, &Quiet, &Stop::new()).unwrap();
-        assert!(!checked.report.ops[0].beyond.is_empty(), "{:?}", checked.report.ops);
+        assert!(!checked.report.ops[0].overflows.is_empty(), "{:?}", checked.report.ops);
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 use tapml_bugs::{BETWEEN, Catalogue, Edit, Family, OPERATORS, Workbench};
 use tapml_device::Device;
-use tapml_device::conformance::{Outcome, run_all};
-use tapml_emulator::{Emulator, Options};
+use tapml_device::conformance::{CaseOutcome, run_all};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_graph::Packing;
 use tapml_graph::rewrite::quantize;
 use tapml_graph::{Graph, Value, fuse};
@@ -18,11 +18,11 @@ fn graph(path: &std::path::Path) -> Graph {
 }
 
 fn workbench() -> Workbench {
-    Workbench::new(Box::new(Emulator::new(Options::default()).unwrap()))
+    Workbench::new(Box::new(Emulator::new(EmulatorOptions::default()).unwrap()))
 }
 
 fn catalogue(name: &str, graph: &Graph) -> Catalogue {
-    Catalogue::of(name, graph, workbench().info()).unwrap()
+    Catalogue::generate(name, graph, workbench().info()).unwrap()
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn every_operator_of_the_tables_finds_a_place_in_some_model() {
 #[test]
 fn a_device_without_faults_is_the_device() {
     let bench = workbench();
-    let mut plain = Emulator::new(Options::default()).unwrap();
+    let mut plain = Emulator::new(EmulatorOptions::default()).unwrap();
     let mut faulty = bench.device(&[]);
     let failed = |device: &mut dyn Device| {
         let rows = run_all(device).unwrap().rows.into_iter();
-        rows.filter(|(_, o)| matches!(o, Outcome::Failed(_))).map(|(name, _)| name).collect::<Vec<_>>()
+        rows.filter(|(_, o)| matches!(o, CaseOutcome::Failed(_))).map(|(name, _)| name).collect::<Vec<_>>()
     };
     assert!(failed(&mut plain).is_empty());
     // Kernels without a fault are shared by all faulty devices, so that freeing one does not end it.

@@ -1,6 +1,6 @@
 //! A small call that shows the fault: few rows and columns of a large one, so that many hypotheses can be evaluated.
 
-use crate::study::{Out, Prediction, View};
+use crate::context::{Out, OutputView, Prediction};
 use tapml_exec::Call;
 use tapml_graph::{Dim, Op, Result, Symbol, Symbols};
 use tapml_reference::{Array, Value, eval};
@@ -11,10 +11,10 @@ const COLUMNS: usize = 48;
 /// Rows that are kept of an operator whose rows depend on those before them.
 const ENDS: usize = 3;
 /// An output with fewer columns keeps all of them.
-const FEW_COLUMNS: usize = 96;
+const SAMPLED_COLUMNS: usize = 96;
 
 /// A call whose outputs are those of the whole call, or some rows and columns of them.
-pub(crate) struct Cut {
+pub(crate) struct Subsample {
     pub op: Op,
     pub symbols: Symbols,
     pub inputs: Vec<Value<f64>>,
@@ -22,30 +22,30 @@ pub(crate) struct Cut {
     pub whole: Vec<Value<f64>>,
     /// For each input the rows that were kept, if not all.
     pub kept: Vec<Option<Vec<usize>>>,
-    pub view: View,
+    pub view: OutputView,
     /// Rough count of multiplications of one evaluation.
     pub work: usize,
 }
 
-impl Cut {
+impl Subsample {
     /// The call cut down as far as its evaluation still gives the exact values.
     ///
     /// A call of an operator of others stays whole: nothing is known of its rows, and its evaluation takes tensors as they are.
-    pub fn new(call: &Call, full: &View) -> Result<Cut> {
+    pub fn new(call: &Call, full: &OutputView) -> Result<Subsample> {
         if let Op::Foreign(_) = call.op {
-            return Ok(Cut::of_foreign(call, full));
+            return Ok(Subsample::of_foreign(call, full));
         }
         let inputs: Vec<Value<f64>> = call.inputs.iter().map(Value::from_tensor).collect::<Result<_>>()?;
         let kept = vec![None; inputs.len()];
         let (op, symbols, all) = (call.op.clone(), call.symbols.clone(), inputs.clone());
-        let whole = Cut { op, symbols, inputs, whole: all, kept, view: full.clone(), work: 0 };
+        let whole = Subsample { op, symbols, inputs, whole: all, kept, view: full.clone(), work: 0 };
         let rows = whole.with_rows(call).or_else(|| whole.at_an_end(call)).unwrap_or(whole);
         let mut cut = rows.with_columns(call).unwrap_or(rows);
         cut.work = cut.estimate();
         Ok(cut)
     }
 
-    fn of_foreign(call: &Call, full: &View) -> Cut {
+    fn of_foreign(call: &Call, full: &OutputView) -> Subsample {
         /// Multiplications of a compiled evaluation that take as long as one of those that the work is counted in.
         const FASTER: usize = 32;
         let outputs: usize = full.outs.iter().map(|out| out.exact.len()).sum();
@@ -53,7 +53,15 @@ impl Cut {
         let work =
             (outputs.saturating_mul(tapml_migrate::terms(call).max(1)).saturating_add(inputs)) / FASTER;
         let (op, symbols) = (call.op.clone(), call.symbols.clone());
-        Cut { op, symbols, inputs: Vec::new(), whole: Vec::new(), kept: Vec::new(), view: full.clone(), work }
+        Subsample {
+            op,
+            symbols,
+            inputs: Vec::new(),
+            whole: Vec::new(),
+            kept: Vec::new(),
+            view: full.clone(),
+            work,
+        }
     }
 
     /// What the operator gives for these inputs; `None` if it refuses them or gives other sizes.
@@ -88,7 +96,7 @@ impl Cut {
     }
 
     /// The rows of another value that the cut keeps of input `i`.
-    pub fn taken(&self, i: usize, value: &Value<f64>) -> Option<Value<f64>> {
+    pub fn take_rows(&self, i: usize, value: &Value<f64>) -> Option<Value<f64>> {
         match self.kept.get(i)? {
             Some(kept) => take_rows(value, kept),
             None => Some(value.clone()),
@@ -109,7 +117,7 @@ impl Cut {
     }
 
     /// Few rows of a row-wise operator.
-    fn with_rows(&self, call: &Call) -> Option<Cut> {
+    fn with_rows(&self, call: &Call) -> Option<Subsample> {
         let out = self.view.outs.first()?;
         let rows = out.rows();
         if rows <= ROWS || !self.view.outs.iter().all(|o| o.rows() == rows) {
@@ -124,12 +132,17 @@ impl Cut {
             return None;
         }
         let outs = self.view.outs.iter().map(|o| o.part(&keep, None)).collect();
-        self.verified(&keep, &has_rows, outs, self.symbols.clone().with(Symbol::N, keep.len() as u64))
+        self.build_verified(
+            &keep,
+            &has_rows,
+            outs,
+            self.symbols.clone().with_symbol(Symbol::N, keep.len() as u64),
+        )
     }
 
     /// The last or the first rows of this step, where rows depend on those before them: the last ones as a step after
     /// more cached rows, the first ones as a shorter step.
-    fn at_an_end(&self, call: &Call) -> Option<Cut> {
+    fn at_an_end(&self, call: &Call) -> Option<Subsample> {
         let (n, p) = (self.symbols.get(Symbol::N)? as usize, self.symbols.get(Symbol::P)? as usize);
         if n <= ENDS || call.input_types.is_empty() || !self.view.outs.iter().all(|o| o.rows() == n) {
             return None;
@@ -158,13 +171,13 @@ impl Cut {
             });
         }
         let outs = self.view.outs.iter().map(|o| o.part(keep, None)).collect();
-        self.checked(inputs, outs, symbols)
+        self.build_checked(inputs, outs, symbols)
     }
 
     /// Few columns, if they are the rows of weights.
-    fn with_columns(&self, call: &Call) -> Option<Cut> {
+    fn with_columns(&self, call: &Call) -> Option<Subsample> {
         let out = self.view.outs.first()?;
-        if !call.op.row_wise() || self.view.outs.len() != 1 || out.width <= FEW_COLUMNS {
+        if !call.op.row_wise() || self.view.outs.len() != 1 || out.width <= SAMPLED_COLUMNS {
             return None;
         }
         let keep = choose(out.width, COLUMNS, |c| (0..out.rows()).any(|r| out.is_wrong(r * out.width + c)));
@@ -172,30 +185,35 @@ impl Cut {
             |i: usize| self.kept[i].is_none() && self.inputs[i].shape().first() == Some(&out.width);
         let rows: Vec<usize> = (0..out.rows()).collect();
         let outs = vec![out.part(&rows, Some(&keep))];
-        self.verified(&keep, &makes_columns, outs, self.symbols.clone())
+        self.build_verified(&keep, &makes_columns, outs, self.symbols.clone())
     }
 
     /// The call with the kept rows of some inputs, if it gives the exact values.
-    fn verified(
+    fn build_verified(
         &self,
         keep: &[usize],
         cuts: &dyn Fn(usize) -> bool,
         outs: Vec<Out>,
         symbols: Symbols,
-    ) -> Option<Cut> {
+    ) -> Option<Subsample> {
         let taken = (0..self.inputs.len()).map(|i| cuts(i).then(|| keep.to_vec())).collect();
-        self.checked(taken, outs, symbols)
+        self.build_checked(taken, outs, symbols)
     }
 
     /// The call with these rows of each input, or all of them, if it gives the exact values.
-    fn checked(&self, taken: Vec<Option<Vec<usize>>>, outs: Vec<Out>, symbols: Symbols) -> Option<Cut> {
+    fn build_checked(
+        &self,
+        taken: Vec<Option<Vec<usize>>>,
+        outs: Vec<Out>,
+        symbols: Symbols,
+    ) -> Option<Subsample> {
         let inputs = self.inputs.iter().zip(&taken);
         let inputs: Option<Vec<Value<f64>>> = inputs
             .map(|(v, rows)| rows.as_ref().map_or(Some(v.clone()), |rows| take_rows(v, rows)))
             .collect();
         let kept = taken.into_iter().zip(&self.kept).map(|(new, old)| new.or(old.clone())).collect();
-        let (op, view) = (self.op.clone(), View::new(outs));
-        let cut = Cut { op, symbols, inputs: inputs?, whole: self.whole.clone(), kept, view, work: 0 };
+        let (op, view) = (self.op.clone(), OutputView::new(outs));
+        let cut = Subsample { op, symbols, inputs: inputs?, whole: self.whole.clone(), kept, view, work: 0 };
         let found = cut.eval(&cut.op, &cut.symbols, &cut.inputs)?;
         let same = found.iter().zip(&cut.view.outs).all(|(found, out)| {
             let close = |(a, b): (&f64, &f64)| {

@@ -1,8 +1,8 @@
 //! Which of the tested hypotheses is believed, and whether beyond doubt.
 
 use crate::Cause;
+use crate::context::CallContext;
 use crate::explanation::Tested;
-use crate::study::Study;
 use crate::trials::{Rank, Trial};
 
 /// Elements that must be wrong by far for a hypothesis without a free number to be certain.
@@ -32,7 +32,7 @@ impl Decision<'_> {
 }
 
 /// Decides between trials; `complete` if every hypothesis was tested.
-pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial], complete: bool) -> Decision<'t> {
+pub(crate) fn decide<'t>(study: &CallContext<'_>, done: &'t [Trial], complete: bool) -> Decision<'t> {
     // Of equal ones the first: the table of hypotheses lists the more telling ones first.
     let best = done.iter().reduce(|a, b| if worth(b) > worth(a) { b } else { a });
     let Some(found) = best else {
@@ -46,7 +46,7 @@ pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial], complete: bool) -
     let enough = if found.rank >= Rank::Fitted { STRONG_FITTED } else { STRONG };
     let predicts = found.decisive && found.rank < Rank::Descriptive;
     // Without wrong values only a device's report is left, and that is about itself.
-    let shown = strong >= enough || study.judged.passed();
+    let shown = strong >= enough || study.judged.passes();
     let certain = found.score.fits() && predicts && rival.is_none() && shown && complete;
     let named = found.score.fit >= NAMED_FROM && found.rank < Rank::Guessed;
     Decision { best, named, certain, rival, twin: twin(found, done) }
@@ -74,7 +74,7 @@ fn worth(trial: &Trial) -> f64 {
 }
 
 /// The best trial of each cause, best first.
-pub(crate) fn tested(done: &[Trial]) -> Vec<Tested> {
+pub(crate) fn best_trials(done: &[Trial]) -> Vec<Tested> {
     let mut best: Vec<&Trial> = Vec::new();
     for trial in done.iter().filter(|t| t.rank < Rank::Guessed) {
         match best.iter_mut().find(|t| t.cause == trial.cause) {

@@ -18,7 +18,7 @@ pub struct Evidence<'a> {
     /// Other calls of the same operator that the platform ran before, the latest first.
     pub earlier: &'a [Earlier<'a>],
     /// What a checking device reported while the call ran.
-    pub findings: &'a [Finding],
+    pub findings: &'a [DeviceFinding],
     /// Where the call is one node of several that ran as one model: what the others make of its outputs. `exact` and `observed`
     /// are then what they give.
     pub after: Option<&'a dyn Downstream>,
@@ -47,7 +47,7 @@ pub struct Earlier<'a> {
 
 /// One finding of a checking device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Finding {
+pub struct DeviceFinding {
     /// The sort of defect as the device layer names it, such as `data race within a workgroup`.
     pub kind: String,
     /// A sentence with the numbers.

@@ -1,11 +1,11 @@
 //! The whole way from a failing call to its cause.
 
-use crate::decide::{Decision, decide, tested};
+use crate::context::CallContext;
+use crate::decide::{Decision, best_trials, decide};
 use crate::hypothesis::HYPOTHESES;
-use crate::study::Study;
 use crate::trials::{Rank, Trials};
 use crate::words::number;
-use crate::{Cause, Evidence, Explanation, Picture};
+use crate::{Cause, ErrorMap, Evidence, Explanation};
 use std::sync::OnceLock;
 use tapml_graph::{Context, Result};
 use tapml_migrate::Oracles;
@@ -34,36 +34,36 @@ fn explain_by(evidence: &Evidence<'_>, oracles: Option<&Oracles>) -> Result<Expl
 }
 
 fn on_this_thread(evidence: &Evidence<'_>, oracles: Option<&Oracles>) -> Result<Explanation> {
-    let study = Study::new(evidence, oracles).context(|| format!("node `{}`", evidence.call.node))?;
-    let picture = Picture::of(&study);
+    let study = CallContext::new(evidence, oracles).context(|| format!("node `{}`", evidence.call.node))?;
+    let picture = ErrorMap::from_context(&study);
     let mut trials = Trials::new(&study);
     for hypothesis in HYPOTHESES.iter().filter(|hypothesis| hypothesis.applies(evidence)) {
-        let values = !study.judged.passed();
+        let values = !study.judged.passes();
         if values || hypothesis.without_values {
             (hypothesis.test)(&mut trials);
         }
     }
-    let decision = decide(&study, &trials.done, !trials.exhausted());
+    let decision = decide(&study, &trials.done, !trials.is_exhausted());
     Ok(Explanation {
         cause: decision.cause(),
         certain: decision.certain,
         evidence: sentence(&study, &decision, &picture),
         fit: decision.best.filter(|b| b.rank < Rank::Guessed).map_or(0.0, |b| b.score.fit),
         rule: decision.best.filter(|_| decision.named).and_then(|best| best.rule.clone()),
-        tested: tested(&trials.done),
-        picture,
+        tested: best_trials(&trials.done),
+        error_map: picture,
     })
 }
 
-fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> String {
+fn sentence(study: &CallContext<'_>, decision: &Decision<'_>, picture: &ErrorMap) -> String {
     let Some(best) = decision.best else {
-        return match study.judged.passed() {
+        return match study.judged.passes() {
             true => "what was observed is within the allowed error".to_string(),
             false => format!("no hypothesis explains any of it; wrong: {}", picture.text),
         };
     };
     if best.rank == Rank::Guessed {
-        let cause = spoken(best.cause);
+        let cause = describe_cause(best.cause);
         return format!(
             "no hypothesis fits; wrong: {}; the nearest candidate, by the size and kind of the errors alone, is {cause}: {}",
             picture.text, best.note
@@ -74,7 +74,7 @@ fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> St
         return format!(
             "no hypothesis fits; wrong: {}; nearest, explaining {share} of that: {}, {}",
             picture.text,
-            spoken(best.cause),
+            describe_cause(best.cause),
             best.note
         );
     }
@@ -89,7 +89,7 @@ fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> St
         _ => format!("that explains {} of what is wrong: {}", percent(best.score.fit), picture.text),
     };
     let rival = match decision.rival {
-        Some(rival) => format!("; as well possible: {}, {}", spoken(rival.cause), rival.note),
+        Some(rival) => format!("; as well possible: {}, {}", describe_cause(rival.cause), rival.note),
         None => String::new(),
     };
     let twin = match decision.twin {
@@ -99,7 +99,7 @@ fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> St
     format!("{}; {explained}{twin}{rival}", best.note)
 }
 
-fn spoken(cause: Cause) -> String {
+fn describe_cause(cause: Cause) -> String {
     cause.name().replace('_', " ")
 }
 

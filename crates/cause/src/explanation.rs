@@ -1,6 +1,6 @@
 //! What [`crate::explain`] says.
 
-use crate::{Cause, Picture};
+use crate::{Cause, ErrorMap};
 use serde::{Deserialize, Serialize};
 
 /// Why a node call is wrong, as far as the hypotheses can tell.
@@ -20,7 +20,8 @@ pub struct Explanation {
     /// The best hypothesis of every cause that was tested, best first.
     pub tested: Vec<Tested>,
     /// Which elements are wrong.
-    pub picture: Picture,
+    #[serde(rename = "picture")]
+    pub error_map: ErrorMap,
 }
 
 /// The best hypothesis of one cause.

@@ -1,6 +1,6 @@
 //! How well a prediction explains what was observed.
 
-use crate::study::{Out, Prediction, View};
+use crate::context::{Out, OutputView, Prediction};
 use tapml_graph::{DType, Tensor};
 use tapml_migrate::verdict::{Exact, Precision, STORAGE, judge};
 
@@ -28,7 +28,7 @@ const HOPELESS: f64 = 0.3;
 const JUDGED: f64 = 0.98;
 
 /// The score of a prediction for all outputs of a view.
-pub(crate) fn score(view: &View, prediction: &Prediction, precision: Precision) -> Score {
+pub(crate) fn score(view: &OutputView, prediction: &Prediction, precision: Precision) -> Score {
     if view.wrong() == 0 {
         return subtle(view, prediction, precision);
     }
@@ -48,14 +48,14 @@ pub(crate) fn score(view: &View, prediction: &Prediction, precision: Precision) 
         }
     }
     let fit = count.fit().max(of_one_output(view, prediction, &factors));
-    let ratio = if fit >= JUDGED { judged(view, prediction, precision) } else { f64::INFINITY };
+    let ratio = if fit >= JUDGED { verdict_ratio(view, prediction, precision) } else { f64::INFINITY };
     Score { fit, ratio }
 }
 
 /// A prediction that explains all of one output, but not of another, is right about part of a fused operator.
 const ONE_OUTPUT: f64 = 0.9;
 
-fn of_one_output(view: &View, prediction: &Prediction, factors: &[Vec<f64>]) -> f64 {
+fn of_one_output(view: &OutputView, prediction: &Prediction, factors: &[Vec<f64>]) -> f64 {
     let outs = view.outs.iter().zip(prediction).zip(factors);
     let explained = outs.map(|((out, values), factors)| {
         let fits = |(i, &v): (usize, &f64)| ratio(out, i, v, factors[i / out.width]) <= 1.0;
@@ -70,7 +70,7 @@ const PART: usize = 12;
 
 /// Whether a prediction explains every wrong element, and just not the right ones: a defect in one of the ways that a kernel
 /// goes, such as the second of two stores.
-pub(crate) fn explains_wrong(view: &View, prediction: &Prediction) -> bool {
+pub(crate) fn explains_wrong(view: &OutputView, prediction: &Prediction) -> bool {
     let fits = |out: &Out, values: &[f64], i: usize| ratio(out, i, values[i], 1.0) <= 1.0;
     let outs = || view.outs.iter().zip(prediction);
     let wrong = outs().map(|(out, _)| out.wrong().count()).sum::<usize>();
@@ -79,7 +79,7 @@ pub(crate) fn explains_wrong(view: &View, prediction: &Prediction) -> bool {
 
 /// The squared error of a prediction in units of what is allowed, over the probes; each element counts at most
 /// [`LOSS_CAP`], so that few elements that are wrong for another reason do not decide.
-pub(crate) fn loss(view: &View, prediction: &Prediction) -> f64 {
+pub(crate) fn loss(view: &OutputView, prediction: &Prediction) -> f64 {
     let mut sum = 0.0;
     for ((out, values), probes) in view.outs.iter().zip(prediction).zip(&view.probes) {
         for &i in probes {
@@ -157,7 +157,7 @@ fn largest(dtype: DType) -> f64 {
 }
 
 /// The verdict's ratio if the prediction were the exact result.
-fn judged(view: &View, prediction: &Prediction, precision: Precision) -> f64 {
+fn verdict_ratio(view: &OutputView, prediction: &Prediction, precision: Precision) -> f64 {
     let mut worst = 0.0f64;
     for (out, values) in view.outs.iter().zip(prediction) {
         let factors = growth(out, values);
@@ -177,7 +177,7 @@ fn judged(view: &View, prediction: &Prediction, precision: Precision) -> f64 {
 }
 
 /// Where no single element is wrong: the share of the squared residual that the prediction explains.
-fn subtle(view: &View, prediction: &Prediction, precision: Precision) -> Score {
+fn subtle(view: &OutputView, prediction: &Prediction, precision: Precision) -> Score {
     let (mut before, mut after) = (0.0, 0.0);
     for (out, values) in view.outs.iter().zip(prediction) {
         for (i, &value) in values.iter().enumerate() {
@@ -192,6 +192,6 @@ fn subtle(view: &View, prediction: &Prediction, precision: Precision) -> Score {
     if fit < 0.2 {
         return Score { fit, ratio: f64::INFINITY };
     }
-    let ratio = judged(view, prediction, precision);
+    let ratio = verdict_ratio(view, prediction, precision);
     Score { fit: if ratio <= 1.0 { 1.0 } else { fit.min(0.9) }, ratio }
 }

@@ -8,23 +8,23 @@
 #![warn(missing_docs)]
 
 mod cause;
+mod context;
 mod cut;
 mod decide;
+mod error_map;
 mod evidence;
 mod explain;
 mod explanation;
 mod fit;
 mod hypothesis;
-mod picture;
 mod region;
-mod study;
 mod trials;
 mod words;
 
 pub use cause::Cause;
-pub use evidence::{Downstream, Earlier, Evidence, Finding};
+pub use error_map::{ErrorMap, Grid};
+pub use evidence::{DeviceFinding, Downstream, Earlier, Evidence};
 pub use explain::{explain, explain_foreign};
 pub use explanation::{Explanation, Tested};
 pub use hypothesis::of_left_out;
-pub use picture::{Grid, Picture};
 pub use region::{RegionExplanation, explain_region};

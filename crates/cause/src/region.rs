@@ -9,7 +9,7 @@ use tapml_exec::{Call, Region, RegionNode};
 use tapml_graph::{DType, Error, Op, Result, Symbols, Tensor};
 use tapml_migrate::verdict::Precision;
 use tapml_migrate::{Oracles, WrongRegion, tensor_type};
-use tapml_reference::foreign::{widened, widened_tensor};
+use tapml_reference::foreign::{widen_outputs, widened_tensor};
 
 /// Why a region is wrong, and the node that is computed otherwise.
 #[derive(Clone, Debug)]
@@ -74,10 +74,10 @@ fn best(found: Vec<RegionExplanation>) -> Option<RegionExplanation> {
 }
 
 /// The values of a region by their names, floats in `f64`.
-type Values = HashMap<String, Tensor>;
+type RegionValues = HashMap<String, Tensor>;
 
-fn evaluate(region: &Region, oracles: &Oracles) -> Result<Values> {
-    let mut values = Values::new();
+fn evaluate(region: &Region, oracles: &Oracles) -> Result<RegionValues> {
+    let mut values = RegionValues::new();
     for input in &region.inputs {
         values.insert(input.name.clone(), widened_tensor(&input.tensor)?);
     }
@@ -88,16 +88,20 @@ fn evaluate(region: &Region, oracles: &Oracles) -> Result<Values> {
 }
 
 /// Adds the exact outputs of a node.
-fn run(node: &RegionNode, region: &Region, values: &mut Values, oracles: &Oracles) -> Result<()> {
-    let (inputs, constants) = given(node, region, values)?;
-    let outputs = oracles.evaluate(&widened(&node.op)?, &inputs, &constants)?;
+fn run(node: &RegionNode, region: &Region, values: &mut RegionValues, oracles: &Oracles) -> Result<()> {
+    let (inputs, constants) = given_inputs(node, region, values)?;
+    let outputs = oracles.evaluate(&widen_outputs(&node.op)?, &inputs, &constants)?;
     let names = node.outputs.iter().filter(|name| !name.is_empty());
     values.extend(names.cloned().zip(outputs));
     Ok(())
 }
 
 /// The inputs of a node that are there, each with whether it is the same in every run.
-fn given(node: &RegionNode, region: &Region, values: &Values) -> Result<(Vec<Tensor>, Vec<bool>)> {
+fn given_inputs(
+    node: &RegionNode,
+    region: &Region,
+    values: &RegionValues,
+) -> Result<(Vec<Tensor>, Vec<bool>)> {
     let names = node.inputs.iter().filter(|name| !name.is_empty());
     let value = |name: &String| {
         let tensor = values.get(name).cloned().ok_or_else(|| Error::bug(format!("no value `{name}`")))?;
@@ -107,8 +111,8 @@ fn given(node: &RegionNode, region: &Region, values: &Values) -> Result<(Vec<Ten
     Ok(names.map(value).collect::<Result<Vec<(Tensor, bool)>>>()?.into_iter().unzip())
 }
 
-fn call_of(node: &RegionNode, region: &Region, values: &Values) -> Result<Call> {
-    let (inputs, constants) = given(node, region, values)?;
+fn call_of(node: &RegionNode, region: &Region, values: &RegionValues) -> Result<Call> {
+    let (inputs, constants) = given_inputs(node, region, values)?;
     let op = Op::Foreign(node.op.clone());
     let input_types: Vec<_> = inputs.iter().map(tensor_type).collect();
     Ok(Call {
@@ -127,7 +131,7 @@ struct Behind<'a> {
     region: &'a Region,
     node: usize,
     /// The exact values.
-    values: &'a Values,
+    values: &'a RegionValues,
     oracles: &'a Oracles,
 }
 

@@ -1,8 +1,8 @@
 //! What hypotheses were tested, and how well each explains what was observed.
 
 use crate::Cause;
+use crate::context::{CallContext, OutputView, Prediction};
 use crate::fit::{Score, explains_wrong, score};
-use crate::study::{Prediction, Study, View};
 use tapml_graph::Op;
 use tapml_reference::Value;
 
@@ -43,14 +43,14 @@ const WORK: usize = 120_000_000;
 
 /// The hypotheses tested so far.
 pub(crate) struct Trials<'s, 'a> {
-    pub study: &'s Study<'a>,
+    pub context: &'s CallContext<'a>,
     pub done: Vec<Trial>,
     work: usize,
 }
 
 impl<'s, 'a> Trials<'s, 'a> {
-    pub fn new(study: &'s Study<'a>) -> Trials<'s, 'a> {
-        Trials { study, done: Vec::new(), work: 0 }
+    pub fn new(study: &'s CallContext<'a>) -> Trials<'s, 'a> {
+        Trials { context: study, done: Vec::new(), work: 0 }
     }
 
     /// Tests a prediction of every element.
@@ -62,12 +62,12 @@ impl<'s, 'a> Trials<'s, 'a> {
         prediction: &Prediction,
     ) -> Score {
         let (score, note) = (self.score(prediction), note.into());
-        self.of_wrong(cause, rank, &note, score, explains_wrong(&self.study.full, prediction));
+        self.of_wrong(cause, rank, &note, score, explains_wrong(&self.context.full, prediction));
         self.add(cause, rank, note, score, true)
     }
 
     /// As [`Trials::full`], with the condition under which it shows.
-    pub fn ruled(
+    pub fn add_with_rule(
         &mut self,
         cause: Cause,
         rank: Rank,
@@ -103,12 +103,12 @@ impl<'s, 'a> Trials<'s, 'a> {
 
     /// How well a prediction of every element fits.
     fn score(&self, prediction: &Prediction) -> Score {
-        let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
-        score(&self.study.full, &prediction, self.study.evidence.precision)
+        let prediction = of_wrong_outputs(&self.context.full, prediction.clone());
+        score(&self.context.full, &prediction, self.context.evidence.precision)
     }
 
     /// Tests a prediction of every element that follows the observed ones too closely to leave no doubt.
-    pub fn described(&mut self, cause: Cause, note: impl Into<String>, prediction: &Prediction) -> Score {
+    pub fn add_described(&mut self, cause: Cause, note: impl Into<String>, prediction: &Prediction) -> Score {
         self.possible(cause, Rank::Fitted, note, prediction)
     }
 
@@ -124,7 +124,7 @@ impl<'s, 'a> Trials<'s, 'a> {
     }
 
     /// As [`Trials::cut`], of what something else, if there is a `rival`, predicts too.
-    pub fn cut_beside(
+    pub fn subsample_with_rival(
         &mut self,
         cause: Cause,
         rank: Rank,
@@ -150,12 +150,12 @@ impl<'s, 'a> Trials<'s, 'a> {
         // Zeros have too many reasons to tell for any of them.
         let largest = |values: &[Vec<f64>]| values.iter().flatten().fold(0.0f64, |m, v| m.max(v.abs()));
         let exact =
-            self.study.cut.view.outs.iter().flat_map(|out| &out.exact).fold(0.0f64, |m, v| m.max(v.abs()));
+            self.context.cut.view.outs.iter().flat_map(|out| &out.exact).fold(0.0f64, |m, v| m.max(v.abs()));
         let told = |p: &Prediction| largest(p) > 1e-6 * exact || p.iter().flatten().any(|v| v.is_nan());
         let Some(prediction) = prediction.filter(told) else { return Score::NONE };
-        let prediction = of_wrong_outputs(&self.study.cut.view, prediction);
-        let score = score(&self.study.cut.view, &prediction, self.study.evidence.precision);
-        self.of_wrong(cause, rank, &note, score, explains_wrong(&self.study.cut.view, &prediction));
+        let prediction = of_wrong_outputs(&self.context.cut.view, prediction);
+        let score = score(&self.context.cut.view, &prediction, self.context.evidence.precision);
+        self.of_wrong(cause, rank, &note, score, explains_wrong(&self.context.cut.view, &prediction));
         self.add(cause, rank, note, score, decisive)
     }
 
@@ -171,13 +171,13 @@ impl<'s, 'a> Trials<'s, 'a> {
     }
 
     /// Adds the nearest candidate where nothing else is known; `weight` orders several.
-    pub fn guessed(&mut self, cause: Cause, note: impl Into<String>, weight: f64) {
+    pub fn add_guess(&mut self, cause: Cause, note: impl Into<String>, weight: f64) {
         let score = Score { fit: weight, ratio: f64::INFINITY };
         self.add(cause, Rank::Guessed, note.into(), score, false);
     }
 
     /// As [`Trials::statistical`], of what leaves no doubt.
-    pub fn proven(&mut self, cause: Cause, rank: Rank, note: impl Into<String>) {
+    pub fn add_proven(&mut self, cause: Cause, rank: Rank, note: impl Into<String>) {
         self.add(cause, rank, note.into(), Score { fit: 1.0, ratio: 1.0 }, true);
     }
 
@@ -185,29 +185,29 @@ impl<'s, 'a> Trials<'s, 'a> {
     /// work is left.
     pub fn eval(&mut self, op: &Op, inputs: &[Value<f64>]) -> Option<Prediction> {
         self.spend()?;
-        self.study.cut.eval(op, &self.study.cut.symbols, inputs)
+        self.context.cut.eval(op, &self.context.cut.symbols, inputs)
     }
 
     /// What the cut's call gives with one other input.
     pub fn with_input(&mut self, i: usize, input: Option<Value<f64>>) -> Option<Prediction> {
         let input = input?;
         self.spend()?;
-        self.study.cut.with_input(i, input)
+        self.context.cut.with_input(i, input)
     }
 
     /// Counts one evaluation of the cut; `None` if no work is left.
     pub fn spend(&mut self) -> Option<()> {
-        self.work += self.study.cut.work + 1000;
+        self.work += self.context.cut.work + 1000;
         (self.work <= WORK).then_some(())
     }
 
     /// Whether hypotheses were left untested because no work was left.
-    pub fn exhausted(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.work > WORK
     }
 
     /// Whether a hypothesis that needs no fitting explains everything already.
-    pub fn settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.done.iter().any(|t| t.score.fits() && t.rank < Rank::Fitted && t.decisive)
     }
 
@@ -221,7 +221,7 @@ impl<'s, 'a> Trials<'s, 'a> {
 
 /// The prediction for outputs that are wrong, and the exact result for those that are right: a defect may lie behind the
 /// place where they part.
-fn of_wrong_outputs(view: &View, mut prediction: Prediction) -> Prediction {
+fn of_wrong_outputs(view: &OutputView, mut prediction: Prediction) -> Prediction {
     if prediction.len() > 1 && view.wrong() > 0 {
         for (out, values) in view.outs.iter().zip(&mut prediction) {
             if out.wrong().next().is_none() {

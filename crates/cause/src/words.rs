@@ -10,12 +10,12 @@ pub(crate) fn number(value: f64) -> String {
         let text = format!("{value:.3e}");
         // 1.000e-6 reads better as 1e-6.
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        return format!("{}e{exponent}", trimmed(digits));
+        return format!("{}e{exponent}", trim_digits(digits));
     }
-    trimmed(&format!("{value:.*}", (3 - magnitude).max(0) as usize)).to_string()
+    trim_digits(&format!("{value:.*}", (3 - magnitude).max(0) as usize)).to_string()
 }
 
-fn trimmed(digits: &str) -> &str {
+fn trim_digits(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }
 

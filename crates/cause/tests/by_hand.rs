@@ -49,7 +49,7 @@ fn product(rows: usize, outputs: usize) -> Case {
 }
 
 /// The products summed in this order.
-fn summed(case: &Case, sum: impl Fn(&mut dyn Iterator<Item = f32>) -> f32) -> Vec<Tensor> {
+fn sum_products(case: &Case, sum: impl Fn(&mut dyn Iterator<Item = f32>) -> f32) -> Vec<Tensor> {
     let (_, inputs) = args(case);
     let rows = inputs[0].chunks(TERMS);
     let outputs = || inputs[1].chunks(TERMS);
@@ -62,7 +62,7 @@ fn summed(case: &Case, sum: impl Fn(&mut dyn Iterator<Item = f32>) -> f32) -> Ve
 #[test]
 fn a_plain_serial_sum_is_a_long_sum_that_the_file_may_declare() {
     let mut case = product(8, 24);
-    let serial = summed(&case, |terms| terms.fold(0.0, |a, b| a + b));
+    let serial = sum_products(&case, |terms| terms.fold(0.0, |a, b| a + b));
     let ratio = case.judge(&serial).ratio;
     assert!(ratio > 1.0 && ratio < 4.0, "a little beyond what a tree errs: {ratio}");
     let said = case.explain(serial.clone());
@@ -76,7 +76,7 @@ fn a_plain_serial_sum_is_a_long_sum_that_the_file_may_declare() {
 #[test]
 fn a_serial_sum_that_leaves_a_term_out_is_no_long_sum() {
     let case = product(8, 24);
-    let short = summed(&case, |terms| terms.skip(1).fold(0.0, |a, b| a + b));
+    let short = sum_products(&case, |terms| terms.skip(1).fold(0.0, |a, b| a + b));
     let said = case.explain(short);
     assert!(said.cause != Cause::LongSum, "{}", brief(&said));
 }

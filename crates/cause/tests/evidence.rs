@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Case, brief};
-use tapml_cause::{Cause, Earlier, Evidence, Explanation, Finding, explain};
+use tapml_cause::{Cause, DeviceFinding, Earlier, Evidence, Explanation, explain};
 use tapml_exec::UNWRITTEN;
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{Bytes, Symbols, Tensor};
@@ -16,7 +16,7 @@ fn sample(op: &str, name: &str) -> Sample {
 }
 
 /// What is said of `observed`, with `earlier` as the call before.
-fn after(case: &Case, earlier: &Case, observed: Vec<Tensor>) -> Explanation {
+fn explain_after(case: &Case, earlier: &Case, observed: Vec<Tensor>) -> Explanation {
     let before = Earlier {
         name: "the call before",
         call: &earlier.call,
@@ -31,7 +31,7 @@ fn after(case: &Case, earlier: &Case, observed: Vec<Tensor>) -> Explanation {
 fn results_of_an_earlier_call_are_stale() {
     for (op, name) in [("linear", "prefill"), ("rms_norm", "prefill"), ("attention", "prefill, grouped")] {
         let [earlier, case] = [1, 2].map(|seed| Case::of_sample(&sample(op, name), seed));
-        let said = after(&case, &earlier, earlier.correct.clone());
+        let said = explain_after(&case, &earlier, earlier.correct.clone());
         assert!(said.cause == Cause::StaleData && said.certain, "{op}: {}", brief(&said));
         assert!(said.evidence.contains("the call before"), "{}", said.evidence);
     }
@@ -47,7 +47,7 @@ fn an_input_of_an_earlier_call_is_stale_or_the_state_of_another_layer() {
         inputs[input] = earlier.call.inputs[input].clone();
         let dtypes: Vec<_> = case.call.output_types.iter().map(|t| t.dtype).collect();
         let observed = run_node(&case.call.op, &case.call.symbols, &inputs, &dtypes).unwrap();
-        let said = after(&case, &earlier, observed);
+        let said = explain_after(&case, &earlier, observed);
         assert!(said.cause == cause, "{op}: {}", brief(&said));
     }
 }
@@ -76,7 +76,7 @@ fn repeats_that_differ_are_a_race() {
     let case = Case::of_sample(&sample("linear", "prefill"), 1);
     let noisy = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
-        case.changed(|values, _| values.iter_mut().for_each(|v| *v += 0.1 * random.f64()))
+        case.change_outputs(|values, _| values.iter_mut().for_each(|v| *v += 0.1 * random.f64()))
     };
     let said = explain(&case.evidence(&[noisy(1), noisy(2)], &[])).unwrap();
     assert!(said.cause == Cause::Race, "{}", brief(&said));
@@ -85,7 +85,7 @@ fn repeats_that_differ_are_a_race() {
 #[test]
 fn a_report_is_certain_where_no_value_is_wrong() {
     let case = Case::of_sample(&sample("linear", "prefill"), 1);
-    let finding = Finding {
+    let finding = DeviceFinding {
         kind: "data race within a workgroup".into(),
         message: "invocation 1 reads word 3 of `tile`".into(),
         line: 12,
@@ -96,7 +96,7 @@ fn a_report_is_certain_where_no_value_is_wrong() {
     assert!(said.cause == Cause::Race && said.certain, "{}", brief(&said));
     assert!(said.evidence.contains("line 12"), "{}", said.evidence);
     // Wrong values may have another reason, of which a race is but a consequence.
-    let shifted = [case.changed(|values, _| values.rotate_left(1))];
+    let shifted = [case.change_outputs(|values, _| values.rotate_left(1))];
     let evidence = Evidence { findings: &[finding], ..case.evidence(&shifted, &[]) };
     let said = explain(&evidence).unwrap();
     assert!(said.cause == Cause::OffByOne, "{}", brief(&said));
@@ -106,12 +106,15 @@ fn a_report_is_certain_where_no_value_is_wrong() {
 #[test]
 fn an_index_that_leads_outside_further_on_is_a_wrong_distance() {
     let case = Case::of_sample(&sample("linear", "prefill"), 1);
-    let finding =
-        Finding { kind: "out of bounds".into(), message: "index 40 of 40 elements in `w`".into(), line: 12 };
+    let finding = DeviceFinding {
+        kind: "out of bounds".into(),
+        message: "index 40 of 40 elements in `w`".into(),
+        line: 12,
+    };
     let said = |from: usize, seeds: &[u64]| {
         let noisy = |&seed: &u64| {
             let mut random = fastrand::Rng::with_seed(seed);
-            case.changed(|values, width| {
+            case.change_outputs(|values, width| {
                 values.iter_mut().skip(from * width).for_each(|v| *v += 9.0 * random.f64() - 4.0)
             })
         };
@@ -131,7 +134,7 @@ fn an_index_that_leads_outside_further_on_is_a_wrong_distance() {
 }
 
 /// The first output of a call with a word in some places.
-fn left(case: &Case, left: &dyn Fn(usize) -> bool, word: u32) -> Vec<Tensor> {
+fn leave_word(case: &Case, left: &dyn Fn(usize) -> bool, word: u32) -> Vec<Tensor> {
     let words = case.correct[0].to_f32();
     let words = words.iter().enumerate().map(|(i, v)| if left(i) { word } else { v.to_bits() });
     let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
@@ -153,15 +156,15 @@ fn what_is_left_out_is_certain_only_where_nothing_else_leaves_it_out() {
         (2112..2240, Cause::TailDropped, false, "tiles of 16 that are counted with a factor of 17"),
     ];
     for (range, cause, certain, otherwise) in rows {
-        let said = case.explain(left(&case, &|i| range.contains(&i), UNWRITTEN[0]));
+        let said = case.explain(leave_word(&case, &|i| range.contains(&i), UNWRITTEN[0]));
         assert_eq!((said.cause, said.certain), (cause, certain), "{otherwise}: {}", brief(&said));
     }
-    let said = case.explain(left(&case, &|i| i % 320 == 0, UNWRITTEN[0]));
+    let said = case.explain(leave_word(&case, &|i| i % 320 == 0, UNWRITTEN[0]));
     assert!(said.cause == Cause::OffByOne && said.certain, "{}", brief(&said));
     // Rows of a cache may stand in another place of it.
     let case = Case::of_sample(&sample("append", "decode"), 1);
     let all = case.correct[0].len();
-    let said = case.explain(left(&case, &|i| i + 10 >= all, UNWRITTEN[0]));
+    let said = case.explain(leave_word(&case, &|i| i + 10 >= all, UNWRITTEN[0]));
     assert!(said.cause == Cause::TailDropped && !said.certain, "{}", brief(&said));
 }
 
@@ -177,7 +180,7 @@ fn results_that_are_the_inputs_may_lack_a_factor_as_well() {
 #[test]
 fn memory_that_nobody_wrote_is_known_by_its_bits() {
     let case = Case::of_sample(&sample("rms_norm", "prefill"), 1);
-    let spoil = |some: &dyn Fn(usize) -> bool, word: u32| left(&case, some, word);
+    let spoil = |some: &dyn Fn(usize) -> bool, word: u32| leave_word(&case, some, word);
     let [word, _] = UNWRITTEN;
     for (some, cause) in [
         (&(|_| true) as &dyn Fn(usize) -> bool, Cause::NotWritten),
@@ -195,10 +198,10 @@ fn memory_that_nobody_wrote_is_known_by_its_bits() {
 #[test]
 fn pictures_are_small_and_say_where() {
     let case = Case::of_sample(&sample("linear", "one more than a tile"), 1);
-    let said = case.explain(case.changed(|values, width| {
+    let said = case.explain(case.change_outputs(|values, width| {
         values.iter_mut().enumerate().filter(|(i, _)| i % width % 4 == 1).for_each(|(_, v)| *v += 1.0);
     }));
-    let picture = &said.picture;
+    let picture = &said.error_map;
     assert!(picture.text.contains("in columns 1 of each 4"), "{}", picture.text);
     assert_eq!(picture.grid.shape, [65, 65]);
     assert!(picture.grid.cells[0] <= 32 && picture.grid.cells[1] <= 64);

@@ -4,7 +4,7 @@
 
 use tapml_cause::{Cause, Earlier, Evidence, Explanation, explain_foreign};
 use tapml_exec::Call;
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, Op, Symbols, Tensor};
 use tapml_migrate::verdict::Precision;
 use tapml_migrate::{Oracles, tensor_type};
@@ -13,16 +13,16 @@ use tapml_reference::foreign::evaluate;
 /// An operator of this kind with these attributes and inputs, run in `f32`.
 fn run(kind: &str, attributes: &serde_json::Value, inputs: &[Option<Tensor>]) -> (Foreign, Vec<Tensor>) {
     let places = inputs.iter().map(Option::is_some).collect();
-    let op =
-        Foreign::new(kind, attributes.as_object().unwrap().clone(), places, vec![Declared::Unknown]).unwrap();
+    let op = Foreign::new(kind, attributes.as_object().unwrap().clone(), places, vec![DeclaredType::Unknown])
+        .unwrap();
     let given: Vec<Tensor> = inputs.iter().flatten().cloned().collect();
     let outputs = evaluate(&op, &given).unwrap();
-    let declared = outputs.iter().map(|output| Declared::As(tensor_type(output))).collect();
+    let declared = outputs.iter().map(|output| DeclaredType::As(tensor_type(output))).collect();
     (op.with_outputs(declared).unwrap(), outputs)
 }
 
 /// What is said of a platform that gives `observed` in each of its repeats.
-fn explained(
+fn explain_case(
     kind: &str,
     attributes: serde_json::Value,
     inputs: &[Option<Tensor>],
@@ -176,8 +176,8 @@ fn what_is_ignored_is_named() {
             given[place] = None;
         }
         let (_, observed) = run(kind, &json(wrong), &given);
-        let fitted = fitted(&observed[0], &run(kind, &json(own), inputs).1[0]);
-        let found = explained(kind, json(own), inputs, &[vec![fitted]], None);
+        let fitted = fit_tensor(&observed[0], &run(kind, &json(own), inputs).1[0]);
+        let found = explain_case(kind, json(own), inputs, &[vec![fitted]], None);
         assert_eq!(
             (found.cause, found.rule.as_deref()),
             (cause, Some(rule)),
@@ -188,7 +188,7 @@ fn what_is_ignored_is_named() {
 }
 
 /// Values as a platform hands them on that plans its buffers from the declared types.
-fn fitted(found: &Tensor, like: &Tensor) -> Tensor {
+fn fit_tensor(found: &Tensor, like: &Tensor) -> Tensor {
     let (own, shape) = (found.shape(), like.shape());
     let values = found.to_f64();
     let at = |flat: usize| {
@@ -218,7 +218,7 @@ fn other_readings_of_inputs_are_named() {
     };
     let none = serde_json::json!({});
     let (_, observed) = run("onnx.MatMul@13", &none, &product.each_ref().map(narrow));
-    let found = explained("onnx.MatMul@13", none.clone(), &product, &[observed], None);
+    let found = explain_case("onnx.MatMul@13", none.clone(), &product, &[observed], None);
     assert_eq!(found.cause, Cause::WrongCast, "{}", found.evidence);
     assert!(found.rule.unwrap().contains("bf16"), "{}", found.evidence);
 
@@ -229,13 +229,13 @@ fn other_readings_of_inputs_are_named() {
         )
     };
     let (_, observed) = run("onnx.Add@14", &none, &large.each_ref().map(wrap));
-    let found = explained("onnx.Add@14", none.clone(), &large, &[observed], None);
+    let found = explain_case("onnx.Add@14", none.clone(), &large, &[observed], None);
     assert_eq!(found.cause, Cause::WrongCast, "{}: {:?}", found.evidence, found.tested);
 
     let with_nan = Some(Tensor::from_f32(vec![4], vec![1.0, f32::NAN, -2.0, 3.0]).unwrap());
     let zero = Some(Tensor::from_f32(vec![4], vec![1.0, 0.0, -2.0, 3.0]).unwrap());
     let (_, observed) = run("onnx.Relu@14", &none, &[zero]);
-    let found = explained("onnx.Relu@14", none, &[with_nan], &[observed], None);
+    let found = explain_case("onnx.Relu@14", none, &[with_nan], &[observed], None);
     assert_eq!(
         (found.cause, found.rule.as_deref()),
         (Cause::NanIgnored, Some("input 0 has a NaN")),
@@ -253,6 +253,6 @@ fn results_of_the_call_before_are_known() {
     let (_, right) = run("onnx.Sigmoid@13", &none, &own);
     let before = call("onnx.Sigmoid@13", &none, &other);
     let observed = [right, left.clone()];
-    let found = explained("onnx.Sigmoid@13", none, &own, &observed, Some((&before, &left)));
+    let found = explain_case("onnx.Sigmoid@13", none, &own, &observed, Some((&before, &left)));
     assert_eq!((found.cause, found.rule), (Cause::StaleData, None), "{}", found.evidence);
 }

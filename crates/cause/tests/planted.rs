@@ -46,7 +46,7 @@ impl Plan {
         right: &'static [Cause],
         change: impl FnOnce(&mut Vec<f64>, usize),
     ) {
-        let outputs = self.cases[case].changed(change);
+        let outputs = self.cases[case].change_outputs(change);
         self.tensors(name, case, outputs, right);
     }
 }
@@ -167,7 +167,7 @@ fn formulas(plan: &mut Plan) {
 }
 
 /// Results spoilt after the fact.
-fn spoilt(plan: &mut Plan) {
+fn spoil_results(plan: &mut Plan) {
     for i in 0..plan.cases.len() {
         let shape = plan.cases[i].correct[0].shape().to_vec();
         let float = plan.cases[i].correct[0].dtype().is_float();
@@ -219,7 +219,7 @@ fn planted_faults_are_named_and_nothing_wrong_is_certain() {
     let mut plan = Plan { cases: samples(), planted: Vec::new() };
     kernels(&mut plan);
     formulas(&mut plan);
-    spoilt(&mut plan);
+    spoil_results(&mut plan);
     let (mut right, mut certain, mut missed, mut lies) = (0, 0, Vec::new(), Vec::new());
     // One of each few, which are different ones of every operator; all of them with `EVERY=1`.
     let step = std::env::var("EVERY").ok().and_then(|v| v.parse().ok()).unwrap_or(5);

@@ -12,7 +12,7 @@ fn correct_outputs_have_no_cause() {
     for case in samples() {
         let said = case.explain(case.correct.clone());
         let judged = case.judge(&case.correct);
-        assert!(judged.passed(), "{}: {judged:?}", case.name);
+        assert!(judged.passes(), "{}: {judged:?}", case.name);
         assert!(
             said.cause == Cause::Unknown && !said.certain && said.fit == 0.0,
             "{}: {}",
@@ -26,7 +26,7 @@ fn correct_outputs_have_no_cause() {
 fn outputs_that_are_not_written_are_named() {
     let mut slowest = (0.0, String::new());
     for case in samples() {
-        let zeros = case.changed(|values, _| values.fill(0.0));
+        let zeros = case.change_outputs(|values, _| values.fill(0.0));
         if !case.fails(&zeros) {
             continue;
         }

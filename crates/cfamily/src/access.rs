@@ -2,8 +2,8 @@
 
 use crate::expr::{address, bare, member};
 use crate::names;
-use crate::types::{COMPONENTS, Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{COMPONENTS, Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use crate::{Bounds, expr};
 use naga::{AddressSpace, Expression, GlobalVariable, Handle, Type, TypeInner};
 
@@ -19,7 +19,7 @@ enum Base<'a> {
 
 impl<'a> Writer<'a> {
     /// What a pointer points to, or the type of a value; and whether it is a pointer.
-    fn base(&self, handle: Handle<Expression>) -> Written<(Base<'a>, bool)> {
+    fn base(&self, handle: Handle<Expression>) -> WriteResult<(Base<'a>, bool)> {
         let inner = self.type_of(handle)?;
         match *inner {
             TypeInner::Pointer { base, .. } => Ok((Base::Type(base, self.types.inner(base)), true)),
@@ -34,12 +34,16 @@ impl<'a> Writer<'a> {
     }
 
     /// `base[index]` with an index that is computed.
-    pub fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> Written<String> {
+    pub fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> WriteResult<String> {
         let (ty, is_pointer) = self.base(base)?;
         let index = self.index(index)?;
         if let (Base::Vector(n), false) = (&ty, is_pointer) {
             let vector = self.operand(base)?;
-            return self.component_at(&vector.text, Shape::Vector(*n, vector.shape.kind()), bare(&index));
+            return self.component_at(
+                &vector.text,
+                ValueShape::Vector(*n, vector.shape.kind()),
+                bare(&index),
+            );
         }
         let mut place = self.value(base)?;
         if !is_pointer && place.contains('(') {
@@ -55,7 +59,7 @@ impl<'a> Writer<'a> {
         ty: Base<'a>,
         place: &str,
         index: &str,
-    ) -> Written<String> {
+    ) -> WriteResult<String> {
         let (ty, inner) = match ty {
             Base::Vector(n) => return Ok(self.component_place(place, index, n)),
             Base::Matrix(columns, rows) => return Ok(self.column_place(place, index, columns, rows)),
@@ -69,7 +73,7 @@ impl<'a> Writer<'a> {
             TypeInner::Array { size, .. } => {
                 let padded = if self.types.padding(ty) > 0 { ".e" } else { "" };
                 if let Some(count) = self.types.count(size)? {
-                    let index = self.clamped(index, count);
+                    let index = self.clamp_index(index, count);
                     return Ok(format!("{}{padded}", member(place, &format!("v[{index}]"))));
                 }
                 let index = self.clamped_at_run_time(base, ty, index)?;
@@ -80,13 +84,13 @@ impl<'a> Writer<'a> {
     }
 
     fn column_place(&self, place: &str, index: &str, columns: u8, rows: u8) -> String {
-        let index = self.clamped(index, u32::from(columns));
+        let index = self.clamp_index(index, u32::from(columns));
         let padded = if rows == 3 { ".v" } else { "" };
         format!("{}{padded}", member(place, &format!("c[{index}]")))
     }
 
     fn component_place(&self, place: &str, index: &str, count: u8) -> String {
-        let index = self.clamped(index, u32::from(count));
+        let index = self.clamp_index(index, u32::from(count));
         match index.strip_suffix('u').and_then(|i| i.parse::<usize>().ok()).and_then(|i| COMPONENTS.get(i)) {
             Some(&c) => member(place, &c.to_string()),
             None => format!("(&{})[{index}]", member(place, "x")),
@@ -98,18 +102,18 @@ impl<'a> Writer<'a> {
     fn component_of_local(
         &mut self,
         pointer: Handle<Expression>,
-    ) -> Written<Option<(String, Shape, String)>> {
+    ) -> WriteResult<Option<(String, ValueShape, String)>> {
         let Expression::Access { base, index } = self.current()?.function.expressions[pointer] else {
             return Ok(None);
         };
         let (shape, space) = match *self.type_of(base)? {
-            TypeInner::Pointer { base, space } => (Shape::of(self.types.inner(base)), space),
+            TypeInner::Pointer { base, space } => (ValueShape::from_type(self.types.inner(base)), space),
             TypeInner::ValuePointer { size: Some(size), scalar, space } => {
-                (Kind::of(scalar).map(|kind| Shape::Vector(size as u8, kind)), space)
+                (Kind::from_scalar(scalar).map(|kind| ValueShape::Vector(size as u8, kind)), space)
             }
             _ => return Ok(None),
         };
-        let Some(shape @ Shape::Vector(..)) = shape else { return Ok(None) };
+        let Some(shape @ ValueShape::Vector(..)) = shape else { return Ok(None) };
         if !matches!(space, AddressSpace::Function | AddressSpace::Private) {
             return Ok(None);
         }
@@ -118,7 +122,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Loads a component of a local vector; `None` if the pointer is to anything else.
-    pub fn load_component(&mut self, pointer: Handle<Expression>) -> Written<Option<String>> {
+    pub fn load_component(&mut self, pointer: Handle<Expression>) -> WriteResult<Option<String>> {
         match self.component_of_local(pointer)? {
             Some((vector, shape, index)) => Ok(Some(self.component_at(&vector, shape, &index)?)),
             None => Ok(None),
@@ -126,12 +130,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Stores a component of a local vector; whether the pointer was to one.
-    pub fn store_component(&mut self, pointer: Handle<Expression>, value: &str) -> Written<bool> {
+    pub fn store_component(&mut self, pointer: Handle<Expression>, value: &str) -> WriteResult<bool> {
         let Some((place, shape, index)) = self.component_of_local(pointer)? else { return Ok(false) };
         let ty = self.types.shape(shape);
         let name = format!("{ty}_set");
         self.helper(&name, |_| {
-            let Shape::Vector(n, kind) = shape else { return Ok(String::new()) };
+            let ValueShape::Vector(n, kind) = shape else { return Ok(String::new()) };
             let last = COMPONENTS[n as usize - 1];
             let cases =
                 (0..n as usize - 1).map(|i| format!("if (i == {i}u) v->{} = x; else ", COMPONENTS[i]));
@@ -143,8 +147,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A component of a vector value by an index; that of the last for all indices beyond.
-    fn component_at(&mut self, vector: &str, shape: Shape, index: &str) -> Written<String> {
-        let Shape::Vector(n, kind) = shape else { return self.fail("a component of no vector") };
+    fn component_at(&mut self, vector: &str, shape: ValueShape, index: &str) -> WriteResult<String> {
+        let ValueShape::Vector(n, kind) = shape else { return self.fail("a component of no vector") };
         let ty = self.types.shape(shape);
         let name = format!("{ty}_at");
         self.helper(&name, |_| {
@@ -157,7 +161,7 @@ impl<'a> Writer<'a> {
     }
 
     /// An index as an unsigned word.
-    fn index(&mut self, handle: Handle<Expression>) -> Written<String> {
+    fn index(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let index = self.operand(handle)?;
         Ok(match index.shape.kind() {
             Kind::U32 => index.text,
@@ -169,7 +173,7 @@ impl<'a> Writer<'a> {
     }
 
     /// An index kept below `count`.
-    fn clamped(&self, index: &str, count: u32) -> String {
+    fn clamp_index(&self, index: &str, count: u32) -> String {
         let constant = index.strip_suffix('u').and_then(|i| i.parse::<u32>().ok());
         if self.options.bounds == Bounds::Unchecked || constant.is_some_and(|i| i < count) {
             return bare(index).to_string();
@@ -182,7 +186,7 @@ impl<'a> Writer<'a> {
         base: Handle<Expression>,
         array: Handle<Type>,
         index: &str,
-    ) -> Written<String> {
+    ) -> WriteResult<String> {
         if self.options.bounds == Bounds::Unchecked {
             return Ok(bare(index).to_string());
         }
@@ -191,7 +195,7 @@ impl<'a> Writer<'a> {
     }
 
     /// `base.member` or `base[constant]`.
-    pub fn access_index(&mut self, base: Handle<Expression>, index: u32) -> Written<String> {
+    pub fn access_index(&mut self, base: Handle<Expression>, index: u32) -> WriteResult<String> {
         let (ty, is_pointer) = self.base(base)?;
         let place = self.value(base)?;
         match ty {
@@ -218,23 +222,23 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn component_name(&self, index: u32) -> Written<String> {
+    fn component_name(&self, index: u32) -> WriteResult<String> {
         let found = COMPONENTS.get(index as usize).map(char::to_string);
         self.need(found, "a component that a vector lacks")
     }
 
     /// What stands before the type of a pointer's target.
-    pub fn space_of(&self, pointer: Handle<Expression>) -> Written<&'static str> {
+    pub fn space_of(&self, pointer: Handle<Expression>) -> WriteResult<&'static str> {
         match *self.type_of(pointer)? {
             TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => self.space(space),
             _ => self.fail("a value where a pointer is expected"),
         }
     }
 
-    pub fn type_name_of_atomic(&self, pointer: Handle<Expression>) -> Written<Kind> {
+    pub fn type_name_of_atomic(&self, pointer: Handle<Expression>) -> WriteResult<Kind> {
         if let TypeInner::Pointer { base, .. } = *self.type_of(pointer)?
             && let TypeInner::Atomic(scalar) = *self.types.inner(base)
-            && let Some(kind @ (Kind::I32 | Kind::U32)) = Kind::of(scalar)
+            && let Some(kind @ (Kind::I32 | Kind::U32)) = Kind::from_scalar(scalar)
         {
             return Ok(kind);
         }
@@ -242,7 +246,7 @@ impl<'a> Writer<'a> {
     }
 
     /// `arrayLength(array)`.
-    pub fn array_length(&mut self, array: Handle<Expression>) -> Written<String> {
+    pub fn array_length(&mut self, array: Handle<Expression>) -> WriteResult<String> {
         match *self.type_of(array)? {
             TypeInner::Pointer { base, .. } => self.length(array, base),
             _ => self.fail("the length of no array"),
@@ -250,7 +254,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Elements of a runtime-sized array, found by the bytes of its binding.
-    fn length(&self, array: Handle<Expression>, ty: Handle<Type>) -> Written<String> {
+    fn length(&self, array: Handle<Expression>, ty: Handle<Type>) -> WriteResult<String> {
         let TypeInner::Array { stride, .. } = *self.types.inner(ty) else {
             return self.fail("the length of no array");
         };
@@ -261,7 +265,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The variable that holds a runtime-sized array, and where in it the array begins.
-    fn root(&self, array: Handle<Expression>) -> Written<(Handle<GlobalVariable>, u32)> {
+    fn root(&self, array: Handle<Expression>) -> WriteResult<(Handle<GlobalVariable>, u32)> {
         let expressions = &self.current()?.function.expressions;
         match expressions[array] {
             Expression::GlobalVariable(global) => Ok((global, 0)),
@@ -281,7 +285,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A pointer as an argument of a call.
-    pub fn pointer_argument(&mut self, handle: Handle<Expression>) -> Written<String> {
+    pub fn pointer_argument(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let place = self.value(handle)?;
         match *self.type_of(handle)? {
             TypeInner::Pointer { base, .. } if self.is_dynamic(base) => Ok(place),

@@ -2,15 +2,15 @@
 
 use crate::expr::{bare, literal};
 use crate::scalar::Operand;
-use crate::types::{COMPONENTS, Field, Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{COMPONENTS, Field, Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{Arena, Expression, Handle, Type, TypeInner};
 
 impl<'a> Writer<'a> {
     /// A value of a type from its parts: a braced list for arrays, structs and matrices.
-    pub fn compose(&mut self, ty: Handle<Type>, components: &[Handle<Expression>]) -> Written<String> {
+    pub fn compose(&mut self, ty: Handle<Type>, components: &[Handle<Expression>]) -> WriteResult<String> {
         if let TypeInner::Vector { scalar, .. } = *self.types.inner(ty) {
-            let kind = self.need(Kind::of(scalar), "a vector of another width")?;
+            let kind = self.need(Kind::from_scalar(scalar), "a vector of another width")?;
             let mut parts = Vec::new();
             for &component in components {
                 let part = self.operand(component)?;
@@ -18,12 +18,12 @@ impl<'a> Writer<'a> {
             }
             return self.vector_of(kind, &parts);
         }
-        let values = components.iter().map(|&c| self.value(c)).collect::<Written<Vec<_>>>()?;
-        self.braced(ty, &values)
+        let values = components.iter().map(|&c| self.value(c)).collect::<WriteResult<Vec<_>>>()?;
+        self.write_braced(ty, &values)
     }
 
     /// An array, struct or matrix as a braced list.
-    fn braced(&mut self, ty: Handle<Type>, values: &[String]) -> Written<String> {
+    fn write_braced(&mut self, ty: Handle<Type>, values: &[String]) -> WriteResult<String> {
         let listed = |padded: bool, pad: &str| {
             let each = values
                 .iter()
@@ -41,7 +41,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A struct as a braced list, with zeros between its members.
-    pub fn struct_init(&mut self, ty: Handle<Type>, values: &[String]) -> Written<String> {
+    pub fn struct_init(&mut self, ty: Handle<Type>, values: &[String]) -> WriteResult<String> {
         let parts = self.types.fields(ty).into_iter().map(|field| match field {
             Field::Member(index) => values.get(index).map_or("0", |v| bare(v)).to_string(),
             Field::Pad(_) => "{0}".to_string(),
@@ -50,8 +50,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A vector of these scalars.
-    pub fn vector_of(&mut self, kind: Kind, parts: &[String]) -> Written<String> {
-        let shape = Shape::Vector(parts.len() as u8, kind);
+    pub fn vector_of(&mut self, kind: Kind, parts: &[String]) -> WriteResult<String> {
+        let shape = ValueShape::Vector(parts.len() as u8, kind);
         let ty = self.types.shape(shape);
         let name = format!("{ty}_new");
         self.helper(&name, |_| {
@@ -66,9 +66,9 @@ impl<'a> Writer<'a> {
     }
 
     /// A vector with one value in all components.
-    pub fn splat(&mut self, size: u8, value: &Operand) -> Written<String> {
+    pub fn splat(&mut self, size: u8, value: &Operand) -> WriteResult<String> {
         let kind = value.shape.kind();
-        let ty = self.types.shape(Shape::Vector(size, kind));
+        let ty = self.types.shape(ValueShape::Vector(size, kind));
         let name = format!("{ty}_splat");
         self.helper(&name, |writer| {
             let parts = vec!["x".to_string(); size as usize];
@@ -79,7 +79,11 @@ impl<'a> Writer<'a> {
     }
 
     /// A constant: a number, a call that makes a vector, or a braced list.
-    pub fn constant(&mut self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> Written<String> {
+    pub fn constant(
+        &mut self,
+        arena: &'a Arena<Expression>,
+        handle: Handle<Expression>,
+    ) -> WriteResult<String> {
         match arena[handle] {
             Expression::Literal(value) => self.need(literal(value), "a number of another width"),
             Expression::Constant(constant) => {
@@ -89,11 +93,11 @@ impl<'a> Writer<'a> {
             Expression::ZeroValue(ty) => self.zero(ty),
             Expression::Compose { ty, ref components } => {
                 let values = components.iter().map(|&c| self.constant(arena, c));
-                let values = values.collect::<Written<Vec<_>>>()?;
+                let values = values.collect::<WriteResult<Vec<_>>>()?;
                 let TypeInner::Vector { size, scalar } = *self.types.inner(ty) else {
-                    return self.braced(ty, &values);
+                    return self.write_braced(ty, &values);
                 };
-                let kind = self.need(Kind::of(scalar), "a vector of another width")?;
+                let kind = self.need(Kind::from_scalar(scalar), "a vector of another width")?;
                 if values.len() == size as usize {
                     return self.vector_of(kind, &values);
                 }
@@ -103,7 +107,7 @@ impl<'a> Writer<'a> {
             Expression::Splat { size, value } => {
                 let part = self.constant(arena, value)?;
                 let kind = self.kind_of_constant(arena, value)?;
-                self.splat(size as u8, &Operand { text: part, shape: Shape::Scalar(kind) })
+                self.splat(size as u8, &Operand { text: part, shape: ValueShape::Scalar(kind) })
             }
             ref other => {
                 let text = format!("{other:?}");
@@ -114,16 +118,17 @@ impl<'a> Writer<'a> {
     }
 
     /// The scalars of a constant vector.
-    fn flat(&mut self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> Written<Vec<String>> {
+    fn flat(&mut self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> WriteResult<Vec<String>> {
         match arena[handle] {
             Expression::Compose { ref components, .. } => {
-                let parts = components.iter().map(|&c| self.flat(arena, c)).collect::<Written<Vec<_>>>()?;
+                let parts =
+                    components.iter().map(|&c| self.flat(arena, c)).collect::<WriteResult<Vec<_>>>()?;
                 Ok(parts.concat())
             }
             Expression::Splat { size, value } => Ok(vec![self.constant(arena, value)?; size as usize]),
-            Expression::ZeroValue(ty) => match Shape::of(self.types.inner(ty)) {
-                Some(Shape::Vector(n, kind)) => Ok(vec![zero_of(kind).into(); n as usize]),
-                Some(Shape::Scalar(kind)) => Ok(vec![zero_of(kind).into()]),
+            Expression::ZeroValue(ty) => match ValueShape::from_type(self.types.inner(ty)) {
+                Some(ValueShape::Vector(n, kind)) => Ok(vec![zero_of(kind).into(); n as usize]),
+                Some(ValueShape::Scalar(kind)) => Ok(vec![zero_of(kind).into()]),
                 _ => self.fail("a vector made of something else"),
             },
             Expression::Constant(constant) => {
@@ -134,25 +139,29 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn kind_of_constant(&self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> Written<Kind> {
+    fn kind_of_constant(
+        &self,
+        arena: &'a Arena<Expression>,
+        handle: Handle<Expression>,
+    ) -> WriteResult<Kind> {
         let ty = match arena[handle] {
             Expression::Literal(value) => {
-                return self.need(Kind::of(value.scalar()), "a number of another width");
+                return self.need(Kind::from_scalar(value.scalar()), "a number of another width");
             }
             Expression::Constant(constant) => self.module.constants[constant].ty,
             Expression::ZeroValue(ty) => ty,
             _ => return self.fail("a splat of something that is no number"),
         };
-        let shape = Shape::of(self.types.inner(ty));
+        let shape = ValueShape::from_type(self.types.inner(ty));
         Ok(self.need(shape, "a splat of something that is no number")?.kind())
     }
 
     /// The zero of a type as a value, or as a braced list.
-    fn zero(&mut self, ty: Handle<Type>) -> Written<String> {
-        match Shape::of(self.types.inner(ty)) {
-            Some(Shape::Scalar(kind)) => Ok(zero_of(kind).into()),
-            Some(Shape::Vector(n, kind)) => {
-                let zero = Operand { text: zero_of(kind).into(), shape: Shape::Scalar(kind) };
+    fn zero(&mut self, ty: Handle<Type>) -> WriteResult<String> {
+        match ValueShape::from_type(self.types.inner(ty)) {
+            Some(ValueShape::Scalar(kind)) => Ok(zero_of(kind).into()),
+            Some(ValueShape::Vector(n, kind)) => {
+                let zero = Operand { text: zero_of(kind).into(), shape: ValueShape::Scalar(kind) };
                 self.splat(n, &zero)
             }
             _ => Ok("{0}".into()),
@@ -160,9 +169,9 @@ impl<'a> Writer<'a> {
     }
 
     /// What a variable of this type begins with.
-    pub fn zero_init(&mut self, ty: Handle<Type>) -> Written<String> {
-        match Shape::of(self.types.inner(ty)) {
-            Some(Shape::Scalar(kind)) => Ok(zero_of(kind).into()),
+    pub fn zero_init(&mut self, ty: Handle<Type>) -> WriteResult<String> {
+        match ValueShape::from_type(self.types.inner(ty)) {
+            Some(ValueShape::Scalar(kind)) => Ok(zero_of(kind).into()),
             _ => Ok("{0}".into()),
         }
     }

@@ -1,7 +1,7 @@
 //! Branches, switches and loops.
 
 use crate::expr::{bare, is_atom};
-use crate::writer::{Line, Writer, Written};
+use crate::writer::{Line, WriteResult, Writer};
 use naga::{Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
 
 impl<'a> Writer<'a> {
@@ -10,24 +10,24 @@ impl<'a> Writer<'a> {
         condition: Handle<Expression>,
         accept: &'a Block,
         reject: &'a Block,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         let condition = self.value(condition)?;
         if accept.is_empty() {
             self.line(format!("if (!{condition}) {{"));
-            self.nested(reject)?;
+            self.write_nested(reject)?;
         } else {
             self.line(format!("if ({}) {{", bare(&condition)));
-            self.nested(accept)?;
+            self.write_nested(accept)?;
             if !reject.is_empty() {
                 self.line("} else {");
-                self.nested(reject)?;
+                self.write_nested(reject)?;
             }
         }
         self.line("}");
         Ok(())
     }
 
-    pub fn switch(&mut self, selector: Handle<Expression>, cases: &'a [SwitchCase]) -> Written<()> {
+    pub fn switch(&mut self, selector: Handle<Expression>, cases: &'a [SwitchCase]) -> WriteResult<()> {
         let selector = self.value(selector)?;
         self.line(format!("switch ({}) {{", bare(&selector)));
         for case in cases {
@@ -42,7 +42,7 @@ impl<'a> Writer<'a> {
                 continue;
             }
             self.line(format!("{label} {{"));
-            self.nested(&case.body)?;
+            self.write_nested(&case.body)?;
             if !case.fall_through && !leaves(&case.body) {
                 self.indent += 1;
                 self.line("break;");
@@ -56,12 +56,12 @@ impl<'a> Writer<'a> {
 
     /// A loop. A `continue` must pass through the continuing part, which then stands at the loop's head and is skipped
     /// in the first round.
-    pub fn looped(
+    pub fn write_loop(
         &mut self,
         body: &'a Block,
         continuing: &'a Block,
         break_if: Option<Handle<Expression>>,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         let first = (!continuing.is_empty() || break_if.is_some()) && continues(body);
         let again = if first { Some(self.temporary()?) } else { None };
         let mut before = std::mem::take(&mut self.out);

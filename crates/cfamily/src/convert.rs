@@ -1,7 +1,7 @@
 //! Conversions by value and by bits.
 
 use crate::types::{Kind, Spelt};
-use crate::writer::{Writer, Written};
+use crate::writer::{WriteResult, Writer};
 use naga::{Expression, Handle, Scalar, ScalarKind};
 
 impl Writer<'_> {
@@ -11,11 +11,11 @@ impl Writer<'_> {
         expr: Handle<Expression>,
         kind: ScalarKind,
         convert: Option<u8>,
-    ) -> Written<String> {
+    ) -> WriteResult<String> {
         let a = self.operand(expr)?;
         let from = a.shape.kind();
         let width = convert.unwrap_or(from.width() as u8);
-        let to = Kind::of(Scalar { kind, width });
+        let to = Kind::from_scalar(Scalar { kind, width });
         let to = self.need(to, "a conversion to a type that is not of 16 or 32 bits")?;
         if from == to {
             return Ok(a.text);

@@ -4,8 +4,8 @@
 
 use crate::scalar::Operand;
 use crate::subgroup::{from_bits, identity, to_bits};
-use crate::types::{Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{CollectiveOperation, Expression, Handle, SubgroupOperation as S};
 
 /// The array's name, in the kernel and in every function.
@@ -18,7 +18,7 @@ impl Writer<'_> {
     }
 
     /// Fails for an operation that perhaps not the whole workgroup reaches.
-    pub fn reached_together(&self, result: Handle<Expression>) -> Written<()> {
+    pub fn reached_together(&self, result: Handle<Expression>) -> WriteResult<()> {
         let function = self.current()?.key;
         if !self.emulates() || !self.diverging.contains(&(function, result)) {
             return Ok(());
@@ -30,7 +30,13 @@ impl Writer<'_> {
     }
 
     /// Each component of a value by the function of this name, one after the other.
-    pub fn emulated(&mut self, function: &str, operand: &Operand, kind: Kind, more: &str) -> Written<String> {
+    pub fn emulate_components(
+        &mut self,
+        function: &str,
+        operand: &Operand,
+        kind: Kind,
+        more: &str,
+    ) -> WriteResult<String> {
         let mut parts = Vec::new();
         for i in 0..operand.components() {
             let own = to_bits(kind, &operand.component(i));
@@ -38,12 +44,12 @@ impl Writer<'_> {
             parts.push(self.temporary_of(kind.name(), &from_bits(kind, &part))?);
         }
         match operand.shape {
-            Shape::Scalar(_) => Ok(parts.concat()),
+            ValueShape::Scalar(_) => Ok(parts.concat()),
             _ => self.vector_of(kind, &parts),
         }
     }
 
-    pub fn emulated_basics(&mut self) -> Written<()> {
+    pub fn emulated_basics(&mut self) -> WriteResult<()> {
         self.helper("subgroup_share", |_| Ok(SHARE.into()))
     }
 
@@ -54,7 +60,7 @@ impl Writer<'_> {
         (op, kind): (S, Kind),
         combined: &str,
         scan: CollectiveOperation,
-    ) -> Written<String> {
+    ) -> WriteResult<String> {
         self.emulated_basics()?;
         let name = format!("{function}_bits");
         let first = identity(op, kind);

@@ -1,8 +1,8 @@
 //! Expressions. One that is used once is written where it is used; loads, named and shared ones get a variable.
 
 use crate::scalar::{Operand, binary, unary};
-use crate::types::{Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{
     AddressSpace, Expression, Handle, Literal, Range, RelationalFunction, StorageAccess, Type, TypeInner,
 };
@@ -12,7 +12,7 @@ const MAX_INLINE: usize = 90;
 
 impl<'a> Writer<'a> {
     /// Writes the expressions of an `Emit` statement.
-    pub fn emit(&mut self, range: Range<Expression>) -> Written<()> {
+    pub fn emit(&mut self, range: Range<Expression>) -> WriteResult<()> {
         for handle in range {
             self.span = self.current()?.function.expressions.get_span(handle);
             let text = self.expression(handle)?;
@@ -27,7 +27,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn needs_variable(&self, handle: Handle<Expression>, text: &str) -> Written<bool> {
+    fn needs_variable(&self, handle: Handle<Expression>, text: &str) -> WriteResult<bool> {
         if is_atom(text) && !matches!(self.current()?.function.expressions[handle], Expression::Load { .. }) {
             return Ok(false);
         }
@@ -42,7 +42,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether no invocation can change what a pointer points to.
-    fn is_constant_memory(&self, pointer: Handle<Expression>) -> Written<bool> {
+    fn is_constant_memory(&self, pointer: Handle<Expression>) -> WriteResult<bool> {
         let space = match *self.type_of(pointer)? {
             TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => space,
             _ => return Ok(false),
@@ -55,7 +55,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Gives a value a variable of its own.
-    pub fn define(&mut self, handle: Handle<Expression>, text: &str) -> Written<()> {
+    pub fn define(&mut self, handle: Handle<Expression>, text: &str) -> WriteResult<()> {
         let ty = self.type_name(handle)?;
         let current = self.current_mut()?;
         let name = match current.function.named_expressions.get(&handle) {
@@ -68,26 +68,26 @@ impl<'a> Writer<'a> {
     }
 
     /// The C type of an expression's value.
-    pub fn type_name(&mut self, handle: Handle<Expression>) -> Written<String> {
+    pub fn type_name(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let resolution = &self.current()?.info[handle].ty;
         if let Some(ty) = resolution.handle() {
             return self.types.name(ty);
         }
-        match Shape::of(self.type_of(handle)?) {
+        match ValueShape::from_type(self.type_of(handle)?) {
             Some(shape) => Ok(self.types.shape(shape)),
             None => self.fail("a value of a type without a name"),
         }
     }
 
     /// A variable of a given type with this value.
-    pub fn temporary_of(&mut self, ty: &str, text: &str) -> Written<String> {
+    pub fn temporary_of(&mut self, ty: &str, text: &str) -> WriteResult<String> {
         let name = self.temporary()?;
         self.line(format!("const {ty} {name} = {};", bare(text)));
         Ok(name)
     }
 
     /// The text of a value or of a place in memory.
-    pub fn value(&mut self, handle: Handle<Expression>) -> Written<String> {
+    pub fn value(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let current = self.current()?;
         if let Some(text) = &current.values[handle.index()] {
             return Ok(text.clone());
@@ -128,14 +128,14 @@ impl<'a> Writer<'a> {
     }
 
     /// A value of numbers or booleans with its shape.
-    pub fn operand(&mut self, handle: Handle<Expression>) -> Written<Operand> {
-        let shape = Shape::of(self.type_of(handle)?);
+    pub fn operand(&mut self, handle: Handle<Expression>) -> WriteResult<Operand> {
+        let shape = ValueShape::from_type(self.type_of(handle)?);
         let shape = self.need(shape, "an operation on a value that is neither number nor boolean")?;
         let text = self.value(handle)?;
         Ok(Operand { text, shape })
     }
 
-    fn expression(&mut self, handle: Handle<Expression>) -> Written<String> {
+    fn expression(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let function = self.current()?.function;
         match function.expressions[handle] {
             Expression::Compose { ty, ref components } => self.compose(ty, components),
@@ -192,7 +192,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn load(&mut self, pointer: Handle<Expression>) -> Written<String> {
+    fn load(&mut self, pointer: Handle<Expression>) -> WriteResult<String> {
         if let Some(component) = self.load_component(pointer)? {
             return Ok(component);
         }
@@ -214,9 +214,9 @@ impl<'a> Writer<'a> {
         condition: Handle<Expression>,
         accept: Handle<Expression>,
         reject: Handle<Expression>,
-    ) -> Written<String> {
+    ) -> WriteResult<String> {
         let c = self.operand(condition)?;
-        if matches!(c.shape, Shape::Scalar(_)) {
+        if matches!(c.shape, ValueShape::Scalar(_)) {
             let (accept, reject) = (self.value(accept)?, self.value(reject)?);
             return Ok(format!("({} ? {accept} : {reject})", c.text));
         }
@@ -225,7 +225,7 @@ impl<'a> Writer<'a> {
         self.apply("Select", "($a ? $b : $c)", &[c, a, b], kind)
     }
 
-    fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> Written<String> {
+    fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> WriteResult<String> {
         let a = self.operand(argument)?;
         let joined = |sign: &str| {
             let parts: Vec<String> = (0..a.components()).map(|i| a.component(i)).collect();

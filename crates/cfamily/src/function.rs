@@ -4,9 +4,9 @@
 //! from the kernel, where the latter two live.
 
 use crate::emulated::WORDS;
-use crate::names::Names;
-use crate::writer::{Writer, Written};
-use crate::{Arg, types::Kind, types::Shape};
+use crate::names::ScopeNames;
+use crate::writer::{WriteResult, Writer};
+use crate::{Arg, types::Kind, types::ValueShape};
 use naga::valid::FunctionInfo;
 use naga::{
     AddressSpace, ArraySize, Binding, BuiltIn, Function, FunctionArgument, GlobalVariable, Handle,
@@ -20,7 +20,7 @@ impl<'a> Writer<'a> {
         handle: Handle<Function>,
         function: &'a Function,
         info: &'a FunctionInfo,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         let mut names = self.names.clone();
         let mut arguments = Vec::new();
         let mut parameters = Vec::new();
@@ -47,12 +47,12 @@ impl<'a> Writer<'a> {
         self.body(function)
     }
 
-    fn parameter(&mut self, argument: &FunctionArgument, name: &str) -> Written<String> {
+    fn parameter(&mut self, argument: &FunctionArgument, name: &str) -> WriteResult<String> {
         match *self.types.inner(argument.ty) {
             TypeInner::Pointer { base, space } => Ok(format!("{} {name}", self.pointer(base, space)?)),
             TypeInner::ValuePointer { size, scalar, space } => {
-                let kind = self.need(Kind::of(scalar), "a pointer to a type of another width")?;
-                let shape = size.map_or(Shape::Scalar(kind), |n| Shape::Vector(n as u8, kind));
+                let kind = self.need(Kind::from_scalar(scalar), "a pointer to a type of another width")?;
+                let shape = size.map_or(ValueShape::Scalar(kind), |n| ValueShape::Vector(n as u8, kind));
                 let pointee = self.types.shape(shape);
                 Ok(format!("{}{pointee}* {name}", self.space(space)?))
             }
@@ -61,13 +61,13 @@ impl<'a> Writer<'a> {
     }
 
     /// The type of a pointer; to its first element for a runtime-sized array.
-    fn pointer(&mut self, to: Handle<Type>, space: AddressSpace) -> Written<String> {
+    fn pointer(&mut self, to: Handle<Type>, space: AddressSpace) -> WriteResult<String> {
         let pointee = self.types.name(to)?;
         Ok(format!("{}{pointee}*", self.space(space)?))
     }
 
     /// What stands before the type in a pointer to this space.
-    pub fn space(&self, space: AddressSpace) -> Written<&'static str> {
+    pub fn space(&self, space: AddressSpace) -> WriteResult<&'static str> {
         match space {
             AddressSpace::Function | AddressSpace::Private => Ok(""),
             AddressSpace::WorkGroup => Ok("LOCAL "),
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn global_parameters(&mut self, global: Handle<GlobalVariable>) -> Written<Vec<String>> {
+    fn global_parameters(&mut self, global: Handle<GlobalVariable>) -> WriteResult<Vec<String>> {
         let variable = &self.module.global_variables[global];
         let name = self.globals[&global].clone();
         let restrict = if variable.binding.is_some() { " RESTRICT" } else { "" };
@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the kernel; its arguments.
-    pub fn entry(&mut self, index: usize, name: &str) -> Written<Vec<Arg>> {
+    pub fn entry(&mut self, index: usize, name: &str) -> WriteResult<Vec<Arg>> {
         let (module, info) = (self.module, self.info.get_entry_point(index));
         let point = &module.entry_points[index];
         let (mut parameters, mut args, mut moved) = (Vec::new(), Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
             }
         }
         let [x, y, z] = point.workgroup_size;
-        let mut names: Names = self.names.clone();
+        let mut names: ScopeNames = self.names.clone();
         let arguments = point.function.arguments.iter().map(|a| names.unique(a.name.as_deref()));
         let arguments: Vec<String> = arguments.collect();
         self.open(None, &point.function, info, arguments.clone());
@@ -166,12 +166,12 @@ impl<'a> Writer<'a> {
             self.line(format!("const {ty} {name} = {value};"));
         }
         self.open_variables(info, point.workgroup_size)?;
-        self.inside(&point.function)?;
+        self.write_body(&point.function)?;
         Ok(args)
     }
 
     /// Declares the workgroup and private variables and clears the former.
-    fn open_variables(&mut self, info: &'a FunctionInfo, size: [u32; 3]) -> Written<()> {
+    fn open_variables(&mut self, info: &'a FunctionInfo, size: [u32; 3]) -> WriteResult<()> {
         let mut shared = Vec::new();
         for global in self.globals_of(info) {
             let variable = &self.module.global_variables[global];
@@ -201,7 +201,7 @@ impl<'a> Writer<'a> {
         }
         let invocations: u32 = size.iter().product();
         for (name, ty) in shared {
-            let line = self.cleared(&name, ty, invocations)?;
+            let line = self.clear_variable(&name, ty, invocations)?;
             self.line(line);
         }
         self.line("BARRIER_LOCAL();");
@@ -210,7 +210,7 @@ impl<'a> Writer<'a> {
 
     /// Clears a workgroup variable by its own type: as words, compilers may take it for other memory than what is stored
     /// there later.
-    fn cleared(&mut self, name: &str, ty: Handle<Type>, invocations: u32) -> Written<String> {
+    fn clear_variable(&mut self, name: &str, ty: Handle<Type>, invocations: u32) -> WriteResult<String> {
         let TypeInner::Array { base, size, .. } = *self.types.inner(ty) else {
             let (own, zero) = (self.types.name(ty)?, self.zero_init(ty)?);
             return Ok(format!("if (LOCAL_INDEX() == 0u) {{ const {own} zero = {zero}; *{name} = zero; }}"));
@@ -225,7 +225,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The value of an entry point's argument.
-    fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>, size: [u32; 3]) -> Written<String> {
+    fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>, size: [u32; 3]) -> WriteResult<String> {
         if let Some(Binding::BuiltIn(builtin)) = binding {
             return self.builtin(*builtin, size);
         }
@@ -233,11 +233,11 @@ impl<'a> Writer<'a> {
             return self.fail("an entry point argument that is no built-in value");
         };
         let values = members.iter().map(|m| self.input(m.ty, m.binding.as_ref(), size));
-        let values = values.collect::<Written<Vec<_>>>()?;
+        let values = values.collect::<WriteResult<Vec<_>>>()?;
         self.struct_init(ty, &values)
     }
 
-    fn builtin(&mut self, builtin: BuiltIn, size: [u32; 3]) -> Written<String> {
+    fn builtin(&mut self, builtin: BuiltIn, size: [u32; 3]) -> WriteResult<String> {
         let lanes: u32 = size.iter().product();
         let of = |axis: fn(usize) -> String| [0, 1, 2].map(axis);
         let three = match builtin {
@@ -258,14 +258,14 @@ impl<'a> Writer<'a> {
         self.vector_of(Kind::U32, &three)
     }
 
-    fn body(&mut self, function: &'a Function) -> Written<()> {
+    fn body(&mut self, function: &'a Function) -> WriteResult<()> {
         self.line("{");
         self.indent += 1;
-        self.inside(function)
+        self.write_body(function)
     }
 
     /// Local variables and statements, and the closing brace.
-    fn inside(&mut self, function: &'a Function) -> Written<()> {
+    fn write_body(&mut self, function: &'a Function) -> WriteResult<()> {
         for (handle, local) in function.local_variables.iter() {
             self.span = function.local_variables.get_span(handle);
             let name = self.current_mut()?.names.unique(local.name.as_deref());

@@ -34,10 +34,10 @@ pub use tapml_wgsl::{Location, SourceMap};
 ///
 /// Fails as a compiler does: with [`tapml_device::ErrorKind::Unsupported`] if the kernel is beyond the device's limits or
 /// uses what no dialect has, else with [`tapml_device::ErrorKind::Compile`], which names kernel, file and line.
-pub fn print(desc: &KernelDesc, info: &DeviceInfo, options: Options) -> Result<Printed> {
+pub fn print(desc: &KernelDesc, info: &DeviceInfo, options: PrintOptions) -> Result<Printed> {
     let refusal = "no text of the C family is written for";
     let (module, text) = tapml_wgsl::compile(desc, info, refusal, |module| writer::write(module, options))?;
-    let writer::Text { text, name, args, lines } = text;
+    let writer::EntryText { text, name, args, lines } = text;
     Ok(Printed { text, name, args, lines, min_sizes: module.min_sizes, source: module.source })
 }
 
@@ -63,7 +63,7 @@ pub enum Bounds {
 
 /// Choices of the printer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct PrintOptions {
     /// The dialect.
     pub dialect: Dialect,
     /// Indices.
@@ -75,10 +75,10 @@ pub struct Options {
     pub emulate_subgroups: bool,
 }
 
-impl Options {
+impl PrintOptions {
     /// What WGSL guarantees, in a dialect.
-    pub fn new(dialect: Dialect) -> Options {
-        Options { dialect, bounds: Bounds::Clamp, zero_workgroup: true, emulate_subgroups: false }
+    pub fn new(dialect: Dialect) -> PrintOptions {
+        PrintOptions { dialect, bounds: Bounds::Clamp, zero_workgroup: true, emulate_subgroups: false }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Built-in functions on floats, integers and vectors. Formulas are those of WGSL section 17.
 
 use crate::scalar::{Operand, binary, halves};
-use crate::types::{COMPONENTS, Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{COMPONENTS, Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{BinaryOperator, Expression, Handle, MathFunction as M, TypeInner};
 
 impl Writer<'_> {
     /// A call of a built-in function; `handle` is the call.
-    pub fn math(&mut self, handle: Handle<Expression>, fun: M, operands: &[Operand]) -> Written<String> {
+    pub fn math(&mut self, handle: Handle<Expression>, fun: M, operands: &[Operand]) -> WriteResult<String> {
         let Some(first) = operands.first() else { return self.fail("a function of nothing") };
         let kind = first.shape.kind();
         if let Some(template) = componentwise(fun, kind) {
@@ -26,20 +26,20 @@ impl Writer<'_> {
     }
 
     /// An operator between values of one kind.
-    pub fn operate(&mut self, op: BinaryOperator, a: &Operand, b: &Operand) -> Written<Operand> {
+    pub fn operate(&mut self, op: BinaryOperator, a: &Operand, b: &Operand) -> WriteResult<Operand> {
         let kind = a.shape.kind();
         let found = binary(op, kind);
         let (template, out) = self.need(found, "an operator on these types")?;
         let text = self.apply(&format!("{op:?}"), &template, &[a.clone(), b.clone()], out)?;
-        let shape = if matches!(a.shape, Shape::Scalar(_)) { b.shape } else { a.shape };
-        Ok(Operand { text, shape: shape.with(out) })
+        let shape = if matches!(a.shape, ValueShape::Scalar(_)) { b.shape } else { a.shape };
+        Ok(Operand { text, shape: shape.with_kind(out) })
     }
 
     /// `dot(a, b)`, from the first component to the last.
-    pub fn dot(&mut self, a: &Operand, b: &Operand) -> Written<Operand> {
+    pub fn dot(&mut self, a: &Operand, b: &Operand) -> WriteResult<Operand> {
         let (shape, kind) = (a.shape, a.shape.kind());
         let name = format!("dot_{}", shape.tag());
-        let scalar = Shape::Scalar(kind);
+        let scalar = ValueShape::Scalar(kind);
         let ty = self.types.shape(shape);
         self.helper(&name, |writer| {
             let [own, other] = ["a", "b"].map(|name| Operand { text: name.into(), shape });
@@ -63,9 +63,9 @@ impl Writer<'_> {
         &mut self,
         name: &str,
         operands: &[Operand],
-        result: Shape,
-        body: impl FnOnce(&mut Self, &[Operand]) -> Written<String>,
-    ) -> Written<String> {
+        result: ValueShape,
+        body: impl FnOnce(&mut Self, &[Operand]) -> WriteResult<String>,
+    ) -> WriteResult<String> {
         let tags: Vec<String> = operands.iter().map(|o| o.shape.tag()).collect();
         let name = format!("{name}_{}", tags.join("_"));
         let parameters = self.parameters(operands);
@@ -81,11 +81,11 @@ impl Writer<'_> {
     }
 
     /// The root of a vector's product with itself.
-    fn length_of(&mut self, a: &Operand) -> Written<Operand> {
+    fn length_of(&mut self, a: &Operand) -> WriteResult<Operand> {
         let kind = a.shape.kind();
-        let shape = Shape::Scalar(kind);
+        let shape = ValueShape::Scalar(kind);
         let text = match a.shape {
-            Shape::Scalar(_) => {
+            ValueShape::Scalar(_) => {
                 self.apply("Abs", &halves(kind, "m_abs($a)", kind), std::slice::from_ref(a), kind)?
             }
             _ => {
@@ -96,19 +96,23 @@ impl Writer<'_> {
         Ok(Operand { text, shape })
     }
 
-    fn geometry(&mut self, fun: M, kind: Kind, operands: &[Operand]) -> Written<String> {
+    fn geometry(&mut self, fun: M, kind: Kind, operands: &[Operand]) -> WriteResult<String> {
         use BinaryOperator as B;
         let shape = operands[0].shape;
         match (fun, operands) {
             (M::Dot, [a, b]) => Ok(self.dot(a, b)?.text),
-            (M::Length, [_]) => {
-                self.function_of("length", operands, Shape::Scalar(kind), |w, o| Ok(w.length_of(&o[0])?.text))
-            }
-            (M::Distance, [_, _]) => self.function_of("distance", operands, Shape::Scalar(kind), |w, o| {
-                let between = w.operate(B::Subtract, &o[0], &o[1])?;
-                let name = Operand { text: between.text, shape: o[0].shape };
-                w.function_of("length", &[name], Shape::Scalar(kind), |w, o| Ok(w.length_of(&o[0])?.text))
+            (M::Length, [_]) => self.function_of("length", operands, ValueShape::Scalar(kind), |w, o| {
+                Ok(w.length_of(&o[0])?.text)
             }),
+            (M::Distance, [_, _]) => {
+                self.function_of("distance", operands, ValueShape::Scalar(kind), |w, o| {
+                    let between = w.operate(B::Subtract, &o[0], &o[1])?;
+                    let name = Operand { text: between.text, shape: o[0].shape };
+                    w.function_of("length", &[name], ValueShape::Scalar(kind), |w, o| {
+                        Ok(w.length_of(&o[0])?.text)
+                    })
+                })
+            }
             (M::Normalize, [_]) => self.function_of("normalize", operands, shape, |w, o| {
                 let length = w.length_of(&o[0])?;
                 Ok(w.operate(B::Divide, &o[0], &length)?.text)
@@ -145,12 +149,12 @@ impl Writer<'_> {
             Kind::F16 => format!("float_to_half({value:?}f)"),
             _ => format!("({value:?}f)"),
         };
-        Operand { text, shape: Shape::Scalar(kind) }
+        Operand { text, shape: ValueShape::Scalar(kind) }
     }
 
-    fn cross(&mut self, a: &Operand, b: &Operand) -> Written<String> {
+    fn cross(&mut self, a: &Operand, b: &Operand) -> WriteResult<String> {
         let kind = a.shape.kind();
-        let part = |o: &Operand, i: usize| Operand { text: o.component(i), shape: Shape::Scalar(kind) };
+        let part = |o: &Operand, i: usize| Operand { text: o.component(i), shape: ValueShape::Scalar(kind) };
         let mut parts = Vec::new();
         for i in 0..3 {
             let (j, k) = ((i + 1) % 3, (i + 2) % 3);
@@ -162,7 +166,7 @@ impl Writer<'_> {
     }
 
     /// `modf` and `frexp`, whose results are structs.
-    fn taken_apart(&mut self, handle: Handle<Expression>, fun: M, a: &Operand) -> Written<String> {
+    fn taken_apart(&mut self, handle: Handle<Expression>, fun: M, a: &Operand) -> WriteResult<String> {
         let ty = self.need(self.current()?.info[handle].ty.handle(), "a result without a type")?;
         let TypeInner::Struct { ref members, .. } = *self.types.inner(ty) else {
             return self.fail("a result that is no struct");

@@ -1,24 +1,26 @@
 //! Products with matrices, transposes and determinants.
 
 use crate::scalar::Operand;
-use crate::types::{COMPONENTS, Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{COMPONENTS, Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{BinaryOperator as B, MathFunction as M};
 
 impl Writer<'_> {
     /// Operators on matrices; `None` if neither operand is one.
-    pub fn matrix_binary(&mut self, op: B, a: &Operand, b: &Operand) -> Written<Option<String>> {
-        let is_matrix = |o: &Operand| matches!(o.shape, Shape::Matrix(..));
-        let is_scalar = |o: &Operand| matches!(o.shape, Shape::Scalar(_));
+    pub fn matrix_binary(&mut self, op: B, a: &Operand, b: &Operand) -> WriteResult<Option<String>> {
+        let is_matrix = |o: &Operand| matches!(o.shape, ValueShape::Matrix(..));
+        let is_scalar = |o: &Operand| matches!(o.shape, ValueShape::Scalar(_));
         if op != B::Multiply || !(is_matrix(a) || is_matrix(b)) || is_scalar(a) || is_scalar(b) {
             return Ok(None);
         }
         // A vector on the left is a row, on the right a column.
         let kind = a.shape.kind();
         let shape = match (a.shape, b.shape) {
-            (Shape::Matrix(_, rows, _), Shape::Matrix(columns, ..)) => Shape::Matrix(columns, rows, kind),
-            (Shape::Matrix(_, rows, _), _) => Shape::Vector(rows, kind),
-            (_, Shape::Matrix(columns, ..)) => Shape::Vector(columns, kind),
+            (ValueShape::Matrix(_, rows, _), ValueShape::Matrix(columns, ..)) => {
+                ValueShape::Matrix(columns, rows, kind)
+            }
+            (ValueShape::Matrix(_, rows, _), _) => ValueShape::Vector(rows, kind),
+            (_, ValueShape::Matrix(columns, ..)) => ValueShape::Vector(columns, kind),
             _ => return Ok(None),
         };
         let name = format!("times_{}_{}", a.shape.tag(), b.shape.tag());
@@ -32,10 +34,10 @@ impl Writer<'_> {
         Ok(Some(format!("{name}({}, {})", a.text, b.text)))
     }
 
-    fn product(&mut self, a: &Operand, b: &Operand, shape: Shape) -> Written<String> {
+    fn product(&mut self, a: &Operand, b: &Operand, shape: ValueShape) -> WriteResult<String> {
         let kind = a.shape.kind();
         let columns = match b.shape {
-            Shape::Matrix(columns, ..) => (0..columns as usize).map(|i| b.column(i)).collect(),
+            ValueShape::Matrix(columns, ..) => (0..columns as usize).map(|i| b.column(i)).collect(),
             _ => vec![b.clone()],
         };
         let rows = rows_of(a);
@@ -44,20 +46,20 @@ impl Writer<'_> {
             let mut cells = Vec::new();
             for row in &rows {
                 let line = self.vector_of(kind, row)?;
-                let line = Operand { text: line, shape: Shape::Vector(row.len() as u8, kind) };
+                let line = Operand { text: line, shape: ValueShape::Vector(row.len() as u8, kind) };
                 cells.push(self.dot(&line, column)?.text);
             }
             out.push(cells);
         }
         match shape {
-            Shape::Matrix(..) => self.matrix_of(shape, &out),
+            ValueShape::Matrix(..) => self.matrix_of(shape, &out),
             _ => Ok(format!("return {};", self.vector_of(kind, &out.concat())?)),
         }
     }
 
     /// Statements that return a matrix of these columns.
-    fn matrix_of(&mut self, shape: Shape, columns: &[Vec<String>]) -> Written<String> {
-        let Shape::Matrix(_, rows, kind) = shape else { return self.fail("a matrix of another shape") };
+    fn matrix_of(&mut self, shape: ValueShape, columns: &[Vec<String>]) -> WriteResult<String> {
+        let ValueShape::Matrix(_, rows, kind) = shape else { return self.fail("a matrix of another shape") };
         let padded = if rows == 3 { ".v" } else { "" };
         let ty = self.types.shape(shape);
         let mut set = String::new();
@@ -68,14 +70,14 @@ impl Writer<'_> {
     }
 
     /// `transpose` and `determinant`.
-    pub fn matrix_math(&mut self, fun: M, a: &Operand) -> Written<String> {
-        let Shape::Matrix(columns, rows, kind) = a.shape else {
+    pub fn matrix_math(&mut self, fun: M, a: &Operand) -> WriteResult<String> {
+        let ValueShape::Matrix(columns, rows, kind) = a.shape else {
             return self.fail("a matrix function on no matrix");
         };
         let own = Operand { text: "a".into(), shape: a.shape };
         let parameter = self.types.shape(a.shape);
         if fun == M::Transpose {
-            let shape = Shape::Matrix(rows, columns, kind);
+            let shape = ValueShape::Matrix(rows, columns, kind);
             let name = format!("transpose_{}", a.shape.tag());
             let ty = self.types.shape(shape);
             self.helper(&name, |writer| {
@@ -93,8 +95,8 @@ impl Writer<'_> {
     }
 
     /// By cofactors of the first column.
-    fn determinant(&mut self, kind: Kind, rows: &[Vec<String>]) -> Written<Operand> {
-        let cell = |text: &String| Operand { text: text.clone(), shape: Shape::Scalar(kind) };
+    fn determinant(&mut self, kind: Kind, rows: &[Vec<String>]) -> WriteResult<Operand> {
+        let cell = |text: &String| Operand { text: text.clone(), shape: ValueShape::Scalar(kind) };
         if let [row] = rows {
             let first = row.first().map(cell);
             return self.need(first, "an empty matrix");
@@ -118,13 +120,13 @@ impl Writer<'_> {
 /// The cells of a matrix row by row; a vector is one row.
 fn rows_of(a: &Operand) -> Vec<Vec<String>> {
     match a.shape {
-        Shape::Matrix(columns, rows, _) => {
+        ValueShape::Matrix(columns, rows, _) => {
             let cell = |r: usize, c: usize| a.column(c).component(r);
             (0..rows as usize).map(|r| (0..columns as usize).map(|c| cell(r, c)).collect()).collect()
         }
-        Shape::Vector(n, _) => {
+        ValueShape::Vector(n, _) => {
             vec![(0..n as usize).map(|i| format!("{}.{}", a.text, COMPONENTS[i])).collect()]
         }
-        Shape::Scalar(_) => vec![vec![a.text.clone()]],
+        ValueShape::Scalar(_) => vec![vec![a.text.clone()]],
     }
 }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 /// Names in use within one scope.
 #[derive(Clone, Default)]
-pub struct Names {
+pub struct ScopeNames {
     used: HashSet<String>,
 }
 
-impl Names {
+impl ScopeNames {
     /// A name like `wanted` that no earlier call gave.
     pub fn unique(&mut self, wanted: Option<&str>) -> String {
         let base = member(wanted.unwrap_or("unnamed"));
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_no_keywords() {
-        let mut names = Names::default();
+        let mut names = ScopeNames::default();
         assert_eq!(names.unique(Some("half")), "half_");
         assert_eq!(names.unique(Some("half")), "half_2");
         assert_eq!(names.unique(Some("half_2")), "half_2_");

@@ -2,12 +2,12 @@
 
 use crate::math::parts;
 use crate::scalar::Operand;
-use crate::types::{Kind, Shape};
-use crate::writer::{Writer, Written};
+use crate::types::{Kind, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::MathFunction as M;
 
 /// How one component becomes bits of the word, or bits of the word `$a` at `$b` become a component.
-struct Row {
+struct PackRow {
     fun: M,
     bits: u32,
     template: &'static str,
@@ -15,7 +15,7 @@ struct Row {
     unpacked: Option<Kind>,
 }
 
-const ROWS: &[Row] = &[
+const ROWS: &[PackRow] = &[
     row(M::Pack4x8snorm, 8, "((u32)pack_norm($a, -1.0f, 127.0f) & 0xffu)", None),
     row(M::Pack4x8unorm, 8, "(u32)pack_norm($a, 0.0f, 255.0f)", None),
     row(M::Pack2x16snorm, 16, "((u32)pack_norm($a, -1.0f, 32767.0f) & 0xffffu)", None),
@@ -34,13 +34,13 @@ const ROWS: &[Row] = &[
     row(M::Unpack4xU8, 8, "extract_u($a, $b, 8u)", Some(Kind::U32)),
 ];
 
-const fn row(fun: M, bits: u32, template: &'static str, unpacked: Option<Kind>) -> Row {
-    Row { fun, bits, template, unpacked }
+const fn row(fun: M, bits: u32, template: &'static str, unpacked: Option<Kind>) -> PackRow {
+    PackRow { fun, bits, template, unpacked }
 }
 
 impl Writer<'_> {
     /// Packing functions and packed dot products' helpers; `None` for any other function.
-    pub fn packing(&mut self, fun: M, a: &Operand) -> Written<Option<String>> {
+    pub fn packing(&mut self, fun: M, a: &Operand) -> WriteResult<Option<String>> {
         let Some(row) = ROWS.iter().find(|row| row.fun == fun) else { return Ok(None) };
         let name = format!("{fun:?}").to_lowercase();
         let parameter = self.types.shape(a.shape);
@@ -60,7 +60,7 @@ impl Writer<'_> {
                     |i: u32| row.template.replace("$a", "a").replace("$b", &format!("{}u", i * row.bits));
                 let parts: Vec<String> = (0..count).map(part).collect();
                 let value = writer.vector_of(kind, &parts)?;
-                let ty = writer.types.shape(Shape::Vector(count as u8, kind));
+                let ty = writer.types.shape(ValueShape::Vector(count as u8, kind));
                 Ok(format!("DEV {ty} {name}(u32 a) {{ return {value}; }}\n"))
             })?,
         }

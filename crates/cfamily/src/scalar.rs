@@ -3,22 +3,22 @@
 //! A template is C in which `$a`, `$b`, `$c` and `$d` stand for the operands, each once at most.
 
 use crate::expr::{bare, member};
-use crate::types::{COMPONENTS, Kind, Shape};
-use crate::writer::{Writer, Written};
+use crate::types::{COMPONENTS, Kind, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{BinaryOperator as B, UnaryOperator};
 
 /// A value of numbers or booleans.
 #[derive(Clone)]
 pub struct Operand {
     pub text: String,
-    pub shape: Shape,
+    pub shape: ValueShape,
 }
 
 impl Operand {
     /// Number of components: 1 for a scalar.
     pub fn components(&self) -> usize {
         match self.shape {
-            Shape::Vector(n, _) => n as usize,
+            ValueShape::Vector(n, _) => n as usize,
             _ => 1,
         }
     }
@@ -26,16 +26,16 @@ impl Operand {
     /// Component `i`; a scalar is its own.
     pub fn component(&self, i: usize) -> String {
         match self.shape {
-            Shape::Vector(..) => member(&self.text, &COMPONENTS[i.min(3)].to_string()),
+            ValueShape::Vector(..) => member(&self.text, &COMPONENTS[i.min(3)].to_string()),
             _ => self.text.clone(),
         }
     }
 
     /// Column `i` of a matrix.
     pub fn column(&self, i: usize) -> Operand {
-        let Shape::Matrix(_, rows, kind) = self.shape else { return self.clone() };
+        let ValueShape::Matrix(_, rows, kind) = self.shape else { return self.clone() };
         let padded = if rows == 3 { ".v" } else { "" };
-        Operand { text: format!("{}.c[{i}]{padded}", self.text), shape: Shape::Vector(rows, kind) }
+        Operand { text: format!("{}.c[{i}]{padded}", self.text), shape: ValueShape::Vector(rows, kind) }
     }
 }
 
@@ -67,8 +67,8 @@ pub fn binary(op: B, kind: Kind) -> Option<(String, Kind)> {
     }
     let template = match kind {
         Kind::F32 | Kind::F16 => halves(kind, float(op)?, kind),
-        Kind::I32 => signed(op)?.into(),
-        Kind::U32 => unsigned(op)?.into(),
+        Kind::I32 => signed_operator(op)?.into(),
+        Kind::U32 => unsigned_operator(op)?.into(),
         Kind::Bool => match op {
             B::And | B::LogicalAnd => "($a && $b)".into(),
             B::InclusiveOr | B::LogicalOr => "($a || $b)".into(),
@@ -90,7 +90,7 @@ fn float(op: B) -> Option<&'static str> {
     })
 }
 
-fn signed(op: B) -> Option<&'static str> {
+fn signed_operator(op: B) -> Option<&'static str> {
     Some(match op {
         B::Add => "((i32)((u32)$a + (u32)$b))",
         B::Subtract => "((i32)((u32)$a - (u32)$b))",
@@ -106,7 +106,7 @@ fn signed(op: B) -> Option<&'static str> {
     })
 }
 
-fn unsigned(op: B) -> Option<&'static str> {
+fn unsigned_operator(op: B) -> Option<&'static str> {
     Some(match op {
         B::Add => "($a + $b)",
         B::Subtract => "($a - $b)",
@@ -137,14 +137,20 @@ pub fn halves(kind: Kind, template: &str, out: Kind) -> String {
 impl Writer<'_> {
     /// Applies a template to scalars, or to each component of vectors and matrices, scalars serving all components.
     /// `name` and the operands' shapes tell one template from all others.
-    pub fn apply(&mut self, name: &str, template: &str, operands: &[Operand], out: Kind) -> Written<String> {
+    pub fn apply(
+        &mut self,
+        name: &str,
+        template: &str,
+        operands: &[Operand],
+        out: Kind,
+    ) -> WriteResult<String> {
         let widest = operands.iter().map(|o| o.shape).max_by_key(|s| match s {
-            Shape::Scalar(_) => 0,
-            Shape::Vector(..) => 1,
-            Shape::Matrix(..) => 2,
+            ValueShape::Scalar(_) => 0,
+            ValueShape::Vector(..) => 1,
+            ValueShape::Matrix(..) => 2,
         });
-        let shape = self.need(widest, "an operation on nothing")?.with(out);
-        if let Shape::Scalar(_) = shape {
+        let shape = self.need(widest, "an operation on nothing")?.with_kind(out);
+        if let ValueShape::Scalar(_) = shape {
             let texts: Vec<String> = operands.iter().map(|o| o.text.clone()).collect();
             return Ok(fill(template, &texts));
         }
@@ -155,7 +161,7 @@ impl Writer<'_> {
             let ty = writer.types.shape(shape);
             let own: Vec<Operand> = parameters.iter().map(|(_, o)| o.clone()).collect();
             let list: Vec<String> = parameters.iter().map(|(ty, o)| format!("{ty} {}", o.text)).collect();
-            let body = writer.each(name_of(&name), template, &own, shape)?;
+            let body = writer.write_componentwise(name_of(&name), template, &own, shape)?;
             Ok(format!("DEV {ty} {name}({}) {{ {body} }}\n", list.join(", ")))
         })?;
         let texts: Vec<&str> = operands.iter().map(|o| bare(&o.text)).collect();
@@ -171,9 +177,15 @@ impl Writer<'_> {
     }
 
     /// The body of a function that applies a template to each component, or to each column by another function.
-    fn each(&mut self, name: &str, template: &str, own: &[Operand], shape: Shape) -> Written<String> {
+    fn write_componentwise(
+        &mut self,
+        name: &str,
+        template: &str,
+        own: &[Operand],
+        shape: ValueShape,
+    ) -> WriteResult<String> {
         match shape {
-            Shape::Matrix(columns, rows, kind) => {
+            ValueShape::Matrix(columns, rows, kind) => {
                 let ty = self.types.shape(shape);
                 let padded = if rows == 3 { ".v" } else { "" };
                 let mut set = String::new();
@@ -184,7 +196,7 @@ impl Writer<'_> {
                 }
                 Ok(format!("{ty} m; {set}return m;"))
             }
-            Shape::Vector(n, kind) => {
+            ValueShape::Vector(n, kind) => {
                 let part = |i: usize| {
                     let texts: Vec<String> = own.iter().map(|o| o.component(i)).collect();
                     fill(template, &texts)
@@ -192,7 +204,7 @@ impl Writer<'_> {
                 let parts: Vec<String> = (0..n as usize).map(part).collect();
                 Ok(format!("return {};", self.vector_of(kind, &parts)?))
             }
-            Shape::Scalar(_) => self.fail("a scalar taken apart"),
+            ValueShape::Scalar(_) => self.fail("a scalar taken apart"),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::expr::{address, bare};
 use crate::types::Spelt;
-use crate::writer::{Writer, Written};
+use crate::writer::{WriteResult, Writer};
 use naga::{AtomicFunction, Barrier, Block, Expression, Function, Handle, Span, Statement, TypeInner};
 
 impl<'a> Writer<'a> {
     /// Writes the statements of a block.
-    pub fn block(&mut self, block: &'a Block) -> Written<()> {
+    pub fn block(&mut self, block: &'a Block) -> WriteResult<()> {
         for (statement, span) in block.span_iter() {
             if *span != Span::UNDEFINED {
                 self.span = *span;
@@ -17,18 +17,20 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn statement(&mut self, statement: &'a Statement) -> Written<()> {
+    fn statement(&mut self, statement: &'a Statement) -> WriteResult<()> {
         match *statement {
             Statement::Emit(ref range) => self.emit(range.clone()),
             Statement::Block(ref block) => {
                 self.line("{");
-                self.nested(block)?;
+                self.write_nested(block)?;
                 self.line("}");
                 Ok(())
             }
             Statement::If { condition, ref accept, ref reject } => self.branch(condition, accept, reject),
             Statement::Switch { selector, ref cases } => self.switch(selector, cases),
-            Statement::Loop { ref body, ref continuing, break_if } => self.looped(body, continuing, break_if),
+            Statement::Loop { ref body, ref continuing, break_if } => {
+                self.write_loop(body, continuing, break_if)
+            }
             Statement::Break => {
                 self.line("break;");
                 Ok(())
@@ -65,14 +67,14 @@ impl<'a> Writer<'a> {
     }
 
     /// A block one step further in.
-    pub fn nested(&mut self, block: &'a Block) -> Written<()> {
+    pub fn write_nested(&mut self, block: &'a Block) -> WriteResult<()> {
         self.indent += 1;
         let written = self.block(block);
         self.indent -= 1;
         written
     }
 
-    fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> Written<()> {
+    fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> WriteResult<()> {
         let value = self.value(value)?;
         if self.store_component(pointer, &value)? {
             return Ok(());
@@ -94,7 +96,7 @@ impl<'a> Writer<'a> {
         function: Handle<Function>,
         arguments: &[Handle<Expression>],
         result: Option<Handle<Expression>>,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         let mut texts = Vec::new();
         for &argument in arguments {
             texts.push(match *self.type_of(argument)? {
@@ -121,7 +123,7 @@ impl<'a> Writer<'a> {
         fun: &AtomicFunction,
         value: Handle<Expression>,
         result: Option<Handle<Expression>>,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         let at = address(&self.value(pointer)?);
         let at = bare(&at);
         let kind = self.type_name_of_atomic(pointer)?;
@@ -154,7 +156,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn barrier(&mut self, flags: Barrier) -> Written<()> {
+    fn barrier(&mut self, flags: Barrier) -> WriteResult<()> {
         let name = match (flags.contains(Barrier::WORK_GROUP), flags.contains(Barrier::STORAGE)) {
             (true, true) => "BOTH",
             (true, false) => "LOCAL",
@@ -167,7 +169,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> Written<()> {
+    fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> WriteResult<()> {
         self.line("BARRIER_LOCAL();");
         let place = self.value(pointer)?;
         self.define(result, &place)?;

@@ -3,14 +3,14 @@
 
 use crate::emulated;
 use crate::scalar::{Operand, binary};
-use crate::types::{Kind, Shape, Spelt};
-use crate::writer::{Writer, Written};
+use crate::types::{Kind, Spelt, ValueShape};
+use crate::writer::{WriteResult, Writer};
 use naga::{
     BinaryOperator, CollectiveOperation, Direction, Expression, GatherMode, Handle, SubgroupOperation as S,
 };
 
 impl Writer<'_> {
-    fn supports_subgroups(&self, result: Handle<Expression>) -> Written<()> {
+    fn supports_subgroups(&self, result: Handle<Expression>) -> WriteResult<()> {
         match self.is_opencl() && !self.emulates() {
             true => self.fail("subgroup operations in OpenCL C"),
             false => self.reached_together(result),
@@ -21,7 +21,7 @@ impl Writer<'_> {
         &mut self,
         result: Handle<Expression>,
         predicate: Option<Handle<Expression>>,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         self.supports_subgroups(result)?;
         let predicate = match predicate {
             Some(predicate) => self.value(predicate)?,
@@ -47,7 +47,7 @@ impl Writer<'_> {
         mode: GatherMode,
         argument: Handle<Expression>,
         result: Handle<Expression>,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         self.supports_subgroups(result)?;
         let from = match mode {
             GatherMode::BroadcastFirst if self.emulates() => "0u".into(),
@@ -67,22 +67,22 @@ impl Writer<'_> {
             self.emulated_basics()?;
             self.helper("subgroup_gather", |_| Ok(emulated::GATHER.into()))?;
             let lane = self.temporary_of("u32", &from)?;
-            let value = self.emulated("subgroup_gather", &a, kind, &format!(", {lane}"))?;
+            let value = self.emulate_components("subgroup_gather", &a, kind, &format!(", {lane}"))?;
             return self.define(result, &value);
         }
         self.first_lane()?;
         self.helper("subgroup_gather", |_| Ok(GATHER.into()))?;
         let template = from_bits(kind, &format!("subgroup_gather({}, $b)", to_bits(kind, "$a")));
-        let lane = Operand { text: self.temporary_of("u32", &from)?, shape: Shape::Scalar(Kind::U32) };
+        let lane = Operand { text: self.temporary_of("u32", &from)?, shape: ValueShape::Scalar(Kind::U32) };
         let value = self.apply("SubgroupGather", &template, &[a, lane], kind)?;
         self.define(result, &value)
     }
 
-    fn lane_index(&mut self, lane: Handle<Expression>) -> Written<String> {
+    fn lane_index(&mut self, lane: Handle<Expression>) -> WriteResult<String> {
         Ok(format!("(u32){}", self.value(lane)?))
     }
 
-    fn first_lane(&mut self) -> Written<()> {
+    fn first_lane(&mut self) -> WriteResult<()> {
         self.helper("first_lane", |_| Ok(FIRST_LANE.into()))
     }
 
@@ -92,7 +92,7 @@ impl Writer<'_> {
         scan: CollectiveOperation,
         argument: Handle<Expression>,
         result: Handle<Expression>,
-    ) -> Written<()> {
+    ) -> WriteResult<()> {
         self.supports_subgroups(result)?;
         let a = self.operand(argument)?;
         let kind = a.shape.kind();
@@ -109,7 +109,7 @@ impl Writer<'_> {
         };
         let function = self.reduction(&name, kind_in, op, scan)?;
         if self.emulates() {
-            let value = self.emulated(&function, &a, kind, "")?;
+            let value = self.emulate_components(&function, &a, kind, "")?;
             return self.define(result, &value);
         }
         let template = match kind {
@@ -121,14 +121,14 @@ impl Writer<'_> {
     }
 
     /// A function over the active invocations; its name.
-    fn reduction(&mut self, name: &str, kind: Kind, op: S, scan: CollectiveOperation) -> Written<String> {
+    fn reduction(&mut self, name: &str, kind: Kind, op: S, scan: CollectiveOperation) -> WriteResult<String> {
         let form = match scan {
             CollectiveOperation::Reduce => "",
             CollectiveOperation::InclusiveScan => "inclusive_",
             CollectiveOperation::ExclusiveScan => "exclusive_",
         };
         let function = format!("subgroup_{form}{name}_{}", kind.letter());
-        let combined = self.combined(op, kind)?;
+        let combined = self.combine(op, kind)?;
         if self.emulates() {
             return self.emulated_reduction(&function, (op, kind), &combined, scan);
         }
@@ -157,7 +157,7 @@ impl Writer<'_> {
     }
 
     /// `sum` and `other` combined.
-    fn combined(&mut self, op: S, kind: Kind) -> Written<String> {
+    fn combine(&mut self, op: S, kind: Kind) -> WriteResult<String> {
         let operator = match op {
             S::Add => BinaryOperator::Add,
             S::Mul => BinaryOperator::Multiply,

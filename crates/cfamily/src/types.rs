@@ -3,8 +3,8 @@
 //! A vector is a struct of its components, a matrix one of an array of columns, an array one of an array: all of them can
 //! be assigned and returned. What C would not pad by itself is padded by members of bytes.
 
-use crate::names::{self, Names};
-use crate::writer::Written;
+use crate::names::{self, ScopeNames};
+use crate::writer::WriteResult;
 use naga::proc::{IndexableLength, Layouter};
 use naga::{ArraySize, Handle, Module, Type, TypeInner};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -53,21 +53,23 @@ impl Spelt for Kind {
 
 /// The shape of a value of numbers or booleans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Shape {
+pub enum ValueShape {
     Scalar(Kind),
     Vector(u8, Kind),
     /// Columns and rows.
     Matrix(u8, u8, Kind),
 }
 
-impl Shape {
+impl ValueShape {
     /// The shape of a type; `None` for arrays, structs and pointers.
-    pub fn of(inner: &TypeInner) -> Option<Shape> {
+    pub fn from_type(inner: &TypeInner) -> Option<ValueShape> {
         Some(match *inner {
-            TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Shape::Scalar(Kind::of(scalar)?),
-            TypeInner::Vector { size, scalar } => Shape::Vector(size as u8, Kind::of(scalar)?),
+            TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
+                ValueShape::Scalar(Kind::from_scalar(scalar)?)
+            }
+            TypeInner::Vector { size, scalar } => ValueShape::Vector(size as u8, Kind::from_scalar(scalar)?),
             TypeInner::Matrix { columns, rows, scalar } => {
-                Shape::Matrix(columns as u8, rows as u8, Kind::of(scalar)?)
+                ValueShape::Matrix(columns as u8, rows as u8, Kind::from_scalar(scalar)?)
             }
             _ => return None,
         })
@@ -75,32 +77,32 @@ impl Shape {
 
     pub fn kind(self) -> Kind {
         match self {
-            Shape::Scalar(kind) | Shape::Vector(_, kind) | Shape::Matrix(_, _, kind) => kind,
+            ValueShape::Scalar(kind) | ValueShape::Vector(_, kind) | ValueShape::Matrix(_, _, kind) => kind,
         }
     }
 
     /// The same shape of another kind.
-    pub fn with(self, kind: Kind) -> Shape {
+    pub fn with_kind(self, kind: Kind) -> ValueShape {
         match self {
-            Shape::Scalar(_) => Shape::Scalar(kind),
-            Shape::Vector(n, _) => Shape::Vector(n, kind),
-            Shape::Matrix(columns, rows, _) => Shape::Matrix(columns, rows, kind),
+            ValueShape::Scalar(_) => ValueShape::Scalar(kind),
+            ValueShape::Vector(n, _) => ValueShape::Vector(n, kind),
+            ValueShape::Matrix(columns, rows, _) => ValueShape::Matrix(columns, rows, kind),
         }
     }
 
     /// Its type in C.
     pub fn name(self) -> String {
         match self {
-            Shape::Scalar(kind) => kind.name().into(),
-            Shape::Vector(n, kind) => format!("v{n}{}", kind.letter()),
-            Shape::Matrix(columns, rows, kind) => format!("m{columns}x{rows}{}", kind.letter()),
+            ValueShape::Scalar(kind) => kind.name().into(),
+            ValueShape::Vector(n, kind) => format!("v{n}{}", kind.letter()),
+            ValueShape::Matrix(columns, rows, kind) => format!("m{columns}x{rows}{}", kind.letter()),
         }
     }
 
     /// Short form of the type for names of functions.
     pub fn tag(self) -> String {
         match self {
-            Shape::Scalar(kind) => kind.letter().into(),
+            ValueShape::Scalar(kind) => kind.letter().into(),
             _ => self.name(),
         }
     }
@@ -118,7 +120,7 @@ pub enum Field {
 }
 
 /// The types that the text uses.
-pub struct Types<'a> {
+pub struct TextTypes<'a> {
     pub module: &'a Module,
     layouter: &'a Layouter,
     structs: HashMap<Handle<Type>, String>,
@@ -126,12 +128,12 @@ pub struct Types<'a> {
     used: HashSet<Handle<Type>>,
 }
 
-impl<'a> Types<'a> {
-    pub fn new(module: &'a Module, layouter: &'a Layouter, names: &mut Names) -> Types<'a> {
+impl<'a> TextTypes<'a> {
+    pub fn new(module: &'a Module, layouter: &'a Layouter, names: &mut ScopeNames) -> TextTypes<'a> {
         let is_struct = |inner: &TypeInner| matches!(inner, TypeInner::Struct { .. });
         let structs = module.types.iter().filter(|(_, ty)| is_struct(&ty.inner));
         let structs = structs.map(|(handle, ty)| (handle, names.unique(ty.name.as_deref()))).collect();
-        Types { module, layouter, structs, shapes: BTreeSet::new(), used: HashSet::new() }
+        TextTypes { module, layouter, structs, shapes: BTreeSet::new(), used: HashSet::new() }
     }
 
     pub fn inner(&self, ty: Handle<Type>) -> &'a TypeInner {
@@ -139,7 +141,7 @@ impl<'a> Types<'a> {
     }
 
     /// Length of an array; `None` if it is runtime-sized.
-    pub fn count(&self, size: ArraySize) -> Written<Option<u32>> {
+    pub fn count(&self, size: ArraySize) -> WriteResult<Option<u32>> {
         match size.resolve(self.module.to_ctx()) {
             Ok(IndexableLength::Known(n)) => Ok(Some(n)),
             Ok(IndexableLength::Dynamic) => Ok(None),
@@ -152,11 +154,11 @@ impl<'a> Types<'a> {
     }
 
     /// The type of a shape, declared in the text.
-    pub fn shape(&mut self, shape: Shape) -> String {
+    pub fn shape(&mut self, shape: ValueShape) -> String {
         match shape {
-            Shape::Scalar(_) => {}
-            Shape::Vector(n, kind) => drop(self.shapes.insert((0, n, kind))),
-            Shape::Matrix(columns, rows, kind) => {
+            ValueShape::Scalar(_) => {}
+            ValueShape::Vector(n, kind) => drop(self.shapes.insert((0, n, kind))),
+            ValueShape::Matrix(columns, rows, kind) => {
                 self.shapes.insert((0, rows, kind));
                 self.shapes.insert((columns, rows, kind));
             }
@@ -165,9 +167,9 @@ impl<'a> Types<'a> {
     }
 
     /// The name of a type, declared in the text; a runtime-sized array is named by its element.
-    pub fn name(&mut self, ty: Handle<Type>) -> Written<String> {
+    pub fn name(&mut self, ty: Handle<Type>) -> WriteResult<String> {
         let inner = self.inner(ty);
-        if let Some(shape) = Shape::of(inner) {
+        if let Some(shape) = ValueShape::from_type(inner) {
             return Ok(self.shape(shape));
         }
         match *inner {
@@ -190,7 +192,7 @@ impl<'a> Types<'a> {
     }
 
     /// The type of an array's elements as they lie in it: padded, if the stride is larger than the element.
-    fn element(&mut self, array: Handle<Type>) -> Written<String> {
+    fn element(&mut self, array: Handle<Type>) -> WriteResult<String> {
         let TypeInner::Array { base, .. } = *self.inner(array) else {
             return Err(Fail::new("an element of no array"));
         };
@@ -218,9 +220,9 @@ impl<'a> Types<'a> {
                 _ => 0,
             },
             TypeInner::Struct { span, .. } => span,
-            ref inner => match Shape::of(inner) {
-                Some(Shape::Scalar(kind)) => kind.width(),
-                Some(Shape::Vector(n, kind)) => u32::from(n) * kind.width(),
+            ref inner => match ValueShape::from_type(inner) {
+                Some(ValueShape::Scalar(kind)) => kind.width(),
+                Some(ValueShape::Vector(n, kind)) => u32::from(n) * kind.width(),
                 _ => self.layouter[ty].size,
             },
         }
@@ -250,7 +252,7 @@ impl<'a> Types<'a> {
     }
 
     /// The declarations of all types used.
-    pub fn declarations(&mut self) -> Written<String> {
+    pub fn declarations(&mut self) -> WriteResult<String> {
         let mut out = String::new();
         for &(columns, rows, kind) in &self.shapes {
             out.push_str(&declare_shape(columns, rows, kind));
@@ -271,7 +273,12 @@ impl<'a> Types<'a> {
         Ok(out)
     }
 
-    fn declare_array(&mut self, ty: Handle<Type>, base: Handle<Type>, size: ArraySize) -> Written<String> {
+    fn declare_array(
+        &mut self,
+        ty: Handle<Type>,
+        base: Handle<Type>,
+        size: ArraySize,
+    ) -> WriteResult<String> {
         let (element, padding) = (self.name(base)?, self.padding(ty));
         let mut out = String::new();
         if padding > 0 {
@@ -284,7 +291,7 @@ impl<'a> Types<'a> {
         Ok(out)
     }
 
-    fn declare_struct(&mut self, ty: Handle<Type>) -> Written<String> {
+    fn declare_struct(&mut self, ty: Handle<Type>) -> WriteResult<String> {
         let TypeInner::Struct { ref members, .. } = *self.inner(ty) else { return Ok(String::new()) };
         let mut out = String::from("typedef struct {");
         for (index, field) in self.fields(ty).into_iter().enumerate() {
@@ -303,7 +310,7 @@ impl<'a> Types<'a> {
 }
 
 fn declare_shape(columns: u8, rows: u8, kind: Kind) -> String {
-    let vector = Shape::Vector(rows, kind).name();
+    let vector = ValueShape::Vector(rows, kind).name();
     if columns == 0 {
         let components: Vec<String> = COMPONENTS[..rows as usize].iter().map(char::to_string).collect();
         let align = match (rows, kind) {
@@ -312,7 +319,7 @@ fn declare_shape(columns: u8, rows: u8, kind: Kind) -> String {
         };
         return format!("typedef struct {align}{{ {} {}; }} {vector};\n", kind.name(), components.join(", "));
     }
-    let matrix = Shape::Matrix(columns, rows, kind).name();
+    let matrix = ValueShape::Matrix(columns, rows, kind).name();
     if rows != 3 {
         return format!("typedef struct {{ {vector} c[{columns}]; }} {matrix};\n");
     }

@@ -18,11 +18,11 @@ const DEEPEST: usize = 64;
 pub type Diverging = HashSet<(Option<Handle<Function>>, Handle<Expression>)>;
 
 /// The subgroup operations that an entry point reaches where perhaps not all invocations of a workgroup are.
-pub fn diverging(module: &Module, entry: usize) -> Diverging {
+pub fn find_diverging(module: &Module, entry: usize) -> Diverging {
     let mut found = Diverging::new();
     let function = &module.entry_points[entry].function;
     let varies: Vec<bool> = function.arguments.iter().map(|a| !is_uniform(a.binding.as_ref())).collect();
-    let at = Place { module, key: None, function, depth: 0 };
+    let at = FlowPlace { module, key: None, function, depth: 0 };
     Flow::new(at, varies, &mut found).run(false);
     found
 }
@@ -35,7 +35,7 @@ fn is_uniform(binding: Option<&Binding>) -> bool {
 }
 
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct FlowPlace<'a> {
     module: &'a Module,
     key: Option<Handle<Function>>,
     function: &'a Function,
@@ -44,7 +44,7 @@ struct Place<'a> {
 
 /// What is known of one call of a function. It only grows.
 struct Flow<'a> {
-    at: Place<'a>,
+    at: FlowPlace<'a>,
     arguments: Vec<bool>,
     locals: HashSet<Handle<LocalVariable>>,
     /// Results of calls that vary.
@@ -62,7 +62,7 @@ struct Flow<'a> {
 type Around = Vec<(usize, bool)>;
 
 impl<'a> Flow<'a> {
-    fn new(at: Place<'a>, arguments: Vec<bool>, found: &'a mut Diverging) -> Flow<'a> {
+    fn new(at: FlowPlace<'a>, arguments: Vec<bool>, found: &'a mut Diverging) -> Flow<'a> {
         let (locals, results, left) = (HashSet::new(), HashSet::new(), HashSet::new());
         Flow { at, arguments, locals, results, left, returned: false, result: false, found }
     }
@@ -70,26 +70,26 @@ impl<'a> Flow<'a> {
     /// Whether the function's result varies. It is gone through until nothing more is found to vary.
     fn run(mut self, varies: bool) -> bool {
         loop {
-            let known = self.known();
+            let known = self.known_counts();
             self.block(&self.at.function.body, varies, &mut Vec::new(), &mut 0);
-            if self.known() == known {
+            if self.known_counts() == known {
                 return self.result;
             }
         }
     }
 
-    fn known(&self) -> (usize, usize, usize, bool, bool) {
+    fn known_counts(&self) -> (usize, usize, usize, bool, bool) {
         (self.locals.len(), self.results.len(), self.left.len(), self.returned, self.result)
     }
 
     /// Whether control flow varies where it varies by its conditions like this.
-    fn now(&self, varies: bool, around: &Around) -> bool {
+    fn is_varying(&self, varies: bool, around: &Around) -> bool {
         varies || self.returned || around.iter().any(|(number, _)| self.left.contains(number))
     }
 
     fn block(&mut self, block: &'a Block, varies: bool, around: &mut Around, count: &mut usize) {
         for statement in block {
-            let now = self.now(varies, around);
+            let now = self.is_varying(varies, around);
             self.statement(statement, now, around, count);
         }
     }
@@ -112,7 +112,9 @@ impl<'a> Flow<'a> {
                 self.scope(true, around, count, |flow, around, count, number| {
                     flow.block(body, now, around, count);
                     flow.block(continuing, now, around, count);
-                    if break_if.is_some_and(|condition| flow.now(now, around) || flow.varies(condition)) {
+                    if break_if
+                        .is_some_and(|condition| flow.is_varying(now, around) || flow.varies(condition))
+                    {
                         flow.left.insert(number);
                     }
                 });
@@ -129,7 +131,7 @@ impl<'a> Flow<'a> {
             }
             Statement::Store { pointer, value } => {
                 let varies = now || self.varies(*value) || self.indices_vary(*pointer);
-                self.stored(*pointer, varies);
+                self.record_store(*pointer, varies);
             }
             Statement::Call { function, arguments, result } => self.call(*function, arguments, *result, now),
             Statement::SubgroupBallot { result, .. }
@@ -169,18 +171,18 @@ impl<'a> Flow<'a> {
         // What a pointer is handed over for may be stored there.
         for &argument in arguments {
             if self.is_pointer(argument) {
-                self.stored(argument, true);
+                self.record_store(argument, true);
             }
         }
         let (module, depth) = (self.at.module, self.at.depth + 1);
-        let at = Place { module, key: Some(callee), function: &module.functions[callee], depth };
+        let at = FlowPlace { module, key: Some(callee), function: &module.functions[callee], depth };
         let varies = depth > DEEPEST || Flow::new(at, varies, self.found).run(now);
         if let Some(result) = result.filter(|_| varies) {
             self.results.insert(result);
         }
     }
 
-    fn stored(&mut self, pointer: Handle<Expression>, varies: bool) {
+    fn record_store(&mut self, pointer: Handle<Expression>, varies: bool) {
         if let (true, Expression::LocalVariable(local)) = (varies, self.root(pointer)) {
             self.locals.insert(*local);
         }

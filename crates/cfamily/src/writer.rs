@@ -1,19 +1,19 @@
 //! The state of printing one entry point, and the order of the text's parts.
 
-use crate::names::Names;
-use crate::types::Types;
-use crate::uniform::{Diverging, diverging};
-use crate::{Arg, Dialect, Options, helpers};
+use crate::names::ScopeNames;
+use crate::types::TextTypes;
+use crate::uniform::{Diverging, find_diverging};
+use crate::{Arg, Dialect, PrintOptions, helpers};
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{Expression, Function, GlobalVariable, Handle, LocalVariable, Module, Span, TypeInner};
 use std::collections::{HashMap, HashSet};
 pub use tapml_wgsl::Fail;
 use tapml_wgsl::SourceMap;
 
-pub type Written<T> = Result<T, Fail>;
+pub type WriteResult<T> = Result<T, Fail>;
 
 /// What is written for an entry point.
-pub struct Text {
+pub struct EntryText {
     pub text: String,
     pub name: String,
     pub args: Vec<Arg>,
@@ -35,7 +35,7 @@ pub struct Current<'a> {
     pub key: Option<Handle<Function>>,
     pub function: &'a Function,
     pub info: &'a FunctionInfo,
-    pub names: Names,
+    pub names: ScopeNames,
     /// Text of every expression that has one: a value that may stand before a postfix, or a place in memory.
     pub values: Vec<Option<String>>,
     pub arguments: Vec<String>,
@@ -47,10 +47,10 @@ pub struct Current<'a> {
 pub struct Writer<'a> {
     pub module: &'a Module,
     pub info: &'a ModuleInfo,
-    pub options: Options,
+    pub options: PrintOptions,
     source: &'a SourceMap,
-    pub types: Types<'a>,
-    pub names: Names,
+    pub types: TextTypes<'a>,
+    pub names: ScopeNames,
     pub globals: HashMap<Handle<GlobalVariable>, String>,
     pub functions: HashMap<Handle<Function>, String>,
     /// Where subgroup operations are emulated: those that may not be.
@@ -65,10 +65,10 @@ pub struct Writer<'a> {
 }
 
 /// Writes a kernel.
-pub fn write(kernel: &tapml_wgsl::Module, options: Options) -> Written<Text> {
+pub fn write(kernel: &tapml_wgsl::Module, options: PrintOptions) -> WriteResult<EntryText> {
     let tapml_wgsl::Module { naga: module, info, layouter, entry, source, .. } = kernel;
-    let mut names = Names::default();
-    let types = Types::new(module, layouter, &mut names);
+    let mut names = ScopeNames::default();
+    let types = TextTypes::new(module, layouter, &mut names);
     let mut writer = Writer {
         module,
         info,
@@ -94,10 +94,10 @@ pub fn write(kernel: &tapml_wgsl::Module, options: Options) -> Written<Text> {
 }
 
 impl<'a> Writer<'a> {
-    fn program(&mut self, entry: usize) -> Written<(String, Vec<Arg>)> {
+    fn program(&mut self, entry: usize) -> WriteResult<(String, Vec<Arg>)> {
         let (module, info) = (self.module, self.info);
         if self.emulates() {
-            self.diverging = diverging(module, entry);
+            self.diverging = find_diverging(module, entry);
         }
         for (handle, variable) in module.global_variables.iter() {
             let name = self.names.unique(variable.name.as_deref());
@@ -108,7 +108,7 @@ impl<'a> Writer<'a> {
             self.functions.insert(handle, name);
         }
         let name = self.names.unique(Some(&module.entry_points[entry].name));
-        for handle in self.called(&module.entry_points[entry].function) {
+        for handle in self.called_functions(&module.entry_points[entry].function) {
             self.function(handle, &module.functions[handle], &info[handle])?;
         }
         let args = self.entry(entry, &name)?;
@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Functions that are called from one, directly or not, callees first.
-    fn called(&self, root: &Function) -> Vec<Handle<Function>> {
+    fn called_functions(&self, root: &Function) -> Vec<Handle<Function>> {
         let mut reached: HashSet<Handle<Function>> = HashSet::new();
         let mut open = vec![root];
         while let Some(function) = open.pop() {
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
         self.module.functions.iter().map(|(handle, _)| handle).filter(|h| reached.contains(h)).collect()
     }
 
-    fn assemble(mut self, name: String, args: Vec<Arg>) -> Written<Text> {
+    fn assemble(mut self, name: String, args: Vec<Arg>) -> WriteResult<EntryText> {
         let mut body = String::new();
         for line in &self.out {
             let indent = 4 * line.indent;
@@ -148,14 +148,14 @@ impl<'a> Writer<'a> {
         let front = format!("{}{types}{scalars}{typed}", helpers::prelude(self.options.dialect));
         let mut lines = vec![0; front.matches('\n').count()];
         lines.extend(self.out.iter().map(|line| line.from));
-        Ok(Text { text: front + &body, name, args, lines })
+        Ok(EntryText { text: front + &body, name, args, lines })
     }
 
-    pub fn fail<T>(&self, what: impl Into<String>) -> Written<T> {
+    pub fn fail<T>(&self, what: impl Into<String>) -> WriteResult<T> {
         Err(Fail { span: self.span, what: what.into() })
     }
 
-    pub fn need<T>(&self, value: Option<T>, what: &str) -> Written<T> {
+    pub fn need<T>(&self, value: Option<T>, what: &str) -> WriteResult<T> {
         value.map_or_else(|| self.fail(what), Ok)
     }
 
@@ -166,7 +166,11 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds a function for certain types unless it is there already.
-    pub fn helper(&mut self, name: &str, text: impl FnOnce(&mut Self) -> Written<String>) -> Written<()> {
+    pub fn helper(
+        &mut self,
+        name: &str,
+        text: impl FnOnce(&mut Self) -> WriteResult<String>,
+    ) -> WriteResult<()> {
         if self.known.insert(name.to_string()) {
             let text = text(self)?;
             self.helpers.push(text);
@@ -174,11 +178,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub fn current(&self) -> Written<&Current<'a>> {
+    pub fn current(&self) -> WriteResult<&Current<'a>> {
         self.need(self.current.as_ref(), "an expression outside functions")
     }
 
-    pub fn current_mut(&mut self) -> Written<&mut Current<'a>> {
+    pub fn current_mut(&mut self) -> WriteResult<&mut Current<'a>> {
         let span = self.span;
         let what = || Fail { span, what: "an expression outside functions".into() };
         self.current.as_mut().ok_or_else(what)
@@ -199,14 +203,14 @@ impl<'a> Writer<'a> {
     }
 
     /// A name for a value without one.
-    pub fn temporary(&mut self) -> Written<String> {
+    pub fn temporary(&mut self) -> WriteResult<String> {
         let current = self.current_mut()?;
         current.temporaries += 1;
         Ok(format!("t{}", current.temporaries))
     }
 
     /// The type of an expression of the current function.
-    pub fn type_of(&self, expression: Handle<Expression>) -> Written<&'a TypeInner> {
+    pub fn type_of(&self, expression: Handle<Expression>) -> WriteResult<&'a TypeInner> {
         let module = self.module;
         let info = self.current()?.info;
         Ok(info[expression].ty.inner_with(&module.types))

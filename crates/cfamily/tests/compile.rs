@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tapml_cfamily::{Dialect, Options, print};
+use tapml_cfamily::{Dialect, PrintOptions, print};
 use tapml_device::{KernelDesc, Language};
 use tapml_kernels::{KERNELS, KernelRow, Needs};
 use tapml_testing::Nvrtc;
@@ -24,10 +24,10 @@ struct Unit {
 
 impl Unit {
     /// Each kernel in a name space of its own, under a name of its own.
-    fn of(kernels: &[KernelDesc], dialect: Dialect) -> Unit {
+    fn from_kernels(kernels: &[KernelDesc], dialect: Dialect) -> Unit {
         let mut unit = Unit { names: Vec::new(), text: String::new() };
         for (at, desc) in kernels.iter().enumerate() {
-            let printed = print(desc, &common::device(), Options::new(dialect))
+            let printed = print(desc, &common::device(), PrintOptions::new(dialect))
                 .unwrap_or_else(|e| panic!("{e}\n{:?}", e.details()));
             let (name, own) = (format!(") {}(", printed.name), format!(") kernel_{at}("));
             assert!(printed.text.contains(&name), "{}", printed.text);
@@ -50,7 +50,7 @@ fn compile_all(
     compile: impl Fn(&str, &str) -> Result<(), String> + Sync,
 ) {
     let kernels: Vec<KernelDesc> = common::all().into_iter().chain([common::features()]).collect();
-    let units: Vec<Unit> = kernels.chunks(AT_ONCE).map(|part| Unit::of(part, dialect)).collect();
+    let units: Vec<Unit> = kernels.chunks(AT_ONCE).map(|part| Unit::from_kernels(part, dialect)).collect();
     let tasks: Vec<(&Unit, &str)> =
         units.iter().flat_map(|unit| targets.iter().map(move |&t| (unit, t))).collect();
     println!("{} kernels for {}", kernels.len(), targets.join(", "));

@@ -3,11 +3,11 @@
 
 mod common;
 
-use tapml_cfamily::{Arg, Dialect, Options, print};
+use tapml_cfamily::{Arg, Dialect, PrintOptions, print};
 use tapml_graph::{DType, ErrorKind};
 
 /// The part of the text that is the kernel's own: the preludes are files of their own.
-fn own(text: &str) -> &str {
+fn own_text(text: &str) -> &str {
     text.find("typedef struct").map_or(text, |at| &text[at..])
 }
 
@@ -18,15 +18,15 @@ fn texts_are_as_stored() {
         // HIP differs from CUDA in the prelude alone.
         for (dialect, end) in [(Dialect::Cuda, "cu"), (Dialect::Hip, "cu"), (Dialect::OpenCl, "cl")] {
             if dialect == Dialect::OpenCl && desc.needs_subgroups {
-                let error = print(desc, &common::device(), Options::new(dialect)).unwrap_err();
+                let error = print(desc, &common::device(), PrintOptions::new(dialect)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
                 assert!(error.to_string().contains("features.wgsl:"), "{error}");
                 continue;
             }
-            let printed = print(desc, &common::device(), Options::new(dialect)).unwrap();
+            let printed = print(desc, &common::device(), PrintOptions::new(dialect)).unwrap();
             tapml_testing::expect_file(
                 &format!("crates/cfamily/tests/golden/{name}.{end}"),
-                own(&printed.text),
+                own_text(&printed.text),
             );
         }
     }
@@ -35,7 +35,7 @@ fn texts_are_as_stored() {
 #[test]
 fn lines_lead_back_to_the_wgsl() {
     let desc = common::features();
-    let printed = print(&desc, &common::device(), Options::new(Dialect::Cuda)).unwrap();
+    let printed = print(&desc, &common::device(), PrintOptions::new(Dialect::Cuda)).unwrap();
     assert_eq!(printed.lines.len(), printed.text.lines().count());
     let at = printed
         .text
@@ -58,7 +58,7 @@ fn lines_lead_back_to_the_wgsl() {
 }
 
 /// A kernel whose `subgroupAdd` stands in this text.
-fn adding(body: &str) -> tapml_device::KernelDesc {
+fn adding_kernel(body: &str) -> tapml_device::KernelDesc {
     let text = format!(
         "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n@group(0) @binding(1) var<storage> n: array<u32>;\n\
          fn total(v: f32, twice: bool) -> f32 {{\n    if twice {{ return 2.0 * subgroupAdd(v); }}\n    return v;\n}}\n\
@@ -77,8 +77,8 @@ fn adding(body: &str) -> tapml_device::KernelDesc {
 
 #[test]
 fn emulated_subgroup_operations_stand_where_the_whole_workgroup_is() {
-    let options = Options { emulate_subgroups: true, ..Options::new(Dialect::OpenCl) };
-    let print = |body: &str| print(&adding(body), &common::device(), options);
+    let options = PrintOptions { emulate_subgroups: true, ..PrintOptions::new(Dialect::OpenCl) };
+    let print = |body: &str| print(&adding_kernel(body), &common::device(), options);
     let together = [
         "    for (var i = 0u; i < n[0]; i++) { sum = subgroupAdd(sum); if n[1] == i { break; } }",
         "    if lane < 7u { sum = 1.0; }\n    if group.x < n[0] { sum = total(sum, n[1] == 2u); }",

@@ -340,7 +340,7 @@ fn a_run_is_of_one_check() {
 
 #[test]
 fn a_device_with_other_kernels_is_told_of() {
-    use ::tapml::kernels::{Choice, Choices};
+    use ::tapml::kernels::{Choice, TuningCache};
     use ::tapml::migrate::suite::Suite;
     let Some(net) = with_broker("kernels", 1) else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -348,8 +348,8 @@ fn a_device_with_other_kernels_is_told_of() {
     let _broker = broker(&net, 1, folder);
     let suite = carved(folder);
     let spec = ::tapml::platform::PlatformSpec::parse("emulator").unwrap();
-    let mut choices = Choices::new(::tapml::platform::open_device(&spec).unwrap().info());
-    let check = |choices: &Choices| {
+    let mut choices = TuningCache::new(::tapml::platform::open_device(&spec).unwrap().info());
+    let check = |choices: &TuningCache| {
         std::fs::write(folder.join("chosen.json"), choices.text().unwrap()).unwrap();
         let fleet = "--fleet --broker nats://10.77.0.1:4222 --run r1 --target emulator?tuning=chosen.json";
         net.json(1, folder, &format!("check {} --op linear {fleet}", suite.display()))

@@ -1,9 +1,9 @@
 //! Finding CUDA devices, and what to install when there is none.
 
 use crate::driver::Driver;
-use crate::error::{Done, check};
+use crate::error::{CudaResult, check};
 use crate::nvrtc;
-use crate::options::Options;
+use crate::options::CudaOptions;
 use crate::sys::{self, Api, attribute};
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ const LEAST_DRIVER: c_int = 12_000;
 ///
 /// Fails with [`ErrorKind::Unavailable`] if there is no driver or no device; the hint says what to do.
 pub fn adapters() -> Result<Vec<DeviceInfo>> {
-    let (api, count) = loaded()?;
+    let (api, count) = load_api()?;
     let version = release(api)?;
-    (0..count).map(|index| Ok(describe(api, index, version, Options::default())?.0)).collect()
+    (0..count).map(|index| Ok(describe(api, index, version, CudaOptions::default())?.0)).collect()
 }
 
-fn none(text: String) -> Error {
+fn no_device(text: String) -> Error {
     Error::new(ErrorKind::Unavailable, text)
         .with_hint("install NVIDIA's driver; in a container, start it with access to the GPU (`--gpus all`)")
 }
 
 /// The driver, ready for use, and the number of devices.
 #[allow(unsafe_code)]
-fn loaded() -> Result<(&'static Api, c_int)> {
-    let api = sys::api().map_err(|why| none(format!("no CUDA driver found: {why}")))?;
+fn load_api() -> Result<(&'static Api, c_int)> {
+    let api = sys::api().map_err(|why| no_device(format!("no CUDA driver found: {why}")))?;
     let mut count = 0;
     // SAFETY: may be called at any time, and again.
     let started = check(unsafe { (api.cuInit)(0) });
     // SAFETY: gives a number.
     let counted = started.and_then(|()| check(unsafe { (api.cuDeviceGetCount)(&mut count) }));
-    counted.map_err(|failure| none(format!("the CUDA driver does not start: {failure}")))?;
+    counted.map_err(|failure| no_device(format!("the CUDA driver does not start: {failure}")))?;
     if count == 0 {
-        return Err(none("no CUDA device found".into()));
+        return Err(no_device("no CUDA device found".into()));
     }
     Ok((api, count))
 }
@@ -51,7 +51,7 @@ fn release(api: &Api) -> Result<c_int> {
     let mut version = 0;
     // SAFETY: gives a number.
     let told = check(unsafe { (api.cuDriverGetVersion)(&mut version) });
-    told.map_err(|failure| none(format!("the CUDA driver does not tell its release: {failure}")))?;
+    told.map_err(|failure| no_device(format!("the CUDA driver does not tell its release: {failure}")))?;
     if version < LEAST_DRIVER {
         let text = format!("the CUDA driver is of release {}, needed is 12.0 or later", text_of(version));
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint("update NVIDIA's driver"));
@@ -67,7 +67,7 @@ fn text_of(version: c_int) -> String {
 ///
 /// Fails with [`ErrorKind::Unavailable`] if it is not found; the hint says what to install.
 pub fn compiler() -> Result<String> {
-    let driver = loaded().and_then(|(api, _)| release(api)).map_or(0, |version| version / 1000);
+    let driver = load_api().and_then(|(api, _)| release(api)).map_or(0, |version| version / 1000);
     let (major, minor) = nvrtc::compiler(driver)?.version;
     Ok(format!("NVRTC {major}.{minor}"))
 }
@@ -82,8 +82,8 @@ pub(crate) struct Opened {
 }
 
 /// Opens device `index`.
-pub(crate) fn open(index: usize, options: Options) -> Result<Opened> {
-    let (api, count) = loaded()?;
+pub(crate) fn open(index: usize, options: CudaOptions) -> Result<Opened> {
+    let (api, count) = load_api()?;
     let version = release(api)?;
     let at = c_int::try_from(index).ok().filter(|&at| at < count).ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, format!("no device cuda:{index}, found {count}"))
@@ -93,7 +93,7 @@ pub(crate) fn open(index: usize, options: Options) -> Result<Opened> {
 }
 
 /// Opens a device of this driver.
-pub(crate) fn open_on(api: &'static Api, at: c_int, version: c_int, options: Options) -> Result<Opened> {
+pub(crate) fn open_on(api: &'static Api, at: c_int, version: c_int, options: CudaOptions) -> Result<Opened> {
     let (info, capability) = describe(api, at, version, options)?;
     let driver = handle(api, at).and_then(|device| Driver::open(api, device)).map_err(|failure| {
         let text = format!("CUDA device {at} ({}) cannot be opened: {failure}", info.name);
@@ -103,7 +103,7 @@ pub(crate) fn open_on(api: &'static Api, at: c_int, version: c_int, options: Opt
 }
 
 #[allow(unsafe_code)]
-fn handle(api: &Api, index: c_int) -> Done<c_int> {
+fn handle(api: &Api, index: c_int) -> CudaResult<c_int> {
     let mut device = 0;
     // SAFETY: gives a number.
     check(unsafe { (api.cuDeviceGet)(&mut device, index) })?;
@@ -111,15 +111,15 @@ fn handle(api: &Api, index: c_int) -> Done<c_int> {
 }
 
 /// What a device tells about itself, and its compute capability times ten.
-fn describe(api: &Api, index: c_int, version: c_int, options: Options) -> Result<(DeviceInfo, u32)> {
+fn describe(api: &Api, index: c_int, version: c_int, options: CudaOptions) -> Result<(DeviceInfo, u32)> {
     let info = ask(api, index, version, options);
-    info.map_err(|failure| none(format!("CUDA device {index} does not tell what it is: {failure}")))
+    info.map_err(|failure| no_device(format!("CUDA device {index} does not tell what it is: {failure}")))
 }
 
 #[allow(unsafe_code)]
-fn ask(api: &Api, index: c_int, version: c_int, options: Options) -> Done<(DeviceInfo, u32)> {
+fn ask(api: &Api, index: c_int, version: c_int, options: CudaOptions) -> CudaResult<(DeviceInfo, u32)> {
     let device = handle(api, index)?;
-    let number = |what: c_int| -> Done<u32> {
+    let number = |what: c_int| -> CudaResult<u32> {
         let mut value = 0;
         // SAFETY: gives a number.
         check(unsafe { (api.cuDeviceGetAttribute)(&mut value, what, device) })?;

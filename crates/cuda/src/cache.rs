@@ -20,7 +20,7 @@ impl Cache {
     }
 
     #[cfg(test)]
-    pub(crate) fn at(folder: PathBuf) -> Cache {
+    pub(crate) fn in_folder(folder: PathBuf) -> Cache {
         Cache { folder: Some(folder) }
     }
 
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_is_whole_comes_back_and_what_is_torn_does_not() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().join("cuda"));
+        let cache = Cache::in_folder(folder.path().join("cuda"));
         let key = Cache::key(&["sm_90", "text"]);
         assert_ne!(key, Cache::key(&["sm_9", "0text"]));
         assert_eq!(cache.get(&key), None);

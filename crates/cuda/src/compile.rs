@@ -1,11 +1,11 @@
 //! From a kernel description to a kernel of the driver, and the compiler's messages to lines of the kernel's own file.
 
 use crate::cache::Cache;
-use crate::driver::{Driver, Kernel};
-use crate::error::failed;
+use crate::driver::{CudaKernel, Driver};
+use crate::error::call_error;
 use crate::map::Map;
 use crate::nvrtc::{Compiler, Refusal};
-use crate::options::Options;
+use crate::options::CudaOptions;
 use std::sync::Arc;
 use tapml_cfamily::{Arg, Bounds, Dialect, Printed, print};
 use tapml_device::{DeviceInfo, KernelDesc, Language};
@@ -16,7 +16,7 @@ const MAX_STATIC_SHARED: u32 = 48 << 10;
 
 /// A compiled kernel and how to launch it.
 pub(crate) struct Compiled {
-    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) kernel: Arc<CudaKernel>,
     pub(crate) name: String,
     /// Its arguments in order.
     pub(crate) args: Vec<Arg>,
@@ -27,21 +27,21 @@ pub(crate) struct Compiled {
     pub(crate) workgroup: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub(crate) shared: u32,
-    pub(crate) overlaps: bool,
+    pub(crate) dependent_launch: bool,
 }
 
 /// What compiles for one device.
-pub(crate) struct Front {
+pub(crate) struct CudaFront {
     /// None in tests that compile nothing.
     pub(crate) compiler: Option<&'static Compiler>,
     pub(crate) cache: Cache,
     /// Compute capability times ten.
     pub(crate) capability: u32,
-    pub(crate) options: Options,
+    pub(crate) options: CudaOptions,
 }
 
 /// Text for the compiler, before anything of it was compiled.
-struct Text {
+struct CompilerText {
     text: String,
     entry: String,
     args: Vec<Arg>,
@@ -51,7 +51,7 @@ struct Text {
     printed: Option<Printed>,
 }
 
-impl Front {
+impl CudaFront {
     /// Compiles a kernel that fits the device's limits.
     pub(crate) fn compile(
         &self,
@@ -65,7 +65,7 @@ impl Front {
         let doing = format!("load kernel `{}`", desc.name);
         let loaded = driver.kernel(&image, &text.entry).map_err(|failure| {
             let (major, minor) = self.compiler.map_or((0, 0), |compiler| compiler.version);
-            failed(&doing, failure).with_detail("kernel", &desc.name).with_hint(format!(
+            call_error(&doing, failure).with_detail("kernel", &desc.name).with_hint(format!(
                 "compiled by NVRTC {major}.{minor} for {}; the driver may be older",
                 info.driver
             ))
@@ -86,14 +86,14 @@ impl Front {
             min_sizes: text.min_sizes,
             workgroup: desc.workgroup,
             shared: text.shared,
-            overlaps: desc.overlaps,
+            dependent_launch: desc.dependent_launch,
         })
     }
 
-    fn text(&self, desc: &KernelDesc, info: &DeviceInfo) -> Result<Text> {
+    fn text(&self, desc: &KernelDesc, info: &DeviceInfo) -> Result<CompilerText> {
         desc.check_limits(info)?;
         if desc.source.language == Language::Cuda {
-            return Ok(Text {
+            return Ok(CompilerText {
                 text: cuda_text(desc)?,
                 entry: desc.entry.clone(),
                 args: (0..desc.bindings.len() as u32).map(Arg::Pointer).collect(),
@@ -103,12 +103,13 @@ impl Front {
             });
         }
         let bounds = if self.options.checks { Bounds::Clamp } else { Bounds::Unchecked };
-        let options = tapml_cfamily::Options { bounds, ..tapml_cfamily::Options::new(Dialect::Cuda) };
+        let options =
+            tapml_cfamily::PrintOptions { bounds, ..tapml_cfamily::PrintOptions::new(Dialect::Cuda) };
         let printed = print(desc, info, options)?;
         if desc.workgroup_memory > MAX_STATIC_SHARED {
             return Err(too_much(desc, "max_workgroup_memory", desc.workgroup_memory, MAX_STATIC_SHARED));
         }
-        Ok(Text {
+        Ok(CompilerText {
             text: printed.text.clone(),
             entry: printed.name.clone(),
             args: printed.args.clone(),
@@ -119,7 +120,7 @@ impl Front {
     }
 
     /// Machine code, from the cache if it was compiled before.
-    fn image(&self, desc: &KernelDesc, text: &Text) -> Result<Vec<u8>> {
+    fn image(&self, desc: &KernelDesc, text: &CompilerText) -> Result<Vec<u8>> {
         let compiler = self.compiler.ok_or_else(|| Error::bug("there is no compiler"))?;
         let architecture = compiler.architecture(self.capability);
         let mut options = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
@@ -135,7 +136,7 @@ impl Front {
             return Ok(image);
         }
         let image = compiler.compile(&text.text, &options).map_err(|refusal| match refusal {
-            Refusal::Log(log) => refused(desc, text.printed.as_ref(), &log),
+            Refusal::Log(log) => compile_error(desc, text.printed.as_ref(), &log),
             Refusal::Status(status) => {
                 Error::bug(format!("could not compile kernel `{}`: NVRTC status {status}", desc.name))
                     .with_detail("kernel", &desc.name)
@@ -188,9 +189,9 @@ fn number(value: f64) -> String {
 }
 
 /// Checks what the compiler made against the launch, and allows it the shared memory.
-fn fit(kernel: &Kernel, desc: &KernelDesc, text: &Text, info: &DeviceInfo) -> Result<()> {
+fn fit(kernel: &CudaKernel, desc: &KernelDesc, text: &CompilerText, info: &DeviceInfo) -> Result<()> {
     let doing = format!("load kernel `{}`", desc.name);
-    let fail = |failure| failed(&doing, failure).with_detail("kernel", &desc.name);
+    let fail = |failure| call_error(&doing, failure).with_detail("kernel", &desc.name);
     let (threads, declared) = kernel.limits().map_err(fail)?;
     let asked: u32 = desc.workgroup.iter().product();
     if asked > threads {
@@ -217,7 +218,7 @@ fn too_much(desc: &KernelDesc, limit: &str, asked: u32, offered: u32) -> Error {
 }
 
 /// The compiler does not take the text. It writes `FILE(LINE): error: …`.
-fn refused(desc: &KernelDesc, printed: Option<&Printed>, log: &str) -> Error {
+fn compile_error(desc: &KernelDesc, printed: Option<&Printed>, log: &str) -> Error {
     let first = log.lines().find(|line| line.contains("error")).unwrap_or("no message");
     let place = first.split_once('(').and_then(|(file, rest)| {
         let line = rest.split_once(')')?.0.parse::<u32>().ok()?;

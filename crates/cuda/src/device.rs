@@ -2,28 +2,28 @@
 
 use crate::adapter::{self, Opened};
 use crate::cache::Cache;
-use crate::compile::Front;
-use crate::driver::{Driver, Memory};
-use crate::error::{Done, Failure, failed, lost};
-use crate::launch::{self, Call, Kernels, Memories};
-use crate::list::{LEAST_CALLS, List};
+use crate::compile::CudaFront;
+use crate::driver::{CudaMemory, Driver};
+use crate::error::{CudaFailure, CudaResult, call_error, device_lost};
+use crate::launch::{self, CompiledKernels, LaunchCall, Memories};
+use crate::list::{CudaList, LEAST_CALLS};
 use crate::nvrtc::{self, Compiler};
-use crate::options::Options;
+use crate::options::CudaOptions;
 use crate::staging::Staging;
 use crate::sys;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tapml_device::{BufferId, Command, Device, DeviceInfo, KernelDesc, KernelId, ListId, Mirror};
+use tapml_device::{BufferId, Command, Device, DeviceInfo, HandleTable, KernelDesc, KernelId, ListId};
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// A CUDA device with one stream that keeps the order of calls.
 pub struct CudaDevice {
-    mirror: Mirror,
-    options: Options,
-    front: Front,
+    handles: HandleTable,
+    options: CudaOptions,
+    front: CudaFront,
     // Graphs go before what they use, and all of it before the driver's context.
-    lists: HashMap<ListId, List>,
-    kernels: Kernels,
+    lists: HashMap<ListId, CudaList>,
+    kernels: CompiledKernels,
     buffers: Memories,
     staging: Staging,
     driver: Arc<Driver>,
@@ -46,24 +46,24 @@ impl CudaDevice {
     /// kernels are kept inside their arrays; on), `f16` (on), `graphs` (lists that come again run as CUDA graphs; on),
     /// `sync` (each command is waited for, so that an error names it; off), `tuned` (kernels in CUDA C++ are taken; on).
     pub fn open(index: usize, options: &str) -> Result<CudaDevice> {
-        let options = Options::parse(options)?;
+        let options = CudaOptions::parse(options)?;
         let opened = adapter::open(index, options)?;
         let compiler = nvrtc::compiler(opened.release)?;
-        CudaDevice::with(opened, Some(compiler), options, Cache::of_user())
+        CudaDevice::from_opened(opened, Some(compiler), options, Cache::of_user())
     }
 
-    fn with(
+    fn from_opened(
         opened: Opened,
         compiler: Option<&'static Compiler>,
-        options: Options,
+        options: CudaOptions,
         cache: Cache,
     ) -> Result<CudaDevice> {
         let Opened { driver, info, capability, .. } = opened;
-        let staging = Staging::new(&driver).map_err(|e| failed("take memory for transfers", e))?;
+        let staging = Staging::new(&driver).map_err(|e| call_error("take memory for transfers", e))?;
         Ok(CudaDevice {
-            mirror: Mirror::new(info),
+            handles: HandleTable::new(info),
             options,
-            front: Front { compiler, cache, capability, options },
+            front: CudaFront { compiler, cache, capability, options },
             lists: HashMap::new(),
             kernels: HashMap::new(),
             buffers: HashMap::new(),
@@ -86,12 +86,12 @@ impl CudaDevice {
     }
 
     /// The end of a call that works on the device; a failure loses it.
-    fn done<T>(&mut self, doing: &str, result: Done<T>) -> Result<T> {
+    fn done<T>(&mut self, doing: &str, result: CudaResult<T>) -> Result<T> {
         result.map_err(|failure| self.lose(doing, failure))
     }
 
-    fn lose(&mut self, doing: &str, failure: Failure) -> Error {
-        let error = lost(doing, failure);
+    fn lose(&mut self, doing: &str, failure: CudaFailure) -> Error {
+        let error = device_lost(doing, failure);
         let Running { count, last } = std::mem::take(&mut self.running);
         let error = match (count, last) {
             (1, Some((label, kernel))) => error
@@ -111,18 +111,18 @@ impl CudaDevice {
     }
 
     /// Something that lists may use is gone: no graph may run before its list was found whole again.
-    fn freed(&mut self) {
+    fn forget_graphs(&mut self) {
         self.frees += 1;
     }
 
-    fn allocate(&self, size: u64) -> Done<Memory> {
+    fn allocate(&self, size: u64) -> CudaResult<CudaMemory> {
         let memory = self.driver.memory(size)?;
         self.driver.clear(&memory)?;
         Ok(memory)
     }
 
-    fn no_memory(&self, doing: &str, size: u64, failure: Failure) -> Error {
-        let error = failed(doing, failure);
+    fn no_memory(&self, doing: &str, size: u64, failure: CudaFailure) -> Error {
+        let error = call_error(doing, failure);
         match self.driver.free_memory() {
             Ok((free, total)) if failure.0 == sys::OUT_OF_MEMORY => error
                 .with_detail("asked", size.to_string())
@@ -137,10 +137,10 @@ impl CudaDevice {
     }
 
     /// The calls of a list, after all its parts and sizes were checked.
-    fn calls(&mut self, list: ListId, symbols: &Symbols) -> Result<Vec<Call>> {
-        let commands = self.mirror.replay(list, symbols)?;
+    fn calls(&mut self, list: ListId, symbols: &Symbols) -> Result<Vec<LaunchCall>> {
+        let commands = self.handles.replay(list, symbols)?;
         let calls =
-            launch::calls(commands, symbols, &self.mirror, &self.buffers, &self.kernels, &self.driver)?;
+            launch::calls(commands, symbols, &self.handles, &self.buffers, &self.kernels, &self.driver)?;
         if let Some(entry) = self.lists.get_mut(&list) {
             entry.whole_at = Some(self.frees);
         }
@@ -160,14 +160,14 @@ impl CudaDevice {
         }
     }
 
-    fn run_calls(&mut self, list: ListId, calls: &[Call]) -> Result<()> {
+    fn run_calls(&mut self, list: ListId, calls: &[LaunchCall]) -> Result<()> {
         if !self.options.sync {
             self.note(list, None);
             let made = calls.iter().try_for_each(|call| call.make(&self.driver, &self.buffers));
             return self.done("run commands", made);
         }
         for call in calls {
-            self.note(list, Some(call.at()));
+            self.note(list, Some(call.command_index()));
             let made = call.make(&self.driver, &self.buffers).and_then(|()| self.driver.finish());
             self.done("run a command", made)?;
             self.all_done();
@@ -187,11 +187,11 @@ impl CudaDevice {
 
     /// Makes a graph of a list's calls when their geometry comes for the second time. Where the driver makes none, which
     /// only costs time, the calls run one by one.
-    fn make_graph(&mut self, list: ListId, symbols: &Symbols, calls: &[Call]) -> Result<()> {
+    fn make_graph(&mut self, list: ListId, symbols: &Symbols, calls: &[LaunchCall]) -> Result<()> {
         let worthwhile = self.options.graphs && !self.options.sync && calls.len() >= LEAST_CALLS;
         let Some(entry) = self.lists.get_mut(&list).filter(|_| worthwhile) else { return Ok(()) };
         let geometry = entry.geometry(symbols)?;
-        if entry.seen(&geometry) {
+        if entry.note_geometry(&geometry) {
             let (driver, buffers) = (&self.driver, &self.buffers);
             match driver.capture(|| calls.iter().try_for_each(|call| call.make(driver, buffers))) {
                 Ok(graph) => entry.keep(&geometry, graph),
@@ -202,11 +202,11 @@ impl CudaDevice {
     }
 
     /// Seconds of each of `count` commands, by events between their calls.
-    fn time_calls(&mut self, list: ListId, calls: &[Call], count: usize) -> Result<Vec<f64>> {
+    fn time_calls(&mut self, list: ListId, calls: &[LaunchCall], count: usize) -> Result<Vec<f64>> {
         self.note(list, None);
         let (driver, buffers) = (&self.driver, &self.buffers);
-        let time = || -> Done<Vec<f64>> {
-            let events = (0..=calls.len()).map(|_| driver.event()).collect::<Done<Vec<_>>>()?;
+        let time = || -> CudaResult<Vec<f64>> {
+            let events = (0..=calls.len()).map(|_| driver.event()).collect::<CudaResult<Vec<_>>>()?;
             events[0].record()?;
             for (call, event) in calls.iter().zip(&events[1..]) {
                 call.make(driver, buffers)?;
@@ -215,7 +215,7 @@ impl CudaDevice {
             driver.finish()?;
             let mut seconds = vec![0.0; count];
             for (call, pair) in calls.iter().zip(events.windows(2)) {
-                seconds[call.at()] = pair[1].since(&pair[0])?;
+                seconds[call.command_index()] = pair[1].seconds_since(&pair[0])?;
             }
             Ok(seconds)
         };
@@ -228,22 +228,22 @@ impl CudaDevice {
 
 impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
-        self.mirror.info()
+        self.handles.info()
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
         self.alive()?;
-        let bytes = self.mirror.rounded(label, size)?;
+        let bytes = self.handles.check_size(label, size)?;
         let doing = format!("create buffer `{label}` of {size} bytes");
         let memory = self.allocate(bytes).map_err(|e| self.no_memory(&doing, bytes, e))?;
-        let id = self.mirror.create_buffer(label, size)?;
+        let id = self.handles.create_buffer(label, size)?;
         self.buffers.insert(id, memory);
         Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.mirror.destroy_buffer(buffer)?;
-        self.freed();
+        self.handles.destroy_buffer(buffer)?;
+        self.forget_graphs();
         // The driver waits until the commands that use the memory have run.
         self.buffers.remove(&buffer);
         Ok(())
@@ -251,7 +251,7 @@ impl Device for CudaDevice {
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.alive()?;
-        let range = self.mirror.write(buffer, offset, data.len())?;
+        let range = self.handles.write(buffer, offset, data.len())?;
         if range.is_empty() {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Device for CudaDevice {
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
         self.alive()?;
-        let range = self.mirror.read(buffer, offset, out.len())?;
+        let range = self.handles.read(buffer, offset, out.len())?;
         if range.is_empty() {
             return self.wait();
         }
@@ -275,30 +275,30 @@ impl Device for CudaDevice {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.alive()?;
-        let compiled = self.front.compile(&self.driver, desc, self.mirror.info())?;
-        let id = self.mirror.create_kernel(desc)?;
+        let compiled = self.front.compile(&self.driver, desc, self.handles.info())?;
+        let id = self.handles.create_kernel(desc)?;
         self.kernels.insert(id, compiled);
         Ok(id)
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.mirror.destroy_kernel(kernel)?;
-        self.freed();
+        self.handles.destroy_kernel(kernel)?;
+        self.forget_graphs();
         self.kernels.remove(&kernel);
         Ok(())
     }
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         self.alive()?;
-        let list = self.mirror.record(commands)?;
+        let list = self.handles.record(commands)?;
         let mut each = commands.iter();
         match each.try_for_each(|command| launch::check_lengths(command, &self.buffers, &self.kernels)) {
             Ok(()) => {
                 let name = |id| self.kernels.get(&id).map_or("", |kernel| kernel.name.as_str());
-                self.lists.insert(list, List::new(commands, name));
+                self.lists.insert(list, CudaList::new(commands, name));
                 Ok(list)
             }
-            Err(error) => self.mirror.destroy_list(list).and(Err(error)),
+            Err(error) => self.handles.destroy_list(list).and(Err(error)),
         }
     }
 
@@ -317,14 +317,14 @@ impl Device for CudaDevice {
         }
     }
 
-    fn timed(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
+    fn time_commands(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
         let list = self.record(commands)?;
         let timed = self.calls(list, symbols).and_then(|calls| self.time_calls(list, &calls, commands.len()));
         self.destroy_list(list).and(timed)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.mirror.destroy_list(list)?;
+        self.handles.destroy_list(list)?;
         self.lists.remove(&list);
         Ok(())
     }
@@ -338,7 +338,7 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self) -> (u64, u64) {
-        self.mirror.memory()
+        self.handles.memory()
     }
 }
 

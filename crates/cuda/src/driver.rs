@@ -2,8 +2,8 @@
 //! ranges.
 #![allow(unsafe_code)]
 
-use crate::error::{Done, Failure, check};
-use crate::sys::{self, Address, Api, LaunchAttribute, LaunchConfig, Object, Shape, TensorMap};
+use crate::error::{CudaFailure, CudaResult, check};
+use crate::sys::{self, Api, CuAddress, CuObject, LaunchAttribute, LaunchConfig, MapShape, TensorMap};
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// A context of a device, of its own so that its loss is not that of others, and one stream that keeps the order of calls.
 pub(crate) struct Driver {
     api: &'static Api,
-    context: Object,
-    stream: Object,
+    context: CuObject,
+    stream: CuObject,
 }
 
 // SAFETY: the driver's objects may be used from any thread once their context is current there, which every call sees to.
@@ -33,7 +33,7 @@ impl Drop for Driver {
 
 impl Driver {
     /// Opens a device of the driver.
-    pub(crate) fn open(api: &'static Api, device: c_int) -> Done<Arc<Driver>> {
+    pub(crate) fn open(api: &'static Api, device: c_int) -> CudaResult<Arc<Driver>> {
         let (mut context, mut stream) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: gives a context that is owned from here on.
         check(unsafe { (api.cuCtxCreate_v2)(&mut context, 0, device) })?;
@@ -48,13 +48,13 @@ impl Driver {
     }
 
     /// Makes the context that of the calling thread.
-    pub(crate) fn enter(&self) -> Done {
+    pub(crate) fn enter(&self) -> CudaResult {
         // SAFETY: the context is alive.
         check(unsafe { (self.api.cuCtxSetCurrent)(self.context) })
     }
 
     /// Free and all bytes of the device's memory.
-    pub(crate) fn free_memory(&self) -> Done<(u64, u64)> {
+    pub(crate) fn free_memory(&self) -> CudaResult<(u64, u64)> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: gives two numbers.
         check(unsafe { (self.api.cuMemGetInfo_v2)(&mut free, &mut total) })?;
@@ -62,18 +62,18 @@ impl Driver {
     }
 
     /// Memory of so many bytes, which may be dirty.
-    pub(crate) fn memory(self: &Arc<Driver>, size: u64) -> Done<Memory> {
+    pub(crate) fn memory(self: &Arc<Driver>, size: u64) -> CudaResult<CudaMemory> {
         let mut address = 0;
         // Kernels may read whole vectors of 16 bytes.
-        let room =
-            usize::try_from(size.max(16).next_multiple_of(16)).map_err(|_| Failure(sys::OUT_OF_MEMORY))?;
+        let room = usize::try_from(size.max(16).next_multiple_of(16))
+            .map_err(|_| CudaFailure(sys::OUT_OF_MEMORY))?;
         // SAFETY: gives an address that is owned from here on.
         check(unsafe { (self.api.cuMemAlloc_v2)(&mut address, room) })?;
-        Ok(Memory { driver: Arc::clone(self), address, size, room })
+        Ok(CudaMemory { driver: Arc::clone(self), address, size, room })
     }
 
     /// Host memory of so many bytes that the device reads and writes by itself.
-    pub(crate) fn pinned(self: &Arc<Driver>, size: usize) -> Done<Pinned> {
+    pub(crate) fn allocate_pinned(self: &Arc<Driver>, size: usize) -> CudaResult<Pinned> {
         let mut start = ptr::null_mut();
         // SAFETY: gives an address that is owned from here on.
         check(unsafe { (self.api.cuMemHostAlloc)(&mut start, size, 0) })?;
@@ -81,7 +81,7 @@ impl Driver {
     }
 
     /// An event that has not been recorded.
-    pub(crate) fn event(self: &Arc<Driver>) -> Done<Event> {
+    pub(crate) fn event(self: &Arc<Driver>) -> CudaResult<Event> {
         let mut raw = ptr::null_mut();
         // SAFETY: gives an event that is owned from here on.
         check(unsafe { (self.api.cuEventCreate)(&mut raw, 0) })?;
@@ -89,38 +89,45 @@ impl Driver {
     }
 
     /// Loads a compiled module and takes its kernel `name`; `None` if it has none of that name.
-    pub(crate) fn kernel(self: &Arc<Driver>, image: &[u8], name: &str) -> Done<Option<Kernel>> {
+    pub(crate) fn kernel(self: &Arc<Driver>, image: &[u8], name: &str) -> CudaResult<Option<CudaKernel>> {
         let mut module = ptr::null_mut();
         // SAFETY: the image is a whole module, or text that ends with a zero.
         check(unsafe { (self.api.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })?;
-        let mut kernel = Kernel { driver: Arc::clone(self), module, raw: ptr::null_mut() };
+        let mut kernel = CudaKernel { driver: Arc::clone(self), module, raw: ptr::null_mut() };
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: a name that ends with a zero.
         match check(unsafe { (self.api.cuModuleGetFunction)(&mut kernel.raw, module, name.as_ptr()) }) {
             Ok(()) => Ok(Some(kernel)),
-            Err(Failure(sys::NOT_FOUND)) => Ok(None),
+            Err(CudaFailure(sys::NOT_FOUND)) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
     /// Fills memory with a word.
-    pub(crate) fn fill(&self, memory: &Memory, word: u32) -> Done {
+    pub(crate) fn fill(&self, memory: &CudaMemory, word: u32) -> CudaResult {
         let words = memory.size / 4;
         self.fill_words(memory, word, words as usize)
     }
 
     /// Fills memory and what is behind it with zeros.
-    pub(crate) fn clear(&self, memory: &Memory) -> Done {
+    pub(crate) fn clear(&self, memory: &CudaMemory) -> CudaResult {
         self.fill_words(memory, 0, memory.room / 4)
     }
 
-    fn fill_words(&self, memory: &Memory, word: u32, count: usize) -> Done {
+    fn fill_words(&self, memory: &CudaMemory, word: u32, count: usize) -> CudaResult {
         // SAFETY: so many words fit.
         check(unsafe { (self.api.cuMemsetD32Async)(memory.address, word, count, self.stream) })
     }
 
     /// Copies a range to another memory.
-    pub(crate) fn copy(&self, src: &Memory, from: u64, dst: &Memory, to: u64, len: usize) -> Done {
+    pub(crate) fn copy(
+        &self,
+        src: &CudaMemory,
+        from: u64,
+        dst: &CudaMemory,
+        to: u64,
+        len: usize,
+    ) -> CudaResult {
         // SAFETY: the caller has checked both ranges, and the memories differ.
         check(unsafe {
             (self.api.cuMemcpyDtoDAsync_v2)(dst.address + to, src.address + from, len, self.stream)
@@ -130,12 +137,12 @@ impl Driver {
     /// Has the device fetch a range of pinned memory, which must stay as it is until then.
     pub(crate) fn upload(
         &self,
-        memory: &Memory,
+        memory: &CudaMemory,
         offset: u64,
         pinned: &Pinned,
         from: usize,
         len: usize,
-    ) -> Done {
+    ) -> CudaResult {
         // SAFETY: the callers have checked both ranges.
         check(unsafe {
             let start = pinned.start.add(from).cast_const().cast();
@@ -146,12 +153,12 @@ impl Driver {
     /// Has the device write a range to pinned memory, to be read after it was waited for.
     pub(crate) fn download(
         &self,
-        memory: &Memory,
+        memory: &CudaMemory,
         offset: u64,
         pinned: &Pinned,
         to: usize,
         len: usize,
-    ) -> Done {
+    ) -> CudaResult {
         // SAFETY: the callers have checked both ranges.
         check(unsafe {
             let start = pinned.start.add(to).cast();
@@ -160,7 +167,7 @@ impl Driver {
     }
 
     /// The map of an array at an address.
-    pub(crate) fn map(&self, at: Address, shape: &Shape) -> Done<TensorMap> {
+    pub(crate) fn map(&self, at: CuAddress, shape: &MapShape) -> CudaResult<TensorMap> {
         let (mut map, steps) = (TensorMap([0; 16]), [1; 2]);
         let (sizes, area) = (shape.sizes.as_ptr(), shape.area.as_ptr());
         let encode = self.api.cuTensorMapEncodeTiled;
@@ -188,16 +195,16 @@ impl Driver {
     /// kernel in front of it has ended.
     pub(crate) fn launch(
         &self,
-        kernel: &Kernel,
+        kernel: &CudaKernel,
         arguments: &[Argument],
         groups: [u32; 3],
         block: [u32; 3],
         shared: u32,
         overlaps: bool,
-    ) -> Done {
+    ) -> CudaResult {
         let mut value = [0; 16];
         value[0] = 1;
-        let attribute = LaunchAttribute { id: sys::LAUNCH_OVERLAPS, pad: [0; 4], value };
+        let attribute = LaunchAttribute { id: sys::LAUNCH_PROGRAMMATIC, pad: [0; 4], value };
         let config = LaunchConfig {
             grid: groups,
             block,
@@ -206,7 +213,7 @@ impl Driver {
             attributes: &attribute,
             count: u32::from(overlaps),
         };
-        let packed = Packed::new(arguments);
+        let packed = PackedArguments::new(arguments);
         let mut places = packed.places();
         let launch = self.api.cuLaunchKernelEx;
         // SAFETY: the arguments have the types that the kernel declares, in its order; the call copies them.
@@ -214,7 +221,7 @@ impl Driver {
     }
 
     /// Collects the calls that `work` makes into a graph instead of running them.
-    pub(crate) fn capture(self: &Arc<Driver>, work: impl FnOnce() -> Done) -> Done<Graph> {
+    pub(crate) fn capture(self: &Arc<Driver>, work: impl FnOnce() -> CudaResult) -> CudaResult<CudaGraph> {
         // SAFETY: the stream is alive; only this thread calls on it.
         check(unsafe { (self.api.cuStreamBeginCapture_v2)(self.stream, sys::CAPTURE_THREAD_LOCAL) })?;
         let worked = work();
@@ -228,17 +235,17 @@ impl Driver {
             (self.api.cuGraphDestroy)(template);
             made
         };
-        made.map(|()| Graph { driver: Arc::clone(self), raw })
+        made.map(|()| CudaGraph { driver: Arc::clone(self), raw })
     }
 
     /// Runs a graph.
-    pub(crate) fn run(&self, graph: &Graph) -> Done {
+    pub(crate) fn run(&self, graph: &CudaGraph) -> CudaResult {
         // SAFETY: the graph is alive, and so is what it uses, which the caller sees to.
         check(unsafe { (self.api.cuGraphLaunch)(graph.raw, self.stream) })
     }
 
     /// Waits for all work.
-    pub(crate) fn finish(&self) -> Done {
+    pub(crate) fn finish(&self) -> CudaResult {
         // SAFETY: the stream is alive.
         check(unsafe { (self.api.cuStreamSynchronize)(self.stream) })
     }
@@ -250,21 +257,22 @@ const MAP_ALIGNMENT: usize = 64;
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
-    Address(Address),
+    Address(CuAddress),
     Bytes(u32),
     Map(TensorMap),
 }
 
 /// Arguments, one behind the other as parameters lie. So a kernel can take them one by one, or the first of them, or all, as
 /// one structure.
-struct Packed {
+struct PackedArguments {
     bytes: Vec<u8>,
     offsets: Vec<usize>,
 }
 
-impl Packed {
-    fn new(arguments: &[Argument]) -> Packed {
-        let mut packed = Packed { bytes: Vec::with_capacity(arguments.len() * 8), offsets: Vec::new() };
+impl PackedArguments {
+    fn new(arguments: &[Argument]) -> PackedArguments {
+        let mut packed =
+            PackedArguments { bytes: Vec::with_capacity(arguments.len() * 8), offsets: Vec::new() };
         for argument in arguments {
             match argument {
                 Argument::Address(address) => packed.push(&address.to_ne_bytes(), 8),
@@ -292,26 +300,26 @@ impl Packed {
 }
 
 /// Memory of the device.
-pub(crate) struct Memory {
+pub(crate) struct CudaMemory {
     driver: Arc<Driver>,
-    address: Address,
+    address: CuAddress,
     size: u64,
     /// Bytes that there really are: a multiple of 16.
     room: usize,
 }
 
-impl Memory {
+impl CudaMemory {
     /// Bytes that were asked for.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    pub(crate) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> CuAddress {
         self.address
     }
 }
 
-impl Drop for Memory {
+impl Drop for CudaMemory {
     fn drop(&mut self) {
         let _current = self.driver.enter();
         // SAFETY: owned and freed once. The call waits until the work that uses it has run.
@@ -359,7 +367,7 @@ impl Drop for Pinned {
 /// A place in the order of the stream.
 pub(crate) struct Event {
     driver: Arc<Driver>,
-    raw: Object,
+    raw: CuObject,
 }
 
 // SAFETY: see `Driver`.
@@ -367,19 +375,19 @@ unsafe impl Send for Event {}
 
 impl Event {
     /// Puts the event behind all work so far.
-    pub(crate) fn record(&self) -> Done {
+    pub(crate) fn record(&self) -> CudaResult {
         // SAFETY: both are alive.
         check(unsafe { (self.driver.api.cuEventRecord)(self.raw, self.driver.stream) })
     }
 
     /// Waits for the work in front of it; at once if it was never recorded.
-    pub(crate) fn wait(&self) -> Done {
+    pub(crate) fn wait(&self) -> CudaResult {
         // SAFETY: the event is alive.
         check(unsafe { (self.driver.api.cuEventSynchronize)(self.raw) })
     }
 
     /// Seconds since an event that was recorded before this one.
-    pub(crate) fn since(&self, start: &Event) -> Done<f64> {
+    pub(crate) fn seconds_since(&self, start: &Event) -> CudaResult<f64> {
         let mut milliseconds = 0.0;
         let elapsed = self.driver.api.cuEventElapsedTime;
         // SAFETY: both are alive.
@@ -397,24 +405,24 @@ impl Drop for Event {
 }
 
 /// A compiled kernel.
-pub(crate) struct Kernel {
+pub(crate) struct CudaKernel {
     driver: Arc<Driver>,
-    module: Object,
-    raw: Object,
+    module: CuObject,
+    raw: CuObject,
 }
 
 // SAFETY: see `Driver`.
-unsafe impl Send for Kernel {}
+unsafe impl Send for CudaKernel {}
 // SAFETY: see `Driver`.
-unsafe impl Sync for Kernel {}
+unsafe impl Sync for CudaKernel {}
 
-impl Kernel {
+impl CudaKernel {
     /// Most threads of a block with which it can be launched, and bytes of shared memory that its text declares.
-    pub(crate) fn limits(&self) -> Done<(u32, u32)> {
+    pub(crate) fn limits(&self) -> CudaResult<(u32, u32)> {
         Ok((self.attribute(sys::FUNCTION_MAX_THREADS)?, self.attribute(sys::FUNCTION_STATIC_SHARED)?))
     }
 
-    fn attribute(&self, what: c_int) -> Done<u32> {
+    fn attribute(&self, what: c_int) -> CudaResult<u32> {
         let mut value = 0;
         // SAFETY: gives a number.
         check(unsafe { (self.driver.api.cuFuncGetAttribute)(&mut value, what, self.raw) })?;
@@ -422,7 +430,7 @@ impl Kernel {
     }
 
     /// Allows launches with so much dynamic shared memory.
-    pub(crate) fn allow_shared(&self, bytes: u32) -> Done {
+    pub(crate) fn allow_shared(&self, bytes: u32) -> CudaResult {
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         let set = self.driver.api.cuFuncSetAttribute;
         // SAFETY: the kernel is alive.
@@ -430,7 +438,7 @@ impl Kernel {
     }
 }
 
-impl Drop for Kernel {
+impl Drop for CudaKernel {
     fn drop(&mut self) {
         let _current = self.driver.enter();
         // SAFETY: owned and unloaded once, after the work that uses it.
@@ -442,15 +450,15 @@ impl Drop for Kernel {
 }
 
 /// Calls that run as one.
-pub(crate) struct Graph {
+pub(crate) struct CudaGraph {
     driver: Arc<Driver>,
-    raw: Object,
+    raw: CuObject,
 }
 
 // SAFETY: see `Driver`.
-unsafe impl Send for Graph {}
+unsafe impl Send for CudaGraph {}
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
         let _current = self.driver.enter();
         // SAFETY: owned and destroyed once; the driver keeps what still runs.
@@ -465,7 +473,8 @@ mod tests {
     #[test]
     fn arguments_lie_as_parameters_do() {
         let map = Argument::Map(TensorMap(std::array::from_fn(|i| i as u64)));
-        let packed = Packed::new(&[Argument::Address(7), Argument::Bytes(5), Argument::Address(9), map, map]);
+        let packed =
+            PackedArguments::new(&[Argument::Address(7), Argument::Bytes(5), Argument::Address(9), map, map]);
         assert_eq!(packed.offsets, [0, 8, 16, 64, 192]);
         assert_eq!(packed.bytes.len(), 320);
         assert_eq!((packed.bytes[0], packed.bytes[8], packed.bytes[16]), (7, 5, 9));

@@ -1,30 +1,30 @@
 //! Commands with all their sizes known, and how they are handed to the driver.
 
 use crate::compile::Compiled;
-use crate::driver::{Argument, Driver, Kernel, Memory};
-use crate::error::Done;
+use crate::driver::{Argument, CudaKernel, CudaMemory, Driver};
+use crate::error::CudaResult;
 use crate::map::Map;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_cfamily::Arg;
-use tapml_device::{Binding, BufferId, Command, KernelId, Mirror, Recorded};
+use tapml_device::{Binding, BufferId, Command, HandleTable, KernelId, RecordedList};
 use tapml_graph::{Error, Result, Symbols};
 
-pub(crate) type Memories = HashMap<BufferId, Memory>;
-pub(crate) type Kernels = HashMap<KernelId, Compiled>;
+pub(crate) type Memories = HashMap<BufferId, CudaMemory>;
+pub(crate) type CompiledKernels = HashMap<KernelId, Compiled>;
 
 /// One command, ready.
-pub(crate) enum Call {
+pub(crate) enum LaunchCall {
     Launch {
         /// Place of the command in its list.
         at: usize,
-        kernel: Arc<Kernel>,
+        kernel: Arc<CudaKernel>,
         arguments: Vec<Argument>,
         groups: [u32; 3],
         block: [u32; 3],
         shared: u32,
         /// Whether it may begin before the call in front of it has ended.
-        overlaps: bool,
+        dependent_launch: bool,
     },
     Copy {
         at: usize,
@@ -41,26 +41,32 @@ pub(crate) enum Call {
     },
 }
 
-impl Call {
+impl LaunchCall {
     /// Place of the command in its list.
-    pub(crate) fn at(&self) -> usize {
+    pub(crate) fn command_index(&self) -> usize {
         match *self {
-            Call::Launch { at, .. } | Call::Copy { at, .. } | Call::Fill { at, .. } => at,
+            LaunchCall::Launch { at, .. } | LaunchCall::Copy { at, .. } | LaunchCall::Fill { at, .. } => at,
         }
     }
 
     /// Hands the call to the driver.
-    pub(crate) fn make(&self, driver: &Driver, memories: &Memories) -> Done {
+    pub(crate) fn make(&self, driver: &Driver, memories: &Memories) -> CudaResult {
         let memory = |id: &BufferId| memories.get(id);
         match self {
-            Call::Launch { kernel, arguments, groups, block, shared, overlaps, .. } => {
-                driver.launch(kernel, arguments, *groups, *block, *shared, *overlaps)
-            }
-            Call::Copy { src, from, dst, to, len, .. } => match memory(src).zip(memory(dst)) {
+            LaunchCall::Launch {
+                kernel,
+                arguments,
+                groups,
+                block,
+                shared,
+                dependent_launch: overlaps,
+                ..
+            } => driver.launch(kernel, arguments, *groups, *block, *shared, *overlaps),
+            LaunchCall::Copy { src, from, dst, to, len, .. } => match memory(src).zip(memory(dst)) {
                 Some((src, dst)) => driver.copy(src, *from, dst, *to, *len),
                 None => Ok(()),
             },
-            Call::Fill { buffer, word, .. } => memory(buffer).map_or(Ok(()), |m| driver.fill(m, *word)),
+            LaunchCall::Fill { buffer, word, .. } => memory(buffer).map_or(Ok(()), |m| driver.fill(m, *word)),
         }
     }
 }
@@ -69,38 +75,38 @@ impl Call {
 pub(crate) fn calls(
     commands: &[Command],
     symbols: &Symbols,
-    mirror: &Mirror,
+    mirror: &HandleTable,
     memories: &Memories,
-    kernels: &Kernels,
+    kernels: &CompiledKernels,
     driver: &Driver,
-) -> Result<Vec<Call>> {
+) -> Result<Vec<LaunchCall>> {
     let limit = mirror.info().limits.max_groups_per_dim;
-    let mut calls: Vec<Call> = Vec::with_capacity(commands.len());
+    let mut calls: Vec<LaunchCall> = Vec::with_capacity(commands.len());
     for (at, command) in commands.iter().enumerate() {
         match command {
             Command::Dispatch { label, kernel, bindings, groups } => {
-                let groups = Recorded::groups_within(limit, label, groups, symbols)?;
+                let groups = RecordedList::groups_within(limit, label, groups, symbols)?;
                 if groups.contains(&0) {
                     continue;
                 }
-                let compiled = compiled(kernels, *kernel)?;
-                let behind_kernel = matches!(calls.last(), Some(Call::Launch { .. }));
-                calls.push(Call::Launch {
+                let compiled = find_compiled(kernels, *kernel)?;
+                let behind_kernel = matches!(calls.last(), Some(LaunchCall::Launch { .. }));
+                calls.push(LaunchCall::Launch {
                     at,
                     kernel: Arc::clone(&compiled.kernel),
                     arguments: arguments(compiled, bindings, memories, driver)?,
                     groups,
                     block: compiled.workgroup,
                     shared: compiled.shared,
-                    overlaps: compiled.overlaps && behind_kernel,
+                    dependent_launch: compiled.dependent_launch && behind_kernel,
                 });
             }
             Command::Copy { src, src_offset, dst, dst_offset, len } => {
-                let from = mirror.copied(*src, src_offset, len, symbols)?;
-                let to = mirror.copied(*dst, dst_offset, len, symbols)?;
+                let from = mirror.copy_range(*src, src_offset, len, symbols)?;
+                let to = mirror.copy_range(*dst, dst_offset, len, symbols)?;
                 if !from.is_empty() {
                     let (start, len) = (from.start as u64, from.len());
-                    calls.push(Call::Copy {
+                    calls.push(LaunchCall::Copy {
                         at,
                         src: *src,
                         from: start,
@@ -110,19 +116,21 @@ pub(crate) fn calls(
                     });
                 }
             }
-            Command::Fill { buffer, word } => calls.push(Call::Fill { at, buffer: *buffer, word: *word }),
+            Command::Fill { buffer, word } => {
+                calls.push(LaunchCall::Fill { at, buffer: *buffer, word: *word })
+            }
         }
     }
     Ok(calls)
 }
 
 /// The kernel of a handle.
-pub(crate) fn compiled(kernels: &Kernels, kernel: KernelId) -> Result<&Compiled> {
+pub(crate) fn find_compiled(kernels: &CompiledKernels, kernel: KernelId) -> Result<&Compiled> {
     kernels.get(&kernel).ok_or_else(|| Error::bug(format!("kernel {} was not compiled", kernel.0)))
 }
 
 /// The memory of a buffer.
-pub(crate) fn memory(memories: &Memories, buffer: BufferId) -> Result<&Memory> {
+pub(crate) fn memory(memories: &Memories, buffer: BufferId) -> Result<&CudaMemory> {
     memories.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
 }
 
@@ -153,14 +161,14 @@ fn arguments(
 }
 
 /// Bytes of a bound range.
-fn length(binding: &Binding, memory: &Memory) -> u64 {
+fn length(binding: &Binding, memory: &CudaMemory) -> u64 {
     if binding.size == 0 { memory.size().saturating_sub(binding.offset) } else { binding.size }
 }
 
 /// Refuses ranges that are shorter than what the kernel binds there.
-pub(crate) fn check_lengths(command: &Command, memories: &Memories, kernels: &Kernels) -> Result<()> {
+pub(crate) fn check_lengths(command: &Command, memories: &Memories, kernels: &CompiledKernels) -> Result<()> {
     let Command::Dispatch { label, kernel, bindings, .. } = command else { return Ok(()) };
-    let compiled = compiled(kernels, *kernel)?;
+    let compiled = find_compiled(kernels, *kernel)?;
     for (index, (binding, &least)) in bindings.iter().zip(&compiled.min_sizes).enumerate() {
         let bytes = length(binding, memory(memories, binding.buffer)?);
         if bytes < u64::from(least) {

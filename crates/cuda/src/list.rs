@@ -1,7 +1,7 @@
 //! A recorded list and the graphs that were made of it: one for each geometry, that is the values of all sizes that depend
 //! on symbols. Most steps of a model differ in what the block of symbols holds and not in geometry.
 
-use crate::driver::Graph;
+use crate::driver::CudaGraph;
 use std::collections::HashMap;
 use tapml_device::{Command, KernelId};
 use tapml_graph::{Extent, Result, Symbols};
@@ -12,7 +12,7 @@ const MOST: usize = 32;
 pub(crate) const LEAST_CALLS: usize = 4;
 
 /// See the module.
-pub(crate) struct List {
+pub(crate) struct CudaList {
     /// The different sizes that depend on symbols.
     sizes: Vec<Extent>,
     /// The state of the device's books when the list was last found whole.
@@ -26,14 +26,14 @@ pub(crate) struct List {
 
 /// What was made of a geometry.
 struct Made {
-    graph: Option<Graph>,
+    graph: Option<CudaGraph>,
     /// When it was last asked for.
     turn: u64,
 }
 
-impl List {
+impl CudaList {
     /// The books of commands; `kernel` gives a kernel's name.
-    pub(crate) fn new<'a>(commands: &[Command], kernel: impl Fn(KernelId) -> &'a str) -> List {
+    pub(crate) fn new<'a>(commands: &[Command], kernel: impl Fn(KernelId) -> &'a str) -> CudaList {
         let mut sizes: Vec<Extent> = Vec::new();
         let mut add = |extent: &Extent| {
             if extent.dim.symbols().next().is_some() && !sizes.contains(extent) {
@@ -54,7 +54,7 @@ impl List {
             _ => Default::default(),
         };
         let names = commands.iter().map(name).collect();
-        List { sizes, whole_at: None, names, made: HashMap::new(), turn: 0 }
+        CudaList { sizes, whole_at: None, names, made: HashMap::new(), turn: 0 }
     }
 
     /// Label and kernel of the command at a place; `None` for one that runs no kernel.
@@ -74,7 +74,7 @@ impl List {
     }
 
     /// Notes that a geometry is run; tells whether it was run before, so that a graph is worth its making.
-    pub(crate) fn seen(&mut self, geometry: &[u64]) -> bool {
+    pub(crate) fn note_geometry(&mut self, geometry: &[u64]) -> bool {
         self.turn += 1;
         if let Some(made) = self.made.get_mut(geometry) {
             made.turn = self.turn;
@@ -86,7 +86,7 @@ impl List {
     }
 
     /// The graph of a geometry, if there is one.
-    pub(crate) fn graph(&mut self, geometry: &[u64]) -> Option<&Graph> {
+    pub(crate) fn graph(&mut self, geometry: &[u64]) -> Option<&CudaGraph> {
         let made = self.made.get_mut(geometry)?;
         self.turn += 1;
         made.turn = self.turn;
@@ -94,7 +94,7 @@ impl List {
     }
 
     /// Keeps the graph of a geometry that was seen.
-    pub(crate) fn keep(&mut self, geometry: &[u64], graph: Graph) {
+    pub(crate) fn keep(&mut self, geometry: &[u64], graph: CudaGraph) {
         if let Some(made) = self.made.get_mut(geometry) {
             made.graph = Some(graph);
         }

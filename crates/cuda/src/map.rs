@@ -2,8 +2,8 @@
 //! itself.
 
 use crate::driver::{Argument, Driver};
-use crate::error::failed;
-use crate::sys::{self, Address};
+use crate::error::call_error;
+use crate::sys::{self, CuAddress};
 use tapml_device::KernelDesc;
 use tapml_graph::{Error, Result};
 
@@ -25,10 +25,10 @@ pub(crate) struct Map {
 impl Map {
     /// The maps that a kernel asks for, in order.
     pub(crate) fn all(desc: &KernelDesc) -> Result<Vec<Map>> {
-        (0..).map_while(|i| Map::of(desc, i)).collect()
+        (0..).map_while(|i| Map::for_binding(desc, i)).collect()
     }
 
-    fn of(desc: &KernelDesc, index: u32) -> Option<Result<Map>> {
+    fn for_binding(desc: &KernelDesc, index: u32) -> Option<Result<Map>> {
         let constant = |what: &str| {
             let name = format!("MAP{index}{what}");
             let value = desc.constants.iter().find(|(n, _)| *n == name)?.1;
@@ -43,7 +43,7 @@ impl Map {
             row: number("_ROW"),
             size: [number("_WIDTH"), number("_HEIGHT")],
         };
-        Some(if map.holds(desc.bindings.len()) { Ok(map) } else { Err(map.refused(desc, index)) })
+        Some(if map.holds(desc.bindings.len()) { Ok(map) } else { Err(map.map_error(desc, index)) })
     }
 
     fn holds(&self, bindings: usize) -> bool {
@@ -53,7 +53,7 @@ impl Map {
         (self.binding as usize) < bindings && matches!(self.bytes, 2 | 4) && whole && fits
     }
 
-    fn refused(&self, desc: &KernelDesc, index: u32) -> Error {
+    fn map_error(&self, desc: &KernelDesc, index: u32) -> Error {
         let text = format!("kernel `{}`: its constants make no tensor map MAP{index}: {self:?}", desc.name);
         Error::invalid(text).with_detail("kernel", &desc.name).with_hint(
             "a box is 32, 64 or 128 bytes wide and at most 256 rows high, a row is a multiple of 16 bytes",
@@ -71,16 +71,16 @@ impl Map {
     }
 
     /// The map of so many bytes at an address.
-    pub(crate) fn argument(&self, driver: &Driver, at: Address, bytes: u64) -> Result<Argument> {
+    pub(crate) fn argument(&self, driver: &Driver, at: CuAddress, bytes: u64) -> Result<Argument> {
         let row = u64::from(self.row) * u64::from(self.bytes);
-        let shape = sys::Shape {
+        let shape = sys::MapShape {
             dtype: if self.bytes == 2 { sys::MAP_F16 } else { sys::MAP_U32 },
             sizes: [u64::from(self.row), (bytes / row).clamp(1, 1 << 32)],
             row,
             area: self.size,
             swizzle: self.swizzle().unwrap_or(0),
         };
-        let map = driver.map(at, &shape).map_err(|failure| failed("make a tensor map", failure))?;
+        let map = driver.map(at, &shape).map_err(|failure| call_error("make a tensor map", failure))?;
         Ok(Argument::Map(map))
     }
 }
@@ -88,7 +88,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Options;
+    use crate::options::CudaOptions;
     use crate::{adapter, stub};
     use tapml_device::{BindingKind, Language, Source};
 
@@ -109,7 +109,7 @@ mod tests {
             workgroup_memory: 0,
             needs_f16: false,
             needs_subgroups: false,
-            overlaps: false,
+            dependent_launch: false,
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_map_has_the_rows_of_its_binding() {
-        let opened = adapter::open_on(&stub::API, 0, 13_000, Options::default()).unwrap();
+        let opened = adapter::open_on(&stub::API, 0, 13_000, CudaOptions::default()).unwrap();
         let map = Map { binding: 0, bytes: 4, row: 24, size: [8, 64] };
         for (bytes, rows) in [(96 * 7, 7), (96 * 7 + 95, 7), (0, 1)] {
             let Argument::Map(made) = map.argument(&opened.driver, 4096, bytes).unwrap() else { panic!() };

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::check;
-use crate::sys::{Nvrtc, Object, Status};
+use crate::sys::{CuObject, CuStatus, Nvrtc};
 use libloading::Library;
 use std::ffi::{CString, OsStr, c_int};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) enum Refusal {
     /// The compiler's messages.
     Log(String),
     /// A call of the library failed.
-    Status(Status),
+    Status(CuStatus),
 }
 
 /// The compiler.
@@ -154,7 +154,7 @@ impl Compiler {
 
     /// Compiles a text: machine code, or intermediate code that ends with a zero.
     pub(crate) fn compile(&self, text: &str, options: &[String]) -> std::result::Result<Vec<u8>, Refusal> {
-        let program = Program::new(&self.api, text)?;
+        let program = NvrtcProgram::new(&self.api, text)?;
         let options: Vec<CString> =
             options.iter().map(|o| CString::new(o.as_str()).unwrap_or_default()).collect();
         let starts: Vec<_> = options.iter().map(|o| o.as_ptr()).collect();
@@ -174,17 +174,17 @@ impl Compiler {
     }
 }
 
-type Size = unsafe extern "system" fn(Object, *mut usize) -> Status;
-type Take = unsafe extern "system" fn(Object, *mut std::ffi::c_char) -> Status;
+type SizeFunction = unsafe extern "system" fn(CuObject, *mut usize) -> CuStatus;
+type Take = unsafe extern "system" fn(CuObject, *mut std::ffi::c_char) -> CuStatus;
 
 /// A text and what was made of it.
-struct Program<'a> {
+struct NvrtcProgram<'a> {
     api: &'a Nvrtc,
-    raw: Object,
+    raw: CuObject,
 }
 
-impl<'a> Program<'a> {
-    fn new(api: &'a Nvrtc, text: &str) -> std::result::Result<Program<'a>, Refusal> {
+impl<'a> NvrtcProgram<'a> {
+    fn new(api: &'a Nvrtc, text: &str) -> std::result::Result<NvrtcProgram<'a>, Refusal> {
         let text = CString::new(text).map_err(|_| Refusal::Log("the text holds a zero byte".into()))?;
         let mut raw = ptr::null_mut();
         // SAFETY: text and name end with a zero; no headers are handed over.
@@ -192,7 +192,7 @@ impl<'a> Program<'a> {
             let create = api.nvrtcCreateProgram;
             create(&mut raw, text.as_ptr(), c"kernel.cu".as_ptr(), 0, ptr::null(), ptr::null())
         };
-        if status == 0 { Ok(Program { api, raw }) } else { Err(Refusal::Status(status)) }
+        if status == 0 { Ok(NvrtcProgram { api, raw }) } else { Err(Refusal::Status(status)) }
     }
 
     fn log(&self) -> String {
@@ -201,7 +201,7 @@ impl<'a> Program<'a> {
         String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
     }
 
-    fn bytes(&self, size: Size, take: Take) -> std::result::Result<Vec<u8>, Refusal> {
+    fn bytes(&self, size: SizeFunction, take: Take) -> std::result::Result<Vec<u8>, Refusal> {
         let mut len = 0;
         // SAFETY: gives a number.
         let status = unsafe { size(self.raw, &mut len) };
@@ -215,7 +215,7 @@ impl<'a> Program<'a> {
     }
 }
 
-impl Drop for Program<'_> {
+impl Drop for NvrtcProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: owned and destroyed once.
         unsafe { (self.api.nvrtcDestroyProgram)(&mut self.raw) };

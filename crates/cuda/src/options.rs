@@ -5,7 +5,7 @@ use tapml_graph::Result;
 
 /// What a user can choose when a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct CudaOptions {
     /// Print WGSL kernels whose indices are kept inside their arrays.
     pub(crate) checks: bool,
     /// Offer `f16`.
@@ -18,16 +18,16 @@ pub(crate) struct Options {
     pub(crate) tuned: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { checks: true, f16: true, graphs: true, sync: false, tuned: true }
+impl Default for CudaOptions {
+    fn default() -> CudaOptions {
+        CudaOptions { checks: true, f16: true, graphs: true, sync: false, tuned: true }
     }
 }
 
-impl Options {
+impl CudaOptions {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
-    pub(crate) fn parse(text: &str) -> Result<Options> {
-        let mut options = Options::default();
+    pub(crate) fn parse(text: &str) -> Result<CudaOptions> {
+        let mut options = CudaOptions::default();
         let known = &mut [
             ("checks", &mut options.checks),
             ("f16", &mut options.f16),
@@ -46,11 +46,14 @@ mod tests {
 
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
-        assert_eq!(Options::parse("").unwrap(), Options::default());
-        let all = Options::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off").unwrap();
-        assert_eq!(all, Options { checks: false, f16: false, graphs: false, sync: true, tuned: false });
+        assert_eq!(CudaOptions::parse("").unwrap(), CudaOptions::default());
+        let all = CudaOptions::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off").unwrap();
+        assert_eq!(all, CudaOptions { checks: false, f16: false, graphs: false, sync: true, tuned: false });
         for bad in ["colour=on", "checks", "checks=maybe", "="] {
-            assert!(Options::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"), "{bad}");
+            assert!(
+                CudaOptions::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"),
+                "{bad}"
+            );
         }
     }
 }

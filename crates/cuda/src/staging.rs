@@ -1,8 +1,8 @@
 //! Transfers between a program's memory and the device, by way of pinned memory: a write returns as soon as its bytes were
 //! copied aside, and large transfers copy one part while the device moves another.
 
-use crate::driver::{Driver, Event, Memory, Pinned};
-use crate::error::Done;
+use crate::driver::{CudaMemory, Driver, Event, Pinned};
+use crate::error::CudaResult;
 use std::sync::Arc;
 
 /// Bytes of one part. Two of them reach a bus's full speed, and small writes fill one before any has to wait.
@@ -21,14 +21,14 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn new(driver: &Arc<Driver>) -> Done<Staging> {
-        let free = (0..PARTS).map(|_| driver.event()).collect::<Done<_>>()?;
-        let pinned = driver.pinned(PART * PARTS)?;
+    pub(crate) fn new(driver: &Arc<Driver>) -> CudaResult<Staging> {
+        let free = (0..PARTS).map(|_| driver.event()).collect::<CudaResult<_>>()?;
+        let pinned = driver.allocate_pinned(PART * PARTS)?;
         Ok(Staging { driver: Arc::clone(driver), pinned, free, part: 0, used: 0 })
     }
 
     /// Writes bytes that fit behind `offset`.
-    pub(crate) fn write(&mut self, memory: &Memory, offset: u64, data: &[u8]) -> Done {
+    pub(crate) fn write(&mut self, memory: &CudaMemory, offset: u64, data: &[u8]) -> CudaResult {
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -46,7 +46,7 @@ impl Staging {
     }
 
     /// Waits for all work so far and reads bytes that lie behind `offset`.
-    pub(crate) fn read(&mut self, memory: &Memory, offset: u64, out: &mut [u8]) -> Done {
+    pub(crate) fn read(&mut self, memory: &CudaMemory, offset: u64, out: &mut [u8]) -> CudaResult {
         let mut pending: Option<(usize, &mut [u8])> = None;
         let mut at = offset;
         for piece in out.chunks_mut(PART) {
@@ -63,14 +63,14 @@ impl Staging {
         pending.map_or(Ok(()), |(part, piece)| self.collect(part, piece))
     }
 
-    fn collect(&self, part: usize, piece: &mut [u8]) -> Done {
+    fn collect(&self, part: usize, piece: &mut [u8]) -> CudaResult {
         self.free[part].wait()?;
         self.pinned.take(part * PART, piece);
         Ok(())
     }
 
     /// Goes on with the next part once the device is done with it.
-    fn next_part(&mut self) -> Done {
+    fn next_part(&mut self) -> CudaResult {
         self.free[self.part].record()?;
         self.part = (self.part + 1) % PARTS;
         self.used = 0;

@@ -2,7 +2,7 @@
 //! fail.
 #![allow(unsafe_code, non_snake_case)]
 
-use crate::sys::{Address, Api, LaunchConfig, Object, Status, TensorMap};
+use crate::sys::{Api, CuAddress, CuObject, CuStatus, LaunchConfig, TensorMap};
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,31 +14,31 @@ pub const MEMORY: usize = 1 << 30;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Copy(Address, Address, usize),
-    Set(Address, u32, usize),
+    Copy(CuAddress, CuAddress, usize),
+    Set(CuAddress, u32, usize),
     Launch(String),
 }
 
 thread_local! {
-    static SIZES: RefCell<HashMap<Address, usize>> = RefCell::default();
+    static SIZES: RefCell<HashMap<CuAddress, usize>> = RefCell::default();
     static CAPTURED: RefCell<Option<Vec<Op>>> = const { RefCell::new(None) };
     static NOTED: RefCell<Vec<String>> = RefCell::default();
-    static SYNC_FAILS: Cell<Status> = const { Cell::new(0) };
+    static SYNC_FAILS: Cell<CuStatus> = const { Cell::new(0) };
     static CAPTURE_FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What was launched since the last call, as `NAME GROUPS`, with `overlaps` behind if so, `graph` in front of a graph.
-pub fn noted() -> Vec<String> {
+pub fn take_launches() -> Vec<String> {
     NOTED.with_borrow_mut(std::mem::take)
 }
 
 /// Bytes that are allocated on this thread.
-pub fn allocated() -> usize {
+pub fn allocated_bytes() -> usize {
     SIZES.with_borrow(|sizes| sizes.values().sum())
 }
 
 /// Lets waiting fail with a status from now on; 0 for no failure.
-pub fn fail_to_wait(status: Status) {
+pub fn fail_to_wait(status: CuStatus) {
     SYNC_FAILS.set(status);
 }
 
@@ -47,7 +47,7 @@ pub fn fail_to_capture(fails: bool) {
     CAPTURE_FAILS.set(fails);
 }
 
-fn act(op: Op) -> Status {
+fn act(op: Op) -> CuStatus {
     let op = CAPTURED.with_borrow_mut(|captured| match captured {
         Some(all) => {
             all.push(op);
@@ -73,7 +73,7 @@ fn perform(op: &Op) {
     }
 }
 
-unsafe fn put<T>(place: *mut T, value: T) -> Status {
+unsafe fn put<T>(place: *mut T, value: T) -> CuStatus {
     // SAFETY: the device hands over places for the results.
     unsafe { place.write(value) };
     0
@@ -83,33 +83,33 @@ fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 256).expect("a size that was asked for")
 }
 
-extern "system" fn nothing() -> Status {
+extern "system" fn do_nothing() -> CuStatus {
     0
 }
 
-extern "system" fn cuInit(_: c_uint) -> Status {
-    nothing()
+extern "system" fn cuInit(_: c_uint) -> CuStatus {
+    do_nothing()
 }
-unsafe extern "system" fn version(place: *mut c_int) -> Status {
+unsafe extern "system" fn version(place: *mut c_int) -> CuStatus {
     unsafe { put(place, 13_000) }
 }
-unsafe extern "system" fn text(_: Status, place: *mut *const c_char) -> Status {
+unsafe extern "system" fn text(_: CuStatus, place: *mut *const c_char) -> CuStatus {
     unsafe { put(place, c"a stub's error".as_ptr()) }
 }
-unsafe extern "system" fn count(place: *mut c_int) -> Status {
+unsafe extern "system" fn count(place: *mut c_int) -> CuStatus {
     unsafe { put(place, 1) }
 }
-unsafe extern "system" fn device(place: *mut c_int, index: c_int) -> Status {
+unsafe extern "system" fn device(place: *mut c_int, index: c_int) -> CuStatus {
     unsafe { put(place, index) }
 }
-unsafe extern "system" fn name(place: *mut c_char, room: c_int, _: c_int) -> Status {
+unsafe extern "system" fn name(place: *mut c_char, room: c_int, _: c_int) -> CuStatus {
     let name = c"Stub".to_bytes_with_nul();
     assert!(name.len() <= room as usize);
     // SAFETY: there is room.
     unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), place, name.len()) };
     0
 }
-unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) -> Status {
+unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) -> CuStatus {
     let value = match what {
         1..=3 => 1024,
         4 => 64,
@@ -122,19 +122,19 @@ unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) ->
     };
     unsafe { put(place, value) }
 }
-unsafe extern "system" fn total(place: *mut usize, _: c_int) -> Status {
+unsafe extern "system" fn total(place: *mut usize, _: c_int) -> CuStatus {
     unsafe { put(place, 2 * MEMORY) }
 }
-unsafe extern "system" fn context(place: *mut Object, _: c_uint, _: c_int) -> Status {
+unsafe extern "system" fn context(place: *mut CuObject, _: c_uint, _: c_int) -> CuStatus {
     unsafe { put(place, ptr::null_mut()) }
 }
-extern "system" fn object(_: Object) -> Status {
-    nothing()
+extern "system" fn object(_: CuObject) -> CuStatus {
+    do_nothing()
 }
-unsafe extern "system" fn free_memory(free: *mut usize, all: *mut usize) -> Status {
+unsafe extern "system" fn free_memory(free: *mut usize, all: *mut usize) -> CuStatus {
     unsafe { put(free, MEMORY) + put(all, 2 * MEMORY) }
 }
-unsafe extern "system" fn allocate(place: *mut Address, size: usize) -> Status {
+unsafe extern "system" fn allocate(place: *mut CuAddress, size: usize) -> CuStatus {
     if size > MEMORY {
         return 2;
     }
@@ -142,74 +142,74 @@ unsafe extern "system" fn allocate(place: *mut Address, size: usize) -> Status {
     let start = unsafe { alloc(layout(size)) };
     // Dirty, as memory is.
     unsafe { ptr::write_bytes(start, 0xa5, size) };
-    SIZES.with_borrow_mut(|sizes| sizes.insert(start as Address, size));
-    unsafe { put(place, start as Address) }
+    SIZES.with_borrow_mut(|sizes| sizes.insert(start as CuAddress, size));
+    unsafe { put(place, start as CuAddress) }
 }
-unsafe extern "system" fn free(address: Address) -> Status {
+unsafe extern "system" fn free(address: CuAddress) -> CuStatus {
     let size = SIZES.with_borrow_mut(|sizes| sizes.remove(&address)).expect("memory that is allocated");
     // SAFETY: allocated with this layout.
     unsafe { dealloc(address as *mut u8, layout(size)) };
     0
 }
-unsafe extern "system" fn allocate_host(place: *mut *mut c_void, size: usize, _: c_uint) -> Status {
+unsafe extern "system" fn allocate_host(place: *mut *mut c_void, size: usize, _: c_uint) -> CuStatus {
     let mut address = 0;
     unsafe { allocate(&mut address, size) + put(place, address as *mut c_void) }
 }
-unsafe extern "system" fn free_host(start: *mut c_void) -> Status {
-    unsafe { free(start as Address) }
+unsafe extern "system" fn free_host(start: *mut c_void) -> CuStatus {
+    unsafe { free(start as CuAddress) }
 }
-extern "system" fn upload(to: Address, from: *const c_void, len: usize, _: Object) -> Status {
-    act(Op::Copy(to, from as Address, len))
+extern "system" fn upload(to: CuAddress, from: *const c_void, len: usize, _: CuObject) -> CuStatus {
+    act(Op::Copy(to, from as CuAddress, len))
 }
-extern "system" fn download(to: *mut c_void, from: Address, len: usize, _: Object) -> Status {
-    act(Op::Copy(to as Address, from, len))
+extern "system" fn download(to: *mut c_void, from: CuAddress, len: usize, _: CuObject) -> CuStatus {
+    act(Op::Copy(to as CuAddress, from, len))
 }
-extern "system" fn copy(to: Address, from: Address, len: usize, _: Object) -> Status {
+extern "system" fn copy(to: CuAddress, from: CuAddress, len: usize, _: CuObject) -> CuStatus {
     act(Op::Copy(to, from, len))
 }
-extern "system" fn set(to: Address, word: c_uint, count: usize, _: Object) -> Status {
+extern "system" fn set(to: CuAddress, word: c_uint, count: usize, _: CuObject) -> CuStatus {
     act(Op::Set(to, word, count))
 }
-unsafe extern "system" fn create(place: *mut Object, _: c_uint) -> Status {
+unsafe extern "system" fn create(place: *mut CuObject, _: c_uint) -> CuStatus {
     unsafe { put(place, ptr::null_mut()) }
 }
-extern "system" fn synchronize(_: Object) -> Status {
+extern "system" fn synchronize(_: CuObject) -> CuStatus {
     SYNC_FAILS.get()
 }
-extern "system" fn begin(_: Object, _: c_int) -> Status {
+extern "system" fn begin(_: CuObject, _: c_int) -> CuStatus {
     if CAPTURE_FAILS.get() {
         return 900;
     }
     CAPTURED.with_borrow_mut(|captured| *captured = Some(Vec::new()));
     0
 }
-unsafe extern "system" fn end(_: Object, place: *mut Object) -> Status {
+unsafe extern "system" fn end(_: CuObject, place: *mut CuObject) -> CuStatus {
     let ops = CAPTURED.with_borrow_mut(Option::take).expect("a capture");
     unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
 }
-unsafe extern "system" fn instantiate(place: *mut Object, graph: Object, _: u64) -> Status {
+unsafe extern "system" fn instantiate(place: *mut CuObject, graph: CuObject, _: u64) -> CuStatus {
     // SAFETY: made by `end`.
     let ops = unsafe { (*graph.cast::<Vec<Op>>()).clone() };
     unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
 }
-unsafe extern "system" fn destroy_graph(graph: Object) -> Status {
+unsafe extern "system" fn destroy_graph(graph: CuObject) -> CuStatus {
     // SAFETY: made by `end` or `instantiate`, destroyed once.
     drop(unsafe { Box::from_raw(graph.cast::<Vec<Op>>()) });
     0
 }
-extern "system" fn launch_graph(graph: Object, _: Object) -> Status {
+extern "system" fn launch_graph(graph: CuObject, _: CuObject) -> CuStatus {
     NOTED.with_borrow_mut(|noted| noted.push("graph".into()));
     // SAFETY: made by `instantiate`.
     unsafe { &*graph.cast::<Vec<Op>>() }.iter().for_each(perform);
     0
 }
-extern "system" fn record(_: Object, _: Object) -> Status {
-    nothing()
+extern "system" fn record(_: CuObject, _: CuObject) -> CuStatus {
+    do_nothing()
 }
-unsafe extern "system" fn elapsed(place: *mut f32, _: Object, _: Object) -> Status {
+unsafe extern "system" fn elapsed_time(place: *mut f32, _: CuObject, _: CuObject) -> CuStatus {
     unsafe { put(place, 0.5) }
 }
-unsafe extern "system" fn load(place: *mut Object, image: *const c_void) -> Status {
+unsafe extern "system" fn load(place: *mut CuObject, image: *const c_void) -> CuStatus {
     // SAFETY: cubins and PTX are longer than four bytes.
     let start = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), 4) };
     if start != b"\x7fELF" {
@@ -217,7 +217,7 @@ unsafe extern "system" fn load(place: *mut Object, image: *const c_void) -> Stat
     }
     unsafe { put(place, ptr::null_mut()) }
 }
-unsafe extern "system" fn function(place: *mut Object, _: Object, name: *const c_char) -> Status {
+unsafe extern "system" fn function(place: *mut CuObject, _: CuObject, name: *const c_char) -> CuStatus {
     // SAFETY: a name that ends with a zero.
     let name = unsafe { CStr::from_ptr(name) };
     if name == c"absent" {
@@ -226,18 +226,18 @@ unsafe extern "system" fn function(place: *mut Object, _: Object, name: *const c
     // Leaked: a few names of a test.
     unsafe { put(place, Box::into_raw(Box::new(name.to_string_lossy().into_owned())).cast()) }
 }
-unsafe extern "system" fn function_attribute(place: *mut c_int, what: c_int, _: Object) -> Status {
+unsafe extern "system" fn function_attribute(place: *mut c_int, what: c_int, _: CuObject) -> CuStatus {
     unsafe { put(place, if what == 0 { 512 } else { 0 }) }
 }
-extern "system" fn set_function(_: Object, _: c_int, _: c_int) -> Status {
-    nothing()
+extern "system" fn set_function(_: CuObject, _: c_int, _: c_int) -> CuStatus {
+    do_nothing()
 }
 /// A map that holds where the array is and what it has.
 unsafe extern "system" fn map(
     to: *mut TensorMap,
     dtype: c_int,
     _: c_uint,
-    at: Address,
+    at: CuAddress,
     sizes: *const u64,
     row: *const u64,
     area: *const c_uint,
@@ -246,7 +246,7 @@ unsafe extern "system" fn map(
     swizzle: c_int,
     _: c_int,
     _: c_int,
-) -> Status {
+) -> CuStatus {
     let mut words = [0; 16];
     // SAFETY: the device hands over two sizes, a stride and a box.
     unsafe {
@@ -258,10 +258,10 @@ unsafe extern "system" fn map(
 }
 unsafe extern "system" fn launch(
     config: *const LaunchConfig,
-    function: Object,
+    function: CuObject,
     _: *mut *mut c_void,
     _: *mut *mut c_void,
-) -> Status {
+) -> CuStatus {
     // SAFETY: the device hands over a configuration and a function that was made here.
     let (config, name) = unsafe { (&*config, &*function.cast::<String>()) };
     let [x, y, z] = config.grid;
@@ -300,7 +300,7 @@ pub static API: Api = Api {
     cuEventDestroy_v2: object,
     cuEventRecord: record,
     cuEventSynchronize: synchronize,
-    cuEventElapsedTime: elapsed,
+    cuEventElapsedTime: elapsed_time,
     cuModuleLoadData: load,
     cuModuleUnload: object,
     cuModuleGetFunction: function,

@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 use tapml_cfamily::functions;
 
 /// An object of the driver: a context, stream, event, module, function or graph; or a program of NVRTC.
-pub(crate) type Object = *mut c_void;
+pub(crate) type CuObject = *mut c_void;
 /// An address in the device's memory.
-pub(crate) type Address = u64;
+pub(crate) type CuAddress = u64;
 /// A status: 0 or an error.
-pub(crate) type Status = c_int;
+pub(crate) type CuStatus = c_int;
 
-pub(crate) const OUT_OF_MEMORY: Status = 2;
-pub(crate) const NOT_FOUND: Status = 500;
+pub(crate) const OUT_OF_MEMORY: CuStatus = 2;
+pub(crate) const NOT_FOUND: CuStatus = 500;
 
 /// Numbers of `CUdevice_attribute`.
 pub(crate) mod attribute {
@@ -37,7 +37,7 @@ pub(crate) const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CAPTURE_THREAD_LOCAL: c_int = 1;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
-pub(crate) const LAUNCH_OVERLAPS: c_int = 6;
+pub(crate) const LAUNCH_PROGRAMMATIC: c_int = 6;
 
 /// `CUlaunchAttribute`: its value is a union of 64 bytes, of which a number is the first.
 #[repr(C)]
@@ -53,7 +53,7 @@ pub(crate) struct LaunchConfig {
     pub(crate) grid: [c_uint; 3],
     pub(crate) block: [c_uint; 3],
     pub(crate) shared: c_uint,
-    pub(crate) stream: Object,
+    pub(crate) stream: CuObject,
     pub(crate) attributes: *const LaunchAttribute,
     pub(crate) count: c_uint,
 }
@@ -71,7 +71,7 @@ pub(crate) struct TensorMap(pub(crate) [u64; 16]);
 
 /// What a tensor map says of an array of two dimensions, the neighbours first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct MapShape {
     pub(crate) dtype: c_int,
     pub(crate) sizes: [u64; 2],
     /// Bytes from a row to the next.
@@ -84,65 +84,65 @@ pub(crate) struct Shape {
 functions! {
     /// The loaded functions of the driver.
     Api "system" {
-        cuInit: fn(c_uint) -> Status;
-        cuDriverGetVersion: fn(*mut c_int) -> Status;
-        cuGetErrorString: fn(Status, *mut *const c_char) -> Status;
-        cuDeviceGetCount: fn(*mut c_int) -> Status;
-        cuDeviceGet: fn(*mut c_int, c_int) -> Status;
-        cuDeviceGetName: fn(*mut c_char, c_int, c_int) -> Status;
-        cuDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> Status;
-        cuDeviceTotalMem_v2: fn(*mut usize, c_int) -> Status;
-        cuCtxCreate_v2: fn(*mut Object, c_uint, c_int) -> Status;
-        cuCtxDestroy_v2: fn(Object) -> Status;
-        cuCtxSetCurrent: fn(Object) -> Status;
-        cuMemGetInfo_v2: fn(*mut usize, *mut usize) -> Status;
-        cuMemAlloc_v2: fn(*mut Address, usize) -> Status;
-        cuMemFree_v2: fn(Address) -> Status;
-        cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint) -> Status;
-        cuMemFreeHost: fn(*mut c_void) -> Status;
-        cuMemcpyHtoDAsync_v2: fn(Address, *const c_void, usize, Object) -> Status;
-        cuMemcpyDtoHAsync_v2: fn(*mut c_void, Address, usize, Object) -> Status;
-        cuMemcpyDtoDAsync_v2: fn(Address, Address, usize, Object) -> Status;
-        cuMemsetD32Async: fn(Address, c_uint, usize, Object) -> Status;
-        cuStreamCreate: fn(*mut Object, c_uint) -> Status;
-        cuStreamDestroy_v2: fn(Object) -> Status;
-        cuStreamSynchronize: fn(Object) -> Status;
-        cuStreamBeginCapture_v2: fn(Object, c_int) -> Status;
-        cuStreamEndCapture: fn(Object, *mut Object) -> Status;
-        cuEventCreate: fn(*mut Object, c_uint) -> Status;
-        cuEventDestroy_v2: fn(Object) -> Status;
-        cuEventRecord: fn(Object, Object) -> Status;
-        cuEventSynchronize: fn(Object) -> Status;
-        cuEventElapsedTime: fn(*mut f32, Object, Object) -> Status;
-        cuModuleLoadData: fn(*mut Object, *const c_void) -> Status;
-        cuModuleUnload: fn(Object) -> Status;
-        cuModuleGetFunction: fn(*mut Object, Object, *const c_char) -> Status;
-        cuFuncGetAttribute: fn(*mut c_int, c_int, Object) -> Status;
-        cuFuncSetAttribute: fn(Object, c_int, c_int) -> Status;
-        cuLaunchKernelEx: fn(*const LaunchConfig, Object, *mut *mut c_void, *mut *mut c_void) -> Status;
-        cuTensorMapEncodeTiled: fn(*mut TensorMap, c_int, c_uint, Address, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int) -> Status;
-        cuGraphInstantiateWithFlags: fn(*mut Object, Object, u64) -> Status;
-        cuGraphDestroy: fn(Object) -> Status;
-        cuGraphExecDestroy: fn(Object) -> Status;
-        cuGraphLaunch: fn(Object, Object) -> Status;
+        cuInit: fn(c_uint) -> CuStatus;
+        cuDriverGetVersion: fn(*mut c_int) -> CuStatus;
+        cuGetErrorString: fn(CuStatus, *mut *const c_char) -> CuStatus;
+        cuDeviceGetCount: fn(*mut c_int) -> CuStatus;
+        cuDeviceGet: fn(*mut c_int, c_int) -> CuStatus;
+        cuDeviceGetName: fn(*mut c_char, c_int, c_int) -> CuStatus;
+        cuDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> CuStatus;
+        cuDeviceTotalMem_v2: fn(*mut usize, c_int) -> CuStatus;
+        cuCtxCreate_v2: fn(*mut CuObject, c_uint, c_int) -> CuStatus;
+        cuCtxDestroy_v2: fn(CuObject) -> CuStatus;
+        cuCtxSetCurrent: fn(CuObject) -> CuStatus;
+        cuMemGetInfo_v2: fn(*mut usize, *mut usize) -> CuStatus;
+        cuMemAlloc_v2: fn(*mut CuAddress, usize) -> CuStatus;
+        cuMemFree_v2: fn(CuAddress) -> CuStatus;
+        cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint) -> CuStatus;
+        cuMemFreeHost: fn(*mut c_void) -> CuStatus;
+        cuMemcpyHtoDAsync_v2: fn(CuAddress, *const c_void, usize, CuObject) -> CuStatus;
+        cuMemcpyDtoHAsync_v2: fn(*mut c_void, CuAddress, usize, CuObject) -> CuStatus;
+        cuMemcpyDtoDAsync_v2: fn(CuAddress, CuAddress, usize, CuObject) -> CuStatus;
+        cuMemsetD32Async: fn(CuAddress, c_uint, usize, CuObject) -> CuStatus;
+        cuStreamCreate: fn(*mut CuObject, c_uint) -> CuStatus;
+        cuStreamDestroy_v2: fn(CuObject) -> CuStatus;
+        cuStreamSynchronize: fn(CuObject) -> CuStatus;
+        cuStreamBeginCapture_v2: fn(CuObject, c_int) -> CuStatus;
+        cuStreamEndCapture: fn(CuObject, *mut CuObject) -> CuStatus;
+        cuEventCreate: fn(*mut CuObject, c_uint) -> CuStatus;
+        cuEventDestroy_v2: fn(CuObject) -> CuStatus;
+        cuEventRecord: fn(CuObject, CuObject) -> CuStatus;
+        cuEventSynchronize: fn(CuObject) -> CuStatus;
+        cuEventElapsedTime: fn(*mut f32, CuObject, CuObject) -> CuStatus;
+        cuModuleLoadData: fn(*mut CuObject, *const c_void) -> CuStatus;
+        cuModuleUnload: fn(CuObject) -> CuStatus;
+        cuModuleGetFunction: fn(*mut CuObject, CuObject, *const c_char) -> CuStatus;
+        cuFuncGetAttribute: fn(*mut c_int, c_int, CuObject) -> CuStatus;
+        cuFuncSetAttribute: fn(CuObject, c_int, c_int) -> CuStatus;
+        cuLaunchKernelEx: fn(*const LaunchConfig, CuObject, *mut *mut c_void, *mut *mut c_void) -> CuStatus;
+        cuTensorMapEncodeTiled: fn(*mut TensorMap, c_int, c_uint, CuAddress, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int) -> CuStatus;
+        cuGraphInstantiateWithFlags: fn(*mut CuObject, CuObject, u64) -> CuStatus;
+        cuGraphDestroy: fn(CuObject) -> CuStatus;
+        cuGraphExecDestroy: fn(CuObject) -> CuStatus;
+        cuGraphLaunch: fn(CuObject, CuObject) -> CuStatus;
     }
 }
 
 functions! {
     /// The loaded functions of NVRTC.
     Nvrtc "system" {
-        nvrtcVersion: fn(*mut c_int, *mut c_int) -> Status;
-        nvrtcGetNumSupportedArchs: fn(*mut c_int) -> Status;
-        nvrtcGetSupportedArchs: fn(*mut c_int) -> Status;
-        nvrtcCreateProgram: fn(*mut Object, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> Status;
-        nvrtcDestroyProgram: fn(*mut Object) -> Status;
-        nvrtcCompileProgram: fn(Object, c_int, *const *const c_char) -> Status;
-        nvrtcGetProgramLogSize: fn(Object, *mut usize) -> Status;
-        nvrtcGetProgramLog: fn(Object, *mut c_char) -> Status;
-        nvrtcGetCUBINSize: fn(Object, *mut usize) -> Status;
-        nvrtcGetCUBIN: fn(Object, *mut c_char) -> Status;
-        nvrtcGetPTXSize: fn(Object, *mut usize) -> Status;
-        nvrtcGetPTX: fn(Object, *mut c_char) -> Status;
+        nvrtcVersion: fn(*mut c_int, *mut c_int) -> CuStatus;
+        nvrtcGetNumSupportedArchs: fn(*mut c_int) -> CuStatus;
+        nvrtcGetSupportedArchs: fn(*mut c_int) -> CuStatus;
+        nvrtcCreateProgram: fn(*mut CuObject, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> CuStatus;
+        nvrtcDestroyProgram: fn(*mut CuObject) -> CuStatus;
+        nvrtcCompileProgram: fn(CuObject, c_int, *const *const c_char) -> CuStatus;
+        nvrtcGetProgramLogSize: fn(CuObject, *mut usize) -> CuStatus;
+        nvrtcGetProgramLog: fn(CuObject, *mut c_char) -> CuStatus;
+        nvrtcGetCUBINSize: fn(CuObject, *mut usize) -> CuStatus;
+        nvrtcGetCUBIN: fn(CuObject, *mut c_char) -> CuStatus;
+        nvrtcGetPTXSize: fn(CuObject, *mut usize) -> CuStatus;
+        nvrtcGetPTX: fn(CuObject, *mut c_char) -> CuStatus;
     }
 }
 

@@ -48,7 +48,7 @@ fn desc(text: &str, bindings: usize) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -57,7 +57,7 @@ fn dispatch(label: &str, kernel: KernelId, buffers: &[BufferId], groups: Dim) ->
         label: label.into(),
         kernel,
         bindings: buffers.iter().map(|&b| Binding::whole(b)).collect(),
-        groups: [Extent::of(groups), Extent::of(1u64), Extent::of(1u64)],
+        groups: [Extent::from_dim(groups), Extent::from_dim(1u64), Extent::from_dim(1u64)],
     }
 }
 
@@ -82,7 +82,7 @@ extern "C" __global__ void run(const u32 *weight, const u32 *from, u32 *to) {
 fn kernels_that_overlap_see_what_was_written_before_them() {
     let Some(mut device) = device("") else { return };
     let mut text = desc(OVERLAPPING, 3);
-    text.overlaps = true;
+    text.dependent_launch = true;
     let kernel = device.create_kernel(&text).unwrap();
     let most = 64 * 256;
     let weight: Vec<u32> = (0..64).map(|i| i * 7 + 1).collect();
@@ -132,7 +132,8 @@ fn launches_get_the_shared_memory_that_they_ask_for() {
     device.replay(list, &Symbols::new()).unwrap();
     let expected: Vec<u32> = (0..24576).rev().collect();
     assert!(words(&mut device, x, 24576) == expected);
-    let seconds = device.timed(&[dispatch("turn", kernel, &[x], Dim::from(1u64))], &Symbols::new()).unwrap();
+    let seconds =
+        device.time_commands(&[dispatch("turn", kernel, &[x], Dim::from(1u64))], &Symbols::new()).unwrap();
     assert!(seconds[0] > 1e-7 && seconds[0] < 1e-2, "{seconds:?}");
 }
 

@@ -63,18 +63,18 @@ pub enum Command {
 /// Owns a recorded list's parameters on behalf of backends that re-encode at every replay:
 /// evaluates the symbolic sizes of `commands` once per replay.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedList {
     /// The commands as recorded.
     pub commands: Vec<Command>,
 }
 
-impl Recorded {
+impl RecordedList {
     /// The workgroup counts of a dispatch under `symbols`, checked against the device's limit.
     pub fn groups(device: &dyn Device, label: &str, grid: &Grid, symbols: &Symbols) -> Result<[u32; 3]> {
-        Recorded::groups_within(device.info().limits.max_groups_per_dim, label, grid, symbols)
+        RecordedList::groups_within(device.info().limits.max_groups_per_dim, label, grid, symbols)
     }
 
-    /// As [`Recorded::groups`] for a limit of one's own.
+    /// As [`RecordedList::groups`] for a limit of one's own.
     pub fn groups_within(limit: u32, label: &str, grid: &Grid, symbols: &Symbols) -> Result<[u32; 3]> {
         let mut groups = [0; 3];
         for (axis, extent) in grid.iter().enumerate() {

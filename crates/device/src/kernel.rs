@@ -80,8 +80,8 @@ pub struct KernelDesc {
     /// Whether the kernel may start before the one in front of it in a list has ended, where the device can do that
     /// (programmatic dependent launch). Such a kernel itself waits (`griddepcontrol.wait`) before it reads what an earlier
     /// kernel writes and before it writes anything.
-    #[serde(default)]
-    pub overlaps: bool,
+    #[serde(rename = "overlaps", default)]
+    pub dependent_launch: bool,
 }
 
 impl KernelDesc {

@@ -6,18 +6,18 @@ mod command;
 pub mod conformance;
 mod finding;
 mod forward;
+mod handles;
 mod info;
 mod kernel;
-mod mirror;
 mod nesting;
 pub mod null;
 mod user_cache;
 
-pub use command::{Binding, Command, Grid, Recorded};
+pub use command::{Binding, Command, Grid, RecordedList};
 pub use finding::{Finding, FindingKind};
+pub use handles::HandleTable;
 pub use info::{AdapterKind, DeviceInfo, Features, Limits};
 pub use kernel::{BindingKind, KernelDesc, Language, Source};
-pub use mirror::Mirror;
 pub use tapml_graph::{Error, ErrorKind, Extent, Result, Symbols};
 pub use user_cache::user_cache;
 
@@ -55,9 +55,9 @@ pub struct Get<'a> {
     pub out: &'a mut [u8],
 }
 
-/// One run of a list among several, as [`Device::turns`] takes them.
+/// One run of a list among several, as [`Device::run_steps`] takes them.
 #[derive(Clone, Debug)]
-pub struct Turn<'a> {
+pub struct BatchedStep<'a> {
     /// What is written before it.
     pub writes: Vec<Put<'a>>,
     /// The values of its symbols.
@@ -114,7 +114,7 @@ pub trait Device: Send {
 
     /// Runs a recorded list several times, each time after the turn's own writes, and reads behind the last: steps that
     /// need no answer of the one before. The same as single steps; a device behind a wire does it in one round trip.
-    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+    fn run_steps(&mut self, list: ListId, turns: &[BatchedStep<'_>], reads: &mut [Get<'_>]) -> Result<()> {
         one_by_one(self, list, turns, reads)
     }
 
@@ -126,7 +126,7 @@ pub trait Device: Send {
 
     /// Runs commands one by one and tells how many seconds each took, for finding out what a list spends its time on. Unless
     /// a device measures by itself, each command is waited for, which is part of its time.
-    fn timed(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
+    fn time_commands(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
         let mut seconds = Vec::with_capacity(commands.len());
         for command in commands {
             let list = self.record(std::slice::from_ref(command))?;
@@ -162,11 +162,11 @@ pub trait Device: Send {
     }
 }
 
-/// What [`Device::turns`] does where a device does nothing of its own: single steps.
+/// What [`Device::run_steps`] does where a device does nothing of its own: single steps.
 pub fn one_by_one<D: Device + ?Sized>(
     device: &mut D,
     list: ListId,
-    turns: &[Turn<'_>],
+    turns: &[BatchedStep<'_>],
     reads: &mut [Get<'_>],
 ) -> Result<()> {
     let Some((last, before)) = turns.split_last() else {

@@ -111,7 +111,7 @@ fn follows_else(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn within(expression: &str) -> Option<usize> {
+    fn measure_nesting(expression: &str) -> Option<usize> {
         too_deep(&format!("fn f() -> u32 {{\n    return {expression};\n}}\n"))
     }
 
@@ -127,7 +127,7 @@ mod tests {
             ("vec2<", "f32"),
             ("a.", "x"),
         ] {
-            assert_eq!(within(&format!("{}{end}", piece.repeat(8000))), Some(2), "{piece}");
+            assert_eq!(measure_nesting(&format!("{}{end}", piece.repeat(8000))), Some(2), "{piece}");
         }
         let chain = format!("fn f() {{\n{}{{}}\n}}", "if a {} else ".repeat(8000));
         assert_eq!(too_deep(&chain), Some(2), "else if");
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(too_deep(&format!("fn f() {{\n{statements}{blocks}}}\n")), None);
         let list = "1.0, ".repeat(10_000);
         assert_eq!(
-            within(&format!("array({list})[0] /* {} */ // {}", "!".repeat(9000), "-".repeat(9000))),
+            measure_nesting(&format!("array({list})[0] /* {} */ // {}", "!".repeat(9000), "-".repeat(9000))),
             None
         );
         for odd in [")", "}}}", "*/", "/*", "else", ""] {

@@ -3,15 +3,15 @@
 //! Kernels are accepted if they fit the limits; dispatches leave buffers as they are.
 
 use crate::{
-    AdapterKind, BufferId, Command, Device, DeviceInfo, Features, KernelDesc, KernelId, Limits, ListId,
-    Mirror,
+    AdapterKind, BufferId, Command, Device, DeviceInfo, Features, HandleTable, KernelDesc, KernelId, Limits,
+    ListId,
 };
 use std::collections::HashMap;
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// See the module.
 pub struct NullDevice {
-    mirror: Mirror,
+    handles: HandleTable,
     bytes: HashMap<BufferId, Vec<u8>>,
 }
 
@@ -26,15 +26,15 @@ impl NullDevice {
             limits,
             features,
         };
-        NullDevice { mirror: Mirror::new(info), bytes: HashMap::new() }
+        NullDevice { handles: HandleTable::new(info), bytes: HashMap::new() }
     }
 
     fn run(&mut self, command: &Command, symbols: &Symbols) -> Result<()> {
         match command {
             Command::Dispatch { .. } => {}
             Command::Copy { src, src_offset, dst, dst_offset, len } => {
-                let from = self.mirror.copied(*src, src_offset, len, symbols)?;
-                let to = self.mirror.copied(*dst, dst_offset, len, symbols)?;
+                let from = self.handles.copy_range(*src, src_offset, len, symbols)?;
+                let to = self.handles.copy_range(*dst, dst_offset, len, symbols)?;
                 let bytes = self.bytes.get(src).map(|bytes| bytes[from].to_vec()).unwrap_or_default();
                 if let Some(stored) = self.bytes.get_mut(dst) {
                     stored[to].copy_from_slice(&bytes);
@@ -50,7 +50,7 @@ impl NullDevice {
     }
 }
 
-fn zeroed(size: u64) -> Option<Vec<u8>> {
+fn allocate_zeroed(size: u64) -> Option<Vec<u8>> {
     let size = usize::try_from(size).ok()?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(size).ok()?;
@@ -60,26 +60,26 @@ fn zeroed(size: u64) -> Option<Vec<u8>> {
 
 impl Device for NullDevice {
     fn info(&self) -> &DeviceInfo {
-        self.mirror.info()
+        self.handles.info()
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        let bytes = zeroed(self.mirror.rounded(label, size)?).ok_or_else(|| {
+        let bytes = allocate_zeroed(self.handles.check_size(label, size)?).ok_or_else(|| {
             Error::new(ErrorKind::OutOfMemory, format!("no memory for buffer `{label}` of {size} bytes"))
         })?;
-        let id = self.mirror.create_buffer(label, size)?;
+        let id = self.handles.create_buffer(label, size)?;
         self.bytes.insert(id, bytes);
         Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.mirror.destroy_buffer(buffer)?;
+        self.handles.destroy_buffer(buffer)?;
         self.bytes.remove(&buffer);
         Ok(())
     }
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        let range = self.mirror.write(buffer, offset, data.len())?;
+        let range = self.handles.write(buffer, offset, data.len())?;
         if let Some(stored) = self.bytes.get_mut(&buffer) {
             stored[range].copy_from_slice(data);
         }
@@ -87,7 +87,7 @@ impl Device for NullDevice {
     }
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        let range = self.mirror.read(buffer, offset, out.len())?;
+        let range = self.handles.read(buffer, offset, out.len())?;
         if let Some(stored) = self.bytes.get(&buffer) {
             out.copy_from_slice(&stored[range]);
         }
@@ -95,25 +95,25 @@ impl Device for NullDevice {
     }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        self.mirror.create_kernel(desc)
+        self.handles.create_kernel(desc)
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.mirror.destroy_kernel(kernel)
+        self.handles.destroy_kernel(kernel)
     }
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
-        self.mirror.record(commands)
+        self.handles.record(commands)
     }
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         // All or nothing: a refused replay leaves every buffer as it was.
-        let commands = self.mirror.replay(list, symbols)?.to_vec();
+        let commands = self.handles.replay(list, symbols)?.to_vec();
         commands.iter().try_for_each(|command| self.run(command, symbols))
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.mirror.destroy_list(list)
+        self.handles.destroy_list(list)
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -121,6 +121,6 @@ impl Device for NullDevice {
     }
 
     fn memory(&self) -> (u64, u64) {
-        self.mirror.memory()
+        self.handles.memory()
     }
 }

@@ -2,7 +2,7 @@
 //! compiles nothing is found out by every other case.
 #![allow(clippy::unwrap_used)]
 
-use tapml_device::conformance::{Outcome, cases, run_all};
+use tapml_device::conformance::{CaseOutcome, cases, run_all};
 use tapml_device::null::NullDevice;
 use tapml_device::{Features, Limits};
 
@@ -43,9 +43,9 @@ fn null_device_passes_what_runs_no_kernel_and_fails_the_rest() {
     for (name, outcome) in &report.rows {
         let passes = WITHOUT_KERNELS.contains(name);
         match outcome {
-            Outcome::Passed => assert!(passes, "{name} passes on a device that computes nothing"),
-            Outcome::Failed(text) => assert!(!passes, "{name}: {text}"),
-            Outcome::Skipped(reason) => panic!("{name}: {reason}"),
+            CaseOutcome::Passed => assert!(passes, "{name} passes on a device that computes nothing"),
+            CaseOutcome::Failed(text) => assert!(!passes, "{name}: {text}"),
+            CaseOutcome::Skipped(reason) => panic!("{name}: {reason}"),
         }
     }
     assert_eq!(report.counts(), (19, 28, 0), "{report}");
@@ -65,7 +65,7 @@ fn cases_that_a_device_cannot_run_are_skipped_with_the_reason() {
         "the device has no f16",
         "the device has no subgroup operations",
     ];
-    assert_eq!(skipped, reasons.map(|r| Outcome::Skipped(r.into())));
+    assert_eq!(skipped, reasons.map(|r| CaseOutcome::Skipped(r.into())));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The null device does all that a device must do short of running kernels.
 
-use tapml_device::conformance::{Outcome, cases};
+use tapml_device::conformance::{CaseOutcome, cases};
 use tapml_device::null::NullDevice;
 use tapml_device::{
     Binding, BindingKind, Command, Device, ErrorKind, Extent, Features, KernelDesc, Language, Limits, Source,
@@ -33,7 +33,7 @@ fn conformance_cases_without_kernels_pass() {
     for name in HOLDS {
         let case = cases().iter().find(|c| c.name == *name).unwrap_or_else(|| panic!("no case {name}"));
         let mut device = NullDevice::new(Limits::WEBGPU, Features::default());
-        assert_eq!(case.run(&mut device).unwrap(), Outcome::Passed, "{name}");
+        assert_eq!(case.run(&mut device).unwrap(), CaseOutcome::Passed, "{name}");
         assert_eq!(device.memory().0, 0, "{name}");
     }
 }
@@ -61,7 +61,7 @@ fn desc(bindings: &[BindingKind]) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -73,10 +73,10 @@ fn a_refused_replay_changes_nothing() {
     device.write(src, 0, &[7; 16]).unwrap();
     let copy = |dst_offset: u64| Command::Copy {
         src,
-        src_offset: Extent::of(0u64),
+        src_offset: Extent::from_dim(0u64),
         dst,
-        dst_offset: Extent::of(dst_offset),
-        len: Extent::of(4u64),
+        dst_offset: Extent::from_dim(dst_offset),
+        len: Extent::from_dim(4u64),
     };
     let list = device.record(&[copy(0), Command::Fill { buffer: src, word: 1 }, copy(16)]).unwrap();
     let error = device.replay(list, &Symbols::new()).unwrap_err();
@@ -97,7 +97,7 @@ fn bindings_keep_the_limits_and_aliasing_rules() {
     let pair = device.create_kernel(&desc(&[BindingKind::Read, BindingKind::ReadWrite])).unwrap();
     let readers = device.create_kernel(&desc(&[BindingKind::Read, BindingKind::Read])).unwrap();
     let mut record = |kernel, bindings: &[Binding]| {
-        let groups = [Extent::of(1u64), Extent::of(1u64), Extent::of(1u64)];
+        let groups = [Extent::from_dim(1u64), Extent::from_dim(1u64), Extent::from_dim(1u64)];
         let dispatch =
             Command::Dispatch { label: "node".into(), kernel, bindings: bindings.to_vec(), groups };
         device.record(&[dispatch])
@@ -123,7 +123,7 @@ fn lists_die_with_their_parts_and_grids_keep_the_limit() {
     let buffer = device.create_buffer("words", 16).unwrap();
     let kernel = device.create_kernel(&desc(&[BindingKind::ReadWrite])).unwrap();
     let n = tapml_graph::Dim::symbol(tapml_graph::Symbol::N);
-    let groups = [Extent::of(n), Extent::of(1u64), Extent::of(1u64)];
+    let groups = [Extent::from_dim(n), Extent::from_dim(1u64), Extent::from_dim(1u64)];
     let bindings = vec![Binding::whole(buffer)];
     let list =
         device.record(&[Command::Dispatch { label: "node".into(), kernel, bindings, groups }]).unwrap();

@@ -1,7 +1,7 @@
 //! Kernels that do not fail, run by the checking device: a race or an access out of bounds may do no harm in the recorded
 //! calls, on this device, today.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::explain;
 use crate::report::{Fault, FaultKind, LeftOut, Watched};
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ const NAMED: usize = 6;
 
 /// Runs, for every kernel at every set of types, a call of one row, one of a few, and the smallest recorded ones of more
 /// rows and more cached positions than each of [`BOUNDS`]. Calls beyond [`WORK`] are left out, and named.
-pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
+pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
     if !run.options.audit {
         return Ok(());
     }
@@ -54,12 +54,12 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     }
     run.notes.extend(note(&watched, run.suite.path()));
     run.watched = Some(watched);
-    run.timed("watch kernels at work", start);
+    run.add_time("watch kernels at work", start);
     Ok(())
 }
 
 /// Runs one call; says why if it could not be run. What it shows is added to the faults.
-fn watch(run: &mut Run<'_>, case: Case) -> Result<Option<String>> {
+fn watch(run: &mut DiagnosisContext<'_>, case: Case) -> Result<Option<String>> {
     let (call, _) = run.suite.call(case, run.model)?;
     let seen = explain::look(run, &call, case.node)?;
     let defects: Vec<Finding> = seen.findings.into_iter().filter(is_defect).collect();
@@ -72,7 +72,7 @@ fn watch(run: &mut Run<'_>, case: Case) -> Result<Option<String>> {
     Ok(seen.missed)
 }
 
-fn left_out(run: &Run<'_>, case: Case, reason: String) -> LeftOut {
+fn left_out(run: &DiagnosisContext<'_>, case: Case, reason: String) -> LeftOut {
     let kernel = run.choices.of_case(run.suite, case).map(|c| c.name.clone()).unwrap_or_default();
     LeftOut { kernel, case: run.suite.case_id(case), rows: size(run, case, Symbol::N), reason }
 }
@@ -100,7 +100,7 @@ fn note(watched: &Watched, suite: &std::path::Path) -> Option<String> {
 }
 
 /// One line of one kernel is one fault, however many sets of types and constants it serves.
-fn add(run: &mut Run<'_>, fault: Fault) {
+fn add(run: &mut DiagnosisContext<'_>, fault: Fault) {
     let place = |f: &Fault| f.findings.first().map(|d| (d.kind, d.line));
     let same = |old: &&mut Fault| {
         old.kind == fault.kind && old.kernel == fault.kernel && place(old) == place(&fault)
@@ -112,7 +112,7 @@ fn add(run: &mut Run<'_>, fault: Fault) {
 }
 
 /// The calls to run, small ones first.
-fn cases(run: &Run<'_>) -> Vec<Case> {
+fn cases(run: &DiagnosisContext<'_>) -> Vec<Case> {
     let sizes = |case: &Case| {
         let (rows, cached) = (size(run, *case, Symbol::N), size(run, *case, Symbol::P));
         let sees_cache = !run.suite.graph().node(case.node).op.row_wise();
@@ -128,7 +128,7 @@ fn cases(run: &Run<'_>) -> Vec<Case> {
     let mut seen: HashSet<(String, usize, usize)> = HashSet::new();
     let fresh = |case: &Case| {
         let (rows, cached) = sizes(case);
-        let hash = run.choices.at(case.node, run.suite.phase(*case)).ok().map(|c| c.hash.clone());
+        let hash = run.choices.kernel_at(case.node, run.suite.phase(*case)).ok().map(|c| c.hash.clone());
         hash.is_some_and(|hash| seen.insert((hash, class(rows), class(cached))))
     };
     all.into_iter().filter(fresh).collect()
@@ -139,13 +139,13 @@ fn class(size: u64) -> usize {
     BOUNDS.iter().filter(|&&bound| size > bound).count()
 }
 
-fn size(run: &Run<'_>, case: Case, symbol: Symbol) -> u64 {
+fn size(run: &DiagnosisContext<'_>, case: Case, symbol: Symbol) -> u64 {
     let symbols = &run.suite.frames()[case.frame].symbols;
     symbols.get(symbol).unwrap_or(u64::from(symbol == Symbol::N))
 }
 
 /// About the multiplications of a call: elements of the outputs times the longest sum that one of them may be.
-fn work(run: &Run<'_>, case: Case) -> u64 {
+fn work(run: &DiagnosisContext<'_>, case: Case) -> u64 {
     let (graph, symbols) = (run.suite.graph(), &run.suite.frames()[case.frame].symbols);
     let node = graph.node(case.node);
     let sizes = |ty: &TensorType| ty.sizes(symbols).unwrap_or_default();
@@ -160,15 +160,15 @@ fn work(run: &Run<'_>, case: Case) -> u64 {
     elements.saturating_mul(longest.map_or(1, |&l| l as u64))
 }
 
-fn fault(run: &Run<'_>, case: Case, defects: Vec<Finding>) -> Fault {
+fn fault(run: &DiagnosisContext<'_>, case: Case, defects: Vec<Finding>) -> Fault {
     let phase = run.suite.phase(case);
-    let hash = run.choices.at(case.node, phase).ok().map(|c| c.hash.clone());
+    let hash = run.choices.kernel_at(case.node, phase).ok().map(|c| c.hash.clone());
     let nodes = (0..run.suite.graph().nodes().len() as u32).map(NodeId);
-    let same = |id: &NodeId| run.choices.at(*id, phase).ok().map(|c| c.hash.clone()) == hash;
+    let same = |id: &NodeId| run.choices.kernel_at(*id, phase).ok().map(|c| c.hash.clone()) == hash;
     let nodes: Vec<NodeId> = nodes.filter(same).collect();
-    let mut fault = Fault::between(run, &nodes, run.suite.case_id(case));
+    let mut fault = Fault::between_operators(run, &nodes, run.suite.case_id(case));
     fault.kind = FaultKind::Operator;
-    fault.cause = explain::seen(defects[0].kind).name().into();
+    fault.cause = explain::finding_cause(defects[0].kind).name().into();
     (fault.certain, fault.fit) = (true, 1.0);
     fault.evidence = format!("every recorded call is right on this platform, but {}", defects[0]);
     fault.criterion = defects[0].kind.name().into();

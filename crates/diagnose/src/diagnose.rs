@@ -9,7 +9,7 @@ use tapml_exec::{Overrides, Platform};
 use tapml_graph::{Model, NodeId, Op, Result};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Suite;
-use tapml_migrate::{Choices, Oracles, Progress, Stop, composed_suites};
+use tapml_migrate::{KernelChoices, Oracles, Progress, Stop, composed_suites};
 use tapml_reference::WeightCache;
 
 /// Opens the target once more, with these kernels.
@@ -44,7 +44,7 @@ pub struct DiagnoseOptions {
     /// Whether the whole model is run to find faults that no operator shows alone.
     pub between: bool,
     /// Whether what wrong values do to the logits is measured.
-    pub harm: bool,
+    pub impact: bool,
     /// Whether the checker, if there is one, runs calls of kernels that do not fail too.
     pub audit: bool,
     /// Most placements that are tried to isolate a fault between operators.
@@ -53,7 +53,7 @@ pub struct DiagnoseOptions {
 
 impl Default for DiagnoseOptions {
     fn default() -> DiagnoseOptions {
-        DiagnoseOptions { repeats: 3, between: true, harm: true, audit: true, trials: 64 }
+        DiagnoseOptions { repeats: 3, between: true, impact: true, audit: true, trials: 64 }
     }
 }
 
@@ -68,7 +68,7 @@ pub fn diagnose(
     let start = Instant::now();
     let composed = composed_suites(subject.suite, &*subject.target)?;
     let exact = composed.each_ref().map(|_| Oracles::new(subject.oracles.budget()));
-    let mut run = Run::new(subject, *options, progress, stop)?;
+    let mut run = DiagnosisContext::new(subject, *options, progress, stop)?;
     operators::find(&mut run)?;
     for (suite, oracles) in composed.iter().zip(&exact) {
         operators::find_lowered(&mut run, suite, oracles)?;
@@ -87,7 +87,7 @@ pub fn diagnose(
     let plain = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);
     let lowered: BTreeSet<&str> = run.lowered.iter().map(|(op, _)| *op).collect();
     let ops = plain.chain(lowered);
-    run.not_run.extend(not_run::unused(&run, &run.not_run));
+    run.not_run.extend(not_run::unused_kernels(&run, &run.not_run));
     let clean = |op: &&str| {
         !run.faults.iter().any(|f| f.blames == Blames::Target && f.op.split('+').any(|o| o == *op))
     };
@@ -112,12 +112,12 @@ pub fn diagnose(
 }
 
 /// Whether the operators are of others.
-fn suite_is_foreign(run: &Run<'_>) -> bool {
+fn suite_is_foreign(run: &DiagnosisContext<'_>) -> bool {
     run.suite.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)))
 }
 
 /// A diagnosis under way.
-pub(crate) struct Run<'a> {
+pub(crate) struct DiagnosisContext<'a> {
     pub suite: &'a Suite,
     pub model: &'a Model,
     pub oracles: &'a Oracles,
@@ -130,7 +130,7 @@ pub(crate) struct Run<'a> {
     pub progress: &'a dyn Progress,
     pub stop: &'a Stop,
     /// The target's kernels.
-    pub choices: Choices,
+    pub choices: KernelChoices,
     /// The weights in f32, converted when they are first needed.
     pub weights: WeightCache<f32>,
     /// The operators that lowering puts in, with the kernels that run them.
@@ -148,17 +148,17 @@ pub(crate) struct Run<'a> {
     pub stages: Vec<Stage>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> DiagnosisContext<'a> {
     fn new<'s: 'a>(
         subject: Subject<'s>,
         options: DiagnoseOptions,
         progress: &'a dyn Progress,
         stop: &'a Stop,
-    ) -> Result<Run<'a>> {
+    ) -> Result<DiagnosisContext<'a>> {
         let Subject { suite, model, oracles, source, target, checker, overrides, reopen } = subject;
         let nodes = (0..suite.graph().nodes().len() as u32).map(NodeId);
-        let choices = Choices::of(suite.graph(), target, nodes)?;
-        Ok(Run {
+        let choices = KernelChoices::from_platform(suite.graph(), target, nodes)?;
+        Ok(DiagnosisContext {
             suite,
             model,
             oracles,
@@ -189,10 +189,10 @@ impl<'a> Run<'a> {
     }
 
     /// Does something with other calls in the place of the suite's: those of a lowered graph.
-    pub fn on<T>(
+    pub fn with_suite<T>(
         &mut self,
-        (suite, oracles, choices): (&'a Suite, &'a Oracles, Choices),
-        work: impl FnOnce(&mut Run<'a>) -> T,
+        (suite, oracles, choices): (&'a Suite, &'a Oracles, KernelChoices),
+        work: impl FnOnce(&mut DiagnosisContext<'a>) -> T,
     ) -> T {
         let own = (self.suite, self.oracles, std::mem::replace(&mut self.choices, choices));
         (self.suite, self.oracles) = (suite, oracles);
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes how long a stage took; a stage that comes again takes longer.
-    pub fn timed(&mut self, name: &str, start: Instant) {
+    pub fn add_time(&mut self, name: &str, start: Instant) {
         let seconds = start.elapsed().as_secs_f64();
         match self.stages.iter_mut().find(|s| s.name == name) {
             Some(stage) => stage.seconds += seconds,

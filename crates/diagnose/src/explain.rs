@@ -1,7 +1,7 @@
 //! From a failing call to its cause: the call repeated on the target, run once on the checking device, and handed to the
 //! hypotheses.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::report::Fault;
 use tapml_cause::{Cause, Earlier, Evidence, Explanation};
 use tapml_device::{Finding, FindingKind};
@@ -18,7 +18,11 @@ const CALLS: usize = 3;
 const EARLIER: usize = 4;
 
 /// Adds cause and evidence to a fault with these failing cases, the first one first.
-pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fault) -> Result<()> {
+pub(crate) fn explain(
+    run: &mut DiagnosisContext<'_>,
+    failed: &[&CaseResult],
+    fault: &mut Fault,
+) -> Result<()> {
     let Some(first) = failed.first() else { return Ok(()) };
     let (call, _) = run.suite.call(first.case, run.model)?;
     if !endless(first) {
@@ -26,7 +30,7 @@ pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fau
     }
     let judged: Vec<Case> = failed.iter().filter(|r| r.outcome.is_ok()).map(|r| r.case).collect();
     let Some(&main) = judged.first() else {
-        return crashed(first, fault);
+        return note_crash(first, fault);
     };
     if let Some(lost) = failed.iter().find_map(|r| r.outcome.as_ref().ok()?.lost.as_ref()) {
         // No element is wrong, so no hypothesis about wrong elements is left to test.
@@ -37,7 +41,7 @@ pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fau
         return Ok(());
     }
     let mut best: Option<Explanation> = None;
-    for case in chosen(run, main, &judged, failed) {
+    for case in choose_cases(run, main, &judged, failed) {
         run.stop.check()?;
         let found = long_or_unknown(of_case(run, case, &fault.findings)?, failed);
         let known = found.cause != Cause::Unknown;
@@ -91,7 +95,12 @@ pub(crate) fn held_against(found: Explanation, other: &Explanation, name: &str) 
 }
 
 /// The calls whose cause is sought: the first of several rows that fails, the one that fails most, and the smallest.
-fn chosen(run: &Run<'_>, main: Case, judged: &[Case], failed: &[&CaseResult]) -> Vec<Case> {
+fn choose_cases(
+    run: &DiagnosisContext<'_>,
+    main: Case,
+    judged: &[Case],
+    failed: &[&CaseResult],
+) -> Vec<Case> {
     let worst = failed.iter().filter(|r| r.outcome.is_ok()).max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let rows = |case: &&Case| run.suite.frames()[case.frame].symbols.get(tapml_graph::Symbol::N);
     let smallest = judged.iter().min_by_key(rows).copied();
@@ -111,7 +120,7 @@ fn endless(result: &CaseResult) -> bool {
     result.outcome.as_ref().is_err_and(|e| e.detail("deadline").is_some())
 }
 
-fn crashed(first: &CaseResult, fault: &mut Fault) -> Result<()> {
+fn note_crash(first: &CaseResult, fault: &mut Fault) -> Result<()> {
     let error = first.outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
     fault.cause = Cause::Crash.name().into();
     (fault.certain, fault.fit) = (true, 1.0);
@@ -130,15 +139,15 @@ fn put(fault: &mut Fault, found: Explanation) {
     }
     (fault.fit, fault.rule) = (found.fit, found.rule);
     fault.tested = found.tested;
-    fault.picture = Some(found.picture);
+    fault.error_map = Some(found.error_map);
 }
 
-fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explanation> {
+fn of_case(run: &mut DiagnosisContext<'_>, case: Case, findings: &[Finding]) -> Result<Explanation> {
     let (call, _) = run.suite.call(case, run.model)?;
     let mut observed = repeats(run, &call)?;
-    let exact = run.oracles.of(case, || Ok(&call))?;
+    let exact = run.oracles.exact_outputs(case, || Ok(&call))?;
     let precision = run.choices.precision(case.node, &call.symbols)?;
-    let mut before = before(run, case)?;
+    let mut before = earlier_calls(run, case)?;
     if let Some((other, outputs)) = after_another(run, &call)? {
         before.push(other);
         observed.push(outputs);
@@ -151,7 +160,7 @@ fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explan
         made: *made,
     });
     let earlier: Vec<Earlier<'_>> = earlier.collect();
-    let findings = told(findings);
+    let findings = convert_findings(findings);
     let evidence = Evidence {
         call: &call,
         exact: &exact,
@@ -161,7 +170,7 @@ fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explan
         findings: &findings,
         after: None,
     };
-    explained(run, &evidence)
+    explain_evidence(run, &evidence)
 }
 
 /// A call that ran before another, and what the source gives for it.
@@ -175,7 +184,7 @@ struct Before {
 
 /// A call of an operator of others with its inputs in reverse, what the source gives for it, and what the target gives for the
 /// call itself right after it: a platform that hands on the results of the call before shows it so.
-fn after_another(run: &mut Run<'_>, call: &Call) -> Result<Option<(Before, Vec<Tensor>)>> {
+fn after_another(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Option<(Before, Vec<Tensor>)>> {
     let mut other = call.clone();
     let Op::Foreign(_) = call.op else { return Ok(None) };
     for (input, weight) in
@@ -197,7 +206,7 @@ fn after_another(run: &mut Run<'_>, call: &Call) -> Result<Option<(Before, Vec<T
     Ok(recorded.zip(last).map(|(recorded, last)| (Before { name, call: other, recorded, made: true }, last)))
 }
 
-fn explained(run: &Run<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
+fn explain_evidence(run: &DiagnosisContext<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
     match evidence.call.op {
         Op::Foreign(_) => tapml_cause::explain_foreign(evidence, run.oracles),
         _ => tapml_cause::explain(evidence),
@@ -206,7 +215,7 @@ fn explained(run: &Run<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
 
 /// The cause of a wrong call that is no case of the suite.
 pub(crate) fn of_call(
-    run: &Run<'_>,
+    run: &DiagnosisContext<'_>,
     call: &Call,
     exact: &[Exact],
     observed: &[Vec<Tensor>],
@@ -217,12 +226,12 @@ pub(crate) fn of_call(
         return Ok(None);
     }
     let evidence = Evidence { call, exact, observed, precision, earlier: &[], findings: &[], after: None };
-    explained(run, &evidence).map(Some)
+    explain_evidence(run, &evidence).map(Some)
 }
 
 /// Recorded calls of the same operator before a case: of the same node in the runs before, and of other nodes in the same
 /// run.
-fn before(run: &Run<'_>, case: Case) -> Result<Vec<Before>> {
+fn earlier_calls(run: &DiagnosisContext<'_>, case: Case) -> Result<Vec<Before>> {
     let graph = run.suite.graph();
     let op = graph.node(case.node).op.name();
     let frames = (0..case.frame).rev().take(EARLIER / 2).map(|frame| Case { frame, ..case });
@@ -236,8 +245,8 @@ fn before(run: &Run<'_>, case: Case) -> Result<Vec<Before>> {
     .collect()
 }
 
-fn told(findings: &[Finding]) -> Vec<tapml_cause::Finding> {
-    let told = |f: &Finding| tapml_cause::Finding {
+fn convert_findings(findings: &[Finding]) -> Vec<tapml_cause::DeviceFinding> {
+    let told = |f: &Finding| tapml_cause::DeviceFinding {
         kind: f.kind.name().into(),
         message: f.message.clone(),
         line: f.line,
@@ -246,7 +255,7 @@ fn told(findings: &[Finding]) -> Vec<tapml_cause::Finding> {
 }
 
 /// The cause that a defect seen by a checking device names.
-pub(crate) fn seen(kind: FindingKind) -> Cause {
+pub(crate) fn finding_cause(kind: FindingKind) -> Cause {
     match kind {
         FindingKind::OutOfBounds => Cause::OutOfBounds,
         FindingKind::UninitializedRead => Cause::Uninitialised,
@@ -259,7 +268,7 @@ pub(crate) fn seen(kind: FindingKind) -> Cause {
 }
 
 /// The outputs of the call, as often as the options say; a repeat that could not be run is left out.
-pub(crate) fn repeats(run: &mut Run<'_>, call: &Call) -> Result<Vec<Vec<Tensor>>> {
+pub(crate) fn repeats(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Vec<Vec<Tensor>>> {
     let mut observed = Vec::new();
     for _ in 0..run.options.repeats {
         let keep = &mut |_, outputs: Result<Vec<Tensor>>| observed.extend(outputs);
@@ -269,7 +278,7 @@ pub(crate) fn repeats(run: &mut Run<'_>, call: &Call) -> Result<Vec<Vec<Tensor>>
 }
 
 /// Whether two outputs have the same bits.
-pub(crate) fn same(a: &[Tensor], b: &[Tensor]) -> bool {
+pub(crate) fn are_same(a: &[Tensor], b: &[Tensor]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes()[..] == b.bytes()[..])
 }
 
@@ -282,14 +291,15 @@ pub(crate) struct Look {
 }
 
 /// What the checking device sees in a call, if it runs the same kernel.
-pub(crate) fn look(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Look> {
+pub(crate) fn look(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Look> {
     let missed = |reason: &str| Look { missed: Some(reason.into()), ..Look::default() };
     let Some(checker) = run.checker.as_deref_mut() else { return Ok(missed("there is no checking device")) };
     let phase = Phase::of_run(&call.symbols);
-    let same = match (checker.kernel_for(&call.op, &call.input_types, phase), run.choices.at(node, phase)) {
-        (Ok(own), Ok(choice)) => own.hash == choice.hash,
-        _ => false,
-    };
+    let same =
+        match (checker.kernel_for(&call.op, &call.input_types, phase), run.choices.kernel_at(node, phase)) {
+            (Ok(own), Ok(choice)) => own.hash == choice.hash,
+            _ => false,
+        };
     if !same {
         return Ok(missed("the checking device runs another kernel"));
     }
@@ -305,12 +315,12 @@ pub(crate) fn look(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Look>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_cause::{Picture, Tested};
+    use tapml_cause::{ErrorMap, Tested};
 
-    fn explained(tested: &[(Cause, f64)]) -> Explanation {
+    fn make_explanation(tested: &[(Cause, f64)]) -> Explanation {
         let tested = tested.iter().map(|&(cause, fit)| Tested { cause, fit, note: cause.name().into() });
         let tested: Vec<Tested> = tested.collect();
-        let (cause, picture) = (tested[0].cause, Picture::default());
+        let (cause, picture) = (tested[0].cause, ErrorMap::default());
         Explanation {
             cause,
             certain: true,
@@ -318,16 +328,17 @@ mod tests {
             fit: 1.0,
             rule: None,
             tested,
-            picture,
+            error_map: picture,
         }
     }
 
     #[test]
     fn a_cause_has_to_explain_other_calls_too() {
-        let found =
-            || explained(&[(Cause::WrongCast, 1.0), (Cause::MaskShifted, 0.95), (Cause::WrongScale, 0.1)]);
+        let found = || {
+            make_explanation(&[(Cause::WrongCast, 1.0), (Cause::MaskShifted, 0.95), (Cause::WrongScale, 0.1)])
+        };
         let against = |other: &[(Cause, f64)]| {
-            let held = held_against(found(), &explained(other), "made.n64.p7.a");
+            let held = held_against(found(), &make_explanation(other), "made.n64.p7.a");
             (held.cause, held.certain, held.evidence)
         };
         assert_eq!(against(&[(Cause::WrongCast, 0.97)]), (Cause::WrongCast, true, "that is it".into()));

@@ -1,14 +1,14 @@
 //! A device's own functions: WGSL lets `tanh`, `exp` and their like be off by many roundings, and on some devices they are.
 //! A kernel that calls a poor one is blamed for what the device does, so the report says what the function gives there.
 
-use crate::diagnose::{Reopen, Run};
+use crate::diagnose::{DiagnosisContext, Reopen};
 use std::path::Path;
 use tapml_exec::{Call, Overrides, Phase};
 use tapml_graph::op::Tanh;
 use tapml_graph::{DType, Dim, ErrorKind, NodeId, Result, Symbol, Symbols, Tensor, TensorType};
 
 /// A function of one number.
-struct Function {
+struct UnaryFunction {
     name: &'static str,
     exact: fn(f64) -> f64,
     /// The largest magnitude at which it is measured.
@@ -17,23 +17,23 @@ struct Function {
     signed: bool,
 }
 
-const fn of(name: &'static str, exact: fn(f64) -> f64, most: f64, signed: bool) -> Function {
-    Function { name, exact, most, signed }
+const fn new(name: &'static str, exact: fn(f64) -> f64, most: f64, signed: bool) -> UnaryFunction {
+    UnaryFunction { name, exact, most, signed }
 }
 
 /// The functions of WGSL that kernels of models call.
-const FUNCTIONS: &[Function] = &[
-    of("tanh", f64::tanh, 9.0, true),
-    of("exp", f64::exp, 40.0, true),
-    of("exp2", f64::exp2, 40.0, true),
-    of("log", f64::ln, 1000.0, false),
-    of("log2", f64::log2, 1000.0, false),
-    of("sin", f64::sin, 30.0, true),
-    of("cos", f64::cos, 30.0, true),
-    of("sinh", f64::sinh, 8.0, true),
-    of("cosh", f64::cosh, 8.0, true),
-    of("sqrt", f64::sqrt, 1000.0, false),
-    of("inverseSqrt", |x| 1.0 / x.sqrt(), 1000.0, false),
+const FUNCTIONS: &[UnaryFunction] = &[
+    new("tanh", f64::tanh, 9.0, true),
+    new("exp", f64::exp, 40.0, true),
+    new("exp2", f64::exp2, 40.0, true),
+    new("log", f64::ln, 1000.0, false),
+    new("log2", f64::log2, 1000.0, false),
+    new("sin", f64::sin, 30.0, true),
+    new("cos", f64::cos, 30.0, true),
+    new("sinh", f64::sinh, 8.0, true),
+    new("cosh", f64::cosh, 8.0, true),
+    new("sqrt", f64::sqrt, 1000.0, false),
+    new("inverseSqrt", |x| 1.0 / x.sqrt(), 1000.0, false),
 ];
 
 /// The smallest magnitude at which functions are measured.
@@ -48,7 +48,7 @@ const FLOOR: f64 = 1.0 / 1024.0;
 const PLACE: &str = "tanh_accurate(v)";
 
 /// What is known of the functions that a node's kernel calls, where the device's own ones are poor: one sentence.
-pub(crate) fn poor(run: &Run<'_>, node: NodeId) -> Result<Option<String>> {
+pub(crate) fn poor(run: &DiagnosisContext<'_>, node: NodeId) -> Result<Option<String>> {
     let Some(reopen) = run.reopen else { return Ok(None) };
     let graph = run.suite.graph();
     let node = graph.node(node);
@@ -59,7 +59,7 @@ pub(crate) fn poor(run: &Run<'_>, node: NodeId) -> Result<Option<String>> {
     let text: String = of_kernel.map(|launch| launch.desc.source.text.as_str()).collect();
     let mut told = Vec::new();
     for function in FUNCTIONS.iter().filter(|function| calls(&text, function.name)) {
-        match measured(reopen, function) {
+        match measure_function(reopen, function) {
             Ok(Some(worst)) if worst.roundings > POOR => told.push(worst.text(function.name)),
             Ok(_) => {}
             Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
@@ -85,7 +85,7 @@ fn calls(text: &str, name: &str) -> bool {
 
 /// Where a device's function is off most.
 #[derive(Clone, Copy, Debug)]
-struct Worst {
+struct WorstInput {
     /// Error in roundings of f32.
     roundings: f64,
     at: f64,
@@ -93,9 +93,9 @@ struct Worst {
     found: f64,
 }
 
-impl Worst {
+impl WorstInput {
     fn text(&self, name: &str) -> String {
-        let Worst { roundings, at, exact, found } = self;
+        let WorstInput { roundings, at, exact, found } = self;
         format!(
             "this device's own `{name}` is off by up to {roundings:.0} roundings of f32 (at {at:.6}: exact {exact:.8e}, found \
              {found:.8e}), which may be all that is wrong: `tapml kernel` prints how the built-in kernels compute it"
@@ -104,7 +104,7 @@ impl Worst {
 }
 
 /// Runs a kernel of one call of the function on the target; `None` if there is no place for it in the device's kernels.
-fn measured(reopen: &Reopen<'_>, function: &Function) -> Result<Option<Worst>> {
+fn measure_function(reopen: &Reopen<'_>, function: &UnaryFunction) -> Result<Option<WorstInput>> {
     let call = call(function)?;
     let built_in =
         reopen(Overrides::default())?.plan(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
@@ -124,13 +124,13 @@ fn measured(reopen: &Reopen<'_>, function: &Function) -> Result<Option<Worst>> {
         let exact = (function.exact)(at);
         let error = (found - exact).abs() / exact.abs().max(FLOOR);
         let roundings = if error.is_nan() { f64::INFINITY } else { error / DType::F32.unit_roundoff() };
-        Worst { roundings, at, exact, found }
+        WorstInput { roundings, at, exact, found }
     });
     Ok(errors.max_by(|a, b| a.roundings.total_cmp(&b.roundings)))
 }
 
 /// A call of `tanh` whose inputs cover the range of the function, at equal distances of their logarithms.
-fn call(function: &Function) -> Result<Call> {
+fn call(function: &UnaryFunction) -> Result<Call> {
     let [rows, width] = SHAPE;
     let count = rows * width;
     let value = |i: usize| {

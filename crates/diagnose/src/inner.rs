@@ -2,7 +2,7 @@
 //! by one factor accuse the operator that [gives rows factors](tapml_graph::op::Operator::gives_factors). A call that becomes
 //! right with one of them made [neutral](Neutral) accuses that one; one that stays wrong clears it.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::report::{Fault, UNKNOWN};
 use crate::{explain, within};
 use std::collections::{BTreeMap, HashSet};
@@ -12,10 +12,10 @@ use tapml_graph::{Graph, Node, NodeId, Op, Origin, Result, Tensor, ValueId};
 use tapml_migrate::verdict::{Exact, judge};
 
 /// Rows with fewer elements do not tell a factor from chance.
-const FEW: usize = 8;
+const MIN_ELEMENTS: usize = 8;
 
 /// The operator at fault within a fused one.
-struct Inner {
+struct InnerOperator {
     /// Its name.
     op: String,
     /// How that is known.
@@ -24,8 +24,8 @@ struct Inner {
 
 /// Adds to a fault of a fused operator's kernel, which fails these calls, what the kernel stands for, which of that is at
 /// fault by the first call, and why if nothing else says so.
-pub(crate) fn tell(
-    run: &mut Run<'_>,
+pub(crate) fn describe_inner(
+    run: &mut DiagnosisContext<'_>,
     calls: &[(String, &Call)],
     node: NodeId,
     fault: &mut Fault,
@@ -34,7 +34,7 @@ pub(crate) fn tell(
     let Op::Fused(fused) = &call.op else { return Ok(()) };
     let names: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
     fault.evidence += &format!("; the kernel stands for {}", names.join(", "));
-    if let Some(Inner { op, evidence }) = locate(run, call, node)? {
+    if let Some(InnerOperator { op, evidence }) = locate(run, call, node)? {
         fault.evidence += &format!(", of which `{op}` is probably at fault: {evidence}");
         if fault.cause == UNKNOWN
             && let Some(found) = within::cause(run, calls, node, &op)?
@@ -50,20 +50,20 @@ pub(crate) fn tell(
 
 /// The operator at fault within the fused operator of a node whose kernel fails this call; `None` for other operators, and
 /// where more than one is left.
-fn locate(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Option<Inner>> {
+fn locate(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Option<InnerOperator>> {
     let Op::Fused(fused) = &call.op else { return Ok(None) };
-    let Some(shown) = Shown::of(run, call, node)? else { return Ok(None) };
+    let Some(shown) = Shown::from_call(run, call, node)? else { return Ok(None) };
     let body = fused.body();
     let (mut suspects, mut evidence) = by_outputs(body, &shown.wrong);
     let gives_factors = |op: &str| body.nodes().iter().any(|n| n.op.name() == op && n.op.gives_factors());
     if let (Some(factor), Some(&op)) = (shown.factor, suspects.iter().find(|op| gives_factors(op))) {
         let evidence =
             format!("each row of what is wrong is the exact one times one number, such as {factor:.4}");
-        return Ok(Some(Inner { op: op.into(), evidence }));
+        return Ok(Some(InnerOperator { op: op.into(), evidence }));
     }
     for op in suspects.clone() {
         let Some(inputs) = neutral_inputs(fused, op).filter(|_| suspects.len() > 1) else { continue };
-        let Some(now) = Shown::of(run, &with_neutral(call, &inputs)?, node)? else { continue };
+        let Some(now) = Shown::from_call(run, &with_neutral(call, &inputs)?, node)? else { continue };
         let wrong = now.wrong.iter().zip(&shown.wrong).any(|(now, before)| *now && *before);
         // Other inputs may hide a fault of another operator, too, if more than what this one adds is gone.
         if !wrong && inputs.len() == 1 {
@@ -78,7 +78,7 @@ fn locate(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Option<Inner>>
     if evidence.is_empty() {
         evidence.push("no other leads to what is wrong".into());
     }
-    Ok(Some(Inner { op: op.into(), evidence: evidence.join(", ") }))
+    Ok(Some(InnerOperator { op: op.into(), evidence: evidence.join(", ") }))
 }
 
 /// What a call shows.
@@ -91,7 +91,7 @@ struct Shown {
 
 impl Shown {
     /// What the target gives for a call; `None` if it could not be run.
-    fn of(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Option<Shown>> {
+    fn from_call(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Option<Shown>> {
         let observed = explain::repeats(run, call)?;
         let exact = run.oracles.exact(call, 0)?;
         let precision = run.choices.precision(node, &call.symbols)?;
@@ -126,7 +126,7 @@ fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
                 count += 1;
             }
         }
-        if count < FEW || !(size > 0.0 && off.is_finite()) || off < 1e-4 * size {
+        if count < MIN_ELEMENTS || !(size > 0.0 && off.is_finite()) || off < 1e-4 * size {
             continue;
         }
         let factor = dot / size;
@@ -201,7 +201,7 @@ fn neutral_inputs(fused: &Fused, op: &str) -> Option<BTreeMap<usize, Neutral>> {
 fn with_neutral(call: &Call, inputs: &BTreeMap<usize, Neutral>) -> Result<Call> {
     let mut changed = call.clone();
     for (&at, neutral) in inputs {
-        changed.inputs[at] = neutral.of(&call.inputs[at])?;
+        changed.inputs[at] = neutral.fill_like(&call.inputs[at])?;
         changed.weights[at] = None;
     }
     Ok(changed)

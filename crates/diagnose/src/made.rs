@@ -1,6 +1,6 @@
 //! Kernels that are right on every recorded call and wrong on one made of recorded values, for sizes that no run had.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::operators::same_code;
 use crate::report::{Fault, FaultKind};
 use crate::{explain, functions, inner};
@@ -13,7 +13,7 @@ use tapml_migrate::{MadeCall, MadeFailure};
 const OTHERS: usize = 2;
 
 /// One fault for each kernel, explained by the first of its made calls that was judged.
-pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> {
+pub(crate) fn find(run: &mut DiagnosisContext<'_>, failures: Vec<MadeFailure>) -> Result<()> {
     let mut kernels: Vec<(String, Vec<MadeFailure>)> = Vec::new();
     for failure in failures {
         match kernels.iter_mut().find(|(kernel, _)| *kernel == failure.made.kernel) {
@@ -36,12 +36,12 @@ pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> 
     Ok(())
 }
 
-fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
+fn fault(run: &mut DiagnosisContext<'_>, failures: &[MadeFailure]) -> Result<Fault> {
     let names: Vec<String> = failures.iter().map(|f| run.name(f.made.case.node).to_string()).collect();
     let nodes = same_code(run, &names);
     let ids: Vec<NodeId> = nodes.iter().filter_map(|name| run.suite.graph().find_node(name)).collect();
     let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
-    let mut fault = Fault::between(run, &ids, told.made.id());
+    let mut fault = Fault::between_operators(run, &ids, told.made.id());
     fault.kind = FaultKind::Operator;
     // The other phase of these nodes may run another kernel.
     fault.kernel = told.made.kernel.clone();
@@ -78,7 +78,7 @@ fn regimes(failures: &[MadeFailure]) -> String {
 /// Adds the cause of a made call that was judged. The smallest sizes may look like something else by chance, so that a
 /// cause has to explain the largest of the failing calls, too.
 fn explain_calls(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     failures: &[MadeFailure],
     made: &MadeCall,
     fault: &mut Fault,
@@ -101,17 +101,17 @@ fn explain_calls(
         (fault.cause, fault.certain) = (found.cause.name().into(), found.certain);
         (fault.fit, fault.tested) = (found.fit, found.tested);
         fault.evidence += &format!("; {}", found.evidence);
-        fault.picture = Some(found.picture);
+        fault.error_map = Some(found.error_map);
     }
     if let Some(poor) = functions::poor(run, made.case.node)?.filter(|_| !fault.certain) {
         fault.evidence += &format!("; {poor}");
     }
     let all = std::iter::once(made).chain(others);
     let calls: Vec<(String, &Call)> = all.map(|made| (made.id(), &made.call)).collect();
-    inner::tell(run, &calls, made.case.node, fault)
+    inner::describe_inner(run, &calls, made.case.node, fault)
 }
 
-fn cause(run: &mut Run<'_>, made: &MadeCall) -> Result<Option<Explanation>> {
+fn cause(run: &mut DiagnosisContext<'_>, made: &MadeCall) -> Result<Option<Explanation>> {
     let observed = explain::repeats(run, &made.call)?;
     let exact = run.oracles.exact(&made.call, 0)?;
     let precision = run.choices.precision(made.case.node, &made.call.symbols)?;

@@ -1,6 +1,6 @@
 //! Operators and kernels that did not run on the target: nothing can be said of them, and they are never called clean.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::report::NotRun;
 use tapml_exec::GivenKernel;
 use tapml_graph::NodeId;
@@ -10,7 +10,7 @@ use tapml_migrate::OpChecked;
 pub(crate) const UNSEEN: &str = "no recorded run needed it";
 
 /// What of a checked operator was not run; `None` if every recorded call was.
-pub(crate) fn of_checked(run: &Run<'_>, done: &OpChecked) -> Option<NotRun> {
+pub(crate) fn of_checked(run: &DiagnosisContext<'_>, done: &OpChecked) -> Option<NotRun> {
     let check = &done.check;
     let all = run.suite.graph().nodes().iter().filter(|node| node.op.name() == check.op).count();
     let reason = match check.skipped.as_slice() {
@@ -21,15 +21,15 @@ pub(crate) fn of_checked(run: &Run<'_>, done: &OpChecked) -> Option<NotRun> {
         [] if check.cases == 0 => UNSEEN.into(),
         [] => return None,
     };
-    let given = run.overrides.given().find(|given| given.op == check.op);
+    let given = run.overrides.given_kernels().find(|given| given.op == check.op);
     let kernel = given.map_or_else(|| check.kernel.clone(), |given| given.name);
     Some(NotRun { op: check.op.clone(), kernel, reason })
 }
 
 /// The user's kernels that no node runs, but for those of operators that are known not to run.
-pub(crate) fn unused(run: &Run<'_>, known: &[NotRun]) -> Vec<NotRun> {
+pub(crate) fn unused_kernels(run: &DiagnosisContext<'_>, known: &[NotRun]) -> Vec<NotRun> {
     let fresh = |given: &GivenKernel| known.iter().all(|n| n.op != given.op);
-    let given = run.overrides.given().filter(fresh);
+    let given = run.overrides.given_kernels().filter(fresh);
     given
         .filter_map(|given| {
             Some(NotRun { reason: reason(run, &given)?, op: given.op.into(), kernel: given.name })
@@ -38,7 +38,7 @@ pub(crate) fn unused(run: &Run<'_>, known: &[NotRun]) -> Vec<NotRun> {
 }
 
 /// Why no node runs a user's kernel; `None` if one does.
-fn reason(run: &Run<'_>, given: &GivenKernel) -> Option<String> {
+fn reason(run: &DiagnosisContext<'_>, given: &GivenKernel) -> Option<String> {
     let nodes = run.suite.graph().nodes();
     let of_op = (0u32..).zip(nodes).filter(|(_, node)| node.op.name() == given.op);
     let mut used: Vec<&str> =

@@ -1,7 +1,7 @@
 //! Faults between operators in someone else's runtime: the nodes that are right alone run as one model, which the runtime fuses,
 //! lays out and plans as it does whole models, and are compared at the borders. What fails is made small.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::report::{Fault, FaultKind};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use tapml_cause::{Cause, explain_region};
 use tapml_graph::{NodeId, Op, Result, Symbols};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Case;
-use tapml_migrate::verdict::{Criterion, Element};
+use tapml_migrate::verdict::{Criterion, JudgedElement};
 use tapml_migrate::{RegionOutcome, Regions, WrongRegion, segments, smallest_failing};
 
 /// Regions tried so far.
@@ -21,7 +21,7 @@ struct Search {
 }
 
 /// Looks for faults between operators of others.
-pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
+pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
     let start = Instant::now();
     if !run.target.runs_regions() {
         return Ok(());
@@ -56,28 +56,28 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     if let Some(reason) = search.refused {
         skip(run, reason);
     }
-    run.timed("run regions as one model", start);
+    run.add_time("run regions as one model", start);
     Ok(())
 }
 
 /// Does something with the regions of the diagnosed model, and its target.
 fn with_regions<T>(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     work: impl FnOnce(&Regions<'_>, &mut dyn tapml_exec::Platform) -> Result<T>,
 ) -> Result<T> {
     let choices = &run.choices;
-    let precision = |id: NodeId, symbols: &Symbols| choices.declared(id, symbols);
+    let precision = |id: NodeId, symbols: &Symbols| choices.declared_precision(id, symbols);
     let regions = Regions { suite: run.suite, model: run.model, oracles: run.oracles, precision: &precision };
     work(&regions, run.target)
 }
 
-fn skip(run: &mut Run<'_>, reason: String) {
+fn skip(run: &mut DiagnosisContext<'_>, reason: String) {
     run.skipped.push(SkippedNode { node: "regions of several nodes".into(), reason });
 }
 
 /// The fewest of these nodes that fail together; `None` if all of them pass, or do not run as one model.
 fn smallest(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     search: &mut Search,
     nodes: &BTreeSet<NodeId>,
 ) -> Result<Option<BTreeSet<NodeId>>> {
@@ -88,7 +88,11 @@ fn smallest(
     smallest_failing(nodes.clone(), &mut fails).map(Some)
 }
 
-fn check(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<RegionOutcome> {
+fn check(
+    run: &mut DiagnosisContext<'_>,
+    search: &mut Search,
+    nodes: &BTreeSet<NodeId>,
+) -> Result<RegionOutcome> {
     search.tried += 1;
     let stop = run.stop;
     let outcome = with_regions(run, |regions, target| regions.check(target, nodes, stop))?;
@@ -98,7 +102,7 @@ fn check(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Re
     Ok(outcome)
 }
 
-fn fault(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<Fault> {
+fn fault(run: &mut DiagnosisContext<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<Fault> {
     let graph = run.suite.graph();
     let ids: Vec<NodeId> = nodes.iter().copied().collect();
     let kinds: Vec<&str> = ids.iter().map(|&id| graph.node(id).op.name()).collect();
@@ -108,7 +112,7 @@ fn fault(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Re
         _ => 0,
     };
     let node = ids.last().copied().unwrap_or(NodeId(0));
-    let mut fault = Fault::between(run, &ids, run.suite.case_id(Case { frame, node }));
+    let mut fault = Fault::between_operators(run, &ids, run.suite.case_id(Case { frame, node }));
     fault.op = kinds.join("+");
     fault.rule = (kinds.len() > 1).then(|| format!("{} run in one model", chain(run, nodes)));
     fault.criterion = Criterion::Element.name().into();
@@ -133,10 +137,10 @@ fn fault(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Re
 }
 
 /// Adds what is wrong, and why, if a changed node explains it.
-fn explain_wrong(run: &Run<'_>, wrong: &WrongRegion, fault: &mut Fault) -> Result<()> {
+fn explain_wrong(run: &DiagnosisContext<'_>, wrong: &WrongRegion, fault: &mut Fault) -> Result<()> {
     let judged = &wrong.judgement;
     fault.worst_ratio = judged.ratio;
-    fault.element = Some(Element {
+    fault.element = Some(JudgedElement {
         output: 0,
         index: judged.element,
         exact: judged.exact,
@@ -154,7 +158,7 @@ fn explain_wrong(run: &Run<'_>, wrong: &WrongRegion, fault: &mut Fault) -> Resul
     fault.evidence += &format!("; in `{}` ({}): {}", found.node, found.op, explanation.evidence);
     fault.cause = explanation.cause.name().into();
     (fault.certain, fault.fit) = (explanation.certain, explanation.fit);
-    (fault.tested, fault.picture) = (explanation.tested, Some(explanation.picture));
+    (fault.tested, fault.error_map) = (explanation.tested, Some(explanation.error_map));
     if let Some(rule) = explanation.rule.filter(|rule| !rule.is_empty()) {
         fault.rule = Some(match fault.rule.take() {
             Some(chain) => format!("{chain}, and of `{}` {rule}", found.node),
@@ -165,7 +169,7 @@ fn explain_wrong(run: &Run<'_>, wrong: &WrongRegion, fault: &mut Fault) -> Resul
 }
 
 /// The nodes as a reader of a graph sees them: each with the one of them that it follows.
-fn chain(run: &Run<'_>, nodes: &BTreeSet<NodeId>) -> String {
+fn chain(run: &DiagnosisContext<'_>, nodes: &BTreeSet<NodeId>) -> String {
     let graph = run.suite.graph();
     let short = |id: NodeId| match &graph.node(id).op {
         Op::Foreign(op) => op.name(),
@@ -184,7 +188,7 @@ fn chain(run: &Run<'_>, nodes: &BTreeSet<NodeId>) -> String {
 }
 
 /// Adds a fault; the same operators with the same cause are one fault.
-fn merge(run: &mut Run<'_>, fault: Fault) {
+fn merge(run: &mut DiagnosisContext<'_>, fault: Fault) {
     let same = |known: &&mut Fault| {
         known.kind == FaultKind::Between
             && (&known.op, &known.cause, &known.rule) == (&fault.op, &fault.cause, &fault.rule)

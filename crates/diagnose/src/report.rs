@@ -1,14 +1,14 @@
 //! The report of a diagnosis: its JSON fields are a promise to users, see `docs/diagnosis.md`.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
-use tapml_cause::{Picture, Tested};
+use tapml_cause::{ErrorMap, Tested};
 use tapml_device::Finding;
 use tapml_exec::PlatformInfo;
 use tapml_graph::NodeId;
 use tapml_migrate::report::SkippedNode;
-use tapml_migrate::verdict::Element;
+use tapml_migrate::verdict::JudgedElement;
 use tapml_migrate::{ModelCheck, ModelIdentity};
 
 /// Version of the report's fields.
@@ -157,12 +157,12 @@ pub struct Fault {
     pub criterion: String,
     /// The worst element of the first bad call; absent if it could not be run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub element: Option<Element>,
+    pub element: Option<JudgedElement>,
     /// How the wrong elements are spread, in one sentence; empty if unknown.
     pub pattern: String,
     /// The wrong elements of a bad call, drawn; absent if there is nothing to draw.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub picture: Option<Picture>,
+    #[serde(rename = "picture", default, skip_serializing_if = "Option::is_none")]
+    pub error_map: Option<ErrorMap>,
     /// Cases that were run of these nodes, and how many of them failed.
     pub cases: u64,
     /// See `cases`.
@@ -237,13 +237,17 @@ impl Fault {
     }
 
     /// Of a fault of nodes that run as one model, those of the first place where it shows.
-    pub fn together(&self) -> &[String] {
+    pub fn joint_nodes(&self) -> &[String] {
         let count = self.op.split('+').count();
         self.nodes.get(..count).unwrap_or(&self.nodes)
     }
 
     /// A fault of these nodes in a run of the whole model, of which no more is known yet.
-    pub(crate) fn between(run: &Run<'_>, nodes: &[NodeId], first_bad_case: String) -> Fault {
+    pub(crate) fn between_operators(
+        run: &DiagnosisContext<'_>,
+        nodes: &[NodeId],
+        first_bad_case: String,
+    ) -> Fault {
         let graph = run.suite.graph();
         let ops: BTreeSet<&str> = nodes.iter().map(|&id| graph.node(id).op.name()).collect();
         let kernels = nodes.iter().filter_map(|&id| Some(run.choices.get(id).ok()?.name.as_str()));
@@ -265,7 +269,7 @@ impl Fault {
             criterion: "the whole model".into(),
             element: None,
             pattern: String::new(),
-            picture: None,
+            error_map: None,
             cases: 0,
             failed: 0,
             fit: 0.0,
@@ -281,7 +285,7 @@ impl Fault {
 impl Diagnosis {
     /// The faults, the one that does most to the logits first; those whose harm was not measured come last, by how far they
     /// are off.
-    pub fn by_harm(&self) -> Vec<&Fault> {
+    pub fn faults_by_impact(&self) -> Vec<&Fault> {
         let mut faults: Vec<&Fault> = self.faults.iter().collect();
         let order = |a: &&Fault, b: &&Fault| {
             let harm = |f: &Fault| f.output_impact.as_ref().map(Impact::weight);

@@ -1,6 +1,6 @@
 //! When an operator fails, as far as its recorded calls tell: what all calls that fail have in common, and no other has.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::operators::Group;
 use crate::report::{Fault, UNKNOWN};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ struct Met {
 
 /// Adds to a fault of an operator of others when it shows: the condition that its cause names, with the calls that meet it, or
 /// else one that just the failing calls meet.
-pub(crate) fn tell(run: &Run<'_>, group: &Group, fault: &mut Fault) -> Result<()> {
+pub(crate) fn add_rule(run: &DiagnosisContext<'_>, group: &Group, fault: &mut Fault) -> Result<()> {
     let graph = run.suite.graph();
     let foreign = |case: Case| matches!(graph.node(case.node).op, Op::Foreign(_));
     if !group.results.iter().all(|result| foreign(result.case)) {
@@ -31,20 +31,20 @@ pub(crate) fn tell(run: &Run<'_>, group: &Group, fault: &mut Fault) -> Result<()
         let node = graph.node(result.case.node);
         let mut conditions = of_attributes(&node.op, &names);
         conditions.extend(of_types(&graph.input_types(node)));
-        Met { conditions, failed: result.failed() }
+        Met { conditions, failed: result.is_failed() }
     });
     let met: Vec<Met> = met.collect();
     fault.rule = match fault.rule.take() {
         Some(rule) => Some(with_calls(&met, rule)),
         // A cause that says nothing of the call, such as stale memory, has no such rule.
-        None if [UNKNOWN, Cause::Crash.name()].contains(&fault.cause.as_str()) => separating(&met),
+        None if [UNKNOWN, Cause::Crash.name()].contains(&fault.cause.as_str()) => find_separating(&met),
         None => None,
     };
     Ok(())
 }
 
 /// The names of all attributes that a node of the group has.
-fn attribute_names(run: &Run<'_>, group: &Group) -> BTreeSet<String> {
+fn attribute_names(run: &DiagnosisContext<'_>, group: &Group) -> BTreeSet<String> {
     let nodes = group.results.iter().map(|result| run.suite.graph().node(result.case.node));
     let attributes = nodes.map(|node| node.op.attributes());
     attributes
@@ -91,7 +91,7 @@ fn with_calls(met: &[Met], rule: String) -> String {
 }
 
 /// The first condition that all failing calls meet, and no other.
-fn separating(met: &[Met]) -> Option<String> {
+fn find_separating(met: &[Met]) -> Option<String> {
     let failing: Vec<&Met> = met.iter().filter(|m| m.failed).collect();
     let right: Vec<&Met> = met.iter().filter(|m| !m.failed).collect();
     let first = failing.first().filter(|_| !right.is_empty())?;
@@ -114,21 +114,21 @@ fn separating(met: &[Met]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn met(conditions: &[&str], failed: bool) -> Met {
+    fn meet_conditions(conditions: &[&str], failed: bool) -> Met {
         Met { conditions: conditions.iter().map(ToString::to_string).collect(), failed }
     }
 
     #[test]
     fn what_just_the_failing_calls_have_is_the_rule() {
         let calls = [
-            met(&["`group` is 4", "input 0 is f32", "size 1 is no multiple of 4"], true),
-            met(&["`group` is 2", "input 0 is f32", "size 1 is no multiple of 4"], true),
-            met(&["`group` is 4", "input 0 is f32"], false),
+            meet_conditions(&["`group` is 4", "input 0 is f32", "size 1 is no multiple of 4"], true),
+            meet_conditions(&["`group` is 2", "input 0 is f32", "size 1 is no multiple of 4"], true),
+            meet_conditions(&["`group` is 4", "input 0 is f32"], false),
         ];
-        let rule = separating(&calls).unwrap();
+        let rule = find_separating(&calls).unwrap();
         assert_eq!(rule, "size 1 is no multiple of 4: 2 of 2 such calls fail, 0 of 1 others");
-        assert_eq!(separating(&calls[..2]), None, "with no call that passes nothing is known");
-        let told = separating(&calls[1..]).unwrap();
+        assert_eq!(find_separating(&calls[..2]), None, "with no call that passes nothing is known");
+        let told = find_separating(&calls[1..]).unwrap();
         assert_eq!(
             told,
             "`group` is 2: 1 of 1 such calls fail, 0 of 1 others; 1 other condition tells them apart as well"
@@ -137,7 +137,11 @@ mod tests {
 
     #[test]
     fn a_rule_of_the_cause_is_told_with_the_calls_that_meet_it() {
-        let calls = [met(&["`axis` is 1"], true), met(&["`axis` is 0"], false), met(&["`axis` is 1"], false)];
+        let calls = [
+            meet_conditions(&["`axis` is 1"], true),
+            meet_conditions(&["`axis` is 0"], false),
+            meet_conditions(&["`axis` is 1"], false),
+        ];
         let told = with_calls(&calls, "`axis` is 1".into());
         assert_eq!(told, "`axis` is 1: 1 of 2 such calls fail, 0 of 1 others");
         assert_eq!(with_calls(&calls, "input 2 is given".into()), "input 2 is given");

@@ -16,12 +16,12 @@ pub struct Reduction<'a> {
 impl Reduction<'_> {
     /// The command for a case of the suite.
     pub fn of_case(&self, case: &str) -> String {
-        self.command(&format!("--case {}", quoted(case)), case)
+        self.command(&format!("--case {}", quote(case)), case)
     }
 
     /// The command for nodes that fail together.
     pub fn of_nodes(&self, nodes: &[String]) -> String {
-        let names = nodes.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ");
+        let names = nodes.iter().map(|name| quote(name)).collect::<Vec<_>>().join(" ");
         // The folder must have a name that is one.
         let last = nodes.last().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
         self.command(&format!("--nodes {names}"), last)
@@ -29,21 +29,21 @@ impl Reduction<'_> {
 
     fn command(&self, what: &str, out: &str) -> String {
         let kernels: String =
-            self.kernels.iter().map(|kernel| format!(" --kernel {}", quoted(kernel))).collect();
-        let oracle = self.oracle.map(|oracle| format!(" --oracle {}", quoted(oracle))).unwrap_or_default();
-        let (suite, target) = (path(self.suite), quoted(self.target));
-        let out = quoted(&format!("{out}.repro"));
+            self.kernels.iter().map(|kernel| format!(" --kernel {}", quote(kernel))).collect();
+        let oracle = self.oracle.map(|oracle| format!(" --oracle {}", quote(oracle))).unwrap_or_default();
+        let (suite, target) = (path(self.suite), quote(self.target));
+        let out = quote(&format!("{out}.repro"));
         format!("tapml reduce {suite} {what} --target {target}{kernels}{oracle} --out {out}")
     }
 }
 
 /// A path as one word of a shell, which no command takes for an option.
 pub(crate) fn path(path: &str) -> String {
-    quoted(&if path.starts_with('-') { format!("./{path}") } else { path.into() })
+    quote(&if path.starts_with('-') { format!("./{path}") } else { path.into() })
 }
 
 /// A text as one word of a shell.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     // No shell can be given the byte 0, and no file name has it.
     shlex::try_quote(&text.replace('\0', "")).map_or_else(|_| String::new(), |word| word.into_owned())
 }

@@ -1,6 +1,6 @@
 //! Calls of which the source, not the target, departs from the exact result.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::explain;
 use crate::operators::{Group, describe};
 use crate::report::{Blames, Fault};
@@ -10,7 +10,11 @@ use tapml_graph::Result;
 use tapml_migrate::CaseResult;
 
 /// One fault of the source if it departs from the exact result of a call of this operator by more than rounding explains.
-pub(crate) fn of_checked(run: &mut Run<'_>, op: &str, results: &[CaseResult]) -> Result<Option<Fault>> {
+pub(crate) fn of_checked(
+    run: &mut DiagnosisContext<'_>,
+    op: &str,
+    results: &[CaseResult],
+) -> Result<Option<Fault>> {
     let ratio = |result: &CaseResult| result.outcome.as_ref().ok()?.source_ratio.filter(|ratio| *ratio > 1.0);
     let departing: Vec<&CaseResult> = results.iter().filter(|result| ratio(result).is_some()).collect();
     let Some(worst) =
@@ -19,7 +23,7 @@ pub(crate) fn of_checked(run: &mut Run<'_>, op: &str, results: &[CaseResult]) ->
         return Ok(None);
     };
     let (call, recorded) = run.suite.call(worst.case, run.model)?;
-    let exact = run.oracles.of(worst.case, || Ok(&call))?;
+    let exact = run.oracles.exact_outputs(worst.case, || Ok(&call))?;
     let precision = run.choices.precision(worst.case.node, &call.symbols)?;
     let types = run.suite.graph().input_types(run.suite.graph().node(worst.case.node));
     let kernel = run.source.kernel_for(&call.op, &types, Phase::of_run(&call.symbols));
@@ -45,7 +49,7 @@ pub(crate) fn of_checked(run: &mut Run<'_>, op: &str, results: &[CaseResult]) ->
     {
         fault.evidence += &format!("; {}: {}", found.cause, found.evidence);
         (fault.certain, fault.fit, fault.rule) = (found.certain, found.fit, found.rule);
-        (fault.tested, fault.picture) = (found.tested, Some(found.picture));
+        (fault.tested, fault.error_map) = (found.tested, Some(found.error_map));
     }
     Ok(Some(fault))
 }

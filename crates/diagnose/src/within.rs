@@ -1,7 +1,7 @@
 //! The operator at fault within a fused one, by itself: what the definition gives it, and what the kernel left in its outputs.
 //! Hypotheses that know this operator, such as those about masks and positions, are tested on that call.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::explain;
 use tapml_cause::{Cause, Explanation};
 use tapml_exec::Call;
@@ -18,7 +18,7 @@ struct Within {
 /// Why these calls of a fused operator's node, each with its name, fail, if the operator named `op` is at fault: the cause of
 /// the first that explains the others, too. Never certain, because what a kernel hands from one operator to the next is not seen.
 pub(crate) fn cause(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     calls: &[(String, &Call)],
     node: NodeId,
     op: &str,
@@ -37,9 +37,14 @@ pub(crate) fn cause(
     Ok(found.map(|found| Explanation { certain: false, ..found }))
 }
 
-fn of_call(run: &mut Run<'_>, call: &Call, node: NodeId, op: &str) -> Result<Option<Explanation>> {
+fn of_call(
+    run: &mut DiagnosisContext<'_>,
+    call: &Call,
+    node: NodeId,
+    op: &str,
+) -> Result<Option<Explanation>> {
     let Op::Fused(fused) = &call.op else { return Ok(None) };
-    let Some(within) = within(call, fused, op, &run.oracles.inputs(call)?)? else { return Ok(None) };
+    let Some(within) = find_last_node(call, fused, op, &run.oracles.inputs(call)?)? else { return Ok(None) };
     let exact = run.oracles.exact(call, 0)?;
     let exact: Vec<_> = within.outputs.iter().map(|&at| exact[at].clone()).collect();
     let own = |outputs: Vec<Tensor>| within.outputs.iter().map(|&at| outputs[at].clone()).collect();
@@ -49,7 +54,7 @@ fn of_call(run: &mut Run<'_>, call: &Call, node: NodeId, op: &str) -> Result<Opt
 }
 
 /// The last node of this operator all of whose outputs are outputs of the fused one; `None` if there is none.
-fn within(call: &Call, fused: &Fused, op: &str, inputs: &[Value<f64>]) -> Result<Option<Within>> {
+fn find_last_node(call: &Call, fused: &Fused, op: &str, inputs: &[Value<f64>]) -> Result<Option<Within>> {
     let body = fused.body();
     let place = |value| body.outputs().iter().position(|output| output.value == value);
     let of_op = body.nodes().iter().filter(|node| node.op.name() == op);

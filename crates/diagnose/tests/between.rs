@@ -5,7 +5,8 @@ mod common;
 
 use common::faulty::{Faulty, Wrong};
 use common::{
-    Carved, carved_model, diagnosed, diagnosed_platform, diagnosed_with, emulator, only, overrides, tiny,
+    Carved, carved_model, diagnose_device, diagnosed_platform, diagnosed_with, emulator, only_fault,
+    overrides, tiny,
 };
 use std::collections::HashMap;
 use tapml_device::Finding;
@@ -17,7 +18,7 @@ use tapml_graph::{Builder, DType, Dim, Model, Op, Result, Symbol, Symbols, Tenso
 #[test]
 fn a_right_device_has_no_faults() {
     for name in ["llama_tiny_plain", "mixtral_tiny", "rwkv7_tiny", "mamba2_tiny"] {
-        let found = diagnosed(&tiny(name), emulator(""), &overrides(&[]), &DiagnoseOptions::default());
+        let found = diagnose_device(&tiny(name), emulator(""), &overrides(&[]), &DiagnoseOptions::default());
         assert!(found.faults.is_empty(), "{name}: {:#?}", found.faults);
         assert!(found.skipped.is_empty(), "{name}: {:?}", found.skipped);
         assert!(found.whole.unwrap().passed, "{name}");
@@ -29,7 +30,7 @@ fn a_dispatch_that_does_not_take_place() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().find(|n| n.op.name() == "rope").unwrap().name.clone();
     let found = diagnosed_with(&carved, Wrong::Dispatch(node.clone()));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!((fault.cause.as_str(), &fault.nodes), ("not_written", &vec![node]), "{}", fault.evidence);
     assert!(fault.output_impact.as_ref().unwrap().kl > 0.0);
 }
@@ -37,7 +38,7 @@ fn a_dispatch_that_does_not_take_place() {
 #[test]
 fn sizes_of_the_step_before() {
     let found = diagnosed_with(&tiny("llama_tiny_plain"), Wrong::Symbols);
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!(fault.cause, "wrong_symbol", "{}", fault.evidence);
 }
 
@@ -46,7 +47,7 @@ fn memory_that_overlaps() {
     let carved = tiny("llama_tiny_plain");
     let layer = |part: &str| format!("model.layers.0.self_attn.{part}");
     let found = diagnosed_with(&carved, Wrong::Overlap(layer("k_proj"), layer("v_proj")));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!(fault.cause, "buffer_reused", "{}", fault.evidence);
     assert_eq!(fault.nodes, [layer("k_proj"), layer("v_proj"), layer("rope_k")]);
     assert!(fault.first_bad_case.starts_with("p0.s0.") && fault.evidence.contains("overlap"));
@@ -75,18 +76,18 @@ fn sums() -> Carved {
 fn a_state_that_is_not_reset_and_one_that_is_not_copied_back() {
     let carved = sums();
     let found = diagnosed_with(&carved, Wrong::Writes("memory".into()));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("state_not_reset", true), "{}", fault.evidence);
     assert_eq!(fault.nodes, ["sum"]);
     let found = diagnosed_with(&carved, Wrong::Copies("memory".into()));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("missing_copy", true), "{}", fault.evidence);
 }
 
 #[test]
 fn fills_that_do_not_take_place() {
     let found = diagnosed_with(&tiny("llama_tiny_plain"), Wrong::Fills);
-    assert_eq!(only(&found).cause, "not_written");
+    assert_eq!(only_fault(&found).cause, "not_written");
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn what_happens_only_now_and_then() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().rfind(|n| n.op.name() == "linear").unwrap().name.clone();
     let found = diagnosed_with(&carved, Wrong::Now(node.clone()));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert!(fault.nodes.contains(&node), "{:?}", found.faults);
     assert!(["not_written", "race"].contains(&fault.cause.as_str()), "{}: {}", fault.cause, fault.evidence);
 }
@@ -105,7 +106,7 @@ fn what_happens_only_after_a_while() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().find(|n| n.op.name() == "rope").unwrap().name.clone();
     let found = diagnosed_with(&carved, Wrong::Tired(node.clone(), carved.suite.frames().len() as u32));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!((fault.cause.as_str(), &fault.nodes), ("race", &vec![node]), "{}", fault.evidence);
     assert!(fault.certain && fault.evidence.contains("when the same run is repeated"), "{}", fault.evidence);
     assert!(found.whole.unwrap().passed);
@@ -118,8 +119,8 @@ fn what_depends_on_memory_that_nobody_wrote() {
     let carved = tiny("llama_tiny_plain");
     let reads = "b * cosine + a * sine + 0.0 * f32(x[arrayLength(&x) - 1u])";
     let kernels = overrides(&[("rope", &[("b * cosine + a * sine", reads)])]);
-    let found = diagnosed(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
-    let fault = only(&found);
+    let found = diagnose_device(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
+    let fault = only_fault(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("uninitialised", true), "{}", fault.evidence);
     assert!(fault.op == "rope" && fault.first_bad_case.contains("rope"), "{:?}", fault.nodes);
 }
@@ -160,7 +161,7 @@ fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_fou
     let mut target = Blind(DevicePlatform::new(device, overrides(&[])));
     let options = DiagnoseOptions::default();
     let found = diagnosed_platform(&carved, &mut target, None, &overrides(&[]), None, &options);
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!(fault.cause, "unknown");
     // The dispatch is lost only in one list with the embedding, so all between the two must be on the target.
     let chain = ["input_layernorm", "self_attn.q_proj", "self_attn.rope_q"].map(layer);
@@ -174,7 +175,7 @@ fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_fou
 fn what_goes_away_when_it_is_looked_at_is_told_with_what_was_compared() {
     let carved = tiny("llama_tiny_plain");
     let found = diagnosed_with(&carved, Wrong::Unwatched("model.layers.0.self_attn.rope_q".into()));
-    let fault = only(&found);
+    let fault = only_fault(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("unknown", false), "{}", fault.evidence);
     let parts = ["no fewer of them", "times as far from the source's", "a joined launch, or the memory"];
     assert!(parts.iter().all(|part| fault.evidence.contains(part)), "{}", fault.evidence);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Carved, carved_model, diagnosed, draft, emulator, overrides, tiny, two_wrong_kernels};
+use common::{Carved, carved_model, diagnose_device, draft, emulator, overrides, tiny, two_wrong_kernels};
 use std::collections::HashMap;
 use tapml_diagnose::{DiagnoseOptions, FaultKind};
 use tapml_exec::{DevicePlatform, Overrides, Platform};
@@ -14,7 +14,7 @@ fn several_wrong_kernels_are_found_in_one_run_and_the_others_are_clean() {
     let carved = draft();
     let kernels = two_wrong_kernels();
     let options = DiagnoseOptions { between: false, ..DiagnoseOptions::default() };
-    let found = diagnosed(&carved, emulator(""), &kernels, &options);
+    let found = diagnose_device(&carved, emulator(""), &kernels, &options);
     let ops: Vec<&str> = found.faults.iter().map(|f| f.op.as_str()).collect();
     assert_eq!(ops, ["rms_norm", "rope"]);
     let graph = carved.suite.graph();
@@ -45,7 +45,7 @@ fn a_race_that_does_no_harm_here_is_seen_by_the_checking_device() {
             "    return partial[0];",
         )],
     )]);
-    let found = diagnosed(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
+    let found = diagnose_device(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
     let causes: Vec<_> = found.faults.iter().map(|f| (f.op.as_str(), f.cause.as_str(), f.failed)).collect();
     assert_eq!(causes, [("route", "race", 0)]);
     let fault = &found.faults[0];
@@ -86,8 +86,8 @@ fn a_router_that_breaks_ties_otherwise_is_right() {
             "select(a > b || (a == b && i < j), i > j, a != b && abs(a - b) <= 3e-7 * abs(b))",
         )],
     )]);
-    let found = diagnosed(&tied, emulator(""), &kernels, &DiagnoseOptions::default());
-    let turned = turned(&tied, &kernels);
+    let found = diagnose_device(&tied, emulator(""), &kernels, &DiagnoseOptions::default());
+    let turned = count_changed_routes(&tied, &kernels);
     println!("{turned} choices turned; {:?}", found.whole);
     assert!(turned > 0);
     assert!(found.faults.is_empty(), "{:#?}", found.faults);
@@ -95,7 +95,7 @@ fn a_router_that_breaks_ties_otherwise_is_right() {
 }
 
 /// How many recorded calls of routers these kernels answer otherwise than the source did.
-fn turned(carved: &Carved, kernels: &Overrides) -> usize {
+fn count_changed_routes(carved: &Carved, kernels: &Overrides) -> usize {
     let graph = carved.suite.graph();
     let routers = carved.suite.cases().filter(|c| graph.node(c.node).op.name() == "route");
     let (calls, recorded): (Vec<_>, Vec<_>) =
@@ -118,7 +118,7 @@ fn a_kernel_that_fails_at_some_types_only_says_at_which() {
     // One matrix only has rows of this length.
     let wrong = format!("to_out((value + bias(output)) * select(1.0, 1.001, K == {width}u))");
     let kernels = overrides(&[("linear", &[("to_out(value + bias(output))", &wrong)])]);
-    let found = diagnosed(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
+    let found = diagnose_device(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
     let ops: Vec<&str> = found.faults.iter().map(|f| f.op.as_str()).collect();
     assert_eq!(ops, ["linear"], "{:#?}", found.faults);
     let fault = &found.faults[0];
@@ -134,10 +134,11 @@ fn vulkan_is_clean_and_a_wrong_kernel_on_it_is_found() {
         return tapml_testing::skip("vulkan", &error.to_string());
     }
     let carved = tiny("llama_tiny_plain");
-    let found = diagnosed(&carved, Box::new(open().unwrap()), &overrides(&[]), &DiagnoseOptions::default());
+    let found =
+        diagnose_device(&carved, Box::new(open().unwrap()), &overrides(&[]), &DiagnoseOptions::default());
     assert!(found.faults.is_empty() && found.skipped.is_empty(), "{:#?}", found.faults);
     let kernels = overrides(&[("rms_norm", &[("/ f32(K) + EPS", "/ f32(K - 1u) + EPS")])]);
-    let found = diagnosed(&carved, Box::new(open().unwrap()), &kernels, &DiagnoseOptions::default());
+    let found = diagnose_device(&carved, Box::new(open().unwrap()), &kernels, &DiagnoseOptions::default());
     let ops: Vec<&str> = found.faults.iter().map(|f| f.op.as_str()).collect();
     assert_eq!(ops, ["rms_norm"]);
 }
@@ -154,6 +155,6 @@ fn a_model_whose_launches_are_joined_is_clean() {
         program.steps.iter().any(|s| s.phase() == Some(tapml_kernels::Phase::Decode)),
         "nothing is fused"
     );
-    let found = diagnosed(&carved, device, &overrides(&[]), &DiagnoseOptions::default());
+    let found = diagnose_device(&carved, device, &overrides(&[]), &DiagnoseOptions::default());
     assert!(found.faults.is_empty(), "{:#?}", found.faults);
 }

@@ -4,7 +4,9 @@
 mod common;
 
 use common::faulty::{Faulty, Wrong};
-use common::{carved_model, changed, diagnosed, diagnosed_with, emulator, only, overrides, tiny};
+use common::{
+    carved_model, change_kernel, diagnose_device, diagnosed_with, emulator, only_fault, overrides, tiny,
+};
 use std::collections::HashMap;
 use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind};
 use tapml_exec::Overrides;
@@ -13,7 +15,7 @@ use tapml_graph::{Builder, DType, Dim, Model, Symbol, Tensor, TensorType};
 
 /// One fault of the whole program, which ends the search.
 fn whole(found: &Diagnosis, cause: &str) -> Fault {
-    let fault = only(found);
+    let fault = only_fault(found);
     assert_eq!(fault.cause, cause, "{}", fault.evidence);
     assert!(found.notes.iter().any(|n| n.contains("whole program")), "{:?}", found.notes);
     fault.clone()
@@ -77,8 +79,8 @@ fn a_step_that_comes_after_its_reader() {
             false => Faulty::new(emulator(""), wrong),
         };
         let options = DiagnoseOptions::default();
-        let found = diagnosed(&carved, Box::new(device), &overrides(&[]), &options);
-        let fault = only(&found);
+        let found = diagnose_device(&carved, Box::new(device), &overrides(&[]), &options);
+        let fault = only_fault(&found);
         assert_eq!((fault.cause.as_str(), fault.certain), ("missing_dependency", true), "{}", fault.evidence);
         assert!(fault.nodes.contains(&layer(node)), "{:?}", fault.nodes);
     }
@@ -88,7 +90,7 @@ fn a_step_that_comes_after_its_reader() {
 fn a_right_device_that_does_not_keep_the_bits_of_a_nan_has_no_faults() {
     let device = Box::new(Faulty::quiet(emulator(""), Wrong::Dispatch("none".into())));
     let options = DiagnoseOptions::default();
-    let found = diagnosed(&tiny("llama_tiny_plain"), device, &overrides(&[]), &options);
+    let found = diagnose_device(&tiny("llama_tiny_plain"), device, &overrides(&[]), &options);
     assert!(found.faults.is_empty(), "{:#?}", found.faults);
 }
 
@@ -98,7 +100,7 @@ fn the_cache_of_another_layer() {
     let node = |layer: usize, part: &str| format!("model.layers.{layer}.self_attn.{part}");
     for (part, binding) in [("attention", 1), ("attention", 2), ("k_cache", 1)] {
         let found = diagnosed_with(&carved, Wrong::Borrow(node(1, part), node(0, part), binding));
-        let fault = only(&found);
+        let fault = only_fault(&found);
         assert_eq!((fault.cause.as_str(), fault.certain), ("wrong_layer_state", true), "{}", fault.evidence);
         assert!(fault.nodes.contains(&node(1, part)), "{:?}", fault.nodes);
     }
@@ -109,7 +111,7 @@ fn the_cache_of_another_layer() {
 fn a_fault_between_operators_beside_a_faulty_one() {
     let carved = tiny("llama_tiny_plain");
     let mut wrong = Overrides::default();
-    let rope = changed("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")]);
+    let rope = change_kernel("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")]);
     wrong.add_text("rope", std::path::Path::new("rope.wgsl"), &rope).unwrap();
     let between = [
         (Wrong::Dispatch(layer("rope_q")), "not_written", layer("rope_q")),
@@ -118,7 +120,7 @@ fn a_fault_between_operators_beside_a_faulty_one() {
     ];
     for (fault, cause, node) in between {
         let device = Box::new(Faulty::new(emulator(""), fault.clone()));
-        let found = diagnosed(&carved, device, &wrong, &DiagnoseOptions::default());
+        let found = diagnose_device(&carved, device, &wrong, &DiagnoseOptions::default());
         let told: Vec<(&str, FaultKind, &str)> =
             found.faults.iter().map(|f| (f.op.as_str(), f.kind, f.cause.as_str())).collect();
         assert_eq!(told.len(), 2, "{fault:?}: {told:?}");
@@ -138,7 +140,7 @@ fn a_fault_between_operators_beside_a_faulty_one() {
 fn values_that_cross_between_parts_of_the_program_through_a_narrow_type() {
     let wrong = overrides(&[("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")])]);
     let device = Box::new(Faulty::new(emulator(""), Wrong::Activations));
-    let found = diagnosed(&tiny("llama_tiny_plain"), device, &wrong, &DiagnoseOptions::default());
+    let found = diagnose_device(&tiny("llama_tiny_plain"), device, &wrong, &DiagnoseOptions::default());
     let told: Vec<_> = found.faults.iter().map(|f| (f.op.as_str(), f.kind, f.cause.as_str())).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!((told[0].0, told[0].1), ("rope", FaultKind::Operator));
@@ -156,7 +158,7 @@ fn a_text_that_goes_on_where_the_last_one_ended_beside_faulty_kernels() {
         ("attention", &[("let score = SCALE *", "let score = 0.5 * SCALE *")]),
     ]);
     let device = Box::new(Faulty::new(emulator(""), Wrong::Position));
-    let found = diagnosed(&tiny("llama_tiny_plain"), device, &wrong, &DiagnoseOptions::default());
+    let found = diagnose_device(&tiny("llama_tiny_plain"), device, &wrong, &DiagnoseOptions::default());
     let told: Vec<_> = found.faults.iter().map(|f| (f.op.as_str(), f.kind, f.cause.as_str())).collect();
     for op in ["append", "rope_angles", "attention"] {
         assert!(told.iter().any(|t| (t.0, t.1) == (op, FaultKind::Operator)), "{op}: {told:?}");

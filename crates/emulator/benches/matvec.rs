@@ -5,7 +5,7 @@ use divan::counter::ItemsCount;
 use tapml_device::{
     Binding, BindingKind, Command, Device, Extent, KernelDesc, Language, ListId, Source, Symbols,
 };
-use tapml_emulator::{Checks, Emulator, Options};
+use tapml_emulator::{Checks, Emulator, EmulatorOptions};
 
 const ROWS: usize = 512;
 const K: usize = 1024;
@@ -125,7 +125,7 @@ fn case(
     work: usize,
     check: Checks,
 ) -> Case {
-    let options = Options { check, threads: Some(1), ..Options::default() };
+    let options = EmulatorOptions { check, threads: Some(1), ..EmulatorOptions::default() };
     let mut device = Emulator::new(options).expect("options are valid");
     let desc = KernelDesc {
         name: "bench".into(),
@@ -142,7 +142,7 @@ fn case(
         workgroup_memory: 4096,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     };
     let kernel = device.create_kernel(&desc).expect("the kernel is valid");
     let one = 1.0_f32.to_le_bytes();
@@ -151,7 +151,7 @@ fn case(
         device.write(buffer, 0, &one.repeat(n)).expect("the write fits");
         Binding::whole(buffer)
     });
-    let groups = groups.map(Extent::of);
+    let groups = groups.map(Extent::from_dim);
     let command = Command::Dispatch { label: "bench".into(), kernel, bindings: bindings.to_vec(), groups };
     let list = device.record(&[command]).expect("the list is valid");
     Case { device, list, work }
@@ -176,7 +176,7 @@ fn plain(bencher: Bencher<'_, '_>) {
 }
 
 #[divan::bench]
-fn checked(bencher: Bencher<'_, '_>) {
+fn bench_checked(bencher: Bencher<'_, '_>) {
     matvec(MATVEC, Checks::ALL).bench(bencher);
 }
 

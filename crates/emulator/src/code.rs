@@ -60,7 +60,7 @@ pub enum Mem {
 
 /// The number of elements that an index must stay under.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Bound {
+pub enum IndexBound {
     /// Known when the kernel is compiled.
     Static(u32),
     /// The length of a runtime-sized array: an entry of [`Code::lengths`].
@@ -73,7 +73,7 @@ pub struct Access {
     pub mem: Mem,
     pub scale: u32,
     pub offset: u32,
-    pub bound: Bound,
+    pub bound: IndexBound,
     pub half: bool,
     /// Number of consecutive scalars read; stores and atomics take one.
     pub count: u32,
@@ -147,7 +147,7 @@ pub enum Inst {
     Index {
         d: Reg,
         a: Reg,
-        bound: Bound,
+        bound: IndexBound,
     },
     Load {
         d: Reg,

@@ -2,8 +2,8 @@
 //! it runs, so that a refused replay leaves no trace.
 
 use crate::device::{Emulator, Stored};
-use crate::front::Kernel;
-use tapml_device::{Binding, BindingKind, BufferId, Command, Error, KernelId, Recorded, Result, Symbols};
+use crate::front::ReadyKernel;
+use tapml_device::{Binding, BindingKind, BufferId, Command, Error, KernelId, RecordedList, Result, Symbols};
 
 /// A binding resolved against its buffer: words from `first` to `first + len`.
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ pub struct Range {
 }
 
 /// A command that can no longer be refused.
-pub enum Step {
+pub enum CheckedCommand {
     Dispatch {
         label: String,
         kernel: KernelId,
@@ -43,12 +43,12 @@ impl Emulator {
                 self.resolve(label, self.kernel(label, *kernel)?, bindings).map(|_| ())
             }
             Command::Copy { src, dst, .. } => self.check_copy(*src, *dst).map(|_| ()),
-            Command::Fill { buffer, .. } => self.stored(*buffer).map(|_| ()),
+            Command::Fill { buffer, .. } => self.stored_buffer(*buffer).map(|_| ()),
         }
     }
 
     fn check_copy(&self, src: BufferId, dst: BufferId) -> Result<(&Stored, &Stored)> {
-        let (source, target) = (self.stored(src)?, self.stored(dst)?);
+        let (source, target) = (self.stored_buffer(src)?, self.stored_buffer(dst)?);
         if src == dst {
             let text = format!("buffer `{}` is both source and destination of a copy", source.label);
             return Err(Error::invalid(text).with_hint("copy through a buffer of its own"));
@@ -57,29 +57,29 @@ impl Emulator {
     }
 
     /// Checks a command under these symbols and resolves it.
-    pub(crate) fn prepare(&self, command: &Command, symbols: &Symbols) -> Result<Step> {
+    pub(crate) fn prepare(&self, command: &Command, symbols: &Symbols) -> Result<CheckedCommand> {
         match command {
             Command::Dispatch { label, kernel, bindings, groups } => {
                 let ranges = self.resolve(label, self.kernel(label, *kernel)?, bindings)?;
-                let groups = Recorded::groups(self, label, groups, symbols)?;
-                Ok(Step::Dispatch { label: label.clone(), kernel: *kernel, ranges, groups })
+                let groups = RecordedList::groups(self, label, groups, symbols)?;
+                Ok(CheckedCommand::Dispatch { label: label.clone(), kernel: *kernel, ranges, groups })
             }
             Command::Copy { src, src_offset, dst, dst_offset, len } => {
                 let (source, target) = self.check_copy(*src, *dst)?;
                 let [from, to, len] = [src_offset, dst_offset, len].map(|e| e.eval(symbols));
                 let len = len?;
                 let (from, to) = (words_of(source, from?, len)?, words_of(target, to?, len)?);
-                Ok(Step::Copy { src: *src, from, dst: *dst, to: to.start })
+                Ok(CheckedCommand::Copy { src: *src, from, dst: *dst, to: to.start })
             }
             Command::Fill { buffer, word } => {
-                self.stored(*buffer)?;
-                Ok(Step::Fill { buffer: *buffer, word: *word })
+                self.stored_buffer(*buffer)?;
+                Ok(CheckedCommand::Fill { buffer: *buffer, word: *word })
             }
         }
     }
 
     /// Checks the bindings of a dispatch as WebGPU does.
-    fn resolve(&self, label: &str, kernel: &Kernel, bindings: &[Binding]) -> Result<Vec<Range>> {
+    fn resolve(&self, label: &str, kernel: &ReadyKernel, bindings: &[Binding]) -> Result<Vec<Range>> {
         let desc = &kernel.desc;
         if desc.bindings.len() != bindings.len() {
             let (given, wanted) = (bindings.len(), desc.bindings.len());
@@ -102,7 +102,7 @@ impl Emulator {
     }
 
     fn resolve_one(&self, kind: BindingKind, min_size: u32, binding: &Binding) -> Result<Range> {
-        let stored = self.stored(binding.buffer)?;
+        let stored = self.stored_buffer(binding.buffer)?;
         let limits = &self.info.limits;
         let total = stored.words.len() as u64 * 4;
         let size = if binding.size == 0 { total.saturating_sub(binding.offset) } else { binding.size };

@@ -1,14 +1,14 @@
 //! The device: buffers, kernels and command lists.
 
-use crate::check::shadow::Written;
-use crate::front::{self, Kernel};
-use crate::lower::Choices;
-use crate::options::Options;
+use crate::check::shadow::WrittenHalves;
+use crate::front::{self, ReadyKernel};
+use crate::lower::LowerChoices;
+use crate::options::EmulatorOptions;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tapml_device::{
     AdapterKind, BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, FindingKind, KernelDesc,
-    KernelId, ListId, Recorded, Result, Symbols,
+    KernelId, ListId, RecordedList, Result, Symbols,
 };
 
 const _: () = assert!(cfg!(target_endian = "little"), "buffers hold little-endian words");
@@ -27,7 +27,7 @@ pub struct Stored {
     /// Bytes asked for; the words are rounded up.
     pub size: u64,
     /// What was written, if reads of unwritten memory are looked for.
-    pub written: Option<Written>,
+    pub written: Option<WrittenHalves>,
 }
 
 /// Executes WGSL kernels on the CPU. See the crate's documentation.
@@ -36,7 +36,7 @@ pub struct Stored {
 /// fill poisons memory.
 pub struct Emulator {
     pub(crate) info: DeviceInfo,
-    pub(crate) options: Options,
+    pub(crate) options: EmulatorOptions,
     subgroup_size: u32,
     pub(crate) time_limit: Duration,
     /// Texts of kernels that were stopped.
@@ -44,8 +44,8 @@ pub struct Emulator {
     pub(crate) pool: Option<rayon::ThreadPool>,
     next: u64,
     pub(crate) buffers: HashMap<BufferId, Stored>,
-    kernels: HashMap<KernelId, Kernel>,
-    lists: HashMap<ListId, Recorded>,
+    kernels: HashMap<KernelId, ReadyKernel>,
+    lists: HashMap<ListId, RecordedList>,
     used: u64,
     peak: u64,
     pub(crate) findings: Vec<Finding>,
@@ -53,7 +53,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// An emulator with these options. Fails if its threads cannot be started.
-    pub fn new(options: Options) -> Result<Emulator> {
+    pub fn new(options: EmulatorOptions) -> Result<Emulator> {
         let pool = options.threads.map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build());
         let pool = pool
             .transpose()
@@ -105,13 +105,13 @@ impl Emulator {
     }
 
     /// The options.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &EmulatorOptions {
         &self.options
     }
 
     /// In checking mode a limit exceeded is a finding as well as an error.
     fn note_limit(&mut self, desc: &KernelDesc, error: &Error) {
-        if !self.options.check.any() || error.detail("limit").is_none() {
+        if !self.options.check.is_any() || error.detail("limit").is_none() {
             return;
         }
         self.findings.push(Finding {
@@ -134,11 +134,11 @@ impl Emulator {
         self.next
     }
 
-    pub(crate) fn stored(&self, id: BufferId) -> Result<&Stored> {
+    pub(crate) fn stored_buffer(&self, id: BufferId) -> Result<&Stored> {
         self.buffers.get(&id).ok_or_else(|| Error::invalid(format!("no buffer {}", id.0)))
     }
 
-    pub(crate) fn kernel(&self, label: &str, id: KernelId) -> Result<&Kernel> {
+    pub(crate) fn kernel(&self, label: &str, id: KernelId) -> Result<&ReadyKernel> {
         self.kernels.get(&id).ok_or_else(|| Error::invalid(format!("dispatch `{label}`: no kernel {}", id.0)))
     }
 }
@@ -166,7 +166,7 @@ impl Device for Emulator {
         let id = BufferId(self.fresh());
         self.used += count as u64 * 4;
         self.peak = self.peak.max(self.used);
-        let written = self.options.check.uninit.then(|| Written::new(count));
+        let written = self.options.check.uninit.then(|| WrittenHalves::new(count));
         self.buffers.insert(id, Stored { label: label.into(), words, size, written });
         Ok(id)
     }
@@ -202,7 +202,7 @@ impl Device for Emulator {
     }
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        let stored = self.stored(buffer)?;
+        let stored = self.stored_buffer(buffer)?;
         let bytes: &[u8] = bytemuck::cast_slice(&stored.words);
         let range = usize::try_from(offset).ok().and_then(|o| Some(o..o.checked_add(out.len())?));
         let found = range.and_then(|r| bytes.get(r)).ok_or_else(|| {
@@ -221,7 +221,7 @@ impl Device for Emulator {
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let arithmetic = self.options.profile.arithmetic();
         let keep_operands = self.options.check.nonfinite;
-        let choices = Choices { arithmetic, subgroup_size: self.subgroup_size, keep_operands };
+        let choices = LowerChoices { arithmetic, subgroup_size: self.subgroup_size, keep_operands };
         let kernel = front::compile(desc, &self.info, choices).inspect_err(|e| self.note_limit(desc, e))?;
         let id = KernelId(self.fresh());
         self.kernels.insert(id, kernel);
@@ -238,7 +238,7 @@ impl Device for Emulator {
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         commands.iter().try_for_each(|command| self.check(command))?;
         let id = ListId(self.fresh());
-        self.lists.insert(id, Recorded { commands: commands.to_vec() });
+        self.lists.insert(id, RecordedList { commands: commands.to_vec() });
         Ok(id)
     }
 

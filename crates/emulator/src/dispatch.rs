@@ -1,7 +1,7 @@
 //! Runs the workgroups of one dispatch on threads.
 
 use crate::code::Code;
-use crate::vm::{Env, Stop, Unwatched, Vm, Watch};
+use crate::vm::{Env, Unwatched, Vm, VmStop, Watch};
 use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PARTS_PER_THREAD: u64 = 8;
 
 /// Runs all workgroups on the calling thread.
-pub fn run_inline(code: &Code, env: &Env<'_>) -> Result<(), Stop> {
+pub fn run_inline(code: &Code, env: &Env<'_>) -> Result<(), VmStop> {
     let mut vm = Vm::new(code);
     let [x, y, z] = env.groups;
     for z in 0..z {
@@ -30,14 +30,14 @@ pub fn run<W: Watch>(
     pool: Option<&rayon::ThreadPool>,
     watch: impl Fn() -> W + Sync,
     done: impl Fn(W) + Sync,
-) -> (Result<(), Stop>, u64) {
+) -> (Result<(), VmStop>, u64) {
     let [x, y, z] = env.groups.map(u64::from);
     let total = x * y * z;
     let threads = pool.map_or_else(rayon::current_num_threads, rayon::ThreadPool::current_num_threads) as u64;
     let threads = threads.min(total).max(1);
     let block = (total / (threads * PARTS_PER_THREAD)).max(1);
     let next = AtomicU64::new(0);
-    let work = || -> Result<(), Stop> {
+    let work = || -> Result<(), VmStop> {
         let mut vm = Vm::new(code);
         let mut watch = watch();
         let result = loop {
@@ -62,7 +62,7 @@ pub fn run<W: Watch>(
         (0..threads).into_par_iter().for_each(|_| {
             if let Err(stop) = work()
                 && let Ok(mut failed) = failed.lock()
-                && !matches!(*failed, Some(Stop::Deadline { .. }))
+                && !matches!(*failed, Some(VmStop::Deadline { .. }))
             {
                 *failed = Some(stop);
             }

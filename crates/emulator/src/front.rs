@@ -1,14 +1,14 @@
 //! From a kernel description to code.
 
 use crate::code::Code;
-use crate::lower::{self, Choices};
+use crate::lower::{self, LowerChoices};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use tapml_device::{DeviceInfo, KernelDesc, Result};
 use tapml_wgsl::SourceMap;
 
 /// A kernel ready to run.
-pub struct Kernel {
+pub struct ReadyKernel {
     pub desc: KernelDesc,
     pub code: Code,
     pub source: SourceMap,
@@ -21,10 +21,10 @@ pub struct Kernel {
 }
 
 /// Compiles a kernel for a device.
-pub fn compile(desc: &KernelDesc, info: &DeviceInfo, choices: Choices) -> Result<Kernel> {
+pub fn compile(desc: &KernelDesc, info: &DeviceInfo, choices: LowerChoices) -> Result<ReadyKernel> {
     let lower = |module: &tapml_wgsl::Module| lower::lower(&module.naga, &module.info, module.entry, choices);
     let (module, code) = tapml_wgsl::compile(desc, info, "the emulator does not support", lower)?;
-    Ok(Kernel {
+    Ok(ReadyKernel {
         desc: desc.clone(),
         code,
         source: module.source,

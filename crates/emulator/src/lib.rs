@@ -6,7 +6,7 @@
 //! vectorises; workgroups run on threads. Results do not depend on the number of threads or on the CPU, except in
 //! kernels that race.
 //!
-//! Memory accesses out of bounds are clamped to the last element. [`Options`] chooses a device [`Profile`] and
+//! Memory accesses out of bounds are clamped to the last element. [`EmulatorOptions`] chooses a device [`Profile`] and
 //! [`Checks`]; what the checks find is taken with [`tapml_device::Device::take_findings`].
 //!
 //! ```
@@ -61,5 +61,5 @@ mod run;
 mod vm;
 
 pub use device::Emulator;
-pub use options::{Checks, Options};
+pub use options::{Checks, EmulatorOptions};
 pub use profile::{Arithmetic, Profile};

@@ -27,7 +27,7 @@ impl Checks {
     pub const ALL: Checks = Checks { bounds: true, uninit: true, race: true, barrier: true, nonfinite: true };
 
     /// Whether anything is checked.
-    pub fn any(self) -> bool {
+    pub fn is_any(self) -> bool {
         self != Checks::NONE
     }
 
@@ -56,7 +56,7 @@ impl Checks {
 
 /// How an emulator behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
+pub struct EmulatorOptions {
     /// The device to imitate.
     pub profile: Profile,
     /// What to look for.
@@ -76,7 +76,7 @@ const MATRIX_LANES: u32 = 32;
 /// Bytes of workgroup memory beside matrix units.
 const MATRIX_MEMORY: u32 = 48 << 10;
 
-impl Options {
+impl EmulatorOptions {
     /// Features of the device; `subgroup_size` is the one size of subgroups.
     pub(crate) fn features(&self, subgroup_size: u32) -> Features {
         let features = self.profile.features(subgroup_size);
@@ -92,8 +92,8 @@ impl Options {
     }
 
     /// The form on the command line, such as `check=all&profile=mobile&threads=2`. An empty text gives the defaults.
-    pub fn parse(query: &str) -> Result<Options> {
-        let mut options = Options::default();
+    pub fn parse(query: &str) -> Result<EmulatorOptions> {
+        let mut options = EmulatorOptions::default();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             match key {
@@ -151,8 +151,9 @@ mod tests {
     #[test]
     fn the_command_line_form() {
         let options =
-            Options::parse("check=all&profile=mobile&threads=2&timeout=5&kind=gpu&matrices=on").unwrap();
-        let expected = Options {
+            EmulatorOptions::parse("check=all&profile=mobile&threads=2&timeout=5&kind=gpu&matrices=on")
+                .unwrap();
+        let expected = EmulatorOptions {
             profile: Profile::MobileWebgpu,
             check: Checks::ALL,
             threads: Some(2),
@@ -161,18 +162,21 @@ mod tests {
             matrices: true,
         };
         assert_eq!(options, expected);
-        assert_eq!(Options::parse("").unwrap(), Options::default());
-        let some = Options::parse("check=bounds,race").unwrap().check;
+        assert_eq!(EmulatorOptions::parse("").unwrap(), EmulatorOptions::default());
+        let some = EmulatorOptions::parse("check=bounds,race").unwrap().check;
         assert_eq!(some, Checks { bounds: true, race: true, ..Checks::NONE });
     }
 
     #[test]
     fn unknown_words_say_what_exists() {
-        let hint = |query: &str| Options::parse(query).unwrap_err().hint().unwrap_or_default().to_string();
+        let hint =
+            |query: &str| EmulatorOptions::parse(query).unwrap_err().hint().unwrap_or_default().to_string();
         assert!(hint("check=speed").contains("nonfinite"));
         assert!(hint("profile=tpu").contains("fast-math"));
         assert!(hint("colour=red").contains("threads"));
-        assert!(Options::parse("kind=tpu").is_err() && !Options::parse("kind=cpu").unwrap().gpu);
-        assert!(Options::parse("threads=0").is_err() && Options::parse("timeout=0").is_err());
+        assert!(
+            EmulatorOptions::parse("kind=tpu").is_err() && !EmulatorOptions::parse("kind=cpu").unwrap().gpu
+        );
+        assert!(EmulatorOptions::parse("threads=0").is_err() && EmulatorOptions::parse("timeout=0").is_err());
     }
 }

@@ -1,14 +1,14 @@
 //! Executes prepared commands: hands a dispatch's buffers to the threads that run it, and takes them back.
 
 use crate::check::collect::{self, Collector};
-use crate::check::shadow::{Accesses, Written};
+use crate::check::shadow::{Accesses, WrittenHalves};
 use crate::check::{BindingShadow, Watcher};
-use crate::commands::{Range, Step};
+use crate::commands::{CheckedCommand, Range};
 use crate::device::Emulator;
 use crate::dispatch;
-use crate::front::Kernel;
-use crate::vm::memory::Buffer;
-use crate::vm::{Env, Stop, Unwatched};
+use crate::front::ReadyKernel;
+use crate::vm::memory::BufferView;
+use crate::vm::{Env, Unwatched, VmStop};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use tapml_device::{BufferId, Error, ErrorKind, Finding, KernelId, Result};
 const SMALL_NANOS: u64 = 40_000;
 
 impl Emulator {
-    pub(crate) fn execute(&mut self, step: Step) -> Result<()> {
+    pub(crate) fn execute(&mut self, step: CheckedCommand) -> Result<()> {
         match step {
-            Step::Dispatch { label, kernel, ranges, groups } => {
+            CheckedCommand::Dispatch { label, kernel, ranges, groups } => {
                 self.dispatch(&label, kernel, &ranges, groups)
             }
-            Step::Copy { src, from, dst, to } => {
+            CheckedCommand::Copy { src, from, dst, to } => {
                 if let [Some(source), Some(target)] = self.buffers.get_disjoint_mut([&src, &dst]) {
                     target.words[to..to + from.len()].copy_from_slice(&source.words[from.clone()]);
                     if let (Some(target), Some(source)) = (&mut target.written, &source.written) {
@@ -32,7 +32,7 @@ impl Emulator {
                 }
                 Ok(())
             }
-            Step::Fill { buffer, word } => {
+            CheckedCommand::Fill { buffer, word } => {
                 if let Some(stored) = self.buffers.get_mut(&buffer) {
                     stored.words.fill(word);
                     if let Some(written) = &mut stored.written {
@@ -54,7 +54,7 @@ impl Emulator {
             if taken.iter().all(|(id, _)| *id != range.buffer)
                 && let Some(stored) = self.buffers.get_mut(&range.buffer)
             {
-                stored.written.as_mut().map(Written::is_full);
+                stored.written.as_mut().map(WrittenHalves::is_full);
                 taken.push((range.buffer, std::mem::take(&mut stored.words)));
             }
         }
@@ -77,7 +77,7 @@ impl Emulator {
 
     /// How long a workgroup of this kernel may run: with other constants one that was stopped before is likely to be stopped
     /// again, and is waited for less.
-    fn limit(&self, kernel: &Kernel) -> Duration {
+    fn limit(&self, kernel: &ReadyKernel) -> Duration {
         match self.stopped.contains(&kernel.desc.source.text) {
             true => self.time_limit / 10,
             false => self.time_limit,
@@ -107,14 +107,16 @@ impl Emulator {
             .iter_mut()
             .map(|(id, words)| {
                 let writes = ranges.iter().any(|r| r.buffer == *id && r.writes);
-                (*id, if writes { Buffer::Write(as_atomic(words)) } else { Buffer::Read(words) })
+                (*id, if writes { BufferView::Write(as_atomic(words)) } else { BufferView::Read(words) })
             })
             .collect();
         let bind = |range: &Range| {
             let (_, view) = views.iter().find(|(id, _)| *id == range.buffer)?;
             Some(match *view {
-                Buffer::Read(words) => Buffer::Read(words.get(range.first..range.first + range.len)?),
-                Buffer::Write(words) => Buffer::Write(words.get(range.first..range.first + range.len)?),
+                BufferView::Read(words) => BufferView::Read(words.get(range.first..range.first + range.len)?),
+                BufferView::Write(words) => {
+                    BufferView::Write(words.get(range.first..range.first + range.len)?)
+                }
             })
         };
         let buffers = ranges.iter().map(bind).collect::<Option<Vec<_>>>();
@@ -132,8 +134,8 @@ impl Emulator {
         })?;
         let ended = result.map_err(|stop| {
             let pc = match stop {
-                Stop::Deadline { pc } => pc,
-                Stop::Elsewhere => 0,
+                VmStop::Deadline { pc } => pc,
+                VmStop::Elsewhere => 0,
             };
             let pc = *kernel.stopped.get_or_init(|| pc);
             let message = format!("a workgroup is still running after {limit:?}, stopped here");
@@ -144,13 +146,13 @@ impl Emulator {
 
     fn execute_groups(
         &self,
-        kernel: &Kernel,
+        kernel: &ReadyKernel,
         label: &str,
         env: &Env<'_>,
         ranges: &[Range],
-    ) -> (std::result::Result<(), Stop>, Vec<Finding>) {
+    ) -> (std::result::Result<(), VmStop>, Vec<Finding>) {
         let (checks, pool) = (self.options.check, self.pool.as_ref());
-        if !checks.any() {
+        if !checks.is_any() {
             let groups = env.groups.iter().map(|&g| u64::from(g)).product::<u64>();
             let nanos = kernel.group_nanos.load(Ordering::Relaxed);
             let small = nanos > 0 && groups.saturating_mul(nanos) < SMALL_NANOS;
@@ -189,7 +191,7 @@ impl Emulator {
     }
 
     /// The error of a kernel that does not end, at the loop that it was in.
-    fn not_ended(&self, label: &str, kernel: &Kernel, pc: usize, message: &str) -> Error {
+    fn not_ended(&self, label: &str, kernel: &ReadyKernel, pc: usize, message: &str) -> Error {
         let span = kernel.code.spans.get(pc).copied().unwrap_or_default();
         kernel
             .source

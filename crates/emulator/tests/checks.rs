@@ -12,7 +12,7 @@ fn run(text: &str, workgroup: u32, groups: u32, args: Vec<Arg>) -> Vec<Finding> 
 }
 
 /// The one finding, which must lie at the line that holds `mark`.
-fn only(findings: &[Finding], kind: FindingKind, text: &str, mark: &str) -> Finding {
+fn only_finding(findings: &[Finding], kind: FindingKind, text: &str, mark: &str) -> Finding {
     assert_eq!(findings.len(), 1, "{findings:#?}");
     let line = text.lines().position(|l| l.contains(mark)).expect("the mark is in the text") as u32 + 1;
     let finding = findings[0].clone();
@@ -34,7 +34,7 @@ fn out_of_bounds() {
             y[id.x] = x[id.x + 1u]; // here
         }";
     let findings = run(text, 64, 2, vec![Arg::Read(vec![1; 128]), Arg::ReadWrite(vec![0; 128])]);
-    let finding = only(&findings, FindingKind::OutOfBounds, text, "here");
+    let finding = only_finding(&findings, FindingKind::OutOfBounds, text, "here");
     assert_eq!((finding.workgroup, finding.invocation, finding.count), ([1, 0, 0], 63, 1));
     assert!(finding.message.contains("index 128 of 128 elements in `x`"), "{finding}");
 }
@@ -71,7 +71,7 @@ fn uninitialized_reads() {
             y[i] = x[i]; // unwritten
         }";
     let findings = run(text, 16, 1, vec![Arg::Fresh(16), Arg::Fresh(16)]);
-    let finding = only(&findings, FindingKind::UninitializedRead, text, "unwritten");
+    let finding = only_finding(&findings, FindingKind::UninitializedRead, text, "unwritten");
     assert_eq!((finding.invocation, finding.count), (8, 8));
     assert!(finding.message.contains("`x` at byte 32"), "{finding}");
     let quiet = run(text, 16, 1, vec![Arg::ReadWrite(vec![0; 16]), Arg::Fresh(16)]);
@@ -92,7 +92,7 @@ fn uninitialized_workgroup_memory() {
     let findings = run(text, 16, 2, vec![Arg::Fresh(16)]);
     let uninit: Vec<_> =
         findings.iter().filter(|f| f.kind == FindingKind::UninitializedRead).cloned().collect();
-    let finding = only(&uninit, FindingKind::UninitializedRead, text, "past the written");
+    let finding = only_finding(&uninit, FindingKind::UninitializedRead, text, "past the written");
     assert_eq!((finding.invocation, finding.count), (15, 2));
 }
 
@@ -119,7 +119,7 @@ fn a_missing_barrier_is_a_race() {
     };
     let wrong = text("");
     let findings = run(&wrong, 64, 1, vec![Arg::Fresh(1)]);
-    let finding = only(&findings, FindingKind::RaceInWorkgroup, &wrong, "reduce");
+    let finding = only_finding(&findings, FindingKind::RaceInWorkgroup, &wrong, "reduce");
     assert!(
         finding.message.contains("of `part`") && finding.message.contains("no barrier between"),
         "{finding}"
@@ -144,7 +144,7 @@ fn races_across_workgroups() {
             sum[group.x % 2u] = 1u; // shared
         }";
     let findings = run(text, 1, 4, vec![Arg::ReadWrite(vec![0; 2]), Arg::ReadWrite(vec![0])]);
-    let finding = only(&findings, FindingKind::RaceAcrossWorkgroups, text, "shared");
+    let finding = only_finding(&findings, FindingKind::RaceAcrossWorkgroups, text, "shared");
     assert_eq!(finding.count, 2);
     assert!(run(text, 1, 2, vec![Arg::ReadWrite(vec![0; 2]), Arg::ReadWrite(vec![0])]).is_empty());
 }
@@ -157,7 +157,7 @@ fn same_value_writes_within_a_workgroup_race() {
         fn main(@builtin(local_invocation_index) i: u32) {
             if (i > 3u) { flag[0] = 1u; } // all write
         }";
-    let finding = only(
+    let finding = only_finding(
         &run(text, 32, 1, vec![Arg::ReadWrite(vec![0])]),
         FindingKind::RaceInWorkgroup,
         text,
@@ -178,7 +178,7 @@ fn barriers_in_divergent_flow() {
         }";
     let words: Vec<u32> = (0..32).map(|i| if i == 7 { 200 } else { 0 }).collect();
     let findings = Run::new(text, 32, vec![Arg::ReadWrite(words)]).options("check=barrier").findings();
-    let finding = only(&findings, FindingKind::DivergentBarrier, text, "after return");
+    let finding = only_finding(&findings, FindingKind::DivergentBarrier, text, "after return");
     let message = &finding.message;
     assert!(message.contains("31 of 32") && message.contains("invocation 7 does not"), "{finding}");
 }
@@ -214,7 +214,7 @@ fn the_first_non_finite_value() {
             y[i] = e / sum;
         }";
     let x: Vec<f32> = (0..8).map(|i| i as f32 * 20.0).collect();
-    let finding = only(
+    let finding = only_finding(
         &run(text, 8, 1, vec![Arg::Read(bits(&x)), Arg::Fresh(8)]),
         FindingKind::NonFinite,
         text,
@@ -233,7 +233,7 @@ fn non_finite_operands_are_named() {
         fn main(@builtin(local_invocation_index) i: u32) {
             y[i] = x[0] / x[1]; // quotient
         }";
-    let finding = only(
+    let finding = only_finding(
         &run(text, 2, 1, vec![Arg::Read(bits(&[3.0, 0.0])), Arg::Fresh(2)]),
         FindingKind::NonFinite,
         text,
@@ -252,7 +252,7 @@ fn lines_count_within_the_text_and_repeats_are_counted() {
         }";
     let mut run = Run::new(text, 4, vec![Arg::ReadWrite(vec![0; 4])]).options("check=bounds");
     run.prelude = "alias T = f32;\nconst A = 1;\n".into();
-    let finding = only(&run.findings(), FindingKind::OutOfBounds, text, "loop");
+    let finding = only_finding(&run.findings(), FindingKind::OutOfBounds, text, "loop");
     assert_eq!(finding.count, 6);
 }
 
@@ -278,7 +278,7 @@ fn subgroup_operations_in_divergent_flow() {
             if (i < 40u) { y[i] = subgroupAdd(1u); } // second subgroup splits
         }";
     let finding =
-        only(&run(text, 64, 1, vec![Arg::Fresh(64)]), FindingKind::DivergentBarrier, text, "splits");
+        only_finding(&run(text, 64, 1, vec![Arg::Fresh(64)]), FindingKind::DivergentBarrier, text, "splits");
     assert!(finding.message.contains("8 of 32"), "{finding}");
 }
 
@@ -311,5 +311,5 @@ fn findings_survive_a_kernel_that_is_stopped() {
         tapml_emulator::Emulator::new(run.options).unwrap().with_time_limit(Duration::from_millis(30));
     let kernel = device.create_kernel(&run.desc()).unwrap();
     assert!(run.run_on(&mut device, kernel).is_err());
-    only(&device.take_findings(), FindingKind::OutOfBounds, text, "past");
+    only_finding(&device.take_findings(), FindingKind::OutOfBounds, text, "past");
 }

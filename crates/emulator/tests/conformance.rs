@@ -3,10 +3,10 @@
 
 use tapml_device::conformance::run_all;
 use tapml_device::{Device, FindingKind};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 
 fn suite(options: &str) {
-    let mut device = Emulator::new(Options::parse(options).unwrap()).unwrap();
+    let mut device = Emulator::new(EmulatorOptions::parse(options).unwrap()).unwrap();
     let report = run_all(&mut device).unwrap();
     println!("emulator?{options}:\n{report}");
     assert_eq!(report.counts().1, 0, "emulator?{options} fails the suite:\n{report}");

@@ -7,7 +7,7 @@ mod common;
 use common::{Arg, Run};
 
 /// Runs `body` (which sets `r` from `i` and `n`) in 64 invocations of two workgroups.
-fn each(body: &str, functions: &str) -> Vec<u32> {
+fn run_body(body: &str, functions: &str) -> Vec<u32> {
     let text = format!(
         "@group(0) @binding(0) var<storage, read_write> output: array<u32>;
          var<private> seen: u32 = 5u;
@@ -25,7 +25,7 @@ fn each(body: &str, functions: &str) -> Vec<u32> {
 }
 
 fn check(body: &str, functions: &str, want: impl Fn(u32) -> u32) {
-    let got = each(body, functions);
+    let got = run_body(body, functions);
     for (i, got) in got.into_iter().enumerate() {
         assert_eq!(got, want(i as u32), "invocation {i} of {body}");
     }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Arg, Run, bytes, read};
 use tapml_device::{Binding, Command, Device, ErrorKind, Extent, KernelId, Symbols};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_graph::Symbol;
 
 const ADD_ONE: &str = "
@@ -18,7 +18,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }";
 
 fn device() -> (Emulator, KernelId) {
-    let mut device = Emulator::new(Options { threads: Some(2), ..Options::default() }).unwrap();
+    let mut device =
+        Emulator::new(EmulatorOptions { threads: Some(2), ..EmulatorOptions::default() }).unwrap();
     let desc = Run::new(ADD_ONE, 4, vec![Arg::Read(vec![]), Arg::ReadWrite(vec![])]).desc();
     let kernel = device.create_kernel(&desc).unwrap();
     (device, kernel)
@@ -29,7 +30,7 @@ fn dispatch(kernel: KernelId, bindings: Vec<Binding>, groups: Extent) -> Command
         label: "add".into(),
         kernel,
         bindings,
-        groups: [groups, Extent::of(1_u64), Extent::of(1_u64)],
+        groups: [groups, Extent::from_dim(1_u64), Extent::from_dim(1_u64)],
     }
 }
 
@@ -62,17 +63,17 @@ fn lists_are_replayed_with_new_symbols() {
     let y = device.create_buffer("y", 64).unwrap();
     let z = device.create_buffer("z", 64).unwrap();
     device.write(x, 0, &bytes(&(0..16).collect::<Vec<_>>())).unwrap();
-    let n = Extent::of(Symbol::N);
-    let bytes_of_n = Extent::of(tapml_graph::Dim::symbol(Symbol::N).checked_mul(16).unwrap());
+    let n = Extent::from_dim(Symbol::N);
+    let bytes_of_n = Extent::from_dim(tapml_graph::Dim::symbol(Symbol::N).checked_mul(16).unwrap());
     let list = device
         .record(&[
             Command::Fill { buffer: y, word: 9 },
             dispatch(kernel, vec![Binding::whole(x), Binding::whole(y)], n),
             Command::Copy {
                 src: y,
-                src_offset: Extent::of(0_u64),
+                src_offset: Extent::from_dim(0_u64),
                 dst: z,
-                dst_offset: Extent::of(4_u64),
+                dst_offset: Extent::from_dim(4_u64),
                 len: bytes_of_n,
             },
         ])
@@ -98,7 +99,7 @@ fn bindings_are_checked_as_webgpu_does() {
     let (mut device, kernel) = device();
     let x = device.create_buffer("x", 1024).unwrap();
     let y = device.create_buffer("y", 1024).unwrap();
-    let one = || Extent::of(1_u64);
+    let one = || Extent::from_dim(1_u64);
     let part = |offset, size| Binding { buffer: x, offset, size };
     let whole = Binding::whole;
     let mut refused = |bindings: Vec<Binding>, part: &str| {
@@ -129,24 +130,24 @@ fn two_ranges_of_a_buffer_may_be_written_if_they_do_not_overlap() {
     let b = device.create_buffer("b", 512).unwrap();
     let ranges =
         vec![Binding { buffer: b, offset: 0, size: 16 }, Binding { buffer: b, offset: 256, size: 16 }];
-    let list = device.record(&[dispatch(kernel, ranges, Extent::of(1_u64))]).unwrap();
+    let list = device.record(&[dispatch(kernel, ranges, Extent::from_dim(1_u64))]).unwrap();
     device.replay(list, &Symbols::new()).unwrap();
     let words = read(&mut device, b, 68).unwrap();
     assert_eq!((&words[..5], &words[64..]), (&[7, 7, 7, 7, 0][..], &[1, 1, 1, 1][..]));
     let overlap =
         vec![Binding { buffer: b, offset: 0, size: 260 }, Binding { buffer: b, offset: 256, size: 16 }];
-    assert!(device.record(&[dispatch(kernel, overlap, Extent::of(1_u64))]).is_err());
+    assert!(device.record(&[dispatch(kernel, overlap, Extent::from_dim(1_u64))]).is_err());
 }
 
 #[test]
 fn bindings_over_the_limit_name_it() {
-    let mut device = Emulator::new(Options::default()).unwrap();
+    let mut device = Emulator::new(EmulatorOptions::default()).unwrap();
     let run = Run::new(ADD_ONE, 4, vec![Arg::Read(vec![]), Arg::ReadWrite(vec![])]);
     let kernel = device.create_kernel(&run.desc()).unwrap();
     let x = device.create_buffer("x", (128 << 20) + 4).unwrap();
     let y = device.create_buffer("y", 16).unwrap();
     let error = device
-        .record(&[dispatch(kernel, vec![Binding::whole(x), Binding::whole(y)], Extent::of(1_u64))])
+        .record(&[dispatch(kernel, vec![Binding::whole(x), Binding::whole(y)], Extent::from_dim(1_u64))])
         .unwrap_err();
     assert_eq!(
         (error.kind(), error.detail("limit")),

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Arg, Run, bits};
 use tapml_device::{Device, ErrorKind};
-use tapml_emulator::{Emulator, Options, Profile};
+use tapml_emulator::{Emulator, EmulatorOptions, Profile};
 
 fn apply(profile: &str, expression: &str, x: &[f32]) -> Vec<f32> {
     let text = format!(
@@ -23,7 +23,7 @@ fn apply(profile: &str, expression: &str, x: &[f32]) -> Vec<f32> {
 
 #[test]
 fn limits_and_features() {
-    let device = |profile| Emulator::new(Options { profile, ..Options::default() }).unwrap();
+    let device = |profile| Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::default() }).unwrap();
     let mobile = device(Profile::MobileWebgpu);
     assert_eq!(mobile.info().platform, "emulator");
     assert_eq!(

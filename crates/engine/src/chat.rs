@@ -51,13 +51,13 @@ pub enum Content {
     /// A text.
     Text(String),
     /// Texts and images in order.
-    Parts(Vec<Part>),
+    Parts(Vec<MessagePart>),
 }
 
 /// A part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub enum Part {
+pub enum MessagePart {
     /// The place of an image.
     Image,
     /// A text.
@@ -92,8 +92,8 @@ impl Message {
             Content::Parts(parts) => parts
                 .iter()
                 .map(|part| match part {
-                    Part::Image => 0,
-                    Part::Text { text } => text.len(),
+                    MessagePart::Image => 0,
+                    MessagePart::Text { text } => text.len(),
                 })
                 .sum(),
         };
@@ -102,8 +102,8 @@ impl Message {
 
     /// A message for a model that sees: perhaps an image, then a text.
     pub fn with_image(role: impl Into<String>, image: bool, text: impl Into<String>) -> Message {
-        let image = image.then_some(Part::Image);
-        let parts = image.into_iter().chain([Part::Text { text: text.into() }]).collect();
+        let image = image.then_some(MessagePart::Image);
+        let parts = image.into_iter().chain([MessagePart::Text { text: text.into() }]).collect();
         Message { role: role.into(), content: Content::Parts(parts) }
     }
 }
@@ -123,19 +123,19 @@ impl ChatTemplate {
         let path = dir.join(FILE);
         if is_present(&path)? {
             let source = tapml_files::read_text(&path, MAX_FILE, "a chat template")?;
-            return ChatTemplate::of(&path.display().to_string(), &source, special).map(Some);
+            return ChatTemplate::from_source(&path.display().to_string(), &source, special).map(Some);
         }
         for path in JSON.map(|file| dir.join(file)) {
             let Some(config) = Config::read_if_present(&path)? else { continue };
             if let Some(source) = source(&config)? {
-                return ChatTemplate::of(&path.display().to_string(), &source, special).map(Some);
+                return ChatTemplate::from_source(&path.display().to_string(), &source, special).map(Some);
             }
         }
         Ok(None)
     }
 
     /// The template of a file; errors name the file.
-    pub(crate) fn of(file: &str, source: &str, special: &SpecialTokens) -> Result<ChatTemplate> {
+    pub(crate) fn from_source(file: &str, source: &str, special: &SpecialTokens) -> Result<ChatTemplate> {
         let template = ChatTemplate::new(source, special).map_err(|e| e.context(file))?;
         Ok(ChatTemplate { file: Some(file.to_string()), ..template })
     }
@@ -148,10 +148,11 @@ impl ChatTemplate {
         }
         let source = without_generation_marks(source);
         let template = ChatTemplate { source, special: special.clone(), file: None };
-        apart(|| {
+        run_in_thread(|| {
             nesting::check(&template.source, syntax()?).map_err(|found| unfit(&found))?;
             let config = template.config()?;
-            CompiledTemplate::new(NAME, &template.source, &config).map_err(|e| failed("is not valid", &e))?;
+            CompiledTemplate::new(NAME, &template.source, &config)
+                .map_err(|e| template_error("is not valid", &e))?;
             Ok(())
         })?;
         Ok(template)
@@ -160,7 +161,7 @@ impl ChatTemplate {
     /// The prompt for these messages; with `add_generation_prompt` it ends where the assistant's answer begins. Fails with the
     /// template's own message if it refuses them, and if it goes beyond a limit.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let rendered = apart(|| self.render_here(messages, add_generation_prompt));
+        let rendered = run_in_thread(|| self.render_here(messages, add_generation_prompt));
         rendered.map_err(|e| match &self.file {
             Some(file) => e.context(file.clone()),
             None => e,
@@ -173,7 +174,7 @@ impl ChatTemplate {
             let found = format!("the messages have {bytes} bytes, a chat may have {}", budget::VALUE);
             return Err(Error::invalid(found).with_hint("give a shorter chat"));
         }
-        let invalid = |e: minijinja::Error| failed("is not valid", &e);
+        let invalid = |e: minijinja::Error| template_error("is not valid", &e);
         let mut template = CompiledTemplate::new(NAME, &self.source, &self.config()?).map_err(invalid)?;
         guard::guard(&mut template);
         let environment = self.environment();
@@ -188,7 +189,7 @@ impl ChatTemplate {
             AutoEscape::None,
         );
         // A template may go on after an operation that failed.
-        if let Some(limit) = budget::exceeded() {
+        if let Some(limit) = budget::exceeded_limit() {
             return Err(unfit(&limit));
         }
         match outcome {
@@ -196,7 +197,7 @@ impl ChatTemplate {
             Err(e) if e.kind() == JinjaError::OutOfFuel => {
                 Err(unfit(&format!("takes more than {} million steps", budget::STEPS / 1_000_000)))
             }
-            Err(e) => Err(failed("refused the messages", &e)),
+            Err(e) => Err(template_error("refused the messages", &e)),
         }
     }
 
@@ -229,7 +230,7 @@ impl ChatTemplate {
 
 /// Runs what deals with a template in a thread of its own: with a stack that is large enough for the deepest template, and
 /// counters that start at zero.
-fn apart<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+fn run_in_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
         let thread = builder.spawn_scoped(scope, || crate::panics::catch(run));
@@ -276,7 +277,7 @@ fn source(config: &Config) -> Result<Option<String>> {
     }
 }
 
-fn failed(what: &str, error: &minijinja::Error) -> Error {
+fn template_error(what: &str, error: &minijinja::Error) -> Error {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
     let detail: String = detail.chars().take(MAX_DETAIL).collect();
     let line = error.line().map_or(String::new(), |line| format!(" (line {line})"));

@@ -123,7 +123,7 @@ impl<R: Runner> Generator<R> {
             if follows && !result.ids.is_empty() {
                 let left = options.max_tokens - result.ids.len();
                 let began = Instant::now();
-                let Some(ids) = self.follow(&text, left.min(ahead))? else {
+                let Some(ids) = self.generate_greedily(&text, left.min(ahead))? else {
                     follows = false;
                     continue;
                 };
@@ -131,7 +131,7 @@ impl<R: Runner> Generator<R> {
                 for id in ids {
                     text.push(id);
                     result.ids.push(id);
-                    if let Some(finish) = finished(id, options, on_token)? {
+                    if let Some(finish) = finish_reason(id, options, on_token)? {
                         result.finish = finish;
                         break 'more;
                     }
@@ -145,7 +145,7 @@ impl<R: Runner> Generator<R> {
             if result.ids.len() == 1 {
                 result.prefill = start.elapsed();
             }
-            if let Some(finish) = finished(id, options, on_token)? {
+            if let Some(finish) = finish_reason(id, options, on_token)? {
                 result.finish = finish;
                 break;
             }
@@ -168,14 +168,14 @@ impl<R: Runner> Generator<R> {
 
     /// Lets the runner choose up to `count` tokens by itself behind `text`, of which the last token was not fed yet. It may
     /// be fed more tokens than the generation takes; then the next prompt begins anew.
-    fn follow(&mut self, text: &[u32], count: usize) -> Result<Option<Vec<u32>>> {
+    fn generate_greedily(&mut self, text: &[u32], count: usize) -> Result<Option<Vec<u32>>> {
         let room = self.runner.context().saturating_sub(self.fed.len());
         let [fed @ .., first] = text else { return Ok(None) };
         if fed.len() != self.fed.len() || room == 0 {
             return Ok(None);
         }
         let fed = std::mem::take(&mut self.fed);
-        let ids = self.runner.follow(*first, count.min(room))?;
+        let ids = self.runner.generate_greedily(*first, count.min(room))?;
         self.fed = fed;
         if let Some([taken @ .., _]) = ids.as_deref() {
             self.fed.push(*first);
@@ -205,7 +205,7 @@ fn next_ahead(ahead: usize, took: Duration) -> usize {
     }
 }
 
-fn finished(
+fn finish_reason(
     id: u32,
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(u32) -> Result<ControlFlow<()>>,

@@ -13,7 +13,7 @@ pub trait Runner {
 
     /// `count` tokens chosen greedily behind those fed so far, of which `first` is the next; all but the last of them are fed
     /// then, too. `None` if the runner does not do this by itself, and nothing was fed.
-    fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+    fn generate_greedily(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
         let _ = (first, count);
         Ok(None)
     }
@@ -46,8 +46,8 @@ impl Runner for Session {
         Ok(last.to_f32().into_owned())
     }
 
-    fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
-        Session::follow(self, first, count)
+    fn generate_greedily(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+        Session::generate_greedily(self, first, count)
     }
 
     fn context(&self) -> usize {
@@ -72,8 +72,8 @@ impl<R: Runner + ?Sized> Runner for &mut R {
         (**self).forward(ids)
     }
 
-    fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
-        (**self).follow(first, count)
+    fn generate_greedily(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+        (**self).generate_greedily(first, count)
     }
 
     fn context(&self) -> usize {

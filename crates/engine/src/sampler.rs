@@ -110,17 +110,17 @@ impl Sampler {
             penalise(&mut candidates, history, f64::from(penalty));
         }
         let best = candidates.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
-        let best = best.ok_or_else(never)?;
+        let best = best.ok_or_else(no_candidate_error)?;
         if self.sampling.temperature == 0.0 {
             return Ok(best.0);
         }
-        self.likely(&mut candidates, best.1);
+        self.cut_to_likely(&mut candidates, best.1);
         Ok(self.choose(&candidates))
     }
 
     /// Cuts the candidates to the likely ones and turns their logits into probabilities. They end in the order of ids,
     /// so that the choice does not depend on how they were sorted.
-    fn likely(&self, candidates: &mut Vec<Candidate>, best: f64) {
+    fn cut_to_likely(&self, candidates: &mut Vec<Candidate>, best: f64) {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         if let Some(k) = top_k.filter(|&k| k < candidates.len()) {
             candidates.select_nth_unstable_by(k - 1, by_value);
@@ -156,10 +156,10 @@ impl Sampler {
 /// The token of the greatest logit, of several the one of least id.
 fn greatest(logits: &[f32]) -> Result<u32> {
     let possible = logits.iter().zip(0..).filter(|(l, _)| **l > f32::NEG_INFINITY);
-    possible.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(_, id)| id).ok_or_else(never)
+    possible.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(_, id)| id).ok_or_else(no_candidate_error)
 }
 
-fn never() -> Error {
+fn no_candidate_error() -> Error {
     Error::invalid("no token has a logit above -infinity")
 }
 

@@ -27,7 +27,7 @@ impl Sound {
     pub fn open(path: &Path) -> Result<Sound> {
         let bytes = tapml_files::read(path, MAX_FILE, "sound")?;
         let read = crate::panics::catch(|| decode(&bytes)).unwrap_or(Err(hound::Error::Unsupported));
-        read.map_err(|e| broken(&e)).context(|| path.display().to_string())
+        read.map_err(|e| sound_error(&e)).context(|| path.display().to_string())
     }
 }
 
@@ -46,7 +46,7 @@ fn decode(bytes: &[u8]) -> hound::Result<Sound> {
     Ok(Sound { rate, channels, samples: samples?, full_scale, stored: format!("{bits}-bit {kind}") })
 }
 
-fn broken(error: &hound::Error) -> Error {
+fn sound_error(error: &hound::Error) -> Error {
     let kind = match error {
         hound::Error::Unsupported => ErrorKind::Unsupported,
         _ => ErrorKind::InvalidInput,
@@ -70,7 +70,7 @@ mod tests {
         file.into_inner()
     }
 
-    fn opened(bytes: &[u8]) -> Result<Sound> {
+    fn open_sound(bytes: &[u8]) -> Result<Sound> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.wav");
         std::fs::write(&path, bytes).unwrap();
@@ -88,17 +88,17 @@ mod tests {
         let ints = wav(spec(2, 16, SampleFormat::Int), |w| {
             [-32768i32, 5, 32767, -1].iter().for_each(|&v| w.write_sample(v).unwrap())
         });
-        let sound = opened(&ints).unwrap();
+        let sound = open_sound(&ints).unwrap();
         assert_eq!((sound.rate, sound.channels, sound.full_scale), (16_000, 2, 32768.0));
         assert_eq!(
             (sound.samples, sound.stored.as_str()),
             (vec![-32768.0, 5.0, 32767.0, -1.0], "16-bit integers")
         );
         let floats = wav(spec(1, 32, SampleFormat::Float), |w| w.write_sample(0.25f32).unwrap());
-        let sound = opened(&floats).unwrap();
+        let sound = open_sound(&floats).unwrap();
         assert_eq!((sound.samples, sound.full_scale), (vec![0.25], 1.0));
         let bytes = wav(spec(1, 8, SampleFormat::Int), |w| w.write_sample(-128i32).unwrap());
-        assert_eq!(opened(&bytes).unwrap().samples, [-128.0]);
+        assert_eq!(open_sound(&bytes).unwrap().samples, [-128.0]);
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         };
         let whole = wav(spec, |w| (0..8i32).for_each(|v| w.write_sample(v).unwrap()));
         for end in 0..whole.len() {
-            let error = opened(&whole[..end]).unwrap_err().to_string();
+            let error = open_sound(&whole[..end]).unwrap_err().to_string();
             assert!(error.contains("a.wav") && error.contains("could not read the sound"), "{end}: {error}");
         }
         let mut random = fastrand::Rng::with_seed(5);
@@ -121,7 +121,7 @@ mod tests {
                 let at = random.usize(..damaged.len());
                 damaged[at] = random.u8(..);
             }
-            drop(opened(&damaged));
+            drop(open_sound(&damaged));
         }
     }
 }

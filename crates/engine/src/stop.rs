@@ -16,7 +16,7 @@ impl StopTexts {
     }
 
     /// Whether a stop text was found.
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
@@ -64,7 +64,7 @@ mod tests {
         let stops: Vec<String> = stops.iter().map(|s| s.to_string()).collect();
         let mut filter = StopTexts::new(&stops);
         let mut text: String = pieces.iter().map(|p| filter.push(p)).collect();
-        let stopped = filter.stopped();
+        let stopped = filter.is_stopped();
         text.push_str(&filter.finish());
         (text, stopped)
     }

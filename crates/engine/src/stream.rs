@@ -31,7 +31,7 @@ impl<'a> TextStream<'a> {
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = self.pending()?;
-        let settled = settled(&text);
+        let settled = settled_bytes(&text);
         let piece = text.get(self.given..settled).unwrap_or_default().to_string();
         self.given = self.given.max(settled);
         if settled == text.len() && !text.is_empty() {
@@ -57,7 +57,7 @@ impl<'a> TextStream<'a> {
 }
 
 /// Bytes of the text before the marks at its end that more tokens may turn into characters.
-fn settled(text: &str) -> usize {
+fn settled_bytes(text: &str) -> usize {
     const MARK: char = char::REPLACEMENT_CHARACTER;
     let marks = text.chars().rev().take_while(|&c| c == MARK).count();
     text.len() - marks.min(MOST_OPEN) * MARK.len_utf8()

@@ -37,10 +37,10 @@ pub fn generate_text<R: Runner>(
     let mut on_token = |id| {
         let piece = filter.push(&stream.push(id)?);
         cancelled = send(piece).is_break();
-        Ok(if cancelled || filter.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if cancelled || filter.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
     let mut generation = generator.generate(prompt, options, &mut on_token)?;
-    if filter.stopped() && !cancelled {
+    if filter.is_stopped() && !cancelled {
         generation.finish = Finish::Stop;
     }
     if !cancelled {

@@ -27,7 +27,7 @@ const MAX_WORD: usize = 1000;
 /// A checkpoint's tokenizer.
 pub struct Tokenizer {
     path: PathBuf,
-    inner: Inner,
+    inner: TokenizerKind,
     special: SpecialTokens,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -35,7 +35,7 @@ pub struct Tokenizer {
 }
 
 /// How text is cut into tokens.
-enum Inner {
+enum TokenizerKind {
     /// As a `tokenizer.json` says, or what was made into one.
     Json(Box<BoundedTokenizer>),
     /// By the vocabulary of RWKV's World models.
@@ -49,7 +49,7 @@ impl Tokenizer {
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
         if gguf::is_gguf(path) {
-            return Tokenizer::of(path, vocabulary::open_gguf(path)?);
+            return Tokenizer::from_opened(path, vocabulary::open_gguf(path)?);
         }
         if is_present(&path.join(FILE))? {
             return Tokenizer::open_json(path);
@@ -58,7 +58,7 @@ impl Tokenizer {
         if is_present(&own)? {
             let opened = vocabulary::open_sentencepiece(path)?;
             let template = ChatTemplate::read(path, &opened.special)?;
-            return Ok(Tokenizer { template, ..Tokenizer::of(&own, opened)? });
+            return Ok(Tokenizer { template, ..Tokenizer::from_opened(&own, opened)? });
         }
         match World::find(path)? {
             Some(world) => Tokenizer::open_world(path, world),
@@ -67,11 +67,12 @@ impl Tokenizer {
     }
 
     /// A tokenizer from another file than `tokenizer.json`.
-    fn of(path: &Path, opened: Opened) -> Result<Tokenizer> {
+    fn from_opened(path: &Path, opened: Opened) -> Result<Tokenizer> {
         let Opened { inner, special, bos, eos, template } = opened;
         let file = path.display().to_string();
-        let template = template.map(|source| ChatTemplate::of(&file, &source, &special)).transpose()?;
-        let inner = Inner::Json(Box::new(inner));
+        let template =
+            template.map(|source| ChatTemplate::from_source(&file, &source, &special)).transpose()?;
+        let inner = TokenizerKind::Json(Box::new(inner));
         Ok(Tokenizer { path: path.to_path_buf(), inner, special, bos, eos, template })
     }
 
@@ -82,7 +83,7 @@ impl Tokenizer {
         let id = |text: &Option<String>| text.as_ref().and_then(|text| world.id(text));
         let (bos, eos) = (id(&special.bos), id(&special.eos).or(Some(World::END)));
         let template = ChatTemplate::read(dir, &special)?;
-        Ok(Tokenizer { path, inner: Inner::World(world), special, bos, eos, template })
+        Ok(Tokenizer { path, inner: TokenizerKind::World(world), special, bos, eos, template })
     }
 
     fn open_json(dir: &Path) -> Result<Tokenizer> {
@@ -92,7 +93,7 @@ impl Tokenizer {
         let id = |text: &Option<String>| text.as_ref().and_then(|t| inner.token_to_id(t));
         let (bos, eos) = (id(&special.bos), id(&special.eos));
         let template = ChatTemplate::read(dir, &special)?;
-        Ok(Tokenizer { path, inner: Inner::Json(Box::new(inner)), special, bos, eos, template })
+        Ok(Tokenizer { path, inner: TokenizerKind::Json(Box::new(inner)), special, bos, eos, template })
     }
 
     /// The ids of a text, with the special tokens that the checkpoint puts around it.
@@ -115,10 +116,9 @@ impl Tokenizer {
     /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.inner {
-            Inner::Json(inner) => {
-                guarded(|| inner.decode(ids, true)).map_err(|e| self.failed("decode token ids", &e))
-            }
-            Inner::World(world) => Ok(world.decode(ids)),
+            TokenizerKind::Json(inner) => catch_panics(|| inner.decode(ids, true))
+                .map_err(|e| self.library_error("decode token ids", &e)),
+            TokenizerKind::World(world) => Ok(world.decode(ids)),
         }
     }
 
@@ -130,24 +130,24 @@ impl Tokenizer {
     /// The id of a token that is written exactly like this.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         match &self.inner {
-            Inner::Json(inner) => inner.token_to_id(token),
-            Inner::World(world) => world.id(token),
+            TokenizerKind::Json(inner) => inner.token_to_id(token),
+            TokenizerKind::World(world) => world.id(token),
         }
     }
 
     /// The written form of a token.
     pub fn token(&self, id: u32) -> Option<String> {
         match &self.inner {
-            Inner::Json(inner) => inner.id_to_token(id),
-            Inner::World(world) => world.token(id),
+            TokenizerKind::Json(inner) => inner.id_to_token(id),
+            TokenizerKind::World(world) => world.token(id),
         }
     }
 
     /// Number of tokens, added ones included.
     pub fn vocab(&self) -> usize {
         match &self.inner {
-            Inner::Json(inner) => inner.get_vocab_size(true),
-            Inner::World(world) => world.len(),
+            TokenizerKind::Json(inner) => inner.get_vocab_size(true),
+            TokenizerKind::World(world) => world.len(),
         }
     }
 
@@ -173,19 +173,19 @@ impl Tokenizer {
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let inner = match &self.inner {
-            Inner::Json(inner) => inner,
-            Inner::World(world) => return Ok(world.encode(text)),
+            TokenizerKind::Json(inner) => inner,
+            TokenizerKind::World(world) => return Ok(world.encode(text)),
         };
         if text.len() > MAX_TEXT {
             let found = format!("expected a text of at most {MAX_TEXT} bytes, found {}", text.len());
             return Err(Error::invalid(found).with_hint("give it in parts"));
         }
-        let encoding = guarded(|| bounded::within(text.len(), || inner.encode_fast(text, special)));
-        let encoding = encoding.map_err(|e| self.failed("encode the text", &e))?;
+        let encoding = catch_panics(|| bounded::work_within(text.len(), || inner.encode_fast(text, special)));
+        let encoding = encoding.map_err(|e| self.library_error("encode the text", &e))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    fn failed(&self, doing: &str, error: &tokenizers::Error) -> Error {
+    fn library_error(&self, doing: &str, error: &tokenizers::Error) -> Error {
         Error::invalid(format!("{}: could not {doing}: {error}", self.path.display()))
             .with_hint("take the tokenizer that came with the weights")
     }
@@ -214,9 +214,9 @@ fn read(path: &Path) -> Result<BoundedTokenizer> {
 
 fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
     shape::check(&bytes)?;
-    guarded(|| {
+    catch_panics(|| {
         let mut tokenizer: BoundedTokenizer =
-            bounded::within(bytes.len(), || Ok(serde_json::from_slice(&bytes)?))?;
+            bounded::work_within(bytes.len(), || Ok(serde_json::from_slice(&bytes)?))?;
         if let ModelWrapper::WordPiece(model) = tokenizer.get_model()
             && model.max_input_chars_per_word > MAX_WORD
         {
@@ -229,7 +229,7 @@ fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
 }
 
 /// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
-pub(crate) fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+pub(crate) fn catch_panics<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     bounded::begin(0);
     let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
     crate::panics::catch(run).unwrap_or_else(damaged)

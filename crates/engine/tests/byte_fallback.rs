@@ -52,7 +52,7 @@ fn tokenizer() -> &'static Tokenizer {
     TOKENIZER.get_or_init(|| open(definition().to_string().as_bytes()).unwrap())
 }
 
-fn streamed(ids: &[u32]) -> Vec<String> {
+fn stream_ids(ids: &[u32]) -> Vec<String> {
     let mut stream = tokenizer().stream();
     let mut pieces: Vec<String> = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
     pieces.push(stream.finish().unwrap());
@@ -64,7 +64,7 @@ fn characters_of_bytes_come_out_whole_and_the_first_space_is_no_text() {
     let ids = tokenizer().encode("ab 🦀🦀é c").unwrap();
     assert_eq!(ids[0], 1);
     assert_eq!(ids.len(), 1 + 3 + 1 + 4 + 4 + 2 + 2, "the file's own limit of 4 tokens must not hold");
-    let pieces = streamed(&ids);
+    let pieces = stream_ids(&ids);
     assert_eq!(pieces.concat(), "ab 🦀🦀é c");
     assert!(pieces.iter().all(|p| p.chars().count() <= 1), "{pieces:?}");
 }
@@ -75,7 +75,7 @@ proptest! {
     #[test]
     fn pieces_joined_are_the_text(text in "[a-c é🦀数\u{fffd}]{0,16}") {
         let ids = tokenizer().encode_plain(&text).unwrap();
-        let pieces = streamed(&ids);
+        let pieces = stream_ids(&ids);
         prop_assert_eq!(pieces.concat(), tokenizer().decode(&ids).unwrap());
         prop_assert_eq!(pieces.concat(), text);
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{bounded, turn};
+use common::{measure_work, turn};
 use tapml_engine::{ChatTemplate, Message, SpecialTokens};
 use tapml_graph::Result;
 
@@ -15,7 +15,7 @@ fn render(source: &str) -> Result<String> {
 
 /// Renders what must be refused with these words.
 fn refuses(what: &str, source: &str, words: &str) {
-    let (error, kept) = bounded(what, || render(source).expect_err(what).to_string());
+    let (error, kept) = measure_work(what, || render(source).expect_err(what).to_string());
     assert!(error.contains("the chat template") && error.contains(words), "{what}: {error}");
     assert!(error.len() < 4000, "{what}: {} bytes of message", error.len());
     assert!(kept < 1 << 20, "{what}: {kept} bytes stay");

@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{bounded, turn};
+use common::{measure_work, turn};
 use serde_json::{Value, json};
 use std::path::Path;
 use tapml_engine::Tokenizer;
 use tapml_graph::Result;
 
 /// The bundled tokenizer with another part.
-fn with(part: &str, value: Value) -> Result<Tokenizer> {
+fn tokenizer_with(part: &str, value: Value) -> Result<Tokenizer> {
     let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/llama/tokenizer.json");
     let mut file: Value = serde_json::from_slice(&std::fs::read(llama).unwrap()).unwrap();
     file[part] = value;
@@ -23,12 +23,12 @@ fn with(part: &str, value: Value) -> Result<Tokenizer> {
 /// Loads a tokenizer with another part and works with it, which must be refused with these words.
 fn refuses(what: &str, part: &str, value: Value, words: &str) {
     let work = || {
-        with(part, value).and_then(|tokenizer| {
+        tokenizer_with(part, value).and_then(|tokenizer| {
             let ids = tokenizer.encode("The old man said <|begin|> é \u{FDFA} a a a aaaaaaaaaaaaaaaaaaaa")?;
             tokenizer.decode(&ids.repeat(4)).map(|text| text.len())
         })
     };
-    let error = bounded(what, work).0.expect_err(what).to_string();
+    let error = measure_work(what, work).0.expect_err(what).to_string();
     assert!(error.contains("tokenizer.json") && error.contains(words), "{what}: {error}");
 }
 
@@ -93,7 +93,7 @@ fn patterns_that_are_large_to_compile_are_refused() {
     let deep = (0..200).fold(split("a"), |inner, _| sequence("pretokenizers", inner, 1));
     refuses("deep", "pre_tokenizer", deep, "recursion limit exceeded");
     // Without a bound, the match takes 2^40 steps.
-    let slow = with("pre_tokenizer", split("(a+)+\\1b|a")).unwrap();
+    let slow = tokenizer_with("pre_tokenizer", split("(a+)+\\1b|a")).unwrap();
     assert!(!slow.encode(&"a".repeat(40)).unwrap().is_empty());
 }
 
@@ -120,7 +120,7 @@ fn long_texts_of_words_are_cut() {
     let _turn = turn();
     let prepend = json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u{2581}"},
         {"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"}, {"type": "NFKC"}]});
-    let tokenizer = with("normalizer", prepend).unwrap();
+    let tokenizer = tokenizer_with("normalizer", prepend).unwrap();
     let ids = tokenizer.encode(&"é a ".repeat(100_000)).unwrap();
     assert!(ids.len() > 100_000, "{}", ids.len());
 }

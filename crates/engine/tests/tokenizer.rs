@@ -58,7 +58,7 @@ fn bundled_prompts_are_four_of_8_to_14_tokens() {
     }
 }
 
-fn streamed(ids: &[u32]) -> Vec<String> {
+fn stream_ids(ids: &[u32]) -> Vec<String> {
     let mut stream = llama().stream();
     let mut pieces: Vec<String> = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
     pieces.push(stream.finish().unwrap());
@@ -70,7 +70,7 @@ fn characters_of_several_tokens_come_out_whole() {
     let text = "naïve 🦀 über 数 ✓";
     let ids = llama().encode_plain(text).unwrap();
     assert!(ids.len() > text.split(' ').count() + 4, "the text must have characters of several tokens");
-    let pieces = streamed(&ids);
+    let pieces = stream_ids(&ids);
     assert_eq!(pieces.concat(), text);
     assert!(pieces.iter().all(|p| !p.contains('\u{fffd}')), "{pieces:?}");
     assert!(pieces.iter().any(|p| p.ends_with('🦀')), "{pieces:?}");
@@ -79,14 +79,14 @@ fn characters_of_several_tokens_come_out_whole() {
 #[test]
 fn a_text_that_ends_within_a_character_ends_with_a_mark() {
     let ids = llama().encode_plain("a🦀").unwrap();
-    let pieces = streamed(&ids[..ids.len() - 1]);
+    let pieces = stream_ids(&ids[..ids.len() - 1]);
     assert_eq!(pieces[0], "a");
     assert!(pieces.last().unwrap().starts_with('\u{fffd}'), "{pieces:?}");
 }
 
 #[test]
 fn special_tokens_give_no_text() {
-    let pieces = streamed(&[0, llama().encode_plain("The").unwrap()[0], 1]);
+    let pieces = stream_ids(&[0, llama().encode_plain("The").unwrap()[0], 1]);
     assert_eq!(pieces, ["", "The", "", ""]);
 }
 
@@ -136,13 +136,13 @@ proptest! {
     #[test]
     fn pieces_joined_are_the_text(text in "\\PC{0,24}") {
         let ids = llama().encode_plain(&text).unwrap();
-        let pieces = streamed(&ids);
+        let pieces = stream_ids(&ids);
         prop_assert_eq!(pieces.concat(), llama().decode(&ids).unwrap());
         prop_assert_eq!(pieces.concat(), text);
     }
 
     #[test]
     fn any_ids_stream_without_failing(ids in prop::collection::vec(0u32..5000, 0..24)) {
-        streamed(&ids);
+        stream_ids(&ids);
     }
 }

@@ -117,7 +117,7 @@ fn open(writer: &Writer) -> Result<Tokenizer, tapml_graph::Error> {
     Tokenizer::open(path)
 }
 
-fn both() -> &'static [Tokenizer; 2] {
+fn both_tokenizers() -> &'static [Tokenizer; 2] {
     static TOKENIZERS: OnceLock<[Tokenizer; 2]> = OnceLock::new();
     TOKENIZERS.get_or_init(|| {
         [Tokenizer::open(root().join("models/llama")).unwrap(), open(&llama_gguf("gpt-2")).unwrap()]
@@ -126,7 +126,7 @@ fn both() -> &'static [Tokenizer; 2] {
 
 #[test]
 fn a_gguf_file_of_a_tokenizer_json_gives_the_same_tokenizer() {
-    let [json, gguf] = both();
+    let [json, gguf] = both_tokenizers();
     assert_eq!((json.bos(), json.eos(), json.vocab()), (gguf.bos(), gguf.eos(), gguf.vocab()));
     assert_eq!(json.special(), gguf.special());
     for text in TEXTS.into_iter().chain(bundled_prompts()) {
@@ -247,7 +247,7 @@ proptest! {
 
     #[test]
     fn any_text_has_the_same_ids(text in "\\PC{0,24}") {
-        let [json, gguf] = both();
+        let [json, gguf] = both_tokenizers();
         prop_assert_eq!(gguf.encode(&text).unwrap(), json.encode(&text).unwrap());
     }
 

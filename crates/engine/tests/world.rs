@@ -35,7 +35,7 @@ fn golden() -> Golden {
     serde_json::from_slice(&std::fs::read(folder().join("ids.json")).unwrap()).unwrap()
 }
 
-fn streamed(ids: &[u32]) -> String {
+fn stream_ids(ids: &[u32]) -> String {
     let mut stream = world().stream();
     let pieces: String = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
     pieces + &stream.finish().unwrap()
@@ -49,7 +49,7 @@ fn ids_are_those_of_the_authors() {
         assert_eq!(world().encode(&text).unwrap(), ids, "{text:?}");
         assert_eq!(world().encode_plain(&text).unwrap(), ids, "{text:?}");
         assert_eq!(world().decode(&ids).unwrap(), text);
-        assert_eq!(streamed(&ids), text);
+        assert_eq!(stream_ids(&ids), text);
     }
 }
 
@@ -124,12 +124,12 @@ proptest! {
     fn any_text_comes_back(text in any::<String>()) {
         let ids = world().encode(&text).unwrap();
         prop_assert_eq!(world().decode(&ids).unwrap(), text.as_str());
-        prop_assert_eq!(streamed(&ids), text);
+        prop_assert_eq!(stream_ids(&ids), text);
     }
 
     #[test]
     fn any_ids_stream_as_they_decode(ids in prop::collection::vec(0u32..700, 0..24)) {
-        prop_assert_eq!(streamed(&ids), world().decode(&ids).unwrap());
+        prop_assert_eq!(stream_ids(&ids), world().decode(&ids).unwrap());
     }
 
     /// A damaged file is refused, or gives a tokenizer that loses nothing.

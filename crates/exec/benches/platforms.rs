@@ -3,10 +3,10 @@
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{
-    Call, CpuPlatform, DevicePlatform, Hybrid, Interface, NodeEvent, Observer, Overrides, Platform, Session,
-    Side,
+    Call, CpuPlatform, DevicePlatform, Hybrid, HybridSide, Interface, NodeEvent, Observer, Overrides,
+    Platform, Session,
 };
 use tapml_graph::op::OPS;
 use tapml_graph::{Graph, Model, Origin, Result, Symbols, Tensor};
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     if wanted("cpu") {
         println!("cpu");
         session(&mut CpuPlatform::new(), &model, &ids)?;
-        watching(&model, &ids)?;
+        bench_watching(&model, &ids)?;
     }
     for word in ["emulator", "vulkan"].into_iter().filter(|w| wanted(w)) {
         println!("{word}");
@@ -38,7 +38,9 @@ fn main() -> Result<()> {
 
 fn open(word: &str) -> Result<Option<DevicePlatform>> {
     Ok(Some(match word {
-        "emulator" => DevicePlatform::new(Box::new(Emulator::new(Options::default())?), Overrides::default()),
+        "emulator" => {
+            DevicePlatform::new(Box::new(Emulator::new(EmulatorOptions::default())?), Overrides::default())
+        }
         _ => match WgpuDevice::open(word, 0, "") {
             Ok(device) => DevicePlatform::new(Box::new(device), Overrides::default()),
             Err(e) => {
@@ -49,7 +51,7 @@ fn open(word: &str) -> Result<Option<DevicePlatform>> {
     }))
 }
 
-fn timed<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+fn time_call<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let start = Instant::now();
     let value = f()?;
     Ok((value, start.elapsed()))
@@ -60,11 +62,12 @@ fn rate(count: usize, time: Duration) -> f64 {
 }
 
 fn session(platform: &mut dyn Platform, model: &Model, ids: &[u32]) -> Result<()> {
-    let (mut session, load) = timed(|| Session::new(platform, model, ids.len()))?;
+    let (mut session, load) = time_call(|| Session::new(platform, model, ids.len()))?;
     session.forward(&ids[..PROMPT])?;
     session.reset()?;
-    let (_, prefill) = timed(|| session.forward(&ids[..PROMPT]).map(black_box))?;
-    let (_, decode) = timed(|| ids[PROMPT..].iter().try_for_each(|&id| session.forward(&[id]).map(drop)))?;
+    let (_, prefill) = time_call(|| session.forward(&ids[..PROMPT]).map(black_box))?;
+    let (_, decode) =
+        time_call(|| ids[PROMPT..].iter().try_for_each(|&id| session.forward(&[id]).map(drop)))?;
     let (prefill, decode) = (rate(PROMPT, prefill), rate(STEPS, decode));
     println!("  load {load:.1?}, prefill {prefill:.0} tokens/s, decode {decode:.1} tokens/s");
     Ok(())
@@ -86,8 +89,8 @@ impl Observer for Carver {
     }
 }
 
-fn watching(model: &Model, ids: &[u32]) -> Result<()> {
-    let interface = Interface::of(model.graph())?;
+fn bench_watching(model: &Model, ids: &[u32]) -> Result<()> {
+    let interface = Interface::from_graph(model.graph())?;
     let mut loaded = CpuPlatform::new().load(model, &Symbols::new())?;
     let mut run = |watch: bool| {
         loaded.reset()?;
@@ -118,14 +121,15 @@ fn hybrids(target: &mut DevicePlatform, model: &Model, ids: &[u32]) -> Result<()
     let mut source = CpuPlatform::new();
     let ops: Vec<&str> = model.graph().op_kinds().iter().map(|(name, _)| *name).collect();
     let capacity = Symbols::np(PROMPT as u64, ids.len() as u64);
-    let mut hybrid = Hybrid::new(model, &mut source, target, &|_| Side::Source, &capacity)?;
+    let mut hybrid = Hybrid::new(model, &mut source, target, &|_| HybridSide::Source, &capacity)?;
     for (i, op) in ops.iter().enumerate() {
         let side = |n: &tapml_graph::Node| {
-            if ops[..=i].contains(&n.op.name()) { Side::Target } else { Side::Source }
+            if ops[..=i].contains(&n.op.name()) { HybridSide::Target } else { HybridSide::Source }
         };
-        let (_, place) = timed(|| hybrid.place(&mut source, target, &side))?;
-        let (_, prefill) = timed(|| hybrid.logits(&ids[..PROMPT]).map(drop))?;
-        let (_, decode) = timed(|| ids[PROMPT..].iter().try_for_each(|&id| hybrid.logits(&[id]).map(drop)))?;
+        let (_, place) = time_call(|| hybrid.place(&mut source, target, &side))?;
+        let (_, prefill) = time_call(|| hybrid.logits(&ids[..PROMPT]).map(drop))?;
+        let (_, decode) =
+            time_call(|| ids[PROMPT..].iter().try_for_each(|&id| hybrid.logits(&[id]).map(drop)))?;
         let segments = hybrid.segments().count();
         println!(
             "  hybrid up to {op}: {segments} segments, load {place:.1?}, prefill {prefill:.1?}, a decode step {:.1?}",
@@ -158,7 +162,7 @@ impl Observer for Recorder<'_> {
 }
 
 fn replays(platform: &mut DevicePlatform, model: &Model, ids: &[u32]) -> Result<()> {
-    let interface = Interface::of(model.graph())?;
+    let interface = Interface::from_graph(model.graph())?;
     let mut loaded = CpuPlatform::new().load(model, &Symbols::new())?;
     let mut recorder = Recorder { graph: model.graph(), calls: Vec::new() };
     loaded.run(&Symbols::np(PROMPT as u64, 0), &interface.inputs(&ids[..PROMPT])?, Some(&mut recorder))?;
@@ -167,7 +171,7 @@ fn replays(platform: &mut DevicePlatform, model: &Model, ids: &[u32]) -> Result<
         loaded.run(&Symbols::np(1, p as u64), &interface.inputs(&ids[p..=p])?, Some(&mut recorder))?;
     }
     let replay = |platform: &mut DevicePlatform, calls: &[Call]| {
-        timed(|| {
+        time_call(|| {
             let mut first = Ok(());
             platform.replay(calls, &mut |_, result| {
                 if let (Err(e), true) = (result, first.is_ok()) {

@@ -23,12 +23,12 @@ pub struct Interface {
     /// Whether logits are computed for the last position only; `None` if there are no logits.
     last_only: Option<bool>,
     outputs: Vec<String>,
-    image: Option<Place>,
+    image: Option<ImagePlace>,
 }
 
 /// Where an image goes.
 #[derive(Clone, Debug)]
-struct Place {
+struct ImagePlace {
     shape: Vec<usize>,
     /// Rows that the encoder makes of it.
     rows: usize,
@@ -37,7 +37,7 @@ struct Place {
 impl Interface {
     /// Fails unless the graph has an input for token ids, `u32[n]`, and beside it none, or `pixels` and `slots`; and an
     /// output `logits` of `[n, vocab]` or `[1, vocab]`, or no growing state. A graph with operators of others takes arrays.
-    pub fn of(graph: &Graph) -> Result<Interface> {
+    pub fn from_graph(graph: &Graph) -> Result<Interface> {
         Interface::read(graph).context(|| format!("graph `{}`", graph.name()))
     }
 
@@ -195,7 +195,7 @@ fn per_token(input: &Value) -> Result<()> {
     Err(Error::unsupported(format!("input `{}`: expected u32[n], found {}", input.name, input.ty)))
 }
 
-fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<Place> {
+fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<ImagePlace> {
     per_token(slots)?;
     let sizes = pixels.ty.sizes(&Symbols::new());
     let (DType::F32, Ok(shape)) = (pixels.ty.dtype, sizes) else {
@@ -210,7 +210,7 @@ fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<Pl
     let rows = sources.filter_map(|source| source.ty.shape.first()?.as_const()).min();
     let rows =
         rows.ok_or_else(|| Error::unsupported(format!("no `merge_rows` reads the input `{SLOTS}`")))?;
-    Ok(Place { shape, rows: usize::try_from(rows).unwrap_or(usize::MAX) })
+    Ok(ImagePlace { shape, rows: usize::try_from(rows).unwrap_or(usize::MAX) })
 }
 
 /// See [`Interface::last_only`].

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod again;
+mod cached_encoder;
 mod call;
 mod cpu;
 mod device;
@@ -15,23 +16,22 @@ mod platform;
 mod region;
 mod session;
 mod spec;
-mod staged;
 mod trace;
 
 pub use again::{Reopen, repeat};
+pub use cached_encoder::{load, load_watched};
 pub use call::Call;
 pub use cpu::CpuPlatform;
 pub use device::{DevicePlatform, UNWRITTEN};
-pub use hybrid::{Hybrid, Side};
+pub use hybrid::{Hybrid, HybridSide};
 pub use image::{Image, NOWHERE};
 pub use interface::{Interface, LOGITS, PIXELS, SLOTS};
 pub use observer::{NodeEvent, Observer};
-pub use operators::{Gave, Given, NodeCall, NodeServer, OperatorPlatform, ServedOp};
+pub use operators::{Gave, NodeCall, NodeInput, NodeServer, OperatorPlatform, ServedOp};
 pub use platform::{KernelChoice, Launched, Loaded, Platform, PlatformInfo, Sink};
 pub use region::{Region, RegionInput, RegionNode};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, RUNTIMES, WORDS};
-pub use staged::{load, load_watched};
 pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, POISON, Phase, Regime};
 pub use trace::{LoadOptions, TracedNode};
 

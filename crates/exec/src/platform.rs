@@ -168,7 +168,7 @@ pub trait Loaded: Send {
     /// logit was the greatest in the step before; gives these tokens, the last step's included. `None` if the platform, or
     /// the graph, does not do this by itself: nothing has run then. After an error the states are undefined until
     /// [`Loaded::reset`].
-    fn follow(&mut self, at: (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
+    fn generate_greedily(&mut self, at: (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
         let _ = (at, count);
         Ok(None)
     }
@@ -178,7 +178,7 @@ pub trait Loaded: Send {
 
     /// The values of the nodes that [`LoadOptions::trace`] named, in the order of the graph, as the last run found and
     /// left them. Fails if there was no run.
-    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+    fn traced_nodes(&mut self) -> Result<Vec<TracedNode>> {
         Ok(Vec::new())
     }
 }

@@ -67,7 +67,7 @@ impl Region {
     ///
     /// # Errors
     /// A node is none of an operator of others, or a value is not there.
-    pub fn of(
+    pub fn from_nodes(
         graph: &Graph,
         nodes: &BTreeSet<NodeId>,
         value: &dyn Fn(ValueId) -> Result<Tensor>,
@@ -117,7 +117,7 @@ impl Region {
                     inputs.push(RegionInput { name: name(input), tensor, constant });
                 }
             }
-            let placed = op.placed(node.inputs.iter().map(|&id| name(id))).into_iter();
+            let placed = op.place_inputs(node.inputs.iter().map(|&id| name(id))).into_iter();
             let mut outputs = node.outputs.iter().map(|&id| name(id));
             let output = |asked: bool| if asked { outputs.next().unwrap_or_default() } else { String::new() };
             own.push(RegionNode {

@@ -2,7 +2,7 @@
 
 use crate::image::Image;
 use crate::interface::{Interface, LOGITS};
-use crate::{Loaded, Platform, staged};
+use crate::{Loaded, Platform, cached_encoder};
 use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
 
 /// Most tokens that one run takes unless said otherwise; longer inputs run in chunks of this many.
@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// As [`Session::new`], for greedy generation: the program that a device runs chooses the next token itself, which
-    /// [`Session::follow`] needs. Runs take at most `chunk` tokens; as many as [`Session::new`] takes if absent.
+    /// [`Session::generate_greedily`] needs. Runs take at most `chunk` tokens; as many as [`Session::new`] takes if absent.
     pub fn greedy(
         platform: &mut dyn Platform,
         model: &Model,
@@ -36,7 +36,7 @@ impl Session {
         chunk: Option<usize>,
     ) -> Result<Session> {
         let chunk = chunk.map_or_else(|| usual_chunk(platform, model), Ok)?;
-        Session::load(platform, model, (context, chunk), staged::load_greedy)
+        Session::load(platform, model, (context, chunk), cached_encoder::load_greedy)
     }
 
     /// As [`Session::new`], with runs of at most `chunk` tokens: larger ones prefill faster and need more memory.
@@ -46,16 +46,16 @@ impl Session {
         context: usize,
         chunk: usize,
     ) -> Result<Session> {
-        Session::load(platform, model, (context, chunk), staged::load)
+        Session::load(platform, model, (context, chunk), cached_encoder::load)
     }
 
     fn load(
         platform: &mut dyn Platform,
         model: &Model,
         (context, chunk): (usize, usize),
-        load: staged::Load,
+        load: cached_encoder::Load,
     ) -> Result<Session> {
-        let interface = Interface::of(model.graph())?;
+        let interface = Interface::from_graph(model.graph())?;
         interface.expect_logits()?;
         if context == 0 || chunk == 0 {
             return Err(Error::invalid(format!("context {context} and chunk {chunk} must be at least 1")));
@@ -72,7 +72,7 @@ impl Session {
     /// other failure the session must be [`reset`](Session::reset).
     pub fn forward(&mut self, ids: &[u32]) -> Result<Tensor> {
         if self.broken {
-            return Err(broken());
+            return Err(session_broken());
         }
         self.interface.check(ids)?;
         fits(ids.len(), self.position, self.context)?;
@@ -95,9 +95,9 @@ impl Session {
     /// device meanwhile; `None` if it cannot, or if the session is no [`Session::greedy`] one, and nothing has run.
     ///
     /// Fails as [`Session::forward`] does.
-    pub fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+    pub fn generate_greedily(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
         if self.broken {
-            return Err(broken());
+            return Err(session_broken());
         }
         self.interface.check(&[first])?;
         fits(count, self.position, self.context)?;
@@ -105,7 +105,7 @@ impl Session {
             return Ok(None);
         }
         let at = (self.position as u64, first);
-        let tokens = self.loaded.follow(at, count as u64).inspect_err(|_| self.broken = true)?;
+        let tokens = self.loaded.generate_greedily(at, count as u64).inspect_err(|_| self.broken = true)?;
         self.position += tokens.as_ref().map_or(0, Vec::len);
         Ok(tokens)
     }
@@ -157,11 +157,11 @@ impl Session {
 
 /// Tokens that one run of a prompt takes at most.
 fn usual_chunk(platform: &dyn Platform, model: &Model) -> Result<usize> {
-    let last_only = Interface::of(model.graph())?.last_only();
+    let last_only = Interface::from_graph(model.graph())?.last_only();
     Ok(if last_only { platform.chunk() } else { CHUNK })
 }
 
-fn broken() -> Error {
+fn session_broken() -> Error {
     Error::invalid("an earlier step failed, so that the session's state is undefined")
         .with_hint("reset the session and feed the tokens again")
 }

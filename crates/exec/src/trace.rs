@@ -14,13 +14,13 @@ pub struct LoadOptions {
     /// The word that poisoned buffers are filled with; [`crate::POISON`], a NaN, if absent. A number tells what computes
     /// with memory that nobody wrote from what was never written, also where a device does not keep the bits of a NaN.
     pub fill: Option<u32>,
-    /// Names of nodes whose values are kept; see [`crate::Loaded::traced`]. Names of no node are ignored, so that the
+    /// Names of nodes whose values are kept; see [`crate::Loaded::traced_nodes`]. Names of no node are ignored, so that the
     /// parts of a split graph can share the list.
     pub trace: HashSet<String>,
     /// Which fused operators may take the place of nodes; none does where memory is poisoned or nodes are traced.
     pub fusing: Fusing,
     /// Whether a platform that compiles whole graphs adds the choice of the next token to them, so that
-    /// [`crate::Loaded::follow`] can serve them; see [`tapml_graph::Graph::greedy`]. Others leave graphs as they are.
+    /// [`crate::Loaded::generate_greedily`] can serve them; see [`tapml_graph::Graph::greedy`]. Others leave graphs as they are.
     pub greedy: bool,
 }
 
@@ -35,5 +35,5 @@ pub struct TracedNode {
     pub outputs: Vec<Tensor>,
     /// For each output, the number of bytes behind its end, within its buffer, that were written although they held
     /// the word of [`LoadOptions::fill`]. 0 where memory is not poisoned, and for states that are extended in place.
-    pub beyond: Vec<u64>,
+    pub out_of_bounds_bytes: Vec<u64>,
 }

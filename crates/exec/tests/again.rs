@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tapml_device::{
     BufferId, Command, Device, Error, ErrorKind, Finding, KernelDesc, KernelId, ListId, Result,
 };
-use tapml_emulator::{Checks, Emulator, Options};
+use tapml_emulator::{Checks, Emulator, EmulatorOptions};
 use tapml_exec::{Call, DevicePlatform, Interface, LoadOptions, Overrides, Platform, Session};
 use tapml_graph::Symbols;
 
@@ -27,7 +27,7 @@ struct Plan {
 /// An emulator that is lost as its plan says, with all that is on it, and opens again.
 struct Far {
     device: Emulator,
-    options: Options,
+    options: EmulatorOptions,
     plan: Arc<Mutex<Plan>>,
 }
 
@@ -78,7 +78,11 @@ impl Device for Far {
     }
 }
 
-fn far(options: Options, overrides: Overrides, plan: Plan) -> (DevicePlatform, Arc<Mutex<Plan>>) {
+fn open_far(
+    options: EmulatorOptions,
+    overrides: Overrides,
+    plan: Plan,
+) -> (DevicePlatform, Arc<Mutex<Plan>>) {
     let plan = Arc::new(Mutex::new(plan));
     let device = Emulator::new(options).unwrap();
     let device = Far { device, options, plan: plan.clone() };
@@ -104,13 +108,13 @@ fn same_wherever_lost<T: PartialEq>(stride: usize, work: &dyn Fn(Plan) -> (T, Ar
 fn sessions_give_the_same_bits_wherever_the_device_was_lost() {
     let model = model(FUSED);
     same_wherever_lost(2, &|plan| {
-        let (mut platform, plan) = far(Options::default(), Overrides::default(), plan);
+        let (mut platform, plan) = open_far(EmulatorOptions::default(), Overrides::default(), plan);
         let mut session = Session::greedy(&mut platform, &model, 48, Some(4)).unwrap();
         let mut found = Vec::new();
         for ids in [&ids(6)[..], &[1]] {
             found.push(session.forward(ids).unwrap().bytes().to_vec());
         }
-        let tokens = session.follow(3, 5).unwrap().unwrap();
+        let tokens = session.generate_greedily(3, 5).unwrap().unwrap();
         found.push(session.forward(&tokens).unwrap().bytes().to_vec());
         session.reset().unwrap();
         found.push(session.forward(&[2, 3]).unwrap().bytes().to_vec());
@@ -121,17 +125,17 @@ fn sessions_give_the_same_bits_wherever_the_device_was_lost() {
 #[test]
 fn traced_values_are_the_same_wherever_the_device_was_lost() {
     let model = model(PLAIN);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let trace = model.graph().nodes().iter().map(|node| node.name.clone()).collect();
     let options = LoadOptions { trace, ..LoadOptions::default() };
     same_wherever_lost(7, &|plan| {
-        let (mut platform, plan) = far(Options::default(), Overrides::default(), plan);
+        let (mut platform, plan) = open_far(EmulatorOptions::default(), Overrides::default(), plan);
         let mut loaded = platform.load_with(&model, &Symbols::np(4, 8), &options).unwrap();
         let mut found = Vec::new();
         for (tokens, p) in [(3, 0), (2, 3)] {
             let inputs = interface.inputs(&ids(tokens)).unwrap();
             loaded.run(&Symbols::np(tokens as u64, p), &inputs, None).unwrap();
-            let traced = loaded.traced().unwrap();
+            let traced = loaded.traced_nodes().unwrap();
             found.extend(traced.iter().flat_map(|node| &node.outputs).map(|t| t.bytes().to_vec()));
         }
         (found, plan)
@@ -139,7 +143,7 @@ fn traced_values_are_the_same_wherever_the_device_was_lost() {
 }
 
 /// SiLU that reads one element behind its own.
-fn reads_beyond() -> Overrides {
+fn out_of_bounds_overrides() -> Overrides {
     silu_kernel("if at < count { y[at] = x[at + select(0u, arrayLength(&x), at == 7u)]; }")
 }
 
@@ -154,11 +158,12 @@ fn replay(platform: &mut DevicePlatform, calls: &[Call]) -> Result<Vec<Vec<u8>>>
 
 #[test]
 fn replays_and_their_findings_are_the_same_wherever_the_device_was_lost() {
-    let options = Options { check: Checks { bounds: true, ..Checks::NONE }, ..Options::default() };
+    let options =
+        EmulatorOptions { check: Checks { bounds: true, ..Checks::NONE }, ..EmulatorOptions::default() };
     // Two batches.
     let calls: Vec<Call> = (0..1003).map(|i| silu("one", i % 7)).collect();
     same_wherever_lost(3, &|plan| {
-        let (mut platform, plan) = far(options, reads_beyond(), plan);
+        let (mut platform, plan) = open_far(options, out_of_bounds_overrides(), plan);
         let outputs = replay(&mut platform, &calls).unwrap();
         let found: u64 = platform.take_findings().iter().map(|finding| finding.count).sum();
         assert_eq!(found, 1003, "findings of all calls, once each");
@@ -170,8 +175,11 @@ fn replays_and_their_findings_are_the_same_wherever_the_device_was_lost() {
 
 #[test]
 fn a_replay_that_loses_its_device_each_time_ends_with_the_loss() {
-    let (mut platform, plan) =
-        far(Options::default(), Overrides::default(), Plan { cuts: (1..100).collect(), ..Plan::default() });
+    let (mut platform, plan) = open_far(
+        EmulatorOptions::default(),
+        Overrides::default(),
+        Plan { cuts: (1..100).collect(), ..Plan::default() },
+    );
     let error = replay(&mut platform, &[silu("a", 1)]).unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::DeviceLost, "the way is gone"));
     assert!(error.detail("repeated").is_some_and(|text| text.contains("3 times")), "{error:?}");

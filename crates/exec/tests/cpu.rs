@@ -61,7 +61,7 @@ fn sessions_refuse_wrong_ids_and_overflow_and_stay_usable() {
 #[test]
 fn wrong_runs_are_refused() {
     let model = model(PLAIN);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let mut loaded = CpuPlatform::new().load(&model, &Symbols::np(4, 8)).unwrap();
     let three = interface.inputs(&[1, 2, 3]).unwrap();
     let fails = |result: Result<HashMap<String, Tensor>>, text: &str| {
@@ -123,7 +123,7 @@ impl Observer for Watch {
 fn the_observer_sees_every_node_once_and_its_calls_replay_bitwise() {
     for toy in [PLAIN, FUSED, Toy { dtype: DType::F16, ..FUSED }] {
         let model = model(toy);
-        let interface = Interface::of(model.graph()).unwrap();
+        let interface = Interface::from_graph(model.graph()).unwrap();
         let mut platform = CpuPlatform::new();
         let mut plain = platform.load(&model, &Symbols::np(8, 8)).unwrap();
         let mut watched = platform.load(&model, &Symbols::np(8, 8)).unwrap();
@@ -164,7 +164,7 @@ impl Observer for Carver {
 #[test]
 fn growing_states_are_extended_in_place() {
     let model = model(PLAIN);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let mut loaded = CpuPlatform::new().load(&model, &Symbols::np(1, 4096)).unwrap();
     let mut places = HashSet::new();
     struct Place<'a>(&'a mut HashSet<usize>);
@@ -199,7 +199,7 @@ fn an_observers_error_stops_the_run_and_reset_recovers() {
         }
     }
     let model = model(PLAIN);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let mut loaded = CpuPlatform::new().load(&model, &Symbols::np(4, 4)).unwrap();
     let inputs = interface.inputs(&ids(4)).unwrap();
     let first = loaded.run(&Symbols::np(4, 0), &inputs, None).unwrap();

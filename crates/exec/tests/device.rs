@@ -7,10 +7,10 @@ use common::{FUSED, PLAIN, Toy, distance, ids, model};
 use std::collections::HashMap;
 use tapml_device::null::NullDevice;
 use tapml_device::{Device, Features, Limits};
-use tapml_emulator::{Checks, Emulator, Options};
+use tapml_emulator::{Checks, Emulator, EmulatorOptions};
 use tapml_exec::{
-    CHUNK, Call, CpuPlatform, DevicePlatform, Hybrid, Interface, Loaded, NodeEvent, Observer, Overrides,
-    Phase, Platform, Session, Side, load_watched,
+    CHUNK, Call, CpuPlatform, DevicePlatform, Hybrid, HybridSide, Interface, Loaded, NodeEvent, Observer,
+    Overrides, Phase, Platform, Session, load_watched,
 };
 use tapml_graph::{DType, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor};
 use tapml_wgpu::WgpuDevice;
@@ -23,7 +23,7 @@ fn null() -> DevicePlatform {
 }
 
 fn emulator(check: Checks) -> DevicePlatform {
-    let device = Emulator::new(Options { check, ..Options::default() }).unwrap();
+    let device = Emulator::new(EmulatorOptions { check, ..EmulatorOptions::default() }).unwrap();
     DevicePlatform::new(Box::new(device), Overrides::default())
 }
 
@@ -80,7 +80,7 @@ fn record(model: &Model, decode: usize) -> (Vec<Call>, Vec<Vec<Tensor>>) {
 
 /// As [`record`], on what was loaded somewhere.
 fn record_on(mut loaded: Box<dyn Loaded>, model: &Model, decode: usize) -> (Vec<Call>, Vec<Vec<Tensor>>) {
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let mut recorder = Recorder { graph: model.graph(), calls: Vec::new(), outputs: Vec::new() };
     let mut run = |n: usize, p: usize| {
         let inputs = interface.inputs(&ids(p + n)[p..]).unwrap();
@@ -112,7 +112,7 @@ fn a_watched_device_shows_every_node_as_the_cpu_does() {
     let model = model(PLAIN);
     let mut plain = emulator(Checks::NONE).load(&model, &Symbols::np(4, 4)).unwrap();
     let mut recorder = Recorder { graph: model.graph(), calls: Vec::new(), outputs: Vec::new() };
-    let inputs = Interface::of(model.graph()).unwrap().inputs(&ids(2)).unwrap();
+    let inputs = Interface::from_graph(model.graph()).unwrap().inputs(&ids(2)).unwrap();
     let error = plain.run(&Symbols::np(2, 0), &inputs, Some(&mut recorder)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
@@ -166,15 +166,15 @@ fn hybrids_with_every_placement_agree_with_the_cpu() {
             let mut source = CpuPlatform::new();
             let capacity = Symbols::np(8, 15);
             let mut hybrid =
-                Hybrid::new(&model, &mut source, &mut target, &|_| Side::Source, &capacity).unwrap();
+                Hybrid::new(&model, &mut source, &mut target, &|_| HybridSide::Source, &capacity).unwrap();
             let expected = hybrid.logits(&tokens).unwrap();
             let ops: Vec<&str> = model.graph().op_kinds().iter().map(|(name, _)| *name).collect();
             for accepted in 1..=ops.len() {
                 for only in [true, false] {
                     let on = if only { &ops[accepted - 1..accepted] } else { &ops[..accepted] };
                     let side = |node: &tapml_graph::Node| match on.contains(&node.op.name()) {
-                        true => Side::Target,
-                        false => Side::Source,
+                        true => HybridSide::Target,
+                        false => HybridSide::Source,
                     };
                     hybrid.place(&mut source, &mut target, &side).unwrap();
                     let found = hybrid.logits(&tokens).unwrap();
@@ -182,7 +182,10 @@ fn hybrids_with_every_placement_agree_with_the_cpu() {
                     assert!(off <= close(toy), "{} {on:?}: {off}", target.word());
                 }
             }
-            assert_eq!(hybrid.segments().collect::<Vec<_>>(), [(Side::Target, model.graph().nodes().len())]);
+            assert_eq!(
+                hybrid.segments().collect::<Vec<_>>(),
+                [(HybridSide::Target, model.graph().nodes().len())]
+            );
         }
     }
 }
@@ -275,7 +278,7 @@ fn kernels_have_names_and_hashes() {
 fn a_loaded_graph_refuses_wrong_steps_and_frees_its_memory() {
     let mut platform = null();
     let model = model(PLAIN);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let inputs = interface.inputs(&[1, 2]).unwrap();
     let mut loaded = platform.load(&model, &Symbols::np(4, 8)).unwrap();
     assert!(platform.memory().0 > 0);

@@ -8,9 +8,10 @@ use common::silu::{silu, silu_kernel};
 use common::{PLAIN, ids, model};
 use std::collections::HashMap;
 use tapml_device::{Command, Device, Error, ErrorKind, FindingKind, ListId, Result};
-use tapml_emulator::{Checks, Emulator, Options};
+use tapml_emulator::{Checks, Emulator, EmulatorOptions};
 use tapml_exec::{
-    Call, CpuPlatform, DevicePlatform, Hybrid, LoadOptions, Overrides, POISON, Phase, Platform, Session, Side,
+    Call, CpuPlatform, DevicePlatform, Hybrid, HybridSide, LoadOptions, Overrides, POISON, Phase, Platform,
+    Session,
 };
 use tapml_graph::{Symbols, Tensor};
 
@@ -30,7 +31,7 @@ fn replay(
 
 #[test]
 fn elements_that_a_kernel_leaves_out_are_not_numbers() {
-    let device = Emulator::new(Options::default()).unwrap();
+    let device = Emulator::new(EmulatorOptions::default()).unwrap();
     let mut platform = DevicePlatform::new(Box::new(device), leaves_out());
     let (_, results) = replay(&mut platform, &[silu("a", 1), silu("b", 2)]);
     for result in results.values() {
@@ -41,7 +42,7 @@ fn elements_that_a_kernel_leaves_out_are_not_numbers() {
 
 #[test]
 fn changed_overrides_change_kernels_from_then_on() {
-    let device = Emulator::new(Options::default()).unwrap();
+    let device = Emulator::new(EmulatorOptions::default()).unwrap();
     let mut platform = DevicePlatform::new(Box::new(device), Overrides::default());
     let call = silu("a", 1);
     let built_in = platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols)).unwrap();
@@ -65,7 +66,8 @@ fn changed_overrides_change_kernels_from_then_on() {
 
 #[test]
 fn a_loaded_graph_that_reads_what_was_left_out_is_found_by_a_checking_device() {
-    let checks = Options { check: Checks { uninit: true, ..Checks::NONE }, ..Options::default() };
+    let checks =
+        EmulatorOptions { check: Checks { uninit: true, ..Checks::NONE }, ..EmulatorOptions::default() };
     let mut platform = DevicePlatform::new(Box::new(Emulator::new(checks).unwrap()), leaves_out());
     platform = platform.with_memory(true, true);
     let model = model(PLAIN);
@@ -81,22 +83,23 @@ fn what_was_left_out_holds_the_word_that_memory_is_filled_with() {
     let silu = model.graph().nodes().iter().find(|n| n.op.name() == "silu").unwrap();
     let input = &model.graph().value(silu.inputs[0]).name;
     for fill in [None, Some(12345678.0f32.to_bits())] {
-        let device = Emulator::new(Options::default()).unwrap();
+        let device = Emulator::new(EmulatorOptions::default()).unwrap();
         let mut target = DevicePlatform::new(Box::new(device), leaves_out());
         let trace = [silu.name.clone()].into();
         let options = LoadOptions { poison: Some(true), fill, trace, ..LoadOptions::default() };
-        let on_target =
-            |node: &tapml_graph::Node| if node.name == silu.name { Side::Target } else { Side::Source };
+        let on_target = |node: &tapml_graph::Node| {
+            if node.name == silu.name { HybridSide::Target } else { HybridSide::Source }
+        };
         let (source, capacity) = (&mut CpuPlatform::new(), Symbols::np(8, 8));
         let mut whole =
             Hybrid::with_options(&model, source, &mut target, &on_target, &capacity, options).unwrap();
         whole.run(&ids(3)).unwrap();
-        let traced = whole.traced().unwrap();
+        let traced = whole.traced_nodes().unwrap();
         assert_eq!(traced[0].outputs[0].to_f32()[0].to_bits(), fill.unwrap_or(POISON));
         // The rows that three tokens do not need were left alone.
-        assert_eq!(traced[0].beyond, [0]);
+        assert_eq!(traced[0].out_of_bounds_bytes, [0]);
         let found = traced[0].inputs[0].as_ref().unwrap();
-        assert_eq!(whole.crossed(input).unwrap().bytes()[..], found.bytes()[..]);
+        assert_eq!(whole.crossing_value(input).unwrap().bytes()[..], found.bytes()[..]);
     }
 }
 
@@ -137,7 +140,7 @@ impl Device for Flaky {
 }
 
 fn flaky(fault: Fault) -> DevicePlatform {
-    let device = Flaky { device: Emulator::new(Options::default()).unwrap(), fault };
+    let device = Flaky { device: Emulator::new(EmulatorOptions::default()).unwrap(), fault };
     DevicePlatform::new(Box::new(device), Overrides::default())
 }
 

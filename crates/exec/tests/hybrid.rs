@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_device::Finding;
 use tapml_exec::{
-    Call, CpuPlatform, Hybrid, KernelChoice, Loaded, Observer, Phase, Platform, PlatformInfo, Session, Side,
-    Sink,
+    Call, CpuPlatform, Hybrid, HybridSide, KernelChoice, Loaded, Observer, Phase, Platform, PlatformInfo,
+    Session, Sink,
 };
 use tapml_graph::op::OPS;
 use tapml_graph::{DType, Error, ErrorKind, Model, Node, Op, Result, Symbols, Tensor, TensorType};
@@ -141,8 +141,8 @@ impl Platform for Fake {
     }
 }
 
-fn on_target(ops: &[&str]) -> impl Fn(&Node) -> Side {
-    move |node| if ops.contains(&node.op.name()) { Side::Target } else { Side::Source }
+fn on_target(ops: &[&str]) -> impl Fn(&Node) -> HybridSide {
+    move |node| if ops.contains(&node.op.name()) { HybridSide::Target } else { HybridSide::Source }
 }
 
 fn capacity() -> Symbols {
@@ -167,12 +167,15 @@ fn every_placement_by_operator_equals_the_source_bitwise() {
         let model = model(toy);
         let (mut source, mut target) = (CpuPlatform::new(), CpuPlatform::new());
         let mut hybrid =
-            Hybrid::new(&model, &mut source, &mut target, &|_| Side::Source, &capacity()).unwrap();
-        assert_eq!(hybrid.segments().collect::<Vec<_>>(), [(Side::Source, model.graph().nodes().len())]);
+            Hybrid::new(&model, &mut source, &mut target, &|_| HybridSide::Source, &capacity()).unwrap();
+        assert_eq!(
+            hybrid.segments().collect::<Vec<_>>(),
+            [(HybridSide::Source, model.graph().nodes().len())]
+        );
         let plain = steps(&mut hybrid);
         for (op, _) in model.graph().op_kinds() {
             hybrid.place(&mut source, &mut target, &on_target(&[op])).unwrap();
-            assert!(hybrid.segments().any(|(side, _)| side == Side::Target), "{op}");
+            assert!(hybrid.segments().any(|(side, _)| side == HybridSide::Target), "{op}");
             assert!(steps(&mut hybrid) == plain, "{op} on the target changes the logits");
             let nodes: usize = hybrid.segments().map(|(_, nodes)| nodes).sum();
             assert_eq!(nodes, model.graph().nodes().len());
@@ -182,13 +185,13 @@ fn every_placement_by_operator_equals_the_source_bitwise() {
             let mixed =
                 |n: &Node| match n.name.bytes().fold(seed, |h, b| h.wrapping_mul(31) ^ u32::from(b)) >> 7 & 1
                 {
-                    0 => Side::Source,
-                    _ => Side::Target,
+                    0 => HybridSide::Source,
+                    _ => HybridSide::Target,
                 };
             hybrid.place(&mut source, &mut target, &mixed).unwrap();
             assert!(steps(&mut hybrid) == plain, "mixed placement {seed} changes the logits");
         }
-        hybrid.place(&mut source, &mut target, &|_| Side::Target).unwrap();
+        hybrid.place(&mut source, &mut target, &|_| HybridSide::Target).unwrap();
         assert_eq!(hybrid.segments().count(), 1);
         assert!(steps(&mut hybrid) == plain);
     }
@@ -239,7 +242,7 @@ fn wrong_steps_are_refused() {
     let model = model(PLAIN);
     let (mut source, mut target) = (CpuPlatform::new(), CpuPlatform::new());
     let small = Symbols::np(4, 7);
-    let mut hybrid = Hybrid::new(&model, &mut source, &mut target, &|_| Side::Source, &small).unwrap();
+    let mut hybrid = Hybrid::new(&model, &mut source, &mut target, &|_| HybridSide::Source, &small).unwrap();
     assert!(hybrid.run(&ids(5)).unwrap_err().to_string().contains("n = 4"));
     assert!(hybrid.run(&[99]).unwrap_err().to_string().contains("outside the vocabulary"));
     assert_eq!(hybrid.logits(&ids(8)).unwrap().shape(), [8, common::VOCAB]);

@@ -9,8 +9,8 @@ use common::{FUSED, PLAIN, SPARSE, Toy, ids, model};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use tapml_exec::{
-    Call, CpuPlatform, Gave, Given, Hybrid, Interface, LoadOptions, NodeCall, NodeServer, OperatorPlatform,
-    Phase, Platform, PlatformInfo, ServedOp, Session, Side,
+    Call, CpuPlatform, Gave, Hybrid, HybridSide, Interface, LoadOptions, NodeCall, NodeInput, NodeServer,
+    OperatorPlatform, Phase, Platform, PlatformInfo, ServedOp, Session,
 };
 use tapml_graph::op::OPS;
 use tapml_graph::{DType, Error, ErrorKind, Result, Symbols, Tensor};
@@ -104,9 +104,9 @@ impl NodeServer for Reference {
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>> {
         let mut seen = self.seen.lock().unwrap();
         seen.count()?;
-        let input = |given: &Given<'_>| match given {
-            Given::Here(tensor) => (*tensor).clone(),
-            Given::Held(handle) => seen.held[handle].clone(),
+        let input = |given: &NodeInput<'_>| match given {
+            NodeInput::Here(tensor) => (*tensor).clone(),
+            NodeInput::Held(handle) => seen.held[handle].clone(),
         };
         let inputs: Vec<Tensor> = call.inputs.iter().map(input).collect();
         let dtypes: Vec<DType> = call.outputs.iter().map(|ty| ty.dtype).collect();
@@ -163,8 +163,8 @@ fn what_is_not_served_stays_on_the_source() {
     let mut cpu = CpuPlatform::new();
     let right = Session::new(&mut cpu, &model, 16).unwrap().forward(&ids(6)).unwrap();
     let served = |node: &tapml_graph::Node| match lacks.contains(&node.op.name()) {
-        true => Side::Source,
-        false => Side::Target,
+        true => HybridSide::Source,
+        false => HybridSide::Target,
     };
     let mut hybrid = Hybrid::new(&model, &mut cpu, &mut there, &served, &Symbols::np(6, 16)).unwrap();
     assert_eq!(hybrid.logits(&ids(6)).unwrap().bytes()[..], right.bytes()[..]);
@@ -186,14 +186,14 @@ fn traced_nodes_show_their_values_also_those_of_states() {
     let model = model(FUSED);
     let names: HashSet<String> = model.graph().nodes().iter().map(|node| node.name.clone()).collect();
     let options = LoadOptions { trace: names, ..LoadOptions::default() };
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let (mut there, _) = reference(&[], &DType::ALL);
     let mut loaded = there.load_with(&model, &Symbols::np(4, 8), &options).unwrap();
-    assert!(loaded.traced().is_err());
+    assert!(loaded.traced_nodes().is_err());
     for (tokens, p) in [(3, 0), (2, 3)] {
         let inputs = interface.inputs(&ids(tokens)).unwrap();
         loaded.run(&Symbols::np(tokens as u64, p), &inputs, None).unwrap();
-        let traced = loaded.traced().unwrap();
+        let traced = loaded.traced_nodes().unwrap();
         assert_eq!(traced.len(), model.graph().nodes().len());
         for (node, trace) in model.graph().nodes().iter().zip(&traced) {
             let dtypes: Vec<DType> = node.outputs.iter().map(|&v| model.graph().value(v).ty.dtype).collect();
@@ -214,7 +214,7 @@ fn a_failed_run_leaves_nothing_behind_and_can_be_begun_again() {
     let model = model(FUSED);
     let weights = model.graph().weights().count();
     let (mut there, seen) = reference(&[], &DType::ALL);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let mut loaded = there.load(&model, &Symbols::np(4, 8)).unwrap();
     let inputs = interface.inputs(&ids(3)).unwrap();
     let wrong = interface.inputs(&ids(2)).unwrap();

@@ -7,15 +7,15 @@ mod common;
 use common::recurrent::recurrent;
 use common::{distance, ids};
 use std::collections::HashMap;
-use tapml_emulator::{Checks, Emulator, Options};
-use tapml_exec::{CpuPlatform, DevicePlatform, Hybrid, Interface, Overrides, Platform, Session, Side};
+use tapml_emulator::{Checks, Emulator, EmulatorOptions};
+use tapml_exec::{CpuPlatform, DevicePlatform, Hybrid, HybridSide, Interface, Overrides, Platform, Session};
 use tapml_graph::{DType, Node, Symbols, Tensor};
 use tapml_wgpu::WgpuDevice;
 
 const TOKENS: usize = 12;
 
 fn emulator(check: Checks) -> DevicePlatform {
-    let device = Emulator::new(Options { check, ..Options::default() }).unwrap();
+    let device = Emulator::new(EmulatorOptions { check, ..EmulatorOptions::default() }).unwrap();
     DevicePlatform::new(Box::new(device), Overrides::default())
 }
 
@@ -96,8 +96,8 @@ fn steps(hybrid: &mut Hybrid) -> Tensor {
     Tensor::concat_rows(&rows).unwrap()
 }
 
-fn on_target(ops: &[&str]) -> impl Fn(&Node) -> Side {
-    move |node| if ops.contains(&node.op.name()) { Side::Target } else { Side::Source }
+fn on_target(ops: &[&str]) -> impl Fn(&Node) -> HybridSide {
+    move |node| if ops.contains(&node.op.name()) { HybridSide::Target } else { HybridSide::Source }
 }
 
 #[test]
@@ -108,7 +108,8 @@ fn hybrids_move_states_between_platforms() {
     for (index, mut target) in platforms().into_iter().enumerate() {
         let mut source = CpuPlatform::new();
         let target = target.as_mut();
-        let mut hybrid = Hybrid::new(&model, &mut source, target, &|_| Side::Source, &capacity).unwrap();
+        let mut hybrid =
+            Hybrid::new(&model, &mut source, target, &|_| HybridSide::Source, &capacity).unwrap();
         let plain = steps(&mut hybrid);
         for (op, _) in &kinds {
             hybrid.place(&mut source, target, &on_target(&[*op])).unwrap();
@@ -120,7 +121,7 @@ fn hybrids_move_states_between_platforms() {
             hybrid.reset().unwrap();
             assert_eq!(steps(&mut hybrid).bytes()[..], found.bytes()[..], "{op}: a reset forgets");
         }
-        hybrid.place(&mut source, target, &|_| Side::Target).unwrap();
+        hybrid.place(&mut source, target, &|_| HybridSide::Target).unwrap();
         assert!(distance(&steps(&mut hybrid), &plain) <= 2e-5);
         assert_eq!(hybrid.segments().count(), 1);
     }
@@ -129,7 +130,7 @@ fn hybrids_move_states_between_platforms() {
 #[test]
 fn a_step_at_another_place_than_the_state_is_refused() {
     let model = recurrent(DType::F32);
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     for mut platform in platforms() {
         let mut loaded = platform.load(&model, &Symbols::np(4, 15)).unwrap();
         let mut run = |n: usize, p: u64| {

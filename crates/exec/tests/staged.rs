@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{
-    CpuPlatform, DevicePlatform, Hybrid, Image, Interface, NOWHERE, NodeEvent, Observer, Overrides, PIXELS,
-    Platform, Session, Side, load,
+    CpuPlatform, DevicePlatform, Hybrid, HybridSide, Image, Interface, NOWHERE, NodeEvent, Observer,
+    Overrides, PIXELS, Platform, Session, load,
 };
 use tapml_graph::{Graph, Model, Result, Symbols, Tensor};
 
@@ -43,7 +43,7 @@ fn image() -> Image {
 }
 
 fn emulator() -> DevicePlatform {
-    let device = Emulator::new(Options::parse("check=all").unwrap()).unwrap();
+    let device = Emulator::new(EmulatorOptions::parse("check=all").unwrap()).unwrap();
     DevicePlatform::new(Box::new(device), Overrides::default())
 }
 
@@ -85,14 +85,14 @@ fn an_image_counts_in_every_step_and_on_every_platform() {
 #[test]
 fn a_hybrid_keeps_what_the_encoder_gave() {
     let (mut source, mut target) = (CpuPlatform::new(), emulator());
-    let interface = Interface::of(model().graph()).unwrap();
+    let interface = Interface::from_graph(model().graph()).unwrap();
     let whole = logits(&mut CpuPlatform::new(), Some(image()), 8);
     for on_target in
         [&["patches"][..], &["linear"], &["merge_rows"], &["patches", "linear", "merge_rows", "append"]]
     {
         let side = |node: &tapml_graph::Node| match on_target.contains(&node.op.name()) {
-            true => Side::Target,
-            false => Side::Source,
+            true => HybridSide::Target,
+            false => HybridSide::Source,
         };
         let capacity = Symbols::np(4, 8);
         let mut hybrid = Hybrid::new(&model(), &mut source, &mut target, &side, &capacity).unwrap();
@@ -122,7 +122,7 @@ impl Observer for Seen {
 #[test]
 fn an_observer_sees_the_encoder_only_when_it_runs() {
     let model = model();
-    let interface = Interface::of(model.graph()).unwrap();
+    let interface = Interface::from_graph(model.graph()).unwrap();
     let mut loaded = load(&mut CpuPlatform::new(), &model, &Symbols::np(8, 8)).unwrap();
     for (position, expected) in [(0, 7), (2, 5)] {
         let mut seen = Seen(Vec::new());
@@ -145,6 +145,6 @@ fn images_that_do_not_fit_are_refused() {
     assert!(error.contains("slot 2") && error.contains("2 rows"), "{error}");
 
     let blind = TEXT.replace("input pixels: f32[1,2,4]\n", "weight pixels: f32[1,2,4]\n");
-    let error = Interface::of(&Graph::parse(&blind).unwrap()).unwrap_err().to_string();
+    let error = Interface::from_graph(&Graph::parse(&blind).unwrap()).unwrap_err().to_string();
     assert!(error.contains("come together"), "{error}");
 }

@@ -23,11 +23,11 @@ pub struct Temporary {
 impl Temporary {
     /// Makes a folder whose name begins with `prefix`, which no other kind of folder shares.
     pub fn new(prefix: &str) -> Result<Temporary> {
-        Temporary::within(&std::env::temp_dir(), prefix)
+        Temporary::new_in(&std::env::temp_dir(), prefix)
     }
 
     /// As [`Temporary::new`], in this folder.
-    pub fn within(parent: &Path, prefix: &str) -> Result<Temporary> {
+    pub fn new_in(parent: &Path, prefix: &str) -> Result<Temporary> {
         sweep(parent, prefix);
         static COUNT: AtomicU32 = AtomicU32::new(0);
         loop {
@@ -89,14 +89,14 @@ mod tests {
     #[test]
     fn leftovers_of_killed_processes_go_and_live_ones_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let live = Temporary::within(dir.path(), "blobs-").unwrap();
+        let live = Temporary::new_in(dir.path(), "blobs-").unwrap();
         fs::write(live.path().join("a"), "1").unwrap();
         let dead = dir.path().join("blobs-1-7");
         fs::create_dir_all(dead.join(CONTENT)).unwrap();
         fs::write(dead.join(LOCK), "").unwrap();
         let foreign = ["other-1-7", "blobs-mine"].map(|name| dir.path().join(name));
         foreign.iter().for_each(|folder| fs::create_dir(folder).unwrap());
-        let second = Temporary::within(dir.path(), "blobs-").unwrap();
+        let second = Temporary::new_in(dir.path(), "blobs-").unwrap();
         assert!(!dead.exists() && foreign.iter().all(|f| f.exists()) && live.path().join("a").exists());
         drop((live, second));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);

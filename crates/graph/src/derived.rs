@@ -33,7 +33,7 @@ impl Derived {
     }
 
     /// Tensor `part`, if somebody holds it.
-    fn held(&self, part: usize) -> Option<Tensor> {
+    fn held_tensor(&self, part: usize) -> Option<Tensor> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).get(part)?.upgrade()
     }
 
@@ -63,7 +63,7 @@ pub struct Recent(Mutex<Vec<Vec<Tensor>>>);
 impl Recent {
     /// Tensor `part` of what `derived` makes: the one that somebody holds, else made now.
     pub fn get(&self, derived: &Arc<Derived>, part: usize) -> Result<Tensor> {
-        if let Some(tensor) = derived.held(part) {
+        if let Some(tensor) = derived.held_tensor(part) {
             return Ok(tensor);
         }
         let made = derived.make()?;
@@ -81,7 +81,7 @@ mod tests {
     use crate::dtype::DType;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn counted(count: &Arc<AtomicUsize>) -> Arc<Derived> {
+    fn count_derivations(count: &Arc<AtomicUsize>) -> Arc<Derived> {
         let (count, types) = (count.clone(), vec![TensorType::new(DType::F32, [1u64]); 2]);
         Arc::new(Derived::new(types, move || {
             let made = count.fetch_add(1, Ordering::Relaxed) as f32;
@@ -92,11 +92,11 @@ mod tests {
     #[test]
     fn neighbours_are_made_once_and_given_up_when_nobody_holds_them() {
         let count = Arc::new(AtomicUsize::new(0));
-        let (recent, first) = (Recent::default(), counted(&count));
+        let (recent, first) = (Recent::default(), count_derivations(&count));
         let words = recent.get(&first, 0).unwrap();
         recent.get(&first, 1).unwrap();
         assert_eq!(count.load(Ordering::Relaxed), 1);
-        let others: Vec<Arc<Derived>> = (0..HELD).map(|_| counted(&Arc::default())).collect();
+        let others: Vec<Arc<Derived>> = (0..HELD).map(|_| count_derivations(&Arc::default())).collect();
         others.iter().for_each(|other| drop(recent.get(other, 0).unwrap()));
         // The words are still held here, the other tensor is not.
         let again = recent.get(&first, 0).unwrap();

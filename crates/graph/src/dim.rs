@@ -74,11 +74,11 @@ impl Symbols {
 
     /// The usual pair: `n` tokens in this step, `p` cached before it.
     pub fn np(n: u64, p: u64) -> Symbols {
-        Symbols::new().with(Symbol::N, n).with(Symbol::P, p)
+        Symbols::new().with_symbol(Symbol::N, n).with_symbol(Symbol::P, p)
     }
 
     /// Binds one symbol.
-    pub fn with(mut self, symbol: Symbol, value: u64) -> Symbols {
+    pub fn with_symbol(mut self, symbol: Symbol, value: u64) -> Symbols {
         self.0.insert(symbol, value);
         self
     }
@@ -243,13 +243,13 @@ impl<'de> Deserialize<'de> for Dim {
     fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Dim, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Raw {
+        enum RawDim {
             Const(u64),
             Text(String),
         }
-        match Raw::deserialize(d)? {
-            Raw::Const(c) => Ok(Dim::from(c)),
-            Raw::Text(t) => t.parse().map_err(serde::de::Error::custom),
+        match RawDim::deserialize(d)? {
+            RawDim::Const(c) => Ok(Dim::from(c)),
+            RawDim::Text(t) => t.parse().map_err(serde::de::Error::custom),
         }
     }
 }
@@ -270,7 +270,7 @@ impl Extent {
     }
 
     /// The extent that equals `dim`.
-    pub fn of(dim: impl Into<Dim>) -> Extent {
+    pub fn from_dim(dim: impl Into<Dim>) -> Extent {
         Extent::ceil_div(dim, 1)
     }
 

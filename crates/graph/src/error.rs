@@ -48,11 +48,11 @@ impl ErrorKind {
 /// (for a device: `kernel`, `line`, `log`, `limit`, `asked`, `offered`, `recent`, `backtrace`).
 #[derive(Clone, Debug)]
 pub struct Error {
-    inner: Box<Inner>,
+    inner: Box<ErrorInner>,
 }
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     message: String,
     context: Vec<String>,
@@ -67,7 +67,7 @@ impl Error {
     /// An error of this kind. The message is lower case without a final stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
-            inner: Box::new(Inner {
+            inner: Box::new(ErrorInner {
                 kind,
                 message: message.into(),
                 context: Vec::new(),

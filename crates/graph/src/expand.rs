@@ -26,7 +26,7 @@ impl Graph {
     /// The graph with these nodes replaced by their definitions, by one level. `None` if none of them has one.
     pub fn expand(&self, nodes: &[NodeId]) -> Result<Option<Graph>> {
         let mut patch = Patch::new(self);
-        let mut names = Names::of(self);
+        let mut names = TakenNames::from_graph(self);
         for &id in nodes {
             let node = self.nodes().get(id.0 as usize);
             let node = node
@@ -48,7 +48,7 @@ fn expand_one(
     id: NodeId,
     definition: &Graph,
     patch: &mut Patch<'_>,
-    names: &mut Names,
+    names: &mut TakenNames,
 ) -> Result<()> {
     let node = graph.node(id);
     patch.replace(&[id])?;
@@ -81,14 +81,14 @@ fn expand_one(
 }
 
 /// Names that are taken, of nodes and of values.
-struct Names {
+struct TakenNames {
     nodes: HashSet<String>,
     values: HashSet<String>,
 }
 
-impl Names {
-    fn of(graph: &Graph) -> Names {
-        Names {
+impl TakenNames {
+    fn from_graph(graph: &Graph) -> TakenNames {
+        TakenNames {
             nodes: graph.nodes().iter().map(|n| n.name.clone()).collect(),
             values: graph.values().iter().map(|v| v.name.clone()).collect(),
         }
@@ -96,7 +96,7 @@ impl Names {
 
     /// A name for a node whose outputs are named otherwise.
     fn fresh_node(&mut self, wanted: &str) -> String {
-        let name = numbered(wanted, |n| !self.nodes.contains(n));
+        let name = find_free_name(wanted, |n| !self.nodes.contains(n));
         self.nodes.insert(name.clone());
         name
     }
@@ -104,7 +104,7 @@ impl Names {
     /// A name for a node and its outputs.
     fn fresh(&mut self, wanted: &str) -> String {
         let free = |n: &str| !self.nodes.contains(n) && !self.values.contains(n);
-        let name = numbered(wanted, free);
+        let name = find_free_name(wanted, free);
         self.nodes.insert(name.clone());
         self.values.insert(name.clone());
         name
@@ -112,7 +112,7 @@ impl Names {
 }
 
 /// `wanted`, or `wanted.2`, `wanted.3`, …: the first that is free.
-fn numbered(wanted: &str, free: impl Fn(&str) -> bool) -> String {
+fn find_free_name(wanted: &str, free: impl Fn(&str) -> bool) -> String {
     if free(wanted) {
         return wanted.to_string();
     }

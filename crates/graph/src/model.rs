@@ -12,18 +12,18 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Model {
     graph: Arc<Graph>,
-    weights: Arc<Weights>,
+    weights: Arc<ModelWeights>,
 }
 
 #[derive(Debug, Default)]
-struct Weights {
+struct ModelWeights {
     given: HashMap<String, Tensor>,
     /// Weights that are made when they are asked for: what makes them, and which of its tensors they are.
     derived: HashMap<String, (Arc<Derived>, usize)>,
     recent: Recent,
 }
 
-impl Weights {
+impl ModelWeights {
     /// Dtype and sizes of a weight.
     fn ty(&self, name: &str) -> Option<TensorType> {
         let of = |tensor: &Tensor| TensorType::new(tensor.dtype(), tensor.shape().iter().copied());
@@ -38,38 +38,43 @@ impl Model {
     /// Fails with a list of every weight that is missing or of another type than the graph says.
     /// Weights the graph does not name are ignored.
     pub fn new(graph: Graph, weights: HashMap<String, Tensor>) -> Result<Model> {
-        Model::derived(graph, weights, Vec::new())
+        Model::with_derived(graph, weights, Vec::new())
     }
 
     /// As [`Model::new`] with further weights that are made when they are asked for: the names of all that one
     /// [`Derived`] makes, in its order. What it makes is held no longer than somebody uses it.
-    pub fn derived(
+    pub fn with_derived(
         graph: Graph,
         weights: HashMap<String, Tensor>,
         derived: Vec<(Vec<String>, Derived)>,
     ) -> Result<Model> {
-        Model::with(graph, Weights { given: weights, ..Weights::default() }, derived)
+        Model::from_weights(graph, ModelWeights { given: weights, ..ModelWeights::default() }, derived)
     }
 
     /// These weights under another graph, of which some are made from others, or from those of the same name; see
-    /// [`Model::derived`].
-    pub fn rederived(&self, graph: Graph, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
-        let Weights { given, derived: known, .. } = self.weights.as_ref();
-        let weights = Weights { given: given.clone(), derived: known.clone(), recent: Recent::default() };
-        Model::with(graph, weights, derived)
+    /// [`Model::with_derived`].
+    pub fn derive_again(&self, graph: Graph, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
+        let ModelWeights { given, derived: known, .. } = self.weights.as_ref();
+        let weights =
+            ModelWeights { given: given.clone(), derived: known.clone(), recent: Recent::default() };
+        Model::from_weights(graph, weights, derived)
     }
 
-    fn with(graph: Graph, mut weights: Weights, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
+    fn from_weights(
+        graph: Graph,
+        mut weights: ModelWeights,
+        derived: Vec<(Vec<String>, Derived)>,
+    ) -> Result<Model> {
         for (names, derived) in derived {
             let derived = Arc::new(derived);
             names.iter().for_each(|name| drop(weights.given.remove(name)));
             let names = names.into_iter().enumerate();
             weights.derived.extend(names.map(|(part, name)| (name, (derived.clone(), part))));
         }
-        Model::of(graph, Arc::new(weights))
+        Model::from_shared(graph, Arc::new(weights))
     }
 
-    fn of(graph: Graph, weights: Arc<Weights>) -> Result<Model> {
+    fn from_shared(graph: Graph, weights: Arc<ModelWeights>) -> Result<Model> {
         let mut errors = Vec::new();
         for (_, value) in graph.weights() {
             let expected = value.ty.bind(&Symbols::new())?;
@@ -100,7 +105,7 @@ impl Model {
     /// The value of a weight; made now if it is derived from others and nobody holds it. Fails if the model has none of
     /// this name, or if it cannot be made.
     pub fn weight(&self, name: &str) -> Result<Tensor> {
-        let Weights { given, derived, recent } = self.weights.as_ref();
+        let ModelWeights { given, derived, recent } = self.weights.as_ref();
         if let Some(tensor) = given.get(name) {
             return Ok(tensor.clone());
         }
@@ -112,7 +117,7 @@ impl Model {
 
     /// The same weights under another graph, such as a rewritten one.
     pub fn with_graph(&self, graph: Graph) -> Result<Model> {
-        Model::of(graph, self.weights.clone())
+        Model::from_shared(graph, self.weights.clone())
     }
 }
 

@@ -57,7 +57,7 @@ impl Graph {
             count += made.len();
             ids.extend(node.outputs.iter().copied().zip(made));
         }
-        let mut outputs: Vec<ValueId> = self.leaving(&nodes, inside);
+        let mut outputs: Vec<ValueId> = self.outgoing_values(&nodes, inside);
         outputs.retain(|value| !given.contains(value));
         if outputs.is_empty() {
             return Err(Error::invalid("nothing uses what these nodes compute"));
@@ -69,7 +69,7 @@ impl Graph {
     }
 
     /// What these nodes compute for others than `inside`.
-    fn leaving(&self, nodes: &BTreeSet<NodeId>, inside: &HashSet<NodeId>) -> Vec<ValueId> {
+    fn outgoing_values(&self, nodes: &BTreeSet<NodeId>, inside: &HashSet<NodeId>) -> Vec<ValueId> {
         let users = self.users();
         let kept: HashSet<ValueId> = self
             .outputs()

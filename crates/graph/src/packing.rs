@@ -43,20 +43,30 @@ pub struct CodeInfo {
 
 /// All codes.
 pub const CODES: [CodeInfo; 4] = [
-    CodeInfo { middle: 8, zeros: true, deviation: 4.6, ..CodeInfo::of(Code::Int4, "int4", 4, integer) },
-    CodeInfo { middle: 128, zeros: true, deviation: 73.9, ..CodeInfo::of(Code::Int8, "int8", 8, integer) },
-    CodeInfo { deviation: 0.42, ..CodeInfo::of(Code::E4m3, "e4m3", 8, float8) },
+    CodeInfo {
+        middle: 8,
+        zeros: true,
+        deviation: 4.6,
+        ..CodeInfo::symmetric(Code::Int4, "int4", 4, integer)
+    },
+    CodeInfo {
+        middle: 128,
+        zeros: true,
+        deviation: 73.9,
+        ..CodeInfo::symmetric(Code::Int8, "int8", 8, integer)
+    },
+    CodeInfo { deviation: 0.42, ..CodeInfo::symmetric(Code::E4m3, "e4m3", 8, float8) },
     CodeInfo {
         scale: DType::U8,
         group: Some(32),
         deviation: 2.9,
-        ..CodeInfo::of(Code::Mxfp4, "mxfp4", 4, float4)
+        ..CodeInfo::symmetric(Code::Mxfp4, "mxfp4", 4, float4)
     },
 ];
 
 impl CodeInfo {
     /// Numbers around 0 with scales of f16 for groups of any size.
-    const fn of(code: Code, name: &'static str, bits: u32, element: fn(u32) -> f32) -> CodeInfo {
+    const fn symmetric(code: Code, name: &'static str, bits: u32, element: fn(u32) -> f32) -> CodeInfo {
         let (scale, group) = (DType::F16, None);
         CodeInfo { code, name, bits, scale, group, middle: 0, zeros: false, element, deviation: 1.0 }
     }

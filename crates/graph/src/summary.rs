@@ -32,7 +32,7 @@ pub struct WeightCount {
 
 /// A named value of the graph's signature, with its type as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Port {
+pub struct SummaryPort {
     /// Name.
     pub name: String,
     /// Type, such as `f32[n,320]`.
@@ -62,9 +62,9 @@ pub struct Summary {
     /// Bytes of all states of constant size.
     pub state_bytes_fixed: u64,
     /// The inputs.
-    pub inputs: Vec<Port>,
+    pub inputs: Vec<SummaryPort>,
     /// The results.
-    pub outputs: Vec<Port>,
+    pub outputs: Vec<SummaryPort>,
 }
 
 impl Graph {
@@ -74,7 +74,8 @@ impl Graph {
         let kinds = self.op_kinds().into_iter();
         let ops = kinds.map(|(op, nodes)| OpCount { op: op.to_string(), nodes }).collect();
         let weights = self.weight_counts()?;
-        let port = |name: &str, value| Port { name: name.to_string(), ty: self.value(value).ty.to_string() };
+        let port =
+            |name: &str, value| SummaryPort { name: name.to_string(), ty: self.value(value).ty.to_string() };
         let (mut per_token, mut fixed) = (0, 0);
         for state in self.states() {
             let sum = if state.grows(self) { &mut per_token } else { &mut fixed };

@@ -34,17 +34,17 @@ pub struct Bytes {
 impl Bytes {
     /// All bytes of `owner`.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Bytes {
-        Bytes::shared(Arc::new(owner))
+        Bytes::from_shared(Arc::new(owner))
     }
 
     /// All bytes of a shared owner.
-    pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Bytes {
+    pub fn from_shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Bytes {
         let len = (*owner).as_ref().len();
         Bytes { owner, file: None, start: 0, len }
     }
 
     /// All bytes of a file, which `owner` maps.
-    pub fn mapped(owner: impl AsRef<[u8]> + Send + Sync + 'static, file: FileState) -> Bytes {
+    pub fn from_mapped(owner: impl AsRef<[u8]> + Send + Sync + 'static, file: FileState) -> Bytes {
         Bytes { file: Some(Arc::new(file)), ..Bytes::new(owner) }
     }
 
@@ -148,7 +148,7 @@ impl Tensor {
 
     /// A packed tensor of sections with these bytes; see [`Packing`]. Fails if the shape cannot be packed so, or if a section
     /// has another length.
-    pub fn packed(packing: Packing, shape: Vec<usize>, parts: &[&[u8]]) -> Result<Tensor> {
+    pub fn from_packed(packing: Packing, shape: Vec<usize>, parts: &[&[u8]]) -> Result<Tensor> {
         let bytes = packing.assemble(&shape, parts)?;
         Tensor::new(DType::Packed(packing), shape, Bytes::new(bytes))
     }

@@ -17,7 +17,7 @@ pub(crate) const MAX_INPUTS: usize = 256;
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
 /// Most violations that one error spells out; the rest are counted.
-const MAX_TOLD: usize = 50;
+const MAX_REPORTED: usize = 50;
 
 /// Fails with the violations found, one per line.
 pub fn check(graph: &Graph) -> Result<()> {
@@ -26,8 +26,9 @@ pub fn check(graph: &Graph) -> Result<()> {
         0 => Ok(()),
         1 => Err(Error::invalid(errors[0].clone()).context(format!("graph `{}`", graph.name()))),
         n => {
-            let told = errors[..n.min(MAX_TOLD)].join("\n  ");
-            let more = if n > MAX_TOLD { format!("\n  and {} more", n - MAX_TOLD) } else { String::new() };
+            let told = errors[..n.min(MAX_REPORTED)].join("\n  ");
+            let more =
+                if n > MAX_REPORTED { format!("\n  and {} more", n - MAX_REPORTED) } else { String::new() };
             Err(Error::invalid(format!("{n} errors in graph `{}`:\n  {told}{more}", graph.name())))
         }
     }

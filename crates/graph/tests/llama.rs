@@ -7,7 +7,9 @@ use common::{Meanings, results, toy_llama};
 use std::collections::HashSet;
 use tapml_graph::op::Linear;
 use tapml_graph::rewrite::RULES;
-use tapml_graph::{Builder, DType, Graph, NodeId, OpCount, Port, TensorType, WeightCount, fuse, rewrite};
+use tapml_graph::{
+    Builder, DType, Graph, NodeId, OpCount, SummaryPort, TensorType, WeightCount, fuse, rewrite,
+};
 
 const LAYERS: usize = 2;
 
@@ -32,8 +34,8 @@ fn the_summary_counts_by_hand() {
     assert_eq!(summary.nodes, 5 + LAYERS * 18);
     assert_eq!(summary.ops[0], OpCount { op: "embedding".into(), nodes: 1 });
     assert_eq!(summary.ops.iter().map(|o| o.nodes).sum::<usize>(), summary.nodes);
-    assert_eq!(summary.inputs, [Port { name: "ids".into(), ty: "u32[n]".into() }]);
-    assert_eq!(summary.outputs, [Port { name: "logits".into(), ty: "f32[1,32]".into() }]);
+    assert_eq!(summary.inputs, [SummaryPort { name: "ids".into(), ty: "u32[n]".into() }]);
+    assert_eq!(summary.outputs, [SummaryPort { name: "logits".into(), ty: "f32[1,32]".into() }]);
     let json = serde_json::to_value(&summary).unwrap();
     assert_eq!(json["inputs"][0]["type"], "u32[n]");
     assert_eq!(serde_json::from_value::<tapml_graph::Summary>(json).unwrap(), summary);

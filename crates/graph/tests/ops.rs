@@ -86,13 +86,13 @@ fn attributes_round_trip_and_unknown_ones_are_refused() {
 fn activations_are_operators_that_map_elements() {
     for activation in Activation::ALL {
         let op = activation.op();
-        assert_eq!(Activation::of(&op), Some(activation));
+        assert_eq!(Activation::from_op(&op), Some(activation));
         let name = serde_json::to_value(activation).unwrap();
         assert!(name.as_str().unwrap().starts_with(op.name()), "{name}");
         let x = [tapml_graph::TensorType::new(tapml_graph::DType::F16, [3u64, 5])];
         assert_eq!(op.infer(&x).unwrap(), x);
     }
-    assert_eq!(Activation::of(&tapml_graph::op::Add {}.into()), None);
+    assert_eq!(Activation::from_op(&tapml_graph::op::Add {}.into()), None);
 }
 
 #[test]

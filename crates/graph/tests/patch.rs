@@ -15,7 +15,7 @@ fn small() -> Graph {
 }
 
 /// The error of applying a patch that `edit` fills.
-fn refused(graph: &Graph, edit: impl FnOnce(&mut Patch<'_>) -> tapml_graph::Result<()>) -> String {
+fn patch_error(graph: &Graph, edit: impl FnOnce(&mut Patch<'_>) -> tapml_graph::Result<()>) -> String {
     let mut patch = Patch::new(graph);
     let error = edit(&mut patch).and_then(|()| patch.apply().map(drop)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Bug);
@@ -26,46 +26,46 @@ fn refused(graph: &Graph, edit: impl FnOnce(&mut Patch<'_>) -> tapml_graph::Resu
 fn patches_refuse_what_would_dangle_or_change_type() {
     let graph = small();
     let id = |name: &str| graph.find_value(name).unwrap();
-    let text = refused(&graph, |p| p.replace(&[NodeId(0)]));
+    let text = patch_error(&graph, |p| p.replace(&[NodeId(0)]));
     assert!(text.contains("`a` is removed but still used by node `b`"), "{text}");
-    let text = refused(&graph, |p| p.replace(&[NodeId(2)]));
+    let text = patch_error(&graph, |p| p.replace(&[NodeId(2)]));
     assert!(text.contains("`c` is removed but still used by output `c`"), "{text}");
-    let text = refused(&graph, |p| {
+    let text = patch_error(&graph, |p| {
         p.replace(&[NodeId(1)])?;
         let wide = p.tap(id("x"));
         let new = p.wire("new", tapml_graph::op::LastRow {}, &[wide])?;
         p.shunt(id("b"), new[0])
     });
     assert!(text.contains("`b` is f32[n,8], its replacement is f32[1,8]"), "{text}");
-    let text = refused(&graph, |p| {
+    let text = patch_error(&graph, |p| {
         p.replace(&[NodeId(1)])?;
         p.shunt(id("a"), p.tap(id("x")))
     });
     assert!(text.contains("`a` is replaced, its node is not"), "{text}");
-    let text = refused(&graph, |p| {
+    let text = patch_error(&graph, |p| {
         p.replace(&[NodeId(1)])?;
         p.replace(&[NodeId(1)])
     });
     assert!(text.contains("node `b` is replaced twice"), "{text}");
-    let text = refused(&graph, |p| {
+    let text = patch_error(&graph, |p| {
         p.replace(&[NodeId(0)])?;
         let new = p.wire("new", Silu {}, &[p.tap(id("b"))])?;
         p.shunt(id("a"), new[0])
     });
     assert!(text.contains("in a circle"), "{text}");
-    let text = refused(&graph, |p| {
+    let text = patch_error(&graph, |p| {
         p.replace(&[NodeId(0), NodeId(1)])?;
         p.shunt(id("a"), p.tap(id("b")))?;
         p.shunt(id("b"), p.tap(id("a")))
     });
     assert!(text.contains("in a circle"), "{text}");
-    let text = refused(&graph, |p| {
+    let text = patch_error(&graph, |p| {
         p.replace(&[NodeId(1)])?;
         let new = p.wire("new", Add {}, &[p.tap(id("x"))]);
         new.map(drop)
     });
     assert!(text.contains("new node `new`: add: expected 2 inputs, found 1"), "{text}");
-    let text = refused(&graph, |p| p.replace(&[NodeId(9)]));
+    let text = patch_error(&graph, |p| p.replace(&[NodeId(9)]));
     assert!(text.contains("no node 9"), "{text}");
 }
 

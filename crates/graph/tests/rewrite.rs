@@ -90,7 +90,7 @@ fn add_rms_norm_carries_offset_and_missing_weight_and_refuses_groups() {
     }
 }
 
-fn gated(extra: &str, product: &str) -> String {
+fn gated_graph(extra: &str, product: &str) -> String {
     format!(
         "input x: f32[n,8]
 weight g: bf16[12,8]
@@ -117,27 +117,28 @@ weight other: f32[12,8]
 y: f32[n,12] = gated_linear(x, g, u) as product
 output y = y
 ";
-    becomes("fuse_gated_linear", &gated("", "mul(act, up)"), fused);
-    becomes("fuse_gated_linear", &gated("", "mul(up, act)"), fused);
+    becomes("fuse_gated_linear", &gated_graph("", "mul(act, up)"), fused);
+    becomes("fuse_gated_linear", &gated_graph("", "mul(up, act)"), fused);
     // The fused node stands where the product stood.
     let early = "d: f32[n,8] = silu(x)\ne: f32[n,8] = silu(d)\n";
     let late = "l: f32[n,8] = silu(e)\noutput l = l\n";
     let around = |text: &str, first: &str| text.replace(first, &format!("{early}{first}")) + late;
-    becomes("fuse_gated_linear", &around(&gated("", "mul(act, up)"), "gate:"), &around(fused, "y:"));
-    let declared = gated("", "mul(up, act)").replace("linear(x, u)", "linear(x, u) {\"dtype\":\"f32\"}");
+    becomes("fuse_gated_linear", &around(&gated_graph("", "mul(act, up)"), "gate:"), &around(fused, "y:"));
+    let declared =
+        gated_graph("", "mul(up, act)").replace("linear(x, u)", "linear(x, u) {\"dtype\":\"f32\"}");
     becomes("fuse_gated_linear", &declared, fused);
 }
 
 #[test]
 fn gated_linear_refuses_other_users_biases_and_types() {
-    let plain = gated("", "mul(act, up)");
+    let plain = gated_graph("", "mul(act, up)");
     let unfusable = [
-        gated("output gate = gate\n", "mul(act, up)"),
-        gated("output act = act\n", "mul(act, up)"),
-        gated("output up = up\n", "mul(act, up)"),
-        gated("more: f32[n,12] = silu(up)\noutput more = more\n", "mul(act, up)"),
-        gated("", "mul(act, gate)"),
-        gated("", "mul(act, act)"),
+        gated_graph("output gate = gate\n", "mul(act, up)"),
+        gated_graph("output act = act\n", "mul(act, up)"),
+        gated_graph("output up = up\n", "mul(act, up)"),
+        gated_graph("more: f32[n,12] = silu(up)\noutput more = more\n", "mul(act, up)"),
+        gated_graph("", "mul(act, gate)"),
+        gated_graph("", "mul(act, act)"),
         plain.replace("mul(", "add("),
         plain.replace("linear(x, u)", "linear(x, u, bias)"),
         plain.replace("linear(x, g)", "linear(x, g, bias)"),
@@ -278,12 +279,12 @@ proptest! {
         let graph = random_graph(&steps);
         let mut meanings = Meanings::default();
         let wanted = results(&mut meanings, &graph);
-        let values = meanings.of(&graph, &Default::default());
+        let values = meanings.find_values(&graph, &Default::default());
         for rule in RULES.iter().map(|r| vec![r.name]).chain([RULES.iter().map(|r| r.name).collect()]) {
             let (after, applied) = rewrite(&graph, &rule).unwrap();
             prop_assert_eq!(&results(&mut meanings, &after), &wanted, "{:?}\n{}\n{}", rule, graph, after);
             // Whatever value is left still means what it meant: recorded tensors match by name.
-            for (name, meaning) in meanings.of(&after, &Default::default()) {
+            for (name, meaning) in meanings.find_values(&after, &Default::default()) {
                 prop_assert_eq!(values.get(&name), Some(&meaning), "{:?} {}", rule, name);
             }
             prop_assert_eq!(after == graph, applied.is_empty());
@@ -292,7 +293,7 @@ proptest! {
         let plain = graph.inline_definitions().unwrap();
         prop_assert_eq!(&results(&mut meanings, &plain), &wanted);
         prop_assert!(plain.nodes().iter().all(|n| n.op.definition(&plain.input_types(n)).is_none()));
-        let inner = meanings.of(&plain, &Default::default());
+        let inner = meanings.find_values(&plain, &Default::default());
         prop_assert!(values.iter().all(|(name, meaning)| inner[name] == *meaning));
         prop_assert_eq!(&results(&mut meanings, &fuse(&plain).unwrap()), &wanted);
     }
@@ -308,8 +309,8 @@ proptest! {
         let part = graph.extract(&nodes).unwrap();
         prop_assert_eq!(part.nodes().len(), nodes.len());
         let mut meanings = Meanings::default();
-        let whole = meanings.of(&graph, &Default::default());
-        for (name, meaning) in meanings.of(&part, &whole) {
+        let whole = meanings.find_values(&graph, &Default::default());
+        for (name, meaning) in meanings.find_values(&part, &whole) {
             prop_assert_eq!(whole[&name], meaning, "{}", name);
         }
         for (old, id) in nodes.iter().map(|&n| (graph.node(n), part.find_node(&graph.node(n).name).unwrap())) {

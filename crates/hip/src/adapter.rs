@@ -1,10 +1,10 @@
 //! Finding HIP devices, and what to install when there is none.
 
-use crate::error::{Done, check};
+use crate::error::{HipResult, check};
 use crate::runtime::Hip;
 use crate::sys::{self, Api, Rtc, attribute};
 use std::ffi::c_int;
-use tapml_cfamily::device::Options;
+use tapml_cfamily::device::DriverOptions;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -15,17 +15,17 @@ const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 ///
 /// Fails with [`ErrorKind::Unavailable`] if there is no runtime or no device; the hint says what to install.
 pub fn adapters() -> Result<Vec<DeviceInfo>> {
-    let api = loaded()?;
-    (0..count(api)?).map(|index| describe(api, index, Options::default())).collect()
+    let api = load_api()?;
+    (0..count(api)?).map(|index| describe(api, index, DriverOptions::default())).collect()
 }
 
-fn none(text: String) -> Error {
+fn no_device(text: String) -> Error {
     Error::new(ErrorKind::Unavailable, text)
         .with_hint("install AMD's driver and ROCm (`libamdhip64`, `libhiprtc`); ROCM_PATH names its folder")
 }
 
-fn loaded() -> Result<&'static Api> {
-    sys::api().map_err(|why| none(format!("no HIP runtime found: {why}")))
+fn load_api() -> Result<&'static Api> {
+    sys::api().map_err(|why| no_device(format!("no HIP runtime found: {why}")))
 }
 
 #[allow(unsafe_code)]
@@ -35,18 +35,18 @@ fn count(api: &Api) -> Result<c_int> {
     let started = check(unsafe { (api.hipInit)(0) });
     // SAFETY: gives a number.
     let counted = started.and_then(|()| check(unsafe { (api.hipGetDeviceCount)(&mut count) }));
-    counted.map_err(|failure| none(format!("the HIP runtime does not start: {failure}")))?;
-    if count > 0 { Ok(count) } else { Err(none("no HIP device found".into())) }
+    counted.map_err(|failure| no_device(format!("the HIP runtime does not start: {failure}")))?;
+    if count > 0 { Ok(count) } else { Err(no_device("no HIP device found".into())) }
 }
 
 /// Opens device `index`, with what it tells about itself.
-pub(crate) fn open(index: usize, options: Options) -> Result<(Hip, DeviceInfo)> {
-    let api = loaded()?;
+pub(crate) fn open(index: usize, options: DriverOptions) -> Result<(Hip, DeviceInfo)> {
+    let api = load_api()?;
     open_on(api, rtc()?, index, options)
 }
 
 fn rtc() -> Result<&'static Rtc> {
-    sys::rtc().map_err(|why| none(format!("no compiler of HIP kernels (hipRTC) found: {why}")))
+    sys::rtc().map_err(|why| no_device(format!("no compiler of HIP kernels (hipRTC) found: {why}")))
 }
 
 /// The name of the compiler of kernels, with or without a device.
@@ -61,7 +61,7 @@ pub(crate) fn open_on(
     api: &'static Api,
     rtc: &'static Rtc,
     index: usize,
-    options: Options,
+    options: DriverOptions,
 ) -> Result<(Hip, DeviceInfo)> {
     let count = count(api)?;
     let at = c_int::try_from(index).ok().filter(|&at| at < count).ok_or_else(|| {
@@ -69,21 +69,21 @@ pub(crate) fn open_on(
             .with_hint("`tapml device list` shows those that there are")
     })?;
     let info = describe(api, at, options)?;
-    let hip = Hip::of(api, rtc, at).map_err(|failure| {
+    let hip = Hip::open_device(api, rtc, at).map_err(|failure| {
         let text = format!("HIP device {at} ({}) cannot be opened: {failure}", info.name);
         Error::new(ErrorKind::Unavailable, text).with_hint("is it in use by others, or out of memory?")
     })?;
     Ok((hip, info))
 }
 
-fn describe(api: &Api, index: c_int, options: Options) -> Result<DeviceInfo> {
+fn describe(api: &Api, index: c_int, options: DriverOptions) -> Result<DeviceInfo> {
     let info = ask(api, index, options);
-    info.map_err(|failure| none(format!("HIP device {index} does not tell what it is: {failure}")))
+    info.map_err(|failure| no_device(format!("HIP device {index} does not tell what it is: {failure}")))
 }
 
 #[allow(unsafe_code)]
-fn ask(api: &Api, device: c_int, options: Options) -> Done<DeviceInfo> {
-    let number = |what: c_int| -> Done<u32> {
+fn ask(api: &Api, device: c_int, options: DriverOptions) -> HipResult<DeviceInfo> {
+    let number = |what: c_int| -> HipResult<u32> {
         let mut value = 0;
         // SAFETY: gives a number.
         check(unsafe { (api.hipDeviceGetAttribute)(&mut value, what, device) })?;

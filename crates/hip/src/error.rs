@@ -1,22 +1,22 @@
 //! What the runtime reports, as errors of TapML.
 
-use crate::sys::{self, OUT_OF_MEMORY, Status};
+use crate::sys::{self, HipStatus, OUT_OF_MEMORY};
 use std::ffi::CStr;
 use std::fmt;
 use tapml_cfamily::device::Fault;
 
 /// The status of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure(pub(crate) Status);
+pub struct HipFailure(pub(crate) HipStatus);
 
-pub(crate) type Done<T = ()> = Result<T, Failure>;
+pub(crate) type HipResult<T = ()> = Result<T, HipFailure>;
 
 /// The end of a call of the runtime.
-pub(crate) fn check(status: Status) -> Done {
-    if status == 0 { Ok(()) } else { Err(Failure(status)) }
+pub(crate) fn check(status: HipStatus) -> HipResult {
+    if status == 0 { Ok(()) } else { Err(HipFailure(status)) }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for HipFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match describe(self.0) {
             Some(text) => write!(f, "{text} (HIP error {})", self.0),
@@ -27,7 +27,7 @@ impl fmt::Display for Failure {
 
 /// The runtime's own words for a status.
 #[allow(unsafe_code)]
-fn describe(status: Status) -> Option<String> {
+fn describe(status: HipStatus) -> Option<String> {
     let api = sys::api().ok()?;
     // SAFETY: the call gives the address of a text that ends with a zero and is never freed, or none.
     let text = unsafe { (api.hipGetErrorString)(status) };
@@ -35,7 +35,7 @@ fn describe(status: Status) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-impl Fault for Failure {
+impl Fault for HipFailure {
     fn out_of_memory(&self) -> bool {
         self.0 == OUT_OF_MEMORY
     }

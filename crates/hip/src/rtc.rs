@@ -1,20 +1,20 @@
 //! hipRTC, the compiler of HIP in a library: from text to a code object for the thread's device.
 #![allow(unsafe_code)]
 
-use crate::error::Failure;
-use crate::sys::{Object, Rtc, Status};
+use crate::error::HipFailure;
+use crate::sys::{HipObject, HipStatus, Rtc};
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use tapml_cfamily::device::Refusal;
 
 /// A call of the library that failed.
-fn failed(status: Status) -> Refusal<Failure> {
+fn call_refusal(status: HipStatus) -> Refusal<HipFailure> {
     Refusal::Compiler(format!("hipRTC status {status}"))
 }
 
 /// Compiles a text. Without a named architecture hipRTC compiles for the device of the thread.
-pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal<Failure>> {
-    let program = Program::new(rtc, text)?;
+pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal<HipFailure>> {
+    let program = RtcProgram::new(rtc, text)?;
     let mut options = [c"-std=c++17".as_ptr(), c"-ffp-contract=off".as_ptr()];
     // SAFETY: so many options, each ending with a zero.
     let status =
@@ -23,22 +23,22 @@ pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal<Failure>
         return program.bytes(rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode);
     }
     Err(match program.log() {
-        log if log.is_empty() => failed(status),
+        log if log.is_empty() => call_refusal(status),
         log => Refusal::Log(log),
     })
 }
 
-type Size = unsafe extern "C" fn(Object, *mut usize) -> Status;
-type Take = unsafe extern "C" fn(Object, *mut c_char) -> Status;
+type SizeFunction = unsafe extern "C" fn(HipObject, *mut usize) -> HipStatus;
+type Take = unsafe extern "C" fn(HipObject, *mut c_char) -> HipStatus;
 
 /// A text and what was made of it.
-struct Program<'a> {
+struct RtcProgram<'a> {
     rtc: &'a Rtc,
-    raw: Object,
+    raw: HipObject,
 }
 
-impl<'a> Program<'a> {
-    fn new(rtc: &'a Rtc, text: &str) -> Result<Program<'a>, Refusal<Failure>> {
+impl<'a> RtcProgram<'a> {
+    fn new(rtc: &'a Rtc, text: &str) -> Result<RtcProgram<'a>, Refusal<HipFailure>> {
         let text = CString::new(text).map_err(|_| Refusal::Log("the text holds a zero byte".into()))?;
         let mut raw = ptr::null_mut();
         // SAFETY: text and name end with a zero; no headers are handed over.
@@ -46,7 +46,7 @@ impl<'a> Program<'a> {
             let (create, none) = (rtc.hiprtcCreateProgram, ptr::null_mut());
             create(&mut raw, text.as_ptr(), c"kernel.hip".as_ptr(), 0, none, none)
         };
-        if status == 0 { Ok(Program { rtc, raw }) } else { Err(failed(status)) }
+        if status == 0 { Ok(RtcProgram { rtc, raw }) } else { Err(call_refusal(status)) }
     }
 
     fn log(&self) -> String {
@@ -55,21 +55,21 @@ impl<'a> Program<'a> {
         String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
     }
 
-    fn bytes(&self, size: Size, take: Take) -> Result<Vec<u8>, Refusal<Failure>> {
+    fn bytes(&self, size: SizeFunction, take: Take) -> Result<Vec<u8>, Refusal<HipFailure>> {
         let mut len = 0;
         // SAFETY: gives a number.
         let status = unsafe { size(self.raw, &mut len) };
         if status != 0 {
-            return Err(failed(status));
+            return Err(call_refusal(status));
         }
         let mut bytes = vec![0u8; len];
         // SAFETY: room for as many bytes as were said.
         let status = unsafe { take(self.raw, bytes.as_mut_ptr().cast()) };
-        if status == 0 { Ok(bytes) } else { Err(failed(status)) }
+        if status == 0 { Ok(bytes) } else { Err(call_refusal(status)) }
     }
 }
 
-impl Drop for Program<'_> {
+impl Drop for RtcProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: owned and destroyed once.
         unsafe { (self.rtc.hiprtcDestroyProgram)(&mut self.raw) };

@@ -1,14 +1,14 @@
 //! Safe handles on what the runtime keeps: the stream that works in order, memory and kernels. Callers check ranges.
 #![allow(unsafe_code)]
 
-use crate::error::{Done, Failure, check};
-use crate::sys::{Address, Api, Object, Rtc};
+use crate::error::{HipFailure, HipResult, check};
+use crate::sys::{Api, HipAddress, HipObject, Rtc};
 use crate::{adapter, rtc};
 use std::ffi::{CString, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
-use tapml_cfamily::device::{Argument, Driver, Options, Refusal};
+use tapml_cfamily::device::{Argument, Driver, DriverOptions, Refusal};
 use tapml_cfamily::{Dialect, Printed};
 use tapml_device::DeviceInfo;
 
@@ -22,7 +22,7 @@ pub struct Hip {
 struct Stream {
     api: &'static Api,
     device: c_int,
-    raw: Object,
+    raw: HipObject,
 }
 
 // SAFETY: streams, memory and modules of HIP may be used from any thread; each call that works with them comes after
@@ -40,15 +40,15 @@ impl Drop for Stream {
 }
 
 /// Memory of the device.
-pub struct Memory {
+pub struct HipMemory {
     stream: Arc<Stream>,
-    raw: Address,
+    raw: HipAddress,
 }
 
 // SAFETY: see `Stream`.
-unsafe impl Send for Memory {}
+unsafe impl Send for HipMemory {}
 
-impl Drop for Memory {
+impl Drop for HipMemory {
     fn drop(&mut self) {
         let _ = self.stream.enter();
         // SAFETY: owned and freed once; the call waits for the work that uses it.
@@ -56,23 +56,23 @@ impl Drop for Memory {
     }
 }
 
-impl Memory {
-    fn at(&self, offset: usize) -> Address {
+impl HipMemory {
+    fn address_at(&self, offset: usize) -> HipAddress {
         self.raw.wrapping_byte_add(offset)
     }
 }
 
 /// A kernel that was loaded.
-pub struct Kernel {
+pub struct HipKernel {
     stream: Arc<Stream>,
-    module: Object,
-    function: Object,
+    module: HipObject,
+    function: HipObject,
 }
 
 // SAFETY: see `Stream`.
-unsafe impl Send for Kernel {}
+unsafe impl Send for HipKernel {}
 
-impl Drop for Kernel {
+impl Drop for HipKernel {
     fn drop(&mut self) {
         let _ = self.stream.enter().and_then(|()| self.stream.finish());
         // SAFETY: owned and unloaded once, after the work that uses it.
@@ -81,7 +81,7 @@ impl Drop for Kernel {
 }
 
 impl Stream {
-    fn open(api: &'static Api, device: c_int) -> Done<Arc<Stream>> {
+    fn open(api: &'static Api, device: c_int) -> HipResult<Arc<Stream>> {
         let mut raw = ptr::null_mut();
         // SAFETY: gives a stream of the device that was made that of the thread.
         check(unsafe { (api.hipSetDevice)(device) })?;
@@ -91,25 +91,25 @@ impl Stream {
     }
 
     /// Makes the device that of this thread.
-    fn enter(&self) -> Done {
+    fn enter(&self) -> HipResult {
         // SAFETY: takes a number.
         check(unsafe { (self.api.hipSetDevice)(self.device) })
     }
 
     /// Loads a code object and takes its kernel `name`.
-    fn load(self: &Arc<Stream>, code: &[u8], name: &str) -> Done<Kernel> {
+    fn load(self: &Arc<Stream>, code: &[u8], name: &str) -> HipResult<HipKernel> {
         let name = CString::new(name).unwrap_or_default();
         let mut module = ptr::null_mut();
         // SAFETY: a code object says itself how long it is.
         check(unsafe { (self.api.hipModuleLoadData)(&mut module, code.as_ptr().cast()) })?;
-        let mut kernel = Kernel { stream: Arc::clone(self), module, function: ptr::null_mut() };
+        let mut kernel = HipKernel { stream: Arc::clone(self), module, function: ptr::null_mut() };
         // SAFETY: a name that ends with a zero.
         check(unsafe { (self.api.hipModuleGetFunction)(&mut kernel.function, module, name.as_ptr()) })?;
         Ok(kernel)
     }
 
     /// Waits for all work.
-    fn finish(&self) -> Done {
+    fn finish(&self) -> HipResult {
         // SAFETY: the stream is alive.
         check(unsafe { (self.api.hipStreamSynchronize)(self.raw) })
     }
@@ -117,75 +117,80 @@ impl Stream {
 
 impl Hip {
     /// Opens a device of this runtime.
-    pub(crate) fn of(api: &'static Api, rtc: &'static Rtc, device: c_int) -> Done<Hip> {
+    pub(crate) fn open_device(api: &'static Api, rtc: &'static Rtc, device: c_int) -> HipResult<Hip> {
         Ok(Hip { stream: Stream::open(api, device)?, rtc })
     }
 }
 
 impl Driver for Hip {
     const DIALECT: Dialect = Dialect::Hip;
-    type Memory = Memory;
-    type Kernel = Kernel;
-    type Failure = Failure;
+    type Memory = HipMemory;
+    type Kernel = HipKernel;
+    type Failure = HipFailure;
 
-    fn open(index: usize, options: Options) -> tapml_graph::Result<(Hip, DeviceInfo)> {
+    fn open(index: usize, options: DriverOptions) -> tapml_graph::Result<(Hip, DeviceInfo)> {
         adapter::open(index, options)
     }
 
-    fn enter(&self) -> Done {
+    fn enter(&self) -> HipResult {
         self.stream.enter()
     }
 
-    fn memory(&self, bytes: usize) -> Done<Memory> {
+    fn memory(&self, bytes: usize) -> HipResult<HipMemory> {
         let mut raw = ptr::null_mut();
         // SAFETY: gives an address.
         check(unsafe { (self.stream.api.hipMalloc)(&mut raw, bytes) })?;
-        Ok(Memory { stream: Arc::clone(&self.stream), raw })
+        Ok(HipMemory { stream: Arc::clone(&self.stream), raw })
     }
 
-    fn kernel(&self, printed: &Printed, _: &DeviceInfo) -> Result<Kernel, Refusal<Failure>> {
+    fn kernel(&self, printed: &Printed, _: &DeviceInfo) -> Result<HipKernel, Refusal<HipFailure>> {
         let code = rtc::compile(self.rtc, &printed.text)?;
         self.stream.load(&code, &printed.name).map_err(|failure| Refusal::Call("load", failure))
     }
 
-    fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
-        let (dst, src) = (dst.at(to), src.at(from.start));
+    fn copy(&self, src: &HipMemory, dst: &HipMemory, from: Range<usize>, to: usize) -> HipResult {
+        let (dst, src) = (dst.address_at(to), src.address_at(from.start));
         // SAFETY: the caller has checked both ranges, and the memories differ.
         check(unsafe { (self.stream.api.hipMemcpyDtoDAsync)(dst, src, from.len(), self.stream.raw) })
     }
 
-    fn fill(&self, memory: &Memory, bytes: usize, word: u32) -> Done {
+    fn fill(&self, memory: &HipMemory, bytes: usize, word: u32) -> HipResult {
         // SAFETY: the memory has so many words.
         check(unsafe {
             (self.stream.api.hipMemsetD32Async)(memory.raw, word.cast_signed(), bytes / 4, self.stream.raw)
         })
     }
 
-    fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
+    fn write(&self, memory: &HipMemory, offset: usize, data: &[u8]) -> HipResult {
         let start = data.as_ptr().cast_mut().cast();
         // SAFETY: the caller has checked the range; the bytes are only read, and live until the stream is done.
         check(unsafe {
-            (self.stream.api.hipMemcpyHtoDAsync)(memory.at(offset), start, data.len(), self.stream.raw)
+            (self.stream.api.hipMemcpyHtoDAsync)(
+                memory.address_at(offset),
+                start,
+                data.len(),
+                self.stream.raw,
+            )
         })?;
         self.stream.finish()
     }
 
-    fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
+    fn read(&self, memory: &HipMemory, offset: usize, out: &mut [u8]) -> HipResult {
         let start = out.as_mut_ptr().cast();
         // SAFETY: the caller has checked the range, and `out` lives until the stream is done.
         check(unsafe {
-            (self.stream.api.hipMemcpyDtoHAsync)(start, memory.at(offset), out.len(), self.stream.raw)
+            (self.stream.api.hipMemcpyDtoHAsync)(start, memory.address_at(offset), out.len(), self.stream.raw)
         })?;
         self.stream.finish()
     }
 
     fn run(
         &self,
-        kernel: &Kernel,
-        arguments: &[Argument<'_, Memory>],
+        kernel: &HipKernel,
+        arguments: &[Argument<'_, HipMemory>],
         groups: [u32; 3],
         size: [u32; 3],
-    ) -> Done {
+    ) -> HipResult {
         // Each value in 8 bytes: the runtime reads as many as the kernel declares, and words come first in them.
         let mut values: Vec<u64> = arguments.iter().map(value).collect();
         let mut places: Vec<*mut c_void> = values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
@@ -198,13 +203,13 @@ impl Driver for Hip {
         })
     }
 
-    fn finish(&self) -> Done {
+    fn finish(&self) -> HipResult {
         self.stream.finish()
     }
 }
 
 /// An argument's bytes, the first ones first.
-fn value(argument: &Argument<'_, Memory>) -> u64 {
+fn value(argument: &Argument<'_, HipMemory>) -> u64 {
     match *argument {
         Argument::Memory(memory, offset) => memory.raw as u64 + offset,
         Argument::Offset(offset) => offset,

@@ -2,7 +2,7 @@
 //! its arguments; nothing is computed. Calls can be made to fail.
 #![allow(unsafe_code, non_snake_case)]
 
-use crate::sys::{Address, Api, Object, Rtc, Status, attribute};
+use crate::sys::{Api, HipAddress, HipObject, HipStatus, Rtc, attribute};
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ pub const MEMORY: usize = 1 << 30;
 
 thread_local! {
     static SIZES: RefCell<HashMap<usize, usize>> = RefCell::default();
-    static NOTED: RefCell<Vec<Launch>> = RefCell::default();
-    static SYNC_FAILS: Cell<Status> = const { Cell::new(0) };
+    static NOTED: RefCell<Vec<NotedLaunch>> = RefCell::default();
+    static SYNC_FAILS: Cell<HipStatus> = const { Cell::new(0) };
 }
 
 /// A launch: the kernel's name, groups, workgroup and the first arguments.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Launch {
+pub struct NotedLaunch {
     pub name: String,
     pub groups: [u32; 3],
     pub workgroup: [u32; 3],
@@ -28,12 +28,12 @@ pub struct Launch {
 }
 
 /// What was launched since the last call.
-pub fn noted() -> Vec<Launch> {
+pub fn take_launches() -> Vec<NotedLaunch> {
     NOTED.with_borrow_mut(std::mem::take)
 }
 
 /// Bytes that are allocated on this thread.
-pub fn allocated() -> usize {
+pub fn allocated_bytes() -> usize {
     SIZES.with_borrow(|sizes| sizes.values().sum())
 }
 
@@ -46,11 +46,11 @@ pub fn start() -> u64 {
 }
 
 /// Lets waiting fail with a status from now on; 0 for no failure.
-pub fn fail_to_wait(status: Status) {
+pub fn fail_to_wait(status: HipStatus) {
     SYNC_FAILS.set(status);
 }
 
-unsafe fn put<T>(place: *mut T, value: T) -> Status {
+unsafe fn put<T>(place: *mut T, value: T) -> HipStatus {
     // SAFETY: the device hands over places for the results.
     unsafe { place.write(value) };
     0
@@ -61,34 +61,34 @@ fn layout(size: usize) -> Layout {
 }
 
 /// Whether memory that was allocated here holds the range.
-fn holds(address: Address, len: usize) -> bool {
+fn holds(address: HipAddress, len: usize) -> bool {
     let at = address as usize;
     SIZES.with_borrow(|sizes| sizes.iter().any(|(&start, &size)| start <= at && at + len <= start + size))
 }
 
-unsafe extern "C" fn init(_: c_uint) -> Status {
+unsafe extern "C" fn init(_: c_uint) -> HipStatus {
     0
 }
-unsafe extern "C" fn version(place: *mut c_int) -> Status {
+unsafe extern "C" fn version(place: *mut c_int) -> HipStatus {
     unsafe { put(place, 60_300_000) }
 }
-unsafe extern "C" fn text(_: Status) -> *const c_char {
+unsafe extern "C" fn text(_: HipStatus) -> *const c_char {
     c"a stub's error".as_ptr()
 }
-unsafe extern "C" fn count(place: *mut c_int) -> Status {
+unsafe extern "C" fn count(place: *mut c_int) -> HipStatus {
     unsafe { put(place, 1) }
 }
-unsafe extern "C" fn set_device(index: c_int) -> Status {
+unsafe extern "C" fn set_device(index: c_int) -> HipStatus {
     c_int::from(index != 0)
 }
-unsafe extern "C" fn name(place: *mut c_char, room: c_int, _: c_int) -> Status {
+unsafe extern "C" fn name(place: *mut c_char, room: c_int, _: c_int) -> HipStatus {
     let name = c"Stub".to_bytes_with_nul();
     assert!(name.len() <= room as usize);
     // SAFETY: there is room.
     unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), place, name.len()) };
     0
 }
-unsafe extern "C" fn number(place: *mut c_int, what: c_int, _: c_int) -> Status {
+unsafe extern "C" fn number(place: *mut c_int, what: c_int, _: c_int) -> HipStatus {
     let value = match what {
         attribute::INTEGRATED => 0,
         26..=28 | attribute::MAX_THREADS_PER_BLOCK => 1024,
@@ -98,10 +98,10 @@ unsafe extern "C" fn number(place: *mut c_int, what: c_int, _: c_int) -> Status 
     };
     unsafe { put(place, value) }
 }
-unsafe extern "C" fn total(place: *mut usize, _: c_int) -> Status {
+unsafe extern "C" fn total(place: *mut usize, _: c_int) -> HipStatus {
     unsafe { put(place, MEMORY) }
 }
-unsafe extern "C" fn malloc(place: *mut Address, size: usize) -> Status {
+unsafe extern "C" fn malloc(place: *mut HipAddress, size: usize) -> HipStatus {
     if size > MEMORY {
         return crate::sys::OUT_OF_MEMORY;
     }
@@ -110,56 +110,56 @@ unsafe extern "C" fn malloc(place: *mut Address, size: usize) -> Status {
     SIZES.with_borrow_mut(|sizes| sizes.insert(start as usize, size));
     unsafe { put(place, start.cast()) }
 }
-unsafe extern "C" fn free(address: Address) -> Status {
+unsafe extern "C" fn free(address: HipAddress) -> HipStatus {
     let Some(size) = SIZES.with_borrow_mut(|sizes| sizes.remove(&(address as usize))) else { return 1 };
     // SAFETY: allocated above with this size.
     unsafe { dealloc(address.cast(), layout(size)) };
     0
 }
-unsafe extern "C" fn upload(to: Address, from: *mut c_void, len: usize, _: Object) -> Status {
+unsafe extern "C" fn upload(to: HipAddress, from: *mut c_void, len: usize, _: HipObject) -> HipStatus {
     assert!(holds(to, len));
     // SAFETY: the range was checked, and the source is the caller's.
     unsafe { ptr::copy(from.cast::<u8>(), to.cast(), len) };
     0
 }
-unsafe extern "C" fn download(to: *mut c_void, from: Address, len: usize, _: Object) -> Status {
+unsafe extern "C" fn download(to: *mut c_void, from: HipAddress, len: usize, _: HipObject) -> HipStatus {
     assert!(holds(from, len));
     // SAFETY: as above.
     unsafe { ptr::copy(from.cast::<u8>(), to.cast(), len) };
     0
 }
-unsafe extern "C" fn copy(to: Address, from: Address, len: usize, _: Object) -> Status {
+unsafe extern "C" fn copy(to: HipAddress, from: HipAddress, len: usize, _: HipObject) -> HipStatus {
     assert!(holds(to, len) && holds(from, len));
     // SAFETY: as above.
     unsafe { ptr::copy(from.cast::<u8>(), to.cast(), len) };
     0
 }
-unsafe extern "C" fn set(to: Address, word: c_int, count: usize, _: Object) -> Status {
+unsafe extern "C" fn set(to: HipAddress, word: c_int, count: usize, _: HipObject) -> HipStatus {
     assert!(holds(to, 4 * count));
     // SAFETY: as above; memory is aligned to 256 bytes.
     (0..count).for_each(|i| unsafe { to.cast::<c_int>().add(i).write(word) });
     0
 }
-unsafe extern "C" fn stream(place: *mut Object) -> Status {
+unsafe extern "C" fn stream(place: *mut HipObject) -> HipStatus {
     unsafe { put(place, ptr::dangling_mut()) }
 }
-unsafe extern "C" fn done(_: Object) -> Status {
+unsafe extern "C" fn done(_: HipObject) -> HipStatus {
     0
 }
-unsafe extern "C" fn synchronize(_: Object) -> Status {
+unsafe extern "C" fn synchronize(_: HipObject) -> HipStatus {
     SYNC_FAILS.get()
 }
-unsafe extern "C" fn load(place: *mut Object, code: *const c_void) -> Status {
+unsafe extern "C" fn load(place: *mut HipObject, code: *const c_void) -> HipStatus {
     // SAFETY: the code is that of `code` below, which ends with a zero.
     let text = unsafe { CStr::from_ptr(code.cast()) };
     unsafe { put(place, Box::into_raw(Box::new(text.to_owned())).cast()) }
 }
-unsafe extern "C" fn unload(module: Object) -> Status {
+unsafe extern "C" fn unload(module: HipObject) -> HipStatus {
     // SAFETY: made by `load` and unloaded once.
     drop(unsafe { Box::from_raw(module.cast::<CString>()) });
     0
 }
-unsafe extern "C" fn function(place: *mut Object, module: Object, name: *const c_char) -> Status {
+unsafe extern "C" fn function(place: *mut HipObject, module: HipObject, name: *const c_char) -> HipStatus {
     // SAFETY: made by `load`; the name ends with a zero.
     let (code, name) = unsafe { (&*module.cast::<CString>(), CStr::from_ptr(name)) };
     let entry = format!(" {}(", name.to_string_lossy());
@@ -171,7 +171,7 @@ unsafe extern "C" fn function(place: *mut Object, module: Object, name: *const c
     unsafe { put(place, ptr::from_mut(name).cast()) }
 }
 unsafe extern "C" fn launch(
-    function: Object,
+    function: HipObject,
     gx: c_uint,
     gy: c_uint,
     gz: c_uint,
@@ -179,17 +179,17 @@ unsafe extern "C" fn launch(
     y: c_uint,
     z: c_uint,
     shared: c_uint,
-    _: Object,
+    _: HipObject,
     arguments: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Status {
+) -> HipStatus {
     assert!(shared == 0 && extra.is_null());
     // SAFETY: made by `function`; the test's kernels have an address and a length at least.
     let (name, arguments) = unsafe {
         let words = [(*arguments).cast::<u64>().read(), u64::from((*arguments.add(1)).cast::<u32>().read())];
         ((*function.cast::<String>()).clone(), words)
     };
-    let launch = Launch { name, groups: [gx, gy, gz], workgroup: [x, y, z], arguments };
+    let launch = NotedLaunch { name, groups: [gx, gy, gz], workgroup: [x, y, z], arguments };
     NOTED.with_borrow_mut(|noted| noted.push(launch));
     0
 }
@@ -221,34 +221,34 @@ pub static API: Api = Api {
 };
 
 /// A program: its text, and what the compiler says.
-struct Program {
+struct StubProgram {
     text: CString,
     log: CString,
 }
 
-unsafe fn program<'a>(raw: Object) -> &'a mut Program {
+unsafe fn program<'a>(raw: HipObject) -> &'a mut StubProgram {
     // SAFETY: made by `create` and not yet destroyed.
     unsafe { &mut *raw.cast() }
 }
 
 unsafe extern "C" fn create(
-    place: *mut Object,
+    place: *mut HipObject,
     text: *const c_char,
     _: *const c_char,
     _: c_int,
     _: *mut *const c_char,
     _: *mut *const c_char,
-) -> Status {
+) -> HipStatus {
     // SAFETY: the text ends with a zero.
     let text = unsafe { CStr::from_ptr(text) }.to_owned();
-    unsafe { put(place, Box::into_raw(Box::new(Program { text, log: CString::default() })).cast()) }
+    unsafe { put(place, Box::into_raw(Box::new(StubProgram { text, log: CString::default() })).cast()) }
 }
-unsafe extern "C" fn destroy(place: *mut Object) -> Status {
+unsafe extern "C" fn destroy(place: *mut HipObject) -> HipStatus {
     // SAFETY: made by `create` and destroyed once.
-    drop(unsafe { Box::from_raw((*place).cast::<Program>()) });
+    drop(unsafe { Box::from_raw((*place).cast::<StubProgram>()) });
     0
 }
-unsafe extern "C" fn compile(raw: Object, _: c_int, _: *mut *const c_char) -> Status {
+unsafe extern "C" fn compile(raw: HipObject, _: c_int, _: *mut *const c_char) -> HipStatus {
     let program = unsafe { program(raw) };
     let text = program.text.to_string_lossy();
     let Some(at) = text.lines().position(|line| line.contains("refused_ =")) else { return 0 };
@@ -256,19 +256,19 @@ unsafe extern "C" fn compile(raw: Object, _: c_int, _: *mut *const c_char) -> St
     program.log = CString::new(log).unwrap();
     6
 }
-unsafe extern "C" fn log_size(raw: Object, place: *mut usize) -> Status {
+unsafe extern "C" fn log_size(raw: HipObject, place: *mut usize) -> HipStatus {
     unsafe { put(place, program(raw).log.to_bytes_with_nul().len()) }
 }
-unsafe extern "C" fn log(raw: Object, place: *mut c_char) -> Status {
+unsafe extern "C" fn log(raw: HipObject, place: *mut c_char) -> HipStatus {
     let text = unsafe { program(raw) }.log.to_bytes_with_nul();
     // SAFETY: there is as much room as was said.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };
     0
 }
-unsafe extern "C" fn code_size(raw: Object, place: *mut usize) -> Status {
+unsafe extern "C" fn code_size(raw: HipObject, place: *mut usize) -> HipStatus {
     unsafe { put(place, program(raw).text.as_bytes_with_nul().len()) }
 }
-unsafe extern "C" fn code(raw: Object, place: *mut c_char) -> Status {
+unsafe extern "C" fn code(raw: HipObject, place: *mut c_char) -> HipStatus {
     let text = unsafe { program(raw) }.text.as_bytes_with_nul();
     // SAFETY: there is as much room as was said.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };

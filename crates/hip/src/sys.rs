@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 use tapml_cfamily::functions;
 
 /// An object of the runtime: a stream, module or function; or a program of hipRTC.
-pub(crate) type Object = *mut c_void;
+pub(crate) type HipObject = *mut c_void;
 /// An address in the device's memory.
-pub(crate) type Address = *mut c_void;
+pub(crate) type HipAddress = *mut c_void;
 /// A status: 0 or an error.
-pub(crate) type Status = c_int;
+pub(crate) type HipStatus = c_int;
 
-pub(crate) const OUT_OF_MEMORY: Status = 2;
+pub(crate) const OUT_OF_MEMORY: HipStatus = 2;
 
 /// Numbers of `hipDeviceAttribute_t`.
 pub(crate) mod attribute {
@@ -29,40 +29,40 @@ pub(crate) mod attribute {
 functions! {
     /// The loaded functions of the runtime.
     Api "C" {
-        hipInit: fn(c_uint) -> Status;
-        hipRuntimeGetVersion: fn(*mut c_int) -> Status;
-        hipGetErrorString: fn(Status) -> *const c_char;
-        hipGetDeviceCount: fn(*mut c_int) -> Status;
-        hipSetDevice: fn(c_int) -> Status;
-        hipDeviceGetName: fn(*mut c_char, c_int, c_int) -> Status;
-        hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> Status;
-        hipDeviceTotalMem: fn(*mut usize, c_int) -> Status;
-        hipMalloc: fn(*mut Address, usize) -> Status;
-        hipFree: fn(Address) -> Status;
-        hipMemcpyHtoDAsync: fn(Address, *mut c_void, usize, Object) -> Status;
-        hipMemcpyDtoHAsync: fn(*mut c_void, Address, usize, Object) -> Status;
-        hipMemcpyDtoDAsync: fn(Address, Address, usize, Object) -> Status;
-        hipMemsetD32Async: fn(Address, c_int, usize, Object) -> Status;
-        hipStreamCreate: fn(*mut Object) -> Status;
-        hipStreamDestroy: fn(Object) -> Status;
-        hipStreamSynchronize: fn(Object) -> Status;
-        hipModuleLoadData: fn(*mut Object, *const c_void) -> Status;
-        hipModuleUnload: fn(Object) -> Status;
-        hipModuleGetFunction: fn(*mut Object, Object, *const c_char) -> Status;
-        hipModuleLaunchKernel: fn(Object, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Object, *mut *mut c_void, *mut *mut c_void) -> Status;
+        hipInit: fn(c_uint) -> HipStatus;
+        hipRuntimeGetVersion: fn(*mut c_int) -> HipStatus;
+        hipGetErrorString: fn(HipStatus) -> *const c_char;
+        hipGetDeviceCount: fn(*mut c_int) -> HipStatus;
+        hipSetDevice: fn(c_int) -> HipStatus;
+        hipDeviceGetName: fn(*mut c_char, c_int, c_int) -> HipStatus;
+        hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> HipStatus;
+        hipDeviceTotalMem: fn(*mut usize, c_int) -> HipStatus;
+        hipMalloc: fn(*mut HipAddress, usize) -> HipStatus;
+        hipFree: fn(HipAddress) -> HipStatus;
+        hipMemcpyHtoDAsync: fn(HipAddress, *mut c_void, usize, HipObject) -> HipStatus;
+        hipMemcpyDtoHAsync: fn(*mut c_void, HipAddress, usize, HipObject) -> HipStatus;
+        hipMemcpyDtoDAsync: fn(HipAddress, HipAddress, usize, HipObject) -> HipStatus;
+        hipMemsetD32Async: fn(HipAddress, c_int, usize, HipObject) -> HipStatus;
+        hipStreamCreate: fn(*mut HipObject) -> HipStatus;
+        hipStreamDestroy: fn(HipObject) -> HipStatus;
+        hipStreamSynchronize: fn(HipObject) -> HipStatus;
+        hipModuleLoadData: fn(*mut HipObject, *const c_void) -> HipStatus;
+        hipModuleUnload: fn(HipObject) -> HipStatus;
+        hipModuleGetFunction: fn(*mut HipObject, HipObject, *const c_char) -> HipStatus;
+        hipModuleLaunchKernel: fn(HipObject, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, HipObject, *mut *mut c_void, *mut *mut c_void) -> HipStatus;
     }
 }
 
 functions! {
     /// The loaded functions of hipRTC.
     Rtc "C" {
-        hiprtcCreateProgram: fn(*mut Object, *const c_char, *const c_char, c_int, *mut *const c_char, *mut *const c_char) -> Status;
-        hiprtcDestroyProgram: fn(*mut Object) -> Status;
-        hiprtcCompileProgram: fn(Object, c_int, *mut *const c_char) -> Status;
-        hiprtcGetProgramLogSize: fn(Object, *mut usize) -> Status;
-        hiprtcGetProgramLog: fn(Object, *mut c_char) -> Status;
-        hiprtcGetCodeSize: fn(Object, *mut usize) -> Status;
-        hiprtcGetCode: fn(Object, *mut c_char) -> Status;
+        hiprtcCreateProgram: fn(*mut HipObject, *const c_char, *const c_char, c_int, *mut *const c_char, *mut *const c_char) -> HipStatus;
+        hiprtcDestroyProgram: fn(*mut HipObject) -> HipStatus;
+        hiprtcCompileProgram: fn(HipObject, c_int, *mut *const c_char) -> HipStatus;
+        hiprtcGetProgramLogSize: fn(HipObject, *mut usize) -> HipStatus;
+        hiprtcGetProgramLog: fn(HipObject, *mut c_char) -> HipStatus;
+        hiprtcGetCodeSize: fn(HipObject, *mut usize) -> HipStatus;
+        hiprtcGetCode: fn(HipObject, *mut c_char) -> HipStatus;
     }
 }
 

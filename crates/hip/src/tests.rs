@@ -1,15 +1,15 @@
 //! The device on a runtime that is no runtime (`stub.rs`): books, transfers, compiling, launches and errors. No kernel
 //! computes anything there, and none has run on hardware.
 
-use crate::stub::{self, Launch};
+use crate::stub::{self, NotedLaunch};
 use crate::{HipDevice, adapter};
-use tapml_cfamily::device::Options;
-use tapml_device::conformance::{Outcome, cases};
+use tapml_cfamily::device::DriverOptions;
+use tapml_device::conformance::{CaseOutcome, cases};
 use tapml_device::{Binding, BindingKind, Command, Device, Extent, KernelDesc, Language, Source};
 use tapml_graph::{Dim, ErrorKind, Symbol, Symbols};
 
 fn device() -> HipDevice {
-    let options = Options::default();
+    let options = DriverOptions::default();
     let (hip, info) = adapter::open_on(&stub::API, &stub::RTC, 0, options).unwrap();
     HipDevice::new(hip, info, options)
 }
@@ -31,7 +31,7 @@ fn desc(body: &str) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -44,14 +44,14 @@ fn conformance_of_what_runs_no_kernel() {
         let books = ["lists_symbolic_copies", "lists_copy_errors", "lists_fills", "kernels_missing_features"];
         if transfers || books.contains(&case.name) {
             let outcome = case.run(&mut device).unwrap();
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{}: {outcome:?}", case.name);
+            assert!(!matches!(outcome, CaseOutcome::Failed(_)), "{}: {outcome:?}", case.name);
             ran += 1;
         }
     }
     assert!(ran >= 13, "{ran} cases");
     assert_eq!(device.memory().0, 0);
     drop(device);
-    assert_eq!(stub::allocated(), 0);
+    assert_eq!(stub::allocated_bytes(), 0);
 }
 
 #[test]
@@ -60,18 +60,18 @@ fn a_launch_has_its_groups_and_its_range() {
     let buffer = device.create_buffer("data", 1024).unwrap();
     let kernel = device.create_kernel(&desc("data[id.x] = id.x;")).unwrap();
     let bindings = vec![Binding { buffer, offset: 256, size: 512 }];
-    let groups = [Extent::of(Dim::symbol(Symbol::N)), Extent::of(2u64), Extent::of(1u64)];
+    let groups = [Extent::from_dim(Dim::symbol(Symbol::N)), Extent::from_dim(2u64), Extent::from_dim(1u64)];
     let command = Command::Dispatch { label: "k".into(), kernel, bindings, groups };
     let list = device.record(&[command]).unwrap();
     device.replay(list, &Symbols::np(3, 0)).unwrap();
     let start = stub::start();
-    let expected = Launch {
+    let expected = NotedLaunch {
         name: "main_".into(),
         groups: [3, 2, 1],
         workgroup: [64, 1, 1],
         arguments: [start + 256, 512],
     };
-    assert_eq!(stub::noted(), [expected]);
+    assert_eq!(stub::take_launches(), [expected]);
 }
 
 #[test]

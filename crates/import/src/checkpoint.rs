@@ -111,7 +111,7 @@ impl Checkpoint {
         let (bos, eos) = (special("bos_token_id")?.first().copied(), special("eos_token_id")?);
         Ok(Checkpoint {
             dir: dir.to_path_buf(),
-            model: Model::derived(decoder.graph, weights, derived)?,
+            model: Model::with_derived(decoder.graph, weights, derived)?,
             config,
             model_type,
             hidden: decoder.hidden,

@@ -33,7 +33,7 @@ pub fn map(path: &Path) -> Result<Bytes> {
         modified: modified(&metadata),
         inode: inode(&metadata),
     };
-    Ok(Bytes::mapped(Map(map), state))
+    Ok(Bytes::from_mapped(Map(map), state))
 }
 
 /// When the file was last written, or its time of writing set, whichever is later.

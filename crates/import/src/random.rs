@@ -71,7 +71,7 @@ fn packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> {
         bytes.push(part);
     }
     let parts: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
-    Tensor::packed(packing, shape.to_vec(), &parts)
+    Tensor::from_packed(packing, shape.to_vec(), &parts)
 }
 
 fn repeat(bytes: &mut [u8], element: &[u8]) {

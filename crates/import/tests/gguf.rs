@@ -18,7 +18,7 @@ fn goldens() -> PathBuf {
 /// Logits of every position of a text.
 fn logits(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
     let cache = WeightCache::<f32>::new();
-    let weights = |name: &str| cache.of(checkpoint.model(), name);
+    let weights = |name: &str| cache.get_weight(checkpoint.model(), name);
     let inputs = HashMap::from([("ids".to_string(), reference::Value::ids(ids.to_vec()))]);
     let graph = checkpoint.graph();
     let states = empty_states(graph).unwrap();

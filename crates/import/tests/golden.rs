@@ -114,7 +114,7 @@ impl Runner {
     fn step(&self, graph: &Graph, ids: &[u32], cached: usize, states: Vec<Value<f32>>) -> GraphRun<f32> {
         let inputs = self.inputs(ids);
         let symbols = Symbols::np(ids.len() as u64, cached as u64);
-        let weights = |name: &str| self.weights.of(self.checkpoint.model(), name);
+        let weights = |name: &str| self.weights.get_weight(self.checkpoint.model(), name);
         run_graph(graph, &symbols, &inputs, &weights, states, None).unwrap()
     }
 
@@ -129,7 +129,7 @@ impl Runner {
         let wanted: HashSet<String> = self.checkpoint.hidden_values().into_iter().collect();
         let mut hidden = HashMap::new();
         let inputs = self.inputs(ids);
-        let weights = |name: &str| self.weights.of(self.checkpoint.model(), name);
+        let weights = |name: &str| self.weights.get_weight(self.checkpoint.model(), name);
         let mut observe = |node: &tapml_graph::Node, _: &[Value<f32>], outputs: &[Value<f32>]| {
             for (id, value) in node.outputs.iter().zip(outputs) {
                 let name = &graph.value(*id).name;

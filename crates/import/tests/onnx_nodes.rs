@@ -126,7 +126,7 @@ struct Evaluations {
 
 impl Runner for Evaluations {
     fn run(&mut self, _: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
-        let inputs = op.placed(inputs.iter().map(|(tensor, _)| tensor.clone()));
+        let inputs = op.place_inputs(inputs.iter().map(|(tensor, _)| tensor.clone()));
         Ok(tapml_onnx::evaluate(op, &inputs, self.wide)?.into_iter().flatten().collect())
     }
 }

@@ -98,7 +98,7 @@ impl Text<'_> {
         self.line(format!("{name}: ACT[n,{outputs}] = linear({arguments})"));
     }
 
-    fn gated(&mut self, name: &str, x: &str, [k, outputs]: [u32; 2]) {
+    fn add_gated(&mut self, name: &str, x: &str, [k, outputs]: [u32; 2]) {
         let [gate, up] =
             ["gate", "up"].map(|part| self.weight(&format!("{name}.{part}"), &outputs.to_string(), k));
         self.line(format!("{name}: ACT[n,{outputs}] = gated_linear({x}, {gate}, {up})"));
@@ -151,7 +151,7 @@ impl Text<'_> {
         let down = self.weight("e.down", &format!("{count},{hidden}"), middle);
         self.line(format!("e.y: ACT[n,{}] = expert_linear(e, {down}, chosen)", slots * hidden));
         self.line(format!("c: ACT[n,{hidden}] = combine(e.y, weights) {{\"k\":{slots}}}"));
-        self.gated("gated", "mlp.y", [hidden, dense]);
+        self.add_gated("gated", "mlp.y", [hidden, dense]);
         self.linear("d.y", "gated", [dense, hidden], false);
         self.line("gate: ACT[n,1] = sigmoid(share)");
         self.line(format!("d.s: ACT[n,{hidden}] = mul(d.y, gate)"));
@@ -169,7 +169,7 @@ impl Text<'_> {
         if let Some(experts) = experts {
             self.sparse(experts);
         } else {
-            self.gated("gated", "mlp.y", [hidden, middle]);
+            self.add_gated("gated", "mlp.y", [hidden, middle]);
             self.linear("down", "gated", [middle, hidden], false);
         }
         self.add_norm("next", "mlp.sum", "down");

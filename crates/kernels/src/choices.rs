@@ -12,7 +12,7 @@ pub const UNFUSED: &str = "unfused";
 /// Choices for one device and driver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choices {
+pub struct TuningCache {
     schema: u32,
     /// The word of the platform.
     pub platform: String,
@@ -41,17 +41,17 @@ pub struct Choice {
     pub seconds: Vec<(String, f64)>,
 }
 
-impl Choices {
+impl TuningCache {
     /// None yet, for this device.
-    pub fn new(info: &DeviceInfo) -> Choices {
+    pub fn new(info: &DeviceInfo) -> TuningCache {
         let (platform, device, driver) = (info.platform.clone(), info.name.clone(), info.driver.clone());
-        Choices { schema: SCHEMA, platform, device, driver, choices: Vec::new() }
+        TuningCache { schema: SCHEMA, platform, device, driver, choices: Vec::new() }
     }
 
-    /// Reads the text of [`Choices::text`]. Fails with [`tapml_graph::ErrorKind::InvalidInput`] on any other.
-    pub fn parse(text: &str) -> Result<Choices> {
+    /// Reads the text of [`TuningCache::text`]. Fails with [`tapml_graph::ErrorKind::InvalidInput`] on any other.
+    pub fn parse(text: &str) -> Result<TuningCache> {
         let hint = "`tapml tune` writes such files";
-        let choices: Choices = serde_json::from_str(text)
+        let choices: TuningCache = serde_json::from_str(text)
             .map_err(|e| Error::invalid(format!("no choices of kernels: {e}")).with_hint(hint))?;
         match choices.schema {
             SCHEMA => Ok(choices),
@@ -93,7 +93,7 @@ impl Choices {
     }
 
     /// Whether a fused operator is to be left as the operators that it stands for.
-    pub fn unfused(&self, op: &Op, inputs: &[TensorType]) -> bool {
+    pub fn leaves_unfused(&self, op: &Op, inputs: &[TensorType]) -> bool {
         self.kernel(op, inputs) == Some(UNFUSED)
     }
 }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn text_round_trips_and_other_texts_are_refused() {
-        let mut choices = Choices::new(&any_device());
+        let mut choices = TuningCache::new(&any_device());
         let choice = |kernel: &str| Choice {
             op: "linear".into(),
             attributes: "{}".into(),
@@ -128,10 +128,10 @@ mod tests {
         choices.add(choice("linear/portable"));
         choices.add(choice("linear/subgroup"));
         assert_eq!(choices.choices.len(), 1);
-        assert_eq!(Choices::parse(&choices.text().unwrap()).unwrap(), choices);
+        assert_eq!(TuningCache::parse(&choices.text().unwrap()).unwrap(), choices);
         assert!(choices.fit(&any_device()));
         for bad in ["", "{}", &choices.text().unwrap().replace("\"schema\": 1", "\"schema\": 2")] {
-            assert!(Choices::parse(bad).unwrap_err().hint().unwrap().contains("tapml tune"), "{bad}");
+            assert!(TuningCache::parse(bad).unwrap_err().hint().unwrap().contains("tapml tune"), "{bad}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn plan_node(
 ) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
     let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
-    let planned = chosen(&request, overrides).and_then(|plan| finished(plan, &request, overrides));
+    let planned = choose_plan(&request, overrides).and_then(|plan| finish_plan(plan, &request, overrides));
     planned.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())
 }
 
@@ -42,7 +42,7 @@ pub fn plan_variants(
         if let Ok(plan) = row.serve(&request)
             && plan.kernel != plans[0].kernel
         {
-            plans.push(finished(plan, &request, &none)?);
+            plans.push(finish_plan(plan, &request, &none)?);
         }
     }
     Ok(plans)
@@ -64,7 +64,7 @@ pub fn plan_settings(
         let Some(row) = rows_of(op.name()).find(|row| row.names(&kernel)) else { continue };
         for setting in settings::rows_of(&kernel).map(|row| row.setting) {
             let Some(set) = with_setting(row, &kernel, setting, &request)? else { continue };
-            let set = finished(set, &request, &Overrides::default())?;
+            let set = finish_plan(set, &request, &Overrides::default())?;
             if all.iter().all(|known| known.hash != set.hash) {
                 all.push(set);
             }
@@ -88,7 +88,7 @@ pub(crate) fn plan_by(
     let plan = with_setting(row, kernel, setting, &request)?;
     let plan = plan.filter(|plan| plan.kernel == setting.name(kernel));
     let plan = plan.ok_or_else(|| Error::unsupported(format!("`{kernel}` does not serve such a node")))?;
-    finished(plan, &request, &Overrides::default())
+    finish_plan(plan, &request, &Overrides::default())
 }
 
 /// The name by which kernels serve an operator: that of an operator of others without its version, which is the planner's to
@@ -139,7 +139,7 @@ impl KernelRow {
 }
 
 /// The plan to take.
-fn chosen(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
+fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     let op = request.op.name();
     let mut rows = rows_of(op).peekable();
     if rows.peek().is_none() {
@@ -213,7 +213,7 @@ fn with_setting(
     Ok((named > 0).then_some(plan))
 }
 
-fn finished(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Result<NodePlan> {
+fn finish_plan(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     overrides.apply(served_name(request.op.name()), &mut plan)?;
     plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
     plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;

@@ -4,15 +4,15 @@
 mod list;
 mod trace;
 
-pub use trace::{Traced, is_trace, trace_port};
+pub use trace::{TracedValue, is_trace, trace_port};
 
 use crate::lower::{Fusing, lower};
 use crate::memory::Buffers;
 use crate::overrides::Overrides;
 use crate::plan::{NodePlan, Phase, SYMBOLS};
 use crate::planner::Planner;
-use crate::program::{Content, Port, Program, SCHEMA, StatePort, Step, bytes_at_capacity};
-use list::List;
+use crate::program::{Content, Port, Program, ProgramStep, SCHEMA, StatePort, bytes_at_capacity};
+use list::StepList;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, KernelDesc};
@@ -57,7 +57,7 @@ impl CompileOptions {
     }
 
     /// The fusions of a program of these options: nodes that someone looks at one by one run by themselves.
-    fn fusing(&self) -> &Fusing {
+    fn active_fusions(&self) -> &Fusing {
         let watched = self.poison || !self.trace.is_empty();
         if watched { &Fusing::Off } else { &self.fusing }
     }
@@ -74,8 +74,8 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 
 /// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
-    let prefill = Lowered::of(graph, Phase::Prefill, planner, options)?;
-    let decode = Lowered::of(graph, Phase::Decode, planner, options)?;
+    let prefill = LoweredGraph::from_graph(graph, Phase::Prefill, planner, options)?;
+    let decode = LoweredGraph::from_graph(graph, Phase::Decode, planner, options)?;
     let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
         if prefill.runs_as(&decode) {
             compiler.list(&prefill, None)?;
@@ -91,20 +91,25 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
 }
 
 /// A graph as it runs in one phase, with the plan of every node.
-struct Lowered {
+struct LoweredGraph {
     graph: Graph,
     plans: Vec<Arc<NodePlan>>,
 }
 
-impl Lowered {
-    fn of(graph: &Graph, phase: Phase, planner: &mut Planner, options: &CompileOptions) -> Result<Lowered> {
-        let graph = lower(graph, phase, options.fusing(), planner)?;
+impl LoweredGraph {
+    fn from_graph(
+        graph: &Graph,
+        phase: Phase,
+        planner: &mut Planner,
+        options: &CompileOptions,
+    ) -> Result<LoweredGraph> {
+        let graph = lower(graph, phase, options.active_fusions(), planner)?;
         let plans = plan_all(&graph, phase, planner)?;
-        Ok(Lowered { graph, plans })
+        Ok(LoweredGraph { graph, plans })
     }
 
     /// Whether both phases are one: the same nodes by the same kernels.
-    fn runs_as(&self, other: &Lowered) -> bool {
+    fn runs_as(&self, other: &LoweredGraph) -> bool {
         let same = |(a, b): (&Arc<NodePlan>, &Arc<NodePlan>)| a.kernel == b.kernel && a.hash == b.hash;
         self.graph == other.graph && self.plans.iter().zip(&other.plans).all(same)
     }
@@ -148,7 +153,7 @@ struct Compiler<'a> {
     weights: HashMap<WeightPart, u32>,
     kernels: Vec<KernelDesc>,
     kernel_index: HashMap<Vec<u8>, u32>,
-    steps: Vec<Step>,
+    steps: Vec<ProgramStep>,
     symbols: u32,
     inputs: Vec<u32>,
     /// The buffer of each state.
@@ -197,8 +202,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// The steps of a lowered graph, for one phase or for both.
-    fn list(&mut self, lowered: &Lowered, phase: Option<Phase>) -> Result<()> {
-        let mut list = List::new(self, &lowered.graph, phase)?;
+    fn list(&mut self, lowered: &LoweredGraph, phase: Option<Phase>) -> Result<()> {
+        let mut list = StepList::new(self, &lowered.graph, phase)?;
         for (index, (node, plan)) in lowered.graph.nodes().iter().zip(&lowered.plans).enumerate() {
             list.node(index, node, plan).context(|| format!("node `{}`", node.name))?;
         }
@@ -237,7 +242,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The memory of this size that a row of the kernel list keeps to itself.
-    fn kept(&mut self, row: &str, bytes: u64) -> Result<u32> {
+    fn reserve_memory(&mut self, row: &str, bytes: u64) -> Result<u32> {
         let key = (row.to_string(), bytes);
         if let Some(&buffer) = self.kept.get(&key) {
             return Ok(buffer);

@@ -38,7 +38,7 @@ impl CudaText {
                 .with_detail("column", "1")
                 .with_hint(format!("headers: {}", known.join(", "))));
         }
-        let (prelude, own) = cuda::composed(text);
+        let (prelude, own) = cuda::compose_text(text);
         Ok(CudaText { prelude, entries: entries(&plain(text)), text: own })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cache::KernelCache;
 use crate::plan::{Phase, symbol_bytes};
-use crate::program::{Content, Port, Program, Slice, StatePort, Step};
+use crate::program::{Content, Port, Program, ProgramStep, Slice, StatePort};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Instance {
     decode: Option<ListId>,
     symbols: Option<BufferId>,
     /// The steps of one row that feed the next one, once they were asked for.
-    pub(crate) follow: Option<ListId>,
+    pub(crate) greedy_list: Option<ListId>,
     /// Kernels that no cache owns.
     kernels: Vec<KernelId>,
 }
@@ -63,7 +63,15 @@ impl Instance {
                 let symbols =
                     program.buffers.iter().position(|b| b.content == Content::Symbols).map(|i| buffers[i]);
                 let program = Arc::new(program.clone());
-                Ok(Instance { program, buffers, list, decode, symbols, follow: None, kernels: Vec::new() })
+                Ok(Instance {
+                    program,
+                    buffers,
+                    list,
+                    decode,
+                    symbols,
+                    greedy_list: None,
+                    kernels: Vec::new(),
+                })
             }
             Err(e) => {
                 buffers.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
@@ -105,7 +113,10 @@ impl Instance {
         inputs: &[(&str, &Tensor)],
         outputs: &[&str],
     ) -> Result<Vec<Tensor>> {
-        let wanted = outputs.iter().map(|output| self.wanted(output, symbols)).collect::<Result<Vec<_>>>()?;
+        let wanted = outputs
+            .iter()
+            .map(|output| self.requested_output(output, symbols))
+            .collect::<Result<Vec<_>>>()?;
         let mut held: Vec<Vec<u8>> =
             wanted.iter().map(|(_, _, len)| vec![0; len.next_multiple_of(4)]).collect();
         let mut gets: Vec<Get<'_>> = wanted
@@ -144,7 +155,7 @@ impl Instance {
                 return Err(Error::invalid(format!("input `{name}` is given twice")));
             }
             expect_type(name, tensor, &port.ty, symbols)?;
-            data.push((self.room(port.buffer, tensor.bytes())?, padded(tensor.bytes())));
+            data.push((self.room(port.buffer, tensor.bytes())?, pad_to_words(tensor.bytes())));
         }
         if let Some(buffer) = self.symbols {
             data.push((buffer, Cow::Owned(symbol_bytes(symbols)?.to_vec())));
@@ -190,7 +201,7 @@ impl Instance {
     /// Frees buffers, the list and the kernels that no cache owns.
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
-        for list in self.decode.into_iter().chain(self.follow) {
+        for list in self.decode.into_iter().chain(self.greedy_list) {
             result = result.and(device.destroy_list(list));
         }
         for buffer in self.buffers {
@@ -217,7 +228,7 @@ impl Instance {
     }
 
     /// An output with its sizes and bytes at these symbols.
-    fn wanted(&self, output: &str, symbols: &Symbols) -> Result<(&Port, Vec<usize>, usize)> {
+    fn requested_output(&self, output: &str, symbols: &Symbols) -> Result<(&Port, Vec<usize>, usize)> {
         let port = self.output(output)?;
         let (shape, len) = self.sizes(port.buffer, &port.ty, symbols)?;
         Ok((port, shape, len))
@@ -291,7 +302,7 @@ fn expect_type(name: &str, tensor: &Tensor, ty: &TensorType, symbols: &Symbols) 
 }
 
 /// Bytes of any length in whole words, as devices take them.
-fn padded(bytes: &[u8]) -> Cow<'_, [u8]> {
+fn pad_to_words(bytes: &[u8]) -> Cow<'_, [u8]> {
     if bytes.len().is_multiple_of(4) {
         return Cow::Borrowed(bytes);
     }
@@ -301,7 +312,7 @@ fn padded(bytes: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn write_all(device: &mut dyn Device, buffer: BufferId, bytes: &[u8]) -> Result<()> {
-    if bytes.is_empty() { Ok(()) } else { device.write(buffer, 0, &padded(bytes)) }
+    if bytes.is_empty() { Ok(()) } else { device.write(buffer, 0, &pad_to_words(bytes)) }
 }
 
 fn fill(
@@ -350,7 +361,7 @@ fn record_all(
     buffers: &[BufferId],
 ) -> Result<(ListId, Option<ListId>)> {
     let kernels = program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
-    let place = |_: &Step, index: u32| buffers[index as usize];
+    let place = |_: &ProgramStep, index: u32| buffers[index as usize];
     let prefill = device.record(&commands(program, &kernels, &place, Phase::Prefill))?;
     if program.steps.iter().all(|step| step.phase().is_none()) {
         return Ok((prefill, None));
@@ -368,7 +379,7 @@ fn record_all(
 pub(crate) fn commands(
     program: &Program,
     kernels: &[KernelId],
-    place: &dyn Fn(&Step, u32) -> BufferId,
+    place: &dyn Fn(&ProgramStep, u32) -> BufferId,
     phase: Phase,
 ) -> Vec<Command> {
     program
@@ -379,20 +390,20 @@ pub(crate) fn commands(
             let buffer = |index: u32| place(step, index);
             let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };
             match step {
-                Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
+                ProgramStep::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
                     label: node.clone(),
                     kernel: kernels[*kernel as usize],
                     bindings: bindings.iter().map(bind).collect(),
                     groups: groups.clone(),
                 },
-                Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
+                ProgramStep::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
                     src: buffer(*src),
                     src_offset: src_offset.clone(),
                     dst: buffer(*dst),
                     dst_offset: dst_offset.clone(),
                     len: len.clone(),
                 },
-                Step::Fill { buffer: index, word, .. } => {
+                ProgramStep::Fill { buffer: index, word, .. } => {
                     Command::Fill { buffer: buffer(*index), word: *word }
                 }
             }

@@ -3,7 +3,7 @@
 use crate::built_in::BuiltIn;
 use crate::kernel::cuda;
 use crate::plan::{Accumulate, Arg, Launch, SYMBOLS};
-use crate::wgsl::declared;
+use crate::wgsl::parse_declarations;
 use std::fmt::Write;
 use tapml_device::{BindingKind, Language};
 use tapml_graph::{DType, Extent, Result, Symbols, TensorType};
@@ -46,7 +46,7 @@ impl BuiltIn {
         let desc = self.desc()?;
         let names: Vec<String> = match desc.source.language {
             Language::Wgsl => {
-                let declared = declared(&desc.source, desc.needs_f16)?;
+                let declared = parse_declarations(&desc.source, desc.needs_f16)?;
                 declared.bindings.into_iter().map(|(_, _, name)| name).collect()
             }
             // Parameters of the entry point, in their order.
@@ -88,7 +88,7 @@ impl BuiltIn {
     }
 
     /// The other launches of a node, and whether they come before or after the kernel.
-    fn others(&self) -> Vec<String> {
+    fn other_launches(&self) -> Vec<String> {
         let at = self.plan.launches.iter().position(|launch| launch.desc.name == self.kernel).unwrap_or(0);
         let others = self.plan.launches.iter().enumerate().filter(|(_, l)| l.desc.name != self.kernel);
         let word = |index| if index < at { "before" } else { "after" };
@@ -162,7 +162,7 @@ impl BuiltIn {
             }
         }
         let constants = desc.constants.iter().map(|(name, value)| format!("{name}={value}"));
-        c.line(&format!("Constants: {}", joined(constants)));
+        c.line(&format!("Constants: {}", join_lines(constants)));
         c.line(&format!(
             "Workgroup: {:?} invocations; grid: [{}] workgroups.",
             desc.workgroup,
@@ -179,7 +179,7 @@ impl BuiltIn {
         if self.plan.constants.iter().any(|bytes| bytes.len() == 4) {
             c.line("Where an optional input is not given, four zero bytes are bound in its place.");
         }
-        let others = self.others();
+        let others = self.other_launches();
         if !others.is_empty() {
             c.line(&format!("Other launches of the same node stay as they are: {}.", others.join(", ")));
         }
@@ -202,7 +202,7 @@ impl BuiltIn {
                 c.line(&format!(
                     "`#include \"NAME\"` on a line of its own puts a header of TapML in front of the text, once, and what that \
                      one includes before it. In front of this text stand {}.",
-                    joined(self.headers()?.into_iter())
+                    join_lines(self.headers()?.into_iter())
                 ));
             }
         }
@@ -237,7 +237,7 @@ impl Comment {
     }
 }
 
-fn joined(items: impl Iterator<Item = String>) -> String {
+fn join_lines(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() { "none".into() } else { items.join(", ") }
 }

@@ -12,7 +12,7 @@ mod choose;
 mod compile;
 mod cuda_text;
 mod directives;
-mod follow;
+mod greedy;
 mod instance;
 pub mod kernel;
 mod kernel_text;
@@ -29,12 +29,14 @@ mod wgsl;
 
 pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
-pub use choices::{Choice, Choices, UNFUSED};
+pub use choices::{Choice, TuningCache, UNFUSED};
 pub use choose::{plan_node, plan_settings, plan_variants, rows_of};
-pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
+pub use compile::{CompileOptions, POISON, TracedValue, compile, compile_with, is_trace, trace_port};
 pub use directives::{DeclaredChain, DeclaredSums};
 pub use instance::Instance;
-pub use kernel::settings::{FEW, Rows, SETTINGS, Setting, SettingRow, matters, rows_of as settings};
+pub use kernel::settings::{
+    SETTINGS, SKINNY_ROWS, Setting, SettingRow, SettingRows, matters, rows_of as settings,
+};
 pub use kernel::{KERNELS, KernelRow, Needs, RowCount};
 pub use kernel_text::{BindingText, kernel_text};
 pub use lower::{Fusing, lower};
@@ -42,6 +44,6 @@ pub use overrides::{GivenKernel, Overrides};
 pub use own::own_kernel;
 pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scratch, symbol_bytes};
 pub use planner::Planner;
-pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};
+pub use program::{BufferPlan, Content, Port, Program, ProgramMemory, ProgramStep, SCHEMA, Slice, StatePort};
 pub use regime::{Axis, Border, Regime, regimes};
 pub use validate::Validator;

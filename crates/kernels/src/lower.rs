@@ -39,17 +39,17 @@ pub fn lower(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner
     if *fusing == Fusing::Off {
         return Ok(graph.clone());
     }
-    let lowered = fused(graph, phase, fusing, planner);
+    let lowered = fuse_graph(graph, phase, fusing, planner);
     lowered.context(|| format!("lowering graph `{}` for {}", graph.name(), phase.name()))
 }
 
-fn fused(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) -> Result<Graph> {
+fn fuse_graph(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) -> Result<Graph> {
     let mut lowered = split_norms(graph)?;
     let mut changed = false;
     for fusion in FUSIONS.iter().filter(|fusion| fusing.allows(fusion.name)) {
         let mut serves = |op: &Op, inputs: &[TensorType]| {
             let overrides = planner.overrides();
-            let left = replaced(op, overrides) || overrides.choices().unfused(op, inputs);
+            let left = is_replaced(op, overrides) || overrides.choices().leaves_unfused(op, inputs);
             !left && planner.plan(op, inputs, phase).is_ok()
         };
         if let Some(next) = fusion.apply(&lowered, &mut serves)? {
@@ -60,7 +60,7 @@ fn fused(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) ->
 }
 
 /// Whether a user's kernel serves an operator within a fused one.
-fn replaced(op: &Op, overrides: &Overrides) -> bool {
+fn is_replaced(op: &Op, overrides: &Overrides) -> bool {
     match op {
         Op::Fused(fused) => fused.body().nodes().iter().any(|node| overrides.serves(node.op.name())),
         _ => false,

@@ -22,7 +22,7 @@ impl Buffers {
 
     /// A buffer of its own, of at least 4 bytes.
     pub fn add(&mut self, name: &str, size: u64, content: Content) -> Result<u32> {
-        let size = self.rounded(name, size)?;
+        let size = self.round_size(name, size)?;
         self.plans.push(BufferPlan { name: name.into(), size, content });
         Ok(self.plans.len() as u32 - 1)
     }
@@ -41,7 +41,7 @@ impl Buffers {
     /// A buffer for an intermediate value: the free one that wastes least, or the largest free one made larger, or a new
     /// one. `name` is used in errors.
     pub fn take(&mut self, name: &str, size: u64) -> Result<u32> {
-        let size = self.rounded(name, size)?;
+        let size = self.round_size(name, size)?;
         let have = |&i: &u32| self.plans[i as usize].size;
         let fitting = self.free.iter().copied().filter(|i| have(i) >= size).min_by_key(have);
         let Some(index) = fitting.or_else(|| self.free.iter().copied().max_by_key(have)) else {
@@ -71,7 +71,7 @@ impl Buffers {
         self.plans
     }
 
-    fn rounded(&self, name: &str, size: u64) -> Result<u64> {
+    fn round_size(&self, name: &str, size: u64) -> Result<u64> {
         if size > self.limit {
             let text = format!("`{name}` takes {size} bytes, the device binds at most {}", self.limit);
             return Err(Error::unsupported(text)

@@ -1,13 +1,13 @@
 //! Kernels that a user brings: checked against the built-in kernel of their operator, then used in its place.
 
 use crate::built_in::{BuiltIn, any_device};
-use crate::choices::Choices;
+use crate::choices::TuningCache;
 use crate::cuda_text::CudaText;
 use crate::directives::{DeclaredSums, Directives};
 use crate::kernel::settings;
 use crate::kernel_text;
 use crate::plan::NodePlan;
-use crate::wgsl::{Declared, declared};
+use crate::wgsl::{WgslDeclarations, parse_declarations};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     kernels: Vec<UserKernel>,
-    choices: Arc<Choices>,
+    choices: Arc<TuningCache>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ struct UserKernel {
 /// What a user's text declares.
 #[derive(Clone, Debug)]
 enum Interface {
-    Wgsl(Declared),
+    Wgsl(WgslDeclarations),
     Cuda(CudaText),
 }
 
@@ -144,7 +144,7 @@ impl Overrides {
     }
 
     /// The user's kernels, in the order in which they were given.
-    pub fn given(&self) -> impl Iterator<Item = GivenKernel> {
+    pub fn given_kernels(&self) -> impl Iterator<Item = GivenKernel> {
         self.kernels.iter().map(|kernel| GivenKernel {
             op: kernel.op,
             replaces: kernel.replaces.clone(),
@@ -158,12 +158,12 @@ impl Overrides {
     }
 
     /// Chooses among the built-in kernels from now on; one for which nothing was chosen is taken as without.
-    pub fn choose(&mut self, choices: Choices) {
+    pub fn choose(&mut self, choices: TuningCache) {
         self.choices = Arc::new(choices);
     }
 
     /// The choices among the built-in kernels.
-    pub fn choices(&self) -> &Choices {
+    pub fn choices(&self) -> &TuningCache {
         &self.choices
     }
 
@@ -248,9 +248,9 @@ impl Interface {
 }
 
 /// What a text says of itself, what it declares, and where that is not as expected.
-type Read = (Directives, Interface, Vec<String>);
+type ReadText = (Directives, Interface, Vec<String>);
 
-fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<Read> {
+fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<ReadText> {
     let directives = Directives::split(file, text)?;
     // The text of some kernels is put together for a case, such as with a bias or without: one's own fits any of them.
     let fit = |case: &BuiltIn| {
@@ -258,11 +258,12 @@ fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<Read> {
         let prelude = format!("{}{}", directives.front, desc.source.prelude);
         let (file, text) = (file.to_string(), directives.text.clone());
         let source = Source { file, prelude, text, ..desc.source.clone() };
-        let declared = declared(&source, directives.f16 || desc.needs_f16)?;
+        let declared = parse_declarations(&source, directives.f16 || desc.needs_f16)?;
         let differences = differences(desc, &declared);
         Ok((declared, differences))
     };
-    let fits = |tried: &Result<(Declared, Vec<String>)>| matches!(tried, Ok((_, none)) if none.is_empty());
+    let fits =
+        |tried: &Result<(WgslDeclarations, Vec<String>)>| matches!(tried, Ok((_, none)) if none.is_empty());
     // What is wrong with a text that fits none is told by the first.
     let fitting = cases.iter().map(fit).find(fits);
     let first = || cases.first().map_or_else(|| Err(Error::bug(format!("no case of {file}"))), fit);
@@ -270,7 +271,7 @@ fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<Read> {
     Ok((directives, Interface::Wgsl(declared), differences))
 }
 
-fn of_cuda(file: &str, text: &str, expected: &KernelDesc) -> Result<Read> {
+fn of_cuda(file: &str, text: &str, expected: &KernelDesc) -> Result<ReadText> {
     let (directives, own) = (Directives::of_cuda(file, text)?, CudaText::read(file, text)?);
     let differences = own.differences(expected);
     Ok((directives, Interface::Cuda(own), differences))
@@ -304,7 +305,7 @@ fn expect_language(expected: &BuiltIn, language: Language, path: &Path) -> Resul
 }
 
 /// What of a kernel's interface is not as expected, one sentence each.
-fn differences(expected: &KernelDesc, found: &Declared) -> Vec<String> {
+fn differences(expected: &KernelDesc, found: &WgslDeclarations) -> Vec<String> {
     let mut list = Vec::new();
     if !found.entries.iter().any(|(name, _)| *name == expected.entry) {
         let names: Vec<&str> = found.entries.iter().map(|(name, _)| name.as_str()).collect();

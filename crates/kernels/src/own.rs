@@ -2,7 +2,7 @@
 
 use crate::directives::Directives;
 use crate::validate::Validator;
-use crate::wgsl::{Declared, declared};
+use crate::wgsl::{WgslDeclarations, parse_declarations};
 use tapml_device::{BindingKind, KernelDesc, Language, Source};
 use tapml_graph::{Error, Result};
 
@@ -27,7 +27,7 @@ pub fn own_kernel(
         prelude: directives.front.clone(),
         text: directives.text.clone(),
     };
-    let found = declared(&source, directives.f16)?;
+    let found = parse_declarations(&source, directives.f16)?;
     let (entry, workgroup) = entry_point(file, &found, entry)?;
     let missing =
         found.overrides.iter().find(|(o, default)| !default && constants.iter().all(|(c, _)| c != o));
@@ -45,13 +45,13 @@ pub fn own_kernel(
         workgroup_memory: found.workgroup_memory.unwrap_or(0),
         needs_f16: directives.f16,
         needs_subgroups: directives.subgroups,
-        overlaps: false,
+        dependent_launch: false,
     };
     Validator::new().check(&desc)?;
     Ok((desc, found.bindings.into_iter().map(|(.., name)| name).collect()))
 }
 
-fn entry_point(file: &str, found: &Declared, wanted: Option<&str>) -> Result<(String, [u32; 3])> {
+fn entry_point(file: &str, found: &WgslDeclarations, wanted: Option<&str>) -> Result<(String, [u32; 3])> {
     let names = || found.entries.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let entry = match (wanted, found.entries.as_slice()) {
         (None, [only]) => Some(only),
@@ -68,7 +68,7 @@ fn entry_point(file: &str, found: &Declared, wanted: Option<&str>) -> Result<(St
     })
 }
 
-fn bindings(file: &str, found: &Declared) -> Result<Vec<BindingKind>> {
+fn bindings(file: &str, found: &WgslDeclarations) -> Result<Vec<BindingKind>> {
     let kind = |(expected, (number, kind, name)): (u32, &(u32, Option<BindingKind>, String))| match kind {
         Some(kind) if *number == expected => Ok(*kind),
         Some(_) => Err(Error::invalid(format!(

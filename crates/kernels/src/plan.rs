@@ -125,7 +125,7 @@ impl Scratch {
     pub fn bytes(&self) -> Extent {
         match self {
             Scratch::Temporary(extent) => extent.clone(),
-            Scratch::Kept(bytes) => Extent::of(*bytes),
+            Scratch::Kept(bytes) => Extent::from_dim(*bytes),
         }
     }
 }
@@ -155,7 +155,7 @@ pub struct NodePlan {
 
 impl NodePlan {
     /// The plan with further sizes along which its kernels work in steps or in different ways.
-    pub(crate) fn along(mut self, axes: impl IntoIterator<Item = Axis>) -> NodePlan {
+    pub(crate) fn with_axes(mut self, axes: impl IntoIterator<Item = Axis>) -> NodePlan {
         self.axes.extend(axes);
         self
     }

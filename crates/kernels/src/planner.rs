@@ -13,12 +13,12 @@ use tapml_graph::{Op, Result, TensorType};
 pub struct Planner {
     info: DeviceInfo,
     overrides: Overrides,
-    plans: HashMap<Key, Result<Arc<NodePlan>>>,
+    plans: HashMap<PlanKey, Result<Arc<NodePlan>>>,
 }
 
 /// What decides a plan on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct PlanKey {
     op: String,
     inputs: Vec<TensorType>,
     phase: Phase,
@@ -43,7 +43,7 @@ impl Planner {
     /// As [`plan_node`], made at the first request.
     pub fn plan(&mut self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<Arc<NodePlan>> {
         let Planner { info, overrides, plans } = self;
-        let key = Key { op: op.identity(), inputs: inputs.to_vec(), phase };
+        let key = PlanKey { op: op.identity(), inputs: inputs.to_vec(), phase };
         let plan =
             plans.entry(key).or_insert_with(|| plan_node(op, inputs, phase, info, overrides).map(Arc::new));
         plan.clone()

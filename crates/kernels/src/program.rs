@@ -35,7 +35,7 @@ pub struct Program {
     /// Distinct kernels.
     pub kernels: Vec<KernelDesc>,
     /// What a run does, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramStep>,
     /// What a run is given.
     pub inputs: Vec<Port>,
     /// What a run results in.
@@ -95,7 +95,7 @@ pub struct Slice {
 /// One step of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Step {
+pub enum ProgramStep {
     /// Runs a kernel.
     Dispatch {
         /// The node of the lowered graph that this belongs to.
@@ -140,11 +140,13 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl ProgramStep {
     /// The phase in which the step runs; in both if there is none.
     pub fn phase(&self) -> Option<Phase> {
         match self {
-            Step::Dispatch { phase, .. } | Step::Copy { phase, .. } | Step::Fill { phase, .. } => *phase,
+            ProgramStep::Dispatch { phase, .. }
+            | ProgramStep::Copy { phase, .. }
+            | ProgramStep::Fill { phase, .. } => *phase,
         }
     }
 
@@ -182,7 +184,7 @@ pub struct StatePort {
 
 /// Bytes of device memory that a program takes, by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct ProgramMemory {
     /// Weights.
     pub weights: u64,
     /// States at capacity.
@@ -193,7 +195,7 @@ pub struct Memory {
     pub constants: u64,
 }
 
-impl Memory {
+impl ProgramMemory {
     /// All of it: the most that a run needs at any time.
     pub fn peak(&self) -> u64 {
         self.weights + self.states + self.activations + self.constants
@@ -223,8 +225,8 @@ impl Program {
     }
 
     /// Device memory by use.
-    pub fn memory(&self) -> Memory {
-        let mut memory = Memory::default();
+    pub fn memory(&self) -> ProgramMemory {
+        let mut memory = ProgramMemory::default();
         for buffer in &self.buffers {
             let sum = match buffer.content {
                 Content::Weight { .. } => &mut memory.weights,

@@ -4,7 +4,7 @@
 //! Sizes that are constant in a graph, such as the length of a row, are the same in every call that will ever be made of
 //! a node; regimes are told apart by those that differ from call to call, `n` and `p`.
 
-use crate::kernel::settings::FEW;
+use crate::kernel::settings::SKINNY_ROWS;
 use crate::plan::{NodePlan, Phase};
 use std::fmt;
 use tapml_graph::{Dim, Symbol, Symbols, TensorType};
@@ -33,18 +33,18 @@ pub struct Axis {
 
 /// On which side of a border a size is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum BorderSide {
     /// Less than one step; or up to the limit.
     Below,
     /// Whole steps.
     Whole,
     /// More than one step and a rest; or beyond the limit.
-    Beyond,
+    Above,
 }
 
 /// One way in which a kernel works: each axis that it names on one side of its border.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Regime(Vec<(Axis, Side)>);
+pub struct Regime(Vec<(Axis, BorderSide)>);
 
 impl Axis {
     /// Steps of this length.
@@ -53,7 +53,7 @@ impl Axis {
     }
 
     /// The same border, for sizes above this one only: smaller ones are treated in another way.
-    pub fn above(self, above: u64) -> Axis {
+    pub fn only_above(self, above: u64) -> Axis {
         Axis { above, ..self }
     }
 
@@ -68,12 +68,12 @@ impl Axis {
     }
 
     /// Few rows or many, for products that treat them in two ways.
-    pub fn few_rows(rows: &Dim) -> Axis {
-        Axis::limit("rows", rows.clone(), FEW)
+    pub fn skinny_rows(rows: &Dim) -> Axis {
+        Axis::limit("rows", rows.clone(), SKINNY_ROWS)
     }
 
     /// Nothing from runs before, or something: for kernels that read `p` or a state of a fixed size.
-    pub fn cached() -> Axis {
+    pub fn cached_axis() -> Axis {
         Axis::limit("cached rows", Dim::symbol(Symbol::P), 0)
     }
 
@@ -82,29 +82,29 @@ impl Axis {
         self.sides().iter().map(|side| Regime(vec![(self.clone(), *side)])).collect()
     }
 
-    fn sides(&self) -> &'static [Side] {
+    fn sides(&self) -> &'static [BorderSide] {
         match self.border {
-            Border::Steps(length) if self.above >= length => &[Side::Whole, Side::Beyond],
-            Border::Steps(_) => &[Side::Below, Side::Whole, Side::Beyond],
-            Border::Limit(_) => &[Side::Below, Side::Beyond],
+            Border::Steps(length) if self.above >= length => &[BorderSide::Whole, BorderSide::Above],
+            Border::Steps(_) => &[BorderSide::Below, BorderSide::Whole, BorderSide::Above],
+            Border::Limit(_) => &[BorderSide::Below, BorderSide::Above],
         }
     }
 
     /// The side on which the size is; `None` if there is nothing to do or no border, or if a symbol is not bound.
-    fn side(&self, symbols: &Symbols) -> Option<Side> {
+    fn side(&self, symbols: &Symbols) -> Option<BorderSide> {
         let size = self.size.eval(symbols).ok()?;
         match self.border {
             _ if self.above > 0 && size <= self.above => None,
-            Border::Limit(most) => Some(if size <= most { Side::Below } else { Side::Beyond }),
+            Border::Limit(most) => Some(if size <= most { BorderSide::Below } else { BorderSide::Above }),
             Border::Steps(_) if size == 0 => None,
-            Border::Steps(length) if size < length => Some(Side::Below),
-            Border::Steps(length) if size.is_multiple_of(length) => Some(Side::Whole),
-            Border::Steps(_) => Some(Side::Beyond),
+            Border::Steps(length) if size < length => Some(BorderSide::Below),
+            Border::Steps(length) if size.is_multiple_of(length) => Some(BorderSide::Whole),
+            Border::Steps(_) => Some(BorderSide::Above),
         }
     }
 
     /// Sizes up to which every side that can be reached is reached: all remainders of the steps stand below it.
-    fn enough(&self) -> u64 {
+    fn covering_size(&self) -> u64 {
         let (Border::Steps(border) | Border::Limit(border)) = self.border;
         border.saturating_mul(2).saturating_add(4).saturating_add(self.above)
     }
@@ -125,19 +125,19 @@ impl fmt::Display for Regime {
         for (at, (Axis { what, border, above, .. }, side)) in self.0.iter().enumerate() {
             f.write_str(if at > 0 { ", " } else { "" })?;
             match (border, side) {
-                (Border::Steps(length), Side::Whole) if *above > 0 => {
+                (Border::Steps(length), BorderSide::Whole) if *above > 0 => {
                     write!(f, "{what} > {above} in whole {length}s")?;
                 }
                 (Border::Steps(length), _) if *above > 0 => {
                     write!(f, "{what} > {above} with a rest of {length}s")?;
                 }
-                (Border::Limit(0), Side::Below) => write!(f, "no {what}")?,
+                (Border::Limit(0), BorderSide::Below) => write!(f, "no {what}")?,
                 (Border::Limit(0), _) => write!(f, "{what}")?,
-                (Border::Limit(most), Side::Below) => write!(f, "{what} <= {most}")?,
+                (Border::Limit(most), BorderSide::Below) => write!(f, "{what} <= {most}")?,
                 (Border::Limit(most), _) => write!(f, "{what} > {most}")?,
-                (Border::Steps(length), Side::Below) => write!(f, "{what} < {length}")?,
-                (Border::Steps(length), Side::Whole) => write!(f, "{what} in whole {length}s")?,
-                (Border::Steps(length), Side::Beyond) => write!(f, "{what} > {length} with a rest")?,
+                (Border::Steps(length), BorderSide::Below) => write!(f, "{what} < {length}")?,
+                (Border::Steps(length), BorderSide::Whole) => write!(f, "{what} in whole {length}s")?,
+                (Border::Steps(length), BorderSide::Above) => write!(f, "{what} > {length} with a rest")?,
             }
         }
         Ok(())
@@ -159,7 +159,7 @@ impl Regime {
     /// The smallest sizes at which a run of one of these phases is of this regime, with no more than `context` rows in
     /// all, a rest of half a step at least if there are such sizes; `None` if no run is.
     pub fn representative(&self, phases: &[Phase], context: u64) -> Option<Symbols> {
-        let enough = self.0.iter().map(|(axis, _)| axis.enough()).max().unwrap_or(0);
+        let enough = self.0.iter().map(|(axis, _)| axis.covering_size()).max().unwrap_or(0);
         let found = |(n, p): (u64, u64)| {
             let symbols = Symbols::np(n, p);
             (phases.contains(&Phase::of_run(&symbols)) && self.holds(&symbols)).then_some(symbols)
@@ -197,13 +197,13 @@ pub fn regimes(plan: &NodePlan, inputs: &[TensorType]) -> Vec<Regime> {
         sizes.into_iter().any(|dim| dim.symbols().any(|s| s == symbol))
     };
     let rows = mentions(Symbol::N).then(Axis::rows);
-    let cached = mentions(Symbol::P).then(Axis::cached);
-    axes.retain(|axis| *axis != Axis::rows() && *axis != Axis::cached());
+    let cached = mentions(Symbol::P).then(Axis::cached_axis);
+    axes.retain(|axis| *axis != Axis::rows() && *axis != Axis::cached_axis());
     let mut regimes = vec![Regime(Vec::new())];
     for axis in rows.into_iter().chain(cached) {
         let sided = |regime: &Regime| -> Vec<Regime> {
             let more =
-                |side: &Side| Regime(regime.0.iter().cloned().chain([(axis.clone(), *side)]).collect());
+                |side: &BorderSide| Regime(regime.0.iter().cloned().chain([(axis.clone(), *side)]).collect());
             axis.sides().iter().map(more).collect()
         };
         regimes = regimes.iter().flat_map(sided).collect();
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_border_may_be_there_for_large_sizes_only() {
-        let regimes = Axis::steps("keys", keys(), 128).above(256).regimes();
+        let regimes = Axis::steps("keys", keys(), 128).only_above(256).regimes();
         assert_eq!(texts(&regimes), ["keys > 256 in whole 128s", "keys > 256 with a rest of 128s"]);
         let of = |p| regimes.iter().filter(|regime| regime.holds(&Symbols::np(1, p))).count();
         assert_eq!([100, 200, 255, 256, 383].map(of), [0, 0, 0, 1, 1]);

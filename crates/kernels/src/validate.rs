@@ -1,6 +1,6 @@
 //! Checks specialised kernels where no device is at hand: what a front end of a device would refuse is refused here.
 
-use crate::wgsl::{Declared, describe, parse};
+use crate::wgsl::{WgslDeclarations, describe, parse};
 use naga::ShaderStage;
 use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
 use naga::valid::ModuleInfo;
@@ -52,7 +52,7 @@ impl Validator {
     }
 }
 
-fn compare(desc: &KernelDesc, found: &Declared) -> Result<()> {
+fn compare(desc: &KernelDesc, found: &WgslDeclarations) -> Result<()> {
     if !found.entries.contains(&(desc.entry.clone(), desc.workgroup)) {
         let (entry, size) = (&desc.entry, desc.workgroup);
         return Err(wrong(desc, &format!("the text has no entry point `{entry}` of workgroups {size:?}")));
@@ -100,7 +100,7 @@ mod tests {
             workgroup_memory: 256,
             needs_f16: false,
             needs_subgroups: false,
-            overlaps: false,
+            dependent_launch: false,
         }
     }
 

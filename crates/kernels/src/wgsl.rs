@@ -8,7 +8,7 @@ use tapml_graph::{Error, ErrorKind, Result};
 
 /// What a source declares.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct WgslDeclarations {
     /// Names of the compute entry points with their workgroup sizes.
     pub entries: Vec<(String, [u32; 3])>,
     /// Binding number, kind and name of every resource of group 0, by number; the kind is `None` if no kernel may use it.
@@ -23,12 +23,12 @@ pub struct Declared {
 ///
 /// Errors are of kind [`ErrorKind::Compile`] and begin with file, line and column within the text; the details hold
 /// `file`, `line`, `column`, `source` (the line's text) and `log`.
-pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
+pub fn parse_declarations(source: &Source, f16: bool) -> Result<WgslDeclarations> {
     let (module, info) = parse(source, f16)?;
     Ok(describe(&module, &info))
 }
 
-/// As [`declared`]: the module itself, with what its validation found out.
+/// As [`parse_declarations`]: the module itself, with what its validation found out.
 pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
     const MATRICES: &str = "enable wgpu_cooperative_matrix;";
     source.check_nesting()?;
@@ -41,7 +41,7 @@ pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
     };
     let module = naga::front::wgsl::parse_str(&full).map_err(|e| {
         let log = e.emit_to_string_with_path(&full, &source.file);
-        refused(source, &full, e.location(&full), e.message(), log)
+        compile_error(source, &full, e.location(&full), e.message(), log)
     })?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
@@ -49,12 +49,18 @@ pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
         let log = e.emit_to_string_with_path(&full, &source.file);
         let causes = std::iter::successors(Some(e.as_inner() as &dyn std::error::Error), |e| e.source());
         let message: Vec<String> = causes.map(ToString::to_string).collect();
-        refused(source, &full, e.location(&full), &message.join(": "), log)
+        compile_error(source, &full, e.location(&full), &message.join(": "), log)
     })?;
     Ok((module, info))
 }
 
-fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &str, log: String) -> Error {
+fn compile_error(
+    source: &Source,
+    full: &str,
+    at: Option<SourceLocation>,
+    message: &str,
+    log: String,
+) -> Error {
     let within = at.and_then(|at| Some((source.line_in_text(at.line_number)?, at.line_position)));
     let place = match (within, at) {
         (Some((line, column)), _) => format!("{}:{line}:{column}", source.file),
@@ -74,7 +80,7 @@ fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &st
 }
 
 /// What a parsed and validated source declares.
-pub fn describe(module: &Module, info: &ModuleInfo) -> Declared {
+pub fn describe(module: &Module, info: &ModuleInfo) -> WgslDeclarations {
     let compute = module.entry_points.iter().filter(|e| e.stage == ShaderStage::Compute);
     // The prelude declares memory that not every text uses.
     let entries = 0..module.entry_points.len();
@@ -101,7 +107,7 @@ pub fn describe(module: &Module, info: &ModuleInfo) -> Declared {
     bindings.sort_by_key(|b| b.0);
     let overrides =
         module.overrides.iter().map(|(_, o)| (o.name.clone().unwrap_or_default(), o.init.is_some()));
-    Declared {
+    WgslDeclarations {
         entries: compute.map(|e| (e.name.clone(), e.workgroup_size)).collect(),
         bindings,
         overrides: overrides.collect(),

@@ -6,12 +6,12 @@ mod common;
 use common::{devices, toy_llama, weights};
 use tapml_device::Device;
 use tapml_graph::{DType, ErrorKind, NEXT_TOKEN, Symbols, Tensor};
-use tapml_kernels::{CompileOptions, Instance, KernelCache, Phase, Step, compile};
+use tapml_kernels::{CompileOptions, Instance, KernelCache, Phase, ProgramStep, compile};
 
 const PROMPT: [u32; 4] = [3, 14, 15, 9];
 const COUNT: u64 = 5;
 
-fn given(ids: &[u32]) -> Tensor {
+fn ids_tensor(ids: &[u32]) -> Tensor {
     Tensor::from_u32(vec![ids.len()], ids.to_vec()).unwrap()
 }
 
@@ -31,7 +31,7 @@ fn the_choice_is_a_launch_of_the_program() {
     let rows = |phase: Phase| -> Vec<&str> {
         let steps = program.steps.iter().filter(|step| step.runs_in(phase));
         let chosen = steps.filter_map(|step| match step {
-            Step::Dispatch { node, row, .. } if node == NEXT_TOKEN => Some(row.as_str()),
+            ProgramStep::Dispatch { node, row, .. } if node == NEXT_TOKEN => Some(row.as_str()),
             _ => None,
         });
         chosen.collect()
@@ -58,7 +58,7 @@ fn logits_that_are_no_numbers_are_told_with_their_position() {
     let give = |name: &str| Ok(weights[name].clone());
     let mut cache = KernelCache::new();
     let mut instance = Instance::load_with(&mut device, &mut cache, &program, &give).unwrap();
-    let error = instance.follow(&mut device, &mut cache, (0, 3), 4).unwrap_err();
+    let error = instance.generate_greedily(&mut device, &mut cache, (0, 3), 4).unwrap_err();
     assert!(error.to_string().contains("the logits at position 0 some are not finite"), "{error}");
 }
 
@@ -81,7 +81,7 @@ fn followed_tokens_are_those_that_a_host_would_choose() {
             let prompt = |instance: &mut Instance, device: &mut dyn Device| {
                 let symbols = Symbols::np(PROMPT.len() as u64, 0);
                 let logits =
-                    instance.step(device, &symbols, &[("ids", &given(&PROMPT))], &["logits"]).unwrap();
+                    instance.step(device, &symbols, &[("ids", &ids_tensor(&PROMPT))], &["logits"]).unwrap();
                 greatest(&logits[0])
             };
             let mut token = prompt(&mut instance, device);
@@ -90,7 +90,7 @@ fn followed_tokens_are_those_that_a_host_would_choose() {
             for p in PROMPT.len() as u64..PROMPT.len() as u64 + COUNT {
                 let symbols = Symbols::np(1, p);
                 let logits =
-                    instance.step(device, &symbols, &[("ids", &given(&[token]))], &["logits"]).unwrap();
+                    instance.step(device, &symbols, &[("ids", &ids_tensor(&[token]))], &["logits"]).unwrap();
                 token = greatest(&logits[0]);
                 expected.push(token);
             }
@@ -98,16 +98,16 @@ fn followed_tokens_are_those_that_a_host_would_choose() {
             for _ in 0..2 {
                 assert_eq!(prompt(&mut instance, device), first);
                 let at = (PROMPT.len() as u64, first);
-                let tokens = instance.follow(device, &mut cache, at, COUNT).unwrap();
+                let tokens = instance.generate_greedily(device, &mut cache, at, COUNT).unwrap();
                 assert_eq!(tokens, expected, "{act} on {}", device.info().name);
             }
-            let beyond = instance.follow(device, &mut cache, (38, first), COUNT).unwrap_err();
+            let beyond = instance.generate_greedily(device, &mut cache, (38, first), COUNT).unwrap_err();
             assert_eq!(beyond.kind(), ErrorKind::InvalidInput);
             assert!(device.take_findings().is_empty());
             instance.unload(device).unwrap();
             let program = compile(&plain, device.info(), &options).unwrap();
             let mut alone = Instance::load_with(device, &mut cache, &program, &give).unwrap();
-            let refused = alone.follow(device, &mut cache, (0, 3), 1).unwrap_err();
+            let refused = alone.generate_greedily(device, &mut cache, (0, 3), 1).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "the program chooses no token");
             alone.unload(device).unwrap();
             cache.clear(device).unwrap();

@@ -4,7 +4,7 @@
 #[path = "common/hopper.rs"]
 mod on_hopper;
 
-use on_hopper::{dispatched, hopper};
+use on_hopper::{hopper, list_dispatches};
 use tapml_graph::op::{
     Add, AddRmsNorm, Combine, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Mul, RmsNorm, Route,
     Scores, Sigmoid, Silu,
@@ -73,13 +73,13 @@ fn layer_of(b: &mut Builder, layer: usize, (x, y): (ValueId, ValueId), dense: u6
     add_norm(b, "norm_next", x, sum)
 }
 
-fn compiled(dense: u64) -> Program {
+fn compile_model(dense: u64) -> Program {
     compile(&model(dense), &hopper(), &CompileOptions::new(Symbols::np(8, 0))).unwrap()
 }
 
 #[test]
 fn one_row_takes_three_launches_a_sparse_layer() {
-    let program = compiled(2 * WIDTH);
+    let program = compile_model(2 * WIDTH);
     let parts = [
         ("in.norm_linear", "norm_linear/gemv_cuda"),
         ("silu", "silu/portable"),
@@ -92,14 +92,14 @@ fn one_row_takes_three_launches_a_sparse_layer() {
     let mut expected: Vec<(String, &str)> = layers.collect();
     expected.push(("head.norm_linear".into(), "norm_linear/gemv_cuda"));
     let found: Vec<(String, &str)> =
-        dispatched(&program, 1).into_iter().map(|(node, kernel)| (node.into(), kernel)).collect();
+        list_dispatches(&program, 1).into_iter().map(|(node, kernel)| (node.into(), kernel)).collect();
     assert_eq!(found, expected);
 }
 
 #[test]
 fn a_dense_layer_of_another_width_stays_apart() {
-    let program = compiled(WIDTH + 64);
-    let found = dispatched(&program, 1);
+    let program = compile_model(WIDTH + 64);
+    let found = list_dispatches(&program, 1);
     let of = |node: &str| found.iter().filter(|(name, _)| *name == node).map(|(_, k)| *k).collect::<Vec<_>>();
     assert_eq!(of("0.dense.moe_gated_linear"), ["moe_gated_linear/gemv_cuda"]);
     assert_eq!(of("0.experts_down"), ["expert_linear/gemv_cuda"]);
@@ -109,8 +109,8 @@ fn a_dense_layer_of_another_width_stays_apart() {
 
 #[test]
 fn many_rows_are_gathered_by_experts() {
-    let program = compiled(2 * WIDTH);
-    let found = dispatched(&program, 5);
+    let program = compile_model(2 * WIDTH);
+    let found = list_dispatches(&program, 5);
     for (node, kernel) in [("0.experts", "expert_gated_linear"), ("0.experts_down", "expert_linear")] {
         let kernels: Vec<&str> = found.iter().filter(|(name, _)| *name == node).map(|(_, k)| *k).collect();
         assert_eq!(kernels, ["moe_permute/cuda", &format!("{kernel}/grouped_gemm_cuda")]);

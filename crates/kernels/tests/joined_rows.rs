@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{emulator, typed};
+use common::{emulator, tensor_type};
 use std::collections::HashMap;
 use tapml_device::{AdapterKind, Device, DeviceInfo, Features};
 use tapml_graph::op::{
@@ -11,7 +11,9 @@ use tapml_graph::op::{
 };
 use tapml_graph::packing::Code;
 use tapml_graph::{Builder, DType, Graph, Packing, Symbols, Tensor, ValueId};
-use tapml_kernels::{CompileOptions, Instance, KernelCache, Phase, Program, Step, compile, is_built_in};
+use tapml_kernels::{
+    CompileOptions, Instance, KernelCache, Phase, Program, ProgramStep, compile, is_built_in,
+};
 use tapml_wgpu::WgpuDevice;
 
 const HIDDEN: u64 = 96;
@@ -36,25 +38,25 @@ struct Maker {
 impl Maker {
     fn weight(&mut self, name: &str, o: u64, k: u64) -> ValueId {
         let dtype = self.weights.packing.map_or(DType::BF16, DType::Packed);
-        self.b.weight(name, typed(dtype, &format!("{o},{k}"))).unwrap()
+        self.b.weight(name, tensor_type(dtype, &format!("{o},{k}"))).unwrap()
     }
 
     fn linear(&mut self, name: &str, x: ValueId, k: u64, o: u64, dtype: Option<DType>) -> ValueId {
         let mut inputs = vec![x, self.weight(&format!("{name}.w"), o, k)];
         if self.weights.bias {
-            inputs.push(self.b.weight(format!("{name}.b"), typed(DType::F16, &o.to_string())).unwrap());
+            inputs.push(self.b.weight(format!("{name}.b"), tensor_type(DType::F16, &o.to_string())).unwrap());
         }
         self.b.node(name, Linear { dtype }, &inputs).unwrap()
     }
 
-    fn gated(&mut self, name: &str, x: ValueId) -> ValueId {
+    fn add_gated(&mut self, name: &str, x: ValueId) -> ValueId {
         let gate = self.weight(&format!("{name}.gate"), MIDDLE, HIDDEN);
         let up = self.weight(&format!("{name}.up"), MIDDLE, HIDDEN);
         self.b.node(name, GatedLinear {}, &[x, gate, up]).unwrap()
     }
 
     fn add_norm(&mut self, name: &str, a: ValueId, b: ValueId, dtype: DType) -> (ValueId, ValueId) {
-        let w = self.b.weight(format!("{name}.w"), typed(dtype, &HIDDEN.to_string())).unwrap();
+        let w = self.b.weight(format!("{name}.w"), tensor_type(dtype, &HIDDEN.to_string())).unwrap();
         let names = [format!("{name}.sum"), format!("{name}.y")];
         let both = self.b.node_multi(name, AddRmsNorm::new(1e-5), &[a, b, w], &names).unwrap();
         (both[0], both[1])
@@ -63,12 +65,12 @@ impl Maker {
 
 fn llama(act: DType, weights: Weights) -> Graph {
     let mut m = Maker { b: Builder::new("llama"), weights };
-    let ids = m.b.input("ids", typed(DType::U32, "n")).unwrap();
-    let table = m.b.weight("embed", typed(DType::BF16, &format!("{VOCAB},{HIDDEN}"))).unwrap();
+    let ids = m.b.input("ids", tensor_type(DType::U32, "n")).unwrap();
+    let table = m.b.weight("embed", tensor_type(DType::BF16, &format!("{VOCAB},{HIDDEN}"))).unwrap();
     let mut x = m.b.node("embedding", Embedding { dtype: act }, &[ids, table]).unwrap();
     let frequencies = (0..HEAD / 2).map(|i| (0.5f32).powi(i as i32)).collect();
     let angles = m.b.node("angles", RopeAngles::new(frequencies, 1.0), &[]).unwrap();
-    let weight = m.b.weight("norm.w", typed(DType::BF16, &HIDDEN.to_string())).unwrap();
+    let weight = m.b.weight("norm.w", tensor_type(DType::BF16, &HIDDEN.to_string())).unwrap();
     let mut y = m.b.node("norm", RmsNorm::new(1e-5), &[x, weight]).unwrap();
     for l in 0..2 {
         let name = |part: &str| format!("{l}.{part}");
@@ -79,7 +81,7 @@ fn llama(act: DType, weights: Weights) -> Graph {
         let q = m.b.node(name("q_rope"), rope.clone(), &[q, angles]).unwrap();
         let k = m.b.node(name("k_rope"), rope, &[k, angles]).unwrap();
         let cached = [("k_cache", k), ("v_cache", v)].map(|(part, new)| {
-            let cache = m.b.state(name(part), typed(act, &format!("p,{kv}"))).unwrap();
+            let cache = m.b.state(name(part), tensor_type(act, &format!("p,{kv}"))).unwrap();
             let all = m.b.node(name(part) + "_all", Append {}, &[cache, new]).unwrap();
             m.b.set_state(cache, all).unwrap();
             all
@@ -88,7 +90,7 @@ fn llama(act: DType, weights: Weights) -> Graph {
         let a = m.b.node(name("attention"), attention, &[q, cached[0], cached[1]]).unwrap();
         let a = m.linear(&name("o"), a, wide, HIDDEN, None);
         (x, y) = m.add_norm(&name("norm_mlp"), x, a, DType::F32);
-        let gated = m.gated(&name("gated"), y);
+        let gated = m.add_gated(&name("gated"), y);
         let down = m.linear(&name("down"), gated, MIDDLE, HIDDEN, None);
         (x, y) = m.add_norm(&name("norm_next"), x, down, DType::F16);
     }
@@ -119,7 +121,7 @@ fn contents(graph: &Graph) -> HashMap<String, Tensor> {
         };
         let scales: Vec<f64> = (0..sections[1].len / 2).map(|i| (1.0 + (i % 7) as f64) * size).collect();
         let scales = Tensor::from_f64(DType::F16, vec![scales.len()], &scales).unwrap();
-        let tensor = Tensor::packed(packing, shape, &[&words, scales.bytes()]).unwrap();
+        let tensor = Tensor::from_packed(packing, shape, &[&words, scales.bytes()]).unwrap();
         all.insert(value.name.clone(), tensor);
     }
     all
@@ -136,7 +138,7 @@ fn kernels_of_one_row(program: &Program) -> Vec<&str> {
     let steps = program.steps.iter().filter(|step| step.runs_in(Phase::of_run(&symbols)));
     steps
         .filter_map(|step| match step {
-            Step::Dispatch { kernel, .. } => Some(program.kernels[*kernel as usize].name.as_str()),
+            ProgramStep::Dispatch { kernel, .. } => Some(program.kernels[*kernel as usize].name.as_str()),
             _ => None,
         })
         .collect()
@@ -196,7 +198,7 @@ fn able() -> Vec<Box<dyn Device>> {
     let mut all: Vec<Box<dyn Device>> = vec![Box::new(emulator("check=all")), Box::new(small)];
     match WgpuDevice::open("vulkan", 0, "") {
         Ok(device) if device.info().features.subgroups.is_some_and(|(_, most)| most >= 16) => {
-            all.push(Box::new(device.trusting(is_built_in)));
+            all.push(Box::new(device.trust_kernels(is_built_in)));
         }
         Ok(device) => tapml_testing::skip("vulkan", &format!("{}: subgroups below 16", device.info().name)),
         Err(e) => tapml_testing::skip("vulkan", &e.to_string()),

@@ -5,7 +5,7 @@
 #[path = "common/hopper.rs"]
 mod on_hopper;
 
-use on_hopper::{dispatched, hopper};
+use on_hopper::{hopper, list_dispatches};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use tapml_device::BindingKind;
@@ -13,25 +13,25 @@ use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
 use tapml_graph::{Builder, DType, Graph, Symbol, Symbols, TensorType, ValueId};
-use tapml_kernels::{CompileOptions, Phase, Program, Step, any_device, compile};
+use tapml_kernels::{CompileOptions, Phase, Program, ProgramStep, any_device, compile};
 
 const HIDDEN: u64 = 256;
 const KV: u64 = 128;
 const MIDDLE: u64 = 512;
 const LAYERS: usize = 3;
 
-fn typed(dtype: DType, shape: &str) -> TensorType {
+fn tensor_type(dtype: DType, shape: &str) -> TensorType {
     TensorType { dtype, shape: shape.split(',').map(|d| d.parse().unwrap()).collect() }
 }
 
 /// A Llama with grouped heads of 64, f16 throughout, whose residual additions are fused.
 fn llama() -> Graph {
     let mut b = Builder::new("llama");
-    let ids = b.input("ids", typed(DType::U32, "n")).unwrap();
-    let table = b.weight("embed", typed(DType::F16, &format!("64,{HIDDEN}"))).unwrap();
+    let ids = b.input("ids", tensor_type(DType::U32, "n")).unwrap();
+    let table = b.weight("embed", tensor_type(DType::F16, &format!("64,{HIDDEN}"))).unwrap();
     let mut x = b.node("embedding", Embedding { dtype: DType::F16 }, &[ids, table]).unwrap();
     let angles = b.node("angles", RopeAngles::new(vec![0.5; 32], 1.0), &[]).unwrap();
-    let weight = b.weight("norm.w", typed(DType::BF16, &HIDDEN.to_string())).unwrap();
+    let weight = b.weight("norm.w", tensor_type(DType::BF16, &HIDDEN.to_string())).unwrap();
     let mut y = b.node("norm", RmsNorm::new(1e-5), &[x, weight]).unwrap();
     for layer in 0..LAYERS {
         (x, y) = layer_of(&mut b, layer, [x, y, angles]);
@@ -45,11 +45,12 @@ fn llama() -> Graph {
 fn layer_of(b: &mut Builder, layer: usize, [x, y, angles]: [ValueId; 3]) -> (ValueId, ValueId) {
     let name = |part: &str| format!("{layer}.{part}");
     let linear = |b: &mut Builder, part: &str, x, inputs, outputs| {
-        let weight = b.weight(name(part) + ".w", typed(DType::F16, &format!("{outputs},{inputs}"))).unwrap();
+        let weight =
+            b.weight(name(part) + ".w", tensor_type(DType::F16, &format!("{outputs},{inputs}"))).unwrap();
         b.node(name(part), Linear::default(), &[x, weight]).unwrap()
     };
     let norm = |b: &mut Builder, part: &str, a, c| {
-        let weight = b.weight(name(part) + ".w", typed(DType::BF16, &HIDDEN.to_string())).unwrap();
+        let weight = b.weight(name(part) + ".w", tensor_type(DType::BF16, &HIDDEN.to_string())).unwrap();
         let names = [name(part) + ".sum", name(part) + ".y"];
         let both = b.node_multi(name(part), AddRmsNorm::new(1e-5), &[a, c, weight], &names).unwrap();
         (both[0], both[1])
@@ -61,7 +62,7 @@ fn layer_of(b: &mut Builder, layer: usize, [x, y, angles]: [ValueId; 3]) -> (Val
     let k = b.node(name("k_rope"), rope, &[k, angles]).unwrap();
     let v = linear(b, "v", y, HIDDEN, KV);
     let cached = [("k_cache", k), ("v_cache", v)].map(|(part, new)| {
-        let cache = b.state(name(part), typed(DType::F16, &format!("p,{KV}"))).unwrap();
+        let cache = b.state(name(part), tensor_type(DType::F16, &format!("p,{KV}"))).unwrap();
         let all = b.node(name(part) + "_all", Append {}, &[cache, new]).unwrap();
         b.set_state(cache, all).unwrap();
         all
@@ -71,7 +72,7 @@ fn layer_of(b: &mut Builder, layer: usize, [x, y, angles]: [ValueId; 3]) -> (Val
     let a = linear(b, "o", a, HIDDEN, HIDDEN);
     let (x, y) = norm(b, "norm_mlp", x, a);
     let [gate, up] = ["gate.w", "up.w"]
-        .map(|part| b.weight(name(part), typed(DType::F16, &format!("{MIDDLE},{HIDDEN}"))).unwrap());
+        .map(|part| b.weight(name(part), tensor_type(DType::F16, &format!("{MIDDLE},{HIDDEN}"))).unwrap());
     let y = b.node(name("gated"), GatedLinear {}, &[y, gate, up]).unwrap();
     let y = linear(b, "down", y, MIDDLE, HIDDEN);
     norm(b, "norm_next", x, y)
@@ -96,9 +97,11 @@ fn one_row_takes_five_launches_a_layer() {
     let layers: Vec<(String, &str)> = layers.collect();
     expected.extend(layers.iter().map(|(node, kernel)| (node.as_str(), *kernel)));
     expected.push(("head.norm_linear", "norm_linear/gemv_cuda"));
-    assert_eq!(dispatched(&program, 1), expected);
+    assert_eq!(list_dispatches(&program, 1), expected);
     let overlapping = program.kernels.iter().filter(|kernel| kernel.name.contains("_cuda"));
-    assert!(overlapping.clone().count() >= 5 && overlapping.into_iter().all(|kernel| kernel.overlaps));
+    assert!(
+        overlapping.clone().count() >= 5 && overlapping.into_iter().all(|kernel| kernel.dependent_launch)
+    );
 }
 
 #[test]
@@ -127,7 +130,7 @@ fn many_rows_take_eight_launches_a_layer() {
     expected.extend(layers);
     // There is never more than one row of logits.
     expected.extend(named(&[("last", "last_row/portable"), ("head", "linear/gemv_cuda")]));
-    assert_eq!(named(&dispatched(&program, 5)), expected);
+    assert_eq!(named(&list_dispatches(&program, 5)), expected);
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn other_chips_take_every_nodes_own_kernel_for_many_rows() {
     info.features.cuda = Some(75);
     let program = compile(&graph, &info, &options()).unwrap();
     let plain = compile(&graph, &any_device(), &options()).unwrap();
-    assert_eq!(dispatched(&program, 5), dispatched(&plain, 5));
+    assert_eq!(list_dispatches(&program, 5), list_dispatches(&plain, 5));
     assert!(plain.steps.iter().all(|step| step.phase().is_none()));
 }
 
@@ -145,8 +148,8 @@ fn other_chips_take_every_nodes_own_kernel_for_many_rows() {
 fn products_with_computed_weights_do_not_overlap() {
     for computed in [false, true] {
         let mut b = Builder::new("product");
-        let x = b.input("x", typed(DType::F16, "n,256")).unwrap();
-        let mut w = b.weight("w", typed(DType::F16, "64,256")).unwrap();
+        let x = b.input("x", tensor_type(DType::F16, "n,256")).unwrap();
+        let mut w = b.weight("w", tensor_type(DType::F16, "64,256")).unwrap();
         if computed {
             w = b.node("sum", Add {}, &[w, w]).unwrap();
         }
@@ -154,10 +157,12 @@ fn products_with_computed_weights_do_not_overlap() {
         b.output("y", y);
         let program = compile(&b.finish().unwrap(), &hopper(), &options()).unwrap();
         for (n, name) in [(1, "linear/gemv_cuda"), (5, "linear/gemm_hopper")] {
-            assert_eq!(dispatched(&program, n).last(), Some(&("y", name)));
+            assert_eq!(list_dispatches(&program, n).last(), Some(&("y", name)));
         }
         let products = program.kernels.iter().filter(|kernel| kernel.name.starts_with("linear/g"));
-        assert!(products.clone().count() == 2 && products.into_iter().all(|k| k.overlaps != computed));
+        assert!(
+            products.clone().count() == 2 && products.into_iter().all(|k| k.dependent_launch != computed)
+        );
     }
 }
 
@@ -169,7 +174,7 @@ fn watched_programs_fuse_nothing() {
         CompileOptions { trace: ["0.q".to_string()].into(), ..options() },
     ] {
         let program = compile(&graph, &hopper(), &options).unwrap();
-        let names: Vec<&str> = dispatched(&program, 1).into_iter().map(|(node, _)| node).collect();
+        let names: Vec<&str> = list_dispatches(&program, 1).into_iter().map(|(node, _)| node).collect();
         assert!(graph.nodes().iter().all(|node| names.contains(&node.name.as_str())));
     }
 }
@@ -188,7 +193,7 @@ fn lineage(program: &Program, n: u64) -> Vec<u64> {
         .collect();
     let symbols = Symbols::np(n, 3);
     for step in program.steps.iter().filter(|step| step.runs_in(Phase::of_run(&symbols))) {
-        let Step::Dispatch { node, kernel, bindings, .. } = step else { continue };
+        let ProgramStep::Dispatch { node, kernel, bindings, .. } = step else { continue };
         let desc = &program.kernels[*kernel as usize];
         let mut hasher = DefaultHasher::new();
         (node, &desc.name).hash(&mut hasher);

@@ -10,10 +10,10 @@ use tapml_graph::fusion;
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind, Tensor};
 use tapml_kernels::{
-    BuiltIn, Choice, Choices, KernelCache, Overrides, Phase, SETTINGS, any_device, kernel_text, plan_node,
+    BuiltIn, Choice, KernelCache, Overrides, Phase, SETTINGS, TuningCache, any_device, kernel_text, plan_node,
 };
 
-fn every() -> Vec<BuiltIn> {
+fn all_kernels() -> Vec<BuiltIn> {
     let mut all = BuiltIn::all(&any_device()).unwrap();
     let settings = SETTINGS.iter().flat_map(|row| row.kernels.iter().map(|kernel| row.setting.name(kernel)));
     let portable = settings.filter(|name| name.contains("/portable@"));
@@ -52,13 +52,13 @@ fn run(device: &mut dyn Device, sample: &Sample, overrides: &Overrides) -> Vec<T
     run_plan(device, &mut cache, &plan, &sample.op, &types, &sample.symbols, &inputs).unwrap()
 }
 
-fn same(a: &[Tensor], b: &[Tensor]) -> bool {
+fn are_equal(a: &[Tensor], b: &[Tensor]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes()[..] == b.bytes()[..])
 }
 
 /// No kernel of one's own, and this built-in one chosen for the sample.
-fn chosen(one: &BuiltIn, sample: &Sample) -> Overrides {
-    let mut choices = Choices::new(&any_device());
+fn choose_kernel(one: &BuiltIn, sample: &Sample) -> Overrides {
+    let mut choices = TuningCache::new(&any_device());
     choices.add(Choice::new(&sample.op, &sample.types(), &one.kernel, Vec::new()));
     let mut overrides = Overrides::default();
     overrides.choose(choices);
@@ -66,7 +66,7 @@ fn chosen(one: &BuiltIn, sample: &Sample) -> Overrides {
 }
 
 /// Whether the kernel's interface depends on the case.
-fn composed(one: &BuiltIn) -> bool {
+fn is_composed(one: &BuiltIn) -> bool {
     ["/gemv", "/gemm_coopmat", "rope_append"].iter().any(|part| one.kernel.contains(part))
 }
 
@@ -78,14 +78,14 @@ fn interface(desc: &KernelDesc) -> (&[BindingKind], Vec<&str>) {
 #[test]
 fn every_printed_kernel_serves_in_its_place() {
     let mut device = emulator("check=all&kind=gpu&matrices=on");
-    for one in every() {
+    for one in all_kernels() {
         // The device on which the kernel was planned, so that its rows of the list serve.
         let info = one.device(&any_device());
         let text = one.text().unwrap();
         let own = overrides(one.choice(), &text);
         let mut replaced = 0;
         for sample in one.row().unwrap().samples() {
-            let chosen = chosen(&one, &sample);
+            let chosen = choose_kernel(&one, &sample);
             let phase = Phase::of_run(&sample.symbols);
             let plan = |own: &Overrides| plan_node(&sample.op, &sample.types(), phase, &info, own);
             let Ok(before) = plan(&chosen) else {
@@ -107,7 +107,7 @@ fn every_printed_kernel_serves_in_its_place() {
                 let own = one.desc().unwrap();
                 let fits = main().any(|launch| interface(&launch.desc) == interface(own));
                 let serves = after.is_ok_and(|plan| plan.kernel.ends_with("/mine.wgsl"));
-                assert!(serves || composed(&one) || !fits, "{at}");
+                assert!(serves || is_composed(&one) || !fits, "{at}");
                 continue;
             }
             let after = after.unwrap();
@@ -124,16 +124,16 @@ fn every_printed_kernel_serves_in_its_place() {
             }
         }
         assert!(replaced > 0, "{}", one.kernel);
-        let chosen = chosen(&one, &one.sample);
+        let chosen = choose_kernel(&one, &one.sample);
         let (built_in, mine) = (run(&mut device, &one.sample, &chosen), run(&mut device, &one.sample, &own));
-        assert!(same(&built_in, &mine), "{}", one.kernel);
+        assert!(are_equal(&built_in, &mine), "{}", one.kernel);
     }
     assert!(device.take_findings().is_empty());
 }
 
 #[test]
 fn every_operator_has_a_printed_kernel_that_tells_what_it_is_given() {
-    let all = every();
+    let all = all_kernels();
     for op in OPS.iter().map(|info| info.name) {
         let first = kernel_text(op, DType::F32, &any_device()).unwrap();
         assert!(all.iter().any(|one| one.op == op && one.text().unwrap() == first), "{op}");
@@ -245,7 +245,7 @@ fn exponents(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn numbers_are_within_the_range_of_f32() {
     assert_eq!(exponents("x <= 3.4028235e38 && y").collect::<Vec<_>>(), ["3.4028235e38"]);
-    for one in every() {
+    for one in all_kernels() {
         let text = one.text().unwrap();
         for number in exponents(&text) {
             let value: f64 = number.parse().unwrap();

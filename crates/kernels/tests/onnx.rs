@@ -6,7 +6,7 @@ mod common;
 
 use common::{devices, run_plan};
 use tapml_device::{AdapterKind, Device, DeviceInfo, FindingKind};
-use tapml_graph::op::{Declared, Fill, Sample};
+use tapml_graph::op::{DeclaredType, Fill, Sample};
 use tapml_graph::{DType, Graph, Op, Result, Tensor, TensorType};
 use tapml_kernels::{KERNELS, KernelCache, Overrides, Phase, plan_node, plan_variants};
 use tapml_reference::foreign::{Disturbance, OwnEvaluator, oracle};
@@ -133,7 +133,7 @@ fn plans_are_told_apart_by_the_declared_outputs() {
 }
 
 /// A type with one size larger, one smaller, one more or less dimension, and another dtype.
-fn others(ty: &TensorType) -> Vec<TensorType> {
+fn other_types(ty: &TensorType) -> Vec<TensorType> {
     let sizes: Vec<u64> = ty.shape.iter().filter_map(|size| size.as_const()).collect();
     let mut shapes = Vec::new();
     for d in 0..sizes.len() {
@@ -152,20 +152,20 @@ fn others(ty: &TensorType) -> Vec<TensorType> {
 }
 
 /// Samples with one type that is another: of an input, or of what the node declares.
-fn damaged(sample: &Sample) -> Vec<Sample> {
+fn damage_sample(sample: &Sample) -> Vec<Sample> {
     let Op::Foreign(op) = &sample.op else { panic!("{:?}", sample.op) };
     let mut all = Vec::new();
     for at in 0..sample.inputs.len() {
-        for ty in others(&sample.inputs[at].ty) {
+        for ty in other_types(&sample.inputs[at].ty) {
             let mut other = sample.clone();
             other.inputs[at].ty = ty;
             all.push(other);
         }
     }
     for (at, declared) in op.outputs().iter().enumerate() {
-        for ty in declared.ty().map(others).unwrap_or_default() {
+        for ty in declared.ty().map(other_types).unwrap_or_default() {
             let mut outputs = op.outputs().to_vec();
-            outputs[at] = Declared::As(ty);
+            outputs[at] = DeclaredType::As(ty);
             all.push(Sample { op: op.with_outputs(outputs).unwrap().into(), ..sample.clone() });
         }
     }
@@ -179,7 +179,7 @@ fn types_that_do_not_fit_are_refused_or_do_no_harm() {
     let mut wrong = Vec::new();
     let (mut refused, mut ran) = (0, 0);
     let samples = KERNELS.iter().filter(|row| row.op().contains('.')).flat_map(|row| row.samples());
-    for sample in samples.flat_map(|sample| damaged(&sample)) {
+    for sample in samples.flat_map(|sample| damage_sample(&sample)) {
         let types = sample.types();
         let Op::Foreign(op) = &sample.op else { panic!("{:?}", sample.op) };
         let label = format!("{} {types:?} {:?}", sample.name, op.outputs());

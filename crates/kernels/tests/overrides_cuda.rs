@@ -15,7 +15,7 @@ use tapml_kernels::{
 };
 
 /// The kernels of this name in the place of the built-in one.
-fn given(name: &str, text: &str) -> Result<Overrides> {
+fn give_kernel(name: &str, text: &str) -> Result<Overrides> {
     let mut overrides = Overrides::default();
     overrides.add_text(name, Path::new("mine.cu"), text)?;
     Ok(overrides)
@@ -32,7 +32,7 @@ fn every_printed_kernel_in_cuda_serves_in_its_place() {
         if one.desc().unwrap().source.language != Language::Cuda {
             continue;
         }
-        let own = given(&one.kernel, &one.text().unwrap()).unwrap();
+        let own = give_kernel(&one.kernel, &one.text().unwrap()).unwrap();
         let (types, phase) = (one.sample.types(), Phase::of_run(&one.sample.symbols));
         let info = one.device(&any_device());
         let plan = plan_node(&one.sample.op, &types, phase, &info, &own).unwrap();
@@ -60,7 +60,7 @@ fn an_interface_that_does_not_fit_is_told() {
     let right = text("argmax/cluster_cuda");
     let told = |from: &str, to: &str| {
         assert!(right.contains(from), "{from}");
-        given("argmax/cluster_cuda", &right.replace(from, to)).unwrap_err()
+        give_kernel("argmax/cluster_cuda", &right.replace(from, to)).unwrap_err()
     };
     for (from, to, words) in [
         (
@@ -91,8 +91,10 @@ fn an_interface_that_does_not_fit_is_told() {
 
 #[test]
 fn what_is_said_of_sums_is_taken_and_devices_without_cuda_refuse() {
-    let own =
-        given("rms_norm/row_cuda", &format!("// accumulate: f32 chain=48\n{}", text("rms_norm/row_cuda")));
+    let own = give_kernel(
+        "rms_norm/row_cuda",
+        &format!("// accumulate: f32 chain=48\n{}", text("rms_norm/row_cuda")),
+    );
     let own = own.unwrap();
     assert_eq!(own.sums("rms_norm/mine.cu").unwrap().chain, DeclaredChain::Longest(48));
     own.expect_taken(&hopper()).unwrap();
@@ -103,7 +105,7 @@ fn what_is_said_of_sums_is_taken_and_devices_without_cuda_refuse() {
 }
 
 /// The lowered graph on a device and the kernel of each of its nodes.
-fn lowered(graph: &Graph, phase: Phase, info: &DeviceInfo, own: &Overrides) -> (Graph, Vec<String>) {
+fn lower_graph(graph: &Graph, phase: Phase, info: &DeviceInfo, own: &Overrides) -> (Graph, Vec<String>) {
     let mut planner = Planner::new(info.clone(), own.clone());
     let lowered = lower(graph, phase, &Fusing::All, &mut planner).unwrap();
     let kernel = |node: &tapml_graph::Node| {
@@ -121,10 +123,10 @@ fn nothing_else_changes_when_a_kernel_is_brought() {
         ("norm_linear/gemv_cuda", "norm_linear"),
         ("rope_append_attention/flash_decode_cuda", "rope_append_attention"),
     ] {
-        let own = given(name, &text(name)).unwrap();
+        let own = give_kernel(name, &text(name)).unwrap();
         for phase in Phase::ALL {
-            let (before, kernels) = lowered(&graph, phase, &hopper(), &Overrides::default());
-            let (after, mine) = lowered(&graph, phase, &hopper(), &own);
+            let (before, kernels) = lower_graph(&graph, phase, &hopper(), &Overrides::default());
+            let (after, mine) = lower_graph(&graph, phase, &hopper(), &own);
             assert_eq!(before, after, "{name}: the same nodes");
             for (before, after) in kernels.iter().zip(&mine) {
                 match before == name {

@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{devices, emulator, null, toy_llama, typed, weights};
+use common::{devices, emulator, null, tensor_type, toy_llama, weights};
 use std::collections::HashMap;
 use tapml_device::Device;
 use tapml_graph::op::{Add, LastRow, Silu};
 use tapml_graph::{Builder, DType, ErrorKind, Graph, Symbols, Tensor};
-use tapml_kernels::{CompileOptions, Content, Instance, KernelCache, Program, Step, compile};
+use tapml_kernels::{CompileOptions, Content, Instance, KernelCache, Program, ProgramStep, compile};
 use tapml_reference::{Real, Value, empty_states, run_graph};
 
 /// The steps of a conversation: prefill, decode, more prefill, decode.
@@ -174,7 +174,7 @@ fn states_can_be_read_and_written() {
 #[test]
 fn growing_states_are_extended_in_place_and_weights_are_shared() {
     let program = compile(&toy_llama(DType::F32), null(false).info(), &options()).unwrap();
-    assert!(!program.steps.iter().any(|s| matches!(s, Step::Copy { .. } | Step::Fill { .. })));
+    assert!(!program.steps.iter().any(|s| matches!(s, ProgramStep::Copy { .. } | ProgramStep::Fill { .. })));
     assert!(!program.kernels.iter().any(|k| k.name == "append/copy"));
     let states: Vec<u64> =
         program.buffers.iter().filter(|b| b.content == Content::State).map(|b| b.size).collect();
@@ -190,8 +190,8 @@ fn growing_states_are_extended_in_place_and_weights_are_shared() {
 /// A fixed state that no operator extends: a running sum.
 fn counter() -> Graph {
     let mut b = Builder::new("counter");
-    let x = b.input("x", typed(DType::F16, "1,5")).unwrap();
-    let before = b.state("sum", typed(DType::F16, "1,5")).unwrap();
+    let x = b.input("x", tensor_type(DType::F16, "1,5")).unwrap();
+    let before = b.state("sum", tensor_type(DType::F16, "1,5")).unwrap();
     let after = b.node("after", Add {}, &[before, x]).unwrap();
     b.set_state(before, after).unwrap();
     let y = b.node("y", Silu {}, &[after]).unwrap();
@@ -232,7 +232,7 @@ fn every_unsupported_node_is_listed() {
 #[test]
 fn values_beyond_the_limits_are_unsupported_with_the_numbers() {
     let mut b = Builder::new("wide");
-    let x = b.input("x", typed(DType::F32, "n,1000000")).unwrap();
+    let x = b.input("x", tensor_type(DType::F32, "n,1000000")).unwrap();
     let last = b.node("last", LastRow {}, &[x]).unwrap();
     b.output("last", last);
     let error = compile(&b.finish().unwrap(), null(false).info(), &CompileOptions::new(Symbols::np(100, 0)))

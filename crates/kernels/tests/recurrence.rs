@@ -8,7 +8,7 @@ use common::{devices, null};
 use tapml_device::Device;
 use tapml_graph::op::{OPS, Sample, Silu};
 use tapml_graph::{Builder, DType, Dim, Graph, Symbol, Symbols, Tensor};
-use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, Step, compile};
+use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, ProgramStep, compile};
 
 /// The operators with a state: which input it is. The state after is output 1.
 const STATEFUL: [(&str, usize); 5] =
@@ -106,7 +106,7 @@ fn a_state_is_advanced_in_place_unless_it_is_needed_afterwards() {
     for (op, state) in STATEFUL {
         let sample = sample(op);
         let copies = |program: &Program| {
-            let within = program.steps.iter().filter(|s| matches!(s, Step::Copy { .. })).count();
+            let within = program.steps.iter().filter(|s| matches!(s, ProgramStep::Copy { .. })).count();
             (within, program.kernels.iter().filter(|k| k.name == "state/copy").count())
         };
         let program = compile(&graph(&sample, state, false), null(true).info(), &options()).unwrap();
@@ -122,7 +122,7 @@ fn a_state_is_advanced_in_place_unless_it_is_needed_afterwards() {
 #[test]
 fn a_state_of_more_rows_than_the_kernel_holds_is_unsupported_with_the_numbers() {
     let types: Vec<_> = ["n,514", "n,514", "n,514", "n,514", "514", "514,257"]
-        .map(|shape| common::typed(DType::F32, shape))
+        .map(|shape| common::tensor_type(DType::F32, shape))
         .to_vec();
     let op = tapml_graph::op::Wkv { head_dim: 257 }.into();
     let error = tapml_kernels::plan_node(

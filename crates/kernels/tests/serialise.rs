@@ -7,7 +7,7 @@ use common::{null, toy_llama};
 use proptest::prelude::*;
 use tapml_device::Device;
 use tapml_graph::{DType, Symbols, Tensor};
-use tapml_kernels::{CompileOptions, Instance, Program, Slice, Step, compile};
+use tapml_kernels::{CompileOptions, Instance, Program, ProgramStep, Slice, compile};
 
 fn program() -> Program {
     let device = null(true);
@@ -78,7 +78,7 @@ fn broken_programs_are_refused() {
 
 fn each_dispatch(program: &mut Program, change: fn(&mut u32, &mut Vec<Slice>)) {
     for step in &mut program.steps {
-        if let Step::Dispatch { kernel, bindings, .. } = step {
+        if let ProgramStep::Dispatch { kernel, bindings, .. } = step {
             change(kernel, bindings);
         }
     }

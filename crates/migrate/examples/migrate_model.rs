@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 use tapml_device::Device;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform, Session};
 use tapml_graph::{DType, Error, Model, Result, fuse};
 use tapml_import::{Checkpoint, ImportOptions};
@@ -26,14 +26,14 @@ impl Progress for Print {
 fn open(word: &str) -> Result<Box<dyn Platform>> {
     let device: Box<dyn Device> = match word {
         "cpu" => return Ok(Box::new(CpuPlatform::new())),
-        "emulator" => Box::new(Emulator::new(Options::default())?),
+        "emulator" => Box::new(Emulator::new(EmulatorOptions::default())?),
         _ => Box::new(WgpuDevice::open(word, 0, "")?),
     };
     Ok(Box::new(DevicePlatform::new(device, Overrides::default())))
 }
 
 /// Times of a plain run, of the same run while it is carved, and the size of what was carved.
-fn carving(model: &Model, suite: &Suite, prompts: &[PromptInput], steps: u32) -> Result<()> {
+fn time_carving(model: &Model, suite: &Suite, prompts: &[PromptInput], steps: u32) -> Result<()> {
     let mut source = CpuPlatform::new();
     let out = std::env::temp_dir().join(format!("tapml-carving-{}", std::process::id()));
     let mut best = [f64::INFINITY; 3];
@@ -120,7 +120,7 @@ fn main() -> Result<()> {
     }
     println!("{:?} {:?}", done.report.verdict, done.report.seconds);
     let suite = Suite::open(&done.suite)?;
-    carving(&model, &suite, &prompts, options.steps)?;
+    time_carving(&model, &suite, &prompts, options.steps)?;
     let replay = suite.model(Some(&model))?;
     let oracles = Oracles::new(1 << 30);
     for turn in ["check", "check again"] {

@@ -20,10 +20,11 @@ fn main() {
             row.most.ratio,
             row.most.criterion.name(),
             row.most.slope,
-            if row.correct == row.caught() { "  <--" } else { "" }
+            if row.correct == row.is_caught() { "  <--" } else { "" }
         );
     }
     let count = |correct: bool| rows.iter().filter(|r| r.correct == correct).count();
-    let wrong = |correct: bool| rows.iter().filter(|r| r.correct == correct && r.caught() == correct).count();
+    let wrong =
+        |correct: bool| rows.iter().filter(|r| r.correct == correct && r.is_caught() == correct).count();
     println!("{} false alarms of {}, {} missed of {}", wrong(true), count(true), wrong(false), count(false));
 }

@@ -45,7 +45,7 @@ pub fn condition(name: &str, value: Option<&Value>) -> String {
 }
 
 /// The operator with another value for one attribute, or without it; `None` if it does not allow that.
-pub fn with(op: &Op, path: &[String], value: Option<Value>) -> Option<Op> {
+pub fn with_attribute(op: &Op, path: &[String], value: Option<Value>) -> Option<Op> {
     let mut attributes = op.attributes();
     let (name, parents) = path.split_last()?;
     let parent: &mut Map<String, Value> =
@@ -72,8 +72,9 @@ pub fn left_out(op: &Op) -> Vec<(String, Op)> {
         let name = path.last().map_or("", String::as_str);
         let number = get(&attributes, &path).is_some_and(Value::is_f64);
         let without = match number {
-            true => with(op, &path, Some(json!(neutral(name)))).or_else(|| with(op, &path, None)),
-            false => with(op, &path, None),
+            true => with_attribute(op, &path, Some(json!(neutral(name))))
+                .or_else(|| with_attribute(op, &path, None)),
+            false => with_attribute(op, &path, None),
         };
         found.extend(without.map(|op| (path.join("."), op)));
     }

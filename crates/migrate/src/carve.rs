@@ -4,7 +4,7 @@
 use crate::identity::{Hash, ModelIdentity, tensor_type, weight_entries, weight_entries_while};
 use crate::progress::{Progress, Stop};
 use crate::suite::index::type_bytes;
-use crate::suite::{Frame, Manifest, Output, Prompt, Settings, Slot, Source, SuiteWriter};
+use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, SuiteOutput, SuiteSource, SuiteWriter};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -81,14 +81,14 @@ pub fn carve(
     stop: &Stop,
 ) -> Result<Carved> {
     let start = Instant::now();
-    let interface = Interface::of(model.graph())?;
+    let interface = Interface::from_graph(model.graph())?;
     let steps = steps(&interface, options.steps);
     check_prompts(&interface, prompts, steps, options.context)?;
     let info = platform.describe();
-    let source = Source { platform: info.platform, device: info.device, driver: info.driver };
+    let source = SuiteSource { platform: info.platform, device: info.device, driver: info.driver };
     let settings = Settings { steps, self_contained: options.self_contained };
     let (out, overwrite) = (options.out, options.overwrite);
-    let file = |file| -> Box<dyn Output> { Box::new(file) };
+    let file = |file| -> Box<dyn SuiteOutput> { Box::new(file) };
     let mut writer = SuiteWriter::begin(out, overwrite, model, identity, source, settings, &file)?;
     writer.expect_bytes(estimate(model, prompts, steps, options.self_contained)?);
     if options.self_contained {
@@ -107,11 +107,11 @@ pub fn carve(
             progress.stage("carve", prompts.iter().map(|p| u64::from(p.steps(steps)) + 1).sum());
             let running = Duration::ZERO;
             let loaded = loaded.as_mut();
-            Runner { loaded, interface, steps, options, progress, stop, running }
+            CarveRunner { loaded, interface, steps, options, progress, stop, running }
                 .record(model, prompts, writer)
         });
         useless.store(ran.is_err(), Ordering::Relaxed);
-        let hashed = hashing.map(|thread| thread.join().map_err(|_| panicked("hashing")));
+        let hashed = hashing.map(|thread| thread.join().map_err(|_| panic_error("hashing")));
         let (mut writer, prompts, running) = ran?;
         if let Some(weights) = hashed {
             writer.identify(model, weights??)?;
@@ -130,7 +130,7 @@ fn unless(useless: &AtomicBool) -> Result<()> {
     }
 }
 
-fn panicked(thread: &str) -> Error {
+fn panic_error(thread: &str) -> Error {
     Error::bug(format!("the {thread} thread of carve panicked"))
 }
 
@@ -167,7 +167,7 @@ fn check_prompts(interface: &Interface, prompts: &[PromptInput], steps: u32, con
 /// Bytes of all tensors if no two were equal.
 fn estimate(model: &Model, prompts: &[PromptInput], steps: u32, self_contained: bool) -> Result<u64> {
     let graph = model.graph();
-    let once = graph.once();
+    let once = graph.loop_invariant_nodes();
     let frame = |n: u64, p: u64, image: bool| -> Result<u64> {
         let symbols = Symbols::np(n, p);
         let mut sum = 0u64;
@@ -195,17 +195,17 @@ fn estimate(model: &Model, prompts: &[PromptInput], steps: u32, self_contained: 
 }
 
 /// What the run tells the writing thread.
-enum Message {
+enum CarveMessage {
     Begin { prompt: u32, step: u32, symbols: Symbols, values: usize, states: usize },
     Value(ValueId, Tensor),
     Rows(ValueId, u32),
     State(usize, Tensor),
 }
 
-fn write(receiver: Receiver<Vec<Message>>, mut writer: SuiteWriter) -> Result<SuiteWriter> {
+fn write(receiver: Receiver<Vec<CarveMessage>>, mut writer: SuiteWriter) -> Result<SuiteWriter> {
     let mut current: Option<Frame> = None;
     for message in receiver.into_iter().flatten() {
-        if let Message::Begin { prompt, step, symbols, values, states } = message {
+        if let CarveMessage::Begin { prompt, step, symbols, values, states } = message {
             let next = Frame {
                 prompt,
                 step,
@@ -220,10 +220,12 @@ fn write(receiver: Receiver<Vec<Message>>, mut writer: SuiteWriter) -> Result<Su
         }
         let frame = current.as_mut().ok_or_else(|| Error::bug("a value before its run"))?;
         match message {
-            Message::Begin { .. } => {}
-            Message::Value(id, tensor) => frame.values[id.0 as usize] = Slot::Stored(writer.put(&tensor)?),
-            Message::Rows(id, rows) => frame.values[id.0 as usize] = Slot::Rows([rows]),
-            Message::State(index, tensor) => frame.states[index] = Slot::Stored(writer.put(&tensor)?),
+            CarveMessage::Begin { .. } => {}
+            CarveMessage::Value(id, tensor) => {
+                frame.values[id.0 as usize] = Slot::Stored(writer.put(&tensor)?)
+            }
+            CarveMessage::Rows(id, rows) => frame.values[id.0 as usize] = Slot::Rows([rows]),
+            CarveMessage::State(index, tensor) => frame.states[index] = Slot::Stored(writer.put(&tensor)?),
         }
     }
     if let Some(done) = current {
@@ -232,7 +234,7 @@ fn write(receiver: Receiver<Vec<Message>>, mut writer: SuiteWriter) -> Result<Su
     Ok(writer)
 }
 
-struct Runner<'a> {
+struct CarveRunner<'a> {
     loaded: &'a mut dyn Loaded,
     interface: Interface,
     steps: u32,
@@ -242,7 +244,7 @@ struct Runner<'a> {
     running: Duration,
 }
 
-impl Runner<'_> {
+impl CarveRunner<'_> {
     /// Runs all prompts while another thread writes what is recorded. Gives the time within the runs, too.
     fn record(
         mut self,
@@ -258,7 +260,7 @@ impl Runner<'_> {
             (thread.join(), ran)
         });
         // A failed write closes the queue, which the run then reports too: the cause is the write.
-        let (writer, prompts) = (written.map_err(|_| panicked("writing"))??, ran?);
+        let (writer, prompts) = (written.map_err(|_| panic_error("writing"))??, ran?);
         Ok((writer, prompts, self.running))
     }
 
@@ -266,7 +268,7 @@ impl Runner<'_> {
         &mut self,
         graph: &Graph,
         prompts: &[PromptInput],
-        queue: &SyncSender<Vec<Message>>,
+        queue: &SyncSender<Vec<CarveMessage>>,
     ) -> Result<Vec<Prompt>> {
         let mut done = Vec::new();
         for (i, prompt) in prompts.iter().enumerate() {
@@ -287,7 +289,7 @@ impl Runner<'_> {
         graph: &Graph,
         index: u32,
         prompt: &PromptInput,
-        queue: &SyncSender<Vec<Message>>,
+        queue: &SyncSender<Vec<CarveMessage>>,
     ) -> Result<Vec<u32>> {
         self.loaded.reset()?;
         let (mut ids, mut position, mut generated) = (prompt.ids.clone(), 0, Vec::new());
@@ -295,7 +297,7 @@ impl Runner<'_> {
             self.stop.check()?;
             let symbols = self.interface.symbols(ids.len(), position);
             let (values, states) = (graph.values().len(), graph.states().len());
-            let begin = Message::Begin { prompt: index, step, symbols: symbols.clone(), values, states };
+            let begin = CarveMessage::Begin { prompt: index, step, symbols: symbols.clone(), values, states };
             let mut recorder = Recorder { queue, seen: vec![false; values], batch: vec![begin], bytes: 0 };
             let start = Instant::now();
             let inputs = self.interface.inputs_at(&ids, position, prompt.image.as_ref())?;
@@ -333,15 +335,15 @@ pub fn argmax(row: &[f32]) -> u32 {
 
 /// Hands every value to the writing thread once per run.
 struct Recorder<'a> {
-    queue: &'a SyncSender<Vec<Message>>,
+    queue: &'a SyncSender<Vec<CarveMessage>>,
     seen: Vec<bool>,
-    batch: Vec<Message>,
+    batch: Vec<CarveMessage>,
     bytes: usize,
 }
 
 impl Recorder<'_> {
-    fn send(&mut self, message: Message) -> Result<()> {
-        if let Message::Value(_, tensor) | Message::State(_, tensor) = &message {
+    fn send(&mut self, message: CarveMessage) -> Result<()> {
+        if let CarveMessage::Value(_, tensor) | CarveMessage::State(_, tensor) = &message {
             self.bytes += tensor.bytes().len();
         }
         self.batch.push(message);
@@ -362,10 +364,10 @@ impl Recorder<'_> {
         match event.graph.value(id).origin {
             // What a node gives is seen before it is used, unless the node did not run: it encodes an image of earlier.
             Origin::Input | Origin::Node { .. } if self.first(id) => {
-                self.send(Message::Value(id, tensor.clone()))
+                self.send(CarveMessage::Value(id, tensor.clone()))
             }
             Origin::State(i) if !event.graph.states()[i as usize].grows(event.graph) && self.first(id) => {
-                self.send(Message::State(i as usize, tensor.clone()))
+                self.send(CarveMessage::State(i as usize, tensor.clone()))
             }
             _ => Ok(()),
         }
@@ -374,7 +376,7 @@ impl Recorder<'_> {
     fn output(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
         self.seen[id.0 as usize] = true;
         let state = event.graph.states().iter().position(|s| s.output == id && s.grows(event.graph));
-        let Some(index) = state else { return self.send(Message::Value(id, tensor.clone())) };
+        let Some(index) = state else { return self.send(CarveMessage::Value(id, tensor.clone())) };
         let added = event.added_rows().ok_or_else(|| {
             let (state, node) = (&event.graph.states()[index].name, &event.node.name);
             Error::unsupported(format!("state `{state}` grows by node `{node}`, which does not append rows"))
@@ -383,8 +385,8 @@ impl Recorder<'_> {
         // A copy: the run adds rows in place only while nobody else holds the cache.
         let added = Tensor::new(added.dtype(), added.shape().to_vec(), Bytes::new(added.bytes().to_vec()))?;
         let rows = tensor_type(tensor).shape.first().and_then(|d| d.as_const()).unwrap_or(0);
-        self.send(Message::State(index, added))?;
-        self.send(Message::Rows(id, u32::try_from(rows).map_err(|_| Error::invalid("too many rows"))?))
+        self.send(CarveMessage::State(index, added))?;
+        self.send(CarveMessage::Rows(id, u32::try_from(rows).map_err(|_| Error::invalid("too many rows"))?))
     }
 }
 

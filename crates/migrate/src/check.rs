@@ -1,11 +1,11 @@
 //! Checking: replays carved node calls on a platform and judges each, in the thread pool, while the platform works on.
 
-use crate::choices::Choices;
+use crate::choices::KernelChoices;
 use crate::filter::{Filter, looked_at};
-use crate::made::{MadeFailure, Maker};
+use crate::made::{CallMaker, MadeFailure};
 use crate::oracle::{Oracles, terms};
-use crate::probe;
 use crate::progress::{JudgedCall, Progress, Stop};
+use crate::range_test;
 use crate::report::{BUCKETS, CheckReport, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode};
 use crate::slots::Slots;
 use crate::suite::{Case, Suite};
@@ -56,8 +56,8 @@ impl CaseResult {
     }
 
     /// Whether the call was wrong or could not be run.
-    pub fn failed(&self) -> bool {
-        !self.outcome.as_ref().is_ok_and(Judgement::passed)
+    pub fn is_failed(&self) -> bool {
+        !self.outcome.as_ref().is_ok_and(Judgement::passes)
     }
 }
 
@@ -108,7 +108,7 @@ pub fn check(
     let own = composed.each_ref().map(|_| Oracles::new(budget));
     let mut views = vec![(suite, oracles)];
     views.extend(composed.iter().zip(&own));
-    let parts = selected(&views, options)?;
+    let parts = select_parts(&views, options)?;
     progress.stage("check", parts.iter().map(|part| part.cases.len() as u64).sum());
     let mut report = CheckReport {
         schema: SCHEMA,
@@ -122,7 +122,7 @@ pub fn check(
         stopped: false,
     };
     let mut results = Vec::new();
-    for Part { view, op, cases } in parts {
+    for OperatorPart { view, op, cases } in parts {
         let (suite, oracles) = views[view];
         let checker = Checker::new(suite, model, oracles, progress, stop);
         let done = checker.cases(platform, op, cases)?;
@@ -143,18 +143,18 @@ pub fn check(
 }
 
 /// The suite's values as calls of the fused operators that a platform runs in decode and in prefill; see
-/// [`Suite::composed`].
+/// [`Suite::compose_phase`].
 pub fn composed_suites(suite: &Suite, platform: &dyn Platform) -> Result<[Suite; 2]> {
     let of = |phase| {
         let lowered = platform.lower(suite.graph(), phase)?;
-        suite.composed(lowered.unwrap_or_else(|| suite.graph().clone()), phase)
+        suite.compose_phase(lowered.unwrap_or_else(|| suite.graph().clone()), phase)
     };
     let [decode, prefill] = Phase::ALL;
     Ok([of(decode)?, of(prefill)?])
 }
 
 /// The calls of one operator in one view of the suite.
-struct Part {
+struct OperatorPart {
     /// 0 for the suite itself, 1 and 2 for its fused operators in decode and in prefill.
     view: usize,
     op: &'static str,
@@ -162,7 +162,7 @@ struct Part {
 }
 
 /// What is to be checked, operators in graph order. Fails on an operator that no view has, and on a call that there is not.
-fn selected(views: &[(&Suite, &Oracles)], options: &CheckOptions) -> Result<Vec<Part>> {
+fn select_parts(views: &[(&Suite, &Oracles)], options: &CheckOptions) -> Result<Vec<OperatorPart>> {
     let mut found: HashMap<&str, (usize, Case)> = HashMap::new();
     for id in &options.cases {
         let place =
@@ -181,7 +181,7 @@ fn selected(views: &[(&Suite, &Oracles)], options: &CheckOptions) -> Result<Vec<
             let wanted = |case: &Case| found.is_empty() || found.values().any(|of| *of == (view, *case));
             let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
             if !cases.is_empty() && (options.ops.is_empty() || options.ops.iter().any(|name| name == op)) {
-                parts.push(Part { view, op, cases });
+                parts.push(OperatorPart { view, op, cases });
             }
         }
     }
@@ -217,7 +217,7 @@ impl<'a> Checker<'a> {
 
     fn cases(&self, platform: &mut dyn Platform, op: &str, cases: Vec<Case>) -> Result<OpChecked> {
         let start = Instant::now();
-        let choices = Choices::of_cases(self.suite, platform, &cases)?;
+        let choices = KernelChoices::of_cases(self.suite, platform, &cases)?;
         let all = cases.len() as u64;
         let (cases, mut skipped) = choices.split(self.suite, cases);
         self.progress.advance(all - cases.len() as u64);
@@ -231,8 +231,8 @@ impl<'a> Checker<'a> {
         let own = cases.iter().all(|case| !self.suite.graph().node(case.node).op.is_foreign());
         if own && self.cases_of(op, &HashSet::new()).len() as u64 == all {
             let known = (self.suite, self.model, self.oracles);
-            (check.probes, check.beyond) = probe::run(known, platform, &cases, &choices)?;
-            made = self.made(platform, &cases, &choices, &mut check)?;
+            (check.probes, check.overflows) = range_test::run(known, platform, &cases, &choices)?;
+            made = self.check_made(platform, &cases, &choices, &mut check)?;
         }
         check.skipped = skipped_nodes(self.suite, &skipped);
         if results.is_empty() {
@@ -243,15 +243,15 @@ impl<'a> Checker<'a> {
     }
 
     /// Runs what recorded calls do not reach; gives the calls that fail.
-    fn made(
+    fn check_made(
         &self,
         platform: &mut dyn Platform,
         cases: &[Case],
-        choices: &Choices,
+        choices: &KernelChoices,
         check: &mut OpCheck,
     ) -> Result<Vec<MadeFailure>> {
         let (suite, model, oracles, stop) = (self.suite, self.model, self.oracles, self.stop);
-        let made = Maker { suite, model, oracles, choices, stop }.run(platform, cases)?;
+        let made = CallMaker { suite, model, oracles, choices, stop }.run(platform, cases)?;
         check.findings.extend(platform.take_findings());
         check.made = made.calls;
         check.made_failures = made.failures.iter().take(MAX_FAILURES).map(MadeFailure::failure).collect();
@@ -264,7 +264,7 @@ impl<'a> Checker<'a> {
         &self,
         platform: &mut dyn Platform,
         cases: &[Case],
-        choices: &Choices,
+        choices: &KernelChoices,
         skipped: &mut Vec<(Case, String)>,
     ) -> Result<Vec<CaseResult>> {
         let slots = Slots::new(QUEUE);
@@ -289,7 +289,7 @@ impl<'a> Checker<'a> {
                     let outcome = self.judge(job, choices, index.map(|i| (i, filter_of)));
                     let result = CaseResult { case, outcome };
                     if !result.is_unjudged() {
-                        self.progress.judged(&self.judged(&result, choices));
+                        self.progress.on_judged(&self.judged_call(&result, choices));
                     }
                     let mut results = results_of.lock().unwrap_or_else(PoisonError::into_inner);
                     results.push(result);
@@ -306,7 +306,7 @@ impl<'a> Checker<'a> {
             results.into_iter().partition(CaseResult::is_unjudged);
         let reason = |result: CaseResult| Some((result.case, result.outcome.err()?.to_string()));
         skipped.extend(unjudged.into_iter().filter_map(reason));
-        if !results.iter().any(CaseResult::failed) {
+        if !results.iter().any(CaseResult::is_failed) {
             accuse(&mut results, cases, &filter);
         }
         Ok(results)
@@ -379,26 +379,31 @@ impl<'a> Checker<'a> {
     }
 
     /// The verdict of one call. One that passes is handed to the filter, if it is to be looked at.
-    fn judge(&self, job: Job, choices: &Choices, filter: Option<(usize, &Filter)>) -> Result<Judgement> {
+    fn judge(
+        &self,
+        job: Job,
+        choices: &KernelChoices,
+        filter: Option<(usize, &Filter)>,
+    ) -> Result<Judgement> {
         let call = &job.calls[job.at];
         let outputs = job.outputs?;
         check_types(call, &outputs)?;
-        let exact = self.oracles.of(job.case, || Ok(call))?;
+        let exact = self.oracles.exact_outputs(job.case, || Ok(call))?;
         let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
         let target = choices.precision(job.case.node, &call.symbols)?;
         let mut judged = judge(&exact, &outputs, target, Some((&job.expected, source)))?;
-        if !judged.passed() {
+        if !judged.passes() {
             judged.one_chain = as_one_chain(&exact, &outputs, target, source.terms)?;
         }
         // What an operator of others would be without an attribute is known to nobody here.
         let filter = filter.filter(|_| !call.op.is_foreign());
-        if let (true, Some((index, filter))) = (judged.passed(), filter) {
+        if let (true, Some((index, filter))) = (judged.passes(), filter) {
             filter.add((index, call), &|| self.oracles.inputs(call), &exact, &outputs, target)?;
         }
         Ok(judged)
     }
 
-    fn summary(&self, op: &str, results: &[CaseResult], choices: &Choices) -> OpCheck {
+    fn summary(&self, op: &str, results: &[CaseResult], choices: &KernelChoices) -> OpCheck {
         let mut check = OpCheck {
             op: op.to_string(),
             kernel: choices.names(|c| c.name.clone()),
@@ -407,24 +412,24 @@ impl<'a> Checker<'a> {
             histogram: vec![0; BUCKETS],
             ..OpCheck::default()
         };
-        results.iter().for_each(|result| check.add(&self.judged(result, choices)));
+        results.iter().for_each(|result| check.add(&self.judged_call(result, choices)));
         check
     }
 
-    fn judged<'r>(&'r self, result: &'r CaseResult, choices: &'r Choices) -> JudgedCall<'r> {
+    fn judged_call<'r>(&'r self, result: &'r CaseResult, choices: &'r KernelChoices) -> JudgedCall<'r> {
         let (suite, case) = (self.suite, result.case);
         let node = suite.graph().node(case.node);
-        let kernel = choices.at(case.node, suite.phase(case)).ok().map(|choice| choice.name.as_str());
+        let kernel = choices.kernel_at(case.node, suite.phase(case)).ok().map(|choice| choice.name.as_str());
         JudgedCall { op: node.op.name(), case: suite.case_id(case), node: &node.name, kernel, result }
     }
 }
 
 /// Fails the call that shows most of each attribute that the filter finds lost.
 fn accuse(results: &mut [CaseResult], cases: &[Case], filter: &Filter) {
-    for lost in filter.lost() {
+    for lost in filter.lost_attributes() {
         let result = results.iter_mut().find(|r| cases.get(lost.call) == Some(&r.case));
         if let Some(CaseResult { outcome: Ok(judged), .. }) = result {
-            *judged = judged.clone().without(lost);
+            *judged = judged.clone().with_lost_attribute(lost);
         }
     }
 }

@@ -10,33 +10,33 @@ use tapml_graph::{DType, ErrorKind, Graph, NodeId, Result, Symbols};
 type Chosen = std::result::Result<KernelChoice, String>;
 
 /// The kernels of some nodes, in each phase.
-pub struct Choices {
+pub struct KernelChoices {
     by_node: HashMap<(NodeId, Phase), Chosen>,
 }
 
-impl Choices {
+impl KernelChoices {
     /// Asks the platform for each of these nodes in both phases. Fails if it cannot say, such as for a source that does not
     /// compile.
-    pub fn of(
+    pub fn from_platform(
         graph: &Graph,
         platform: &dyn Platform,
         nodes: impl Iterator<Item = NodeId>,
-    ) -> Result<Choices> {
+    ) -> Result<KernelChoices> {
         let both = |node| Phase::ALL.map(|phase| (node, phase));
-        Choices::of_phases(graph, platform, nodes.flat_map(both))
+        KernelChoices::of_phases(graph, platform, nodes.flat_map(both))
     }
 
-    /// As [`Choices::of`] for what these cases of a suite run.
-    pub fn of_cases(suite: &Suite, platform: &dyn Platform, cases: &[Case]) -> Result<Choices> {
+    /// As [`KernelChoices::from_platform`] for what these cases of a suite run.
+    pub fn of_cases(suite: &Suite, platform: &dyn Platform, cases: &[Case]) -> Result<KernelChoices> {
         let keys = cases.iter().map(|case| (case.node, suite.phase(*case)));
-        Choices::of_phases(suite.graph(), platform, keys)
+        KernelChoices::of_phases(suite.graph(), platform, keys)
     }
 
     fn of_phases(
         graph: &Graph,
         platform: &dyn Platform,
         keys: impl Iterator<Item = (NodeId, Phase)>,
-    ) -> Result<Choices> {
+    ) -> Result<KernelChoices> {
         let mut by_node = HashMap::new();
         for (id, phase) in keys {
             if by_node.contains_key(&(id, phase)) {
@@ -50,11 +50,11 @@ impl Choices {
             };
             by_node.insert((id, phase), choice);
         }
-        Ok(Choices { by_node })
+        Ok(KernelChoices { by_node })
     }
 
     /// The kernel of a node that was asked for in this phase, or why there is none.
-    pub fn at(&self, node: NodeId, phase: Phase) -> std::result::Result<&KernelChoice, &str> {
+    pub fn kernel_at(&self, node: NodeId, phase: Phase) -> std::result::Result<&KernelChoice, &str> {
         match self.by_node.get(&(node, phase)) {
             Some(choice) => choice.as_ref().map_err(String::as_str),
             None => Err("the platform was not asked"),
@@ -63,12 +63,12 @@ impl Choices {
 
     /// The kernel that runs a case, or why there is none.
     pub fn of_case(&self, suite: &Suite, case: Case) -> std::result::Result<&KernelChoice, &str> {
-        self.at(case.node, suite.phase(case))
+        self.kernel_at(case.node, suite.phase(case))
     }
 
     /// The kernels of a node in all phases that were asked for.
     pub fn kernels(&self, node: NodeId) -> impl Iterator<Item = &KernelChoice> {
-        Phase::ALL.into_iter().filter_map(move |phase| self.at(node, phase).ok())
+        Phase::ALL.into_iter().filter_map(move |phase| self.kernel_at(node, phase).ok())
     }
 
     /// A kernel of a node that was asked for: the one of prompts if there is one, else that of single rows; or why the
@@ -103,13 +103,13 @@ impl Choices {
 
     /// The precision that the kernel of a node declares for a call at these symbols; plain f32 if there is none.
     pub fn precision(&self, node: NodeId, symbols: &Symbols) -> Result<Precision> {
-        let declared = self.declared(node, symbols)?;
+        let declared = self.declared_precision(node, symbols)?;
         Ok(declared.unwrap_or(Precision { accumulate: DType::F32, terms: 0 }))
     }
 
     /// The precision that the kernel of a node declares for a call at these symbols; `None` if there is none.
-    pub fn declared(&self, node: NodeId, symbols: &Symbols) -> Result<Option<Precision>> {
-        let Ok(choice) = self.at(node, Phase::of_run(symbols)) else { return Ok(None) };
+    pub fn declared_precision(&self, node: NodeId, symbols: &Symbols) -> Result<Option<Precision>> {
+        let Ok(choice) = self.kernel_at(node, Phase::of_run(symbols)) else { return Ok(None) };
         let terms = usize::try_from(choice.accumulate.chain.eval(symbols)?).unwrap_or(usize::MAX);
         Ok(Some(Precision { accumulate: choice.accumulate.dtype, terms }))
     }

@@ -3,21 +3,21 @@
 //! explains.
 
 use crate::check::Checker;
-use crate::choices::Choices;
+use crate::choices::KernelChoices;
 use crate::identity::Hash;
 use crate::ledger::{Entry, Ledger, LedgerFolder, OpState, VERSION};
 use crate::migrate::{Migration, capacity};
+use crate::model_check::{ModelCheck, check_model};
 use crate::oracle::Oracles;
 use crate::outcome::rejection;
 use crate::report::{Deployed, KernelCheck, LaunchCoverage, OpCheck};
 use crate::suite::Suite;
-use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
-use tapml_exec::{Fusing, Hybrid, LoadOptions, Phase, Platform, Side};
+use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions, Phase, Platform};
 use tapml_graph::{Graph, NodeId, Result};
 
 /// Why an operator that lowering puts in is not looked at.
-const NOT_WHOLE: &str = "not every operator runs on the target, so that nothing is fused";
+const NOT_ALL_RUN: &str = "not every operator runs on the target, so that nothing is fused";
 /// Why a composed operator has no check.
 const NOT_REACHED: &str = "no recorded run reaches it: add a prompt that does";
 
@@ -43,7 +43,7 @@ pub(crate) fn is_composed(graph: &Graph, op: &str) -> bool {
 impl Migration<'_> {
     /// Decides the composed operators, each on its own calls, then all that pass together by the whole model; one after the
     /// other if that fails.
-    pub(crate) fn composed(
+    pub(crate) fn decide_composed(
         &mut self,
         folder: &LedgerFolder,
         ledger: &mut Ledger,
@@ -74,7 +74,7 @@ impl Migration<'_> {
         } else {
             self.composed_in_turn(ledger, &passing)?;
         }
-        passing.iter().try_for_each(|(at, _)| self.decided(folder, ledger, *at))
+        passing.iter().try_for_each(|(at, _)| self.save_decision(folder, ledger, *at))
     }
 
     /// Checks one such operator alone in each phase that has it; its key if it passes.
@@ -94,21 +94,21 @@ impl Migration<'_> {
         let reached = |suite: &&&Suite| nodes_of(suite).iter().all(|&id| suite.covers(id));
         let suites: Vec<&Suite> = suites.iter().filter(reached).copied().collect();
         if !whole || suites.is_empty() {
-            let reason = if whole { NOT_REACHED } else { NOT_WHOLE };
+            let reason = if whole { NOT_REACHED } else { NOT_ALL_RUN };
             let (op, nodes) = (op, ledger.ops[at].nodes);
             ledger.ops[at] = Entry { op, nodes, reason: Some(reason.into()), ..Entry::default() };
-            return self.decided(folder, ledger, at).map(|()| None);
+            return self.save_decision(folder, ledger, at).map(|()| None);
         }
         let mut text = format!("fused {VERSION} {op} {:?}\n", self.target.describe());
         for suite in &suites {
             let nodes = nodes_of(suite);
-            let choices = Choices::of(suite.graph(), self.target, nodes.iter().copied())?;
+            let choices = KernelChoices::from_platform(suite.graph(), self.target, nodes.iter().copied())?;
             text += &format!("{}\n", suite.hash());
             for id in nodes {
                 text += &format!("{} {:?}\n", suite.graph().node(id).name, choices.hash(id));
             }
         }
-        let key = Hash::of(text.as_bytes());
+        let key = Hash::compute(text.as_bytes());
         if ledger.ops[at].check_key != Some(key) || ledger.ops[at].check.is_none() {
             let checks = suites.iter().map(|suite| self.check_composed(suite, &op));
             let checks = checks.collect::<Result<Vec<_>>>()?;
@@ -120,12 +120,12 @@ impl Migration<'_> {
             folder.save(ledger)?;
         }
         let check = ledger.ops[at].check.clone().unwrap_or_default();
-        if check.passed() {
+        if check.passes() {
             return Ok(Some(key));
         }
         let entry = &mut ledger.ops[at];
         (entry.state, entry.reason) = (OpState::Rejected, Some(rejection(&check)));
-        self.decided(folder, ledger, at).map(|()| None)
+        self.save_decision(folder, ledger, at).map(|()| None)
     }
 
     /// The check of an operator's calls of one phase.
@@ -143,18 +143,18 @@ impl Migration<'_> {
     fn composed_model(&mut self, ledger: &mut Ledger, composed: &[(usize, Hash)]) -> Result<ModelCheck> {
         let keys: Vec<Hash> = composed.iter().map(|(_, key)| *key).collect();
         let text = format!("deployed {VERSION} {keys:?} {:?} {:?}", self.evidence, ledger.source);
-        let key = Hash::of(text.as_bytes());
+        let key = Hash::compute(text.as_bytes());
         let known = composed.iter().all(|(at, _)| ledger.ops[*at].model_key == Some(key));
         if let Some(model) = ledger.ops[composed[0].0].model.clone().filter(|_| known) {
             return Ok(model);
         }
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
-        let choices = Choices::of(self.model.graph(), self.target, nodes)?;
+        let choices = KernelChoices::from_platform(self.model.graph(), self.target, nodes)?;
         let limits = self.limits(ledger, &choices)?;
         let names: HashSet<String> = composed.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
         let options = LoadOptions { fusing: Fusing::Only(names), ..LoadOptions::default() };
         self.progress.stage("check the deployed program", self.suite.frames().len() as u64);
-        let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| Side::Target);
+        let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| HybridSide::Target);
         let start = std::time::Instant::now();
         let mut hybrid =
             Hybrid::with_options(self.model, self.source, self.target, &all, &capacity, options)?;
@@ -195,7 +195,7 @@ impl Entry {
 
 /// What the deployed program launches, each row with the check of its calls; nothing if not the whole model runs on the
 /// target.
-pub(crate) fn deployed(ledger: &Ledger, graph: &Graph, target: &dyn Platform) -> Result<Vec<Deployed>> {
+pub(crate) fn list_deployed(ledger: &Ledger, graph: &Graph, target: &dyn Platform) -> Result<Vec<Deployed>> {
     if ledger.ops.iter().any(|entry| entry.state != OpState::Accepted) {
         return Ok(Vec::new());
     }

@@ -21,7 +21,7 @@ struct Scales {
 }
 
 impl Scales {
-    fn of(dtype: DType) -> Scales {
+    fn for_dtype(dtype: DType) -> Scales {
         match dtype {
             DType::F16 => Scales { tiny: 2f64.powi(-8), large: 8.0, dominant: 32.0, most: 1024.0 },
             _ => Scales { tiny: 2f64.powi(-20), large: 64.0, dominant: 1024.0, most: 2f64.powi(20) },
@@ -38,7 +38,7 @@ pub fn count(op: &Op, symbols: &Symbols) -> usize {
 
 /// The call with such rows in each input that is no weight and has numbers; `None` if there is none. `shift` is the kind
 /// of the first row.
-pub fn of(call: &Call, shift: usize) -> Result<Option<Call>> {
+pub fn extreme_call(call: &Call, shift: usize) -> Result<Option<Call>> {
     let kinds = call.op.extremes();
     with_inputs(call, |at, input| {
         let rows_of_numbers = input.dtype().is_float() && !input.is_empty() && input.shape().len() > 1;
@@ -47,7 +47,7 @@ pub fn of(call: &Call, shift: usize) -> Result<Option<Call>> {
 }
 
 fn rows(input: &Tensor, kinds: &[Extreme], shift: usize) -> Result<Tensor> {
-    let (width, scales) = (input.row_len().max(1), Scales::of(input.dtype()));
+    let (width, scales) = (input.row_len().max(1), Scales::for_dtype(input.dtype()));
     let mut values = input.to_f64();
     for (row, values) in values.chunks_mut(width).enumerate() {
         let largest = values.iter().fold(0f64, |most, v| most.max(v.abs()));
@@ -105,7 +105,7 @@ mod tests {
     fn every_kind_has_a_row_and_weights_stay() {
         let recorded = call(5);
         assert_eq!(count(&recorded.op, &recorded.symbols), 1);
-        let made = of(&recorded, 0).unwrap().unwrap();
+        let made = extreme_call(&recorded, 0).unwrap().unwrap();
         let values = made.inputs[0].to_f64();
         let row = |at: usize| &values[at * 4..][..4];
         assert_eq!(row(0), [0.0; 4]);
@@ -121,8 +121,8 @@ mod tests {
     fn one_row_takes_a_call_for_each_kind_and_large_numbers_stay_in_range() {
         let mut recorded = call(1);
         assert_eq!(count(&recorded.op, &recorded.symbols), 5);
-        assert_eq!(of(&recorded, 3).unwrap().unwrap().inputs[0].to_f64(), [1.4140625; 4]);
+        assert_eq!(extreme_call(&recorded, 3).unwrap().unwrap().inputs[0].to_f64(), [1.4140625; 4]);
         recorded.inputs[0] = Tensor::from_f64(DType::F16, vec![1, 4], &[2000.0, 1.0, 1.0, 1.0]).unwrap();
-        assert_eq!(of(&recorded, 2).unwrap().unwrap().inputs[0].to_f64()[0], 2000.0);
+        assert_eq!(extreme_call(&recorded, 2).unwrap().unwrap().inputs[0].to_f64()[0], 2000.0);
     }
 }

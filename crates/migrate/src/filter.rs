@@ -82,7 +82,7 @@ impl Lost {
     }
 
     /// The least `c` that counts.
-    pub fn least(&self) -> f64 {
+    pub fn least_factor(&self) -> f64 {
         if self.is_rounding() { CUT } else { 1.0 - NEAR }
     }
 
@@ -92,7 +92,7 @@ impl Lost {
             true => (f64::INFINITY, student(self.effective - 1.0)),
             false => (1.0 + NEAR, ERRORS),
         };
-        (self.least()..=most).contains(&self.share) && self.share >= errors * self.error
+        (self.least_factor()..=most).contains(&self.share) && self.share >= errors * self.error
     }
 
     /// One sentence.
@@ -113,7 +113,7 @@ impl Lost {
 
 /// Sums of one row.
 #[derive(Clone, Copy)]
-struct Row {
+struct RowSums {
     call: usize,
     size: f64,
     projection: f64,
@@ -122,13 +122,13 @@ struct Row {
 /// What is known of one attribute of operators with the same attributes.
 #[derive(Default)]
 struct Signal {
-    rows: Vec<Row>,
+    rows: Vec<RowSums>,
     /// Whether elements alone tell its loss.
     plain: bool,
 }
 
 /// The allowed errors of an output, and what was observed.
-type Found = (Allowed, Vec<f64>);
+type FoundErrors = (Allowed, Vec<f64>);
 
 /// Collects the calls of one kind of operator, from any thread.
 #[derive(Default)]
@@ -171,7 +171,7 @@ impl Filter {
             return Ok(());
         }
         let both = exact.iter().zip(observed);
-        let found: Vec<Found> =
+        let found: Vec<FoundErrors> =
             both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64())).collect();
         // Each output has stores of its own, so that those of the others would only hide what one shows.
         for output in 0..if narrow { observed.len() } else { 0 } {
@@ -185,7 +185,7 @@ impl Filter {
         let mut known: Option<Vec<Value<f64>>> = None;
         for (name, without) in changes {
             let key = (op.attributes().to_string(), name);
-            if self.with(&key, |signal| signal.plain) {
+            if self.with_signal(&key, |signal| signal.plain) {
                 continue;
             }
             let inputs = match &mut known {
@@ -213,7 +213,7 @@ impl Filter {
         key: (String, String),
         index: usize,
         exact: &[Exact],
-        found: &[Found],
+        found: &[FoundErrors],
         precision: Precision,
         changed: impl Iterator<Item = Option<Vec<f64>>>,
     ) {
@@ -224,20 +224,20 @@ impl Filter {
                 plain |= rows_of(exact, allowed, observed, &changed, precision, &mut rows);
             }
         }
-        rows.iter_mut().for_each(|row: &mut Row| row.call = index);
-        self.with(&key, |signal| {
+        rows.iter_mut().for_each(|row: &mut RowSums| row.call = index);
+        self.with_signal(&key, |signal| {
             signal.plain |= plain;
             signal.rows.extend(rows);
         });
     }
 
-    fn with<T>(&self, key: &(String, String), change: impl FnOnce(&mut Signal) -> T) -> T {
+    fn with_signal<T>(&self, key: &(String, String), change: impl FnOnce(&mut Signal) -> T) -> T {
         let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         change(signals.entry(key.clone()).or_default())
     }
 
     /// The attributes that are lost.
-    pub fn lost(&self) -> Vec<Lost> {
+    pub fn lost_attributes(&self) -> Vec<Lost> {
         let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         let found =
             signals.iter().filter(|(_, s)| !s.plain).filter_map(|((_, name), s)| share(name, &s.rows));
@@ -245,7 +245,7 @@ impl Filter {
     }
 
     /// What the filter measured of every attribute whose loss shows anywhere.
-    pub fn measured(&self) -> Vec<Lost> {
+    pub fn measured_attributes(&self) -> Vec<Lost> {
         let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         signals.iter().filter(|(_, s)| !s.plain).filter_map(|((_, name), s)| share(name, &s.rows)).collect()
     }
@@ -266,14 +266,15 @@ fn rows_of(
     observed: &[f64],
     changed: &[f64],
     precision: Precision,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<RowSums>,
 ) -> bool {
     let width = exact.row_len.max(1);
     let roundings = Allowed::roundings(precision);
     for start in (0..changed.len()).step_by(width) {
         let (mut size, mut projection, mut moved, mut count) = (0.0, 0.0, 0.0, 0.0);
         for i in start..(start + width).min(changed.len()) {
-            let (d, r, a) = (changed[i] - exact.values[i], observed[i] - exact.values[i], allowed.at(i));
+            let (d, r, a) =
+                (changed[i] - exact.values[i], observed[i] - exact.values[i], allowed.allowed_at(i));
             if !(d.is_finite() && r.is_finite() && a.is_finite() && a > 0.0) {
                 if d.is_nan() || d.is_infinite() {
                     return true;
@@ -289,13 +290,13 @@ fn rows_of(
             count += 1.0;
         }
         if count > 0.0 && moved >= SHOWS * SHOWS * count {
-            rows.push(Row { call: 0, size, projection });
+            rows.push(RowSums { call: 0, size, projection });
         }
     }
     false
 }
 
-fn share(name: &str, rows: &[Row]) -> Option<Lost> {
+fn share(name: &str, rows: &[RowSums]) -> Option<Lost> {
     let size: f64 = rows.iter().map(|r| r.size).sum();
     let squares: f64 = rows.iter().map(|r| r.size * r.size).sum();
     if rows.len() < 2 || size * size < ROWS * squares {
@@ -323,34 +324,34 @@ mod tests {
     use super::*;
 
     /// Rows in which the loss moves `size`, of which `seen` shows, with this noise.
-    fn rows(count: usize, seen: f64, noise: f64) -> Vec<Row> {
+    fn rows(count: usize, seen: f64, noise: f64) -> Vec<RowSums> {
         let mut random = fastrand::Rng::with_seed(5);
         let mut row = |call: usize| {
             let size = 1.0 + random.f64();
-            Row { call, size, projection: size * (seen + noise * (2.0 * random.f64() - 1.0)) }
+            RowSums { call, size, projection: size * (seen + noise * (2.0 * random.f64() - 1.0)) }
         };
         (0..count).map(&mut row).collect()
     }
 
-    fn lost(rows: Vec<Row>) -> Vec<Lost> {
+    fn find_lost(rows: Vec<RowSums>) -> Vec<Lost> {
         let filter = Filter::default();
-        filter.with(&("{}".into(), "eps".into()), |signal| signal.rows = rows);
-        filter.lost()
+        filter.with_signal(&("{}".into(), "eps".into()), |signal| signal.rows = rows);
+        filter.lost_attributes()
     }
 
     #[test]
     fn a_lost_attribute_is_told_from_noise() {
-        let found = lost(rows(20, 1.0, 0.3));
+        let found = find_lost(rows(20, 1.0, 0.3));
         assert_eq!(found.len(), 1);
         assert!((found[0].share - 1.0).abs() < 0.1 && found[0].error < 0.06, "{found:?}");
         assert!(found[0].text().contains("`eps`"));
-        assert!(lost(rows(20, 0.0, 0.3)).is_empty(), "the attribute is there");
-        assert!(lost(rows(20, 0.5, 0.1)).is_empty(), "half a loss is something else");
-        assert!(lost(rows(20, 1.0, 4.0)).is_empty(), "too noisy");
-        assert!(lost(rows(3, 1.0, 0.01)).is_empty(), "too few rows for a standard error");
+        assert!(find_lost(rows(20, 0.0, 0.3)).is_empty(), "the attribute is there");
+        assert!(find_lost(rows(20, 0.5, 0.1)).is_empty(), "half a loss is something else");
+        assert!(find_lost(rows(20, 1.0, 4.0)).is_empty(), "too noisy");
+        assert!(find_lost(rows(3, 1.0, 0.01)).is_empty(), "too few rows for a standard error");
         let mut one_row = rows(20, 0.0, 0.3);
-        one_row.push(Row { call: 20, size: 1e4, projection: 1e4 });
-        assert!(lost(one_row).is_empty(), "what one row shows");
+        one_row.push(RowSums { call: 20, size: 1e4, projection: 1e4 });
+        assert!(find_lost(one_row).is_empty(), "what one row shows");
     }
 
     #[test]
@@ -381,7 +382,7 @@ mod tests {
             let filter = Filter::default();
             let exact = vec![exact[0].clone(); observed.len()];
             filter.add((0, &call), &|| Ok(Vec::new()), &exact, observed, precision).unwrap();
-            filter.lost()
+            filter.lost_attributes()
         };
         assert!(lost(&[output(&|_| false)]).is_empty(), "rounded to the nearest");
         let half = lost(&[output(&|_| false), output(&|i| i % 64 < 32), output(&|_| false)]);

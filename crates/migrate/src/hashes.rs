@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The hashes of one folder.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct FolderHashes {
     schema: u32,
     /// By file, its state and the tensor's place and type.
     hashes: BTreeMap<String, Hash>,
@@ -41,7 +41,7 @@ struct Folder {
 
 impl KeptHashes {
     /// The hash of a tensor: kept, or computed now.
-    pub(crate) fn of(&self, ty: &TensorType, tensor: &Tensor) -> Hash {
+    pub(crate) fn hash_tensor(&self, ty: &TensorType, tensor: &Tensor) -> Hash {
         let Some((folder, key)) = place(ty, tensor) else { return Hash::of_tensor(tensor) };
         if let Some(hash) = self.folder(&folder, |f| f.kept.get(&key).copied()) {
             return hash;
@@ -72,7 +72,7 @@ impl KeptHashes {
                 folder.new.keys().map(|key| (name(key), state(key))).collect();
             hashes.retain(|key, _| states.get(&name(key)).is_none_or(|new| *new == state(key)));
             hashes.extend(folder.new);
-            if let Ok(text) = serde_json::to_vec_pretty(&Kept { schema: SCHEMA, hashes }) {
+            if let Ok(text) = serde_json::to_vec_pretty(&FolderHashes { schema: SCHEMA, hashes }) {
                 drop(tapml_files::write(&path.join(NAME), &text));
             }
         }
@@ -90,7 +90,7 @@ fn place(ty: &TensorType, tensor: &Tensor) -> Option<(PathBuf, String)> {
 
 fn read(path: &Path) -> BTreeMap<String, Hash> {
     let kept = tapml_files::read(path, MAX_BYTES, "hashes").ok();
-    let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+    let kept = kept.and_then(|bytes| serde_json::from_slice::<FolderHashes>(&bytes).ok());
     kept.filter(|kept| kept.schema == SCHEMA).map(|kept| kept.hashes).unwrap_or_default()
 }
 
@@ -102,12 +102,12 @@ mod tests {
     fn tensor(path: &Path, bytes: Vec<u8>, modified: u128) -> Tensor {
         let len = bytes.len();
         let file = FileState { path: path.to_path_buf(), len: len as u64, modified, inode: 7 };
-        Tensor::new(DType::U8, vec![len], Bytes::mapped(bytes, file)).unwrap()
+        Tensor::new(DType::U8, vec![len], Bytes::from_mapped(bytes, file)).unwrap()
     }
 
-    fn hashed(tensor: &Tensor) -> Hash {
+    fn compute_hash(tensor: &Tensor) -> Hash {
         let kept = KeptHashes::default();
-        let hash = kept.of(&crate::tensor_type(tensor), tensor);
+        let hash = kept.hash_tensor(&crate::tensor_type(tensor), tensor);
         kept.keep();
         hash
     }
@@ -116,24 +116,24 @@ mod tests {
     fn a_hash_is_kept_until_its_file_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let (file, kept) = (folder.path().join("model.safetensors"), folder.path().join(NAME));
-        let first = hashed(&tensor(&file, vec![1; WORTH as usize], 5));
+        let first = compute_hash(&tensor(&file, vec![1; WORTH as usize], 5));
         assert_eq!(first, Hash::of_tensor(&tensor(&file, vec![1; WORTH as usize], 5)));
         // The same file is not read again, which other values under its name and time show.
         let other = tensor(&file, vec![2; WORTH as usize], 5);
-        assert_eq!(hashed(&other), first);
+        assert_eq!(compute_hash(&other), first);
         let written = tensor(&file, vec![2; WORTH as usize], 6);
-        assert_eq!(hashed(&written), Hash::of_tensor(&written));
+        assert_eq!(compute_hash(&written), Hash::of_tensor(&written));
         let hashes = read(&kept);
         assert_eq!(hashes.len(), 1, "{hashes:?}");
         // What is torn counts for nothing.
         std::fs::write(&kept, "{\"schema\": 1, \"hashes\": {").unwrap();
-        assert_eq!(hashed(&other), Hash::of_tensor(&other));
+        assert_eq!(compute_hash(&other), Hash::of_tensor(&other));
     }
 
     #[test]
     fn small_weights_leave_the_folder_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        hashed(&tensor(&folder.path().join("model.safetensors"), vec![1; 1000], 5));
+        compute_hash(&tensor(&folder.path().join("model.safetensors"), vec![1; 1000], 5));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -12,7 +12,7 @@ pub struct Hash(pub [u8; 32]);
 
 impl Hash {
     /// The hash of these bytes; large ones are hashed by several threads.
-    pub fn of(bytes: &[u8]) -> Hash {
+    pub fn compute(bytes: &[u8]) -> Hash {
         const PARALLEL: usize = 1 << 18;
         let mut hasher = blake3::Hasher::new();
         match bytes.len() < PARALLEL {
@@ -105,7 +105,7 @@ pub struct WeightEntry {
 
 /// Hash of the graph's text form.
 pub fn graph_hash(graph: &Graph) -> Hash {
-    Hash::of(graph.to_string().as_bytes())
+    Hash::compute(graph.to_string().as_bytes())
 }
 
 /// The weights that the model's graph names, hashed by several threads, in the graph's order. Hashes of large checkpoints are
@@ -125,7 +125,7 @@ pub(crate) fn weight_entries_while(
         go_on()?;
         let tensor = model.weight(name)?;
         let ty = tensor_type(&tensor);
-        Ok(WeightEntry { name: name.into(), blake3: kept.of(&ty, &tensor), ty })
+        Ok(WeightEntry { name: name.into(), blake3: kept.hash_tensor(&ty, &tensor), ty })
     });
     let entries = hashed.collect();
     kept.keep();
@@ -136,7 +136,7 @@ pub(crate) fn weight_entries_while(
 pub fn weights_hash(entries: &[WeightEntry]) -> Hash {
     let mut lines: Vec<String> = entries.iter().map(|w| format!("{} {}\n", w.name, w.blake3)).collect();
     lines.sort();
-    Hash::of(lines.concat().as_bytes())
+    Hash::compute(lines.concat().as_bytes())
 }
 
 /// Fails unless `model`'s weights are those that `expected` lists; both identities are named.

@@ -18,7 +18,7 @@ pub fn junit(checked: &Checked, suite: &Suite) -> Result<String> {
         let of_op = checked.results.iter().filter(|r| suite.graph().node(r.case.node).op.name() == op.op);
         for result in of_op {
             let status = match &result.outcome {
-                Ok(j) if j.passed() => TestCaseStatus::success(),
+                Ok(j) if j.passes() => TestCaseStatus::success(),
                 Ok(j) => {
                     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
                     let pattern = j.pattern.as_ref().map(|p| p.text.as_str()).unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn junit(checked: &Checked, suite: &Suite) -> Result<String> {
             status.set_message(skipped.reason.clone());
             tests.add_test_case(TestCase::new(skipped.case.clone(), status));
         }
-        for beyond in &op.beyond {
+        for beyond in &op.overflows {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
             status.set_message(beyond.text());
             status.set_type("probe");

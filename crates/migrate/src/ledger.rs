@@ -2,10 +2,10 @@
 //! that a migration killed at any moment goes on where it was.
 
 use crate::identity::{Hash, ModelIdentity};
-use crate::noise::Limits;
+use crate::model_check::ModelCheck;
+use crate::noise::MovementLimits;
 use crate::progress::Progress;
 use crate::report::{OpCheck, RegionReport, SkippedNode};
-use crate::whole::ModelCheck;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub struct KeyedLimits {
     /// What they depend on, as one hash.
     pub key: Hash,
     /// The limits.
-    pub limits: Limits,
+    pub limits: MovementLimits,
 }
 
 /// What became of regions of accepted nodes, and what that was measured for.
@@ -201,7 +201,7 @@ mod tests {
         Ledger {
             version: VERSION,
             model: ModelIdentity { name: "toy".into(), weights: "ab".into(), ..ModelIdentity::default() },
-            graph: Hash::of(b"graph"),
+            graph: Hash::compute(b"graph"),
             source: info.clone(),
             target: info,
             suite: None,
@@ -245,7 +245,7 @@ mod tests {
         let folder = LedgerFolder::take(dir.path()).unwrap();
         let (l, notes) = (ledger(), Notes::default());
         folder.save(&l).unwrap();
-        assert_eq!(folder.load(Hash::of(b"other"), &l.model, &notes).unwrap(), None);
+        assert_eq!(folder.load(Hash::compute(b"other"), &l.model, &notes).unwrap(), None);
         // Of an older version nothing but the number is looked at.
         fs::write(dir.path().join(LEDGER), "{\"version\": 0, \"operators\": {}}").unwrap();
         assert_eq!(folder.load(l.graph, &l.model, &notes).unwrap(), None);

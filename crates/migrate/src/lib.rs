@@ -2,6 +2,7 @@
 //! decide, and the ledger that moves a model over one operator at a time. It prints nothing and draws nothing.
 #![warn(missing_docs)]
 
+pub mod accumulation_order;
 pub mod attributes;
 mod carve;
 mod check;
@@ -16,34 +17,34 @@ mod junit;
 pub mod ledger;
 mod made;
 mod migrate;
+mod model_check;
 mod noise;
 mod oracle;
 mod outcome;
-pub mod probe;
 mod progress;
+pub mod range_test;
 mod ratio;
 mod reached;
 mod record;
 mod regions;
 pub mod report;
 mod samples;
-pub mod serial;
 mod slots;
 mod so_far;
 pub mod suite;
 mod together;
 pub mod verdict;
-mod whole;
 
 pub use carve::{CarveOptions, Carved, PromptInput, argmax, carve};
 pub use check::{CaseResult, CheckOptions, Checked, Checker, OpChecked, check, composed_suites};
-pub use choices::Choices;
+pub use choices::KernelChoices;
 pub use html::html;
 pub use identity::{Hash, ModelIdentity, WeightEntry, graph_hash, tensor_type, weight_entries, weights_hash};
 pub use junit::junit;
 pub use made::{Made, MadeCall, MadeFailure, Purpose, made_calls, regimes};
 pub use migrate::{MigrateOptions, Migrated, ObtainSuite, migrate, migrate_suite, obtain_suite};
-pub use noise::{Declared, Limits};
+pub use model_check::{ModelCheck, Watch, check_model, row_distance, watch_model};
+pub use noise::{DeclaredPrecision, MovementLimits};
 pub use oracle::{Oracles, terms};
 pub use progress::{JudgedCall, Progress, Quiet, Stop};
 pub use ratio::ratio_text;
@@ -56,4 +57,3 @@ pub use samples::{
     KernelSamples, SampleCheck, SampleFailure, SkippedSample, check_calls, check_rows, check_samples,
 };
 pub use so_far::SoFar;
-pub use whole::{ModelCheck, Watch, check_model, row_distance, watch_model};

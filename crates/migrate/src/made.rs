@@ -16,14 +16,14 @@ mod plan;
 mod sizes;
 
 use crate::check::check_types;
-use crate::choices::Choices;
+use crate::choices::KernelChoices;
 use crate::oracle::Oracles;
 use crate::progress::Stop;
 use crate::reached::{KernelRegimes, RowRegimes, Unreached};
 use crate::report::Failure;
 use crate::suite::{Case, Suite};
-use crate::verdict::{Constants, Criterion, Exact, Judgement, Precision, judge_with};
-use plan::{Plan, Reach, Source, Variant};
+use crate::verdict::{Criterion, Exact, Judgement, Precision, VerdictConstants, judge_with};
+use plan::{CallPlan, CallSource, Reach, Variant};
 use std::fmt;
 use tapml_exec::{Call, Platform};
 use tapml_graph::{ErrorKind, Model, Result, Symbol, Tensor};
@@ -33,7 +33,7 @@ use tapml_graph::{ErrorKind, Model, Result, Symbol, Tensor};
 pub enum Purpose {
     /// A regime that no recorded call reaches.
     Regime(String),
-    /// The same with inputs near zero, for operators that [rest on few rows](tapml_graph::op::Operator::rests_on_few) of
+    /// The same with inputs near zero, for operators that [rest on few rows](tapml_graph::op::Operator::is_row_dominated) of
     /// others.
     Spread(String),
     /// Rows that no prompt gives.
@@ -89,8 +89,8 @@ impl MadeCall {
         check_types(&self.call, outputs)?;
         // Tests on the distribution of errors take elements for independent, and rows that no prompt gives have ties.
         let constants = match self.purpose {
-            Purpose::Regime(_) | Purpose::Spread(_) => &Constants::DECIDING,
-            Purpose::Extremes => &Constants::ELEMENTS,
+            Purpose::Regime(_) | Purpose::Spread(_) => &VerdictConstants::DECIDING,
+            Purpose::Extremes => &VerdictConstants::ELEMENTS,
         };
         judge_with(constants, exact, outputs, target, None)
     }
@@ -99,7 +99,7 @@ impl MadeCall {
     /// rounding reaches it.
     pub fn passes(&self, judged: &Judgement) -> bool {
         let undecided = judged.criterion == Criterion::Choice && judged.worst.allowed > 0.0;
-        judged.passed() || self.purpose == Purpose::Extremes && undecided
+        judged.passes() || self.purpose == Purpose::Extremes && undecided
     }
 }
 
@@ -120,7 +120,7 @@ impl MadeFailure {
 
     /// As reports have it.
     pub fn failure(&self) -> Failure {
-        Failure::of(self.made.id(), self.made.call.node.clone(), &self.outcome)
+        Failure::from_outcome(self.made.id(), self.made.call.node.clone(), &self.outcome)
     }
 }
 
@@ -136,8 +136,13 @@ pub struct Made {
 }
 
 /// The calls that `check` makes beside these cases of one operator. `choices` are the kernels of the cases.
-pub fn made_calls(suite: &Suite, model: &Model, choices: &Choices, cases: &[Case]) -> Result<Vec<MadeCall>> {
-    let source = Source { suite, model, choices };
+pub fn made_calls(
+    suite: &Suite,
+    model: &Model,
+    choices: &KernelChoices,
+    cases: &[Case],
+) -> Result<Vec<MadeCall>> {
+    let source = CallSource { suite, model, choices };
     let mut made = Vec::new();
     for variant in source.variants(cases) {
         for planned in &source.plan(&variant).calls {
@@ -148,14 +153,19 @@ pub fn made_calls(suite: &Suite, model: &Model, choices: &Choices, cases: &[Case
 }
 
 /// The regimes of the kernels of these cases of one operator, without running anything.
-pub fn regimes(suite: &Suite, model: &Model, choices: &Choices, cases: &[Case]) -> Result<Vec<RowRegimes>> {
-    let source = Source { suite, model, choices };
+pub fn regimes(
+    suite: &Suite,
+    model: &Model,
+    choices: &KernelChoices,
+    cases: &[Case],
+) -> Result<Vec<RowRegimes>> {
+    let source = CallSource { suite, model, choices };
     let mut rows = Vec::new();
     for variant in source.variants(cases) {
         let plan = source.plan(&variant);
         let made = plan.calls.iter().map(|planned| Ok(source.make(&variant, planned)?.map(drop)));
         let made = made.collect::<Result<Vec<_>>>()?;
-        let Some(counts) = counted(&variant, &plan, &made) else { continue };
+        let Some(counts) = count_regimes(&variant, &plan, &made) else { continue };
         let unrecorded = plan.regimes.iter().filter(|(_, reach)| match reach {
             Reach::Recorded => false,
             Reach::Made(call) => made[*call].is_ok(),
@@ -167,9 +177,9 @@ pub fn regimes(suite: &Suite, model: &Model, choices: &Choices, cases: &[Case]) 
 }
 
 /// The regimes of a variant, by what came of the planned calls; `None` if it has none.
-fn counted(
+fn count_regimes(
     variant: &Variant,
-    plan: &Plan,
+    plan: &CallPlan,
     made: &[std::result::Result<(), String>],
 ) -> Option<KernelRegimes> {
     let mut counts = KernelRegimes { kernel: variant.kernel.clone(), ..KernelRegimes::default() };
@@ -190,19 +200,19 @@ fn counted(
 }
 
 /// What made calls are made of, and run with.
-pub(crate) struct Maker<'a> {
+pub(crate) struct CallMaker<'a> {
     pub suite: &'a Suite,
     pub model: &'a Model,
     pub oracles: &'a Oracles,
-    pub choices: &'a Choices,
+    pub choices: &'a KernelChoices,
     pub stop: &'a Stop,
 }
 
-impl Maker<'_> {
+impl CallMaker<'_> {
     /// Makes and judges calls for the regimes that these cases of one operator do not reach.
     pub fn run(&self, platform: &mut dyn Platform, cases: &[Case]) -> Result<Made> {
         let mut made = Made::default();
-        let source = Source { suite: self.suite, model: self.model, choices: self.choices };
+        let source = CallSource { suite: self.suite, model: self.model, choices: self.choices };
         for variant in source.variants(cases) {
             self.variant(platform, (&source, &variant), &mut made)?;
         }
@@ -212,7 +222,7 @@ impl Maker<'_> {
     fn variant(
         &self,
         platform: &mut dyn Platform,
-        (source, variant): (&Source<'_>, &Variant),
+        (source, variant): (&CallSource<'_>, &Variant),
         made: &mut Made,
     ) -> Result<()> {
         let plan = source.plan(variant);
@@ -220,18 +230,18 @@ impl Maker<'_> {
         for planned in &plan.calls {
             self.stop.check()?;
             ran.push(match source.make(variant, planned)? {
-                Ok(call) => self.tried(platform, call, made)?,
+                Ok(call) => self.try_call(platform, call, made)?,
                 Err(reason) => Err(reason),
             });
         }
-        if let Some(counted) = counted(variant, &plan, &ran) {
+        if let Some(counted) = count_regimes(variant, &plan, &ran) {
             counted.join(&mut made.regimes);
         }
         Ok(())
     }
 
     /// Runs and judges a made call; why not, if the platform does not serve it.
-    fn tried(
+    fn try_call(
         &self,
         platform: &mut dyn Platform,
         call: MadeCall,

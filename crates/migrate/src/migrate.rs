@@ -3,21 +3,21 @@
 
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::{Checker, composed_suites};
-use crate::choices::Choices;
-use crate::deploy::{composed_kinds, deployed, is_composed};
+use crate::choices::KernelChoices;
+use crate::deploy::{composed_kinds, is_composed, list_deployed};
 use crate::identity::{self, Hash, ModelIdentity};
 use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
-use crate::noise::Limits;
+use crate::model_check::{ModelCheck, check_model};
+use crate::noise::MovementLimits;
 use crate::oracle::Oracles;
 use crate::outcome::{rejection, report};
 use crate::progress::{Progress, Stop};
 use crate::report::{MigrateReport, OpCheck, Seconds, SkippedNode};
 use crate::suite::{Prompt, Suite};
-use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml_exec::{Accumulate, Fusing, Hybrid, Interface, LoadOptions, Phase, Platform, Side};
+use tapml_exec::{Accumulate, Fusing, Hybrid, HybridSide, Interface, LoadOptions, Phase, Platform};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
 
 /// Memory for oracle results, bytes.
@@ -121,7 +121,7 @@ pub fn migrate_suite(
     };
     folder.save(&ledger)?;
     let nodes = (0..model.graph().nodes().len() as u32).map(NodeId);
-    let choices = Choices::of(model.graph(), target, nodes)?;
+    let choices = KernelChoices::from_platform(model.graph(), target, nodes)?;
     let mut run = Migration {
         suite: &suite,
         model,
@@ -141,10 +141,10 @@ pub fn migrate_suite(
         stop.check()?;
         run.op(&folder, &mut ledger, i, &choices)?;
     }
-    run.composed(&folder, &mut ledger, &composed)?;
+    run.decide_composed(&folder, &mut ledger, &composed)?;
     run.regions(&folder, &mut ledger, &choices)?;
     let mut seconds = run.seconds;
-    let deployed = deployed(&ledger, model.graph(), target)?;
+    let deployed = list_deployed(&ledger, model.graph(), target)?;
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
     let report = report(&ledger, &suite, (seconds, deployed), options.decode);
     Ok(Migrated { report, suite: folder.suite() })
@@ -162,7 +162,7 @@ pub fn obtain_suite(
     stop: &Stop,
 ) -> Result<Suite> {
     let info = source.describe();
-    let steps = steps(&Interface::of(model.graph())?, options.steps);
+    let steps = steps(&Interface::from_graph(model.graph())?, options.steps);
     if options.out.try_exists().map_err(|e| Error::io("look for", options.out, &e))? {
         match Suite::open(options.out).and_then(|s| s.verify().map(|()| s)) {
             Ok(suite) => {
@@ -222,7 +222,13 @@ pub(crate) struct Migration<'a> {
 
 impl Migration<'_> {
     /// Decides one operator and saves the ledger.
-    fn op(&mut self, folder: &LedgerFolder, ledger: &mut Ledger, at: usize, choices: &Choices) -> Result<()> {
+    fn op(
+        &mut self,
+        folder: &LedgerFolder,
+        ledger: &mut Ledger,
+        at: usize,
+        choices: &KernelChoices,
+    ) -> Result<()> {
         let start = Instant::now();
         let entry = &mut ledger.ops[at];
         let (nodes, skipped) = self.nodes_of(&entry.op, choices);
@@ -241,7 +247,7 @@ impl Migration<'_> {
                 model: None,
                 ..entry.clone()
             };
-            return self.decided(folder, ledger, at);
+            return self.save_decision(folder, ledger, at);
         }
         if entry.check_key != Some(check_key) || entry.check.is_none() {
             fresh = true;
@@ -258,15 +264,15 @@ impl Migration<'_> {
         let refused = |name: &String| check.skipped.iter().any(|s| s.node == *name);
         let (refused, nodes): (Vec<String>, Vec<String>) = nodes.into_iter().partition(refused);
         entry.skipped.extend(check.skipped.iter().filter(|s| refused.contains(&s.node)).cloned());
-        if !check.passed() || nodes.is_empty() {
-            let unsupported = check.unsupported.is_some() || (check.passed() && nodes.is_empty());
+        if !check.passes() || nodes.is_empty() {
+            let unsupported = check.unsupported.is_some() || (check.passes() && nodes.is_empty());
             entry.state = if unsupported { OpState::Unsupported } else { OpState::Rejected };
             entry.reason = Some(match check.skipped.first() {
                 Some(first) if unsupported => first.reason.clone(),
                 _ => rejection(&check),
             });
             (entry.model, entry.model_key) = (None, None);
-            return self.decided(folder, ledger, at);
+            return self.save_decision(folder, ledger, at);
         }
         let model_key = self.model_key(check_key, ledger)?;
         let entry = &mut ledger.ops[at];
@@ -283,7 +289,7 @@ impl Migration<'_> {
         if fresh {
             entry.seconds = start.elapsed().as_secs_f64().max(entry.seconds);
         }
-        self.decided(folder, ledger, at)
+        self.save_decision(folder, ledger, at)
     }
 
     /// Enters the outcome of the model-wise check.
@@ -323,7 +329,7 @@ impl Migration<'_> {
     }
 
     /// Names of the operator's nodes that a recorded run ran and the target has kernels for, and the others.
-    fn nodes_of(&self, op: &str, choices: &Choices) -> (Vec<String>, Vec<SkippedNode>) {
+    fn nodes_of(&self, op: &str, choices: &KernelChoices) -> (Vec<String>, Vec<SkippedNode>) {
         let graph = self.model.graph();
         let (mut nodes, mut skipped) = (Vec::new(), Vec::new());
         for (i, node) in graph.nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
@@ -346,13 +352,19 @@ impl Migration<'_> {
         Ok(done.check)
     }
 
-    fn model_wise(&mut self, ledger: &mut Ledger, nodes: &[String], choices: &Choices) -> Result<ModelCheck> {
+    fn model_wise(
+        &mut self,
+        ledger: &mut Ledger,
+        nodes: &[String],
+        choices: &KernelChoices,
+    ) -> Result<ModelCheck> {
         let frames = self.suite.frames().len() as u64;
         let limits = self.limits(ledger, choices)?;
         self.progress.stage("check the hybrid model", frames);
         let placed: HashSet<&str> = self.placed.iter().chain(nodes).map(String::as_str).collect();
-        let side =
-            |node: &Node| if placed.contains(node.name.as_str()) { Side::Target } else { Side::Source };
+        let side = |node: &Node| {
+            if placed.contains(node.name.as_str()) { HybridSide::Target } else { HybridSide::Source }
+        };
         let mut compile = 0.0;
         Timed::new(&mut compile).run(|| match &mut self.hybrid {
             Some(hybrid) => hybrid.place(self.source, self.target, &side),
@@ -372,44 +384,44 @@ impl Migration<'_> {
             .run(|| check_model(hybrid, self.suite, self.model, &limits, self.progress, self.stop))
     }
 
-    pub(crate) fn limits(&mut self, ledger: &mut Ledger, choices: &Choices) -> Result<Limits> {
-        let precision = |node: NodeId, symbols: &Symbols| choices.declared(node, symbols);
+    pub(crate) fn limits(&mut self, ledger: &mut Ledger, choices: &KernelChoices) -> Result<MovementLimits> {
+        let precision = |node: NodeId, symbols: &Symbols| choices.declared_precision(node, symbols);
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
         let both = nodes.flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
         let all: Vec<Option<&Accumulate>> =
-            both.map(|(node, phase)| choices.at(node, phase).ok().map(|c| &c.accumulate)).collect();
-        let key = Hash::of(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
+            both.map(|(node, phase)| choices.kernel_at(node, phase).ok().map(|c| &c.accumulate)).collect();
+        let key = Hash::compute(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());
         }
         self.progress.stage("measure how far the results may move", 0);
         let limits = Timed::new(&mut self.seconds.model)
-            .run(|| Limits::measure(self.suite, self.model, self.oracles, &precision))?;
+            .run(|| MovementLimits::measure(self.suite, self.model, self.oracles, &precision))?;
         ledger.limits = Some(KeyedLimits { key, limits: limits.clone() });
         Ok(limits)
     }
 
     /// What the check of an operator depends on.
-    fn check_key(&self, op: &str, choices: &Choices) -> Result<Hash> {
+    fn check_key(&self, op: &str, choices: &KernelChoices) -> Result<Hash> {
         let mut text = format!("check {VERSION} {op} {} {:?}\n", self.suite.hash(), self.target.describe());
         for (i, node) in self.model.graph().nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
             for phase in Phase::ALL {
-                match choices.at(NodeId(i as u32), phase) {
+                match choices.kernel_at(NodeId(i as u32), phase) {
                     Ok(c) => text += &format!("{} {} {:?}\n", node.name, c.hash, c.accumulate),
                     Err(reason) => text += &format!("{} {reason}\n", node.name),
                 }
             }
         }
-        Ok(Hash::of(text.as_bytes()))
+        Ok(Hash::compute(text.as_bytes()))
     }
 
     /// What the check of the hybrid model with an operator depends on.
     fn model_key(&self, check_key: Hash, ledger: &Ledger) -> Result<Hash> {
         let text = format!("model {VERSION} {check_key} {:?} {:?}", self.evidence, ledger.source);
-        Ok(Hash::of(text.as_bytes()))
+        Ok(Hash::compute(text.as_bytes()))
     }
 
-    pub(crate) fn decided(&self, folder: &LedgerFolder, ledger: &Ledger, at: usize) -> Result<()> {
+    pub(crate) fn save_decision(&self, folder: &LedgerFolder, ledger: &Ledger, at: usize) -> Result<()> {
         let entry = &ledger.ops[at];
         let state = match entry.state {
             OpState::Accepted => "accepted",
@@ -419,7 +431,7 @@ impl Migration<'_> {
         };
         let reason = entry.reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default();
         self.progress.note(&format!("{} {state}{reason}", entry.op));
-        self.progress.decided(entry);
+        self.progress.on_decided(entry);
         folder.save(ledger)
     }
 }

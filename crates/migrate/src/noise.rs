@@ -44,12 +44,12 @@ pub const HEADROOM: f64 = 3.0;
 const TURNED: u64 = 8;
 
 /// What the kernel of a node declares at these symbols; `None` if it is not on the target.
-pub type Declared<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + Sync + 'a;
+pub type DeclaredPrecision<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + Sync + 'a;
 
 /// Limits of the results' movement, for every row of every run of the suite: a row is a position's logits; if the model
 /// is an encoder, the rows of its results follow each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct MovementLimits {
     /// For each run of the suite and each row: the largest movement over the row and the disturbed runs, at least the
     /// mean over all rows of the same result, times [`HEADROOM`]; and what other choices of experts move.
     pub moved: Vec<Vec<f64>>,
@@ -57,9 +57,9 @@ pub struct Limits {
     pub source: Vec<Vec<f64>>,
 }
 
-impl Limits {
+impl MovementLimits {
     /// How far the target's logits may lie from the source's in this row of this run.
-    pub fn allowed(&self, frame: usize, row: usize) -> f64 {
+    pub fn allowed_movement(&self, frame: usize, row: usize) -> f64 {
         self.moved[frame][row] + self.source[frame][row]
     }
 
@@ -69,10 +69,10 @@ impl Limits {
         suite: &Suite,
         model: &Model,
         oracles: &Oracles,
-        precision: &Declared<'_>,
-    ) -> Result<Limits> {
+        precision: &DeclaredPrecision<'_>,
+    ) -> Result<MovementLimits> {
         let results = results(model.graph())?;
-        let kept = model.graph().kept();
+        let kept = model.graph().cached_values();
         let run = Noisy { suite, model, oracles, precision, results: &results, kept: &kept };
         let prompts = suite.manifest().prompts.len() as u32;
         let others = model.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)));
@@ -110,7 +110,7 @@ impl Limits {
                 moved[k].iter_mut().zip(&turned[k]).for_each(|(m, t)| *m += t);
             }
         }
-        Ok(Limits { moved: moved.into_iter().map(|frame| frame.concat()).collect(), source: sources })
+        Ok(MovementLimits { moved: moved.into_iter().map(|frame| frame.concat()).collect(), source: sources })
     }
 }
 
@@ -133,7 +133,7 @@ fn distances(exact: &Array<f64>, found: &[f64]) -> Vec<f64> {
 
 /// The rows of each of these sets of inputs, and all of them below each other, if the operator treats rows one by one,
 /// they are few, and a weight is a matrix.
-fn stacked(
+fn stack_rows(
     op: &Op,
     types: &[TensorType],
     sets: &[Vec<Value<f64>>],
@@ -142,7 +142,7 @@ fn stacked(
     let first = sets.first()?;
     let rows = first.iter().zip(weights).find(|(_, weight)| !**weight)?.0.shape().first().copied()?;
     let matrix = first.iter().zip(weights).any(|(v, weight)| *weight && v.shape().len() > 1);
-    if !op.row_wise() || !matrix || !(1..=FEW_ROWS).contains(&rows) {
+    if !op.row_wise() || !matrix || !(1..=STACKED_ROWS).contains(&rows) {
         return None;
     }
     let below = |k: usize| {
@@ -175,8 +175,8 @@ fn stacked(
     op.infer(&types).ok()?.iter().all(grows).then_some((rows, inputs))
 }
 
-/// The outputs of each set of [`stacked`] inputs.
-fn unstacked(outputs: Vec<Value<f64>>, rows: usize, count: usize) -> Result<Vec<Vec<Value<f64>>>> {
+/// The outputs of each set of [`stack_rows`] inputs.
+fn unstack_rows(outputs: Vec<Value<f64>>, rows: usize, count: usize) -> Result<Vec<Vec<Value<f64>>>> {
     let mut sets: Vec<Vec<Value<f64>>> = (0..count).map(|_| Vec::new()).collect();
     for output in outputs {
         let shape = [&[rows], &output.shape()[1..]].concat();
@@ -227,10 +227,10 @@ struct Noisy<'a> {
     suite: &'a Suite,
     model: &'a Model,
     oracles: &'a Oracles,
-    precision: &'a Declared<'a>,
+    precision: &'a DeclaredPrecision<'a>,
     /// See [`results`].
     results: &'a [ValueId],
-    /// See [`Graph::kept`].
+    /// See [`Graph::cached_values`].
     kept: &'a [ValueId],
 }
 
@@ -250,7 +250,7 @@ struct Way {
 }
 
 /// Rows up to which the ways are evaluated together: reading the weights takes longest there.
-const FEW_ROWS: usize = 64;
+const STACKED_ROWS: usize = 64;
 
 impl Noisy<'_> {
     /// The results of a prompt's runs, exact and with each of the disturbances. All ways go on node by node.
@@ -278,7 +278,7 @@ impl Noisy<'_> {
                     turn(known, &mut turned[router % count][0], route.k as usize)?;
                     router += 1;
                 }
-                let outputs = self.each(node, &run.symbols, &inputs)?;
+                let outputs = self.evaluate_each(node, &run.symbols, &inputs)?;
                 let put = |(way, outputs): (&mut Way, Vec<Value<f64>>)| self.put(way, case, outputs);
                 ways.par_iter_mut().zip(outputs).try_for_each(put)?;
             }
@@ -300,7 +300,7 @@ impl Noisy<'_> {
         for (state, before) in graph.states().iter().zip(way.states.drain(..)) {
             way.values[state.input.0 as usize] = Some(before);
         }
-        for &id in self.kept.iter().filter(|&&id| !self.computed(frame, id)) {
+        for &id in self.kept.iter().filter(|&&id| !self.was_computed(frame, id)) {
             let earlier = match way.kept.remove(&id) {
                 Some(value) => value,
                 None => Value::from_tensor(&self.suite.value(frame, id)?)?,
@@ -311,7 +311,7 @@ impl Noisy<'_> {
     }
 
     /// A node's outputs for each of these inputs; together, as more rows, where that reads large weights once.
-    fn each(
+    fn evaluate_each(
         &self,
         node: &Node,
         symbols: &Symbols,
@@ -322,8 +322,8 @@ impl Noisy<'_> {
         let eval = |inputs: &Vec<Value<f64>>| {
             eval(&node.op, symbols, inputs).context(|| format!("node `{}`", node.name))
         };
-        match stacked(&node.op, &self.model.graph().input_types(node), inputs, &weights) {
-            Some((rows, all)) => unstacked(eval(&all)?, rows, inputs.len()),
+        match stack_rows(&node.op, &self.model.graph().input_types(node), inputs, &weights) {
+            Some((rows, all)) => unstack_rows(eval(&all)?, rows, inputs.len()),
             None => inputs.par_iter().map(eval).collect(),
         }
     }
@@ -352,7 +352,7 @@ impl Noisy<'_> {
     }
 
     /// Whether the node that gives a value ran in this run.
-    fn computed(&self, frame: usize, id: ValueId) -> bool {
+    fn was_computed(&self, frame: usize, id: ValueId) -> bool {
         match self.model.graph().value(id).origin {
             Origin::Node { node, .. } => self.suite.ran(Case { frame, node }),
             _ => false,
@@ -363,7 +363,7 @@ impl Noisy<'_> {
         let value = self.model.graph().value(id);
         match (&values[id.0 as usize], value.origin) {
             (Some(found), _) => Ok(found.clone()),
-            (None, Origin::Weight) => self.oracles.weights().of(self.model, &value.name),
+            (None, Origin::Weight) => self.oracles.weights().get_weight(self.model, &value.name),
             (None, _) => Err(Error::bug(format!("`{}` is read but not there", value.name))),
         }
     }
@@ -380,7 +380,7 @@ impl Noisy<'_> {
         let Value::Float(array) = &output else {
             return Ok(output);
         };
-        match self.moved(case, (k, id), array.values(), (declared, seed))? {
+        match self.move_values(case, (k, id), array.values(), (declared, seed))? {
             Some(moved) => Value::float(array.shape().to_vec(), moved),
             None => Ok(output),
         }
@@ -388,14 +388,14 @@ impl Noisy<'_> {
 
     /// The values of output `k` of a call, each moved by what its verdict allows on the target, or as far as the source
     /// errs there if that is more; `None` if nothing of it moves. `precision` is `None` if the node stays on the source.
-    fn moved(
+    fn move_values(
         &self,
         case: Case,
         (k, id): (usize, ValueId),
         values: &[f64],
         (precision, seed): (Option<Precision>, u64),
     ) -> Result<Option<Vec<f64>>> {
-        let exact = self.oracles.of(case, || Ok(self.suite.call(case, self.model)?.0))?;
+        let exact = self.oracles.exact_outputs(case, || Ok(self.suite.call(case, self.model)?.0))?;
         let exact = &exact[k];
         if exact.values.len() != values.len() || exact.deviation.iter().all(|&d| d == 0.0) {
             return Ok(None);

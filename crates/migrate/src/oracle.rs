@@ -6,7 +6,7 @@ use crate::verdict::{AMPLITUDE, Allowed, COPIES, Exact, Precision};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::Call;
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Context, DType, ErrorKind, Op, Result, Tensor, TensorType};
 use tapml_reference::foreign::{self, Disturbance, Evaluator};
 use tapml_reference::{Value, WeightCache, oracle};
@@ -34,7 +34,7 @@ struct Known {
 impl Oracles {
     /// Keeps results of up to `budget` bytes in memory.
     pub fn new(budget: usize) -> Oracles {
-        let (weights, known) = (WeightCache::bounded(WEIGHTS), Mutex::default());
+        let (weights, known) = (WeightCache::with_budget(WEIGHTS), Mutex::default());
         Oracles { weights, evaluator: None, known, budget }
     }
 
@@ -50,7 +50,7 @@ impl Oracles {
 
     /// The exact outputs of `case` of the suite that these oracles belong to; `call` gives its call if they are not
     /// known yet.
-    pub fn of<C: std::borrow::Borrow<Call>>(
+    pub fn exact_outputs<C: std::borrow::Borrow<Call>>(
         &self,
         case: Case,
         call: impl FnOnce() -> Result<C>,
@@ -114,16 +114,16 @@ impl Oracles {
     /// The outputs of an operator of others on these inputs in the precision that they have, whatever it declares; `constants` says
     /// of each input whether it is a weight. Where only whoever was named evaluates it, floats have the dtypes that `op` declares.
     pub fn run(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>> {
-        let unknown = |place: &Declared| match place {
-            Declared::Absent => Declared::Absent,
-            _ => Declared::Unknown,
+        let unknown = |place: &DeclaredType| match place {
+            DeclaredType::Absent => DeclaredType::Absent,
+            _ => DeclaredType::Unknown,
         };
         let asked = op.with_outputs(op.outputs().iter().map(unknown).collect())?;
         match (foreign::evaluate(&asked, inputs), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => {
                 let wide: Vec<Tensor> = inputs.iter().map(foreign::widened_tensor).collect::<Result<_>>()?;
                 let found = other.evaluate(&asked, &wide, constants)?;
-                let declared = op.outputs().iter().filter_map(Declared::ty);
+                let declared = op.outputs().iter().filter_map(DeclaredType::ty);
                 let of = |(found, declared): (Tensor, &TensorType)| match declared.dtype {
                     dtype if found.dtype().is_float() && dtype.is_float() && dtype != found.dtype() => {
                         Tensor::from_f64(dtype, found.shape().to_vec(), &found.to_f64())

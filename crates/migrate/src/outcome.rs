@@ -3,8 +3,8 @@
 use crate::deploy::{is_composed, launch_coverage};
 use crate::ledger::{Ledger, OpState};
 use crate::report::{
-    Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, RegimeCount, SCHEMA, Seconds, SkippedNode,
-    Text, is_defect,
+    Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, PromptText, RegimeCount, SCHEMA, Seconds,
+    SkippedNode, is_defect,
 };
 use crate::suite::Suite;
 
@@ -13,7 +13,7 @@ pub(crate) fn rejection(check: &OpCheck) -> String {
     if let Some(finding) = check.findings.iter().find(|f| is_defect(f)) {
         return format!("a defect in the kernel: {finding}");
     }
-    if let (0, Some(beyond)) = (check.failed, check.beyond.first()) {
+    if let (0, Some(beyond)) = (check.failed, check.overflows.first()) {
         return format!("every recorded case passes, but a made-up call does not: {}", beyond.text());
     }
     if let (0, Some(made)) = (check.failed, check.made_failures.first()) {
@@ -71,7 +71,7 @@ pub(crate) fn report(
     };
     let last = ops.iter().rev().find(|o| o.state == OpState::Accepted).and_then(|o| o.model.as_ref());
     let prompts = suite.manifest().prompts.iter().enumerate();
-    let texts = prompts.map(|(i, p)| Text {
+    let texts = prompts.map(|(i, p)| PromptText {
         prompt: p.text.clone(),
         source: p.generated_text.clone(),
         target: last.and_then(|m| m.tokens.get(i)).map(|ids| decode(ids)),

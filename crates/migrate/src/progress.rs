@@ -14,9 +14,9 @@ pub trait Progress: Sync {
     /// Something worth a line: an operator was accepted, a case failed.
     fn note(&self, _text: &str) {}
     /// A call was judged.
-    fn judged(&self, _call: &JudgedCall<'_>) {}
+    fn on_judged(&self, _call: &JudgedCall<'_>) {}
     /// An operator of a migration was decided.
-    fn decided(&self, _entry: &crate::ledger::Entry) {}
+    fn on_decided(&self, _entry: &crate::ledger::Entry) {}
 }
 
 /// A call of a check with its verdict.

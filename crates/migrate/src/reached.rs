@@ -34,11 +34,11 @@ pub struct RegimeCount {
 impl RegimeCount {
     /// The regimes of these checks.
     pub fn of_checks<'a>(checks: impl IntoIterator<Item = &'a OpCheck>) -> RegimeCount {
-        RegimeCount::of(checks.into_iter().flat_map(|check| &check.regimes))
+        RegimeCount::from_kernels(checks.into_iter().flat_map(|check| &check.regimes))
     }
 
     /// The regimes of these kernels.
-    pub fn of<'a>(kernels: impl IntoIterator<Item = &'a KernelRegimes>) -> RegimeCount {
+    pub fn from_kernels<'a>(kernels: impl IntoIterator<Item = &'a KernelRegimes>) -> RegimeCount {
         kernels.into_iter().fold(RegimeCount::default(), |all, kernel| RegimeCount {
             of: all.of + kernel.of,
             recorded: all.recorded + kernel.recorded,

@@ -1,7 +1,7 @@
 //! Suites of models that are run once for each set of inputs: the values of the runs are there when the suite is written.
 
 use crate::identity::{Hash, ModelIdentity};
-use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, Source, SuiteWriter};
+use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, SuiteSource, SuiteWriter};
 use std::path::Path;
 use tapml_exec::PlatformInfo;
 use tapml_graph::{Error, Model, Origin, Result, Symbols, Tensor, ValueId};
@@ -26,7 +26,7 @@ pub fn record(
     runs: &[RecordedRun<'_>],
 ) -> Result<Manifest> {
     let graph = model.graph();
-    let source = Source { platform: source.platform, device: source.device, driver: source.driver };
+    let source = SuiteSource { platform: source.platform, device: source.device, driver: source.driver };
     let settings = Settings { steps: 0, self_contained: true };
     let mut writer = SuiteWriter::create(out, overwrite, model, identity, source, settings)?;
     let mut prompts = Vec::new();
@@ -61,7 +61,7 @@ pub fn identity_of_file(path: &Path, model: &Model) -> ModelIdentity {
     ModelIdentity {
         name: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         path: path.display().to_string(),
-        config: Hash::of(model.graph().to_string().as_bytes()).to_string(),
+        config: Hash::compute(model.graph().to_string().as_bytes()).to_string(),
         ..ModelIdentity::default()
     }
 }

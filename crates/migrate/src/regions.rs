@@ -2,7 +2,7 @@
 //! the platform does when it sees them together: fusion, layouts, planned memory.
 
 use crate::identity::tensor_type;
-use crate::noise::{Declared, RegionMovement};
+use crate::noise::{DeclaredPrecision, RegionMovement};
 use crate::oracle::Oracles;
 use crate::progress::Stop;
 use crate::suite::Suite;
@@ -51,7 +51,7 @@ impl fmt::Display for RegionJudgement {
 
 impl RegionJudgement {
     /// Whether all outputs are within what the allowed errors explain.
-    pub fn passed(&self) -> bool {
+    pub fn passes(&self) -> bool {
         self.ratio <= 1.0
     }
 }
@@ -162,8 +162,8 @@ pub struct Regions<'a> {
     pub model: &'a Model,
     /// Who evaluates the nodes.
     pub oracles: &'a Oracles,
-    /// What the target's kernels declare; see [`crate::Limits::measure`].
-    pub precision: &'a Declared<'a>,
+    /// What the target's kernels declare; see [`crate::MovementLimits::measure`].
+    pub precision: &'a DeclaredPrecision<'a>,
 }
 
 impl Regions<'_> {
@@ -187,7 +187,7 @@ impl Regions<'_> {
         for frame in 0..self.runs() {
             stop.check()?;
             match self.check_run(target, nodes, frame) {
-                Ok(run) if run.judgement.passed() => largest = largest.max(run.judgement.ratio),
+                Ok(run) if run.judgement.passes() => largest = largest.max(run.judgement.ratio),
                 Ok(run) => return Ok(RegionOutcome::Wrong(Box::new(run))),
                 Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(RegionOutcome::NotServed(e)),
                 Err(e) if ends_the_job(&e) => return Err(e),
@@ -252,7 +252,7 @@ impl Regions<'_> {
     ) -> Result<WrongRegion> {
         let graph = self.model.graph();
         let value = |id: ValueId| value(self.suite, self.model, frame, id);
-        let region = Region::of(graph, nodes, &value)?;
+        let region = Region::from_nodes(graph, nodes, &value)?;
         let observed = target.run_region(&region).context(|| region.name.clone())?;
         let outputs = Region::outputs_of(graph, nodes);
         let movement = RegionMovement::measure(self, nodes, &outputs, frame)?;
@@ -299,7 +299,7 @@ impl Regions<'_> {
         for (i, &y) in found.iter().enumerate() {
             let same = |other: f64| y == other || y.is_nan() && other.is_nan();
             let known = same(exact[i]) || same(source[i]) || movement.ways[k].iter().any(|way| same(way[i]));
-            let allowed = if is_float { movement.allowed(k, i) } else { 0.0 };
+            let allowed = if is_float { movement.allowed_movement(k, i) } else { 0.0 };
             // A source that departs where a rounding decides is followed as well as the exact result.
             let from_source = allowed + (source[i] - exact[i]).abs();
             let ratio = match () {

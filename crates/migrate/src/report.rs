@@ -1,11 +1,11 @@
 //! The reports of checking and migrating: their JSON fields are a promise to users, see the project's interface.
 
 use crate::check::CaseResult;
-use crate::probe::Beyond;
 use crate::progress::JudgedCall;
+use crate::range_test::Overflow;
 pub use crate::reached::{KernelRegimes, RegimeCount, Unreached};
 pub use crate::regions::RegionReport;
-use crate::verdict::{Element, Judgement, Pattern};
+use crate::verdict::{JudgedElement, Judgement, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
 use tapml_device::Finding;
@@ -26,7 +26,7 @@ pub struct Worst {
     pub ratio: f64,
     /// Its worst element; absent if the call could not be run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub element: Option<Element>,
+    pub element: Option<JudgedElement>,
 }
 
 /// Something that was not checked, and why.
@@ -52,7 +52,7 @@ pub struct Failure {
     pub criterion: String,
     /// The worst element; absent if the call could not be run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub element: Option<Element>,
+    pub element: Option<JudgedElement>,
     /// How the wrong elements are spread; absent if the call could not be run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
@@ -66,7 +66,7 @@ pub struct Failure {
 
 impl Failure {
     /// That of a call with this verdict, or with the error for which it could not be run.
-    pub(crate) fn of(
+    pub(crate) fn from_outcome(
         case: String,
         node: String,
         outcome: &std::result::Result<Judgement, tapml_graph::Error>,
@@ -142,8 +142,8 @@ pub struct OpCheck {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub probes: u64,
     /// Those that gave NaN or infinity where the exact result has none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beyond: Vec<Beyond>,
+    #[serde(rename = "beyond", default, skip_serializing_if = "Vec::is_empty")]
+    pub overflows: Vec<Overflow>,
     /// Calls made of recorded ones for regimes that these do not reach, apart from `cases`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub made: u64,
@@ -173,10 +173,14 @@ impl OpCheck {
             self.undecided += judgement.undecided as u64;
             self.source_ratio = self.source_ratio.into_iter().chain(judgement.source_ratio).reduce(f64::max);
         }
-        if result.failed() {
+        if result.is_failed() {
             self.failed += 1;
             if self.failures.len() < MAX_FAILURES {
-                self.failures.push(Failure::of(call.case.clone(), call.node.into(), &result.outcome));
+                self.failures.push(Failure::from_outcome(
+                    call.case.clone(),
+                    call.node.into(),
+                    &result.outcome,
+                ));
             }
         }
     }
@@ -210,7 +214,7 @@ impl OpCheck {
         }
         self.findings.extend(other.findings);
         self.skipped.extend(other.skipped);
-        self.beyond.extend(other.beyond);
+        self.overflows.extend(other.overflows);
         self.made += other.made;
         self.made_failures.extend(other.made_failures);
         self.made_failures.truncate(MAX_FAILURES);
@@ -289,9 +293,9 @@ pub const BUCKETS: usize = 24;
 
 impl OpCheck {
     /// Whether every case was run and passed, no probe overflowed, no made call failed, and no defect was seen.
-    pub fn passed(&self) -> bool {
+    pub fn passes(&self) -> bool {
         let defect = self.findings.iter().any(is_defect);
-        let made_up = self.beyond.is_empty() && self.made_failures.is_empty();
+        let made_up = self.overflows.is_empty() && self.made_failures.is_empty();
         self.failed == 0 && made_up && self.unsupported.is_none() && !defect
     }
 }
@@ -304,7 +308,7 @@ fn count_kernel(kernels: &mut Vec<KernelCheck>, name: &str, result: &CaseResult)
     }
     let known = &mut kernels[at];
     known.cases += 1;
-    known.failed += u64::from(result.failed());
+    known.failed += u64::from(result.is_failed());
     known.worst = known.worst.max(result.ratio());
 }
 
@@ -346,8 +350,8 @@ pub struct CheckReport {
 
 impl CheckReport {
     /// Whether every operator passed.
-    pub fn passed(&self) -> bool {
-        !self.stopped && self.skipped.is_empty() && self.ops.iter().all(OpCheck::passed)
+    pub fn passes(&self) -> bool {
+        !self.stopped && self.skipped.is_empty() && self.ops.iter().all(OpCheck::passes)
     }
 }
 
@@ -394,7 +398,7 @@ pub struct OpReport {
     /// The check of its calls alone; absent if there was none.
     pub check: Option<OpCheck>,
     /// The check of the hybrid model; absent if the operator did not get so far.
-    pub model: Option<crate::whole::ModelCheck>,
+    pub model: Option<crate::model_check::ModelCheck>,
     /// Wall-clock time of both checks, when they were made.
     pub seconds: f64,
     /// Why it was not accepted.
@@ -437,7 +441,7 @@ pub struct Seconds {
 
 /// What source and hybrid make of one prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
+pub struct PromptText {
     /// The prompt.
     pub prompt: String,
     /// What the source generates greedily.
@@ -473,7 +477,7 @@ pub struct MigrateReport {
     /// Times.
     pub seconds: Seconds,
     /// Source and hybrid side by side.
-    pub texts: Vec<Text>,
+    pub texts: Vec<PromptText>,
     /// Things to know that are no failure, such as a source that departs from the exact results.
     pub notes: Vec<String>,
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tapml_exec::{Call, DevicePlatform, KernelChoice, Overrides, Phase, Platform};
 use tapml_graph::op::{OpInfo, Sample};
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
-use tapml_kernels::{Choice, Choices, plan_variants};
+use tapml_kernels::{Choice, TuningCache, plan_variants};
 
 /// What the values of samples are made from.
 const SEED: u64 = 11;
@@ -132,7 +132,7 @@ pub fn check_rows(platform: &mut DevicePlatform, name: &str, samples: &[Sample])
 
 /// Makes the platform run a call by this row.
 fn choose(platform: &mut DevicePlatform, call: &Call, row: &str) -> Result<()> {
-    let mut choices = Choices::new(platform.device_info());
+    let mut choices = TuningCache::new(platform.device_info());
     choices.add(Choice::new(&call.op, &call.input_types, row, Vec::new()));
     let mut overrides = Overrides::default();
     overrides.choose(choices);
@@ -164,7 +164,7 @@ fn run(
     oracles: &Oracles,
     exact: &mut Option<Vec<Exact>>,
 ) -> Result<SampleRun> {
-    match one(platform, call) {
+    match run_call(platform, call) {
         Ok((choice, outputs)) => {
             let exact = match exact {
                 Some(exact) => exact,
@@ -192,9 +192,9 @@ impl SampleCheck {
             }
             SampleRun::Judged { judgement, .. } => {
                 count.worst = judgement.ratio;
-                (!judgement.passed()).then(|| wrong(sample, call, &judgement))
+                (!judgement.passes()).then(|| wrong(sample, call, &judgement))
             }
-            SampleRun::Failed(error) => Some(failed(sample, call, &error)),
+            SampleRun::Failed(error) => Some(sample_failure(sample, call, &error)),
         };
         (count.passed, count.failed) = (u64::from(failure.is_none()), u64::from(failure.is_some()));
         self.passed += count.passed;
@@ -226,7 +226,7 @@ fn call(sample: &Sample) -> Result<Call> {
     })
 }
 
-fn one(platform: &mut dyn Platform, call: &Call) -> Result<(KernelChoice, Vec<Tensor>)> {
+fn run_call(platform: &mut dyn Platform, call: &Call) -> Result<(KernelChoice, Vec<Tensor>)> {
     let choice = platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
     let mut outputs = None;
     platform.replay(std::slice::from_ref(call), &mut |_, given| outputs = Some(given))?;
@@ -241,7 +241,7 @@ fn verdict(exact: &[Exact], call: &Call, choice: &KernelChoice, outputs: &[Tenso
     judge(exact, outputs, precision, None).context(|| format!("node `{}`", call.node))
 }
 
-fn shown(call: &Call) -> String {
+fn describe_call(call: &Call) -> String {
     let types: Vec<String> = call.input_types.iter().map(|ty| ty.to_string()).collect();
     let symbols: Vec<String> =
         call.symbols.iter().map(|(symbol, value)| format!("{symbol} = {value}")).collect();
@@ -252,13 +252,13 @@ fn shown(call: &Call) -> String {
     }
 }
 
-fn failed(sample: &str, call: &Call, error: &Error) -> SampleFailure {
+fn sample_failure(sample: &str, call: &Call, error: &Error) -> SampleFailure {
     let types =
         call.output_types.iter().map(|ty| ty.bind(&call.symbols).map_or(ty.to_string(), |ty| ty.to_string()));
     SampleFailure {
         sample: sample.into(),
         kernel: None,
-        call: shown(call),
+        call: describe_call(call),
         expected: types.collect::<Vec<_>>().join(", "),
         found: error.to_string(),
         criterion: error.kind().name().into(),
@@ -271,7 +271,7 @@ fn wrong(sample: &str, call: &Call, judgement: &Judgement) -> SampleFailure {
     SampleFailure {
         sample: sample.into(),
         kernel: None,
-        call: shown(call),
+        call: describe_call(call),
         expected: format!(
             "{:.8e} ± {:.1e} at element {} of output {}",
             e.exact, e.allowed, e.index, e.output

@@ -14,11 +14,11 @@ pub struct SoFar<P> {
     inner: P,
     start: Instant,
     target: PlatformInfo,
-    state: Mutex<State>,
+    state: Mutex<CheckState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CheckState {
     ops: Vec<OpCheck>,
     results: Vec<(String, CaseResult)>,
 }
@@ -36,7 +36,7 @@ impl<P: Progress> SoFar<P> {
 
     /// The verdicts so far, as a check that was stopped. What only whole operators have is missing: probes, made calls,
     /// findings.
-    pub fn stopped(&self, suite: &Suite) -> Checked {
+    pub fn stop_check(&self, suite: &Suite) -> Checked {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for op in &mut state.ops {
             op.kernel = op.kernels.iter().map(|k| k.kernel.as_str()).collect::<Vec<_>>().join("+");
@@ -73,7 +73,7 @@ impl<P: Progress> Progress for SoFar<P> {
         self.inner.note(text);
     }
 
-    fn judged(&self, call: &JudgedCall<'_>) {
+    fn on_judged(&self, call: &JudgedCall<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let at = state.ops.iter().position(|op| op.op == call.op).unwrap_or(state.ops.len());
         if at == state.ops.len() {
@@ -83,7 +83,7 @@ impl<P: Progress> Progress for SoFar<P> {
         state.results.push((call.case.clone(), call.result.clone()));
     }
 
-    fn decided(&self, entry: &Entry) {
-        self.inner.decided(entry);
+    fn on_decided(&self, entry: &Entry) {
+        self.inner.on_decided(entry);
     }
 }

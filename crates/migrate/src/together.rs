@@ -1,6 +1,6 @@
 //! After the operators are accepted one by one: the accepted nodes of others' operators as one model of the target.
 
-use crate::choices::Choices;
+use crate::choices::KernelChoices;
 use crate::identity::Hash;
 use crate::ledger::{KeyedRegions, Ledger, LedgerFolder, VERSION};
 use crate::migrate::Migration;
@@ -15,7 +15,7 @@ impl Migration<'_> {
         &mut self,
         folder: &LedgerFolder,
         ledger: &mut Ledger,
-        choices: &Choices,
+        choices: &KernelChoices,
     ) -> Result<()> {
         let graph = self.model.graph();
         // A platform that runs nodes one by one has no regions: its programs are checked as they are deployed.
@@ -29,7 +29,7 @@ impl Migration<'_> {
             self.evidence,
             self.target.describe()
         );
-        let key = Hash::of(text.as_bytes());
+        let key = Hash::compute(text.as_bytes());
         if ledger.regions.as_ref().is_some_and(|known| known.key == key) {
             return Ok(());
         }
@@ -47,8 +47,8 @@ impl Migration<'_> {
         folder.save(ledger)
     }
 
-    fn region(&mut self, nodes: &BTreeSet<NodeId>, choices: &Choices) -> Result<RegionReport> {
-        let precision = |node: NodeId, symbols: &Symbols| choices.declared(node, symbols);
+    fn region(&mut self, nodes: &BTreeSet<NodeId>, choices: &KernelChoices) -> Result<RegionReport> {
+        let precision = |node: NodeId, symbols: &Symbols| choices.declared_precision(node, symbols);
         let (suite, model, oracles) = (self.suite, self.model, self.oracles);
         let regions = Regions { suite, model, oracles, precision: &precision };
         let name = |id: &NodeId| model.graph().node(*id).name.clone();

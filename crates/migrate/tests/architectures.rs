@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_device::Device;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{CpuPlatform, DevicePlatform, Image, NOWHERE, Overrides};
 use tapml_graph::fuse;
 use tapml_import::safetensors::File;
@@ -99,7 +99,7 @@ fn all_migrate(device: impl Fn() -> Box<dyn Device> + Sync) {
 
 #[test]
 fn every_architecture_migrates_to_the_emulator() {
-    let options = Options::parse("check=all").unwrap();
+    let options = EmulatorOptions::parse("check=all").unwrap();
     all_migrate(|| Box::new(Emulator::new(options).unwrap()));
 }
 

@@ -15,7 +15,7 @@ use tapml_migrate::{CarveOptions, PromptInput, Quiet, Stop, carve, composed_suit
 
 const MODELS: [&str; 6] = ["phi", "gpt_neox", "gpt_bigcode", "starcoder2", "gemma2", "qwen2_moe"];
 /// The rows that calls of these suites run on.
-fn checked(platform: &dyn Platform, suites: &[&Suite]) -> BTreeSet<String> {
+fn checked_rows(platform: &dyn Platform, suites: &[&Suite]) -> BTreeSet<String> {
     let rows = suites.iter().flat_map(|suite| {
         suite.cases().filter_map(|case| {
             let node = suite.graph().node(case.node);
@@ -27,9 +27,9 @@ fn checked(platform: &dyn Platform, suites: &[&Suite]) -> BTreeSet<String> {
 }
 
 /// The launches that no call explains.
-fn unexplained(model: &Model, suite: &Suite, platform: &dyn Platform) -> Vec<String> {
+fn unexplained_launches(model: &Model, suite: &Suite, platform: &dyn Platform) -> Vec<String> {
     let composed = composed_suites(suite, platform).unwrap();
-    let checked = checked(platform, &[suite, &composed[0], &composed[1]]);
+    let checked = checked_rows(platform, &[suite, &composed[0], &composed[1]]);
     let launched = platform.launches(model.graph(), &LoadOptions::default()).unwrap().unwrap();
     assert!(!launched.is_empty());
     let missing = launched.iter().filter(|launched| !checked.contains(&launched.row));
@@ -61,7 +61,7 @@ fn every_launch_of_every_trained_model_is_of_a_row_that_calls_check() {
             let suite = Suite::open(&out).unwrap();
             for (name, device) in devices() {
                 let platform = DevicePlatform::new(Box::new(device), Overrides::default());
-                let missing = unexplained(&model, &suite, &platform);
+                let missing = unexplained_launches(&model, &suite, &platform);
                 wrong
                     .extend(missing.iter().map(|row| format!("{} {form:?} on {name}: {row}", dir.display())));
             }

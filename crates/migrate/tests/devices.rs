@@ -6,7 +6,7 @@ mod common;
 use common::decode;
 use std::path::{Path, PathBuf};
 use tapml_device::Device;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides};
 use tapml_graph::{Model, fuse};
 use tapml_import::Checkpoint;
@@ -43,11 +43,11 @@ fn rms_norm_with(dir: &Path, from: &str, to: &str) -> Overrides {
 }
 
 fn emulator(options: &str, overrides: Overrides) -> DevicePlatform {
-    DevicePlatform::new(Box::new(Emulator::new(Options::parse(options).unwrap()).unwrap()), overrides)
+    DevicePlatform::new(Box::new(Emulator::new(EmulatorOptions::parse(options).unwrap()).unwrap()), overrides)
 }
 
 /// A suite of the bundled model, its operators one by one.
-fn carved(dir: &Path) -> (PathBuf, Model) {
+fn carve_model(dir: &Path) -> (PathBuf, Model) {
     let model = Checkpoint::open(tapml_testing::model("llama")).unwrap().model().clone();
     let out = dir.join("suite");
     let options = CarveOptions {
@@ -65,7 +65,7 @@ fn carved(dir: &Path) -> (PathBuf, Model) {
 #[test]
 fn wrong_kernels_of_a_user_are_found_and_right_ones_pass() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, model) = carved(dir.path());
+    let (path, model) = carve_model(dir.path());
     let suite = Suite::open(&path).unwrap();
     let model = suite.model(Some(&model)).unwrap();
     let oracles = Oracles::new(1 << 26);
@@ -76,7 +76,7 @@ fn wrong_kernels_of_a_user_are_found_and_right_ones_pass() {
         checked.report.ops.into_iter().next().unwrap()
     };
     let right = run("", "// y = x *", "// y is x times");
-    assert!(right.passed() && right.cases == 2 * 17, "{right:?}");
+    assert!(right.passes() && right.cases == 2 * 17, "{right:?}");
     let wrong = [
         ("f32(K) + EPS", "f32(K) + EPS * 0.1"),
         ("/ f32(K) +", "/ f32(K - 1u) +"),
@@ -86,12 +86,12 @@ fn wrong_kernels_of_a_user_are_found_and_right_ones_pass() {
     ];
     for (from, to) in wrong {
         let found = run("", from, to);
-        assert!(!found.passed() && found.failed > 0, "{to}: {found:?}");
+        assert!(!found.passes() && found.failed > 0, "{to}: {found:?}");
     }
     // Right numbers by luck: the missing barrier is seen only by a device that checks.
     let stale = "    sums[lane] = squares;\n    let stale = sums[(lane + 1u) % 256u];\n    let factor";
     let racy = run("check=all", "    let factor", stale);
-    assert!(!racy.passed() && !racy.findings.is_empty(), "{racy:?}");
+    assert!(!racy.passes() && !racy.findings.is_empty(), "{racy:?}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn the_bundled_model_passes_alone_on_vulkan() {
         Err(error) => return tapml_testing::skip("vulkan", &error.to_string()),
     };
     let dir = tempfile::tempdir().unwrap();
-    let (path, model) = carved(dir.path());
+    let (path, model) = carve_model(dir.path());
     let suite = Suite::open(&path).unwrap();
     let model = suite.model(Some(&model)).unwrap();
     let mut platform = DevicePlatform::new(device, Overrides::default());
@@ -150,7 +150,7 @@ fn the_bundled_model_passes_alone_on_vulkan() {
         check(&suite, &model, &mut platform, &oracles, &CheckOptions::default(), &Quiet, &Stop::new())
             .unwrap();
     let failures: Vec<_> = checked.report.ops.iter().flat_map(|o| &o.failures).collect();
-    assert!(checked.report.passed(), "{failures:#?}");
+    assert!(checked.report.passes(), "{failures:#?}");
     let kinds = suite.graph().op_kinds();
     let own = |op: &&OpCheck| kinds.iter().any(|(kind, _)| *kind == op.op);
     let recorded = checked.report.ops.iter().filter(own).map(|op| op.cases);

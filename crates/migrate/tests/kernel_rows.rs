@@ -53,7 +53,7 @@ fn row(name: &str) -> String {
 }
 
 /// The rows that calls of the nodes of a graph run on.
-fn called(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
+fn called_rows(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
     let both = graph.nodes().iter().flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
     let choices = both.filter_map(|(node, phase)| {
         platform.kernel_for(&node.op, &graph.input_types(node), phase).ok().map(|choice| row(&choice.name))
@@ -63,7 +63,7 @@ fn called(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
 
 /// The rows that a checkpoint reaches: with the calls of its graph, as it is imported and fused, and with the launches of
 /// its program.
-fn reached(dir: &Path) -> BTreeSet<String> {
+fn reached_rows(dir: &Path) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let checked = FORMS.iter().map(|form| (*form, Rows::All));
     for (form, logits) in checked.chain([(FORMS[1], Rows::Last)]) {
@@ -72,7 +72,7 @@ fn reached(dir: &Path) -> BTreeSet<String> {
         let options = LoadOptions { greedy: logits == Rows::Last, ..LoadOptions::default() };
         for (_, device) in devices() {
             let platform = DevicePlatform::new(Box::new(device), Overrides::default());
-            rows.extend(called(model.graph(), &platform));
+            rows.extend(called_rows(model.graph(), &platform));
             if let Ok(Some(launches)) = platform.launches(model.graph(), &options) {
                 rows.extend(launches.iter().map(|launched| row(&launched.row)));
             }
@@ -80,14 +80,14 @@ fn reached(dir: &Path) -> BTreeSet<String> {
     }
     let plain = Checkpoint::open(dir).unwrap();
     for (_, device) in devices() {
-        rows.extend(called(plain.graph(), &DevicePlatform::new(Box::new(device), Overrides::default())));
+        rows.extend(called_rows(plain.graph(), &DevicePlatform::new(Box::new(device), Overrides::default())));
     }
     rows
 }
 
 /// The first model of each row, in the order of these folders.
 fn first(folders: &[PathBuf]) -> BTreeMap<String, String> {
-    let all: Vec<BTreeSet<String>> = folders.par_iter().map(|dir| reached(dir)).collect();
+    let all: Vec<BTreeSet<String>> = folders.par_iter().map(|dir| reached_rows(dir)).collect();
     let mut models = BTreeMap::new();
     for (dir, rows) in folders.iter().zip(all) {
         for row in rows {

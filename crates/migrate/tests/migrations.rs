@@ -88,7 +88,7 @@ fn a_sparse_model_is_accepted_whole_unless_its_router_errs() {
     assert_eq!(report.coverage.calls, report.coverage.checked);
     for twist in [Twist::LastColumnZero, Twist::Scale(1.001)] {
         let dir = tempfile::tempdir().unwrap();
-        let report = run(&model, dir.path(), &mut Twisted::with(&[("route", twist)])).unwrap();
+        let report = run(&model, dir.path(), &mut Twisted::from_twists(&[("route", twist)])).unwrap();
         for op in &report.ops {
             let expected = if op.op == "route" { OpState::Rejected } else { OpState::Accepted };
             assert_eq!(op.state, expected, "{twist:?}, {}: {:?}", op.op, op.reason);
@@ -107,7 +107,7 @@ fn a_wrong_operator_is_rejected_and_the_rest_goes_on() {
     ];
     for (op, twist) in cases {
         let dir = tempfile::tempdir().unwrap();
-        let report = run(&toy(1), dir.path(), &mut Twisted::with(&[(op, twist)])).unwrap();
+        let report = run(&toy(1), dir.path(), &mut Twisted::from_twists(&[(op, twist)])).unwrap();
         assert_eq!(report.verdict, Outcome::Rejected, "{op} {twist:?}");
         for other in &report.ops {
             let expected = if other.op == op { OpState::Rejected } else { OpState::Accepted };
@@ -131,7 +131,7 @@ fn a_wrong_operator_is_rejected_and_the_rest_goes_on() {
 fn an_operator_that_errs_only_in_the_whole_model_is_rejected_there() {
     let dir = tempfile::tempdir().unwrap();
     let report =
-        run(&toy(1), dir.path(), &mut Twisted::with(&[("silu", Twist::ScaleInModel(1.01))])).unwrap();
+        run(&toy(1), dir.path(), &mut Twisted::from_twists(&[("silu", Twist::ScaleInModel(1.01))])).unwrap();
     let silu = report.ops.iter().find(|o| o.op == "silu").unwrap();
     assert_eq!(silu.state, OpState::Rejected);
     assert_eq!(silu.check.as_ref().unwrap().failed, 0);
@@ -146,7 +146,7 @@ fn errors_of_the_size_that_the_verdict_allows_pass_in_the_whole_model() {
     let dir = tempfile::tempdir().unwrap();
     let slight =
         ["linear", "rms_norm", "attention", "silu", "mul", "add"].map(|op| (op, Twist::Scale(1.0 + 2e-7)));
-    let report = run(&toy(1), dir.path(), &mut Twisted::with(&slight)).unwrap();
+    let report = run(&toy(1), dir.path(), &mut Twisted::from_twists(&slight)).unwrap();
     assert_eq!(
         report.verdict,
         Outcome::Accepted,
@@ -160,7 +160,8 @@ fn errors_of_the_size_that_the_verdict_allows_pass_in_the_whole_model() {
 #[test]
 fn a_missing_kernel_stays_on_the_source_and_is_listed() {
     let dir = tempfile::tempdir().unwrap();
-    let report = run(&toy(1), dir.path(), &mut Twisted::with(&[("rope", Twist::Unsupported)])).unwrap();
+    let report =
+        run(&toy(1), dir.path(), &mut Twisted::from_twists(&[("rope", Twist::Unsupported)])).unwrap();
     assert_eq!(report.verdict, Outcome::Incomplete);
     assert_eq!(state(&report, "rope"), OpState::Unsupported);
     assert_eq!(state(&report, "attention"), OpState::Accepted);
@@ -173,7 +174,7 @@ fn a_missing_kernel_stays_on_the_source_and_is_listed() {
 #[test]
 fn calls_refused_when_run_leave_their_nodes_on_the_source_and_are_listed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut target = Twisted::with(&[("silu", Twist::DecodeOnly)]);
+    let mut target = Twisted::from_twists(&[("silu", Twist::DecodeOnly)]);
     for turn in ["fresh", "from the ledger"] {
         let report = run(&toy(1), dir.path(), &mut target).unwrap();
         assert_eq!(report.verdict, Outcome::Incomplete, "{turn}");
@@ -188,7 +189,8 @@ fn calls_refused_when_run_leave_their_nodes_on_the_source_and_are_listed() {
 #[test]
 fn a_lost_device_ends_the_migration_and_keeps_what_is_decided() {
     let dir = tempfile::tempdir().unwrap();
-    let error = run(&toy(1), dir.path(), &mut Twisted::with(&[("attention", Twist::Lost)])).unwrap_err();
+    let error =
+        run(&toy(1), dir.path(), &mut Twisted::from_twists(&[("attention", Twist::Lost)])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
     let mut target = Twisted::default();
     let report = run(&toy(1), dir.path(), &mut target).unwrap();
@@ -243,7 +245,7 @@ struct StopAfter<'a> {
 }
 
 impl Progress for StopAfter<'_> {
-    fn decided(&self, _entry: &Entry) {
+    fn on_decided(&self, _entry: &Entry) {
         let mut left = self.left.lock().unwrap();
         *left = left.saturating_sub(1);
         if *left == 0 {
@@ -281,7 +283,7 @@ fn a_killed_migration_goes_on_where_it_was() {
     if let Some(folder) = std::env::var_os("TAPML_TEST_KILLED") {
         struct Abort(Mutex<u32>);
         impl Progress for Abort {
-            fn decided(&self, _entry: &Entry) {
+            fn on_decided(&self, _entry: &Entry) {
                 let mut left = self.0.lock().unwrap();
                 *left += 1;
                 // The third decision is announced before it is saved: it is lost, the two before it are not.
@@ -357,12 +359,12 @@ fn check_reports_and_junit_name_every_case() {
     let suite = Suite::open(&dir.path().join("suite")).unwrap();
     let replay = suite.model(Some(&model)).unwrap();
     let oracles = Oracles::new(usize::MAX);
-    let mut target = Twisted::with(&[("rope", Twist::Unsupported), ("add", Twist::Scale(1.001))]);
+    let mut target = Twisted::from_twists(&[("rope", Twist::Unsupported), ("add", Twist::Scale(1.001))]);
     let mut go =
         |options: &CheckOptions| check(&suite, &replay, &mut target, &oracles, options, &Quiet, &Stop::new());
     let checked = go(&CheckOptions::default()).unwrap();
     let report = &checked.report;
-    assert!(!report.passed());
+    assert!(!report.passes());
     assert_eq!(report.cases + report.skipped.len() as u64, suite.cases().count() as u64);
     assert_eq!(report.skipped.len(), 4 * 8);
     assert_eq!(report.failed, 4 * 8);

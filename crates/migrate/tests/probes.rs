@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 use tapml_device::Device;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{Call, DevicePlatform, Overrides, Phase, Platform};
 use tapml_graph::DType;
 use tapml_graph::ErrorKind;
 use tapml_graph::op::OPS;
 use tapml_migrate::Oracles;
-use tapml_migrate::probe::{beyond, probe};
-use tapml_migrate::serial;
+use tapml_migrate::accumulation_order;
+use tapml_migrate::range_test::{find_overflow, range_call};
 use tapml_migrate::verdict::Precision;
 use tapml_wgpu::WgpuDevice;
 
@@ -32,24 +32,24 @@ fn calls() -> impl Iterator<Item = Call> {
 
 /// A call of every sample that is probed, with its probe.
 fn probes() -> Vec<(Call, Call)> {
-    calls().filter_map(|call| Some((probe(&call).unwrap()?, call))).collect()
+    calls().filter_map(|call| Some((range_call(&call).unwrap()?, call))).collect()
 }
 
 /// No kernel adds up more terms one after the other than it declares; gives how many were looked at.
 fn sums(device: Box<dyn Device>) -> usize {
     let mut platform = DevicePlatform::new(device, Overrides::default());
     let mut count = 0;
-    for probe in calls().filter_map(|call| serial::probe(&call).unwrap()) {
+    for probe in calls().filter_map(|call| accumulation_order::order_call(&call).unwrap()) {
         let Ok(choice) = platform.kernel_for(&probe.op, &probe.input_types, Phase::of_run(&probe.symbols))
         else {
             continue;
         };
-        assert!(serial::declares(&choice.name), "{}", choice.name);
+        assert!(accumulation_order::declares(&choice.name), "{}", choice.name);
         let terms = choice.accumulate.chain.eval(&probe.symbols).unwrap() as usize;
         let declared = Precision { accumulate: DType::F32, terms };
         let mut found = None;
         platform.replay(std::slice::from_ref(&probe), &mut |_, outputs| found = Some(outputs)).unwrap();
-        let told = serial::longer(&probe, &found.unwrap().unwrap(), declared, (&probe.node, ""));
+        let told = accumulation_order::longer(&probe, &found.unwrap().unwrap(), declared, (&probe.node, ""));
         assert_eq!(told, None, "{}", told.as_ref().map(|b| b.text()).unwrap_or_default());
         count += 1;
     }
@@ -59,7 +59,7 @@ fn sums(device: Box<dyn Device>) -> usize {
 #[test]
 fn right_kernels_form_sums_as_they_declare() {
     for options in ["", "kind=gpu", "profile=fast-math"] {
-        let emulator = Emulator::new(Options::parse(options).unwrap()).unwrap();
+        let emulator = Emulator::new(EmulatorOptions::parse(options).unwrap()).unwrap();
         assert!(sums(Box::new(emulator)) >= 5, "{options}");
     }
     match WgpuDevice::open("vulkan", 0, "") {
@@ -79,7 +79,7 @@ fn blames(device: Box<dyn Device>) {
             outputs => outputs.unwrap(),
         };
         let exact = oracles.exact(&probe, 0).unwrap();
-        let told = beyond((&probe, &recorded), &exact, &outputs, (&probe.node, ""));
+        let told = find_overflow((&probe, &recorded), &exact, &outputs, (&probe.node, ""));
         assert_eq!(told, None, "{}", told.as_ref().map(|b| b.text()).unwrap_or_default());
         ops.insert(probe.op.name());
     }
@@ -90,7 +90,7 @@ fn blames(device: Box<dyn Device>) {
 
 #[test]
 fn right_kernels_bear_every_probe_on_the_emulator() {
-    blames(Box::new(Emulator::new(Options::default()).unwrap()));
+    blames(Box::new(Emulator::new(EmulatorOptions::default()).unwrap()));
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod recurrent;
 use common::{decode, identity};
 use recurrent::recurrent;
 use std::path::Path;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides};
 use tapml_graph::{DType, Model, Origin};
 use tapml_migrate::report::Outcome;
@@ -25,7 +25,7 @@ fn prompts() -> Vec<PromptInput> {
     vec![prompt(&[3, 14, 15, 9, 26, 5, 7]), prompt(&[2])]
 }
 
-fn carved(model: &Model, out: &Path) -> Suite {
+fn carve_model(model: &Model, out: &Path) -> Suite {
     let options = CarveOptions {
         out,
         overwrite: false,
@@ -39,14 +39,14 @@ fn carved(model: &Model, out: &Path) -> Suite {
 }
 
 fn emulator(overrides: Overrides) -> DevicePlatform {
-    DevicePlatform::new(Box::new(Emulator::new(Options::default()).unwrap()), overrides)
+    DevicePlatform::new(Box::new(Emulator::new(EmulatorOptions::default()).unwrap()), overrides)
 }
 
 #[test]
 fn calls_hold_the_state_before_and_after_and_evaluate_to_what_was_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let model = recurrent(DType::F32);
-    let suite = carved(&model, &dir.path().join("suite"));
+    let suite = carve_model(&model, &dir.path().join("suite"));
     let replay = suite.model(Some(&model)).unwrap();
     for case in suite.cases() {
         let (call, expected) = suite.call(case, &replay).unwrap();
@@ -106,7 +106,7 @@ fn the_model_moves_whole() {
 fn kernels_that_keep_a_wrong_state_are_found() {
     let dir = tempfile::tempdir().unwrap();
     let model = recurrent(DType::F32);
-    let suite = carved(&model, &dir.path().join("suite"));
+    let suite = carve_model(&model, &dir.path().join("suite"));
     let model = suite.model(Some(&model)).unwrap();
     let oracles = Oracles::new(1 << 26);
     let cases = [
@@ -136,7 +136,7 @@ fn kernels_that_keep_a_wrong_state_are_found() {
             overrides.add(&format!("{op}={}", own.display())).unwrap();
             let (mut platform, stop) = (emulator(overrides), Stop::new());
             let found = check(&suite, &model, &mut platform, &oracles, &only, &Quiet, &stop).unwrap();
-            assert_eq!(found.report.ops[0].passed(), right, "{op}: {:?}", found.report.ops[0]);
+            assert_eq!(found.report.ops[0].passes(), right, "{op}: {:?}", found.report.ops[0]);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use tapml_device::Device;
 use tapml_device::null::NullDevice;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{DevicePlatform, Overrides, Phase};
 use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
@@ -12,7 +12,7 @@ use tapml_kernels::plan_variants;
 use tapml_migrate::{SampleCheck, check_rows, check_samples};
 
 fn emulator() -> Emulator {
-    Emulator::new(Options::parse("kind=gpu").unwrap()).unwrap()
+    Emulator::new(EmulatorOptions::parse("kind=gpu").unwrap()).unwrap()
 }
 
 fn samples(name: &str) -> Vec<Sample> {
@@ -20,12 +20,12 @@ fn samples(name: &str) -> Vec<Sample> {
     fused.unwrap_or_else(|| (OPS.iter().find(|info| info.name == name).unwrap().samples)())
 }
 
-fn checked(device: Box<dyn Device>, name: &str) -> SampleCheck {
+fn check_sample_on(device: Box<dyn Device>, name: &str) -> SampleCheck {
     check_rows(&mut DevicePlatform::new(device, Overrides::default()), name, &samples(name)).unwrap()
 }
 
 /// The rows that serve a sample on the emulator, and the runs that they make.
-fn planned(name: &str) -> (BTreeSet<String>, u64) {
+fn planned_rows(name: &str) -> (BTreeSet<String>, u64) {
     let (mut rows, mut runs) = (BTreeSet::new(), 0);
     for sample in samples(name) {
         let phase = Phase::of_run(&sample.symbols);
@@ -41,8 +41,8 @@ fn planned(name: &str) -> (BTreeSet<String>, u64) {
 #[test]
 fn every_row_runs_the_samples_that_it_serves() {
     for name in ["linear", "attention", "gated_linear", "norm_linear"] {
-        let (rows, runs) = planned(name);
-        let check = checked(Box::new(emulator()), name);
+        let (rows, runs) = planned_rows(name);
+        let check = check_sample_on(Box::new(emulator()), name);
         assert_eq!((check.failed, check.failures.len()), (0, 0), "{:?}", check.failures);
         let ran: BTreeSet<String> = check.kernels.iter().map(|kernel| kernel.kernel.clone()).collect();
         assert_eq!(ran, rows, "{name}: {:?}", check.skipped);
@@ -53,18 +53,18 @@ fn every_row_runs_the_samples_that_it_serves() {
         assert!(worst > 0.0 && worst <= 1.0, "{name}: {worst}");
     }
     // One row of several would say nothing of the others.
-    let rows = planned("linear").0;
+    let rows = planned_rows("linear").0;
     assert!(rows.len() >= 3, "{rows:?}");
     let mut platform = DevicePlatform::new(Box::new(emulator()), Overrides::default());
     let info = OPS.iter().find(|info| info.name == "linear").unwrap();
     let chosen = check_samples(&mut platform, info).unwrap();
-    assert!(chosen.passed < planned("linear").1 && chosen.kernels.is_empty());
+    assert!(chosen.passed < planned_rows("linear").1 && chosen.kernels.is_empty());
 }
 
 #[test]
 fn a_device_that_computes_nothing_fails_by_every_row() {
     let info = emulator().info().clone();
-    let check = checked(Box::new(NullDevice::new(info.limits, info.features)), "linear");
+    let check = check_sample_on(Box::new(NullDevice::new(info.limits, info.features)), "linear");
     assert_eq!(check.passed, 0, "{:?}", check.kernels);
     assert!(check.worst > 1.0);
     let accused: BTreeSet<&str> = check.failures.iter().filter_map(|f| f.kernel.as_deref()).collect();

@@ -172,7 +172,7 @@ impl Write for Full {
     }
 }
 
-impl suite::Output for Full {
+impl suite::SuiteOutput for Full {
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -183,7 +183,8 @@ fn a_full_disk_leaves_nothing_and_says_how_much_is_needed() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("suite");
     let model = toy(1);
-    let (source, settings) = (suite::Source::default(), suite::Settings { steps: 0, self_contained: true });
+    let (source, settings) =
+        (suite::SuiteSource::default(), suite::Settings { steps: 0, self_contained: true });
     let writer = SuiteWriter::create_with(&out, false, &model, identity(), source, settings, &|_| {
         Box::new(Full(1000))
     });

@@ -10,13 +10,13 @@ fn correct_kernels_pass_and_wrong_ones_fail_on_real_activations() {
     let rows = study::run(&tapml_testing::model("llama"));
     let false_alarms: Vec<String> = rows
         .iter()
-        .filter(|r| r.correct && r.caught())
+        .filter(|r| r.correct && r.is_caught())
         .map(|r| format!("{} {} {}: {:.2} by {:?}", r.op, r.kernel, r.dtype, r.most.ratio, r.most.criterion))
         .collect();
     assert!(false_alarms.is_empty(), "{false_alarms:#?}");
     let missed: Vec<String> = rows
         .iter()
-        .filter(|r| !r.correct && !r.caught())
+        .filter(|r| !r.correct && !r.is_caught())
         .map(|r| format!("{} {} {}: {:.2}", r.op, r.kernel, r.dtype, r.most.ratio))
         .collect();
     assert!(missed.is_empty(), "{missed:#?}");

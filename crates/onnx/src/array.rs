@@ -60,14 +60,14 @@ impl<T: Element> Array<T> {
     ///
     /// # Errors
     /// If the shape has too many elements; see [`volume`].
-    pub fn filled(shape: Vec<usize>, value: T) -> Result<Array<T>> {
+    pub fn full(shape: Vec<usize>, value: T) -> Result<Array<T>> {
         let data = vec![value; volume(&shape)?];
         Ok(Array { shape, data })
     }
 
-    /// An array of zeros; see [`Array::filled`].
+    /// An array of zeros; see [`Array::full`].
     pub fn zeros(shape: Vec<usize>) -> Result<Array<T>> {
-        Array::filled(shape, T::default())
+        Array::full(shape, T::default())
     }
 
     /// Number of axes.
@@ -81,7 +81,7 @@ impl<T: Element> Array<T> {
     }
 
     /// The same numbers in another shape of as many elements.
-    pub fn reshaped(self, shape: Vec<usize>) -> Result<Array<T>> {
+    pub fn reshape(self, shape: Vec<usize>) -> Result<Array<T>> {
         match volume(&shape)? == self.data.len() {
             true => Ok(Array { shape, data: self.data }),
             false => Err(Error::bug(format!("{:?} is not {shape:?}", self.shape))),
@@ -89,11 +89,11 @@ impl<T: Element> Array<T> {
     }
 
     /// The axes in another order: axis `i` of the result is `order[i]` of this.
-    pub fn transposed(&self, order: &[usize]) -> Array<T> {
+    pub fn transpose(&self, order: &[usize]) -> Array<T> {
         let strides = strides(&self.shape);
         let shape: Vec<usize> = order.iter().map(|&axis| self.shape[axis]).collect();
         let strides: Vec<usize> = order.iter().map(|&axis| strides[axis]).collect();
-        let data = Walk::new(&shape, &strides).map(|at| self.data[at]).collect();
+        let data = StridedWalk::new(&shape, &strides).map(|at| self.data[at]).collect();
         Array { shape, data }
     }
 
@@ -103,7 +103,7 @@ impl<T: Element> Array<T> {
         let strides = broadcast_strides(&self.shape, shape)?;
         Ok(Array {
             shape: shape.to_vec(),
-            data: Walk::new(shape, &strides).map(|at| self.data[at]).collect(),
+            data: StridedWalk::new(shape, &strides).map(|at| self.data[at]).collect(),
         })
     }
 }
@@ -161,7 +161,7 @@ pub fn broadcast_shape<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Res
 }
 
 /// Places of all elements of a shape, in row-major order, under strides of another array.
-pub struct Walk {
+pub struct StridedWalk {
     shape: Vec<usize>,
     strides: Vec<usize>,
     index: Vec<usize>,
@@ -169,15 +169,21 @@ pub struct Walk {
     left: usize,
 }
 
-impl Walk {
+impl StridedWalk {
     /// A walk over a shape of at most [`MAX_ELEMENTS`].
-    pub fn new(shape: &[usize], strides: &[usize]) -> Walk {
+    pub fn new(shape: &[usize], strides: &[usize]) -> StridedWalk {
         let left = shape.iter().product();
-        Walk { shape: shape.to_vec(), strides: strides.to_vec(), index: vec![0; shape.len()], at: 0, left }
+        StridedWalk {
+            shape: shape.to_vec(),
+            strides: strides.to_vec(),
+            index: vec![0; shape.len()],
+            at: 0,
+            left,
+        }
     }
 }
 
-impl Iterator for Walk {
+impl Iterator for StridedWalk {
     type Item = usize;
 
     #[inline]
@@ -230,7 +236,7 @@ pub fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>> {
 }
 
 /// Sizes around an axis: before it, its own, behind it.
-pub fn around(shape: &[usize], axis: usize) -> [usize; 3] {
+pub fn axis_sizes(shape: &[usize], axis: usize) -> [usize; 3] {
     [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
 }
 
@@ -245,9 +251,9 @@ mod tests {
         assert_eq!(row.broadcast(&[2, 2, 3]).unwrap().data.len(), 12);
         assert!(row.broadcast(&[3, 2]).is_err());
         let two = Array { shape: vec![2, 3], data: vec![1i64, 2, 3, 4, 5, 6] };
-        assert_eq!(two.transposed(&[1, 0]).data, [1, 4, 2, 5, 3, 6]);
+        assert_eq!(two.transpose(&[1, 0]).data, [1, 4, 2, 5, 3, 6]);
         let empty = Array::<i64> { shape: vec![0, 3], data: vec![] };
-        assert_eq!(empty.transposed(&[1, 0]).shape, [3, 0]);
+        assert_eq!(empty.transpose(&[1, 0]).shape, [3, 0]);
         assert_eq!(broadcast_shape([[3, 1].as_slice(), &[4], &[]]).unwrap(), [3, 4]);
         assert_eq!(broadcast_shape([[1].as_slice(), &[0]]).unwrap(), [0]);
     }

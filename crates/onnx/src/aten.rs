@@ -1,8 +1,8 @@
 //! Operators of PyTorch, by the operators of the standard that they are defined by.
 
-use crate::facts::Facts;
+use crate::facts::CallFacts;
 use crate::integers::OpenOutputs;
-use tapml_graph::aten::{DOMAIN, Definition, Source, define};
+use tapml_graph::aten::{DOMAIN, Definition, OperandSource, define};
 use tapml_graph::op::Foreign;
 use tapml_graph::{Error, Result, Tensor, TensorType};
 
@@ -12,38 +12,38 @@ pub fn is_one(op: &Foreign) -> bool {
 }
 
 /// The values of a call: those that it is given, constants, and what its steps gave.
-struct Values<'a> {
+struct CallValues<'a> {
     inputs: &'a [Option<Tensor>],
     constants: Vec<Tensor>,
     steps: Vec<Vec<Option<Tensor>>>,
 }
 
-impl Values<'_> {
-    fn get(&self, source: Source) -> Result<Tensor> {
+impl CallValues<'_> {
+    fn get(&self, source: OperandSource) -> Result<Tensor> {
         let found = match source {
-            Source::Input(place) => self.inputs.get(place).cloned().flatten(),
-            Source::Constant(at) => self.constants.get(at).cloned(),
-            Source::Step(step, place) => {
+            OperandSource::Input(place) => self.inputs.get(place).cloned().flatten(),
+            OperandSource::Constant(at) => self.constants.get(at).cloned(),
+            OperandSource::Step(step, place) => {
                 self.steps.get(step).and_then(|outputs| outputs.get(place)).cloned().flatten()
             }
         };
         found.ok_or_else(|| Error::bug("a definition reads what is not there"))
     }
 
-    fn inputs_of(&self, sources: &[Option<Source>]) -> Result<Vec<Option<Tensor>>> {
+    fn inputs_of(&self, sources: &[Option<OperandSource>]) -> Result<Vec<Option<Tensor>>> {
         sources.iter().map(|source| source.map(|source| self.get(source)).transpose()).collect()
     }
 }
 
-fn defined(op: &Foreign, inputs: &[Option<Tensor>]) -> Result<Definition> {
+fn find_definition(op: &Foreign, inputs: &[Option<Tensor>]) -> Result<Definition> {
     let ty = |tensor: &Tensor| TensorType::new(tensor.dtype(), tensor.shape().iter().copied());
     let types: Vec<Option<TensorType>> = inputs.iter().map(|tensor| tensor.as_ref().map(ty)).collect();
     define(op, &types)
 }
 
 /// The values of all steps.
-fn run<'a>(definition: &Definition, inputs: &'a [Option<Tensor>], wide: bool) -> Result<Values<'a>> {
-    let mut values = Values { inputs, constants: definition.constants.clone(), steps: Vec::new() };
+fn run<'a>(definition: &Definition, inputs: &'a [Option<Tensor>], wide: bool) -> Result<CallValues<'a>> {
+    let mut values = CallValues { inputs, constants: definition.constants.clone(), steps: Vec::new() };
     for step in &definition.steps {
         let given = values.inputs_of(&step.inputs)?;
         values.steps.push(crate::evaluate(&step.op, &given, wide)?);
@@ -53,27 +53,27 @@ fn run<'a>(definition: &Definition, inputs: &'a [Option<Tensor>], wide: bool) ->
 
 /// As [`crate::evaluate`].
 pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<Vec<Option<Tensor>>> {
-    let definition = defined(op, inputs)?;
+    let definition = find_definition(op, inputs)?;
     let values = run(&definition, inputs, wide)?;
     definition.outputs.iter().map(|output| output.map(|output| values.get(output)).transpose()).collect()
 }
 
 /// As [`crate::facts`]: it rounds if one of its steps does, and its longest sum is that of a step.
-pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<Facts> {
+pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<CallFacts> {
     let definition = define(op, inputs).ok()?;
-    let mut all = Facts { exact: true, terms: 1 };
+    let mut all = CallFacts { exact: true, terms: 1 };
     for step in &definition.steps {
-        let found = crate::facts(&step.op, &step.op.placed(step.types.iter().cloned()))?;
-        all = Facts { exact: all.exact && found.exact, terms: all.terms.max(found.terms) };
+        let found = crate::facts(&step.op, &step.op.place_inputs(step.types.iter().cloned()))?;
+        all = CallFacts { exact: all.exact && found.exact, terms: all.terms.max(found.terms) };
     }
     Some(all)
 }
 
 /// As [`crate::integers`]: what the step leaves open that gives an output.
 pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
-    let definition = defined(op, inputs)?;
-    let opens = |source: &Option<Source>| match source {
-        Some(Source::Step(step, _)) => {
+    let definition = find_definition(op, inputs)?;
+    let opens = |source: &Option<OperandSource>| match source {
+        Some(OperandSource::Step(step, _)) => {
             crate::find(&definition.steps[*step].op).is_some_and(|row| row.integers.is_some())
         }
         _ => false,
@@ -82,8 +82,8 @@ pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
         return Ok(Vec::new());
     }
     let values = run(&definition, inputs, true)?;
-    let open = |source: &Option<Source>| match source {
-        Some(Source::Step(step, place)) => {
+    let open = |source: &Option<OperandSource>| match source {
+        Some(OperandSource::Step(step, place)) => {
             let (step, given) =
                 (&definition.steps[*step], values.inputs_of(&definition.steps[*step].inputs)?);
             Ok(crate::integers(&step.op, &given)?.into_iter().nth(*place).flatten())

@@ -5,7 +5,7 @@ use crate::real::{Element, Real};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashSet;
-use tapml_graph::op::{Declared, Foreign, Subgraph};
+use tapml_graph::op::{DeclaredType, Foreign, Subgraph};
 use tapml_graph::{DType, Error, Result, Tensor};
 
 /// What an evaluation gives: the outputs at their places; later ones may be left out if they are absent.
@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
 
     /// Whether somebody asks for an output.
     pub fn asks(&self, place: usize) -> bool {
-        self.op.outputs().get(place).is_some_and(Declared::is_asked)
+        self.op.outputs().get(place).is_some_and(DeclaredType::is_asked)
     }
 
     /// Count of places of outputs.
@@ -102,7 +102,7 @@ impl<'a> Call<'a> {
     /// The one number of an input of one element, which is a float or an integer.
     pub fn number<T: Real>(&self, place: usize) -> Result<T> {
         match self.input(place)?.to_f64().as_slice() {
-            [one] => Ok(T::of(*one)),
+            [one] => Ok(T::nearest(*one)),
             more => Err(Error::invalid(format!("input {place}: expected one element, found {}", more.len()))),
         }
     }
@@ -114,22 +114,22 @@ impl<'a> Call<'a> {
 
     /// A tensor that the operator stores as `dtype`; floats stay `f64` in a wide evaluation.
     pub fn store<T: Element>(&self, array: Array<T>, dtype: DType) -> Result<Tensor> {
-        T::store(array.data, array.shape, self.stored(dtype))
+        T::store(array.data, array.shape, self.stored_dtype(dtype))
     }
 
     /// What the operator stores as `dtype` is stored as.
-    pub fn stored(&self, dtype: DType) -> DType {
+    pub fn stored_dtype(&self, dtype: DType) -> DType {
         if self.wide && dtype.is_float() { DType::F64 } else { dtype }
     }
 
     /// One output, stored as `dtype`.
-    pub fn one<T: Element>(&self, array: Array<T>, dtype: DType) -> Outputs {
+    pub fn single_output<T: Element>(&self, array: Array<T>, dtype: DType) -> Outputs {
         Ok(vec![Some(self.store(array, dtype)?)])
     }
 
     /// One output in the dtype of the first input.
     pub fn like_first<T: Element>(&self, array: Array<T>) -> Outputs {
-        self.one(array, self.dtype(0)?)
+        self.single_output(array, self.dtype(0)?)
     }
 
     /// Outputs at the places of the operator; those that nobody asks for are dropped.
@@ -152,7 +152,7 @@ impl<'a> Call<'a> {
         self.op.attributes().get(name)
     }
 
-    fn parsed<T>(
+    fn parse_value<T>(
         &self,
         name: &'static str,
         kind: &str,
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
 
     /// An integer.
     pub fn int(&self, name: &'static str) -> Result<Option<i64>> {
-        self.parsed(name, "an integer", Value::as_i64)
+        self.parse_value(name, "an integer", Value::as_i64)
     }
 
     /// An integer with a default.
@@ -194,7 +194,7 @@ impl<'a> Call<'a> {
 
     /// A float.
     pub fn float(&self, name: &'static str) -> Result<Option<f64>> {
-        self.parsed(name, "a float", |value| float(value.get("float").unwrap_or(value)))
+        self.parse_value(name, "a float", |value| float(value.get("float").unwrap_or(value)))
     }
 
     /// A float with a default.
@@ -204,19 +204,19 @@ impl<'a> Call<'a> {
 
     /// A list of integers.
     pub fn ints(&self, name: &'static str) -> Result<Option<Vec<i64>>> {
-        self.parsed(name, "a list of integers", |value| {
+        self.parse_value(name, "a list of integers", |value| {
             list(value, "ints")?.iter().map(Value::as_i64).collect()
         })
     }
 
     /// A list of floats.
     pub fn floats(&self, name: &'static str) -> Result<Option<Vec<f64>>> {
-        self.parsed(name, "a list of floats", |value| list(value, "floats")?.iter().map(float).collect())
+        self.parse_value(name, "a list of floats", |value| list(value, "floats")?.iter().map(float).collect())
     }
 
     /// A text.
     pub fn text(&self, name: &'static str) -> Result<Option<&'a str>> {
-        self.parsed(name, "a text", Value::as_str)
+        self.parse_value(name, "a text", Value::as_str)
     }
 
     /// A text with a default.
@@ -226,20 +226,20 @@ impl<'a> Call<'a> {
 
     /// A list of texts.
     pub fn texts(&self, name: &'static str) -> Result<Option<Vec<&'a str>>> {
-        self.parsed(name, "a list of texts", |value| {
+        self.parse_value(name, "a list of texts", |value| {
             list(value, "strings")?.iter().map(Value::as_str).collect()
         })
     }
 
     /// A tensor.
     pub fn tensor(&self, name: &'static str) -> Result<Option<Tensor>> {
-        self.parsed(name, "a tensor", |value| tensor(value.get("tensor")?))
+        self.parse_value(name, "a tensor", |value| tensor(value.get("tensor")?))
     }
 
     /// A graph, which has to be there.
     pub fn graph(&self, name: &'static str) -> Result<Subgraph> {
         let missing = || Error::invalid(format!("the attribute `{name}` is missing"));
-        Subgraph::of(self.attribute(name).ok_or_else(missing)?)?
+        Subgraph::from_attribute(self.attribute(name).ok_or_else(missing)?)?
             .ok_or_else(|| Error::invalid(format!("attribute `{name}`: expected a graph")))
     }
 

@@ -5,7 +5,7 @@ use tapml_graph::{DType, TensorType};
 
 /// What a verdict has to know of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct CallFacts {
     /// Whether the operator only moves, compares or chooses data, so that no rounding happens.
     pub exact: bool,
     /// Terms of its longest sum; 1 if it adds nothing up.
@@ -13,21 +13,21 @@ pub struct Facts {
 }
 
 /// The operator and the sizes of its inputs.
-pub struct Sizes<'a> {
+pub struct InputSizes<'a> {
     /// The operator.
     pub op: &'a Foreign,
     inputs: Vec<Option<(DType, Vec<usize>)>>,
 }
 
-impl<'a> Sizes<'a> {
+impl<'a> InputSizes<'a> {
     /// `None` if a size is not constant.
-    pub fn new(op: &'a Foreign, inputs: &[Option<TensorType>]) -> Option<Sizes<'a>> {
+    pub fn new(op: &'a Foreign, inputs: &[Option<TensorType>]) -> Option<InputSizes<'a>> {
         let constant = |ty: &TensorType| {
             let size = |dim: &tapml_graph::Dim| usize::try_from(dim.as_const()?).ok();
             Some((ty.dtype, ty.shape.iter().map(size).collect::<Option<Vec<usize>>>()?))
         };
         let inputs = inputs.iter().map(|ty| ty.as_ref().map_or(Some(None), |ty| constant(ty).map(Some)));
-        Some(Sizes { op, inputs: inputs.collect::<Option<_>>()? })
+        Some(InputSizes { op, inputs: inputs.collect::<Option<_>>()? })
     }
 
     /// The shape of an input; no axes if it is absent.
@@ -79,27 +79,27 @@ pub fn product(sizes: &[usize]) -> usize {
 }
 
 /// Facts of an operator that moves or chooses.
-pub fn exact(_: &Sizes<'_>) -> Facts {
-    Facts { exact: true, terms: 1 }
+pub fn exact(_: &InputSizes<'_>) -> CallFacts {
+    CallFacts { exact: true, terms: 1 }
 }
 
 /// Facts of an operator that computes each element from a few.
-pub fn each(sizes: &Sizes<'_>) -> Facts {
+pub fn elementwise_facts(sizes: &InputSizes<'_>) -> CallFacts {
     let rounds = (0..sizes.inputs.len()).any(|place| sizes.dtype(place).is_some_and(DType::is_float));
-    Facts { exact: !rounds, terms: 1 }
+    CallFacts { exact: !rounds, terms: 1 }
 }
 
 /// Facts of an operator with sums of so many terms.
-pub fn terms(count: usize) -> Facts {
-    Facts { exact: false, terms: count.max(1) }
+pub fn terms(count: usize) -> CallFacts {
+    CallFacts { exact: false, terms: count.max(1) }
 }
 
 /// Facts of an operator with sums over the last axis of its first input, or that of the attribute `axis`.
-pub fn last_axis(sizes: &Sizes<'_>) -> Facts {
+pub fn last_axis(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.size(0, sizes.int("axis", -1)))
 }
 
 /// Facts of an operator that rounds and adds up nothing that is not exact.
-pub fn rounded(_: &Sizes<'_>) -> Facts {
+pub fn rounding_facts(_: &InputSizes<'_>) -> CallFacts {
     terms(1)
 }

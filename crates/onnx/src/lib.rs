@@ -28,20 +28,20 @@ mod real;
 mod window;
 
 pub use array::limit_elements;
-pub use facts::Facts;
+pub use facts::CallFacts;
 pub use integers::{Integers, integers};
 
 use call::Call;
-use list::Run;
+use list::EvaluationKind;
 use tapml_graph::op::Foreign;
 use tapml_graph::{Context, Error, Result, Tensor, TensorType};
 
 /// Version that an operator without one has: the newest.
 const NEWEST: u32 = u32::MAX;
 
-fn find(op: &Foreign) -> Option<&'static list::Row> {
+fn find(op: &Foreign) -> Option<&'static list::OperatorRow> {
     let version = op.version().unwrap_or(NEWEST);
-    let row = |row: &&list::Row| row.domain == op.domain() && row.name == op.name();
+    let row = |row: &&list::OperatorRow| row.domain == op.domain() && row.name == op.name();
     list::ROWS.iter().filter(row).find(|row| row.since <= version && version <= row.until)
 }
 
@@ -76,11 +76,11 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<V
             volume.context(|| format!("input {place}"))?;
         }
         let outputs = match row.run {
-            Run::Float { single, double } => match call.is_double() {
+            EvaluationKind::Float { single, double } => match call.is_double() {
                 true => double(&call)?,
                 false => single(&call)?,
             },
-            Run::Any(function) => function(&call)?,
+            EvaluationKind::Any(function) => function(&call)?,
         };
         call.check_attributes()?;
         call.place(outputs)
@@ -90,17 +90,17 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<V
 
 /// What a verdict has to know of an operator with inputs of these types. `None` if there is no evaluation of it, or if a
 /// size is not constant.
-pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<Facts> {
+pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<CallFacts> {
     if aten::is_one(op) {
         return aten::facts(op, inputs);
     }
     let row = find(op)?;
-    facts::Sizes::new(op, inputs).map(|sizes| (row.facts)(&sizes))
+    facts::InputSizes::new(op, inputs).map(|sizes| (row.facts)(&sizes))
 }
 
 /// Names of the operators that have an evaluation in some version and domain, each once.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let first = |(at, row): (usize, &'static list::Row)| {
+    let first = |(at, row): (usize, &'static list::OperatorRow)| {
         let earlier = list::ROWS[..at].iter().any(|other| other.name == row.name);
         (!earlier).then_some(row.name)
     };

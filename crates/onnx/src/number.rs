@@ -34,7 +34,7 @@ pub trait Number: Element {
     fn bounds(dtype: DType) -> (Self, Self);
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
-    fn one() -> Self;
+    fn one_value() -> Self;
 
     /// Whether it is not a number.
     fn is_nan(self) -> bool {
@@ -67,7 +67,7 @@ macro_rules! float_number {
                 self * other
             }
 
-            fn one() -> $type {
+            fn one_value() -> $type {
                 1.0
             }
         }
@@ -89,7 +89,7 @@ impl Number for i128 {
         self.wrapping_mul(other)
     }
 
-    fn one() -> i128 {
+    fn one_value() -> i128 {
         1
     }
 }
@@ -145,21 +145,21 @@ pub(crate) use with_exact;
 impl Call<'_> {
     /// One output of truths.
     pub fn truths(&self, array: Array<bool>) -> Outputs {
-        self.one(array, DType::Bool)
+        self.single_output(array, DType::Bool)
     }
 
     /// One output that was moved, or made without rounding.
     pub fn one_moved(&self, tensor: Tensor) -> Outputs {
-        Ok(vec![Some(self.moved(tensor)?)])
+        Ok(vec![Some(self.store_moved(tensor)?)])
     }
 
     /// A float attribute whose default the standard gives in `f32`.
     pub fn single<T: crate::real::Real>(&self, name: &'static str, default: f32) -> Result<T> {
-        Ok(T::of(self.float_or(name, f64::from(default))?))
+        Ok(T::nearest(self.float_or(name, f64::from(default))?))
     }
 
     /// An attribute that has to be there.
-    pub fn required<T>(&self, name: &'static str, value: Option<T>) -> Result<T> {
+    pub fn require_attribute<T>(&self, name: &'static str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| Error::invalid(format!("the attribute `{name}` is missing")))
     }
 }

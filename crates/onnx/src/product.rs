@@ -25,7 +25,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 
     /// Its transpose.
-    pub fn transposed(self) -> Matrix<'a, T> {
+    pub fn transpose(self) -> Matrix<'a, T> {
         Matrix { rows: self.columns, columns: self.rows, ..self }
     }
 
@@ -50,7 +50,7 @@ pub struct Gemm<'a, T> {
 }
 
 /// The signature of `matrixmultiply`'s functions.
-type Backend<T> = unsafe fn(
+type GemmFunction<T> = unsafe fn(
     usize,
     usize,
     usize,
@@ -70,7 +70,7 @@ type Backend<T> = unsafe fn(
 impl<T: Real> Gemm<'_, T> {
     /// Computes it with this function of `matrixmultiply`.
     #[allow(unsafe_code)]
-    pub(crate) fn run(self, backend: Backend<T>) {
+    pub(crate) fn run(self, backend: GemmFunction<T>) {
         let Gemm { a, b, c, k, n } = self;
         let m = c.len() / n.max(1);
         assert_eq!(c.len(), m * n, "the output has whole rows");
@@ -113,7 +113,7 @@ mod tests {
             let (a, b): (Vec<f64>, Vec<f64>) =
                 ((0..m * k).map(number).collect(), (0..k * n).map(number).collect());
             let mut c = vec![f64::NAN; m * n];
-            multiply(Gemm { a: Matrix::new(&a, m).transposed(), b: Matrix::new(&b, n), c: &mut c, k, n });
+            multiply(Gemm { a: Matrix::new(&a, m).transpose(), b: Matrix::new(&b, n), c: &mut c, k, n });
             for (at, &c) in c.iter().enumerate() {
                 let (i, j) = (at / n, at % n);
                 let expected: f64 = (0..k).map(|l| a[l * m + i] * b[l * n + j]).sum();

@@ -7,7 +7,7 @@ use tapml_graph::{DType, Error, Result, Tensor};
 /// `f32` or `f64`.
 pub trait Real: num_traits::Float + num_traits::FloatConst + AddAssign + std::iter::Sum + Element {
     /// The number nearest to this one.
-    fn of(value: f64) -> Self;
+    fn nearest(value: f64) -> Self;
     /// The same number.
     fn wide(self) -> f64;
     /// The error function.
@@ -17,12 +17,12 @@ pub trait Real: num_traits::Float + num_traits::FloatConst + AddAssign + std::it
 
     /// A count as a number.
     fn count(value: usize) -> Self {
-        Self::of(value as f64)
+        Self::nearest(value as f64)
     }
 }
 
 impl Real for f32 {
-    fn of(value: f64) -> f32 {
+    fn nearest(value: f64) -> f32 {
         value as f32
     }
 
@@ -40,7 +40,7 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
-    fn of(value: f64) -> f64 {
+    fn nearest(value: f64) -> f64 {
         value
     }
 

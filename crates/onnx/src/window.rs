@@ -129,7 +129,7 @@ impl Windows {
 
     /// Where element `tap` of window `window` lies along an axis; `None` in the padding.
     #[inline]
-    pub fn at(&self, axis: usize, window: usize, tap: usize) -> Option<usize> {
+    pub fn tap_index(&self, axis: usize, window: usize, tap: usize) -> Option<usize> {
         let at = (window * self.strides[axis] + tap * self.dilations[axis]).checked_sub(self.begin[axis])?;
         (at < self.input[axis]).then_some(at)
     }
@@ -144,7 +144,7 @@ impl Windows {
             let mut tap = vec![0; rank];
             for k in 0..taps {
                 let place = (0..rank).try_fold(0, |place, axis| {
-                    Some(place * self.input[axis] + self.at(axis, window[axis], tap[axis])?)
+                    Some(place * self.input[axis] + self.tap_index(axis, window[axis], tap[axis])?)
                 });
                 if let Some(place) = place {
                     visit(o, k, place);

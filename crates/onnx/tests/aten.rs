@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, ErrorKind, Result, Tensor};
 
 /// What rounding in f64 may move a result by, of the largest magnitude among its elements.
@@ -57,8 +57,9 @@ impl Case {
 
     fn run(&self, float: DType, wide: bool) -> Result<Vec<Option<Tensor>>> {
         let places = self.inputs.iter().map(Option::is_some).collect();
-        let asked =
-            |output: &Option<Array>| if output.is_some() { Declared::Unknown } else { Declared::Absent };
+        let asked = |output: &Option<Array>| {
+            if output.is_some() { DeclaredType::Unknown } else { DeclaredType::Absent }
+        };
         let outputs = self.outputs.iter().map(asked).collect();
         let op = Foreign::new(&self.op, self.attributes.clone(), places, outputs)?;
         let inputs: Vec<Option<Tensor>> =

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Bytes, DType, ErrorKind, Result, Tensor};
 
 /// Numbers from -2 to 2.
@@ -41,7 +41,7 @@ fn run(sequences: usize) -> Result<Vec<Vec<f64>>> {
     let attributes = json!({"hidden_size": 2, "direction": "bidirectional"}).as_object().cloned().unwrap();
     let places = inputs.iter().map(Option::is_some).collect();
     let kind = "com.microsoft.DynamicQuantizeLSTM@1";
-    let op = Foreign::new(kind, attributes, places, vec![Declared::Unknown; 3]).unwrap();
+    let op = Foreign::new(kind, attributes, places, vec![DeclaredType::Unknown; 3]).unwrap();
     let found = tapml_onnx::evaluate(&op, &inputs, true)?;
     Ok(found.into_iter().map(|tensor| tensor.unwrap().to_f64()).collect())
 }

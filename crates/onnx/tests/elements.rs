@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, Result, Tensor};
 
 fn run(kind: &str, attributes: Value, inputs: &[Tensor], wide: bool) -> Result<Tensor> {
     let attributes = attributes.as_object().cloned().unwrap_or_default();
-    let op = Foreign::new(kind, attributes, vec![true; inputs.len()], vec![Declared::Unknown])?;
+    let op = Foreign::new(kind, attributes, vec![true; inputs.len()], vec![DeclaredType::Unknown])?;
     let inputs: Vec<_> = inputs.iter().cloned().map(Some).collect();
     Ok(tapml_onnx::evaluate(&op, &inputs, wide)?.remove(0).unwrap())
 }

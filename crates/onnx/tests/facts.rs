@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, TensorType};
-use tapml_onnx::{Facts, facts};
+use tapml_onnx::{CallFacts, facts};
 
-fn terms(kind: &str, attributes: Value, shapes: &[&[usize]]) -> Facts {
+fn terms(kind: &str, attributes: Value, shapes: &[&[usize]]) -> CallFacts {
     let inputs: Vec<_> =
         shapes.iter().map(|shape| Some(TensorType::new(DType::F32, shape.iter().copied()))).collect();
     let attributes = attributes.as_object().cloned().unwrap_or_default();
-    let op = Foreign::new(kind, attributes, vec![true; inputs.len()], vec![Declared::Unknown]).unwrap();
+    let op = Foreign::new(kind, attributes, vec![true; inputs.len()], vec![DeclaredType::Unknown]).unwrap();
     facts(&op, &inputs).unwrap()
 }
 
@@ -55,7 +55,7 @@ fn sums_are_as_long_as_the_definition_says() {
     ] {
         assert_eq!(
             terms(kind, attributes.clone(), &shapes),
-            Facts { exact: false, terms: expected },
+            CallFacts { exact: false, terms: expected },
             "{kind} {attributes}"
         );
     }
@@ -72,9 +72,9 @@ fn what_moves_or_chooses_is_exact() {
         ("onnx.Resize@18", json!({})),
         ("onnx.Hardmax@13", json!({})),
     ] {
-        assert_eq!(terms(kind, attributes, &[x]), Facts { exact: true, terms: 1 }, "{kind}");
+        assert_eq!(terms(kind, attributes, &[x]), CallFacts { exact: true, terms: 1 }, "{kind}");
     }
-    assert_eq!(terms("onnx.Add@14", json!({}), &[x, x]), Facts { exact: false, terms: 1 });
+    assert_eq!(terms("onnx.Add@14", json!({}), &[x, x]), CallFacts { exact: false, terms: 1 });
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn operators_and_versions_without_an_evaluation_have_no_facts() {
     for kind in
         ["onnx.Unheard@1", "onnx.Resize@9", "onnx.Upsample@10", "elsewhere.Conv@11", "com.microsoft.Conv@1"]
     {
-        let op = Foreign::new(kind, Default::default(), vec![true], vec![Declared::Unknown]).unwrap();
+        let op = Foreign::new(kind, Default::default(), vec![true], vec![DeclaredType::Unknown]).unwrap();
         assert_eq!(facts(&op, &[None]), None, "{kind}");
         let error = tapml_onnx::evaluate(&op, &[None], true).unwrap_err();
         assert!(error.to_string().contains("no evaluation"), "{error}");

@@ -3,17 +3,17 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Map, Value, json};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, ErrorKind, Tensor};
 
 /// A tensor of the numbers 0, 1, 2, …
-fn counted(dtype: DType, shape: &[usize]) -> Tensor {
+fn count_up(dtype: DType, shape: &[usize]) -> Tensor {
     let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| (i % 7) as f64).collect();
     Tensor::from_f64(dtype, shape.to_vec(), &values).unwrap()
 }
 
 fn f(shape: &[usize]) -> Option<Tensor> {
-    Some(counted(DType::F32, shape))
+    Some(count_up(DType::F32, shape))
 }
 
 fn ints(values: &[i64]) -> Option<Tensor> {
@@ -27,7 +27,7 @@ fn evaluate(
 ) -> tapml_graph::Result<Vec<Option<Tensor>>> {
     let attributes: Map<String, Value> = attributes.as_object().cloned().unwrap_or_default();
     let places = inputs.iter().map(Option::is_some).collect();
-    let op = Foreign::new(kind, attributes, places, vec![Declared::Unknown])?;
+    let op = Foreign::new(kind, attributes, places, vec![DeclaredType::Unknown])?;
     let results = [false, true].map(|wide| tapml_onnx::evaluate(&op, inputs, wide));
     let [single, double] = results;
     assert_eq!(single.is_ok(), double.is_ok(), "{kind} in both precisions");
@@ -63,7 +63,7 @@ fn convolutions_refuse_what_does_not_fit() {
         refuse(kind, json!({"unheard_of": 1}), &both(), "not served");
         refuse(kind, json!({}), &[x.clone(), w.clone(), f(&[2])], "bias");
         refuse(kind, json!({}), &[x.clone(), None], "absent");
-        refuse(kind, json!({}), &[Some(counted(DType::I32, &[1, 2, 5, 5])), w.clone()], "floats");
+        refuse(kind, json!({}), &[Some(count_up(DType::I32, &[1, 2, 5, 5])), w.clone()], "floats");
     }
     refuse("onnx.Conv@11", json!({}), &[f(&[1, 2, 2, 2]), w.clone()], "does not fit");
     refuse("onnx.Conv@11", json!({}), &[f(&[1, 4, 5, 5]), w.clone()], "4 channels");
@@ -130,7 +130,7 @@ fn products_and_norms_refuse_what_does_not_fit() {
     refuse("onnx.MatMul@13", json!({}), &[f(&[1 << 20, 1]), f(&[1, 1 << 20])], "2^31");
     refuse("onnx.Gemm@13", json!({}), &[f(&[2, 3]), f(&[3, 4]), f(&[3])], "broadcast");
     refuse("onnx.Gemm@13", json!({}), &[f(&[2, 3, 1]), f(&[3, 4])], "matrix");
-    let u8s = |shape: &[usize]| Some(counted(DType::U8, shape));
+    let u8s = |shape: &[usize]| Some(count_up(DType::U8, shape));
     refuse("onnx.MatMulInteger@10", json!({}), &[u8s(&[2, 3]), u8s(&[3, 2]), u8s(&[3])], "broadcast");
     refuse("onnx.MatMulInteger@10", json!({}), &[f(&[2, 3]), u8s(&[3, 2])], "i8 or u8");
     for kind in ["onnx.LayerNormalization@17", "onnx.RMSNormalization@23"] {
@@ -308,7 +308,7 @@ fn operators_of_a_runtime_refuse_what_does_not_fit() {
     let sizes = json!({"num_heads": 2, "qkv_hidden_sizes": {"ints": [i64::MAX, 4, 4]}});
     refuse(kind, sizes, &[f(&[1, 2, 3]), f(&[3, 12])], "hidden sizes");
     let kind = "com.microsoft.MatMulNBits@1";
-    let bytes = |count: usize| Some(counted(DType::U8, &[count]));
+    let bytes = |count: usize| Some(count_up(DType::U8, &[count]));
     let sizes = |k: i64, n: i64, block: i64| json!({"K": k, "N": n, "block_size": block});
     refuse(kind, sizes(16, 2, 15), &[f(&[1, 16]), bytes(16), f(&[2])], "block_size");
     refuse(kind, sizes(16, 0, 16), &[f(&[1, 16]), bytes(16), f(&[2])], "`N`");

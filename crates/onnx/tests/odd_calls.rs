@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Bytes, DType, ErrorKind, Tensor};
 
 const OPERATORS: &str = "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitCast BitShift BitwiseAnd BitwiseNot \
@@ -39,26 +39,26 @@ const SHAPES: &[&[usize]] = &[
 struct Draw(u64);
 
 impl Draw {
-    fn below(&mut self, count: usize) -> usize {
+    fn draw_below(&mut self, count: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((mixed ^ (mixed >> 31)) % count as u64) as usize
     }
 
-    fn one<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
+    fn draw_one<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.draw_below(list.len())]
     }
 
     /// Mostly small numbers, so that some calls fit.
     fn integer(&mut self) -> i64 {
-        let known = if self.below(8) == 0 { INTEGERS.len() } else { 8 };
-        self.one(&INTEGERS[..known])
+        let known = if self.draw_below(8) == 0 { INTEGERS.len() } else { 8 };
+        self.draw_one(&INTEGERS[..known])
     }
 
     fn shape(&mut self) -> Vec<usize> {
-        let known = if self.below(8) == 0 { SHAPES.len() } else { 10 };
-        self.one(&SHAPES[..known]).to_vec()
+        let known = if self.draw_below(8) == 0 { SHAPES.len() } else { 10 };
+        self.draw_one(&SHAPES[..known]).to_vec()
     }
 
     fn tensor(&mut self, dtype: DType, shape: Vec<usize>) -> Tensor {
@@ -71,7 +71,7 @@ impl Draw {
                 .unwrap_or_else(|_| Tensor::new(dtype, vec![0], Bytes::new(Vec::<u8>::new())).unwrap());
         }
         if dtype.is_float() {
-            let values: Vec<f64> = (0..count).map(|_| self.one(FLOATS)).collect();
+            let values: Vec<f64> = (0..count).map(|_| self.draw_one(FLOATS)).collect();
             return Tensor::from_f64(dtype, shape, &values).unwrap();
         }
         let values: Vec<i64> = (0..count).map(|_| self.integer()).collect();
@@ -111,15 +111,17 @@ impl Draw {
             "value",
             "shape",
         ];
-        for _ in 0..self.below(9) {
-            let name = self.one(&names);
-            let list: Vec<i64> = (0..self.below(4)).map(|_| self.integer()).collect();
+        for _ in 0..self.draw_below(9) {
+            let name = self.draw_one(&names);
+            let list: Vec<i64> = (0..self.draw_below(4)).map(|_| self.integer()).collect();
             let value = match name {
                 "axes" | "perm" | "starts" | "ends" | "pads" | "split" | "shape" => json!({"ints": list}),
-                "mode" => json!(self.one(&["constant", "edge", "reflect", "wrap", "circular", "DCR", "CRD"])),
-                "direction" => json!(self.one(&["LEFT", "RIGHT"])),
-                "reduction" => json!(self.one(&["none", "add", "mul", "max", "min"])),
-                "to" | "dtype" => json!(self.below(18)),
+                "mode" => {
+                    json!(self.draw_one(&["constant", "edge", "reflect", "wrap", "circular", "DCR", "CRD"]))
+                }
+                "direction" => json!(self.draw_one(&["LEFT", "RIGHT"])),
+                "reduction" => json!(self.draw_one(&["none", "add", "mul", "max", "min"])),
+                "to" | "dtype" => json!(self.draw_below(18)),
                 "value" => json!({"tensor": {"dtype": "i64", "shape": [1], "data": [self.integer()]}}),
                 _ => json!(self.integer()),
             };
@@ -134,7 +136,7 @@ fn fits(
     kind: &str,
     attributes: &mut Map<String, Value>,
     inputs: &[Option<Tensor>],
-    declared: &[Declared],
+    declared: &[DeclaredType],
     wide: bool,
 ) -> bool {
     loop {
@@ -169,18 +171,18 @@ fn odd_calls_end_in_results_or_errors() {
         assert!(tapml_onnx::names().any(|known| known == name), "{name} has no evaluation");
         let mut right = 0;
         for _ in 0..1000 {
-            let version = draw.one(&[1, 5, 6, 7, 9, 10, 11, 12, 13, 18, 24]);
-            let own = draw.one(&DType::ALL);
+            let version = draw.draw_one(&[1, 5, 6, 7, 9, 10, 11, 12, 13, 18, 24]);
+            let own = draw.draw_one(&DType::ALL);
             let shape = draw.shape();
             let mut inputs = vec![Some(draw.tensor(own, shape.clone()))];
-            for _ in 0..draw.below(4) {
-                let dtype = draw.one(&[own, own, own, DType::I64, DType::I64, DType::Bool, DType::F32]);
-                let shape = if draw.below(2) == 0 { shape.clone() } else { draw.shape() };
-                let is_there = draw.below(6) > 0;
+            for _ in 0..draw.draw_below(4) {
+                let dtype = draw.draw_one(&[own, own, own, DType::I64, DType::I64, DType::Bool, DType::F32]);
+                let shape = if draw.draw_below(2) == 0 { shape.clone() } else { draw.shape() };
+                let is_there = draw.draw_below(6) > 0;
                 inputs.push(is_there.then(|| draw.tensor(dtype, shape)));
             }
             let mut attributes = draw.attributes();
-            let declared = vec![Declared::Unknown; 1 + draw.below(3)];
+            let declared = vec![DeclaredType::Unknown; 1 + draw.draw_below(3)];
             for wide in [false, true] {
                 right += usize::from(fits(
                     &format!("onnx.{name}@{version}"),

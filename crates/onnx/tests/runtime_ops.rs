@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Bytes, DType, Tensor};
 
 /// Numbers from -2 to 2.
@@ -26,13 +26,13 @@ fn ints(shape: &[usize], values: &[i64]) -> Option<Tensor> {
 fn run(kind: &str, attributes: Value, inputs: &[Option<Tensor>], outputs: usize) -> Vec<Vec<f64>> {
     let attributes = attributes.as_object().cloned().unwrap_or_default();
     let places = inputs.iter().map(Option::is_some).collect();
-    let op = Foreign::new(kind, attributes, places, vec![Declared::Unknown; outputs]).unwrap();
+    let op = Foreign::new(kind, attributes, places, vec![DeclaredType::Unknown; outputs]).unwrap();
     let found = tapml_onnx::evaluate(&op, inputs, true).unwrap();
     found.into_iter().map(|tensor| tensor.unwrap().to_f64()).collect()
 }
 
 #[track_caller]
-fn same(found: &[f64], expected: &[f64]) {
+fn assert_close(found: &[f64], expected: &[f64]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         assert!((found - expected).abs() < 2e-12 * (1.0 + expected.abs()), "{found} for {expected}");
@@ -41,7 +41,7 @@ fn same(found: &[f64], expected: &[f64]) {
 
 const GROUPED: &str = "com.microsoft.GroupQueryAttention@1";
 
-fn grouped(attributes: Value, inputs: Vec<Option<Tensor>>) -> Vec<Vec<f64>> {
+fn eval_grouped(attributes: Value, inputs: Vec<Option<Tensor>>) -> Vec<Vec<f64>> {
     let mut all = json!({"num_heads": 2, "kv_num_heads": 1});
     let own = all.as_object_mut().unwrap();
     own.extend(attributes.as_object().unwrap().clone());
@@ -57,8 +57,8 @@ fn step(last: i64, total: i64) -> Vec<Option<Tensor>> {
 
 #[test]
 fn grouped_queries_see_the_cache_and_themselves() {
-    let found = grouped(json!({}), step(4, 5));
-    same(
+    let found = eval_grouped(json!({}), step(4, 5));
+    assert_close(
         &found[0],
         &[
             0.521547442606,
@@ -86,8 +86,8 @@ fn grouped_queries_are_turned_capped_and_windowed() {
     let mut inputs = step(3, 4);
     inputs.extend([array(&[8, 2], 6), array(&[8, 2], 7)]);
     let attributes = json!({"do_rotary": 1, "local_window_size": 2, "softcap": 1.5, "scale": 0.25});
-    let found = grouped(attributes, inputs);
-    same(
+    let found = eval_grouped(attributes, inputs);
+    assert_close(
         &found[0],
         &[
             -0.880166997263,
@@ -108,7 +108,7 @@ fn grouped_queries_are_turned_capped_and_windowed() {
             -0.214664604584,
         ],
     );
-    same(
+    assert_close(
         &found[1],
         &[
             -1.08, 0.56, -1.84, -0.2, 1.44, -0.96, 0.68, -1.72, 0.256, -1.1776, 0.5712, 4.5248, 1.5632,
@@ -129,8 +129,8 @@ fn packed_queries_with_neighbours_as_pairs_a_bias_and_sinks() {
     let mut inputs = vec![packed, None, None];
     inputs.extend(parts[3..].iter().cloned());
     inputs.extend([array(&[8, 2], 6), array(&[8, 2], 7), None, array(&[1, 2, 2, 4], 8), array(&[2], 9)]);
-    let found = grouped(json!({"do_rotary": 1, "rotary_interleaved": 1}), inputs);
-    same(
+    let found = eval_grouped(json!({"do_rotary": 1, "rotary_interleaved": 1}), inputs);
+    assert_close(
         &found[0],
         &[
             0.1233319257,
@@ -157,8 +157,8 @@ fn packed_queries_with_neighbours_as_pairs_a_bias_and_sinks() {
 fn positions_can_be_given_and_attention_can_look_ahead() {
     let mut inputs = step(2, 3);
     inputs.extend([array(&[8, 2], 6), array(&[8, 2], 7), ints(&[1, 2], &[5, 2])]);
-    let found = grouped(json!({"do_rotary": 1, "smooth_softmax": 1, "causal": 0}), inputs);
-    same(
+    let found = eval_grouped(json!({"do_rotary": 1, "smooth_softmax": 1, "causal": 0}), inputs);
+    assert_close(
         &found[0],
         &[
             0.201102940196,
@@ -179,7 +179,7 @@ fn positions_can_be_given_and_attention_can_look_ahead() {
             0.517889909868,
         ],
     );
-    same(
+    assert_close(
         &found[1],
         &[-1.08, 0.56, -1.84, -0.2, 0.4624, 0.8064, -1.016, -1.9552, 2.1408, 0.7072, -0.9488, -1.0112],
     );
@@ -191,7 +191,7 @@ fn several_heads_with_biases_and_masks() {
     let own = || [array(&[2, 2, 4], 1), array(&[2, 3, 4], 2), array(&[2, 3, 6], 3)];
     let inputs = [&own()[..], &[array(&[14], 4), ints(&[2], &[3, 1])]].concat();
     let found = run(kind, json!({"num_heads": 2, "mask_filter_value": -3.0}), &inputs, 1);
-    same(
+    assert_close(
         &found[0],
         &[
             -0.602347384489,
@@ -223,7 +223,7 @@ fn several_heads_with_biases_and_masks() {
     let mask = ints(&[2, 3], &[1, 0, 1, 1, 1, 0]);
     let inputs = [&own()[..], &[None, mask, array(&[1, 2, 2, 3], 5)]].concat();
     let found = run(kind, json!({"num_heads": 2, "scale": 0.5}), &inputs, 1);
-    same(
+    assert_close(
         &found[0],
         &[
             1.547457641527,
@@ -256,7 +256,7 @@ fn several_heads_with_biases_and_masks() {
     let cached = [array(&[1, 2, 1, 2], 4), array(&[1, 2, 1, 2], 5)];
     let inputs = [&own[..], &[None, None, None], &cached].concat();
     let found = run(kind, json!({"num_heads": 2, "unidirectional": 1}), &inputs, 3);
-    same(
+    assert_close(
         &found[0],
         &[
             0.291962859102,
@@ -269,7 +269,7 @@ fn several_heads_with_biases_and_masks() {
             0.448930694945,
         ],
     );
-    same(&found[1], &[-1.08, 0.56, 0.48, -1.92, -1.04, 0.6, -1.84, -0.2, -0.28, 1.36, -1.8, -0.16]);
+    assert_close(&found[1], &[-1.08, 0.56, 0.48, -1.92, -1.04, 0.6, -1.84, -0.2, -0.28, 1.36, -1.8, -0.16]);
 }
 
 #[test]
@@ -278,8 +278,8 @@ fn attention_of_one_product() {
     let x = || array(&[1, 2, 3], 1);
     let inputs = [x(), array(&[3, 12], 2), array(&[12], 3), ints(&[2], &[2, 1])];
     let found = run(kind, json!({"num_heads": 2}), &inputs, 2);
-    same(&found[0], &[0.2656, -1.0704, 2.6032, 1.752, 0.2656, -1.0704, 2.6032, 1.752]);
-    same(
+    assert_close(&found[0], &[0.2656, -1.0704, 2.6032, 1.752, 0.2656, -1.0704, 2.6032, 1.752]);
+    assert_close(
         &found[1],
         &[
             -3.3616, 2.1232, -3.9248, 2.3344, 0.4976, 2.4272, 1.4832, 0.632, -2.2688, 2.7312, 0.2656,
@@ -288,7 +288,7 @@ fn attention_of_one_product() {
     );
     let attributes = json!({"num_heads": 2, "unidirectional": 1, "qkv_hidden_sizes": {"ints": [4, 4, 6]}});
     let found = run(kind, attributes, &[x(), array(&[3, 14], 2)], 1);
-    same(
+    assert_close(
         &found[0],
         &[
             0.6928,
@@ -307,7 +307,7 @@ fn attention_of_one_product() {
     );
     let inputs = [array(&[1, 1, 3], 1), array(&[3, 12], 2), None, None, array(&[2, 1, 2, 2, 2], 4)];
     let found = run(kind, json!({"num_heads": 2}), &inputs, 1);
-    same(&found[0], &[-0.430806578965, 1.557016131559, -0.240073911166, -0.150566872587]);
+    assert_close(&found[0], &[-0.430806578965, 1.557016131559, -0.240073911166, -0.150566872587]);
 }
 
 #[test]
@@ -319,10 +319,10 @@ fn weights_of_a_few_bits() {
         let attributes = json!({"K": k, "N": 2, "bits": bits, "block_size": 16});
         run("com.microsoft.MatMulNBits@1", attributes, &inputs, 1).remove(0)
     };
-    same(&run(4, 20, None), &[-10.216, 2.8608, 6.6608, -10.7264]);
-    same(&run(4, 40, bytes(&[2, 2], 3)), &[2.2192, 24.536, 2.4112, 1.1968]);
-    same(&run(8, 20, bytes(&[2, 2], 3)), &[-341.512, -564.6576, -628.456, 44.6784]);
-    same(&run(2, 20, array(&[2, 2], 4)), &[14.714816, -9.04672, 9.37184, -6.88]);
+    assert_close(&run(4, 20, None), &[-10.216, 2.8608, 6.6608, -10.7264]);
+    assert_close(&run(4, 40, bytes(&[2, 2], 3)), &[2.2192, 24.536, 2.4112, 1.1968]);
+    assert_close(&run(8, 20, bytes(&[2, 2], 3)), &[-341.512, -564.6576, -628.456, 44.6784]);
+    assert_close(&run(2, 20, array(&[2, 2], 4)), &[14.714816, -9.04672, 9.37184, -6.88]);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn positions_of_rotary_embeddings_are_counted_from_one_or_given() {
     let kind = "com.microsoft.RotaryEmbedding@1";
     let first = ints(&[1], &[3]);
     let inputs = [array(&[1, 2, 2, 4], 1), first, array(&[8, 2], 6), array(&[8, 2], 7)];
-    same(
+    assert_close(
         &run(kind, json!({}), &inputs, 1)[0],
         &[
             1.216, 0.4288, 1.064, 1.8512, -2.4864, 1.736, -2.344, -0.7936, -0.024, -0.8112, 0.544, 4.6112,
@@ -340,7 +340,7 @@ fn positions_of_rotary_embeddings_are_counted_from_one_or_given() {
     let positions = ints(&[1, 2], &[5, 1]);
     let inputs = [array(&[1, 2, 8], 1), positions, array(&[8, 1], 6), array(&[8, 1], 7)];
     let attributes = json!({"num_heads": 2, "rotary_embedding_dim": 2, "interleaved": 1});
-    same(
+    assert_close(
         &run(kind, attributes, &inputs, 1)[0],
         &[
             -0.0288, 2.3104, -1.52, 0.12, 1.856, -3.2256, 1.0, -1.4, -0.6912, -1.8224, -0.52, 1.12, 1.1936,
@@ -354,7 +354,7 @@ fn positions_of_rotary_embeddings_are_counted_from_one_or_given() {
 fn scores_are_capped_before_they_are_masked() {
     let own = [array(&[1, 1, 2, 4], 1), array(&[1, 1, 3, 4], 2), array(&[1, 1, 3, 4], 3), array(&[2, 3], 4)];
     let found = run("onnx.Attention@23", json!({"softcap": 0.5}), &own, 1);
-    same(
+    assert_close(
         &found[0],
         &[
             0.257117051657,

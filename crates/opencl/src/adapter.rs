@@ -1,9 +1,9 @@
 //! Finding OpenCL devices: a stable order, and what to install when there is none.
 
-use crate::queue::{Done, Listed, OpenCl};
+use crate::queue::{ClResult, ListedDevice, OpenCl};
 use crate::sys;
 use std::sync::{Mutex, PoisonError};
-use tapml_cfamily::device::Options;
+use tapml_cfamily::device::DriverOptions;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -19,27 +19,28 @@ const SUBGROUP: u32 = 8;
 ///
 /// Fails with [`ErrorKind::Unavailable`] if there is no OpenCL library or no device; the hint says what to install.
 pub fn adapters() -> Result<Vec<DeviceInfo>> {
-    Ok(find()?.into_iter().map(|found| describe(found.info, Options::default())).collect())
+    Ok(find()?.into_iter().map(|found| describe(found.info, DriverOptions::default())).collect())
 }
 
 /// A device of OpenCL and what it offers.
-struct Found {
-    device: Listed,
+struct FoundDevice {
+    device: ListedDevice,
     info: DeviceInfo,
 }
 
-fn find() -> Result<Vec<Found>> {
-    let api = sys::api().map_err(|why| none(&format!("no OpenCL library found: {why}")))?;
+fn find() -> Result<Vec<FoundDevice>> {
+    let api = sys::api().map_err(|why| no_device(&format!("no OpenCL library found: {why}")))?;
     // PoCL finds no device while another thread is making its first.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let listed = Listed::all(api).map_err(|failure| none(&format!("no OpenCL device found: {failure}")))?;
+    let listed =
+        ListedDevice::all(api).map_err(|failure| no_device(&format!("no OpenCL device found: {failure}")))?;
     let mut found = Vec::new();
     for device in listed {
         let yes = |what| device.number(what).is_ok_and(|n| n != 0);
         let usable = [sys::DEVICE_AVAILABLE, sys::DEVICE_COMPILER_AVAILABLE, sys::DEVICE_ENDIAN_LITTLE];
         if let (true, Ok(info)) = (usable.into_iter().all(yes), ask(&device)) {
-            found.push(Found { device, info });
+            found.push(FoundDevice { device, info });
         }
     }
     found.sort_by_key(|f| match f.info.kind {
@@ -48,10 +49,10 @@ fn find() -> Result<Vec<Found>> {
         AdapterKind::Other => 2,
         AdapterKind::Cpu => 3,
     });
-    if found.is_empty() { Err(none("no OpenCL device found")) } else { Ok(found) }
+    if found.is_empty() { Err(no_device("no OpenCL device found")) } else { Ok(found) }
 }
 
-fn none(text: &str) -> Error {
+fn no_device(text: &str) -> Error {
     Error::new(ErrorKind::Unavailable, text).with_hint(
         "install the OpenCL driver of the GPU's maker and the loader (`libOpenCL`), or the software one: on Debian \
          and Ubuntu `apt-get install pocl-opencl-icd ocl-icd-libopencl1`",
@@ -59,7 +60,7 @@ fn none(text: &str) -> Error {
 }
 
 /// Opens device `index`, with what it offers under these options.
-pub(crate) fn open(index: usize, options: Options) -> Result<(OpenCl, DeviceInfo)> {
+pub(crate) fn open(index: usize, options: DriverOptions) -> Result<(OpenCl, DeviceInfo)> {
     let mut found = find()?;
     if index >= found.len() {
         let names = found.iter().enumerate().map(|(i, f)| format!("opencl:{i} {}", f.info.name));
@@ -67,7 +68,7 @@ pub(crate) fn open(index: usize, options: Options) -> Result<(OpenCl, DeviceInfo
         let hint = format!("devices here: {}", names.collect::<Vec<_>>().join(", "));
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint(hint));
     }
-    let Found { device, info } = found.swap_remove(index);
+    let FoundDevice { device, info } = found.swap_remove(index);
     let opened = device.open().map_err(|failure| {
         let text = format!("OpenCL device {index} ({}) cannot be opened: {failure}", info.name);
         Error::new(ErrorKind::Unavailable, text).with_hint("is the driver in working order?")
@@ -76,7 +77,7 @@ pub(crate) fn open(index: usize, options: Options) -> Result<(OpenCl, DeviceInfo
 }
 
 /// Emulated subgroups take a word of workgroup memory for each invocation.
-fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
+fn describe(info: DeviceInfo, options: DriverOptions) -> DeviceInfo {
     let subgroups = options.subgroups.then_some((SUBGROUP, SUBGROUP));
     let taken = if options.subgroups { 4 * info.limits.max_invocations } else { 0 };
     let max_workgroup_memory = info.limits.max_workgroup_memory.saturating_sub(taken);
@@ -94,7 +95,7 @@ fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
     }
 }
 
-fn ask(device: &Listed) -> Done<DeviceInfo> {
+fn ask(device: &ListedDevice) -> ClResult<DeviceInfo> {
     let ty = device.number(sys::DEVICE_TYPE)?;
     let kind = match () {
         () if ty & sys::DEVICE_TYPE_GPU != 0 && device.number(sys::DEVICE_HOST_UNIFIED_MEMORY)? != 0 => {

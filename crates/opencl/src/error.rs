@@ -1,14 +1,14 @@
 //! What OpenCL reports, as errors of TapML.
 
-use crate::sys::{MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES, Status};
+use crate::sys::{ClStatus, MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES};
 use std::fmt;
 use tapml_cfamily::device::Fault;
 
 /// The status of a failed call.
 #[derive(Clone, Copy, Debug)]
-pub struct Failure(pub(crate) Status);
+pub struct ClFailure(pub(crate) ClStatus);
 
-impl fmt::Display for Failure {
+impl fmt::Display for ClFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.0 {
             -1 => "device not found",
@@ -27,7 +27,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl Fault for Failure {
+impl Fault for ClFailure {
     fn out_of_memory(&self) -> bool {
         [MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES, OUT_OF_HOST_MEMORY].contains(&self.0)
     }

@@ -2,20 +2,20 @@
 #![allow(unsafe_code)]
 
 use crate::adapter;
-use crate::error::Failure;
-use crate::sys::{self, Api, Object, Status};
+use crate::error::ClFailure;
+use crate::sys::{self, Api, ClObject, ClStatus};
 use std::ffi::CString;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
-use tapml_cfamily::device::{Argument, Driver, Options, Refusal};
+use tapml_cfamily::device::{Argument, Driver, DriverOptions, Refusal};
 use tapml_cfamily::{Dialect, Printed};
 use tapml_device::DeviceInfo;
 
-pub(crate) type Done<T = ()> = Result<T, Failure>;
+pub(crate) type ClResult<T = ()> = Result<T, ClFailure>;
 
-fn check(status: Status) -> Done {
-    if status == 0 { Ok(()) } else { Err(Failure(status)) }
+fn check(status: ClStatus) -> ClResult {
+    if status == 0 { Ok(()) } else { Err(ClFailure(status)) }
 }
 
 /// An open device of OpenCL.
@@ -24,9 +24,9 @@ pub struct OpenCl(Arc<Queue>);
 /// A device and its context with one queue that keeps the order of calls.
 struct Queue {
     api: &'static Api,
-    device: Object,
-    context: Object,
-    queue: Object,
+    device: ClObject,
+    context: ClObject,
+    queue: ClObject,
 }
 
 // SAFETY: OpenCL's objects may be used from any thread (OpenCL 1.2, appendix A.2); kernels, which are the exception when
@@ -46,15 +46,15 @@ impl Drop for Queue {
 }
 
 /// Memory of the device.
-pub struct Memory {
+pub struct ClMemory {
     queue: Arc<Queue>,
-    raw: Object,
+    raw: ClObject,
 }
 
 // SAFETY: see `Queue`.
-unsafe impl Send for Memory {}
+unsafe impl Send for ClMemory {}
 
-impl Drop for Memory {
+impl Drop for ClMemory {
     fn drop(&mut self) {
         // SAFETY: owned and released once. OpenCL keeps the memory until the commands that use it have run.
         unsafe { (self.queue.api.clReleaseMemObject)(self.raw) };
@@ -62,16 +62,16 @@ impl Drop for Memory {
 }
 
 /// A compiled kernel.
-pub struct Kernel {
+pub struct ClKernel {
     queue: Arc<Queue>,
-    program: Object,
-    raw: Object,
+    program: ClObject,
+    raw: ClObject,
 }
 
 // SAFETY: see `Queue`; only the device that owns the kernel sets its arguments.
-unsafe impl Send for Kernel {}
+unsafe impl Send for ClKernel {}
 
-impl Drop for Kernel {
+impl Drop for ClKernel {
     fn drop(&mut self) {
         // SAFETY: owned and released once.
         unsafe {
@@ -85,7 +85,7 @@ impl Drop for Kernel {
 
 impl OpenCl {
     /// Opens a device that OpenCL has listed.
-    fn of(api: &'static Api, device: Object) -> Done<OpenCl> {
+    fn open_device(api: &'static Api, device: ClObject) -> ClResult<OpenCl> {
         let mut status = 0;
         // SAFETY: one device, no properties, no callback.
         let context = unsafe {
@@ -103,7 +103,7 @@ impl OpenCl {
     }
 
     /// Builds a program and takes its kernel `name`.
-    fn build(&self, text: &str, options: &str, name: &str) -> Result<Kernel, Refusal<Failure>> {
+    fn build(&self, text: &str, options: &str, name: &str) -> Result<ClKernel, Refusal<ClFailure>> {
         let (queue, api) = (&self.0, self.0.api);
         let call = |failure| Refusal::Call("compile", failure);
         let [options, name] = [options, name].map(|s| CString::new(s).unwrap_or_default());
@@ -112,7 +112,7 @@ impl OpenCl {
         let program =
             unsafe { (api.clCreateProgramWithSource)(queue.context, 1, &start, &length, &mut status) };
         check(status).map_err(call)?;
-        let mut kernel = Kernel { queue: Arc::clone(queue), program, raw: ptr::null_mut() };
+        let mut kernel = ClKernel { queue: Arc::clone(queue), program, raw: ptr::null_mut() };
         // SAFETY: one device, options that end with a zero, no callback.
         status = unsafe {
             let build = api.clBuildProgram;
@@ -128,7 +128,7 @@ impl OpenCl {
         Ok(kernel)
     }
 
-    fn log(&self, program: Object) -> String {
+    fn log(&self, program: ClObject) -> String {
         let (ask, what) = (self.0.api.clGetProgramBuildInfo, sys::PROGRAM_BUILD_LOG);
         let mut size = 0;
         // SAFETY: asks for the size alone.
@@ -150,15 +150,15 @@ fn flags(info: &DeviceInfo) -> &'static str {
 
 impl Driver for OpenCl {
     const DIALECT: Dialect = Dialect::OpenCl;
-    type Memory = Memory;
-    type Kernel = Kernel;
-    type Failure = Failure;
+    type Memory = ClMemory;
+    type Kernel = ClKernel;
+    type Failure = ClFailure;
 
-    fn open(index: usize, options: Options) -> tapml_graph::Result<(OpenCl, DeviceInfo)> {
+    fn open(index: usize, options: DriverOptions) -> tapml_graph::Result<(OpenCl, DeviceInfo)> {
         adapter::open(index, options)
     }
 
-    fn memory(&self, bytes: usize) -> Done<Memory> {
+    fn memory(&self, bytes: usize) -> ClResult<ClMemory> {
         let (queue, mut status) = (&self.0, 0);
         // SAFETY: no host memory is handed over.
         let raw = unsafe {
@@ -166,14 +166,14 @@ impl Driver for OpenCl {
             create(queue.context, sys::MEM_READ_WRITE, bytes, ptr::null_mut(), &mut status)
         };
         check(status)?;
-        Ok(Memory { queue: Arc::clone(queue), raw })
+        Ok(ClMemory { queue: Arc::clone(queue), raw })
     }
 
-    fn kernel(&self, printed: &Printed, info: &DeviceInfo) -> Result<Kernel, Refusal<Failure>> {
+    fn kernel(&self, printed: &Printed, info: &DeviceInfo) -> Result<ClKernel, Refusal<ClFailure>> {
         self.build(&printed.text, flags(info), &printed.name)
     }
 
-    fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
+    fn copy(&self, src: &ClMemory, dst: &ClMemory, from: Range<usize>, to: usize) -> ClResult {
         let (queue, len) = (self.0.queue, from.len());
         // SAFETY: the caller has checked both ranges, and the memories differ.
         check(unsafe {
@@ -182,7 +182,7 @@ impl Driver for OpenCl {
         })
     }
 
-    fn fill(&self, memory: &Memory, bytes: usize, word: u32) -> Done {
+    fn fill(&self, memory: &ClMemory, bytes: usize, word: u32) -> ClResult {
         let (queue, pattern) = (self.0.queue, ptr::from_ref(&word).cast());
         // SAFETY: the memory has this size, a multiple of the pattern's, which the call copies.
         check(unsafe {
@@ -191,7 +191,7 @@ impl Driver for OpenCl {
         })
     }
 
-    fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
+    fn write(&self, memory: &ClMemory, offset: usize, data: &[u8]) -> ClResult {
         let (queue, start) = (self.0.queue, data.as_ptr().cast());
         // SAFETY: the caller has checked the range, and the call does not return before `data` was read.
         check(unsafe {
@@ -200,7 +200,7 @@ impl Driver for OpenCl {
         })
     }
 
-    fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
+    fn read(&self, memory: &ClMemory, offset: usize, out: &mut [u8]) -> ClResult {
         let (queue, start) = (self.0.queue, out.as_mut_ptr().cast());
         // SAFETY: the caller has checked the range, and the call does not return before `out` was written.
         check(unsafe {
@@ -211,14 +211,14 @@ impl Driver for OpenCl {
 
     fn run(
         &self,
-        kernel: &Kernel,
-        arguments: &[Argument<'_, Memory>],
+        kernel: &ClKernel,
+        arguments: &[Argument<'_, ClMemory>],
         groups: [u32; 3],
         size: [u32; 3],
-    ) -> Done {
+    ) -> ClResult {
         for (argument, index) in arguments.iter().zip(0..) {
             let (size, start) = match argument {
-                Argument::Memory(memory, _) => (size_of::<Object>(), ptr::from_ref(&memory.raw).cast()),
+                Argument::Memory(memory, _) => (size_of::<ClObject>(), ptr::from_ref(&memory.raw).cast()),
                 Argument::Offset(offset) => (8, ptr::from_ref(offset).cast()),
                 Argument::Bytes(bytes) => (4, ptr::from_ref(bytes).cast()),
             };
@@ -235,21 +235,21 @@ impl Driver for OpenCl {
         })
     }
 
-    fn flush(&self) -> Done {
+    fn flush(&self) -> ClResult {
         // SAFETY: the queue is alive.
         check(unsafe { (self.0.api.clFlush)(self.0.queue) })
     }
 
-    fn finish(&self) -> Done {
+    fn finish(&self) -> ClResult {
         // SAFETY: the queue is alive.
         check(unsafe { (self.0.api.clFinish)(self.0.queue) })
     }
 }
 
 /// A question to OpenCL about an object: its answer's size, then its bytes.
-type Ask = unsafe extern "system" fn(Object, u32, usize, *mut std::ffi::c_void, *mut usize) -> Status;
+type Ask = unsafe extern "system" fn(ClObject, u32, usize, *mut std::ffi::c_void, *mut usize) -> ClStatus;
 
-fn answer(ask: Ask, object: Object, what: u32) -> Done<Vec<u8>> {
+fn answer(ask: Ask, object: ClObject, what: u32) -> ClResult<Vec<u8>> {
     let mut size = 0;
     // SAFETY: asks for the size alone.
     check(unsafe { ask(object, what, 0, ptr::null_mut(), &mut size) })?;
@@ -265,15 +265,15 @@ fn text(bytes: &[u8]) -> String {
 
 /// A device of this machine that is not open.
 #[derive(Clone, Copy)]
-pub(crate) struct Listed {
+pub(crate) struct ListedDevice {
     api: &'static Api,
-    platform: Object,
-    pub(crate) device: Object,
+    platform: ClObject,
+    pub(crate) device: ClObject,
 }
 
-impl Listed {
+impl ListedDevice {
     /// All devices of all platforms.
-    pub(crate) fn all(api: &'static Api) -> Done<Vec<Listed>> {
+    pub(crate) fn all(api: &'static Api) -> ClResult<Vec<ListedDevice>> {
         let mut count = 0;
         // SAFETY: asks for the number alone.
         check(unsafe { (api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) })?;
@@ -282,7 +282,7 @@ impl Listed {
         check(unsafe {
             (api.clGetPlatformIDs)(platforms.len() as u32, platforms.as_mut_ptr(), ptr::null_mut())
         })?;
-        let of = |platform: Object| {
+        let of = |platform: ClObject| {
             let mut devices = vec![ptr::null_mut(); 64];
             let mut count = 0;
             let (room, start) = (devices.len() as u32, devices.as_mut_ptr());
@@ -290,26 +290,26 @@ impl Listed {
             let status =
                 unsafe { (api.clGetDeviceIDs)(platform, sys::DEVICE_TYPE_ALL, room, start, &mut count) };
             devices.truncate(if status == 0 { count as usize } else { 0 });
-            devices.into_iter().map(move |device| Listed { api, platform, device })
+            devices.into_iter().map(move |device| ListedDevice { api, platform, device })
         };
         Ok(platforms.into_iter().flat_map(of).collect())
     }
 
-    pub(crate) fn text(&self, what: u32) -> Done<String> {
+    pub(crate) fn text(&self, what: u32) -> ClResult<String> {
         Ok(text(&answer(self.api.clGetDeviceInfo, self.device, what)?))
     }
 
-    pub(crate) fn platform_name(&self) -> Done<String> {
+    pub(crate) fn platform_name(&self) -> ClResult<String> {
         Ok(text(&answer(self.api.clGetPlatformInfo, self.platform, sys::PLATFORM_NAME)?))
     }
 
     /// A number of 4 or 8 bytes.
-    pub(crate) fn number(&self, what: u32) -> Done<u64> {
+    pub(crate) fn number(&self, what: u32) -> ClResult<u64> {
         Ok(self.numbers(what)?.first().copied().unwrap_or(0))
     }
 
     /// Numbers: one of 4 bytes, or as many of 8 as there are.
-    pub(crate) fn numbers(&self, what: u32) -> Done<Vec<u64>> {
+    pub(crate) fn numbers(&self, what: u32) -> ClResult<Vec<u64>> {
         let bytes = answer(self.api.clGetDeviceInfo, self.device, what)?;
         if let Some(word) = bytes.as_chunks::<4>().0.first().filter(|_| bytes.len() == 4) {
             return Ok(vec![u64::from(u32::from_ne_bytes(*word))]);
@@ -317,7 +317,7 @@ impl Listed {
         Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect())
     }
 
-    pub(crate) fn open(&self) -> Done<OpenCl> {
-        OpenCl::of(self.api, self.device)
+    pub(crate) fn open(&self) -> ClResult<OpenCl> {
+        OpenCl::open_device(self.api, self.device)
     }
 }

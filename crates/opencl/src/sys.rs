@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use tapml_cfamily::functions;
 
 /// An object of OpenCL: a platform, device, context, queue, buffer, program or kernel.
-pub(crate) type Object = *mut c_void;
+pub(crate) type ClObject = *mut c_void;
 /// A status: 0 or a negative error.
-pub(crate) type Status = i32;
+pub(crate) type ClStatus = i32;
 
 pub(crate) const DEVICE_TYPE_CPU: u64 = 1 << 1;
 pub(crate) const DEVICE_TYPE_GPU: u64 = 1 << 2;
@@ -31,38 +31,38 @@ pub(crate) const DEVICE_NAME: u32 = 0x102b;
 pub(crate) const DRIVER_VERSION: u32 = 0x102d;
 pub(crate) const DEVICE_HOST_UNIFIED_MEMORY: u32 = 0x1035;
 pub(crate) const PROGRAM_BUILD_LOG: u32 = 0x1183;
-pub(crate) const MEM_OBJECT_ALLOCATION_FAILURE: Status = -4;
-pub(crate) const OUT_OF_RESOURCES: Status = -5;
-pub(crate) const OUT_OF_HOST_MEMORY: Status = -6;
-pub(crate) const BUILD_PROGRAM_FAILURE: Status = -11;
+pub(crate) const MEM_OBJECT_ALLOCATION_FAILURE: ClStatus = -4;
+pub(crate) const OUT_OF_RESOURCES: ClStatus = -5;
+pub(crate) const OUT_OF_HOST_MEMORY: ClStatus = -6;
+pub(crate) const BUILD_PROGRAM_FAILURE: ClStatus = -11;
 
 functions! {
     /// The loaded functions.
     Api "system" {
-        clGetPlatformIDs: fn(u32, *mut Object, *mut u32) -> Status;
-        clGetPlatformInfo: fn(Object, u32, usize, *mut c_void, *mut usize) -> Status;
-        clGetDeviceIDs: fn(Object, u64, u32, *mut Object, *mut u32) -> Status;
-        clGetDeviceInfo: fn(Object, u32, usize, *mut c_void, *mut usize) -> Status;
-        clCreateContext: fn(*const isize, u32, *const Object, *const c_void, *mut c_void, *mut Status) -> Object;
-        clReleaseContext: fn(Object) -> Status;
-        clCreateCommandQueue: fn(Object, Object, u64, *mut Status) -> Object;
-        clReleaseCommandQueue: fn(Object) -> Status;
-        clCreateBuffer: fn(Object, u64, usize, *mut c_void, *mut Status) -> Object;
-        clReleaseMemObject: fn(Object) -> Status;
-        clEnqueueReadBuffer: fn(Object, Object, u32, usize, usize, *mut c_void, u32, *const Object, *mut Object) -> Status;
-        clEnqueueWriteBuffer: fn(Object, Object, u32, usize, usize, *const c_void, u32, *const Object, *mut Object) -> Status;
-        clEnqueueCopyBuffer: fn(Object, Object, Object, usize, usize, usize, u32, *const Object, *mut Object) -> Status;
-        clEnqueueFillBuffer: fn(Object, Object, *const c_void, usize, usize, usize, u32, *const Object, *mut Object) -> Status;
-        clCreateProgramWithSource: fn(Object, u32, *const *const c_char, *const usize, *mut Status) -> Object;
-        clBuildProgram: fn(Object, u32, *const Object, *const c_char, *const c_void, *mut c_void) -> Status;
-        clGetProgramBuildInfo: fn(Object, Object, u32, usize, *mut c_void, *mut usize) -> Status;
-        clReleaseProgram: fn(Object) -> Status;
-        clCreateKernel: fn(Object, *const c_char, *mut Status) -> Object;
-        clReleaseKernel: fn(Object) -> Status;
-        clSetKernelArg: fn(Object, u32, usize, *const c_void) -> Status;
-        clEnqueueNDRangeKernel: fn(Object, Object, u32, *const usize, *const usize, *const usize, u32, *const Object, *mut Object) -> Status;
-        clFlush: fn(Object) -> Status;
-        clFinish: fn(Object) -> Status;
+        clGetPlatformIDs: fn(u32, *mut ClObject, *mut u32) -> ClStatus;
+        clGetPlatformInfo: fn(ClObject, u32, usize, *mut c_void, *mut usize) -> ClStatus;
+        clGetDeviceIDs: fn(ClObject, u64, u32, *mut ClObject, *mut u32) -> ClStatus;
+        clGetDeviceInfo: fn(ClObject, u32, usize, *mut c_void, *mut usize) -> ClStatus;
+        clCreateContext: fn(*const isize, u32, *const ClObject, *const c_void, *mut c_void, *mut ClStatus) -> ClObject;
+        clReleaseContext: fn(ClObject) -> ClStatus;
+        clCreateCommandQueue: fn(ClObject, ClObject, u64, *mut ClStatus) -> ClObject;
+        clReleaseCommandQueue: fn(ClObject) -> ClStatus;
+        clCreateBuffer: fn(ClObject, u64, usize, *mut c_void, *mut ClStatus) -> ClObject;
+        clReleaseMemObject: fn(ClObject) -> ClStatus;
+        clEnqueueReadBuffer: fn(ClObject, ClObject, u32, usize, usize, *mut c_void, u32, *const ClObject, *mut ClObject) -> ClStatus;
+        clEnqueueWriteBuffer: fn(ClObject, ClObject, u32, usize, usize, *const c_void, u32, *const ClObject, *mut ClObject) -> ClStatus;
+        clEnqueueCopyBuffer: fn(ClObject, ClObject, ClObject, usize, usize, usize, u32, *const ClObject, *mut ClObject) -> ClStatus;
+        clEnqueueFillBuffer: fn(ClObject, ClObject, *const c_void, usize, usize, usize, u32, *const ClObject, *mut ClObject) -> ClStatus;
+        clCreateProgramWithSource: fn(ClObject, u32, *const *const c_char, *const usize, *mut ClStatus) -> ClObject;
+        clBuildProgram: fn(ClObject, u32, *const ClObject, *const c_char, *const c_void, *mut c_void) -> ClStatus;
+        clGetProgramBuildInfo: fn(ClObject, ClObject, u32, usize, *mut c_void, *mut usize) -> ClStatus;
+        clReleaseProgram: fn(ClObject) -> ClStatus;
+        clCreateKernel: fn(ClObject, *const c_char, *mut ClStatus) -> ClObject;
+        clReleaseKernel: fn(ClObject) -> ClStatus;
+        clSetKernelArg: fn(ClObject, u32, usize, *const c_void) -> ClStatus;
+        clEnqueueNDRangeKernel: fn(ClObject, ClObject, u32, *const usize, *const usize, *const usize, u32, *const ClObject, *mut ClObject) -> ClStatus;
+        clFlush: fn(ClObject) -> ClStatus;
+        clFinish: fn(ClObject) -> ClStatus;
     }
 }
 

@@ -12,7 +12,7 @@ use proptest::prelude::any;
 use proptest::test_runner::{TestCaseError, TestError};
 use std::cell::RefCell;
 use tapml_device::KernelDesc;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_opencl::OpenClDevice;
 
 /// Statements of a shader are fewer: PoCL treats parts between barriers path by path, and these double with each branch.
@@ -24,10 +24,10 @@ fn generated_shaders_give_the_same_bits() {
         Ok(device) => RefCell::new(device),
         Err(error) => return tapml_testing::skip("opencl", &error.to_string()),
     };
-    let emulator = RefCell::new(Emulator::new(Options::default()).unwrap());
+    let emulator = RefCell::new(Emulator::new(EmulatorOptions::default()).unwrap());
     let shaders = (generate::shader(true, MOST), any::<bool>(), any::<u64>());
     let result = runner(24).run(&shaders, |(text, outside, seed)| {
-        let text = if outside { generate::unbounded(&text) } else { text };
+        let text = if outside { generate::unbound_indices(&text) } else { text };
         let (words, floats) = inputs(seed);
         let desc = KernelDesc { needs_f16: true, ..desc(&text, &KINDS, WIDTH) };
         let inputs = [&words[..], &floats[..]];
@@ -40,7 +40,7 @@ fn generated_shaders_give_the_same_bits() {
     match result {
         Ok(()) => {}
         Err(TestError::Fail(why, (text, outside, seed))) => {
-            let text = if outside { generate::unbounded(&text) } else { text };
+            let text = if outside { generate::unbound_indices(&text) } else { text };
             panic!("{why}\ninputs of seed {seed}\n{text}")
         }
         Err(error) => panic!("{error}"),

@@ -146,7 +146,7 @@ fn kernel(body: &str) -> KernelDesc {
         workgroup_memory: 256,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -169,7 +169,7 @@ fn races_and_stray_accesses_are_reported() {
     for body in ["shared_words[lane] = lane;\ny[lane] = shared_words[lane ^ 1u];", "y[lane + 32u] = lane;"] {
         let buffer = device.create_buffer("y", 256).unwrap();
         let kernel = device.create_kernel(&kernel(body)).unwrap();
-        let groups = [1u64, 1, 1].map(Extent::of);
+        let groups = [1u64, 1, 1].map(Extent::from_dim);
         let bindings = vec![Binding::whole(buffer)];
         let launch = Launch::Dispatch { label: "faulty".into(), kernel, bindings, groups };
         let list = device.record(&[launch]).unwrap();

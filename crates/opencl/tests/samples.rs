@@ -9,7 +9,7 @@ mod programs;
 use common::{difference, run};
 use std::collections::HashSet;
 use tapml_device::Device;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_graph::DType;
 use tapml_graph::op::{Foreign, OPS};
 use tapml_kernels::{KERNELS, Overrides, Phase, plan_node, plan_variants};
@@ -24,7 +24,7 @@ fn every_kernel_gives_what_it_gives_on_the_emulator() {
         Ok(device) => device,
         Err(error) => return tapml_testing::skip("opencl", &error.to_string()),
     };
-    let mut emulator = Emulator::new(Options::default()).unwrap();
+    let mut emulator = Emulator::new(EmulatorOptions::default()).unwrap();
     let (mut seen, mut wrong) = (HashSet::new(), Vec::new());
     let others = KERNELS.iter().filter(|row| Foreign::is_kind(row.op())).flat_map(|row| row.samples());
     for sample in OPS.iter().flat_map(|info| (info.samples)()).chain(others) {
@@ -62,7 +62,7 @@ fn variants_give_the_same_with_emulated_subgroups() {
         Ok(device) => device,
         Err(error) => return tapml_testing::skip("opencl", &error.to_string()),
     };
-    let mut emulator = Emulator::new(Options::default()).unwrap();
+    let mut emulator = Emulator::new(EmulatorOptions::default()).unwrap();
     let (mut seen, mut wrong) = (HashSet::new(), Vec::new());
     for sample in OPS.iter().flat_map(|info| (info.samples)()) {
         let types = sample.types();

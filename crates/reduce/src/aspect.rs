@@ -1,9 +1,9 @@
 //! What a call of an operator of others fails with, besides sizes: each attribute with other values, the dtype of floats, inputs as
 //! constants, and the number of axes. One of them changes at a time; all else is as in the recorded call.
 
-use crate::body::Body;
+use crate::body::ForeignBody;
 use crate::specimen::Specimen;
-use crate::trial::{Outcome, Trials};
+use crate::trial::{TrialOutcome, Trials};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tapml_graph::{DType, ErrorKind, Result, Tensor};
@@ -27,7 +27,7 @@ pub struct Aspect {
 struct Changed {
     value: String,
     specimen: Specimen,
-    body: Body,
+    body: ForeignBody,
 }
 
 impl Changed {
@@ -45,30 +45,30 @@ pub(crate) fn aspects(trials: &mut Trials<'_>, whole: &Specimen) -> Result<Vec<A
         let of_node = body.title(at).map(|title| format!(" of {title}")).unwrap_or_default();
         for (name, value) in part.op.attributes() {
             let own = (format!("`{name}`{of_node}"), short(value));
-            found.extend(tried(trials, own, with_values(whole, &body, (at, name, value)))?);
+            found.extend(try_changed(trials, own, with_values(whole, &body, (at, name, value)))?);
         }
     }
     let own = whole.call.inputs.iter().map(Tensor::dtype).find(|dtype| dtype.is_float());
     if let Some(own) = own {
-        found.extend(tried(trials, ("dtype".into(), own.name().into()), with_dtypes(whole, own))?);
+        found.extend(try_changed(trials, ("dtype".into(), own.name().into()), with_dtypes(whole, own))?);
     }
     for (i, &constant) in whole.is_weight.iter().enumerate() {
         let own = kind_of_input(constant).to_string();
         let changed = with_kind(whole, i, !constant).into_iter().collect();
-        found.extend(tried(trials, (format!("input {i}"), own), changed)?);
+        found.extend(try_changed(trials, (format!("input {i}"), own), changed)?);
     }
     let axes = whole.call.inputs.first().map_or(0, |input| input.shape().len());
-    found.extend(tried(trials, ("axes of the inputs".into(), axes.to_string()), with_axes(whole))?);
+    found.extend(try_changed(trials, ("axes of the inputs".into(), axes.to_string()), with_axes(whole))?);
     Ok(found)
 }
 
 /// Runs the changed calls; `None` if each that ran fails.
-fn tried(
+fn try_changed(
     trials: &mut Trials<'_>,
     (name, own): (String, String),
     changed: Vec<Changed>,
 ) -> Result<Option<Aspect>> {
-    if trials.expired() {
+    if trials.is_expired() {
         return Ok(None);
     }
     let oracles = trials.oracles();
@@ -78,12 +78,12 @@ fn tried(
     let mut aspect = Aspect { name, fails: vec![own], ..Aspect::default() };
     for (value, outcome) in values.into_iter().zip(trials.run(&specimens)?) {
         match outcome {
-            Outcome::Fails(_) => aspect.fails.push(value),
-            Outcome::Passes { .. } => aspect.passes.push(value),
-            Outcome::Invalid(error) if error.kind() == ErrorKind::Unsupported => {
+            TrialOutcome::Fails(_) => aspect.fails.push(value),
+            TrialOutcome::Passes { .. } => aspect.passes.push(value),
+            TrialOutcome::Invalid(error) if error.kind() == ErrorKind::Unsupported => {
                 aspect.not_served.push(value)
             }
-            Outcome::Invalid(_) => {}
+            TrialOutcome::Invalid(_) => {}
         }
     }
     let tells = !aspect.passes.is_empty() || !aspect.not_served.is_empty();
@@ -91,7 +91,7 @@ fn tried(
 }
 
 /// The call without an attribute of one of its operators, and with other values of it.
-fn with_values(whole: &Specimen, body: &Body, (at, name, own): (usize, &str, &Value)) -> Vec<Changed> {
+fn with_values(whole: &Specimen, body: &ForeignBody, (at, name, own): (usize, &str, &Value)) -> Vec<Changed> {
     let axes = whole.call.inputs.first().map_or(0, |input| input.shape().len());
     let others = variants(name, own, axes).into_iter().map(|variant| Some(variant.value));
     let changed = std::iter::once(None).chain(others).filter_map(|value| {
@@ -159,13 +159,14 @@ fn with_axes(whole: &Specimen) -> Vec<Changed> {
 mod tests {
     use super::*;
     use tapml_exec::Call;
-    use tapml_graph::op::{Declared, Foreign};
+    use tapml_graph::op::{DeclaredType, Foreign};
     use tapml_graph::{Op, Symbols};
     use tapml_migrate::{Oracles, tensor_type};
 
     fn softmax() -> Specimen {
         let attributes = serde_json::json!({"axis": 1}).as_object().unwrap().clone();
-        let op = Foreign::new("onnx.Softmax@13", attributes, vec![true], vec![Declared::Unknown]).unwrap();
+        let op =
+            Foreign::new("onnx.Softmax@13", attributes, vec![true], vec![DeclaredType::Unknown]).unwrap();
         let input = Tensor::from_f32(vec![1, 2, 3], (0..6u8).map(f32::from).collect()).unwrap();
         let call = Call {
             node: "it".into(),
@@ -176,7 +177,7 @@ mod tests {
             inputs: vec![input],
             output_types: Vec::new(),
         };
-        Specimen::new(call).inferred(&Oracles::new(0)).unwrap()
+        Specimen::new(call).infer_types(&Oracles::new(0)).unwrap()
     }
 
     #[test]

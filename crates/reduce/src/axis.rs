@@ -22,7 +22,7 @@ const MOST_TOGETHER: u32 = 9;
 
 /// Where an axis runs along one dimension of an input or output: over `outer · len · inner` positions from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AxisPlace {
     /// Which input or output.
     pub tensor: usize,
     /// Which of its dimensions.
@@ -35,7 +35,7 @@ pub struct Place {
     pub inner: usize,
 }
 
-impl Place {
+impl AxisPlace {
     /// The index along the axis of this position; `None` if the axis does not run there.
     pub fn index(&self, len: usize, position: usize) -> Option<usize> {
         let at = position.checked_sub(self.start)?;
@@ -43,7 +43,7 @@ impl Place {
     }
 
     /// Where this position is when only `kept` remains; `None` if it is gone.
-    pub fn moved(&self, len: usize, kept: &[usize], position: usize) -> Option<usize> {
+    pub fn moved_position(&self, len: usize, kept: &[usize], position: usize) -> Option<usize> {
         let Some(k) = self.index(len, position) else {
             let before = position >= self.start;
             let gone = self.outer * self.inner * (len - kept.len());
@@ -71,7 +71,7 @@ impl Attribute {
         match (attributes.pointer_mut(&self.pointer), self.outer) {
             (Some(Json::Array(list)), Some(outer)) => {
                 let inner = (list.len() / (outer * len)).max(1);
-                let place = Place { tensor: 0, dim: 0, start: 0, outer, inner };
+                let place = AxisPlace { tensor: 0, dim: 0, start: 0, outer, inner };
                 let mut at = 0;
                 list.retain(|_| {
                     at += 1;
@@ -99,9 +99,9 @@ pub struct Axis {
     /// The symbol whose value it is.
     pub symbol: Option<Symbol>,
     /// Where it runs in the inputs.
-    pub inputs: Vec<Place>,
+    pub inputs: Vec<AxisPlace>,
     /// Where it runs in the outputs.
-    pub outputs: Vec<Place>,
+    pub outputs: Vec<AxisPlace>,
     /// Attributes that shrink with it.
     pub attributes: Vec<Attribute>,
     /// Elements of integer inputs that shrink with it, such as those of a shape: which input, which element.
@@ -143,18 +143,18 @@ pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Axis>> {
         .map(|(symbol, value)| of_symbol(specimen, symbol, value as usize))
         .collect::<Result<_>>()?;
     found.retain(|a| a.len > a.least && !(a.inputs.is_empty() && a.outputs.is_empty()));
-    found.extend(Constants::of(specimen).axes());
+    found.extend(ConstantSearch::from_specimen(specimen).axes());
     Ok(found)
 }
 
 fn of_symbol(specimen: &Specimen, symbol: Symbol, len: usize) -> Result<Axis> {
     let call = &specimen.call;
-    let places = |types: &[TensorType]| -> Result<Vec<Place>> {
+    let places = |types: &[TensorType]| -> Result<Vec<AxisPlace>> {
         let mut places = Vec::new();
         for (tensor, ty) in types.iter().enumerate() {
             for (dim, size) in ty.shape.iter().enumerate().filter(|(_, d)| d.symbols().any(|s| s == symbol)) {
                 let (start, inner) = segment(size, symbol, &call.symbols)?;
-                places.push(Place { tensor, dim, start, outer: 1, inner });
+                places.push(AxisPlace { tensor, dim, start, outer: 1, inner });
             }
         }
         Ok(places)
@@ -176,7 +176,7 @@ fn segment(size: &Dim, symbol: Symbol, symbols: &Symbols) -> Result<(usize, usiz
     let order = |s: Symbol| (s == Symbol::N, s != Symbol::P, s);
     let at = |s: Symbol, more: u64| {
         let value = symbols.get(s).unwrap_or(0);
-        size.eval(&symbols.clone().with(s, value + more))
+        size.eval(&symbols.clone().with_symbol(s, value + more))
     };
     let factor = |s: Symbol| Ok::<_, tapml_graph::Error>(at(s, 1)? - at(s, 0)?);
     let mut start = 0;
@@ -189,12 +189,12 @@ fn segment(size: &Dim, symbol: Symbol, symbols: &Symbols) -> Result<(usize, usiz
 /// A constant size or an attribute that could be a part of an axis.
 #[derive(Clone, Debug)]
 struct Member {
-    what: What,
+    what: AxisRole,
     value: usize,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum AxisRole {
     Size { tensor: usize, dim: usize },
     Number(String),
     List(String),
@@ -204,28 +204,28 @@ enum What {
 impl Member {
     fn name(&self) -> String {
         match &self.what {
-            What::Size { tensor, dim } => format!("input {tensor} size {dim}"),
-            What::Number(pointer) | What::List(pointer) => pointer[1..].replace('/', "."),
-            What::Value { tensor, at } => format!("input {tensor} value {at}"),
+            AxisRole::Size { tensor, dim } => format!("input {tensor} size {dim}"),
+            AxisRole::Number(pointer) | AxisRole::List(pointer) => pointer[1..].replace('/', "."),
+            AxisRole::Value { tensor, at } => format!("input {tensor} value {at}"),
         }
     }
 }
 
 /// The search for axes of constant length.
-struct Constants<'a> {
+struct ConstantSearch<'a> {
     specimen: &'a Specimen,
     attributes: Json,
     members: Vec<Member>,
 }
 
-impl<'a> Constants<'a> {
-    fn of(specimen: &'a Specimen) -> Constants<'a> {
+impl<'a> ConstantSearch<'a> {
+    fn from_specimen(specimen: &'a Specimen) -> ConstantSearch<'a> {
         let call = &specimen.call;
         let mut members = Vec::new();
         for (tensor, ty) in call.input_types.iter().enumerate() {
             for (dim, size) in ty.shape.iter().enumerate() {
                 if let Some(value) = size.as_const() {
-                    members.push(Member { what: What::Size { tensor, dim }, value: value as usize });
+                    members.push(Member { what: AxisRole::Size { tensor, dim }, value: value as usize });
                 }
             }
         }
@@ -235,7 +235,7 @@ impl<'a> Constants<'a> {
             leaves(&attributes, "", &mut members);
         }
         members.retain(|m| m.value > 1);
-        Constants { specimen, attributes, members }
+        ConstantSearch { specimen, attributes, members }
     }
 
     fn axes(&self) -> Vec<Axis> {
@@ -287,7 +287,7 @@ impl<'a> Constants<'a> {
 
     /// Whether an input or an output shrinks with these members, if these are the outputs then.
     fn shrinks(&self, set: &[usize], outputs: &[TensorType]) -> bool {
-        let sized = set.iter().any(|&m| matches!(self.members[m].what, What::Size { .. }));
+        let sized = set.iter().any(|&m| matches!(self.members[m].what, AxisRole::Size { .. }));
         sized || outputs != &self.specimen.call.output_types[..]
     }
 
@@ -299,15 +299,15 @@ impl<'a> Constants<'a> {
         let kept: Vec<usize> = (0..len - 1).collect();
         for member in set.iter().map(|&m| &self.members[m]) {
             match &member.what {
-                What::Size { tensor, dim } => {
+                AxisRole::Size { tensor, dim } => {
                     types[*tensor].shape[*dim] = Dim::from(member.value / len * (len - 1));
                 }
-                What::Number(pointer) | What::List(pointer) => {
+                AxisRole::Number(pointer) | AxisRole::List(pointer) => {
                     let attributes = attributes.get_or_insert_with(|| self.attributes.clone());
-                    let outer = matches!(member.what, What::List(_)).then_some(1);
+                    let outer = matches!(member.what, AxisRole::List(_)).then_some(1);
                     Attribute { pointer: pointer.clone(), outer }.keep(attributes, len, &kept);
                 }
-                What::Value { .. } => return None,
+                AxisRole::Value { .. } => return None,
             }
         }
         match attributes {
@@ -320,7 +320,7 @@ impl<'a> Constants<'a> {
     fn variants(&self, len: usize, set: &[usize]) -> Vec<Axis> {
         let Some(outputs) = self.outputs(len, set) else { return Vec::new() };
         let largest = set.iter().map(|&m| self.members[m].value / len).max().unwrap_or(1);
-        let numbers = self.members.iter().filter(|m| matches!(m.what, What::Number(_))).map(|m| m.value);
+        let numbers = self.members.iter().filter(|m| matches!(m.what, AxisRole::Number(_))).map(|m| m.value);
         let mut outers = vec![1, largest];
         outers.extend(numbers.filter(|a| *a < largest && largest.is_multiple_of(*a)));
         let mut unique = Vec::new();
@@ -334,7 +334,7 @@ impl<'a> Constants<'a> {
     }
 
     /// Whether each index has whole groups, if the axis runs along the rows of a packed weight.
-    fn keeps_groups(&self, place: &Place) -> bool {
+    fn keeps_groups(&self, place: &AxisPlace) -> bool {
         let ty = &self.specimen.call.input_types[place.tensor];
         let along = place.dim + 1 == ty.shape.len();
         ty.dtype.packing().is_none_or(|packing| !along || place.inner.is_multiple_of(packing.group as usize))
@@ -351,22 +351,22 @@ impl<'a> Constants<'a> {
             } else {
                 1
             };
-            Place { tensor, dim, start: 0, outer, inner: rest / outer }
+            AxisPlace { tensor, dim, start: 0, outer, inner: rest / outer }
         };
         let (mut inputs, mut attributes, mut names) = (Vec::new(), Vec::new(), Vec::new());
         let mut values = Vec::new();
         for member in set.iter().map(|&m| &self.members[m]) {
             names.push(member.name());
             match &member.what {
-                What::Size { tensor, dim } => inputs.push(place(*tensor, *dim, member.value)),
-                What::Number(pointer) => {
+                AxisRole::Size { tensor, dim } => inputs.push(place(*tensor, *dim, member.value)),
+                AxisRole::Number(pointer) => {
                     attributes.push(Attribute { pointer: pointer.clone(), outer: None });
                 }
-                What::List(pointer) => {
+                AxisRole::List(pointer) => {
                     let outer = place(0, 0, member.value).outer;
                     attributes.push(Attribute { pointer: pointer.clone(), outer: Some(outer) });
                 }
-                What::Value { tensor, at } => values.push((*tensor, *at)),
+                AxisRole::Value { tensor, at } => values.push((*tensor, *at)),
             }
         }
         let mut of_outputs = Vec::new();
@@ -393,11 +393,11 @@ fn leaves(value: &Json, pointer: &str, members: &mut Vec<Member>) {
             map.iter().for_each(|(key, value)| leaves(value, &format!("{pointer}/{key}"), members));
         }
         Json::Array(list) if list.iter().all(Json::is_number) => {
-            members.push(Member { what: What::List(pointer.into()), value: list.len() });
+            members.push(Member { what: AxisRole::List(pointer.into()), value: list.len() });
         }
         Json::Number(number) => {
             if let Some(value) = number.as_u64() {
-                members.push(Member { what: What::Number(pointer.into()), value: value as usize });
+                members.push(Member { what: AxisRole::Number(pointer.into()), value: value as usize });
             }
         }
         _ => {}

@@ -8,18 +8,18 @@ use tapml_graph::{Builder, Error, Graph, Op, Result, TensorType, ValueId};
 
 /// Operators of others, what they are given and what they give.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Body {
+pub struct ForeignBody {
     /// Names of what the call is given, in its order.
     pub inputs: Vec<String>,
     /// The operators in the order in which they run.
-    pub parts: Vec<Part>,
+    pub parts: Vec<BodyPart>,
     /// Names of what the call gives.
     pub outputs: Vec<String>,
 }
 
 /// One operator.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct BodyPart {
     /// The operator.
     pub op: Foreign,
     /// Names of the inputs that are there.
@@ -28,9 +28,9 @@ pub struct Part {
     pub outputs: Vec<String>,
 }
 
-impl Body {
+impl ForeignBody {
     /// The operators of a call; `None` if one is TapML's own.
-    pub fn of(call: &Call) -> Option<Body> {
+    pub fn from_call(call: &Call) -> Option<ForeignBody> {
         match &call.op {
             Op::Foreign(op) => {
                 let names = |letter: &str, count: usize| {
@@ -38,23 +38,28 @@ impl Body {
                 };
                 let inputs = names("in", call.inputs.len());
                 let outputs = names("out", op.outputs().iter().filter(|place| place.is_asked()).count());
-                let parts = vec![Part { op: op.clone(), inputs: inputs.clone(), outputs: outputs.clone() }];
-                Some(Body { inputs, parts, outputs })
+                let parts =
+                    vec![BodyPart { op: op.clone(), inputs: inputs.clone(), outputs: outputs.clone() }];
+                Some(ForeignBody { inputs, parts, outputs })
             }
-            Op::Fused(fused) => Body::of_graph(fused.body()),
+            Op::Fused(fused) => ForeignBody::of_graph(fused.body()),
             _ => None,
         }
     }
 
-    fn of_graph(graph: &Graph) -> Option<Body> {
+    fn of_graph(graph: &Graph) -> Option<ForeignBody> {
         let name = |id: ValueId| graph.value(id).name.clone();
         let names = |ids: &[ValueId]| ids.iter().map(|&id| name(id)).collect::<Vec<String>>();
         let mut parts = Vec::new();
         for node in graph.nodes() {
             let Op::Foreign(op) = &node.op else { return None };
-            parts.push(Part { op: op.clone(), inputs: names(&node.inputs), outputs: names(&node.outputs) });
+            parts.push(BodyPart {
+                op: op.clone(),
+                inputs: names(&node.inputs),
+                outputs: names(&node.outputs),
+            });
         }
-        Some(Body {
+        Some(ForeignBody {
             inputs: graph.inputs().map(|(id, _)| name(id)).collect(),
             parts,
             outputs: graph.outputs().iter().map(|output| name(output.value)).collect(),
@@ -67,13 +72,13 @@ impl Body {
     /// What a node declares does not fit, or a value is used that nothing makes.
     pub fn op(&self, old: &Op, inputs: &[TensorType]) -> Result<Op> {
         match (old, &self.parts[..]) {
-            (Op::Fused(fused), _) => self.fused(fused, inputs).map(Op::Fused),
+            (Op::Fused(fused), _) => self.replace_body(fused, inputs).map(Op::Fused),
             (Op::Foreign(_), [part]) => Ok(Op::Foreign(part.op.clone())),
             _ => Err(Error::bug("a call of one operator of others")),
         }
     }
 
-    fn fused(&self, fused: &Fused, inputs: &[TensorType]) -> Result<Fused> {
+    fn replace_body(&self, fused: &Fused, inputs: &[TensorType]) -> Result<Fused> {
         let mut builder = Builder::new(fused.body().name());
         let mut known: Vec<(&str, ValueId)> = Vec::new();
         for (name, ty) in self.inputs.iter().zip(inputs) {
@@ -96,7 +101,7 @@ impl Body {
         fused.with_body(builder.finish()?)
     }
 
-    /// Where the attributes of a part stand in [`Body::attributes`] (RFC 6901).
+    /// Where the attributes of a part stand in [`ForeignBody::attributes`] (RFC 6901).
     pub fn pointer(&self, part: usize) -> String {
         if self.parts.len() == 1 { String::new() } else { format!("/{part}") }
     }
@@ -106,7 +111,7 @@ impl Body {
         match &self.parts[..] {
             [part] => Value::Object(part.op.attributes().clone()),
             parts => {
-                let own = |(at, part): (usize, &Part)| {
+                let own = |(at, part): (usize, &BodyPart)| {
                     (at.to_string(), Value::Object(part.op.attributes().clone()))
                 };
                 Value::Object(parts.iter().enumerate().map(own).collect())
@@ -114,7 +119,7 @@ impl Body {
         }
     }
 
-    /// Gives the operators other attributes, in the form of [`Body::attributes`].
+    /// Gives the operators other attributes, in the form of [`ForeignBody::attributes`].
     pub fn set_attributes(&mut self, attributes: &Value) -> Result<()> {
         for at in 0..self.parts.len() {
             let own = attributes.pointer(&self.pointer(at)).and_then(Value::as_object);
@@ -127,7 +132,7 @@ impl Body {
     /// Leaves out operators and inputs that nothing uses.
     pub fn drop_unused(&mut self) {
         let mut used: HashSet<String> = self.outputs.iter().cloned().collect();
-        let mut kept: Vec<Part> = Vec::new();
+        let mut kept: Vec<BodyPart> = Vec::new();
         for part in self.parts.drain(..).rev() {
             if part.outputs.iter().any(|name| used.contains(name)) {
                 used.extend(part.inputs.iter().cloned());
@@ -141,7 +146,7 @@ impl Body {
 
     /// Leaves out an operator of several: whoever uses its result takes the input at this place instead. `None` if there is no
     /// such operator or input, if it has several results, or if an input of the call would be a result.
-    pub fn without_part(mut self, part: usize, place: usize) -> Option<Body> {
+    pub fn without_part(mut self, part: usize, place: usize) -> Option<ForeignBody> {
         if self.parts.len() < 2 || part >= self.parts.len() {
             return None;
         }
@@ -164,7 +169,7 @@ impl Body {
     }
 }
 
-impl Part {
+impl BodyPart {
     /// Gives the operator other attributes.
     pub fn set_attributes(&mut self, attributes: Map<String, Value>) -> Result<()> {
         let (inputs, outputs) = (self.op.inputs().to_vec(), self.op.outputs().to_vec());
@@ -173,7 +178,7 @@ impl Part {
     }
 
     /// Leaves out the input at this place; `None` if there is none. Behind the last one that is given there are no places.
-    pub fn without_input(&self, place: usize) -> Option<Part> {
+    pub fn without_input(&self, place: usize) -> Option<BodyPart> {
         let mut places = self.op.inputs().to_vec();
         if !std::mem::replace(places.get_mut(place)?, false) {
             return None;
@@ -184,7 +189,7 @@ impl Part {
         let op = Foreign::new(self.op.kind(), attributes, places, outputs).ok()?;
         let mut inputs = self.inputs.clone();
         inputs.remove(at);
-        Some(Part { op, inputs, outputs: self.outputs.clone() })
+        Some(BodyPart { op, inputs, outputs: self.outputs.clone() })
     }
 }
 
@@ -192,7 +197,7 @@ impl Part {
 mod tests {
     use super::*;
     use tapml_graph::fusion::REGION;
-    use tapml_graph::op::Declared;
+    use tapml_graph::op::DeclaredType;
     use tapml_graph::{DType, Symbols, Tensor};
 
     /// `relu(x · 2) + b`, of which nothing but the sum is used.
@@ -200,7 +205,7 @@ mod tests {
         let ty = TensorType::new(DType::F32, [3u64]);
         let op = |kind: &str, inputs: usize, attributes: &str| {
             let (attributes, declared) =
-                (serde_json::from_str(attributes).unwrap(), Declared::As(ty.clone()));
+                (serde_json::from_str(attributes).unwrap(), DeclaredType::As(ty.clone()));
             Foreign::new(kind, attributes, vec![true; inputs], vec![declared]).unwrap()
         };
         let mut b = Builder::new("body");
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn nodes_become_the_operator_that_they_are_of() {
         let call = call();
-        let body = Body::of(&call).unwrap();
+        let body = ForeignBody::from_call(&call).unwrap();
         assert_eq!(body.op(&call.op, &call.input_types).unwrap(), call.op);
         assert_eq!(
             (body.pointer(1).as_str(), body.title(1).unwrap().as_str()),
@@ -247,7 +252,7 @@ mod tests {
     #[test]
     fn a_node_goes_with_what_only_it_needs() {
         let call = call();
-        let body = Body::of(&call).unwrap();
+        let body = ForeignBody::from_call(&call).unwrap();
         // `x + b`: the sum takes what the first node was given.
         let sum = body.clone().without_part(0, 0).unwrap();
         assert_eq!((sum.parts.len(), &sum.inputs[..]), (1, &["in0".to_string(), "in1".to_string()][..]));

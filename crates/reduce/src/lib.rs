@@ -20,9 +20,9 @@ mod specimen;
 mod trial;
 
 pub use aspect::Aspect;
-pub use axis::{Attribute, Axis, Place, axes};
+pub use axis::{Attribute, Axis, AxisPlace, axes};
 pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
-pub use report::{Report, Sizes};
+pub use report::{CallSizes, ReductionReport};
 pub use reproducer::{LoadLines, MARKER, Reproducer, RuntimeReproducer, Values};
 pub use rule::SizeRule;
 pub use simplify::Simplified;

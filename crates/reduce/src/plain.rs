@@ -1,7 +1,7 @@
 //! What operators of others do without: nodes, attributes, optional inputs, and results beside the wrong one that the failure
 //! does not need.
 
-use crate::body::Body;
+use crate::body::ForeignBody;
 use crate::search::Search;
 use tapml_graph::Result;
 
@@ -30,7 +30,7 @@ pub fn plain(search: &mut Search<'_, '_>) -> Result<bool> {
     Ok(smaller)
 }
 
-fn without_attribute(mut body: Body, part: usize, name: &str) -> Option<Body> {
+fn without_attribute(mut body: ForeignBody, part: usize, name: &str) -> Option<ForeignBody> {
     let part = body.parts.get_mut(part)?;
     let mut attributes = part.op.attributes().clone();
     attributes.remove(name)?;
@@ -38,14 +38,14 @@ fn without_attribute(mut body: Body, part: usize, name: &str) -> Option<Body> {
     Some(body)
 }
 
-fn without_input(mut body: Body, part: usize, place: usize) -> Option<Body> {
+fn without_input(mut body: ForeignBody, part: usize, place: usize) -> Option<ForeignBody> {
     let part = body.parts.get_mut(part)?;
     *part = part.without_input(place)?;
     body.drop_unused();
     Some(body)
 }
 
-fn without_output(mut body: Body, at: usize) -> Option<Body> {
+fn without_output(mut body: ForeignBody, at: usize) -> Option<ForeignBody> {
     if body.outputs.len() < 2 || at >= body.outputs.len() {
         return None;
     }

@@ -97,7 +97,9 @@ pub fn reduce(
     platform.kernel_for(&whole.call.op, &whole.call.input_types, phase)?;
     let mut trials = Trials::new(platform, oracles, stop, start + options.limit);
     let (failed, failure) = trials.failures(&whole, STEADY)?;
-    let Some(whole_failure) = failure.filter(|f| !excused(&whole.call, f, recorded)) else { return Ok(None) };
+    let Some(whole_failure) = failure.filter(|f| !is_excused(&whole.call, f, recorded)) else {
+        return Ok(None);
+    };
     trials.expect(&whole_failure, if failed == STEADY { 1 } else { FLAKY });
     let mut search = Search::new(&mut trials, whole.clone(), whole_failure.clone());
     search.run()?;
@@ -131,9 +133,9 @@ pub fn reduce(
 }
 
 /// Whether the source platform's own error, which a check of the recorded call counts, allows for what was found.
-fn excused(call: &Call, failure: &Failure, recorded: &[Tensor]) -> bool {
+fn is_excused(call: &Call, failure: &Failure, recorded: &[Tensor]) -> bool {
     let Failure::Wrong(wrong) = failure else { return false };
     let source = Precision { accumulate: DType::F32, terms: terms(call) };
     let judged = judge(&wrong.exact, &wrong.observed, wrong.precision, Some((recorded, source)));
-    judged.is_ok_and(|j| j.passed())
+    judged.is_ok_and(|j| j.passes())
 }

@@ -1,7 +1,7 @@
 //! What a reduction did, as the command reports it.
 
 use crate::aspect::Aspect;
-use crate::body::{Body, Part};
+use crate::body::{BodyPart, ForeignBody};
 use crate::reduce::{Reduced, Stability};
 use crate::rule::SizeRule;
 use crate::specimen::Specimen;
@@ -17,7 +17,7 @@ const SCHEMA: u32 = 1;
 
 /// Sizes of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sizes {
+pub struct CallSizes {
     /// Elements of all inputs, weights included.
     pub elements: usize,
     /// Types of the inputs.
@@ -28,10 +28,10 @@ pub struct Sizes {
     pub attributes: serde_json::Value,
 }
 
-impl Sizes {
+impl CallSizes {
     /// The sizes of this call.
-    pub fn of(specimen: &Specimen) -> Sizes {
-        Sizes {
+    pub fn from_specimen(specimen: &Specimen) -> CallSizes {
+        CallSizes {
             elements: specimen.elements(),
             inputs: specimen.call.inputs.iter().map(|t| tensor_type(t).to_string()).collect(),
             symbols: specimen.call.symbols.clone(),
@@ -42,7 +42,7 @@ impl Sizes {
 
 /// The name of a call's operator; of nodes that run as one model, those of all.
 pub fn operators_of(call: &Call) -> String {
-    match (&call.op, Body::of(call)) {
+    match (&call.op, ForeignBody::from_call(call)) {
         (Op::Fused(fused), Some(body)) if fused.name() == REGION.name => {
             body.parts.iter().map(|part| part.op.kind()).collect::<Vec<_>>().join("+")
         }
@@ -52,9 +52,9 @@ pub fn operators_of(call: &Call) -> String {
 
 /// The attributes of a call's operator; of operators of others that run together, a list of each with its own.
 pub fn attributes_of(call: &Call) -> serde_json::Value {
-    match (&call.op, Body::of(call)) {
+    match (&call.op, ForeignBody::from_call(call)) {
         (Op::Fused(_), Some(body)) => {
-            let one = |part: &Part| json!({"op": part.op.kind(), "attributes": attributes(&Op::Foreign(part.op.clone()))});
+            let one = |part: &BodyPart| json!({"op": part.op.kind(), "attributes": attributes(&Op::Foreign(part.op.clone()))});
             body.parts.iter().map(one).collect()
         }
         (op, _) => attributes(op),
@@ -68,7 +68,7 @@ pub fn attributes(op: &Op) -> serde_json::Value {
 
 /// The report of one reduction.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReductionReport {
     /// The version of this form.
     pub schema: u32,
     /// The suite's folder.
@@ -90,10 +90,10 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub criterion: Option<String>,
     /// The call as it was.
-    pub before: Sizes,
+    pub before: CallSizes,
     /// The smallest call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<Sizes>,
+    pub after: Option<CallSizes>,
     /// Observed over allowed error of the smallest call; absent if that is infinite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
@@ -120,16 +120,16 @@ pub struct Report {
     pub seconds: f64,
 }
 
-impl Report {
+impl ReductionReport {
     /// The report of a call that does not fail.
-    pub fn passing(
+    pub fn for_passing(
         suite: String,
         case: String,
         kernel: String,
         target: PlatformInfo,
         call: &Specimen,
-    ) -> Report {
-        Report {
+    ) -> ReductionReport {
+        ReductionReport {
             schema: SCHEMA,
             suite,
             case,
@@ -139,7 +139,7 @@ impl Report {
             target,
             fails: false,
             criterion: None,
-            before: Sizes::of(call),
+            before: CallSizes::from_specimen(call),
             after: None,
             ratio: None,
             stability: None,
@@ -154,10 +154,10 @@ impl Report {
     }
 
     /// Adds what the reduction found.
-    pub fn reduced(mut self, found: &Reduced, reproducer: String) -> Report {
+    pub fn with_reduction(mut self, found: &Reduced, reproducer: String) -> ReductionReport {
         self.fails = true;
         self.criterion = Some(found.failure.criterion().to_string());
-        self.after = Some(Sizes::of(&found.smallest));
+        self.after = Some(CallSizes::from_specimen(&found.smallest));
         self.ratio = Some(found.failure.ratio()).filter(|r| r.is_finite());
         self.stability = Some(found.stability);
         self.minimal = found.minimal;

@@ -3,7 +3,7 @@
 use crate::axis::{Axis, axes};
 use crate::search::worst_index;
 use crate::specimen::Specimen;
-use crate::trial::{Failure, Outcome, Trials};
+use crate::trial::{Failure, TrialOutcome, Trials};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tapml_graph::Result;
@@ -15,7 +15,7 @@ const MOST_OF_TWO: usize = 8;
 /// Pairs of axes that are tried.
 const PAIRS: usize = 6;
 /// Sizes of which a rule must say something.
-const FEW: usize = 4;
+const MIN_SIZES: usize = 4;
 /// Sizes of vectors and tiles, by which sizes may have to divide.
 const DIVISORS: std::ops::RangeInclusive<usize> = 2..=8;
 
@@ -51,13 +51,13 @@ pub(crate) fn size_rules(
     }
     let mut silent: Vec<Axis> = Vec::new();
     for axis in axes(whole, trials.oracles())? {
-        if trials.expired() {
+        if trials.is_expired() {
             return Ok(rules);
         }
-        let of_size = |&size: &usize| Some((size, shortened(trials, whole, failure, &axis, size)?));
+        let of_size = |&size: &usize| Some((size, shorten(trials, whole, failure, &axis, size)?));
         let (sizes, specimens): (Vec<usize>, Vec<Specimen>) =
             sizes_of(&axis, MOST).iter().filter_map(of_size).unzip();
-        let known = known(trials, sizes, &specimens)?;
+        let known = known_results(trials, sizes, &specimens)?;
         match of_axis(&axis, &known) {
             Some(rule) => rules.push(rule),
             None => silent.push(axis),
@@ -76,23 +76,25 @@ fn of_pairs(
 ) -> Result<Option<SizeRule>> {
     let pairs = axes.iter().enumerate().flat_map(|(i, a)| axes[i + 1..].iter().map(move |b| (a, b)));
     for (a, b) in pairs.take(PAIRS) {
-        if trials.expired() {
+        if trials.is_expired() {
             break;
         }
         let (of_a, of_b) = (sizes_of(a, MOST_OF_TWO), sizes_of(b, MOST_OF_TWO));
         let all = of_a.iter().flat_map(|&first| of_b.iter().map(move |&second| (first, second)));
         let cut = |(first, second): (usize, usize)| {
-            let shorter = shortened(trials, whole, failure, a, first)?;
+            let shorter = shorten(trials, whole, failure, a, first)?;
             // The axis of the shorter call has another name if its members changed.
-            let axis =
-                self::axes(&shorter, trials.oracles()).ok()?.into_iter().find(|axis| named(axis) == named(b));
-            Some(((first, second), shortened(trials, &shorter, failure, &axis?, second)?))
+            let axis = self::axes(&shorter, trials.oracles())
+                .ok()?
+                .into_iter()
+                .find(|axis| axis_name(axis) == axis_name(b));
+            Some(((first, second), shorten(trials, &shorter, failure, &axis?, second)?))
         };
         let (sizes, specimens): (Vec<(usize, usize)>, Vec<Specimen>) = all.filter_map(cut).unzip();
-        let known = known(trials, sizes, &specimens)?;
-        if let Some((first, second)) = either(&known) {
+        let known = known_results(trials, sizes, &specimens)?;
+        if let Some((first, second)) = find_either(&known) {
             return Ok(Some(SizeRule {
-                axis: format!("{}, and {}", named(a), named(b)),
+                axis: format!("{}, and {}", axis_name(a), axis_name(b)),
                 fails: format!("the first is {first}, or the second is {second}"),
                 tried_pairs: known.iter().map(|(pair, _)| *pair).collect(),
                 failing_pairs: known.iter().filter(|k| k.1).map(|(pair, _)| *pair).collect(),
@@ -109,7 +111,7 @@ fn sizes_of(axis: &Axis, most: usize) -> Vec<usize> {
 }
 
 /// The call with so many indices of an axis: what fails stays in, the others come from the front.
-fn shortened(
+fn shorten(
     trials: &Trials<'_>,
     whole: &Specimen,
     failure: &Failure,
@@ -127,12 +129,16 @@ fn shortened(
 }
 
 /// What the calls of these sizes do, without those that say nothing.
-fn known<S>(trials: &mut Trials<'_>, sizes: Vec<S>, specimens: &[Specimen]) -> Result<Vec<(S, bool)>> {
+fn known_results<S>(
+    trials: &mut Trials<'_>,
+    sizes: Vec<S>,
+    specimens: &[Specimen],
+) -> Result<Vec<(S, bool)>> {
     let outcomes = trials.run(specimens)?;
     let known = sizes.into_iter().zip(outcomes).filter_map(|(size, outcome)| match outcome {
-        Outcome::Fails(_) => Some((size, true)),
-        Outcome::Passes { .. } => Some((size, false)),
-        Outcome::Invalid(_) => None,
+        TrialOutcome::Fails(_) => Some((size, true)),
+        TrialOutcome::Passes { .. } => Some((size, false)),
+        TrialOutcome::Invalid(_) => None,
     });
     Ok(known.collect())
 }
@@ -140,7 +146,7 @@ fn known<S>(trials: &mut Trials<'_>, sizes: Vec<S>, specimens: &[Specimen]) -> R
 fn of_axis(axis: &Axis, known: &[(usize, bool)]) -> Option<SizeRule> {
     let fails = format!("it is {}", condition(known)?);
     let (tried, failing) = (sizes(known, |_| true), sizes(known, |fails| fails));
-    Some(SizeRule { axis: named(axis), fails, tried, failing, ..SizeRule::default() })
+    Some(SizeRule { axis: axis_name(axis), fails, tried, failing, ..SizeRule::default() })
 }
 
 fn sizes(known: &[(usize, bool)], wanted: impl Fn(bool) -> bool) -> Vec<usize> {
@@ -148,7 +154,7 @@ fn sizes(known: &[(usize, bool)], wanted: impl Fn(bool) -> bool) -> Vec<usize> {
 }
 
 /// The axis as a person finds it in the inputs.
-fn named(axis: &Axis) -> String {
+fn axis_name(axis: &Axis) -> String {
     let of_inputs = axis.inputs.iter().map(|place| format!("size {} of input {}", place.dim, place.tensor));
     let of_values = axis.values.iter().map(|(input, at)| format!("element {at} of input {input}"));
     of_inputs.chain(of_values).collect::<Vec<_>>().join(" and ")
@@ -204,7 +210,7 @@ impl fmt::Display for Condition {
 
 /// The simplest condition that holds for just the sizes that fail; `None` if all fail or too few were tried.
 fn condition(known: &[(usize, bool)]) -> Option<Condition> {
-    if known.len() < FEW || known.iter().all(|k| k.1) || !known.iter().any(|k| k.1) {
+    if known.len() < MIN_SIZES || known.iter().all(|k| k.1) || !known.iter().any(|k| k.1) {
         return None;
     }
     let most = known.iter().map(|k| k.0).max()?;
@@ -213,8 +219,8 @@ fn condition(known: &[(usize, bool)]) -> Option<Condition> {
 }
 
 /// The simplest two conditions, one for each size of a pair, of which either holds for just the pairs that fail.
-fn either(known: &[((usize, usize), bool)]) -> Option<(Condition, Condition)> {
-    if known.len() < FEW * FEW || known.iter().all(|k| k.1) || !known.iter().any(|k| k.1) {
+fn find_either(known: &[((usize, usize), bool)]) -> Option<(Condition, Condition)> {
+    if known.len() < MIN_SIZES * MIN_SIZES || known.iter().all(|k| k.1) || !known.iter().any(|k| k.1) {
         return None;
     }
     let most = known.iter().map(|((a, b), _)| *a.max(b)).max()?;
@@ -240,23 +246,23 @@ fn either(known: &[((usize, usize), bool)]) -> Option<(Condition, Condition)> {
 mod tests {
     use super::*;
 
-    fn told(fails: impl Fn(usize) -> bool) -> Option<String> {
+    fn describe_rule(fails: impl Fn(usize) -> bool) -> Option<String> {
         condition(&(1..=12).map(|size| (size, fails(size))).collect::<Vec<_>>()).map(|rule| rule.to_string())
     }
 
     #[test]
     fn sizes_that_fail_are_told_by_the_simplest_condition() {
-        assert_eq!(told(|_| true), None, "every size fails");
-        assert_eq!(told(|_| false), None);
-        assert_eq!(told(|size| size >= 5).unwrap(), "5 or more");
-        assert_eq!(told(|size| size < 3).unwrap(), "2 or less");
-        assert_eq!(told(|size| size % 4 != 0).unwrap(), "no multiple of 4");
-        assert_eq!(told(|size| size % 3 == 0).unwrap(), "a multiple of 3");
+        assert_eq!(describe_rule(|_| true), None, "every size fails");
+        assert_eq!(describe_rule(|_| false), None);
+        assert_eq!(describe_rule(|size| size >= 5).unwrap(), "5 or more");
+        assert_eq!(describe_rule(|size| size < 3).unwrap(), "2 or less");
+        assert_eq!(describe_rule(|size| size % 4 != 0).unwrap(), "no multiple of 4");
+        assert_eq!(describe_rule(|size| size % 3 == 0).unwrap(), "a multiple of 3");
         assert_eq!(
-            told(|size| size % 3 == 0 && size % 4 != 0).unwrap(),
+            describe_rule(|size| size % 3 == 0 && size % 4 != 0).unwrap(),
             "a multiple of 3 and no multiple of 4"
         );
-        assert_eq!(told(|size| [2, 3, 11].contains(&size)).unwrap(), "2, 3, 11");
+        assert_eq!(describe_rule(|size| [2, 3, 11].contains(&size)).unwrap(), "2, 3, 11");
         assert_eq!(condition(&[(1, true), (2, false)]), None, "two sizes tell nothing");
     }
 
@@ -265,7 +271,7 @@ mod tests {
         let pairs = || (1..=8).flat_map(|a| (1..=8).map(move |b| (a, b)));
         let told = |fails: &dyn Fn(usize, usize) -> bool| {
             let known: Vec<_> = pairs().map(|(a, b)| ((a, b), fails(a, b))).collect();
-            either(&known).map(|(a, b)| format!("{a}; {b}"))
+            find_either(&known).map(|(a, b)| format!("{a}; {b}"))
         };
         assert_eq!(told(&|a, b| a % 4 != 0 || b % 4 != 0).unwrap(), "no multiple of 4; no multiple of 4");
         assert_eq!(told(&|a, b| a > 5 || b % 3 == 0).unwrap(), "6 or more; a multiple of 3");

@@ -2,9 +2,9 @@
 //! every axis of a call, until no single index of any axis can go.
 
 use crate::axis::{Axis, axes};
-use crate::body::Body;
+use crate::body::ForeignBody;
 use crate::specimen::Specimen;
-use crate::trial::{Failure, Outcome, Trials};
+use crate::trial::{Failure, TrialOutcome, Trials};
 use std::collections::HashSet;
 use tapml_graph::Result;
 
@@ -19,7 +19,7 @@ struct Focus {
 }
 
 impl Focus {
-    fn of(specimen: &Specimen, failure: &Failure) -> Option<Focus> {
+    fn from_failure(specimen: &Specimen, failure: &Failure) -> Option<Focus> {
         let Failure::Wrong(wrong) = failure else { return None };
         let worst = wrong.judgement.worst;
         let shape = specimen.call.output_types.get(worst.output)?.sizes(&specimen.call.symbols).ok()?;
@@ -44,10 +44,10 @@ impl Focus {
     }
 
     /// Where the element is when only `kept` remains.
-    fn moved(mut self, axis: &Axis, kept: &[usize]) -> Option<Focus> {
+    fn move_to(mut self, axis: &Axis, kept: &[usize]) -> Option<Focus> {
         for place in axis.outputs.iter().filter(|p| p.tensor == self.output) {
             let at = self.at.get_mut(place.dim)?;
-            *at = place.moved(axis.len, kept, *at)?;
+            *at = place.moved_position(axis.len, kept, *at)?;
         }
         Some(self)
     }
@@ -55,7 +55,7 @@ impl Focus {
 
 /// The index along an axis of the element that is most wrong, if the axis leads to it.
 pub fn worst_index(specimen: &Specimen, failure: &Failure, axis: &Axis) -> Option<usize> {
-    Focus::of(specimen, failure)?.index(axis)
+    Focus::from_failure(specimen, failure)?.index(axis)
 }
 
 /// The smallest failing call so far.
@@ -84,15 +84,15 @@ impl<'a, 'p> Search<'a, 'p> {
             }
         }
         while self.round()? {}
-        self.minimal = !self.trials.expired();
+        self.minimal = !self.trials.is_expired();
         Ok(())
     }
 
     /// Every axis once; whether anything went.
     fn round(&mut self) -> Result<bool> {
         let (mut tried, mut smaller) = (HashSet::new(), false);
-        while !self.trials.expired() {
-            let focus = Focus::of(&self.best, &self.failure);
+        while !self.trials.is_expired() {
+            let focus = Focus::from_failure(&self.best, &self.failure);
             let mut left = axes(&self.best, self.trials.oracles())?;
             left.retain(|a| !tried.contains(&a.name));
             left.sort_by_cached_key(|a| {
@@ -108,8 +108,8 @@ impl<'a, 'p> Search<'a, 'p> {
 
     /// Takes the call with changed operators of others in the place of the best if they accept it and it still fails; whether it
     /// does.
-    pub fn attempt(&mut self, change: impl FnOnce(Body) -> Option<Body>) -> Result<bool> {
-        if self.trials.expired() {
+    pub fn attempt(&mut self, change: impl FnOnce(ForeignBody) -> Option<ForeignBody>) -> Result<bool> {
+        if self.trials.is_expired() {
             return Ok(false);
         }
         let changed = self.best.body().and_then(change);
@@ -126,7 +126,7 @@ impl<'a, 'p> Search<'a, 'p> {
     /// that do not lead to the worst element stay whole.
     fn leap(&self, only_focused: bool) -> Result<Specimen> {
         let mut now = self.best.clone();
-        let mut focus = Focus::of(&self.best, &self.failure);
+        let mut focus = Focus::from_failure(&self.best, &self.failure);
         let mut stuck = HashSet::new();
         loop {
             let index = |axis: &Axis| focus.as_ref().and_then(|f| f.index(axis));
@@ -139,7 +139,7 @@ impl<'a, 'p> Search<'a, 'p> {
             };
             match now.cut(&axis, &kept, self.trials.oracles()) {
                 Ok(cut) => {
-                    focus = focus.and_then(|f| f.moved(&axis, &kept));
+                    focus = focus.and_then(|f| f.move_to(&axis, &kept));
                     now = cut;
                 }
                 Err(_) => drop(stuck.insert(axis.name)),
@@ -158,7 +158,7 @@ impl<'a, 'p> Search<'a, 'p> {
             }
         }
         let mut chunk = kept.len().div_ceil(2);
-        while chunk > 0 && kept.len() > axis.least && !self.trials.expired() {
+        while chunk > 0 && kept.len() > axis.least && !self.trials.is_expired() {
             let removed = self.pass(&whole, axis, &mut kept, chunk)?;
             if chunk > 1 || !removed {
                 chunk /= 2;
@@ -170,7 +170,7 @@ impl<'a, 'p> Search<'a, 'p> {
     /// Tries to remove each run of `chunk` indices; whether one could go.
     fn pass(&mut self, whole: &Specimen, axis: &Axis, kept: &mut Vec<usize>, chunk: usize) -> Result<bool> {
         let (mut at, mut removed) = (0, false);
-        while at < kept.len() && !self.trials.expired() {
+        while at < kept.len() && !self.trials.is_expired() {
             let starts: Vec<usize> = (at..kept.len()).step_by(chunk).take(BATCH).collect();
             let without = |start: usize| {
                 let rest = kept.iter().enumerate().filter(|(i, _)| !(start..start + chunk).contains(i));
@@ -207,7 +207,7 @@ impl<'a, 'p> Search<'a, 'p> {
     fn first_failing(&mut self, mut calls: Vec<Specimen>) -> Result<Option<usize>> {
         let outcomes = self.trials.run(&calls)?;
         for (i, outcome) in outcomes.into_iter().enumerate() {
-            if let Outcome::Fails(failure) = outcome {
+            if let TrialOutcome::Fails(failure) = outcome {
                 (self.best, self.failure) = (calls.swap_remove(i), failure);
                 return Ok(Some(i));
             }

@@ -2,7 +2,7 @@
 //! no longer those of the model, so they are kept apart from the real ones.
 
 use crate::specimen::Specimen;
-use crate::trial::{Failure, Outcome, Trials};
+use crate::trial::{Failure, TrialOutcome, Trials};
 use tapml_graph::{Result, Tensor};
 
 /// Significant bits of rounded values, fewest first.
@@ -26,14 +26,14 @@ pub fn simplify(trials: &mut Trials<'_>, call: &Specimen, failure: &Failure) -> 
     let (mut now, mut failure) = (call.clone(), failure.clone());
     for input in 0..now.call.inputs.len() {
         let tensor = &now.call.inputs[input];
-        if !tensor.dtype().is_float() || trials.expired() {
+        if !tensor.dtype().is_float() || trials.is_expired() {
             continue;
         }
         let values = tensor.to_f64();
         let whole = forms().map(|form| values.iter().map(|&v| form(v)).collect()).collect();
         attempt(trials, &mut now, &mut failure, input, whole)?;
         for element in 0..values.len().min(MOST_SINGLE) {
-            if trials.expired() {
+            if trials.is_expired() {
                 break;
             }
             let values = now.call.inputs[input].to_f64();
@@ -85,7 +85,7 @@ fn attempt(
     let mut calls = made.collect::<Result<Vec<Specimen>>>()?;
     let outcomes = trials.run(&calls)?;
     for (i, outcome) in outcomes.into_iter().enumerate() {
-        if let Outcome::Fails(found) = outcome {
+        if let TrialOutcome::Fails(found) = outcome {
             (*now, *failure) = (calls.swap_remove(i), found);
             break;
         }

@@ -1,10 +1,10 @@
 //! A node call on its way to a smaller one, and cutting it along an axis.
 
-use crate::axis::{Axis, Place};
-use crate::body::Body;
+use crate::axis::{Axis, AxisPlace};
+use crate::body::ForeignBody;
 use std::collections::HashMap;
 use tapml_exec::Call;
-use tapml_graph::op::Declared;
+use tapml_graph::op::DeclaredType;
 use tapml_graph::{Bytes, DType, Dim, Error, Op, Packing, Result, Tensor, TensorType};
 use tapml_migrate::{Oracles, tensor_type};
 
@@ -35,7 +35,7 @@ impl Specimen {
     /// the sizes that result. `oracles` find the outputs' types of an operator of others, by evaluating it.
     pub fn cut(&self, axis: &Axis, kept: &[usize], oracles: &Oracles) -> Result<Specimen> {
         let mut cut = self.clone();
-        let mut body = Body::of(&self.call);
+        let mut body = ForeignBody::from_call(&self.call);
         let foreign = body.is_some();
         let call = &mut cut.call;
         for place in &axis.inputs {
@@ -50,10 +50,10 @@ impl Specimen {
             }
         }
         if let Some(symbol) = axis.symbol {
-            call.symbols = call.symbols.clone().with(symbol, kept.len() as u64);
+            call.symbols = call.symbols.clone().with_symbol(symbol, kept.len() as u64);
         }
         if !axis.attributes.is_empty() {
-            let mut attributes = body.as_ref().map_or_else(|| call.op.attributes(), Body::attributes);
+            let mut attributes = body.as_ref().map_or_else(|| call.op.attributes(), ForeignBody::attributes);
             axis.attributes.iter().for_each(|a| a.keep(&mut attributes, axis.len, kept));
             match &mut body {
                 Some(body) => body.set_attributes(&attributes)?,
@@ -78,13 +78,13 @@ impl Specimen {
                     return Err(error);
                 }
                 for i in indices {
-                    moved.call.inputs[i] = renumbered(&moved.call.inputs[i], axis.len, kept)?;
+                    moved.call.inputs[i] = renumber(&moved.call.inputs[i], axis.len, kept)?;
                 }
                 moved.inferred_as(body, oracles)
             });
         }
         for i in axis.indexed_by(call) {
-            call.inputs[i] = renumbered(&call.inputs[i], axis.len, kept)?;
+            call.inputs[i] = renumber(&call.inputs[i], axis.len, kept)?;
         }
         call.output_types = call.op.infer(&call.input_types)?;
         call.check()?;
@@ -102,22 +102,22 @@ impl Specimen {
     }
 
     /// The operators of others within the call; `None` if it is of TapML's own.
-    pub fn body(&self) -> Option<Body> {
-        Body::of(&self.call)
+    pub fn body(&self) -> Option<ForeignBody> {
+        ForeignBody::from_call(&self.call)
     }
 
     /// The call with the types that its inputs have, and with those that its operators of others then give. Fails if one of them
     /// refuses its inputs.
-    pub fn inferred(self, oracles: &Oracles) -> Result<Specimen> {
+    pub fn infer_types(self, oracles: &Oracles) -> Result<Specimen> {
         let body = self.body().ok_or_else(|| Error::bug("an operator with an inference"))?;
         self.inferred_as(body, oracles)
     }
 
     /// The same of the call with these operators in the place of its own. Inputs that they do not name are left out.
-    pub fn inferred_as(mut self, body: Body, oracles: &Oracles) -> Result<Specimen> {
+    pub fn inferred_as(mut self, body: ForeignBody, oracles: &Oracles) -> Result<Specimen> {
         let before = self.body().ok_or_else(|| Error::bug("an operator with an inference"))?;
         self.retain_inputs(&before, &body);
-        let (body, types) = self.declared(body, oracles)?;
+        let (body, types) = self.declare_types(body, oracles)?;
         let call = &mut self.call;
         call.input_types = call.inputs.iter().map(tensor_type).collect();
         call.op = body.op(&call.op, &call.input_types)?;
@@ -127,7 +127,7 @@ impl Specimen {
     }
 
     /// Leaves out the inputs that `body` does not name; `before` has the names of those that are there.
-    fn retain_inputs(&mut self, before: &Body, body: &Body) {
+    fn retain_inputs(&mut self, before: &ForeignBody, body: &ForeignBody) {
         for at in (0..before.inputs.len()).rev().filter(|&at| !body.inputs.contains(&before.inputs[at])) {
             let call = &mut self.call;
             drop((call.inputs.remove(at), call.input_types.remove(at), call.weights.remove(at)));
@@ -136,7 +136,11 @@ impl Specimen {
     }
 
     /// The operators with the types that each gives on what it is given here, and the types of what the call gives.
-    fn declared(&self, mut body: Body, oracles: &Oracles) -> Result<(Body, Vec<TensorType>)> {
+    fn declare_types(
+        &self,
+        mut body: ForeignBody,
+        oracles: &Oracles,
+    ) -> Result<(ForeignBody, Vec<TensorType>)> {
         let given = self.call.inputs.iter().cloned().zip(self.is_weight.iter().copied());
         let mut values: HashMap<String, (Tensor, bool)> = body.inputs.iter().cloned().zip(given).collect();
         let missing = |name: &String| Error::bug(format!("nothing makes `{name}`"));
@@ -146,9 +150,9 @@ impl Specimen {
                 taken.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let found = oracles.run(&part.op, &inputs, &constants)?;
             let mut rest = found.iter().map(tensor_type);
-            let declare = |place: &Declared| match place.is_asked() {
-                true => rest.next().map(Declared::As).ok_or_else(|| Error::bug("an output is missing")),
-                false => Ok(Declared::Absent),
+            let declare = |place: &DeclaredType| match place.is_asked() {
+                true => rest.next().map(DeclaredType::As).ok_or_else(|| Error::bug("an output is missing")),
+                false => Ok(DeclaredType::Absent),
             };
             let declared = part.op.outputs().iter().map(declare).collect::<Result<_>>()?;
             part.op = part.op.with_outputs(declared)?;
@@ -161,7 +165,7 @@ impl Specimen {
 }
 
 /// Positions along a dimension of `size` that remain when only `kept` remains of the place.
-fn positions(place: &Place, len: usize, size: usize, kept: &[usize]) -> Vec<usize> {
+fn positions(place: &AxisPlace, len: usize, size: usize, kept: &[usize]) -> Vec<usize> {
     let mut keeps = vec![false; len];
     kept.iter().for_each(|&k| keeps[k] = true);
     (0..size).filter(|&at| place.index(len, at).is_none_or(|k| keeps[k])).collect()
@@ -175,7 +179,7 @@ fn take(tensor: &Tensor, dim: usize, positions: &[usize]) -> Result<Tensor> {
         return take_packed(tensor, packing, shape, dim, positions);
     }
     let row = tensor.shape()[dim + 1..].iter().product::<usize>() * tensor.dtype().size();
-    let bytes = taken(tensor.bytes(), tensor.shape(), dim, row, positions);
+    let bytes = take_bytes(tensor.bytes(), tensor.shape(), dim, row, positions);
     Tensor::new(tensor.dtype(), shape, Bytes::new(bytes))
 }
 
@@ -205,20 +209,20 @@ fn take_packed(
             true => {
                 sizes[dim] /= group;
                 let of_group = row / sizes[dim].max(1);
-                taken(&bytes, &sizes, dim, of_group, &groups)
+                take_bytes(&bytes, &sizes, dim, of_group, &groups)
             }
             false => {
                 let inner = sizes[dim + 1..sizes.len() - 1].iter().product::<usize>();
-                taken(&bytes, &sizes, dim, inner * row, positions)
+                take_bytes(&bytes, &sizes, dim, inner * row, positions)
             }
         });
     }
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    Tensor::packed(packing, shape, &parts)
+    Tensor::from_packed(packing, shape, &parts)
 }
 
 /// The bytes of these positions along a dimension, each of which has `row` bytes in every place of the dimensions before.
-fn taken(bytes: &[u8], shape: &[usize], dim: usize, row: usize, positions: &[usize]) -> Vec<u8> {
+fn take_bytes(bytes: &[u8], shape: &[usize], dim: usize, row: usize, positions: &[usize]) -> Vec<u8> {
     let block = shape[dim] * row;
     let outer = shape[..dim].iter().product::<usize>();
     let mut taken = Vec::with_capacity(outer * positions.len() * row);
@@ -233,7 +237,7 @@ fn taken(bytes: &[u8], shape: &[usize], dim: usize, row: usize, positions: &[usi
 
 /// Indices into an axis of `len` after only `kept` remained of it: each to where its row is now, or to the next row that
 /// remained if its own did not. What pointed beyond the axis still does.
-fn renumbered(tensor: &Tensor, len: usize, kept: &[usize]) -> Result<Tensor> {
+fn renumber(tensor: &Tensor, len: usize, kept: &[usize]) -> Result<Tensor> {
     let (Some(last), gone) = (kept.len().checked_sub(1), len - kept.len()) else {
         return Err(Error::invalid("nothing is left to point at"));
     };
@@ -259,7 +263,7 @@ impl Axis {
     /// The inputs whose values are indices along this axis: integers, where the axis runs along the rows of a constant
     /// number of an input of floats, such as token ids along the rows of an embedding table.
     fn indexed_by(&self, call: &Call) -> Vec<usize> {
-        let of_rows = |p: &Place| {
+        let of_rows = |p: &AxisPlace| {
             let tensor = &call.inputs[p.tensor];
             p.dim == 0 && tensor.dtype().is_float() && tensor.shape().len() > 1
         };
@@ -289,18 +293,18 @@ mod tests {
     #[test]
     fn a_place_may_be_a_part_of_a_dimension() {
         // Of six columns the first is no part; heads of two elements follow, of which the second goes.
-        let place = Place { tensor: 0, dim: 1, start: 1, outer: 1, inner: 2 };
+        let place = AxisPlace { tensor: 0, dim: 1, start: 1, outer: 1, inner: 2 };
         assert_eq!(positions(&place, 2, 6, &[0]), [0, 1, 2, 5]);
         // Two groups of two: the second of each goes.
-        let place = Place { tensor: 0, dim: 1, start: 0, outer: 2, inner: 1 };
+        let place = AxisPlace { tensor: 0, dim: 1, start: 0, outer: 2, inner: 1 };
         assert_eq!(positions(&place, 2, 4, &[0]), [0, 2]);
     }
 
     #[test]
     fn indices_follow_their_rows() {
         let ids = Tensor::from_u32(vec![5], vec![7, 3, 0, 9, 12]).unwrap();
-        let moved = renumbered(&ids, 10, &[3, 7]).unwrap().to_u32().unwrap();
+        let moved = renumber(&ids, 10, &[3, 7]).unwrap().to_u32().unwrap();
         assert_eq!(moved, [1, 0, 0, 1, 4]);
-        assert!(renumbered(&ids, 10, &[]).is_err());
+        assert!(renumber(&ids, 10, &[]).is_err());
     }
 }

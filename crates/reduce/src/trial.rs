@@ -57,7 +57,7 @@ impl Failure {
 
 /// What a trial showed.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// It fails as the whole call does.
     Fails(Failure),
     /// It does not.
@@ -88,7 +88,7 @@ enum Sort {
 struct Reason(ErrorKind, Vec<String>);
 
 impl Reason {
-    fn of(error: &Error) -> Reason {
+    fn from_error(error: &Error) -> Reason {
         Reason(error.kind(), error.details().iter().map(|(name, _)| name.clone()).collect())
     }
 }
@@ -128,7 +128,7 @@ impl<'a> Trials<'a> {
     }
 
     /// Whether time is up, or the user has asked to stop.
-    pub fn expired(&self) -> bool {
+    pub fn is_expired(&self) -> bool {
         self.stop.check().is_err() || Instant::now() >= self.deadline
     }
 
@@ -141,7 +141,7 @@ impl<'a> Trials<'a> {
     pub fn expect(&mut self, failure: &Failure, repeats: usize) {
         self.repeats = repeats;
         self.sort = match failure {
-            Failure::Error(error) => Sort::Error(Reason::of(error)),
+            Failure::Error(error) => Sort::Error(Reason::from_error(error)),
             Failure::Wrong(w) if w.judgement.element_ratio > 1.0 => {
                 Sort::Element(clear(w.judgement.element_ratio))
             }
@@ -160,9 +160,9 @@ impl<'a> Trials<'a> {
         self.repeats = repeats;
         for outcome in outcomes? {
             match outcome {
-                Outcome::Fails(failure) => (failed, last) = (failed + 1, Some(failure)),
-                Outcome::Passes { .. } => {}
-                Outcome::Invalid(error) => return Err(error),
+                TrialOutcome::Fails(failure) => (failed, last) = (failed + 1, Some(failure)),
+                TrialOutcome::Passes { .. } => {}
+                TrialOutcome::Invalid(error) => return Err(error),
             }
         }
         Ok((failed, last))
@@ -170,7 +170,7 @@ impl<'a> Trials<'a> {
 
     /// Runs each call, in one batch where the platform can, and judges it. Fails as a whole only if the platform can run
     /// no call any more, or on request.
-    pub fn run(&mut self, specimens: &[Specimen]) -> Result<Vec<Outcome>> {
+    pub fn run(&mut self, specimens: &[Specimen]) -> Result<Vec<TrialOutcome>> {
         // What is small already is kept.
         if matches!(self.sort, Sort::Any) {
             self.stop.check()?;
@@ -191,52 +191,58 @@ impl<'a> Trials<'a> {
             }
         })?;
         self.platform.take_findings();
-        let mut outcomes: Vec<Outcome> = exact
+        let mut outcomes: Vec<TrialOutcome> = exact
             .iter()
             .map(|e| match e {
-                Ok(_) => Outcome::Passes { ratio: 0.0 },
-                Err(error) => Outcome::Invalid(error.clone()),
+                Ok(_) => TrialOutcome::Passes { ratio: 0.0 },
+                Err(error) => TrialOutcome::Invalid(error.clone()),
             })
             .collect();
         for (result, i) in outputs.into_iter().zip(of) {
             let Ok(exact) = &exact[i] else { continue };
             let result = result.unwrap_or_else(|| Err(Error::bug("the platform gave no result")));
             let next = self.outcome(&specimens[i], exact, result)?;
-            outcomes[i] = worse(std::mem::replace(&mut outcomes[i], Outcome::Passes { ratio: 0.0 }), next);
+            outcomes[i] =
+                worse(std::mem::replace(&mut outcomes[i], TrialOutcome::Passes { ratio: 0.0 }), next);
         }
         Ok(outcomes)
     }
 
-    fn outcome(&self, specimen: &Specimen, exact: &[Exact], result: Result<Vec<Tensor>>) -> Result<Outcome> {
+    fn outcome(
+        &self,
+        specimen: &Specimen,
+        exact: &[Exact],
+        result: Result<Vec<Tensor>>,
+    ) -> Result<TrialOutcome> {
         let observed = match result {
             Ok(observed) => observed,
             Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
             Err(e) if matches!(self.sort, Sort::Any) && e.kind() != ErrorKind::Unsupported => {
-                return Ok(Outcome::Fails(Failure::Error(e)));
+                return Ok(TrialOutcome::Fails(Failure::Error(e)));
             }
-            Err(e) if self.sort == Sort::Error(Reason::of(&e)) => {
-                return Ok(Outcome::Fails(Failure::Error(e)));
+            Err(e) if self.sort == Sort::Error(Reason::from_error(&e)) => {
+                return Ok(TrialOutcome::Fails(Failure::Error(e)));
             }
-            Err(e) => return Ok(Outcome::Invalid(e)),
+            Err(e) => return Ok(TrialOutcome::Invalid(e)),
         };
         if self.finite && !is_finite(exact) {
-            return Ok(Outcome::Invalid(Error::unsupported("the exact result is not finite")));
+            return Ok(TrialOutcome::Invalid(Error::unsupported("the exact result is not finite")));
         }
         let precision = match self.precision(&specimen.call) {
             Ok(precision) => precision,
-            Err(e) => return Ok(Outcome::Invalid(e)),
+            Err(e) => return Ok(TrialOutcome::Invalid(e)),
         };
         expect_types(&specimen.call, &observed)?;
         let judgement = judge(exact, &observed, precision, None)?;
         let fails = match self.sort {
-            Sort::Any => !judgement.passed(),
+            Sort::Any => !judgement.passes(),
             Sort::Together(times) => judgement.ratio > times,
-            Sort::Element(times) => !judgement.passed() && clearly(&judgement, times),
+            Sort::Element(times) => !judgement.passes() && is_clear(&judgement, times),
             Sort::Error(_) => false,
         };
         let ratio = judgement.ratio;
         let wrong = || Box::new(Wrong { exact: exact.to_vec(), observed, precision, judgement });
-        Ok(if fails { Outcome::Fails(Failure::Wrong(wrong())) } else { Outcome::Passes { ratio } })
+        Ok(if fails { TrialOutcome::Fails(Failure::Wrong(wrong())) } else { TrialOutcome::Passes { ratio } })
     }
 
     fn precision(&self, call: &Call) -> Result<Precision> {
@@ -253,16 +259,18 @@ fn clear(whole: f64) -> f64 {
 }
 
 /// Whether a single element exceeds its allowed error so many times. For another choice there is no such scale.
-fn clearly(judgement: &Judgement, times: f64) -> bool {
+fn is_clear(judgement: &Judgement, times: f64) -> bool {
     judgement.element_ratio > if judgement.criterion == Criterion::Choice { 1.0 } else { times }
 }
 
 /// The outcome of two runs of one call.
-fn worse(a: Outcome, b: Outcome) -> Outcome {
+fn worse(a: TrialOutcome, b: TrialOutcome) -> TrialOutcome {
     match (a, b) {
-        (Outcome::Passes { ratio: a }, Outcome::Passes { ratio: b }) => Outcome::Passes { ratio: a.max(b) },
-        (Outcome::Fails(failure), _) | (_, Outcome::Fails(failure)) => Outcome::Fails(failure),
-        (Outcome::Invalid(error), _) | (_, Outcome::Invalid(error)) => Outcome::Invalid(error),
+        (TrialOutcome::Passes { ratio: a }, TrialOutcome::Passes { ratio: b }) => {
+            TrialOutcome::Passes { ratio: a.max(b) }
+        }
+        (TrialOutcome::Fails(failure), _) | (_, TrialOutcome::Fails(failure)) => TrialOutcome::Fails(failure),
+        (TrialOutcome::Invalid(error), _) | (_, TrialOutcome::Invalid(error)) => TrialOutcome::Invalid(error),
     }
 }
 

@@ -13,7 +13,7 @@ fn options() -> ReduceOptions {
     ReduceOptions { limit: Duration::from_secs(600), simplify: true }
 }
 
-fn reduced(suites: &mut Suites, fault: &Fault) -> Reduced {
+fn reduce_fault(suites: &mut Suites, fault: &Fault) -> Reduced {
     let mut platform = fault.platform(&fault.text());
     let (_, call, recorded) = suites.first_failing(fault, &mut platform);
     reduce(call, &recorded, &mut platform, &Oracles::new(0), &options(), &Stop::new())
@@ -26,7 +26,7 @@ fn planted_faults_shrink_to_a_few_elements() {
     let mut suites = Suites::default();
     let mut sizes = Vec::new();
     for fault in FAULTS {
-        let found = reduced(&mut suites, fault);
+        let found = reduce_fault(&mut suites, fault);
         let (before, after) = (found.whole.elements(), found.smallest.elements());
         let shapes: Vec<_> = found.smallest.call.inputs.iter().map(|t| t.shape().to_vec()).collect();
         println!(

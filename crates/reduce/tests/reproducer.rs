@@ -30,11 +30,11 @@ const CHOSEN: [&str; 6] = [
     "decay one percent off",
 ];
 
-fn chosen() -> impl Iterator<Item = &'static Fault> {
+fn chosen_faults() -> impl Iterator<Item = &'static Fault> {
     CHOSEN.iter().map(|name| FAULTS.iter().find(|f| f.name == *name).unwrap())
 }
 
-fn reduced(suites: &mut Suites, fault: &Fault) -> (String, Reduced) {
+fn reduce_fault(suites: &mut Suites, fault: &Fault) -> (String, Reduced) {
     let mut platform = fault.platform(&fault.text());
     let (id, call, recorded) = suites.first_failing(fault, &mut platform);
     let options = ReduceOptions { limit: Duration::from_secs(600), simplify: true };
@@ -42,7 +42,7 @@ fn reduced(suites: &mut Suites, fault: &Fault) -> (String, Reduced) {
 }
 
 /// The reproducers of a fault, one with the wrong kernel and one with the right kernel in its place.
-fn written(found: &Reduced, id: &str, fault: &Fault, folder: &Path) -> [std::path::PathBuf; 2] {
+fn write_both(found: &Reduced, id: &str, fault: &Fault, folder: &Path) -> [std::path::PathBuf; 2] {
     [("wrong", fault.text()), ("right", fault.right())].map(|(name, text)| {
         let out = folder.join(format!("{}-{name}", fault.op));
         Reproducer::new(found, id, &fault.platform(&text)).unwrap().write(&out, false).unwrap();
@@ -53,9 +53,9 @@ fn written(found: &Reduced, id: &str, fault: &Fault, folder: &Path) -> [std::pat
 #[test]
 fn the_folder_holds_everything() {
     let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
-    for fault in chosen() {
-        let (id, found) = reduced(&mut suites, fault);
-        let [out, _] = written(&found, &id, fault, folder.path());
+    for fault in chosen_faults() {
+        let (id, found) = reduce_fault(&mut suites, fault);
+        let [out, _] = write_both(&found, &id, fault, folder.path());
         for file in ["case.json", "README.md", "index.html", "Cargo.toml", "src/main.rs", "kernels/0.wgsl"] {
             assert!(out.join(file).is_file(), "{}: {file}", fault.name);
         }
@@ -108,7 +108,7 @@ fn expected_is_exact(out: &Path, case: &serde_json::Value, found: &Reduced) {
 fn an_existing_folder_is_not_replaced_unasked() {
     let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
     let fault = &FAULTS[0];
-    let (id, found) = reduced(&mut suites, fault);
+    let (id, found) = reduce_fault(&mut suites, fault);
     let reproducer = Reproducer::new(&found, &id, &fault.platform(&fault.text())).unwrap();
     let out = folder.path().join("bug");
     reproducer.write(&out, false).unwrap();
@@ -125,10 +125,10 @@ fn the_program_tells_wrong_from_right() {
         return tapml_testing::skip("vulkan", &e.to_string());
     }
     let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
-    for fault in chosen() {
-        let (id, found) = reduced(&mut suites, fault);
+    for fault in chosen_faults() {
+        let (id, found) = reduce_fault(&mut suites, fault);
         let sets = ["real", "simplified"].iter().take(1 + usize::from(found.simplified.is_some()));
-        let [wrong, right] = written(&found, &id, fault, folder.path());
+        let [wrong, right] = write_both(&found, &id, fault, folder.path());
         for set in sets {
             let run = |out: &Path| {
                 let args = ["0", "--values", set, "--folder", out.to_str().unwrap()];
@@ -155,11 +155,11 @@ fn the_page_tells_wrong_from_right() {
         return tapml_testing::skip("chromium", "no Chromium is installed");
     };
     let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
-    for fault in chosen().take(3) {
-        let (id, found) = reduced(&mut suites, fault);
-        let pages = written(&found, &id, fault, folder.path());
+    for fault in chosen_faults().take(3) {
+        let (id, found) = reduce_fault(&mut suites, fault);
+        let pages = write_both(&found, &id, fault, folder.path());
         for (page, verdict) in pages.iter().zip(["FAIL", "PASS"]) {
-            let text = shown(browser, &page.join("index.html"), folder.path());
+            let text = show_page(browser, &page.join("index.html"), folder.path());
             let wanted = format!("data-verdict=\"{verdict}\"");
             assert!(text.contains(&wanted), "{}: expected {verdict} of {}", fault.name, page.display());
         }
@@ -178,7 +178,7 @@ const look = setInterval(() => {
 </script>";
 
 /// The page's elements after its script has run.
-fn shown(browser: &str, page: &Path, folder: &Path) -> String {
+fn show_page(browser: &str, page: &Path, folder: &Path) -> String {
     let profile = tempfile::tempdir_in(folder).unwrap();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut browser = Command::new(browser)
@@ -252,7 +252,7 @@ fn halves_are_enabled() {
         .expect("it fails");
     assert_eq!(found.smallest.elements(), 2);
     let folder = tempfile::tempdir().unwrap();
-    let [wrong, right] = written(&found, "p0.s0.x", fault, folder.path());
+    let [wrong, right] = write_both(&found, "p0.s0.x", fault, folder.path());
     match tapml_wgpu::adapters("vulkan") {
         Ok(adapters) if adapters[0].features.f16 => {}
         _ => return tapml_testing::skip("vulkan", "no device with f16"),
@@ -270,8 +270,8 @@ fn halves_are_enabled() {
 fn the_program_builds_and_runs_on_its_own() {
     let fault = &FAULTS[0];
     let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
-    let (id, found) = reduced(&mut suites, fault);
-    for (out, code) in written(&found, &id, fault, folder.path()).iter().zip([1, 0]) {
+    let (id, found) = reduce_fault(&mut suites, fault);
+    for (out, code) in write_both(&found, &id, fault, folder.path()).iter().zip([1, 0]) {
         let mut cargo = Command::new("cargo");
         cargo
             .args(["run", "--quiet", "--", "0"])
@@ -312,7 +312,7 @@ fn a_fault_that_only_all_elements_show_is_told_by_their_sum() {
     let Failure::Wrong(wrong) = &found.failure else { panic!("{:?}", found.failure) };
     assert!(wrong.judgement.element_ratio <= 1.0 && wrong.judgement.ratio > 1.0, "{:?}", wrong.judgement);
     let folder = tempfile::tempdir().unwrap();
-    let [out, right] = written(&found, "p0.s0.x", &fault, folder.path());
+    let [out, right] = write_both(&found, "p0.s0.x", &fault, folder.path());
     let case: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("case.json")).unwrap()).unwrap();
     assert_eq!(case["values"][0]["sums"][0]["criterion"], wrong.judgement.criterion.name());

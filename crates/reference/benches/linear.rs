@@ -21,7 +21,7 @@ const SIZES: [(usize, usize, usize); 8] = [
     (512, 4096, 4096),
 ];
 
-fn filled<T: Real>(rows: usize, columns: usize) -> Value<T> {
+fn fill_rows<T: Real>(rows: usize, columns: usize) -> Value<T> {
     let values = (0..rows * columns).map(|i| T::from_f64((i % 251) as f64 / 125.0 - 1.0)).collect();
     Value::float(vec![rows, columns], values).expect("the shape fits the values")
 }
@@ -30,7 +30,7 @@ fn filled<T: Real>(rows: usize, columns: usize) -> Value<T> {
 #[divan::bench(types = [f32, f64], args = SIZES)]
 fn linear<T: Real>(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
     let op = Op::from(Linear::default());
-    let inputs = [filled::<T>(n, k), filled::<T>(outputs, k)];
+    let inputs = [fill_rows::<T>(n, k), fill_rows::<T>(outputs, k)];
     let symbols = Symbols::np(n as u64, 0);
     bencher
         .counter(ItemsCount::new(n * outputs * k))
@@ -40,7 +40,7 @@ fn linear<T: Real>(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
 
 /// The same with weights of 4 bits in groups of 32; bytes are those of words and scales as held.
 #[divan::bench(args = [(1, 4096, 4096), (4, 4096, 4096), (1, 8192, 2048), (512, 4096, 4096)])]
-fn packed(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
+fn bench_packed(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
     let q: Vec<u32> = (0..outputs * k / 8).map(|i| (i as u32).wrapping_mul(0x9e37_79b9)).collect();
     let scale = vec![0.01; outputs * k / 32];
     let packed =
@@ -56,7 +56,7 @@ fn packed(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
 #[divan::bench(types = [f32, f64], args = [(896, 320), (4096, 4096)])]
 fn stream<T: Real>(bencher: Bencher, (outputs, k): (usize, usize)) {
     use rayon::prelude::*;
-    let weight = filled::<T>(outputs, k);
+    let weight = fill_rows::<T>(outputs, k);
     let values = weight.as_float().expect("numbers").values();
     let sum = |part: &[T]| {
         let mut lanes = [T::ZERO; 64];

@@ -4,7 +4,7 @@
 //! A sum is a chain of multiply-adds over [`DEPTH`] columns, and these partial sums are added in order. Rows of activations
 //! lie side by side in vectors, and each weight, converted once, meets all of them.
 
-use crate::matmul::Weights;
+use crate::matmul::WeightMatrix;
 use crate::real::Real;
 use crate::simd::dispatch;
 use crate::value::zeros;
@@ -27,7 +27,7 @@ const PARALLEL_FROM: usize = 1 << 15;
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`; no size is 0.
 pub(crate) fn times<T: Real>(
     x: &[T],
-    w: Weights<'_, T>,
+    w: WeightMatrix<'_, T>,
     n: usize,
     k: usize,
     outputs: usize,
@@ -35,17 +35,17 @@ pub(crate) fn times<T: Real>(
     let alone = n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM;
     let x = SideBySide::new(x, n, k, alone)?;
     let mut blocks = zeros(n, outputs)?;
-    let task = |scratch: &mut Scratch<T>, (i, y): (usize, &mut [T])| {
-        let w = Weights { first: w.first + i * WIDTH * k, ..w };
+    let task = |scratch: &mut TaskScratch<T>, (i, y): (usize, &mut [T])| {
+        let w = WeightMatrix { first: w.first + i * WIDTH * k, ..w };
         dispatch(Task { x: &x, w, y, scratch });
     };
     match alone {
         true => {
-            let mut scratch = Scratch::new();
+            let mut scratch = TaskScratch::new();
             blocks.chunks_mut(n * WIDTH).enumerate().for_each(|block| task(&mut scratch, block));
         }
         false => {
-            blocks.par_chunks_mut(n * WIDTH).enumerate().for_each_init(Scratch::new, task);
+            blocks.par_chunks_mut(n * WIDTH).enumerate().for_each_init(TaskScratch::new, task);
         }
     }
     if n == 1 || outputs <= WIDTH {
@@ -70,9 +70,9 @@ const fn vectors<T: Real, S: Simd>() -> usize {
 }
 
 /// Rows of a vector, and of a block of vectors.
-struct Sizes<T>(PhantomData<T>);
+struct VectorSizes<T>(PhantomData<T>);
 
-impl<T: Real> WithSimd for Sizes<T> {
+impl<T: Real> WithSimd for VectorSizes<T> {
     type Output = (usize, usize);
 
     #[inline(always)]
@@ -93,7 +93,7 @@ struct SideBySide<T> {
 
 impl<T: Real> SideBySide<T> {
     fn new(x: &[T], n: usize, k: usize, alone: bool) -> Result<SideBySide<T>> {
-        let (lanes, most) = dispatch(Sizes::<T>(PhantomData));
+        let (lanes, most) = dispatch(VectorSizes::<T>(PhantomData));
         let rows = n.next_multiple_of(lanes);
         let mut values = zeros(rows, k)?;
         let chain = |(i, to): (usize, &mut [T])| {
@@ -119,25 +119,25 @@ impl<T: Real> SideBySide<T> {
 }
 
 /// What a task writes again and again.
-struct Scratch<T> {
+struct TaskScratch<T> {
     /// Weights of one chain.
     weights: Vec<T>,
     /// `[outputs, rows]`.
     sums: Vec<T>,
 }
 
-impl<T> Scratch<T> {
-    fn new() -> Scratch<T> {
-        Scratch { weights: Vec::new(), sums: Vec::new() }
+impl<T> TaskScratch<T> {
+    fn new() -> TaskScratch<T> {
+        TaskScratch { weights: Vec::new(), sums: Vec::new() }
     }
 }
 
 /// Some outputs of all rows: `y: [n, outputs]`.
 struct Task<'a, T> {
     x: &'a SideBySide<T>,
-    w: Weights<'a, T>,
+    w: WeightMatrix<'a, T>,
     y: &'a mut [T],
-    scratch: &'a mut Scratch<T>,
+    scratch: &'a mut TaskScratch<T>,
 }
 
 impl<T: Real> WithSimd for Task<'_, T> {
@@ -145,7 +145,7 @@ impl<T: Real> WithSimd for Task<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Task { x, w, y, scratch: Scratch { weights, sums } } = self;
+        let Task { x, w, y, scratch: TaskScratch { weights, sums } } = self;
         let &SideBySide { n, rows, k, .. } = x;
         let (outputs, lanes) = (y.len() / n, size_of::<T::Vector<S>>() / size_of::<T>());
         sums.clear();

@@ -20,7 +20,7 @@ pub(crate) trait Evaluate: Operator {
 
     /// The operator with the numbers that it computes from its attributes alone disturbed: each multiplied by
     /// what `factor` gives next. `None` if there are none.
-    fn disturbed(&self, _factor: &mut dyn FnMut() -> f64) -> Option<Op> {
+    fn disturb_constants(&self, _factor: &mut dyn FnMut() -> f64) -> Option<Op> {
         None
     }
 
@@ -64,10 +64,10 @@ macro_rules! evaluators {
             }
         }
 
-        /// See [`Evaluate::disturbed`].
-        pub(crate) fn disturbed(op: &Op, factor: &mut dyn FnMut() -> f64) -> Option<Op> {
+        /// See [`Evaluate::disturb_constants`].
+        pub(crate) fn disturb_constants(op: &Op, factor: &mut dyn FnMut() -> f64) -> Option<Op> {
             match op {
-                $(Op::$ty(op) => Evaluate::disturbed(op, factor),)+
+                $(Op::$ty(op) => Evaluate::disturb_constants(op, factor),)+
                 _ => None,
             }
         }

@@ -8,9 +8,9 @@ use crate::value::{Array, Value};
 use evaluation::Evaluation;
 use std::collections::BTreeMap;
 use steps::{Steps, tensor_type};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Context, DType, Dim, Error, Op, Result, Symbols, Tensor, TensorType};
-use tapml_onnx::Facts;
+use tapml_onnx::CallFacts;
 pub use tapml_onnx::Integers;
 
 /// Terms of a sum where nothing is known of an operator but the sizes of its inputs: the longest of them.
@@ -19,8 +19,8 @@ fn longest(inputs: &[TensorType]) -> u64 {
 }
 
 /// What is known of an operator on inputs of these types.
-fn facts(op: &Foreign, inputs: &[TensorType]) -> Option<Facts> {
-    tapml_onnx::facts(op, &op.placed(inputs.iter().cloned()))
+fn facts(op: &Foreign, inputs: &[TensorType]) -> Option<CallFacts> {
+    tapml_onnx::facts(op, &op.place_inputs(inputs.iter().cloned()))
 }
 
 /// The number of terms of the longest sum of an operator of others, or of one that a fused operator stands for.
@@ -37,7 +37,7 @@ pub fn terms(op: &Op, inputs: &[TensorType]) -> u64 {
 
 /// The outputs in the precision of the inputs: what the platform `cpu` computes.
 pub fn evaluate(op: &Foreign, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let outputs = tapml_onnx::evaluate(op, &op.placed(inputs.iter().cloned()), false)?;
+    let outputs = tapml_onnx::evaluate(op, &op.place_inputs(inputs.iter().cloned()), false)?;
     Ok(outputs.into_iter().flatten().collect())
 }
 
@@ -57,9 +57,9 @@ pub struct OwnEvaluator;
 
 impl Evaluator for OwnEvaluator {
     fn evaluate(&self, op: &Foreign, inputs: &[Tensor], _: &[bool]) -> Result<Vec<Tensor>> {
-        let outputs = tapml_onnx::evaluate(op, &op.placed(inputs.iter().cloned()), true)?;
+        let outputs = tapml_onnx::evaluate(op, &op.place_inputs(inputs.iter().cloned()), true)?;
         let outputs: Vec<Tensor> = outputs.into_iter().flatten().collect();
-        let declared = op.outputs().iter().filter_map(Declared::ty);
+        let declared = op.outputs().iter().filter_map(DeclaredType::ty);
         for (ty, output) in declared.zip(&outputs) {
             let found = tensor_type(output);
             if found != *ty {
@@ -80,9 +80,9 @@ impl Evaluator for OwnEvaluator {
 const WINDOW: f64 = 1.0 + std::f64::consts::PI;
 
 /// The operator with `f64` in the place of other floats among its declared outputs.
-pub fn widened(op: &Foreign) -> Result<Foreign> {
-    let declare = |declared: &Declared| match declared {
-        Declared::As(ty) => Declared::As(wide(ty)),
+pub fn widen_outputs(op: &Foreign) -> Result<Foreign> {
+    let declare = |declared: &DeclaredType| match declared {
+        DeclaredType::As(ty) => DeclaredType::As(wide(ty)),
         other => other.clone(),
     };
     op.with_outputs(op.outputs().iter().map(declare).collect())
@@ -157,7 +157,7 @@ pub fn oracle(
         Op::Foreign(op) if evaluator.takes_definitions() => Steps::of_definition(op, &types)?,
         _ => None,
     };
-    let steps = definition.map_or_else(|| Steps::of(op, inputs.len()), Ok)?;
+    let steps = definition.map_or_else(|| Steps::from_op(op, inputs.len()), Ok)?;
     let exact: Vec<Tensor> = inputs.iter().map(widened_tensor).collect::<Result<_>>()?;
     let evaluation = Evaluation { evaluator, steps: &steps, inputs: &exact, is_weight, seed };
     let values = evaluation.values(&exact)?;
@@ -191,8 +191,8 @@ pub fn oracle(
         let Op::Foreign(op) = op else {
             return Err(Error::unsupported(format!("`{}` gives integers", op.name())));
         };
-        let op = &widened(op)?;
-        let rounded = tapml_onnx::integers(op, &op.placed(exact.iter().cloned()))?;
+        let op = &widen_outputs(op)?;
+        let rounded = tapml_onnx::integers(op, &op.place_inputs(exact.iter().cloned()))?;
         let asked = op.outputs().iter().enumerate().filter(|(_, output)| output.is_asked());
         let rounded: Vec<Option<Integers>> =
             asked.map(|(place, _)| rounded.get(place).cloned().flatten()).collect();
@@ -201,7 +201,7 @@ pub fn oracle(
             let amplitude = reach * (roundoff / DType::F32.unit_roundoff()).max(1.0);
             let reached = evaluation.copies(&outputs, amplitude, copies)?;
             for at in (0..outputs.len()).filter(|&at| !known(at)) {
-                integers[at] = Some(OpenIntegers::Reached(differing(&outputs[at], at, &reached)));
+                integers[at] = Some(OpenIntegers::Reached(differing_values(&outputs[at], at, &reached)));
             }
         }
         for (open, rounded) in integers.iter_mut().zip(rounded) {
@@ -218,7 +218,7 @@ pub fn oracle(
 }
 
 /// The values of an output that copies gave and the exact evaluation did not, each once.
-fn differing(exact: &Array<f64>, at: usize, copies: &[Vec<Array<f64>>]) -> BTreeMap<usize, Vec<f64>> {
+fn differing_values(exact: &Array<f64>, at: usize, copies: &[Vec<Array<f64>>]) -> BTreeMap<usize, Vec<f64>> {
     let mut found: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for copy in copies {
         let pairs = exact.values().iter().zip(copy[at].values()).enumerate();
@@ -238,7 +238,7 @@ pub fn run_any(op: &Op, symbols: &Symbols, inputs: &[Tensor], outputs: &[DType])
     if !op.is_foreign() {
         return crate::run_node(op, symbols, inputs, outputs);
     }
-    let steps = Steps::of(op, inputs.len())?;
+    let steps = Steps::from_op(op, inputs.len())?;
     let values = steps.run(inputs).context(|| op.name().to_string())?;
     Ok(steps.outputs.iter().map(|&at| values[at].clone()).collect())
 }
@@ -246,7 +246,7 @@ pub fn run_any(op: &Op, symbols: &Symbols, inputs: &[Tensor], outputs: &[DType])
 /// The outputs of an operator of others on numbers of one type; see [`crate::eval`]. Fails on inputs that are integers.
 pub(crate) fn eval<T: crate::Real>(op: &Foreign, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
     let inputs: Vec<Tensor> = inputs.iter().map(|value| value.to_tensor(T::DTYPE)).collect::<Result<_>>()?;
-    let given = op.placed(inputs);
+    let given = op.place_inputs(inputs);
     let outputs = tapml_onnx::evaluate(op, &given, T::DTYPE == DType::F64)?;
     outputs.iter().flatten().map(Value::from_tensor).collect()
 }
@@ -260,7 +260,7 @@ mod tests {
         const TERMS: usize = 9000;
         let ty = |shape: &[usize]| TensorType::new(DType::F32, shape.iter().copied());
         let op = |name: &str, shape: &[usize]| {
-            Foreign::new(name, Default::default(), vec![true], vec![Declared::As(ty(shape))]).unwrap()
+            Foreign::new(name, Default::default(), vec![true], vec![DeclaredType::As(ty(shape))]).unwrap()
         };
         let x = Tensor::from_f32(vec![1, 1, 90, 100], vec![1.375_327_2; TERMS]).unwrap();
         let op = op("onnx.GlobalAveragePool@1", &[1, 1, 1, 1]);
@@ -282,7 +282,7 @@ mod tests {
         let x = Tensor::from_f32(vec![1, 1], vec![0.001]).unwrap();
         let (scale, bias, mean, variance) = (single(2.0), single(100.0), single(50.0), single(1.0));
         let ty = TensorType::new(DType::F32, [1usize, 1]);
-        let declared = vec![Declared::As(ty)];
+        let declared = vec![DeclaredType::As(ty)];
         let op =
             Foreign::new("onnx.BatchNormalization@15", Default::default(), vec![true; 5], declared).unwrap();
         let weights = [false, true, true, true, true];

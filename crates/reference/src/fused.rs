@@ -14,7 +14,7 @@ use tapml_graph::{DType, Error, Graph, Op, Result, Symbols, ValueId};
 type Handed<'a> = dyn Fn(ValueId, &Value<f64>) -> Result<Value<f64>> + Sync + 'a;
 
 /// The values of a body.
-type Values = HashMap<ValueId, Value<f64>>;
+type BodyValues = HashMap<ValueId, Value<f64>>;
 
 /// Whether values of this dtype lose digits of f32 when they are stored.
 fn is_narrow(dtype: DType) -> bool {
@@ -32,7 +32,7 @@ pub(crate) fn inner_deviation(
     seed: u64,
 ) -> Result<Option<Vec<Array<f64>>>> {
     let body = fused.body();
-    if !hands_narrow(body) {
+    if !has_narrow_intermediates(body) {
         return Ok(None);
     }
     let moved: Vec<Vec<Array<f64>>> = (0..copies)
@@ -54,7 +54,7 @@ pub(crate) fn inner_deviation(
 pub fn cut_within(op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Result<Option<Vec<Value<f64>>>> {
     let Op::Fused(fused) = op else { return Ok(None) };
     let body = fused.body();
-    if !hands_narrow(body) {
+    if !has_narrow_intermediates(body) {
         return Ok(None);
     }
     let cut = |id: ValueId, value: &Value<f64>| {
@@ -85,7 +85,7 @@ pub fn values_within(
 }
 
 /// Whether a node hands a value of fewer digits than f32 to another.
-fn hands_narrow(body: &Graph) -> bool {
+fn has_narrow_intermediates(body: &Graph) -> bool {
     let handed = body.nodes().iter().flat_map(|node| &node.inputs);
     let computed = |value: &&ValueId| !body.inputs().any(|(id, _)| id == **value);
     handed.filter(computed).any(|&value| is_narrow(body.value(value).ty.dtype))
@@ -116,8 +116,8 @@ fn run(
     inputs: &[Value<f64>],
     handed: &Handed<'_>,
 ) -> Result<Vec<Value<f64>>> {
-    let mut given: Values = body.inputs().map(|(id, _)| id).zip(inputs.iter().cloned()).collect();
-    let mut outputs: Values = HashMap::new();
+    let mut given: BodyValues = body.inputs().map(|(id, _)| id).zip(inputs.iter().cloned()).collect();
+    let mut outputs: BodyValues = HashMap::new();
     let missing = || Error::bug("a body uses a value that is not there");
     for node in body.nodes() {
         let inputs: Option<Vec<_>> = node.inputs.iter().map(|value| given.get(value).cloned()).collect();

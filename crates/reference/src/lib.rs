@@ -36,6 +36,6 @@ pub use fused::{cut_within, values_within};
 pub use oracle::{Oracle, oracle};
 pub use packed::{PackedRows, Quantized};
 pub use real::Real;
-pub use run::{GraphRun, Observer, Weights, empty_states, on_pool, run_graph};
+pub use run::{GraphRun, Observer, WeightSource, empty_states, on_pool, run_graph};
 pub use value::{Array, Value};
 pub use weights::WeightCache;

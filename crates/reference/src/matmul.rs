@@ -20,7 +20,7 @@ const PARALLEL_FROM: usize = 1 << 15;
 
 /// A matrix of weights within an array: what begins at this element.
 #[derive(Clone, Copy)]
-pub(crate) struct Weights<'a, T> {
+pub(crate) struct WeightMatrix<'a, T> {
     pub array: &'a Array<T>,
     pub first: usize,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Weights<'a, T> {
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`.
 pub(crate) fn times_transposed<T: Real>(
     x: &[T],
-    w: Weights<'_, T>,
+    w: WeightMatrix<'_, T>,
     n: usize,
     k: usize,
     outputs: usize,
@@ -51,7 +51,7 @@ pub(crate) fn times_transposed<T: Real>(
         return Ok(y);
     }
     let product = |(y, w): (&mut [T], &[T])| match n < GEMM_FROM {
-        true => dispatch(FewRows { x, w, y, k }),
+        true => dispatch(SkinnyGemm { x, w, y, k }),
         false => T::gemm(Gemm { a: x, b: w, c: y, k }),
     };
     // Each block of outputs is an n × width matrix of its own until all are done.
@@ -60,11 +60,11 @@ pub(crate) fn times_transposed<T: Real>(
         true => y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product),
         false => y.par_chunks_mut(n * width).zip(w.par_chunks(width * k)).for_each(product),
     }
-    joined(y, n, width, outputs)
+    join_blocks(y, n, width, outputs)
 }
 
 /// Blocks of `width` outputs, each an `n × width` matrix of its own, as one matrix.
-fn joined<T: Real>(y: Vec<T>, n: usize, width: usize, outputs: usize) -> Result<Vec<T>> {
+fn join_blocks<T: Real>(y: Vec<T>, n: usize, width: usize, outputs: usize) -> Result<Vec<T>> {
     if n == 1 || width >= outputs {
         return Ok(y);
     }
@@ -87,19 +87,19 @@ fn block_width(n: usize, k: usize, outputs: usize) -> usize {
 }
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]`, streaming `w` once.
-struct FewRows<'a, T> {
+struct SkinnyGemm<'a, T> {
     x: &'a [T],
     w: &'a [T],
     y: &'a mut [T],
     k: usize,
 }
 
-impl<T: Real> WithSimd for FewRows<'_, T> {
+impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let FewRows { x, w, y, k } = self;
+        let SkinnyGemm { x, w, y, k } = self;
         let outputs = w.len() / k;
         let mut o = 0;
         while o + 4 <= outputs {
@@ -155,7 +155,7 @@ pub struct Gemm<'a, T> {
 }
 
 /// The signature of `matrixmultiply`'s functions.
-type Backend<T> = unsafe fn(
+type GemmFunction<T> = unsafe fn(
     usize,
     usize,
     usize,
@@ -175,7 +175,7 @@ type Backend<T> = unsafe fn(
 impl<T: Real> Gemm<'_, T> {
     /// Computes it with this function of `matrixmultiply`.
     #[allow(unsafe_code)]
-    pub(crate) fn run(self, backend: Backend<T>) {
+    pub(crate) fn run(self, backend: GemmFunction<T>) {
         let Gemm { a, b, c, k } = self;
         let n = b.len() / k;
         let m = c.len() / n.max(1);
@@ -222,9 +222,9 @@ mod tests {
                 let x: Vec<f64> = (0..n * k).map(|i| f64::from(value(3 * i + 1))).collect();
                 let product = |x: &[f64], w: &Value<f64>| {
                     let array = w.as_float().unwrap();
-                    times_transposed(x, Weights { array, first: 0 }, x.len() / k, k, outputs).unwrap()
+                    times_transposed(x, WeightMatrix { array, first: 0 }, x.len() / k, k, outputs).unwrap()
                 };
-                let (streamed, whole) = (Value::streamed(&w).unwrap(), Value::from_tensor(&w).unwrap());
+                let (streamed, whole) = (Value::from_streamed(&w).unwrap(), Value::from_tensor(&w).unwrap());
                 assert!(streamed.as_float().unwrap().is_narrow());
                 let all = product(&x, &streamed);
                 assert_eq!(all, product(&x, &whole), "{dtype}, {n} x {k} x {outputs}");

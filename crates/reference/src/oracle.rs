@@ -1,7 +1,7 @@
 //! The oracle of verdicts: an operator in `f64` on recorded inputs, and how far its exact result moves when the
 //! activations are disturbed by a few roundings.
 
-use crate::eval::{Jump, disturbed, eval, jumps, moves_only};
+use crate::eval::{Jump, disturb_constants, eval, jumps, moves_only};
 use crate::fused::{inner_deviation, jumps_within};
 use crate::random::Uniform;
 use crate::value::{Array, Value};
@@ -51,7 +51,7 @@ pub fn oracle(
     let noise = Noise { is_weight, amplitude, seed };
     if moves_only(op) || copies == 0 {
         let exact = arrays(eval(op, symbols, inputs)?)?;
-        let deviation = exact.iter().map(still).collect::<Result<_>>()?;
+        let deviation = exact.iter().map(zeros_like).collect::<Result<_>>()?;
         return Ok(Oracle { exact, deviation, inner: Vec::new() });
     }
     let mut oracle = match noise.batch(op, inputs) {
@@ -100,7 +100,7 @@ fn with_jumps(deviation: &Array<f64>, jump: Jump) -> Result<Array<f64>> {
 }
 
 /// Zeros of the same shape.
-fn still(array: &Array<f64>) -> Result<Array<f64>> {
+fn zeros_like(array: &Array<f64>) -> Result<Array<f64>> {
     Array::new(array.shape().to_vec(), vec![0.0; array.len()])
 }
 
@@ -287,9 +287,9 @@ impl Noise<'_> {
         let inputs = self.inputs(inputs, copy)?;
         let stream = Uniform::new(self.seed, &[u64::MAX, copy as u64]);
         let mut index = 0;
-        let own = disturbed(op, &mut || {
+        let own = disturb_constants(op, &mut || {
             index += 1;
-            1.0 + self.amplitude * stream.at(index)
+            1.0 + self.amplitude * stream.value_at(index)
         });
         eval(own.as_ref().unwrap_or(op), symbols, &inputs)
     }

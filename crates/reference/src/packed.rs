@@ -1,15 +1,15 @@
 //! Rows of quantised weights in the order in which the processor's vectors want them, and their product with activations:
 //! the numbers are unpacked in registers, so that memory moves the packed bytes alone.
 
-mod few;
 mod float;
+mod skinny;
 
 use crate::matmul::Gemm;
-use crate::real::sealed::Kernels;
+use crate::real::sealed::TypeKernels;
 use crate::simd::dispatch;
 use crate::value::zeros;
-use few::Few;
 use rayon::prelude::*;
+use skinny::SkinnyProduct;
 use std::borrow::Cow;
 use std::ops::Range;
 use tapml_graph::packing::{Code, float8};
@@ -66,7 +66,7 @@ impl PackedRows {
     }
 
     /// The rows of a packed matrix, or of each of a stack of them. Fails on any other tensor.
-    pub fn of(tensor: &Tensor) -> Result<Vec<PackedRows>> {
+    pub fn from_tensor(tensor: &Tensor) -> Result<Vec<PackedRows>> {
         let packing = tensor.dtype().packing().filter(|packing| PackedRows::serves(*packing));
         let packing = packing.ok_or_else(|| Error::bug(format!("rows packed as {}", tensor.dtype())))?;
         let sections = tensor.sections()?;
@@ -136,7 +136,7 @@ impl PackedRows {
 
     /// `silu(x · gateᵀ) · (x · upᵀ)`, element by element, each product as [`PackedRows::times`] gives it. The threads meet
     /// once. Fails if the weights differ in their sizes.
-    pub fn gated(gate: &PackedRows, up: &PackedRows, x: &[f32], n: usize) -> Result<Vec<f32>> {
+    pub fn gated_product(gate: &PackedRows, up: &PackedRows, x: &[f32], n: usize) -> Result<Vec<f32>> {
         let sizes = |w: &PackedRows| (w.rows, w.k, w.bits, w.float);
         if sizes(gate) != sizes(up) {
             let text = format!("a gate of {} rows of {}, {} of {}", gate.rows, gate.k, up.rows, up.k);
@@ -156,12 +156,12 @@ impl PackedRows {
         if x.len() != n * self.k {
             return Err(Error::invalid(format!("{} activations for {n} rows of {}", x.len(), self.k)));
         }
-        Ok(if n < GEMM_FROM { Cow::Owned(self.scaled(x)) } else { Cow::Borrowed(x) })
+        Ok(if n < GEMM_FROM { Cow::Owned(self.scale_activations(x)) } else { Cow::Borrowed(x) })
     }
 
     /// Products with some blocks: `[n, blocks · 16]`.
     fn part(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
-        if n < GEMM_FROM { self.few(x, n, blocks) } else { self.many(x, n, blocks) }
+        if n < GEMM_FROM { self.multiply_skinny(x, n, blocks) } else { self.multiply_unpacked(x, n, blocks) }
     }
 
     /// `[n, rows]` of what `part` gives for some blocks each time, as [`PackedRows::part`] does.
@@ -193,7 +193,7 @@ impl PackedRows {
     }
 
     /// Activations divided by the power of two with which their weight leaves the word; exact. Numbers leave it as they are.
-    fn scaled(&self, x: &[f32]) -> Vec<f32> {
+    fn scale_activations(&self, x: &[f32]) -> Vec<f32> {
         if self.float {
             return x.to_vec();
         }
@@ -204,14 +204,14 @@ impl PackedRows {
     }
 
     /// Products of few rows with blocks of weights: `[n, blocks · 16]`.
-    fn few(&self, scaled: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
+    fn multiply_skinny(&self, scaled: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
         let mut y = vec![0.0; n * blocks.len() * BLOCK];
-        dispatch(Few { w: self, x: scaled, n, blocks, y: &mut y });
+        dispatch(SkinnyProduct { w: self, x: scaled, n, blocks, y: &mut y });
         y
     }
 
     /// Products of many rows with blocks of weights, which are unpacked first: `[n, blocks · 16]`.
-    fn many(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
+    fn multiply_unpacked(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
         let width = blocks.len() * BLOCK;
         let mut weights = vec![0.0; width * self.k];
         for (i, row) in weights.chunks_exact_mut(self.k).enumerate() {
@@ -368,11 +368,11 @@ mod tests {
             };
             let (gate, up) = (weight(0), weight(5));
             let x: Vec<f32> = words(n * k).iter().map(|&w| unit(w)).collect();
-            let found = PackedRows::gated(&gate, &up, &x, n).unwrap();
+            let found = PackedRows::gated_product(&gate, &up, &x, n).unwrap();
             let (g, u) = (gate.times(&x, n).unwrap(), up.times(&x, n).unwrap());
             let expected: Vec<f32> = g.iter().zip(&u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
             assert_eq!(found, expected);
-            assert!(PackedRows::gated(&gate, &weight(0), &x[1..], n).is_err());
+            assert!(PackedRows::gated_product(&gate, &weight(0), &x[1..], n).is_err());
         }
     }
 

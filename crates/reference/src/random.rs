@@ -23,7 +23,7 @@ impl Uniform {
     }
 
     /// Number `index` of the stream, in −1..1.
-    pub(crate) fn at(&self, index: usize) -> f64 {
+    pub(crate) fn value_at(&self, index: usize) -> f64 {
         TABLE[(self.start + index) % COUNT]
     }
 
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn numbers_are_reproducible_uniform_and_differ_between_streams() {
         let (a, b) = (Uniform::new(1, &[0, 1]), Uniform::new(1, &[1, 0]));
-        let of = |stream: &Uniform| (0..COUNT).map(|i| stream.at(i)).collect::<Vec<f64>>();
+        let of = |stream: &Uniform| (0..COUNT).map(|i| stream.value_at(i)).collect::<Vec<f64>>();
         let (values, others) = (of(&a), of(&b));
         assert_eq!(values, of(&Uniform::new(1, &[0, 1])));
         let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / COUNT as f64;
@@ -69,7 +69,7 @@ mod tests {
     fn pieces_are_the_numbers_in_order() {
         let stream = Uniform::new(5, &[3]);
         let joined: Vec<f64> = stream.pieces(7, 2 * COUNT + 9).flatten().copied().collect();
-        assert_eq!(joined, (7..2 * COUNT + 16).map(|i| stream.at(i)).collect::<Vec<_>>());
+        assert_eq!(joined, (7..2 * COUNT + 16).map(|i| stream.value_at(i)).collect::<Vec<_>>());
         assert_eq!(stream.pieces(7, 0).count(), 0);
     }
 }

@@ -22,7 +22,7 @@ pub trait Real:
     + Sub<Output = Self>
     + Sync
     + crate::simd::Lanes
-    + sealed::Kernels
+    + sealed::TypeKernels
 {
     /// The dtype that holds this type's values.
     const DTYPE: DType;
@@ -59,7 +59,7 @@ pub(crate) mod sealed {
     use super::{Op, Result, Symbols, Tensor, Value};
 
     /// What is compiled once per type in this crate, so that its optimisation level holds for every caller.
-    pub trait Kernels: Sized {
+    pub trait TypeKernels: Sized {
         /// Values of a float tensor, exact when this type is at least as wide as the tensor's.
         fn widen(tensor: &Tensor) -> Vec<Self>;
         /// Writes the values of this range of a tensor of `f16`, `bf16` or `f32`; those of any other dtype become zeros.
@@ -163,7 +163,7 @@ macro_rules! real {
             }
         }
 
-        impl sealed::Kernels for $ty {
+        impl sealed::TypeKernels for $ty {
             fn widen(tensor: &Tensor) -> Vec<$ty> {
                 $widen(tensor)
             }
@@ -224,8 +224,8 @@ mod tests {
             let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
             let tensor = Tensor::new(dtype, vec![1 << 16], tapml_graph::Bytes::new(bytes)).unwrap();
             let (mut narrow, mut wide) = (vec![0f32; 1 << 16], vec![0f64; 1 << 16]);
-            sealed::Kernels::widen_part(&tensor, 0..1 << 16, &mut narrow);
-            sealed::Kernels::widen_part(&tensor, 0..1 << 16, &mut wide);
+            sealed::TypeKernels::widen_part(&tensor, 0..1 << 16, &mut narrow);
+            sealed::TypeKernels::widen_part(&tensor, 0..1 << 16, &mut wide);
             for ((&expected, narrow), wide) in tensor.to_f32().iter().zip(narrow).zip(wide) {
                 let same = |found: f64| found == f64::from(expected) || found.is_nan() && expected.is_nan();
                 assert!(same(f64::from(narrow)) && same(wide), "{dtype}: {narrow} and {wide} for {expected}");

@@ -30,7 +30,7 @@ impl<T> GraphRun<T> {
 pub type Observer<'a, T> = &'a mut dyn FnMut(&Node, &[Value<T>], &[Value<T>]) -> Result<()>;
 
 /// Gives the value of a weight by its name.
-pub type Weights<'a, T> = &'a (dyn Fn(&str) -> Result<Value<T>> + Sync);
+pub type WeightSource<'a, T> = &'a (dyn Fn(&str) -> Result<Value<T>> + Sync);
 
 /// Runs a graph in `T` throughout. `inputs` are by name, `weights` gives the value of a weight by its name, `states` are
 /// those before the run in the graph's order. Values are dropped after their last use. Without an observer the run takes
@@ -39,7 +39,7 @@ pub fn run_graph<T: Real>(
     graph: &Graph,
     symbols: &Symbols,
     inputs: &HashMap<String, Value<T>>,
-    weights: Weights<'_, T>,
+    weights: WeightSource<'_, T>,
     states: Vec<Value<T>>,
     observer: Option<Observer<'_, T>>,
 ) -> Result<GraphRun<T>> {
@@ -47,7 +47,7 @@ pub fn run_graph<T: Real>(
         let (have, want) = (states.len(), graph.states().len());
         return Err(Error::invalid(format!("graph `{}` has {want} states, {have} given", graph.name())));
     }
-    let mut run = Run::new(graph, symbols, weights);
+    let mut run = RunState::new(graph, symbols, weights);
     for (id, value) in graph.inputs() {
         let missing = || Error::invalid(format!("input `{}` ({}) is not given", value.name, value.ty));
         run.give(id, inputs.get(&value.name).ok_or_else(missing)?.clone())?;
@@ -136,7 +136,7 @@ pub(crate) fn run_definition<T: Real>(
     inputs: &[Value<T>],
 ) -> Result<Vec<Value<T>>> {
     let none = |name: &str| Err(Error::bug(format!("a definition names the weight `{name}`")));
-    let mut run = Run::new(graph, symbols, &none);
+    let mut run = RunState::new(graph, symbols, &none);
     for ((id, _), value) in graph.inputs().zip(inputs) {
         run.give(id, value.clone())?;
     }
@@ -145,24 +145,24 @@ pub(crate) fn run_definition<T: Real>(
 }
 
 /// The values of a graph while it runs.
-struct Run<'a, T> {
+struct RunState<'a, T> {
     graph: &'a Graph,
     symbols: &'a Symbols,
-    weights: Weights<'a, T>,
+    weights: WeightSource<'a, T>,
     values: Vec<Option<Value<T>>>,
     /// How often each value is still needed.
     uses: Vec<usize>,
 }
 
-impl<'a, T: Real> Run<'a, T> {
-    fn new(graph: &'a Graph, symbols: &'a Symbols, weights: Weights<'a, T>) -> Run<'a, T> {
+impl<'a, T: Real> RunState<'a, T> {
+    fn new(graph: &'a Graph, symbols: &'a Symbols, weights: WeightSource<'a, T>) -> RunState<'a, T> {
         let mut uses = vec![0; graph.values().len()];
         let inputs = graph.nodes().iter().flat_map(|node| &node.inputs);
         let kept = graph.outputs().iter().map(|o| &o.value).chain(graph.states().iter().map(|s| &s.output));
         for id in inputs.chain(kept) {
             uses[id.0 as usize] += 1;
         }
-        Run { graph, symbols, weights, values: vec![None; graph.values().len()], uses }
+        RunState { graph, symbols, weights, values: vec![None; graph.values().len()], uses }
     }
 
     /// Sets a value from outside. Fails unless it has the shape that the graph says.

@@ -103,7 +103,7 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
     }
 
     /// The tensor's own bytes as an array, if it stores `dtype`, which is `T`'s, and is aligned for it.
-    fn stored(tensor: &Tensor, dtype: DType) -> Option<Array<T>> {
+    fn from_stored(tensor: &Tensor, dtype: DType) -> Option<Array<T>> {
         let fits = tensor.dtype() == dtype && bytemuck::try_cast_slice::<u8, T>(tensor.bytes()).is_ok();
         fits.then(|| Array { shape: tensor.shape().to_vec(), data: Data::Stored(tensor.bytes().clone()) })
     }
@@ -111,9 +111,9 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
     /// The elements as a tensor of `T`'s dtype, without a copy.
     fn share(&self, dtype: DType) -> Result<Tensor> {
         let bytes = match &self.data {
-            Data::Owned(values) => Bytes::new(Shared(values.clone())),
+            Data::Owned(values) => Bytes::new(SharedElements(values.clone())),
             Data::Stored(bytes) => bytes.clone(),
-            Data::Narrow(narrow) => Bytes::new(Shared(narrow.whole().clone())),
+            Data::Narrow(narrow) => Bytes::new(SharedElements(narrow.whole().clone())),
         };
         Tensor::new(dtype, self.shape.clone(), bytes)
     }
@@ -126,9 +126,9 @@ impl<T> fmt::Debug for Array<T> {
 }
 
 /// Lets shared elements serve as the owner of a tensor's bytes.
-struct Shared<T>(Arc<Vec<T>>);
+struct SharedElements<T>(Arc<Vec<T>>);
 
-impl<T: bytemuck::NoUninit> AsRef<[u8]> for Shared<T> {
+impl<T: bytemuck::NoUninit> AsRef<[u8]> for SharedElements<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
@@ -149,12 +149,12 @@ impl<T: Real> Value<T> {
     pub fn from_tensor(tensor: &Tensor) -> Result<Value<T>> {
         let shape = tensor.shape().to_vec();
         match tensor.dtype() {
-            DType::U32 => match Array::stored(tensor, DType::U32) {
+            DType::U32 => match Array::from_stored(tensor, DType::U32) {
                 Some(shared) => Ok(Value::Uint(shared)),
                 None => Ok(Value::Uint(Array::new(shape, tensor.to_u32()?)?)),
             },
             DType::Packed(packing) => Ok(Value::Float(Array::new(shape, unpack(packing, tensor)?)?)),
-            dtype if dtype.is_float() => match Array::stored(tensor, T::DTYPE) {
+            dtype if dtype.is_float() => match Array::from_stored(tensor, T::DTYPE) {
                 Some(shared) => Ok(Value::Float(shared)),
                 None => Ok(Value::Float(Array::new(shape, widen(tensor)?)?)),
             },
@@ -166,7 +166,7 @@ impl<T: Real> Value<T> {
 
     /// As [`Value::from_tensor`], but numbers of another type are converted as they are read: products stream them, and a
     /// large weight takes no more memory than it has. What asks for all of them at once converts them once.
-    pub fn streamed(tensor: &Tensor) -> Result<Value<T>> {
+    pub fn from_streamed(tensor: &Tensor) -> Result<Value<T>> {
         match tensor.dtype() {
             DType::F16 | DType::BF16 | DType::F32 if tensor.dtype() != T::DTYPE => {
                 let narrow = Narrow { tensor: tensor.clone(), widen: T::widen_part, whole: OnceLock::new() };

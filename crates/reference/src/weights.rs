@@ -26,8 +26,8 @@ impl<T: Real> WeightCache<T> {
     }
 
     /// An empty cache that converts weights of up to so many bytes together; those beyond are converted as they are read,
-    /// each time (see [`Value::streamed`]).
-    pub fn bounded(budget: usize) -> WeightCache<T> {
+    /// each time (see [`Value::from_streamed`]).
+    pub fn with_budget(budget: usize) -> WeightCache<T> {
         WeightCache { budget: Some(budget), ..WeightCache::new() }
     }
 
@@ -43,7 +43,7 @@ impl<T: Real> WeightCache<T> {
         let bytes = tensor.len().saturating_mul(T::DTYPE.size());
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         let streamed = self.budget.is_some_and(|budget| before.saturating_add(bytes) > budget);
-        let value = if streamed { Value::streamed(tensor) } else { Value::from_tensor(tensor) };
+        let value = if streamed { Value::from_streamed(tensor) } else { Value::from_tensor(tensor) };
         let value = value.context(|| format!("weight `{name}`"));
         let mut own = false;
         let value = slot.get_or_init(|| {
@@ -57,7 +57,7 @@ impl<T: Real> WeightCache<T> {
     }
 
     /// The weight of this name in `model`, for use as the `weights` of [`crate::run_graph`].
-    pub fn of(&self, model: &Model, name: &str) -> Result<Value<T>> {
+    pub fn get_weight(&self, model: &Model, name: &str) -> Result<Value<T>> {
         match self.slot(name).get() {
             Some(done) => done.clone(),
             None => self.get(name, &model.weight(name)?),
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn weights_beyond_the_budget_are_streamed() {
-        let cache = WeightCache::<f64>::bounded(100 * 8);
+        let cache = WeightCache::<f64>::with_budget(100 * 8);
         let tensor = |len: usize| Tensor::from_f32_as(DType::BF16, vec![1, len], vec![0.5; len]).unwrap();
         let narrow =
             |name: &str, len: usize| cache.get(name, &tensor(len)).unwrap().as_float().unwrap().is_narrow();

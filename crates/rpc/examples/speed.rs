@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tapml_device::{Device, Error, Result};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_rpc::agent::{Agent, Config, Isolation, run_session};
 use tapml_rpc::hub::Hub;
 use tapml_rpc::{Address, Offer, Offered, RemoteDevice};
@@ -26,13 +26,13 @@ struct Emulators;
 
 impl Offer for Emulators {
     fn list(&self) -> Vec<Offered> {
-        vec![("emulator".into(), Emulator::new(Options::default()).map(|e| e.info().clone()))]
+        vec![("emulator".into(), Emulator::new(EmulatorOptions::default()).map(|e| e.info().clone()))]
     }
 
     fn open(&self, name: &str, options: &str) -> Result<Box<dyn Device>> {
         Ok(match name {
             "sleeper" => Box::new(sleeper::Sleeper::new(options)),
-            _ => Box::new(Emulator::new(Options::parse(options)?)?),
+            _ => Box::new(Emulator::new(EmulatorOptions::parse(options)?)?),
         })
     }
 }

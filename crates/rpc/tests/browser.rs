@@ -111,10 +111,10 @@ fn record(
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     })?;
     let buffer = device.create_buffer("words", 64)?;
-    let groups = [(); 3].map(|()| Extent::of(1u64));
+    let groups = [(); 3].map(|()| Extent::from_dim(1u64));
     let bindings = vec![Binding::whole(buffer)];
     let list = device.record(&[Command::Dispatch { label: "layer 1".into(), kernel, bindings, groups }])?;
     Ok((list, buffer))
@@ -130,7 +130,7 @@ fn a_tab_conforms_and_runs_whole_programs() {
 
     let mut failed = Vec::new();
     for rule in tapml_rpc::conformance::rules() {
-        if let conformance::Outcome::Failed(why) = rule.check(&lab.at("webgpu", &[])) {
+        if let conformance::CaseOutcome::Failed(why) = rule.check(&lab.at("webgpu", &[])) {
             failed.push(format!("{}: {why}", rule.name));
         }
     }

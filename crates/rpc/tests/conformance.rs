@@ -5,7 +5,7 @@ mod common;
 
 use common::{Emulators, Running, adder, count, listed};
 use std::time::Duration;
-use tapml_device::conformance::{self, Outcome};
+use tapml_device::conformance::{self, CaseOutcome};
 use tapml_device::{Binding, Command, Device, ErrorKind, Extent, FindingKind, Symbols};
 use tapml_rpc::agent::Config;
 use tapml_rpc::{Offer, client};
@@ -39,9 +39,9 @@ fn the_rules_of_the_wire_are_kept() {
     let agent = Running::processes(Config::default());
     for rule in tapml_rpc::conformance::rules() {
         match rule.check(&agent.at("emulator", "")) {
-            Outcome::Passed => assert_ne!(rule.name, "wire_wrong_token"),
-            Outcome::Skipped(reason) => assert_eq!(reason, "no token was given", "{}", rule.name),
-            Outcome::Failed(text) => panic!("{}: {text}", rule.name),
+            CaseOutcome::Passed => assert_ne!(rule.name, "wire_wrong_token"),
+            CaseOutcome::Skipped(reason) => assert_eq!(reason, "no token was given", "{}", rule.name),
+            CaseOutcome::Failed(text) => panic!("{}: {text}", rule.name),
         }
     }
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn the_rules_of_the_wire_are_kept() {
         Running::threads(Config { token: Some("a token of some length".into()), ..Config::default() });
     let rule = tapml_rpc::conformance::rules().find(|r| r.name == "wire_wrong_token").unwrap();
     let address = agent.at("emulator", &format!("token-file={}", file.display()));
-    assert_eq!(rule.check(&address), Outcome::Passed);
+    assert_eq!(rule.check(&address), CaseOutcome::Passed);
 }
 
 /// An agent that answers every request but the hello with done.
@@ -108,7 +108,7 @@ fn an_agent_that_breaks_the_rules_is_told_what_was_expected_and_found() {
         let rule = tapml_rpc::conformance::rules().find(|r| r.name == name).unwrap();
         rule.check(&address)
     };
-    assert_eq!(check("wire_welcome"), Outcome::Passed);
+    assert_eq!(check("wire_welcome"), CaseOutcome::Passed);
     for (name, words) in [
         ("wire_other_version", "expected a failure of kind unsupported, found a welcome"),
         ("wire_ping", "expected a pong, found done"),
@@ -118,7 +118,7 @@ fn an_agent_that_breaks_the_rules_is_told_what_was_expected_and_found() {
         ("wire_numbers_rise", "expected the connection's end, found done"),
         ("wire_read_beyond", "found done"),
     ] {
-        let Outcome::Failed(text) = check(name) else { panic!("{name} is not told") };
+        let CaseOutcome::Failed(text) = check(name) else { panic!("{name} is not told") };
         assert!(text.contains(words), "{name}: {text}");
     }
 }
@@ -152,7 +152,7 @@ fn findings_of_a_checking_device_come_home() {
     let find = |device: &mut dyn Device| {
         let kernel = device.create_kernel(&desc).unwrap();
         let buffer = device.create_buffer("b", 16).unwrap();
-        let one = || Extent::of(1u64);
+        let one = || Extent::from_dim(1u64);
         let bindings = vec![Binding::whole(buffer)];
         let dispatch =
             Command::Dispatch { label: "d".into(), kernel, bindings, groups: [one(), one(), one()] };

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tapml_device::conformance::Outcome;
+use tapml_device::conformance::CaseOutcome;
 use tapml_device::{Device, ErrorKind, Symbols};
 use tapml_rpc::hub::{Config, Hub, Peers, Table};
 use tapml_rpc::wire::{self, AgentToHub, AgentWord, HubWord, Offer, Register};
@@ -144,11 +144,11 @@ fn the_rules_are_checked_with_one_session_and_end_without_a_free_one() {
     };
     for rule in ["wire_welcome", "wire_ping", "wire_two_sessions", "wire_steps", "wire_turns"] {
         let found = check(rule);
-        assert!(matches!(found, Outcome::Passed) || rule == "wire_two_sessions", "{rule}: {found:?}");
+        assert!(matches!(found, CaseOutcome::Passed) || rule == "wire_two_sessions", "{rule}: {found:?}");
     }
     let _held = open(place, "emulator").unwrap();
     match check("wire_ping") {
-        Outcome::Failed(text) => assert!(text.contains("became free in time"), "{text}"),
+        CaseOutcome::Failed(text) => assert!(text.contains("became free in time"), "{text}"),
         other => panic!("{other:?}"),
     }
 }

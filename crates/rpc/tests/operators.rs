@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use tapml_device::conformance::Outcome;
-use tapml_exec::{Gave, Given, NodeCall, NodeServer};
+use tapml_device::conformance::CaseOutcome;
+use tapml_exec::{Gave, NodeCall, NodeInput, NodeServer};
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind, Result, Tensor, TensorType};
 use tapml_rpc::client::node_cases::{Tester, cases};
@@ -178,7 +178,7 @@ fn call_with(operators: &mut RemoteOperators, sample: &Sample, keep: bool) -> Re
         node: "a.node",
         op: &sample.op,
         symbols: &sample.symbols,
-        inputs: tensors.iter().map(Given::Here).collect(),
+        inputs: tensors.iter().map(NodeInput::Here).collect(),
         constants: vec![false; tensors.len()],
         keep: vec![keep; outputs.len()],
         outputs,
@@ -217,7 +217,7 @@ fn nodes_run_with_tensors_from_here_and_held_ones() {
         node: "large",
         op: &silu,
         symbols: &symbols,
-        inputs: vec![Given::Here(&tensor)],
+        inputs: vec![NodeInput::Here(&tensor)],
         constants: vec![false],
         outputs: vec![ty],
         keep: vec![true],
@@ -233,7 +233,7 @@ fn a_good_agent_passes_every_case_of_the_wire() {
     let address = agent(info(), honest);
     let tester = Tester::new(&address, operators(&address).ops()).unwrap();
     for case in cases() {
-        assert_eq!(case.run(&tester), Outcome::Passed, "{}", case.name);
+        assert_eq!(case.run(&tester), CaseOutcome::Passed, "{}", case.name);
     }
 }
 

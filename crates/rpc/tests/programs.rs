@@ -7,7 +7,7 @@ use common::{Emulators, Running};
 use tapml_device::{Device, ErrorKind};
 use tapml_graph::op::{Add, Linear, Silu};
 use tapml_graph::{Builder, Bytes, DType, Dim, Graph, Result, Symbol, Symbols, Tensor, TensorType};
-use tapml_kernels::{CompileOptions, Instance, Program, Step, compile};
+use tapml_kernels::{CompileOptions, Instance, Program, ProgramStep, compile};
 use tapml_rpc::agent::Config;
 use tapml_rpc::{Offer, RemoteProgram};
 
@@ -144,7 +144,7 @@ fn a_post_mortem_names_the_kernel_of_a_program() {
         let mut remote = agent.open("trap", options);
         let mut program = compile(&graph(), remote.info(), &CompileOptions::new(Symbols::np(5, 0))).unwrap();
         let last = program.steps.iter().rev().find_map(|step| match step {
-            Step::Dispatch { kernel, .. } => Some(*kernel as usize),
+            ProgramStep::Dispatch { kernel, .. } => Some(*kernel as usize),
             _ => None,
         });
         program.kernels[last.unwrap()].name = "abort".into();

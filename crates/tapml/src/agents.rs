@@ -2,7 +2,7 @@
 //! `python -m tapml.agents WORD`, which lives as long as the platform. A runtime that takes its process with it fails the node
 //! that it ran; it is started again for the next one.
 
-use crate::exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, Region, ServedOp};
+use crate::exec::{Gave, NodeCall, NodeInput, NodeServer, PlatformInfo, Region, ServedOp};
 use crate::graph::op::Foreign;
 use crate::graph::{ErrorKind, Tensor};
 use crate::platform::PlatformSpec;
@@ -232,7 +232,7 @@ impl NodeServer for RuntimeServer {
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>> {
         let mut inputs = call.inputs.clone();
         for input in &mut inputs {
-            if let Given::Held(handle) = input {
+            if let NodeInput::Held(handle) = input {
                 *handle = self.place(*handle)?;
             }
         }

@@ -88,7 +88,7 @@ pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
     Ok(ModelIdentity {
         name: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         path: path.display().to_string(),
-        config: Hash::of(&bytes).to_string(),
+        config: Hash::compute(&bytes).to_string(),
         ..ModelIdentity::default()
     })
 }
@@ -135,7 +135,7 @@ pub fn teacher_forced<'a>(
     more: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<BTreeMap<String, Tensor>> {
     let model = model.with_graph(model.graph().with_outputs(more)?)?;
-    let interface = Interface::of(model.graph())?;
+    let interface = Interface::from_graph(model.graph())?;
     interface.check(ids)?;
     if let Some(image) = image {
         interface.check_image(image)?;

@@ -10,7 +10,7 @@ mod tokens;
 pub use inputs::{InputSet, Inputs, Takes};
 
 use crate::exec::Platform;
-use crate::graph::op::{Declared, Foreign};
+use crate::graph::op::{DeclaredType, Foreign};
 use crate::graph::{Context, Model, Op, Tensor, Value, ValueId};
 use crate::import::onnx::{File, Runner, Traced};
 use crate::migrate::suite::Suite;
@@ -53,7 +53,7 @@ impl Evaluator for PlatformEvaluator {
             inputs.iter().zip(constants).map(|(tensor, &constant)| (tensor.clone(), constant)).collect();
         let mut platform = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let outputs = platform.discover("oracle", op, &inputs)?;
-        let declared = op.outputs().iter().filter_map(Declared::ty);
+        let declared = op.outputs().iter().filter_map(DeclaredType::ty);
         for (ty, output) in declared.zip(&outputs) {
             let found = tensor_type(output);
             if found != *ty {

@@ -73,7 +73,7 @@ pub(crate) fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     if !spec.is_remote() && ["vulkan", "metal", "dx12"].contains(&spec.word.as_str()) {
         let opened = tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec));
         let device = opened.map_err(|e| e.context(format!("platform `{spec}`")))?;
-        return Ok(Box::new(device.trusting(tapml_kernels::is_built_in)));
+        return Ok(Box::new(device.trust_kernels(tapml_kernels::is_built_in)));
     }
     open_device(spec)
 }
@@ -284,10 +284,10 @@ mod remote {
 #[cfg(feature = "emulator")]
 mod emulator {
     use super::{Device, DeviceInfo, Error, PlatformSpec, Result, query};
-    use tapml_emulator::{Emulator, Options};
+    use tapml_emulator::{Emulator, EmulatorOptions};
 
     pub fn list() -> Result<Vec<DeviceInfo>> {
-        Ok(vec![Emulator::new(Options::default())?.info().clone()])
+        Ok(vec![Emulator::new(EmulatorOptions::default())?.info().clone()])
     }
 
     pub fn open(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
@@ -295,6 +295,6 @@ mod emulator {
             return Err(Error::invalid(format!("there is one emulator, not {}", spec.index + 1))
                 .with_hint("choose what it imitates by `emulator?profile=NAME`"));
         }
-        Ok(Box::new(Emulator::new(Options::parse(&query(spec))?)?))
+        Ok(Box::new(Emulator::new(EmulatorOptions::parse(&query(spec))?)?))
     }
 }

@@ -15,7 +15,7 @@ use crate::files;
 use crate::graph::{Model, TensorType};
 use crate::import::onnx::is_onnx;
 use crate::jobs::CarveJob;
-use crate::kernels::{self, Choice, Choices, Overrides, UNFUSED};
+use crate::kernels::{self, Choice, Overrides, TuningCache, UNFUSED};
 use crate::migrate::suite::Suite;
 use crate::migrate::{Progress, Stop};
 use crate::model::{GraphOptions, suite_model};
@@ -84,7 +84,7 @@ struct Compared {
 
 impl TuneJob {
     /// Tunes. Gives the choices and what they rest on.
-    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(Choices, Vec<Tuned>)> {
+    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(TuningCache, Vec<Tuned>)> {
         let spec = PlatformSpec::parse(&self.target)?;
         if spec.word == "cpu" {
             return Err(Error::invalid("`cpu` has no kernels to choose among").with_hint("try `vulkan`"));
@@ -122,7 +122,7 @@ impl TuneJob {
         suite: &Path,
         progress: &dyn Progress,
         stop: &Stop,
-    ) -> Result<(Choices, Vec<Tuned>)> {
+    ) -> Result<(TuningCache, Vec<Tuned>)> {
         let suite = Suite::open(suite)?;
         // A suite of operators of others holds its weights.
         let checkpoint = !is_onnx(&self.model) && !Suite::is_at(&self.model);
@@ -140,7 +140,7 @@ impl TuneJob {
         time(&views, &model, spec, &mut keys, progress, stop)?;
         let (without, times) = compared.decide(&keys);
         let chosen = lowerer.without(without)?;
-        let mut choices = Choices::new(&platform::as_it_says(spec, &info));
+        let mut choices = TuningCache::new(&platform::as_it_says(spec, &info));
         let mut report = Vec::new();
         for place in compared.places(&chosen) {
             let Some(key) = keys.iter().find(|key| key.place == *place) else { continue };

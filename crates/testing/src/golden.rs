@@ -40,10 +40,10 @@ pub fn write_golden(name: &str, out: &Path) -> Result<(), String> {
     if out.symlink_metadata().is_ok() {
         return Err(format!("{} exists; name a folder that does not", out.display()));
     }
-    write(&files(&stored(name))?, out)
+    write(&files(&golden_path(name))?, out)
 }
 
-fn stored(name: &str) -> PathBuf {
+fn golden_path(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
 }
 
@@ -51,7 +51,7 @@ fn stored(name: &str) -> PathBuf {
 /// processes share it.
 fn ready(name: &str) -> Result<PathBuf, String> {
     static SCRATCH: AtomicU64 = AtomicU64::new(0);
-    let stored = stored(name);
+    let stored = golden_path(name);
     if !stored.join(DESCRIPTION).is_file() {
         return Ok(stored);
     }
@@ -267,7 +267,8 @@ mod tests {
 
     #[test]
     fn every_description_gives_the_bytes_of_its_hash() {
-        let described = golden_names().into_iter().filter(|name| stored(name).join(DESCRIPTION).is_file());
+        let described =
+            golden_names().into_iter().filter(|name| golden_path(name).join(DESCRIPTION).is_file());
         let made: Vec<PathBuf> = described.map(|name| golden(&name)).collect();
         assert!(made.len() >= 60, "only {} goldens are described", made.len());
         assert!(made.iter().all(|folder| !folder.join(DESCRIPTION).exists()));

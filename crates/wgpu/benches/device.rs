@@ -50,7 +50,7 @@ fn desc() -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -63,13 +63,17 @@ fn commands(kernel: KernelId, buffers: &[BufferId]) -> Vec<Command> {
                 label: format!("layer {i}"),
                 kernel,
                 bindings: vec![pick(i), pick(i + 2), pick(i + 1)],
-                groups: [Extent::ceil_div(Dim::symbol(Symbol::N), 64), Extent::of(1u64), Extent::of(1u64)],
+                groups: [
+                    Extent::ceil_div(Dim::symbol(Symbol::N), 64),
+                    Extent::from_dim(1u64),
+                    Extent::from_dim(1u64),
+                ],
             }
         })
         .collect()
 }
 
-fn recorded(device: &mut WgpuDevice) -> ListId {
+fn record_list(device: &mut WgpuDevice) -> ListId {
     let kernel = device.create_kernel(&desc()).unwrap();
     let buffers: Vec<_> = (0..16).map(|_| device.create_buffer("words", 4096).unwrap()).collect();
     let list = device.record(&commands(kernel, &buffers)).unwrap();
@@ -82,7 +86,7 @@ fn recorded(device: &mut WgpuDevice) -> ListId {
 #[divan::bench(sample_count = 200, sample_size = 1)]
 fn replay_200_dispatches_until_submitted(bencher: Bencher<'_, '_>) {
     let mut device = open();
-    let list = recorded(&mut device);
+    let list = record_list(&mut device);
     let symbols = Symbols::np(64, 0);
     let device = std::cell::RefCell::new(device);
     bencher
@@ -93,7 +97,7 @@ fn replay_200_dispatches_until_submitted(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_count = 50, sample_size = 1)]
 fn replay_200_dispatches_until_done(bencher: Bencher<'_, '_>) {
     let mut device = open();
-    let list = recorded(&mut device);
+    let list = record_list(&mut device);
     let symbols = Symbols::np(64, 0);
     bencher.bench_local(|| {
         device.replay(list, &symbols).unwrap();
@@ -179,7 +183,7 @@ fn matrix_vector_products(bencher: Bencher<'_, '_>, options: &str) {
         label: "product".into(),
         kernel,
         bindings: buffers.iter().map(|&b| Binding::whole(b)).collect(),
-        groups: [1024u64, 1, 1].map(Extent::of),
+        groups: [1024u64, 1, 1].map(Extent::from_dim),
     };
     let list = device.record(&vec![dispatch; 8]).unwrap();
     bencher.bench_local(|| {
@@ -202,7 +206,7 @@ fn a_small_case(bencher: Bencher<'_, '_>) {
             label: "case".into(),
             kernel,
             bindings: buffers.iter().map(|&b| Binding::whole(b)).collect(),
-            groups: [16u64, 1, 1].map(Extent::of),
+            groups: [16u64, 1, 1].map(Extent::from_dim),
         };
         let list = device.record(&[dispatch]).unwrap();
         device.replay(list, &Symbols::new()).unwrap();

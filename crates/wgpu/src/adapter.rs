@@ -1,6 +1,6 @@
 //! Finding adapters: platform words, a stable order, and what to install when there is none.
 
-use crate::options::Options;
+use crate::options::WgpuOptions;
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
@@ -47,7 +47,7 @@ const PLATFORMS: [Platform; 3] = [
 /// Fails with [`ErrorKind::Unavailable`] if the platform does not exist on this operating system or has no adapter; the
 /// hint says what to install.
 pub fn adapters(platform: &str) -> Result<Vec<DeviceInfo>> {
-    Ok(find(platform)?.iter().map(|a| describe(platform, a, &a.limits(), offered(a))).collect())
+    Ok(find(platform)?.iter().map(|a| describe(platform, a, &a.limits(), offered_features(a))).collect())
 }
 
 /// The adapters themselves, in the same order; at least one.
@@ -99,7 +99,7 @@ fn rank(kind: wgpu::DeviceType) -> u8 {
 pub(crate) fn open(
     word: &str,
     index: usize,
-    options: &Options,
+    options: &WgpuOptions,
 ) -> Result<(wgpu::Device, wgpu::Queue, DeviceInfo)> {
     let found = find(word)?;
     let adapter = found.get(index).ok_or_else(|| {
@@ -108,7 +108,7 @@ pub(crate) fn open(
         Error::new(ErrorKind::Unavailable, text)
             .with_hint(format!("adapters here: {}", names.collect::<Vec<_>>().join(", ")))
     })?;
-    let features = wanted_features(options) & offered(adapter);
+    let features = wanted_features(options) & offered_features(adapter);
     let limits = match options.mobile {
         true => wgpu::Limits::defaults().or_worse_values_from(&adapter.limits()),
         false => adapter.limits(),
@@ -139,7 +139,7 @@ fn experiments() -> wgpu::ExperimentalFeatures {
 
 /// An adapter's features; matrix units only if they multiply what the kernels give them: 16 by 16 by 16 of f16, with sums
 /// in f32, by subgroups of 32.
-fn offered(adapter: &wgpu::Adapter) -> wgpu::Features {
+fn offered_features(adapter: &wgpu::Adapter) -> wgpu::Features {
     let (mut features, info) = (adapter.features(), adapter.get_info());
     let fits = |p: &wgpu::CooperativeMatrixProperties| {
         let halves =
@@ -154,7 +154,7 @@ fn offered(adapter: &wgpu::Adapter) -> wgpu::Features {
     features
 }
 
-fn wanted_features(options: &Options) -> wgpu::Features {
+fn wanted_features(options: &WgpuOptions) -> wgpu::Features {
     let mut wanted = wgpu::Features::empty();
     wanted.set(wgpu::Features::SHADER_F16, options.f16 && !options.mobile);
     let matrices = options.matrices && options.f16 && options.subgroups && !options.mobile;

@@ -8,7 +8,7 @@ use tapml_device::{BindingKind, KernelDesc, Source};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// A compiled kernel.
-pub(crate) struct Kernel {
+pub(crate) struct WgpuKernel {
     pub(crate) name: Arc<str>,
     pub(crate) kinds: Vec<BindingKind>,
     pub(crate) layout: wgpu::BindGroupLayout,
@@ -65,10 +65,15 @@ fn layout_entry(binding: u32, kind: BindingKind) -> wgpu::BindGroupLayoutEntry {
 }
 
 /// Compiles a kernel that fits the device's limits. Without `checks`, indices, loops and divisors are taken on trust.
-pub(crate) fn compile(gpu: &Gpu, layouts: &mut Layouts, desc: &KernelDesc, checks: bool) -> Result<Kernel> {
+pub(crate) fn compile(
+    gpu: &Gpu,
+    layouts: &mut Layouts,
+    desc: &KernelDesc,
+    checks: bool,
+) -> Result<WgpuKernel> {
     let (layout, pipeline_layout) = layouts
         .get(gpu, &desc.bindings)
-        .map_err(|e| refused(desc, Fault { log: log_of(&e), ..Fault::default() }, e))?;
+        .map_err(|e| compile_error(desc, CompilerFault { log: log_of(&e), ..CompilerFault::default() }, e))?;
     let module = module(gpu, desc, checks)?;
     let constants: Vec<_> = desc.constants.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let pipeline = wgpu::ComputePipelineDescriptor {
@@ -87,8 +92,8 @@ pub(crate) fn compile(gpu: &Gpu, layouts: &mut Layouts, desc: &KernelDesc, check
             || format!("compile kernel `{}`", desc.name),
             |device, _| device.create_compute_pipeline(&pipeline),
         )
-        .map_err(|e| refused(desc, Fault { log: log_of(&e), ..Fault::default() }, e))?;
-    Ok(Kernel { name: desc.name.as_str().into(), kinds: desc.bindings.clone(), layout, pipeline })
+        .map_err(|e| compile_error(desc, CompilerFault { log: log_of(&e), ..CompilerFault::default() }, e))?;
+    Ok(WgpuKernel { name: desc.name.as_str().into(), kinds: desc.bindings.clone(), layout, pipeline })
 }
 
 fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModule> {
@@ -116,15 +121,21 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
                 1 => (1, column.saturating_sub(added).max(1)),
                 _ => (line, column),
             });
-            Fault { log: m.message, place }
+            CompilerFault { log: m.message, place }
         });
-        refused(desc, fault.unwrap_or_else(|| Fault { log: log_of(&error), place: None }), error)
+        compile_error(
+            desc,
+            fault.unwrap_or_else(|| CompilerFault { log: log_of(&error), place: None }),
+            error,
+        )
     })?;
     match inspect::disagreement(&text, desc) {
         None => Ok(module),
-        Some(log) => {
-            Err(refused(desc, Fault { log, place: None }, Error::new(ErrorKind::Compile, "refused")))
-        }
+        Some(log) => Err(compile_error(
+            desc,
+            CompilerFault { log, place: None },
+            Error::new(ErrorKind::Compile, "refused"),
+        )),
     }
 }
 
@@ -153,7 +164,7 @@ fn front(source: &Source, needs_f16: bool) -> (String, u32) {
     let (mut f16, mut matrices) = (needs_f16, false);
     let mut text = String::with_capacity(full.len() + 16);
     for line in full.split_inclusive('\n') {
-        match enabled(line) {
+        match enabled_names(line) {
             Some(names) if names.iter().all(|n| EXTENSIONS.contains(n)) => {
                 f16 |= names.contains(&"f16");
                 matrices |= names.contains(&MATRICES);
@@ -171,7 +182,7 @@ fn front(source: &Source, needs_f16: bool) -> (String, u32) {
 }
 
 /// The names in a line that is one `enable` directive and nothing else.
-fn enabled(line: &str) -> Option<Vec<&str>> {
+fn enabled_names(line: &str) -> Option<Vec<&str>> {
     let names = line.trim().strip_prefix("enable")?.strip_suffix(';')?;
     (names.starts_with(char::is_whitespace) && !names.contains(';'))
         .then(|| names.split(',').map(str::trim).filter(|n| !n.is_empty()).collect())
@@ -179,7 +190,7 @@ fn enabled(line: &str) -> Option<Vec<&str>> {
 
 /// What a compiler said, and where in the full source.
 #[derive(Default)]
-struct Fault {
+struct CompilerFault {
     log: String,
     place: Option<(u32, u32)>,
 }
@@ -189,7 +200,7 @@ fn log_of(error: &Error) -> String {
 }
 
 /// The error of a kernel that was refused; `error` is what wgpu's call returned.
-fn refused(desc: &KernelDesc, fault: Fault, error: Error) -> Error {
+fn compile_error(desc: &KernelDesc, fault: CompilerFault, error: Error) -> Error {
     if matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::OutOfMemory) {
         return error.context(format!("kernel `{}`", desc.name)).with_detail("kernel", &desc.name);
     }

@@ -1,37 +1,37 @@
 //! [`WgpuDevice`]: handles, limits and memory accounting, and the [`Device`] methods.
 
 use crate::adapter;
-use crate::compile::{self, Kernel, Layouts};
-use crate::fill::Fill;
+use crate::compile::{self, Layouts, WgpuKernel};
+use crate::fill::FillPipeline;
 use crate::gpu::Gpu;
-use crate::list::List;
-use crate::options::Options;
-use crate::replay::{Planned, PlannedTurn};
+use crate::list::WgpuList;
+use crate::options::WgpuOptions;
+use crate::replay::{PlannedTurn, PlannedWrite};
 use crate::transfer::Transfers;
 use std::collections::HashMap;
 use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one,
+    BatchedStep, BufferId, Command, Device, DeviceInfo, Get, KernelDesc, KernelId, ListId, Put, one_by_one,
 };
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// Turns of one submission at most, so that the device begins before all of them are encoded.
-const MOST_TURNS: usize = 8;
+const MOST_STEPS: usize = 8;
 
 /// A device of one adapter. Dropping it frees everything it holds.
 pub struct WgpuDevice {
     pub(crate) info: DeviceInfo,
     pub(crate) gpu: Gpu,
     pub(crate) buffers: HashMap<BufferId, Stored>,
-    pub(crate) kernels: HashMap<KernelId, Kernel>,
-    pub(crate) fill: Option<Fill>,
+    pub(crate) kernels: HashMap<KernelId, WgpuKernel>,
+    pub(crate) fill: Option<FillPipeline>,
     /// How many buffers and kernels were destroyed; a list checked at this count has all its parts.
     pub(crate) destroyed: u64,
     pub(crate) transfers: Transfers,
-    options: Options,
+    options: WgpuOptions,
     /// Whether whoever opened the device vouches for a kernel.
     trusted: fn(&KernelDesc) -> bool,
     layouts: Layouts,
-    lists: HashMap<ListId, List>,
+    lists: HashMap<ListId, WgpuList>,
     next: u64,
     used: u64,
     peak: u64,
@@ -56,7 +56,7 @@ impl WgpuDevice {
     ///
     /// Fails with [`ErrorKind::Unavailable`] if there is no such adapter; the hint says what to install or what is there.
     pub fn open(platform: &str, index: usize, options: &str) -> Result<WgpuDevice> {
-        let options = Options::parse(options)?;
+        let options = WgpuOptions::parse(options)?;
         let (device, queue, info) = adapter::open(platform, index, &options)?;
         Ok(WgpuDevice {
             info,
@@ -78,7 +78,7 @@ impl WgpuDevice {
 
     /// Vouches for the kernels of which this holds: no index outside its array, no endless loop, no division by zero. They
     /// are compiled as with `checks=off`, unless the options say `checks=on`.
-    pub fn trusting(mut self, trusted: fn(&KernelDesc) -> bool) -> WgpuDevice {
+    pub fn trust_kernels(mut self, trusted: fn(&KernelDesc) -> bool) -> WgpuDevice {
         self.trusted = trusted;
         self
     }
@@ -114,7 +114,7 @@ impl WgpuDevice {
     fn with_list<T>(
         &mut self,
         id: ListId,
-        doing: impl FnOnce(&mut WgpuDevice, &mut List) -> Result<T>,
+        doing: impl FnOnce(&mut WgpuDevice, &mut WgpuList) -> Result<T>,
     ) -> Result<T> {
         self.gpu.alive()?;
         let no_list = || Error::invalid(format!("no list {} on this device", id.0));
@@ -131,14 +131,17 @@ impl WgpuDevice {
     }
 
     /// The writes of these turns, each of whole words, and the buffer in which they wait for their turn.
-    fn planned<'a>(&mut self, turns: &'a [Turn<'a>]) -> Result<(wgpu::Buffer, Vec<PlannedTurn<'a>>)> {
+    fn plan_steps<'a>(
+        &mut self,
+        turns: &'a [BatchedStep<'a>],
+    ) -> Result<(wgpu::Buffer, Vec<PlannedTurn<'a>>)> {
         let (mut bytes, mut planned) = (Vec::new(), Vec::with_capacity(turns.len()));
         for turn in turns {
             let mut writes = Vec::with_capacity(turn.writes.len());
             for put in turn.writes.iter().filter(|put| !put.data.is_empty()) {
                 let target = self.range(put.buffer, put.offset, put.data.len(), "write")?.raw.clone();
                 let (from, len) = (bytes.len() as u64, put.data.len() as u64);
-                writes.push(Planned { from, target, to: put.offset, len });
+                writes.push(PlannedWrite { from, target, to: put.offset, len });
                 bytes.extend_from_slice(put.data);
             }
             planned.push(PlannedTurn { writes, symbols: &turn.symbols });
@@ -242,7 +245,7 @@ impl Device for WgpuDevice {
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         self.gpu.alive()?;
-        let list = List::record(self, commands)?;
+        let list = WgpuList::record(self, commands)?;
         let id = ListId(self.fresh());
         self.lists.insert(id, list);
         Ok(id)
@@ -279,24 +282,24 @@ impl Device for WgpuDevice {
     }
 
     /// Several turns in a submission: the first alone, so that the device begins early, then more and more.
-    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+    fn run_steps(&mut self, list: ListId, turns: &[BatchedStep<'_>], reads: &mut [Get<'_>]) -> Result<()> {
         let ranges = reads.iter().map(|get| self.source_of(get)).collect::<Result<Vec<_>>>()?;
         let whole = |put: &Put<'_>| put.offset.is_multiple_of(4) && put.data.len().is_multiple_of(4);
         let plain = turns.iter().flat_map(|turn| &turn.writes).all(whole) && !turns.is_empty();
         let pieces = if plain { self.transfers.pieces(&self.gpu, &ranges)? } else { None };
         let Some(pieces) = pieces else { return one_by_one(self, list, turns, reads) };
-        let (source, planned) = self.planned(turns)?;
+        let (source, planned) = self.plan_steps(turns)?;
         let submission = self.with_list(list, |device, list| {
             let (mut rest, mut many) = (&planned[..], 1);
             loop {
                 let (now, later) = rest.split_at(many.min(rest.len()));
                 let pieces = if later.is_empty() { &pieces[..] } else { &[] };
-                let submission = list.replay_turns(device, &source, now, pieces)?;
+                let submission = list.replay_steps(device, &source, now, pieces)?;
                 if later.is_empty() {
                     list.prepare(device)?;
                     return Ok(submission);
                 }
-                (rest, many) = (later, (many * 2).min(MOST_TURNS));
+                (rest, many) = (later, (many * 2).min(MOST_STEPS));
             }
         })?;
         let places = reads.iter_mut().map(|get| (get.offset, &mut *get.out));

@@ -20,7 +20,7 @@ fn fill(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 const WIDTH: u64 = 256;
 
 /// The pipeline, and one uniform buffer per word in use.
-pub(crate) struct Fill {
+pub(crate) struct FillPipeline {
     pipeline: wgpu::ComputePipeline,
     words: HashMap<u32, wgpu::Buffer>,
 }
@@ -31,8 +31,8 @@ pub(crate) struct FillPart {
     pub(crate) groups: u32,
 }
 
-impl Fill {
-    pub(crate) fn new(gpu: &Gpu) -> Result<Fill> {
+impl FillPipeline {
+    pub(crate) fn new(gpu: &Gpu) -> Result<FillPipeline> {
         let pipeline = gpu.call(
             || "compile the fill kernel".into(),
             |device, _| {
@@ -49,7 +49,7 @@ impl Fill {
                 })
             },
         )?;
-        Ok(Fill { pipeline, words: HashMap::new() })
+        Ok(FillPipeline { pipeline, words: HashMap::new() })
     }
 
     pub(crate) fn pipeline(&self) -> &wgpu::ComputePipeline {

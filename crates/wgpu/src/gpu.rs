@@ -27,21 +27,21 @@ pub(crate) struct Gpu {
 struct Sink {
     /// Whether `state` holds anything: a look at it costs less than a lock.
     any: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<GpuState>,
 }
 
 #[derive(Default)]
-struct State {
+struct GpuState {
     errors: Vec<wgpu::Error>,
     lost: Option<String>,
 }
 
 impl Sink {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GpuState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, change: impl FnOnce(&mut State)) {
+    fn put(&self, change: impl FnOnce(&mut GpuState)) {
         change(&mut self.lock());
         self.any.store(true, Ordering::Release);
     }
@@ -75,8 +75,8 @@ impl Gpu {
         calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
     ) -> Result<T> {
         self.alive()?;
-        let value = self.caught(calls).map_err(|panic| self.crashed(&panic))?;
-        self.checked(value, doing)
+        let value = self.catch_panic(calls).map_err(|panic| self.crash_error(&panic))?;
+        self.check_errors(value, doing)
     }
 
     /// As [`Gpu::call`] for calls that compile a kernel. A panic there is a flaw of the shader translator: it refuses the
@@ -87,8 +87,8 @@ impl Gpu {
         calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
     ) -> Result<T> {
         self.alive()?;
-        match self.caught(calls) {
-            Ok(value) => self.checked(value, doing),
+        match self.catch_panic(calls) {
+            Ok(value) => self.check_errors(value, doing),
             Err(panic) => {
                 self.alive()?;
                 Err(Error::new(
@@ -99,7 +99,7 @@ impl Gpu {
         }
     }
 
-    fn caught<T>(
+    fn catch_panic<T>(
         &self,
         calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
     ) -> std::result::Result<T, String> {
@@ -107,7 +107,7 @@ impl Gpu {
             .map_err(|p| panic_text(p.as_ref()))
     }
 
-    fn checked<T>(&self, value: T, doing: impl FnOnce() -> String) -> Result<T> {
+    fn check_errors<T>(&self, value: T, doing: impl FnOnce() -> String) -> Result<T> {
         match self.sink.any.load(Ordering::Acquire) {
             false => Ok(value),
             true => self.collect(&doing()).map(|()| value),
@@ -120,7 +120,7 @@ impl Gpu {
             return Ok(());
         }
         match &self.sink.lock().lost {
-            Some(why) => Err(self.lost(why)),
+            Some(why) => Err(self.lost_error(why)),
             None => Ok(()),
         }
     }
@@ -169,7 +169,7 @@ impl Gpu {
         let mut state = self.sink.lock();
         let errors = std::mem::take(&mut state.errors);
         if let Some(why) = &state.lost {
-            return Err(self.lost(why));
+            return Err(self.lost_error(why));
         }
         self.sink.any.store(false, Ordering::Release);
         drop(state);
@@ -179,16 +179,16 @@ impl Gpu {
         }
     }
 
-    fn lost(&self, why: &str) -> Error {
+    fn lost_error(&self, why: &str) -> Error {
         let error = Error::new(ErrorKind::DeviceLost, format!("the device was lost: {why}"));
         self.trace(error.with_hint("open the device again; what its buffers held is gone"))
     }
 
     /// A panic inside wgpu leaves its state unknown, so the device counts as lost.
-    fn crashed(&self, panic: &str) -> Error {
+    fn crash_error(&self, panic: &str) -> Error {
         self.sink.lose(format!("wgpu failed: {}", panic.trim()));
         let state = self.sink.lock();
-        self.lost(state.lost.as_deref().unwrap_or(panic))
+        self.lost_error(state.lost.as_deref().unwrap_or(panic))
     }
 }
 

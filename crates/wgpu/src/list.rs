@@ -1,8 +1,8 @@
 //! Command lists: all checks and bind groups at recording. How they run is in `replay`.
 
-use crate::compile::Kernel;
+use crate::compile::WgpuKernel;
 use crate::device::{Stored, WgpuDevice};
-use crate::fill::Fill;
+use crate::fill::FillPipeline;
 use crate::replay::Runs;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tapml_device::{Binding, BindingKind, BufferId, Command, Grid, KernelId};
 use tapml_graph::{Error, Extent, Result, Symbols};
 
 /// A recorded list, ready to be encoded.
-pub(crate) struct List {
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct WgpuList {
+    pub(crate) steps: Vec<ListStep>,
     pub(crate) labels: Vec<Arc<str>>,
     pub(crate) buffers: Vec<BufferId>,
     pub(crate) kernels: Vec<KernelId>,
@@ -20,13 +20,13 @@ pub(crate) struct List {
     pub(crate) runs: Runs,
 }
 
-pub(crate) enum Step {
+pub(crate) enum ListStep {
     Dispatch { label: Arc<str>, pipeline: wgpu::ComputePipeline, group: wgpu::BindGroup, grid: Grid },
-    Copy { src: Side, dst: Side, len: Extent },
+    Copy { src: CopySide, dst: CopySide, len: Extent },
     Clear { buffer: wgpu::Buffer },
 }
 
-pub(crate) struct Side {
+pub(crate) struct CopySide {
     pub(crate) raw: wgpu::Buffer,
     label: String,
     size: u64,
@@ -36,9 +36,9 @@ pub(crate) struct Side {
 /// Bind groups made during one recording: layers of a model repeat bindings.
 type Groups = HashMap<(KernelId, Vec<Binding>), wgpu::BindGroup>;
 
-impl List {
-    pub(crate) fn record(device: &mut WgpuDevice, commands: &[Command]) -> Result<List> {
-        let mut list = List {
+impl WgpuList {
+    pub(crate) fn record(device: &mut WgpuDevice, commands: &[Command]) -> Result<WgpuList> {
+        let mut list = WgpuList {
             steps: Vec::with_capacity(commands.len()),
             labels: Vec::with_capacity(commands.len()),
             buffers: Vec::new(),
@@ -60,11 +60,11 @@ impl List {
                     if src == dst {
                         return Err(Error::invalid(format!("copy within one buffer (buffer {})", src.0)));
                     }
-                    let src_side = Side::new(device.buffer(*src)?, src_offset);
-                    let dst_side = Side::new(device.buffer(*dst)?, dst_offset);
+                    let src_side = CopySide::new(device.buffer(*src)?, src_offset);
+                    let dst_side = CopySide::new(device.buffer(*dst)?, dst_offset);
                     list.buffers.extend([*src, *dst]);
                     let label = format!("copy {} -> {}", src_side.label, dst_side.label);
-                    list.push(&label, Step::Copy { src: src_side, dst: dst_side, len: len.clone() });
+                    list.push(&label, ListStep::Copy { src: src_side, dst: dst_side, len: len.clone() });
                 }
                 Command::Fill { buffer, word } => list.fill(device, *buffer, *word)?,
             }
@@ -77,7 +77,7 @@ impl List {
         Ok(list)
     }
 
-    fn push(&mut self, label: &str, step: Step) {
+    fn push(&mut self, label: &str, step: ListStep) {
         self.labels.push(label.into());
         self.steps.push(step);
     }
@@ -88,20 +88,20 @@ impl List {
         let label = format!("fill {}", stored.label);
         self.buffers.push(id);
         if word == 0 {
-            self.push(&label, Step::Clear { buffer: raw });
+            self.push(&label, ListStep::Clear { buffer: raw });
             return Ok(());
         }
         let max_binding = device.info.limits.max_binding_size;
         let fill = match &mut device.fill {
             Some(fill) => fill,
-            none => none.insert(Fill::new(&device.gpu)?),
+            none => none.insert(FillPipeline::new(&device.gpu)?),
         };
         for part in fill.parts(&device.gpu, &raw, size, word, max_binding)? {
-            let grid = [part.groups, 1, 1].map(|g| Extent::of(u64::from(g)));
+            let grid = [part.groups, 1, 1].map(|g| Extent::from_dim(u64::from(g)));
             let pipeline = fill.pipeline().clone();
             self.push(
                 &label,
-                Step::Dispatch { label: label.as_str().into(), pipeline, group: part.group, grid },
+                ListStep::Dispatch { label: label.as_str().into(), pipeline, group: part.group, grid },
             );
         }
         Ok(())
@@ -110,13 +110,13 @@ impl List {
     /// Encodes the dispatches with empty grids and drops the result: what wgpu checks only when it encodes, such as a
     /// binding shorter than the kernel's struct, fails at recording and names the dispatch.
     fn rehearse(&self, device: &WgpuDevice) -> Result<()> {
-        let encode = |steps: &[Step]| {
+        let encode = |steps: &[ListStep]| {
             let doing = || "record a command list".to_string();
             device.gpu.call(doing, |raw, _| {
                 let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
                 for step in steps {
-                    if let Step::Dispatch { pipeline, group, .. } = step {
+                    if let ListStep::Dispatch { pipeline, group, .. } = step {
                         pass.set_pipeline(pipeline);
                         pass.set_bind_group(0, group, &[]);
                         pass.dispatch_workgroups(0, 0, 0);
@@ -129,7 +129,7 @@ impl List {
         let Err(error) = encode(&self.steps) else { return Ok(()) };
         device.gpu.alive()?;
         for step in &self.steps {
-            if let Step::Dispatch { label, .. } = step {
+            if let ListStep::Dispatch { label, .. } = step {
                 encode(std::slice::from_ref(step)).map_err(|e| e.context(format!("dispatch `{label}`")))?;
             }
         }
@@ -137,9 +137,9 @@ impl List {
     }
 }
 
-impl Side {
-    fn new(stored: &Stored, offset: &Extent) -> Side {
-        Side {
+impl CopySide {
+    fn new(stored: &Stored, offset: &Extent) -> CopySide {
+        CopySide {
             raw: stored.raw.clone(),
             label: stored.label.clone(),
             size: stored.size,
@@ -174,7 +174,7 @@ fn dispatch(
     id: KernelId,
     bindings: &[Binding],
     grid: &Grid,
-) -> Result<Step> {
+) -> Result<ListStep> {
     let kernel = device.kernels.get(&id);
     let kernel = kernel.ok_or_else(|| Error::invalid(format!("no kernel {} on this device", id.0)))?;
     check_bindings(device, kernel, bindings).map_err(|e| e.with_detail("kernel", &*kernel.name))?;
@@ -187,10 +187,20 @@ fn dispatch(
             group
         }
     };
-    Ok(Step::Dispatch { label: label.into(), pipeline: kernel.pipeline.clone(), group, grid: grid.clone() })
+    Ok(ListStep::Dispatch {
+        label: label.into(),
+        pipeline: kernel.pipeline.clone(),
+        group,
+        grid: grid.clone(),
+    })
 }
 
-fn bind(device: &WgpuDevice, kernel: &Kernel, label: &str, bindings: &[Binding]) -> Result<wgpu::BindGroup> {
+fn bind(
+    device: &WgpuDevice,
+    kernel: &WgpuKernel,
+    label: &str,
+    bindings: &[Binding],
+) -> Result<wgpu::BindGroup> {
     let entries = bindings.iter().zip(0..).map(|(b, at)| {
         let range = wgpu::BufferBinding {
             buffer: &device.buffer(b.buffer)?.raw,
@@ -207,7 +217,7 @@ fn bind(device: &WgpuDevice, kernel: &Kernel, label: &str, bindings: &[Binding])
     )
 }
 
-fn check_bindings(device: &WgpuDevice, kernel: &Kernel, bindings: &[Binding]) -> Result<()> {
+fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]) -> Result<()> {
     if bindings.len() != kernel.kinds.len() {
         return Err(Error::invalid(format!(
             "{} buffers are bound, kernel `{}` has {} bindings",

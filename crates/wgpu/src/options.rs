@@ -5,7 +5,7 @@ use tapml_graph::{Error, Result};
 
 /// What a user can choose when a device is opened.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Options {
+pub(crate) struct WgpuOptions {
     /// Ask for the default WebGPU limits and no features, as a phone's browser grants them.
     pub(crate) mobile: bool,
     /// Compile kernels with WebGPU's guarantees: indices clamped, loops bounded, divisors checked. If nothing is said, those
@@ -21,9 +21,9 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for WgpuOptions {
+    fn default() -> WgpuOptions {
+        WgpuOptions {
             mobile: false,
             checks: None,
             f16: true,
@@ -37,10 +37,10 @@ impl Default for Options {
 const KNOWN: &str = "known options: profile=full|mobile, checks=on|off, f16=on|off, subgroups=on|off, \
                      matrices=on|off, timeout=SECONDS";
 
-impl Options {
+impl WgpuOptions {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
-    pub(crate) fn parse(text: &str) -> Result<Options> {
-        let mut options = Options::default();
+    pub(crate) fn parse(text: &str) -> Result<WgpuOptions> {
+        let mut options = WgpuOptions::default();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
-        assert_eq!(Options::parse("").unwrap(), Options::default());
+        assert_eq!(WgpuOptions::parse("").unwrap(), WgpuOptions::default());
         let text = "profile=mobile&checks=off&f16=off&subgroups=off&matrices=off&timeout=5";
-        let expected = Options {
+        let expected = WgpuOptions {
             mobile: true,
             checks: Some(false),
             f16: false,
@@ -92,10 +92,10 @@ mod tests {
             matrices: false,
             timeout: Duration::from_secs(5),
         };
-        assert_eq!(Options::parse(text).unwrap(), expected);
+        assert_eq!(WgpuOptions::parse(text).unwrap(), expected);
         for bad in ["colour=red", "profile", "profile=phone", "checks=maybe", "timeout=0", "timeout=-1", "="]
         {
-            let error = Options::parse(bad).unwrap_err();
+            let error = WgpuOptions::parse(bad).unwrap_err();
             assert!(error.hint().unwrap().starts_with("known options"), "{bad}: {error}");
         }
     }

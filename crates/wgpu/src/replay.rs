@@ -2,19 +2,19 @@
 //! likely be is encoded while the device is still at the last one.
 
 use crate::device::WgpuDevice;
-use crate::list::{List, Step};
+use crate::list::{ListStep, WgpuList};
 use crate::transfer::Piece;
-use tapml_device::Recorded;
+use tapml_device::RecordedList;
 use tapml_graph::{Error, Result, Symbols};
 
 /// Sizes of a run, one row per step.
-type Sizes = Vec<[u64; 3]>;
+type RunSizes = Vec<[u64; 3]>;
 
 /// What a list knows of its runs.
 #[derive(Default)]
 pub(crate) struct Runs {
     /// Sizes of the last run.
-    last: Sizes,
+    last: RunSizes,
     /// Whether the run before had the same.
     repeats: bool,
     /// The steps at the sizes of the last run, if they are encoded already.
@@ -22,7 +22,7 @@ pub(crate) struct Runs {
 }
 
 /// A write of a turn, from where it waits to where it goes.
-pub(crate) struct Planned {
+pub(crate) struct PlannedWrite {
     pub(crate) from: u64,
     pub(crate) target: wgpu::Buffer,
     pub(crate) to: u64,
@@ -31,11 +31,11 @@ pub(crate) struct Planned {
 
 /// A run of a list, and what is written in front of it.
 pub(crate) struct PlannedTurn<'a> {
-    pub(crate) writes: Vec<Planned>,
+    pub(crate) writes: Vec<PlannedWrite>,
     pub(crate) symbols: &'a Symbols,
 }
 
-impl List {
+impl WgpuList {
     /// Runs the list and then copies these pieces, all in one submission.
     pub(crate) fn replay(
         &mut self,
@@ -48,14 +48,14 @@ impl List {
         self.submit(device, pieces, |list, raw, commands| {
             commands.push(match ready {
                 Some(ready) => ready,
-                None => list.encoded(raw),
+                None => list.encode(raw),
             });
         })
     }
 
     /// Runs the list once for each turn and then copies these pieces, all in one submission. A turn's own writes are copied
     /// from `source` in front of its steps.
-    pub(crate) fn replay_turns(
+    pub(crate) fn replay_steps(
         &mut self,
         device: &mut WgpuDevice,
         source: &wgpu::Buffer,
@@ -89,13 +89,13 @@ impl List {
     /// Encodes the next run, if it can be expected to be like the last ones. It costs nothing while the device is busy.
     pub(crate) fn prepare(&mut self, device: &WgpuDevice) -> Result<()> {
         if self.runs.repeats && self.runs.ready.is_none() {
-            let ready = device.gpu.call(|| "encode a command list".into(), |raw, _| self.encoded(raw))?;
+            let ready = device.gpu.call(|| "encode a command list".into(), |raw, _| self.encode(raw))?;
             self.runs.ready = Some(ready);
         }
         Ok(())
     }
 
-    fn encoded(&self, raw: &wgpu::Device) -> wgpu::CommandBuffer {
+    fn encode(&self, raw: &wgpu::Device) -> wgpu::CommandBuffer {
         let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encode(&mut encoder, &self.steps, &self.runs.last);
         encoder.finish()
@@ -106,7 +106,7 @@ impl List {
         &self,
         device: &mut WgpuDevice,
         pieces: &[Piece],
-        commands: impl FnOnce(&List, &wgpu::Device, &mut Vec<wgpu::CommandBuffer>),
+        commands: impl FnOnce(&WgpuList, &wgpu::Device, &mut Vec<wgpu::CommandBuffer>),
     ) -> Result<wgpu::SubmissionIndex> {
         device.gpu.remember(&self.labels);
         let submission = device.gpu.call(
@@ -122,7 +122,7 @@ impl List {
                 queue.submit(all)
             },
         )?;
-        device.transfers.submitted();
+        device.transfers.note_submitted();
         Ok(submission)
     }
 
@@ -148,16 +148,16 @@ impl List {
         let mut sizes = Vec::with_capacity(self.steps.len());
         for (step, name) in self.steps.iter().zip(&self.labels) {
             sizes.push(match step {
-                Step::Dispatch { label, grid, .. } => {
-                    Recorded::groups(device, label, grid, symbols)?.map(u64::from)
+                ListStep::Dispatch { label, grid, .. } => {
+                    RecordedList::groups(device, label, grid, symbols)?.map(u64::from)
                 }
-                Step::Copy { src, dst, len } => {
+                ListStep::Copy { src, dst, len } => {
                     let named = |e: Error| e.context(name.to_string());
                     let len = len.eval(symbols).map_err(named)?;
                     let from = src.place(len, symbols).map_err(named)?;
                     [from, dst.place(len, symbols).map_err(named)?, len]
                 }
-                Step::Clear { .. } => [0; 3],
+                ListStep::Clear { .. } => [0; 3],
             });
         }
         let ready = self.runs.ready.take();
@@ -168,19 +168,19 @@ impl List {
 }
 
 /// Consecutive dispatches share a pass; copies and clears stand between passes.
-fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) {
+fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[ListStep], sizes: &[[u64; 3]]) {
     let mut at = 0;
     while at < steps.len() {
         match &steps[at] {
-            Step::Dispatch { .. } => at += encode_pass(encoder, &steps[at..], &sizes[at..]),
-            Step::Copy { src, dst, .. } => {
+            ListStep::Dispatch { .. } => at += encode_pass(encoder, &steps[at..], &sizes[at..]),
+            ListStep::Copy { src, dst, .. } => {
                 let [from, to, len] = sizes[at];
                 if len > 0 {
                     encoder.copy_buffer_to_buffer(&src.raw, from, &dst.raw, to, len);
                 }
                 at += 1;
             }
-            Step::Clear { buffer } => {
+            ListStep::Clear { buffer } => {
                 encoder.clear_buffer(buffer, 0, None);
                 at += 1;
             }
@@ -189,12 +189,12 @@ fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]
 }
 
 /// Encodes the dispatches at the start of `steps` and returns how many they are.
-fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) -> usize {
+fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[ListStep], sizes: &[[u64; 3]]) -> usize {
     let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
     let mut current = None;
     let mut count = 0;
     for (step, &[x, y, z]) in steps.iter().zip(sizes) {
-        let Step::Dispatch { pipeline, group, .. } = step else { break };
+        let ListStep::Dispatch { pipeline, group, .. } = step else { break };
         count += 1;
         if x == 0 || y == 0 || z == 0 {
             continue;

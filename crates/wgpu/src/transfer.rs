@@ -93,13 +93,13 @@ impl Transfers {
     pub(crate) fn flush(&mut self, gpu: &Gpu) -> Result<()> {
         if self.pending > 0 {
             gpu.call(|| "hand over written data".into(), |_, queue| queue.submit([]))?;
-            self.submitted();
+            self.note_submitted();
         }
         Ok(())
     }
 
     /// Tells that a submission has carried all written data along.
-    pub(crate) fn submitted(&mut self) {
+    pub(crate) fn note_submitted(&mut self) {
         self.pending = 0;
         self.flushed = None;
     }
@@ -138,7 +138,7 @@ impl Transfers {
                 queue.submit([encoder.finish()])
             },
         )?;
-        self.submitted();
+        self.note_submitted();
         piece.take_off(gpu, submission)
     }
 

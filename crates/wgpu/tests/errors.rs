@@ -23,7 +23,7 @@ fn desc(bindings: &[BindingKind], text: &str) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -31,7 +31,7 @@ const STORE: &str = "@group(0) @binding(0) var<storage, read_write> out: array<W
     @compute @workgroup_size(1)\nfn main() { out[0] = 42u; }\n";
 
 fn run(device: &mut WgpuDevice, kernel: KernelId, bindings: Vec<Binding>) -> Result<()> {
-    let groups = [Extent::of(1u64), Extent::of(1u64), Extent::of(1u64)];
+    let groups = [Extent::from_dim(1u64), Extent::from_dim(1u64), Extent::from_dim(1u64)];
     let list = device.record(&[Command::Dispatch { label: "node 7".into(), kernel, bindings, groups }])?;
     device.replay(list, &Symbols::new())?;
     device.destroy_list(list)
@@ -47,7 +47,7 @@ fn works(device: &mut WgpuDevice) {
     assert_eq!(bytes, 42u32.to_le_bytes());
 }
 
-fn refused(device: &mut WgpuDevice, desc: &KernelDesc) -> Error {
+fn refusal_error(device: &mut WgpuDevice, desc: &KernelDesc) -> Error {
     let error = device.create_kernel(desc).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Compile, "{error}");
     assert_eq!(error.detail("kernel"), Some("test/kernel"), "{error}");
@@ -83,7 +83,7 @@ fn compile_errors_point_into_the_file() {
         ("fn main() {\n let x = 1u;\n let y = x + 1.5f; }", "3", "10", "let y = x + 1.5f; }", "Add"),
     ];
     for (text, line, column, source, why) in rows {
-        let error = refused(&mut device, &desc(&[], text));
+        let error = refusal_error(&mut device, &desc(&[], text));
         assert_eq!(
             (error.detail("line"), error.detail("column")),
             (Some(line), Some(column)),
@@ -104,11 +104,11 @@ fn columns_of_the_first_line_do_not_count_what_the_device_adds() {
     let mut kernel = desc(&[], "fn main() { let x = ; }");
     kernel.source.prelude.clear();
     kernel.source.text.insert_str(0, "enable f16;\n");
-    let error = refused(&mut device, &kernel);
+    let error = refusal_error(&mut device, &kernel);
     assert_eq!((error.detail("line"), error.detail("column")), (Some("2"), Some("21")), "{error}");
     kernel.source.text = "fn main() { let x = ; }".into();
     kernel.needs_f16 = device.info().features.f16;
-    let error = refused(&mut device, &kernel);
+    let error = refusal_error(&mut device, &kernel);
     assert_eq!((error.detail("line"), error.detail("column")), (Some("1"), Some("21")), "{error}");
 }
 
@@ -117,7 +117,7 @@ fn an_error_in_the_prelude_is_said_to_be_there() {
     let Some(mut device) = device("") else { return };
     let mut kernel = desc(&[], "fn main() {}");
     kernel.source.prelude = "alias Word = ;\n".into();
-    let error = refused(&mut device, &kernel);
+    let error = refusal_error(&mut device, &kernel);
     assert!(error.to_string().contains("kernel.wgsl (prelude):1:14: "), "{error}");
     assert_eq!(error.detail("line"), None);
 }
@@ -126,7 +126,7 @@ fn an_error_in_the_prelude_is_said_to_be_there() {
 fn bindings_that_differ_from_the_source_name_the_declaration() {
     let Some(mut device) = device("") else { return };
     for kinds in [&[BindingKind::Uniform][..], &[BindingKind::Read], &[]] {
-        let error = refused(&mut device, &desc(kinds, STORE));
+        let error = refusal_error(&mut device, &desc(kinds, STORE));
         assert_eq!(error.detail("line"), Some("1"), "{error}");
     }
     works(&mut device);
@@ -140,7 +140,7 @@ fn a_panic_of_the_shader_translator_refuses_the_kernel_alone() {
         fn set(p: ptr<function, Word>) { *p = 1u; }\n\
         @compute @workgroup_size(1)\n\
         fn main(@builtin(local_invocation_index) i: u32) { var t = array<Word, 4>(); set(&t[i]); out[0] = t[0]; }";
-    refused(&mut device, &desc(&[BindingKind::ReadWrite], text));
+    refusal_error(&mut device, &desc(&[BindingKind::ReadWrite], text));
     works(&mut device);
 }
 

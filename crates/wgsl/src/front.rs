@@ -58,7 +58,8 @@ pub fn compile<T: Send>(
     desc.check_limits(info)?;
     desc.source.check_nesting().map_err(|e| e.with_detail("kernel", &desc.name))?;
     let work = || {
-        let module = Front { desc, info, source: SourceMap::new(&desc.source, desc.needs_f16) }.module()?;
+        let module =
+            WgslFront { desc, info, source: SourceMap::new(&desc.source, desc.needs_f16) }.module()?;
         let made = back(&module).map_err(|fail| {
             let message = format!("{refusal} {}", fail.what);
             module.source.error(ErrorKind::Unsupported, &desc.name, fail.span, &message)
@@ -75,13 +76,13 @@ pub fn compile<T: Send>(
     })
 }
 
-struct Front<'a> {
+struct WgslFront<'a> {
     desc: &'a KernelDesc,
     info: &'a DeviceInfo,
     source: SourceMap,
 }
 
-impl Front<'_> {
+impl WgslFront<'_> {
     fn module(self) -> Result<Module> {
         if self.source.wants_f16 && !self.info.features.f16 {
             let text =

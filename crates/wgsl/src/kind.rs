@@ -15,7 +15,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of a naga scalar; `None` for widths that WGSL kernels do not have.
-    pub fn of(scalar: Scalar) -> Option<Kind> {
+    pub fn from_scalar(scalar: Scalar) -> Option<Kind> {
         Some(match (scalar.kind, scalar.width) {
             (ScalarKind::Float, 4) | (ScalarKind::AbstractFloat, _) => Kind::F32,
             (ScalarKind::Float, 2) => Kind::F16,

@@ -38,7 +38,7 @@ impl SourceMap {
         let (mut wants_f16, mut wants_matrices) = (needs_f16, false);
         let (mut body, mut others) = (String::new(), String::new());
         for line in source.full().split_inclusive('\n') {
-            let enabled = enabled(line);
+            let enabled = enabled_extensions(line);
             if let Some(names) = &enabled {
                 wants_f16 |= names.contains(&"f16");
                 wants_matrices |= names.contains(&MATRICES);
@@ -109,7 +109,7 @@ impl SourceMap {
 }
 
 /// The extensions that a line enables, if it is an `enable` directive of extensions that are known.
-fn enabled(line: &str) -> Option<Vec<&str>> {
+fn enabled_extensions(line: &str) -> Option<Vec<&str>> {
     let list = line.trim().strip_prefix("enable ")?.strip_suffix(';')?;
     let names: Vec<_> = list.split(',').map(str::trim).collect();
     names.iter().all(|name| ["f16", "subgroups", MATRICES].contains(name)).then_some(names)

@@ -1,6 +1,6 @@
 //! Whether the causes that diagnoses state are those that their faults have, and whether what is stated as certain is right.
 
-use super::report::Report;
+use super::report::BenchReport;
 use super::whole::{Diagnosed, Reported};
 use crate::mutant::Family;
 use crate::operators::{BETWEEN, OPERATORS};
@@ -29,7 +29,7 @@ pub struct CauseRate {
 const FURTHER: &str = "further reports";
 
 /// Family and expected causes of a fault, by its id `MODEL/OP/OPERATOR/HASH`.
-fn known(id: &str) -> Option<(Family, &'static [Cause])> {
+fn known_fault(id: &str) -> Option<(Family, &'static [Cause])> {
     let mut parts = id.split('/').skip(1);
     let (op, operator) = (parts.next()?, parts.next()?);
     let kernel = OPERATORS.iter().find(|o| o.name == operator);
@@ -39,18 +39,19 @@ fn known(id: &str) -> Option<(Family, &'static [Cause])> {
 
 /// Whether the cause is among those expected: of its fault, or, of a report that stands for none, of any fault of the run.
 fn right(diagnosed: &Diagnosed, report: &Reported) -> bool {
-    let expects = |id: &String| known(id).is_some_and(|(_, c)| c.iter().any(|c| c.name() == report.cause));
+    let expects =
+        |id: &String| known_fault(id).is_some_and(|(_, c)| c.iter().any(|c| c.name() == report.cause));
     match &report.bug {
         Some(bug) => expects(bug),
         None => diagnosed.bugs.iter().any(expects),
     }
 }
 
-impl Report {
+impl BenchReport {
     /// How often the stated cause is right, by family, and in all.
     pub fn causes(&self) -> Vec<CauseRate> {
         let mut rows: BTreeMap<String, CauseRate> = BTreeMap::new();
-        let name = |id: &str| known(id).map_or(FURTHER, |(family, _)| family.name());
+        let name = |id: &str| known_fault(id).map_or(FURTHER, |(family, _)| family.name());
         for d in &self.diagnosed {
             for bug in &d.bugs {
                 rows.entry(name(bug).into()).or_default().faults += 1;
@@ -121,7 +122,7 @@ mod tests {
             error: None,
             seconds: 1.0,
         };
-        let found = Report { diagnosed: vec![diagnosed], ..Report::default() };
+        let found = BenchReport { diagnosed: vec![diagnosed], ..BenchReport::default() };
         let row = |name: &str| {
             let rows = found.causes();
             let row = rows.iter().find(|r| r.family == name).unwrap();

@@ -6,7 +6,7 @@ use tapml_exec::{CpuPlatform, Platform};
 use tapml_graph::{DType, ErrorKind, Model, Result, Tensor};
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Exact, Judgement, Precision};
-use tapml_migrate::{Choices, MadeCall, made_calls, terms};
+use tapml_migrate::{KernelChoices, MadeCall, made_calls, terms};
 
 /// One made call with what is known about it.
 pub struct MadeCase {
@@ -33,25 +33,25 @@ impl MadeCase {
 /// The made calls of these cases that the device runs.
 pub(super) fn cases(
     model: &Model,
-    (view, choices): (&View<'_>, &Choices),
+    (view, choices): (&View<'_>, &KernelChoices),
     cases: &[Case],
     clean: &mut dyn Platform,
 ) -> Result<Vec<MadeCase>> {
     let mut all = Vec::new();
     for made in made_calls(view.suite, model, choices, cases)? {
-        all.extend(known(view, choices, made, clean)?);
+        all.extend(make_case(view, choices, made, clean)?);
     }
     Ok(all)
 }
 
 /// What is known of a made call; `None` if the device does not serve it.
-fn known(
+fn make_case(
     view: &View<'_>,
-    choices: &Choices,
+    choices: &KernelChoices,
     made: MadeCall,
     clean: &mut dyn Platform,
 ) -> Result<Option<MadeCase>> {
-    let outputs = match one(clean, &made) {
+    let outputs = match run_made(clean, &made) {
         Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(None),
         outputs => outputs?,
     };
@@ -59,10 +59,10 @@ fn known(
     let known = OpCase {
         case: made.case,
         name: made.id(),
-        expected: one(&mut CpuPlatform::new(), &made)?,
+        expected: run_made(&mut CpuPlatform::new(), &made)?,
         target: choices.precision(made.case.node, &made.call.symbols)?,
         source: Precision { accumulate: DType::F32, terms: terms(&made.call) },
-        noise: Noise::of(&exact, &outputs),
+        noise: Noise::from_outputs(&exact, &outputs),
         exact: exact.into(),
         clean: outputs,
     };
@@ -70,6 +70,6 @@ fn known(
 }
 
 /// The outputs of a made call.
-pub(super) fn one(platform: &mut dyn Platform, made: &MadeCall) -> Result<Vec<Tensor>> {
+pub(super) fn run_made(platform: &mut dyn Platform, made: &MadeCall) -> Result<Vec<Tensor>> {
     replay(platform, std::slice::from_ref(&made.call))?.remove(0)
 }

@@ -1,9 +1,9 @@
 //! The bench of bugs: models with recorded calls, mutants replayed on them, and what each policy of judging says.
 
-mod bed;
 mod certainty;
-mod crew;
+mod fixture;
 mod made;
+mod mutation_run;
 mod noise;
 mod ops;
 mod plan;
@@ -12,18 +12,18 @@ mod random;
 mod report;
 mod run;
 mod select;
-mod sight;
 mod whole;
+mod worker_pool;
 
-pub use bed::{Bed, BedOptions};
 pub use certainty::CauseRate;
+pub use fixture::{Fixture, FixtureOptions};
 pub use made::MadeCase;
+pub use mutation_run::{GRID, MutantClass, MutationRun, Sighting, platform, run_mutants};
 pub use noise::Noise;
 pub use ops::{OpCase, OpCases, Sampling, View};
-pub use plan::{Case, diagnoses};
-pub use policy::{POLICIES, Policy, Values};
-pub use report::{CleanRun, Rate, Record, Report, SCHEMA};
+pub use plan::{PlannedCase, diagnoses};
+pub use policy::{POLICIES, Policy, PolicyValues};
+pub use report::{BenchReport, CleanRun, MutantRecord, PolicyRate, SCHEMA};
 pub use run::{Opener, Prepared, RunOptions, clean, deadline, kernels};
 pub use select::{Selection, tuned_on};
-pub use sight::{Class, GRID, Sight, Sighting, platform, sight};
-pub use whole::{Diagnosed, Reported, diagnosed, logits, matters};
+pub use whole::{Diagnosed, Reported, diagnose_faults, logits, matters};

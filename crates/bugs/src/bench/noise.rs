@@ -17,7 +17,7 @@ pub struct Noise {
 
 impl Noise {
     /// The errors of the outputs of one call.
-    pub fn of(exact: &[Exact], outputs: &[Tensor]) -> Noise {
+    pub fn from_outputs(exact: &[Exact], outputs: &[Tensor]) -> Noise {
         exact.iter().zip(outputs).map(|(exact, found)| Noise::of_output(&exact.values, &found.to_f64())).sum()
     }
 

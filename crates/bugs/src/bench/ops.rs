@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{DType, Error, ErrorKind, Model, NodeId, Result, Symbol, Tensor};
+use tapml_migrate::accumulation_order;
 use tapml_migrate::filter::{Filter, looked_at};
-use tapml_migrate::probe::{self, Beyond};
-use tapml_migrate::serial;
+use tapml_migrate::range_test::{self, Overflow};
 use tapml_migrate::suite::{Case, Suite};
-use tapml_migrate::verdict::{Constants, Exact, Judgement, Precision, judge_with};
-use tapml_migrate::{Choices, Oracles, terms};
+use tapml_migrate::verdict::{Exact, Judgement, Precision, VerdictConstants, judge_with};
+use tapml_migrate::{KernelChoices, Oracles, terms};
 use tapml_reference::Value;
 
 /// Which calls of an operator are replayed.
@@ -62,7 +62,7 @@ pub struct OpCase {
 
 impl OpCase {
     /// The verdict of outputs by these constants, with the source's outputs beside.
-    pub fn judge(&self, constants: &Constants, outputs: &[Tensor]) -> Result<Judgement> {
+    pub fn judge(&self, constants: &VerdictConstants, outputs: &[Tensor]) -> Result<Judgement> {
         let source = Some((self.expected.as_slice(), self.source));
         judge_with(constants, &self.exact, outputs, self.target, source)
     }
@@ -100,10 +100,10 @@ pub struct Probe {
 
 impl Probe {
     /// What these outputs show.
-    fn shows(&self, outputs: &[Tensor]) -> Option<Beyond> {
+    fn shows(&self, outputs: &[Tensor]) -> Option<Overflow> {
         let names = (self.call.node.as_str(), "");
-        let beyond = probe::beyond((&self.call, &self.recorded), &self.exact, outputs, names);
-        beyond.or_else(|| serial::longer(&self.call, outputs, self.declared, names))
+        let beyond = range_test::find_overflow((&self.call, &self.recorded), &self.exact, outputs, names);
+        beyond.or_else(|| accumulation_order::longer(&self.call, outputs, self.declared, names))
     }
 }
 
@@ -136,7 +136,7 @@ impl View<'_> {
 
 impl OpCases {
     /// Chooses calls of these suites, replays them on `clean`, a device without faults, and computes exact results.
-    pub fn of(
+    pub fn from_views(
         model: &Model,
         views: &[View<'_>],
         op: &str,
@@ -173,7 +173,7 @@ impl OpCases {
         let (suite, op) = (view.suite, self.op.as_str());
         let long = |frame| positional(op) || tokens(suite, frame) <= sampling.long;
         let every = view.cases(op).into_iter().filter(|case| long(case.frame)).collect::<Vec<Case>>();
-        let choices = Choices::of_cases(suite, clean, &every)?;
+        let choices = KernelChoices::of_cases(suite, clean, &every)?;
         let mut nodes: Vec<NodeId> = every.iter().map(|case| case.node).collect();
         nodes.sort();
         nodes.dedup();
@@ -185,11 +185,11 @@ impl OpCases {
         let outputs = replay(clean, &calls)?.into_iter().collect::<Result<Vec<_>>>()?;
         let known = cases.par_iter().zip(&calls).zip(expected.into_par_iter().zip(outputs));
         let known = known.map(|((&case, call), (expected, clean))| {
-            let exact = view.oracles.of(case, || Ok(call))?;
+            let exact = view.oracles.exact_outputs(case, || Ok(call))?;
             Ok(OpCase {
                 case,
                 name: suite.case_id(case),
-                noise: Noise::of(&exact, &clean),
+                noise: Noise::from_outputs(&exact, &clean),
                 expected,
                 exact,
                 target: choices.precision(case.node, &call.symbols)?,
@@ -215,7 +215,7 @@ impl OpCases {
 
     /// Where probes of the range give NaN or infinity and the exact results are finite. Fails only if no call can be run
     /// any more.
-    pub fn beyond(&self, platform: &mut dyn Platform) -> Result<Vec<Beyond>> {
+    pub fn find_overflows(&self, platform: &mut dyn Platform) -> Result<Vec<Overflow>> {
         let calls: Vec<Call> = self.probes.iter().map(|probe| probe.call.clone()).collect();
         let found = replay(platform, &calls)?;
         let mut beyond = Vec::new();
@@ -232,11 +232,11 @@ impl OpCases {
 
     /// Whether errors are what correct code makes: the device without a fault, or the source platform.
     pub fn explains(&self, noise: Noise) -> bool {
-        explained(self.cases.iter(), noise)
+        is_explained(self.cases.iter(), noise)
     }
 
     /// What the matched filter finds in outputs whose elements all pass, in the order of the cases.
-    pub fn filtered(&self, outputs: &[&[Tensor]]) -> Result<Filter> {
+    pub fn filter_outputs(&self, outputs: &[&[Tensor]]) -> Result<Filter> {
         let filter = Filter::default();
         looked_at(self.cases.len()).into_par_iter().try_for_each(|i| {
             let (call, case) = (&self.calls[i], &self.cases[i]);
@@ -248,25 +248,26 @@ impl OpCases {
 }
 
 /// Whether errors over these calls are what correct code makes.
-pub(super) fn explained<'a>(cases: impl Iterator<Item = &'a OpCase> + Clone, noise: Noise) -> bool {
+pub(super) fn is_explained<'a>(cases: impl Iterator<Item = &'a OpCase> + Clone, noise: Noise) -> bool {
     let clean: Noise = cases.clone().map(|c| c.noise).sum();
-    let source: Noise = cases.map(|c| Noise::of(&c.exact, &c.expected)).sum();
+    let source: Noise = cases.map(|c| Noise::from_outputs(&c.exact, &c.expected)).sum();
     let larger = Noise { squares: clean.squares.max(source.squares), worst: clean.worst.max(source.worst) };
     noise.explained_by(larger)
 }
 
 /// The probes of these calls: of those of several rows, if there are any.
-fn probes(view: &View<'_>, choices: &Choices, calls: &[Call]) -> Result<Vec<Probe>> {
+fn probes(view: &View<'_>, choices: &KernelChoices, calls: &[Call]) -> Result<Vec<Probe>> {
     let several = |call: &&Call| call.symbols.get(Symbol::N).is_none_or(|n| n > 1);
     let rows = calls.iter().any(|call| several(&call));
     let calls = calls.iter().filter(|call| !rows || several(call));
     let graph = view.suite.graph();
     let node = |call: &Call| {
-        graph.find_node(&call.node).and_then(|id| choices.at(id, Phase::of_run(&call.symbols)).ok())
+        graph.find_node(&call.node).and_then(|id| choices.kernel_at(id, Phase::of_run(&call.symbols)).ok())
     };
-    let serial = |call: &Call| rows && node(call).is_some_and(|choice| serial::declares(&choice.name));
-    let made = |call: &Call| match probe::probe(call)? {
-        None if serial(call) => serial::probe(call),
+    let serial =
+        |call: &Call| rows && node(call).is_some_and(|choice| accumulation_order::declares(&choice.name));
+    let made = |call: &Call| match range_test::range_call(call)? {
+        None if serial(call) => accumulation_order::order_call(call),
         probe => Ok(probe),
     };
     let probes = calls.filter_map(|call| Some((call, made(call).transpose()?)));
@@ -294,7 +295,7 @@ fn tokens(suite: &Suite, frame: usize) -> u64 {
 }
 
 /// Of the nodes that one variant of a kernel serves, at most `count`.
-fn sample(nodes: &[NodeId], choices: &Choices, count: usize) -> Result<Vec<NodeId>> {
+fn sample(nodes: &[NodeId], choices: &KernelChoices, count: usize) -> Result<Vec<NodeId>> {
     let mut variants: HashMap<String, Vec<NodeId>> = HashMap::new();
     for &node in nodes {
         choices.get(node).map_err(|reason| Error::unsupported(reason.to_string()))?;

@@ -1,10 +1,10 @@
 //! Which full diagnoses are made: of single faults, of several at once, and of none.
 
-use super::bed::Bed;
-use super::crew::{Hands, each};
+use super::fixture::Fixture;
+use super::mutation_run::platform;
 use super::run::{RunOptions, costs_the_device};
-use super::sight::platform;
-use super::whole::{Diagnosed, diagnosed, logits, matters, shows};
+use super::whole::{Diagnosed, diagnose_faults, logits, matters, shows};
+use super::worker_pool::{WorkerDevices, run_each};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,7 +14,7 @@ use tapml_migrate::{Progress, Stop};
 
 /// One diagnosis to make.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct PlannedCase {
     /// Its name.
     pub name: String,
     /// The model.
@@ -26,20 +26,20 @@ pub struct Case {
 /// The most faults at once.
 const MOST: usize = 11;
 
-impl Case {
+impl PlannedCase {
     /// A single fault.
-    pub fn single(mutant: &Mutant) -> Case {
-        Case { name: mutant.id.clone(), model: mutant.model.clone(), mutants: vec![mutant.clone()] }
+    pub fn single(mutant: &Mutant) -> PlannedCase {
+        PlannedCase { name: mutant.id.clone(), model: mutant.model.clone(), mutants: vec![mutant.clone()] }
     }
 
     /// No fault.
-    pub fn clean(model: &str, name: &str) -> Case {
-        Case { name: format!("clean/{name}"), model: model.into(), mutants: Vec::new() }
+    pub fn clean(model: &str, name: &str) -> PlannedCase {
+        PlannedCase { name: format!("clean/{name}"), model: model.into(), mutants: Vec::new() }
     }
 
     /// `count` cases of 2 to 11 faults at once, each of another operator, from mutants that are known to change results.
     /// Every third one has a fault between kernels too.
-    pub fn several(real: &[Mutant], between: &[Mutant], count: usize, seed: u64) -> Vec<Case> {
+    pub fn combine_faults(real: &[Mutant], between: &[Mutant], count: usize, seed: u64) -> Vec<PlannedCase> {
         let mut models: Vec<&str> = real.iter().map(|m| m.model.as_str()).collect();
         models.sort();
         models.dedup();
@@ -57,13 +57,13 @@ impl Case {
                 mutants.pop();
                 mutants.push(others[random.usize(..others.len())].clone());
             }
-            Case { name: format!("several/{model}/{seed}.{i}"), model: model.into(), mutants }
+            PlannedCase { name: format!("several/{model}/{seed}.{i}"), model: model.into(), mutants }
         };
         (0..if models.is_empty() { 0 } else { count }).map(case).filter(|c| c.mutants.len() > 1).collect()
     }
 }
 
-impl Case {
+impl PlannedCase {
     /// Whether these are the case's faults: what several faults are depends on those that there are.
     pub fn is_of(&self, diagnosed: &Diagnosed) -> bool {
         let told: BTreeSet<&String> = diagnosed.bugs.iter().chain(&diagnosed.equivalent).collect();
@@ -80,55 +80,55 @@ type Logits = Arc<OnceLock<Result<Arc<Vec<Tensor>>>>>;
 
 /// Makes the diagnoses in their order, on the bed of the model whose prompts are as long as the case needs, and calls `found` for each, from any thread, as soon as it is done.
 pub fn diagnoses(
-    beds: &[Bed],
-    cases: &[Case],
+    beds: &[Fixture],
+    cases: &[PlannedCase],
     options: &RunOptions<'_>,
     found: &(dyn Fn(Diagnosed) + Sync),
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<bool> {
     let clean: Mutex<HashMap<String, Logits>> = Mutex::default();
-    let work = |hands: &mut Hands<'_>, case: &Case| -> Result<()> {
+    let work = |hands: &mut WorkerDevices<'_>, case: &PlannedCase| -> Result<()> {
         let bed = beds.iter().filter(|b| b.name == case.model).min_by_key(|b| b.long != case.long());
         let bed = bed.ok_or_else(|| Error::invalid(format!("there is no model `{}` here", case.model)))?;
-        let done = match one(bed, case, hands, &clean, stop) {
+        let done = match run_case(bed, case, hands, &clean, stop) {
             Err(e) if costs_the_device(&e) && !case.mutants.is_empty() => {
                 hands.renew()?;
                 // Without a fault it must work.
                 logits(bed, &mut platform(&hands.bench, &[]))?;
-                Diagnosed::lost(bed, &case.name, &case.mutants, &e)
+                Diagnosed::device_lost(bed, &case.name, &case.mutants, &e)
             }
             done => done.context(|| case.name.clone())?,
         };
         found(done);
         Ok(())
     };
-    each("diagnoses", cases, options, &work, progress, stop)
+    run_each("diagnoses", cases, options, &work, progress, stop)
 }
 
 /// One diagnosis; fails if the device is lost.
-fn one(
-    bed: &Bed,
-    case: &Case,
-    hands: &Hands<'_>,
+fn run_case(
+    bed: &Fixture,
+    case: &PlannedCase,
+    hands: &WorkerDevices<'_>,
     clean: &Mutex<HashMap<String, Logits>>,
     stop: &Stop,
 ) -> Result<Diagnosed> {
     let mut equivalent = Vec::new();
-    for mutant in case.mutants.iter().filter(|m| m.between()) {
+    for mutant in case.mutants.iter().filter(|m| m.is_between()) {
         let clean = clean_logits(clean, bed, &hands.bench)?;
         if !matters(bed, &hands.bench, mutant, &clean)? || !shows(bed, &hands.bench, &case.mutants, mutant)? {
             equivalent.push(mutant.id.clone());
         }
     }
     let devices = (&hands.bench, hands.checker.as_ref());
-    diagnosed(bed, &case.name, devices, &case.mutants, &equivalent, stop)
+    diagnose_faults(bed, &case.name, devices, &case.mutants, &equivalent, stop)
 }
 
 /// What the model computes without a fault, once for each model.
 fn clean_logits(
     known: &Mutex<HashMap<String, Logits>>,
-    bed: &Bed,
+    bed: &Fixture,
     bench: &Workbench,
 ) -> Result<Arc<Vec<Tensor>>> {
     let cell =

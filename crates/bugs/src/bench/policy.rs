@@ -4,7 +4,7 @@ use tapml_graph::{DType, Tensor};
 use tapml_migrate::verdict::Exact;
 
 /// What a policy may look at.
-pub struct Values<'a> {
+pub struct PolicyValues<'a> {
     /// The results in f64.
     pub exact: &'a [Exact],
     /// What the source platform computed.
@@ -25,7 +25,7 @@ pub struct Policy {
 
 impl Policy {
     /// Whether it accepts all outputs of a call.
-    pub fn accepts(&self, values: &Values<'_>) -> bool {
+    pub fn accepts(&self, values: &PolicyValues<'_>) -> bool {
         let outputs = values.exact.iter().zip(values.reference).zip(values.observed);
         outputs.into_iter().all(|((exact, reference), observed)| {
             let dtype = observed.dtype();

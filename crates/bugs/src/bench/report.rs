@@ -1,8 +1,8 @@
 //! What the bench found, as data: one record for each mutant and each clean run, and the rates.
 
+use super::mutation_run::{MutantClass, Sighting};
 use super::policy::POLICIES;
 use super::select::tuned_on;
-use super::sight::{Class, Sighting};
 use super::whole::Diagnosed;
 use crate::catalogue::RowMutants;
 use crate::mutant::{Family, Mutant};
@@ -15,7 +15,7 @@ pub const SCHEMA: u32 = 1;
 
 /// One mutant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct MutantRecord {
     /// The mutant's id.
     pub id: String,
     /// The model.
@@ -37,10 +37,10 @@ pub struct Record {
     pub sighting: Sighting,
 }
 
-impl Record {
+impl MutantRecord {
     /// The record of a mutant.
-    pub fn of(mutant: &Mutant, sighting: Sighting) -> Record {
-        Record {
+    pub fn from_sighting(mutant: &Mutant, sighting: Sighting) -> MutantRecord {
+        MutantRecord {
             id: mutant.id.clone(),
             model: mutant.model.clone(),
             family: mutant.family,
@@ -55,7 +55,7 @@ impl Record {
 
     /// Whether it counts as a fault.
     pub fn real(&self) -> bool {
-        self.sighting.class == Class::Real
+        self.sighting.class == MutantClass::Real
     }
 }
 
@@ -86,8 +86,8 @@ pub struct CleanRun {
     #[serde(default)]
     pub accused: u64,
     /// Operators of which a probe of the range gives NaN or infinity.
-    #[serde(default)]
-    pub beyond: u64,
+    #[serde(rename = "beyond", default)]
+    pub overflows: u64,
     /// The largest ratio.
     pub ratio: f64,
     /// Whether each of [`POLICIES`] refuses a call.
@@ -103,7 +103,7 @@ pub struct CleanRun {
 
 /// The bench on one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct BenchReport {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Platform, device and driver.
@@ -114,7 +114,7 @@ pub struct Report {
     #[serde(default)]
     pub rows: Vec<RowMutants>,
     /// Mutants, in the order in which they were tried.
-    pub mutants: Vec<Record>,
+    pub mutants: Vec<MutantRecord>,
     /// Runs without a fault.
     pub clean: Vec<CleanRun>,
     /// Full diagnoses, with one fault, several, or none.
@@ -126,7 +126,7 @@ pub struct Report {
 
 /// How often one policy is right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Rate {
+pub struct PolicyRate {
     /// Name.
     pub policy: String,
     /// Who uses it.
@@ -144,20 +144,21 @@ pub struct Rate {
 impl CleanRun {
     /// Whether a fault is seen where there is none.
     pub fn alarm(&self) -> bool {
-        self.failed > 0 || self.accused > 0 || self.beyond > 0 || !self.made_failures.is_empty()
+        self.failed > 0 || self.accused > 0 || self.overflows > 0 || !self.made_failures.is_empty()
     }
 }
 
-impl Report {
+impl BenchReport {
     /// Faults and clean runs of one half, or of all.
-    pub fn rates(&self, tuned: Option<bool>) -> Vec<Rate> {
+    pub fn rates(&self, tuned: Option<bool>) -> Vec<PolicyRate> {
         let wanted = |own: bool| tuned.is_none_or(|t| t == own);
-        let faults: Vec<&Record> = self.mutants.iter().filter(|r| r.real() && wanted(r.tuned_on)).collect();
+        let faults: Vec<&MutantRecord> =
+            self.mutants.iter().filter(|r| r.real() && wanted(r.tuned_on)).collect();
         let clean: Vec<&CleanRun> = self.clean.iter().filter(|c| wanted(c.tuned_on)).collect();
         let rate = |policy: &str,
                     used_by: &str,
-                    sees: &dyn Fn(&Record) -> bool,
-                    alarm: &dyn Fn(&CleanRun) -> bool| Rate {
+                    sees: &dyn Fn(&MutantRecord) -> bool,
+                    alarm: &dyn Fn(&CleanRun) -> bool| PolicyRate {
             policy: policy.into(),
             used_by: used_by.into(),
             faults: faults.len(),
@@ -165,17 +166,18 @@ impl Report {
             clean: clean.len(),
             false_alarms: clean.iter().filter(|c| alarm(c)).count(),
         };
-        let mut rates = vec![rate("verdict and checks", "TapML", &|r| r.sighting.caught(), &CleanRun::alarm)];
-        rates.push(rate("verdict alone", "TapML", &|r| r.sighting.seen(), &CleanRun::alarm));
-        let unmade = |c: &CleanRun| c.failed > 0 || c.accused > 0 || c.beyond > 0;
+        let mut rates =
+            vec![rate("verdict and checks", "TapML", &|r| r.sighting.is_caught(), &CleanRun::alarm)];
+        rates.push(rate("verdict alone", "TapML", &|r| r.sighting.is_seen(), &CleanRun::alarm));
+        let unmade = |c: &CleanRun| c.failed > 0 || c.accused > 0 || c.overflows > 0;
         rates.push(rate("verdict, no made calls", "TapML", &|r| r.sighting.seen_unmade(), &unmade));
-        let elements = |r: &Record| r.sighting.failed > 0 || r.sighting.error.is_some();
+        let elements = |r: &MutantRecord| r.sighting.failed > 0 || r.sighting.error.is_some();
         rates.push(rate("verdict, no filter", "TapML", &elements, &|c| c.failed > 0));
-        let unprobed = |r: &Record| elements(r) || !r.sighting.attributes.is_empty();
+        let unprobed = |r: &MutantRecord| elements(r) || !r.sighting.attributes.is_empty();
         let accused = |c: &CleanRun| c.failed > 0 || c.accused > 0;
         rates.push(rate("verdict, no probes", "TapML", &unprobed, &accused));
         for (i, policy) in POLICIES.iter().enumerate() {
-            let sees = |r: &Record| r.sighting.policies.get(i) == Some(&true);
+            let sees = |r: &MutantRecord| r.sighting.policies.get(i) == Some(&true);
             rates.push(rate(policy.name, policy.used_by, &sees, &|c| c.policies.get(i) == Some(&true)));
         }
         rates.push(rate("random normal inputs", "unit tests", &|r| r.sighting.random, &|c| c.random));
@@ -187,10 +189,10 @@ impl Report {
         let mut counts = BTreeMap::new();
         for record in &self.mutants {
             let name = match record.sighting.class {
-                Class::Real => "faults",
-                Class::Equivalent => "equivalent here",
-                Class::AsExact => "as exact as the original",
-                Class::Invalid => "not taken by the compiler",
+                MutantClass::Real => "faults",
+                MutantClass::Equivalent => "equivalent here",
+                MutantClass::AsExact => "as exact as the original",
+                MutantClass::Invalid => "not taken by the compiler",
             };
             *counts.entry(name).or_default() += 1;
         }
@@ -200,15 +202,15 @@ impl Report {
     /// Whether nothing was missed, nothing is false, and nothing is stated as certain that is not so.
     pub fn holds(&self) -> bool {
         let wrong = |d: &Diagnosed| d.error.is_some() || !d.missed.is_empty() || d.false_reports() > 0;
-        self.missed().next().is_none()
+        self.missed_faults().next().is_none()
             && self.certain_and_wrong().next().is_none()
             && self.false_alarms().next().is_none()
             && !self.diagnosed.iter().any(wrong)
     }
 
     /// Faults that the verdict and the checks do not see.
-    pub fn missed(&self) -> impl Iterator<Item = &Record> {
-        self.mutants.iter().filter(|r| r.real() && !r.sighting.caught())
+    pub fn missed_faults(&self) -> impl Iterator<Item = &MutantRecord> {
+        self.mutants.iter().filter(|r| r.real() && !r.sighting.is_caught())
     }
 
     /// Clean runs in which the verdict sees a fault.

@@ -1,12 +1,12 @@
 //! The bench itself: workers, each with a device of its own, take mutants in turn.
 
-use super::bed::Bed;
-use super::crew::{Hands, each};
+use super::fixture::Fixture;
+use super::mutation_run::{GRID, MutationRun, Sighting, platform, run_mutants};
 use super::ops::{OpCases, Sampling, View, replay};
-use super::policy::{POLICIES, Values, close};
-use super::report::{CleanRun, Record};
+use super::policy::{POLICIES, PolicyValues, close};
+use super::report::{CleanRun, MutantRecord};
 use super::select::tuned_on;
-use super::sight::{GRID, Sight, Sighting, platform, sight};
+use super::worker_pool::{WorkerDevices, run_each};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tapml_device::Device;
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::suite::Suite;
-use tapml_migrate::verdict::Constants;
+use tapml_migrate::verdict::VerdictConstants;
 use tapml_migrate::{Oracles, Progress, Stop, composed_suites};
 
 /// Opens a device.
@@ -40,13 +40,13 @@ pub struct RunOptions<'a> {
 
 /// The calls of all operators of some models, plain and fused, prepared when they are first needed.
 pub struct Prepared<'a> {
-    beds: &'a [Bed],
+    beds: &'a [Fixture],
     sampling: Sampling,
-    known: Mutex<HashMap<(String, String), Cell<OpCases>>>,
-    composed: Mutex<HashMap<String, Cell<Vec<Composed>>>>,
+    known: Mutex<HashMap<(String, String), OnceResult<OpCases>>>,
+    composed: Mutex<HashMap<String, OnceResult<Vec<Composed>>>>,
 }
 
-type Cell<T> = Arc<OnceLock<Result<Arc<T>>>>;
+type OnceResult<T> = Arc<OnceLock<Result<Arc<T>>>>;
 
 /// The recorded values as calls of fused operators in one phase, with their exact results.
 struct Composed {
@@ -55,28 +55,28 @@ struct Composed {
 }
 
 /// The cell of this key.
-fn cell<K: Eq + Hash, T>(cells: &Mutex<HashMap<K, Cell<T>>>, key: K) -> Cell<T> {
+fn cell<K: Eq + Hash, T>(cells: &Mutex<HashMap<K, OnceResult<T>>>, key: K) -> OnceResult<T> {
     cells.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
 
 impl<'a> Prepared<'a> {
     /// Nothing prepared yet.
-    pub fn new(beds: &'a [Bed], sampling: Sampling) -> Prepared<'a> {
+    pub fn new(beds: &'a [Fixture], sampling: Sampling) -> Prepared<'a> {
         Prepared { beds, sampling, known: Mutex::default(), composed: Mutex::default() }
     }
 
-    fn bed(&self, model: &str) -> Result<&'a Bed> {
+    fn fixture(&self, model: &str) -> Result<&'a Fixture> {
         let bed = self.beds.iter().find(|b| b.name == model);
         bed.ok_or_else(|| Error::invalid(format!("there is no model `{model}` here")))
     }
 
     /// The calls of an operator, with what `bench` computes without a fault.
-    pub fn of(&self, model: &str, op: &str, bench: &Workbench) -> Result<Arc<OpCases>> {
-        let bed = self.bed(model)?;
+    pub fn op_cases(&self, model: &str, op: &str, bench: &Workbench) -> Result<Arc<OpCases>> {
+        let bed = self.fixture(model)?;
         let made = cell(&self.known, (model.into(), op.into()));
         let made = made.get_or_init(|| {
             let cases = self.with_views(bed, op, bench, |views| {
-                OpCases::of(&bed.model, views, op, &mut platform(bench, &[]), self.sampling)
+                OpCases::from_views(&bed.model, views, op, &mut platform(bench, &[]), self.sampling)
             });
             cases.map(Arc::new).context(|| format!("operator `{op}` of `{model}`"))
         });
@@ -86,7 +86,7 @@ impl<'a> Prepared<'a> {
     /// Does something with the suites that have calls of an operator: the model's own, or those of fused operators.
     pub(crate) fn with_views<T>(
         &self,
-        bed: &Bed,
+        bed: &Fixture,
         op: &str,
         bench: &Workbench,
         work: impl FnOnce(&[View<'_>]) -> Result<T>,
@@ -94,7 +94,7 @@ impl<'a> Prepared<'a> {
         let recorded = bed.suite.graph().nodes().iter().any(|node| node.op.name() == op);
         let composed = match recorded && !self.sampling.deployed {
             true => Arc::default(),
-            false => self.composed(bed, bench)?,
+            false => self.composed_cases(bed, bench)?,
         };
         if recorded {
             let lowered = match composed.as_slice() {
@@ -111,7 +111,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// The calls of the fused operators that devices like `bench` run.
-    fn composed(&self, bed: &Bed, bench: &Workbench) -> Result<Arc<Vec<Composed>>> {
+    fn composed_cases(&self, bed: &Fixture, bench: &Workbench) -> Result<Arc<Vec<Composed>>> {
         let made = cell(&self.composed, bed.name.clone());
         let made = made.get_or_init(|| {
             let suites = composed_suites(&bed.suite, &platform(bench, &[]))?;
@@ -123,9 +123,9 @@ impl<'a> Prepared<'a> {
     }
 
     /// The operators of a model that have calls: those of its graph, then the fused ones.
-    pub(crate) fn ops(&self, bed: &Bed, bench: &Workbench) -> Result<Vec<&'static str>> {
+    pub(crate) fn ops(&self, bed: &Fixture, bench: &Workbench) -> Result<Vec<&'static str>> {
         let mut ops: Vec<&'static str> = bed.suite.graph().op_kinds().into_iter().map(|(op, _)| op).collect();
-        for composed in self.composed(bed, bench)?.iter() {
+        for composed in self.composed_cases(bed, bench)?.iter() {
             let calls = composed.suite.cases().map(|case| composed.suite.graph().node(case.node).op.name());
             for op in calls {
                 if !ops.contains(&op) {
@@ -159,30 +159,35 @@ pub fn kernels(
     prepared: &Prepared<'_>,
     mutants: &[Mutant],
     options: &RunOptions<'_>,
-    found: &(dyn Fn(Record) + Sync),
+    found: &(dyn Fn(MutantRecord) + Sync),
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<bool> {
-    let work = |hands: &mut Hands<'_>, mutant: &Mutant| -> Result<()> {
-        let cases = prepared.of(&mutant.model, &mutant.op, &hands.bench)?;
+    let work = |hands: &mut WorkerDevices<'_>, mutant: &Mutant| -> Result<()> {
+        let cases = prepared.op_cases(&mutant.model, &mutant.op, &hands.bench)?;
         let start = Instant::now();
-        let eyes = Sight { bench: &hands.bench, checker: hands.checker.as_ref(), grid: options.grid };
-        let seen = match sight(&eyes, &cases, std::slice::from_ref(mutant)) {
+        let eyes = MutationRun { bench: &hands.bench, checker: hands.checker.as_ref(), grid: options.grid };
+        let seen = match run_mutants(&eyes, &cases, std::slice::from_ref(mutant)) {
             Err(e) if costs_the_device(&e) => {
-                let seen = Sighting::lost(&cases, &e, start.elapsed());
+                let seen = Sighting::device_lost(&cases, &e, start.elapsed());
                 hands.renew().and_then(|()| hands.prove(&cases)).context(|| mutant.id.clone())?;
                 seen
             }
             seen => seen.context(|| mutant.id.clone())?,
         };
-        found(Record::of(mutant, seen));
+        found(MutantRecord::from_sighting(mutant, seen));
         Ok(())
     };
-    each("mutants", mutants, options, &work, progress, stop)
+    run_each("mutants", mutants, options, &work, progress, stop)
 }
 
 /// Judges all operators of a model without a fault.
-pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOptions<'_>) -> Result<CleanRun> {
+pub fn clean(
+    bed: &Fixture,
+    name: &str,
+    prepared: &Prepared<'_>,
+    options: &RunOptions<'_>,
+) -> Result<CleanRun> {
     let start = Instant::now();
     let bench = Workbench::new((options.open)()?);
     let mut run = CleanRun {
@@ -195,7 +200,7 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         made_failures: Vec::new(),
         measured: Vec::new(),
         accused: 0,
-        beyond: 0,
+        overflows: 0,
         ratio: 0.0,
         policies: vec![false; POLICIES.len()],
         random: false,
@@ -203,15 +208,15 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         seconds: 0.0,
     };
     for op in prepared.ops(bed, &bench)? {
-        let cases = prepared.of(&bed.name, op, &bench)?;
+        let cases = prepared.op_cases(&bed.name, op, &bench)?;
         add(&mut run, &cases)?;
         add_made(&mut run, &cases)?;
         let outputs: Vec<&[Tensor]> = cases.cases.iter().map(|c| c.clean.as_slice()).collect();
-        let filter = cases.filtered(&outputs)?;
-        run.accused += u64::from(!filter.lost().is_empty());
-        run.measured.extend(filter.measured().into_iter().map(|found| (op.to_string(), found)));
+        let filter = cases.filter_outputs(&outputs)?;
+        run.accused += u64::from(!filter.lost_attributes().is_empty());
+        run.measured.extend(filter.measured_attributes().into_iter().map(|found| (op.to_string(), found)));
         let mut clean = platform(&bench, &[]);
-        run.beyond += u64::from(!cases.beyond(&mut clean)?.is_empty());
+        run.overflows += u64::from(!cases.find_overflows(&mut clean)?.is_empty());
         let outputs = replay(&mut clean, &cases.random.0)?;
         let refused = outputs.into_iter().zip(&cases.random.1).any(|(outputs, reference)| {
             let near = |(a, b): (&Tensor, &Tensor)| close(&a.to_f64(), &b.to_f64(), 1e-2, 1e-2);
@@ -226,19 +231,19 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
 /// Adds what the verdict and the other policies say of an operator's calls.
 fn add(run: &mut CleanRun, cases: &OpCases) -> Result<()> {
     for case in &cases.cases {
-        let judgement = case.judge(&Constants::DECIDING, &case.clean)?;
+        let judgement = case.judge(&VerdictConstants::DECIDING, &case.clean)?;
         run.cases += 1;
         run.ratio = run.ratio.max(judgement.ratio).min(f64::MAX);
-        if !judgement.passed() {
+        if !judgement.passes() {
             run.failed += 1;
             run.failures.push((case.name.clone(), judgement.ratio.min(f64::MAX)));
         }
-        let values = Values { exact: &case.exact, reference: &case.expected, observed: &case.clean };
+        let values = PolicyValues { exact: &case.exact, reference: &case.expected, observed: &case.clean };
         for (all, policy) in run.policies.iter_mut().zip(POLICIES) {
             *all |= !policy.accepts(&values);
         }
         for (all, &(base, chain, shared, lambda)) in run.grid.iter_mut().zip(GRID) {
-            let constants = Constants { base, chain, shared, lambda, ..Constants::DECIDING };
+            let constants = VerdictConstants { base, chain, shared, lambda, ..VerdictConstants::DECIDING };
             *all = all.max(case.judge(&constants, &case.clean)?.ratio).min(f64::MAX);
         }
     }

@@ -36,7 +36,7 @@ pub fn tuned_on(id: &str) -> bool {
 
 impl Selection {
     /// The chosen mutants in the order in which they are tried.
-    pub fn of(&self, mutants: impl IntoIterator<Item = Mutant>) -> Vec<Mutant> {
+    pub fn choose_mutants(&self, mutants: impl IntoIterator<Item = Mutant>) -> Vec<Mutant> {
         let wanted = |m: &Mutant| {
             (self.families.is_empty() || self.families.contains(&m.family))
                 && (self.ops.is_empty() || self.ops.contains(&m.op))
@@ -69,13 +69,13 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Case, Diagnosed};
+    use crate::bench::{Diagnosed, PlannedCase};
     use crate::mutant::Edit;
 
     #[test]
     fn a_diagnosis_is_kept_for_the_same_faults_only() {
         let mutants = vec![mutant("a", "linear", 1), mutant("a", "append", 2)];
-        let case = Case { name: "several/a/0.0".into(), model: "a".into(), mutants };
+        let case = PlannedCase { name: "several/a/0.0".into(), model: "a".into(), mutants };
         let told = |bugs: &[&str], equivalent: &[&str]| {
             let ids = |ids: &[&str]| ids.iter().map(|id| format!("a/{id}")).collect::<Vec<_>>();
             let (bugs, equivalent) = (ids(bugs), ids(equivalent));
@@ -115,20 +115,20 @@ mod tests {
                 ["linear", "append"].iter().flat_map(move |op| (0..9).map(move |i| mutant(m, op, i)))
             })
             .collect();
-        let chosen = Selection { limit: Some(4), ..Selection::default() }.of(all.clone());
+        let chosen = Selection { limit: Some(4), ..Selection::default() }.choose_mutants(all.clone());
         let mut kinds: Vec<String> = chosen.iter().map(|m| format!("{}{}", m.model, m.op)).collect();
         kinds.sort();
         assert_eq!(kinds, ["aappend", "alinear", "bappend", "blinear"]);
         let ids = |seed| {
             let selection = Selection { seed, ..Selection::default() };
-            selection.of(all.clone()).into_iter().map(|m| m.id).collect::<Vec<_>>()
+            selection.choose_mutants(all.clone()).into_iter().map(|m| m.id).collect::<Vec<_>>()
         };
         assert_eq!(ids(1), ids(1));
         assert_ne!(ids(1), ids(2));
         let state =
             Selection { families: vec![Family::State], ops: vec!["append".into()], ..Selection::default() };
-        assert_eq!(state.of(all.clone()).len(), 18);
-        let each = Selection { each: Some(3), ..Selection::default() }.of(all.clone());
+        assert_eq!(state.choose_mutants(all.clone()).len(), 18);
+        let each = Selection { each: Some(3), ..Selection::default() }.choose_mutants(all.clone());
         let of = |op: &str| each.iter().filter(|m| m.op == op).count();
         assert_eq!((of("linear"), of("append")), (3, 3), "of both models together");
         let half = all.iter().filter(|m| tuned_on(&m.id)).count();

@@ -1,8 +1,8 @@
 //! A full diagnosis of a model on a faulty device: how many of its faults are reported, and what else is.
 
-use super::bed::Bed;
+use super::fixture::Fixture;
+use super::mutation_run::platform;
 use super::select::tuned_on;
-use super::sight::platform;
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub struct Diagnosed {
 
 impl Diagnosed {
     /// What becomes of a diagnosis by whose faults the device was lost.
-    pub(super) fn lost(bed: &Bed, name: &str, mutants: &[Mutant], error: &Error) -> Diagnosed {
+    pub(super) fn device_lost(bed: &Fixture, name: &str, mutants: &[Mutant], error: &Error) -> Diagnosed {
         let bugs: Vec<String> = mutants.iter().map(|m| m.id.clone()).collect();
         Diagnosed {
             name: name.into(),
@@ -86,7 +86,7 @@ impl Diagnosed {
 }
 
 /// What the whole model computes on a platform for every recorded run: its logits.
-pub fn logits(bed: &Bed, target: &mut dyn Platform) -> Result<Vec<Tensor>> {
+pub fn logits(bed: &Fixture, target: &mut dyn Platform) -> Result<Vec<Tensor>> {
     let (graph, frames) = (bed.suite.graph(), bed.suite.frames());
     let most = |symbol| frames.iter().filter_map(|f| f.symbols.get(symbol)).max().unwrap_or(0);
     let mut loaded = target.load(&bed.model, &Symbols::np(most(Symbol::N), most(Symbol::P)))?;
@@ -107,7 +107,7 @@ pub fn logits(bed: &Bed, target: &mut dyn Platform) -> Result<Vec<Tensor>> {
 }
 
 /// Whether a fault between kernels changes the logits of any recorded run. One with which the model does not run does.
-pub fn matters(bed: &Bed, bench: &Workbench, mutant: &Mutant, clean: &[Tensor]) -> Result<bool> {
+pub fn matters(bed: &Fixture, bench: &Workbench, mutant: &Mutant, clean: &[Tensor]) -> Result<bool> {
     match logits(bed, &mut platform(bench, std::slice::from_ref(mutant))) {
         Ok(found) => Ok(found.iter().zip(clean).any(|(a, b)| a.bytes()[..] != b.bytes()[..])),
         Err(e) if e.kind() == ErrorKind::DeviceLost => Err(e),
@@ -117,7 +117,7 @@ pub fn matters(bed: &Bed, bench: &Workbench, mutant: &Mutant, clean: &[Tensor]) 
 
 /// Whether a fault between kernels changes the logits of any recorded run among these faults, too: where no kernel
 /// appends anything, one append that does not run is nothing more.
-pub fn shows(bed: &Bed, bench: &Workbench, all: &[Mutant], mutant: &Mutant) -> Result<bool> {
+pub fn shows(bed: &Fixture, bench: &Workbench, all: &[Mutant], mutant: &Mutant) -> Result<bool> {
     let others: Vec<Mutant> = all.iter().filter(|m| m.id != mutant.id).cloned().collect();
     if others.is_empty() {
         return Ok(true);
@@ -131,8 +131,8 @@ pub fn shows(bed: &Bed, bench: &Workbench, all: &[Mutant], mutant: &Mutant) -> R
 }
 
 /// Diagnoses a model on a device with these faults. Those of `equivalent` do not count.
-pub fn diagnosed(
-    bed: &Bed,
+pub fn diagnose_faults(
+    bed: &Fixture,
     name: &str,
     (bench, checker): (&Workbench, Option<&Workbench>),
     mutants: &[Mutant],
@@ -153,7 +153,7 @@ pub fn diagnosed(
         reopen: None,
     };
     let found =
-        diagnose(subject, &DiagnoseOptions { harm: false, ..DiagnoseOptions::default() }, &Quiet, stop);
+        diagnose(subject, &DiagnoseOptions { impact: false, ..DiagnoseOptions::default() }, &Quiet, stop);
     let (found, error) = match found {
         Ok(found) => (Some(found), None),
         Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
@@ -161,7 +161,7 @@ pub fn diagnosed(
     };
     let (bugs, hidden): (Vec<&Mutant>, Vec<&Mutant>) =
         mutants.iter().partition(|m| !equivalent.contains(&m.id));
-    let (reports, missed, named) = matched(&bugs, &hidden, found.as_ref());
+    let (reports, missed, named) = match_reports(&bugs, &hidden, found.as_ref());
     Ok(Diagnosed {
         name: name.into(),
         model: bed.name.clone(),
@@ -181,14 +181,14 @@ pub fn diagnosed(
 /// that stands for these operators. What is `hidden` changes no
 /// logits as the program is deployed, but may show where launches that join nodes are taken apart: a report of it, with its
 /// node or its cause, is neither asked for nor false.
-fn matched(
+fn match_reports(
     bugs: &[&Mutant],
     hidden: &[&Mutant],
     found: Option<&Diagnosis>,
 ) -> (Vec<Reported>, Vec<String>, usize) {
     let faults: &[Fault] = found.map_or(&[], |d| &d.faults);
     let mut taken: Vec<Option<usize>> = vec![None; bugs.len()];
-    for pass in [exactly, roughly] {
+    for pass in [is_exact, is_rough] {
         for (i, fault) in faults.iter().enumerate() {
             if taken.contains(&Some(i)) {
                 continue;
@@ -200,7 +200,7 @@ fn matched(
         }
     }
     let of_hidden = |fault: &Fault| {
-        let found = hidden.iter().find(|b| exactly(b, fault) || by_cause(b, fault));
+        let found = hidden.iter().find(|b| is_exact(b, fault) || by_cause(b, fault));
         found.map(|b| b.id.clone())
     };
     let counted = || bugs.iter().zip(&taken);
@@ -225,20 +225,20 @@ fn matched(
     (faults.iter().enumerate().map(report).collect(), missed, named)
 }
 
-fn exactly(bug: &Mutant, fault: &Fault) -> bool {
-    match bug.between() {
+fn is_exact(bug: &Mutant, fault: &Fault) -> bool {
+    match bug.is_between() {
         false => fault.op.split('+').any(|op| op == bug.op),
         true => is_between(fault) && fault.nodes.contains(&bug.target),
     }
 }
 
-fn roughly(bug: &Mutant, fault: &Fault) -> bool {
+fn is_rough(bug: &Mutant, fault: &Fault) -> bool {
     let part = || fault.op.split('+').any(|op| bug.parts.iter().any(|part| part == op));
-    is_between(fault) && (bug.between() || part())
+    is_between(fault) && (bug.is_between() || part())
 }
 
 fn by_cause(bug: &Mutant, fault: &Fault) -> bool {
-    roughly(bug, fault) && bug.causes.iter().any(|cause| cause.name() == fault.cause)
+    is_rough(bug, fault) && bug.causes.iter().any(|cause| cause.name() == fault.cause)
 }
 
 fn is_between(fault: &Fault) -> bool {

@@ -1,47 +1,48 @@
 //! Wrong signs, operands, functions and precision.
 
-use super::{Found, Kernel};
-use crate::source::{Binary, Class, Sum};
+use super::{FoundEdit, MutatedKernel};
+use crate::source::{Binary, FloatSum, NumberClass};
 use naga::BinaryOperator as Op;
 
 /// Float expressions of these operators.
-fn floats<'a>(kernel: &'a Kernel<'_>, ops: &'a [Op]) -> impl Iterator<Item = &'a Binary> {
-    kernel.source.binaries.iter().filter(move |b| b.class == Class::Float && ops.contains(&b.op))
+fn floats<'a>(kernel: &'a MutatedKernel<'_>, ops: &'a [Op]) -> impl Iterator<Item = &'a Binary> {
+    kernel.source.binaries.iter().filter(move |b| b.class == NumberClass::Float && ops.contains(&b.op))
 }
 
 /// Plus for minus and the reverse.
-pub fn wrong_sign(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn wrong_sign(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = floats(kernel, &[Op::Add, Op::Subtract]);
     found.map(|b| kernel.text(b.sign.clone(), if b.op == Op::Add { "-" } else { "+" })).collect()
 }
 
 /// `b - a` for `a - b`, `b / a` for `a / b`.
-pub fn swapped_operands(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn swapped_operands(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = floats(kernel, &[Op::Subtract, Op::Divide]);
     found
         .map(|b| {
-            let (left, sign, right) = (kernel.at(&b.left), kernel.at(&b.sign), kernel.at(&b.right));
+            let (left, sign, right) =
+                (kernel.text_at(&b.left), kernel.text_at(&b.sign), kernel.text_at(&b.right));
             kernel.text(b.whole.clone(), format!("({right}) {sign} ({left})"))
         })
         .collect()
 }
 
 /// `a` for `a * b` and for `a / b`.
-pub fn dropped_factor(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn dropped_factor(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     floats(kernel, &[Op::Multiply, Op::Divide])
-        .map(|b| kernel.text(b.whole.clone(), kernel.at(&b.left)))
+        .map(|b| kernel.text(b.whole.clone(), kernel.text_at(&b.left)))
         .collect()
 }
 
 /// `a` for `a + b` and for `a - b`.
-pub fn dropped_term(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn dropped_term(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     floats(kernel, &[Op::Add, Op::Subtract])
-        .map(|b| kernel.text(b.whole.clone(), kernel.at(&b.left)))
+        .map(|b| kernel.text(b.whole.clone(), kernel.text_at(&b.left)))
         .collect()
 }
 
 /// Calls of `name` go to `new`, whose text is appended.
-fn renamed(kernel: &Kernel<'_>, name: &str, new: &str, text: &str) -> Vec<Found> {
+fn rename_calls(kernel: &MutatedKernel<'_>, name: &str, new: &str, text: &str) -> Vec<FoundEdit> {
     let own = format!("fn {name}");
     let is_call = |at: usize| !kernel.source.code[..at + name.len()].ends_with(&own);
     let calls = kernel.source.find(name).filter(|&at| is_call(at));
@@ -49,7 +50,7 @@ fn renamed(kernel: &Kernel<'_>, name: &str, new: &str, text: &str) -> Vec<Found>
 }
 
 /// `(1 + x/256)^256`, which is 2 % wrong at -3.
-pub fn rough_exp(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn rough_exp(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn exp_rough(x: f32) -> f32 {
     var p = max(fma(x, 0.00390625, 1.0), 0.0);
@@ -65,13 +66,13 @@ fn exp_rough(x: f32) -> f32 {
             )
         };
         let [two, e] = [("exp2_", rough("0.6931472f")), ("expf", rough("1.0f"))];
-        return [renamed(kernel, two.0, &two.1, ""), renamed(kernel, e.0, &e.1, "")].concat();
+        return [rename_calls(kernel, two.0, &two.1, ""), rename_calls(kernel, e.0, &e.1, "")].concat();
     }
-    renamed(kernel, "exp_accurate", "exp_rough", text)
+    rename_calls(kernel, "exp_accurate", "exp_rough", text)
 }
 
 /// An exponential by its inverse, which is not finite for very negative arguments, as that of some drivers.
-pub fn overflowing_exp(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn overflowing_exp(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn exp_overflowing(x: f32) -> f32 {
     let up = exp_accurate(-x);
@@ -81,24 +82,24 @@ fn exp_overflowing(x: f32) -> f32 {
     if kernel.source.is_cuda() {
         let inverse =
             |name: &str| format!("[](float x) {{ const float up = {name}(-x); return up / (up * up); }}");
-        return ["exp2_", "expf"].map(|name| renamed(kernel, name, &inverse(name), "")).concat();
+        return ["exp2_", "expf"].map(|name| rename_calls(kernel, name, &inverse(name), "")).concat();
     }
-    renamed(kernel, "exp_accurate", "exp_overflowing", text)
+    rename_calls(kernel, "exp_accurate", "exp_overflowing", text)
 }
 
 /// tanh by `(e^2x - 1) / (e^2x + 1)`, which is NaN for x beyond 44 and loses bits near 0.
-pub fn overflowing_tanh(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn overflowing_tanh(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn tanh_overflowing(x: f32) -> f32 {
     let e = exp_accurate(2.0 * x);
     return (e - 1.0) / (e + 1.0);
 }
 ";
-    renamed(kernel, "tanh_accurate", "tanh_overflowing", text)
+    rename_calls(kernel, "tanh_accurate", "tanh_overflowing", text)
 }
 
 /// The inverse square root by halving the exponent's bits and one step of Newton's method: up to 0.18 % wrong.
-pub fn rough_root(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn rough_root(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn root_rough(v: f32) -> f32 {
     let r = bitcast<f32>(0x5f3759dfu - (bitcast<u32>(v) >> 1u));
@@ -108,42 +109,42 @@ fn root_rough(v: f32) -> f32 {
     if kernel.source.is_cuda() {
         let rough = "[](float v) { const float r = __uint_as_float(0x5f3759dfu - (__float_as_uint(v) >> 1)); \
                      return r * fmaf(-0.5f * v * r, r, 1.5f); }";
-        return renamed(kernel, "rsqrtf", rough, "");
+        return rename_calls(kernel, "rsqrtf", rough, "");
     }
-    renamed(kernel, "inverse_root", "root_rough", text)
+    rename_calls(kernel, "inverse_root", "root_rough", text)
 }
 
 /// The statement and what rounds its variable behind it, as one statement.
-fn rounded(kernel: &Kernel<'_>, sum: &Sum, value: &str) -> Found {
-    let (statement, target) = (kernel.at(&sum.statement), kernel.at(&sum.target));
+fn round_variable(kernel: &MutatedKernel<'_>, sum: &FloatSum, value: &str) -> FoundEdit {
+    let (statement, target) = (kernel.text_at(&sum.statement), kernel.text_at(&sum.target));
     let both = format!("{statement} {target} = {value};");
     let block = if kernel.source.is_cuda() { format!("{{ {both} }}") } else { both };
     kernel.text(sum.statement.clone(), block)
 }
 
 /// Partial sums rounded to f16.
-pub fn f16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
-    let of = |sum: &Sum| {
-        let target = kernel.at(&sum.target);
+pub fn f16_sum(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
+    let of = |sum: &FloatSum| {
+        let target = kernel.text_at(&sum.target);
         let value = match kernel.source.is_cuda() {
             true => format!("from_half(to_half({target}))"),
             false => format!("quantizeToF16({target})"),
         };
-        rounded(kernel, sum, &value)
+        round_variable(kernel, sum, &value)
     };
     kernel.source.sums.iter().map(of).collect()
 }
 
 /// Partial sums cut to bf16.
-pub fn bf16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
-    let cut = |sum: &Sum| {
-        let target = kernel.at(&sum.target);
+pub fn bf16_sum(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
+    let cut = |sum: &FloatSum| {
+        let target = kernel.text_at(&sum.target);
         let cut = |ty: &str, words: &str, mask: &str| {
-            rounded(kernel, sum, &format!("bitcast<{ty}>(bitcast<{words}>({target}) & {mask})"))
+            round_variable(kernel, sum, &format!("bitcast<{ty}>(bitcast<{words}>({target}) & {mask})"))
         };
         if kernel.source.is_cuda() {
             let value = format!("__uint_as_float(__float_as_uint({target}) & 0xffff0000u)");
-            return vec![rounded(kernel, sum, &value)];
+            return vec![round_variable(kernel, sum, &value)];
         }
         // One of the two has the right type; the other does not compile and is dropped.
         vec![cut("f32", "u32", "0xffff0000u"), cut("vec4<f32>", "vec4<u32>", "vec4<u32>(0xffff0000u)")]
@@ -152,10 +153,13 @@ pub fn bf16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Sums that forget what was there, and sums that leave out what comes.
-pub fn accumulation(kernel: &Kernel<'_>) -> Vec<Found> {
-    let of = |sum: &Sum| {
+pub fn accumulation(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
+    let of = |sum: &FloatSum| {
         let added = sum.added.as_ref().map(|added| {
-            kernel.text(sum.statement.clone(), format!("{} = {};", kernel.at(&sum.target), kernel.at(added)))
+            kernel.text(
+                sum.statement.clone(),
+                format!("{} = {};", kernel.text_at(&sum.target), kernel.text_at(added)),
+            )
         });
         let none = if kernel.source.is_cuda() { ";" } else { "" };
         [added, Some(kernel.text(sum.statement.clone(), none))].into_iter().flatten()
@@ -164,14 +168,14 @@ pub fn accumulation(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Loaded values lose what stands behind the point: a conversion to an integer and back.
-pub fn through_integer(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn through_integer(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     if kernel.source.is_cuda() {
-        return renamed(kernel, "from_half", "(float)(int)from_half", "");
+        return rename_calls(kernel, "from_half", "(float)(int)from_half", "");
     }
     let mut found = Vec::new();
     for at in kernel.source.find("f32(") {
         let open = at + 3;
-        let Some(end) = crate::source::closing(&kernel.source.code, open) else { continue };
+        let Some(end) = crate::source::closing_bracket(&kernel.source.code, open) else { continue };
         let inner = &kernel.source.code[open + 1..end];
         if inner.ends_with(']') {
             let new = format!("f32(i32({}))", &kernel.source.full[open + 1..end]);
@@ -182,7 +186,7 @@ pub fn through_integer(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Stores to f16 that round toward zero.
-pub fn truncated_store(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn truncated_store(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn to_act_cut(v: f32) -> act {
     return act(bitcast<f32>(bitcast<u32>(v) & 0xffffe000u));
@@ -190,10 +194,10 @@ fn to_act_cut(v: f32) -> act {
 ";
     if kernel.source.is_cuda() {
         let cut = "[](float f) { return to_half(__uint_as_float(__float_as_uint(f) & 0xffffe000u)); }";
-        return renamed(kernel, "to_half", cut, "");
+        return rename_calls(kernel, "to_half", cut, "");
     }
     match kernel.source.full.contains("alias act = f16;") {
-        true => renamed(kernel, "to_act", "to_act_cut", text),
+        true => rename_calls(kernel, "to_act", "to_act_cut", text),
         false => Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tapml_cause::Cause;
 use tapml_cause::Cause as C;
 use tapml_device::{Binding, BufferId, Command, KernelDesc, KernelId};
-use tapml_kernels::{Phase, Program, Step};
+use tapml_kernels::{Phase, Program, ProgramStep};
 
 /// A fault found in a program: the node concerned (empty if none), the edit, and the diff.
 pub struct FoundBetween {
@@ -71,10 +71,10 @@ pub struct Commands<'a> {
 
 impl<'a> Commands<'a> {
     /// The commands of a program in one phase; handles are its indices.
-    pub fn of(program: &'a Program, phase: Phase) -> Commands<'a> {
+    pub fn from_program(program: &'a Program, phase: Phase) -> Commands<'a> {
         let id = |index: u32| BufferId(u64::from(index));
-        let command = |step: &Step| match step {
-            Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
+        let command = |step: &ProgramStep| match step {
+            ProgramStep::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
                 label: node.clone(),
                 kernel: KernelId(u64::from(*kernel)),
                 bindings: bindings
@@ -83,20 +83,20 @@ impl<'a> Commands<'a> {
                     .collect(),
                 groups: groups.clone(),
             },
-            Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
+            ProgramStep::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
                 src: id(*src),
                 src_offset: src_offset.clone(),
                 dst: id(*dst),
                 dst_offset: dst_offset.clone(),
                 len: len.clone(),
             },
-            Step::Fill { buffer, word, .. } => Command::Fill { buffer: id(*buffer), word: *word },
+            ProgramStep::Fill { buffer, word, .. } => Command::Fill { buffer: id(*buffer), word: *word },
         };
         let kernels = program.kernels.iter().enumerate();
         let buffers = program.buffers.iter().enumerate();
         let steps = || program.steps.iter().filter(|step| step.runs_in(phase));
-        let op = |step: &'a Step| match step {
-            Step::Dispatch { row, .. } => op_of(row),
+        let op = |step: &'a ProgramStep| match step {
+            ProgramStep::Dispatch { row, .. } => op_of(row),
             _ => "",
         };
         Commands {
@@ -108,7 +108,7 @@ impl<'a> Commands<'a> {
         }
     }
 
-    fn known(&self) -> Known<'_> {
+    fn known_handles(&self) -> Known<'_> {
         Known { kernels: &self.kernels, buffers: &self.buffers }
     }
 
@@ -143,7 +143,7 @@ impl<'a> Commands<'a> {
     }
 
     /// Of each operator the nodes where `edit` changes the list, at most two: one near the first quarter, one near the last.
-    fn some(&self, edit_of: impl Fn(&str) -> Edit) -> Vec<(&str, Edit)> {
+    fn pick_edits(&self, edit_of: impl Fn(&str) -> Edit) -> Vec<(&str, Edit)> {
         let mut by_op: HashMap<&str, Vec<(&str, Edit)>> = HashMap::new();
         let mut order = Vec::new();
         for (node, op) in self.nodes() {
@@ -181,7 +181,7 @@ impl<'a> Commands<'a> {
             diff: String::new(),
             causes: Vec::new(),
         };
-        edit(&mut list, &mutant, change, &self.known());
+        edit(&mut list, &mutant, change, &self.known_handles());
         list != self.list
     }
 }
@@ -201,7 +201,7 @@ pub fn writes_cache(op: &str) -> bool {
     appends(op) || op == "rope_append_attention"
 }
 
-fn described(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBetween> {
+fn describe_edits(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBetween> {
     let one = |(node, edit): (&str, Edit)| FoundBetween {
         node: node.to_string(),
         edit,
@@ -211,16 +211,16 @@ fn described(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBetween
 }
 
 fn late(commands: &Commands<'_>) -> Vec<FoundBetween> {
-    described(commands.some(|_| Edit::Late), "runs before what reads its result", "runs after it")
+    describe_edits(commands.pick_edits(|_| Edit::Late), "runs before what reads its result", "runs after it")
 }
 
 fn missing(commands: &Commands<'_>) -> Vec<FoundBetween> {
-    described(commands.some(|_| Edit::Missing), "runs", "does not run")
+    describe_edits(commands.pick_edits(|_| Edit::Missing), "runs", "does not run")
 }
 
 fn alias(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let new = "its result overwrites a value that is read later";
-    described(commands.some(|_| Edit::Alias), "its result has a buffer of its own", new)
+    describe_edits(commands.pick_edits(|_| Edit::Alias), "its result has a buffer of its own", new)
 }
 
 /// Attention that reads, and rows that are appended to, the cache of another layer.
@@ -269,7 +269,7 @@ fn kept_position(commands: &Commands<'_>) -> Vec<FoundBetween> {
 }
 
 fn has_input(commands: &Commands<'_>) -> bool {
-    let read = only_read(&commands.list, &commands.known());
+    let read = only_read(&commands.list, &commands.known_handles());
     commands.program.inputs.iter().any(|port| read.contains(&BufferId(u64::from(port.buffer))))
 }
 

@@ -1,21 +1,21 @@
 //! Wrong elements: bounds, offsets, strides, rows, axes, positions.
 
-use super::{Found, Kernel};
-use crate::source::{Binary, Class};
+use super::{FoundEdit, MutatedKernel};
+use crate::source::{Binary, NumberClass};
 use naga::BinaryOperator as Op;
 
 /// Integer expressions of these operators.
-fn ints<'a>(kernel: &'a Kernel<'_>, ops: &'a [Op]) -> impl Iterator<Item = &'a Binary> {
-    kernel.source.binaries.iter().filter(move |b| b.class == Class::Int && ops.contains(&b.op))
+fn ints<'a>(kernel: &'a MutatedKernel<'_>, ops: &'a [Op]) -> impl Iterator<Item = &'a Binary> {
+    kernel.source.binaries.iter().filter(move |b| b.class == NumberClass::Int && ops.contains(&b.op))
 }
 
 /// Whether nothing is below the right operand, so that `>=` would always hold.
-fn never_below(kernel: &Kernel<'_>, b: &Binary) -> bool {
-    matches!(kernel.at(&b.right), "0u" | "0")
+fn never_below(kernel: &MutatedKernel<'_>, b: &Binary) -> bool {
+    matches!(kernel.text_at(&b.right), "0u" | "0")
 }
 
 /// Comparisons with and without equality exchanged.
-pub fn bound(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn bound(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Less, Op::LessEqual, Op::Greater, Op::GreaterEqual]);
     found
         .filter(|b| !never_below(kernel, b))
@@ -32,17 +32,17 @@ pub fn bound(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// The last four elements before a bound are left out.
-pub fn tail_dropped(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn tail_dropped(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Less, Op::LessEqual]);
     let more = |left: &str| match kernel.source.is_cuda() {
         true => format!("({left}) + 4"),
         false => format!("{left} + 4u"),
     };
-    found.map(|b| kernel.text(b.left.clone(), more(kernel.at(&b.left)))).collect()
+    found.map(|b| kernel.text(b.left.clone(), more(kernel.text_at(&b.left)))).collect()
 }
 
 /// Loops that begin at the second element.
-pub fn first_skipped(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn first_skipped(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let headers = kernel.source.loops().into_iter();
     headers
         .filter_map(|header| {
@@ -57,13 +57,13 @@ pub fn first_skipped(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Sums and differences one too large.
-pub fn offset(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn offset(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Add, Op::Subtract]);
     found
         .filter(|b| !kernel.source.in_loop_header(&b.whole))
         .map(|b| {
             let step = step(kernel, b);
-            kernel.text(b.whole.clone(), format!("({} + {step}u)", kernel.at(&b.whole)))
+            kernel.text(b.whole.clone(), format!("({} + {step}u)", kernel.text_at(&b.whole)))
         })
         .collect()
 }
@@ -73,39 +73,40 @@ const CHUNKS: [&str; 6] = ["cp_async_16(", "load16(", "read16(", "read_chunk(", 
 
 /// How far a place is off: by one element; by 16 bytes where a chunk of them is read, because anything else would end the
 /// kernel.
-fn step(kernel: &Kernel<'_>, b: &Binary) -> u32 {
-    let statement = kernel.source.around(&b.whole);
-    let chunk = CHUNKS.iter().any(|name| kernel.at(&statement).contains(name));
+fn step(kernel: &MutatedKernel<'_>, b: &Binary) -> u32 {
+    let statement = kernel.source.statement_around(&b.whole);
+    let chunk = CHUNKS.iter().any(|name| kernel.text_at(&statement).contains(name));
     if kernel.source.is_cuda() && chunk { 16 } else { 1 }
 }
 
 /// The stage of a ring behind the one that is meant.
-pub fn stage(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn stage(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let stages = ["DEPTH", "STAGES"].iter().find_map(|name| kernel.constant(name)).unwrap_or(2.0);
-    let of = |b: &&Binary| matches!(kernel.at(&b.left).rsplit(['.', '>']).next(), Some("slot" | "ask_slot"));
+    let of =
+        |b: &&Binary| matches!(kernel.text_at(&b.left).rsplit(['.', '>']).next(), Some("slot" | "ask_slot"));
     let slots = ints(kernel, &[Op::Multiply]).filter(|_| kernel.source.is_cuda());
     slots
         .filter(of)
-        .map(|b| kernel.text(b.left.clone(), format!("(({} + 1u) % {stages}u)", kernel.at(&b.left))))
+        .map(|b| kernel.text(b.left.clone(), format!("(({} + 1u) % {stages}u)", kernel.text_at(&b.left))))
         .collect()
 }
 
 /// One of two summands is forgotten.
-pub fn offset_ignored(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn offset_ignored(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Add]).filter(|b| !kernel.source.in_loop_header(&b.whole));
     found
-        .flat_map(|b| [&b.left, &b.right].map(|kept| kernel.text(b.whole.clone(), kernel.at(kept))))
+        .flat_map(|b| [&b.left, &b.right].map(|kept| kernel.text(b.whole.clone(), kernel.text_at(kept))))
         .collect()
 }
 
 /// Products with a factor one too large.
-pub fn stride(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn stride(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Multiply]);
-    found.map(|b| kernel.text(b.right.clone(), format!("({} + 1u)", kernel.at(&b.right)))).collect()
+    found.map(|b| kernel.text(b.right.clone(), format!("({} + 1u)", kernel.text_at(&b.right)))).collect()
 }
 
 /// Quotient for remainder and the reverse.
-pub fn division(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn division(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Divide, Op::Modulo]);
     found
         .filter(|b| !kernel.source.in_loop_header(&b.whole))
@@ -120,13 +121,13 @@ const PLACES: [&str; 14] = [
 ];
 
 /// Neighbours are exchanged: 0 and 1, 2 and 3, and so on.
-pub fn swapped_rows(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn swapped_rows(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let places = kernel.source.inits.iter().filter(|(name, _)| PLACES.contains(&name.as_str()));
-    places.map(|(_, value)| kernel.text(value.clone(), format!("({}) ^ 1u", kernel.at(value)))).collect()
+    places.map(|(_, value)| kernel.text(value.clone(), format!("({}) ^ 1u", kernel.text_at(value)))).collect()
 }
 
 /// x and y of the workgroup exchanged.
-pub fn swapped_axes(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn swapped_axes(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let swap = |from: &'static str, to: &'static str| {
         kernel.source.find(from).map(move |at| kernel.text(at..at + from.len(), to)).collect::<Vec<_>>()
     };
@@ -139,7 +140,7 @@ pub fn swapped_axes(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// The number of cached tokens is one too large, or taken for 0.
-pub fn position(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn position(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let name = if kernel.source.is_cuda() { "symbols[1]" } else { "symbols.p" };
     let field = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
     let mut found = Vec::new();
@@ -147,7 +148,7 @@ pub fn position(kernel: &Kernel<'_>) -> Vec<Found> {
         // With the structure that it is a field of, if any.
         let start = kernel.source.code[..at].trim_end_matches(field).len();
         let range = start..at + name.len();
-        let more = format!("({} + 1u)", kernel.at(&range));
+        let more = format!("({} + 1u)", kernel.text_at(&range));
         found.extend([more, "0u".into()].map(|new| kernel.text(range.clone(), new)));
     }
     found

@@ -1,12 +1,12 @@
 //! Faults of a launch: bindings, workgroups, tables.
 
-use super::{Found, Kernel};
+use super::{FoundEdit, MutatedKernel};
 use crate::mutant::Edit;
 use tapml_device::BindingKind;
 use tapml_kernels::Arg;
 
 /// Two inputs exchanged.
-pub fn swapped_inputs(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn swapped_inputs(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let inputs: Vec<(usize, &Arg)> = kernel.args.iter().enumerate().collect();
     let read = |at: usize| kernel.desc.bindings.get(at) == Some(&BindingKind::Read);
     let inputs: Vec<usize> = inputs
@@ -18,30 +18,30 @@ pub fn swapped_inputs(kernel: &Kernel<'_>) -> Vec<Found> {
     pairs
         .map(|(a, b)| {
             let diff = format!("{}, bindings\n- {a}, {b}\n+ {b}, {a}", kernel.desc.name);
-            Found { edit: Edit::Bindings { a, b }, diff }
+            FoundEdit { edit: Edit::Bindings { a, b }, diff }
         })
         .collect()
 }
 
 /// The last workgroup is not launched.
-pub fn last_workgroup(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn last_workgroup(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let axes = if kernel.source.find(kernel.axes()[1]).next().is_some() { 0..2 } else { 0..1 };
     axes.map(|axis| {
         let name = ["x", "y", "z"][axis];
         let diff = format!("{}, workgroups\n- {name}\n+ {name} - 1", kernel.desc.name);
-        Found { edit: Edit::Grid { axis }, diff }
+        FoundEdit { edit: Edit::Grid { axis }, diff }
     })
     .collect()
 }
 
 /// Frequencies of another base.
-pub fn wrong_base(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn wrong_base(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let table = kernel.desc.name.starts_with("rope_angles/");
     let ratios = [0.5, 0.9, 10.0].into_iter().filter(|_| table);
     ratios
         .map(|ratio| {
             let diff = format!("{}, frequency j of d\n- f\n+ f * {ratio}^(j / d)", kernel.desc.name);
-            Found { edit: Edit::Turns { ratio }, diff }
+            FoundEdit { edit: Edit::Frequencies { ratio }, diff }
         })
         .collect()
 }

@@ -19,7 +19,7 @@ use tapml_kernels::Arg;
 pub use between::{BETWEEN, Commands, appends, op_of, writes_cache};
 
 /// A kernel of a model as operators see it.
-pub struct Kernel<'a> {
+pub struct MutatedKernel<'a> {
     /// Its description, specialised as in the model.
     pub desc: &'a KernelDesc,
     /// What each binding is bound to.
@@ -30,30 +30,30 @@ pub struct Kernel<'a> {
 
 /// An edit with its diff.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct FoundEdit {
     /// The edit.
     pub edit: Edit,
     /// Lines with `-` and `+`.
     pub diff: String,
 }
 
-impl Kernel<'_> {
+impl MutatedKernel<'_> {
     /// A text edit of this kernel.
-    fn text(&self, range: Range<usize>, new: impl Into<String>) -> Found {
+    fn text(&self, range: Range<usize>, new: impl Into<String>) -> FoundEdit {
         self.text_with(range, new, "")
     }
 
     /// A text edit that calls a function appended to the source.
-    fn text_with(&self, range: Range<usize>, new: impl Into<String>, append: &str) -> Found {
+    fn text_with(&self, range: Range<usize>, new: impl Into<String>, append: &str) -> FoundEdit {
         let new = new.into();
         let diff = self.source.diff(&range, &new);
         let old = self.source.full[range.clone()].to_string();
         let edit = Edit::Text { start: range.start, end: range.end, old, new, append: append.into() };
-        Found { edit, diff }
+        FoundEdit { edit, diff }
     }
 
     /// The text of a range.
-    fn at(&self, range: &Range<usize>) -> &str {
+    fn text_at(&self, range: &Range<usize>) -> &str {
         &self.source.full[range.clone()]
     }
 
@@ -77,7 +77,7 @@ pub struct Operator {
     /// The causes that a diagnosis may give.
     pub causes: &'static [Cause],
     /// Finds every place in a kernel.
-    pub find: fn(&Kernel<'_>) -> Vec<Found>,
+    pub find: fn(&MutatedKernel<'_>) -> Vec<FoundEdit>,
 }
 
 /// All mutation operators for kernels.
@@ -358,7 +358,7 @@ const fn row(
     name: &'static str,
     family: Family,
     causes: &'static [Cause],
-    find: fn(&Kernel<'_>) -> Vec<Found>,
+    find: fn(&MutatedKernel<'_>) -> Vec<FoundEdit>,
 ) -> Operator {
     Operator { name, family, causes, find }
 }

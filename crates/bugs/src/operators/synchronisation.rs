@@ -1,6 +1,6 @@
 //! Missing barriers, races, memory that nobody wrote.
 
-use super::{Found, Kernel};
+use super::{FoundEdit, MutatedKernel};
 
 /// Statements of CUDA C++ that wait: for the block, the warp, the cluster, copies, a barrier in shared memory, the kernel in
 /// front.
@@ -18,16 +18,16 @@ const WAITS: [&str; 10] = [
 ];
 
 /// A barrier, or a wait, is missing; of copies in flight, one more may still be on its way.
-pub fn no_barrier(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn no_barrier(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let cuda = kernel.source.is_cuda();
     let waits = |text: &str| match cuda {
         true => WAITS.iter().any(|wait| text.starts_with(wait)),
         false => text == "workgroupBarrier();",
     };
     let mut found = Vec::new();
-    for range in kernel.source.statements.iter().filter(|range| waits(kernel.at(range))) {
+    for range in kernel.source.statements.iter().filter(|range| waits(kernel.text_at(range))) {
         found.push(kernel.text(range.clone(), if cuda { ";" } else { "" }));
-        let text = kernel.at(range);
+        let text = kernel.text_at(range);
         if let Some(end) = text.strip_prefix("cp_async_wait<").and_then(|rest| rest.find(">()")) {
             let end = range.start + "cp_async_wait<".len() + end;
             found.push(kernel.text(end..end, " + 1"));
@@ -37,7 +37,7 @@ pub fn no_barrier(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Names of variables in workgroup memory.
-fn workgroup_names<'a>(kernel: &'a Kernel<'_>) -> Vec<&'a str> {
+fn workgroup_names<'a>(kernel: &'a MutatedKernel<'_>) -> Vec<&'a str> {
     let code = &kernel.source.code;
     if !kernel.source.is_cuda() {
         let declared = code.match_indices("var<workgroup> ");
@@ -49,7 +49,7 @@ fn workgroup_names<'a>(kernel: &'a Kernel<'_>) -> Vec<&'a str> {
 }
 
 /// A value never reaches the workgroup's memory.
-pub fn no_store(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn no_store(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let names = workgroup_names(kernel);
     let stores = kernel.source.statements.iter().filter(|range| {
         let text = &kernel.source.code[(*range).clone()];
@@ -62,7 +62,7 @@ pub fn no_store(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Lanes that should rest take part in a reduction.
-pub fn racing_lanes(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn racing_lanes(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let mut found = Vec::new();
     for text in ["lane < step", "lane % TEAM < step"] {
         let places: Vec<usize> = kernel.source.find(text).collect();
@@ -73,7 +73,7 @@ pub fn racing_lanes(kernel: &Kernel<'_>) -> Vec<Found> {
 }
 
 /// Two workgroups write the same place.
-pub fn racing_groups(kernel: &Kernel<'_>) -> Vec<Found> {
+pub fn racing_groups(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let mut found = Vec::new();
     for axis in kernel.axes() {
         let places: Vec<usize> = kernel.source.find(axis).collect();

@@ -1,9 +1,9 @@
 //! Kernels in CUDA C++: a syntax tree of prelude and text says where functions, statements and expressions stand. What an
 //! instance does not reach is left out where its constants tell that.
 
-use super::types::Types;
-use super::values::Values;
-use super::{Binary, Class, Parsed, Sum, overlaps};
+use super::types::VariableTypes;
+use super::values::ConstantValues;
+use super::{Binary, FloatSum, NumberClass, Parsed, overlaps};
 use naga::BinaryOperator as Op;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -36,7 +36,7 @@ const FIXED: [&str; 5] = [
 ];
 
 /// A function with a body.
-struct Function<'t> {
+struct CudaFunction<'t> {
     name: String,
     /// The structure that it belongs to, if any.
     of: Option<String>,
@@ -57,16 +57,16 @@ pub(super) fn read(desc: &KernelDesc, full: &str) -> Result<Parsed> {
         let found = text[place].lines().next().unwrap_or_default().trim().to_string();
         return Err(fail(&format!("line {line} of prelude and text is not read as C++: `{found}`")));
     }
-    let code = without(root, &without_directives(full), &["comment", "string_literal"]);
-    let values = Values::of(desc, root, &text);
-    let types = Types::of(root, &text);
+    let code = blank_kinds(root, &without_directives(full), &["comment", "string_literal"]);
+    let values = ConstantValues::from_desc(desc, root, &text);
+    let types = VariableTypes::from_tree(root, &text);
     let functions = functions(root, &text);
     if !functions.iter().any(|f| f.name == desc.entry) {
         return Err(fail(&format!("there is no function `{}`", desc.entry)));
     }
     let own = desc.source.prelude.len()..full.len();
-    let (live, dead) = reached(&functions, &desc.entry, own, &code, &values, root);
-    let mut found = Found { text: &text, types: &types, dead: &dead, parsed: Parsed::default() };
+    let (live, dead) = reachable_functions(&functions, &desc.entry, own, &code, &values, root);
+    let mut found = BodyFindings { text: &text, types: &types, dead: &dead, parsed: Parsed::default() };
     for function in &live {
         function.node.child_by_field_name("body").into_iter().for_each(|body| found.walk(body));
     }
@@ -106,7 +106,7 @@ fn plain(full: &str) -> String {
     // Assembler is no C++, and its operands come from macros.
     for (at, _) in full.match_indices("asm").filter(|(at, _)| (*at == 0 || !word(at - 1)) && !word(at + 3)) {
         let open = full[at..].find('(').map_or(at, |open| at + open);
-        blank(at..super::closing(full, open).map_or(at, |end| end + 1));
+        blank(at..super::closing_bracket(full, open).map_or(at, |end| end + 1));
     }
     for name in QUALIFIERS.iter().chain(&WITH_ARGUMENTS) {
         for (at, _) in full.match_indices(name) {
@@ -116,7 +116,7 @@ fn plain(full: &str) -> String {
             }
             let open = end + full[end..].len() - full[end..].trim_start().len();
             let call = WITH_ARGUMENTS.contains(name) && full[open..].starts_with('(');
-            blank(at..if call { super::closing(full, open).map_or(end, |c| c + 1) } else { end });
+            blank(at..if call { super::closing_bracket(full, open).map_or(end, |c| c + 1) } else { end });
         }
     }
     String::from_utf8(bytes).unwrap_or_else(|_| full.to_string())
@@ -153,7 +153,7 @@ pub(super) fn all(node: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// The text with nodes of these kinds blanked.
-fn without(root: Node<'_>, text: &str, kinds: &[&str]) -> String {
+fn blank_kinds(root: Node<'_>, text: &str, kinds: &[&str]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for node in all(root).into_iter().filter(|node| kinds.contains(&node.kind())) {
         bytes[node.byte_range()].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
@@ -161,12 +161,12 @@ fn without(root: Node<'_>, text: &str, kinds: &[&str]) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_string())
 }
 
-fn functions<'t>(root: Node<'t>, text: &str) -> Vec<Function<'t>> {
+fn functions<'t>(root: Node<'t>, text: &str) -> Vec<CudaFunction<'t>> {
     let definitions = all(root).into_iter().filter(|node| node.kind() == "function_definition");
     let named = definitions.filter_map(|node| {
         let name = last_name(node.child_by_field_name("declarator")?, text)?;
         node.child_by_field_name("body")?;
-        Some(Function { name, of: structure(node, text), node })
+        Some(CudaFunction { name, of: structure(node, text), node })
     });
     named.collect()
 }
@@ -206,17 +206,17 @@ pub(super) fn last_name(node: Node<'_>, text: &str) -> Option<String> {
 
 /// The functions that the entry reaches, and the parts of them that this instance does not. A name stands for all functions
 /// of that name whose structure is named by what is reached, too.
-fn reached<'f, 't>(
-    functions: &'f [Function<'t>],
+fn reachable_functions<'f, 't>(
+    functions: &'f [CudaFunction<'t>],
     entry: &str,
     own: Range<usize>,
     code: &str,
-    values: &Values,
+    values: &ConstantValues,
     root: Node<'t>,
-) -> (Vec<&'f Function<'t>>, Vec<Range<usize>>) {
+) -> (Vec<&'f CudaFunction<'t>>, Vec<Range<usize>>) {
     let (mut words, mut dead): (HashSet<String>, Vec<Range<usize>>) = (HashSet::new(), Vec::new());
     let mut live: Vec<bool> = vec![false; functions.len()];
-    let unused = values.unused(root);
+    let unused = values.unused_structs(root);
     let used =
         |node: &Node<'_>| !unused.iter().any(|u| u.start <= node.start_byte() && node.end_byte() <= u.end);
     let structures: Vec<(String, Node<'_>)> = all(root)
@@ -241,7 +241,7 @@ fn reached<'f, 't>(
             let of = function.of.as_ref().is_none_or(|of| words.contains(of));
             if !live[i] && of && used(&function.node) && words.contains(&function.name) {
                 live[i] = true;
-                let unused = values.unreached(function.node);
+                let unused = values.unreached_parts(function.node);
                 add_words(code, function.node.byte_range(), &unused, &mut words);
                 dead.extend(unused);
             }
@@ -253,7 +253,7 @@ fn reached<'f, 't>(
     (functions.iter().zip(live).filter(|(_, live)| *live).map(|(f, _)| f).collect(), dead)
 }
 
-fn function_ranges(functions: &[Function<'_>]) -> Vec<Range<usize>> {
+fn function_ranges(functions: &[CudaFunction<'_>]) -> Vec<Range<usize>> {
     functions.iter().map(|f| f.node.byte_range()).collect()
 }
 
@@ -279,14 +279,14 @@ fn add_words(code: &str, range: Range<usize>, but: &[Range<usize>], words: &mut 
 }
 
 /// Collects what stands in bodies.
-struct Found<'a> {
+struct BodyFindings<'a> {
     text: &'a str,
-    types: &'a Types,
+    types: &'a VariableTypes,
     dead: &'a [Range<usize>],
     parsed: Parsed,
 }
 
-impl Found<'_> {
+impl BodyFindings<'_> {
     fn walk(&mut self, node: Node<'_>) {
         let range = node.byte_range();
         if FIXED.contains(&node.kind())
@@ -303,7 +303,7 @@ impl Found<'_> {
             "init_declarator" => {
                 let name = node.child_by_field_name("declarator").and_then(|d| last_name(d, self.text));
                 let value = node.child_by_field_name("value");
-                let value = value.filter(|v| self.types.class(*v, self.text) == Some(Class::Int));
+                let value = value.filter(|v| self.types.class(*v, self.text) == Some(NumberClass::Int));
                 self.parsed.inits.extend(name.zip(value).map(|(name, value)| (name, value.byte_range())));
             }
             "number_literal" if self.text[range.clone()].contains('.') => self.parsed.floats.push(range),
@@ -327,7 +327,10 @@ impl Found<'_> {
             ">=" => Op::GreaterEqual,
             _ => return None,
         };
-        let class = Types::joined(self.types.class(left, self.text), self.types.class(right, self.text))?;
+        let class = VariableTypes::combine_classes(
+            self.types.class(left, self.text),
+            self.types.class(right, self.text),
+        )?;
         Some(Binary {
             op,
             class,
@@ -339,7 +342,7 @@ impl Found<'_> {
     }
 
     /// The statement as one that adds to a float, if it is.
-    fn sum(&self, statement: Node<'_>) -> Option<Sum> {
+    fn sum(&self, statement: Node<'_>) -> Option<FloatSum> {
         let node = statement.named_child(0).filter(|n| n.kind() == "assignment_expression")?;
         let field = |name: &str| node.child_by_field_name(name);
         let (left, sign, right) = (field("left")?, field("operator")?, field("right")?);
@@ -350,7 +353,7 @@ impl Found<'_> {
             "=" if value.starts_with("fmaf(") && value.trim_end_matches(')').ends_with(target) => None,
             _ => return None,
         };
-        let float = self.types.class(left, self.text) == Some(Class::Float);
-        float.then(|| Sum { statement: statement.byte_range(), target: left.byte_range(), added })
+        let float = self.types.class(left, self.text) == Some(NumberClass::Float);
+        float.then(|| FloatSum { statement: statement.byte_range(), target: left.byte_range(), added })
     }
 }

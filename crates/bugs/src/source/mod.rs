@@ -12,7 +12,7 @@ use tapml_graph::Result;
 
 /// Numbers of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum NumberClass {
     /// Floats: values.
     Float,
     /// Integers and pointers: places.
@@ -25,7 +25,7 @@ pub struct Binary {
     /// The operator.
     pub op: BinaryOperator,
     /// What it works on.
-    pub class: Class,
+    pub class: NumberClass,
     /// The whole.
     pub whole: Range<usize>,
     /// The left operand with its parentheses.
@@ -38,7 +38,7 @@ pub struct Binary {
 
 /// A statement that adds to a float.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sum {
+pub struct FloatSum {
     /// The statement with its semicolon.
     pub statement: Range<usize>,
     /// The variable.
@@ -56,7 +56,7 @@ struct Parsed {
     dead: Vec<Range<usize>>,
     binaries: Vec<Binary>,
     statements: Vec<Range<usize>>,
-    sums: Vec<Sum>,
+    sums: Vec<FloatSum>,
     inits: Vec<(String, Range<usize>)>,
     floats: Vec<Range<usize>>,
 }
@@ -80,7 +80,7 @@ pub struct KernelSource {
     /// Statements of live functions with their semicolons. Headers of loops and blocks are none.
     pub statements: Vec<Range<usize>>,
     /// Those of them that add to a float.
-    pub sums: Vec<Sum>,
+    pub sums: Vec<FloatSum>,
     /// Names that are given to values in live functions, with the values.
     pub inits: Vec<(String, Range<usize>)>,
     /// Literal numbers with a fraction in live functions; of WGSL none are looked for.
@@ -91,7 +91,7 @@ pub struct KernelSource {
 
 impl KernelSource {
     /// Parses a kernel.
-    pub fn of(desc: &KernelDesc) -> Result<KernelSource> {
+    pub fn parse(desc: &KernelDesc) -> Result<KernelSource> {
         let full = desc.source.full();
         let parsed = match desc.source.language {
             Language::Wgsl => wgsl::read(desc, &full)?,
@@ -147,7 +147,7 @@ impl KernelSource {
     pub fn loops(&self) -> Vec<Range<usize>> {
         let headers = self.find("for").filter_map(|at| {
             let open = at + self.code[at..].find('(')?;
-            Some(open + 1..closing(&self.code, open)?)
+            Some(open + 1..closing_bracket(&self.code, open)?)
         });
         headers.collect()
     }
@@ -158,7 +158,7 @@ impl KernelSource {
     }
 
     /// The statement around a place; the place itself if there is none.
-    pub fn around(&self, range: &Range<usize>) -> Range<usize> {
+    pub fn statement_around(&self, range: &Range<usize>) -> Range<usize> {
         let holds = |s: &&Range<usize>| s.start <= range.start && range.end <= s.end;
         self.statements.iter().filter(holds).min_by_key(|s| s.len()).unwrap_or(range).clone()
     }
@@ -195,7 +195,7 @@ fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 /// The place of the bracket that closes the one at `open`.
-pub fn closing(code: &str, open: usize) -> Option<usize> {
+pub fn closing_bracket(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in code.bytes().enumerate().skip(open) {
         match c {

@@ -1,6 +1,6 @@
 //! Whether an expression of CUDA C++ is a value or a place: what its variables and functions are declared as, by name.
 
-use super::Class;
+use super::NumberClass;
 use super::cuda::{all, children, last_name};
 use std::collections::HashMap;
 use tree_sitter::Node;
@@ -22,8 +22,8 @@ const FLOATS: [&str; 12] = [
 ];
 
 /// A declared variable.
-struct Declared {
-    class: Class,
+struct DeclaredVariable {
+    class: NumberClass,
     /// A pointer or an array: the class is that of its elements.
     elements: bool,
     /// Where its name stands, and the function around it, if one is.
@@ -32,14 +32,14 @@ struct Declared {
 }
 
 /// What is declared.
-pub(super) struct Types {
-    variables: HashMap<String, Vec<Declared>>,
+pub(super) struct VariableTypes {
+    variables: HashMap<String, Vec<DeclaredVariable>>,
     /// Classes of results; none of those that differ.
-    functions: HashMap<String, Option<Class>>,
+    functions: HashMap<String, Option<NumberClass>>,
 }
 
 /// The class of a type by its name.
-fn class_of(ty: &str) -> Option<Class> {
+fn class_of(ty: &str) -> Option<NumberClass> {
     const INTS: [&str; 13] = [
         "u32", "u16", "u64", "int", "unsigned", "size_t", "ptrdiff", "char", "bool", "long", "Chunk",
         "short", "uint4",
@@ -47,14 +47,14 @@ fn class_of(ty: &str) -> Option<Class> {
     let mut words = ty.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let float = |w: &str| matches!(w, "float" | "double" | "float2" | "float4");
     if ty.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(float) {
-        return Some(Class::Float);
+        return Some(NumberClass::Float);
     }
-    words.any(|w| INTS.contains(&w)).then_some(Class::Int)
+    words.any(|w| INTS.contains(&w)).then_some(NumberClass::Int)
 }
 
-impl Types {
-    pub(super) fn of(root: Node<'_>, text: &str) -> Types {
-        let mut types = Types { variables: HashMap::new(), functions: HashMap::new() };
+impl VariableTypes {
+    pub(super) fn from_tree(root: Node<'_>, text: &str) -> VariableTypes {
+        let mut types = VariableTypes { variables: HashMap::new(), functions: HashMap::new() };
         for node in all(root) {
             match node.kind() {
                 "declaration"
@@ -83,7 +83,7 @@ impl Types {
     fn declare(&mut self, node: Node<'_>, text: &str) {
         let Some(ty) = node.child_by_field_name("type") else { return };
         let ty = &text[ty.byte_range()];
-        let function = around(node);
+        let function = enclosing_body(node);
         for declarator in children(node).into_iter().filter(|c| is_declarator(c.kind())) {
             let class = match ty {
                 "auto" => declarator.child_by_field_name("value").and_then(|value| self.class(value, text)),
@@ -98,14 +98,15 @@ impl Types {
                         && value.is_none_or(|v| n.start_byte() < v)
                 });
             let declared =
-                Declared { class, elements, at: declarator.start_byte(), function: function.clone() };
+                DeclaredVariable { class, elements, at: declarator.start_byte(), function: function.clone() };
             self.variables.entry(name).or_default().push(declared);
         }
     }
 
-    fn variable(&self, name: &str, at: usize) -> Option<&Declared> {
+    fn variable(&self, name: &str, at: usize) -> Option<&DeclaredVariable> {
         let all = self.variables.get(name)?;
-        let within = |d: &&Declared| d.at <= at && d.function.as_ref().is_some_and(|f| f.contains(&at));
+        let within =
+            |d: &&DeclaredVariable| d.at <= at && d.function.as_ref().is_some_and(|f| f.contains(&at));
         if let Some(own) = all.iter().filter(within).max_by_key(|d| d.at) {
             return Some(own);
         }
@@ -115,53 +116,60 @@ impl Types {
     }
 
     /// The class of what two operands of these classes give: a float if one of them is; pointers and numbers are places.
-    pub(super) fn joined(left: Option<Class>, right: Option<Class>) -> Option<Class> {
+    pub(super) fn combine_classes(
+        left: Option<NumberClass>,
+        right: Option<NumberClass>,
+    ) -> Option<NumberClass> {
         match (left, right) {
-            (Some(Class::Float), _) | (_, Some(Class::Float)) => Some(Class::Float),
-            (Some(Class::Int), Some(Class::Int)) => Some(Class::Int),
+            (Some(NumberClass::Float), _) | (_, Some(NumberClass::Float)) => Some(NumberClass::Float),
+            (Some(NumberClass::Int), Some(NumberClass::Int)) => Some(NumberClass::Int),
             _ => None,
         }
     }
 
     /// The class of an expression, if it is known.
-    pub(super) fn class(&self, node: Node<'_>, text: &str) -> Option<Class> {
+    pub(super) fn class(&self, node: Node<'_>, text: &str) -> Option<NumberClass> {
         let of = |name: &str| self.class(node.child_by_field_name(name)?, text);
         let own = &text[node.byte_range()];
         match node.kind() {
-            "number_literal" => Some(if is_float(own) { Class::Float } else { Class::Int }),
-            "true" | "false" | "sizeof_expression" => Some(Class::Int),
+            "number_literal" => Some(if is_float(own) { NumberClass::Float } else { NumberClass::Int }),
+            "true" | "false" | "sizeof_expression" => Some(NumberClass::Int),
             "identifier" => {
                 if own.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
-                    return self.variable(own, node.start_byte()).map_or(Some(Class::Int), |d| Some(d.class));
+                    return self
+                        .variable(own, node.start_byte())
+                        .map_or(Some(NumberClass::Int), |d| Some(d.class));
                 }
-                self.variable(own, node.start_byte()).map(|d| if d.elements { Class::Int } else { d.class })
+                self.variable(own, node.start_byte())
+                    .map(|d| if d.elements { NumberClass::Int } else { d.class })
             }
             "qualified_identifier" => {
                 let name = last_name(node, text)?;
-                self.variable(&name, node.start_byte()).map(|d| if d.elements { Class::Int } else { d.class })
+                self.variable(&name, node.start_byte())
+                    .map(|d| if d.elements { NumberClass::Int } else { d.class })
             }
             "field_expression" => self.field(node, text),
             "subscript_expression" => self.element(node.child_by_field_name("argument")?, text),
             "pointer_expression" if own.starts_with('*') => {
                 self.element(node.child_by_field_name("argument")?, text)
             }
-            "pointer_expression" => Some(Class::Int),
+            "pointer_expression" => Some(NumberClass::Int),
             "parenthesized_expression" => self.class(node.named_child(0)?, text),
             "unary_expression" | "update_expression" => of("argument"),
             "cast_expression" => {
                 let ty = &text[node.child_by_field_name("type")?.byte_range()];
-                if ty.contains('*') { Some(Class::Int) } else { class_of(ty) }
+                if ty.contains('*') { Some(NumberClass::Int) } else { class_of(ty) }
             }
             "conditional_expression" => of("consequence").or_else(|| of("alternative")),
             "assignment_expression" => of("left"),
-            "binary_expression" => Types::joined(of("left"), of("right")),
+            "binary_expression" => VariableTypes::combine_classes(of("left"), of("right")),
             "call_expression" => self.result(node, text),
             _ => None,
         }
     }
 
     /// The class of the elements of a pointer or an array.
-    fn element(&self, node: Node<'_>, text: &str) -> Option<Class> {
+    fn element(&self, node: Node<'_>, text: &str) -> Option<NumberClass> {
         let own = &text[node.byte_range()];
         match node.kind() {
             "identifier" => self.variable(own, node.start_byte()).map(|d| d.class),
@@ -177,27 +185,27 @@ impl Types {
         }
     }
 
-    fn field(&self, node: Node<'_>, text: &str) -> Option<Class> {
+    fn field(&self, node: Node<'_>, text: &str) -> Option<NumberClass> {
         let (of, field) = (node.child_by_field_name("argument")?, node.child_by_field_name("field")?);
         let name = last_name(field, text)?;
         if matches!(name.as_str(), "x" | "y" | "z" | "w") {
             let base = &text[of.byte_range()];
             if ["threadIdx", "blockIdx", "gridDim", "blockDim"].contains(&base) {
-                return Some(Class::Int);
+                return Some(NumberClass::Int);
             }
             if let Some(class) = self.element(of, text) {
                 return Some(class);
             }
         }
-        self.variable(&name, usize::MAX).map(|d| if d.elements { Class::Int } else { d.class })
+        self.variable(&name, usize::MAX).map(|d| if d.elements { NumberClass::Int } else { d.class })
     }
 
-    fn result(&self, node: Node<'_>, text: &str) -> Option<Class> {
+    fn result(&self, node: Node<'_>, text: &str) -> Option<NumberClass> {
         let function = node.child_by_field_name("function")?;
         let field = function.child_by_field_name("field");
         let name = last_name(field.unwrap_or(function), text)?;
         if FLOATS.contains(&name.as_str()) {
-            return Some(Class::Float);
+            return Some(NumberClass::Float);
         }
         if name.starts_with("__shfl") {
             let arguments = node.child_by_field_name("arguments")?;
@@ -219,7 +227,7 @@ fn is_float(literal: &str) -> bool {
 }
 
 /// The body of the function around a node, with its parameters.
-fn around(node: Node<'_>) -> Option<std::ops::Range<usize>> {
+fn enclosing_body(node: Node<'_>) -> Option<std::ops::Range<usize>> {
     let mut at = node.parent();
     while let Some(node) = at {
         match node.kind() {

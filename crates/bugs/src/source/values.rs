@@ -10,16 +10,16 @@ use tree_sitter::Node;
 const DEPTH: usize = 32;
 
 /// Constants by name, and what the kernel's problem calls them.
-pub(super) struct Values {
+pub(super) struct ConstantValues {
     known: HashMap<String, f64>,
     text: String,
 }
 
-impl Values {
+impl ConstantValues {
     /// The constants of a description, and the fields of the problem in its text: `P::name` there.
-    pub(super) fn of(desc: &KernelDesc, root: Node<'_>, text: &str) -> Values {
+    pub(super) fn from_desc(desc: &KernelDesc, root: Node<'_>, text: &str) -> ConstantValues {
         let known = desc.constants.iter().cloned().collect();
-        let mut values = Values { known, text: text.to_string() };
+        let mut values = ConstantValues { known, text: text.to_string() };
         let problems = all(root).into_iter().filter(|node| {
             let name = node.child_by_field_name("name").map(|name| &text[name.byte_range()]);
             node.kind() == "struct_specifier" && name == Some("Problem")
@@ -43,7 +43,7 @@ impl Values {
     }
 
     /// The parts of a function that are never reached.
-    pub(super) fn unreached(&self, function: Node<'_>) -> Vec<Range<usize>> {
+    pub(super) fn unreached_parts(&self, function: Node<'_>) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         for node in all(function) {
             if !matches!(node.kind(), "if_statement" | "conditional_expression") {
@@ -62,7 +62,7 @@ impl Values {
     }
 
     /// Structures for certain arguments of a template, such as `StorageOf<4, GROUP, ZEROS>`, that nothing asks for.
-    pub(super) fn unused(&self, root: Node<'_>) -> Vec<Range<usize>> {
+    pub(super) fn unused_structs(&self, root: Node<'_>) -> Vec<Range<usize>> {
         let named = |node: &Node<'_>| Some((last_name(*node, &self.text)?, self.arguments(*node)));
         let nodes = all(root);
         let structures = nodes.iter().filter(|node| node.kind() == "struct_specifier");
@@ -116,7 +116,7 @@ impl Values {
             }
             "binary_expression" => {
                 let sign = &self.text[node.child_by_field_name("operator")?.byte_range()];
-                joined(sign, of("left"), of("right"))
+                combine_values(sign, of("left"), of("right"))
             }
             _ => None,
         }
@@ -132,7 +132,7 @@ fn literal(text: &str) -> Option<f64> {
 }
 
 /// What an operator makes of values, one of which may be unknown.
-fn joined(sign: &str, left: Option<f64>, right: Option<f64>) -> Option<f64> {
+fn combine_values(sign: &str, left: Option<f64>, right: Option<f64>) -> Option<f64> {
     let truth = |v: bool| Some(f64::from(v));
     match (sign, left, right) {
         ("&&", Some(0.0), _) | ("&&", _, Some(0.0)) => return truth(false),

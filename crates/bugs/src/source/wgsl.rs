@@ -1,6 +1,6 @@
 //! Kernels in WGSL: expressions typed by naga; functions and statements by the text, which is formatted.
 
-use super::{Binary, Class, Parsed, Sum, closing};
+use super::{Binary, FloatSum, NumberClass, Parsed, closing_bracket};
 use naga::proc::TypeResolution;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{BinaryOperator, Expression, Function, Module, ScalarKind, TypeInner};
@@ -60,7 +60,7 @@ fn inits(parsed: &Parsed) -> Vec<(String, Range<usize>)> {
 }
 
 /// Statements that add to a variable: `x = fma(.., x)` and `x += ..`. Of the latter those of floats begin at `floats`.
-fn sums(parsed: &Parsed, floats: &HashSet<usize>) -> Vec<Sum> {
+fn sums(parsed: &Parsed, floats: &HashSet<usize>) -> Vec<FloatSum> {
     let mut found = Vec::new();
     for range in &parsed.statements {
         let text = &parsed.code[range.clone()];
@@ -73,7 +73,7 @@ fn sums(parsed: &Parsed, floats: &HashSet<usize>) -> Vec<Sum> {
         if target.chars().all(place) && (!plain || floats.contains(&range.start)) {
             let end = range.start + target.len();
             let added = plain.then(|| end + " += ".len()..range.end - 1);
-            found.push(Sum { statement: range.clone(), target: range.start..end, added });
+            found.push(FloatSum { statement: range.clone(), target: range.start..end, added });
         }
     }
     found
@@ -116,22 +116,22 @@ fn parse(full: &str, desc: &KernelDesc) -> Result<(Module, ModuleInfo, usize)> {
     Ok((module, info, header.len()))
 }
 
-fn class_of(ty: &TypeResolution, module: &Module) -> Option<Class> {
+fn class_of(ty: &TypeResolution, module: &Module) -> Option<NumberClass> {
     let inner = ty.inner_with(&module.types);
     let scalar = match inner {
         TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } => scalar,
         _ => return None,
     };
     match scalar.kind {
-        ScalarKind::Float => Some(Class::Float),
-        ScalarKind::Uint | ScalarKind::Sint => Some(Class::Int),
+        ScalarKind::Float => Some(NumberClass::Float),
+        ScalarKind::Uint | ScalarKind::Sint => Some(NumberClass::Int),
         _ => None,
     }
 }
 
 fn binaries(
     function: &Function,
-    class: &dyn Fn(naga::Handle<Expression>) -> Option<Class>,
+    class: &dyn Fn(naga::Handle<Expression>) -> Option<NumberClass>,
     header: usize,
     code: &str,
     (found, floats): (&mut HashSet<Binary>, &mut HashSet<usize>),
@@ -143,7 +143,7 @@ fn binaries(
     for (handle, expression) in function.expressions.iter() {
         let Expression::Binary { op, left, .. } = *expression else { continue };
         let (Some(whole), Some(class)) = (span(handle), class(left)) else { continue };
-        if class == Class::Float && code.get(whole.clone()).is_some_and(|text| text.contains(" += ")) {
+        if class == NumberClass::Float && code.get(whole.clone()).is_some_and(|text| text.contains(" += ")) {
             floats.insert(whole.start);
         }
         found.extend(split(code, op, class, whole));
@@ -152,7 +152,7 @@ fn binaries(
 
 /// Finds the operator of an expression in its text: the last one of the lowest precedence outside parentheses. Operands
 /// that are named constants have their place elsewhere, so their spans do not help.
-fn split(code: &str, op: BinaryOperator, class: Class, whole: Range<usize>) -> Option<Binary> {
+fn split(code: &str, op: BinaryOperator, class: NumberClass, whole: Range<usize>) -> Option<Binary> {
     let sign = match op {
         BinaryOperator::Add => "+",
         BinaryOperator::Subtract => "-",
@@ -213,10 +213,12 @@ fn live_functions(code: &str, entry: &str) -> Option<Vec<(String, Range<usize>)>
     for (at, _) in code.match_indices("fn ") {
         let name = code[at + 3..].split('(').next().unwrap_or_default().trim();
         let Some(open) = code[at..].find('(').map(|o| at + o) else { continue };
-        let Some(brace) = closing(code, open).and_then(|close| Some(close + code[close..].find('{')?)) else {
+        let Some(brace) =
+            closing_bracket(code, open).and_then(|close| Some(close + code[close..].find('{')?))
+        else {
             continue;
         };
-        if let Some(end) = closing(code, brace) {
+        if let Some(end) = closing_bracket(code, brace) {
             bodies.insert(name, brace + 1..end);
         }
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 use tapml_bugs::Mutant;
-use tapml_bugs::bench::{Bed, Opener, Prepared, Record, RunOptions, Sampling, kernels};
+use tapml_bugs::bench::{Fixture, MutantRecord, Opener, Prepared, RunOptions, Sampling, kernels};
 use tapml_graph::{Model, fuse};
 use tapml_import::Checkpoint;
 use tapml_migrate::{Quiet, Stop};
@@ -16,11 +16,11 @@ pub fn ids(from: u32, len: u32) -> Vec<u32> {
 
 /// A checkpoint as it is carved.
 pub fn model(path: &Path) -> Model {
-    fused(&Checkpoint::open(path).unwrap())
+    fuse_model(&Checkpoint::open(path).unwrap())
 }
 
 /// The model of a checkpoint with its graph as it is carved.
-pub fn fused(checkpoint: &Checkpoint) -> Model {
+pub fn fuse_model(checkpoint: &Checkpoint) -> Model {
     checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
 }
 
@@ -37,10 +37,10 @@ pub fn run<'a>(open: Opener<'a>, checker: Opener<'a>) -> RunOptions<'a> {
 }
 
 /// What is seen of these mutants.
-pub fn tried(bed: &Bed, mutants: &[Mutant], options: &RunOptions<'_>) -> Vec<Record> {
+pub fn run_mutants(bed: &Fixture, mutants: &[Mutant], options: &RunOptions<'_>) -> Vec<MutantRecord> {
     let prepared = Prepared::new(std::slice::from_ref(bed), options.sampling);
     let found = Mutex::new(Vec::new());
-    let add = |record: Record| found.lock().unwrap().push(record);
+    let add = |record: MutantRecord| found.lock().unwrap().push(record);
     assert!(kernels(&prepared, mutants, options, &add, &Quiet, &Stop::new()).unwrap());
     found.into_inner().unwrap()
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tapml_graph::Op;
 use tapml_graph::op::OPS;
 use tapml_migrate::attributes::neutral;
-pub(super) use tapml_migrate::attributes::{get, paths, with};
+pub(super) use tapml_migrate::attributes::{get, paths, with_attribute};
 
 /// What it means if an attribute is left out (or has the value that changes nothing), and if it has another value; by
 /// the last part of its name. Attributes that are not listed are terms and constants.
@@ -45,8 +45,8 @@ pub(super) fn meaning(op: &Op, path: &[String]) -> (Cause, Cause) {
 }
 
 /// Every attribute left out, and with the values that defects give it.
-pub(super) fn changed(trials: &mut Trials<'_, '_>) {
-    let op = trials.study.cut.op.clone();
+pub(super) fn try_changed(trials: &mut Trials<'_, '_>) {
+    let op = trials.context.cut.op.clone();
     let attributes = op.attributes();
     for path in paths(&attributes) {
         if path.last().is_some_and(|n| n == "dtype") {
@@ -55,31 +55,33 @@ pub(super) fn changed(trials: &mut Trials<'_, '_>) {
         let Some(value) = get(&attributes, &path) else { continue };
         let name = path.join(".");
         let (missing, wrong) = meaning(&op, &path);
-        test(trials, missing, format!("`{name}` is left out"), with(&op, &path, None));
-        for (other, change) in others(&op, &path, value) {
+        test(trials, missing, format!("`{name}` is left out"), with_attribute(&op, &path, None));
+        for (other, change) in other_values(&op, &path, value) {
             let (cause, note) = match change {
-                Change::LeftOut => (missing, format!("`{name}` is left out (as if {})", short(&other))),
-                Change::Negated => (Cause::WrongSign, format!("`{name}` has the opposite sign")),
-                Change::Moved(cause, how) => (cause, format!("the values of `{name}` are {how}")),
-                Change::Another => {
+                AttributeChange::LeftOut => {
+                    (missing, format!("`{name}` is left out (as if {})", short(&other)))
+                }
+                AttributeChange::Negated => (Cause::WrongSign, format!("`{name}` has the opposite sign")),
+                AttributeChange::Moved(cause, how) => (cause, format!("the values of `{name}` are {how}")),
+                AttributeChange::Another => {
                     let (other, own) = (short(&other), short(value));
                     (wrong, format!("`{name}` is {other}, where the operator says {own}"))
                 }
             };
-            test(trials, cause, note, with(&op, &path, Some(other)));
+            test(trials, cause, note, with_attribute(&op, &path, Some(other)));
         }
     }
 }
 
 fn test(trials: &mut Trials<'_, '_>, cause: Cause, note: String, op: Option<Op>) {
     let Some(op) = op else { return };
-    let inputs = trials.study.cut.inputs.clone();
+    let inputs = trials.context.cut.inputs.clone();
     let prediction = trials.eval(&op, &inputs);
     trials.cut(cause, Rank::Named, note, prediction);
 }
 
 /// What another value of an attribute stands for.
-enum Change {
+enum AttributeChange {
     /// The attribute left out.
     LeftOut,
     /// The opposite sign.
@@ -91,17 +93,17 @@ enum Change {
 }
 
 /// Other values of an attribute, and what they stand for.
-fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Change)> {
+fn other_values(op: &Op, path: &[String], value: &Value) -> Vec<(Value, AttributeChange)> {
     let name = path.last().map_or("", String::as_str);
     match value {
-        Value::Bool(b) => vec![(json!(!b), Change::Another)],
+        Value::Bool(b) => vec![(json!(!b), AttributeChange::Another)],
         Value::Number(n) if n.is_u64() => {
             let v = n.as_u64().unwrap_or(0);
             let near =
                 [v.checked_sub(1), Some(v + 1), Some(2 * v), Some(v / 2), v.checked_sub(2), Some(v + 2)];
             let mut values: Vec<u64> = near.into_iter().flatten().filter(|&o| o != v).collect();
             values.dedup();
-            values.into_iter().map(|o| (json!(o), Change::Another)).collect()
+            values.into_iter().map(|o| (json!(o), AttributeChange::Another)).collect()
         }
         Value::Number(n) => {
             let v = n.as_f64().unwrap_or(0.0);
@@ -109,13 +111,13 @@ fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Change)> {
             let other =
                 [1.0 - neutral, 2.0 * v, v / 2.0, v * v, v.recip(), v.abs().sqrt(), 10.0 * v, v / 10.0];
             let other = other.into_iter().filter(|o| o.is_finite() && *o != neutral);
-            let special = [(neutral, Change::LeftOut), (-v, Change::Negated)];
-            let all = special.into_iter().chain(other.map(|o| (o, Change::Another)));
+            let special = [(neutral, AttributeChange::LeftOut), (-v, AttributeChange::Negated)];
+            let all = special.into_iter().chain(other.map(|o| (o, AttributeChange::Another)));
             all.filter(|(o, _)| *o != v).map(|(o, change)| (json!(o), change)).collect()
         }
         Value::String(_) => {
             let others = alternatives(op.name(), path).into_iter().filter(|o| o != value);
-            others.map(|o| (o, Change::Another)).collect()
+            others.map(|o| (o, AttributeChange::Another)).collect()
         }
         Value::Array(items) if items.iter().all(Value::is_number) => {
             of_list(&items.iter().filter_map(Value::as_f64).collect::<Vec<f64>>())
@@ -125,23 +127,26 @@ fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Change)> {
 }
 
 /// Other lists of numbers in the place of one.
-fn of_list(numbers: &[f64]) -> Vec<(Value, Change)> {
+fn of_list(numbers: &[f64]) -> Vec<(Value, AttributeChange)> {
     let gathered = |from: &dyn Fn(usize) -> usize| {
         json!((0..numbers.len()).map(|i| numbers[from(i).min(numbers.len() - 1)]).collect::<Vec<f64>>())
     };
     let scaled = |by: f64| json!(numbers.iter().map(|v| by * v).collect::<Vec<f64>>());
     let last = numbers.len().saturating_sub(1);
     vec![
-        (scaled(-1.0), Change::Negated),
-        (scaled(2.0), Change::Another),
-        (scaled(0.5), Change::Another),
-        (gathered(&|_| 0), Change::Moved(Cause::WrongStride, "all the first one")),
-        (gathered(&|i| last - i), Change::Moved(Cause::WrongStride, "read in reverse")),
-        (gathered(&|i| i ^ 1), Change::Moved(Cause::ColumnsSwapped, "exchanged with their neighbours")),
-        (gathered(&|i| i + 1), Change::Moved(Cause::OffByOne, "those behind them")),
-        (gathered(&|i| i.saturating_sub(1)), Change::Moved(Cause::OffByOne, "those before them")),
-        (gathered(&|i| 2 * i), Change::Moved(Cause::WrongStride, "read two apart")),
-        (gathered(&|i| i / 2), Change::Moved(Cause::WrongStride, "read half as far apart")),
+        (scaled(-1.0), AttributeChange::Negated),
+        (scaled(2.0), AttributeChange::Another),
+        (scaled(0.5), AttributeChange::Another),
+        (gathered(&|_| 0), AttributeChange::Moved(Cause::WrongStride, "all the first one")),
+        (gathered(&|i| last - i), AttributeChange::Moved(Cause::WrongStride, "read in reverse")),
+        (
+            gathered(&|i| i ^ 1),
+            AttributeChange::Moved(Cause::ColumnsSwapped, "exchanged with their neighbours"),
+        ),
+        (gathered(&|i| i + 1), AttributeChange::Moved(Cause::OffByOne, "those behind them")),
+        (gathered(&|i| i.saturating_sub(1)), AttributeChange::Moved(Cause::OffByOne, "those before them")),
+        (gathered(&|i| 2 * i), AttributeChange::Moved(Cause::WrongStride, "read two apart")),
+        (gathered(&|i| i / 2), AttributeChange::Moved(Cause::WrongStride, "read half as far apart")),
     ]
 }
 
@@ -183,10 +188,10 @@ mod tests {
                 let attributes = sample.op.attributes();
                 for path in paths(&attributes) {
                     let value = get(&attributes, &path).unwrap().clone();
-                    assert_eq!(with(&sample.op, &path, Some(value.clone())), None, "{path:?}");
-                    changes += others(&sample.op, &path, &value)
+                    assert_eq!(with_attribute(&sample.op, &path, Some(value.clone())), None, "{path:?}");
+                    changes += other_values(&sample.op, &path, &value)
                         .into_iter()
-                        .filter(|(o, _)| with(&sample.op, &path, Some(o.clone())).is_some())
+                        .filter(|(o, _)| with_attribute(&sample.op, &path, Some(o.clone())).is_some())
                         .count();
                 }
             }
@@ -200,7 +205,7 @@ mod tests {
         let forms = alternatives(gelu.name(), &["approximate".to_string()]);
         assert_eq!(forms, [json!("none"), json!("tanh"), json!("quick")]);
         let norm: Op = RmsNorm::new(1e-5).into();
-        let none = with(&norm, &["eps".to_string()], Some(json!(0.0))).unwrap();
+        let none = with_attribute(&norm, &["eps".to_string()], Some(json!(0.0))).unwrap();
         assert_eq!(none, RmsNorm::new(0.0).into());
     }
 }

@@ -5,9 +5,9 @@ use crate::trials::{Rank, Trials};
 
 /// A checking device saw it. Where values are wrong as well, a wrong index may be behind it: it makes invocations meet,
 /// leaves memory unwritten or leads outside.
-pub(super) fn reported(trials: &mut Trials<'_, '_>) {
-    let values = !trials.study.judged.passed();
-    let findings = trials.study.evidence.findings;
+pub(super) fn try_findings(trials: &mut Trials<'_, '_>) {
+    let values = !trials.context.judged.passes();
+    let findings = trials.context.evidence.findings;
     let kinds: Vec<String> = findings.iter().map(|f| f.kind.to_lowercase()).collect();
     let has = |word: &str| kinds.iter().any(|k| k.contains(word));
     for (finding, kind) in findings.iter().zip(&kinds) {
@@ -15,7 +15,7 @@ pub(super) fn reported(trials: &mut Trials<'_, '_>) {
         let note = format!("the device reports {}{place}: {}", finding.kind, finding.message);
         let (cause, fit) = match () {
             () if kind.contains("race") || kind.contains("barrier") => (Cause::Race, 0.62),
-            () if kind.contains("bound") => match beyond(&finding.message) {
+            () if kind.contains("bound") => match overshoot(&finding.message) {
                 Some(0..NEAR_THE_END) if grows(trials) => (Cause::WrongStride, 0.66),
                 Some(0..NEAR_THE_END) => (Cause::OffByOne, 0.66),
                 Some(_) => (Cause::WrongStride, 0.64),
@@ -30,7 +30,7 @@ pub(super) fn reported(trials: &mut Trials<'_, '_>) {
             true => trials.statistical(cause, Rank::Descriptive, note, fit),
             false => {
                 let seen = if kind.contains("bound") { Cause::OutOfBounds } else { cause };
-                trials.proven(seen, Rank::Named, note);
+                trials.add_proven(seen, Rank::Named, note);
             }
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn reported(trials: &mut Trials<'_, '_>) {
 /// Whether most of an output is wrong, but not where its rows or columns begin: an index that is one too large is so from the
 /// first one on, a wrong distance or quotient grows with them.
 fn grows(trials: &Trials<'_, '_>) -> bool {
-    trials.study.full.outs.iter().any(|out| {
+    trials.context.full.outs.iter().any(|out| {
         let most = 2 * out.wrong().count() > out.exact.len();
         let rows = out.rows() > 1 && (0..out.width).all(|i| !out.is_wrong(i));
         let columns = out.width > 1 && (0..out.rows()).all(|r| !out.is_wrong(r * out.width));
@@ -51,7 +51,7 @@ fn grows(trials: &Trials<'_, '_>) -> bool {
 const NEAR_THE_END: u64 = 4;
 
 /// How far the index of a report like `index 40 of 40 elements` lies beyond the end.
-fn beyond(message: &str) -> Option<u64> {
+fn overshoot(message: &str) -> Option<u64> {
     let rest = message.split_once("index ")?.1;
     let (index, rest) = rest.split_once(" of ")?;
     let size = rest.split(' ').next()?;
@@ -60,7 +60,7 @@ fn beyond(message: &str) -> Option<u64> {
 
 /// The same call gives other results when it is repeated.
 pub(super) fn repeats_differ(trials: &mut Trials<'_, '_>) {
-    let Some((first, rest)) = trials.study.evidence.observed.split_first() else { return };
+    let Some((first, rest)) = trials.context.evidence.observed.split_first() else { return };
     let mut differ = 0;
     for repeat in rest {
         for (a, b) in first.iter().zip(repeat) {
@@ -70,26 +70,26 @@ pub(super) fn repeats_differ(trials: &mut Trials<'_, '_>) {
         }
     }
     if differ > 0 {
-        let count = trials.study.evidence.observed.len();
+        let count = trials.context.evidence.observed.len();
         let note = format!("{differ} elements differ between {count} repeats of the same call");
         // What is written outside its place may come before or after what belongs there: the index is wrong.
-        let outside = trials.study.evidence.findings.iter().any(|f| f.kind.contains("bound"));
+        let outside = trials.context.evidence.findings.iter().any(|f| f.kind.contains("bound"));
         match outside {
-            true => trials.statistical(Cause::Race, Rank::Descriptive, note, BESIDE_AN_INDEX),
+            true => trials.statistical(Cause::Race, Rank::Descriptive, note, RACE_SHARE),
             false => trials.statistical(Cause::Race, Rank::Named, note, 1.0),
         }
     }
 }
 
 /// The share that a race explains where a device saw an index go astray: less than the index does.
-const BESIDE_AN_INDEX: f64 = 0.61;
+const RACE_SHARE: f64 = 0.61;
 
 /// How many times the allowed disturbance two choices may be apart to be called near.
 const NEAR: f64 = 64.0;
 
 /// Another choice that is nearly as good.
 pub(super) fn near_tie(trials: &mut Trials<'_, '_>) {
-    for (o, out) in trials.study.full.outs.iter().enumerate() {
+    for (o, out) in trials.context.full.outs.iter().enumerate() {
         let wrong: Vec<usize> = out.wrong().collect();
         let near = wrong.iter().filter(|&&i| out.ratios[i] <= NEAR).count();
         if !out.dtype.is_float() && near > 0 {

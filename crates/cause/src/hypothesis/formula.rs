@@ -1,8 +1,8 @@
 //! Another formula in the place of the operator's, or a step of it left out.
 
 use crate::Cause;
+use crate::context::Prediction;
 use crate::cut::{like, numbers};
-use crate::study::Prediction;
 use crate::trials::{Rank, Trials};
 use std::collections::HashMap;
 use tapml_graph::op::{Activation, OPS};
@@ -25,15 +25,15 @@ const APPROXIMATIONS: &[Formula] = &[
 ];
 
 /// Another operator that takes the same inputs and attributes, or an approximation.
-pub(super) fn other(trials: &mut Trials<'_, '_>) {
-    let op = trials.study.cut.op.clone();
-    let inputs = trials.study.cut.inputs.clone();
+pub(super) fn try_other(trials: &mut Trials<'_, '_>) {
+    let op = trials.context.cut.op.clone();
+    let inputs = trials.context.cut.inputs.clone();
     let mut others: Vec<Op> = OPS
         .iter()
         .filter_map(|info| Op::parse(info.name, op.attributes()).ok())
         .filter(|o| *o != op)
         .collect();
-    if Activation::of(&op).is_some() {
+    if Activation::from_op(&op).is_some() {
         others.extend(Activation::ALL.iter().map(|a| a.op()).filter(|o| *o != op && o.name() != op.name()));
     }
     others.dedup();
@@ -47,7 +47,7 @@ pub(super) fn other(trials: &mut Trials<'_, '_>) {
         );
     }
     let [input] = inputs.as_slice() else { return };
-    if numbers(input).len() == trials.study.cut.view.outs[0].exact.len() && input.as_float().is_ok() {
+    if numbers(input).len() == trials.context.cut.view.outs[0].exact.len() && input.as_float().is_ok() {
         for (name, formula) in APPROXIMATIONS {
             let prediction = vec![numbers(input).into_iter().map(formula).collect()];
             trials.cut(Cause::WrongFormula, Rank::Named, format!("{name} is computed"), Some(prediction));
@@ -56,7 +56,7 @@ pub(super) fn other(trials: &mut Trials<'_, '_>) {
 }
 
 /// What happens at one node of a definition.
-enum Change<'a> {
+enum NodeChange<'a> {
     Skip,
     Replace(&'a Op),
     Round(DType),
@@ -64,27 +64,27 @@ enum Change<'a> {
 
 /// A fused operator with one node of its definition left out, replaced, or rounded behind.
 pub(super) fn steps(trials: &mut Trials<'_, '_>) {
-    let types = trials.study.evidence.call.input_types.iter();
-    let types: Vec<_> = types.filter_map(|t| t.bind(&trials.study.cut.symbols).ok()).collect();
-    let Some(Ok(graph)) = trials.study.cut.op.definition(&types) else { return };
+    let types = trials.context.evidence.call.input_types.iter();
+    let types: Vec<_> = types.filter_map(|t| t.bind(&trials.context.cut.symbols).ok()).collect();
+    let Some(Ok(graph)) = trials.context.cut.op.definition(&types) else { return };
     for (k, node) in graph.nodes().iter().enumerate() {
         let name = node.op.name();
-        let prediction = run(trials, &graph, k, &Change::Skip);
+        let prediction = run(trials, &graph, k, &NodeChange::Skip);
         trials.cut(
             Cause::MissingTerm,
             Rank::Named,
             format!("the step `{name}` ({}) is left out", node.name),
             prediction,
         );
-        if Activation::of(&node.op).is_some() {
+        if Activation::from_op(&node.op).is_some() {
             for other in Activation::ALL.iter().map(|a| a.op()).filter(|o| *o != node.op) {
-                let prediction = run(trials, &graph, k, &Change::Replace(&other));
+                let prediction = run(trials, &graph, k, &NodeChange::Replace(&other));
                 let note = format!("`{}` is computed, not `{name}`", other.name());
                 trials.cut(Cause::WrongFormula, Rank::Named, note, prediction);
             }
         }
         for dtype in [DType::F16, DType::BF16] {
-            let prediction = run(trials, &graph, k, &Change::Round(dtype));
+            let prediction = run(trials, &graph, k, &NodeChange::Round(dtype));
             let note = format!("the result of the step `{name}` ({}) is rounded to {dtype}", node.name);
             trials.cut(Cause::ConversionOrder, Rank::Placed, note, prediction);
         }
@@ -92,23 +92,23 @@ pub(super) fn steps(trials: &mut Trials<'_, '_>) {
 }
 
 /// The outputs of a definition whose node `k` is changed.
-fn run(trials: &mut Trials<'_, '_>, graph: &Graph, k: usize, change: &Change<'_>) -> Option<Prediction> {
+fn run(trials: &mut Trials<'_, '_>, graph: &Graph, k: usize, change: &NodeChange<'_>) -> Option<Prediction> {
     trials.spend()?;
-    let cut = &trials.study.cut;
+    let cut = &trials.context.cut;
     let mut values: HashMap<ValueId, Value<f64>> =
         graph.inputs().map(|(id, _)| id).zip(cut.inputs.iter().cloned()).collect();
     for (at, node) in graph.nodes().iter().enumerate() {
         let inputs: Vec<Value<f64>> =
             node.inputs.iter().map(|id| values.get(id).cloned()).collect::<Option<_>>()?;
         let mut outputs = match change {
-            Change::Skip if at == k => vec![inputs.first()?.clone(); node.outputs.len()],
-            Change::Replace(op) if at == k => eval(op, &cut.symbols, &inputs).ok()?,
+            NodeChange::Skip if at == k => vec![inputs.first()?.clone(); node.outputs.len()],
+            NodeChange::Replace(op) if at == k => eval(op, &cut.symbols, &inputs).ok()?,
             _ => eval(&node.op, &cut.symbols, &inputs).ok()?,
         };
-        if let Change::Round(dtype) = change
+        if let NodeChange::Round(dtype) = change
             && at == k
         {
-            outputs = outputs.iter().map(|v| rounded(v, *dtype)).collect::<Option<_>>()?;
+            outputs = outputs.iter().map(|v| round_value(v, *dtype)).collect::<Option<_>>()?;
         }
         values.extend(node.outputs.iter().copied().zip(outputs));
     }
@@ -119,7 +119,7 @@ fn run(trials: &mut Trials<'_, '_>, graph: &Graph, k: usize, change: &Change<'_>
 }
 
 /// A value rounded to a dtype.
-pub(super) fn rounded(value: &Value<f64>, dtype: DType) -> Option<Value<f64>> {
+pub(super) fn round_value(value: &Value<f64>, dtype: DType) -> Option<Value<f64>> {
     let all = numbers(value);
     let tensor = Tensor::from_f64(dtype, vec![all.len()], &all).ok()?;
     like(value, tensor.to_f64())

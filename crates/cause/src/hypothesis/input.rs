@@ -2,9 +2,9 @@
 
 use super::rivals;
 use crate::Cause;
+use crate::context::Prediction;
 use crate::cut::{like, matrix_sizes, numbers};
-use crate::picture::block_sizes;
-use crate::study::Prediction;
+use crate::error_map::block_sizes;
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 use tapml_reference::Value;
@@ -14,12 +14,12 @@ const LARGE: usize = 1 << 17;
 
 /// Whether input `i` is large even in the cut.
 pub(super) fn large(trials: &Trials<'_, '_>, i: usize) -> bool {
-    matrix_sizes(&trials.study.cut.inputs[i]).iter().product::<usize>() > LARGE
+    matrix_sizes(&trials.context.cut.inputs[i]).iter().product::<usize>() > LARGE
 }
 
 /// Input `i` for people.
 pub(super) fn label(trials: &Trials<'_, '_>, i: usize) -> String {
-    match trials.study.evidence.call.weights.get(i) {
+    match trials.context.evidence.call.weights.get(i) {
         Some(Some(weight)) => format!("input {i} (`{weight}`)"),
         _ => format!("input {i}"),
     }
@@ -27,13 +27,17 @@ pub(super) fn label(trials: &Trials<'_, '_>, i: usize) -> String {
 
 /// Inputs that hold numbers.
 pub(super) fn floats(trials: &Trials<'_, '_>) -> Vec<usize> {
-    let inputs = &trials.study.cut.inputs;
+    let inputs = &trials.context.cut.inputs;
     (0..inputs.len()).filter(|&i| matches!(inputs[i], Value::Float(_))).collect()
 }
 
 /// Each number of input `i` changed.
-pub(super) fn mapped(trials: &mut Trials<'_, '_>, i: usize, map: impl Fn(f64) -> f64) -> Option<Prediction> {
-    let input = &trials.study.cut.inputs[i];
+pub(super) fn predict_mapped(
+    trials: &mut Trials<'_, '_>,
+    i: usize,
+    map: impl Fn(f64) -> f64,
+) -> Option<Prediction> {
+    let input = &trials.context.cut.inputs[i];
     let changed = like(input, numbers(input).into_iter().map(map).collect());
     trials.with_input(i, changed)
 }
@@ -42,12 +46,12 @@ pub(super) fn mapped(trials: &mut Trials<'_, '_>, i: usize, map: impl Fn(f64) ->
 pub(super) fn left_out(trials: &mut Trials<'_, '_>) {
     for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
         let name = label(trials, i);
-        let zeros = mapped(trials, i, |_| 0.0).filter(|p| p.iter().flatten().any(|&v| v != 0.0));
-        let ones = mapped(trials, i, |_| 1.0);
-        let removed = removed(trials, i);
+        let zeros = predict_mapped(trials, i, |_| 0.0).filter(|p| p.iter().flatten().any(|&v| v != 0.0));
+        let ones = predict_mapped(trials, i, |_| 1.0);
+        let removed = predict_removed(trials, i);
         let vector =
-            numbers(&trials.study.cut.inputs[i]).len() == matrix_sizes(&trials.study.cut.inputs[i])[1];
-        let named_bias = trials.study.evidence.call.weights[i].as_ref().is_some_and(|w| w.contains("bias"));
+            numbers(&trials.context.cut.inputs[i]).len() == matrix_sizes(&trials.context.cut.inputs[i])[1];
+        let named_bias = trials.context.evidence.call.weights[i].as_ref().is_some_and(|w| w.contains("bias"));
         let added = vector && zeros.as_ref().is_some_and(|zeros| adds_to_columns(trials, i, zeros));
         let optional = removed.is_some() && removed == zeros;
         if removed.is_some() && !optional {
@@ -60,13 +64,13 @@ pub(super) fn left_out(trials: &mut Trials<'_, '_>) {
             false => (Cause::MissingTerm, format!("{name} is left out, as if it were zero")),
         };
         trials.cut(cause, Rank::Named, note, zeros);
-        let narrow = vector || matrix_sizes(&trials.study.cut.inputs[i])[1] == 1;
+        let narrow = vector || matrix_sizes(&trials.context.cut.inputs[i])[1] == 1;
         let cause = if narrow { Cause::MissingScale } else { Cause::MissingTerm };
         trials.cut(cause, Rank::Named, format!("{name} is not multiplied by, as if it were one"), ones);
-        let negated = mapped(trials, i, |v| -v);
+        let negated = predict_mapped(trials, i, |v| -v);
         trials.cut(Cause::WrongSign, Rank::Named, format!("{name} has the opposite sign"), negated);
-        let [_, columns] = matrix_sizes(&trials.study.cut.inputs[i]);
-        let half = flipped(trials, i, |c| 2 * c >= columns);
+        let [_, columns] = matrix_sizes(&trials.context.cut.inputs[i]);
+        let half = predict_flipped(trials, i, |c| 2 * c >= columns);
         trials.cut(
             Cause::WrongSign,
             Rank::Placed,
@@ -76,8 +80,12 @@ pub(super) fn left_out(trials: &mut Trials<'_, '_>) {
     }
 }
 
-fn flipped(trials: &mut Trials<'_, '_>, i: usize, which: impl Fn(usize) -> bool) -> Option<Prediction> {
-    let input = &trials.study.cut.inputs[i];
+fn predict_flipped(
+    trials: &mut Trials<'_, '_>,
+    i: usize,
+    which: impl Fn(usize) -> bool,
+) -> Option<Prediction> {
+    let input = &trials.context.cut.inputs[i];
     let [_, columns] = matrix_sizes(input);
     let values = numbers(input).into_iter().enumerate();
     let values = values.map(|(at, v)| if which(at % columns.max(1)) { -v } else { v }).collect();
@@ -85,19 +93,19 @@ fn flipped(trials: &mut Trials<'_, '_>, i: usize, which: impl Fn(usize) -> bool)
 }
 
 /// The call without its last input, if that is input `i` and may be absent.
-fn removed(trials: &mut Trials<'_, '_>, i: usize) -> Option<Prediction> {
-    let inputs = &trials.study.cut.inputs;
+fn predict_removed(trials: &mut Trials<'_, '_>, i: usize) -> Option<Prediction> {
+    let inputs = &trials.context.cut.inputs;
     let fewer = inputs[..i].to_vec();
     if i + 1 != inputs.len() {
         return None;
     }
-    trials.eval(&trials.study.cut.op.clone(), &fewer)
+    trials.eval(&trials.context.cut.op.clone(), &fewer)
 }
 
 /// Whether the exact result is that with zeros for input `i`, plus the input in each row.
 fn adds_to_columns(trials: &Trials<'_, '_>, i: usize, zeros: &Prediction) -> bool {
-    let added = numbers(&trials.study.cut.inputs[i]);
-    let outs = trials.study.cut.view.outs.iter().zip(zeros);
+    let added = numbers(&trials.context.cut.inputs[i]);
+    let outs = trials.context.cut.view.outs.iter().zip(zeros);
     let mut same = outs.map(|(out, zeros)| {
         out.width == added.len()
             && (0..zeros.len()).all(|at| {
@@ -110,12 +118,12 @@ fn adds_to_columns(trials: &Trials<'_, '_>, i: usize, zeros: &Prediction) -> boo
 
 /// Input `i` as the numbers of input `from`, one after the other, up to its last.
 fn flat_from(trials: &Trials<'_, '_>, i: usize, from: usize) -> Option<Value<f64>> {
-    let source = numbers(&trials.study.cut.whole[from]);
+    let source = numbers(&trials.context.cut.whole[from]);
     let last = source.len().checked_sub(1)?;
-    let [rows, columns] = matrix_sizes(&trials.study.cut.whole[i]);
-    let kept = trials.study.cut.kept[i].clone().unwrap_or_else(|| (0..rows).collect());
+    let [rows, columns] = matrix_sizes(&trials.context.cut.whole[i]);
+    let kept = trials.context.cut.kept[i].clone().unwrap_or_else(|| (0..rows).collect());
     let places = kept.iter().flat_map(|r| (0..columns).map(move |c| r * columns + c));
-    like(&trials.study.cut.inputs[i], places.map(|at| source[at.min(last)]).collect())
+    like(&trials.context.cut.inputs[i], places.map(|at| source[at.min(last)]).collect())
 }
 
 /// Two inputs of different shapes, each read in the place of the other.
@@ -123,55 +131,55 @@ fn exchanged_flat(trials: &mut Trials<'_, '_>, i: usize, j: usize) {
     if large(trials, i) || large(trials, j) {
         return;
     }
-    let mut inputs = trials.study.cut.inputs.clone();
+    let mut inputs = trials.context.cut.inputs.clone();
     let (Some(a), Some(b)) = (flat_from(trials, i, j), flat_from(trials, j, i)) else { return };
     (inputs[i], inputs[j]) = (a, b);
-    let prediction = trials.eval(&trials.study.cut.op.clone(), &inputs);
+    let prediction = trials.eval(&trials.context.cut.op.clone(), &inputs);
     let note = format!("{} and {} are exchanged", label(trials, i), label(trials, j));
     trials.cut(Cause::SwappedOperands, Rank::Named, note, prediction);
 }
 
 /// Two inputs taken for each other.
-pub(super) fn exchanged(trials: &mut Trials<'_, '_>) {
+pub(super) fn try_exchanged(trials: &mut Trials<'_, '_>) {
     let indices = floats(trials);
     for (at, &i) in indices.iter().enumerate() {
         for &j in &indices[at + 1..] {
-            if trials.study.cut.inputs[i].shape() != trials.study.cut.inputs[j].shape() {
+            if trials.context.cut.inputs[i].shape() != trials.context.cut.inputs[j].shape() {
                 exchanged_flat(trials, i, j);
                 continue;
             }
-            let mut inputs = trials.study.cut.inputs.clone();
+            let mut inputs = trials.context.cut.inputs.clone();
             inputs.swap(i, j);
-            let prediction = trials.eval(&trials.study.cut.op.clone(), &inputs);
+            let prediction = trials.eval(&trials.context.cut.op.clone(), &inputs);
             let note = format!("{} and {} are exchanged", label(trials, i), label(trials, j));
             trials.cut(Cause::SwappedOperands, Rank::Named, note, prediction);
             // One of them in both places.
             for (from, to) in [(i, j), (j, i)] {
-                let mut inputs = trials.study.cut.inputs.clone();
+                let mut inputs = trials.context.cut.inputs.clone();
                 inputs[to] = inputs[from].clone();
-                let prediction = trials.eval(&trials.study.cut.op.clone(), &inputs);
+                let prediction = trials.eval(&trials.context.cut.op.clone(), &inputs);
                 let note = format!("{} is read in the place of {}", label(trials, from), label(trials, to));
                 let rival = Some("an index that leaves out an offset between the two reads the same");
-                trials.cut_beside(Cause::SwappedOperands, Rank::Placed, note, prediction, rival);
+                trials.subsample_with_rival(Cause::SwappedOperands, Rank::Placed, note, prediction, rival);
             }
         }
     }
 }
 
 /// Where an element of a matrix of these rows and columns is read from; `None` reads zero.
-type Source<'f> = dyn Fn(usize, usize) -> Option<usize> + 'f;
+type ElementSource<'f> = dyn Fn(usize, usize) -> Option<usize> + 'f;
 
 /// Each input read from elsewhere: rows and columns off by one, exchanged, transposed, with another stride.
-pub(super) fn moved(trials: &mut Trials<'_, '_>) {
-    for i in 0..trials.study.cut.inputs.len() {
-        let whole = &trials.study.cut.whole[i];
+pub(super) fn try_moved(trials: &mut Trials<'_, '_>) {
+    for i in 0..trials.context.cut.inputs.len() {
+        let whole = &trials.context.cut.whole[i];
         let [rows, columns] = matrix_sizes(whole);
         let name = label(trials, i);
         if rows * columns < 2 || large(trials, i) {
             continue;
         }
-        let mut test = |cause: Cause, note: String, source: &Source<'_>| {
-            let input = trials.study.cut.gather(i, source);
+        let mut test = |cause: Cause, note: String, source: &ElementSource<'_>| {
+            let input = trials.context.cut.gather(i, source);
             let prediction = trials.with_input(i, input);
             trials.cut(cause, Rank::Placed, note, prediction);
         };
@@ -184,7 +192,7 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
         if columns > 4 {
             lanes(&mut test, &name, columns);
         }
-        let blocks = block_sizes(&trials.study.cut.op.attributes(), columns);
+        let blocks = block_sizes(&trials.context.cut.op.attributes(), columns);
         for (attribute, size) in blocks {
             of_blocks(trials, i, &name, (&attribute, size), columns);
         }
@@ -192,7 +200,7 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
     }
 }
 
-fn of_rows(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, rows: usize, columns: usize) {
+fn of_rows(test: &mut dyn FnMut(Cause, String, &ElementSource<'_>), name: &str, rows: usize, columns: usize) {
     let last = rows - 1;
     let total = rows * columns;
     test(Cause::OffByOne, format!("{name} is read one row too early"), &|r, c| {
@@ -230,7 +238,12 @@ fn of_rows(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, rows: u
     }
 }
 
-fn of_columns(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, rows: usize, columns: usize) {
+fn of_columns(
+    test: &mut dyn FnMut(Cause, String, &ElementSource<'_>),
+    name: &str,
+    rows: usize,
+    columns: usize,
+) {
     let (half, last, total) = (columns / 2, columns - 1, rows * columns);
     test(Cause::OffByOne, format!("{name} is read one element too late"), &|r, c| {
         Some((r * columns + c + 1).min(total - 1))
@@ -274,7 +287,7 @@ fn of_columns(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, rows
 }
 
 /// One of two or four neighbouring columns read from another of them, or from the next one.
-fn lanes(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, columns: usize) {
+fn lanes(test: &mut dyn FnMut(Cause, String, &ElementSource<'_>), name: &str, columns: usize) {
     for period in [2usize, 4] {
         let pairs = (0..period).flat_map(|lane| (0..=period).map(move |from| (lane, from)));
         for (lane, from) in
@@ -306,7 +319,7 @@ fn of_blocks(
         ("their neighbours", &|b| (b ^ 1).min(count - 1)),
     ];
     for (what, map) in maps {
-        let input = trials.study.cut.gather(i, |r, c| Some(r * columns + map(c / size) * size + c % size));
+        let input = trials.context.cut.gather(i, |r, c| Some(r * columns + map(c / size) * size + c % size));
         let prediction = trials.with_input(i, input);
         let note = format!("runs of {size} columns (`{attribute}`) of {name} are read from {what}");
         trials.cut(Cause::WrongHead, Rank::Placed, note, prediction);
@@ -315,7 +328,7 @@ fn of_blocks(
 
 /// Indices one too large or too small.
 fn ids(trials: &mut Trials<'_, '_>, i: usize, name: &str) {
-    let input = &trials.study.cut.inputs[i];
+    let input = &trials.context.cut.inputs[i];
     if input.as_ids().is_err() {
         return;
     }
@@ -341,7 +354,7 @@ const STEPS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 /// The last columns or rows of an input left out of sums, or the first.
 pub(super) fn tails(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
-        let [rows, columns] = matrix_sizes(&trials.study.cut.whole[i]);
+        let [rows, columns] = matrix_sizes(&trials.context.cut.whole[i]);
         let name = label(trials, i);
         if large(trials, i) {
             continue;
@@ -351,33 +364,40 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
         lost.sort_unstable();
         lost.dedup();
         for tail in lost {
-            let input = trials.study.cut.gather(i, |r, c| (c + tail < columns).then_some(r * columns + c));
+            let input = trials.context.cut.gather(i, |r, c| (c + tail < columns).then_some(r * columns + c));
             let prediction = trials.with_input(i, input);
             let normed = prediction.as_ref().and_then(|p| of_the_sum_only(trials, p));
             let note = format!("the last {tail} of {columns} columns of {name} are left out");
             let rival = rivals::of_an_end(tail, columns);
-            trials.cut_beside(Cause::TailDropped, Rank::Placed, note.clone(), prediction, rival);
-            trials.cut_beside(Cause::TailDropped, Rank::Placed, format!("{note} of the sum"), normed, rival);
+            trials.subsample_with_rival(Cause::TailDropped, Rank::Placed, note.clone(), prediction, rival);
+            trials.subsample_with_rival(
+                Cause::TailDropped,
+                Rank::Placed,
+                format!("{note} of the sum"),
+                normed,
+                rival,
+            );
         }
-        for (attribute, size) in block_sizes(&trials.study.cut.op.attributes(), columns) {
+        for (attribute, size) in block_sizes(&trials.context.cut.op.attributes(), columns) {
             for tail in [1, 2, 4, 8, 16, size % 16, size % 32].into_iter().filter(|&t| t > 0 && t < size) {
                 let input =
-                    trials.study.cut.gather(i, |r, c| (c % size + tail < size).then_some(r * columns + c));
+                    trials.context.cut.gather(i, |r, c| (c % size + tail < size).then_some(r * columns + c));
                 let prediction = trials.with_input(i, input);
                 let note =
                     format!("the last {tail} of each {size} columns (`{attribute}`) of {name} are left out");
                 let rival = rivals::of_an_end(tail, size);
-                trials.cut_beside(Cause::TailDropped, Rank::Placed, note, prediction, rival);
+                trials.subsample_with_rival(Cause::TailDropped, Rank::Placed, note, prediction, rival);
             }
             for lost in [1, 4] {
-                let input = trials.study.cut.gather(i, |r, c| (c % size >= lost).then_some(r * columns + c));
+                let input =
+                    trials.context.cut.gather(i, |r, c| (c % size >= lost).then_some(r * columns + c));
                 let prediction = trials.with_input(i, input);
                 let note =
                     format!("the first {lost} of each {size} columns (`{attribute}`) of {name} are left out");
                 trials.cut(Cause::OffByOne, Rank::Placed, note, prediction);
             }
         }
-        let input = trials.study.cut.gather(i, |r, c| (c > 0).then_some(r * columns + c));
+        let input = trials.context.cut.gather(i, |r, c| (c > 0).then_some(r * columns + c));
         let prediction = trials.with_input(i, input);
         let normed = prediction.as_ref().and_then(|p| of_the_sum_only(trials, p));
         trials.cut(
@@ -393,7 +413,7 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
             normed,
         );
         if rows > 1 {
-            let input = trials.study.cut.gather(i, |r, c| (r + 1 < rows).then_some(r * columns + c));
+            let input = trials.context.cut.gather(i, |r, c| (r + 1 < rows).then_some(r * columns + c));
             let prediction = trials.with_input(i, input);
             trials.cut(
                 Cause::TailDropped,
@@ -408,7 +428,7 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
 /// Where leaving out some columns scales what remains of each row by one factor, as in a norm: all of the row scaled so.
 fn of_the_sum_only(trials: &Trials<'_, '_>, prediction: &Prediction) -> Option<Prediction> {
     let mut scaled = Vec::new();
-    for (out, predicted) in trials.study.cut.view.outs.iter().zip(prediction) {
+    for (out, predicted) in trials.context.cut.view.outs.iter().zip(prediction) {
         let mut values = Vec::with_capacity(predicted.len());
         for (exact, predicted) in out.exact.chunks(out.width).zip(predicted.chunks(out.width)) {
             let pairs = exact.iter().zip(predicted).filter(|(e, p)| **e != 0.0 && **p != 0.0);
@@ -429,10 +449,11 @@ pub(super) fn cast(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
         let name = label(trials, i);
         if !large(trials, i) {
-            let whole = mapped(trials, i, f64::trunc).filter(|p| p.iter().flatten().any(|&v| v != 0.0));
+            let whole =
+                predict_mapped(trials, i, f64::trunc).filter(|p| p.iter().flatten().any(|&v| v != 0.0));
             trials.cut(Cause::WrongCast, Rank::Named, format!("{name} passes through an integer"), whole);
         }
-        let stored = trials.study.evidence.call.inputs[i].dtype();
+        let stored = trials.context.evidence.call.inputs[i].dtype();
         if large(trials, i) && stored.size() != 2 {
             continue;
         }
@@ -440,10 +461,11 @@ pub(super) fn cast(trials: &mut Trials<'_, '_>) {
             if stored == narrow {
                 continue;
             }
-            let input = &trials.study.cut.inputs[i];
+            let input = &trials.context.cut.inputs[i];
             let numbers = numbers(input);
             let rounded = Tensor::from_f64(narrow, vec![numbers.len()], &numbers).map(|t| t.to_f64()).ok();
-            let prediction = trials.with_input(i, rounded.and_then(|r| like(&trials.study.cut.inputs[i], r)));
+            let prediction =
+                trials.with_input(i, rounded.and_then(|r| like(&trials.context.cut.inputs[i], r)));
             trials.cut(
                 Cause::ConversionOrder,
                 Rank::Placed,
@@ -460,7 +482,7 @@ pub(super) fn cast(trials: &mut Trials<'_, '_>) {
 }
 
 fn reread(trials: &mut Trials<'_, '_>, i: usize, stored: DType, other: DType) -> Option<Prediction> {
-    let input = &trials.study.cut.inputs[i];
+    let input = &trials.context.cut.inputs[i];
     let numbers = numbers(input);
     let tensor = Tensor::from_f64(stored, vec![numbers.len()], &numbers).ok()?;
     let tensor = Tensor::new(other, vec![numbers.len()], tensor.bytes().clone()).ok()?;

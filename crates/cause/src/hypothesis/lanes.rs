@@ -3,8 +3,8 @@
 
 use super::input::{floats, label, large};
 use crate::Cause;
+use crate::context::Prediction;
 use crate::cut::{like, matrix_sizes, numbers};
-use crate::study::Prediction;
 use crate::trials::{Rank, Trials};
 
 /// Lanes of four.
@@ -25,34 +25,34 @@ const TREATMENTS: [Treatment; 3] = [
 ];
 
 /// Lanes left out, with the opposite sign, or cut to whole numbers.
-pub(super) fn treated(trials: &mut Trials<'_, '_>) {
+pub(super) fn try_treated(trials: &mut Trials<'_, '_>) {
     for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
-        let [rows, columns] = matrix_sizes(&trials.study.cut.inputs[i]);
+        let [rows, columns] = matrix_sizes(&trials.context.cut.inputs[i]);
         let name = label(trials, i);
         for (by_rows, place) in [(false, "columns"), (true, "rows")] {
             let size = if by_rows { rows } else { columns };
-            if size < 8 || by_rows && trials.study.cut.kept[i].is_some() {
+            if size < 8 || by_rows && trials.context.cut.kept[i].is_some() {
                 continue;
             }
             for lanes in LANES {
                 for (what, cause, change, rival) in TREATMENTS {
-                    let prediction = changed(trials, i, by_rows, lanes, change);
+                    let prediction = predict_changed(trials, i, by_rows, lanes, change);
                     let note = format!("{place} {lanes:?} of each 4 of {name} {what}");
-                    trials.cut_beside(cause, Rank::Placed, note, prediction, rival);
+                    trials.subsample_with_rival(cause, Rank::Placed, note, prediction, rival);
                 }
             }
         }
     }
 }
 
-fn changed(
+fn predict_changed(
     trials: &mut Trials<'_, '_>,
     i: usize,
     by_rows: bool,
     lanes: &[usize],
     change: fn(f64) -> f64,
 ) -> Option<Prediction> {
-    let input = &trials.study.cut.inputs[i];
+    let input = &trials.context.cut.inputs[i];
     let [_, columns] = matrix_sizes(input);
     let lane = |at: usize| if by_rows { at / columns % 4 } else { at % columns % 4 };
     let values = numbers(input).into_iter().enumerate();

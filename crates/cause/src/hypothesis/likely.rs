@@ -2,7 +2,7 @@
 //! right about half of the time, so that it is named beside `unknown` and not in its place.
 
 use crate::Cause;
-use crate::study::Out;
+use crate::context::Out;
 use crate::trials::Trials;
 use crate::words::number;
 
@@ -29,13 +29,13 @@ fn relation(out: &Out) -> Option<Relation> {
 }
 
 /// Results that look like those of other elements, or like those of a sum with some wrong terms.
-pub(super) fn guessed(trials: &mut Trials<'_, '_>) {
-    let outs = trials.study.full.outs.iter().filter(|o| o.dtype.is_float());
+pub(super) fn try_guesses(trials: &mut Trials<'_, '_>) {
+    let outs = trials.context.full.outs.iter().filter(|o| o.dtype.is_float());
     let Some(found) = outs.filter_map(relation).max_by(|a, b| a.share.total_cmp(&b.share)) else { return };
     let Relation { correlation, error, .. } = found;
     let numbers =
         format!("correlation {correlation:.2}, RMS error {} of the RMS of the exact results", number(error));
-    let sums = trials.study.evidence.precision.terms > 1;
+    let sums = trials.context.evidence.precision.terms > 1;
     let (cause, text) = match () {
         () if correlation < 0.5 => (
             Cause::WrongStride,
@@ -50,7 +50,7 @@ pub(super) fn guessed(trials: &mut Trials<'_, '_>) {
             "wrong results are close to the exact ones: part of the formula is computed poorly",
         ),
     };
-    trials.guessed(cause, format!("{text} ({numbers})"), WEIGHT);
+    trials.add_guess(cause, format!("{text} ({numbers})"), WEIGHT);
 }
 
 /// A prediction that explains more of the wrong elements is nearer.

@@ -1,8 +1,8 @@
 //! Attention: which keys a query sees, and of which head.
 
 use crate::Cause;
+use crate::context::Prediction;
 use crate::cut::numbers;
-use crate::study::Prediction;
 use crate::trials::{Rank, Trials};
 use tapml_graph::op::Attention;
 use tapml_graph::{Op, Symbols};
@@ -13,16 +13,16 @@ const SHIFTS: [isize; 6] = [1, -1, 2, -2, 3, -3];
 
 /// The mask is ignored, or shifted.
 pub(super) fn tests(trials: &mut Trials<'_, '_>) {
-    let Op::Attention(op) = &trials.study.cut.op else { return };
+    let Op::Attention(op) = &trials.context.cut.op else { return };
     let op = op.clone();
-    let rows = trials.study.cut.inputs[0].shape()[0];
+    let rows = trials.context.cut.inputs[0].shape()[0];
     for (name, without) in [
         ("window", Attention { window: None, ..op.clone() }),
         ("chunk", Attention { chunk: None, ..op.clone() }),
         ("window and chunk", Attention { window: None, chunk: None, ..op.clone() }),
     ] {
         if without != op {
-            let prediction = trials.eval(&without.into(), &trials.study.cut.inputs.clone());
+            let prediction = trials.eval(&without.into(), &trials.context.cut.inputs.clone());
             trials.cut(Cause::WindowIgnored, Rank::Named, format!("the {name} is ignored"), prediction);
         }
     }
@@ -88,7 +88,7 @@ fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
             if changed.window.is_some() == op.window.is_some()
                 && changed.chunk.is_some() == op.chunk.is_some()
             {
-                let prediction = trials.eval(&changed.into(), &trials.study.cut.inputs.clone());
+                let prediction = trials.eval(&changed.into(), &trials.context.cut.inputs.clone());
                 let note = format!("the {name} is {} keys long, not {size}", size as isize + shift);
                 trials.cut(Cause::MaskShifted, Rank::Placed, note, prediction);
             }
@@ -104,7 +104,7 @@ fn by_rows(
     seen: impl Fn(std::ops::Range<usize>, usize) -> std::ops::Range<usize>,
 ) -> Option<Prediction> {
     trials.spend()?;
-    let inputs = &trials.study.cut.inputs;
+    let inputs = &trials.context.cut.inputs;
     let (q, k, v) = (inputs.first()?, inputs.get(1)?, inputs.get(2)?);
     let (rows, keys) = (q.shape()[0], k.shape()[0]);
     let width = op.heads as usize * op.value_size() as usize;
@@ -144,7 +144,7 @@ fn part(value: &Value<f64>, first: usize, count: usize) -> Option<Value<f64>> {
 
 /// Query heads read keys and values of other heads than theirs.
 pub(super) fn heads(trials: &mut Trials<'_, '_>) {
-    let Op::Attention(op) = &trials.study.cut.op else { return };
+    let Op::Attention(op) = &trials.context.cut.op else { return };
     let op = op.clone();
     let (heads, kv) = (op.heads as usize, op.kv_heads as usize);
     if kv == 1 {
@@ -164,14 +164,14 @@ pub(super) fn heads(trials: &mut Trials<'_, '_>) {
         for (what, of_keys, of_values) in
             [("", true, true), (", of keys only", true, false), (", of values only", false, true)]
         {
-            let prediction = mapped(trials, &op, map, of_keys, of_values);
+            let prediction = predict_mapped(trials, &op, map, of_keys, of_values);
             trials.cut(Cause::WrongHead, Rank::Placed, format!("{note}{what}"), prediction);
         }
     }
 }
 
 /// Attention whose query head `h` reads key/value head `map(h)`.
-fn mapped(
+fn predict_mapped(
     trials: &mut Trials<'_, '_>,
     op: &Attention,
     map: &dyn Fn(usize) -> usize,
@@ -183,7 +183,7 @@ fn mapped(
         return None;
     }
     let own = |h: usize| h / group;
-    let mut inputs = trials.study.cut.inputs.clone();
+    let mut inputs = trials.context.cut.inputs.clone();
     let spread = |value: &Value<f64>, size: usize, map: &dyn Fn(usize) -> usize| -> Option<Value<f64>> {
         let all = numbers(value);
         let width = op.kv_heads as usize * size;

@@ -1,13 +1,13 @@
 //! The exact result with another sign or by a factor.
 
 use crate::Cause;
-use crate::study::Prediction;
+use crate::context::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::words::{factor, number};
 
 /// The whole result by one factor, or wrong elements with the opposite sign.
-pub(super) fn scaled(trials: &mut Trials<'_, '_>) {
-    let outs = &trials.study.full.outs;
+pub(super) fn try_scaled(trials: &mut Trials<'_, '_>) {
+    let outs = &trials.context.full.outs;
     if outs.iter().any(|out| !out.dtype.is_float()) {
         return;
     }
@@ -20,7 +20,7 @@ pub(super) fn scaled(trials: &mut Trials<'_, '_>) {
         let all: Vec<usize> = (0..out.exact.len()).collect();
         let slope = slope(&out.exact, &out.observed, all);
         let Some(slope) = slope.filter(|s| s.abs() > 1e-6) else { continue };
-        let mut prediction = trials.study.full.exact();
+        let mut prediction = trials.context.full.exact();
         prediction[o].iter_mut().for_each(|v| *v *= slope);
         let sign = (slope + 1.0).abs() < 1e-3;
         let cause = if sign { Cause::WrongSign } else { Cause::WrongScale };
@@ -39,9 +39,9 @@ fn slope(exact: &[f64], observed: &[f64], of: impl IntoIterator<Item = usize>) -
 
 /// Each row by a factor of its own, as a norm with a wrong mean gives.
 pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
-    let mut prediction = trials.study.full.exact();
+    let mut prediction = trials.context.full.exact();
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-    for (out, values) in trials.study.full.outs.iter().zip(&mut prediction) {
+    for (out, values) in trials.context.full.outs.iter().zip(&mut prediction) {
         if !out.dtype.is_float() || out.width < 4 {
             return;
         }
@@ -53,7 +53,7 @@ pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
             }
         }
     }
-    let norm = trials.study.evidence.call.op.attributes().get("eps").is_some();
+    let norm = trials.context.evidence.call.op.attributes().get("eps").is_some();
     let (cause, why) = match () {
         () if !norm || most - least < 1e-6 * most.abs() => (Cause::WrongScale, ""),
         () if (most - 1.0).abs().max((least - 1.0).abs()) < NARROW => {

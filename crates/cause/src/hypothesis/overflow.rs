@@ -1,30 +1,30 @@
 //! NaN and infinities where the exact result has none.
 
 use crate::Cause;
+use crate::context::Out;
 use crate::cut::numbers;
-use crate::study::Out;
 use crate::trials::{Rank, Trials};
 use crate::words::number;
 
 /// Wrong elements that are NaN or infinite, and what sets them apart.
-pub(super) fn beyond(trials: &mut Trials<'_, '_>) {
+pub(super) fn try_overflow(trials: &mut Trials<'_, '_>) {
     let broken = |out: &Out, i: usize| {
         out.is_wrong(i) && !out.unwritten[i] && !out.observed[i].is_finite() && out.exact[i].is_finite()
     };
-    for o in 0..trials.study.full.outs.len() {
-        let out = &trials.study.full.outs[o];
+    for o in 0..trials.context.full.outs.len() {
+        let out = &trials.context.full.outs[o];
         let (all, wrong) = ((0..out.exact.len()).filter(|&i| broken(out, i)).count(), out.wrong().count());
         if all == 0 {
             continue;
         }
         let share = all as f64 / wrong as f64;
-        let reported = trials.study.evidence.findings.iter().find(|f| f.kind.contains("finite"));
+        let reported = trials.context.evidence.findings.iter().find(|f| f.kind.contains("finite"));
         let seen = reported.map_or(String::new(), |f| {
             format!("; the device reports the first at line {}: {}", f.line, f.message)
         });
         let mut set_apart = None;
         for i in super::input::floats(trials) {
-            let input = numbers(&trials.study.cut.whole[i]);
+            let input = numbers(&trials.context.cut.whole[i]);
             if input.len() == out.exact.len() {
                 set_apart = set_apart.or_else(|| threshold(out, &input, &broken).map(|t| (i, t)));
             }
@@ -38,7 +38,7 @@ pub(super) fn beyond(trials: &mut Trials<'_, '_>) {
         };
         match set_apart_fully(share, trials, o) {
             true if note.contains("just where") && wrong < out.exact.len() => {
-                trials.proven(Cause::Overflow, Rank::Placed, note)
+                trials.add_proven(Cause::Overflow, Rank::Placed, note)
             }
             _ => trials.statistical(Cause::Overflow, Rank::Descriptive, note, 0.95 * share),
         }
@@ -48,7 +48,7 @@ pub(super) fn beyond(trials: &mut Trials<'_, '_>) {
 /// Whether everything that is wrong is NaN or infinite.
 fn set_apart_fully(share: f64, trials: &Trials<'_, '_>, o: usize) -> bool {
     share >= 1.0
-        && trials.study.full.outs.iter().enumerate().all(|(k, out)| k == o || out.wrong().next().is_none())
+        && trials.context.full.outs.iter().enumerate().all(|(k, out)| k == o || out.wrong().next().is_none())
 }
 
 /// The bound on the input's elements that sets broken results apart, if there is one.

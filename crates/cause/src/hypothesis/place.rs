@@ -1,9 +1,9 @@
 //! Exact results at another place: rows, columns and heads exchanged or shifted, transposed, written with another stride.
 
 use crate::Cause;
+use crate::context::{Out, Prediction};
+use crate::error_map::block_sizes;
 use crate::fit::ratio;
-use crate::picture::block_sizes;
-use crate::study::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 
 /// Wrong rows or columns that are looked for; of more, these many.
@@ -12,9 +12,9 @@ const LOOKED_FOR: usize = 96;
 const SEARCHED: usize = 4096;
 
 /// Rows, heads or columns hold the exact results of others.
-pub(super) fn moved(trials: &mut Trials<'_, '_>) {
-    for o in 0..trials.study.full.outs.len() {
-        let out = &trials.study.full.outs[o];
+pub(super) fn try_moved(trials: &mut Trials<'_, '_>) {
+    for o in 0..trials.context.full.outs.len() {
+        let out = &trials.context.full.outs[o];
         let (rows, width) = (out.rows(), out.width);
         if out.wrong().next().is_none() {
             continue;
@@ -22,11 +22,11 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
         if rows > 1 {
             let found =
                 sources(rows, &|r, from| matches(out, (0..width).map(|c| (r * width + c, from * width + c))));
-            named(trials, o, found, "row", rows, &|i, unit| unit * width + i % width, &|i| i / width);
+            try_sources(trials, o, found, "row", rows, &|i, unit| unit * width + i % width, &|i| i / width);
             flat(trials, o, "transposed", Cause::Transposed, |i| Some(i % rows * width + i / rows));
         }
-        for (attribute, size) in block_sizes(&trials.study.evidence.call.op.attributes(), width) {
-            let out = &trials.study.full.outs[o];
+        for (attribute, size) in block_sizes(&trials.context.evidence.call.op.attributes(), width) {
+            let out = &trials.context.full.outs[o];
             let pairs = |b: usize, from: usize| {
                 (0..rows * size)
                     .map(move |k| (k / size * width + k % size, b, from))
@@ -34,7 +34,7 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
             };
             let found = sources(width / size, &|b, from| matches(out, pairs(b, from)));
             let unit = format!("run of {size} columns (`{attribute}`)");
-            named(
+            try_sources(
                 trials,
                 o,
                 found,
@@ -45,17 +45,17 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
             );
         }
         if rows >= 3 && width <= SEARCHED {
-            let out = &trials.study.full.outs[o];
+            let out = &trials.context.full.outs[o];
             let found =
                 sources(width, &|c, from| matches(out, (0..rows).map(|r| (r * width + c, r * width + from))));
-            named(trials, o, found, "column", width, &|i, c| i / width * width + c, &|i| i % width);
+            try_sources(trials, o, found, "column", width, &|i, c| i / width * width + c, &|i| i % width);
         }
         shifts(trials, o);
     }
 }
 
 /// So many rows, columns or heads tell maps apart: half a distance moves three rows as an index does that is one too small.
-const TELLING: usize = 4;
+const CLEAR_COUNT: usize = 4;
 
 /// Whether every observed element is the exact one at the other place.
 fn matches(out: &Out, mut pairs: impl Iterator<Item = (usize, usize)>) -> bool {
@@ -97,7 +97,7 @@ fn sources(count: usize, same: &dyn Fn(usize, usize) -> bool) -> Vec<Option<usiz
 }
 
 /// Tests the sources found, and names them: a shift, an exchange, one for all.
-fn named(
+fn try_sources(
     trials: &mut Trials<'_, '_>,
     o: usize,
     found: Vec<Option<usize>>,
@@ -119,7 +119,7 @@ fn named(
         _ => Cause::WrongHead,
     };
     // A shift by several may come of a position, an offset or a stride, and two or three units are moved alike by many maps.
-    let decisive = count >= TELLING && (exchanged || one || shifted && shift.abs() == 1);
+    let decisive = count >= CLEAR_COUNT && (exchanged || one || shifted && shift.abs() == 1);
     let (cause, note) = match (exchanged, one, shifted) {
         (true, ..) => (swapped, format!("each {unit} is exchanged with another: {first} with {source}, …")),
         (_, true, _) => (
@@ -139,13 +139,13 @@ fn named(
             format!("each {unit} is another: {first} is {source}, …"),
         ),
     };
-    let out = &trials.study.full.outs[o];
+    let out = &trials.context.full.outs[o];
     let from = |i: usize| found[unit_of(i)].map(|from| element(i, from));
-    if let Some(prediction) = gathered(trials, o, out, &from) {
+    if let Some(prediction) = predict_gathered(trials, o, out, &from) {
         // A map without a rule says where results come from, not why.
         match decisive {
             true => trials.full(cause, Rank::Placed, note, &prediction),
-            false => trials.described(cause, note, &prediction),
+            false => trials.add_described(cause, note, &prediction),
         };
     }
 }
@@ -154,13 +154,13 @@ fn named(
 const OFF_THE_END: usize = 8;
 
 /// The exact results gathered from elsewhere for output `o`; `None` if that says nothing about most wrong elements.
-fn gathered(
+fn predict_gathered(
     trials: &Trials<'_, '_>,
     o: usize,
     out: &Out,
     from: &dyn Fn(usize) -> Option<usize>,
 ) -> Option<Prediction> {
-    let mut prediction = trials.study.full.exact();
+    let mut prediction = trials.context.full.exact();
     let (mut wrong, mut open, mut told) = (0, 0, 0);
     for (i, value) in prediction[o].iter_mut().enumerate() {
         let known = from(i).and_then(|from| out.exact.get(from));
@@ -180,14 +180,14 @@ fn flat(
     cause: Cause,
     from: impl Fn(usize) -> Option<usize>,
 ) {
-    let out = &trials.study.full.outs[o];
-    let Some(prediction) = gathered(trials, o, out, &from) else { return };
+    let out = &trials.context.full.outs[o];
+    let Some(prediction) = predict_gathered(trials, o, out, &from) else { return };
     trials.full(cause, Rank::Placed, format!("output {o} is {what}"), &prediction);
 }
 
 /// All elements by a constant distance.
 fn shifts(trials: &mut Trials<'_, '_>, o: usize) {
-    let out = &trials.study.full.outs[o];
+    let out = &trials.context.full.outs[o];
     let width = out.width as isize;
     let mut distances = vec![1, -1, 2, -2, 4, -4, 64, -64];
     distances.extend([width, -width]);
@@ -203,9 +203,9 @@ fn shifts(trials: &mut Trials<'_, '_>, o: usize) {
 }
 
 /// Rows written at another distance than they have.
-pub(super) fn strided(trials: &mut Trials<'_, '_>) {
-    for o in 0..trials.study.full.outs.len() {
-        let (rows, width) = (trials.study.full.outs[o].rows(), trials.study.full.outs[o].width);
+pub(super) fn try_strided(trials: &mut Trials<'_, '_>) {
+    for o in 0..trials.context.full.outs.len() {
+        let (rows, width) = (trials.context.full.outs[o].rows(), trials.context.full.outs[o].width);
         if rows < 2 || width < 2 {
             continue;
         }

@@ -9,8 +9,8 @@ use tapml_graph::{Op, Symbol};
 const SHIFTS: [i64; 8] = [1, -1, 2, -2, 3, -3, 4, -4];
 
 /// The position of the first row is off, or that of every row is.
-pub(super) fn shifted(trials: &mut Trials<'_, '_>) {
-    let symbols = trials.study.cut.symbols.clone();
+pub(super) fn try_shifted(trials: &mut Trials<'_, '_>) {
+    let symbols = trials.context.cut.symbols.clone();
     let (n, p) = (symbols.get(Symbol::N).unwrap_or(0) as i64, symbols.get(Symbol::P).unwrap_or(0) as i64);
     let mut targets: Vec<i64> = SHIFTS.iter().map(|s| p + s).collect();
     targets.extend([0, n, n + p, n + p - 1]);
@@ -20,15 +20,15 @@ pub(super) fn shifted(trials: &mut Trials<'_, '_>) {
         let note = format!("positions are off by {:+}: the first is {target}, not {p}", target - p);
         with_symbols(trials, Cause::PositionShifted, note, n as u64, target as u64);
     }
-    for i in 0..trials.study.cut.inputs.len() {
-        given(trials, i);
+    for i in 0..trials.context.cut.inputs.len() {
+        try_given(trials, i);
     }
 }
 
 /// Positions that are an input.
-fn given(trials: &mut Trials<'_, '_>, i: usize) {
-    let input = &trials.study.cut.inputs[i];
-    let is_positions = matches!(trials.study.cut.op, Op::RopeAngles(_) | Op::Positions(_));
+fn try_given(trials: &mut Trials<'_, '_>, i: usize) {
+    let input = &trials.context.cut.inputs[i];
+    let is_positions = matches!(trials.context.cut.op, Op::RopeAngles(_) | Op::Positions(_));
     if !is_positions || input.as_ids().is_err() {
         return;
     }
@@ -46,10 +46,10 @@ fn given(trials: &mut Trials<'_, '_>, i: usize) {
 
 /// `n` or `p` of an earlier call.
 pub(super) fn of_earlier(trials: &mut Trials<'_, '_>) {
-    let own = &trials.study.evidence.call.symbols;
+    let own = &trials.context.evidence.call.symbols;
     let (Some(n), Some(p)) = (own.get(Symbol::N), own.get(Symbol::P)) else { return };
     let mut tried = vec![(n, p)];
-    for earlier in trials.study.evidence.earlier {
+    for earlier in trials.context.evidence.earlier {
         let other = &earlier.call.symbols;
         let (Some(old_n), Some(old_p)) = (other.get(Symbol::N), other.get(Symbol::P)) else { continue };
         // Positions off by one or two are told by themselves; a step before has them as well.
@@ -63,9 +63,9 @@ pub(super) fn of_earlier(trials: &mut Trials<'_, '_>) {
 }
 
 fn with_symbols(trials: &mut Trials<'_, '_>, cause: Cause, note: String, n: u64, p: u64) {
-    let cut = &trials.study.cut;
+    let cut = &trials.context.cut;
     // Where the sizes of inputs name p the operator refuses another one.
-    let symbols = cut.symbols.clone().with(Symbol::N, n).with(Symbol::P, p);
+    let symbols = cut.symbols.clone().with_symbol(Symbol::N, n).with_symbol(Symbol::P, p);
     if cut.op.row_wise() || trials.spend().is_none() {
         return;
     }

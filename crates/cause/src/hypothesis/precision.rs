@@ -2,8 +2,8 @@
 
 use super::input::{floats, label};
 use crate::Cause;
+use crate::context::{Out, Prediction};
 use crate::cut::numbers;
-use crate::study::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 use tapml_migrate::terms;
@@ -15,8 +15,8 @@ fn nearest(dtype: DType, values: &[f64]) -> Vec<f64> {
 }
 
 /// The exact results of 16 bits, rounded towards zero.
-pub(super) fn truncated(trials: &mut Trials<'_, '_>) {
-    let outs = &trials.study.full.outs;
+pub(super) fn try_truncated(trials: &mut Trials<'_, '_>) {
+    let outs = &trials.context.full.outs;
     if !outs.iter().any(|out| out.dtype.is_float() && out.dtype.size() == 2) {
         return;
     }
@@ -41,9 +41,9 @@ fn towards_zero(dtype: DType, values: &[f64]) -> Vec<f64> {
 }
 
 /// Results that pass through a narrower type.
-pub(super) fn narrowed(trials: &mut Trials<'_, '_>) {
+pub(super) fn try_narrowed(trials: &mut Trials<'_, '_>) {
     for narrow in [DType::F16, DType::BF16] {
-        let outs = &trials.study.full.outs;
+        let outs = &trials.context.full.outs;
         if outs.iter().any(|out| !out.dtype.is_float() || out.dtype == narrow) {
             continue;
         }
@@ -55,7 +55,7 @@ pub(super) fn narrowed(trials: &mut Trials<'_, '_>) {
             &prediction,
         );
     }
-    let outs = &trials.study.full.outs;
+    let outs = &trials.context.full.outs;
     let whole: Prediction = outs.iter().map(|out| out.exact.iter().map(|v| v.trunc()).collect()).collect();
     if whole.iter().flatten().any(|&v| v != 0.0) {
         trials.full(Cause::WrongCast, Rank::Named, "results pass through an integer", &whole);
@@ -63,18 +63,18 @@ pub(super) fn narrowed(trials: &mut Trials<'_, '_>) {
 }
 
 /// Subnormal numbers of inputs or results taken for zero.
-pub(super) fn flushed(trials: &mut Trials<'_, '_>) {
+pub(super) fn try_flushed(trials: &mut Trials<'_, '_>) {
     for dtype in [DType::F32, DType::F16] {
         let flush = |v: f64| if v.abs() < dtype.min_normal() { 0.0 } else { v };
         for i in floats(trials) {
             if super::input::large(trials, i) {
                 continue;
             }
-            let small = numbers(&trials.study.cut.inputs[i])
+            let small = numbers(&trials.context.cut.inputs[i])
                 .iter()
                 .any(|v| *v != 0.0 && v.abs() < dtype.min_normal());
             if small {
-                let prediction = super::input::mapped(trials, i, flush);
+                let prediction = super::input::predict_mapped(trials, i, flush);
                 let note = format!(
                     "numbers of {} below the normal range of {dtype} are taken for zero",
                     label(trials, i)
@@ -82,22 +82,27 @@ pub(super) fn flushed(trials: &mut Trials<'_, '_>) {
                 trials.cut(Cause::FlushedDenormals, Rank::Named, note, prediction);
             }
         }
-        let prediction: Prediction =
-            trials.study.full.outs.iter().map(|out| out.exact.iter().map(|&v| flush(v)).collect()).collect();
+        let prediction: Prediction = trials
+            .context
+            .full
+            .outs
+            .iter()
+            .map(|out| out.exact.iter().map(|&v| flush(v)).collect())
+            .collect();
         let note = format!("results below the normal range of {dtype} are zero");
         trials.full(Cause::FlushedDenormals, Rank::Named, note, &prediction);
     }
 }
 
 /// Where a weight multiplies the result: the product without it rounded to 16 bits first.
-pub(super) fn early(trials: &mut Trials<'_, '_>) {
+pub(super) fn try_early_rounding(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
         if super::input::large(trials, i) {
             continue;
         }
-        let weight = numbers(&trials.study.cut.inputs[i]);
-        let Some(plain) = super::input::mapped(trials, i, |_| 1.0) else { continue };
-        let [out] = trials.study.cut.view.outs.as_slice() else { return };
+        let weight = numbers(&trials.context.cut.inputs[i]);
+        let Some(plain) = super::input::predict_mapped(trials, i, |_| 1.0) else { continue };
+        let [out] = trials.context.cut.view.outs.as_slice() else { return };
         let multiplies = |at: usize| {
             let product = plain[0][at] * weight[at % weight.len()];
             (product - out.exact[at]).abs() <= 1e-9 * product.abs()
@@ -119,7 +124,7 @@ pub(super) fn early(trials: &mut Trials<'_, '_>) {
 
 /// Sums of all terms one after the other, where the kernel declares shorter chains.
 pub(super) fn one_chain(trials: &mut Trials<'_, '_>) {
-    let evidence = trials.study.evidence;
+    let evidence = trials.context.evidence;
     let terms = terms(evidence.call);
     let mut worst: Option<OneChain> = None;
     for observed in evidence.observed {
@@ -142,8 +147,8 @@ const RANGE: [f64; 2] = [0.02, 4.0];
 
 /// Errors of the size and kind that sums in 16 bits make. Many faults make errors of that size: the cause is named only if
 /// the results are, but for a bias, numbers of the narrow type, as sums in it are.
-pub(super) fn accumulated(trials: &mut Trials<'_, '_>) {
-    let Precision { accumulate, terms } = trials.study.evidence.precision;
+pub(super) fn try_accumulated(trials: &mut Trials<'_, '_>) {
+    let Precision { accumulate, terms } = trials.context.evidence.precision;
     if terms < 2 {
         return;
     }
@@ -151,8 +156,8 @@ pub(super) fn accumulated(trials: &mut Trials<'_, '_>) {
         if narrow.unit_roundoff() <= accumulate.unit_roundoff() {
             continue;
         }
-        let outs = &trials.study.full.outs;
-        let explained = outs.iter().map(|out| allowed(out, Precision { accumulate: narrow, terms }));
+        let outs = &trials.context.full.outs;
+        let explained = outs.iter().map(|out| allowed_share(out, Precision { accumulate: narrow, terms }));
         let explained = explained.fold(1.0, f64::min);
         let size = outs.iter().map(|out| size(out, narrow)).fold(0.0, f64::max);
         if !(RANGE[0]..RANGE[1] * (terms as f64).sqrt()).contains(&size) || explained <= 0.99 {
@@ -175,7 +180,7 @@ pub(super) fn accumulated(trials: &mut Trials<'_, '_>) {
                     format!("the wrong results are the exact ones rounded once to {narrow}, but for a bias");
                 trials.statistical(Cause::ConversionOrder, Rank::Descriptive, note, 1.0);
             }
-            Narrowed::No => trials.guessed(Cause::F16Accumulation, sizes, GUESS),
+            Narrowed::No => trials.add_guess(Cause::F16Accumulation, sizes, GUESS),
         }
     }
 }
@@ -208,9 +213,9 @@ fn narrowed_sums(trials: &Trials<'_, '_>, out: &Out, narrow: DType) -> Narrowed 
         return Narrowed::No;
     }
     let vectors =
-        trials.study.evidence.call.inputs.iter().filter(|t| t.dtype().is_float() && t.len() == out.width);
+        trials.context.evidence.call.inputs.iter().filter(|t| t.dtype().is_float() && t.len() == out.width);
     let biases = std::iter::once(vec![0.0; out.width]).chain(vectors.map(Tensor::to_f64));
-    let found = biases.map(|bias| narrow_beside(out, &bias, narrow)).find(|found| *found != Narrowed::No);
+    let found = biases.map(|bias| narrow_with_bias(out, &bias, narrow)).find(|found| *found != Narrowed::No);
     found.unwrap_or(if coarse(out) { Narrowed::Sums } else { Narrowed::No })
 }
 
@@ -227,7 +232,7 @@ fn coarse(out: &Out) -> bool {
     all >= NARROW.0 && found as f64 >= NARROW.1 * all as f64 && 2 * exact < all
 }
 
-fn narrow_beside(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
+fn narrow_with_bias(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
     let (mut all, mut near, mut once) = (0, 0, 0);
     for i in out.wrong() {
         let observed = out.observed[i];
@@ -252,7 +257,7 @@ fn narrow_beside(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
 }
 
 /// The share of wrong elements that are right if this precision is declared.
-fn allowed(out: &Out, precision: Precision) -> f64 {
+fn allowed_share(out: &Out, precision: Precision) -> f64 {
     let (values, deviation) = (out.exact.clone(), out.deviation.clone());
     let exact = Exact { values, deviation, inner: Vec::new(), row_len: out.width, integers: None };
     let observed = Tensor::from_f64(out.dtype, vec![out.exact.len()], &out.observed);

@@ -1,10 +1,10 @@
 //! Numbers found by search: the value of an attribute, a factor on an input.
 
-use super::attribute::{get, meaning, paths, with};
-use super::input::{floats, label, large, mapped};
+use super::attribute::{get, meaning, paths, with_attribute};
+use super::input::{floats, label, large, predict_mapped};
 use crate::Cause;
+use crate::context::Prediction;
 use crate::fit::loss;
-use crate::study::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::words::{factor, number};
 use serde_json::{Value, json};
@@ -17,11 +17,11 @@ const WORTH: f64 = 0.7;
 
 /// The value of an attribute that explains most.
 pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
-    if trials.settled() {
+    if trials.is_settled() {
         return;
     }
-    let op = trials.study.cut.op.clone();
-    let inputs = trials.study.cut.inputs.clone();
+    let op = trials.context.cut.op.clone();
+    let inputs = trials.context.cut.inputs.clone();
     let attributes = op.attributes();
     for path in paths(&attributes) {
         of_list(trials, &op, &path, get(&attributes, &path));
@@ -30,7 +30,7 @@ pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
         };
         let unit = if own == 0.0 { 1.0 } else { own };
         let found = search(trials, |trials, factor| {
-            with(&op, &path, Some(json!(unit * factor))).and_then(|op| trials.eval(&op, &inputs))
+            with_attribute(&op, &path, Some(json!(unit * factor))).and_then(|op| trials.eval(&op, &inputs))
         });
         if let Some((best, prediction)) = found {
             let (_, cause) = meaning(&op, &path);
@@ -52,11 +52,12 @@ fn of_list(trials: &mut Trials<'_, '_>, op: &Op, path: &[String], value: Option<
     if numbers.len() < 2 {
         return;
     }
-    let inputs = trials.study.cut.inputs.clone();
+    let inputs = trials.context.cut.inputs.clone();
     let count = numbers.len() as f64;
     let found = search(trials, |trials, ratio| {
         let grown = numbers.iter().enumerate().map(|(j, v)| v * ratio.powf(j as f64 / count));
-        with(op, path, Some(json!(grown.collect::<Vec<f64>>()))).and_then(|op| trials.eval(&op, &inputs))
+        with_attribute(op, path, Some(json!(grown.collect::<Vec<f64>>())))
+            .and_then(|op| trials.eval(&op, &inputs))
     });
     if let Some((ratio, prediction)) = found {
         let name = path.join(".");
@@ -68,16 +69,16 @@ fn of_list(trials: &mut Trials<'_, '_>, op: &Op, path: &[String], value: Option<
 
 /// A factor on one input.
 pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
-    if trials.settled() {
+    if trials.is_settled() {
         return;
     }
     for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
         // What scales the result as a whole is found there.
-        let doubled = mapped(trials, i, |v| 2.0 * v);
+        let doubled = predict_mapped(trials, i, |v| 2.0 * v);
         if doubled.is_none_or(|p| proportional(trials, &p)) {
             continue;
         }
-        let found = search(trials, |trials, factor| mapped(trials, i, |v| v * factor));
+        let found = search(trials, |trials, factor| predict_mapped(trials, i, |v| v * factor));
         if let Some((best, prediction)) = found {
             let note = format!("{} is taken times {}", label(trials, i), factor(best));
             trials.cut(Cause::WrongScale, Rank::Fitted, note, Some(prediction));
@@ -87,7 +88,7 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
 
 /// Whether a prediction is twice the exact result, or the exact result.
 fn proportional(trials: &Trials<'_, '_>, prediction: &Prediction) -> bool {
-    let outs = trials.study.cut.view.outs.iter().zip(prediction);
+    let outs = trials.context.cut.view.outs.iter().zip(prediction);
     let is = |factor: f64| {
         outs.clone()
             .all(|(out, p)| out.exact.iter().zip(p).all(|(e, p)| (p - factor * e).abs() <= 1e-9 * e.abs()))
@@ -100,7 +101,7 @@ fn search<'s, 'a>(
     trials: &mut Trials<'s, 'a>,
     predict: impl Fn(&mut Trials<'s, 'a>, f64) -> Option<Prediction>,
 ) -> Option<(f64, Prediction)> {
-    let view = &trials.study.cut.view;
+    let view = &trials.context.cut.view;
     let start = loss(view, &view.exact());
     let mut at =
         |exponent: f64| -> f64 { predict(trials, exponent.exp2()).map_or(f64::INFINITY, |p| loss(view, &p)) };

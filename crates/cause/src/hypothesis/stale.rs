@@ -1,15 +1,15 @@
 //! Values of calls that ran before.
 
-use crate::study::Prediction;
+use crate::context::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::{Cause, Earlier};
 use tapml_graph::Tensor;
 
 /// Outputs that an earlier call left in the buffer, whole or where they are wrong.
 pub(super) fn results(trials: &mut Trials<'_, '_>) {
-    for earlier in trials.study.evidence.earlier {
+    for earlier in trials.context.evidence.earlier {
         for (what, tensors) in [("gave", earlier.observed), ("should have given", earlier.recorded)] {
-            if tensors.len() == trials.study.full.outs.len() {
+            if tensors.len() == trials.context.full.outs.len() {
                 test(trials, earlier, what, tensors);
             }
         }
@@ -17,7 +17,7 @@ pub(super) fn results(trials: &mut Trials<'_, '_>) {
 }
 
 fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors: &[Tensor]) {
-    let view = &trials.study.full;
+    let view = &trials.context.full;
     let mut prediction: Prediction = view.exact();
     for ((out, values), tensor) in view.outs.iter().zip(&mut prediction).zip(tensors) {
         let old = tensor.to_f64();
@@ -44,8 +44,8 @@ fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors:
 
 /// What the call gives with one input of an earlier call.
 pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
-    for earlier in trials.study.evidence.earlier {
-        let call = trials.study.evidence.call;
+    for earlier in trials.context.evidence.earlier {
+        let call = trials.context.evidence.call;
         for (i, (own, old)) in call.inputs.iter().zip(&earlier.call.inputs).enumerate() {
             let is_weight = call.weights[i].is_some();
             let same = own.dtype() == old.dtype() && own.shape() == old.shape();
@@ -53,7 +53,7 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
                 continue;
             }
             let Ok(value) = tapml_reference::Value::from_tensor(old) else { continue };
-            let prediction = trials.with_input(i, trials.study.cut.taken(i, &value));
+            let prediction = trials.with_input(i, trials.context.cut.take_rows(i, &value));
             let (cause, what) = match (is_weight, is_state(call, i)) {
                 (true, _) => (Cause::StaleData, "the weight"),
                 (_, true) => (Cause::WrongLayerState, "the state"),

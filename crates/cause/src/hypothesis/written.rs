@@ -2,19 +2,19 @@
 
 use super::rivals;
 use crate::Cause;
+use crate::context::{Out, Prediction};
 use crate::cut::numbers;
-use crate::picture::block_sizes;
-use crate::study::{Out, Prediction};
+use crate::error_map::block_sizes;
 use crate::trials::{Rank, Trials};
 use crate::words::{number, ranges};
 use std::collections::BTreeSet;
 
 /// The wrong elements hold what memory held before.
-pub(super) fn left(trials: &mut Trials<'_, '_>) {
-    if trials.study.full.outs.iter().any(|o| o.unwritten.contains(&true)) {
-        return unwritten(trials);
+pub(super) fn try_left(trials: &mut Trials<'_, '_>) {
+    if trials.context.full.outs.iter().any(|o| o.unwritten.contains(&true)) {
+        return try_unwritten(trials);
     }
-    let outs = &trials.study.full.outs;
+    let outs = &trials.context.full.outs;
     let firsts: Vec<f64> = outs.iter().filter_map(|o| o.wrong().next().map(|i| o.observed[i])).collect();
     let Some(&value) = firsts.first() else { return };
     let same = |v: f64| v.to_bits() == value.to_bits() || v == value;
@@ -25,10 +25,10 @@ pub(super) fn left(trials: &mut Trials<'_, '_>) {
 }
 
 /// Elements with the very bits that memory was filled with.
-fn unwritten(trials: &mut Trials<'_, '_>) {
-    let mut prediction: Prediction = trials.study.full.exact();
+fn try_unwritten(trials: &mut Trials<'_, '_>) {
+    let mut prediction: Prediction = trials.context.full.exact();
     let (mut left, mut wrong) = (0, 0);
-    for (out, values) in trials.study.full.outs.iter().zip(&mut prediction) {
+    for (out, values) in trials.context.full.outs.iter().zip(&mut prediction) {
         for (i, value) in values.iter_mut().enumerate() {
             wrong += usize::from(out.is_wrong(i));
             if out.unwritten[i] && out.is_wrong(i) {
@@ -37,13 +37,13 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
             }
         }
     }
-    let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
-    let outs = trials.study.full.outs.iter().filter(|o| o.unwritten.contains(&true));
-    let Region { cause, place, telling, rival } = outs
+    let blocks = |out: &Out| block_sizes(&trials.context.evidence.call.op.attributes(), out.width);
+    let outs = trials.context.full.outs.iter().filter(|o| o.unwritten.contains(&true));
+    let Region { cause, place, is_unique: telling, rival } = outs
         .map(|out| region(out, &|i| out.unwritten[i], &blocks(out)))
         .next()
         .unwrap_or(Region::new(Cause::NotWritten, String::new()));
-    let collision = trials.study.evidence.findings.iter().find(|f| f.kind.contains("race"));
+    let collision = trials.context.evidence.findings.iter().find(|f| f.kind.contains("race"));
     if let Some(race) = collision {
         // Invocations meet at some elements and leave others out: the index of the store is wrong.
         let half = left * 10 > 3 * wrong.max(1) && (3..=7).contains(&(left * 10 / total(trials)));
@@ -58,9 +58,9 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
         Some(rival) => format!("{place} are never written ({rival})"),
         None => format!("{place} are never written"),
     };
-    let outside = trials.study.evidence.findings.iter().any(|f| f.kind.contains("bound"));
+    let outside = trials.context.evidence.findings.iter().any(|f| f.kind.contains("bound"));
     // Rows of a state may have gone to other places of it, which nobody sees here.
-    let elsewhere = outside || trials.study.evidence.call.op.appends();
+    let elsewhere = outside || trials.context.evidence.call.op.appends();
     if share >= 1.0 && (elsewhere || !telling) {
         trials.statistical(cause, Rank::Placed, note, 1.0);
     } else if share >= 1.0 {
@@ -77,7 +77,7 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
 
 fn total(trials: &Trials<'_, '_>) -> usize {
     trials
-        .study
+        .context
         .full
         .outs
         .iter()
@@ -89,13 +89,13 @@ fn total(trials: &Trials<'_, '_>) -> usize {
 
 /// All wrong elements hold one value.
 fn constant(trials: &mut Trials<'_, '_>, value: f64) {
-    let mut prediction = trials.study.full.exact();
-    for (out, values) in trials.study.full.outs.iter().zip(&mut prediction) {
+    let mut prediction = trials.context.full.exact();
+    for (out, values) in trials.context.full.outs.iter().zip(&mut prediction) {
         let held = |i: usize| out.is_wrong(i) || out.observed[i] == value;
         (0..values.len()).filter(|&i| held(i)).for_each(|i| values[i] = value);
     }
-    let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
-    let outs = trials.study.full.outs.iter().filter(|o| o.wrong().next().is_some());
+    let blocks = |out: &Out| block_sizes(&trials.context.evidence.call.op.attributes(), out.width);
+    let outs = trials.context.full.outs.iter().filter(|o| o.wrong().next().is_some());
     let found =
         outs.map(|out| region(out, &|i| out.is_wrong(i) || out.observed[i] == value, &blocks(out))).next();
     let Some(Region { cause, place, .. }) = found else { return };
@@ -105,7 +105,7 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
         trials.statistical(cause, Rank::Placed, note, 1.0);
     } else {
         // Memory that nobody wrote holds other bits here; one value in all places was computed, or is of another's memory.
-        let fit = if trials.study.full.wrong() >= 8 { 0.55 } else { 0.1 };
+        let fit = if trials.context.full.wrong() >= 8 { 0.55 } else { 0.1 };
         trials.statistical(cause, Rank::Descriptive, note, fit);
     }
 }
@@ -120,7 +120,7 @@ struct Region {
     /// Where they are, for people.
     place: String,
     /// Whether nothing else leaves out just these.
-    telling: bool,
+    is_unique: bool,
     /// What else does, if it can be named.
     rival: Option<&'static str>,
 }
@@ -130,13 +130,13 @@ const FIRST: usize = 4;
 
 impl Region {
     fn new(cause: Cause, place: String) -> Region {
-        Region { cause, place, telling: false, rival: None }
+        Region { cause, place, is_unique: false, rival: None }
     }
 
     /// `count` at an end of `size`.
     fn at_end(self, count: usize, size: usize) -> Region {
         let rival = rivals::of_an_end(count, size);
-        Region { telling: rival.is_none(), rival, ..self }
+        Region { is_unique: rival.is_none(), rival, ..self }
     }
 }
 
@@ -160,7 +160,7 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
     if first == 0 && items.last().is_some_and(|l| l + 1 == count) {
         let cause = if count <= FIRST { Cause::OffByOne } else { Cause::NotWritten };
         let found = Region::new(cause, format!("the first {count} of {all} elements"));
-        return Region { telling: count <= FIRST && 4 * count <= all, ..found };
+        return Region { is_unique: count <= FIRST && 4 * count <= all, ..found };
     }
     let run = items.last().is_some_and(|last| last + 1 - first == count);
     if run && (first + count) % out.width == 0 {
@@ -193,7 +193,7 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
         if whole && run && low == 0 {
             let text = format!("the first {} of each {size} elements (a {name})", places.len());
             let telling = rivals::of_an_end(places.len(), size).is_none();
-            return Region { telling, ..Region::new(Cause::OffByOne, text) };
+            return Region { is_unique: telling, ..Region::new(Cause::OffByOne, text) };
         }
     }
     let rows: Vec<usize> = items.iter().map(|i| i / out.width).collect::<BTreeSet<_>>().into_iter().collect();
@@ -203,14 +203,14 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
 /// The wrong elements are those of an input at the same place.
 fn inputs(trials: &mut Trials<'_, '_>) {
     for i in super::input::floats(trials) {
-        for o in 0..trials.study.full.outs.len() {
-            let out = &trials.study.full.outs[o];
-            let len: usize = trials.study.cut.whole[i].shape().iter().product();
+        for o in 0..trials.context.full.outs.len() {
+            let out = &trials.context.full.outs[o];
+            let len: usize = trials.context.cut.whole[i].shape().iter().product();
             if len != out.exact.len() || out.wrong().next().is_none() {
                 continue;
             }
-            let input = numbers(&trials.study.cut.whole[i]);
-            let mut prediction = trials.study.full.exact();
+            let input = numbers(&trials.context.cut.whole[i]);
+            let mut prediction = trials.context.full.exact();
             out.wrong().for_each(|at| prediction[o][at] = input[at]);
             let note =
                 format!("the wrong elements of output {o} are those of {}", super::input::label(trials, i));

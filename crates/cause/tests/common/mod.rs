@@ -65,7 +65,7 @@ impl Case {
 
     /// Whether these outputs fail their verdict.
     pub fn fails(&self, outputs: &[Tensor]) -> bool {
-        !self.judge(outputs).passed()
+        !self.judge(outputs).passes()
     }
 
     pub fn judge(&self, outputs: &[Tensor]) -> Judgement {
@@ -77,7 +77,7 @@ impl Case {
     }
 
     /// The outputs with the numbers of the first one changed.
-    pub fn changed(&self, change: impl FnOnce(&mut Vec<f64>, usize)) -> Vec<Tensor> {
+    pub fn change_outputs(&self, change: impl FnOnce(&mut Vec<f64>, usize)) -> Vec<Tensor> {
         let mut outputs = self.correct.clone();
         let mut values = outputs[0].to_f64();
         change(&mut values, outputs[0].row_len().max(1));

@@ -1,6 +1,6 @@
 //! From a kernel description to a kernel of the driver, and its compiler's messages to lines of the kernel's own file.
 
-use super::{Driver, Options, Refusal, failed};
+use super::{Driver, DriverOptions, Refusal, call_error};
 use crate::{Bounds, Printed, print};
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{Error, ErrorKind, Result};
@@ -18,27 +18,28 @@ pub fn compile<D: Driver>(
     driver: &D,
     desc: &KernelDesc,
     info: &DeviceInfo,
-    options: Options,
+    options: DriverOptions,
 ) -> Result<Compiled<D>> {
     let bounds = if options.checks { Bounds::Clamp } else { Bounds::Unchecked };
     let emulate_subgroups = options.subgroups;
-    let options = crate::Options { bounds, emulate_subgroups, ..crate::Options::new(D::DIALECT) };
+    let options = crate::PrintOptions { bounds, emulate_subgroups, ..crate::PrintOptions::new(D::DIALECT) };
     let printed = print(desc, info, options)?;
     match driver.kernel(&printed, info) {
         Ok(kernel) => Ok(Compiled { kernel, printed, workgroup: desc.workgroup, name: desc.name.clone() }),
         Err(Refusal::Call(doing, failure)) => {
-            Err(failed(&format!("{doing} kernel `{}`", desc.name), failure).with_detail("kernel", &desc.name))
+            Err(call_error(&format!("{doing} kernel `{}`", desc.name), failure)
+                .with_detail("kernel", &desc.name))
         }
         Err(Refusal::Compiler(why)) => {
             Err(Error::bug(format!("could not compile kernel `{}`: {why}", desc.name))
                 .with_detail("kernel", &desc.name))
         }
-        Err(Refusal::Log(log)) => Err(refused(desc, &printed, &log)),
+        Err(Refusal::Log(log)) => Err(compile_error(desc, &printed, &log)),
     }
 }
 
 /// The driver's compiler does not take what was printed.
-fn refused(desc: &KernelDesc, printed: &Printed, log: &str) -> Error {
+fn compile_error(desc: &KernelDesc, printed: &Printed, log: &str) -> Error {
     let first = log.lines().find(|line| line.contains("error")).unwrap_or("no message");
     let place = first.split(':').filter_map(|part| part.trim().parse::<u32>().ok()).next();
     let at = place.and_then(|line| printed.locate(line));

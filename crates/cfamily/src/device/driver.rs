@@ -1,6 +1,6 @@
 //! What a backend brings: its driver's calls, behind safe handles.
 
-use super::Options;
+use super::DriverOptions;
 use crate::{Dialect, Printed};
 use std::fmt::Display;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub trait Driver: Send + Sized {
     type Failure: Fault;
 
     /// Opens device `index` of those that the crate lists, and what it offers under these options.
-    fn open(index: usize, options: Options) -> tapml_graph::Result<(Self, DeviceInfo)>;
+    fn open(index: usize, options: DriverOptions) -> tapml_graph::Result<(Self, DeviceInfo)>;
 
     /// Makes the device that of this thread; before each call of the device.
     fn enter(&self) -> Result<(), Self::Failure> {
@@ -97,13 +97,13 @@ pub trait Fault: Display {
 }
 
 /// A failed call: `doing` says what was tried.
-pub fn failed(doing: &str, failure: impl Fault) -> Error {
+pub fn call_error(doing: &str, failure: impl Fault) -> Error {
     let kind = if failure.out_of_memory() { ErrorKind::OutOfMemory } else { ErrorKind::Bug };
     Error::new(kind, format!("could not {doing}: {failure}"))
 }
 
 /// A failure of work that was handed over: nothing is known of the device's state any more.
-pub fn lost(doing: &str, failure: impl Fault) -> Error {
+pub fn device_lost(doing: &str, failure: impl Fault) -> Error {
     Error::new(ErrorKind::DeviceLost, format!("could not {doing}: {failure}"))
         .with_hint("open the device again")
 }

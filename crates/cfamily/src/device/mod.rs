@@ -5,22 +5,22 @@ mod compile;
 mod driver;
 mod options;
 
-pub use driver::{Argument, Driver, Fault, Refusal, failed, lost};
-pub use options::{Options, switches};
+pub use driver::{Argument, Driver, Fault, Refusal, call_error, device_lost};
+pub use options::{DriverOptions, switches};
 
 use crate::{Arg, Dialect};
 use compile::{Compiled, compile};
 use std::collections::HashMap;
 use tapml_device::{
-    Binding, BufferId, Command, Device, DeviceInfo, KernelDesc, KernelId, ListId, Mirror, Recorded,
+    Binding, BufferId, Command, Device, DeviceInfo, HandleTable, KernelDesc, KernelId, ListId, RecordedList,
 };
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// A device over a driver that keeps the order of calls.
 pub struct Driven<D: Driver> {
-    mirror: Mirror,
-    options: Options,
-    buffers: HashMap<BufferId, Memory<D>>,
+    handles: HandleTable,
+    options: DriverOptions,
+    buffers: HashMap<BufferId, DriverMemory<D>>,
     kernels: HashMap<KernelId, Compiled<D>>,
     driver: D,
     /// What went wrong for good.
@@ -28,26 +28,26 @@ pub struct Driven<D: Driver> {
 }
 
 /// Memory of the driver and its bytes: a multiple of 4.
-struct Memory<D: Driver> {
+struct DriverMemory<D: Driver> {
     raw: D::Memory,
     bytes: u64,
 }
 
-impl<D: Driver> Memory<D> {
+impl<D: Driver> DriverMemory<D> {
     /// Bytes of a bound range.
     fn length(&self, binding: &Binding) -> u64 {
         if binding.size == 0 { self.bytes.saturating_sub(binding.offset) } else { binding.size }
     }
 }
 
-type Done<D, T = ()> = std::result::Result<T, <D as Driver>::Failure>;
+type DriverResult<D, T = ()> = std::result::Result<T, <D as Driver>::Failure>;
 
 impl<D: Driver> Driven<D> {
     /// Opens device `index` of those that the crate lists. `options` is a query string: `checks=on|off` (indices are kept
     /// inside their arrays), `f16=on|off` and, for OpenCL, `subgroups=emulated|off` (see
     /// [`crate::Options::emulate_subgroups`]).
     pub fn open(index: usize, options: &str) -> Result<Driven<D>> {
-        let options = Options::parse(options)?;
+        let options = DriverOptions::parse(options)?;
         if options.subgroups && D::DIALECT != Dialect::OpenCl {
             return Err(Error::invalid("`subgroups=emulated` is for OpenCL")
                 .with_hint("leave it out: the device has subgroups of its own"));
@@ -57,9 +57,16 @@ impl<D: Driver> Driven<D> {
     }
 
     /// A device over an open driver, which tells this about itself.
-    pub fn new(driver: D, info: DeviceInfo, options: Options) -> Driven<D> {
-        let mirror = Mirror::new(info);
-        Driven { mirror, options, buffers: HashMap::new(), kernels: HashMap::new(), driver, lost: None }
+    pub fn new(driver: D, info: DeviceInfo, options: DriverOptions) -> Driven<D> {
+        let mirror = HandleTable::new(info);
+        Driven {
+            handles: mirror,
+            options,
+            buffers: HashMap::new(),
+            kernels: HashMap::new(),
+            driver,
+            lost: None,
+        }
     }
 
     /// Makes sure that the device works.
@@ -73,15 +80,15 @@ impl<D: Driver> Driven<D> {
     }
 
     /// The end of a call that works on the device; a failure loses it.
-    fn done<T>(&mut self, doing: &str, result: Done<D, T>) -> Result<T> {
+    fn done<T>(&mut self, doing: &str, result: DriverResult<D, T>) -> Result<T> {
         result.map_err(|failure| {
-            let error = lost(doing, failure);
+            let error = device_lost(doing, failure);
             self.lost = Some(error.message().to_string());
             error
         })
     }
 
-    fn memory_of(&self, buffer: BufferId) -> Result<&Memory<D>> {
+    fn memory_of(&self, buffer: BufferId) -> Result<&DriverMemory<D>> {
         self.buffers.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
     }
 
@@ -92,8 +99,8 @@ impl<D: Driver> Driven<D> {
     fn run(&mut self, command: &Command, symbols: &Symbols) -> Result<()> {
         match command {
             Command::Dispatch { label, kernel, bindings, groups } => {
-                let limit = self.mirror.info().limits.max_groups_per_dim;
-                let groups = Recorded::groups_within(limit, label, groups, symbols)?;
+                let limit = self.handles.info().limits.max_groups_per_dim;
+                let groups = RecordedList::groups_within(limit, label, groups, symbols)?;
                 if groups.contains(&0) {
                     return Ok(());
                 }
@@ -101,8 +108,8 @@ impl<D: Driver> Driven<D> {
                 self.done(&format!("run `{label}`"), done)
             }
             Command::Copy { src, src_offset, dst, dst_offset, len } => {
-                let from = self.mirror.copied(*src, src_offset, len, symbols)?;
-                let to = self.mirror.copied(*dst, dst_offset, len, symbols)?;
+                let from = self.handles.copy_range(*src, src_offset, len, symbols)?;
+                let to = self.handles.copy_range(*dst, dst_offset, len, symbols)?;
                 if from.is_empty() {
                     return Ok(());
                 }
@@ -118,7 +125,7 @@ impl<D: Driver> Driven<D> {
         }
     }
 
-    fn dispatch(&self, kernel: KernelId, bindings: &[Binding], groups: [u32; 3]) -> Result<Done<D>> {
+    fn dispatch(&self, kernel: KernelId, bindings: &[Binding], groups: [u32; 3]) -> Result<DriverResult<D>> {
         let compiled = self.kernel(kernel)?;
         let argument = |arg: &Arg| {
             let (Arg::Pointer(at) | Arg::Offset(at) | Arg::Bytes(at)) = *arg;
@@ -155,24 +162,24 @@ impl<D: Driver> Driven<D> {
 
 impl<D: Driver> Device for Driven<D> {
     fn info(&self) -> &DeviceInfo {
-        self.mirror.info()
+        self.handles.info()
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
         self.alive()?;
-        let bytes = self.mirror.rounded(label, size)?.max(4);
+        let bytes = self.handles.check_size(label, size)?.max(4);
         let doing = format!("create buffer `{label}` of {size} bytes");
         let made = self.driver.memory(bytes as usize);
         // Some drivers take the memory only when it is first used.
         let made = made.and_then(|raw| self.driver.fill(&raw, bytes as usize, 0).map(|()| raw));
-        let raw = made.map_err(|failure| failed(&doing, failure))?;
-        let id = self.mirror.create_buffer(label, size)?;
-        self.buffers.insert(id, Memory { raw, bytes });
+        let raw = made.map_err(|failure| call_error(&doing, failure))?;
+        let id = self.handles.create_buffer(label, size)?;
+        self.buffers.insert(id, DriverMemory { raw, bytes });
         Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.mirror.destroy_buffer(buffer)?;
+        self.handles.destroy_buffer(buffer)?;
         // The driver keeps the memory until the commands that use it have run.
         self.buffers.remove(&buffer);
         Ok(())
@@ -180,7 +187,7 @@ impl<D: Driver> Device for Driven<D> {
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.alive()?;
-        let range = self.mirror.write(buffer, offset, data.len())?;
+        let range = self.handles.write(buffer, offset, data.len())?;
         if range.is_empty() {
             return Ok(());
         }
@@ -190,7 +197,7 @@ impl<D: Driver> Device for Driven<D> {
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
         self.alive()?;
-        let range = self.mirror.read(buffer, offset, out.len())?;
+        let range = self.handles.read(buffer, offset, out.len())?;
         if range.is_empty() {
             return self.wait();
         }
@@ -200,39 +207,39 @@ impl<D: Driver> Device for Driven<D> {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.alive()?;
-        let compiled = compile(&self.driver, desc, self.mirror.info(), self.options)?;
-        let id = self.mirror.create_kernel(desc)?;
+        let compiled = compile(&self.driver, desc, self.handles.info(), self.options)?;
+        let id = self.handles.create_kernel(desc)?;
         self.kernels.insert(id, compiled);
         Ok(id)
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.mirror.destroy_kernel(kernel)?;
+        self.handles.destroy_kernel(kernel)?;
         self.kernels.remove(&kernel);
         Ok(())
     }
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         self.alive()?;
-        let list = self.mirror.record(commands)?;
+        let list = self.handles.record(commands)?;
         let checked = commands.iter().try_for_each(|command| self.check_lengths(command));
         match checked {
             Ok(()) => Ok(list),
-            Err(error) => self.mirror.destroy_list(list).and(Err(error)),
+            Err(error) => self.handles.destroy_list(list).and(Err(error)),
         }
     }
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         self.alive()?;
         // All or nothing: a refused replay leaves every buffer as it was.
-        let commands = self.mirror.replay(list, symbols)?.to_vec();
+        let commands = self.handles.replay(list, symbols)?.to_vec();
         commands.iter().try_for_each(|command| self.run(command, symbols))?;
         let done = self.driver.flush();
         self.done("hand over commands", done)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.mirror.destroy_list(list)
+        self.handles.destroy_list(list)
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -242,6 +249,6 @@ impl<D: Driver> Device for Driven<D> {
     }
 
     fn memory(&self) -> (u64, u64) {
-        self.mirror.memory()
+        self.handles.memory()
     }
 }

@@ -4,7 +4,7 @@ use tapml_graph::{Error, Result};
 
 /// What a user can choose when a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct DriverOptions {
     /// Print kernels whose indices are kept inside their arrays.
     pub checks: bool,
     /// Offer `f16`, which needs no arithmetic of the device: every operation is one of `f32`, rounded.
@@ -13,16 +13,16 @@ pub struct Options {
     pub subgroups: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { checks: true, f16: true, subgroups: false }
+impl Default for DriverOptions {
+    fn default() -> DriverOptions {
+        DriverOptions { checks: true, f16: true, subgroups: false }
     }
 }
 
-impl Options {
+impl DriverOptions {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
-    pub fn parse(text: &str) -> Result<Options> {
-        let mut options = Options::default();
+    pub fn parse(text: &str) -> Result<DriverOptions> {
+        let mut options = DriverOptions::default();
         let mut rest = Vec::new();
         for pair in text.split('&') {
             match pair.strip_prefix("subgroups=") {
@@ -67,13 +67,16 @@ mod tests {
 
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
-        assert_eq!(Options::parse("").unwrap(), Options::default());
-        let off = Options { checks: false, f16: false, subgroups: false };
-        assert_eq!(Options::parse("checks=off&f16=off").unwrap(), off);
-        let emulated = Options { subgroups: true, ..Options::default() };
-        assert_eq!(Options::parse("subgroups=emulated&checks=on").unwrap(), emulated);
+        assert_eq!(DriverOptions::parse("").unwrap(), DriverOptions::default());
+        let off = DriverOptions { checks: false, f16: false, subgroups: false };
+        assert_eq!(DriverOptions::parse("checks=off&f16=off").unwrap(), off);
+        let emulated = DriverOptions { subgroups: true, ..DriverOptions::default() };
+        assert_eq!(DriverOptions::parse("subgroups=emulated&checks=on").unwrap(), emulated);
         for bad in ["colour=on", "checks", "checks=maybe", "=", "subgroups=on"] {
-            assert!(Options::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"), "{bad}");
+            assert!(
+                DriverOptions::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"),
+                "{bad}"
+            );
         }
     }
 }

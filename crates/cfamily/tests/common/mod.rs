@@ -115,7 +115,7 @@ pub fn features() -> KernelDesc {
         workgroup_memory: 256,
         needs_f16: true,
         needs_subgroups: true,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 

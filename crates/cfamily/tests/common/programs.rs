@@ -46,7 +46,7 @@ impl Text {
         self.line(&format!("{name}: ACT[n,{o}] = linear({arguments})"));
     }
 
-    fn gated(&mut self, name: &str, x: &str) {
+    fn add_gated(&mut self, name: &str, x: &str) {
         let gate = self.weight(&format!("{name}.gate"), NARROW, HIDDEN);
         let up = self.weight(&format!("{name}.up"), NARROW, HIDDEN);
         self.line(&format!("{name}: ACT[n,{NARROW}] = gated_linear({x}, {gate}, {up})"));
@@ -80,7 +80,7 @@ fn llama(act: &'static str, weights: Weights) -> Graph {
     t.line("a: ACT[n,128] = attention(q.r, all.keys, all.values) {\"heads\":4,\"kv_heads\":2,\"head_dim\":32,\"scale\":0.2}");
     t.linear("o", "a", [WIDE, HIDDEN]);
     t.add_norm("mlp", "x", "o");
-    t.gated("gated", "mlp.y");
+    t.add_gated("gated", "mlp.y");
     t.linear("down", "gated", [NARROW, HIDDEN]);
     t.add_norm("next", "mlp.sum", "down");
     t.linear("head", "next.y", [HIDDEN, 72]);

@@ -120,10 +120,10 @@ impl CheckCommand {
         if self.case.is_empty() && suite.manifest().prompts.len() > 1 {
             let options = CheckOptions { ops: self.op.clone(), cases: first };
             let quick = check(suite, model, platform, oracles, &options, &Bar::new(), stop)?;
-            let verdict = if quick.report.passed() { "passes" } else { "FAILS" };
+            let verdict = if quick.report.passes() { "passes" } else { "FAILS" };
             let text = format!("the first prompt {verdict} after {} ms", start.elapsed().as_millis());
             output::note("watching", &text);
-            if !quick.report.passed() {
+            if !quick.report.passes() {
                 self.reports.tell(&quick, suite)?;
                 return Ok(Outcome::Fails);
             }
@@ -143,7 +143,7 @@ impl CheckCommand {
         let (last, reports, of) = (so_far.clone(), self.reports.clone(), suite.clone());
         stopping::set_last_words(move || {
             last.inner().finish();
-            if let Err(error) = reports.tell(&last.stopped(&of), &of) {
+            if let Err(error) = reports.tell(&last.stop_check(&of), &of) {
                 output::print_error(&error);
             }
         });
@@ -157,7 +157,7 @@ impl CheckCommand {
         // Whoever names operators or cases may leave a kernel out.
         let all = self.op.is_empty() && self.case.is_empty();
         let unused = common::note_unused(&self.target.kernel, used) && all;
-        Ok(if checked.report.passed() && !unused { Outcome::Holds } else { Outcome::Fails })
+        Ok(if checked.report.passes() && !unused { Outcome::Holds } else { Outcome::Fails })
     }
 }
 
@@ -180,7 +180,7 @@ fn render(report: &CheckReport) -> String {
         let worst = op.worst.as_ref().map_or("-".into(), |w| ratio_text(w.ratio));
         let state = if op.unsupported.is_some() {
             "unsupported"
-        } else if op.passed() {
+        } else if op.passes() {
             "ok"
         } else {
             "FAILED"
@@ -204,7 +204,7 @@ fn render(report: &CheckReport) -> String {
     let probes = match report.ops.iter().map(|op| op.probes).sum::<u64>() {
         0 => String::new(),
         probes => {
-            let failed: usize = report.ops.iter().map(|op| op.beyond.len()).sum();
+            let failed: usize = report.ops.iter().map(|op| op.overflows.len()).sum();
             format!(" {probes} probes of the range, {failed} failed,")
         }
     };
@@ -245,7 +245,7 @@ pub fn details(op: &OpCheck) -> String {
     for failure in op.made_failures.iter().take(3) {
         text += &format!("\n\n{} call made of recorded values:{}", op.op, failed(failure));
     }
-    for beyond in op.beyond.iter().take(3) {
+    for beyond in op.overflows.iter().take(3) {
         text += &format!("\n\n{} probe, beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {

@@ -106,7 +106,7 @@ fn render(found: &Diagnosis) -> String {
         "{}: {} → {} ({}, {})",
         found.model.name, source.platform, target.platform, target.device, target.driver
     );
-    for (number, fault) in (1..).zip(found.by_harm()) {
+    for (number, fault) in (1..).zip(found.faults_by_impact()) {
         text += &block(number, fault);
     }
     if !found.clean_ops.is_empty() {
@@ -183,7 +183,7 @@ fn block(number: usize, fault: &Fault) -> String {
     for finding in fault.findings.iter().take(2).filter(|f| !fault.evidence.contains(&f.message)) {
         lines.push(("seen", finding.to_string()));
     }
-    if let Some(picture) = &fault.picture {
+    if let Some(picture) = &fault.error_map {
         lines.push(("wrong", format!("{}\n{}", picture.text, picture.drawing)));
     }
     lines.push(("harm", fault.output_impact.as_ref().map_or("not measured".into(), harm)));

@@ -66,7 +66,7 @@ impl LogitsCommand {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
-        Interface::of(model.graph())?.expect_logits()?;
+        Interface::from_graph(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
             Some(_) => None,
             None => Some(Tokenizer::open(checkpoint.dir())?),

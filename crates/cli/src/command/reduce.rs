@@ -14,11 +14,13 @@ use tapml::exec::Call;
 use tapml::graph::{ErrorKind, Model, NodeId, Symbols, Tensor};
 use tapml::jobs;
 use tapml::migrate::suite::{Case, Suite};
-use tapml::migrate::{CheckOptions, Choices, Oracles, Stop, check, composed_suites};
+use tapml::migrate::{CheckOptions, KernelChoices, Oracles, Stop, check, composed_suites};
 use tapml::migrate::{RegionOutcome, Regions, SmallestRegion};
 use tapml::model::suite_model;
 use tapml::platform::{Platform, PlatformSpec};
-use tapml::reduce::{ReduceOptions, Reduced, Report, Reproducer, RuntimeReproducer, Specimen, reduce};
+use tapml::reduce::{
+    ReduceOptions, Reduced, ReductionReport, Reproducer, RuntimeReproducer, Specimen, reduce,
+};
 
 /// Shrink a failing node call, or a few nodes that fail only together, to a few numbers that still fail, and write them with the
 /// kernel or a script as a folder that needs no TapML.
@@ -101,8 +103,8 @@ impl ReduceCommand {
         };
         let whole = Specimen::new(call.clone());
         let path = suite.path().display().to_string();
-        let report = Report::passing(path, id.clone(), kernel, platform.describe(), &whole);
-        let report = Report { nodes, ..report };
+        let report = ReductionReport::for_passing(path, id.clone(), kernel, platform.describe(), &whole);
+        let report = ReductionReport { nodes, ..report };
         let options = ReduceOptions { limit: Duration::from_secs(self.seconds), simplify: !self.no_simplify };
         bar.stage("make the call small", 0);
         let reduced = reduce(call, &recorded, platform, &oracles, &options, &stop)?;
@@ -119,7 +121,7 @@ impl ReduceCommand {
             note_passing(&format!("{id} (`{}`) does not fail on {}", report.op, platform.word()));
             return Ok(Outcome::Fails);
         };
-        let report = report.reduced(&found, self.out.display().to_string());
+        let report = report.with_reduction(&found, self.out.display().to_string());
         let files = match has_kernels {
             false => self.write_model(&found, &id, platform, &report)?,
             true => {
@@ -139,7 +141,7 @@ impl ReduceCommand {
         found: &Reduced,
         case: &str,
         platform: &dyn Platform,
-        report: &Report,
+        report: &ReductionReport,
     ) -> Result<&'static str> {
         // The lines run a runtime as it is installed: on another provider or device they would show nothing.
         let spec = PlatformSpec::parse(&self.target.target)?;
@@ -216,8 +218,8 @@ impl Failing<'_> {
             graph.find_node(name).ok_or_else(none)
         };
         let asked: BTreeSet<NodeId> = names.iter().map(find).collect::<Result<_, _>>()?;
-        let choices = Choices::of(graph, platform, asked.iter().copied())?;
-        let precision = |id: NodeId, symbols: &Symbols| choices.declared(id, symbols);
+        let choices = KernelChoices::from_platform(graph, platform, asked.iter().copied())?;
+        let precision = |id: NodeId, symbols: &Symbols| choices.declared_precision(id, symbols);
         let regions =
             Regions { suite: self.suite, model: self.model, oracles: self.oracles, precision: &precision };
         let SmallestRegion { failing, outcome } = regions.check_smallest(platform, &asked, self.stop)?;

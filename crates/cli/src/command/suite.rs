@@ -8,8 +8,8 @@ use crate::stopping;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
-use tapml::bugs::bench::{Bed, BedOptions, RunOptions, Sampling};
-use tapml::bugs::strength::{self, Found, ScoreOptions, SuiteScore};
+use tapml::bugs::bench::{Fixture, FixtureOptions, RunOptions, Sampling};
+use tapml::bugs::mutation_score::{self, KilledSurvivor, ScoreOptions, SuiteScore};
 use tapml::device::Device;
 use tapml::migrate::suite::{self, Suite};
 use tapml::migrate::{Quiet, Stop};
@@ -94,7 +94,7 @@ impl ScoreCommand {
         };
         let options = ScoreOptions { ops: self.op.clone(), mutants: self.mutants, seed: self.seed };
         let bar = Bar::new();
-        let mut score = strength::score(&bed, &options, &run, &bar, &stop)?;
+        let mut score = mutation_score::score(&bed, &options, &run, &bar, &stop)?;
         bar.finish();
         if self.seek {
             score.found = self.seek(&bed, &score, &run, &stop)?;
@@ -102,7 +102,7 @@ impl ScoreCommand {
         self.json.say(&render(&score))?;
         if let Some(path) = &self.minimise {
             let needed: Vec<&str> = score.ops.iter().flat_map(|op| &op.needed).map(String::as_str).collect();
-            let cases = strength::recorded(&bed, &needed, &run)?;
+            let cases = mutation_score::recorded_cases(&bed, &needed, &run)?;
             let old = bed.suite.manifest().totals.clone();
             let new = suite::part(&bed.suite, &bed.model, &cases, path, self.overwrite)?.totals;
             self.json.say(&format!(
@@ -118,31 +118,37 @@ impl ScoreCommand {
         Ok(Outcome::Holds)
     }
 
-    fn bed(&self) -> Result<Bed> {
+    fn bed(&self) -> Result<Fixture> {
         let suite = Suite::open(&self.suite)?;
         let name = suite.manifest().model.name.clone();
         let name = if name.is_empty() { "model".into() } else { name };
         let model = suite_model(&suite, self.model.as_deref())?;
-        Ok(Bed::open(&name, &model, &self.suite)?)
+        Ok(Fixture::open(&name, &model, &self.suite)?)
     }
 
     /// Pieces of the suite's own prompts, joined and repeated, in several lengths.
-    fn seek(&self, bed: &Bed, score: &SuiteScore, run: &RunOptions<'_>, stop: &Stop) -> Result<Vec<Found>> {
+    fn seek(
+        &self,
+        bed: &Fixture,
+        score: &SuiteScore,
+        run: &RunOptions<'_>,
+        stop: &Stop,
+    ) -> Result<Vec<KilledSurvivor>> {
         let mut open: Vec<String> = score.blind.iter().flat_map(|b| b.mutants.clone()).collect();
         let tokens: Vec<u32> = bed.suite.manifest().prompts.iter().flat_map(|p| p.ids.clone()).collect();
         let folder = tapml::files::Temporary::new("tapml-calls-")?;
         let mut found = Vec::new();
-        let beyond = Bed::window(&bed.model).map(|window| window as usize + 9);
+        let beyond = Fixture::window(&bed.model).map(|window| window as usize + 9);
         for length in LENGTHS.into_iter().chain(beyond) {
             if open.is_empty() || tokens.is_empty() {
                 break;
             }
             let prompt = tokens.iter().cycle().copied().take(length).collect();
-            let options = BedOptions { prompts: vec![prompt], steps: 1 };
+            let options = FixtureOptions { prompts: vec![prompt], steps: 1 };
             let out = folder.path().join(length.to_string());
-            let other = Bed::carve(&bed.name, &bed.model, &options, &out, &Quiet, stop)?;
+            let other = Fixture::carve(&bed.name, &bed.model, &options, &out, &Quiet, stop)?;
             let bar = Bar::new();
-            let told = strength::seek(&other, &open, run, &bar, stop)?;
+            let told = mutation_score::seek(&other, &open, run, &bar, stop)?;
             bar.finish();
             open.retain(|id| !told.iter().any(|f| f.id == *id));
             found.extend(told);

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
-use tapml::kernels::Choices;
+use tapml::kernels::TuningCache;
 use tapml::prompts::Prompts;
 use tapml::tune::{Phase, TuneJob, Tuned, cache_file};
 
@@ -98,7 +98,7 @@ impl TuneCommand {
         Ok(if failed { Outcome::Fails } else { Outcome::Holds })
     }
 
-    fn file(&self, choices: &Choices) -> Result<PathBuf> {
+    fn file(&self, choices: &TuningCache) -> Result<PathBuf> {
         if let Some(out) = &self.out {
             return Ok(out.clone());
         }

@@ -275,7 +275,7 @@ pub fn detector(folder: &Path) {
     let typed = |id: ValueId| (name(&id), graph.value(id).ty.clone());
     let nodes = graph.nodes().iter().map(|node| {
         let Op::Foreign(op) = &node.op else { panic!("{}", node.name) };
-        let inputs = op.placed(node.inputs.iter().map(name)).into_iter().map(Option::unwrap_or_default);
+        let inputs = op.place_inputs(node.inputs.iter().map(name)).into_iter().map(Option::unwrap_or_default);
         let (inputs, outputs) = (inputs.collect(), node.outputs.iter().map(name).collect());
         NewNode { name: &node.name, op, inputs, outputs }
     });

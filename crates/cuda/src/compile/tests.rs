@@ -5,7 +5,7 @@ use crate::{adapter, nvrtc, stub};
 use tapml_device::{BindingKind, Source};
 
 /// What compiles, with a folder for its cache.
-fn front(capability: u32) -> Option<(tempfile::TempDir, Front, Arc<Driver>, DeviceInfo)> {
+fn front(capability: u32) -> Option<(tempfile::TempDir, CudaFront, Arc<Driver>, DeviceInfo)> {
     let compiler = match nvrtc::compiler(13) {
         Ok(compiler) => Some(compiler),
         Err(error) => {
@@ -14,11 +14,11 @@ fn front(capability: u32) -> Option<(tempfile::TempDir, Front, Arc<Driver>, Devi
             return None;
         }
     };
-    let options = Options::default();
+    let options = CudaOptions::default();
     let opened = adapter::open_on(&stub::API, 0, 13_000, options).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::at(folder.path().into());
-    Some((folder, Front { compiler, cache, capability, options }, opened.driver, opened.info))
+    let cache = Cache::in_folder(folder.path().into());
+    Some((folder, CudaFront { compiler, cache, capability, options }, opened.driver, opened.info))
 }
 
 fn desc(language: Language, text: &str) -> KernelDesc {
@@ -36,7 +36,7 @@ fn desc(language: Language, text: &str) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 

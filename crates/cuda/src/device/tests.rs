@@ -3,15 +3,15 @@
 
 use super::*;
 use crate::stub;
-use tapml_device::conformance::{Outcome, cases};
+use tapml_device::conformance::{CaseOutcome, cases};
 use tapml_device::{Binding, BindingKind, Extent, Language, Source};
 use tapml_graph::{Dim, Symbol};
 
 fn device(options: &str) -> CudaDevice {
-    let options = Options::parse(options).unwrap();
+    let options = CudaOptions::parse(options).unwrap();
     let opened = adapter::open_on(&stub::API, 0, 13_000, options).unwrap();
     let folder = std::env::temp_dir().join("tapml-cuda-stub");
-    CudaDevice::with(opened, None, options, Cache::at(folder)).unwrap()
+    CudaDevice::from_opened(opened, None, options, Cache::in_folder(folder)).unwrap()
 }
 
 /// A kernel that was never compiled.
@@ -28,9 +28,9 @@ fn kernel(device: &mut CudaDevice, name: &str, overlaps: bool) -> KernelId {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps,
+        dependent_launch: overlaps,
     };
-    let id = device.mirror.create_kernel(&desc).unwrap();
+    let id = device.handles.create_kernel(&desc).unwrap();
     let raw = device.driver.kernel(b"\x7fELF", name).unwrap().unwrap();
     device.kernels.insert(
         id,
@@ -42,14 +42,14 @@ fn kernel(device: &mut CudaDevice, name: &str, overlaps: bool) -> KernelId {
             min_sizes: vec![4],
             workgroup: desc.workgroup,
             shared: 0,
-            overlaps,
+            dependent_launch: overlaps,
         },
     );
     id
 }
 
 fn dispatch(label: &str, kernel: KernelId, buffer: BufferId, groups: Dim) -> Command {
-    let groups = [Extent::of(groups), Extent::of(1u64), Extent::of(1u64)];
+    let groups = [Extent::from_dim(groups), Extent::from_dim(1u64), Extent::from_dim(1u64)];
     Command::Dispatch { label: label.into(), kernel, bindings: vec![Binding::whole(buffer)], groups }
 }
 
@@ -67,12 +67,12 @@ fn conformance_of_what_runs_no_kernel() {
             || books.contains(&case.name)
         {
             let outcome = case.run(&mut device).unwrap();
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{}: {outcome:?}", case.name);
+            assert!(!matches!(outcome, CaseOutcome::Failed(_)), "{}: {outcome:?}", case.name);
         }
     }
     assert_eq!(device.memory().0, 0);
     drop(device);
-    assert_eq!(stub::allocated(), 0);
+    assert_eq!(stub::allocated_bytes(), 0);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn list(device: &mut CudaDevice) -> (ListId, KernelId, BufferId) {
     let (plain, overlapping) = (kernel(device, "plain", false), kernel(device, "over", true));
     let buffer = device.create_buffer("words", 64).unwrap();
     let other = device.create_buffer("other", 64).unwrap();
-    let zero = || Extent::of(0u64);
+    let zero = || Extent::from_dim(0u64);
     let commands = [
         dispatch("a", overlapping, buffer, n()),
         dispatch("b", overlapping, buffer, Dim::from(2u64)),
@@ -109,7 +109,7 @@ fn list(device: &mut CudaDevice) -> (ListId, KernelId, BufferId) {
             src_offset: zero(),
             dst: other,
             dst_offset: zero(),
-            len: Extent::of(8u64),
+            len: Extent::from_dim(8u64),
         },
         dispatch("d", overlapping, buffer, Dim::from(1u64)),
     ];
@@ -128,7 +128,7 @@ fn a_geometry_that_comes_again_is_one_graph() {
     let (list, ..) = list(&mut device);
     let mut run = |n: u64, p: u64| {
         device.replay(list, &Symbols::np(n, p)).unwrap();
-        stub::noted()
+        stub::take_launches()
     };
     // Whatever does not change a size leaves the graph as it is.
     assert_eq!(run(1, 0), ONE);
@@ -149,18 +149,18 @@ fn graphs_can_be_declined_by_the_user_and_by_the_driver() {
     let (id, ..) = list(&mut off);
     for _ in 0..3 {
         off.replay(id, &Symbols::np(1, 0)).unwrap();
-        assert_eq!(stub::noted(), ONE);
+        assert_eq!(stub::take_launches(), ONE);
     }
     let mut device = device("");
     let (id, ..) = list(&mut device);
     stub::fail_to_capture(true);
     for _ in 0..3 {
         device.replay(id, &Symbols::np(1, 0)).unwrap();
-        assert_eq!(stub::noted(), ONE);
+        assert_eq!(stub::take_launches(), ONE);
     }
     stub::fail_to_capture(false);
     device.replay(id, &Symbols::np(1, 0)).unwrap();
-    assert_eq!(stub::noted(), as_graph(&ONE));
+    assert_eq!(stub::take_launches(), as_graph(&ONE));
 }
 
 #[test]
@@ -171,16 +171,16 @@ fn a_list_with_a_graph_is_refused_once_a_part_is_gone() {
     let symbols = Symbols::np(1, 0);
     (0..3).for_each(|_| device.replay(list, &symbols).unwrap());
     device.destroy_buffer(unrelated).unwrap();
-    stub::noted();
+    stub::take_launches();
     device.replay(list, &symbols).unwrap();
-    assert_eq!(stub::noted(), as_graph(&ONE), "what the list does not use");
+    assert_eq!(stub::take_launches(), as_graph(&ONE), "what the list does not use");
     device.destroy_buffer(other).unwrap();
     for _ in 0..2 {
         assert_eq!(device.replay(list, &symbols).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     device.destroy_kernel(plain).unwrap();
     assert_eq!(device.replay(list, &symbols).unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert!(stub::noted().is_empty());
+    assert!(stub::take_launches().is_empty());
 }
 
 #[test]
@@ -240,6 +240,6 @@ fn commands_are_timed_one_by_one() {
     let kernel = kernel(&mut device, "plain", false);
     let buffer = device.create_buffer("words", 64).unwrap();
     let commands = [dispatch("a", kernel, buffer, n()), dispatch("b", kernel, buffer, Dim::from(1u64))];
-    let seconds = device.timed(&commands, &Symbols::np(0, 0)).unwrap();
+    let seconds = device.time_commands(&commands, &Symbols::np(0, 0)).unwrap();
     assert_eq!(seconds, [0.0, 0.0005], "an empty grid takes no time");
 }

@@ -7,33 +7,33 @@ use crate::{
 use tapml_graph::{Error, Symbols};
 
 /// Why a case ended early.
-pub(super) enum Problem {
+pub(super) enum EarlyEnd {
     Failed(String),
     Skipped(String),
     Device(Error),
 }
 
-impl From<Error> for Problem {
-    fn from(error: Error) -> Problem {
-        Problem::Device(error)
+impl From<Error> for EarlyEnd {
+    fn from(error: Error) -> EarlyEnd {
+        EarlyEnd::Device(error)
     }
 }
 
 /// The end of a case or of one of its checks.
-pub(super) type Check<T = ()> = std::result::Result<T, Problem>;
+pub(super) type Check<T = ()> = std::result::Result<T, EarlyEnd>;
 
 /// A failed check.
 pub(super) fn fail<T>(text: impl Into<String>) -> Check<T> {
-    Err(Problem::Failed(text.into()))
+    Err(EarlyEnd::Failed(text.into()))
 }
 
 /// A case that this device cannot run.
 pub(super) fn skip<T>(reason: impl Into<String>) -> Check<T> {
-    Err(Problem::Skipped(reason.into()))
+    Err(EarlyEnd::Skipped(reason.into()))
 }
 
 /// Checks that a call failed with one of these kinds, and returns its error.
-pub(super) fn refused<T>(what: &str, kinds: &[ErrorKind], result: crate::Result<T>) -> Check<Error> {
+pub(super) fn expect_refusal<T>(what: &str, kinds: &[ErrorKind], result: crate::Result<T>) -> Check<Error> {
     match result {
         Ok(_) => fail(format!("{what} was accepted")),
         Err(error) if kinds.contains(&error.kind()) => Ok(error),
@@ -70,15 +70,15 @@ impl<'a> Bench<'a> {
     }
 
     /// A zeroed buffer.
-    pub(super) fn zeroed(&mut self, label: &str, bytes: u64) -> Check<BufferId> {
+    pub(super) fn create_zeroed(&mut self, label: &str, bytes: u64) -> Check<BufferId> {
         let id = self.device.create_buffer(label, bytes)?;
         self.buffers.push(id);
         Ok(id)
     }
 
     /// A buffer that holds these words.
-    pub(super) fn holding(&mut self, label: &str, words: &[u32]) -> Check<BufferId> {
-        let id = self.zeroed(label, words.len() as u64 * 4)?;
+    pub(super) fn create_holding(&mut self, label: &str, words: &[u32]) -> Check<BufferId> {
+        let id = self.create_zeroed(label, words.len() as u64 * 4)?;
         self.device.write(id, 0, &bytes_of(words))?;
         Ok(id)
     }
@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
             workgroup_memory: 0,
             needs_f16: false,
             needs_subgroups: false,
-            overlaps: false,
+            dependent_launch: false,
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Bench<'a> {
         for buffer in self.buffers.drain(..) {
             first = first.and(self.device.destroy_buffer(buffer));
         }
-        first.map_err(|e| Problem::Failed(format!("cleaning up: {e}")))
+        first.map_err(|e| EarlyEnd::Failed(format!("cleaning up: {e}")))
     }
 }
 
@@ -223,7 +223,7 @@ pub(super) fn equal(what: &str, found: &[u32], expected: &[u32]) -> Check {
 /// A dispatch of `groups` workgroups in x with whole buffers bound.
 pub(super) fn dispatch(label: &str, kernel: KernelId, buffers: &[BufferId], groups: u32) -> Command {
     let bindings = buffers.iter().map(|&b| Binding::whole(b)).collect();
-    bound(label, kernel, bindings, Extent::of(u64::from(groups)))
+    bound(label, kernel, bindings, Extent::from_dim(u64::from(groups)))
 }
 
 /// A dispatch in x with these bindings.
@@ -232,7 +232,7 @@ pub(super) fn bound(label: &str, kernel: KernelId, bindings: Vec<Binding>, group
         label: label.into(),
         kernel,
         bindings,
-        groups: [groups, Extent::of(1u64), Extent::of(1u64)],
+        groups: [groups, Extent::from_dim(1u64), Extent::from_dim(1u64)],
     }
 }
 

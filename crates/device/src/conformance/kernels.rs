@@ -1,6 +1,6 @@
 //! Cases about compiling kernels: errors that point at the source, constants, limits, handles.
 
-use super::bench::{Bench, Check, equal, fail, has_detail, refused, skip};
+use super::bench::{Bench, Check, equal, expect_refusal, fail, has_detail, skip};
 use crate::{BindingKind::ReadWrite, ErrorKind, KernelDesc, KernelId, Language, Source};
 
 const PRELUDE: &str = "alias Word = u32;\nfn twice(x: Word) -> Word {\n    return 2u * x;\n}\n";
@@ -14,7 +14,8 @@ fn main() { out[0] = 1u; }
 fn points_at(b: &mut Bench<'_>, text: &str, line: u32) -> Check {
     let mut desc = b.desc(&[ReadWrite], [1, 1, 1], text);
     desc.source.prelude = PRELUDE.into();
-    let error = refused("a kernel with an error", &[ErrorKind::Compile], b.device.create_kernel(&desc))?;
+    let error =
+        expect_refusal("a kernel with an error", &[ErrorKind::Compile], b.device.create_kernel(&desc))?;
     has_detail("a compile error", &error, "kernel", &desc.name)?;
     has_detail("a compile error", &error, "line", &line.to_string())?;
     let place = format!("{}:{line}", desc.source.file);
@@ -38,15 +39,18 @@ pub(super) fn missing_entry_point(b: &mut Bench<'_>) -> Check {
     let mut desc = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
     desc.entry = "absent".into();
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
-    let error = refused("a kernel without its entry point", kinds, b.device.create_kernel(&desc))?;
+    let error = expect_refusal("a kernel without its entry point", kinds, b.device.create_kernel(&desc))?;
     has_detail("a missing entry point", &error, "kernel", &desc.name)
 }
 
 pub(super) fn undeclared_binding(b: &mut Bench<'_>) -> Check {
     let desc = b.desc(&[], [1, 1, 1], GOOD);
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
-    let error =
-        refused("a kernel that uses a binding its description lacks", kinds, b.device.create_kernel(&desc))?;
+    let error = expect_refusal(
+        "a kernel that uses a binding its description lacks",
+        kinds,
+        b.device.create_kernel(&desc),
+    )?;
     has_detail("an undeclared binding", &error, "kernel", &desc.name)
 }
 
@@ -81,7 +85,7 @@ fn constants(b: &Bench<'_>, values: &[(&str, f64)]) -> KernelDesc {
 }
 
 pub(super) fn override_constants(b: &mut Bench<'_>) -> Check {
-    let out = b.zeroed("out", 24)?;
+    let out = b.create_zeroed("out", 24)?;
     let minus_three = 0u32.wrapping_sub(3);
     let desc = constants(b, &[("COUNT", 100.0)]);
     let found = b.compute_with(&desc, 1, &[out], 6)?;
@@ -97,7 +101,7 @@ pub(super) fn unknown_constant(b: &mut Bench<'_>) -> Check {
     for values in [&[("COUNT", 8.0), ("COLOUR", 1.0)][..], &[][..]] {
         let desc = constants(b, values);
         let what = format!("a kernel with the constants {values:?}");
-        let error = refused(&what, kinds, b.device.create_kernel(&desc))?;
+        let error = expect_refusal(&what, kinds, b.device.create_kernel(&desc))?;
         has_detail(&what, &error, "kernel", &desc.name)?;
     }
     Ok(())
@@ -123,7 +127,7 @@ pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
         over.push(("max_workgroup_size.z", KernelDesc { workgroup: [1, 1, deep], ..good.clone() }));
     }
     for (limit, desc) in over {
-        let error = refused(limit, &[ErrorKind::Unsupported], b.device.create_kernel(&desc))?;
+        let error = expect_refusal(limit, &[ErrorKind::Unsupported], b.device.create_kernel(&desc))?;
         has_detail(limit, &error, "limit", limit)?;
         has_detail(limit, &error, "kernel", &desc.name)?;
         for name in ["asked", "offered"] {
@@ -132,12 +136,12 @@ pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
             }
         }
     }
-    let out = b.zeroed("out", 4)?;
+    let out = b.create_zeroed("out", 4)?;
     let found = b.compute_with(&good, 1, &[out], 1)?;
     equal("a kernel made after refused ones", &found, &[1])
 }
 
-pub(super) fn misdescribed(b: &mut Bench<'_>) -> Check {
+pub(super) fn check_misdescribed(b: &mut Bench<'_>) -> Check {
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
     let mut sized = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
     sized.workgroup = [2, 1, 1];
@@ -147,7 +151,7 @@ pub(super) fn misdescribed(b: &mut Bench<'_>) -> Check {
         [("another workgroup size", sized), ("less workgroup memory than it declares", shared)]
     {
         let error =
-            refused(&format!("a kernel described with {what}"), kinds, b.device.create_kernel(&desc))?;
+            expect_refusal(&format!("a kernel described with {what}"), kinds, b.device.create_kernel(&desc))?;
         has_detail(what, &error, "kernel", &desc.name)?;
     }
     Ok(())
@@ -171,7 +175,7 @@ pub(super) fn missing_features(b: &mut Bench<'_>) -> Check {
         return skip("the device has every feature");
     }
     for (feature, desc) in lacking {
-        let error = refused(feature, &[ErrorKind::Unsupported], b.device.create_kernel(&desc))?;
+        let error = expect_refusal(feature, &[ErrorKind::Unsupported], b.device.create_kernel(&desc))?;
         has_detail(feature, &error, "feature", feature)?;
     }
     Ok(())
@@ -182,7 +186,11 @@ pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
     let id = b.kernel(&desc)?;
     b.destroy_kernel(id)?;
     for bad in [id, KernelId(u64::MAX)] {
-        refused("destroying an unknown kernel", &[ErrorKind::InvalidInput], b.device.destroy_kernel(bad))?;
+        expect_refusal(
+            "destroying an unknown kernel",
+            &[ErrorKind::InvalidInput],
+            b.device.destroy_kernel(bad),
+        )?;
     }
     Ok(())
 }

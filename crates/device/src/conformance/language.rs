@@ -25,11 +25,11 @@ pub(super) fn builtin_values(b: &mut Bench<'_>) -> Check {
     let desc = b.desc(&[BindingKind::ReadWrite], [4, 3, 2], BUILTINS);
     let kernel = b.kernel(&desc)?;
     let groups = [3u32, 2, 5];
-    let out = b.zeroed("out", 24 * 30 * 4)?;
+    let out = b.create_zeroed("out", 24 * 30 * 4)?;
     let Command::Dispatch { label, kernel, bindings, .. } = dispatch("builtins", kernel, &[out], 1) else {
         return fail("a dispatch is a dispatch");
     };
-    let grid = groups.map(|g| Extent::of(u64::from(g)));
+    let grid = groups.map(|g| Extent::from_dim(u64::from(g)));
     b.run(&[Command::Dispatch { label, kernel, bindings, groups: grid }])?;
     let size = [4 * groups[0], 3 * groups[1], 2 * groups[2]];
     let mut expected = Vec::new();
@@ -65,8 +65,8 @@ fn main(@builtin(local_invocation_index) at: u32, @builtin(workgroup_id) group: 
 
 pub(super) fn workgroup_memory(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..256).map(|i| i * 7 % 101).collect();
-    let source = b.holding("words", &words)?;
-    let out = b.zeroed("out", 1024)?;
+    let source = b.create_holding("words", &words)?;
+    let out = b.create_zeroed("out", 1024)?;
     let mut desc = b.desc(&[BindingKind::Read, BindingKind::ReadWrite], [64, 1, 1], WORKGROUP);
     desc.workgroup_memory = 260;
     let found = b.compute_with(&desc, 4, &[source, out], 256)?;
@@ -98,7 +98,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 ";
 
 pub(super) fn atomics(b: &mut Bench<'_>) -> Check {
-    let totals = b.zeroed("totals", 24)?;
+    let totals = b.create_zeroed("totals", 24)?;
     let mut desc = b.desc(&[BindingKind::ReadWrite], [32, 1, 1], ATOMICS);
     desc.workgroup_memory = 4;
     let found = b.compute_with(&desc, 8, &[totals], 6)?;
@@ -137,8 +137,8 @@ fn main() {
 pub(super) fn integers(b: &mut Bench<'_>) -> Check {
     let (s, t) = (-123_456_789i32, 1_007i32);
     let (a, w) = (s as u32, t as u32);
-    let words = b.holding("words", &[a, w])?;
-    let out = b.zeroed("out", 64)?;
+    let words = b.create_holding("words", &[a, w])?;
+    let out = b.create_zeroed("out", 64)?;
     let found = b.compute(INTEGERS, 1, 1, &[words, out], 16)?;
     let expected = [
         a.wrapping_mul(w),
@@ -190,8 +190,8 @@ fn main() {
 
 pub(super) fn floats(b: &mut Bench<'_>) -> Check {
     let (x, y) = (-2.75f32, 0.375f32);
-    let words = b.holding("floats", &bits(&[x, y, 2.5, -3.5, 1e6]))?;
-    let out = b.zeroed("out", 64)?;
+    let words = b.create_holding("floats", &bits(&[x, y, 2.5, -3.5, 1e6]))?;
+    let out = b.create_zeroed("out", 64)?;
     let found = b.compute(FLOATS, 1, 1, &[words, out], 16)?;
     let expected = [
         x + y,
@@ -278,8 +278,8 @@ fn control(word: u32) -> u32 {
 
 pub(super) fn control_flow(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..96).collect();
-    let source = b.holding("words", &words)?;
-    let out = b.zeroed("out", 96 * 4)?;
+    let source = b.create_holding("words", &words)?;
+    let out = b.create_zeroed("out", 96 * 4)?;
     let found = b.compute(CONTROL, 32, 3, &[source, out], 96)?;
     let expected: Vec<u32> = words.into_iter().map(control).collect();
     equal("branches and loops that differ between invocations", &found, &expected)
@@ -309,8 +309,8 @@ pub(super) fn layout_of_structs(b: &mut Bench<'_>) -> Check {
     // Bytes by the WGSL specification: head 0, inner 16 (a 0, b 16, c 28, size 32), rows 48 (columns of 16), tail 80;
     // 92 rounded up to 96 for one item, that is 24 words.
     let words: Vec<u32> = (0..72).collect();
-    let items = b.holding("items", &words)?;
-    let out = b.zeroed("out", 96)?;
+    let items = b.create_holding("items", &words)?;
+    let out = b.create_zeroed("out", 96)?;
     let found = b.compute(LAYOUT, 1, 3, &[items, out], 24)?;
     let row = |i: u32| {
         let at = 24 * i;
@@ -349,8 +349,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 pub(super) fn local_arrays(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..8).map(|i| i * 3).collect();
-    let source = b.holding("words", &words)?;
-    let out = b.zeroed("out", 32)?;
+    let source = b.create_holding("words", &words)?;
+    let out = b.create_zeroed("out", 32)?;
     let found = b.compute(LOCALS, 8, 1, &[source, out], 8)?;
     let one = |w: &u32| {
         let last = if w % 4 == 3 { 100 } else { 4 };
@@ -381,8 +381,8 @@ pub(super) fn half_floats(b: &mut Bench<'_>) -> Check {
         return skip("the device has no f16");
     }
     // 1.5 and -0.25, low half first.
-    let halves = b.holding("halves", &[0xb400_3e00])?;
-    let out = b.zeroed("out", 16)?;
+    let halves = b.create_holding("halves", &[0xb400_3e00])?;
+    let out = b.create_zeroed("out", 16)?;
     let mut desc = b.desc(&[BindingKind::Read, BindingKind::ReadWrite], [1, 1, 1], HALF);
     desc.needs_f16 = true;
     let found = b.compute_with(&desc, 1, &[halves, out], 4)?;
@@ -421,7 +421,7 @@ pub(super) fn subgroups(b: &mut Bench<'_>) -> Check {
     let Some((least, most)) = b.device.info().features.subgroups else {
         return skip("the device has no subgroup operations");
     };
-    let out = b.zeroed("out", 256)?;
+    let out = b.create_zeroed("out", 256)?;
     let mut desc = b.desc(&[BindingKind::ReadWrite], [64, 1, 1], SUBGROUPS);
     desc.needs_subgroups = true;
     let found = b.compute_with(&desc, 1, &[out], 64)?;

@@ -1,6 +1,6 @@
 //! Cases about command lists: sizes from symbols, order, bindings, and what must be refused.
 
-use super::bench::{Bench, Check, bound, dispatch, fail, refused};
+use super::bench::{Bench, Check, bound, dispatch, expect_refusal, fail};
 use crate::{Binding, BindingKind, BufferId, Command, ErrorKind, Extent, KernelId, ListId};
 use tapml_graph::{Dim, Symbol, Symbols};
 
@@ -52,7 +52,7 @@ fn times(factor: u64, symbol: Symbol) -> Dim {
 
 pub(super) fn symbolic_grid(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
-    let words = b.zeroed("words", 64 * 4)?;
+    let words = b.create_zeroed("words", 64 * 4)?;
     let list = b.record(&[bound("add", kernel, vec![Binding::whole(words)], Extent::ceil_div(n(), 4))])?;
     let mut expected = [0; 64];
     for count in [1u64, 64, 5, 8, 1, 33] {
@@ -65,11 +65,11 @@ pub(super) fn symbolic_grid(b: &mut Bench<'_>) -> Check {
 
 pub(super) fn empty_grid(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
-    let words = b.zeroed("words", 16)?;
-    let none = bound("none", kernel, vec![Binding::whole(words)], Extent::of(n()));
+    let words = b.create_zeroed("words", 16)?;
+    let none = bound("none", kernel, vec![Binding::whole(words)], Extent::from_dim(n()));
     let mut flat = none.clone();
     if let Command::Dispatch { groups, .. } = &mut flat {
-        *groups = [Extent::of(1u64), Extent::of(n()), Extent::of(1u64)];
+        *groups = [Extent::from_dim(1u64), Extent::from_dim(n()), Extent::from_dim(1u64)];
     }
     let list = b.record(&[none, flat])?;
     b.device.replay(list, &Symbols::np(0, 0))?;
@@ -80,12 +80,12 @@ pub(super) fn empty_grid(b: &mut Bench<'_>) -> Check {
 
 pub(super) fn grid_errors(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
-    let words = b.zeroed("words", 16)?;
-    let list = b.record(&[bound("add", kernel, vec![Binding::whole(words)], Extent::of(n()))])?;
+    let words = b.create_zeroed("words", 16)?;
+    let list = b.record(&[bound("add", kernel, vec![Binding::whole(words)], Extent::from_dim(n()))])?;
     let max = u64::from(b.device.info().limits.max_groups_per_dim);
-    refused("an unbound symbol", &[ErrorKind::InvalidInput], b.device.replay(list, &Symbols::new()))?;
+    expect_refusal("an unbound symbol", &[ErrorKind::InvalidInput], b.device.replay(list, &Symbols::new()))?;
     let over = b.device.replay(list, &Symbols::np(max + 1, 0));
-    let error = refused("a grid above the limit", &[ErrorKind::Unsupported], over)?;
+    let error = expect_refusal("a grid above the limit", &[ErrorKind::Unsupported], over)?;
     if !error.to_string().contains("add") {
         return fail(format!("the error does not name the dispatch `add`: {error}"));
     }
@@ -97,16 +97,16 @@ pub(super) fn grid_errors(b: &mut Bench<'_>) -> Check {
 fn symbolic_copy(src: BufferId, dst: BufferId) -> Command {
     Command::Copy {
         src,
-        src_offset: Extent::of(times(4, Symbol::P)),
+        src_offset: Extent::from_dim(times(4, Symbol::P)),
         dst,
-        dst_offset: Extent::of(8u64),
-        len: Extent::of(times(4, Symbol::N)),
+        dst_offset: Extent::from_dim(8u64),
+        len: Extent::from_dim(times(4, Symbol::N)),
     }
 }
 
 pub(super) fn symbolic_copies(b: &mut Bench<'_>) -> Check {
-    let src = b.holding("source", &(100..120).collect::<Vec<_>>())?;
-    let dst = b.zeroed("destination", 80)?;
+    let src = b.create_holding("source", &(100..120).collect::<Vec<_>>())?;
+    let dst = b.create_zeroed("destination", 80)?;
     let list = b.record(&[symbolic_copy(src, dst)])?;
     let mut expected = [0; 20];
     for (count, from) in [(3, 0), (0, 20), (18, 2), (1, 19), (2, 7)] {
@@ -119,43 +119,43 @@ pub(super) fn symbolic_copies(b: &mut Bench<'_>) -> Check {
 }
 
 pub(super) fn copy_errors(b: &mut Bench<'_>) -> Check {
-    let src = b.holding("source", &[1, 2, 3, 4])?;
-    let dst = b.zeroed("destination", 16)?;
+    let src = b.create_holding("source", &[1, 2, 3, 4])?;
+    let dst = b.create_zeroed("destination", 16)?;
     let list = b.record(&[symbolic_copy(src, dst)])?;
     let kinds = &[ErrorKind::InvalidInput];
     for (count, from, what) in
         [(3, 0, "past the destination"), (2, 3, "past the source"), (1, 1 << 40, "far outside")]
     {
-        refused(&format!("a copy {what}"), kinds, b.device.replay(list, &Symbols::np(count, from)))?;
+        expect_refusal(&format!("a copy {what}"), kinds, b.device.replay(list, &Symbols::np(count, from)))?;
     }
     let odd = |src_offset, len| Command::Copy {
         src,
-        src_offset: Extent::of(src_offset),
+        src_offset: Extent::from_dim(src_offset),
         dst,
-        dst_offset: Extent::of(0u64),
-        len: Extent::of(len),
+        dst_offset: Extent::from_dim(0u64),
+        len: Extent::from_dim(len),
     };
     for command in [odd(2u64, 4u64), odd(0, 6)] {
         let result = b.device.record(&[command]).and_then(|list| {
             let replayed = b.device.replay(list, &Symbols::new());
             b.device.destroy_list(list).and(replayed)
         });
-        refused("a copy of no whole words", kinds, result)?;
+        expect_refusal("a copy of no whole words", kinds, result)?;
     }
     let within = Command::Copy {
         src,
-        src_offset: Extent::of(0u64),
+        src_offset: Extent::from_dim(0u64),
         dst: src,
-        dst_offset: Extent::of(8u64),
-        len: Extent::of(4u64),
+        dst_offset: Extent::from_dim(8u64),
+        len: Extent::from_dim(4u64),
     };
-    refused("a copy within one buffer", kinds, b.device.record(&[within]))?;
+    expect_refusal("a copy within one buffer", kinds, b.device.record(&[within]))?;
     b.holds("the destination of refused copies", dst, &[0; 4])
 }
 
 pub(super) fn fills(b: &mut Bench<'_>) -> Check {
-    let small = b.holding("small", &[1, 2, 3])?;
-    let large = b.zeroed("large", 300_000 * 4)?;
+    let small = b.create_holding("small", &[1, 2, 3])?;
+    let large = b.create_zeroed("large", 300_000 * 4)?;
     let words = [0x7fc0_0001, 0, 0xdead_beef];
     for word in words {
         b.run(&[Command::Fill { buffer: small, word }, Command::Fill { buffer: large, word }])?;
@@ -169,8 +169,8 @@ pub(super) fn fills(b: &mut Bench<'_>) -> Check {
 pub(super) fn dependent_dispatches(b: &mut Bench<'_>) -> Check {
     let kernel = mixer(b)?;
     let mut expected: Vec<u32> = (0..100).collect();
-    let first = b.holding("first", &expected)?;
-    let second = b.zeroed("second", 400)?;
+    let first = b.create_holding("first", &expected)?;
+    let second = b.create_zeroed("second", 400)?;
     let mut commands = Vec::new();
     for i in 0..200 {
         let pair = if i % 2 == 0 { [first, second] } else { [second, first] };
@@ -183,14 +183,14 @@ pub(super) fn dependent_dispatches(b: &mut Bench<'_>) -> Check {
 
 pub(super) fn mixed_order(b: &mut Bench<'_>) -> Check {
     let (adder, mixer) = (add_one(b)?, mixer(b)?);
-    let first = b.zeroed("first", 80)?;
-    let second = b.zeroed("second", 80)?;
+    let first = b.create_zeroed("first", 80)?;
+    let second = b.create_zeroed("second", 80)?;
     let copy = Command::Copy {
         src: second,
-        src_offset: Extent::of(0u64),
+        src_offset: Extent::from_dim(0u64),
         dst: first,
-        dst_offset: Extent::of(40u64),
-        len: Extent::of(40u64),
+        dst_offset: Extent::from_dim(40u64),
+        len: Extent::from_dim(40u64),
     };
     let list = b.record(&[
         dispatch("add", adder, &[first], 5),
@@ -220,7 +220,7 @@ pub(super) fn mixed_order(b: &mut Bench<'_>) -> Check {
 pub(super) fn two_interleaved(b: &mut Bench<'_>) -> Check {
     let kernel = mixer(b)?;
     let mut expected: Vec<u32> = (5..55).collect();
-    let (first, second) = (b.holding("first", &expected)?, b.zeroed("second", 200)?);
+    let (first, second) = (b.create_holding("first", &expected)?, b.create_zeroed("second", 200)?);
     let forth = b.record(&[dispatch("forth", kernel, &[first, second], 4)])?;
     let back = b.record(&[dispatch("back", kernel, &[second, first], 4)])?;
     for _ in 0..20 {
@@ -234,11 +234,12 @@ pub(super) fn two_interleaved(b: &mut Bench<'_>) -> Check {
 
 pub(super) fn binding_count(b: &mut Bench<'_>) -> Check {
     let kernel = mixer(b)?;
-    let buffers = [b.zeroed("first", 64)?, b.zeroed("second", 64)?, b.zeroed("third", 64)?];
+    let buffers =
+        [b.create_zeroed("first", 64)?, b.create_zeroed("second", 64)?, b.create_zeroed("third", 64)?];
     for count in [0, 1, 3] {
         let commands = [dispatch("miscounted", kernel, &buffers[..count], 1)];
         let what = format!("{count} buffers for 2 bindings");
-        let error = refused(&what, &[ErrorKind::InvalidInput], b.device.record(&commands))?;
+        let error = expect_refusal(&what, &[ErrorKind::InvalidInput], b.device.record(&commands))?;
         if !error.to_string().contains("miscounted") {
             return fail(format!("the error does not name the dispatch `miscounted`: {error}"));
         }
@@ -259,9 +260,9 @@ pub(super) fn binding_ranges(b: &mut Bench<'_>) -> Check {
     let align = u64::from(b.device.info().limits.min_offset_alignment);
     let desc = b.desc(&[BindingKind::ReadWrite], [64, 1, 1], LENGTH);
     let kernel = b.kernel(&desc)?;
-    let buffer = b.zeroed("ranges", 3 * align + 20)?;
+    let buffer = b.create_zeroed("ranges", 3 * align + 20)?;
     let part =
-        |offset, size| bound("part", kernel, vec![Binding { buffer, offset, size }], Extent::of(16u64));
+        |offset, size| bound("part", kernel, vec![Binding { buffer, offset, size }], Extent::from_dim(16u64));
     b.run(&[part(0, 0), part(align, 8), part(3 * align, 0), part(2 * align, align)])?;
     let row = (align / 4) as usize;
     let mut expected = vec![3 * row as u32 + 5; 3 * row + 5];
@@ -274,8 +275,8 @@ pub(super) fn binding_ranges(b: &mut Bench<'_>) -> Check {
 pub(super) fn binding_errors(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
     let align = u64::from(b.device.info().limits.min_offset_alignment);
-    let buffer = b.zeroed("words", 4 * align)?;
-    let gone = b.zeroed("gone", 16)?;
+    let buffer = b.create_zeroed("words", 4 * align)?;
+    let gone = b.create_zeroed("gone", 16)?;
     b.destroy_buffer(gone)?;
     let mut bad = vec![
         ("past the end", Binding { buffer, offset: 2 * align, size: 2 * align + 4 }),
@@ -287,13 +288,21 @@ pub(super) fn binding_errors(b: &mut Bench<'_>) -> Check {
         bad.push(("at a misaligned offset", Binding { buffer, offset: 4, size: 4 }));
     }
     for (what, binding) in bad {
-        let command = bound("bad", kernel, vec![binding], Extent::of(1u64));
-        refused(&format!("a binding {what}"), &[ErrorKind::InvalidInput], b.device.record(&[command]))?;
+        let command = bound("bad", kernel, vec![binding], Extent::from_dim(1u64));
+        expect_refusal(
+            &format!("a binding {what}"),
+            &[ErrorKind::InvalidInput],
+            b.device.record(&[command]),
+        )?;
     }
     let unknown = dispatch("bad", KernelId(u64::MAX), &[buffer], 1);
-    refused("a dispatch of an unknown kernel", &[ErrorKind::InvalidInput], b.device.record(&[unknown]))?;
+    expect_refusal(
+        "a dispatch of an unknown kernel",
+        &[ErrorKind::InvalidInput],
+        b.device.record(&[unknown]),
+    )?;
     let fill = Command::Fill { buffer: gone, word: 1 };
-    refused("a fill of a destroyed buffer", &[ErrorKind::InvalidInput], b.device.record(&[fill]))?;
+    expect_refusal("a fill of a destroyed buffer", &[ErrorKind::InvalidInput], b.device.record(&[fill]))?;
     Ok(())
 }
 
@@ -310,15 +319,16 @@ pub(super) fn aliased_writes(b: &mut Bench<'_>) -> Check {
     let align = u64::from(b.device.info().limits.min_offset_alignment);
     let desc = b.desc(&[BindingKind::Read, BindingKind::Read, BindingKind::ReadWrite], [4, 1, 1], SUM);
     let kernel = b.kernel(&desc)?;
-    let first = b.zeroed("first", 4 * align)?;
-    let second = b.zeroed("second", 64)?;
+    let first = b.create_zeroed("first", 4 * align)?;
+    let second = b.create_zeroed("second", 64)?;
     b.device.write(first, 0, &[1; 16])?;
     let kinds = &[ErrorKind::InvalidInput];
     let whole = dispatch("aliased", kernel, &[first, second, first], 1);
-    refused("a buffer read and written in one dispatch", kinds, b.device.record(&[whole]))?;
+    expect_refusal("a buffer read and written in one dispatch", kinds, b.device.record(&[whole]))?;
     let part = |n| Binding { buffer: first, offset: n * align, size: 16 };
-    let apart = bound("aliased", kernel, vec![part(0), Binding::whole(second), part(2)], Extent::of(1u64));
-    refused("two ranges of a buffer, one written", kinds, b.device.record(&[apart]))?;
+    let apart =
+        bound("aliased", kernel, vec![part(0), Binding::whole(second), part(2)], Extent::from_dim(1u64));
+    expect_refusal("two ranges of a buffer, one written", kinds, b.device.record(&[apart]))?;
     b.run(&[dispatch("read twice", kernel, &[first, first, second], 1)])?;
     b.holds("a sum of a buffer with itself", second, &[0x0202_0202; 4])
 }
@@ -341,15 +351,15 @@ pub(super) fn uniforms_at_offsets(b: &mut Bench<'_>) -> Check {
     let align = align.next_multiple_of(u64::from(b.device.info().limits.min_offset_alignment));
     let desc = b.desc(&[BindingKind::Uniform, BindingKind::ReadWrite], [1, 1, 1], UNIFORM);
     let kernel = b.kernel(&desc)?;
-    let params = b.zeroed("params", 3 * align + 80)?;
-    let out = b.zeroed("out", 4 * 4 * align)?;
+    let params = b.create_zeroed("params", 3 * align + 80)?;
+    let out = b.create_zeroed("out", 4 * 4 * align)?;
     let mut commands = Vec::new();
     for row in 0..4u32 {
         // factor at 0, offset at 16, table at 32 and 48, last at 64: the layout of the WGSL specification.
         let words: Vec<u32> = (0..20).map(|i| row * 100 + i).collect();
         b.device.write(params, u64::from(row) * align, &super::bench::bytes_of(&words))?;
         let place = |buffer, size| Binding { buffer, offset: u64::from(row) * align, size };
-        commands.push(bound("row", kernel, vec![place(params, 80), place(out, 16)], Extent::of(1u64)));
+        commands.push(bound("row", kernel, vec![place(params, 80), place(out, 16)], Extent::from_dim(1u64)));
     }
     b.run(&commands)?;
     let step = (align / 4) as usize;
@@ -365,16 +375,16 @@ pub(super) fn uniforms_at_offsets(b: &mut Bench<'_>) -> Check {
 
 pub(super) fn destroyed_parts(b: &mut Bench<'_>) -> Check {
     let (adder, doomed) = (add_one(b)?, add_one(b)?);
-    let words = b.zeroed("words", 16)?;
-    let other = b.zeroed("other", 16)?;
+    let words = b.create_zeroed("words", 16)?;
+    let other = b.create_zeroed("other", 16)?;
     let without_kernel =
         b.record(&[dispatch("add", adder, &[words], 1), dispatch("add", doomed, &[words], 1)])?;
     let copy = Command::Copy {
         src: other,
-        src_offset: Extent::of(0u64),
+        src_offset: Extent::from_dim(0u64),
         dst: words,
-        dst_offset: Extent::of(0u64),
-        len: Extent::of(4u64),
+        dst_offset: Extent::from_dim(0u64),
+        len: Extent::from_dim(4u64),
     };
     let without_buffer = b.record(&[dispatch("add", adder, &[words], 1), copy])?;
     let whole = b.record(&[dispatch("add", adder, &[words], 1)])?;
@@ -386,7 +396,7 @@ pub(super) fn destroyed_parts(b: &mut Bench<'_>) -> Check {
     for (list, what) in [(without_kernel, "kernel"), (without_buffer, "buffer")] {
         for _ in 0..2 {
             let replayed = b.device.replay(list, &Symbols::new());
-            refused(&format!("a list with a destroyed {what}"), &[ErrorKind::InvalidInput], replayed)?;
+            expect_refusal(&format!("a list with a destroyed {what}"), &[ErrorKind::InvalidInput], replayed)?;
         }
     }
     b.device.replay(whole, &Symbols::new())?;
@@ -399,12 +409,12 @@ pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
     b.device.replay(list, &Symbols::new())?;
     b.destroy_list(list)?;
     for bad in [list, ListId(u64::MAX)] {
-        refused(
+        expect_refusal(
             "replaying an unknown list",
             &[ErrorKind::InvalidInput],
             b.device.replay(bad, &Symbols::new()),
         )?;
-        refused("destroying an unknown list", &[ErrorKind::InvalidInput], b.device.destroy_list(bad))?;
+        expect_refusal("destroying an unknown list", &[ErrorKind::InvalidInput], b.device.destroy_list(bad))?;
     }
     Ok(())
 }

@@ -1,15 +1,19 @@
 //! Cases about steps: writes, a list and reads in one call.
 
-use super::bench::{Bench, Check, fail, refused};
+use super::bench::{Bench, Check, expect_refusal, fail};
 use crate::{Command, ErrorKind, Extent, Get, ListId, Put};
 use tapml_graph::{Dim, Symbol, Symbols};
 
 /// Three buffers of words and a list that copies `4·n` bytes of the first to the third.
 fn copier(b: &mut Bench<'_>) -> Check<([crate::BufferId; 3], ListId)> {
-    let buffers = [b.zeroed("source", 16)?, b.holding("other", &[7, 8, 9])?, b.zeroed("copied", 16)?];
+    let buffers = [
+        b.create_zeroed("source", 16)?,
+        b.create_holding("other", &[7, 8, 9])?,
+        b.create_zeroed("copied", 16)?,
+    ];
     let len = Dim::symbol(Symbol::N).checked_mul(4).unwrap_or_default();
     let [src, _, dst] = buffers;
-    let (zero, len) = (Extent::of(0u64), Extent::of(len));
+    let (zero, len) = (Extent::from_dim(0u64), Extent::from_dim(len));
     let list = b.record(&[Command::Copy { src, src_offset: zero.clone(), dst, dst_offset: zero, len }])?;
     Ok((buffers, list))
 }
@@ -52,12 +56,12 @@ pub(super) fn errors(b: &mut Bench<'_>) -> Check {
     let beyond = Put { buffer: source, offset: 16, data: &[1; 4] };
     let mut word = [0u8; 4];
     let mut one = [Get { buffer: copied, offset: 0, out: &mut word }];
-    refused("a write beyond the buffer", invalid, b.device.step(list, &symbols, &[beyond], &mut one))?;
-    refused("an unbound symbol", invalid, b.device.step(list, &Symbols::new(), &[], &mut one))?;
+    expect_refusal("a write beyond the buffer", invalid, b.device.step(list, &symbols, &[beyond], &mut one))?;
+    expect_refusal("an unbound symbol", invalid, b.device.step(list, &Symbols::new(), &[], &mut one))?;
     let gone = ListId(u64::from(u32::MAX));
-    refused("a list that is not there", invalid, b.device.step(gone, &symbols, &[], &mut one))?;
+    expect_refusal("a list that is not there", invalid, b.device.step(gone, &symbols, &[], &mut one))?;
     let mut all = [Get { buffer: copied, offset: 0, out: &mut out }];
-    refused("a read beyond the buffer", invalid, b.device.step(list, &symbols, &[], &mut all))?;
+    expect_refusal("a read beyond the buffer", invalid, b.device.step(list, &symbols, &[], &mut all))?;
     let good = Put { buffer: source, offset: 0, data: &[5; 4] };
     b.device.step(list, &symbols, &[good], &mut one)?;
     match word == [5; 4] {

@@ -27,7 +27,7 @@ fn largest() -> KernelDesc {
         workgroup_memory: 16 << 10,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 

@@ -65,7 +65,7 @@ impl<T> Search<'_, T> {
 mod tests {
     use super::*;
 
-    fn found(count: u32, needed: &[u32], trials: usize) -> (Smallest<u32>, usize) {
+    fn find_smallest(count: u32, needed: &[u32], trials: usize) -> (Smallest<u32>, usize) {
         let mut asked = 0;
         let result = smallest((0..count).collect(), trials, &mut |set| {
             asked += 1;
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn one_item_takes_a_logarithm_of_trials() {
         for item in [0, 77, 154] {
-            let (smallest, asked) = found(155, &[item], 100);
+            let (smallest, asked) = find_smallest(155, &[item], 100);
             assert_eq!(smallest, Smallest { items: vec![item], minimal: true });
             assert!(asked <= 16, "{asked}");
         }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn items_that_fail_only_together_are_found() {
         for needed in [vec![3, 4], vec![0, 154], vec![10, 60, 61], vec![1, 50, 100, 150]] {
-            let (smallest, asked) = found(155, &needed, 1000);
+            let (smallest, asked) = find_smallest(155, &needed, 1000);
             assert!(asked < 80 * needed.len(), "{needed:?}: {asked}");
             assert_eq!(smallest, Smallest { items: needed, minimal: true });
         }
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn a_search_that_is_cut_short_gives_what_it_has() {
-        let (smallest, asked) = found(155, &[0, 154], 5);
+        let (smallest, asked) = find_smallest(155, &[0, 154], 5);
         assert!(asked == 5 && !smallest.minimal && smallest.items.contains(&0));
-        let (all, _) = found(6, &[0, 1, 2, 3, 4, 5], 100);
+        let (all, _) = find_smallest(6, &[0, 1, 2, 3, 4, 5], 100);
         assert!(all.minimal && all.items.len() == 6);
     }
 

@@ -1,10 +1,10 @@
 //! From what is not as it must be to faults: one for each cause, in words that a person can act on.
 
-use super::scan::{Anomaly, Holds, What};
+use super::scan::{Anomaly, AnomalyKind, Holds};
 use super::scene::Scene;
 use super::why::{self, Why};
-use super::{placed, program};
-use crate::diagnose::Run;
+use super::{program, target_nodes};
+use crate::diagnose::DiagnosisContext;
 use crate::report::{Fault, FaultKind};
 use std::collections::{BTreeSet, HashSet};
 use tapml_graph::{NodeId, Result, ValueId};
@@ -40,7 +40,7 @@ impl Group {
     }
 
     /// The same with so many anomalies that it explains.
-    pub fn counting(self, count: u64) -> Group {
+    pub fn with_count(self, count: u64) -> Group {
         Group { count, ..self }
     }
 
@@ -66,17 +66,21 @@ const LATE: usize = 4;
 
 /// The faults that explain these anomalies, in the order in which they appear. The scene is that of the step that they are
 /// of; without it no output is wrong.
-pub(super) fn of(run: &mut Run<'_>, mut anomalies: Vec<Anomaly>, scene: Option<&Scene>) -> Result<Located> {
+pub(super) fn find_faults(
+    run: &mut DiagnosisContext<'_>,
+    mut anomalies: Vec<Anomaly>,
+    scene: Option<&Scene>,
+) -> Result<Located> {
     let mut groups = match scene {
         Some(scene) => program::take(run, scene, &mut anomalies)?,
         None => Vec::new(),
     };
-    let beyond = anomalies.iter().filter(|a| matches!(a.what, What::Beyond { .. })).count();
-    let everywhere = beyond > 4 && beyond * 2 > placed(run).len();
+    let beyond = anomalies.iter().filter(|a| matches!(a.what, AnomalyKind::Overrun { .. })).count();
+    let everywhere = beyond > 4 && beyond * 2 > target_nodes(run).len();
     let mut single = Vec::new();
     for anomaly in anomalies.into_iter().take(MOST.max(beyond)) {
         run.stop.check()?;
-        single.extend(explained(run, scene, anomaly, everywhere)?);
+        single.extend(explain_anomaly(run, scene, anomaly, everywhere)?);
     }
     settle(&mut single);
     for group in single {
@@ -99,7 +103,8 @@ fn settle(groups: &mut Vec<Group>) {
     let late = |groups: &[Group]| -> HashSet<NodeId> { groups.iter().filter_map(|g| g.late).collect() };
     let all = late(groups);
     groups.retain(|g| {
-        !all.contains(&g.first.node) || !matches!(g.first.what, What::Wrong(_) | What::Differs(_))
+        !all.contains(&g.first.node)
+            || !matches!(g.first.what, AnomalyKind::Wrong(_) | AnomalyKind::Differs(_))
     });
     let many = late(groups).len() > LATE;
     for group in groups {
@@ -110,26 +115,30 @@ fn settle(groups: &mut Vec<Group>) {
 }
 
 /// The fault that one anomaly shows; `None` if it says nothing.
-fn explained(
-    run: &mut Run<'_>,
+fn explain_anomaly(
+    run: &mut DiagnosisContext<'_>,
     scene: Option<&Scene>,
     anomaly: Anomaly,
     everywhere: bool,
 ) -> Result<Option<Group>> {
     let why = match &anomaly.what {
-        What::Wrong(wrong) => match scene {
-            Some(scene) => why::of(run, scene, anomaly.node, wrong)?,
+        AnomalyKind::Wrong(wrong) => match scene {
+            Some(scene) => why::explain_node(run, scene, anomaly.node, wrong)?,
             None => return Ok(None),
         },
-        What::Differs(found) => {
+        AnomalyKind::Differs(found) => {
             let why = scene.map(|scene| why::of_other(run, scene, anomaly.node, found)).transpose()?;
             let Some(why) = why.flatten() else { return Ok(None) };
             why
         }
-        What::Given { value, holds } => given(run, *value, *holds, anomaly.node),
-        What::Changed { value, producer, holds } => changed(run, *value, *producer, *holds, anomaly.node),
-        What::State { state, holds } => state_fault(run, *state, *holds, anomaly.node),
-        What::Beyond { output, bytes } => beyond(run, anomaly.node, *output, *bytes, everywhere),
+        AnomalyKind::Given { value, holds } => given_fault(run, *value, *holds, anomaly.node),
+        AnomalyKind::Changed { value, producer, holds } => {
+            changed_fault(run, *value, *producer, *holds, anomaly.node)
+        }
+        AnomalyKind::State { state, holds } => state_fault(run, *state, *holds, anomaly.node),
+        AnomalyKind::Overrun { output, bytes } => {
+            overrun_fault(run, anomaly.node, *output, *bytes, everywhere)
+        }
     };
     let mut nodes: BTreeSet<NodeId> = why.nodes.into_iter().collect();
     nodes.insert(anomaly.node);
@@ -141,14 +150,14 @@ fn explained(
         evidence: format!("in {}: {}", anomaly.step, why.evidence),
         nodes,
         count: 1,
-        whole: matches!(anomaly.what, What::Given { .. }) || why.cause == "wrong_symbol",
+        whole: matches!(anomaly.what, AnomalyKind::Given { .. }) || why.cause == "wrong_symbol",
         late: why.late,
         first: anomaly,
     }))
 }
 
 /// A value that the program gets from outside is another than was given.
-fn given(run: &Run<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
+fn given_fault(run: &DiagnosisContext<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
     let (value, reader) = (&run.suite.graph().value(value).name, run.name(reader));
     let begin = format!("`{reader}` reads other values than the input `{value}` that was given");
     match holds {
@@ -156,14 +165,14 @@ fn given(run: &Run<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
             let end = format!(
                 "they are those given, as numbers of {dtype}: inputs pass through {dtype} on their way"
             );
-            Why::between("wrong_cast", true, format!("{begin}: {end}"))
+            Why::between_operators("wrong_cast", true, format!("{begin}: {end}"))
         }
-        Holds::Before => Why::between(
+        Holds::Before => Why::between_operators(
             "missing_copy",
             true,
             format!("{begin}: those of the step before; the upload is lost or late"),
         ),
-        _ => Why::between(
+        _ => Why::between_operators(
             "missing_copy",
             false,
             format!("{begin}: the upload is lost, late, or goes elsewhere"),
@@ -172,7 +181,13 @@ fn given(run: &Run<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
 }
 
 /// A value that is not what its node left.
-fn changed(run: &Run<'_>, value: ValueId, producer: NodeId, holds: Holds, reader: NodeId) -> Why {
+fn changed_fault(
+    run: &DiagnosisContext<'_>,
+    value: ValueId,
+    producer: NodeId,
+    holds: Holds,
+    reader: NodeId,
+) -> Why {
     let value = &run.suite.graph().value(value).name;
     let begin = format!(
         "`{value}` is not what `{}` left in it when `{}` reads it",
@@ -181,7 +196,10 @@ fn changed(run: &Run<'_>, value: ValueId, producer: NodeId, holds: Holds, reader
     );
     let late = |what: &str| {
         let end = format!("it holds {what}: the reader ran before the writer, or a copy is lost");
-        Why { late: Some(producer), ..Why::between("missing_dependency", true, format!("{begin}; {end}")) }
+        Why {
+            late: Some(producer),
+            ..Why::between_operators("missing_dependency", true, format!("{begin}; {end}"))
+        }
     };
     let why = match holds {
         Holds::Output(other) => {
@@ -189,21 +207,21 @@ fn changed(run: &Run<'_>, value: ValueId, producer: NodeId, holds: Holds, reader
             let end =
                 format!("it holds what `{other_name}` left: their memory overlaps while both are needed");
             // What stood there before the writer may also be seen by a reader that runs too early.
-            let why = Why::between("buffer_reused", other > producer, format!("{begin}; {end}"));
+            let why = Why::between_operators("buffer_reused", other > producer, format!("{begin}; {end}"));
             Why { nodes: vec![other], ..why }
         }
         Holds::Before => late("its value of the step before"),
         Holds::Nothing => late("what memory held before anyone wrote it"),
         _ => {
             let end = "something else writes to its memory in between";
-            Why::between("buffer_reused", false, format!("{begin}: {end}"))
+            Why::between_operators("buffer_reused", false, format!("{begin}: {end}"))
         }
     };
     let nodes = why.nodes.iter().copied().chain([producer]).collect();
     Why { nodes, ..why }
 }
 
-fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
+fn state_fault(run: &DiagnosisContext<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
     let states = run.suite.graph().states();
     let (name, reader) = (&states[state].name, run.name(reader));
     // Anything may have written to a state that holds what no state held.
@@ -239,34 +257,40 @@ fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: NodeId) -> Why
             format!("the state `{name}`, which `{reader}` reads, is not what the step before left in it"),
         ),
     };
-    Why::between(cause, certain, evidence)
+    Why::between_operators(cause, certain, evidence)
 }
 
 /// Bytes behind the end of an output were written.
-fn beyond(run: &Run<'_>, node: NodeId, output: usize, bytes: u64, everywhere: bool) -> Why {
+fn overrun_fault(
+    run: &DiagnosisContext<'_>,
+    node: NodeId,
+    output: usize,
+    bytes: u64,
+    everywhere: bool,
+) -> Why {
     let name = run.name(node);
     if everywhere {
         let evidence = format!(
             "memory that the program fills with a word before `{name}` and other nodes write to it holds other bytes \
              behind their outputs ({bytes} here): fills are not performed, or every kernel writes too far"
         );
-        return Why::between("not_written", false, evidence);
+        return Why::between_operators("not_written", false, evidence);
     }
     let evidence = format!(
         "`{name}` writes {bytes} bytes behind the end of its output {output}, in rows that this step does not have"
     );
     let kernel = run.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
-    Why { kind: FaultKind::Operator, kernel, ..Why::between("out_of_bounds", true, evidence) }
+    Why { kind: FaultKind::Operator, kernel, ..Why::between_operators("out_of_bounds", true, evidence) }
 }
 
-fn finish(run: &Run<'_>, group: Group) -> Result<Fault> {
+fn finish(run: &DiagnosisContext<'_>, group: Group) -> Result<Fault> {
     let nodes: Vec<NodeId> = group.nodes.into_iter().collect();
     let judged = match &group.first.what {
-        What::Wrong(wrong) => Some(&wrong.judgement),
+        AnomalyKind::Wrong(wrong) => Some(&wrong.judgement),
         _ => None,
     };
     let first_bad_case = format!("{}.{}", group.first.step, run.name(group.first.node));
-    let mut fault = Fault::between(run, &nodes, first_bad_case);
+    let mut fault = Fault::between_operators(run, &nodes, first_bad_case);
     fault.kind = group.kind;
     fault.cause = group.cause;
     fault.certain = group.certain;

@@ -2,32 +2,32 @@
 
 use super::bisect::smallest;
 use super::faults::{self, Located};
-use super::runs::{self, Step};
+use super::runs::{self, RunStep};
 use super::scan::{Before, scan};
 use super::scene::{self, Shown};
-use super::traced::{self, FILL, Values};
-use super::{Departure, How, hybrid, placed, probe};
-use crate::diagnose::Run;
+use super::traced::{self, FILL, TracedValues};
+use super::{Departure, DepartureKind, hybrid, probe, target_nodes};
+use crate::diagnose::DiagnosisContext;
 use crate::report::{Fault, UNKNOWN};
 use std::collections::HashMap;
 use tapml_exec::{Hybrid, LoadOptions, POISON, TracedNode};
 use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
-use tapml_migrate::Limits;
+use tapml_migrate::MovementLimits;
 
 /// The faults behind a departure; none if rounding explains it.
 pub(super) fn locate(
-    run: &mut Run<'_>,
-    limits: &Limits,
+    run: &mut DiagnosisContext<'_>,
+    limits: &MovementLimits,
     departure: &Departure,
     failing: &[usize],
 ) -> Result<Located> {
     run.progress.stage("locate what departs", 0);
     // Filled memory tells what nobody wrote from what somebody wrote wrongly, unless it hides the fault. What only a NaN
     // shows needs one.
-    let word = if departure.how == How::Poison { POISON } else { FILL };
+    let word = if departure.how == DepartureKind::Poison { POISON } else { FILL };
     let mut gone = false;
     for fill in [Some(word), None] {
-        let seen = match traced(run, limits, departure, fill)? {
+        let seen = match trace_departure(run, limits, departure, fill)? {
             Look::Seen(seen) => seen,
             other => {
                 gone |= matches!(other, Look::Gone);
@@ -37,11 +37,11 @@ pub(super) fn locate(
         if !seen.located.faults.is_empty() {
             return Ok(seen.located);
         }
-        if seen.turned(failing.len()) {
+        if seen.explains_departures(failing.len()) {
             run.notes.push(format!(
                 "the whole model's results depart from the source's because {}: a rounding decides, and either choice is \
                  right",
-                seen.turns.join(", ")
+                seen.changed_choices.join(", ")
             ));
             return Ok(Located::default());
         }
@@ -61,7 +61,7 @@ const GONE: &str = "; when the values of single nodes are kept, which takes apar
 
 /// A look at the values of single nodes.
 enum Look {
-    Seen(Seen),
+    Seen(NodeEvidence),
     /// The departure does not show while they are kept.
     Gone,
     /// They cannot be kept.
@@ -69,49 +69,59 @@ enum Look {
 }
 
 /// What the values of the nodes say.
-struct Seen {
+struct NodeEvidence {
     located: Located,
     /// Choices that differ from the source's although each is right on the inputs of its node.
-    turns: Vec<String>,
+    changed_choices: Vec<String>,
 }
 
-impl Seen {
+impl NodeEvidence {
     /// Whether turned choices explain that so many recorded runs depart.
-    fn turned(&self, failing: usize) -> bool {
-        failing > 0 && !self.turns.is_empty()
+    fn explains_departures(&self, failing: usize) -> bool {
+        failing > 0 && !self.changed_choices.is_empty()
     }
 }
 
 /// Runs the departing text with the values of all nodes visible.
-fn traced(run: &mut Run<'_>, limits: &Limits, departure: &Departure, fill: Option<u32>) -> Result<Look> {
-    let nodes = placed(run);
+fn trace_departure(
+    run: &mut DiagnosisContext<'_>,
+    limits: &MovementLimits,
+    departure: &Departure,
+    fill: Option<u32>,
+) -> Result<Look> {
+    let nodes = target_nodes(run);
     let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else {
         return Ok(Look::Blind);
     };
-    let before = remembered(run, &mut whole, departure, fill)?;
+    let before = run_before(run, &mut whole, departure, fill)?;
     let (mut turns, mut departs) = (Vec::new(), false);
-    let judged = matches!(departure.how, How::Results(_));
+    let judged = matches!(departure.how, DepartureKind::Results(_));
     let steps = (&departure.steps[..], departure.next.as_ref());
     let shown =
         scene::first(run, &mut whole, steps, before, fill, &mut |run, step, values, before, outputs| {
             departs |= runs::ratio(run, limits, step, outputs)? > 1.0;
-            turns.extend(turned(run, step, &values.nodes)?);
+            turns.extend(changed_routers(run, step, &values.nodes)?);
             scan(run, step, values, before, judged)
         })?;
     drop(whole);
     let mut located = match shown {
-        Shown::Something(anomalies, scene) => faults::of(run, anomalies, Some(&scene))?,
+        Shown::Something(anomalies, scene) => faults::find_faults(run, anomalies, Some(&scene))?,
         Shown::Nothing(_) if judged && !departs => return Ok(Look::Gone),
         Shown::Nothing(_) => Located::default(),
     };
     if located.faults.is_empty() && !judged {
         located.faults.extend(unsteady(run, departure, fill)?);
     }
-    Ok(Look::Seen(Seen { located, turns }))
+    Ok(Look::Seen(NodeEvidence { located, changed_choices: turns }))
 }
 
 /// Runs the texts before the departing one. Gives what the device may remember of the last step.
-fn remembered(run: &Run<'_>, whole: &mut Hybrid, departure: &Departure, fill: Option<u32>) -> Result<Before> {
+fn run_before(
+    run: &DiagnosisContext<'_>,
+    whole: &mut Hybrid,
+    departure: &Departure,
+    fill: Option<u32>,
+) -> Result<Before> {
     let mut before = Before::default();
     for (i, text) in departure.history.iter().enumerate() {
         let last = i + 1 == departure.history.len();
@@ -119,7 +129,7 @@ fn remembered(run: &Run<'_>, whole: &mut Hybrid, departure: &Departure, fill: Op
         runs::walk(run, whole, text, &mut |step, whole, _| {
             left -= 1;
             if last && left == 0 {
-                before = Before::step(run, step, &Values::of(run, whole, fill)?);
+                before = Before::step(run, step, &TracedValues::from_hybrid(run, whole, fill)?);
             }
             Ok(())
         })?;
@@ -128,7 +138,7 @@ fn remembered(run: &Run<'_>, whole: &mut Hybrid, departure: &Departure, fill: Op
 }
 
 /// The routers of a step that choose otherwise than the source did.
-fn turned(run: &Run<'_>, step: &Step, traced: &[TracedNode]) -> Result<Vec<String>> {
+fn changed_routers(run: &DiagnosisContext<'_>, step: &RunStep, traced: &[TracedNode]) -> Result<Vec<String>> {
     let Some(frame) = step.frame else { return Ok(Vec::new()) };
     let mut turns = Vec::new();
     for node in traced {
@@ -143,20 +153,24 @@ fn turned(run: &Run<'_>, step: &Step, traced: &[TracedNode]) -> Result<Vec<Strin
 }
 
 /// The first node that gives other outputs for the same inputs, in two runs of the same, or with and without poison.
-fn unsteady(run: &mut Run<'_>, departure: &Departure, fill: Option<u32>) -> Result<Option<Fault>> {
+fn unsteady(
+    run: &mut DiagnosisContext<'_>,
+    departure: &Departure,
+    fill: Option<u32>,
+) -> Result<Option<Fault>> {
     let other = match (departure.how, fill) {
-        (How::Poison, Some(_)) => None,
-        (How::Poison, None) => Some(POISON),
+        (DepartureKind::Poison, Some(_)) => None,
+        (DepartureKind::Poison, None) => Some(POISON),
         _ => fill,
     };
-    let nodes = placed(run);
+    let nodes = target_nodes(run);
     let mut views: Vec<Vec<TracedNode>> = Vec::new();
     for fill in [fill, other] {
         let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else { return Ok(None) };
-        for _ in 0..if departure.how == How::Poison { 1 } else { run.options.repeats } {
+        for _ in 0..if departure.how == DepartureKind::Poison { 1 } else { run.options.repeats } {
             let mut last = Vec::new();
             runs::walk(run, &mut whole, &departure.steps, &mut |_, whole, _| {
-                last = whole.traced()?;
+                last = whole.traced_nodes()?;
                 Ok(())
             })?;
             views.push(last);
@@ -180,23 +194,23 @@ fn equal<'t>(a: impl Iterator<Item = &'t Tensor>, b: impl Iterator<Item = &'t Te
 }
 
 /// The nodes on the target that run the code of this one, in graph order.
-fn same_code(run: &Run<'_>, id: NodeId) -> Vec<NodeId> {
+fn same_code(run: &DiagnosisContext<'_>, id: NodeId) -> Vec<NodeId> {
     let hash = |id: NodeId| run.choices.hash(id);
-    let mut nodes = placed(run);
+    let mut nodes = target_nodes(run);
     nodes.retain(|&other| other == id || hash(other).is_some_and(|h| Some(h) == hash(id)));
     nodes
 }
 
-fn unsteady_fault(run: &Run<'_>, departure: &Departure, id: NodeId, fill: Option<u32>) -> Fault {
+fn unsteady_fault(run: &DiagnosisContext<'_>, departure: &Departure, id: NodeId, fill: Option<u32>) -> Fault {
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let name = run.name(id);
     // What a kernel reads it reads wherever it runs; chance may spare its other nodes.
-    let nodes = if departure.how == How::Poison { same_code(run, id) } else { vec![id] };
-    let mut fault = Fault::between(run, &nodes, format!("{label}.{name}"));
+    let nodes = if departure.how == DepartureKind::Poison { same_code(run, id) } else { vec![id] };
+    let mut fault = Fault::between_operators(run, &nodes, format!("{label}.{name}"));
     // Memory that is not filled may hold something else each time.
-    fault.certain = departure.how == How::Poison || fill.is_some();
+    fault.certain = departure.how == DepartureKind::Poison || fill.is_some();
     (fault.cause, fault.evidence) = match departure.how {
-        How::Poison => (
+        DepartureKind::Poison => (
             "uninitialised".into(),
             format!(
                 "`{name}` gives other results for the same inputs when memory that nobody wrote holds other bytes"
@@ -211,8 +225,12 @@ fn unsteady_fault(run: &Run<'_>, departure: &Departure, id: NodeId, fill: Option
 }
 
 /// The smallest set of nodes that departs when it is on the target and all others are on the source.
-fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Result<Fault> {
-    let all = placed(run);
+fn by_placement(
+    run: &mut DiagnosisContext<'_>,
+    limits: &MovementLimits,
+    departure: &Departure,
+) -> Result<Fault> {
+    let all = target_nodes(run);
     let trials = run.options.trials;
     run.progress.stage("move nodes between the platforms", trials as u64);
     // Without the texts before it is faster, if it departs all the same.
@@ -231,18 +249,18 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
     })?;
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let first = found.items.first().map(|&id| run.name(id)).unwrap_or_default();
-    let mut fault = Fault::between(run, &found.items, format!("{label}.{first}"));
+    let mut fault = Fault::between_operators(run, &found.items, format!("{label}.{first}"));
     fault.cause = UNKNOWN.into();
-    if let How::Results(ratio) = departure.how {
+    if let DepartureKind::Results(ratio) = departure.how {
         fault.worst_ratio = ratio;
     }
     let what = match departure.how {
-        How::Results(ratio) => format!(
+        DepartureKind::Results(ratio) => format!(
             "the results of {label} lie {ratio:.3} times as far from the source's as the allowed errors of all operators together \
              explain"
         ),
-        How::Bits => format!("the same run gives different bits in {label}"),
-        How::Poison => format!("the results of {label} depend on memory that nobody has written"),
+        DepartureKind::Bits => format!("the same run gives different bits in {label}"),
+        DepartureKind::Poison => format!("the results of {label} depend on memory that nobody has written"),
     };
     let count = found.items.len();
     fault.evidence = match found.minimal {
@@ -263,12 +281,17 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
 }
 
 /// Whether the departure shows with these nodes on the target.
-fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[NodeId]) -> Result<bool> {
+fn departs(
+    run: &mut DiagnosisContext<'_>,
+    limits: &MovementLimits,
+    departure: &Departure,
+    nodes: &[NodeId],
+) -> Result<bool> {
     run.stop.check()?;
     let capacity = &departure.capacity;
     // Memory is filled only where no launch joins nodes, so that the run to compare with must not have joined ones either.
     let options = match departure.how {
-        How::Poison => LoadOptions { poison: Some(false), ..traced::of_all(run, nodes) },
+        DepartureKind::Poison => LoadOptions { poison: Some(false), ..traced::of_all(run, nodes) },
         _ => LoadOptions::default(),
     };
     let mut whole = hybrid(run, nodes, capacity, options)?;
@@ -276,28 +299,32 @@ fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[N
         runs::walk(run, &mut whole, text, &mut |_, _, _| Ok(()))?;
     }
     match departure.how {
-        How::Results(_) => Ok(probe::worst(run, &mut whole, &departure.steps, limits)? > 1.0),
-        How::Bits => {
+        DepartureKind::Results(_) => Ok(probe::worst(run, &mut whole, &departure.steps, limits)? > 1.0),
+        DepartureKind::Bits => {
             let first = last(run, &mut whole, departure)?;
             for _ in 1..run.options.repeats {
-                if !probe::same(&first, &last(run, &mut whole, departure)?) {
+                if !probe::are_same(&first, &last(run, &mut whole, departure)?) {
                     return Ok(true);
                 }
             }
             Ok(false)
         }
-        How::Poison => {
+        DepartureKind::Poison => {
             let first = last(run, &mut whole, departure)?;
             drop(whole);
             let options = LoadOptions { poison: Some(true), ..traced::of_all(run, nodes) };
             let mut whole = hybrid(run, nodes, capacity, options)?;
-            Ok(!probe::same(&first, &last(run, &mut whole, departure)?))
+            Ok(!probe::are_same(&first, &last(run, &mut whole, departure)?))
         }
     }
 }
 
 /// The results of the last step.
-fn last(run: &Run<'_>, whole: &mut Hybrid, departure: &Departure) -> Result<HashMap<String, Tensor>> {
+fn last(
+    run: &DiagnosisContext<'_>,
+    whole: &mut Hybrid,
+    departure: &Departure,
+) -> Result<HashMap<String, Tensor>> {
     let mut results = HashMap::new();
     runs::walk(run, whole, &departure.steps, &mut |_, _, outputs| {
         results = outputs;

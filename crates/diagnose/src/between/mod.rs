@@ -2,31 +2,31 @@
 //! memory, and in other steps. What departs is located in the values of single nodes or, where these cannot be seen or say
 //! nothing, by moving nodes from one platform to the other.
 
-mod beside;
 mod bisect;
 mod faults;
-mod instead;
 mod locate;
+mod masked;
 mod probe;
 mod program;
 mod runs;
 mod scan;
 mod scene;
+mod substituted;
 mod traced;
 mod why;
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::report::Fault;
 use faults::Located;
-use probe::Found;
-use runs::Step;
+use probe::ProbeRound;
+use runs::RunStep;
 use std::collections::HashSet;
 use std::time::Instant;
 use tapml_cause::Cause;
-use tapml_exec::{Fusing, Hybrid, LoadOptions, Side};
+use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions};
 use tapml_graph::{Error, ErrorKind, Node, NodeId, Result, Symbols, fusion};
 use tapml_migrate::report::SkippedNode;
-use tapml_migrate::{Limits, ModelCheck};
+use tapml_migrate::{ModelCheck, MovementLimits};
 
 /// After a fault was found, its nodes go to the source and the rest is examined again, so many times at most.
 const ROUNDS: usize = 4;
@@ -39,27 +39,32 @@ const HIDES: &str = "a fault of the whole program shows wherever nodes run on th
 #[derive(Clone)]
 struct Departure {
     /// Texts that must run before, for the departure to show.
-    pub history: Vec<Vec<Step>>,
+    pub history: Vec<Vec<RunStep>>,
     /// The text whose last step departs.
-    pub steps: Vec<Step>,
+    pub steps: Vec<RunStep>,
     /// The step behind it, which may find what this one did, if there is one.
-    pub next: Option<Step>,
+    pub next: Option<RunStep>,
     /// Room for so many rows, in which it shows: what lies behind the rows of a step depends on it.
     pub capacity: Symbols,
-    pub how: How,
+    pub how: DepartureKind,
 }
 
 impl Departure {
     /// A departure that shows in programs with room for its own steps.
-    fn new(history: Vec<Vec<Step>>, steps: Vec<Step>, next: Option<Step>, how: How) -> Departure {
-        let all: Vec<Step> = history.iter().flatten().chain(&steps).chain(&next).cloned().collect();
+    fn new(
+        history: Vec<Vec<RunStep>>,
+        steps: Vec<RunStep>,
+        next: Option<RunStep>,
+        how: DepartureKind,
+    ) -> Departure {
+        let all: Vec<RunStep> = history.iter().flatten().chain(&steps).chain(&next).cloned().collect();
         Departure { history, steps, next, capacity: runs::capacity(&all), how }
     }
 }
 
 /// How a run departs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
+enum DepartureKind {
     /// The results are so many times farther from the source's than the allowed errors explain.
     Results(f64),
     /// Another run of the same gives other bits.
@@ -69,22 +74,22 @@ enum How {
 }
 
 /// Looks for faults between operators. Gives the check of the whole model as it was found first.
-pub(crate) fn find(run: &mut Run<'_>) -> Result<Option<ModelCheck>> {
+pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<Option<ModelCheck>> {
     let mut first = None;
-    if beside(run)? {
+    if find_masked(run)? {
         return Ok(None);
     }
     for round in 0..ROUNDS {
         run.stop.check()?;
-        if placed(run).is_empty() {
+        if target_nodes(run).is_empty() {
             if round == 0 {
                 skip(run, "no node is right on the target, so that there is no model to run there".into());
             }
             break;
         }
-        let Some(found) = probed(run)? else { break };
+        let Some(found) = probe_round(run)? else { break };
         first.get_or_insert(found.check.clone());
-        let located = located(run, found)?;
+        let located = locate_faults(run, found)?;
         if located.faults.is_empty() || add_all(run, located) {
             break;
         }
@@ -93,10 +98,10 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<Option<ModelCheck>> {
 }
 
 /// Faults beside faulty operators; whether one of the whole program is among them.
-fn beside(run: &mut Run<'_>) -> Result<bool> {
+fn find_masked(run: &mut DiagnosisContext<'_>) -> Result<bool> {
     let start = Instant::now();
     for _ in 0..ROUNDS {
-        let located = beside::find(run)?;
+        let located = masked::find(run)?;
         if located.faults.is_empty() {
             break;
         }
@@ -104,12 +109,12 @@ fn beside(run: &mut Run<'_>) -> Result<bool> {
             return Ok(true);
         }
     }
-    run.timed("run it with faulty operators", start);
+    run.add_time("run it with faulty operators", start);
     Ok(false)
 }
 
 /// Adds faults; whether one of the whole program is among them, so that there is no more to be seen.
-fn add_all(run: &mut Run<'_>, located: Located) -> bool {
+fn add_all(run: &mut DiagnosisContext<'_>, located: Located) -> bool {
     located.faults.into_iter().for_each(|fault| add(run, fault));
     if located.whole {
         run.notes.push(HIDES.into());
@@ -117,12 +122,12 @@ fn add_all(run: &mut Run<'_>, located: Located) -> bool {
     located.whole
 }
 
-fn skip(run: &mut Run<'_>, reason: String) {
+fn skip(run: &mut DiagnosisContext<'_>, reason: String) {
     run.skipped.push(SkippedNode { node: "the whole model".into(), reason });
 }
 
 /// One round; `None` if the target cannot run the model, which is noted.
-fn probed(run: &mut Run<'_>) -> Result<Option<Found>> {
+fn probe_round(run: &mut DiagnosisContext<'_>) -> Result<Option<ProbeRound>> {
     let result = probe::round(run);
     match result {
         Ok(found) => Ok(Some(found)),
@@ -133,7 +138,7 @@ fn probed(run: &mut Run<'_>) -> Result<Option<Found>> {
                 Ok(None)
             }
             _ => {
-                let fault = refused(run, &e);
+                let fault = refusal_fault(run, &e);
                 add(run, fault);
                 Ok(None)
             }
@@ -142,8 +147,8 @@ fn probed(run: &mut Run<'_>) -> Result<Option<Found>> {
 }
 
 /// The target takes every operator alone, and not the whole model.
-fn refused(run: &Run<'_>, error: &Error) -> Fault {
-    let mut fault = Fault::between(run, &placed(run), "the whole model".into());
+fn refusal_fault(run: &DiagnosisContext<'_>, error: &Error) -> Fault {
+    let mut fault = Fault::between_operators(run, &target_nodes(run), "the whole model".into());
     fault.cause = Cause::Crash.name().into();
     (fault.certain, fault.fit) = (true, 1.0);
     fault.evidence = format!("every operator runs alone, but not all of them in one program: {error}");
@@ -151,11 +156,11 @@ fn refused(run: &Run<'_>, error: &Error) -> Fault {
 }
 
 /// The faults that a round shows.
-fn located(run: &mut Run<'_>, found: Found) -> Result<Located> {
+fn locate_faults(run: &mut DiagnosisContext<'_>, found: ProbeRound) -> Result<Located> {
     let Some((departure, impact)) = found.departure else { return Ok(found.located) };
     let start = Instant::now();
     let mut located = locate::locate(run, &found.limits, &departure, &found.failing)?;
-    run.timed("locate what departs", start);
+    run.add_time("locate what departs", start);
     for fault in &mut located.faults {
         fault.output_impact = fault.output_impact.take().or(impact.clone());
     }
@@ -163,7 +168,7 @@ fn located(run: &mut Run<'_>, found: Found) -> Result<Located> {
 }
 
 /// Adds a fault and bars its nodes from the target. A later round may find more of what an earlier one has reported.
-fn add(run: &mut Run<'_>, fault: Fault) {
+fn add(run: &mut DiagnosisContext<'_>, fault: Fault) {
     run.barred.extend(fault.nodes.iter().cloned());
     run.progress.note(&format!("{}: {}", fault.op, fault.cause));
     let same = |f: &&mut Fault| (f.kind, &f.cause, &f.kernel) == (fault.kind, &fault.cause, &fault.kernel);
@@ -177,24 +182,29 @@ fn add(run: &mut Run<'_>, fault: Fault) {
 }
 
 /// The nodes that run on the target.
-fn placed(run: &Run<'_>) -> Vec<NodeId> {
+fn target_nodes(run: &DiagnosisContext<'_>) -> Vec<NodeId> {
     let nodes = run.suite.graph().nodes().iter().zip(0u32..);
     nodes.filter(|(n, _)| !run.barred.contains(&n.name)).map(|(_, i)| NodeId(i)).collect()
 }
 
 /// A hybrid with these nodes on the target.
-fn hybrid(run: &mut Run<'_>, nodes: &[NodeId], capacity: &Symbols, options: LoadOptions) -> Result<Hybrid> {
+fn hybrid(
+    run: &mut DiagnosisContext<'_>,
+    nodes: &[NodeId],
+    capacity: &Symbols,
+    options: LoadOptions,
+) -> Result<Hybrid> {
     let names: HashSet<&str> = nodes.iter().map(|&id| run.name(id)).collect();
     let side = |node: &Node| match names.contains(node.name.as_str()) {
-        true => Side::Target,
-        false => Side::Source,
+        true => HybridSide::Target,
+        false => HybridSide::Source,
     };
-    let options = LoadOptions { fusing: fusing(run, &options.fusing), ..options };
+    let options = LoadOptions { fusing: allowed_fusions(run, &options.fusing), ..options };
     Hybrid::with_options(run.model, run.source, run.target, &side, capacity, options)
 }
 
 /// The fused operators that may be put in: a faulty one was told already, and would hide what lies between others.
-fn fusing(run: &Run<'_>, asked: &Fusing) -> Fusing {
+fn allowed_fusions(run: &DiagnosisContext<'_>, asked: &Fusing) -> Fusing {
     let faulty = |name: &str| run.faults.iter().any(|fault| fault.op == name);
     let names = fusion::FUSIONS.iter().map(|fusion| fusion.name);
     match asked {
@@ -206,12 +216,12 @@ fn fusing(run: &Run<'_>, asked: &Fusing) -> Fusing {
 }
 
 /// How far results may lie apart with these nodes on the target.
-fn limits(run: &Run<'_>, nodes: &[NodeId]) -> Result<Limits> {
+fn limits(run: &DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<MovementLimits> {
     let on_target: HashSet<NodeId> = nodes.iter().copied().collect();
     let choices = &run.choices;
     let declared = |id: NodeId, symbols: &Symbols| match on_target.contains(&id) {
-        true => choices.declared(id, symbols),
+        true => choices.declared_precision(id, symbols),
         false => Ok(None),
     };
-    Limits::measure(run.suite, run.model, run.oracles, &declared)
+    MovementLimits::measure(run.suite, run.model, run.oracles, &declared)
 }

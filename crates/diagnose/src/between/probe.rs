@@ -1,25 +1,25 @@
 //! One round of runs of the whole model: against the source, against itself, with poisoned memory, in other steps.
 
 use super::faults::{self, Located};
-use super::runs::{self, Step};
+use super::runs::{self, RunStep};
 use super::scan::{Before, scan};
-use super::traced::{self, Values};
-use super::{Departure, How, hybrid, limits, placed};
-use crate::diagnose::Run;
+use super::traced::{self, TracedValues};
+use super::{Departure, DepartureKind, hybrid, limits, target_nodes};
+use crate::diagnose::DiagnosisContext;
 use crate::report::Impact;
 use std::collections::HashMap;
 use std::time::Instant;
 use tapml_exec::{Hybrid, LoadOptions, POISON};
 use tapml_graph::{NodeId, Result, Symbols, Tensor};
-use tapml_migrate::{Limits, ModelCheck, watch_model};
+use tapml_migrate::{ModelCheck, MovementLimits, watch_model};
 
 /// Steps of a text that are run again: the prompt, what follows it, and what follows a step that followed.
 const BEGINNING: usize = 3;
 
 /// What a round found.
-pub(super) struct Found {
+pub(super) struct ProbeRound {
     pub check: ModelCheck,
-    pub limits: Limits,
+    pub limits: MovementLimits,
     /// What departs, with its harm.
     pub departure: Option<(Departure, Option<Impact>)>,
     /// Recorded runs whose results depart from the source's.
@@ -29,22 +29,22 @@ pub(super) struct Found {
 }
 
 /// The results of each recorded run.
-type Seen = HashMap<usize, HashMap<String, Tensor>>;
+type RunResults = HashMap<usize, HashMap<String, Tensor>>;
 
-pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
-    let (nodes, start) = (placed(run), Instant::now());
+pub(super) fn round(run: &mut DiagnosisContext<'_>) -> Result<ProbeRound> {
+    let (nodes, start) = (target_nodes(run), Instant::now());
     run.progress.stage("measure how far the results may move", 0);
     let limits = limits(run, &nodes)?;
-    run.timed("measure how far the results may move", start);
+    run.add_time("measure how far the results may move", start);
     let start = Instant::now();
     run.progress.stage("run the whole model", run.suite.frames().len() as u64);
     let texts = texts(run)?;
     let capacity = runs::capacity(&texts.concat());
     let mut whole = hybrid(run, &nodes, &capacity, LoadOptions::default())?;
-    let (mut seen, mut failing) = (Seen::new(), Vec::new());
+    let (mut seen, mut failing) = (RunResults::new(), Vec::new());
     let check = {
         let (suite, model) = (run.suite, run.model);
-        let all: Vec<&Step> = texts.iter().flatten().collect();
+        let all: Vec<&RunStep> = texts.iter().flatten().collect();
         let mut watch = |frame: usize, outputs: &HashMap<String, Tensor>| {
             let step = all.iter().find(|s| s.frame == Some(frame));
             if let Some(step) = step
@@ -57,9 +57,9 @@ pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
         };
         watch_model(&mut whole, suite, model, &limits, run.progress, run.stop, &mut watch)?
     };
-    run.timed("run the whole model", start);
+    run.add_time("run the whole model", start);
     let start = Instant::now();
-    let mut found = Found { check, limits, departure: None, failing, located: Located::default() };
+    let mut found = ProbeRound { check, limits, departure: None, failing, located: Located::default() };
     let impact = impact(&found.check);
     found.departure = results(run, &texts, &found)?.map(|d| (d, impact));
     if found.departure.is_none() {
@@ -69,33 +69,43 @@ pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
         found.departure = halves(run, &mut whole, &found.limits)?.map(|d| (d, None));
     }
     drop(whole);
-    run.timed("run it again and in other steps", start);
+    run.add_time("run it again and in other steps", start);
     let start = Instant::now();
     if found.departure.is_none() {
-        poisoned(run, &nodes, &texts, &seen, &mut found)?;
-        run.timed("run it with poisoned memory", start);
+        run_poisoned(run, &nodes, &texts, &seen, &mut found)?;
+        run.add_time("run it with poisoned memory", start);
     }
     Ok(found)
 }
 
 /// The recorded steps of every prompt.
-pub(super) fn texts(run: &Run<'_>) -> Result<Vec<Vec<Step>>> {
+pub(super) fn texts(run: &DiagnosisContext<'_>) -> Result<Vec<Vec<RunStep>>> {
     (0..run.suite.manifest().prompts.len()).map(|prompt| runs::steps(run.suite, prompt)).collect()
 }
 
 /// The first recorded run whose results are too far from the source's.
-fn results(run: &Run<'_>, texts: &[Vec<Step>], found: &Found) -> Result<Option<Departure>> {
+fn results(
+    run: &DiagnosisContext<'_>,
+    texts: &[Vec<RunStep>],
+    found: &ProbeRound,
+) -> Result<Option<Departure>> {
     let Some(&frame) = found.failing.first() else { return Ok(None) };
     let prompt = run.suite.frames()[frame].prompt as usize;
     let until = texts[prompt].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
     let steps = texts[prompt][..=until].to_vec();
-    let (how, next) = (How::Results(found.check.max_logit_ratio), texts[prompt].get(until + 1).cloned());
+    let (how, next) =
+        (DepartureKind::Results(found.check.max_logit_ratio), texts[prompt].get(until + 1).cloned());
     Ok(Some(Departure::new(texts[..prompt].to_vec(), steps, next, how)))
 }
 
 /// Runs the beginnings of all texts again, backwards, and then those of the shortest as often as asked for: nothing may be
 /// left of one text when the next begins, and nothing may be left to chance. The run with poisoned memory is the last.
-fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) -> Result<Option<Departure>> {
+fn repeats(
+    run: &DiagnosisContext<'_>,
+    whole: &mut Hybrid,
+    texts: &[Vec<RunStep>],
+    seen: &RunResults,
+) -> Result<Option<Departure>> {
     run.progress.stage("run it again", 0);
     let begin = |&text: &usize| texts[text][..texts[text].len().min(BEGINNING)].to_vec();
     let backwards: Vec<usize> = (0..texts.len()).rev().collect();
@@ -108,7 +118,7 @@ fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) 
         for (at, text) in order.iter().enumerate() {
             let (mut differs, steps) = (None, begin(text));
             runs::walk(run, whole, &steps, &mut |step, _, outputs| {
-                if differs.is_none() && step.frame.is_some_and(|f| !same(&seen[&f], &outputs)) {
+                if differs.is_none() && step.frame.is_some_and(|f| !are_same(&seen[&f], &outputs)) {
                     differs = step.frame;
                 }
                 run.progress.advance(1);
@@ -117,7 +127,12 @@ fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) 
             if let Some(frame) = differs {
                 let until = steps.iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
                 let history = order[..at].iter().map(begin).collect();
-                return Ok(Some(Departure::new(history, steps[..=until].to_vec(), None, How::Bits)));
+                return Ok(Some(Departure::new(
+                    history,
+                    steps[..=until].to_vec(),
+                    None,
+                    DepartureKind::Bits,
+                )));
             }
         }
     }
@@ -125,7 +140,11 @@ fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) 
 }
 
 /// Runs a prompt in two steps: what the second computes must not depend on where the first ended.
-fn halves(run: &mut Run<'_>, whole: &mut Hybrid, limits: &Limits) -> Result<Option<Departure>> {
+fn halves(
+    run: &mut DiagnosisContext<'_>,
+    whole: &mut Hybrid,
+    limits: &MovementLimits,
+) -> Result<Option<Departure>> {
     let longest =
         (0..run.suite.manifest().prompts.len()).max_by_key(|&p| run.suite.manifest().prompts[p].ids.len());
     let Some(steps) = longest.map(|p| runs::halves(run.suite, p)).transpose()?.flatten() else {
@@ -140,11 +159,16 @@ fn halves(run: &mut Run<'_>, whole: &mut Hybrid, limits: &Limits) -> Result<Opti
     if self::worst(run, &mut source, &steps, limits)? > 1.0 {
         return Ok(None);
     }
-    Ok(Some(Departure::new(Vec::new(), steps, None, How::Results(worst))))
+    Ok(Some(Departure::new(Vec::new(), steps, None, DepartureKind::Results(worst))))
 }
 
 /// The largest ratio of a text's steps; see [`runs::ratio`].
-pub(super) fn worst(run: &Run<'_>, whole: &mut Hybrid, steps: &[Step], limits: &Limits) -> Result<f64> {
+pub(super) fn worst(
+    run: &DiagnosisContext<'_>,
+    whole: &mut Hybrid,
+    steps: &[RunStep],
+    limits: &MovementLimits,
+) -> Result<f64> {
     let mut worst = 0.0f64;
     runs::walk(run, whole, steps, &mut |step, _, outputs| {
         worst = worst.max(runs::ratio(run, limits, step, &outputs)?);
@@ -155,23 +179,23 @@ pub(super) fn worst(run: &Run<'_>, whole: &mut Hybrid, steps: &[Step], limits: &
 
 /// Runs the beginnings of two short texts with NaN in all memory that nobody has written yet, and looks at every value on
 /// its way from node to node.
-fn poisoned(
-    run: &mut Run<'_>,
+fn run_poisoned(
+    run: &mut DiagnosisContext<'_>,
     nodes: &[NodeId],
-    texts: &[Vec<Step>],
-    seen: &Seen,
-    found: &mut Found,
+    texts: &[Vec<RunStep>],
+    seen: &RunResults,
+    found: &mut ProbeRound,
 ) -> Result<()> {
     run.progress.stage("run it with poisoned memory", 0);
     let short = runs::short(texts);
     let fill = Some(POISON);
     let capacity = runs::capacity(&short.concat());
     let Some(mut whole) = traced::load(run, nodes, &capacity, fill)? else { return Ok(()) };
-    let (mut anomalies, mut filled, mut before) = (Vec::new(), Seen::new(), Before::default());
+    let (mut anomalies, mut filled, mut before) = (Vec::new(), RunResults::new(), Before::default());
     for steps in &short {
         before = std::mem::take(&mut before).text();
         runs::walk(run, &mut whole, steps, &mut |step, whole, outputs| {
-            let values = Values::of(run, whole, fill)?;
+            let values = TracedValues::from_hybrid(run, whole, fill)?;
             anomalies.extend(scan(run, step, &values, &before, false)?);
             before = Before::step(run, step, &values);
             filled.extend(step.frame.map(|frame| (frame, outputs)));
@@ -179,16 +203,18 @@ fn poisoned(
         })?;
     }
     drop(whole);
-    found.located = faults::of(run, anomalies, None)?;
-    if !found.located.faults.is_empty() || filled.iter().all(|(frame, outputs)| same(&seen[frame], outputs)) {
+    found.located = faults::find_faults(run, anomalies, None)?;
+    if !found.located.faults.is_empty()
+        || filled.iter().all(|(frame, outputs)| are_same(&seen[frame], outputs))
+    {
         return Ok(());
     }
     // Launches that join nodes are taken apart where values are looked at, and may round otherwise.
     let plain = taken_apart(run, nodes, &short, &capacity)?;
-    let differs = |step: &Step| step.frame.is_some_and(|f| !same(&plain[&f], &filled[&f]));
+    let differs = |step: &RunStep| step.frame.is_some_and(|f| !are_same(&plain[&f], &filled[&f]));
     for (text, steps) in short.iter().enumerate() {
         if let Some(until) = steps.iter().position(differs) {
-            let (history, how) = (short[..text].to_vec(), How::Poison);
+            let (history, how) = (short[..text].to_vec(), DepartureKind::Poison);
             let departure = Departure { history, steps: steps[..=until].to_vec(), next: None, capacity, how };
             found.departure = Some((departure, None));
             return Ok(());
@@ -198,9 +224,14 @@ fn poisoned(
 }
 
 /// The results of these texts' steps where every node runs by its own kernels and memory is not filled.
-fn taken_apart(run: &mut Run<'_>, nodes: &[NodeId], texts: &[Vec<Step>], capacity: &Symbols) -> Result<Seen> {
+fn taken_apart(
+    run: &mut DiagnosisContext<'_>,
+    nodes: &[NodeId],
+    texts: &[Vec<RunStep>],
+    capacity: &Symbols,
+) -> Result<RunResults> {
     let options = LoadOptions { poison: Some(false), ..traced::of_all(run, nodes) };
-    let (mut whole, mut seen) = (hybrid(run, nodes, capacity, options)?, Seen::new());
+    let (mut whole, mut seen) = (hybrid(run, nodes, capacity, options)?, RunResults::new());
     for steps in texts {
         runs::walk(run, &mut whole, steps, &mut |step, _, outputs| {
             seen.extend(step.frame.map(|frame| (frame, outputs)));
@@ -211,7 +242,7 @@ fn taken_apart(run: &mut Run<'_>, nodes: &[NodeId], texts: &[Vec<Step>], capacit
 }
 
 /// Whether two results have the same bits.
-pub(super) fn same(a: &HashMap<String, Tensor>, b: &HashMap<String, Tensor>) -> bool {
+pub(super) fn are_same(a: &HashMap<String, Tensor>, b: &HashMap<String, Tensor>) -> bool {
     a.len() == b.len() && a.iter().all(|(k, t)| b.get(k).is_some_and(|o| o.bytes()[..] == t.bytes()[..]))
 }
 

@@ -1,11 +1,11 @@
 //! Faults of a program as a whole: its uniform block, its results. They show in every node and are one fault each.
 
 use super::faults::Group;
-use super::instead;
-use super::scan::{Anomaly, What};
+use super::scan::{Anomaly, AnomalyKind};
 use super::scene::Scene;
+use super::substituted;
 use super::why;
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use std::collections::BTreeSet;
 use tapml_exec::Call;
 use tapml_graph::{DType, NodeId, Result, Symbol, Tensor, TensorType};
@@ -17,11 +17,15 @@ const NODES: usize = 4;
 const NUMBERS: usize = 256;
 
 /// Takes what faults of the whole program explain from the anomalies of a step, and gives these faults.
-pub(super) fn take(run: &mut Run<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly>) -> Result<Vec<Group>> {
+pub(super) fn take(
+    run: &mut DiagnosisContext<'_>,
+    scene: &Scene,
+    anomalies: &mut Vec<Anomaly>,
+) -> Result<Vec<Group>> {
     if anomalies.iter().all(|a| call(a).is_none()) {
         return Ok(Vec::new());
     }
-    if let Some(dtype) = narrowed(scene) {
+    if let Some(dtype) = narrowest_type(scene) {
         return Ok(whole(anomalies, |first| narrow_group(run, scene, first, dtype)));
     }
     if silent(scene) {
@@ -33,8 +37,8 @@ pub(super) fn take(run: &mut Run<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly
 /// The call of a node whose output is wrong, and its outputs.
 fn call(anomaly: &Anomaly) -> Option<(&Call, &[Tensor])> {
     match &anomaly.what {
-        What::Wrong(wrong) => Some((&wrong.call, &wrong.observed)),
-        What::Differs(found) => Some((&found.call, &found.observed)),
+        AnomalyKind::Wrong(wrong) => Some((&wrong.call, &wrong.observed)),
+        AnomalyKind::Differs(found) => Some((&found.call, &found.observed)),
         _ => None,
     }
 }
@@ -42,11 +46,11 @@ fn call(anomaly: &Anomaly) -> Option<(&Call, &[Tensor])> {
 /// One fault in the place of all anomalies.
 fn whole(anomalies: &mut Vec<Anomaly>, group: impl Fn(Anomaly) -> Group) -> Vec<Group> {
     let (count, first) = (anomalies.len() as u64, anomalies.drain(..).next());
-    first.map(|first| group(first).counting(count)).into_iter().collect()
+    first.map(|first| group(first).with_count(count)).into_iter().collect()
 }
 
 /// The type that holds every float that was read from the program, if there is one narrower than theirs.
-fn narrowed(scene: &Scene) -> Option<DType> {
+fn narrowest_type(scene: &Scene) -> Option<DType> {
     let outputs = || scene.values.nodes.iter().flat_map(|t| &t.outputs).filter(|t| t.dtype() == DType::F32);
     let holds = |dtype: DType| {
         let narrow = |t: &Tensor| {
@@ -66,7 +70,7 @@ fn narrowed(scene: &Scene) -> Option<DType> {
         .then(|| [DType::BF16, DType::F16].into_iter().find(|&d| holds(d)))?
 }
 
-fn narrow_group(run: &Run<'_>, scene: &Scene, first: Anomaly, dtype: DType) -> Group {
+fn narrow_group(run: &DiagnosisContext<'_>, scene: &Scene, first: Anomaly, dtype: DType) -> Group {
     let graph = run.suite.graph();
     let results = graph.outputs().iter().filter_map(|o| match graph.value(o.value).origin {
         tapml_graph::Origin::Node { node, .. } => Some(node),
@@ -84,7 +88,7 @@ fn narrow_group(run: &Run<'_>, scene: &Scene, first: Anomaly, dtype: DType) -> G
 /// Whether nothing that a node should have written was written.
 fn silent(scene: &Scene) -> bool {
     let nodes = &scene.values.nodes;
-    let left = nodes.iter().filter(|t| t.outputs.iter().all(|t| scene.values.untouched(t)));
+    let left = nodes.iter().filter(|t| t.outputs.iter().all(|t| scene.values.is_untouched(t)));
     // States that are extended in place hold zeros, not what other memory is filled with.
     let empty = |t: &Tensor| t.bytes().iter().all(|&b| b == 0);
     let empty = nodes.iter().filter(|t| t.outputs.iter().all(empty)).count();
@@ -92,7 +96,7 @@ fn silent(scene: &Scene) -> bool {
     left >= NODES && left + if scene.values.fill.is_some() { empty } else { 0 } >= nodes.len()
 }
 
-fn silent_group(run: &Run<'_>, scene: &Scene, first: Anomaly) -> Group {
+fn silent_group(run: &DiagnosisContext<'_>, scene: &Scene, first: Anomaly) -> Group {
     let nodes: BTreeSet<NodeId> =
         scene.values.nodes.iter().filter_map(|t| run.suite.graph().find_node(&t.node)).collect();
     let evidence = format!(
@@ -105,12 +109,16 @@ fn silent_group(run: &Run<'_>, scene: &Scene, first: Anomaly) -> Group {
 }
 
 /// The block of sizes and positions holds other ones than those of the step, if any node says so.
-fn uniform(run: &mut Run<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly>) -> Result<Option<Group>> {
+fn uniform(
+    run: &mut DiagnosisContext<'_>,
+    scene: &Scene,
+    anomalies: &mut Vec<Anomaly>,
+) -> Result<Option<Group>> {
     let mut found = None;
     for (at, anomaly) in anomalies.iter().enumerate() {
         let Some((call, observed)) = call(anomaly) else { continue };
         if let Some(stale) =
-            instead::symbols(run, anomaly.node, (call, observed), (&scene.values, &scene.before))?
+            substituted::symbols(run, anomaly.node, (call, observed), (&scene.values, &scene.before))?
         {
             found = Some((at, stale, call.symbols.clone()));
             break;
@@ -129,7 +137,7 @@ fn uniform(run: &mut Run<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly>) -> Re
             changed.iter().any(|&s| ty.shape.iter().any(|d| d.symbols().any(|own| own == s)))
         };
         // With other sizes kernels write more rows, or fewer.
-        matches!(a.what, What::Beyond { .. })
+        matches!(a.what, AnomalyKind::Overrun { .. })
             || call(a).is_some() && (a.node == first.node || types.iter().any(names))
     };
     let (taken, rest): (Vec<Anomaly>, Vec<Anomaly>) =
@@ -148,5 +156,5 @@ fn uniform(run: &mut Run<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly>) -> Re
         why::computes_with(&now, &stale),
     );
     let group = Group::whole("wrong_symbol", true, evidence, nodes, first);
-    Ok(Some(group.counting(taken.len() as u64)))
+    Ok(Some(group.with_count(taken.len() as u64)))
 }

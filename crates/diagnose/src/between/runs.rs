@@ -1,15 +1,15 @@
 //! Runs of a hybrid model over the recorded prompts, step by step.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use std::collections::HashMap;
 use tapml_exec::{Hybrid, Interface, LOGITS};
 use tapml_graph::{Graph, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_migrate::suite::Suite;
-use tapml_migrate::{Limits, row_distance};
+use tapml_migrate::{MovementLimits, row_distance};
 
 /// One run of the graph.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct RunStep {
     /// Index of the recorded run, if this is one.
     pub frame: Option<usize>,
     /// `p0.s3`, as cases of the suite begin; further words tell how a run differs from the recorded one.
@@ -21,10 +21,10 @@ pub(super) struct Step {
 }
 
 /// The recorded steps of a prompt.
-pub(super) fn steps(suite: &Suite, prompt: usize) -> Result<Vec<Step>> {
+pub(super) fn steps(suite: &Suite, prompt: usize) -> Result<Vec<RunStep>> {
     let frames = suite.frames().iter().enumerate().filter(|(_, f)| f.prompt as usize == prompt);
     let step = |(frame, run): (usize, &tapml_migrate::suite::Frame)| {
-        Ok(Step {
+        Ok(RunStep {
             frame: Some(frame),
             label: format!("p{prompt}.s{}", run.step),
             inputs: suite.inputs(frame)?,
@@ -37,17 +37,17 @@ pub(super) fn steps(suite: &Suite, prompt: usize) -> Result<Vec<Step>> {
 
 /// A prompt in two steps, which no recorded run is: several rows after others. `None` if it has fewer than 3 tokens, or if
 /// the model has inputs besides the tokens, or is an encoder, which sees all tokens at once.
-pub(super) fn halves(suite: &Suite, prompt: usize) -> Result<Option<Vec<Step>>> {
+pub(super) fn halves(suite: &Suite, prompt: usize) -> Result<Option<Vec<RunStep>>> {
     let ids = &suite.manifest().prompts[prompt].ids;
     let frame = suite.frames().iter().position(|f| (f.prompt as usize, f.step) == (prompt, 0));
     let logits = suite.graph().outputs().iter().any(|o| o.name == LOGITS);
     let (Some(frame), 3.., 1, true) = (frame, ids.len(), suite.graph().inputs().count(), logits) else {
         return Ok(None);
     };
-    let interface = Interface::of(suite.graph())?;
+    let interface = Interface::from_graph(suite.graph())?;
     let middle = ids.len() / 2;
     let half = |ids: &[u32], before: usize| {
-        Ok(Step {
+        Ok(RunStep {
             frame: None,
             label: format!("p{prompt}.s0 in steps of {middle} and {} tokens, at {before},", ids.len()),
             inputs: interface.inputs(ids)?,
@@ -60,16 +60,21 @@ pub(super) fn halves(suite: &Suite, prompt: usize) -> Result<Option<Vec<Step>>> 
 }
 
 /// Room for the longest of these steps, and for the last.
-pub(super) fn capacity(steps: &[Step]) -> Symbols {
+pub(super) fn capacity(steps: &[RunStep]) -> Symbols {
     let most = |symbol| steps.iter().filter_map(|s| s.symbols.get(symbol)).max().unwrap_or(0);
     Symbols::np(most(Symbol::N).max(1), most(Symbol::P) + most(Symbol::N).max(1))
 }
 
 /// Sees a step, the hybrid after it, and its outputs by name.
-type See<'a> = dyn FnMut(&Step, &mut Hybrid, HashMap<String, Tensor>) -> Result<()> + 'a;
+type See<'a> = dyn FnMut(&RunStep, &mut Hybrid, HashMap<String, Tensor>) -> Result<()> + 'a;
 
 /// Runs the steps from an empty state and shows each result.
-pub(super) fn walk(run: &Run<'_>, hybrid: &mut Hybrid, steps: &[Step], see: &mut See<'_>) -> Result<()> {
+pub(super) fn walk(
+    run: &DiagnosisContext<'_>,
+    hybrid: &mut Hybrid,
+    steps: &[RunStep],
+    see: &mut See<'_>,
+) -> Result<()> {
     hybrid.reset()?;
     for step in steps {
         let outputs = feed(run, hybrid, step)?;
@@ -79,7 +84,11 @@ pub(super) fn walk(run: &Run<'_>, hybrid: &mut Hybrid, steps: &[Step], see: &mut
 }
 
 /// Runs one step behind those before.
-pub(super) fn feed(run: &Run<'_>, hybrid: &mut Hybrid, step: &Step) -> Result<HashMap<String, Tensor>> {
+pub(super) fn feed(
+    run: &DiagnosisContext<'_>,
+    hybrid: &mut Hybrid,
+    step: &RunStep,
+) -> Result<HashMap<String, Tensor>> {
     run.stop.check()?;
     hybrid.feed(step.inputs.clone())
 }
@@ -88,13 +97,13 @@ pub(super) fn feed(run: &Run<'_>, hybrid: &mut Hybrid, step: &Step) -> Result<Ha
 pub(super) const SHORT: usize = 2;
 
 /// Numbers that a text's steps are given.
-pub(super) fn tokens(steps: &[Step]) -> usize {
+pub(super) fn tokens(steps: &[RunStep]) -> usize {
     steps.iter().flat_map(|s| s.inputs.values()).map(Tensor::len).sum()
 }
 
 /// The beginnings of the shortest texts: two steps of each.
-pub(super) fn short(texts: &[Vec<Step>]) -> Vec<Vec<Step>> {
-    let mut short: Vec<&Vec<Step>> = texts.iter().collect();
+pub(super) fn short(texts: &[Vec<RunStep>]) -> Vec<Vec<RunStep>> {
+    let mut short: Vec<&Vec<RunStep>> = texts.iter().collect();
     short.sort_by_key(|steps| steps.first().map(|s| tokens(std::slice::from_ref(s))));
     short.into_iter().take(SHORT).map(|s| s[..s.len().min(2)].to_vec()).collect()
 }
@@ -102,9 +111,9 @@ pub(super) fn short(texts: &[Vec<Step>]) -> Vec<Vec<Step>> {
 /// The largest `|Δ| / allowed` of a step's results to what the source gave for the same positions; infinite if a value is
 /// not finite.
 pub(super) fn ratio(
-    run: &Run<'_>,
-    limits: &Limits,
-    step: &Step,
+    run: &DiagnosisContext<'_>,
+    limits: &MovementLimits,
+    step: &RunStep,
     outputs: &HashMap<String, Tensor>,
 ) -> Result<f64> {
     let (frame, first) = step.like;
@@ -124,7 +133,7 @@ pub(super) fn ratio(
         let same = expected.chunks(width).enumerate().skip(if rows > 1 { first } else { 0 });
         for ((row, expected), found) in same.zip(found.chunks(width)) {
             let (_, error) = row_distance(expected, found);
-            let allowed = limits.allowed(frame, before + row);
+            let allowed = limits.allowed_movement(frame, before + row);
             let ratio = if error == 0.0 { 0.0 } else { error / allowed };
             worst = worst.max(if ratio.is_nan() { f64::INFINITY } else { ratio });
         }

@@ -1,9 +1,9 @@
 //! Looks through the traced steps of a loaded program: does every node find what was left for it, and is what it leaves
 //! right for what it found? Each node is judged on its own inputs, so that one fault does not hide or imply another.
 
-use super::runs::Step;
-use super::traced::Values;
-use crate::diagnose::Run;
+use super::runs::RunStep;
+use super::traced::TracedValues;
+use crate::diagnose::DiagnosisContext;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use tapml_exec::{Call, TracedNode};
@@ -11,7 +11,7 @@ use tapml_graph::{DType, Graph, Model, NodeId, Origin, Result, State, Symbols, T
 use tapml_migrate::verdict::{Exact, Judgement, Precision, judge};
 
 /// So many equal bytes are no accident.
-const TELLING: usize = 16;
+const CLEAR_BYTES: usize = 16;
 
 /// Inputs that are so many times larger than in the recorded run come from a fault before; what a node makes of them says
 /// little, since rounding may do anything then.
@@ -20,15 +20,15 @@ const GARBAGE: f32 = 1e3;
 /// Something that is not as it must be in a step.
 #[derive(Clone, Debug)]
 pub(super) struct Anomaly {
-    /// [`Step::label`].
+    /// [`RunStep::label`].
     pub step: String,
     /// The node that shows it.
     pub node: NodeId,
-    pub what: What,
+    pub what: AnomalyKind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum AnomalyKind {
     /// A value that the program gets from outside is not what was given.
     Given { value: ValueId, holds: Holds },
     /// A value is not what its node left.
@@ -36,7 +36,7 @@ pub(super) enum What {
     /// A state is not what the step before left in it.
     State { state: usize, holds: Holds },
     /// Bytes behind an output were written.
-    Beyond { output: usize, bytes: u64 },
+    Overrun { output: usize, bytes: u64 },
     /// An output is wrong for the inputs that the node found.
     Wrong(Box<Wrong>),
     /// An output is another than the node gives alone for the inputs that it found.
@@ -103,146 +103,154 @@ impl Before {
     }
 
     /// After this step.
-    pub fn step(run: &Run<'_>, step: &Step, values: &Values) -> Before {
-        View::new(run, step, values).after()
+    pub fn step(run: &DiagnosisContext<'_>, step: &RunStep, values: &TracedValues) -> Before {
+        StepView::new(run, step, values).memory_after()
     }
 }
 
 /// The values of a step by node.
-struct View<'a, 'r> {
-    run: &'a Run<'r>,
-    step: &'a Step,
-    values: &'a Values,
+struct StepView<'a, 'r> {
+    run: &'a DiagnosisContext<'r>,
+    step: &'a RunStep,
+    values: &'a TracedValues,
     nodes: HashMap<&'a str, &'a TracedNode>,
 }
 
 /// What is not as it must be in a step, in the order of the graph. `judged` nodes are also judged by the oracle.
 pub(super) fn scan(
-    run: &Run<'_>,
-    step: &Step,
-    values: &Values,
+    run: &DiagnosisContext<'_>,
+    step: &RunStep,
+    values: &TracedValues,
     before: &Before,
     judged: bool,
 ) -> Result<Vec<Anomaly>> {
-    let view = View::new(run, step, values);
+    let view = StepView::new(run, step, values);
     let mut found = Vec::new();
-    for (id, node) in view.traced() {
+    for (id, node) in view.traced_nodes() {
         for (k, tensor) in node.inputs.iter().enumerate() {
             let value = run.suite.graph().node(id).inputs[k];
             if let Some(what) = tensor.as_ref().and_then(|t| view.input((id, value), t, before)) {
                 found.push(Anomaly { step: step.label.clone(), node: id, what });
             }
         }
-        for (output, &bytes) in node.beyond.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
-            let what = What::Beyond { output, bytes };
+        for (output, &bytes) in node.out_of_bounds_bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
+            let what = AnomalyKind::Overrun { output, bytes };
             found.push(Anomaly { step: step.label.clone(), node: id, what });
         }
     }
     if judged {
-        found.extend(view.judged()?);
+        found.extend(view.judge_nodes()?);
     }
     found.sort_by_key(|a| a.node);
     Ok(found)
 }
 
-impl<'a, 'r> View<'a, 'r> {
-    fn new(run: &'a Run<'r>, step: &'a Step, values: &'a Values) -> View<'a, 'r> {
+impl<'a, 'r> StepView<'a, 'r> {
+    fn new(run: &'a DiagnosisContext<'r>, step: &'a RunStep, values: &'a TracedValues) -> StepView<'a, 'r> {
         let nodes = values.nodes.iter().map(|t| (t.node.as_str(), t)).collect();
-        View { run, step, values, nodes }
+        StepView { run, step, values, nodes }
     }
 
     /// The traced nodes in graph order.
-    fn traced(&self) -> impl Iterator<Item = (NodeId, &'a TracedNode)> + '_ {
+    fn traced_nodes(&self) -> impl Iterator<Item = (NodeId, &'a TracedNode)> + '_ {
         let all = self.run.suite.graph().nodes().iter().zip(0u32..);
         all.filter_map(|(node, i)| Some((NodeId(i), *self.nodes.get(node.name.as_str())?)))
     }
 
-    fn left(&self, producer: NodeId, output: u32) -> Option<&'a Tensor> {
+    fn left_output(&self, producer: NodeId, output: u32) -> Option<&'a Tensor> {
         self.nodes.get(self.run.name(producer))?.outputs.get(output as usize)
     }
 
     /// What is wrong with an input as a node found it.
-    fn input(&self, (reader, value): (NodeId, ValueId), found: &Tensor, before: &Before) -> Option<What> {
+    fn input(
+        &self,
+        (reader, value): (NodeId, ValueId),
+        found: &Tensor,
+        before: &Before,
+    ) -> Option<AnomalyKind> {
         if let Some(given) = self.values.given.get(&(reader, value)) {
-            let what = || What::Given { value, holds: self.given(value, given, found, before) };
-            return (!same(given, found)).then(what);
+            let what = || AnomalyKind::Given { value, holds: self.judge_given(value, given, found, before) };
+            return (!are_same(given, found)).then(what);
         }
         match self.run.suite.graph().value(value).origin {
             Origin::Weight | Origin::Input => None,
             Origin::Node { node, output } => {
-                let left = self.left(node, output)?;
-                let what =
-                    || What::Changed { value, producer: node, holds: self.holds(value, found, before) };
-                (!same(left, found)).then(what)
+                let left = self.left_output(node, output)?;
+                let what = || AnomalyKind::Changed {
+                    value,
+                    producer: node,
+                    holds: self.holds(value, found, before),
+                };
+                (!are_same(left, found)).then(what)
             }
             Origin::State(state) => self.state(state as usize, found, before),
         }
     }
 
     /// What stands where a value from outside should be.
-    fn given(&self, value: ValueId, given: &Tensor, found: &Tensor, before: &Before) -> Holds {
+    fn judge_given(&self, value: ValueId, given: &Tensor, found: &Tensor, before: &Before) -> Holds {
         let old = before.read.get(&value).map(|t| &t.bytes()[..]).unwrap_or_default();
         // Steps differ in length: what is left of the old one is its beginning.
         let common = old.len().min(found.bytes().len());
-        let narrow = [DType::F16, DType::BF16].into_iter().find(|&dtype| rounded(given, dtype, found));
+        let narrow = [DType::F16, DType::BF16].into_iter().find(|&dtype| is_rounded(given, dtype, found));
         match narrow {
             Some(dtype) => Holds::Rounded(dtype),
             None if common > 0 && old[..common] == found.bytes()[..common] => Holds::Before,
-            None if self.values.untouched(found) => Holds::Nothing,
+            None if self.values.is_untouched(found) => Holds::Nothing,
             None => Holds::Other,
         }
     }
 
-    fn state(&self, state: usize, found: &Tensor, before: &Before) -> Option<What> {
+    fn state(&self, state: usize, found: &Tensor, before: &Before) -> Option<AnomalyKind> {
         let output = self.run.suite.graph().states()[state].output;
         if before.first {
             let empty = found.bytes().iter().all(|&b| b == 0);
-            let kept = before.left.get(&output).is_some_and(|left| same(left, found));
+            let kept = before.left.get(&output).is_some_and(|left| are_same(left, found));
             let holds = if kept { Holds::Kept } else { Holds::NotEmpty };
-            return (!empty).then_some(What::State { state, holds });
+            return (!empty).then_some(AnomalyKind::State { state, holds });
         }
         let left = before.left.get(&output)?;
-        if same(left, found) {
+        if are_same(left, found) {
             return None;
         }
         let states = self.run.suite.graph().states().iter().enumerate();
-        let other = |(_, s): &(usize, &State)| before.left.get(&s.output).is_some_and(|t| same(t, found));
+        let other = |(_, s): &(usize, &State)| before.left.get(&s.output).is_some_and(|t| are_same(t, found));
         let old = before.read.get(&self.run.suite.graph().states()[state].input);
         let holds = match states.filter(|(i, _)| *i != state).find(other) {
             Some((i, _)) => Holds::State(i),
-            None if old.is_some_and(|t| same(t, found)) => Holds::Before,
+            None if old.is_some_and(|t| are_same(t, found)) => Holds::Before,
             None => Holds::Other,
         };
-        Some(What::State { state, holds })
+        Some(AnomalyKind::State { state, holds })
     }
 
     /// What stands where this value should be.
     fn holds(&self, value: ValueId, found: &Tensor, before: &Before) -> Holds {
         let bytes = &found.bytes()[..];
-        if self.values.untouched(found) || bytes.iter().all(|&b| b == 0) {
+        if self.values.is_untouched(found) || bytes.iter().all(|&b| b == 0) {
             return Holds::Nothing;
         }
-        if before.read.get(&value).is_some_and(|t| same(t, found)) {
+        if before.read.get(&value).is_some_and(|t| are_same(t, found)) {
             return Holds::Before;
         }
         // Where memory overlaps, the value that was written later shows its beginning.
         let begins = |t: &Tensor| t.bytes().iter().zip(bytes).take_while(|(a, b)| a == b).count();
         let common = |node: &TracedNode| node.outputs.iter().map(begins).max().unwrap_or(0);
-        let all = self.traced().map(|(id, node)| (common(node), id));
+        let all = self.traced_nodes().map(|(id, node)| (common(node), id));
         // Of equal ones the first: others may hand it on.
         let best = all.reduce(|best, other| if other.0 > best.0 { other } else { best });
         match best {
-            Some((len, id)) if len >= bytes.len().min(TELLING) => Holds::Output(id),
+            Some((len, id)) if len >= bytes.len().min(CLEAR_BYTES) => Holds::Output(id),
             _ => Holds::Other,
         }
     }
 
     /// The nodes whose outputs are wrong for what they found.
-    fn judged(&self) -> Result<Vec<Anomaly>> {
+    fn judge_nodes(&self) -> Result<Vec<Anomaly>> {
         let (suite, model, oracles) = (self.run.suite, self.run.model, self.run.oracles);
         let values = self.values;
         let calls: Vec<(NodeId, Call, &[Tensor], Precision)> = self
-            .traced()
+            .traced_nodes()
             .map(|(id, node)| {
                 let call = call_of(suite.graph(), model, id, node, &self.step.symbols)?;
                 let precision = self.run.choices.precision(id, &self.step.symbols)?;
@@ -250,19 +258,19 @@ impl<'a, 'r> View<'a, 'r> {
             })
             .collect::<Result<_>>()?;
         let wrong = calls.into_par_iter().filter_map(|(id, call, observed, precision)| {
-            if spoilt(values, &call) {
+            if is_spoilt(values, &call) {
                 return None;
             }
             // An index that points nowhere has no exact result; the node that gave it is judged itself.
             let exact = oracles.exact(&call, u64::from(id.0)).ok()?;
             let judgement = judge(&exact, observed, precision, None).ok()?;
-            (!judgement.passed())
+            (!judgement.passes())
                 .then(|| (id, Wrong { call, observed: observed.to_vec(), exact, precision, judgement }))
         });
         let wrong: Vec<(NodeId, Wrong)> = wrong.collect();
         let wrong = wrong.into_iter().filter(|(id, wrong)| !self.garbage(*id, &wrong.call));
         let anomaly = |(id, wrong)| {
-            let what = What::Wrong(Box::new(wrong));
+            let what = AnomalyKind::Wrong(Box::new(wrong));
             Anomaly { step: self.step.label.clone(), node: id, what }
         };
         Ok(wrong.map(anomaly).collect())
@@ -280,17 +288,17 @@ impl<'a, 'r> View<'a, 'r> {
         })
     }
 
-    fn after(&self) -> Before {
+    fn memory_after(&self) -> Before {
         let graph = self.run.suite.graph();
         let (mut left, mut read, mut outputs) = (HashMap::new(), HashMap::new(), HashMap::new());
         for state in graph.states() {
             if let Origin::Node { node, output } = graph.value(state.output).origin
-                && let Some(tensor) = self.left(node, output)
+                && let Some(tensor) = self.left_output(node, output)
             {
                 left.insert(state.output, tensor.clone());
             }
         }
-        for (id, node) in self.traced() {
+        for (id, node) in self.traced_nodes() {
             outputs.insert(id, node.outputs.clone());
             for (&value, tensor) in graph.node(id).inputs.iter().zip(&node.inputs) {
                 if let Some(tensor) = tensor {
@@ -333,7 +341,7 @@ pub(super) fn call_of(
 
 /// Whether a call found a NaN or what memory was filled with. WGSL leaves open what operations give for a NaN (WGSL,
 /// section 15.7.2), so only the node that it came from can be judged.
-fn spoilt(values: &Values, call: &Call) -> bool {
+fn is_spoilt(values: &TracedValues, call: &Call) -> bool {
     let found = call.inputs.iter().zip(&call.weights).filter(|(_, weight)| weight.is_none());
     found
         .into_iter()
@@ -342,7 +350,7 @@ fn spoilt(values: &Values, call: &Call) -> bool {
 
 /// Whether `found` is `given`, its numbers rounded to a type: floats, integers that pass through floats, or words that are
 /// taken for integers.
-fn rounded(given: &Tensor, dtype: DType, found: &Tensor) -> bool {
+fn is_rounded(given: &Tensor, dtype: DType, found: &Tensor) -> bool {
     let words = |t: &Tensor| Tensor::new(DType::U32, vec![t.bytes().len() / 4], t.bytes().clone()).ok();
     let narrow = |t: &Tensor| {
         let all = Tensor::from_f32_as(dtype, vec![t.len()], t.to_f32().into_owned()).ok()?;
@@ -360,6 +368,6 @@ fn rounded(given: &Tensor, dtype: DType, found: &Tensor) -> bool {
             || words(given).zip(words(found)).is_some_and(|(given, found)| through(&given, &found)))
 }
 
-fn same(a: &Tensor, b: &Tensor) -> bool {
+fn are_same(a: &Tensor, b: &Tensor) -> bool {
     a.shape() == b.shape() && a.bytes()[..] == b.bytes()[..]
 }

@@ -1,25 +1,31 @@
 //! The first step of a text in which something is not as it must be, with all that explains it.
 
-use super::runs::{self, Step};
+use super::runs::{self, RunStep};
 use super::scan::{Anomaly, Before};
-use super::traced::Values;
-use crate::diagnose::Run;
+use super::traced::TracedValues;
+use crate::diagnose::DiagnosisContext;
 use std::collections::HashMap;
 use tapml_exec::Hybrid;
 use tapml_graph::{Result, Tensor};
 
 /// A step in which something is not as it must be.
 pub(super) struct Scene {
-    pub values: Values,
+    pub values: TracedValues,
     /// What was before the step.
     pub before: Before,
     /// The values of the step behind it, if there was one.
-    pub after: Option<Values>,
+    pub after: Option<TracedValues>,
 }
 
 /// Looks at the values of a step, what was before it, and its results.
-pub(super) type Inspect<'a> =
-    dyn FnMut(&mut Run<'_>, &Step, &Values, &Before, &HashMap<String, Tensor>) -> Result<Vec<Anomaly>> + 'a;
+pub(super) type Inspect<'a> = dyn FnMut(
+        &mut DiagnosisContext<'_>,
+        &RunStep,
+        &TracedValues,
+        &Before,
+        &HashMap<String, Tensor>,
+    ) -> Result<Vec<Anomaly>>
+    + 'a;
 
 /// What a text shows: what is wrong in the first step where anything is, with that step; else what is before the next
 /// text.
@@ -31,19 +37,19 @@ pub(super) enum Shown {
 /// Runs a text from an empty state on a hybrid whose values can be seen, and inspects its steps until one shows
 /// something. The step `next` behind the text is only run to see what the others left to it.
 pub(super) fn first(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     whole: &mut Hybrid,
-    (steps, next): (&[Step], Option<&Step>),
+    (steps, next): (&[RunStep], Option<&RunStep>),
     before: Before,
     fill: Option<u32>,
     inspect: &mut Inspect<'_>,
 ) -> Result<Shown> {
     let mut before = before.text();
     whole.reset()?;
-    let all: Vec<&Step> = steps.iter().chain(next).collect();
+    let all: Vec<&RunStep> = steps.iter().chain(next).collect();
     for (i, step) in all.iter().enumerate().take(steps.len()) {
         let outputs = runs::feed(run, whole, step)?;
-        let values = Values::of(run, whole, fill)?;
+        let values = TracedValues::from_hybrid(run, whole, fill)?;
         let found = inspect(run, step, &values, &before, &outputs)?;
         if found.is_empty() {
             before = Before::step(run, step, &values);
@@ -52,7 +58,7 @@ pub(super) fn first(
         let after = match all.get(i + 1) {
             Some(next) => {
                 runs::feed(run, whole, next)?;
-                Some(Values::of(run, whole, fill)?)
+                Some(TracedValues::from_hybrid(run, whole, fill)?)
             }
             None => None,
         };

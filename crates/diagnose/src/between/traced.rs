@@ -2,7 +2,7 @@
 //! filled with.
 
 use super::hybrid;
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use std::collections::{HashMap, HashSet};
 use tapml_exec::{Hybrid, LoadOptions, TracedNode};
 use tapml_graph::{ErrorKind, NodeId, Origin, Result, Symbols, Tensor, ValueId};
@@ -12,7 +12,7 @@ use tapml_graph::{ErrorKind, NodeId, Origin, Result, Symbols, Tensor, ValueId};
 pub(super) const FILL: u32 = 0xcb3c_614e;
 
 /// See the module.
-pub(super) struct Values {
+pub(super) struct TracedValues {
     pub nodes: Vec<TracedNode>,
     /// What came from outside the part of the program that reads it, by reader: inputs of the graph, values that the
     /// source computed, and those that another part left.
@@ -21,10 +21,14 @@ pub(super) struct Values {
     pub fill: Option<u32>,
 }
 
-impl Values {
+impl TracedValues {
     /// The values of the last step of a hybrid that [`load`] gave.
-    pub fn of(run: &Run<'_>, whole: &mut Hybrid, fill: Option<u32>) -> Result<Values> {
-        let nodes = whole.traced()?;
+    pub fn from_hybrid(
+        run: &DiagnosisContext<'_>,
+        whole: &mut Hybrid,
+        fill: Option<u32>,
+    ) -> Result<TracedValues> {
+        let nodes = whole.traced_nodes()?;
         let graph = run.suite.graph();
         let mut given = HashMap::new();
         for id in nodes.iter().filter_map(|t| graph.find_node(&t.node)) {
@@ -35,12 +39,12 @@ impl Values {
                     Origin::Input | Origin::State(_) => true,
                     Origin::Weight => false,
                 };
-                if outside && let Some(tensor) = whole.crossed(&graph.value(value).name) {
+                if outside && let Some(tensor) = whole.crossing_value(&graph.value(value).name) {
                     given.insert((id, value), tensor.clone());
                 }
             }
         }
-        Ok(Values { nodes, given, fill })
+        Ok(TracedValues { nodes, given, fill })
     }
 
     /// Whether a word, or the half of one that ends a tensor, may be what memory was filled with. A device may keep a NaN and not its bits.
@@ -49,7 +53,7 @@ impl Values {
     }
 
     /// Whether a tensor holds nothing but what memory is filled with; zeros if it is not filled.
-    pub fn untouched(&self, tensor: &Tensor) -> bool {
+    pub fn is_untouched(&self, tensor: &Tensor) -> bool {
         let mut words = tensor.bytes().chunks_exact(4);
         !tensor.is_empty()
             && match self.fill {
@@ -76,7 +80,7 @@ fn is_nan(word: &[u8]) -> bool {
 /// a word before it is written. `None` if the target cannot show them: a trace needs memory of its own, which a large model may
 /// not leave.
 pub(super) fn load(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     nodes: &[NodeId],
     capacity: &Symbols,
     fill: Option<u32>,
@@ -89,7 +93,7 @@ pub(super) fn load(
 }
 
 /// Options that keep the values of these nodes, so that each runs by its own kernels.
-pub(super) fn of_all(run: &Run<'_>, nodes: &[NodeId]) -> LoadOptions {
+pub(super) fn of_all(run: &DiagnosisContext<'_>, nodes: &[NodeId]) -> LoadOptions {
     let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
     LoadOptions { trace, ..LoadOptions::default() }
 }

@@ -1,11 +1,11 @@
 //! Why a node leaves something wrong in a program although its operator is right: it did not run, ran too early, with
 //! other sizes, or on other values than it should.
 
-use super::instead::{self, Instead};
 use super::scan::{Differs, Wrong};
 use super::scene::Scene;
-use super::traced::Values;
-use crate::diagnose::Run;
+use super::substituted::{self, Substitute};
+use super::traced::TracedValues;
+use crate::diagnose::DiagnosisContext;
 use crate::explain;
 use crate::report::FaultKind;
 use tapml_exec::{Call, Phase, TracedNode, UNWRITTEN};
@@ -28,29 +28,38 @@ pub(super) struct Why {
 
 impl Why {
     /// A fault between operators.
-    pub fn between(cause: &'static str, certain: bool, evidence: String) -> Why {
+    pub fn between_operators(cause: &'static str, certain: bool, evidence: String) -> Why {
         let (kind, kernel) = (FaultKind::Between, String::new());
         Why { kind, kernel, cause, certain, evidence, late: None, nodes: Vec::new() }
     }
 }
 
 /// Why a node is wrong.
-pub(super) fn of(run: &mut Run<'_>, scene: &Scene, node: NodeId, wrong: &Wrong) -> Result<Why> {
+pub(super) fn explain_node(
+    run: &mut DiagnosisContext<'_>,
+    scene: &Scene,
+    node: NodeId,
+    wrong: &Wrong,
+) -> Result<Why> {
     let name = run.name(node).to_string();
     let alone = explain::repeats(run, &wrong.call)?;
     let right = alone
         .first()
-        .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passed()));
+        .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passes()));
     if !right {
         let phase = Phase::of_run(&wrong.call.symbols);
-        let kernel = run.choices.at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
+        let kernel = run.choices.kernel_at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
         let (cause, certain, evidence) = hypothesis(run, wrong, &alone)?;
         let evidence = format!("`{name}` is wrong on inputs that no recorded call has: {evidence}");
-        return Ok(Why { kind: FaultKind::Operator, kernel, ..Why::between(cause, certain, evidence) });
+        return Ok(Why {
+            kind: FaultKind::Operator,
+            kernel,
+            ..Why::between_operators(cause, certain, evidence)
+        });
     }
-    let why = match told(run, scene, node, wrong, &alone[0])? {
+    let why = match explain_bits(run, scene, node, wrong, &alone[0])? {
         Some(why) => why,
-        None => guessed(run, scene, wrong, &alone[0])?,
+        None => guess_cause(run, scene, wrong, &alone[0])?,
     };
     let begin =
         format!("`{name}` is right when it runs alone on the inputs it finds, and wrong in the program");
@@ -60,20 +69,20 @@ pub(super) fn of(run: &mut Run<'_>, scene: &Scene, node: NodeId, wrong: &Wrong) 
 /// Why a node of an operator that may be wrong by itself leaves something else in the program than alone; `None` if no
 /// bits tell it beyond doubt.
 pub(super) fn of_other(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     scene: &Scene,
     node: NodeId,
     found: &Differs,
 ) -> Result<Option<Why>> {
     let call = (&found.call, &found.observed[..]);
     let silent = |outputs: &[Tensor]| left_alone(run, scene, node, &found.call, outputs);
-    let why = if silent(&found.observed) && !silent(&found.alone) && !unwritten(&found.alone) {
-        Some(lost(run, scene, node, call.0, true))
-    } else if let Some(stale) = instead::symbols(run, node, call, (&scene.values, &scene.before))? {
-        Some(Why::between("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
+    let why = if silent(&found.observed) && !silent(&found.alone) && !is_unwritten(&found.alone) {
+        Some(lost_output(run, scene, node, call.0, true))
+    } else if let Some(stale) = substituted::symbols(run, node, call, (&scene.values, &scene.before))? {
+        Some(Why::between_operators("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
     } else if rows(&found.call.symbols) > Some(1) {
         // With a single row, what is read in the wrong row is memory that nobody wrote.
-        let other = instead::value(run, node, call, &scene.values, &scene.before)?;
+        let other = substituted::value(run, node, call, &scene.values, &scene.before)?;
         other.map(|(instead, alone)| took(run, instead, alone))
     } else {
         None
@@ -87,17 +96,17 @@ pub(super) fn of_other(
 }
 
 /// What the bits that the node left tell; `None` if they say nothing.
-fn told(
-    run: &mut Run<'_>,
+fn explain_bits(
+    run: &mut DiagnosisContext<'_>,
     scene: &Scene,
     node: NodeId,
     wrong: &Wrong,
     right: &[Tensor],
 ) -> Result<Option<Why>> {
     let call = (&wrong.call, &wrong.observed[..]);
-    let other = instead::value(run, node, call, &scene.values, &scene.before)?;
+    let other = substituted::value(run, node, call, &scene.values, &scene.before)?;
     if left_alone(run, scene, node, &wrong.call, &wrong.observed) {
-        return Ok(Some(lost(run, scene, node, call.0, other.is_none())));
+        return Ok(Some(lost_output(run, scene, node, call.0, other.is_none())));
     }
     let (n, old) = (rows(&wrong.call.symbols), scene.before.symbols.as_ref().and_then(rows));
     let written = leading_rows(&wrong.observed, right);
@@ -108,27 +117,40 @@ fn told(
         let end = format!(
             "only the first {rows} rows are written, as many as the step before had: sizes are those of the step before"
         );
-        return Ok(Some(Why::between("wrong_symbol", true, end)));
+        return Ok(Some(Why::between_operators("wrong_symbol", true, end)));
     }
-    if let Some(stale) = instead::symbols(run, node, call, (&scene.values, &scene.before))? {
-        return Ok(Some(Why::between("wrong_symbol", true, computes_with(&wrong.call.symbols, &stale))));
+    if let Some(stale) = substituted::symbols(run, node, call, (&scene.values, &scene.before))? {
+        return Ok(Some(Why::between_operators(
+            "wrong_symbol",
+            true,
+            computes_with(&wrong.call.symbols, &stale),
+        )));
     }
-    if scene.before.outputs.get(&node).is_some_and(|old| explain::same(old, &wrong.observed)) {
+    if scene.before.outputs.get(&node).is_some_and(|old| explain::are_same(old, &wrong.observed)) {
         let end = "its output is still that of the step before";
-        return Ok(Some(Why::between("stale_data", true, end.into())));
+        return Ok(Some(Why::between_operators("stale_data", true, end.into())));
     }
     Ok(other.map(|(instead, alone)| took(run, instead, alone)))
 }
 
 /// What can be said if no bits tell.
-fn guessed(run: &mut Run<'_>, scene: &Scene, wrong: &Wrong, right: &[Tensor]) -> Result<Why> {
+fn guess_cause(
+    run: &mut DiagnosisContext<'_>,
+    scene: &Scene,
+    wrong: &Wrong,
+    right: &[Tensor],
+) -> Result<Why> {
     if let Some(rows) = leading_rows(&wrong.observed, right).filter(|&rows| rows > 0) {
-        return Ok(Why::between("not_written", false, format!("only its first {rows} rows are right")));
+        return Ok(Why::between_operators(
+            "not_written",
+            false,
+            format!("only its first {rows} rows are right"),
+        ));
     }
     // The hypotheses know unwritten memory by other bits.
     let observed = wrong.observed.iter().map(|t| signalling(t, &scene.values)).collect::<Result<Vec<_>>>()?;
     let (cause, _, evidence) = hypothesis(run, wrong, &[observed])?;
-    Ok(Why::between(cause, false, evidence))
+    Ok(Why::between_operators(cause, false, evidence))
 }
 
 /// "it computes with p = 14 instead of 0, …".
@@ -142,7 +164,7 @@ pub(super) fn computes_with(now: &Symbols, stale: &Symbols) -> String {
 }
 
 /// The fault of a node that computed with another value.
-pub(super) fn took(run: &Run<'_>, instead: Instead, certain: bool) -> Why {
+pub(super) fn took(run: &DiagnosisContext<'_>, instead: Substitute, certain: bool) -> Why {
     let graph = run.suite.graph();
     let name = |value: ValueId| graph.value(value).name.as_str();
     let producer = |value: ValueId| match graph.value(value).origin {
@@ -155,35 +177,41 @@ pub(super) fn took(run: &Run<'_>, instead: Instead, certain: bool) -> Why {
             "it computes with {what} in the place of `{}`: it ran before that was written",
             name(input)
         );
-        Why { late: producer(input), ..Why::between(cause, certain, end) }
+        Why { late: producer(input), ..Why::between_operators(cause, certain, end) }
     };
     match instead {
-        Instead::Nothing(input) => early(input, "what memory held before anyone wrote it"),
-        Instead::Before(input) => early(input, "the value of the step before"),
-        Instead::Other { input, other } => {
+        Substitute::Nothing(input) => early(input, "what memory held before anyone wrote it"),
+        Substitute::Before(input) => early(input, "the value of the step before"),
+        Substitute::Other { input, other } => {
             let state = is_state(run, input) && is_state(run, other);
             let cause = if state { "wrong_layer_state" } else { "swapped_operands" };
             let end = format!("it computes with `{}` in the place of `{}`", name(other), name(input));
-            Why::between(cause, certain && state, end)
+            Why::between_operators(cause, certain && state, end)
         }
     }
 }
 
 /// Whether a value is a state, or what one becomes.
-fn is_state(run: &Run<'_>, value: ValueId) -> bool {
+fn is_state(run: &DiagnosisContext<'_>, value: ValueId) -> bool {
     let graph = run.suite.graph();
     graph.states().iter().any(|s| s.input == value || s.output == value)
 }
 
 /// Whether a call that ran alone wrote nothing: its outputs hold what memory is filled with there.
-fn unwritten(outputs: &[Tensor]) -> bool {
+fn is_unwritten(outputs: &[Tensor]) -> bool {
     let fill = |word: &[u8]| UNWRITTEN.iter().any(|fill| fill.to_le_bytes() == word);
     outputs.iter().all(|t| t.bytes().chunks_exact(4).all(fill))
 }
 
 /// Whether a node left its outputs as they were: what memory is filled with or, where it extends a state, the old rows and
 /// zeros.
-fn left_alone(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call, outputs: &[Tensor]) -> bool {
+fn left_alone(
+    run: &DiagnosisContext<'_>,
+    scene: &Scene,
+    node: NodeId,
+    call: &Call,
+    outputs: &[Tensor],
+) -> bool {
     let op = &run.suite.graph().node(node).op;
     if let (true, [observed], Some(before)) = (op.appends(), outputs, call.inputs.first()) {
         let (old, new) = observed.bytes().split_at(before.bytes().len().min(observed.bytes().len()));
@@ -191,32 +219,32 @@ fn left_alone(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call, outputs: 
         let filled = new.chunks_exact(4).all(|w| scene.values.is_fill(w));
         return old == &before.bytes()[..] && (zeros || filled);
     }
-    outputs.iter().all(|t| scene.values.untouched(t))
+    outputs.iter().all(|t| scene.values.is_untouched(t))
 }
 
 /// The fault of a node that left its outputs as they were: its rows stand in another state, or it did not run.
-fn lost(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) -> Why {
-    match elsewhere(run, scene, node, call) {
+fn lost_output(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) -> Why {
+    match find_other_state(run, scene, node, call) {
         Some(other) => {
             let end = format!(
                 "it leaves its own state as it was, and the next step finds the rows in the state of `{}`",
                 run.name(other)
             );
-            Why { nodes: vec![other], ..Why::between("wrong_layer_state", true, end) }
+            Why { nodes: vec![other], ..Why::between_operators("wrong_layer_state", true, end) }
         }
         None => {
             let end = "it leaves its output as memory was before; its dispatch does not take place";
             // Rows of a state may stand where nobody looks, and with no rows at all no node writes.
             let others = || scene.values.nodes.iter().flat_map(|t| &t.outputs);
-            let sole = others().any(|t| !t.is_empty() && !scene.values.untouched(t));
+            let sole = others().any(|t| !t.is_empty() && !scene.values.is_untouched(t));
             let appends = run.suite.graph().node(node).op.appends();
-            Why::between("not_written", certain && sole && !appends, end.into())
+            Why::between_operators("not_written", certain && sole && !appends, end.into())
         }
     }
 }
 
 /// For a node that should have extended a state: the node in whose state its rows stand when the next step reads it.
-fn elsewhere(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call) -> Option<NodeId> {
+fn find_other_state(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, call: &Call) -> Option<NodeId> {
     let graph = run.suite.graph();
     let (after, before, rows) = (scene.after.as_ref()?, call.inputs.first()?, call.inputs.get(1)?);
     let (start, len) = (before.bytes().len(), rows.bytes().len());
@@ -233,7 +261,7 @@ fn elsewhere(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call) -> Option<
 }
 
 /// The tensor with the word that hypotheses know where it holds what memory was filled with.
-fn signalling(tensor: &Tensor, values: &Values) -> Result<Tensor> {
+fn signalling(tensor: &Tensor, values: &TracedValues) -> Result<Tensor> {
     if !values.touches_fill(tensor) {
         return Ok(tensor.clone());
     }
@@ -247,7 +275,7 @@ fn signalling(tensor: &Tensor, values: &Values) -> Result<Tensor> {
 
 /// The cause of what was observed in a call within the program, whether it is certain, and a sentence.
 fn hypothesis(
-    run: &Run<'_>,
+    run: &DiagnosisContext<'_>,
     wrong: &Wrong,
     observed: &[Vec<Tensor>],
 ) -> Result<(&'static str, bool, String)> {

@@ -4,7 +4,7 @@ use crate::report::{Diagnosis, Fault, FaultKind};
 use minijinja::value::{Serde, Value as Any};
 use minijinja::{Environment, context};
 use std::fmt::Write;
-use tapml_cause::Picture;
+use tapml_cause::ErrorMap;
 use tapml_graph::{Error, Result};
 use tapml_migrate::ratio_text;
 
@@ -20,10 +20,10 @@ pub fn html(found: &Diagnosis) -> Result<String> {
     env.add_template("page.html", include_str!("page.html")).map_err(bug)?;
     let pretty =
         serde_json::to_string_pretty(found).map_err(|e| Error::bug(format!("the report as JSON: {e}")))?;
-    let faults = found.by_harm();
+    let faults = found.faults_by_impact();
     let pictures: Vec<Any> = faults
         .iter()
-        .map(|f| Any::from_safe_string(f.picture.as_ref().map(drawing).unwrap_or_default()))
+        .map(|f| Any::from_safe_string(f.error_map.as_ref().map(drawing).unwrap_or_default()))
         .collect();
     let between = found.faults.iter().filter(|f| f.kind == FaultKind::Between).count();
     let page = env.get_template("page.html").map_err(bug)?;
@@ -56,7 +56,7 @@ fn worst(fault: &Fault) -> f64 {
 }
 
 /// The cells of an output by how far they are off; right ones are left out.
-fn drawing(picture: &Picture) -> String {
+fn drawing(picture: &ErrorMap) -> String {
     const CELL: usize = 9;
     let [rows, columns] = picture.grid.cells;
     let [all_rows, all_columns] = picture.grid.shape;
@@ -97,7 +97,7 @@ mod tests {
     fn only_wrong_cells_are_drawn() {
         let grid =
             Grid { output: 0, shape: [2, 6], cells: [2, 3], ratios: vec![0.5, 2.0, 1e30, 1.0, 50.0, 5e4] };
-        let picture = Picture { text: String::new(), drawing: String::new(), grid };
+        let picture = ErrorMap { text: String::new(), drawing: String::new(), grid };
         let svg = drawing(&picture);
         assert_eq!(svg.matches("<rect").count(), 4);
         for class in ["near", "nan", "off", "far"] {
@@ -105,6 +105,6 @@ mod tests {
         }
         assert!(svg.contains("from row 1, column 2"));
         let broken = Grid { ratios: vec![2.0], ..picture.grid.clone() };
-        assert_eq!(drawing(&Picture { grid: broken, ..picture }), "");
+        assert_eq!(drawing(&ErrorMap { grid: broken, ..picture }), "");
     }
 }

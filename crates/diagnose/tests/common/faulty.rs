@@ -87,7 +87,7 @@ impl Faulty {
         Some((at, bindings[bindings.len() - 2].buffer))
     }
 
-    fn reordered(&self, mut commands: Vec<Command>) -> Vec<Command> {
+    fn reorder(&self, mut commands: Vec<Command>) -> Vec<Command> {
         match &self.wrong {
             Wrong::Late(node) => {
                 let Some((at, buffer)) = Self::result(&commands, node) else { return commands };
@@ -131,7 +131,7 @@ impl Faulty {
     }
 
     /// After the second dispatch of [`Wrong::Overlap`], its output stands in the place of the first's too.
-    fn overlapping(&self, commands: Vec<Command>) -> Vec<Command> {
+    fn overlap(&self, commands: Vec<Command>) -> Vec<Command> {
         let Wrong::Overlap(first, second) = &self.wrong else { return commands };
         // The output stands before the symbols, which come last.
         let output = |wanted: &str| {
@@ -148,8 +148,8 @@ impl Faulty {
             let here = matches!(&command, Command::Dispatch { label, .. } if label == second);
             changed.push(command);
             if here {
-                let zero = || Extent::of(0u64);
-                let len = Extent::of(Dim::symbol(Symbol::N).checked_mul(80).unwrap_or(Dim::from(0u64)));
+                let zero = || Extent::from_dim(0u64);
+                let len = Extent::from_dim(Dim::symbol(Symbol::N).checked_mul(80).unwrap_or(Dim::from(0u64)));
                 changed.push(Command::Copy { src, src_offset: zero(), dst, dst_offset: zero(), len });
             }
         }
@@ -257,7 +257,7 @@ impl Device for Faulty {
         let copies = commands.iter().filter(|c| matches!(c, Command::Copy { .. })).count();
         let skips = whole && !(matches!(self.wrong, Wrong::Unwatched(_)) && 2 * copies > commands.len());
         let kept: Vec<Command> = commands.iter().filter(|c| self.keeps(skips, c)).cloned().collect();
-        let kept = if whole { self.reordered(self.overlapping(kept)) } else { kept };
+        let kept = if whole { self.reorder(self.overlap(kept)) } else { kept };
         let list = self.device.record(&kept)?;
         if let (Wrong::Now(bad) | Wrong::Tired(bad, _), true) = (&self.wrong, whole) {
             let keeps = |c: &&Command| !matches!(c, Command::Dispatch { label, .. } if label == bad);

@@ -7,7 +7,7 @@ pub mod faulty;
 use std::path::Path;
 use tapml_device::Device;
 use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Reopen, Subject, diagnose};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform};
 use tapml_graph::{DType, Model, fuse};
 use tapml_import::Checkpoint;
@@ -24,7 +24,7 @@ pub struct Carved {
 }
 
 /// The model in this folder, carved on the CPU with these prompts.
-pub fn carved(checkpoint: &Path, prompts: &[&[u32]], steps: u32) -> Carved {
+pub fn carve_model(checkpoint: &Path, prompts: &[&[u32]], steps: u32) -> Carved {
     let checkpoint = Checkpoint::open(checkpoint).unwrap();
     let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
     carved_model(model, prompts, steps)
@@ -56,20 +56,20 @@ pub fn carved_model(model: Model, prompts: &[&[u32]], steps: u32) -> Carved {
 /// The small bundled Llama with two prompts.
 pub fn draft() -> Carved {
     let first = [5, 300, 17, 41, 9, 1200, 77, 260, 31, 8, 512];
-    carved(&tapml_testing::model("llama_draft"), &[&first, &[90, 12, 400]], 2)
+    carve_model(&tapml_testing::model("llama_draft"), &[&first, &[90, 12, 400]], 2)
 }
 
 /// A small checkpoint of `tests/goldens` with two prompts.
 pub fn tiny(name: &str) -> Carved {
-    carved(&tapml_testing::golden(name), &[&[3, 14, 15, 9, 26, 5, 35], &[41, 7, 30]], 2)
+    carve_model(&tapml_testing::golden(name), &[&[3, 14, 15, 9, 26, 5, 35], &[41, 7, 30]], 2)
 }
 
 pub fn emulator(options: &str) -> Box<dyn Device> {
-    Box::new(Emulator::new(Options::parse(options).unwrap()).unwrap())
+    Box::new(Emulator::new(EmulatorOptions::parse(options).unwrap()).unwrap())
 }
 
 /// The text of a built-in kernel with each of these pieces replaced once.
-pub fn changed(op: &str, changes: &[(&str, &str)]) -> String {
+pub fn change_kernel(op: &str, changes: &[(&str, &str)]) -> String {
     let kernel = BuiltIn::find(&format!("{op}/portable"), DType::F32, &any_device()).unwrap();
     let mut text = kernel.desc().unwrap().source.text.clone();
     for (old, new) in changes {
@@ -84,7 +84,7 @@ pub fn overrides(kernels: &[(&str, &[(&str, &str)])]) -> Overrides {
     let mut overrides = Overrides::default();
     for (op, changes) in kernels {
         let file = format!("{op}.wgsl");
-        overrides.add_text(op, Path::new(&file), &changed(op, changes)).unwrap();
+        overrides.add_text(op, Path::new(&file), &change_kernel(op, changes)).unwrap();
     }
     overrides
 }
@@ -106,7 +106,7 @@ pub fn diagnosed_platform(
 }
 
 /// Diagnoses a device with these kernels; an emulator with all checks and the same kernels helps.
-pub fn diagnosed(
+pub fn diagnose_device(
     carved: &Carved,
     device: Box<dyn Device>,
     overrides: &Overrides,
@@ -128,11 +128,11 @@ pub fn two_wrong_kernels() -> Overrides {
 /// Diagnoses an emulator with right kernels that does this wrong.
 pub fn diagnosed_with(carved: &Carved, wrong: faulty::Wrong) -> Diagnosis {
     let device = Box::new(faulty::Faulty::new(emulator(""), wrong));
-    diagnosed(carved, device, &overrides(&[]), &DiagnoseOptions::default())
+    diagnose_device(carved, device, &overrides(&[]), &DiagnoseOptions::default())
 }
 
 /// The one fault of a diagnosis, which is one between operators.
-pub fn only(found: &Diagnosis) -> &Fault {
+pub fn only_fault(found: &Diagnosis) -> &Fault {
     let short: Vec<_> = found.faults.iter().map(|f| (&f.cause, &f.nodes, &f.evidence)).collect();
     assert_eq!(found.faults.len(), 1, "{short:#?}");
     assert_eq!(found.faults[0].kind, FaultKind::Between);

@@ -1,20 +1,20 @@
 //! Collects findings: one entry per kind and instruction, with the first occurrence and a count.
 
-use crate::front::Kernel;
+use crate::front::ReadyKernel;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use tapml_device::{Finding, FindingKind};
 
 /// The first occurrence of a defect at one instruction.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct FirstOccurrence {
     pub message: String,
     pub workgroup: [u32; 3],
     pub lane: u32,
     pub count: u64,
 }
 
-impl Entry {
+impl FirstOccurrence {
     fn order(&self) -> ([u32; 3], u32) {
         let [x, y, z] = self.workgroup;
         ([z, y, x], self.lane)
@@ -22,7 +22,7 @@ impl Entry {
 }
 
 /// Defects by kind and instruction.
-pub type Entries = HashMap<(FindingKind, usize), Entry>;
+pub type Entries = HashMap<(FindingKind, usize), FirstOccurrence>;
 
 /// What all threads of a dispatch found.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Collector {
     }
 
     /// The findings, located in the kernel's source, in source order.
-    pub fn finish(self, kernel: &Kernel, label: &str) -> Vec<Finding> {
+    pub fn finish(self, kernel: &ReadyKernel, label: &str) -> Vec<Finding> {
         let entries = self.0.into_inner().unwrap_or_default();
         let mut findings = Vec::new();
         for ((kind, pc), entry) in entries {

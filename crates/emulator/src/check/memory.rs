@@ -3,7 +3,7 @@
 use super::Watcher;
 use super::shadow::{Conflict, Who};
 use crate::code::{Access, AtomicOp, Inst, LANES, Mem, Reg};
-use crate::vm::memory::Address;
+use crate::vm::memory::BoundAddress;
 use crate::vm::{Env, Vm};
 use tapml_device::FindingKind;
 
@@ -19,7 +19,7 @@ impl Watcher<'_> {
     /// Reports indices above `last` in active lanes.
     pub(super) fn bounds(&mut self, vm: &Vm<'_>, pc: usize, at: Reg, last: u32, access: Option<&Access>) {
         let active = vm.mask();
-        if !self.checks.bounds || active.none() {
+        if !self.checks.bounds || active.is_empty() {
             return;
         }
         let view = vm.view(at);
@@ -38,7 +38,7 @@ impl Watcher<'_> {
         }
         if let Some(lane) = first {
             let index = view.lane(lane);
-            self.found(vm, FindingKind::OutOfBounds, pc, lane, count, || {
+            self.record_defect(vm, FindingKind::OutOfBounds, pc, lane, count, || {
                 let length = u64::from(last) + 1;
                 let signed =
                     if index as i32 >= 0 { String::new() } else { format!(" ({} as i32)", index as i32) };
@@ -67,15 +67,23 @@ impl Watcher<'_> {
         }
     }
 
-    fn workgroup(&mut self, vm: &Vm<'_>, pc: usize, touch: Touch, at: Reg, access: Access, address: Address) {
+    fn workgroup(
+        &mut self,
+        vm: &Vm<'_>,
+        pc: usize,
+        touch: Touch,
+        at: Reg,
+        access: Access,
+        address: BoundAddress,
+    ) {
         if !self.checks.race && !self.checks.uninit {
             return;
         }
         let view = vm.view(at);
         for lane in vm.mask().lanes() {
-            let who = self.who(lane, false);
+            let who = self.name_invocation(lane, false);
             for k in 0..access.count {
-                let word = address.of(view.lane(lane)) as usize + k as usize;
+                let word = address.resolve(view.lane(lane)) as usize + k as usize;
                 let place = || {
                     let (name, word) = vm.code.name(Mem::Workgroup, word as u32);
                     format!("word {word} of `{name}`")
@@ -85,7 +93,7 @@ impl Watcher<'_> {
                     Touch::Atomic => self.shared.write(word, None),
                     Touch::Read => {
                         if self.checks.uninit && !self.shared.is_written(word) {
-                            self.unwritten(vm, pc, lane, place);
+                            self.report_unwritten(vm, pc, lane, place);
                         }
                         self.shared.read(word, who)
                     }
@@ -102,7 +110,7 @@ impl Watcher<'_> {
         touch: Touch,
         at: Reg,
         access: Access,
-        (address, binding): (Address, u32),
+        (address, binding): (BoundAddress, u32),
     ) {
         let Some(shadow) = self.bindings.get(binding as usize).copied() else { return };
         if shadow.written.is_none() && shadow.accesses.is_none() {
@@ -111,9 +119,9 @@ impl Watcher<'_> {
         let view = vm.view(at);
         let halves = if access.half { 1 } else { 2 };
         for lane in vm.mask().lanes() {
-            let who = self.who(lane, true);
+            let who = self.name_invocation(lane, true);
             for k in 0..access.count {
-                let unit = address.of(view.lane(lane)) as usize + k as usize;
+                let unit = address.resolve(view.lane(lane)) as usize + k as usize;
                 let half = shadow.first * 2 + unit * halves as usize;
                 let name = || vm.code.name(Mem::Binding(binding), 0).0;
                 let place = || format!("`{}` at byte {}", name(), unit * 2 * halves as usize);
@@ -121,7 +129,7 @@ impl Watcher<'_> {
                     if touch != Touch::Read {
                         written.set(half, halves);
                     } else if !written.is_set(half, halves) {
-                        self.unwritten(vm, pc, lane, place);
+                        self.report_unwritten(vm, pc, lane, place);
                     }
                 }
                 let conflict = match (shadow.accesses, touch) {
@@ -134,8 +142,8 @@ impl Watcher<'_> {
         }
     }
 
-    fn unwritten(&mut self, vm: &Vm<'_>, pc: usize, lane: usize, place: impl FnOnce() -> String) {
-        self.found(vm, FindingKind::UninitializedRead, pc, lane, 1, || {
+    fn report_unwritten(&mut self, vm: &Vm<'_>, pc: usize, lane: usize, place: impl FnOnce() -> String) {
+        self.record_defect(vm, FindingKind::UninitializedRead, pc, lane, 1, || {
             format!("{} is read before anything wrote to it", place())
         });
     }
@@ -153,11 +161,11 @@ impl Watcher<'_> {
         let verb = if touch == Touch::Write { "writes" } else { "reads" };
         let lane = who.lane as usize;
         match conflict {
-            Conflict::WithinGroup(other) => self.found(vm, FindingKind::RaceInWorkgroup, pc, lane, 1, || {
+            Conflict::WithinGroup(other) => self.record_defect(vm, FindingKind::RaceInWorkgroup, pc, lane, 1, || {
                 let (place, other) = (place(), other.describe());
                 format!("invocation {lane} {verb} {place}, which {other} touched with no barrier between")
             }),
-            Conflict::AcrossGroups(other) => self.found(vm, FindingKind::RaceAcrossWorkgroups, pc, lane, 1, || {
+            Conflict::AcrossGroups(other) => self.record_defect(vm, FindingKind::RaceAcrossWorkgroups, pc, lane, 1, || {
                 let (place, other) = (place(), other.describe());
                 format!("invocation {lane} {verb} {place}, which {other} of another workgroup touched in the same dispatch")
             }),

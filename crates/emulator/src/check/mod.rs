@@ -8,8 +8,8 @@ mod values;
 use crate::code::{Inst, Reg};
 use crate::options::Checks;
 use crate::vm::{Env, Vm, Watch};
-use collect::{Entries, Entry};
-use shadow::{Accesses, Shared, Who, Written};
+use collect::{Entries, FirstOccurrence};
+use shadow::{Accesses, Who, WorkgroupShadow, WrittenHalves};
 use tapml_device::FindingKind;
 
 /// Shadow of one binding.
@@ -18,7 +18,7 @@ pub struct BindingShadow<'a> {
     /// First word of the binding in its buffer.
     pub first: usize,
     /// Which halves are written; `None` if all are.
-    pub written: Option<&'a Written>,
+    pub written: Option<&'a WrittenHalves>,
     /// Accesses of this dispatch; `None` if nothing writes to the buffer.
     pub accesses: Option<&'a Accesses>,
 }
@@ -27,7 +27,7 @@ pub struct BindingShadow<'a> {
 pub struct Watcher<'a> {
     checks: Checks,
     bindings: &'a [BindingShadow<'a>],
-    shared: Shared,
+    shared: WorkgroupShadow,
     /// Linear index of the running workgroup.
     group: u32,
     /// Barriers passed that order workgroup memory, and storage.
@@ -41,7 +41,7 @@ impl<'a> Watcher<'a> {
         Watcher {
             checks,
             bindings,
-            shared: Shared::default(),
+            shared: WorkgroupShadow::default(),
             group: 0,
             epochs: [0; 2],
             entries: Entries::new(),
@@ -53,7 +53,7 @@ impl<'a> Watcher<'a> {
         self.entries
     }
 
-    fn found(
+    fn record_defect(
         &mut self,
         vm: &Vm<'_>,
         kind: FindingKind,
@@ -62,11 +62,12 @@ impl<'a> Watcher<'a> {
         count: u64,
         message: impl FnOnce() -> String,
     ) {
-        let new = || Entry { message: message(), workgroup: vm.workgroup, lane: lane as u32, count: 0 };
+        let new =
+            || FirstOccurrence { message: message(), workgroup: vm.workgroup, lane: lane as u32, count: 0 };
         self.entries.entry((kind, pc)).or_insert_with(new).count += count;
     }
 
-    fn who(&self, lane: usize, storage: bool) -> Who {
+    fn name_invocation(&self, lane: usize, storage: bool) -> Who {
         Who { group: self.group, epoch: self.epochs[usize::from(storage)], lane: lane as u16 }
     }
 
@@ -81,7 +82,7 @@ impl<'a> Watcher<'a> {
     /// Reports an operation that must be reached by all invocations, of the workgroup or of each subgroup it reaches.
     fn uniform_flow(&mut self, vm: &Vm<'_>, pc: usize, subgroup: bool, what: &str) {
         let active = vm.mask();
-        if !self.checks.barrier || active.none() || active.full {
+        if !self.checks.barrier || active.is_empty() || active.full {
             return;
         }
         let size = if subgroup { vm.code.subgroup_size as usize } else { vm.lanes };
@@ -92,7 +93,7 @@ impl<'a> Watcher<'a> {
                 continue;
             }
             let missing = lanes.clone().find(|&l| !active.is(l)).unwrap_or(first);
-            self.found(vm, FindingKind::DivergentBarrier, pc, here[0], 1, || {
+            self.record_defect(vm, FindingKind::DivergentBarrier, pc, here[0], 1, || {
                 let (n, all) = (here.len(), lanes.len());
                 format!("{n} of {all} invocations reach this {what}; invocation {} does, invocation {missing} does not", here[0])
             });
@@ -107,7 +108,7 @@ impl<'a> Watcher<'a> {
         drop(lanes);
         if let Some(other) = other {
             let (a, b) = (view.lane(first), view.lane(other));
-            self.found(vm, FindingKind::DivergentBarrier, pc, other, 1, || {
+            self.record_defect(vm, FindingKind::DivergentBarrier, pc, other, 1, || {
                 format!(
                     "workgroupUniformLoad with index {a} in invocation {first} and {b} in invocation {other}"
                 )
@@ -128,7 +129,7 @@ impl Watch for Watcher<'_> {
         }
     }
 
-    fn before(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst) {
+    fn before_instruction(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst) {
         match inst {
             Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. } => self.memory(vm, env, pc, inst),
             Inst::VarRead { at, bound, .. } | Inst::VarWrite { at, bound, .. } => {
@@ -147,7 +148,7 @@ impl Watch for Watcher<'_> {
         }
     }
 
-    fn after(&mut self, vm: &Vm<'_>, _: &Env<'_>, pc: usize, inst: &Inst) {
+    fn after_instruction(&mut self, vm: &Vm<'_>, _: &Env<'_>, pc: usize, inst: &Inst) {
         if self.checks.nonfinite {
             self.values(vm, pc, inst);
         }

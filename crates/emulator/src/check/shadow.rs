@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Which 16-bit halves of a buffer's words were ever written.
-pub struct Written {
+pub struct WrittenHalves {
     /// Two bits per word, low half first.
     bits: Vec<AtomicU32>,
     words: usize,
@@ -14,11 +14,11 @@ pub struct Written {
 
 const WORDS_PER_ENTRY: usize = 16;
 
-impl Written {
+impl WrittenHalves {
     /// Nothing written yet.
-    pub fn new(words: usize) -> Written {
+    pub fn new(words: usize) -> WrittenHalves {
         let entries = words.div_ceil(WORDS_PER_ENTRY);
-        Written { bits: (0..entries).map(|_| AtomicU32::new(0)).collect(), words, full: false }
+        WrittenHalves { bits: (0..entries).map(|_| AtomicU32::new(0)).collect(), words, full: false }
     }
 
     /// Whether every half is written. Found out once per dispatch, since it is asked once per access.
@@ -33,7 +33,7 @@ impl Written {
         self.full
     }
 
-    /// Whether [`Written::is_full`] found that every half is written.
+    /// Whether [`WrittenHalves::is_full`] found that every half is written.
     pub fn known_full(&self) -> bool {
         self.full
     }
@@ -62,7 +62,7 @@ impl Written {
     }
 
     /// Takes over the state of another buffer's words.
-    pub fn copy_words(&mut self, to: usize, other: &Written, from: usize, words: usize) {
+    pub fn copy_words(&mut self, to: usize, other: &WrittenHalves, from: usize, words: usize) {
         for i in 0..words {
             let bits = other.bits[(from + i) / WORDS_PER_ENTRY].load(Ordering::Relaxed)
                 >> (2 * ((from + i) % 16))
@@ -198,11 +198,11 @@ struct Word {
 
 /// Shadow of workgroup memory; one machine's own.
 #[derive(Default)]
-pub struct Shared {
+pub struct WorkgroupShadow {
     words: Vec<Word>,
 }
 
-impl Shared {
+impl WorkgroupShadow {
     /// A new workgroup: nothing written, nothing accessed.
     pub fn reset(&mut self, words: usize) {
         self.words.clear();
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn host_writes_cover_whole_and_half_words() {
-        let mut written = Written::new(40);
+        let mut written = WrittenHalves::new(40);
         written.write_bytes(2..70);
         assert!(
             !written.is_set(0, 1) && written.is_set(1, 1) && written.is_set(34, 1) && !written.is_set(35, 1)
@@ -249,7 +249,7 @@ mod tests {
         assert!(written.is_full());
         written.set_all(false);
         assert!(!written.is_full() && !written.is_set(7, 1));
-        let mut other = Written::new(40);
+        let mut other = WrittenHalves::new(40);
         other.write_bytes(0..8);
         written.copy_words(30, &other, 1, 4);
         assert!(written.is_set(60, 2) && !written.is_set(62, 2));

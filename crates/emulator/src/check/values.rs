@@ -52,7 +52,7 @@ fn un_overflows(op: Un) -> bool {
 }
 
 /// The operation as WGSL writes it.
-fn spelled(inst: &Inst, operands: &[f32]) -> String {
+fn spell(inst: &Inst, operands: &[f32]) -> String {
     let name = match inst {
         Inst::Un { op, .. } => format!("{op:?}"),
         Inst::Bin { op, .. } => format!("{op:?}"),
@@ -84,7 +84,7 @@ fn spelled(inst: &Inst, operands: &[f32]) -> String {
 impl Watcher<'_> {
     pub(super) fn values(&mut self, vm: &Vm<'_>, pc: usize, inst: &Inst) {
         let active = vm.mask();
-        if active.none() || !matches!(inst, Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. }) {
+        if active.is_empty() || !matches!(inst, Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. }) {
             return;
         }
         let Some((d, operands)) = floats(inst) else { return };
@@ -108,8 +108,8 @@ impl Watcher<'_> {
         if let Some(lane) = first {
             let values: Vec<_> = operands.iter().flatten().map(|v| f32::from_bits(v.lane(lane))).collect();
             let value = f32::from_bits(result.lane(lane));
-            self.found(vm, FindingKind::NonFinite, pc, lane, count, || {
-                format!("{} gives {value:?}", spelled(inst, &values))
+            self.record_defect(vm, FindingKind::NonFinite, pc, lane, count, || {
+                format!("{} gives {value:?}", spell(inst, &values))
             });
         }
     }

@@ -1,8 +1,8 @@
 //! Places in memory: what pointer expressions denote, and how to step into them.
 
-use super::types::{Kind, Layout, width};
-use super::{Lower, Lowered, Val};
-use crate::code::{Bin, Bound, Inst, Mem, Reg, RuntimeLength};
+use super::types::{Kind, MemoryLayout, width};
+use super::{Lower, LowerResult, Val};
+use crate::code::{Bin, IndexBound, Inst, Mem, Reg, RuntimeLength};
 use naga::{Expression, Handle, TypeInner};
 
 /// Where a place begins.
@@ -19,27 +19,31 @@ pub enum Root {
 pub struct Dim {
     pub at: Reg,
     pub scale: u32,
-    pub bound: Bound,
+    pub bound: IndexBound,
 }
 
 /// A place: root, offset, and run-time indices, in units of the root's layout.
 #[derive(Clone)]
-pub struct Place {
+pub struct AccessPlace {
     pub root: Root,
     pub offset: u32,
     pub dims: Vec<Dim>,
 }
 
-impl Place {
+impl AccessPlace {
     /// The layout of the root's memory.
-    pub fn layout(&self) -> Layout {
-        if matches!(self.root, Root::Memory(Mem::Binding(_))) { Layout::Host } else { Layout::Flat }
+    pub fn layout(&self) -> MemoryLayout {
+        if matches!(self.root, Root::Memory(Mem::Binding(_))) {
+            MemoryLayout::Host
+        } else {
+            MemoryLayout::Flat
+        }
     }
 }
 
 impl Lower<'_> {
     /// The place that a pointer expression denotes.
-    pub(super) fn place(&mut self, pointer: Handle<Expression>) -> Lowered<Place> {
+    pub(super) fn place(&mut self, pointer: Handle<Expression>) -> LowerResult<AccessPlace> {
         match self.value(pointer)? {
             Val::Place(place) => Ok(place),
             Val::Regs(_) => self.fail("a pointer that denotes no place"),
@@ -47,7 +51,7 @@ impl Lower<'_> {
     }
 
     /// The type that a pointer points to.
-    pub(super) fn pointee(&self, pointer: &TypeInner) -> Lowered<TypeInner> {
+    pub(super) fn pointee(&self, pointer: &TypeInner) -> LowerResult<TypeInner> {
         match *pointer {
             TypeInner::Pointer { base, .. } => Ok(self.types.inner(base).clone()),
             TypeInner::ValuePointer { size: Some(size), scalar, .. } => {
@@ -59,7 +63,12 @@ impl Lower<'_> {
     }
 
     /// The place of a member or of an element with a constant index.
-    pub(super) fn step_constant(&mut self, mut place: Place, base: &TypeInner, index: u32) -> Lowered<Place> {
+    pub(super) fn step_constant(
+        &mut self,
+        mut place: AccessPlace,
+        base: &TypeInner,
+        index: u32,
+    ) -> LowerResult<AccessPlace> {
         if let TypeInner::Struct { .. } = base {
             let member = self.types.member(base, index, place.layout());
             place.offset += self.need(member, "a struct member of an unknown layout")?.0;
@@ -76,7 +85,12 @@ impl Lower<'_> {
     }
 
     /// The place of an element with an index in a register.
-    pub(super) fn step(&mut self, mut place: Place, base: &TypeInner, at: Reg) -> Lowered<Place> {
+    pub(super) fn step(
+        &mut self,
+        mut place: AccessPlace,
+        base: &TypeInner,
+        at: Reg,
+    ) -> LowerResult<AccessPlace> {
         let step = self.types.step(base, place.layout());
         let step = self.need(step, "an index into something that has no elements")?;
         if let (Some(&index), Some(n)) = (self.known.get(&at), step.count)
@@ -86,15 +100,15 @@ impl Lower<'_> {
             return Ok(place);
         }
         let bound = match step.count {
-            Some(n) => Bound::Static(n),
-            None => Bound::Runtime(self.length_slot(&place, step.scale)?),
+            Some(n) => IndexBound::Static(n),
+            None => IndexBound::Runtime(self.length_slot(&place, step.scale)?),
         };
         place.dims.push(Dim { at, scale: step.scale, bound });
         Ok(place)
     }
 
     /// The entry of the length table for a runtime-sized array at this place.
-    pub(super) fn length_slot(&mut self, place: &Place, stride: u32) -> Lowered<u32> {
+    pub(super) fn length_slot(&mut self, place: &AccessPlace, stride: u32) -> LowerResult<u32> {
         let Root::Memory(Mem::Binding(binding)) = place.root else {
             return self.fail("a runtime-sized array outside a binding");
         };
@@ -108,9 +122,9 @@ impl Lower<'_> {
     }
 
     /// One index, scale and bound that stand for all indices of a place, in units of `unit` layout units.
-    pub(super) fn combine(&mut self, dims: &[Dim], unit: u32) -> Lowered<Dim> {
+    pub(super) fn combine(&mut self, dims: &[Dim], unit: u32) -> LowerResult<Dim> {
         match *dims {
-            [] => Ok(Dim { at: self.constant(0), scale: 0, bound: Bound::Static(1) }),
+            [] => Ok(Dim { at: self.constant(0), scale: 0, bound: IndexBound::Static(1) }),
             [dim] => Ok(Dim { scale: dim.scale / unit, ..dim }),
             _ => {
                 let mut sum: Option<Reg> = None;
@@ -125,16 +139,16 @@ impl Lower<'_> {
                     });
                 }
                 let at = self.need(sum, "a place without indices")?;
-                Ok(Dim { at, scale: 1, bound: Bound::Static(u32::MAX) })
+                Ok(Dim { at, scale: 1, bound: IndexBound::Static(u32::MAX) })
             }
         }
     }
 
     /// Layout units that one address unit of a memory instruction has.
-    pub(super) fn unit(layout: Layout, kind: Kind) -> u32 {
+    pub(super) fn unit(layout: MemoryLayout, kind: Kind) -> u32 {
         match layout {
-            Layout::Host => width(kind),
-            Layout::Flat => 1,
+            MemoryLayout::Host => width(kind),
+            MemoryLayout::Flat => 1,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The entry point, inlined calls, and the variables of both.
 
-use super::access::{Place, Root};
-use super::{Frame, Lower, Lowered, MAX_DEPTH, Val, Variable, flow};
+use super::access::{AccessPlace, Root};
+use super::{InlineFrame, Lower, LowerResult, MAX_DEPTH, Val, Variable, flow};
 use crate::code::{Bin, Builtin, Inst, Mem, Reg};
 use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Binding, BuiltIn, Expression, Function, Handle, Type, TypeInner};
@@ -17,7 +17,7 @@ enum Init {
 
 impl<'a> Lower<'a> {
     /// Lowers the entry point at `index`.
-    pub(super) fn entry(&mut self, index: usize) -> Lowered<()> {
+    pub(super) fn entry(&mut self, index: usize) -> LowerResult<()> {
         let module = self.types.module;
         let info = self.info;
         let entry = &module.entry_points[index];
@@ -28,7 +28,7 @@ impl<'a> Lower<'a> {
         let arguments = entry.function.arguments.iter();
         let arguments = arguments
             .map(|a| Ok(Val::Regs(self.input(a.ty, a.binding.as_ref())?)))
-            .collect::<Lowered<Vec<_>>>()?;
+            .collect::<LowerResult<Vec<_>>>()?;
         self.fresh.clear();
         self.open_frame(&entry.function, function_info, None, arguments, ctrl)?;
         self.tail = true;
@@ -39,7 +39,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Gives every global variable that the entry point uses a place.
-    fn open_globals(&mut self, info: &FunctionInfo) -> Lowered<()> {
+    fn open_globals(&mut self, info: &FunctionInfo) -> LowerResult<()> {
         let module = self.types.module;
         for (handle, global) in module.global_variables.iter() {
             if info[handle].is_empty() {
@@ -47,7 +47,7 @@ impl<'a> Lower<'a> {
             }
             self.span = module.global_variables.get_span(handle);
             let inner = self.types.inner(global.ty);
-            let place = |root, offset| Place { root, offset, dims: Vec::new() };
+            let place = |root, offset| AccessPlace { root, offset, dims: Vec::new() };
             let place = match (global.space, &global.binding) {
                 (AddressSpace::Storage { .. } | AddressSpace::Uniform, Some(binding)) => {
                     place(Root::Memory(Mem::Binding(binding.binding)), 0)
@@ -77,7 +77,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A variable with registers of its own.
-    fn open_variable(&mut self, inner: &TypeInner, init: &Init) -> Lowered<usize> {
+    fn open_variable(&mut self, inner: &TypeInner, init: &Init) -> LowerResult<usize> {
         let count = self.types.scalars(inner);
         let count = self.need(count, "a variable of a type that has no values")?;
         self.check_size(count)?;
@@ -98,7 +98,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Registers of an entry point's argument: a built-in value or a struct of them.
-    fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>) -> Lowered<Vec<Reg>> {
+    fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>) -> LowerResult<Vec<Reg>> {
         if let Some(Binding::BuiltIn(builtin)) = binding {
             return self.input_builtin(*builtin);
         }
@@ -112,7 +112,7 @@ impl<'a> Lower<'a> {
         Ok(out)
     }
 
-    fn input_builtin(&mut self, builtin: BuiltIn) -> Lowered<Vec<Reg>> {
+    fn input_builtin(&mut self, builtin: BuiltIn) -> LowerResult<Vec<Reg>> {
         let size = self.code.workgroup_size;
         let lanes = size.iter().product::<u32>();
         let subgroup = self.choices.subgroup_size;
@@ -138,7 +138,7 @@ impl<'a> Lower<'a> {
         Ok(vec![one])
     }
 
-    fn global_id(&mut self, axis: u8) -> Lowered<Reg> {
+    fn global_id(&mut self, axis: u8) -> LowerResult<Reg> {
         let group = self.builtin(Builtin::WorkgroupId(axis));
         let local = self.builtin(Builtin::LocalId(axis));
         let size = self.constant(self.code.workgroup_size[axis as usize]);
@@ -153,11 +153,11 @@ impl<'a> Lower<'a> {
         handle: Option<Handle<Function>>,
         arguments: Vec<Val>,
         ctrl: usize,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         let contract = self.choices.arithmetic.contract;
         let flow =
             self.flows.entry(handle).or_insert_with(|| Rc::new(flow::analyse(function, contract))).clone();
-        self.frames.push(Frame {
+        self.frames.push(InlineFrame {
             function,
             info,
             flow,
@@ -186,8 +186,8 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    pub(super) fn assign_result(&mut self, variable: usize, regs: &[Reg]) -> Lowered<()> {
-        let place = Place { root: Root::Variable(variable), offset: 0, dims: Vec::new() };
+    pub(super) fn assign_result(&mut self, variable: usize, regs: &[Reg]) -> LowerResult<()> {
+        let place = AccessPlace { root: Root::Variable(variable), offset: 0, dims: Vec::new() };
         let none = TypeInner::Scalar(naga::Scalar::U32);
         self.store(&place, &none, regs)
     }
@@ -198,8 +198,8 @@ impl<'a> Lower<'a> {
         function: Handle<Function>,
         arguments: &[Handle<Expression>],
         result: Option<Handle<Expression>>,
-    ) -> Lowered<()> {
-        let arguments = arguments.iter().map(|&a| self.value(a)).collect::<Lowered<Vec<_>>>()?;
+    ) -> LowerResult<()> {
+        let arguments = arguments.iter().map(|&a| self.value(a)).collect::<LowerResult<Vec<_>>>()?;
         if self.frames.len() >= MAX_DEPTH {
             return self.fail(format!("calls nested deeper than {MAX_DEPTH}"));
         }

@@ -3,7 +3,7 @@
 //! Where a condition is uniform the code jumps; where it is varying the mask narrows. Registers that hold masks live
 //! from the construct's start to its end.
 
-use super::{Ctrl, CtrlKind, Lower, Lowered};
+use super::{Ctrl, CtrlKind, Lower, LowerResult};
 use crate::code::{Bin, Inst, Reg, Un};
 use naga::{Block, Expression, Handle, Statement, SwitchCase, SwitchValue};
 
@@ -32,7 +32,7 @@ impl<'a> Lower<'a> {
         condition: Handle<Expression>,
         accept: &'a Block,
         reject: &'a Block,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         let c = self.reg(condition)?;
         let tail = self.tail;
         let result = self.branch_on(c, accept, reject);
@@ -40,7 +40,7 @@ impl<'a> Lower<'a> {
         result
     }
 
-    fn branch_on(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> Lowered<()> {
+    fn branch_on(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> LowerResult<()> {
         if let Some(&known) = self.known.get(&c) {
             return self.block(if known != 0 { accept } else { reject });
         }
@@ -77,7 +77,7 @@ impl<'a> Lower<'a> {
         ctrl
     }
 
-    fn divergent_branch(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> Lowered<()> {
+    fn divergent_branch(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> LowerResult<()> {
         let save = self.regs.take(true, 1);
         let otherwise = self.label();
         self.push_ctrl(CtrlKind::If, true);
@@ -100,7 +100,7 @@ impl<'a> Lower<'a> {
     }
 
     /// After lanes may have left: skips what no lane executes any more, if nothing waits for it.
-    fn skip_rest(&mut self) -> Lowered<()> {
+    fn skip_rest(&mut self) -> LowerResult<()> {
         let target = self.enclosing(|kind| kind != CtrlKind::If);
         if let Some(index) = target.filter(|&i| !self.divergent_above(i)) {
             let to = self.ctrl[index].next;
@@ -110,7 +110,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `if !c { break; }` and `if c { break; }` of a loop without a nested mask; false if it must be lowered in full.
-    fn leave_if(&mut self, c: Reg, when: bool) -> Lowered<bool> {
+    fn leave_if(&mut self, c: Reg, when: bool) -> LowerResult<bool> {
         let Some(index) = self.enclosing(|kind| kind != CtrlKind::If) else { return Ok(false) };
         if self.ctrl[index].kind != CtrlKind::Loop || self.divergent_above(index) {
             return Ok(false);
@@ -125,13 +125,13 @@ impl<'a> Lower<'a> {
     }
 
     /// `break`, or `continue` if `wait`.
-    pub(super) fn leave(&mut self, wait: bool) -> Lowered<()> {
+    pub(super) fn leave(&mut self, wait: bool) -> LowerResult<()> {
         let target = self.enclosing(|kind| kind == CtrlKind::Loop || (!wait && kind == CtrlKind::Switch));
         let index = self.need(target, "a break or continue outside a loop")?;
         self.leave_to(index, wait)
     }
 
-    fn leave_to(&mut self, index: usize, wait: bool) -> Lowered<()> {
+    fn leave_to(&mut self, index: usize, wait: bool) -> LowerResult<()> {
         let divergent = self.divergent_above(index);
         if divergent {
             for i in index..self.ctrl.len() {
@@ -158,7 +158,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    pub(super) fn ret(&mut self, value: Option<Handle<Expression>>) -> Lowered<()> {
+    pub(super) fn ret(&mut self, value: Option<Handle<Expression>>) -> LowerResult<()> {
         if let (Some(value), Some(variable)) = (value, self.frame().result) {
             let regs = self.regs(value)?;
             self.assign_result(variable, &regs)?;
@@ -175,7 +175,7 @@ impl<'a> Lower<'a> {
         body: &'a Block,
         continuing: &'a Block,
         break_if: Option<Handle<Expression>>,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         self.tail = false;
         let index = self.push_ctrl(CtrlKind::Loop, false);
         let (top, next) = (self.label(), self.label());
@@ -208,7 +208,7 @@ impl<'a> Lower<'a> {
         self.close(index)
     }
 
-    fn break_if(&mut self, index: usize, condition: Handle<Expression>) -> Lowered<()> {
+    fn break_if(&mut self, index: usize, condition: Handle<Expression>) -> LowerResult<()> {
         let c = self.reg(condition)?;
         let Ctrl { id, end, leave, .. } = self.ctrl[index];
         if c.is_varying() {
@@ -223,7 +223,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Ends a loop, switch or function: those that left come back.
-    pub(super) fn close(&mut self, index: usize) -> Lowered<()> {
+    pub(super) fn close(&mut self, index: usize) -> LowerResult<()> {
         let ctrl = self.ctrl[index].clone();
         self.ctrl.truncate(index);
         if let Some(mask) = ctrl.leave {
@@ -235,13 +235,13 @@ impl<'a> Lower<'a> {
     }
 
     /// Opens a function, whose `return`s leave to its end.
-    pub(super) fn open_function(&mut self) -> Lowered<usize> {
+    pub(super) fn open_function(&mut self) -> LowerResult<usize> {
         let index = self.push_ctrl(CtrlKind::Function, false);
         self.open_mask(index)?;
         Ok(index)
     }
 
-    fn open_mask(&mut self, index: usize) -> Lowered<()> {
+    fn open_mask(&mut self, index: usize) -> LowerResult<()> {
         if self.ctrl[index].divergent {
             let mask = self.regs.take(true, 1);
             self.ctrl[index].leave = Some(mask);
@@ -250,7 +250,11 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    pub(super) fn switch(&mut self, selector: Handle<Expression>, cases: &'a [SwitchCase]) -> Lowered<()> {
+    pub(super) fn switch(
+        &mut self,
+        selector: Handle<Expression>,
+        cases: &'a [SwitchCase],
+    ) -> LowerResult<()> {
         self.tail = false;
         let selector = self.reg(selector)?;
         let mut groups: Vec<(Option<Reg>, &'a Block)> = Vec::new();
@@ -297,7 +301,7 @@ impl<'a> Lower<'a> {
         value: u32,
         matches: &mut Option<Reg>,
         any: &mut Option<Reg>,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         let value = self.constant(value);
         let equal = self.bin(Bin::Eq, selector, value)?;
         for sum in [matches, any] {
@@ -309,7 +313,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn divergent_switch(&mut self, any: Option<Reg>, groups: &[(Option<Reg>, &'a Block)]) -> Lowered<()> {
+    fn divergent_switch(&mut self, any: Option<Reg>, groups: &[(Option<Reg>, &'a Block)]) -> LowerResult<()> {
         let index = self.push_ctrl(CtrlKind::Switch, true);
         self.open_mask(index)?;
         for &(c, body) in groups {

@@ -1,13 +1,13 @@
 //! Conversions and bit casts, and float operations with the profile's rounding.
 
 use super::types::Kind;
-use super::{Lower, Lowered};
+use super::{Lower, LowerResult};
 use crate::code::{Bin, Reg, Tri, Un};
 use naga::{Expression, Handle, Scalar, ScalarKind};
 
 impl Lower<'_> {
     /// What the profile does to every float result: rounds `f16`, flushes subnormals.
-    fn settle(&mut self, kind: Kind, value: Reg) -> Lowered<Reg> {
+    fn settle(&mut self, kind: Kind, value: Reg) -> LowerResult<Reg> {
         match kind {
             Kind::F16 => self.un(Un::RoundHalf, value),
             Kind::F32 if self.choices.arithmetic.flush => self.un(Un::FlushF, value),
@@ -15,17 +15,17 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn float1(&mut self, kind: Kind, op: Un, a: Reg) -> Lowered<Reg> {
+    pub(super) fn float1(&mut self, kind: Kind, op: Un, a: Reg) -> LowerResult<Reg> {
         let value = self.un(op, a)?;
         self.settle(kind, value)
     }
 
-    pub(super) fn float2(&mut self, kind: Kind, op: Bin, a: Reg, b: Reg) -> Lowered<Reg> {
+    pub(super) fn float2(&mut self, kind: Kind, op: Bin, a: Reg, b: Reg) -> LowerResult<Reg> {
         let value = self.bin(op, a, b)?;
         self.settle(kind, value)
     }
 
-    pub(super) fn float3(&mut self, kind: Kind, op: Tri, a: Reg, b: Reg, c: Reg) -> Lowered<Reg> {
+    pub(super) fn float3(&mut self, kind: Kind, op: Tri, a: Reg, b: Reg, c: Reg) -> LowerResult<Reg> {
         let value = self.tri(op, a, b, c)?;
         self.settle(kind, value)
     }
@@ -40,19 +40,21 @@ impl Lower<'_> {
         expr: Handle<Expression>,
         kind: ScalarKind,
         convert: Option<u8>,
-    ) -> Lowered<Vec<Reg>> {
+    ) -> LowerResult<Vec<Reg>> {
         let from = self.kind_of(expr)?;
         let regs = self.regs(expr)?;
         let Some(width) = convert else {
             // A bit cast keeps the width, so registers of 32-bit kinds need no change; f16 has one kind only.
             return Ok(regs);
         };
-        let to = self
-            .need(Kind::of(Scalar { kind, width }), "a conversion to a type that is not of 16 or 32 bits")?;
+        let to = self.need(
+            Kind::from_scalar(Scalar { kind, width }),
+            "a conversion to a type that is not of 16 or 32 bits",
+        )?;
         regs.into_iter().map(|r| self.convert_scalar(r, from, to)).collect()
     }
 
-    fn convert_scalar(&mut self, value: Reg, from: Kind, to: Kind) -> Lowered<Reg> {
+    fn convert_scalar(&mut self, value: Reg, from: Kind, to: Kind) -> LowerResult<Reg> {
         use Kind as K;
         let op = match (from, to) {
             (K::F32 | K::F16, K::F32) | (K::F16, K::F16) => return Ok(value),

@@ -1,10 +1,10 @@
 //! Products of matrices that the lanes of a subgroup hold together. Lane `i` holds elements `8 i` to `8 i + 7` of a matrix
 //! of 16 by 16, row by row.
 
-use super::access::{Dim, Place};
+use super::access::{AccessPlace, Dim};
 use super::types::width;
-use super::{Lower, Lowered};
-use crate::code::{Bin, Bound, Builtin, HELD, Inst, Reg};
+use super::{Lower, LowerResult};
+use crate::code::{Bin, Builtin, HELD, IndexBound, Inst, Reg};
 use naga::{CooperativeData, Expression, Handle, TypeInner};
 
 /// The subgroup that holds a matrix.
@@ -12,7 +12,7 @@ const LANES: u32 = 32;
 
 impl Lower<'_> {
     /// Loads a matrix.
-    pub(super) fn load_matrix(&mut self, data: &CooperativeData) -> Lowered<Vec<Reg>> {
+    pub(super) fn load_matrix(&mut self, data: &CooperativeData) -> LowerResult<Vec<Reg>> {
         let (places, inner) = self.elements(data)?;
         let mut out = Vec::with_capacity(places.len());
         for place in places {
@@ -22,7 +22,11 @@ impl Lower<'_> {
     }
 
     /// Stores one.
-    pub(super) fn store_matrix(&mut self, target: Handle<Expression>, data: &CooperativeData) -> Lowered<()> {
+    pub(super) fn store_matrix(
+        &mut self,
+        target: Handle<Expression>,
+        data: &CooperativeData,
+    ) -> LowerResult<()> {
         let value = self.regs(target)?;
         let (places, inner) = self.elements(data)?;
         for (place, reg) in places.iter().zip(value) {
@@ -32,7 +36,7 @@ impl Lower<'_> {
     }
 
     /// `a · b + c`.
-    pub(super) fn multiply_add(&mut self, operands: [Handle<Expression>; 3]) -> Lowered<Vec<Reg>> {
+    pub(super) fn multiply_add(&mut self, operands: [Handle<Expression>; 3]) -> LowerResult<Vec<Reg>> {
         let mut at = [self.constant(0); 3];
         for (at, operand) in at.iter_mut().zip(operands) {
             let held = self.regs(operand)?;
@@ -48,7 +52,7 @@ impl Lower<'_> {
     }
 
     /// Where a lane's elements lie, and what each is.
-    fn elements(&mut self, data: &CooperativeData) -> Lowered<(Vec<Place>, TypeInner)> {
+    fn elements(&mut self, data: &CooperativeData) -> LowerResult<(Vec<AccessPlace>, TypeInner)> {
         if self.choices.subgroup_size != LANES {
             return self.fail("matrices of subgroups that have no 32 lanes");
         }
@@ -73,8 +77,8 @@ impl Lower<'_> {
         let step = self.types.step(&array, place.layout());
         let step = self.need(step, "an array of unknown layout")?;
         let bound = match step.count {
-            Some(count) => Bound::Static(count.saturating_mul(parts)),
-            None => Bound::Runtime(self.length_slot(&place, width(kind))?),
+            Some(count) => IndexBound::Static(count.saturating_mul(parts)),
+            None => IndexBound::Runtime(self.length_slot(&place, width(kind))?),
         };
         if !place.dims.is_empty() {
             return self.fail("a matrix in an array of arrays");
@@ -96,7 +100,7 @@ impl Lower<'_> {
             let far = self.bin(Bin::Mul, far, stride)?;
             let within = self.bin(Bin::Add, far, near)?;
             let at = self.bin(Bin::Add, first, within)?;
-            places.push(Place { dims: vec![Dim { at, scale, bound }], ..place.clone() });
+            places.push(AccessPlace { dims: vec![Dim { at, scale, bound }], ..place.clone() });
         }
         Ok((places, inner))
     }

@@ -1,8 +1,8 @@
 //! Expressions: constants, operators, composition, indexing.
 
-use super::access::{Place, Root};
+use super::access::{AccessPlace, Root};
 use super::types::Kind;
-use super::{Lower, Lowered, Val};
+use super::{Lower, LowerResult, Val};
 use crate::code::{Bin, Inst, Reg, Tri, Un};
 use naga::{
     Arena, BinaryOperator, Constant, Expression, Handle, Literal, RelationalFunction, Type, TypeInner,
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 impl<'a> Lower<'a> {
     /// The value of an expression that is computed already, or that needs no computing.
-    pub(super) fn value(&mut self, expression: Handle<Expression>) -> Lowered<Val> {
+    pub(super) fn value(&mut self, expression: Handle<Expression>) -> LowerResult<Val> {
         let frame = self.frame();
         if let Some(value) = &frame.values[expression.index()] {
             return Ok(value.clone());
@@ -28,7 +28,7 @@ impl<'a> Lower<'a> {
             }
             Expression::LocalVariable(var) => {
                 let root = Root::Variable(self.frame().variables[var.index()]);
-                Ok(Val::Place(Place { root, offset: 0, dims: Vec::new() }))
+                Ok(Val::Place(AccessPlace { root, offset: 0, dims: Vec::new() }))
             }
             Expression::GlobalVariable(var) => {
                 let place = self.globals.get(&var).cloned();
@@ -45,7 +45,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The registers of a value.
-    pub(super) fn regs(&mut self, expression: Handle<Expression>) -> Lowered<Vec<Reg>> {
+    pub(super) fn regs(&mut self, expression: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         match self.value(expression)? {
             Val::Regs(regs) => Ok(regs),
             Val::Place(_) => self.fail("a pointer used as a value"),
@@ -53,12 +53,12 @@ impl<'a> Lower<'a> {
     }
 
     /// The register of a scalar value.
-    pub(super) fn reg(&mut self, expression: Handle<Expression>) -> Lowered<Reg> {
+    pub(super) fn reg(&mut self, expression: Handle<Expression>) -> LowerResult<Reg> {
         let regs = self.regs(expression)?;
         self.need(regs.first().copied(), "a scalar without a value")
     }
 
-    fn literal(&mut self, literal: Literal) -> Lowered<Reg> {
+    fn literal(&mut self, literal: Literal) -> LowerResult<Reg> {
         let bits = match literal {
             Literal::F32(x) => x.to_bits(),
             Literal::F16(x) => f32::from(x).to_bits(),
@@ -80,7 +80,7 @@ impl<'a> Lower<'a> {
         Ok(self.constant(bits))
     }
 
-    fn zero(&mut self, ty: Handle<Type>) -> Lowered<Vec<Reg>> {
+    fn zero(&mut self, ty: Handle<Type>) -> LowerResult<Vec<Reg>> {
         let count = self.types.scalars(self.types.inner(ty));
         let count = self.need(count, "the zero value of a type that has none")?;
         self.check_size(count)?;
@@ -88,7 +88,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Refuses values that are too large for registers.
-    pub(super) fn check_size(&self, count: u32) -> Lowered<()> {
+    pub(super) fn check_size(&self, count: u32) -> LowerResult<()> {
         if count > super::types::MAX_SCALARS {
             return self.fail(format!(
                 "a variable or value of {count} scalars, at most {} are kept per invocation",
@@ -98,13 +98,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn global_constant(&mut self, constant: Handle<Constant>) -> Lowered<Vec<Reg>> {
+    fn global_constant(&mut self, constant: Handle<Constant>) -> LowerResult<Vec<Reg>> {
         let init = self.types.module.constants[constant].init;
         self.global_expression(init)
     }
 
     /// The value of a module-scope constant expression.
-    pub(super) fn global_expression(&mut self, expression: Handle<Expression>) -> Lowered<Vec<Reg>> {
+    pub(super) fn global_expression(&mut self, expression: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         let module = self.types.module;
         self.constant_expression(&module.global_expressions, expression)
     }
@@ -113,7 +113,7 @@ impl<'a> Lower<'a> {
         &mut self,
         arena: &'a Arena<Expression>,
         expression: Handle<Expression>,
-    ) -> Lowered<Vec<Reg>> {
+    ) -> LowerResult<Vec<Reg>> {
         match arena[expression] {
             Expression::Literal(literal) => Ok(vec![self.literal(literal)?]),
             Expression::Constant(constant) => self.global_constant(constant),
@@ -138,7 +138,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Computes an expression at its position in the source.
-    pub(super) fn compute(&mut self, expression: Handle<Expression>, position: u32) -> Lowered<()> {
+    pub(super) fn compute(&mut self, expression: Handle<Expression>, position: u32) -> LowerResult<()> {
         let function = self.frame().function;
         self.span = function.expressions.get_span(expression);
         let outer = std::mem::take(&mut self.fresh);
@@ -172,7 +172,7 @@ impl<'a> Lower<'a> {
         self.regs.free(&dead);
     }
 
-    fn expression(&mut self, expression: Handle<Expression>) -> Lowered<Val> {
+    fn expression(&mut self, expression: Handle<Expression>) -> LowerResult<Val> {
         let function = self.frame().function;
         Ok(Val::Regs(match function.expressions[expression] {
             Expression::Compose { ref components, .. } => {
@@ -221,7 +221,7 @@ impl<'a> Lower<'a> {
         }))
     }
 
-    fn access_constant(&mut self, base: Handle<Expression>, index: u32) -> Lowered<Val> {
+    fn access_constant(&mut self, base: Handle<Expression>, index: u32) -> LowerResult<Val> {
         let ty = self.type_of(base);
         match self.value(base)? {
             Val::Place(place) => {
@@ -237,8 +237,8 @@ impl<'a> Lower<'a> {
     }
 
     /// First scalar and number of scalars of one part of a value.
-    fn part(&self, ty: &TypeInner, index: u32) -> Lowered<(u32, u32)> {
-        let flat = super::types::Layout::Flat;
+    fn part(&self, ty: &TypeInner, index: u32) -> LowerResult<(u32, u32)> {
+        let flat = super::types::MemoryLayout::Flat;
         if let TypeInner::Struct { .. } = ty {
             let member = self.types.member(ty, index, flat);
             let (start, member) = self.need(member, "a struct member that does not exist")?;
@@ -250,7 +250,7 @@ impl<'a> Lower<'a> {
         Ok((index * step.scale, step.scale))
     }
 
-    fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> Lowered<Val> {
+    fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> LowerResult<Val> {
         let at = self.reg(index)?;
         let ty = self.type_of(base);
         let regs = match self.value(base)? {
@@ -281,7 +281,7 @@ impl<'a> Lower<'a> {
         Ok(Val::Regs(out))
     }
 
-    fn array_length(&mut self, pointer: Handle<Expression>) -> Lowered<Reg> {
+    fn array_length(&mut self, pointer: Handle<Expression>) -> LowerResult<Reg> {
         let place = self.place(pointer)?;
         let TypeInner::Array { stride, .. } = self.pointee(self.type_of(pointer))? else {
             return self.fail("arrayLength of something that is no array");
@@ -292,7 +292,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
-    fn unary(&mut self, op: UnaryOperator, expr: Handle<Expression>) -> Lowered<Vec<Reg>> {
+    fn unary(&mut self, op: UnaryOperator, expr: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         let float = self.kind_of(expr)?.is_float();
         let op = match op {
             UnaryOperator::Negate if float => Un::NegF,
@@ -307,7 +307,7 @@ impl<'a> Lower<'a> {
         op: BinaryOperator,
         left: Handle<Expression>,
         right: Handle<Expression>,
-    ) -> Lowered<Vec<Reg>> {
+    ) -> LowerResult<Vec<Reg>> {
         let (lt, rt) = (self.type_of(left), self.type_of(right));
         if op == BinaryOperator::Multiply
             && let Some(product) = self.matrix_product((left, lt), (right, rt))?
@@ -332,8 +332,8 @@ impl<'a> Lower<'a> {
         &mut self,
         a: &[Reg],
         b: &[Reg],
-        mut f: impl FnMut(&mut Self, Reg, Reg) -> Lowered<Reg>,
-    ) -> Lowered<Vec<Reg>> {
+        mut f: impl FnMut(&mut Self, Reg, Reg) -> LowerResult<Reg>,
+    ) -> LowerResult<Vec<Reg>> {
         let n = a.len().max(b.len());
         let pick = |x: &[Reg], i: usize| if x.len() == 1 { x[0] } else { x[i] };
         (0..n).map(|i| f(self, pick(a, i), pick(b, i))).collect()
@@ -345,14 +345,14 @@ impl<'a> Lower<'a> {
         a: &[Reg],
         b: &[Reg],
         c: &[Reg],
-        mut f: impl FnMut(&mut Self, Reg, Reg, Reg) -> Lowered<Reg>,
-    ) -> Lowered<Vec<Reg>> {
+        mut f: impl FnMut(&mut Self, Reg, Reg, Reg) -> LowerResult<Reg>,
+    ) -> LowerResult<Vec<Reg>> {
         let n = a.len().max(b.len()).max(c.len());
         let pick = |x: &[Reg], i: usize| if x.len() == 1 { x[0] } else { x[i] };
         (0..n).map(|i| f(self, pick(a, i), pick(b, i), pick(c, i))).collect()
     }
 
-    fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> Lowered<Vec<Reg>> {
+    fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         let regs = self.regs(argument)?;
         let (fold, start) = match fun {
             RelationalFunction::All => (Bin::And, u32::MAX),
@@ -377,7 +377,7 @@ impl<'a> Lower<'a> {
         op: BinaryOperator,
         left: Handle<Expression>,
         right: Handle<Expression>,
-    ) -> Lowered<Option<Vec<Reg>>> {
+    ) -> LowerResult<Option<Vec<Reg>>> {
         let kind = self.types.kind(self.type_of(left));
         if !self.choices.arithmetic.contract || op != BinaryOperator::Add || !kind.is_some_and(Kind::is_float)
         {

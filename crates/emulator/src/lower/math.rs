@@ -1,11 +1,11 @@
 //! Built-in functions on floats, integers, vectors and matrices. Formulas are those of WGSL section 17.
 
 use super::types::Kind;
-use super::{Lower, Lowered};
+use super::{Lower, LowerResult};
 use crate::code::{Bin, Reg, Tri, Un};
 use naga::{Expression, Handle, MathFunction as M, TypeInner};
 
-type Operand<'t> = (Handle<Expression>, &'t TypeInner);
+type TypedExpression<'t> = (Handle<Expression>, &'t TypeInner);
 
 impl Lower<'_> {
     pub(super) fn math(
@@ -13,7 +13,7 @@ impl Lower<'_> {
         fun: M,
         arg: Handle<Expression>,
         more: [Option<Handle<Expression>>; 3],
-    ) -> Lowered<Vec<Reg>> {
+    ) -> LowerResult<Vec<Reg>> {
         let kind = self.kind_of(arg)?;
         let a = self.regs(arg)?;
         let mut rest = [Vec::new(), Vec::new(), Vec::new()];
@@ -51,22 +51,29 @@ impl Lower<'_> {
             M::Dot4U8Packed => self.zip2(&a, b, |l, x, y| l.bin(Bin::DotU8, x, y)),
             M::Modf => {
                 let fraction: Vec<_> =
-                    a.iter().map(|&r| self.un(Un::ModfFraction, r)).collect::<Lowered<_>>()?;
-                let whole: Vec<_> = a.iter().map(|&r| self.un(Un::TruncF, r)).collect::<Lowered<_>>()?;
+                    a.iter().map(|&r| self.un(Un::ModfFraction, r)).collect::<LowerResult<_>>()?;
+                let whole: Vec<_> = a.iter().map(|&r| self.un(Un::TruncF, r)).collect::<LowerResult<_>>()?;
                 Ok([fraction, whole].concat())
             }
             M::Frexp => {
                 let fraction: Vec<_> =
-                    a.iter().map(|&r| self.un(Un::FrexpFraction, r)).collect::<Lowered<_>>()?;
+                    a.iter().map(|&r| self.un(Un::FrexpFraction, r)).collect::<LowerResult<_>>()?;
                 let exponent: Vec<_> =
-                    a.iter().map(|&r| self.un(Un::FrexpExponent, r)).collect::<Lowered<_>>()?;
+                    a.iter().map(|&r| self.un(Un::FrexpExponent, r)).collect::<LowerResult<_>>()?;
                 Ok([fraction, exponent].concat())
             }
             _ => self.componentwise(fun, kind, &a, b, c),
         }
     }
 
-    fn componentwise(&mut self, fun: M, kind: Kind, a: &[Reg], b: &[Reg], c: &[Reg]) -> Lowered<Vec<Reg>> {
+    fn componentwise(
+        &mut self,
+        fun: M,
+        kind: Kind,
+        a: &[Reg],
+        b: &[Reg],
+        c: &[Reg],
+    ) -> LowerResult<Vec<Reg>> {
         let (min, max) = match kind {
             Kind::I32 => (Bin::MinI, Bin::MaxI),
             Kind::U32 => (Bin::MinU, Bin::MaxU),
@@ -93,13 +100,13 @@ impl Lower<'_> {
         }
     }
 
-    fn scale(&mut self, kind: Kind, a: &[Reg], factor: f32) -> Lowered<Vec<Reg>> {
+    fn scale(&mut self, kind: Kind, a: &[Reg], factor: f32) -> LowerResult<Vec<Reg>> {
         let factor = self.float_constant(factor);
         a.iter().map(|&r| self.float2(kind, Bin::MulF, r, factor)).collect()
     }
 
     /// `x·(1 - t) + y·t`.
-    fn mix(&mut self, kind: Kind, x: Reg, y: Reg, t: Reg) -> Lowered<Reg> {
+    fn mix(&mut self, kind: Kind, x: Reg, y: Reg, t: Reg) -> LowerResult<Reg> {
         let one = self.float_constant(1.0);
         let rest = self.float2(kind, Bin::SubF, one, t)?;
         let left = self.float2(kind, Bin::MulF, x, rest)?;
@@ -108,7 +115,7 @@ impl Lower<'_> {
     }
 
     /// `t²·(3 - 2t)` with `t = clamp((x - low)/(high - low), 0, 1)`.
-    fn smooth_step(&mut self, kind: Kind, low: Reg, high: Reg, x: Reg) -> Lowered<Reg> {
+    fn smooth_step(&mut self, kind: Kind, low: Reg, high: Reg, x: Reg) -> LowerResult<Reg> {
         let above = self.float2(kind, Bin::SubF, x, low)?;
         let width = self.float2(kind, Bin::SubF, high, low)?;
         let t = self.float2(kind, Bin::DivF, above, width)?;
@@ -121,7 +128,7 @@ impl Lower<'_> {
     }
 
     /// Exponential functions, which the `fast-math` profile approximates.
-    fn exponential(&mut self, fun: M, kind: Kind, a: &[Reg]) -> Lowered<Option<Vec<Reg>>> {
+    fn exponential(&mut self, fun: M, kind: Kind, a: &[Reg]) -> LowerResult<Option<Vec<Reg>>> {
         let fast = self.choices.arithmetic.fast;
         let op = match fun {
             M::Exp => {
@@ -139,17 +146,17 @@ impl Lower<'_> {
                 }
             }
             M::Tanh if fast => {
-                let value = a.iter().map(|&x| self.fast_tanh(kind, x)).collect::<Lowered<_>>()?;
+                let value = a.iter().map(|&x| self.fast_tanh(kind, x)).collect::<LowerResult<_>>()?;
                 return Ok(Some(value));
             }
             M::Tanh => Un::Tanh,
             _ => return Ok(None),
         };
-        Ok(Some(a.iter().map(|&r| self.float1(kind, op, r)).collect::<Lowered<_>>()?))
+        Ok(Some(a.iter().map(|&r| self.float1(kind, op, r)).collect::<LowerResult<_>>()?))
     }
 
     /// `(e^2x - 1)/(e^2x + 1)`: gives NaN where the exponential overflows, as some drivers do.
-    fn fast_tanh(&mut self, kind: Kind, x: Reg) -> Lowered<Reg> {
+    fn fast_tanh(&mut self, kind: Kind, x: Reg) -> LowerResult<Reg> {
         let (one, two) = (self.float_constant(1.0), self.float_constant(2.0));
         let twice = self.float2(kind, Bin::MulF, two, x)?;
         let e = self.float1(kind, Un::ExpFast, twice)?;
@@ -158,7 +165,7 @@ impl Lower<'_> {
         self.float2(kind, Bin::DivF, above, below)
     }
 
-    fn dot(&mut self, kind: Kind, a: &[Reg], b: &[Reg]) -> Lowered<Reg> {
+    fn dot(&mut self, kind: Kind, a: &[Reg], b: &[Reg]) -> LowerResult<Reg> {
         let (mul, add) = if kind.is_float() { (Bin::MulF, Bin::AddF) } else { (Bin::Mul, Bin::Add) };
         let mut sum: Option<Reg> = None;
         for (&x, &y) in a.iter().zip(b) {
@@ -175,11 +182,11 @@ impl Lower<'_> {
         self.need(sum, "a dot product of empty vectors")
     }
 
-    fn operate(&mut self, kind: Kind, op: Bin, x: Reg, y: Reg) -> Lowered<Reg> {
+    fn operate(&mut self, kind: Kind, op: Bin, x: Reg, y: Reg) -> LowerResult<Reg> {
         if kind.is_float() { self.float2(kind, op, x, y) } else { self.bin(op, x, y) }
     }
 
-    fn length(&mut self, kind: Kind, a: &[Reg]) -> Lowered<Reg> {
+    fn length(&mut self, kind: Kind, a: &[Reg]) -> LowerResult<Reg> {
         if let [x] = *a {
             return self.un(Un::AbsF, x);
         }
@@ -187,7 +194,7 @@ impl Lower<'_> {
         self.float1(kind, Un::SqrtF, square)
     }
 
-    fn geometry(&mut self, fun: M, kind: Kind, a: &[Reg], b: &[Reg], c: &[Reg]) -> Lowered<Vec<Reg>> {
+    fn geometry(&mut self, fun: M, kind: Kind, a: &[Reg], b: &[Reg], c: &[Reg]) -> LowerResult<Vec<Reg>> {
         match fun {
             M::Dot => Ok(vec![self.dot(kind, a, b)?]),
             M::Length => Ok(vec![self.length(kind, a)?]),
@@ -214,7 +221,7 @@ impl Lower<'_> {
             M::FaceForward => {
                 let (zero, d) = (self.float_constant(0.0), self.dot(kind, b, c)?);
                 let keep = self.bin(Bin::LtF, d, zero)?;
-                let negated = a.iter().map(|&x| self.un(Un::NegF, x)).collect::<Lowered<Vec<_>>>()?;
+                let negated = a.iter().map(|&x| self.un(Un::NegF, x)).collect::<LowerResult<Vec<_>>>()?;
                 self.zip3(&negated, a, &[keep], |l, n, x, k| l.tri(Tri::Select, n, x, k))
             }
             M::Reflect => self.reflect(kind, a, b),
@@ -223,7 +230,7 @@ impl Lower<'_> {
     }
 
     /// `a - 2·dot(b, a)·b`.
-    fn reflect(&mut self, kind: Kind, a: &[Reg], b: &[Reg]) -> Lowered<Vec<Reg>> {
+    fn reflect(&mut self, kind: Kind, a: &[Reg], b: &[Reg]) -> LowerResult<Vec<Reg>> {
         let (two, d) = (self.float_constant(2.0), self.dot(kind, b, a)?);
         let twice = self.float2(kind, Bin::MulF, two, d)?;
         let along = self.zip2(b, &[twice], |l, x, y| l.float2(kind, Bin::MulF, x, y))?;
@@ -231,7 +238,7 @@ impl Lower<'_> {
     }
 
     /// `r·a - (r·d + √k)·b` with `d = dot(b, a)`, `k = 1 - r²(1 - d²)`; zero where `k < 0`.
-    fn refract(&mut self, kind: Kind, a: &[Reg], b: &[Reg], ratio: Reg) -> Lowered<Vec<Reg>> {
+    fn refract(&mut self, kind: Kind, a: &[Reg], b: &[Reg], ratio: Reg) -> LowerResult<Vec<Reg>> {
         let (zero, one) = (self.float_constant(0.0), self.float_constant(1.0));
         let d = self.dot(kind, b, a)?;
         let d2 = self.float2(kind, Bin::MulF, d, d)?;
@@ -251,7 +258,7 @@ impl Lower<'_> {
         })
     }
 
-    fn matrix(&mut self, fun: M, kind: Kind, ty: &TypeInner, a: &[Reg]) -> Lowered<Vec<Reg>> {
+    fn matrix(&mut self, fun: M, kind: Kind, ty: &TypeInner, a: &[Reg]) -> LowerResult<Vec<Reg>> {
         let TypeInner::Matrix { columns, rows, .. } = *ty else {
             return self.fail("a matrix function on no matrix");
         };
@@ -263,7 +270,7 @@ impl Lower<'_> {
     }
 
     /// By cofactors of the first column.
-    fn determinant(&mut self, kind: Kind, a: &[Reg], n: usize) -> Lowered<Reg> {
+    fn determinant(&mut self, kind: Kind, a: &[Reg], n: usize) -> LowerResult<Reg> {
         if n == 1 {
             return Ok(a[0]);
         }
@@ -285,9 +292,9 @@ impl Lower<'_> {
     /// Products with a matrix; `None` if neither operand is one or one is a scalar.
     pub(super) fn matrix_product(
         &mut self,
-        left: Operand<'_>,
-        right: Operand<'_>,
-    ) -> Lowered<Option<Vec<Reg>>> {
+        left: TypedExpression<'_>,
+        right: TypedExpression<'_>,
+    ) -> LowerResult<Option<Vec<Reg>>> {
         let shape = |ty: &TypeInner| match *ty {
             TypeInner::Matrix { columns, rows, .. } => Some((columns as usize, rows as usize)),
             _ => None,

@@ -1,8 +1,8 @@
 //! Loads from and stores to places.
 
-use super::access::{Place, Root};
-use super::types::{Layout, Leaf, width};
-use super::{Lower, Lowered};
+use super::access::{AccessPlace, Root};
+use super::types::{Leaf, MemoryLayout, width};
+use super::{Lower, LowerResult};
 use crate::code::{Access, Inst, Reg};
 use naga::TypeInner;
 
@@ -16,13 +16,18 @@ impl Lower<'_> {
         slot
     }
 
-    fn leaves(&self, inner: &TypeInner, layout: Layout) -> Lowered<Vec<Leaf>> {
+    fn leaves(&self, inner: &TypeInner, layout: MemoryLayout) -> LowerResult<Vec<Leaf>> {
         let leaves = self.types.leaves(inner, layout);
         self.need(leaves, "a value of a type that cannot be loaded or stored")
     }
 
     /// Loads a value. `share` allows the result to be the variable's own registers.
-    pub(super) fn load(&mut self, place: &Place, inner: &TypeInner, share: bool) -> Lowered<Vec<Reg>> {
+    pub(super) fn load(
+        &mut self,
+        place: &AccessPlace,
+        inner: &TypeInner,
+        share: bool,
+    ) -> LowerResult<Vec<Reg>> {
         if let Root::Variable(variable) = place.root {
             let count = self.types.scalars(inner);
             let count = self.need(count, "a variable of a type that has no values")?;
@@ -49,15 +54,15 @@ impl Lower<'_> {
 
     fn memory_access(
         &mut self,
-        place: &Place,
+        place: &AccessPlace,
         leaf: Leaf,
         scale: u32,
-        bound: crate::code::Bound,
+        bound: crate::code::IndexBound,
         count: u32,
-    ) -> Lowered<u32> {
+    ) -> LowerResult<u32> {
         let Root::Memory(mem) = place.root else { return self.fail("a memory access to a variable") };
         let unit = Self::unit(place.layout(), leaf.kind);
-        let half = place.layout() == Layout::Host && unit == 2;
+        let half = place.layout() == MemoryLayout::Host && unit == 2;
         let offset = (place.offset + leaf.offset) / unit;
         Ok(self.access_slot(Access { mem, scale, offset, bound, half, count }))
     }
@@ -65,10 +70,10 @@ impl Lower<'_> {
     fn load_variable(
         &mut self,
         variable: usize,
-        place: &Place,
+        place: &AccessPlace,
         count: u32,
         share: bool,
-    ) -> Lowered<Vec<Reg>> {
+    ) -> LowerResult<Vec<Reg>> {
         let first = self.variables[variable].first.offset(place.offset);
         if place.dims.is_empty() {
             let regs = (0..count).map(|i| first.offset(i));
@@ -87,16 +92,16 @@ impl Lower<'_> {
     }
 
     /// The bound of a combined index into a variable: combined indices are already clamped one by one.
-    fn variable_bound(&self, variable: usize, place: &Place, bound: crate::code::Bound) -> u32 {
+    fn variable_bound(&self, variable: usize, place: &AccessPlace, bound: crate::code::IndexBound) -> u32 {
         match bound {
-            crate::code::Bound::Static(u32::MAX) => self.variables[variable].count - place.offset,
-            crate::code::Bound::Static(n) => n,
-            crate::code::Bound::Runtime(_) => 1,
+            crate::code::IndexBound::Static(u32::MAX) => self.variables[variable].count - place.offset,
+            crate::code::IndexBound::Static(n) => n,
+            crate::code::IndexBound::Runtime(_) => 1,
         }
     }
 
     /// Stores a value in active lanes.
-    pub(super) fn store(&mut self, place: &Place, inner: &TypeInner, value: &[Reg]) -> Lowered<()> {
+    pub(super) fn store(&mut self, place: &AccessPlace, inner: &TypeInner, value: &[Reg]) -> LowerResult<()> {
         if let Root::Variable(variable) = place.root {
             return self.store_variable(variable, place, value);
         }
@@ -111,7 +116,7 @@ impl Lower<'_> {
     }
 
     /// The single-word access of an atomic operation.
-    pub(super) fn atomic_access(&mut self, place: &Place, leaf: Leaf) -> Lowered<(Reg, u32)> {
+    pub(super) fn atomic_access(&mut self, place: &AccessPlace, leaf: Leaf) -> LowerResult<(Reg, u32)> {
         let unit = Self::unit(place.layout(), leaf.kind);
         let dim = self.combine(&place.dims, unit)?;
         Ok((dim.at, self.memory_access(place, leaf, dim.scale, dim.bound, 1)?))
@@ -147,7 +152,7 @@ impl Lower<'_> {
         true
     }
 
-    fn store_variable(&mut self, variable: usize, place: &Place, value: &[Reg]) -> Lowered<()> {
+    fn store_variable(&mut self, variable: usize, place: &AccessPlace, value: &[Reg]) -> LowerResult<()> {
         let home = self.variables[variable].home_depth;
         let same = value.iter().all(|r| !r.is_varying()) && place.dims.iter().all(|d| !d.at.is_varying());
         // Invocations that are active at the variable's home but not here must keep its value.
@@ -163,7 +168,7 @@ impl Lower<'_> {
             let targets: Vec<_> = (0..value.len() as u32).map(|i| first.offset(i)).collect();
             let crossed = value.iter().enumerate().any(|(i, r)| targets[..i].contains(r));
             let value = match crossed {
-                true => value.iter().map(|&r| self.copy(r)).collect::<Lowered<Vec<_>>>()?,
+                true => value.iter().map(|&r| self.copy(r)).collect::<LowerResult<Vec<_>>>()?,
                 false => value.to_vec(),
             };
             if stays_convergent && self.retarget(&targets, &value) {

@@ -1,7 +1,7 @@
 //! Lowers a resolved naga entry point to [`Code`]. Calls are inlined, values are scalarised, and every value is known to
 //! be uniform (equal in all active invocations) or varying.
 //!
-//! Uniformity is found by assuming the best and lowering again when an assumption breaks: see [`Facts`].
+//! Uniformity is found by assuming the best and lowering again when an assumption breaks: see [`UniformityFacts`].
 
 mod access;
 mod call;
@@ -20,7 +20,7 @@ pub mod types;
 use crate::code::{Access, Bin, Builtin, Code, Inst, Label, Reg, RuntimeLength, Tri, Un};
 use crate::profile::Arithmetic;
 use crate::vm::alu;
-use access::Place;
+use access::AccessPlace;
 use flow::Flow;
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{Expression, Function, GlobalVariable, Handle, Module, Span, TypeInner};
@@ -28,7 +28,7 @@ use regs::Regs;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 pub use tapml_wgsl::Fail;
-use types::{Kind, Types};
+use types::{Kind, ModuleTypes};
 
 /// Most instructions of one kernel. Inlining can make a small text large.
 const MAX_INSTS: usize = 1 << 20;
@@ -42,11 +42,11 @@ const MAX_REGISTER_BYTES: u64 = 512 << 20;
 /// How often uniformity is refined before everything is taken as varying.
 const MAX_ROUNDS: usize = 12;
 
-pub(crate) type Lowered<T> = Result<T, Fail>;
+pub(crate) type LowerResult<T> = Result<T, Fail>;
 
 /// Choices that change the code.
 #[derive(Clone, Copy)]
-pub struct Choices {
+pub struct LowerChoices {
     pub arithmetic: Arithmetic,
     pub subgroup_size: u32,
     /// No instruction may overwrite its own operands: checks look at them afterwards.
@@ -55,7 +55,7 @@ pub struct Choices {
 
 /// What was learnt about uniformity so far. Only grows.
 #[derive(Default)]
-struct Facts {
+struct UniformityFacts {
     /// Variables that hold different values in different invocations.
     varying: HashSet<u32>,
     /// Loops, switches and functions that invocations leave at different times.
@@ -64,7 +64,7 @@ struct Facts {
     changed: bool,
 }
 
-impl Facts {
+impl UniformityFacts {
     fn is_varying(&self, id: u32) -> bool {
         self.everything || self.varying.contains(&id)
     }
@@ -86,7 +86,7 @@ impl Facts {
 #[derive(Clone)]
 enum Val {
     Regs(Vec<Reg>),
-    Place(Place),
+    Place(AccessPlace),
 }
 
 /// A variable of the function or private address space.
@@ -126,7 +126,7 @@ struct Ctrl {
 }
 
 /// One inlined function.
-struct Frame<'a> {
+struct InlineFrame<'a> {
     function: &'a Function,
     info: &'a FunctionInfo,
     flow: Rc<Flow>,
@@ -142,10 +142,10 @@ struct Frame<'a> {
 
 /// The lowering of one entry point under given facts.
 struct Lower<'a> {
-    types: Types<'a>,
+    types: ModuleTypes<'a>,
     info: &'a ModuleInfo,
-    choices: Choices,
-    facts: Facts,
+    choices: LowerChoices,
+    facts: UniformityFacts,
     code: Code,
     regs: Regs,
     constants: HashMap<u32, Reg>,
@@ -153,11 +153,11 @@ struct Lower<'a> {
     accesses: HashMap<Access, u32>,
     lengths: HashMap<RuntimeLength, u32>,
     builtins: HashMap<Builtin, Reg>,
-    globals: HashMap<Handle<GlobalVariable>, Place>,
+    globals: HashMap<Handle<GlobalVariable>, AccessPlace>,
     flows: HashMap<Option<Handle<Function>>, Rc<Flow>>,
     variables: Vec<Variable>,
     ctrl: Vec<Ctrl>,
-    frames: Vec<Frame<'a>>,
+    frames: Vec<InlineFrame<'a>>,
     /// Registers taken by the expression or statement in work.
     fresh: Vec<Reg>,
     span: Span,
@@ -171,8 +171,8 @@ struct Lower<'a> {
 }
 
 /// Lowers the entry point at `index`.
-pub fn lower(module: &Module, info: &ModuleInfo, index: usize, choices: Choices) -> Lowered<Code> {
-    let mut facts = Facts::default();
+pub fn lower(module: &Module, info: &ModuleInfo, index: usize, choices: LowerChoices) -> LowerResult<Code> {
+    let mut facts = UniformityFacts::default();
     for round in 0..=MAX_ROUNDS {
         facts.everything = round == MAX_ROUNDS;
         facts.changed = false;
@@ -187,9 +187,14 @@ pub fn lower(module: &Module, info: &ModuleInfo, index: usize, choices: Choices)
 }
 
 impl<'a> Lower<'a> {
-    fn new(module: &'a Module, info: &'a ModuleInfo, choices: Choices, facts: Facts) -> Lower<'a> {
+    fn new(
+        module: &'a Module,
+        info: &'a ModuleInfo,
+        choices: LowerChoices,
+        facts: UniformityFacts,
+    ) -> Lower<'a> {
         Lower {
-            types: Types::new(module),
+            types: ModuleTypes::new(module),
             info,
             choices,
             facts,
@@ -214,7 +219,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn finish(mut self) -> Lowered<Code> {
+    fn finish(mut self) -> LowerResult<Code> {
         (self.code.uniform_regs, self.code.varying_regs) = self.regs.counts();
         let lanes = self.code.workgroup_size.iter().product::<u32>();
         let bytes = u64::from(self.code.varying_regs) * u64::from(lanes.max(1)) * 4;
@@ -230,12 +235,12 @@ impl<'a> Lower<'a> {
         Ok(self.code)
     }
 
-    fn fail<T>(&self, what: impl Into<String>) -> Lowered<T> {
+    fn fail<T>(&self, what: impl Into<String>) -> LowerResult<T> {
         Err(Fail { span: self.span, what: what.into() })
     }
 
     /// Turns the absence of something that valid modules have into an error instead of a panic.
-    fn need<T>(&self, value: Option<T>, what: &str) -> Lowered<T> {
+    fn need<T>(&self, value: Option<T>, what: &str) -> LowerResult<T> {
         value.ok_or_else(|| Fail { span: self.span, what: what.into() })
     }
 
@@ -244,11 +249,11 @@ impl<'a> Lower<'a> {
         self.next_id
     }
 
-    fn frame(&self) -> &Frame<'a> {
+    fn frame(&self) -> &InlineFrame<'a> {
         self.frames.last().expect("a frame exists while code is lowered")
     }
 
-    fn frame_mut(&mut self) -> &mut Frame<'a> {
+    fn frame_mut(&mut self) -> &mut InlineFrame<'a> {
         self.frames.last_mut().expect("a frame exists while code is lowered")
     }
 
@@ -258,12 +263,12 @@ impl<'a> Lower<'a> {
         frame.info[expression].ty.inner_with(&self.types.module.types)
     }
 
-    fn kind_of(&self, expression: Handle<Expression>) -> Lowered<Kind> {
+    fn kind_of(&self, expression: Handle<Expression>) -> LowerResult<Kind> {
         let kind = self.types.kind(self.type_of(expression));
         self.need(kind, "a value that is no scalar, vector or matrix of 16- or 32-bit scalars")
     }
 
-    fn emit(&mut self, inst: Inst) -> Lowered<()> {
+    fn emit(&mut self, inst: Inst) -> LowerResult<()> {
         if self.code.insts.len() >= MAX_INSTS {
             return self.fail(format!("a kernel of more than {MAX_INSTS} instructions after inlining"));
         }
@@ -300,7 +305,7 @@ impl<'a> Lower<'a> {
         first
     }
 
-    fn un(&mut self, op: Un, a: Reg) -> Lowered<Reg> {
+    fn un(&mut self, op: Un, a: Reg) -> LowerResult<Reg> {
         if let Some(&x) = self.known.get(&a) {
             return Ok(self.constant(alu::fold_un(op, x)));
         }
@@ -309,7 +314,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
-    fn bin(&mut self, op: Bin, a: Reg, b: Reg) -> Lowered<Reg> {
+    fn bin(&mut self, op: Bin, a: Reg, b: Reg) -> LowerResult<Reg> {
         if let (Some(&x), Some(&y)) = (self.known.get(&a), self.known.get(&b)) {
             return Ok(self.constant(alu::fold_bin(op, x, y)));
         }
@@ -328,7 +333,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn tri(&mut self, op: Tri, a: Reg, b: Reg, c: Reg) -> Lowered<Reg> {
+    fn tri(&mut self, op: Tri, a: Reg, b: Reg, c: Reg) -> LowerResult<Reg> {
         if let (Some(&x), Some(&y), Some(&z)) = (self.known.get(&a), self.known.get(&b), self.known.get(&c)) {
             return Ok(self.constant(alu::fold_tri(op, x, y, z)));
         }
@@ -337,7 +342,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
-    fn copy(&mut self, s: Reg) -> Lowered<Reg> {
+    fn copy(&mut self, s: Reg) -> LowerResult<Reg> {
         let d = self.take(s.is_varying(), 1);
         self.emit(Inst::Copy { d, s })?;
         Ok(d)

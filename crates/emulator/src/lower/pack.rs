@@ -1,13 +1,13 @@
 //! Packing and unpacking of small numbers in words, and bit fields.
 
 use super::types::Kind;
-use super::{Lower, Lowered};
+use super::{Lower, LowerResult};
 use crate::code::{Bin, Reg, Tri, Un};
 use naga::MathFunction as M;
 
 impl Lower<'_> {
     /// Packing functions; `None` for any other function, and `abs` of unsigned, which is a copy.
-    pub(super) fn packing(&mut self, fun: M, a: &[Reg]) -> Lowered<Option<Vec<Reg>>> {
+    pub(super) fn packing(&mut self, fun: M, a: &[Reg]) -> LowerResult<Option<Vec<Reg>>> {
         let packed = match fun {
             M::Pack4x8snorm => self.pack(a, 8, |l, r| l.un(Un::Snorm8, r))?,
             M::Pack4x8unorm => self.pack(a, 8, |l, r| l.un(Un::Unorm8, r))?,
@@ -36,18 +36,18 @@ impl Lower<'_> {
             }
             M::Unpack4xI8 => return self.unpack(a[0], 8, Tri::ExtractI, None).map(Some),
             M::Unpack4xU8 => return self.unpack(a[0], 8, Tri::ExtractU, None).map(Some),
-            M::Abs => return a.iter().map(|&r| self.copy(r)).collect::<Lowered<Vec<_>>>().map(Some),
+            M::Abs => return a.iter().map(|&r| self.copy(r)).collect::<LowerResult<Vec<_>>>().map(Some),
             _ => return Ok(None),
         };
         Ok(Some(vec![packed]))
     }
 
-    fn low_byte(&mut self, r: Reg) -> Lowered<Reg> {
+    fn low_byte(&mut self, r: Reg) -> LowerResult<Reg> {
         let mask = self.constant(0xff);
         self.bin(Bin::And, r, mask)
     }
 
-    fn clamp_int(&mut self, r: Reg, [max, min]: [Bin; 2], low: i32, high: i32) -> Lowered<Reg> {
+    fn clamp_int(&mut self, r: Reg, [max, min]: [Bin; 2], low: i32, high: i32) -> LowerResult<Reg> {
         let (low, high) = (self.constant(low as u32), self.constant(high as u32));
         let r = self.bin(max, r, low)?;
         self.bin(min, r, high)
@@ -57,8 +57,8 @@ impl Lower<'_> {
         &mut self,
         a: &[Reg],
         bits: u32,
-        mut convert: impl FnMut(&mut Self, Reg) -> Lowered<Reg>,
-    ) -> Lowered<Reg> {
+        mut convert: impl FnMut(&mut Self, Reg) -> LowerResult<Reg>,
+    ) -> LowerResult<Reg> {
         let mut word = self.constant(0);
         for (i, &r) in a.iter().enumerate() {
             let part = convert(self, r)?;
@@ -69,7 +69,7 @@ impl Lower<'_> {
         Ok(word)
     }
 
-    fn unpack(&mut self, word: Reg, bits: u32, extract: Tri, convert: Option<Un>) -> Lowered<Vec<Reg>> {
+    fn unpack(&mut self, word: Reg, bits: u32, extract: Tri, convert: Option<Un>) -> LowerResult<Vec<Reg>> {
         let count = self.constant(bits);
         (0..32 / bits)
             .map(|i| {
@@ -90,7 +90,7 @@ impl Lower<'_> {
         kind: Kind,
         a: &[Reg],
         more: [&[Reg]; 3],
-    ) -> Lowered<Vec<Reg>> {
+    ) -> LowerResult<Vec<Reg>> {
         let [b, c, d] = more;
         if fun == M::ExtractBits {
             let op = if kind == Kind::I32 { Tri::ExtractI } else { Tri::ExtractU };

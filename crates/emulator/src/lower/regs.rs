@@ -4,11 +4,11 @@ use crate::code::Reg;
 
 /// One class of registers.
 #[derive(Default)]
-struct Class {
+struct RegisterClass {
     used: Vec<bool>,
 }
 
-impl Class {
+impl RegisterClass {
     /// The first of `n` consecutive free registers.
     fn take(&mut self, n: u32) -> u32 {
         let n = n as usize;
@@ -31,8 +31,8 @@ impl Class {
 /// Both classes of registers.
 #[derive(Default)]
 pub struct Regs {
-    uniform: Class,
-    varying: Class,
+    uniform: RegisterClass,
+    varying: RegisterClass,
 }
 
 impl Regs {

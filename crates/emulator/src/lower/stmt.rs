@@ -1,8 +1,8 @@
 //! Statements that are not control flow: stores, atomics, barriers, subgroup operations.
 
-use super::access::Place;
+use super::access::AccessPlace;
 use super::types::{Kind, Leaf};
-use super::{Lower, Lowered, Val};
+use super::{Lower, LowerResult, Val};
 use crate::code::{AtomicOp, Collective, Gather, Inst, Reg, Scan};
 use naga::{
     AtomicFunction, Barrier, Block, CollectiveOperation, Expression, GatherMode, Handle, Statement,
@@ -11,7 +11,7 @@ use naga::{
 
 impl<'a> Lower<'a> {
     /// Lowers the statements of a block.
-    pub(super) fn block(&mut self, block: &'a Block) -> Lowered<()> {
+    pub(super) fn block(&mut self, block: &'a Block) -> LowerResult<()> {
         let flow = self.frame().flow.clone();
         let facts = self.need(flow.block(block), "a block that was not analysed")?;
         let depth = self.ctrl.len();
@@ -36,7 +36,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn statement(&mut self, statement: &'a Statement, position: u32) -> Lowered<()> {
+    fn statement(&mut self, statement: &'a Statement, position: u32) -> LowerResult<()> {
         match *statement {
             Statement::Emit(ref range) => {
                 for (i, expression) in range.clone().enumerate() {
@@ -71,7 +71,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn store_statement(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> Lowered<()> {
+    fn store_statement(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
         let value = self.regs(value)?;
@@ -83,13 +83,13 @@ impl<'a> Lower<'a> {
         self.store(&place, &inner, &value)
     }
 
-    fn atomic_place(&mut self, place: &Place, inner: &TypeInner) -> Lowered<(Reg, u32)> {
+    fn atomic_place(&mut self, place: &AccessPlace, inner: &TypeInner) -> LowerResult<(Reg, u32)> {
         let kind = self.types.kind(inner);
         let kind = self.need(kind, "an atomic that is not of 32 bits")?;
         self.atomic_access(place, Leaf { offset: 0, kind })
     }
 
-    pub(super) fn atomic_load(&mut self, place: &Place, inner: &TypeInner) -> Lowered<Reg> {
+    pub(super) fn atomic_load(&mut self, place: &AccessPlace, inner: &TypeInner) -> LowerResult<Reg> {
         let (at, access) = self.atomic_place(place, inner)?;
         let (d, zero) = (self.take(true, 1), self.constant(0));
         self.emit(Inst::Atomic { op: AtomicOp::Load, d, at, access, value: zero, compare: zero })?;
@@ -102,7 +102,7 @@ impl<'a> Lower<'a> {
         fun: AtomicFunction,
         value: Handle<Expression>,
         result: Option<Handle<Expression>>,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
         let signed = self.kind_of(value)? == Kind::I32;
@@ -146,13 +146,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn barrier(&mut self, flags: Barrier) -> Lowered<()> {
+    fn barrier(&mut self, flags: Barrier) -> LowerResult<()> {
         let subgroup = flags == Barrier::SUB_GROUP;
         let (storage, workgroup) = (flags.contains(Barrier::STORAGE), flags.contains(Barrier::WORK_GROUP));
         self.emit(Inst::Barrier { subgroup, storage, workgroup })
     }
 
-    fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> Lowered<()> {
+    fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
         let barrier = Inst::Barrier { subgroup: false, storage: false, workgroup: true };
@@ -172,7 +172,11 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn ballot(&mut self, result: Handle<Expression>, predicate: Option<Handle<Expression>>) -> Lowered<()> {
+    fn ballot(
+        &mut self,
+        result: Handle<Expression>,
+        predicate: Option<Handle<Expression>>,
+    ) -> LowerResult<()> {
         let a = match predicate {
             Some(predicate) => self.reg(predicate)?,
             None => self.constant(u32::MAX),
@@ -188,7 +192,7 @@ impl<'a> Lower<'a> {
         mode: GatherMode,
         argument: Handle<Expression>,
         result: Handle<Expression>,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         let (mode, lane) = match mode {
             GatherMode::BroadcastFirst => (Gather::First, None),
             GatherMode::Broadcast(l) | GatherMode::Shuffle(l) => (Gather::Lane, Some(l)),
@@ -214,7 +218,7 @@ impl<'a> Lower<'a> {
         lane: Reg,
         argument: Handle<Expression>,
         result: Handle<Expression>,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         let mut out = Vec::new();
         for a in self.regs(argument)? {
             let d = self.take(true, 1);
@@ -231,7 +235,7 @@ impl<'a> Lower<'a> {
         scan: CollectiveOperation,
         argument: Handle<Expression>,
         result: Handle<Expression>,
-    ) -> Lowered<()> {
+    ) -> LowerResult<()> {
         use SubgroupOperation as S;
         let kind = self.kind_of(argument)?;
         let by = |float, signed, unsigned| match kind {
@@ -266,7 +270,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Number of words that a workgroup variable takes.
-    pub(super) fn workgroup_words(&self, inner: &TypeInner) -> Lowered<u32> {
+    pub(super) fn workgroup_words(&self, inner: &TypeInner) -> LowerResult<u32> {
         let words = self.types.scalars(inner);
         self.need(words, "a workgroup variable of a type that has no size")
     }

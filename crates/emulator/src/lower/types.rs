@@ -15,7 +15,7 @@ pub fn width(kind: Kind) -> u32 {
 
 /// How memory is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Layout {
+pub enum MemoryLayout {
     /// As the host sees it; offsets in bytes.
     Host,
     /// One word per scalar; offsets in scalars.
@@ -31,23 +31,23 @@ pub struct Leaf {
 
 /// A step from a composite into one of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct AccessStep {
     pub scale: u32,
     /// Number of elements; `None` for a runtime-sized array.
     pub count: Option<u32>,
 }
 
 /// Type questions about one module.
-pub struct Types<'a> {
+pub struct ModuleTypes<'a> {
     pub module: &'a Module,
     /// Scalars of every type, in the order of the type arena.
     scalars: Vec<Option<u32>>,
 }
 
-impl<'a> Types<'a> {
+impl<'a> ModuleTypes<'a> {
     /// Counts the scalars of every type once: nested structs would be walked again and again otherwise.
-    pub fn new(module: &'a Module) -> Types<'a> {
-        let mut types = Types { module, scalars: Vec::with_capacity(module.types.len()) };
+    pub fn new(module: &'a Module) -> ModuleTypes<'a> {
+        let mut types = ModuleTypes { module, scalars: Vec::with_capacity(module.types.len()) };
         for (_, ty) in module.types.iter() {
             let scalars = types.count_scalars(&ty.inner);
             types.scalars.push(scalars);
@@ -96,16 +96,22 @@ impl<'a> Types<'a> {
     }
 
     /// The scalars of a value in order.
-    pub fn leaves(&self, inner: &TypeInner, layout: Layout) -> Option<Vec<Leaf>> {
+    pub fn leaves(&self, inner: &TypeInner, layout: MemoryLayout) -> Option<Vec<Leaf>> {
         let mut out = Vec::new();
         self.add_leaves(inner, layout, 0, &mut out)?;
         Some(out)
     }
 
-    fn add_leaves(&self, inner: &TypeInner, layout: Layout, at: u32, out: &mut Vec<Leaf>) -> Option<()> {
+    fn add_leaves(
+        &self,
+        inner: &TypeInner,
+        layout: MemoryLayout,
+        at: u32,
+        out: &mut Vec<Leaf>,
+    ) -> Option<()> {
         match *inner {
             TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
-                out.push(Leaf { offset: at, kind: Kind::of(scalar)? });
+                out.push(Leaf { offset: at, kind: Kind::from_scalar(scalar)? });
             }
             TypeInner::Struct { ref members, .. } => {
                 for index in 0..members.len() {
@@ -142,30 +148,31 @@ impl<'a> Types<'a> {
     }
 
     /// How to index a vector, matrix or array.
-    pub fn step(&self, inner: &TypeInner, layout: Layout) -> Option<Step> {
-        let flat = layout == Layout::Flat;
+    pub fn step(&self, inner: &TypeInner, layout: MemoryLayout) -> Option<AccessStep> {
+        let flat = layout == MemoryLayout::Flat;
         Some(match *inner {
-            TypeInner::Vector { size, scalar } => {
-                Step { scale: if flat { 1 } else { width(Kind::of(scalar)?) }, count: Some(size as u32) }
-            }
+            TypeInner::Vector { size, scalar } => AccessStep {
+                scale: if flat { 1 } else { width(Kind::from_scalar(scalar)?) },
+                count: Some(size as u32),
+            },
             TypeInner::Matrix { columns, rows, scalar } => {
                 let padded = if rows == VectorSize::Bi { 2 } else { 4 };
-                let scale = if flat { rows as u32 } else { padded * width(Kind::of(scalar)?) };
-                Step { scale, count: Some(columns as u32) }
+                let scale = if flat { rows as u32 } else { padded * width(Kind::from_scalar(scalar)?) };
+                AccessStep { scale, count: Some(columns as u32) }
             }
             TypeInner::Array { base, size, stride } => {
                 let count = self.count(size)?;
-                Step { scale: if flat { self.scalars_of(base)? } else { stride }, count }
+                AccessStep { scale: if flat { self.scalars_of(base)? } else { stride }, count }
             }
             _ => return None,
         })
     }
 
     /// Offset and type of a struct's member.
-    pub fn member(&self, inner: &TypeInner, index: u32, layout: Layout) -> Option<(u32, Handle<Type>)> {
+    pub fn member(&self, inner: &TypeInner, index: u32, layout: MemoryLayout) -> Option<(u32, Handle<Type>)> {
         let TypeInner::Struct { ref members, .. } = *inner else { return None };
         let member = members.get(index as usize)?;
-        if layout == Layout::Host {
+        if layout == MemoryLayout::Host {
             return Some((member.offset, member.ty));
         }
         let before = members[..index as usize].iter().map(|m| self.scalars_of(m.ty));
@@ -179,7 +186,7 @@ impl<'a> Types<'a> {
             | TypeInner::Vector { scalar: s, .. }
             | TypeInner::Matrix { scalar: s, .. }
             | TypeInner::CooperativeMatrix { scalar: s, .. }
-            | TypeInner::Atomic(s) => Kind::of(s),
+            | TypeInner::Atomic(s) => Kind::from_scalar(s),
             _ => None,
         }
     }

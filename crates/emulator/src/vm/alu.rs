@@ -230,12 +230,12 @@ pub fn group(op: Un) -> UnGroup {
 }
 
 /// Evaluates on constants.
-pub struct Constant<'a> {
+pub struct ConstantEval<'a> {
     pub operands: [u32; 3],
     pub result: &'a mut u32,
 }
 
-impl Apply for Constant<'_> {
+impl Apply for ConstantEval<'_> {
     fn unary(self, f: impl Fn(u32) -> u32) {
         *self.result = f(self.operands[0]);
     }
@@ -252,7 +252,7 @@ impl Apply for Constant<'_> {
 /// `op(a)` on a constant.
 pub fn fold_un(op: Un, a: u32) -> u32 {
     let mut result = 0;
-    let on = Constant { operands: [a, 0, 0], result: &mut result };
+    let on = ConstantEval { operands: [a, 0, 0], result: &mut result };
     match group(op) {
         UnGroup::Float => un_float(op, on),
         UnGroup::Math => un_math(op, on),
@@ -264,7 +264,7 @@ pub fn fold_un(op: Un, a: u32) -> u32 {
 /// `op(a, b)` on constants.
 pub fn fold_bin(op: Bin, a: u32, b: u32) -> u32 {
     let mut result = 0;
-    let on = Constant { operands: [a, b, 0], result: &mut result };
+    let on = ConstantEval { operands: [a, b, 0], result: &mut result };
     if is_int(op) {
         bin_int(op, on)
     } else {
@@ -276,6 +276,6 @@ pub fn fold_bin(op: Bin, a: u32, b: u32) -> u32 {
 /// `op(a, b, c)` on constants.
 pub fn fold_tri(op: Tri, a: u32, b: u32, c: u32) -> u32 {
     let mut result = 0;
-    tri(op, Constant { operands: [a, b, c], result: &mut result });
+    tri(op, ConstantEval { operands: [a, b, c], result: &mut result });
     result
 }

@@ -1,6 +1,6 @@
 //! Atomic operations on storage and workgroup memory, lane by lane in order.
 
-use super::memory::Buffer;
+use super::memory::BufferView;
 use super::{Env, Vm};
 use crate::code::{AtomicOp, Mem, Reg};
 use std::cell::Cell;
@@ -48,13 +48,13 @@ impl Vm<'_> {
         let address = self.address(env, access);
         let [d, at, value, compare] = regs.map(|r| self.view(r));
         for lane in self.active.lanes() {
-            let i = address.of(at.lane(lane)) as usize;
+            let i = address.resolve(at.lane(lane)) as usize;
             let (v, c) = (value.lane(lane), compare.lane(lane));
             let old = match access.mem {
                 Mem::Workgroup => self.shared.get(i).map(|w| on_shared(w, op, v, c)),
                 Mem::Binding(b) => match env.buffers[b as usize] {
-                    Buffer::Write(words) => words.get(i).map(|w| on_storage(w, op, v, c)),
-                    Buffer::Read(words) => words.get(i).copied(),
+                    BufferView::Write(words) => words.get(i).map(|w| on_storage(w, op, v, c)),
+                    BufferView::Read(words) => words.get(i).copied(),
                 },
             };
             d.set_lane(lane, old.unwrap_or(0));

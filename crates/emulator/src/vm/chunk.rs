@@ -66,12 +66,12 @@ impl Chunk {
 
 /// The chunks of one register; a uniform register has one chunk that stands for all.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub struct ChunkView<'a> {
     pub chunks: &'a [Cell<Chunk>],
     pub varying: bool,
 }
 
-impl View<'_> {
+impl ChunkView<'_> {
     #[inline(always)]
     pub fn get(&self, chunk: usize) -> Chunk {
         self.chunks[if self.varying { chunk } else { 0 }].get()

@@ -1,7 +1,7 @@
 //! Which lanes are active, and the instructions that change it.
 
 use super::Vm;
-use super::chunk::{Chunk, Isa, View, simd};
+use super::chunk::{Chunk, ChunkView, Isa, simd};
 use crate::code::{Inst, LANES, Label};
 use std::cell::Cell;
 
@@ -40,7 +40,7 @@ impl Active {
 
     /// Whether no lane is active.
     #[inline(always)]
-    pub fn none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.low >= self.high
     }
 
@@ -66,19 +66,19 @@ fn update(
     isa: Isa,
     mask: &[Cell<Chunk>],
     all: &[Cell<Chunk>],
-    x: View<'_>,
-    how: How,
-    c: View<'_>,
+    x: ChunkView<'_>,
+    how: FrameKind,
+    c: ChunkView<'_>,
 ) -> (usize, usize, bool) {
     match how {
-        How::Split => split(isa, mask, all, x, c),
-        How::Swap => swap(isa, mask, all, x),
-        How::Join => join(isa, mask, all, x),
-        How::Leave => leave(isa, mask, all, x, c),
+        FrameKind::Split => split(isa, mask, all, x, c),
+        FrameKind::Swap => swap(isa, mask, all, x),
+        FrameKind::Join => join(isa, mask, all, x),
+        FrameKind::Leave => leave(isa, mask, all, x, c),
     }
 }
 
-enum How {
+enum FrameKind {
     Split,
     Swap,
     Join,
@@ -88,7 +88,7 @@ enum How {
 macro_rules! mask_loop {
     ($name:ident($m:ident, $x:ident, $c:ident) $body:expr) => {
         simd! {
-            fn $name<'a>(isa: Isa, mask: &'a [Cell<Chunk>], all: &'a [Cell<Chunk>], x: View<'a>, c: View<'a>) -> (usize, usize, bool) {
+            fn $name<'a>(isa: Isa, mask: &'a [Cell<Chunk>], all: &'a [Cell<Chunk>], x: ChunkView<'a>, c: ChunkView<'a>) -> (usize, usize, bool) {
                 let (mut low, mut high, mut missing) = (usize::MAX, 0, Chunk::ZERO);
                 for i in 0..mask.len() {
                     let ($m, $x, $c) = (mask[i].get(), x.get(i), c.get(i));
@@ -115,11 +115,11 @@ mask_loop!(leave(m, x, c)(m.zip(c, |m, c| m & !c), x.zip(m.zip(c, |m, c| m & c),
 mask_loop!(leave_unless(m, x, c)(m.zip(c, |m, c| m & c), x.zip(m.zip(c, |m, c| m & !c), |x, l| x | l)));
 mask_loop!(rejoin(m, x, _c)(m.zip(x, |m, x| m | x), Chunk::ZERO));
 
-fn swap(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: View<'_>) -> (usize, usize, bool) {
+fn swap(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> (usize, usize, bool) {
     swap_with(isa, mask, all, x, x)
 }
 
-fn join(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: View<'_>) -> (usize, usize, bool) {
+fn join(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> (usize, usize, bool) {
     join_with(isa, mask, all, x, x)
 }
 
@@ -149,7 +149,7 @@ impl Vm<'_> {
         let (state, to) = match *inst {
             Inst::Jump { to } => return Some(to),
             Inst::JumpIfZero { c, to } => return (self.view(c).get(0).0[0] == 0).then_some(to),
-            Inst::JumpIfNone { to } => return self.active.none().then_some(to),
+            Inst::JumpIfNone { to } => return self.active.is_empty().then_some(to),
             Inst::ClearMask { mask } => {
                 let view = self.view(mask);
                 (0..self.chunks).for_each(|c| view.set(c, Chunk::ZERO));
@@ -163,10 +163,10 @@ impl Vm<'_> {
                 self.active.measure((0, 0, false));
                 return None;
             }
-            Inst::IfBegin { c, save, to } => (self.update(How::Split, save, c), Some(to)),
-            Inst::IfElse { save, to } => (self.update(How::Swap, save, save), Some(to)),
-            Inst::IfEnd { save } => (self.update(How::Join, save, save), None),
-            Inst::LeaveIf { c, when: true, mask, to } => (self.update(How::Leave, mask, c), Some(to)),
+            Inst::IfBegin { c, save, to } => (self.update(FrameKind::Split, save, c), Some(to)),
+            Inst::IfElse { save, to } => (self.update(FrameKind::Swap, save, save), Some(to)),
+            Inst::IfEnd { save } => (self.update(FrameKind::Join, save, save), None),
+            Inst::LeaveIf { c, when: true, mask, to } => (self.update(FrameKind::Leave, mask, c), Some(to)),
             Inst::LeaveIf { c, mask, to, .. } => {
                 let (x, c) = (self.view(mask), self.view(c));
                 (leave_unless(self.isa, &self.active.mask, &self.active.all, x, c), Some(to))
@@ -178,10 +178,10 @@ impl Vm<'_> {
             _ => return None,
         };
         self.active.measure(state);
-        to.filter(|_| self.active.none())
+        to.filter(|_| self.active.is_empty())
     }
 
-    fn update(&self, how: How, save: crate::code::Reg, c: crate::code::Reg) -> (usize, usize, bool) {
+    fn update(&self, how: FrameKind, save: crate::code::Reg, c: crate::code::Reg) -> (usize, usize, bool) {
         update(self.isa, &self.active.mask, &self.active.all, self.view(save), how, self.view(c))
     }
 }

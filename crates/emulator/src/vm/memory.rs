@@ -1,15 +1,15 @@
 //! Loads and stores: clamped addresses, with fast paths for neighbouring lanes on neighbouring words.
 
-use super::chunk::{Chunk, View, simd};
+use super::chunk::{Chunk, ChunkView, simd};
 use super::mask::Active;
 use super::{Env, Vm, half};
-use crate::code::{Access, Bound, Inst, LANES, Mem, Reg};
+use crate::code::{Access, IndexBound, Inst, LANES, Mem, Reg};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A bound range of a buffer, in words.
 #[derive(Clone, Copy)]
-pub enum Buffer<'a> {
+pub enum BufferView<'a> {
     /// Nothing writes to it during the dispatch.
     Read(&'a [u32]),
     /// Any workgroup may write to it.
@@ -112,22 +112,22 @@ impl WordsMut for &[Cell<u32>] {
 
 /// An access with its bound looked up: addresses are `min(index, last) * scale + offset`.
 #[derive(Clone, Copy)]
-pub struct Address {
+pub struct BoundAddress {
     pub last: u32,
     pub scale: u32,
     pub offset: u32,
     pub half: bool,
 }
 
-impl Address {
+impl BoundAddress {
     #[inline(always)]
-    pub fn of(self, index: u32) -> u32 {
+    pub fn resolve(self, index: u32) -> u32 {
         index.min(self.last).wrapping_mul(self.scale).wrapping_add(self.offset)
     }
 
     #[inline(always)]
-    fn plus(self, n: u32) -> Address {
-        Address { offset: self.offset + n, ..self }
+    fn plus(self, n: u32) -> BoundAddress {
+        BoundAddress { offset: self.offset + n, ..self }
     }
 }
 
@@ -143,7 +143,7 @@ fn read<W: Words>(words: W, address: u32, is_half: bool) -> u32 {
 
 /// Whether lane `i` asks for index `first + i * step`, none of them clamped.
 #[inline(always)]
-fn stepped(index: Chunk, step: u32, last: u32) -> bool {
+fn is_stepped(index: Chunk, step: u32, last: u32) -> bool {
     let first = index.0[0];
     let mut wrong = 0;
     for (i, x) in index.0.into_iter().enumerate() {
@@ -153,17 +153,24 @@ fn stepped(index: Chunk, step: u32, last: u32) -> bool {
 }
 
 #[inline(always)]
-fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: usize, high: usize) {
+fn load<W: Words>(
+    words: W,
+    d: ChunkView<'_>,
+    at: ChunkView<'_>,
+    address: BoundAddress,
+    low: usize,
+    high: usize,
+) {
     if !d.varying {
-        d.set(0, Chunk::splat(read(words, address.of(at.get(0).0[0]), address.half)));
+        d.set(0, Chunk::splat(read(words, address.resolve(at.get(0).0[0]), address.half)));
         return;
     }
     for c in low..high {
         let index = at.get(c);
-        let first = address.of(index.0[0]) as usize;
+        let first = address.resolve(index.0[0]) as usize;
         let step = index.0[1].wrapping_sub(index.0[0]);
         let mut out = [0; LANES];
-        let plain = step <= 2 && stepped(index, step, address.last);
+        let plain = step <= 2 && is_stepped(index, step, address.last);
         if plain && step == 0 {
             d.set(c, Chunk::splat(read(words, first as u32, address.half)));
             continue;
@@ -180,7 +187,7 @@ fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: us
             }
         } else {
             for (o, x) in out.iter_mut().zip(index.0) {
-                *o = read(words, address.of(x), address.half);
+                *o = read(words, address.resolve(x), address.half);
             }
         }
         d.set(c, Chunk(out));
@@ -191,10 +198,10 @@ fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: us
 #[inline(always)]
 fn load_run<W: Words>(
     words: W,
-    d: [View<'_>; 4],
+    d: [ChunkView<'_>; 4],
     count: usize,
-    at: View<'_>,
-    address: Address,
+    at: ChunkView<'_>,
+    address: BoundAddress,
     low: usize,
     high: usize,
 ) {
@@ -202,7 +209,7 @@ fn load_run<W: Words>(
         let index = at.get(c);
         let mut out = [[0; LANES]; 4];
         for (i, x) in index.0.into_iter().enumerate() {
-            let first = address.of(x) as usize;
+            let first = address.resolve(x) as usize;
             if first + 4 <= words.len() {
                 // The fourth word is read even of a shorter run, which is cheaper than a loop of unknown length.
                 let run = words.four(first);
@@ -220,10 +227,10 @@ fn load_run<W: Words>(
 /// Where a load goes, and from which addresses.
 #[derive(Clone, Copy)]
 struct Target<'a> {
-    d: [View<'a>; 4],
+    d: [ChunkView<'a>; 4],
     count: usize,
-    at: View<'a>,
-    address: Address,
+    at: ChunkView<'a>,
+    address: BoundAddress,
     low: usize,
     high: usize,
 }
@@ -242,7 +249,7 @@ fn load_any<W: Words>(words: W, to: Target<'_>) {
 simd! { fn load_read<'a>(isa: Isa, words: &'a [u32], to: Target<'a>) { load_any(words, to) } }
 simd! { fn load_atomic<'a>(isa: Isa, words: &'a [AtomicU32], to: Target<'a>) { load_any(words, to) } }
 simd! { fn load_shared<'a>(isa: Isa, words: &'a [Cell<u32>], to: Target<'a>) { load_any(words, to) } }
-simd! { fn index<'a>(isa: Isa, d: View<'a>, a: View<'a>, last: u32, low: usize, high: usize) {
+simd! { fn index<'a>(isa: Isa, d: ChunkView<'a>, a: ChunkView<'a>, last: u32, low: usize, high: usize) {
     for c in low..high {
         d.set(c, a.get(c).map(|x| x.min(last)));
     }
@@ -262,17 +269,17 @@ fn write<W: WordsMut>(words: W, address: u32, value: u32, is_half: bool) {
 }
 
 #[inline(always)]
-fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, active: &Active) {
+fn store<W: WordsMut>(words: W, s: ChunkView<'_>, at: ChunkView<'_>, address: BoundAddress, active: &Active) {
     if !at.varying && !s.varying {
-        return write(words, address.of(at.get(0).0[0]), s.get(0).0[0], address.half);
+        return write(words, address.resolve(at.get(0).0[0]), s.get(0).0[0], address.half);
     }
     for c in active.low..active.high {
         let (index, value, mask) = (at.get(c), s.get(c), active.chunk(c));
-        let places = index.map(|x| address.of(x));
+        let places = index.map(|x| address.resolve(x));
         let first = places.0[0] as usize;
         let all = mask.any_all().1 == !0;
         let plain = all && !address.half && address.scale == 1;
-        if plain && first + LANES <= words.len() && stepped(index, 1, address.last) {
+        if plain && first + LANES <= words.len() && is_stepped(index, 1, address.last) {
             for (i, x) in value.0.into_iter().enumerate() {
                 words.set(first + i, x);
             }
@@ -286,14 +293,14 @@ fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, act
 
 simd! {
     fn store_atomic<'a>(
-        isa: Isa, words: &'a [AtomicU32], s: View<'a>, at: View<'a>, address: Address, active: &'a Active,
+        isa: Isa, words: &'a [AtomicU32], s: ChunkView<'a>, at: ChunkView<'a>, address: BoundAddress, active: &'a Active,
     ) {
         store(words, s, at, address, active);
     }
 }
 simd! {
     fn store_shared<'a>(
-        isa: Isa, words: &'a [Cell<u32>], s: View<'a>, at: View<'a>, address: Address, active: &'a Active,
+        isa: Isa, words: &'a [Cell<u32>], s: ChunkView<'a>, at: ChunkView<'a>, address: BoundAddress, active: &'a Active,
     ) {
         store(words, s, at, address, active);
     }
@@ -302,18 +309,18 @@ simd! {
 impl Vm<'_> {
     /// The bound of an index, less one.
     #[inline(always)]
-    pub fn last(&self, env: &Env<'_>, bound: Bound) -> u32 {
+    pub fn last(&self, env: &Env<'_>, bound: IndexBound) -> u32 {
         match bound {
-            Bound::Static(n) => n.saturating_sub(1),
-            Bound::Runtime(slot) => env.lengths[slot as usize].saturating_sub(1),
+            IndexBound::Static(n) => n.saturating_sub(1),
+            IndexBound::Runtime(slot) => env.lengths[slot as usize].saturating_sub(1),
         }
     }
 
     /// An access with its bound looked up.
     #[inline(always)]
-    pub fn address(&self, env: &Env<'_>, access: &Access) -> Address {
+    pub fn address(&self, env: &Env<'_>, access: &Access) -> BoundAddress {
         let Access { scale, offset, half, bound, .. } = *access;
-        Address { last: self.last(env, bound), scale, offset, half }
+        BoundAddress { last: self.last(env, bound), scale, offset, half }
     }
 
     /// Loads, stores and index clamps.
@@ -340,21 +347,21 @@ impl Vm<'_> {
         match access.mem {
             Mem::Workgroup => load_shared(self.isa, &self.shared, to),
             Mem::Binding(b) => match env.buffers[b as usize] {
-                Buffer::Read(words) => load_read(self.isa, words, to),
-                Buffer::Write(words) => load_atomic(self.isa, words, to),
+                BufferView::Read(words) => load_read(self.isa, words, to),
+                BufferView::Write(words) => load_atomic(self.isa, words, to),
             },
         }
     }
 
     fn store(&self, env: &Env<'_>, s: Reg, at: Reg, access: &Access) {
-        if self.active.none() {
+        if self.active.is_empty() {
             return;
         }
         let (s, at, address) = (self.view(s), self.view(at), self.address(env, access));
         match access.mem {
             Mem::Workgroup => store_shared(self.isa, &self.shared, s, at, address, &self.active),
             Mem::Binding(b) => {
-                if let Buffer::Write(words) = env.buffers[b as usize] {
+                if let BufferView::Write(words) = env.buffers[b as usize] {
                     store_atomic(self.isa, words, s, at, address, &self.active);
                 }
             }

@@ -15,15 +15,15 @@ mod tests;
 mod values;
 
 use crate::code::{Builtin, Code, Inst, LANES, Reg};
-use chunk::{Chunk, Isa, View};
-use memory::Buffer;
+use chunk::{Chunk, ChunkView, Isa};
+use memory::BufferView;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What one dispatch binds and asks for.
 pub struct Env<'a> {
-    pub buffers: Vec<Buffer<'a>>,
+    pub buffers: Vec<BufferView<'a>>,
     /// Lengths of runtime-sized arrays, as [`Code::lengths`] lists them.
     pub lengths: Vec<u32>,
     pub groups: [u32; 3],
@@ -40,9 +40,9 @@ pub trait Watch {
     /// Called before a workgroup's first instruction.
     fn start(&mut self, vm: &Vm<'_>, env: &Env<'_>);
     /// Called before an instruction.
-    fn before(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
+    fn before_instruction(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
     /// Called after an instruction.
-    fn after(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
+    fn after_instruction(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
 }
 
 /// Watches nothing.
@@ -51,13 +51,13 @@ pub struct Unwatched;
 impl Watch for Unwatched {
     const ON: bool = false;
     fn start(&mut self, _: &Vm<'_>, _: &Env<'_>) {}
-    fn before(&mut self, _: &Vm<'_>, _: &Env<'_>, _: usize, _: &Inst) {}
-    fn after(&mut self, _: &Vm<'_>, _: &Env<'_>, _: usize, _: &Inst) {}
+    fn before_instruction(&mut self, _: &Vm<'_>, _: &Env<'_>, _: usize, _: &Inst) {}
+    fn after_instruction(&mut self, _: &Vm<'_>, _: &Env<'_>, _: usize, _: &Inst) {}
 }
 
 /// Why a workgroup did not finish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
+pub enum VmStop {
     /// The time of a workgroup ran out at this instruction.
     Deadline { pc: usize },
     /// Another thread failed.
@@ -137,12 +137,12 @@ impl<'a> Vm<'a> {
 
     /// The chunks of a register.
     #[inline(always)]
-    pub fn view(&self, reg: Reg) -> View<'_> {
+    pub fn view(&self, reg: Reg) -> ChunkView<'_> {
         if reg.is_varying() {
             let start = reg.index() * self.chunks;
-            View { chunks: &self.varying[start..start + self.chunks], varying: true }
+            ChunkView { chunks: &self.varying[start..start + self.chunks], varying: true }
         } else {
-            View { chunks: &self.uniform[reg.index()..=reg.index()], varying: false }
+            ChunkView { chunks: &self.uniform[reg.index()..=reg.index()], varying: false }
         }
     }
 
@@ -158,9 +158,9 @@ impl<'a> Vm<'a> {
     }
 
     /// Runs one workgroup to its end.
-    pub fn run<W: Watch>(&mut self, env: &Env<'_>, workgroup: [u32; 3], watch: &mut W) -> Result<(), Stop> {
+    pub fn run<W: Watch>(&mut self, env: &Env<'_>, workgroup: [u32; 3], watch: &mut W) -> Result<(), VmStop> {
         self.start(env, workgroup);
-        self.tick(env, 0)?;
+        self.count_step(env, 0)?;
         if W::ON {
             watch.start(self, env);
         }
@@ -168,7 +168,7 @@ impl<'a> Vm<'a> {
         let mut pc = 0;
         while let Some(inst) = code.insts.get(pc) {
             if W::ON {
-                watch.before(self, env, pc, inst);
+                watch.before_instruction(self, env, pc, inst);
             }
             let jump = match inst {
                 Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. } | Inst::Copy { .. } => {
@@ -181,7 +181,7 @@ impl<'a> Vm<'a> {
                 }
                 Inst::End => return Ok(()),
                 Inst::Back { to } => {
-                    self.tick(env, pc)?;
+                    self.count_step(env, pc)?;
                     Some(*to)
                 }
                 _ if inst.is_control() => self.control(inst),
@@ -191,7 +191,7 @@ impl<'a> Vm<'a> {
                 }
             };
             if W::ON {
-                watch.after(self, env, pc, inst);
+                watch.after_instruction(self, env, pc, inst);
             }
             pc = match jump {
                 Some(label) => code.labels[label as usize] as usize,
@@ -218,20 +218,20 @@ impl<'a> Vm<'a> {
         }
     }
 
-    fn tick(&mut self, env: &Env<'_>, pc: usize) -> Result<(), Stop> {
+    fn count_step(&mut self, env: &Env<'_>, pc: usize) -> Result<(), VmStop> {
         self.ticks = self.ticks.wrapping_add(1);
         if !self.ticks.is_multiple_of(CLOCK_INTERVAL) {
             return Ok(());
         }
         if env.stop.load(Ordering::Relaxed) {
-            return Err(Stop::Elsewhere);
+            return Err(VmStop::Elsewhere);
         }
         let now = Instant::now();
         let (since, looks) = self.watched.get_or_insert((now, 0));
         *looks = looks.saturating_add(1);
         if *looks >= LOOKS && now.duration_since(*since) >= env.limit {
             env.stop.store(true, Ordering::Relaxed);
-            return Err(Stop::Deadline { pc });
+            return Err(VmStop::Deadline { pc });
         }
         Ok(())
     }

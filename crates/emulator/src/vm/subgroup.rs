@@ -1,6 +1,6 @@
 //! Subgroup operations. A subgroup is a run of neighbouring lanes; only active lanes take part.
 
-use super::chunk::View;
+use super::chunk::ChunkView;
 use super::{Vm, half, scalar};
 use crate::code::{Collective, Gather, Reg, Scan};
 
@@ -44,7 +44,7 @@ impl Vm<'_> {
         (0..lanes).step_by(size).map(move |first| (first, (first + size).min(lanes)))
     }
 
-    fn set_active(&self, d: View<'_>, first: usize, end: usize, value: u32) {
+    fn set_active(&self, d: ChunkView<'_>, first: usize, end: usize, value: u32) {
         (first..end).filter(|&l| self.active.is(l)).for_each(|l| d.set_lane(l, value));
     }
 

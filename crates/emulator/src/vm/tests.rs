@@ -187,7 +187,7 @@ fn masks_narrow_and_widen() {
     assert_eq!(vm.control(&Inst::IfElse { save, to: 0 }), None);
     assert!(vm.mask().lanes().eq(0..20));
     assert_eq!(vm.control(&Inst::Leave { mask: x }), None);
-    assert!(vm.mask().none());
+    assert!(vm.mask().is_empty());
     assert_eq!(vm.control(&Inst::IfEnd { save }), None);
     assert!(vm.mask().lanes().eq(20..40));
     assert_eq!(vm.control(&Inst::JumpIfNone { to: 0 }), None);

@@ -2,16 +2,16 @@
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
-use super::chunk::{Chunk, View, simd};
+use super::chunk::{Chunk, ChunkView, simd};
 use crate::code::{Bin, Inst, Reg, Tri, Un};
 
 /// Operands and the chunks to compute.
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
-    d: View<'a>,
-    a: View<'a>,
-    b: View<'a>,
-    c: View<'a>,
+    d: ChunkView<'a>,
+    a: ChunkView<'a>,
+    b: ChunkView<'a>,
+    c: ChunkView<'a>,
     low: usize,
     high: usize,
 }
@@ -50,7 +50,7 @@ fn un_math(op: Un, on: Lanes<'_>) {
 }
 
 simd! {
-    fn copy<'a>(isa: Isa, d: View<'a>, s: View<'a>, low: usize, high: usize) {
+    fn copy<'a>(isa: Isa, d: ChunkView<'a>, s: ChunkView<'a>, low: usize, high: usize) {
         for i in low..high {
             d.set(i, s.get(i));
         }

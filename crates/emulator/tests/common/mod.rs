@@ -5,7 +5,7 @@ use tapml_device::{
     Binding, BindingKind, BufferId, Command, Device, Error, Extent, Finding, KernelDesc, KernelId, Language,
     Result, Source, Symbols,
 };
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 
 /// One binding of a test kernel.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub struct Run {
     pub workgroup: [u32; 3],
     pub groups: [u32; 3],
     pub args: Vec<Arg>,
-    pub options: Options,
+    pub options: EmulatorOptions,
     pub f16: bool,
     pub subgroups: bool,
 }
@@ -41,14 +41,14 @@ impl Run {
             workgroup: [workgroup, 1, 1],
             groups: [1, 1, 1],
             args,
-            options: Options { threads: Some(2), ..Options::default() },
+            options: EmulatorOptions { threads: Some(2), ..EmulatorOptions::default() },
             f16: false,
             subgroups: false,
         }
     }
 
     pub fn options(mut self, query: &str) -> Run {
-        self.options = Options::parse(query).unwrap();
+        self.options = EmulatorOptions::parse(query).unwrap();
         self
     }
 
@@ -78,7 +78,7 @@ impl Run {
             workgroup_memory: 16 << 10,
             needs_f16: self.f16,
             needs_subgroups: self.subgroups,
-            overlaps: false,
+            dependent_launch: false,
         }
     }
 
@@ -107,7 +107,7 @@ impl Run {
             label: "run".into(),
             kernel,
             bindings: buffers.iter().map(|&(b, _)| Binding::whole(b)).collect(),
-            groups: self.groups.map(|g| Extent::of(u64::from(g))),
+            groups: self.groups.map(|g| Extent::from_dim(u64::from(g))),
         }])?;
         device.replay(list, &Symbols::new())?;
         let out = buffers.iter().map(|&(b, len)| read(device, b, len)).collect::<Result<_>>()?;

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// The limit that this thread's rendering went beyond.
-pub fn exceeded() -> Option<String> {
+pub fn exceeded_limit() -> Option<String> {
     EXCEEDED.with_borrow(Clone::clone)
 }
 
@@ -115,7 +115,7 @@ fn changes(object: &DynObject) -> bool {
 
 /// A value that an operation made, measured and counted. `parts` says that its parts are new too. What would be computed
 /// anew whenever it is looked at becomes a list.
-pub fn made(value: Value, parts: bool) -> Result<Value> {
+pub fn count_value(value: Value, parts: bool) -> Result<Value> {
     if let Some(text) = value.as_str() {
         check_size(text.len())?;
         make(text.len())?;

@@ -31,7 +31,7 @@ pub fn add_checks(environment: &mut Environment) {
         check_product(&b, &a)?;
         Ok(put_back(vec![a, b]))
     });
-    environment.add_function(MADE, |value: ValueOrKwargs| budget::made(value.into(), false));
+    environment.add_function(MADE, |value: ValueOrKwargs| budget::count_value(value.into(), false));
     environment.add_function(SET, |value: Value, namespace: Value| -> Result<Value> {
         // As a part: a namespace that holds a namespace could come to hold itself.
         budget::measure(&Value::from(vec![value.clone()]))?;
@@ -100,7 +100,7 @@ fn with_checks<'s>(old: &Instructions<'s>) -> Instructions<'s> {
             add(Instruction::LoadConst(Value::from(*text)));
             add(Instruction::Emit);
         } else {
-            add(moved(instruction, &starts));
+            add(move_target(instruction, &starts));
         }
         if after {
             add(Instruction::CallFunction(MADE, Some(1)));
@@ -130,7 +130,7 @@ fn checks(instruction: &Instruction<'_>) -> (Option<(&'static str, usize)>, bool
 }
 
 /// An instruction with its target where that now is.
-fn moved<'s>(instruction: &Instruction<'s>, starts: &[u32]) -> Instruction<'s> {
+fn move_target<'s>(instruction: &Instruction<'s>, starts: &[u32]) -> Instruction<'s> {
     use Instruction as I;
     let to = |target: &u32| starts.get(*target as usize).copied().unwrap_or(*target);
     match instruction {

@@ -8,7 +8,7 @@ use std::io::Write;
 pub fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     options.assert_all_used()?;
-    let mut text = Text(Vec::new());
+    let mut text = BoundedText(Vec::new());
     let written = match indent {
         None => {
             serde::Serialize::serialize(value, &mut serde_json::Serializer::with_formatter(&mut text, Spaced))
@@ -25,9 +25,9 @@ pub fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
 }
 
 /// A text of at most the size of a value.
-struct Text(Vec<u8>);
+struct BoundedText(Vec<u8>);
 
-impl Write for Text {
+impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         budget::check_size(self.0.len() + bytes.len()).map_err(std::io::Error::other)?;
         self.0.extend_from_slice(bytes);

@@ -21,7 +21,7 @@ enum Cost {
     /// Length of the text in its place for each match.
     Replaces,
     /// Length of the separator for each item.
-    Joins,
+    Separators,
     /// Widths in the format, and arguments for each place.
     Formats,
     /// The width for each line.
@@ -55,7 +55,7 @@ pub fn add_library(environment: &mut Environment) {
             "int" f::int, "float" f::float, "tojson" json::to_json, "sum" sum;
         Strips: "trim" f::trim;
         Replaces: "replace" f::replace;
-        Joins: "join" f::join;
+        Separators: "join" f::join;
         Formats: "format" f::format;
         Indents: "indent" f::indent;
         Counts: "batch" f::batch, "slice" f::slice;
@@ -99,7 +99,7 @@ fn method_cost(method: &str) -> Cost {
         "keys" | "values" | "items" => Cost::Shares,
         "strip" | "lstrip" | "rstrip" => Cost::Strips,
         "replace" => Cost::Replaces,
-        "join" => Cost::Joins,
+        "join" => Cost::Separators,
         "format" => Cost::Formats,
         _ => Cost::Makes,
     }
@@ -130,8 +130,8 @@ fn count(cost: Cost, args: &[Value], made: Value) -> Result<Value> {
     let of_text = args.first().is_some_and(|first| first.as_str().is_some());
     match cost {
         Cost::Constant => Ok(made),
-        Cost::Shares if !of_text => budget::made(made, false),
-        _ => budget::made(made, true),
+        Cost::Shares if !of_text => budget::count_value(made, false),
+        _ => budget::count_value(made, true),
     }
 }
 
@@ -161,7 +161,7 @@ fn check(cost: Cost, args: &[Value]) -> Result<()> {
             )
         }
         // A method has the separator first, the filter has the items first.
-        Cost::Joins => {
+        Cost::Separators => {
             let items = |at: usize| args.get(at).and_then(Value::len).unwrap_or(0);
             let separators =
                 items(0).max(1).saturating_mul(size(1)) + items(1).max(1).saturating_mul(size(0));

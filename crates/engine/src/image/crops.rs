@@ -37,7 +37,7 @@ impl Crops {
     /// image is treated lying on its side.
     pub fn resample(&self, image: &Rgb) -> Result<Rgb> {
         if image.width < image.height {
-            return Ok(turned(&self.resample(&turned(image))?));
+            return Ok(transpose(&self.resample(&transpose(image))?));
         }
         let ratio = image.width as f64 / image.height as f64;
         let fits =
@@ -66,7 +66,7 @@ impl Crops {
         let (down, across) = (height / side, width / side);
         let mut values = Vec::with_capacity(3 * most * side * side);
         for (index, channel) in channels.iter().enumerate() {
-            values.extend(shrunk(channel, [height, width], side));
+            values.extend(shrink(channel, [height, width], side));
             for (row, column) in (0..down).flat_map(|row| (0..across).map(move |column| (row, column))) {
                 let lines = channel.chunks_exact(width).skip(row * side).take(side);
                 values.extend(lines.flat_map(|line| &line[column * side..(column + 1) * side]));
@@ -79,7 +79,7 @@ impl Crops {
 }
 
 /// Rows and columns exchanged.
-fn turned(image: &Rgb) -> Rgb {
+fn transpose(image: &Rgb) -> Rgb {
     let places = (0..image.width).flat_map(|x| (0..image.height).map(move |y| 3 * (y * image.width + x)));
     let samples = places.flat_map(|at| image.samples[at..at + 3].iter().copied()).collect();
     Rgb { width: image.height, height: image.width, samples }
@@ -87,7 +87,7 @@ fn turned(image: &Rgb) -> Rgb {
 
 /// A channel brought to `side` by `side` by cubic convolution with a = −3/4 over the nearest 4 by 4 values, whatever lies
 /// between them, as `interpolate` of PyTorch does.
-fn shrunk(channel: &[f32], [height, width]: [usize; 2], side: usize) -> Vec<f32> {
+fn shrink(channel: &[f32], [height, width]: [usize; 2], side: usize) -> Vec<f32> {
     let (rows, columns) = (taps(height, side), taps(width, side));
     let value = |row: &[(usize, f64); 4], column: &[(usize, f64); 4]| {
         let line = |y: usize| -> f64 {
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn a_high_image_is_a_wide_one_on_its_side() {
         let crops = Crops { parts: 6, most: 7, side: 5 };
-        let (wide, high) = (image(9, 17), turned(&image(9, 17)));
-        assert_eq!(turned(&high), wide);
-        assert_eq!(crops.resample(&high).unwrap(), turned(&crops.resample(&wide).unwrap()));
+        let (wide, high) = (image(9, 17), transpose(&image(9, 17)));
+        assert_eq!(transpose(&high), wide);
+        assert_eq!(crops.resample(&high).unwrap(), transpose(&crops.resample(&wide).unwrap()));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Pixels {
 /// Turns image files into what a model's encoder takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageProcessor {
-    resize: Option<(Size, Filter)>,
+    resize: Option<(ImageSize, Filter)>,
     /// Height and width of the middle part that is kept.
     crop: Option<[u32; 2]>,
     /// How the image is cut in parts, instead of both.
@@ -54,7 +54,7 @@ pub struct ImageProcessor {
 
 /// The size that an image is brought to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Size {
+enum ImageSize {
     /// The shorter side; the other keeps the shape.
     Shortest(u32),
     /// Height and width.
@@ -130,15 +130,15 @@ impl ImageProcessor {
         let image = decode(Cursor::new(bytes))?;
         if let Some(crops) = &self.crops {
             let image = crops.resample(&image)?;
-            return crops.cut([image.height, image.width], &self.normalised(&image));
+            return crops.cut([image.height, image.width], &self.normalise(&image));
         }
         let image = self.resample(&image)?;
-        let values = self.normalised(&image).concat();
+        let values = self.normalise(&image).concat();
         Ok(Pixels { values: Tensor::from_f32(vec![3, image.height, image.width], values)?, parts: [1, 1] })
     }
 
     /// The channels, row by row.
-    fn normalised(&self, image: &Rgb) -> [Vec<f32>; 3] {
+    fn normalise(&self, image: &Rgb) -> [Vec<f32>; 3] {
         [0, 1, 2].map(|channel: usize| {
             let [mean, deviation] = self.normal[channel];
             let samples = image.samples.iter().skip(channel).step_by(3);
@@ -150,7 +150,7 @@ impl ImageProcessor {
     fn resample(&self, image: &Rgb) -> Result<Rgb> {
         let found = [image.height, image.width];
         let (to, filter) = match self.resize {
-            Some((size, filter)) => (size.of(found)?, filter),
+            Some((size, filter)) => (size.for_image(found)?, filter),
             None => (found, Filter::Bicubic),
         };
         let kept = self.crop.map_or(to, |crop| crop.map(|size| size as usize));
@@ -176,12 +176,12 @@ impl ImageProcessor {
     }
 }
 
-impl Size {
+impl ImageSize {
     /// The size, `[height, width]`, for an image of this one.
-    fn of(self, [height, width]: [usize; 2]) -> Result<[usize; 2]> {
+    fn for_image(self, [height, width]: [usize; 2]) -> Result<[usize; 2]> {
         let short = match self {
-            Size::Exact(size) => return Ok(size.map(|side| side as usize)),
-            Size::Shortest(short) => short as usize,
+            ImageSize::Exact(size) => return Ok(size.map(|side| side as usize)),
+            ImageSize::Shortest(short) => short as usize,
         };
         let long = short * height.max(width) / height.min(width).max(1);
         Ok(if height <= width { [short, long] } else { [long, short] })
@@ -196,15 +196,15 @@ fn is_of(kind: &str, family: &str) -> bool {
 }
 
 /// `size`: a number or `shortest_edge` for the shorter side, or `height` and `width`.
-fn size(json: &Section) -> Result<Size> {
+fn size(json: &Section) -> Result<ImageSize> {
     let nested = json.get("size").is_some_and(serde_json::Value::is_object);
     let Some(section) = json.section("size").ok().flatten().filter(|_| nested) else {
-        return Ok(Size::Shortest(json.size("size", SIZES)?));
+        return Ok(ImageSize::Shortest(json.size("size", SIZES)?));
     };
     if section.get("shortest_edge").is_some() {
-        return Ok(Size::Shortest(section.size("shortest_edge", SIZES)?));
+        return Ok(ImageSize::Shortest(section.size("shortest_edge", SIZES)?));
     }
-    Ok(Size::Exact(exact(json, "size")?))
+    Ok(ImageSize::Exact(exact(json, "size")?))
 }
 
 /// A number for both sides, or `height` and `width`.
@@ -248,7 +248,7 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_BYTES);
-    let mut reader = ImageReader::new(bytes).with_guessed_format().map_err(|e| broken(&e.into()))?;
+    let mut reader = ImageReader::new(bytes).with_guessed_format().map_err(|e| image_error(&e.into()))?;
     reader.limits(limits);
     let read = || {
         let mut decoder = reader.into_decoder()?;
@@ -261,7 +261,7 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
         image.apply_orientation(orientation);
         Ok(image.into_rgb8())
     };
-    let image = read().map_err(|e| broken(&e))?;
+    let image = read().map_err(|e| image_error(&e))?;
     let (width, height) = (image.width() as usize, image.height() as usize);
     if width == 0 || height == 0 {
         return Err(Error::invalid("the image has no pixels"));
@@ -269,7 +269,7 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
     Ok(Rgb { width, height, samples: image.into_raw() })
 }
 
-fn broken(error: &ImageError) -> Error {
+fn image_error(error: &ImageError) -> Error {
     let kind = match error {
         ImageError::Unsupported(_) => ErrorKind::Unsupported,
         _ => ErrorKind::InvalidInput,

@@ -18,7 +18,7 @@ impl Rgb {
     ///
     /// # Errors
     /// A side is 0, or there would be more pixels than [`Rgb::open`] reads.
-    pub fn resized(&self, to: [usize; 2], filter: Filter) -> Result<Rgb> {
+    pub fn resize(&self, to: [usize; 2], filter: Filter) -> Result<Rgb> {
         let [height, width] = to;
         let pixels = (height as u64).saturating_mul(width as u64);
         if !(1..=MAX_PIXELS).contains(&pixels) || height.max(width) > MAX_SIDE as usize {
@@ -59,9 +59,9 @@ mod tests {
     #[test]
     fn sizes_that_no_picture_has_are_refused() {
         let picture = Rgb { width: 1, height: 1, samples: vec![1, 2, 3] };
-        assert_eq!(picture.resized([1, 2], Filter::Bilinear).unwrap().samples, [1, 2, 3, 1, 2, 3]);
+        assert_eq!(picture.resize([1, 2], Filter::Bilinear).unwrap().samples, [1, 2, 3, 1, 2, 3]);
         for to in [[0, 1], [1, 20_000], [16_000, 16_000], [usize::MAX, 2]] {
-            let error = picture.resized(to, Filter::Bilinear).unwrap_err();
+            let error = picture.resize(to, Filter::Bilinear).unwrap_err();
             assert!(error.hint().is_some_and(|hint| hint.contains("16384")), "{error}");
         }
     }

@@ -60,11 +60,11 @@ fn sizes_are_read_in_every_spelling() {
     };
     let older =
         with(json!({"feature_extractor_type": "CLIPFeatureExtractor", "size": 8, "crop_size": 6})).unwrap();
-    assert_eq!((older.resize, older.crop), (Some((Size::Shortest(8), Filter::Bicubic)), Some([6, 6])));
+    assert_eq!((older.resize, older.crop), (Some((ImageSize::Shortest(8), Filter::Bicubic)), Some([6, 6])));
     let both = with(json!({"size": {"height": 5, "width": 7}, "resample": 2})).unwrap();
-    assert_eq!((both.resize, both.crop), (Some((Size::Exact([5, 7]), Filter::Bilinear)), None));
-    assert_eq!(Size::Shortest(336).of([480, 640]).unwrap(), [336, 448]);
-    assert_eq!(Size::Shortest(336).of([641, 480]).unwrap(), [448, 336]);
+    assert_eq!((both.resize, both.crop), (Some((ImageSize::Exact([5, 7]), Filter::Bilinear)), None));
+    assert_eq!(ImageSize::Shortest(336).for_image([480, 640]).unwrap(), [336, 448]);
+    assert_eq!(ImageSize::Shortest(336).for_image([641, 480]).unwrap(), [448, 336]);
 
     let fails = |more, text: &str| {
         let error = with(more).unwrap_err().to_string();

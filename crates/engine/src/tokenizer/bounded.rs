@@ -40,7 +40,7 @@ pub fn begin(bytes: usize) {
 }
 
 /// Works on a text of so many bytes, which may grow within bounds.
-pub fn within<T>(bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn work_within<T>(bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
     begin(bytes);
     let done = work()?;
     // The library goes on with the text as it was when a normalizer fails.

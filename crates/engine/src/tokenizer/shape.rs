@@ -15,38 +15,38 @@ const REPLACEMENT: usize = 256;
 
 /// Checks the text of a `tokenizer.json`. Fails if it is no JSON, too, which the library takes for granted.
 pub fn check(bytes: &[u8]) -> serde_json::Result<()> {
-    serde_json::from_slice::<Shape>(bytes).map(drop)
+    serde_json::from_slice::<TokenizerShape>(bytes).map(drop)
 }
 
 /// What the steps of a tokenizer come to.
 #[derive(Default)]
-struct Shape {
+struct TokenizerShape {
     steps: usize,
     patterns: usize,
     repeats: usize,
 }
 
-impl<'de> Deserialize<'de> for Shape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shape, D::Error> {
-        let mut shape = Shape::default();
-        deserializer.deserialize_any(Walk { shape: &mut shape, key: Key::Root })?;
+impl<'de> Deserialize<'de> for TokenizerShape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TokenizerShape, D::Error> {
+        let mut shape = TokenizerShape::default();
+        deserializer.deserialize_any(ShapeWalk { shape: &mut shape, key: KeyKind::Root })?;
         Ok(shape)
     }
 }
 
-impl Shape {
-    fn add(&mut self, key: Key, text: &str) -> Result<(), String> {
+impl TokenizerShape {
+    fn add(&mut self, key: KeyKind, text: &str) -> Result<(), String> {
         match key {
-            Key::Type => self.steps += 1,
-            Key::Pattern => {
+            KeyKind::Type => self.steps += 1,
+            KeyKind::Pattern => {
                 self.patterns += text.len();
                 self.repeats = self.repeats.saturating_add(repeats(text));
             }
-            Key::Table => {
+            KeyKind::Table => {
                 let table = from_base64(text).ok_or("the table of characters is no base64")?;
                 return check_table(&table);
             }
-            Key::Root | Key::Part | Key::Other => {}
+            KeyKind::Root | KeyKind::Part | KeyKind::Other => {}
         }
         for (what, found, most) in [
             ("steps", self.steps, STEPS),
@@ -63,7 +63,7 @@ impl Shape {
 
 /// What stands under a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum KeyKind {
     Root,
     /// A part of the tokenizer that has steps, and everything within.
     Part,
@@ -73,23 +73,23 @@ enum Key {
     Other,
 }
 
-struct Walk<'a> {
-    shape: &'a mut Shape,
-    key: Key,
+struct ShapeWalk<'a> {
+    shape: &'a mut TokenizerShape,
+    key: KeyKind,
 }
 
-impl<'de> serde::de::DeserializeSeed<'de> for Walk<'_> {
+impl<'de> serde::de::DeserializeSeed<'de> for ShapeWalk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         match self.key {
-            Key::Other => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
+            KeyKind::Other => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             _ => deserializer.deserialize_any(self),
         }
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for ShapeWalk<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -99,20 +99,22 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             let key = match (self.key, name.as_str()) {
-                (Key::Root, "normalizer" | "pre_tokenizer" | "post_processor" | "decoder") => Key::Part,
-                (Key::Root, _) => Key::Other,
-                (_, "type") => Key::Type,
-                (_, "Regex" | "String") => Key::Pattern,
-                (_, "precompiled_charsmap") => Key::Table,
-                _ => Key::Part,
+                (KeyKind::Root, "normalizer" | "pre_tokenizer" | "post_processor" | "decoder") => {
+                    KeyKind::Part
+                }
+                (KeyKind::Root, _) => KeyKind::Other,
+                (_, "type") => KeyKind::Type,
+                (_, "Regex" | "String") => KeyKind::Pattern,
+                (_, "precompiled_charsmap") => KeyKind::Table,
+                _ => KeyKind::Part,
             };
-            map.next_value_seed(Walk { shape: &mut *self.shape, key })?;
+            map.next_value_seed(ShapeWalk { shape: &mut *self.shape, key })?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Walk { shape: &mut *self.shape, key: self.key })?.is_some() {}
+        while seq.next_element_seed(ShapeWalk { shape: &mut *self.shape, key: self.key })?.is_some() {}
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //! order of a list. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.2.
 
 use super::pre_tokenizer::PreTokenizer;
-use super::{Token, add_whole_tokens, check_count, failed};
-use crate::tokenizer::{BoundedTokenizer, guarded};
+use super::{Token, add_whole_tokens, check_count, library_error};
+use crate::tokenizer::{BoundedTokenizer, catch_panics};
 use tapml_graph::{Error, Result};
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -24,7 +24,7 @@ impl ByteBpe<'_> {
         check_count(self.tokens)?;
         let vocab: Vocab = (0u32..).zip(self.tokens).map(|(id, token)| (token.text.clone(), id)).collect();
         let merges = self.merges.iter().map(|merge| pair(merge, &vocab)).collect::<Result<_>>()?;
-        guarded(|| {
+        catch_panics(|| {
             let model = BPE::builder().vocab_and_merges(vocab, merges);
             let model = model.ignore_merges(self.pre_tokenizer.whole_words).build()?;
             let mut tokenizer = BoundedTokenizer::new(model.into());
@@ -34,7 +34,7 @@ impl ByteBpe<'_> {
             add_whole_tokens(&mut tokenizer, self.tokens, |_| false)?;
             Ok(tokenizer)
         })
-        .map_err(|e| failed(&e))
+        .map_err(|e| library_error(&e))
     }
 }
 

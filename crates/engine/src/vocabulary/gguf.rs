@@ -3,7 +3,7 @@
 use super::byte_level::ByteBpe;
 use super::pieces::{Algorithm, Normalizer, Pieces};
 use super::pre_tokenizer::PreTokenizer;
-use super::{Kind, Opened, Token, word_piece};
+use super::{Opened, Token, TokenKind, word_piece};
 use crate::special::SpecialTokens;
 use crate::tokenizer::BoundedTokenizer;
 use std::path::Path;
@@ -16,7 +16,7 @@ const HINT: &str = "text needs the file's tokenizer; without it, give token ids"
 /// Reads the tokenizer of a GGUF file.
 pub fn open(path: &Path) -> Result<Opened> {
     let model = Model::open(path)?;
-    Reader { metadata: model.metadata() }.read().context(|| path.display().to_string())
+    VocabularyReader { metadata: model.metadata() }.read().context(|| path.display().to_string())
 }
 
 /// The special tokens where a file does not name them, as llama.cpp has them for each kind of tokenizer.
@@ -32,11 +32,11 @@ struct Defaults {
 const NO_DEFAULTS: Defaults =
     Defaults { bos: None, eos: None, unknown: None, separator: None, add_bos: false, add_eos: false };
 
-struct Reader<'a> {
+struct VocabularyReader<'a> {
     metadata: &'a Metadata,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> VocabularyReader<'a> {
     fn read(&self) -> Result<Opened> {
         let kind = self.metadata.text(&key("model"))?;
         let kind = kind.ok_or_else(|| Error::invalid("the file holds no tokenizer").with_hint(HINT))?;
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
             // A token without text would match everywhere.
             text: if text.is_empty() { format!("[EMPTY_{id}]") } else { text.to_string() },
             score: scores.as_ref().map_or(0.0, |scores| scores[id]),
-            kind: kinds.as_ref().map_or(Kind::Normal, |kinds| Kind::of(kinds[id])),
+            kind: kinds.as_ref().map_or(TokenKind::Normal, |kinds| TokenKind::from_number(kinds[id])),
         };
         Ok(texts.iter().enumerate().map(token).collect())
     }
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
     ) -> Result<Opened> {
         for token in &mut tokens {
             // Converters write runs of spaces that are always whole as spaces.
-            if token.kind == Kind::UserDefined {
+            if token.kind == TokenKind::UserDefined {
                 token.text = token.text.replace(' ', super::pieces::SPACE);
             }
         }
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         };
         let unknown = self.id("unknown_token_id", defaults.unknown, &tokens)?;
         let pieces = Pieces { tokens, algorithm, unknown, normalizer };
-        self.opened(pieces.tokenizer()?, &pieces.tokens, defaults)
+        self.open_tokenizer(pieces.tokenizer()?, &pieces.tokens, defaults)
     }
 
     fn byte_level(&self, tokens: Vec<Token>) -> Result<Opened> {
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         })?;
         let merges = self.metadata.texts(&key("merges"))?.unwrap_or_default();
         let tokenizer = ByteBpe { tokens: &tokens, merges: &merges, pre_tokenizer }.tokenizer()?;
-        self.opened(tokenizer, &tokens, Defaults { add_bos: pre_tokenizer.begins, ..NO_DEFAULTS })
+        self.open_tokenizer(tokenizer, &tokens, Defaults { add_bos: pre_tokenizer.begins, ..NO_DEFAULTS })
     }
 
     fn word_piece(&self, tokens: Vec<Token>) -> Result<Opened> {
@@ -129,11 +129,16 @@ impl<'a> Reader<'a> {
         };
         let unknown = self.id("unknown_token_id", defaults.unknown, &tokens)?;
         let unknown = unknown.map_or("[UNK]", |id| tokens[id as usize].text.as_str());
-        self.opened(word_piece::tokenizer(&tokens, unknown)?, &tokens, defaults)
+        self.open_tokenizer(word_piece::tokenizer(&tokens, unknown)?, &tokens, defaults)
     }
 
     /// The tokenizer with its special tokens and template.
-    fn opened(&self, inner: BoundedTokenizer, tokens: &[Token], defaults: Defaults) -> Result<Opened> {
+    fn open_tokenizer(
+        &self,
+        inner: BoundedTokenizer,
+        tokens: &[Token],
+        defaults: Defaults,
+    ) -> Result<Opened> {
         let bos = self.id("bos_token_id", defaults.bos, tokens)?;
         // What BERT puts behind a text has a name of its own.
         let separator = self.id("seperator_token_id", defaults.separator, tokens)?;

@@ -38,7 +38,7 @@ pub struct Opened {
 
 /// What a token is for; the numbers are those of SentencePiece (`ModelProto.SentencePiece.Type`), which GGUF took over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// A piece of text.
     Normal,
     /// Stands for what the vocabulary lacks.
@@ -53,16 +53,16 @@ pub enum Kind {
     Byte,
 }
 
-impl Kind {
+impl TokenKind {
     /// The kind of this number; unknown numbers count as ordinary pieces, as in llama.cpp.
-    fn of(number: u64) -> Kind {
+    fn from_number(number: u64) -> TokenKind {
         match number {
-            2 => Kind::Unknown,
-            3 => Kind::Control,
-            4 => Kind::UserDefined,
-            5 => Kind::Unused,
-            6 => Kind::Byte,
-            _ => Kind::Normal,
+            2 => TokenKind::Unknown,
+            3 => TokenKind::Control,
+            4 => TokenKind::UserDefined,
+            5 => TokenKind::Unused,
+            6 => TokenKind::Byte,
+            _ => TokenKind::Normal,
         }
     }
 }
@@ -75,7 +75,7 @@ pub struct Token {
     /// Its logarithmic probability, or how early it is merged: higher is better.
     pub score: f64,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: TokenKind,
 }
 
 /// Fails unless there is a token and each can have an id.
@@ -93,17 +93,17 @@ fn add_whole_tokens(
     tokens: &[Token],
     normalized: impl Fn(&str) -> bool,
 ) -> tokenizers::Result<()> {
-    let of = |kinds: &'static [Kind]| tokens.iter().filter(move |token| kinds.contains(&token.kind));
+    let of = |kinds: &'static [TokenKind]| tokens.iter().filter(move |token| kinds.contains(&token.kind));
     let added =
         |token: &Token| AddedToken::from(token.text.clone(), false).normalized(normalized(&token.text));
-    let special = of(&[Kind::Unknown, Kind::Control]);
+    let special = of(&[TokenKind::Unknown, TokenKind::Control]);
     tokenizer.add_special_tokens(special.map(|token| AddedToken::from(token.text.clone(), true)))?;
-    tokenizer.add_tokens(of(&[Kind::UserDefined]).map(added))?;
+    tokenizer.add_tokens(of(&[TokenKind::UserDefined]).map(added))?;
     Ok(())
 }
 
 /// An error of the tokenizer library about a vocabulary.
-fn failed(error: &tokenizers::Error) -> Error {
+fn library_error(error: &tokenizers::Error) -> Error {
     Error::invalid(format!("the vocabulary makes no tokenizer: {error}"))
         .with_hint("the file is damaged, or of a kind of tokenizer that is not supported")
 }

@@ -1,8 +1,8 @@
 //! Tokenizers of SentencePiece: pieces of text in which `▁` stands for the space, found by merging pairs (BPE) or as the
 //! likeliest sequence (unigram), with single bytes as the last resort.
 
-use super::{Kind, Token, add_whole_tokens, check_count, failed};
-use crate::tokenizer::{BoundedTokenizer, check_table, guarded};
+use super::{Token, TokenKind, add_whole_tokens, check_count, library_error};
+use crate::tokenizer::{BoundedTokenizer, catch_panics, check_table};
 use std::collections::HashMap;
 use tapml_graph::{Error, Result};
 use tokenizers::decoders::byte_fallback::ByteFallback;
@@ -57,13 +57,13 @@ impl Pieces {
     /// The tokenizer.
     pub fn tokenizer(&self) -> Result<BoundedTokenizer> {
         check_count(&self.tokens)?;
-        let byte_fallback = self.tokens.iter().any(|token| token.kind == Kind::Byte);
+        let byte_fallback = self.tokens.iter().any(|token| token.kind == TokenKind::Byte);
         let model = match self.algorithm {
             Algorithm::Bpe => self.bpe(byte_fallback)?,
             Algorithm::Unigram => self.unigram(byte_fallback)?,
         };
         self.normalizer.check()?;
-        guarded(|| {
+        catch_panics(|| {
             let mut tokenizer = BoundedTokenizer::new(model);
             tokenizer.with_normalizer(Some(self.normalizer.build()?))?;
             tokenizer.with_decoder(Some(self.decoder()?));
@@ -71,7 +71,7 @@ impl Pieces {
             add_whole_tokens(&mut tokenizer, &self.tokens, |text| text.contains(SPACE))?;
             Ok(tokenizer)
         })
-        .map_err(|e| failed(&e))
+        .map_err(|e| library_error(&e))
     }
 
     fn bpe(&self, byte_fallback: bool) -> Result<ModelWrapper> {
@@ -83,7 +83,7 @@ impl Pieces {
         if let Some(unknown) = self.unknown.and_then(|id| self.tokens.get(id as usize)) {
             builder = builder.unk_token(unknown.text.clone());
         }
-        guarded(|| builder.build()).map(ModelWrapper::BPE).map_err(|e| failed(&e))
+        catch_panics(|| builder.build()).map(ModelWrapper::BPE).map_err(|e| library_error(&e))
     }
 
     fn unigram(&self, byte_fallback: bool) -> Result<ModelWrapper> {
@@ -92,9 +92,9 @@ impl Pieces {
         }
         let vocab = self.tokens.iter().map(|token| (token.text.clone(), token.score)).collect();
         let unknown = self.unknown.map(|id| id as usize);
-        guarded(|| Unigram::from(vocab, unknown, byte_fallback))
+        catch_panics(|| Unigram::from(vocab, unknown, byte_fallback))
             .map(ModelWrapper::Unigram)
-            .map_err(|e| failed(&e))
+            .map_err(|e| library_error(&e))
     }
 
     /// Bytes become characters, `▁` becomes a space, and the space that was put in front goes away.
@@ -133,7 +133,7 @@ impl Normalizer {
 /// The pairs that make pieces, best first: by the score of what they make, then the longer left half, then the longer
 /// right half. That is the order in which Transformers converts such a vocabulary.
 fn merges(tokens: &[Token]) -> Result<Vec<(String, String)>> {
-    let normal = tokens.iter().filter(|token| token.kind == Kind::Normal);
+    let normal = tokens.iter().filter(|token| token.kind == TokenKind::Normal);
     let ids: HashMap<&str, usize> = normal.clone().enumerate().map(|(i, t)| (t.text.as_str(), i)).collect();
     let mut merges: Vec<(f64, &str, &str)> = Vec::new();
     for token in normal {
@@ -160,20 +160,20 @@ fn merges(tokens: &[Token]) -> Result<Vec<(String, String)>> {
 mod tests {
     use super::*;
 
-    fn token(text: &str, score: f64, kind: Kind) -> Token {
+    fn token(text: &str, score: f64, kind: TokenKind) -> Token {
         Token { text: text.into(), score, kind }
     }
 
     #[test]
     fn pairs_of_better_pieces_come_first() {
-        let normal = |text, score| token(text, score, Kind::Normal);
+        let normal = |text, score| token(text, score, TokenKind::Normal);
         let tokens = [
             normal("a", -9.0),
             normal("b", -9.0),
             normal("ab", -2.0),
             normal("aab", -1.0),
             normal("aa", -3.0),
-            token("ba", 0.0, Kind::UserDefined),
+            token("ba", 0.0, TokenKind::UserDefined),
         ];
         let found: Vec<String> = merges(&tokens).unwrap().iter().map(|(l, r)| format!("{l}+{r}")).collect();
         assert_eq!(found, ["aa+b", "a+ab", "a+b", "a+a"]);

@@ -18,7 +18,7 @@ pub struct PreTokenizer {
     /// Whether characters are composed first (NFC).
     composed: bool,
     /// One cut after another.
-    cuts: &'static [Cut],
+    cuts: &'static [CutRule],
     /// Whether a piece that is a token stays whole, whatever merges would make of it.
     pub whole_words: bool,
     /// Whether texts begin with the token that begins texts where the file does not say.
@@ -27,7 +27,7 @@ pub struct PreTokenizer {
 
 /// One way of cutting.
 #[derive(Debug)]
-enum Cut {
+enum CutRule {
     /// What the pattern matches becomes a piece, and so does what lies between.
     Pattern(&'static str),
     /// GPT-2's pattern, which the library has built in.
@@ -51,7 +51,7 @@ const GPT2_WORDS: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}
 /// Chinese, Japanese and Korean characters of DeepSeek's first models.
 const CJK: &str = "[一-龥\u{0800}-一가-\u{d7ff}]+";
 
-const fn row(names: &'static [&'static str], cuts: &'static [Cut]) -> PreTokenizer {
+const fn row(names: &'static [&'static str], cuts: &'static [CutRule]) -> PreTokenizer {
     PreTokenizer { names, composed: false, cuts, whole_words: false, begins: false }
 }
 
@@ -72,56 +72,59 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
             "jais",
             "exaone4",
         ],
-        &[Cut::Gpt2],
+        &[CutRule::Gpt2],
     ),
     // GPT-NeoX and what took its tokenizer over.
-    PreTokenizer { composed: true, ..row(&["olmo", "mpt", "trillion"], &[Cut::Gpt2]) },
+    PreTokenizer { composed: true, ..row(&["olmo", "mpt", "trillion"], &[CutRule::Gpt2]) },
     PreTokenizer {
         whole_words: true,
         begins: true,
         ..row(
             &["llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
-            &[Cut::Pattern(LLAMA3)],
+            &[CutRule::Pattern(LLAMA3)],
         )
     },
-    row(&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "superbpe"], &[Cut::Pattern(LLAMA3)]),
+    row(&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "superbpe"], &[CutRule::Pattern(LLAMA3)]),
     PreTokenizer {
         composed: true,
-        ..row(&["qwen2", "deepseek-r1-qwen", "megrez", "kormo"], &[Cut::Pattern(QWEN2)])
+        ..row(&["qwen2", "deepseek-r1-qwen", "megrez", "kormo"], &[CutRule::Pattern(QWEN2)])
     },
-    row(&["stablelm2"], &[Cut::Pattern(QWEN2)]),
-    PreTokenizer { whole_words: true, begins: true, ..row(&["tekken"], &[Cut::Pattern(TEKKEN)]) },
-    row(&["gpt-4o", "llama4", "kimi-k2"], &[Cut::Pattern(GPT_4O)]),
-    row(&["starcoder", "refact", "codeshell", "smollm", "exaone", "minerva-7b"], &[Cut::Digits, Cut::Gpt2]),
-    PreTokenizer { composed: true, ..row(&["command-r"], &[Cut::Digits, Cut::Gpt2]) },
-    row(&["falcon"], &[Cut::Punctuation(Contiguous), Cut::Gpt2, Cut::Pattern("[0-9][0-9][0-9]")]),
+    row(&["stablelm2"], &[CutRule::Pattern(QWEN2)]),
+    PreTokenizer { whole_words: true, begins: true, ..row(&["tekken"], &[CutRule::Pattern(TEKKEN)]) },
+    row(&["gpt-4o", "llama4", "kimi-k2"], &[CutRule::Pattern(GPT_4O)]),
+    row(
+        &["starcoder", "refact", "codeshell", "smollm", "exaone", "minerva-7b"],
+        &[CutRule::Digits, CutRule::Gpt2],
+    ),
+    PreTokenizer { composed: true, ..row(&["command-r"], &[CutRule::Digits, CutRule::Gpt2]) },
+    row(&["falcon"], &[CutRule::Punctuation(Contiguous), CutRule::Gpt2, CutRule::Pattern("[0-9][0-9][0-9]")]),
     row(
         &["deepseek-llm"],
         &[
-            Cut::Pattern(r"[\r\n]"),
-            Cut::Pattern(r"\s?[\p{Lu}\p{Ll}\p{Lt}]+"),
-            Cut::Pattern(r"\s?[!-/:-~！-／：-～‘-‟\u{3000}-。]+"),
-            Cut::Pattern(r"\s+$"),
-            Cut::Pattern(CJK),
-            Cut::Pattern(r"\p{N}+"),
+            CutRule::Pattern(r"[\r\n]"),
+            CutRule::Pattern(r"\s?[\p{Lu}\p{Ll}\p{Lt}]+"),
+            CutRule::Pattern(r"\s?[!-/:-~！-／：-～‘-‟\u{3000}-。]+"),
+            CutRule::Pattern(r"\s+$"),
+            CutRule::Pattern(CJK),
+            CutRule::Pattern(r"\p{N}+"),
         ],
     ),
     row(
         &["deepseek-coder"],
         &[
-            Cut::Pattern(r"[\r\n]"),
-            Cut::Pattern(r"\s?\p{L}+"),
-            Cut::Pattern(r"\s?\p{P}+"),
-            Cut::Pattern(CJK),
-            Cut::Pattern(r"\p{N}"),
+            CutRule::Pattern(r"[\r\n]"),
+            CutRule::Pattern(r"\s?\p{L}+"),
+            CutRule::Pattern(r"\s?\p{P}+"),
+            CutRule::Pattern(CJK),
+            CutRule::Pattern(r"\p{N}"),
         ],
     ),
     row(
         &["deepseek-v3", "hunyuan", "hunyuan-dense"],
         &[
-            Cut::Pattern(r"\p{N}{1,3}"),
-            Cut::Pattern("[一-龥\u{3040}-ゟ゠-ヿ]+"),
-            Cut::Pattern(
+            CutRule::Pattern(r"\p{N}{1,3}"),
+            CutRule::Pattern("[一-龥\u{3040}-ゟ゠-ヿ]+"),
+            CutRule::Pattern(
                 r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
             ),
         ],
@@ -130,10 +133,10 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     row(
         &["default"],
         &[
-            Cut::Pattern(r"[\p{P}\$\+<=>\^~\|]+"),
-            Cut::Pattern(GPT2_WORDS),
-            Cut::Pattern(r"\p{N}+"),
-            Cut::Pattern("[0-9][0-9][0-9]"),
+            CutRule::Pattern(r"[\p{P}\$\+<=>\^~\|]+"),
+            CutRule::Pattern(GPT2_WORDS),
+            CutRule::Pattern(r"\p{N}+"),
+            CutRule::Pattern("[0-9][0-9][0-9]"),
         ],
     ),
 ];
@@ -159,16 +162,16 @@ impl PreTokenizer {
         let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
         for cut in self.cuts {
             steps.push(match cut {
-                Cut::Pattern(pattern) => {
+                CutRule::Pattern(pattern) => {
                     Split::new(SplitPattern::Regex((*pattern).into()), Isolated, false)?.into()
                 }
                 // Cuts and writes bytes in one: the cuts behind it see them written, which changes no digit.
-                Cut::Gpt2 => ByteLevel::new(false, true, true).into(),
-                Cut::Digits => Digits::new(true).into(),
-                Cut::Punctuation(behaviour) => Punctuation::new(*behaviour).into(),
+                CutRule::Gpt2 => ByteLevel::new(false, true, true).into(),
+                CutRule::Digits => Digits::new(true).into(),
+                CutRule::Punctuation(behaviour) => Punctuation::new(*behaviour).into(),
             });
         }
-        if !self.cuts.iter().any(|cut| matches!(cut, Cut::Gpt2)) {
+        if !self.cuts.iter().any(|cut| matches!(cut, CutRule::Gpt2)) {
             steps.push(ByteLevel::new(false, true, false).into());
         }
         Ok(Sequence::new(steps).into())

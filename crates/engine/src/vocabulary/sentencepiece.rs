@@ -2,7 +2,7 @@
 //! Format: <https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto>.
 
 use super::pieces::{Algorithm, Normalizer, Pieces};
-use super::{Kind, Opened, Token};
+use super::{Opened, Token, TokenKind};
 use crate::special::SpecialTokens;
 use prost::Message;
 use std::path::Path;
@@ -106,7 +106,7 @@ fn pieces(proto: &ModelProto) -> Result<Pieces> {
     if let Some(id) = tokens.iter().position(|token| token.text.is_empty()) {
         return Err(Error::invalid(format!("piece {id} has no text")));
     }
-    let unknown = tokens.iter().position(|token| token.kind == Kind::Unknown);
+    let unknown = tokens.iter().position(|token| token.kind == TokenKind::Unknown);
     let unknown = unknown.ok_or_else(|| Error::invalid("no piece stands for unknown text"))?;
     let normalizer = Normalizer {
         table: spec.table.clone(),
@@ -117,7 +117,7 @@ fn pieces(proto: &ModelProto) -> Result<Pieces> {
 }
 
 fn token(piece: &Piece) -> Token {
-    let kind = Kind::of(u64::try_from(piece.kind.unwrap_or(1)).unwrap_or(1));
+    let kind = TokenKind::from_number(u64::try_from(piece.kind.unwrap_or(1)).unwrap_or(1));
     Token { text: piece.text.clone(), score: f64::from(piece.score), kind }
 }
 
@@ -127,7 +127,7 @@ fn own_special(proto: &ModelProto, pieces: &Pieces) -> SpecialTokens {
     let trainer = proto.trainer.clone().unwrap_or_default();
     let text = |id: Option<i32>, default: i32| {
         let token = usize::try_from(id.unwrap_or(default)).ok().and_then(|id| pieces.tokens.get(id))?;
-        matches!(token.kind, Kind::Control | Kind::Unknown).then(|| token.text.clone())
+        matches!(token.kind, TokenKind::Control | TokenKind::Unknown).then(|| token.text.clone())
     };
     let bos = text(trainer.bos_id, 1);
     SpecialTokens {

@@ -1,7 +1,7 @@
 //! WordPiece, as in BERT: words at spaces and punctuation, then the longest pieces from the left.
 
-use super::{Kind, Token, add_whole_tokens, check_count, failed};
-use crate::tokenizer::{BoundedTokenizer, guarded};
+use super::{Token, TokenKind, add_whole_tokens, check_count, library_error};
+use crate::tokenizer::{BoundedTokenizer, catch_panics};
 use tapml_graph::Result;
 use tokenizers::decoders::wordpiece::WordPiece as Decoder;
 use tokenizers::models::wordpiece::WordPiece;
@@ -16,11 +16,11 @@ const BEGINS: char = '▁';
 /// The tokenizer of a GGUF vocabulary, whose unknown words become `unknown`.
 pub fn tokenizer(tokens: &[Token], unknown: &str) -> Result<BoundedTokenizer> {
     check_count(tokens)?;
-    let tokens: Vec<Token> = tokens.iter().map(marked).collect();
-    let ordinary = || tokens.iter().filter(|token| token.kind == Kind::Normal);
+    let tokens: Vec<Token> = tokens.iter().map(mark_token).collect();
+    let ordinary = || tokens.iter().filter(|token| token.kind == TokenKind::Normal);
     // Files do not say whether case counts: it does if a token has some.
     let lowercase = !ordinary().any(|token| token.text.chars().any(char::is_uppercase));
-    guarded(|| {
+    catch_panics(|| {
         let vocab = (0u32..).zip(&tokens).map(|(id, token)| (token.text.clone(), id));
         let vocab: tokenizers::models::bpe::Vocab = vocab.collect();
         let model = WordPiece::builder().vocab(vocab).unk_token(unknown.into());
@@ -32,14 +32,14 @@ pub fn tokenizer(tokens: &[Token], unknown: &str) -> Result<BoundedTokenizer> {
         add_whole_tokens(&mut tokenizer, &tokens, |_| false)?;
         Ok(tokenizer)
     })
-    .map_err(|e| failed(&e))
+    .map_err(|e| library_error(&e))
 }
 
 /// The token as BERT's own vocabulary writes it.
-fn marked(token: &Token) -> Token {
+fn mark_token(token: &Token) -> Token {
     let text = match (token.kind, token.text.strip_prefix(BEGINS)) {
-        (Kind::Normal, Some(begins)) => begins.to_string(),
-        (Kind::Normal, None) if !is_bracketed(&token.text) => format!("{WITHIN}{}", token.text),
+        (TokenKind::Normal, Some(begins)) => begins.to_string(),
+        (TokenKind::Normal, None) if !is_bracketed(&token.text) => format!("{WITHIN}{}", token.text),
         _ => token.text.clone(),
     };
     Token { text, ..token.clone() }

@@ -77,7 +77,7 @@ impl World {
     fn with_ends(mut self, special: &SpecialTokens) -> World {
         let texts = [&special.eos, &special.bos, &special.pad, &special.unk];
         let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
-        self.ends = texts.filter(|text| self.listed(text.as_bytes()).is_none()).cloned().collect();
+        self.ends = texts.filter(|text| self.find_token(text.as_bytes()).is_none()).cloned().collect();
         self
     }
 
@@ -137,7 +137,7 @@ impl World {
         if self.ends.iter().any(|end| end == token) {
             Some(World::END)
         } else {
-            self.listed(token.as_bytes())
+            self.find_token(token.as_bytes())
         }
     }
 
@@ -158,7 +158,7 @@ impl World {
         self.by_id.get(&id).map(|&place| &*self.tokens[place].0)
     }
 
-    fn listed(&self, token: &[u8]) -> Option<u32> {
+    fn find_token(&self, token: &[u8]) -> Option<u32> {
         let place = self.tokens.binary_search_by(|(own, _)| (**own).cmp(token));
         place.ok().map(|place| self.tokens[place].1)
     }

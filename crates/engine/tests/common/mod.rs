@@ -15,7 +15,7 @@ pub fn turn() -> impl Drop {
 }
 
 /// What the work gives, which must not hold too much, and the bytes that it has left behind, its result among them.
-pub fn bounded<T>(what: &str, work: impl FnOnce() -> T) -> (T, usize) {
+pub fn measure_work<T>(what: &str, work: impl FnOnce() -> T) -> (T, usize) {
     MEMORY.reset_peak_usage();
     let before = MEMORY.current_usage();
     let done = work();

@@ -1,6 +1,6 @@
 //! Graphs with operators of others on this machine's processor: their nodes are served one by one.
 
-use crate::{Gave, Given, NodeCall, NodeServer, PlatformInfo, ServedOp};
+use crate::{Gave, NodeCall, NodeInput, NodeServer, PlatformInfo, ServedOp};
 use std::collections::HashMap;
 use tapml_graph::{Error, Graph, Op, Result, Tensor};
 use tapml_reference::foreign;
@@ -58,9 +58,9 @@ impl NodeServer for CpuServer {
     }
 
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>> {
-        let input = |given: &Given<'_>| match given {
-            Given::Here(tensor) => Ok((*tensor).clone()),
-            Given::Held(handle) => {
+        let input = |given: &NodeInput<'_>| match given {
+            NodeInput::Here(tensor) => Ok((*tensor).clone()),
+            NodeInput::Held(handle) => {
                 let held = self.held.get(handle).cloned();
                 held.ok_or_else(|| Error::bug(format!("no tensor is held as {handle}")))
             }

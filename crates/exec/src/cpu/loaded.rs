@@ -1,8 +1,8 @@
 //! A graph on the `cpu` platform: its values, its states, and the loop over its nodes.
 
 use super::quantized::{Quantized, only_packed};
-use super::rows::Rows;
-use super::weights::Weights;
+use super::rows::StateRows;
+use super::weights::ConvertedWeights;
 use crate::{Loaded, NodeEvent, Observer};
 use std::collections::HashMap;
 use tapml_graph::{
@@ -30,7 +30,7 @@ pub(super) struct CpuLoaded {
 /// What a state holds between runs.
 enum Held {
     /// Rows that its `append` node adds to in place.
-    Rows(Rows),
+    Rows(StateRows),
     /// Any other state.
     Whole(Tensor),
 }
@@ -40,22 +40,21 @@ enum Held {
 const WATCHED: usize = 64 << 20;
 
 /// What an observer is to see of a node.
-struct Seen {
+struct WatchedNode {
     id: NodeId,
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
 }
 
 /// The values of one run, by value id.
-type Values = Vec<Option<Tensor>>;
+type RunValues = Vec<Option<Tensor>>;
 
 impl CpuLoaded {
-    pub fn new(model: &Model, shared: &Weights) -> Result<CpuLoaded> {
+    pub fn new(model: &Model, shared: &ConvertedWeights) -> Result<CpuLoaded> {
         let graph = model.graph();
-        let quantized = graph
-            .nodes()
-            .iter()
-            .map(|node| Quantized::of(node, model, shared).context(|| format!("node `{}`", node.name)));
+        let quantized = graph.nodes().iter().map(|node| {
+            Quantized::from_node(node, model, shared).context(|| format!("node `{}`", node.name))
+        });
         let quantized = quantized.collect::<Result<Vec<_>>>()?;
         let packed = only_packed(graph, &quantized);
         let mut weights = vec![None; graph.values().len()];
@@ -76,9 +75,9 @@ impl CpuLoaded {
         Ok(loaded)
     }
 
-    fn start(&self, symbols: &Symbols, inputs: &HashMap<String, Tensor>) -> Result<Values> {
+    fn start(&self, symbols: &Symbols, inputs: &HashMap<String, Tensor>) -> Result<RunValues> {
         let graph = self.model.graph();
-        let mut values: Values = vec![None; graph.values().len()];
+        let mut values: RunValues = vec![None; graph.values().len()];
         for (id, value) in graph.inputs() {
             let missing = || Error::invalid(format!("input `{}` ({}) is missing", value.name, value.ty));
             let tensor = inputs.get(&value.name).ok_or_else(missing)?;
@@ -120,7 +119,7 @@ impl CpuLoaded {
     }
 
     /// One value as a tensor. Rows before a run are a view of what the state holds.
-    fn tensor(&self, values: &Values, symbols: &Symbols, id: ValueId) -> Result<Tensor> {
+    fn tensor(&self, values: &RunValues, symbols: &Symbols, id: ValueId) -> Result<Tensor> {
         let value = self.model.graph().value(id);
         if let Some(tensor) = &values[id.0 as usize] {
             return Ok(tensor.clone());
@@ -135,7 +134,7 @@ impl CpuLoaded {
         }
     }
 
-    fn number(&self, values: &Values, symbols: &Symbols, id: ValueId) -> Result<Value<f32>> {
+    fn number(&self, values: &RunValues, symbols: &Symbols, id: ValueId) -> Result<Value<f32>> {
         match &self.weights[id.0 as usize] {
             Some(weight) => Ok(weight.clone()),
             None => Value::from_tensor(&self.tensor(values, symbols, id)?),
@@ -145,7 +144,7 @@ impl CpuLoaded {
     fn evaluate(
         &mut self,
         (index, node): (usize, &Node),
-        values: &Values,
+        values: &RunValues,
         symbols: &Symbols,
     ) -> Result<Vec<Tensor>> {
         if let Some(i) = self.grows[index]
@@ -171,10 +170,10 @@ impl CpuLoaded {
     fn nodes(
         &mut self,
         start: usize,
-        values: &mut Values,
+        values: &mut RunValues,
         symbols: &Symbols,
         most: Option<usize>,
-    ) -> Result<Vec<Seen>> {
+    ) -> Result<Vec<WatchedNode>> {
         let model = self.model.clone();
         let graph = model.graph();
         let (mut seen, mut bytes) = (Vec::new(), 0);
@@ -185,7 +184,7 @@ impl CpuLoaded {
                 let inputs = node.inputs.iter().map(|&id| self.tensor(values, symbols, id));
                 let inputs = inputs.collect::<Result<_>>()?;
                 bytes += outputs.iter().map(|output| output.bytes().len()).sum::<usize>();
-                seen.push(Seen { id: NodeId(i as u32), inputs, outputs: outputs.clone() });
+                seen.push(WatchedNode { id: NodeId(i as u32), inputs, outputs: outputs.clone() });
             }
             for (&id, output) in node.outputs.iter().zip(outputs) {
                 values[id.0 as usize] = Some(output);
@@ -202,14 +201,19 @@ impl CpuLoaded {
 
     /// Runs all nodes and shows them to the observer, on the caller's thread: an observer may wait for other threads that
     /// need the pool themselves.
-    fn watch(&mut self, values: &mut Values, symbols: &Symbols, observer: &mut dyn Observer) -> Result<()> {
+    fn watch(
+        &mut self,
+        values: &mut RunValues,
+        symbols: &Symbols,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         let model = self.model.clone();
         let graph = model.graph();
         let mut done = 0;
         while done < graph.nodes().len() {
             let seen = on_pool(|| self.nodes(done, values, symbols, Some(WATCHED)))?;
             done += seen.len();
-            for Seen { id, inputs, outputs } in seen {
+            for WatchedNode { id, inputs, outputs } in seen {
                 let node = graph.node(id);
                 observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
             }
@@ -217,7 +221,7 @@ impl CpuLoaded {
         Ok(())
     }
 
-    fn finish(&mut self, values: &Values, symbols: &Symbols) -> Result<HashMap<String, Tensor>> {
+    fn finish(&mut self, values: &RunValues, symbols: &Symbols) -> Result<HashMap<String, Tensor>> {
         let model = self.model.clone();
         let graph = model.graph();
         let outputs = graph.outputs().iter();
@@ -264,7 +268,7 @@ fn empty(graph: &Graph, state: &State) -> Result<Held> {
     let ty = &graph.value(state.input).ty;
     let sizes = ty.sizes(&Symbols::np(0, 0)).context(|| format!("state `{}`", state.name))?;
     if grown_by(graph, state).is_some() {
-        return Ok(Held::Rows(Rows::new(ty.dtype, sizes[1..].to_vec())));
+        return Ok(Held::Rows(StateRows::new(ty.dtype, sizes[1..].to_vec())));
     }
     let zeros = vec![0.0; sizes.iter().product()];
     Ok(Held::Whole(Tensor::from_f64(ty.dtype, sizes, &zeros)?))
@@ -323,7 +327,7 @@ mod tests {
         }
         b.output("y", x);
         let model = Model::new(b.finish().unwrap(), HashMap::new()).unwrap();
-        let mut loaded = CpuLoaded::new(&model, &Weights::default()).unwrap();
+        let mut loaded = CpuLoaded::new(&model, &ConvertedWeights::default()).unwrap();
         let x = Tensor::from_f32(vec![1, 3], vec![1.0, -2.0, 0.5]).unwrap();
         let inputs = HashMap::from([("x".to_string(), x)]);
         let symbols = Symbols::np(1, 0);

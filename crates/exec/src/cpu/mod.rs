@@ -14,12 +14,12 @@ use tapml_graph::op::Foreign;
 use tapml_graph::{Context, DType, Dim, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, Phase};
 use tapml_reference::{Value, eval};
-use weights::Weights;
+use weights::ConvertedWeights;
 
 /// The reference in `f32` on this machine's processor.
 #[derive(Default)]
 pub struct CpuPlatform {
-    weights: Weights,
+    weights: ConvertedWeights,
 }
 
 impl CpuPlatform {
@@ -30,7 +30,7 @@ impl CpuPlatform {
 }
 
 /// The outputs of one call, each rounded to its dtype.
-fn one(weights: &Weights, call: &Call) -> Result<Vec<Tensor>> {
+fn evaluate_call(weights: &ConvertedWeights, call: &Call) -> Result<Vec<Tensor>> {
     call.check()?;
     if call.op.is_foreign() {
         return tapml_reference::foreign::run_any(&call.op, &call.symbols, &call.inputs, &[]);
@@ -72,7 +72,7 @@ impl Platform for CpuPlatform {
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
         for (i, call) in calls.iter().enumerate() {
-            sink(i, one(&self.weights, call).context(|| format!("node `{}`", call.node)));
+            sink(i, evaluate_call(&self.weights, call).context(|| format!("node `{}`", call.node)));
         }
         Ok(())
     }

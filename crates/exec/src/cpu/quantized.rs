@@ -1,6 +1,6 @@
 //! Nodes whose weights are packed, computed from the packed bytes: the numbers of a whole weight are never in memory.
 
-use super::weights::Weights;
+use super::weights::ConvertedWeights;
 use std::sync::Arc;
 use tapml_graph::op::Silu;
 use tapml_graph::{Error, Graph, Model, Node, Op, Origin, Result, Symbols, ValueId};
@@ -8,26 +8,26 @@ use tapml_reference::{PackedRows, Value, eval};
 
 /// A node with packed weights.
 pub(super) struct Quantized {
-    kind: Kind,
+    kind: QuantizedKind,
     /// Inputs of the node that are no packed weights: the first, experts, the bias.
     pub inputs: Vec<ValueId>,
 }
 
-enum Kind {
-    Table(Arc<Stack>),
-    Linear(Arc<Stack>),
-    Gated([Arc<Stack>; 2]),
-    Experts(Arc<Stack>),
-    GatedExperts([Arc<Stack>; 2]),
+enum QuantizedKind {
+    Table(Arc<PackedStack>),
+    Linear(Arc<PackedStack>),
+    Gated([Arc<PackedStack>; 2]),
+    Experts(Arc<PackedStack>),
+    GatedExperts([Arc<PackedStack>; 2]),
 }
 
 /// One matrix, or one for each expert.
-pub(super) type Stack = Vec<PackedRows>;
+pub(super) type PackedStack = Vec<PackedRows>;
 
 impl Quantized {
     /// The node with its weights in the order of vectors; `None` if it is of another kind, if they are packed in a way that
     /// is unpacked as a whole, or if they are no weights of the model.
-    pub fn of(node: &Node, model: &Model, shared: &Weights) -> Result<Option<Quantized>> {
+    pub fn from_node(node: &Node, model: &Model, shared: &ConvertedWeights) -> Result<Option<Quantized>> {
         let graph = model.graph();
         let weights = node.op.packed_inputs();
         let Some(packed) = node.inputs.get(weights.clone()).filter(|packed| !packed.is_empty()) else {
@@ -40,16 +40,16 @@ impl Quantized {
         if !packed.iter().all(served) {
             return Ok(None);
         }
-        let stacks = packed.iter().map(|&id| shared.packed(model, &graph.value(id).name));
-        let stacks: Vec<Arc<Stack>> = stacks.collect::<Result<_>>()?;
+        let stacks = packed.iter().map(|&id| shared.get_packed(model, &graph.value(id).name));
+        let stacks: Vec<Arc<PackedStack>> = stacks.collect::<Result<_>>()?;
         let mut inputs = node.inputs[..weights.start].to_vec();
         inputs.extend_from_slice(&node.inputs[weights.end..]);
         let kind = match (&node.op, stacks.as_slice()) {
-            (Op::Embedding(_), [table]) => Kind::Table(table.clone()),
-            (Op::Linear(_), [w]) => Kind::Linear(w.clone()),
-            (Op::GatedLinear(_), [gate, up]) => Kind::Gated([gate.clone(), up.clone()]),
-            (Op::ExpertLinear(_), [w]) => Kind::Experts(w.clone()),
-            (Op::ExpertGatedLinear(_), [gate, up]) => Kind::GatedExperts([gate.clone(), up.clone()]),
+            (Op::Embedding(_), [table]) => QuantizedKind::Table(table.clone()),
+            (Op::Linear(_), [w]) => QuantizedKind::Linear(w.clone()),
+            (Op::GatedLinear(_), [gate, up]) => QuantizedKind::Gated([gate.clone(), up.clone()]),
+            (Op::ExpertLinear(_), [w]) => QuantizedKind::Experts(w.clone()),
+            (Op::ExpertGatedLinear(_), [gate, up]) => QuantizedKind::GatedExperts([gate.clone(), up.clone()]),
             _ => return Ok(None),
         };
         Ok(Some(Quantized { kind, inputs }))
@@ -59,28 +59,35 @@ impl Quantized {
     pub fn eval(&self, symbols: &Symbols, inputs: &[Value<f32>]) -> Result<Value<f32>> {
         let input = |i: usize| inputs.get(i).ok_or_else(|| Error::bug("an input is missing"));
         match &self.kind {
-            Kind::Table(table) => rows_of(one(table)?, input(0)?.as_ids()?),
-            Kind::Linear(w) => product(one(w)?, input(0)?, inputs.get(1)),
-            Kind::Gated([gate, up]) => {
-                let (gate, x) = (one(gate)?, input(0)?.as_float()?);
+            QuantizedKind::Table(table) => rows_of(single_matrix(table)?, input(0)?.as_ids()?),
+            QuantizedKind::Linear(w) => product(single_matrix(w)?, input(0)?, inputs.get(1)),
+            QuantizedKind::Gated([gate, up]) => {
+                let (gate, x) = (single_matrix(gate)?, input(0)?.as_float()?);
                 let n = x.shape().first().copied().unwrap_or(0);
-                Value::float(vec![n, gate.rows()], PackedRows::gated(gate, one(up)?, x.values(), n)?)
+                Value::float(
+                    vec![n, gate.rows()],
+                    PackedRows::gated_product(gate, single_matrix(up)?, x.values(), n)?,
+                )
             }
-            Kind::Experts(w) => chosen(w, input(0)?, input(1)?, inputs.get(2)),
-            Kind::GatedExperts([gate, up]) => {
+            QuantizedKind::Experts(w) => multiply_chosen(w, input(0)?, input(1)?, inputs.get(2)),
+            QuantizedKind::GatedExperts([gate, up]) => {
                 let (x, experts) = (input(0)?, input(1)?);
-                gated(symbols, chosen(gate, x, experts, None)?, chosen(up, x, experts, None)?)
+                multiply_gate(
+                    symbols,
+                    multiply_chosen(gate, x, experts, None)?,
+                    multiply_chosen(up, x, experts, None)?,
+                )
             }
         }
     }
 }
 
-fn one(stack: &Stack) -> Result<&PackedRows> {
+fn single_matrix(stack: &PackedStack) -> Result<&PackedRows> {
     stack.first().ok_or_else(|| Error::bug("a weight without rows"))
 }
 
 /// `silu(gate) · up`.
-fn gated(symbols: &Symbols, gate: Value<f32>, up: Value<f32>) -> Result<Value<f32>> {
+fn multiply_gate(symbols: &Symbols, gate: Value<f32>, up: Value<f32>) -> Result<Value<f32>> {
     let mut silu = eval(&Silu {}.into(), symbols, &[gate])?;
     let gate = silu.pop().ok_or_else(|| Error::bug("silu gave nothing"))?;
     let (a, b) = (gate.as_float()?, up.as_float()?);
@@ -117,14 +124,14 @@ fn rows_of(table: &PackedRows, ids: &[u32]) -> Result<Value<f32>> {
 }
 
 /// For each slot of each row, its block of `x`, or the row if all slots share it, times the matrix of its expert.
-fn chosen(
-    stack: &Stack,
+fn multiply_chosen(
+    stack: &PackedStack,
     x: &Value<f32>,
     experts: &Value<f32>,
     bias: Option<&Value<f32>>,
 ) -> Result<Value<f32>> {
     let &[n, slots] = experts.shape() else { return Err(Error::bug("experts of another rank")) };
-    let (first, x) = (one(stack)?, x.as_float()?);
+    let (first, x) = (single_matrix(stack)?, x.as_float()?);
     let (k, outputs) = (first.k(), first.rows());
     let shared = x.row_len() == k;
     let mut places = vec![Vec::new(); stack.len()];
@@ -235,11 +242,11 @@ mod tests {
         let packed = |sample: &Sample| sample.types()[1].dtype.packing().is_some();
         let sample = (info.samples)().into_iter().find(packed).unwrap();
         let (model, _) = model(&sample, &sample.tensors(1).unwrap());
-        let shared = super::Weights::default();
+        let shared = super::ConvertedWeights::default();
         let packed = |model: &Model| {
             let node = &model.graph().nodes()[0];
-            match super::Quantized::of(node, model, &shared).unwrap().unwrap().kind {
-                super::Kind::Linear(stack) => stack,
+            match super::Quantized::from_node(node, model, &shared).unwrap().unwrap().kind {
+                super::QuantizedKind::Linear(stack) => stack,
                 _ => panic!("another kind"),
             }
         };

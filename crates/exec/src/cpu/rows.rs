@@ -5,7 +5,7 @@ use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
 /// Rows of a growing state.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct StateRows {
     store: Arc<Store>,
     dtype: DType,
     /// Sizes behind the first.
@@ -36,10 +36,10 @@ impl Store {
     }
 }
 
-impl Rows {
+impl StateRows {
     /// No rows yet; `row` is the shape of one.
-    pub fn new(dtype: DType, row: Vec<usize>) -> Rows {
-        Rows { store: Arc::default(), dtype, row }
+    pub fn new(dtype: DType, row: Vec<usize>) -> StateRows {
+        StateRows { store: Arc::default(), dtype, row }
     }
 
     /// The number of rows.
@@ -63,7 +63,7 @@ impl Rows {
     /// The first `count` rows as a view.
     pub fn view(&self, count: usize) -> Result<Tensor> {
         let shape = std::iter::once(count).chain(self.row.iter().copied()).collect();
-        let bytes = Bytes::shared(self.store.clone()).slice(0, count.saturating_mul(self.row_bytes()));
+        let bytes = Bytes::from_shared(self.store.clone()).slice(0, count.saturating_mul(self.row_bytes()));
         let bytes = bytes.ok_or_else(|| Error::bug(format!("{count} rows asked of {}", self.count())))?;
         Tensor::new(self.dtype, shape, bytes)
     }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn rows_grow_in_place_until_somebody_keeps_a_view() {
-        let mut rows = Rows::new(DType::F32, vec![3]);
+        let mut rows = StateRows::new(DType::F32, vec![3]);
         for i in 0..200 {
             rows.push(&row([i as f32, 1.0, 2.0])).unwrap();
         }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn wrong_rows_and_views_are_refused() {
-        let mut rows = Rows::new(DType::F32, vec![3]);
+        let mut rows = StateRows::new(DType::F32, vec![3]);
         assert!(rows.push(&Tensor::from_f32(vec![1, 2], vec![0.0; 2]).unwrap()).is_err());
         assert!(rows.push(&Tensor::from_f32_as(DType::F16, vec![1, 3], vec![0.0; 3]).unwrap()).is_err());
         assert!(rows.view(1).is_err());

@@ -1,7 +1,7 @@
 //! A graph on a device: a compiled program whose states stay there between runs.
 
 use super::trace::Trace;
-use super::{Inner, Shared, lock};
+use super::{PlatformState, SharedState, lock};
 use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use tapml_kernels::{Instance, Program, is_trace};
 
 /// See the module.
 pub(super) struct DeviceLoaded {
-    shared: Shared,
+    shared: SharedState,
     /// The model, if the device may be lost and opened again, or if every node is traced.
     model: Option<Model>,
     /// Present until the drop.
@@ -32,14 +32,14 @@ pub(super) struct DeviceLoaded {
 enum Ran {
     Step(Symbols, HashMap<String, Tensor>),
     /// Steps from a position and a token on, and the tokens that they gave.
-    Follow((u64, u32), Vec<u32>),
+    Greedy((u64, u32), Vec<u32>),
 }
 
 impl DeviceLoaded {
-    pub fn new(shared: &Shared, program: &Program, model: &Model) -> Result<DeviceLoaded> {
+    pub fn new(shared: &SharedState, program: &Program, model: &Model) -> Result<DeviceLoaded> {
         let mut inner = lock(shared);
         let instance = repeat(&mut *inner, |inner| place(inner, program, model))?;
-        let trace = Trace::of(program, model.graph());
+        let trace = Trace::from_program(program, model.graph());
         let watched = trace.len() == model.graph().nodes().len();
         Ok(DeviceLoaded {
             shared: shared.clone(),
@@ -55,20 +55,23 @@ impl DeviceLoaded {
     }
 
     /// Works with the instance, which is loaded again, and its runs repeated, if the device has been opened again.
-    fn with<T>(&mut self, mut work: impl FnMut(&mut Instance, &mut Inner) -> Result<T>) -> Result<T> {
+    fn with_instance<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Instance, &mut PlatformState) -> Result<T>,
+    ) -> Result<T> {
         let shared = self.shared.clone();
         repeat(&mut *lock(&shared), |inner| {
             if self.generation != inner.generation {
                 self.restore(inner)?;
             }
-            work(self.instance.as_mut().ok_or_else(gone)?, inner)
+            work(self.instance.as_mut().ok_or_else(device_gone)?, inner)
         })
     }
 
-    fn restore(&mut self, inner: &mut Inner) -> Result<()> {
-        let program = self.instance.as_ref().ok_or_else(gone)?.program();
-        let mut instance = place(inner, program, self.model.as_ref().ok_or_else(gone)?)?;
-        match again(&mut instance, inner, &self.history) {
+    fn restore(&mut self, inner: &mut PlatformState) -> Result<()> {
+        let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
+        let mut instance = place(inner, program, self.model.as_ref().ok_or_else(device_gone)?)?;
+        match run_again(&mut instance, inner, &self.history) {
             Ok(()) => {
                 (self.instance, self.generation) = (Some(instance), inner.generation);
                 Ok(())
@@ -94,14 +97,14 @@ impl DeviceLoaded {
 }
 
 /// Puts the program and its weights on the device.
-fn place(inner: &mut Inner, program: &Program, model: &Model) -> Result<Instance> {
-    let Inner { device, kernels, .. } = inner;
+fn place(inner: &mut PlatformState, program: &Program, model: &Model) -> Result<Instance> {
+    let PlatformState { device, kernels, .. } = inner;
     Instance::load_with(device.as_mut(), kernels, program, &|name: &str| model.weight(name))
 }
 
 /// Runs again what has run, in the same order and pieces, so that the states have the same bits.
-fn again(instance: &mut Instance, inner: &mut Inner, history: &[Ran]) -> Result<()> {
-    let Inner { device, kernels, .. } = inner;
+fn run_again(instance: &mut Instance, inner: &mut PlatformState, history: &[Ran]) -> Result<()> {
+    let PlatformState { device, kernels, .. } = inner;
     for ran in history {
         match ran {
             Ran::Step(symbols, inputs) => {
@@ -109,9 +112,9 @@ fn again(instance: &mut Instance, inner: &mut Inner, history: &[Ran]) -> Result<
                     inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
                 instance.run(device.as_mut(), symbols, &inputs)?;
             }
-            Ran::Follow(at, tokens) => {
+            Ran::Greedy(at, tokens) => {
                 let count = tokens.len() as u64;
-                if instance.follow(device.as_mut(), kernels, *at, count)? != *tokens {
+                if instance.generate_greedily(device.as_mut(), kernels, *at, count)? != *tokens {
                     let text =
                         "the device gave other tokens when its steps were repeated after a lost connection";
                     return Err(
@@ -124,7 +127,7 @@ fn again(instance: &mut Instance, inner: &mut Inner, history: &[Ran]) -> Result<
     device.wait()
 }
 
-fn gone() -> Error {
+fn device_gone() -> Error {
     Error::bug("the program was unloaded while in use")
 }
 
@@ -148,18 +151,18 @@ impl Loaded for DeviceLoaded {
         }
     }
 
-    fn follow(&mut self, (p, first): (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
+    fn generate_greedily(&mut self, (p, first): (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
         if self.rows != Some(p) || count == 0 {
             return Ok(None);
         }
         (self.rows, self.ran) = (None, None);
-        let followed = self.with(|instance, inner| {
-            let Inner { device, kernels, .. } = inner;
-            instance.follow(device.as_mut(), kernels, (p, first), count)
+        let followed = self.with_instance(|instance, inner| {
+            let PlatformState { device, kernels, .. } = inner;
+            instance.generate_greedily(device.as_mut(), kernels, (p, first), count)
         });
         match followed {
             Ok(tokens) => {
-                self.note(Ran::Follow((p, first), tokens.clone()));
+                self.note(Ran::Greedy((p, first), tokens.clone()));
                 self.rows = Some(p.saturating_add(count));
                 self.ran = Some(Symbols::np(1, p.saturating_add(count).saturating_sub(1)));
                 Ok(Some(tokens))
@@ -174,16 +177,16 @@ impl Loaded for DeviceLoaded {
 
     fn reset(&mut self) -> Result<()> {
         self.history.clear();
-        self.with(|instance, inner| instance.zero_states(inner.device.as_mut()))?;
+        self.with_instance(|instance, inner| instance.zero_states(inner.device.as_mut()))?;
         self.rows = Some(0);
         Ok(())
     }
 
-    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+    fn traced_nodes(&mut self) -> Result<Vec<TracedNode>> {
         let none = || Error::invalid("there was no run whose values could be shown");
         let ran = self.ran.clone().ok_or_else(none)?;
         let trace = std::mem::take(&mut self.trace);
-        let read = self.with(|instance, inner| trace.read(instance, inner.device.as_mut(), &ran));
+        let read = self.with_instance(|instance, inner| trace.read(instance, inner.device.as_mut(), &ran));
         self.trace = trace;
         read
     }
@@ -195,7 +198,7 @@ impl DeviceLoaded {
         symbols: &Symbols,
         inputs: &HashMap<String, Tensor>,
     ) -> Result<HashMap<String, Tensor>> {
-        let program = self.instance.as_ref().ok_or_else(gone)?.program();
+        let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
         let p = symbols.get(Symbol::P);
         if !program.states.is_empty() && self.rows != p {
             let p = p.map_or("unbound".into(), |p| p.to_string());
@@ -208,8 +211,9 @@ impl DeviceLoaded {
         (self.rows, self.ran) = (None, None);
         let given: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let tensors =
-            self.with(|instance, inner| instance.step(inner.device.as_mut(), symbols, &given, &wanted))?;
+        let tensors = self.with_instance(|instance, inner| {
+            instance.step(inner.device.as_mut(), symbols, &given, &wanted)
+        })?;
         self.note(Ran::Step(symbols.clone(), inputs.clone()));
         let outputs = names.into_iter().zip(tensors).collect();
         self.rows = p.zip(symbols.get(Symbol::N)).map(|(p, n)| p.saturating_add(n));
@@ -219,8 +223,8 @@ impl DeviceLoaded {
 
     /// Shows an observer every node of the last run.
     fn show(&mut self, symbols: &Symbols, observer: &mut dyn Observer) -> Result<()> {
-        let traced = self.traced()?;
-        let model = self.model.as_ref().ok_or_else(gone)?;
+        let traced = self.traced_nodes()?;
+        let model = self.model.as_ref().ok_or_else(device_gone)?;
         let graph = model.graph();
         for ((node, traced), id) in graph.nodes().iter().zip(traced).zip(0..) {
             let input = |(found, value): (Option<Tensor>, &ValueId)| match found {

@@ -17,7 +17,7 @@ use tapml_device::{Device, DeviceInfo, Finding};
 use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
-    Step, compile, lower, plan_node, regimes,
+    ProgramStep, compile, lower, plan_node, regimes,
 };
 use weights::WeightBuffers;
 
@@ -32,11 +32,11 @@ pub struct DevicePlatform {
     overrides: Overrides,
     reuse_memory: bool,
     poison: bool,
-    shared: Shared,
+    shared: SharedState,
 }
 
 /// What the platform and everything loaded on it use together.
-struct Inner {
+struct PlatformState {
     device: Box<dyn Device>,
     kernels: KernelCache,
     plans: Plans,
@@ -47,7 +47,7 @@ struct Inner {
     generation: u64,
 }
 
-impl Reopen for Inner {
+impl Reopen for PlatformState {
     fn reopen(&mut self, lost: Error) -> Result<()> {
         self.device.reopen(lost)?;
         self.kernels = KernelCache::new();
@@ -58,7 +58,7 @@ impl Reopen for Inner {
     }
 }
 
-impl Inner {
+impl PlatformState {
     /// What has been found so far, as far as it can be lost with the device.
     fn keep_findings(&mut self) -> Result<()> {
         if self.device.reopens() {
@@ -71,10 +71,10 @@ impl Inner {
     }
 }
 
-type Shared = Arc<Mutex<Inner>>;
+type SharedState = Arc<Mutex<PlatformState>>;
 
 /// A device that panicked within a call refuses further ones itself, so a poisoned lock adds nothing.
-fn lock(shared: &Shared) -> MutexGuard<'_, Inner> {
+fn lock(shared: &SharedState) -> MutexGuard<'_, PlatformState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,7 +82,7 @@ impl DevicePlatform {
     /// A platform on this device with the built-in kernels, except for operators that `overrides` names.
     pub fn new(device: Box<dyn Device>, overrides: Overrides) -> DevicePlatform {
         let info = device.info().clone();
-        let inner = Inner {
+        let inner = PlatformState {
             device,
             kernels: KernelCache::new(),
             plans: Plans::default(),
@@ -118,7 +118,7 @@ impl DevicePlatform {
     pub fn set_overrides(&mut self, overrides: Overrides) -> Result<()> {
         self.overrides = overrides;
         repeat(&mut *lock(&self.shared), |inner| {
-            let Inner { device, plans, .. } = inner;
+            let PlatformState { device, plans, .. } = inner;
             plans.clear(device.as_mut())
         })
     }
@@ -130,7 +130,7 @@ impl DevicePlatform {
 }
 
 /// The graph that is compiled: with the choice of the next token if it is wanted and the graph is a language model's.
-fn deployed(graph: &Graph, greedy: bool) -> Result<Cow<'_, Graph>> {
+fn deployed_graph(graph: &Graph, greedy: bool) -> Result<Cow<'_, Graph>> {
     let choosing = if greedy { graph.greedy()? } else { None };
     Ok(choosing.map_or(Cow::Borrowed(graph), Cow::Owned))
 }
@@ -178,7 +178,7 @@ impl Platform for DevicePlatform {
 
     fn lower(&self, graph: &Graph, phase: Phase) -> Result<Option<Graph>> {
         let mut planner = Planner::new(self.info.clone(), self.overrides.clone());
-        lower(deployed(graph, true)?.as_ref(), phase, &Fusing::All, &mut planner).map(Some)
+        lower(deployed_graph(graph, true)?.as_ref(), phase, &Fusing::All, &mut planner).map(Some)
     }
 
     fn launches(&self, graph: &Graph, options: &LoadOptions) -> Result<Option<Vec<Launched>>> {
@@ -187,11 +187,11 @@ impl Platform for DevicePlatform {
             fusing: options.fusing.clone(),
             ..CompileOptions::new(Symbols::np(DEPLOYED_ROWS, DEPLOYED_ROWS))
         };
-        let program = compile(deployed(graph, options.greedy)?.as_ref(), &self.info, &compiled)?;
+        let program = compile(deployed_graph(graph, options.greedy)?.as_ref(), &self.info, &compiled)?;
         let mut found: Vec<Launched> = Vec::new();
         for phase in Phase::ALL {
             for step in program.steps.iter().filter(|step| step.runs_in(phase)) {
-                let Step::Dispatch { row, .. } = step else { continue };
+                let ProgramStep::Dispatch { row, .. } = step else { continue };
                 match found.iter_mut().find(|known| known.phase == phase && known.row == *row) {
                     Some(known) => known.launches += 1,
                     None => found.push(Launched { phase, row: row.clone(), launches: 1 }),
@@ -232,7 +232,8 @@ impl Platform for DevicePlatform {
             fusing: options.fusing.clone(),
             ..CompileOptions::new(capacity.clone())
         };
-        let mut program = compile(deployed(model.graph(), options.greedy)?.as_ref(), &self.info, &compiled)?;
+        let mut program =
+            compile(deployed_graph(model.graph(), options.greedy)?.as_ref(), &self.info, &compiled)?;
         if let Some(fill) = options.fill {
             trace::refill(&mut program, fill);
         }

@@ -8,7 +8,7 @@ use tapml_graph::{Context, Op, Result, TensorType};
 use tapml_kernels::{KernelCache, NodePlan, Overrides, Phase, plan_node};
 
 /// A plan whose kernels are compiled and whose constants are on the device.
-pub(super) struct Planned {
+pub(super) struct CompiledPlan {
     pub plan: NodePlan,
     /// One per launch.
     pub kernels: Vec<KernelId>,
@@ -37,7 +37,7 @@ impl PlanKey {
 
 /// Compiled plans.
 #[derive(Default)]
-pub(super) struct Plans(HashMap<PlanKey, Arc<Planned>>);
+pub(super) struct Plans(HashMap<PlanKey, Arc<CompiledPlan>>);
 
 impl Plans {
     /// The plan of this key, made at the first request.
@@ -48,7 +48,7 @@ impl Plans {
         (info, overrides): (&DeviceInfo, &Overrides),
         device: &mut dyn Device,
         kernels: &mut KernelCache,
-    ) -> Result<Arc<Planned>> {
+    ) -> Result<Arc<CompiledPlan>> {
         if let Some(planned) = self.0.get(key) {
             return Ok(planned.clone());
         }
@@ -65,7 +65,7 @@ impl Plans {
                 }
             }
         }
-        let planned = Arc::new(Planned { plan, kernels: compiled, constants });
+        let planned = Arc::new(CompiledPlan { plan, kernels: compiled, constants });
         self.0.insert(key.clone(), planned.clone());
         Ok(planned)
     }

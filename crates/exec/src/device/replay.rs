@@ -6,8 +6,8 @@ mod layout;
 
 pub(super) use batch::POISON;
 
-use super::Inner;
-use super::plans::{PlanKey, Planned};
+use super::PlatformState;
+use super::plans::{CompiledPlan, PlanKey};
 use crate::{Call, Sink};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ const BYTES: u64 = 64 << 20;
 const WEIGHTS: u64 = 256 << 20;
 
 /// A call that is ready to run.
-struct Item<'a> {
+struct ReadyCall<'a> {
     index: usize,
     call: &'a Call,
-    planned: Arc<Planned>,
+    planned: Arc<CompiledPlan>,
 }
 
 /// See [`crate::Platform::replay`]. Each call comes with its index.
 pub(super) fn replay<'a>(
-    inner: &mut Inner,
+    inner: &mut PlatformState,
     info: &DeviceInfo,
     overrides: &Overrides,
     calls: impl Iterator<Item = (usize, &'a Call)>,
@@ -53,13 +53,13 @@ pub(super) fn replay<'a>(
 /// Plans every call and sorts them: equal plans together, among them equal weights. Calls that cannot be planned go to
 /// the sink with their error.
 fn plan<'a>(
-    inner: &mut Inner,
+    inner: &mut PlatformState,
     info: &DeviceInfo,
     overrides: &Overrides,
     calls: impl Iterator<Item = (usize, &'a Call)>,
     sink: &mut Sink<'_>,
-) -> Result<Vec<Item<'a>>> {
-    let mut groups: HashMap<PlanKey, (usize, Result<Arc<Planned>>)> = HashMap::new();
+) -> Result<Vec<ReadyCall<'a>>> {
+    let mut groups: HashMap<PlanKey, (usize, Result<Arc<CompiledPlan>>)> = HashMap::new();
     let mut items = Vec::new();
     for (index, call) in calls {
         if let Err(e) = call.check() {
@@ -69,11 +69,11 @@ fn plan<'a>(
         let key = PlanKey::of_call(call);
         let next = groups.len();
         let (group, planned) = groups.entry(key.clone()).or_insert_with(|| {
-            let Inner { device, kernels, plans, .. } = &mut *inner;
+            let PlatformState { device, kernels, plans, .. } = &mut *inner;
             (next, plans.get(&key, &call.op, (info, overrides), device.as_mut(), kernels))
         });
         match planned {
-            Ok(planned) => items.push((*group, Item { index, call, planned: planned.clone() })),
+            Ok(planned) => items.push((*group, ReadyCall { index, call, planned: planned.clone() })),
             Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e.clone()),
             Err(e) => sink(index, Err(e.clone().context(format!("node `{}`", call.node)))),
         }
@@ -83,7 +83,7 @@ fn plan<'a>(
 }
 
 /// How many of these items, at least one, make the next batch.
-fn batch_len(items: &[Item<'_>]) -> usize {
+fn batch_len(items: &[ReadyCall<'_>]) -> usize {
     let (mut dispatches, mut bytes, mut weights) = (0, 0u64, HashMap::new());
     for (i, item) in items.iter().enumerate() {
         dispatches += item.planned.plan.launches.len();
@@ -102,7 +102,7 @@ fn batch_len(items: &[Item<'_>]) -> usize {
 }
 
 /// Bytes that the item takes in its batch, weights not counted.
-fn item_bytes(item: &Item<'_>) -> u64 {
+fn item_bytes(item: &ReadyCall<'_>) -> u64 {
     let call = item.call;
     let inputs = call.inputs.iter().zip(&call.weights).filter(|(_, name)| name.is_none());
     let inputs: u64 = inputs.map(|(tensor, _)| tensor.bytes().len() as u64).sum();
@@ -115,7 +115,12 @@ fn item_bytes(item: &Item<'_>) -> u64 {
 }
 
 /// Runs a batch; halves it if it fails. Fails itself only when the device is lost.
-fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>], sink: &mut Sink<'_>) -> Result<()> {
+fn run(
+    inner: &mut PlatformState,
+    info: &DeviceInfo,
+    items: &[ReadyCall<'_>],
+    sink: &mut Sink<'_>,
+) -> Result<()> {
     let ran = batch::run(inner, info, items).and_then(|outputs| inner.keep_findings().map(|()| outputs));
     let error = match ran {
         Ok(outputs) => {
@@ -147,7 +152,7 @@ fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>], sink: &mut Sink
     run(inner, info, second, sink)
 }
 
-fn deliver(items: &[Item<'_>], outputs: Vec<Vec<Tensor>>, sink: &mut Sink<'_>) {
+fn deliver(items: &[ReadyCall<'_>], outputs: Vec<Vec<Tensor>>, sink: &mut Sink<'_>) {
     for (item, outputs) in items.iter().zip(outputs) {
         sink(item.index, Ok(outputs));
     }

@@ -3,7 +3,7 @@
 use crate::TracedNode;
 use tapml_device::Device;
 use tapml_graph::{Bytes, Context, Error, Graph, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::{Content, Instance, POISON, Program, Step, Traced, trace_port};
+use tapml_kernels::{Content, Instance, POISON, Program, ProgramStep, TracedValue, trace_port};
 
 /// The traces that a program takes, by node.
 #[derive(Default)]
@@ -13,12 +13,12 @@ pub(super) struct Trace {
 
 struct NodeTrace {
     node: String,
-    inputs: Vec<Option<Port>>,
-    outputs: Vec<Port>,
+    inputs: Vec<Option<TracedPort>>,
+    outputs: Vec<TracedPort>,
 }
 
 /// One value: the program's output that holds its bytes, its type, and the word that the bytes behind it were filled with.
-struct Port {
+struct TracedPort {
     name: String,
     ty: TensorType,
     filled: Option<u32>,
@@ -27,7 +27,7 @@ struct Port {
 /// Lets the program fill memory with this word where it would fill it with [`POISON`].
 pub(super) fn refill(program: &mut Program, fill: u32) {
     for step in &mut program.steps {
-        if let Step::Fill { word, .. } = step
+        if let ProgramStep::Fill { word, .. } = step
             && *word == POISON
         {
             *word = fill;
@@ -37,17 +37,18 @@ pub(super) fn refill(program: &mut Program, fill: u32) {
 
 impl Trace {
     /// What the program, compiled from this graph, traces.
-    pub fn of(program: &Program, graph: &Graph) -> Trace {
+    pub fn from_program(program: &Program, graph: &Graph) -> Trace {
         let nodes = graph.nodes().iter().filter_map(|node| {
             let port = |value, what| {
                 let name = trace_port(&node.name, what);
                 let held = program.outputs.iter().find(|o| o.name == name)?;
                 let ty = graph.value(value).ty.clone();
-                Some(Port { name, ty, filled: filled(program, held.buffer) })
+                Some(TracedPort { name, ty, filled: fill_word(program, held.buffer) })
             };
-            let inputs = node.inputs.iter().enumerate().map(|(k, &v)| port(v, Traced::Input(k))).collect();
-            let outputs = node.outputs.iter().enumerate().map(|(k, &v)| port(v, Traced::Output(k)));
-            let outputs = outputs.collect::<Option<Vec<Port>>>()?;
+            let inputs =
+                node.inputs.iter().enumerate().map(|(k, &v)| port(v, TracedValue::Input(k))).collect();
+            let outputs = node.outputs.iter().enumerate().map(|(k, &v)| port(v, TracedValue::Output(k)));
+            let outputs = outputs.collect::<Option<Vec<TracedPort>>>()?;
             Some(NodeTrace { node: node.name.clone(), inputs, outputs })
         });
         // A program without traces is the rule; looking for each node's would take time for nothing.
@@ -68,12 +69,12 @@ impl Trace {
         symbols: &Symbols,
     ) -> Result<Vec<TracedNode>> {
         let mut each = |trace: &NodeTrace| {
-            let mut read = |port: &Port| value(instance, device, port, symbols);
+            let mut read = |port: &TracedPort| value(instance, device, port, symbols);
             let inputs = trace.inputs.iter().map(|port| port.as_ref().map(|p| Ok(read(p)?.0)).transpose());
             let inputs = inputs.collect::<Result<_>>()?;
             let outputs = trace.outputs.iter().map(&mut read).collect::<Result<Vec<_>>>()?;
             let (outputs, beyond) = outputs.into_iter().unzip();
-            Ok(TracedNode { node: trace.node.clone(), inputs, outputs, beyond })
+            Ok(TracedNode { node: trace.node.clone(), inputs, outputs, out_of_bounds_bytes: beyond })
         };
         let mut read = |trace: &NodeTrace| each(trace).context(|| format!("trace of node `{}`", trace.node));
         self.nodes.iter().map(&mut read).collect()
@@ -81,13 +82,13 @@ impl Trace {
 }
 
 /// The word that the program fills what is copied to this buffer with before a node writes it, if it does.
-fn filled(program: &Program, trace: u32) -> Option<u32> {
+fn fill_word(program: &Program, trace: u32) -> Option<u32> {
     let src = program.steps.iter().find_map(|step| match step {
-        Step::Copy { src, dst, .. } if *dst == trace => Some(*src),
+        ProgramStep::Copy { src, dst, .. } if *dst == trace => Some(*src),
         _ => None,
     })?;
-    let word = |step: &Step| match step {
-        Step::Fill { buffer, word, .. } if *buffer == src => Some(*word),
+    let word = |step: &ProgramStep| match step {
+        ProgramStep::Fill { buffer, word, .. } if *buffer == src => Some(*word),
         _ => None,
     };
     let activation = program.buffers[src as usize].content == Content::Activation;
@@ -98,7 +99,7 @@ fn filled(program: &Program, trace: u32) -> Option<u32> {
 fn value(
     instance: &Instance,
     device: &mut dyn Device,
-    port: &Port,
+    port: &TracedPort,
     symbols: &Symbols,
 ) -> Result<(Tensor, u64)> {
     let whole = instance.read(device, &port.name, symbols)?;

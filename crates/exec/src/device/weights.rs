@@ -10,12 +10,12 @@ pub(super) const BUDGET: u64 = 1 << 30;
 /// Weights by name and range.
 pub(super) struct WeightBuffers {
     budget: u64,
-    entries: HashMap<(String, u64, u64), Entry>,
+    entries: HashMap<(String, u64, u64), UploadedWeight>,
     used: u64,
     turn: u64,
 }
 
-struct Entry {
+struct UploadedWeight {
     buffer: BufferId,
     /// What was uploaded: another tensor under the same name is another checkpoint's weight. Holding it keeps its bytes
     /// where they are, so that no other tensor can be mistaken for it.
@@ -71,13 +71,13 @@ impl WeightBuffers {
             return Err(e);
         }
         self.used += size;
-        self.entries.insert(key, Entry { buffer, tensor: tensor.clone(), size, turn: self.turn });
+        self.entries.insert(key, UploadedWeight { buffer, tensor: tensor.clone(), size, turn: self.turn });
         Ok(buffer)
     }
 
     /// Frees everything.
     pub fn clear(&mut self, device: &mut dyn Device) -> Result<()> {
-        let entries: Vec<Entry> = self.entries.drain().map(|(_, entry)| entry).collect();
+        let entries: Vec<UploadedWeight> = self.entries.drain().map(|(_, entry)| entry).collect();
         entries.into_iter().try_for_each(|entry| self.free(device, entry))
     }
 
@@ -92,7 +92,7 @@ impl WeightBuffers {
         Ok(())
     }
 
-    fn free(&mut self, device: &mut dyn Device, entry: Entry) -> Result<()> {
+    fn free(&mut self, device: &mut dyn Device, entry: UploadedWeight) -> Result<()> {
         self.used -= entry.size;
         device.destroy_buffer(entry.buffer)
     }

@@ -4,12 +4,12 @@
 mod segment;
 mod split;
 
+use crate::cached_encoder;
 use crate::interface::{Interface, LOGITS, PIXELS};
 use crate::session::fits;
-use crate::staged;
 use crate::{LoadOptions, Platform, TracedNode};
 use segment::Segment;
-use split::Part;
+use split::HybridPart;
 use std::collections::HashMap;
 use tapml_graph::{
     Context, Error, ErrorKind, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
@@ -22,25 +22,25 @@ const KEPT: u32 = 2;
 
 /// Which platform runs a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum HybridSide {
     /// The platform that the model already works on.
     Source,
     /// The platform it is brought to.
     Target,
 }
 
-impl Side {
+impl HybridSide {
     fn name(self) -> &'static str {
         match self {
-            Side::Source => "source",
-            Side::Target => "target",
+            HybridSide::Source => "source",
+            HybridSide::Target => "target",
         }
     }
 
-    fn other(self) -> Side {
+    fn opposite(self) -> HybridSide {
         match self {
-            Side::Source => Side::Target,
-            Side::Target => Side::Source,
+            HybridSide::Source => HybridSide::Target,
+            HybridSide::Target => HybridSide::Source,
         }
     }
 }
@@ -78,7 +78,7 @@ impl Hybrid {
         model: &Model,
         source: &mut dyn Platform,
         target: &mut dyn Platform,
-        placement: &dyn Fn(&Node) -> Side,
+        placement: &dyn Fn(&Node) -> HybridSide,
         capacity: &Symbols,
     ) -> Result<Hybrid> {
         Hybrid::with_options(model, source, target, placement, capacity, LoadOptions::default())
@@ -89,13 +89,13 @@ impl Hybrid {
         model: &Model,
         source: &mut dyn Platform,
         target: &mut dyn Platform,
-        placement: &dyn Fn(&Node) -> Side,
+        placement: &dyn Fn(&Node) -> HybridSide,
         capacity: &Symbols,
         options: LoadOptions,
     ) -> Result<Hybrid> {
         let mut hybrid = Hybrid {
             model: model.clone(),
-            interface: Interface::of(model.graph())?,
+            interface: Interface::from_graph(model.graph())?,
             capacity: capacity.clone(),
             options,
             segments: Vec::new(),
@@ -119,7 +119,7 @@ impl Hybrid {
         &mut self,
         source: &mut dyn Platform,
         target: &mut dyn Platform,
-        placement: &dyn Fn(&Node) -> Side,
+        placement: &dyn Fn(&Node) -> HybridSide,
     ) -> Result<()> {
         let model = self.model.clone();
         let graph = model.graph();
@@ -153,15 +153,15 @@ impl Hybrid {
         &mut self,
         source: &mut dyn Platform,
         target: &mut dyn Platform,
-        part: &Part,
-        parts: &[Part],
+        part: &HybridPart,
+        parts: &[HybridPart],
     ) -> Result<Segment> {
         loop {
             let result = match part.side {
-                Side::Source => {
+                HybridSide::Source => {
                     Segment::load(&self.model, source, part, &self.capacity, &LoadOptions::default())
                 }
-                Side::Target => Segment::load(&self.model, target, part, &self.capacity, &self.options),
+                HybridSide::Target => Segment::load(&self.model, target, part, &self.capacity, &self.options),
             };
             match result {
                 Err(e) if e.kind() == ErrorKind::OutOfMemory && self.free_some(parts) => {}
@@ -171,7 +171,7 @@ impl Hybrid {
     }
 
     /// Whether there was anything to free.
-    fn free_some(&mut self, parts: &[Part]) -> bool {
+    fn free_some(&mut self, parts: &[HybridPart]) -> bool {
         let keep = |segments: &mut Vec<Segment>| {
             let before = segments.len();
             segments.retain(|s| parts.contains(&s.part));
@@ -251,7 +251,7 @@ impl Hybrid {
             segment.loaded.reset()?;
         }
         self.states = host_states(self.model.graph(), &self.segments)?;
-        self.kept = staged::zeros(self.model.graph())?;
+        self.kept = cached_encoder::zeros(self.model.graph())?;
         (self.position, self.broken) = (0, false);
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Hybrid {
                 values.insert(graph.value(state.input).name.clone(), tensor.clone());
             }
         }
-        for segment in self.segments.iter_mut().filter(|s| image || !s.part.once) {
+        for segment in self.segments.iter_mut().filter(|s| image || !s.part.loop_invariant) {
             segment.run(&symbols, &mut values).context(|| format!("{} segment", segment.part.side.name()))?;
         }
         let get = |id: ValueId| {
@@ -298,18 +298,18 @@ impl Hybrid {
     }
 
     /// The values of the target's nodes that the options name, as the last run found and left them.
-    pub fn traced(&mut self) -> Result<Vec<TracedNode>> {
+    pub fn traced_nodes(&mut self) -> Result<Vec<TracedNode>> {
         let mut nodes = Vec::new();
-        let ran = |s: &Segment| s.part.side == Side::Target && (self.encoded || !s.part.once);
+        let ran = |s: &Segment| s.part.side == HybridSide::Target && (self.encoded || !s.part.loop_invariant);
         for segment in self.segments.iter_mut().filter(|s| ran(s)) {
-            nodes.append(&mut segment.loaded.traced()?);
+            nodes.append(&mut segment.loaded.traced_nodes()?);
         }
         Ok(nodes)
     }
 
     /// What the last run gave to its segments, or took from them, under this name: inputs, states that live on the host,
     /// and values that one segment left for another. `None` if there is no such value, or if no nodes are traced.
-    pub fn crossed(&self, name: &str) -> Option<&Tensor> {
+    pub fn crossing_value(&self, name: &str) -> Option<&Tensor> {
         self.crossed.get(name)
     }
 
@@ -325,7 +325,7 @@ impl Hybrid {
     }
 
     /// The segments in execution order: side and number of nodes.
-    pub fn segments(&self) -> impl Iterator<Item = (Side, usize)> + '_ {
+    pub fn segments(&self) -> impl Iterator<Item = (HybridSide, usize)> + '_ {
         self.segments.iter().map(|s| (s.part.side, s.part.nodes.len()))
     }
 }

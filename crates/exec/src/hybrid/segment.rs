@@ -1,13 +1,13 @@
 //! One part of a split graph, loaded on its platform.
 
-use super::split::Part;
+use super::split::HybridPart;
 use crate::{LoadOptions, Loaded, Platform};
 use std::collections::HashMap;
 use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
 
 /// See the module.
 pub(super) struct Segment {
-    pub part: Part,
+    pub part: HybridPart,
     pub loaded: Box<dyn Loaded>,
     /// Names of the values that it takes.
     inputs: Vec<String>,
@@ -21,7 +21,7 @@ impl Segment {
     pub fn load(
         model: &Model,
         platform: &mut dyn Platform,
-        part: &Part,
+        part: &HybridPart,
         capacity: &Symbols,
         options: &LoadOptions,
     ) -> Result<Segment> {

@@ -1,27 +1,27 @@
 //! Splits a graph into runs of nodes that stay on one side, as few as the data flow allows: first the nodes that no step
 //! changes, then the others.
 
-use super::Side;
+use super::HybridSide;
 use tapml_graph::{Graph, NodeId, Origin};
 
 /// Nodes of one side that run together, in graph order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Part {
-    pub side: Side,
-    /// Whether they run only when an image is given; see [`Graph::once`].
-    pub once: bool,
+pub(super) struct HybridPart {
+    pub side: HybridSide,
+    /// Whether they run only when an image is given; see [`Graph::loop_invariant_nodes`].
+    pub loop_invariant: bool,
     pub nodes: Vec<NodeId>,
 }
 
 /// The parts in execution order. Each takes every node of its side whose inputs are there by then, whatever the nodes'
 /// order in the graph was, and the side that needs fewer parts goes first: no other order of whole parts is shorter.
-pub(super) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> Side) -> Vec<Part> {
-    let sides: Vec<Side> = (0..graph.nodes().len()).map(|i| side(NodeId(i as u32))).collect();
-    let once = graph.once();
+pub(super) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> HybridSide) -> Vec<HybridPart> {
+    let sides: Vec<HybridSide> = (0..graph.nodes().len()).map(|i| side(NodeId(i as u32))).collect();
+    let once = graph.loop_invariant_nodes();
     let mut parts = Vec::new();
     for wanted in [true, false] {
-        let stage = Stage { graph, sides: &sides, once: &once, wanted };
-        let (source, target) = (stage.alternate(Side::Source), stage.alternate(Side::Target));
+        let stage = Stage { graph, sides: &sides, loop_invariant: &once, wanted };
+        let (source, target) = (stage.alternate(HybridSide::Source), stage.alternate(HybridSide::Target));
         parts.extend(if target.len() < source.len() { target } else { source });
     }
     parts
@@ -30,15 +30,15 @@ pub(super) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> Side) -> Vec<Part> {
 /// The nodes that run once, or the others after them.
 struct Stage<'a> {
     graph: &'a Graph,
-    sides: &'a [Side],
-    once: &'a [bool],
+    sides: &'a [HybridSide],
+    loop_invariant: &'a [bool],
     wanted: bool,
 }
 
 impl Stage<'_> {
-    fn alternate(&self, first: Side) -> Vec<Part> {
+    fn alternate(&self, first: HybridSide) -> Vec<HybridPart> {
         // What is not of this stage has run before it, or is not needed in it.
-        let mut done: Vec<bool> = self.once.iter().map(|&once| once != self.wanted).collect();
+        let mut done: Vec<bool> = self.loop_invariant.iter().map(|&once| once != self.wanted).collect();
         let mut parts = Vec::new();
         let mut side = first;
         while done.contains(&false) {
@@ -55,9 +55,9 @@ impl Stage<'_> {
                 }
             }
             if !nodes.is_empty() {
-                parts.push(Part { side, once: self.wanted, nodes });
+                parts.push(HybridPart { side, loop_invariant: self.wanted, nodes });
             }
-            side = side.other();
+            side = side.opposite();
         }
         parts
     }

@@ -18,13 +18,13 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A server, and the weights that it holds.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ServerWeights {
     server: Server,
-    weights: Arc<Mutex<HashMap<String, Weight>>>,
+    weights: Arc<Mutex<HashMap<String, HeldWeight>>>,
     generation: Arc<AtomicU64>,
 }
 
-impl Reopen for Shared {
+impl Reopen for ServerWeights {
     fn reopen(&mut self, lost: Error) -> Result<()> {
         lock(&self.server).reopen(lost)?;
         self.generation.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Reopen for Shared {
     }
 }
 
-struct Weight {
+struct HeldWeight {
     /// What was put: another tensor under the same name is another checkpoint's weight. Holding it keeps its bytes where
     /// they are, so that no other tensor can be mistaken for it.
     tensor: Tensor,
@@ -66,27 +66,31 @@ impl Drop for Held {
 
 /// A value, wherever it is.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum ValuePlace {
     Here(Tensor),
     There(Arc<Held>),
 }
 
-impl Place {
+impl ValuePlace {
     /// The tensor, of a value that was asked for.
     pub fn tensor(self) -> Result<Tensor> {
         match self {
-            Place::Here(tensor) => Ok(tensor),
-            Place::There(_) => Err(Error::bug("a value that was asked for stayed with the server")),
+            ValuePlace::Here(tensor) => Ok(tensor),
+            ValuePlace::There(_) => Err(Error::bug("a value that was asked for stayed with the server")),
         }
     }
 }
 
-impl Shared {
-    pub fn new(server: Box<dyn NodeServer>) -> Shared {
-        Shared { server: Arc::new(Mutex::new(server)), weights: Arc::default(), generation: Arc::default() }
+impl ServerWeights {
+    pub fn new(server: Box<dyn NodeServer>) -> ServerWeights {
+        ServerWeights {
+            server: Arc::new(Mutex::new(server)),
+            weights: Arc::default(),
+            generation: Arc::default(),
+        }
     }
 
-    fn held(&self, id: u32) -> Held {
+    fn hold(&self, id: u32) -> Held {
         let (server, generation) = (self.server.clone(), self.generation.clone());
         Held { server, id, held_in: self.generation(), generation }
     }
@@ -110,8 +114,8 @@ impl Shared {
             return Ok(weight.held.clone());
         }
         let id = lock(&self.server).put(tensor).context(|| format!("weight `{name}`"))?;
-        let held = Arc::new(self.held(id));
-        weights.insert(name.into(), Weight { tensor: tensor.clone(), held: held.clone() });
+        let held = Arc::new(self.hold(id));
+        weights.insert(name.into(), HeldWeight { tensor: tensor.clone(), held: held.clone() });
         Ok(held)
     }
 
@@ -126,11 +130,11 @@ impl Shared {
     }
 
     /// Runs a node.
-    pub fn call(&self, call: &NodeCall<'_>) -> Result<Vec<Place>> {
+    pub fn call(&self, call: &NodeCall<'_>) -> Result<Vec<ValuePlace>> {
         let gave = lock(&self.server).call(call)?;
         let place = |gave| match gave {
-            Gave::Here(tensor) => Place::Here(tensor),
-            Gave::Held(id) => Place::There(Arc::new(self.held(id))),
+            Gave::Here(tensor) => ValuePlace::Here(tensor),
+            Gave::Held(id) => ValuePlace::There(Arc::new(self.hold(id))),
         };
         Ok(gave.into_iter().map(place).collect())
     }

@@ -1,8 +1,8 @@
 //! A graph on a server of nodes: the loop over its nodes, its values and its states.
 
-use super::held::{Held, Place, Shared};
-use super::plan::Plan;
-use super::{Given, NodeCall};
+use super::held::{Held, ServerWeights, ValuePlace};
+use super::plan::OperatorPlan;
+use super::{NodeCall, NodeInput};
 use crate::again::{Reopen, repeat};
 use crate::{Loaded, Observer, TracedNode};
 use std::collections::{HashMap, HashSet};
@@ -14,11 +14,11 @@ use tapml_graph::{
 /// See the module.
 pub(super) struct OperatorLoaded {
     model: Model,
-    shared: Shared,
+    shared: ServerWeights,
     /// For each value that is a weight, where the server holds it.
     weights: Vec<Option<Arc<Held>>>,
-    plan: Plan,
-    states: Vec<Place>,
+    plan: OperatorPlan,
+    states: Vec<ValuePlace>,
     /// Rows that went into the states; `None` after a failed run.
     rows: Option<u64>,
     trace: HashSet<String>,
@@ -37,15 +37,15 @@ impl Reopen for OperatorLoaded {
 }
 
 /// The values of one run, by value id.
-type Values = Vec<Option<Place>>;
+type PlacedValues = Vec<Option<ValuePlace>>;
 
 impl OperatorLoaded {
-    pub fn new(model: &Model, shared: &Shared, trace: &HashSet<String>) -> Result<OperatorLoaded> {
+    pub fn new(model: &Model, shared: &ServerWeights, trace: &HashSet<String>) -> Result<OperatorLoaded> {
         let mut loaded = OperatorLoaded {
             model: model.clone(),
             shared: shared.clone(),
             weights: put(model, shared)?,
-            plan: Plan::of(model.graph(), trace),
+            plan: OperatorPlan::from_graph(model.graph(), trace),
             states: Vec::new(),
             rows: None,
             trace: trace.clone(),
@@ -98,9 +98,9 @@ impl OperatorLoaded {
     }
 
     /// Inputs and states, if they are those that the graph asks for.
-    fn start(&self, symbols: &Symbols, inputs: &HashMap<String, Tensor>) -> Result<Values> {
+    fn start(&self, symbols: &Symbols, inputs: &HashMap<String, Tensor>) -> Result<PlacedValues> {
         let graph = self.model.graph();
-        let mut values: Values = vec![None; graph.values().len()];
+        let mut values: PlacedValues = vec![None; graph.values().len()];
         for (id, value) in graph.inputs() {
             let missing = || Error::invalid(format!("input `{}` ({}) is missing", value.name, value.ty));
             let tensor = inputs.get(&value.name).ok_or_else(missing)?;
@@ -112,7 +112,7 @@ impl OperatorLoaded {
                     value.name
                 )));
             }
-            values[id.0 as usize] = Some(Place::Here(tensor.clone()));
+            values[id.0 as usize] = Some(ValuePlace::Here(tensor.clone()));
         }
         let known = |name: &str| graph.inputs().any(|(_, v)| v.name == name);
         if let Some(name) = inputs.keys().find(|name| !known(name)) {
@@ -130,11 +130,11 @@ impl OperatorLoaded {
         Ok(values)
     }
 
-    fn node(&self, node: &Node, values: &mut Values, symbols: &Symbols) -> Result<()> {
+    fn node(&self, node: &Node, values: &mut PlacedValues, symbols: &Symbols) -> Result<()> {
         let graph = self.model.graph();
         let input = |id: &ValueId| match (&values[id.0 as usize], &self.weights[id.0 as usize]) {
-            (Some(Place::Here(tensor)), _) => Ok(Given::Here(tensor)),
-            (Some(Place::There(held)), _) | (None, Some(held)) => Ok(Given::Held(held.id())),
+            (Some(ValuePlace::Here(tensor)), _) => Ok(NodeInput::Here(tensor)),
+            (Some(ValuePlace::There(held)), _) | (None, Some(held)) => Ok(NodeInput::Held(held.id())),
             (None, None) => Err(missing(graph, *id)),
         };
         let outputs = node.outputs.iter().map(|&id| graph.value(id).ty.bind(symbols));
@@ -155,7 +155,7 @@ impl OperatorLoaded {
     }
 
     /// A value whose bytes are here.
-    fn tensor(&self, values: &Values, id: ValueId) -> Result<Tensor> {
+    fn tensor(&self, values: &PlacedValues, id: ValueId) -> Result<Tensor> {
         let value = self.model.graph().value(id);
         match (&values[id.0 as usize], value.origin) {
             (Some(place), _) => place.clone().tensor(),
@@ -164,7 +164,7 @@ impl OperatorLoaded {
         }
     }
 
-    fn trace(&self, values: &Values) -> Result<Vec<TracedNode>> {
+    fn trace(&self, values: &PlacedValues) -> Result<Vec<TracedNode>> {
         let graph = self.model.graph();
         let one = |node: &Node| {
             let input = |&id: &ValueId| match graph.value(id).origin {
@@ -175,7 +175,7 @@ impl OperatorLoaded {
                 node: node.name.clone(),
                 inputs: node.inputs.iter().map(input).collect::<Result<_>>()?,
                 outputs: node.outputs.iter().map(|&id| self.tensor(values, id)).collect::<Result<_>>()?,
-                beyond: vec![0; node.outputs.len()],
+                out_of_bounds_bytes: vec![0; node.outputs.len()],
             })
         };
         graph.nodes().iter().filter(|node| self.trace.contains(&node.name)).map(one).collect()
@@ -183,7 +183,7 @@ impl OperatorLoaded {
 }
 
 /// The weights of a model, where the server holds them.
-fn put(model: &Model, shared: &Shared) -> Result<Vec<Option<Arc<Held>>>> {
+fn put(model: &Model, shared: &ServerWeights) -> Result<Vec<Option<Arc<Held>>>> {
     let graph = model.graph();
     let mut weights = vec![None; graph.values().len()];
     for (id, value) in graph.weights() {
@@ -226,14 +226,14 @@ impl Loaded for OperatorLoaded {
             let ty = &graph.value(state.input).ty;
             let sizes = ty.sizes(&Symbols::np(0, 0)).context(|| format!("state `{}`", state.name))?;
             let zeros = vec![0.0; sizes.iter().product()];
-            Ok(Place::Here(Tensor::from_f64(ty.dtype, sizes, &zeros)?))
+            Ok(ValuePlace::Here(Tensor::from_f64(ty.dtype, sizes, &zeros)?))
         };
         self.states = graph.states().iter().map(empty).collect::<Result<_>>()?;
         self.rows = Some(0);
         Ok(())
     }
 
-    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+    fn traced_nodes(&mut self) -> Result<Vec<TracedNode>> {
         let none = || Error::invalid("there was no run whose values could be shown");
         self.traced.clone().ok_or_else(none)
     }

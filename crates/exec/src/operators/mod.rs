@@ -8,7 +8,7 @@ mod plan;
 use crate::again::repeat;
 use crate::platform::longest_chain;
 use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Region, Sink};
-use held::Shared;
+use held::ServerWeights;
 use std::collections::BTreeSet;
 use std::fmt;
 use tapml_device::Finding;
@@ -33,7 +33,7 @@ pub struct ServedOp {
 
 /// An input of a node.
 #[derive(Clone, Copy, Debug)]
-pub enum Given<'a> {
+pub enum NodeInput<'a> {
     /// Its bytes are here.
     Here(&'a Tensor),
     /// The server holds it under this handle.
@@ -59,7 +59,7 @@ pub struct NodeCall<'a> {
     /// Values of the symbols in this step.
     pub symbols: &'a Symbols,
     /// The inputs.
-    pub inputs: Vec<Given<'a>>,
+    pub inputs: Vec<NodeInput<'a>>,
     /// For each input, whether it is the same in every call of the node.
     pub constants: Vec<bool>,
     /// Types of the outputs; every size is constant.
@@ -125,14 +125,14 @@ impl ServedOp {
 pub struct OperatorPlatform {
     info: PlatformInfo,
     ops: Vec<ServedOp>,
-    shared: Shared,
+    shared: ServerWeights,
 }
 
 impl OperatorPlatform {
     /// A platform on this server, without any weights yet.
     pub fn new(server: Box<dyn NodeServer>) -> OperatorPlatform {
         let (info, ops) = (server.describe().clone(), server.ops().to_vec());
-        OperatorPlatform { info, ops, shared: Shared::new(server) }
+        OperatorPlatform { info, ops, shared: ServerWeights::new(server) }
     }
 
     /// The operators that it runs.
@@ -158,7 +158,7 @@ impl OperatorPlatform {
         })
     }
 
-    fn one(&self, call: &Call) -> Result<Vec<Tensor>> {
+    fn run_call(&self, call: &Call) -> Result<Vec<Tensor>> {
         call.check()?;
         self.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
         if let Op::Fused(fused) = &call.op {
@@ -169,8 +169,8 @@ impl OperatorPlatform {
             .map(|(tensor, name)| name.as_ref().map(|name| self.shared.weight(name, tensor)).transpose());
         let weights = weights.collect::<Result<Vec<_>>>()?;
         let inputs = call.inputs.iter().zip(&weights).map(|(tensor, weight)| match weight {
-            Some(held) => Given::Held(held.id()),
-            None => Given::Here(tensor),
+            Some(held) => NodeInput::Held(held.id()),
+            None => NodeInput::Here(tensor),
         });
         let outputs: Vec<TensorType> =
             call.output_types.iter().map(|ty| ty.bind(&call.symbols)).collect::<Result<_>>()?;
@@ -183,7 +183,7 @@ impl OperatorPlatform {
             keep: vec![false; outputs.len()],
             outputs,
         })?;
-        gave.into_iter().map(held::Place::tensor).collect()
+        gave.into_iter().map(held::ValuePlace::tensor).collect()
     }
 }
 
@@ -209,7 +209,7 @@ impl Platform for OperatorPlatform {
         let outputs = op.infer(inputs)?;
         let refused = |ty: &&TensorType| !served.dtypes.contains(&ty.dtype);
         if let Some(ty) = inputs.iter().chain(&outputs).find(refused) {
-            let (dtypes, found) = (Names(&served.dtypes), ty.dtype);
+            let (dtypes, found) = (DTypeNames(&served.dtypes), ty.dtype);
             return Err(Error::unsupported(format!("`{word}` serves `{name}` on {dtypes}, not on {found}")));
         }
         let chain = match op {
@@ -223,7 +223,7 @@ impl Platform for OperatorPlatform {
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
         for (i, call) in calls.iter().enumerate() {
-            let outputs = repeat(&mut self.shared.clone(), |_| self.one(call));
+            let outputs = repeat(&mut self.shared.clone(), |_| self.run_call(call));
             match outputs.context(|| format!("node `{}`", call.node)) {
                 Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
                 outputs => sink(i, outputs),
@@ -246,7 +246,7 @@ impl Platform for OperatorPlatform {
             let choice = self.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill);
             choice.context(|| format!("node `{}`", node.name))?;
         }
-        let new = |shared: &mut Shared| loaded::OperatorLoaded::new(model, shared, &options.trace);
+        let new = |shared: &mut ServerWeights| loaded::OperatorLoaded::new(model, shared, &options.trace);
         Ok(Box::new(repeat(&mut self.shared.clone(), new)?))
     }
 
@@ -272,9 +272,9 @@ impl Platform for OperatorPlatform {
 }
 
 /// Dtypes as a list for people.
-struct Names<'a>(&'a [DType]);
+struct DTypeNames<'a>(&'a [DType]);
 
-impl fmt::Display for Names<'_> {
+impl fmt::Display for DTypeNames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.0.iter().map(|dtype| dtype.name()).collect();
         f.write_str(&names.join(", "))

@@ -4,21 +4,21 @@ use std::collections::HashSet;
 use tapml_graph::{Graph, Origin, ValueId};
 
 /// See the module.
-pub(super) struct Plan {
+pub(super) struct OperatorPlan {
     /// For each value, whether its bytes are needed here; the server holds all others.
     pub here: Vec<bool>,
     /// For each node, the values that nobody needs after it.
     pub dead: Vec<Vec<ValueId>>,
 }
 
-impl Plan {
+impl OperatorPlan {
     /// A plan in which the values of the nodes named in `trace` can be shown.
-    pub fn of(graph: &Graph, trace: &HashSet<String>) -> Plan {
-        Plan { here: here(graph, trace), dead: dead(graph, trace) }
+    pub fn from_graph(graph: &Graph, trace: &HashSet<String>) -> OperatorPlan {
+        OperatorPlan { here: runs_here(graph, trace), dead: dead(graph, trace) }
     }
 }
 
-fn here(graph: &Graph, trace: &HashSet<String>) -> Vec<bool> {
+fn runs_here(graph: &Graph, trace: &HashSet<String>) -> Vec<bool> {
     let mut here = vec![false; graph.values().len()];
     let traced = graph.nodes().iter().filter(|node| trace.contains(&node.name));
     let shown = traced.flat_map(|node| node.inputs.iter().chain(&node.outputs)).copied();

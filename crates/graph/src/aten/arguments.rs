@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 
 /// What stands in the place of a tensor.
 #[derive(Clone, Debug)]
-pub enum Given {
+pub enum TensorArgument {
     /// A tensor.
     Tensor(Operand),
     /// A number.
@@ -30,7 +30,7 @@ pub struct Number {
 /// The arguments of one call.
 pub struct Arguments<'a> {
     op: &'a Foreign,
-    given: BTreeMap<&'static str, Vec<Given>>,
+    given: BTreeMap<&'static str, Vec<TensorArgument>>,
     read: RefCell<HashSet<&'static str>>,
 }
 
@@ -41,13 +41,15 @@ impl<'a> Arguments<'a> {
         let mut place = 0;
         let next = |place: &mut usize| {
             *place += 1;
-            builder.input(*place - 1).cloned().map_or(Given::Absent, Given::Tensor)
+            builder.input(*place - 1).cloned().map_or(TensorArgument::Absent, TensorArgument::Tensor)
         };
         for name in tensors {
             let (name, list) = name.strip_prefix('*').map_or((*name, false), |name| (name, true));
             let attribute = op.attributes().get(name);
             let found = match (attribute, list) {
-                (Some(value), false) => vec![number(value).map_or(Given::Absent, Given::Number)],
+                (Some(value), false) => {
+                    vec![number(value).map_or(TensorArgument::Absent, TensorArgument::Number)]
+                }
                 (None, false) => vec![next(&mut place)],
                 (attribute, true) => {
                     // All that are left, if nothing is said.
@@ -100,8 +102,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// What stands in the place of a tensor.
-    pub fn given(&self, name: &str) -> Given {
-        self.given.get(name).and_then(|given| given.first()).cloned().unwrap_or(Given::Absent)
+    pub fn tensor_argument(&self, name: &str) -> TensorArgument {
+        self.given.get(name).and_then(|given| given.first()).cloned().unwrap_or(TensorArgument::Absent)
     }
 
     /// A tensor that must be there.
@@ -117,16 +119,16 @@ impl<'a> Arguments<'a> {
 
     /// A tensor that may be absent.
     pub fn optional(&self, name: &str) -> Option<Operand> {
-        match self.given(name) {
-            Given::Tensor(operand) => Some(operand),
+        match self.tensor_argument(name) {
+            TensorArgument::Tensor(operand) => Some(operand),
             _ => None,
         }
     }
 
     /// A list of tensors, all of which are there.
     pub fn list(&self, name: &str) -> Result<Vec<Operand>> {
-        let one = |given: &Given| match given {
-            Given::Tensor(operand) => Ok(operand.clone()),
+        let one = |given: &TensorArgument| match given {
+            TensorArgument::Tensor(operand) => Ok(operand.clone()),
             _ => Err(Error::invalid(format!("a tensor of `{name}` is missing"))),
         };
         self.given.get(name).map_or(Ok(Vec::new()), |all| all.iter().map(one).collect())
@@ -137,7 +139,7 @@ impl<'a> Arguments<'a> {
         self.op.attributes().get(name).filter(|value| !value.is_null())
     }
 
-    fn parsed<T>(
+    fn parse_value<T>(
         &self,
         name: &'static str,
         kind: &str,
@@ -157,7 +159,7 @@ impl<'a> Arguments<'a> {
 
     /// A number.
     pub fn number(&self, name: &'static str) -> Result<Option<Number>> {
-        self.parsed(name, "a number", number)
+        self.parse_value(name, "a number", number)
     }
 
     /// A number with a default.
@@ -167,7 +169,7 @@ impl<'a> Arguments<'a> {
 
     /// An integer.
     pub fn int(&self, name: &'static str) -> Result<Option<i64>> {
-        self.parsed(name, "an integer", Value::as_i64)
+        self.parse_value(name, "an integer", Value::as_i64)
     }
 
     /// An integer that must be there.
@@ -177,24 +179,24 @@ impl<'a> Arguments<'a> {
 
     /// Yes or no.
     pub fn flag(&self, name: &'static str, default: bool) -> Result<bool> {
-        Ok(self.parsed(name, "true or false", Value::as_bool)?.unwrap_or(default))
+        Ok(self.parse_value(name, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
     /// A text.
     pub fn text(&self, name: &'static str) -> Result<Option<&'a str>> {
-        self.parsed(name, "a text", Value::as_str)
+        self.parse_value(name, "a text", Value::as_str)
     }
 
     /// A dtype.
     pub fn dtype(&self, name: &'static str) -> Result<Option<DType>> {
-        self.parsed(name, "a dtype", |value| {
+        self.parse_value(name, "a dtype", |value| {
             DType::parse(value.as_str()?).filter(|dtype| dtype.packing().is_none())
         })
     }
 
     /// A list of integers.
     pub fn ints(&self, name: &'static str) -> Result<Option<Vec<i64>>> {
-        self.parsed(name, "a list of integers", |value| {
+        self.parse_value(name, "a list of integers", |value| {
             let list = value.get("ints").unwrap_or(value);
             match list.as_i64() {
                 Some(one) => Some(vec![one]),
@@ -210,7 +212,7 @@ impl<'a> Arguments<'a> {
 
     /// A list of floats.
     pub fn numbers(&self, name: &'static str) -> Result<Option<Vec<f64>>> {
-        self.parsed(name, "a list of numbers", |value| {
+        self.parse_value(name, "a list of numbers", |value| {
             let list = value.get("floats").unwrap_or(value).as_array()?;
             list.iter().map(|value| Some(number(value)?.value)).collect()
         })

@@ -1,7 +1,7 @@
 //! Functions of each element.
 
-use super::arguments::{Arguments, Given, Number};
-use super::builder::{Builder, Operand, stretched};
+use super::arguments::{Arguments, Number, TensorArgument};
+use super::builder::{Builder, Operand, broadcast_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use serde_json::json;
@@ -25,10 +25,10 @@ pub fn float_unary(builder: &mut Builder, arguments: &Arguments, kinds: &[&str])
 }
 
 /// A value that is handed on.
-pub fn same(builder: &mut Builder, arguments: &Arguments) -> Defined {
+pub fn pass_through(builder: &mut Builder, arguments: &Arguments) -> Defined {
     arguments.ignore(&["memory_format", "implicit"]);
     let x = arguments.tensor("self")?;
-    Ok(vec![builder.copied(&x)?])
+    Ok(vec![builder.copy_value(&x)?])
 }
 
 /// A value in another dtype.
@@ -37,11 +37,11 @@ pub fn to_dtype(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.tensor("self")?;
     let dtype = arguments.dtype("dtype")?.unwrap_or(x.dtype);
     let made = builder.cast(&x, dtype)?;
-    Ok(vec![builder.copied(&made)?])
+    Ok(vec![builder.copy_value(&made)?])
 }
 
 /// The dtype in which two operands are computed, as PyTorch promotes them.
-fn promoted(builder: &Builder, a: &Operand, b: &Operand) -> Result<DType> {
+fn promote_dtype(builder: &Builder, a: &Operand, b: &Operand) -> Result<DType> {
     let weak = |x: &Operand| x.rank() == 0;
     let (one, other) = (a.dtype, b.dtype);
     Ok(match (one.is_float(), other.is_float()) {
@@ -62,7 +62,7 @@ fn promoted(builder: &Builder, a: &Operand, b: &Operand) -> Result<DType> {
 }
 
 /// A number as an operand beside a tensor, and the dtype that both are computed in.
-fn beside(builder: &Builder, x: &Operand, number: Number) -> DType {
+fn promote_number(builder: &Builder, x: &Operand, number: Number) -> DType {
     match x.dtype {
         dtype if dtype.is_float() => dtype,
         _ if number.float => builder.float(),
@@ -73,17 +73,17 @@ fn beside(builder: &Builder, x: &Operand, number: Number) -> DType {
 
 /// The two operands, of one dtype.
 fn operands(builder: &mut Builder, arguments: &Arguments, [a, b]: [&str; 2]) -> Result<[Operand; 2]> {
-    match (arguments.given(a), arguments.given(b)) {
-        (Given::Tensor(a), Given::Tensor(b)) => {
-            let dtype = promoted(builder, &a, &b)?;
+    match (arguments.tensor_argument(a), arguments.tensor_argument(b)) {
+        (TensorArgument::Tensor(a), TensorArgument::Tensor(b)) => {
+            let dtype = promote_dtype(builder, &a, &b)?;
             Ok([builder.cast(&a, dtype)?, builder.cast(&b, dtype)?])
         }
-        (Given::Tensor(x), Given::Number(number)) => {
-            let dtype = beside(builder, &x, number);
+        (TensorArgument::Tensor(x), TensorArgument::Number(number)) => {
+            let dtype = promote_number(builder, &x, number);
             Ok([builder.cast(&x, dtype)?, builder.number(number.value, dtype)?])
         }
-        (Given::Number(number), Given::Tensor(x)) => {
-            let dtype = beside(builder, &x, number);
+        (TensorArgument::Number(number), TensorArgument::Tensor(x)) => {
+            let dtype = promote_number(builder, &x, number);
             Ok([builder.number(number.value, dtype)?, builder.cast(&x, dtype)?])
         }
         _ => Err(Error::invalid(format!("needs `{a}` and `{b}`, one of them a tensor"))),
@@ -91,7 +91,7 @@ fn operands(builder: &mut Builder, arguments: &Arguments, [a, b]: [&str; 2]) -> 
 }
 
 /// An operand times a number, where that is not 1.
-fn scaled(builder: &mut Builder, x: &Operand, factor: f64) -> Result<Operand> {
+fn scale_operand(builder: &mut Builder, x: &Operand, factor: f64) -> Result<Operand> {
     if factor == 1.0 {
         return Ok(x.clone());
     }
@@ -106,7 +106,7 @@ pub fn sum(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined 
     if a.dtype == DType::Bool || (!a.dtype.is_float() && alpha.fract() != 0.0) {
         return Err(Error::unsupported(format!("a sum of {} with `alpha` {alpha}", a.dtype)));
     }
-    let b = scaled(builder, &b, alpha)?;
+    let b = scale_operand(builder, &b, alpha)?;
     Ok(vec![builder.pair(kind, &a, &b)?])
 }
 
@@ -114,7 +114,7 @@ pub fn sum(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined 
 pub fn reversed_difference(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let alpha = arguments.float("alpha", 1.0)?;
     let [a, b] = operands(builder, arguments, ["self", "other"])?;
-    let a = scaled(builder, &a, alpha)?;
+    let a = scale_operand(builder, &a, alpha)?;
     Ok(vec![builder.pair("onnx.Sub@14", &b, &a)?])
 }
 
@@ -147,8 +147,8 @@ pub fn power(builder: &mut Builder, arguments: &Arguments) -> Defined {
 /// A comparison, or its opposite.
 pub fn compare(builder: &mut Builder, arguments: &Arguments, kind: &str, opposite: bool) -> Defined {
     let [a, b] = operands(builder, arguments, ["self", "other"])?;
-    let ty = (DType::Bool, stretched(&a.shape, &b.shape)?);
-    let found = builder.one(kind, json!({}), &[&a, &b], ty)?;
+    let ty = (DType::Bool, broadcast_shape(&a.shape, &b.shape)?);
+    let found = builder.add_operator(kind, json!({}), &[&a, &b], ty)?;
     Ok(vec![if opposite { builder.unary("onnx.Not@1", json!({}), &found)? } else { found }])
 }
 
@@ -173,29 +173,34 @@ pub fn not(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn choose(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let condition = arguments.tensor("condition")?;
     let [a, b] = operands(builder, arguments, ["self", "other"])?;
-    Ok(vec![chosen(builder, &condition, &a, &b)?])
+    Ok(vec![select_elements(builder, &condition, &a, &b)?])
 }
 
-pub fn chosen(builder: &mut Builder, condition: &Operand, a: &Operand, b: &Operand) -> Result<Operand> {
-    let shape = stretched(&condition.shape, &stretched(&a.shape, &b.shape)?)?;
+pub fn select_elements(
+    builder: &mut Builder,
+    condition: &Operand,
+    a: &Operand,
+    b: &Operand,
+) -> Result<Operand> {
+    let shape = broadcast_shape(&condition.shape, &broadcast_shape(&a.shape, &b.shape)?)?;
     if condition.dtype != DType::Bool {
         return Err(Error::invalid(format!("a condition of {}", condition.dtype)));
     }
-    builder.one("onnx.Where@16", json!({}), &[condition, a, b], (a.dtype, shape))
+    builder.add_operator("onnx.Where@16", json!({}), &[condition, a, b], (a.dtype, shape))
 }
 
 /// A number where a mask holds.
-pub fn masked(builder: &mut Builder, arguments: &Arguments) -> Defined {
+pub fn fill_mask(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let (x, mask) = (arguments.tensor("self")?, arguments.tensor("mask")?);
-    let value = match arguments.given("value") {
-        Given::Number(number) => builder.number(number.value, x.dtype)?,
-        Given::Tensor(value) => builder.cast(&value, x.dtype)?,
-        Given::Absent => {
+    let value = match arguments.tensor_argument("value") {
+        TensorArgument::Number(number) => builder.number(number.value, x.dtype)?,
+        TensorArgument::Tensor(value) => builder.cast(&value, x.dtype)?,
+        TensorArgument::Absent => {
             let value = arguments.number("value")?.ok_or_else(|| Error::invalid("needs `value`"))?;
             builder.number(value.value, x.dtype)?
         }
     };
-    Ok(vec![chosen(builder, &mask, &value, &x)?])
+    Ok(vec![select_elements(builder, &mask, &value, &x)?])
 }
 
 /// Kept between two numbers, either of which may be absent.
@@ -243,13 +248,13 @@ pub fn mish(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn softplus(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.floats("self")?;
     let (beta, threshold) = (arguments.float("beta", 1.0)?, arguments.float("threshold", 20.0)?);
-    let steep = scaled(builder, &x, beta)?;
+    let steep = scale_operand(builder, &x, beta)?;
     let soft = builder.unary("onnx.Softplus@1", json!({}), &steep)?;
-    let soft = scaled(builder, &soft, beta.recip())?;
+    let soft = scale_operand(builder, &soft, beta.recip())?;
     let threshold = builder.number(threshold, x.dtype)?;
     let ty = (DType::Bool, x.shape.clone());
-    let straight = builder.one("onnx.Greater@13", json!({}), &[&steep, &threshold], ty)?;
-    Ok(vec![chosen(builder, &straight, &x, &soft)?])
+    let straight = builder.add_operator("onnx.Greater@13", json!({}), &[&steep, &threshold], ty)?;
+    Ok(vec![select_elements(builder, &straight, &x, &soft)?])
 }
 
 /// The Gaussian error linear unit.

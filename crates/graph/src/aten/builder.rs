@@ -1,11 +1,11 @@
 //! Puts the steps of a definition together, and keeps their types.
 
-use super::{Definition, Source, Step};
+use super::{Definition, DefinitionStep, OperandSource};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
-use crate::op::{Declared, Foreign};
+use crate::op::{DeclaredType, Foreign};
 use crate::tensor::Tensor;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ const MOST_CONSTANT: usize = 1 << 24;
 /// A value with its type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
-    pub source: Source,
+    pub source: OperandSource,
     pub dtype: DType,
     pub shape: Vec<usize>,
 }
@@ -49,7 +49,7 @@ pub fn axis(value: i64, rank: usize) -> Result<usize> {
 }
 
 /// The shape to which two shapes stretch.
-pub fn stretched(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+pub fn broadcast_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |shape: &[usize], d: usize| (d + shape.len()).checked_sub(rank).map_or(1, |d| shape[d]);
     let size = |d: usize| match (at(a, d), at(b, d)) {
@@ -63,7 +63,7 @@ pub fn stretched(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
 /// A definition in the making.
 pub struct Builder {
     inputs: Vec<Option<Operand>>,
-    steps: Vec<Step>,
+    steps: Vec<DefinitionStep>,
     constants: Vec<Tensor>,
     /// Dtypes that the operator declares for its outputs, where it does.
     declared: Vec<Option<TensorType>>,
@@ -78,11 +78,11 @@ impl Builder {
             let shape = ty.shape.iter().map(size).collect::<Option<Vec<usize>>>();
             let shape = shape.ok_or_else(|| Error::unsupported(format!("{ty}: sizes must be constant")))?;
             check(&shape, MOST)?;
-            Ok(Some(Operand { source: Source::Input(place), dtype: ty.dtype, shape }))
+            Ok(Some(Operand { source: OperandSource::Input(place), dtype: ty.dtype, shape }))
         };
         let inputs = inputs.iter().enumerate().map(operand).collect::<Result<_>>()?;
         let declared = op.outputs().iter().map(|declared| declared.ty().cloned()).collect();
-        let asked = op.outputs().iter().map(Declared::is_asked).collect();
+        let asked = op.outputs().iter().map(DeclaredType::is_asked).collect();
         Ok(Builder { inputs, steps: Vec::new(), constants: Vec::new(), declared, asked })
     }
 
@@ -120,16 +120,17 @@ impl Builder {
             return Err(Error::bug("attributes are an object"));
         };
         outputs.iter().try_for_each(|(_, shape)| check(shape, MOST))?;
-        let declared =
-            outputs.iter().map(|(dtype, shape)| Declared::As(TensorType::new(*dtype, shape.iter().copied())));
+        let declared = outputs
+            .iter()
+            .map(|(dtype, shape)| DeclaredType::As(TensorType::new(*dtype, shape.iter().copied())));
         let places = inputs.iter().map(Option::is_some).collect();
         let op = Foreign::new(kind, Map::from_iter(attributes), places, declared.collect())?;
         let types = inputs.iter().flatten().map(|operand| operand.ty()).collect();
         let inputs = inputs.iter().map(|operand| operand.map(|operand| operand.source)).collect();
-        self.steps.push(Step { op, inputs, types });
+        self.steps.push(DefinitionStep { op, inputs, types });
         let step = self.steps.len() - 1;
         let operand = |(place, (dtype, shape)): (usize, &(DType, Vec<usize>))| Operand {
-            source: Source::Step(step, place),
+            source: OperandSource::Step(step, place),
             dtype: *dtype,
             shape: shape.clone(),
         };
@@ -137,7 +138,7 @@ impl Builder {
     }
 
     /// Adds an operator of one output.
-    pub fn one(
+    pub fn add_operator(
         &mut self,
         kind: &str,
         attributes: Value,
@@ -152,7 +153,7 @@ impl Builder {
     pub fn constant(&mut self, tensor: Tensor) -> Operand {
         let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
         self.constants.push(tensor);
-        Operand { source: Source::Constant(self.constants.len() - 1), dtype, shape }
+        Operand { source: OperandSource::Constant(self.constants.len() - 1), dtype, shape }
     }
 
     /// A list of integers.
@@ -162,11 +163,11 @@ impl Builder {
 
     /// A number without dimensions.
     pub fn number(&mut self, value: f64, dtype: DType) -> Result<Operand> {
-        self.filled(value, dtype, Vec::new())
+        self.fill_constant(value, dtype, Vec::new())
     }
 
     /// A constant of one number.
-    pub fn filled(&mut self, value: f64, dtype: DType, shape: Vec<usize>) -> Result<Operand> {
+    pub fn fill_constant(&mut self, value: f64, dtype: DType, shape: Vec<usize>) -> Result<Operand> {
         check(&shape, MOST_CONSTANT)?;
         let count = shape.iter().product();
         let tensor = if dtype.is_float() {
@@ -179,12 +180,12 @@ impl Builder {
 
     /// An operator of one operand whose result is of the same type.
     pub fn unary(&mut self, kind: &str, attributes: Value, x: &Operand) -> Result<Operand> {
-        self.one(kind, attributes, &[x], (x.dtype, x.shape.clone()))
+        self.add_operator(kind, attributes, &[x], (x.dtype, x.shape.clone()))
     }
 
     /// An operator of two operands that stretch.
     pub fn pair(&mut self, kind: &str, a: &Operand, b: &Operand) -> Result<Operand> {
-        self.one(kind, json!({}), &[a, b], (a.dtype, stretched(&a.shape, &b.shape)?))
+        self.add_operator(kind, json!({}), &[a, b], (a.dtype, broadcast_shape(&a.shape, &b.shape)?))
     }
 
     /// The elements in the same order in another shape.
@@ -198,13 +199,13 @@ impl Builder {
         }
         let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
         let sizes = self.ints(&sizes)?;
-        self.one("onnx.Reshape@14", json!({"allowzero": 1}), &[x, &sizes], (x.dtype, shape.to_vec()))
+        self.add_operator("onnx.Reshape@14", json!({"allowzero": 1}), &[x, &sizes], (x.dtype, shape.to_vec()))
     }
 
     /// The same values as another value, where a node gives one of its operands as it is.
-    pub fn copied(&mut self, x: &Operand) -> Result<Operand> {
+    pub fn copy_value(&mut self, x: &Operand) -> Result<Operand> {
         match x.source {
-            Source::Step(..) => Ok(x.clone()),
+            OperandSource::Step(..) => Ok(x.clone()),
             _ => self.unary("onnx.Identity@14", json!({}), x),
         }
     }
@@ -217,7 +218,7 @@ impl Builder {
             return Err(Error::invalid(format!("dims {order:?} are no order of {} dimensions", x.rank())));
         }
         let shape = order.iter().map(|&axis| x.shape[axis]).collect();
-        self.one("onnx.Transpose@13", json!({"perm": order}), &[x], (x.dtype, shape))
+        self.add_operator("onnx.Transpose@13", json!({"perm": order}), &[x], (x.dtype, shape))
     }
 
     /// The last two dimensions exchanged.
@@ -233,12 +234,12 @@ impl Builder {
 
     /// Stretched to a shape.
     pub fn expand(&mut self, x: &Operand, shape: &[usize]) -> Result<Operand> {
-        if stretched(&x.shape, shape)? != shape {
+        if broadcast_shape(&x.shape, shape)? != shape {
             return Err(Error::invalid(format!("{:?} does not stretch to {shape:?}", x.shape)));
         }
         let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
         let sizes = self.ints(&sizes)?;
-        self.one("onnx.Expand@13", json!({}), &[x, &sizes], (x.dtype, shape.to_vec()))
+        self.add_operator("onnx.Expand@13", json!({}), &[x, &sizes], (x.dtype, shape.to_vec()))
     }
 
     /// Elements `start`, `start + step`, … before `end` of a dimension.
@@ -253,7 +254,7 @@ impl Builder {
         let integer = |value: usize| [i64::try_from(value).unwrap_or(i64::MAX)];
         let (starts, ends) = (self.ints(&integer(start))?, self.ints(&integer(end))?);
         let (axes, steps) = (self.ints(&integer(axis))?, self.ints(&integer(step))?);
-        self.one("onnx.Slice@13", json!({}), &[x, &starts, &ends, &axes, &steps], (x.dtype, shape))
+        self.add_operator("onnx.Slice@13", json!({}), &[x, &starts, &ends, &axes, &steps], (x.dtype, shape))
     }
 
     /// Several one after the other along a dimension.
@@ -268,7 +269,7 @@ impl Builder {
             shape[axis] += part.shape[axis];
         }
         let parts: Vec<&Operand> = parts.iter().collect();
-        self.one("onnx.Concat@13", json!({"axis": axis}), &parts, (first.dtype, shape))
+        self.add_operator("onnx.Concat@13", json!({"axis": axis}), &parts, (first.dtype, shape))
     }
 
     /// In another dtype.
@@ -277,7 +278,7 @@ impl Builder {
             return Ok(x.clone());
         }
         let code = element_code(dtype)?;
-        self.one("onnx.Cast@13", json!({"to": code}), &[x], (dtype, x.shape.clone()))
+        self.add_operator("onnx.Cast@13", json!({"to": code}), &[x], (dtype, x.shape.clone()))
     }
 
     /// The product of two matrices, or of batches of them that stretch.
@@ -288,12 +289,12 @@ impl Builder {
         if k != rows || a.dtype != b.dtype {
             return Err(Error::invalid(format!("a product of {} and {}", a.ty(), b.ty())));
         }
-        let mut shape = stretched(batch_a, batch_b)?;
+        let mut shape = broadcast_shape(batch_a, batch_b)?;
         shape.extend([*m, *n]);
-        self.one("onnx.MatMul@13", json!({}), &[a, b], (a.dtype, shape))
+        self.add_operator("onnx.MatMul@13", json!({}), &[a, b], (a.dtype, shape))
     }
 
-    pub fn finish(self, outputs: Vec<Option<Source>>) -> Definition {
+    pub fn finish(self, outputs: Vec<Option<OperandSource>>) -> Definition {
         Definition { steps: self.steps, constants: self.constants, outputs }
     }
 }

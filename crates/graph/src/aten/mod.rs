@@ -14,7 +14,7 @@ mod windows;
 use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
 use crate::graph::TensorType;
-use crate::op::{Declared, Foreign};
+use crate::op::{DeclaredType, Foreign};
 use crate::tensor::Tensor;
 use arguments::Arguments;
 use builder::{Builder, Operand};
@@ -24,7 +24,7 @@ pub const DOMAIN: &str = "aten";
 
 /// Where a step of a definition finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum OperandSource {
     /// The input at this place of the operator.
     Input(usize),
     /// One of [`Definition::constants`].
@@ -35,11 +35,11 @@ pub enum Source {
 
 /// One operator of a definition.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct DefinitionStep {
     /// The operator, with the types of its outputs.
     pub op: Foreign,
     /// Where its inputs are, by their places.
-    pub inputs: Vec<Option<Source>>,
+    pub inputs: Vec<Option<OperandSource>>,
     /// Types of the inputs that are there, in order.
     pub types: Vec<TensorType>,
 }
@@ -48,11 +48,11 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub struct Definition {
     /// In an order in which each finds its operands.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DefinitionStep>,
     /// Numbers, shapes and axes.
     pub constants: Vec<Tensor>,
     /// The outputs by their places; `None` where nobody asks for one.
-    pub outputs: Vec<Option<Source>>,
+    pub outputs: Vec<Option<OperandSource>>,
 }
 
 /// The names of all operators that have a definition.
@@ -86,7 +86,7 @@ pub fn define(op: &Foreign, inputs: &[Option<TensorType>]) -> Result<Definition>
         for (place, declared) in op.outputs().iter().enumerate() {
             let given = outputs.get(place);
             let source = match declared {
-                Declared::Absent => None,
+                DeclaredType::Absent => None,
                 _ => Some(
                     given.ok_or_else(|| Error::unsupported(format!("output {place} has no definition")))?,
                 ),
@@ -123,7 +123,7 @@ mod tests {
 
     fn op(kind: &str, attributes: serde_json::Value, inputs: usize, output: TensorType) -> Foreign {
         let attributes = attributes.as_object().unwrap().clone();
-        Foreign::new(kind, attributes, vec![true; inputs], vec![Declared::As(output)]).unwrap()
+        Foreign::new(kind, attributes, vec![true; inputs], vec![DeclaredType::As(output)]).unwrap()
     }
 
     fn kinds(op: &Foreign, inputs: &[TensorType]) -> Result<Vec<&'static str>> {

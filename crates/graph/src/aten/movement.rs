@@ -30,12 +30,12 @@ fn filled_up(given: &[i64], elements: usize) -> Result<Vec<usize>> {
 pub fn view(builder: &mut Builder, arguments: &Arguments, name: &'static str) -> Defined {
     let x = arguments.tensor("self")?;
     let shape = filled_up(&arguments.needed_ints(name)?, x.elements())?;
-    reshaped(builder, &x, &shape)
+    reshape_to(builder, &x, &shape)
 }
 
-fn reshaped(builder: &mut Builder, x: &Operand, shape: &[usize]) -> Defined {
+fn reshape_to(builder: &mut Builder, x: &Operand, shape: &[usize]) -> Defined {
     let made = builder.reshape(x, shape)?;
-    Ok(vec![builder.copied(&made)?])
+    Ok(vec![builder.copy_value(&made)?])
 }
 
 /// Dimensions `start_dim` to `end_dim` as one.
@@ -44,14 +44,14 @@ pub fn flatten(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let start = x.axis(arguments.int("start_dim")?.unwrap_or(0))?;
     let end = x.axis(arguments.int("end_dim")?.unwrap_or(-1))?;
     if x.rank() == 0 {
-        return reshaped(builder, &x, &[1]);
+        return reshape_to(builder, &x, &[1]);
     }
     if start > end {
         return Err(Error::invalid(format!("dimensions {start} to {end}")));
     }
     let one = x.shape[start..=end].iter().product();
     let shape = [&x.shape[..start], &[one], &x.shape[end + 1..]].concat();
-    reshaped(builder, &x, &shape)
+    reshape_to(builder, &x, &shape)
 }
 
 /// A further dimension of one.
@@ -60,7 +60,7 @@ pub fn unsqueeze(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let at = axis(arguments.needed_int("dim")?, x.rank() + 1)?;
     let mut shape = x.shape.clone();
     shape.insert(at, 1);
-    reshaped(builder, &x, &shape)
+    reshape_to(builder, &x, &shape)
 }
 
 /// Without these dimensions, or without all, where they have one element.
@@ -72,7 +72,7 @@ pub fn squeeze(builder: &mut Builder, arguments: &Arguments) -> Defined {
     };
     let kept = x.shape.iter().enumerate().filter(|(d, size)| **size != 1 || !dims.contains(d));
     let shape: Vec<usize> = kept.map(|(_, &size)| size).collect();
-    reshaped(builder, &x, &shape)
+    reshape_to(builder, &x, &shape)
 }
 
 /// Dimensions in another order.
@@ -99,7 +99,7 @@ pub fn transpose_matrix(builder: &mut Builder, arguments: &Arguments) -> Defined
     let x = arguments.tensor("self")?;
     match x.rank() {
         2 => Ok(vec![builder.transpose_matrix(&x)?]),
-        0 | 1 => Ok(vec![builder.copied(&x)?]),
+        0 | 1 => Ok(vec![builder.copy_value(&x)?]),
         _ => Err(Error::invalid(format!("{} is no matrix", x.ty()))),
     }
 }
@@ -243,7 +243,7 @@ pub fn pad(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let shape = sizes.map(|(size, (begin, end))| size + begin + end).collect();
     let pads: Vec<i64> = begins.into_iter().chain(ends).map(|width| width as i64).collect();
     let (pads, value) = (builder.ints(&pads)?, builder.number(value, x.dtype)?);
-    Ok(vec![builder.one(
+    Ok(vec![builder.add_operator(
         "onnx.Pad@13",
         json!({"mode": "constant"}),
         &[&x, &pads, &value],
@@ -255,15 +255,15 @@ pub fn pad(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn embedding(builder: &mut Builder, arguments: &Arguments) -> Defined {
     arguments.ignore(&["padding_idx", "scale_grad_by_freq", "sparse"]);
     let (table, indices) = (arguments.tensor("weight")?, arguments.tensor("indices")?);
-    Ok(vec![gathered(builder, &table, &indices, 0)?])
+    Ok(vec![gather_along(builder, &table, &indices, 0)?])
 }
 
-fn gathered(builder: &mut Builder, x: &Operand, indices: &Operand, at: usize) -> Result<Operand> {
+fn gather_along(builder: &mut Builder, x: &Operand, indices: &Operand, at: usize) -> Result<Operand> {
     if x.rank() == 0 || !matches!(indices.dtype, DType::I32 | DType::I64) {
         return Err(Error::invalid(format!("indices of {} into {}", indices.ty(), x.ty())));
     }
     let shape = [&x.shape[..at], &indices.shape, &x.shape[at + 1..]].concat();
-    builder.one("onnx.Gather@13", json!({ "axis": at }), &[x, indices], (x.dtype, shape))
+    builder.add_operator("onnx.Gather@13", json!({ "axis": at }), &[x, indices], (x.dtype, shape))
 }
 
 /// These indices of a dimension.
@@ -271,7 +271,7 @@ pub fn index_select(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let (x, indices) = (arguments.tensor("self")?, arguments.tensor("index")?);
     let at = x.axis(arguments.needed_int("dim")?)?;
     let indices = if indices.rank() == 0 { builder.reshape(&indices, &[1])? } else { indices };
-    Ok(vec![gathered(builder, &x, &indices, at)?])
+    Ok(vec![gather_along(builder, &x, &indices, at)?])
 }
 
 /// Along a dimension the elements at places of their own.
@@ -284,7 +284,7 @@ pub fn gather(builder: &mut Builder, arguments: &Arguments) -> Defined {
         return Err(Error::unsupported(format!("indices of {} into {}", index.ty(), x.ty())));
     }
     let ty = (x.dtype, index.shape.clone());
-    Ok(vec![builder.one("onnx.GatherElements@13", json!({ "axis": at }), &[&x, &index], ty)?])
+    Ok(vec![builder.add_operator("onnx.GatherElements@13", json!({ "axis": at }), &[&x, &index], ty)?])
 }
 
 /// A tensor of one number.
@@ -338,5 +338,5 @@ pub fn arange(builder: &mut Builder, arguments: &Arguments) -> Defined {
         Tensor::from_i64(dtype, vec![values.len()], &values)?
     };
     let made = builder.constant(made);
-    Ok(vec![builder.copied(&made)?])
+    Ok(vec![builder.copy_value(&made)?])
 }

@@ -1,7 +1,7 @@
 //! Products, attention and normalisation.
 
 use super::arguments::Arguments;
-use super::arithmetic::{Defined, chosen};
+use super::arithmetic::{Defined, select_elements};
 use super::builder::{Builder, Operand};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use serde_json::json;
 const MOST_MASK: usize = 1 << 24;
 
 /// `alpha · a · b + beta · c`, of matrices; `b` may lie with rows and columns exchanged.
-struct Gemm<'a> {
+struct AtenGemm<'a> {
     a: &'a Operand,
     b: &'a Operand,
     c: Option<&'a Operand>,
@@ -21,7 +21,7 @@ struct Gemm<'a> {
     beta: f64,
 }
 
-impl Gemm<'_> {
+impl AtenGemm<'_> {
     fn add(self, builder: &mut Builder) -> Result<Operand> {
         let ([m, k], [rows, columns]) = (self.a.shape.as_slice(), self.b.shape.as_slice()) else {
             return Err(Error::invalid(format!("a product of {} and {}", self.a.ty(), self.b.ty())));
@@ -31,7 +31,7 @@ impl Gemm<'_> {
             return Err(Error::invalid(format!("a product of {} and {}", self.a.ty(), self.b.ty())));
         }
         if let Some(c) = self.c
-            && super::builder::stretched(&c.shape, &[*m, *n])? != [*m, *n]
+            && super::builder::broadcast_shape(&c.shape, &[*m, *n])? != [*m, *n]
         {
             return Err(Error::invalid(format!("{} beside a product of {m} × {n}", c.ty())));
         }
@@ -56,7 +56,8 @@ pub fn linear(builder: &mut Builder, arguments: &Arguments) -> Defined {
         return Err(Error::invalid(format!("a product of {} and {}", x.ty(), weight.ty())));
     }
     let rows = builder.reshape(&x, &[x.elements() / columns, columns])?;
-    let product = Gemm { a: &rows, b: &weight, c: bias.as_ref(), transposed: true, alpha: 1.0, beta: 1.0 };
+    let product =
+        AtenGemm { a: &rows, b: &weight, c: bias.as_ref(), transposed: true, alpha: 1.0, beta: 1.0 };
     let product = product.add(builder)?;
     let shape = [&x.shape[..x.rank() - 1], &[features]].concat();
     Ok(vec![builder.reshape(&product, &shape)?])
@@ -75,7 +76,7 @@ pub fn mm(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn addmm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let (c, a, b) = (arguments.floats("self")?, arguments.floats("mat1")?, arguments.floats("mat2")?);
     let (alpha, beta) = (arguments.float("alpha", 1.0)?, arguments.float("beta", 1.0)?);
-    Ok(vec![Gemm { a: &a, b: &b, c: Some(&c), transposed: false, alpha, beta }.add(builder)?])
+    Ok(vec![AtenGemm { a: &a, b: &b, c: Some(&c), transposed: false, alpha, beta }.add(builder)?])
 }
 
 /// Products of batches of matrices.
@@ -149,7 +150,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
         mask = Some(builder.constant(Tensor::from_i64(DType::Bool, vec![l, s], &seen)?));
     }
     let whole = q.shape.clone();
-    let heads = if grouped { Some(Heads::of(&q, &k, &v)?) } else { None };
+    let heads = if grouped { Some(HeadGroups::from_operands(&q, &k, &v)?) } else { None };
     let [q, k, v] = match &heads {
         None => [q, k, v],
         Some(heads) => {
@@ -166,7 +167,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
     match (&mask, hidden) {
         (Some(_), Some(seen)) => {
             let nothing = builder.number(f64::NEG_INFINITY, scores.dtype)?;
-            scores = chosen(builder, seen, &scores, &nothing)?;
+            scores = select_elements(builder, seen, &scores, &nothing)?;
         }
         (Some(added), None) => scores = builder.pair("onnx.Add@14", &scores, added)?,
         (None, _) => {}
@@ -175,7 +176,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
     // Where a row sees something, what it does not see has no share anyway.
     if let Some(seen) = hidden.filter(|_| !causal) {
         let nothing = builder.number(0.0, shares.dtype)?;
-        shares = chosen(builder, seen, &shares, &nothing)?;
+        shares = select_elements(builder, seen, &shares, &nothing)?;
     }
     let found = builder.matmul(&shares, &v)?;
     let shape = match heads {
@@ -186,18 +187,18 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
 }
 
 /// Heads of queries that share those of keys and values.
-struct Heads {
+struct HeadGroups {
     groups: usize,
     each: usize,
 }
 
-impl Heads {
-    fn of(q: &Operand, k: &Operand, v: &Operand) -> Result<Heads> {
+impl HeadGroups {
+    fn from_operands(q: &Operand, k: &Operand, v: &Operand) -> Result<HeadGroups> {
         let wrong = || Error::invalid(format!("heads of {}, {} and {}", q.ty(), k.ty(), v.ty()));
         let heads = |x: &Operand| x.rank().checked_sub(3).map(|at| x.shape[at]).ok_or_else(wrong);
         let (queries, groups) = (heads(q)?, heads(k)?);
         match groups > 0 && queries.is_multiple_of(groups) && heads(v)? == groups {
-            true => Ok(Heads { groups, each: queries / groups }),
+            true => Ok(HeadGroups { groups, each: queries / groups }),
             false => Err(wrong()),
         }
     }
@@ -235,7 +236,7 @@ fn affine(
     let mut given = |name: &str, default: f64| match arguments.optional(name) {
         Some(given) if given.shape == shape && given.dtype == x.dtype => Ok(given),
         Some(given) => Err(Error::invalid(format!("`{name}` is {}, expected {shape:?}", given.ty()))),
-        None => builder.filled(default, x.dtype, shape.to_vec()),
+        None => builder.fill_constant(default, x.dtype, shape.to_vec()),
     };
     Ok([given("weight", 1.0)?, given("bias", 0.0)?])
 }
@@ -253,7 +254,7 @@ pub fn layer_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let [weight, bias] = affine(builder, arguments, &x, &x.shape[from..])?;
     let ty = (x.dtype, x.shape.clone());
     let attributes = json!({"axis": from, "epsilon": epsilon});
-    Ok(vec![builder.one("onnx.LayerNormalization@17", attributes, &[&x, &weight, &bias], ty)?])
+    Ok(vec![builder.add_operator("onnx.LayerNormalization@17", attributes, &[&x, &weight, &bias], ty)?])
 }
 
 /// Normalised by statistics that are known.
@@ -271,7 +272,12 @@ pub fn batch_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     }
     let ty = (x.dtype, x.shape.clone());
     let inputs = [&x, &weight, &bias, &mean, &variance];
-    Ok(vec![builder.one("onnx.BatchNormalization@15", json!({ "epsilon": epsilon }), &inputs, ty)?])
+    Ok(vec![builder.add_operator(
+        "onnx.BatchNormalization@15",
+        json!({ "epsilon": epsilon }),
+        &inputs,
+        ty,
+    )?])
 }
 
 /// Normalised in groups of channels.
@@ -285,11 +291,14 @@ pub fn group_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let epsilon = arguments.float("eps", 1e-5)?;
     let (batch, channels) = (x.shape[0], x.shape[1]);
     let rows = builder.reshape(&x, &[batch, groups, x.elements() / (batch * groups).max(1)])?;
-    let (ones, zeros) =
-        (builder.filled(1.0, x.dtype, vec![groups])?, builder.filled(0.0, x.dtype, vec![groups])?);
+    let (ones, zeros) = (
+        builder.fill_constant(1.0, x.dtype, vec![groups])?,
+        builder.fill_constant(0.0, x.dtype, vec![groups])?,
+    );
     let ty = (x.dtype, rows.shape.clone());
     let rows = [&rows, &ones, &zeros];
-    let normal = builder.one("onnx.InstanceNormalization@6", json!({ "epsilon": epsilon }), &rows, ty)?;
+    let normal =
+        builder.add_operator("onnx.InstanceNormalization@6", json!({ "epsilon": epsilon }), &rows, ty)?;
     let mut found = builder.reshape(&normal, &x.shape)?;
     let along: Vec<usize> = std::iter::once(channels).chain(vec![1; x.rank() - 2]).collect();
     for (name, kind) in [("weight", "onnx.Mul@14"), ("bias", "onnx.Add@14")] {

@@ -20,7 +20,7 @@ fn dims(x: &Operand, arguments: &Arguments) -> Result<Vec<usize>> {
 }
 
 /// The shape that is left.
-fn left(x: &Operand, dims: &[usize], keeps: bool) -> Vec<usize> {
+fn remaining_shape(x: &Operand, dims: &[usize], keeps: bool) -> Vec<usize> {
     let size = |(d, &size): (usize, &usize)| match (dims.contains(&d), keeps) {
         (false, _) => Some(size),
         (true, true) => Some(1),
@@ -29,12 +29,18 @@ fn left(x: &Operand, dims: &[usize], keeps: bool) -> Vec<usize> {
     x.shape.iter().enumerate().filter_map(size).collect()
 }
 
-fn reduced(builder: &mut Builder, x: &Operand, kind: &str, dims: &[usize], keeps: bool) -> Result<Operand> {
+fn reduce_dims(
+    builder: &mut Builder,
+    x: &Operand,
+    kind: &str,
+    dims: &[usize],
+    keeps: bool,
+) -> Result<Operand> {
     if x.rank() == 0 {
-        return builder.copied(x);
+        return builder.copy_value(x);
     }
     let attributes = json!({"axes": dims, "keepdims": i32::from(keeps)});
-    builder.one(kind, attributes, &[x], (x.dtype, left(x, dims, keeps)))
+    builder.add_operator(kind, attributes, &[x], (x.dtype, remaining_shape(x, dims, keeps)))
 }
 
 /// A reduction of floats, or one that chooses.
@@ -50,7 +56,7 @@ pub fn reduce(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defin
         return Err(Error::unsupported(format!("a mean of {}", x.dtype)));
     }
     let x = if kind.contains("Sum") && !x.dtype.is_float() { builder.cast(&x, DType::I64)? } else { x };
-    Ok(vec![reduced(builder, &x, kind, &dims, keeps)?])
+    Ok(vec![reduce_dims(builder, &x, kind, &dims, keeps)?])
 }
 
 /// The variance: the mean of squared distances, of so many terms less `correction`.
@@ -59,10 +65,10 @@ pub fn variance(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let (dims, keeps) = (dims(&x, arguments)?, arguments.flag("keepdim", false)?);
     let correction = arguments.float("correction", 1.0)?;
     let terms: usize = dims.iter().map(|&d| x.shape[d]).product();
-    let mean = reduced(builder, &x, "onnx.ReduceMean@13", &dims, true)?;
+    let mean = reduce_dims(builder, &x, "onnx.ReduceMean@13", &dims, true)?;
     let distance = builder.pair("onnx.Sub@14", &x, &mean)?;
     let square = builder.pair("onnx.Mul@14", &distance, &distance)?;
-    let sum = reduced(builder, &square, "onnx.ReduceSum@11", &dims, keeps)?;
+    let sum = reduce_dims(builder, &square, "onnx.ReduceSum@11", &dims, keeps)?;
     let divisor = builder.number((terms as f64 - correction).max(0.0), x.dtype)?;
     Ok(vec![builder.pair("onnx.Div@14", &sum, &divisor)?])
 }
@@ -73,8 +79,12 @@ pub fn arg(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined 
     let keeps = arguments.flag("keepdim", false)?;
     let Some(dim) = arguments.int("dim")? else {
         let flat = builder.reshape(&x, &[x.elements()])?;
-        let found =
-            builder.one(kind, json!({"axis": 0, "keepdims": 0}), &[&flat], (DType::I64, Vec::new()))?;
+        let found = builder.add_operator(
+            kind,
+            json!({"axis": 0, "keepdims": 0}),
+            &[&flat],
+            (DType::I64, Vec::new()),
+        )?;
         let shape = if keeps { vec![1; x.rank()] } else { Vec::new() };
         return Ok(vec![builder.reshape(&found, &shape)?]);
     };
@@ -82,8 +92,8 @@ pub fn arg(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined 
     if x.rank() == 0 {
         return Err(Error::unsupported("a number without dimensions"));
     }
-    let ty = (DType::I64, left(&x, &[axis], keeps));
-    Ok(vec![builder.one(kind, json!({"axis": axis, "keepdims": i32::from(keeps)}), &[&x], ty)?])
+    let ty = (DType::I64, remaining_shape(&x, &[axis], keeps));
+    Ok(vec![builder.add_operator(kind, json!({"axis": axis, "keepdims": i32::from(keeps)}), &[&x], ty)?])
 }
 
 /// Sums of all elements before each, with it.
@@ -96,5 +106,5 @@ pub fn cumulative_sum(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = if x.dtype.is_float() { x } else { builder.cast(&x, DType::I64)? };
     let axis = builder.number(axis as f64, DType::I64)?;
     let ty = (x.dtype, x.shape.clone());
-    Ok(vec![builder.one("onnx.CumSum@14", json!({}), &[&x, &axis], ty)?])
+    Ok(vec![builder.add_operator("onnx.CumSum@14", json!({}), &[&x, &axis], ty)?])
 }

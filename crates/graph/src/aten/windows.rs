@@ -41,7 +41,7 @@ impl Reach {
     }
 
     /// What is missing behind the input for so many windows.
-    fn behind(&self, windows: usize) -> usize {
+    fn missing_behind(&self, windows: usize) -> usize {
         let end = (windows - 1) * self.stride + self.span();
         end.saturating_sub(self.size + self.padding)
     }
@@ -136,7 +136,7 @@ pub fn max_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -> De
     let (shape, reaches, _) = windows(&x, arguments, dims, true)?;
     // No number is smaller than a border's: as much of it stands behind as the windows reach.
     let behind: Vec<usize> =
-        reaches.iter().zip(&shape[2..]).map(|(reach, &windows)| reach.behind(windows)).collect();
+        reaches.iter().zip(&shape[2..]).map(|(reach, &windows)| reach.missing_behind(windows)).collect();
     let list = |of: fn(&Reach) -> usize| reaches.iter().map(of).collect::<Vec<usize>>();
     let begin = list(|reach| reach.padding);
     for ((reach, &behind), &windows) in reaches.iter().zip(&behind).zip(&shape[2..]) {
@@ -179,7 +179,7 @@ pub fn average_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -
         "kernel_shape": list(|reach| reach.kernel), "strides": list(|reach| reach.stride), "pads": pads,
         "count_include_pad": i32::from(counts),
     });
-    let mean = builder.one("onnx.AveragePool@11", attributes, &[&x], (x.dtype, shape))?;
+    let mean = builder.add_operator("onnx.AveragePool@11", attributes, &[&x], (x.dtype, shape))?;
     let Some(divisor) = divisor else { return Ok(vec![mean]) };
     let elements = reaches.iter().map(|reach| reach.kernel).product::<usize>() as f64;
     let factor = builder.number(elements / divisor.value, x.dtype)?;
@@ -193,14 +193,19 @@ pub fn adaptive_average_pool(builder: &mut Builder, arguments: &Arguments, dims:
     let asked = arguments.sizes("output_size", dims, None, 1)?;
     let shape = [&x.shape[..2], asked.as_slice()].concat();
     if asked.iter().all(|&size| size == 1) {
-        return Ok(vec![builder.one("onnx.GlobalAveragePool@1", json!({}), &[&x], (x.dtype, shape))?]);
+        return Ok(vec![builder.add_operator(
+            "onnx.GlobalAveragePool@1",
+            json!({}),
+            &[&x],
+            (x.dtype, shape),
+        )?]);
     }
     if !size.iter().zip(&asked).all(|(size, asked)| size.is_multiple_of(*asked)) {
         return Err(Error::unsupported(format!("windows of several sizes: {asked:?} of {}", x.ty())));
     }
     let kernel: Vec<usize> = size.iter().zip(&asked).map(|(size, asked)| size / asked).collect();
     let attributes = json!({"kernel_shape": kernel, "strides": kernel});
-    Ok(vec![builder.one("onnx.AveragePool@11", attributes, &[&x], (x.dtype, shape))?])
+    Ok(vec![builder.add_operator("onnx.AveragePool@11", attributes, &[&x], (x.dtype, shape))?])
 }
 
 /// A picture in another size, by the nearest neighbour or linear.

@@ -2,7 +2,7 @@
 //! constants, an activation, the sum with a residual.
 
 use super::epilogue::sites;
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site};
 use crate::dtype::DType;
@@ -27,21 +27,21 @@ impl Convolved {
     fn new(name: &str, dtype: DType, [x, w, y]: [&[u64]; 3], bias: bool, attributes: &str) -> Convolved {
         let mut sample = FusedSample::new(name, &FUSION);
         let mut given = vec![
-            sample.input(typed(dtype, x), Fill::Normal(1.0)),
-            sample.input(typed(dtype, w), Fill::Normal(0.3)),
+            sample.input(constant_type(dtype, x), Fill::Normal(1.0)),
+            sample.input(constant_type(dtype, w), Fill::Normal(0.3)),
         ];
         if bias {
-            given.push(sample.input(typed(dtype, &w[..1]), Fill::Normal(1.0)));
+            given.push(sample.input(constant_type(dtype, &w[..1]), Fill::Normal(1.0)));
         }
-        let ty = typed(dtype, y);
+        let ty = constant_type(dtype, y);
         let y = sample.foreign("onnx.Conv@11", attributes, &given, &ty);
         Convolved { sample, y, ty }
     }
 
     /// Another node on the result and further inputs.
-    fn then(mut self, kind: &str, attributes: &str, others: &[(&[u64], Fill)]) -> Convolved {
+    fn with_node(mut self, kind: &str, attributes: &str, others: &[(&[u64], Fill)]) -> Convolved {
         let dtype = self.ty.dtype;
-        let input = |(shape, fill): &(&[u64], Fill)| self.sample.input(typed(dtype, shape), *fill);
+        let input = |(shape, fill): &(&[u64], Fill)| self.sample.input(constant_type(dtype, shape), *fill);
         let given: Vec<ValueId> = std::iter::once(self.y).chain(others.iter().map(input)).collect();
         self.y = self.sample.foreign(kind, attributes, &given, &self.ty);
         self
@@ -55,12 +55,12 @@ impl Convolved {
     }
 
     /// Normalised by one constant of each kind for each of these channels.
-    fn normalised(self, channels: u64) -> Convolved {
+    fn with_batch_norm(self, channels: u64) -> Convolved {
         let (one, positive) = (Fill::Normal(1.0), Fill::Around(2.0, 0.3));
         let channels = [channels];
         let given: [(&[u64], Fill); 4] =
             [(&channels, positive), (&channels, one), (&channels, one), (&channels, positive)];
-        self.then("onnx.BatchNormalization@15", r#"{"epsilon":1e-05}"#, &given)
+        self.with_node("onnx.BatchNormalization@15", r#"{"epsilon":1e-05}"#, &given)
     }
 
     fn finish(mut self) -> Sample {
@@ -79,19 +79,19 @@ fn samples() -> Vec<Sample> {
     let depthwise = r#"{"group":6,"kernel_shape":[3,3],"strides":[2,2],"pads":[0,1,1,0]}"#;
     let six: [(&[u64], Fill); 2] = [(&[], Fill::Values("0")), (&[], Fill::Values("6"))];
     let hard_swish =
-        plain("a hard swish in parts", f32).then("onnx.Add@14", "{}", &[(&[1], Fill::Values("3"))]);
+        plain("a hard swish in parts", f32).with_node("onnx.Add@14", "{}", &[(&[1], Fill::Values("3"))]);
     vec![
-        plain("relu", f32).then("onnx.Relu@14", "{}", &[]).finish(),
+        plain("relu", f32).with_node("onnx.Relu@14", "{}", &[]).finish(),
         plain("silu", f32).silu().finish(),
         plain("silu, f16", f16).silu().finish(),
-        plain("a leaky relu", f32).then("onnx.LeakyRelu@16", r#"{"alpha":0.1}"#, &[]).finish(),
-        plain("clip by attributes", f32).then("onnx.Clip@6", r#"{"max":1.5,"min":-0.5}"#, &[]).finish(),
-        plain("a hard sigmoid", f32).then("onnx.HardSigmoid@6", r#"{"alpha":0.17}"#, &[]).finish(),
-        plain("a hard swish", f32).then("onnx.HardSwish@14", "{}", &[]).finish(),
-        plain("normalised, relu", f32).normalised(5).then("onnx.Relu@14", "{}", &[]).finish(),
+        plain("a leaky relu", f32).with_node("onnx.LeakyRelu@16", r#"{"alpha":0.1}"#, &[]).finish(),
+        plain("clip by attributes", f32).with_node("onnx.Clip@6", r#"{"max":1.5,"min":-0.5}"#, &[]).finish(),
+        plain("a hard sigmoid", f32).with_node("onnx.HardSigmoid@6", r#"{"alpha":0.17}"#, &[]).finish(),
+        plain("a hard swish", f32).with_node("onnx.HardSwish@14", "{}", &[]).finish(),
+        plain("normalised, relu", f32).with_batch_norm(5).with_node("onnx.Relu@14", "{}", &[]).finish(),
         Convolved::new("depthwise", f32, [&[2, 6, 7, 8], &[6, 1, 3, 3], &[2, 6, 3, 4]], false, depthwise)
-            .normalised(6)
-            .then("onnx.HardSwish@14", "{}", &[])
+            .with_batch_norm(6)
+            .with_node("onnx.HardSwish@14", "{}", &[])
             .finish(),
         Convolved::new(
             "1 × 1, in groups",
@@ -100,7 +100,7 @@ fn samples() -> Vec<Sample> {
             true,
             r#"{"group":2}"#,
         )
-        .then("onnx.Clip@13", "{}", &six)
+        .with_node("onnx.Clip@13", "{}", &six)
         .finish(),
         Convolved::new(
             "1 × 1, many channels",
@@ -112,16 +112,16 @@ fn samples() -> Vec<Sample> {
         .silu()
         .finish(),
         hard_swish
-            .then("onnx.Clip@13", "{}", &six)
-            .then("onnx.Div@14", "{}", &[(&[1], Fill::Values("6"))])
+            .with_node("onnx.Clip@13", "{}", &six)
+            .with_node("onnx.Div@14", "{}", &[(&[1], Fill::Values("6"))])
             .finish(),
         plain("a residual, relu", f32)
-            .then("onnx.Add@14", "{}", &[(&[1, 5, 9, 10], one)])
-            .then("onnx.Relu@14", "{}", &[])
+            .with_node("onnx.Add@14", "{}", &[(&[1, 5, 9, 10], one)])
+            .with_node("onnx.Relu@14", "{}", &[])
             .finish(),
         plain("a factor for each channel", f16)
-            .then("onnx.Mul@14", "{}", &[(&[1, 5, 1, 1], one)])
-            .then("onnx.Add@14", "{}", &[(&[5, 1, 1], one)])
+            .with_node("onnx.Mul@14", "{}", &[(&[1, 5, 1, 1], one)])
+            .with_node("onnx.Add@14", "{}", &[(&[5, 1, 1], one)])
             .finish(),
         Convolved::new(
             "1-D",
@@ -133,7 +133,7 @@ fn samples() -> Vec<Sample> {
         .silu()
         .finish(),
         Convolved::new("3-D", f32, [&[1, 2, 4, 5, 6], &[3, 2, 2, 2, 2], &[1, 3, 3, 4, 5]], true, "{}")
-            .then("onnx.Tanh@13", "{}", &[])
+            .with_node("onnx.Tanh@13", "{}", &[])
             .finish(),
     ]
 }

@@ -2,7 +2,7 @@
 //! takes them as its epilogue.
 
 use super::epilogue::{ELEMENTWISE, sites};
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site};
 use crate::dtype::DType;
@@ -18,10 +18,10 @@ fn samples() -> Vec<Sample> {
     let one = Fill::Normal(1.0);
     let swish = |name: &str, dtype, shape: &[u64]| {
         let mut sample = FusedSample::new(name, &FUSION);
-        let ty = typed(dtype, shape);
+        let ty = constant_type(dtype, shape);
         let x = sample.input(ty.clone(), one);
         let [three, low, high] =
-            ["3", "0", "6"].map(|text| sample.input(typed(dtype, &[]), Fill::Values(text)));
+            ["3", "0", "6"].map(|text| sample.input(constant_type(dtype, &[]), Fill::Values(text)));
         let sum = sample.foreign("onnx.Add@14", "{}", &[x, three], &ty);
         let clipped = sample.foreign("onnx.Clip@13", "{}", &[sum, low, high], &ty);
         let product = sample.foreign("onnx.Mul@14", "{}", &[x, clipped], &ty);
@@ -31,10 +31,10 @@ fn samples() -> Vec<Sample> {
     };
     let channels = || {
         let mut sample = FusedSample::new("a factor and a sum for each channel", &FUSION);
-        let ty = typed(DType::F32, &[2, 5, 3, 7]);
+        let ty = constant_type(DType::F32, &[2, 5, 3, 7]);
         let x = sample.input(ty.clone(), one);
         let [scale, shift] =
-            [[1, 5, 1, 1], [1, 5, 1, 1]].map(|shape| sample.input(typed(DType::F32, &shape), one));
+            [[1, 5, 1, 1], [1, 5, 1, 1]].map(|shape| sample.input(constant_type(DType::F32, &shape), one));
         let product = sample.foreign("onnx.Mul@14", "{}", &[scale, x], &ty);
         let sum = sample.foreign("onnx.Add@14", "{}", &[product, shift], &ty);
         let tanh = sample.foreign("onnx.Tanh@13", "{}", &[sum], &ty);

@@ -56,14 +56,14 @@ pub fn sites(uses: &Uses<'_>, names: &[&str]) -> Vec<Site> {
 
 fn site(uses: &Uses<'_>, id: NodeId, node: &Node) -> Option<Site> {
     let [y] = node.outputs[..] else { return None };
-    let all: Vec<NodeId> = std::iter::once(id).chain(followers(uses, id, y)).collect();
+    let all: Vec<NodeId> = std::iter::once(id).chain(epilogue_nodes(uses, id, y)).collect();
     let counts = (2..=all.len()).rev().filter(|&count| gives_one(uses, &all[..count]));
     let ways: Vec<_> = counts.map(|count| vec![all[..count].to_vec()]).collect();
     (!ways.is_empty()).then_some(Site { ways })
 }
 
 /// The nodes that may be computed with the result of a node, in order.
-fn followers(uses: &Uses<'_>, first: NodeId, y: ValueId) -> Vec<NodeId> {
+fn epilogue_nodes(uses: &Uses<'_>, first: NodeId, y: ValueId) -> Vec<NodeId> {
     let ty = &uses.graph.value(y).ty;
     let (mut inside, mut beyond, mut found) = (HashSet::from([y]), HashSet::new(), Vec::new());
     for (id, node) in uses.nodes().skip(first.0 as usize + 1) {
@@ -87,7 +87,7 @@ fn is_elementwise(graph: &Graph, node: &Node, ty: &TensorType) -> bool {
 /// Whether one value of these nodes is all that others use.
 fn gives_one(uses: &Uses<'_>, nodes: &[NodeId]) -> bool {
     let outside = |user: &NodeId| !nodes.contains(user);
-    let leaves = |value: &ValueId| uses.kept(*value) || uses.users(*value).iter().any(outside);
+    let leaves = |value: &ValueId| uses.is_kept(*value) || uses.users(*value).iter().any(outside);
     let values = nodes.iter().flat_map(|&id| &uses.graph.node(id).outputs);
     values.filter(|value| leaves(value)).count() == 1
 }
@@ -100,7 +100,7 @@ mod tests {
     const HEAD: &str = "graph g\ninput x: f32[1,2,4,4]\ninput r: f32[1,2,4,4]\nweight w: f32[2,2,1,1]\n";
 
     /// The operators of a graph whose fusions are all served.
-    fn fused(nodes: &str) -> Vec<&'static str> {
+    fn fused_operators(nodes: &str) -> Vec<&'static str> {
         let graph = Graph::parse(&format!("{HEAD}{nodes}")).unwrap();
         let fused = find("conv_epilogue").unwrap().apply(&graph, &mut |_, _| true).unwrap().unwrap_or(graph);
         crate::verify::check(&fused).unwrap();
@@ -111,16 +111,16 @@ mod tests {
     fn a_value_that_others_use_ends_the_epilogue() {
         let silu = "c: f32[1,2,4,4] = onnx.Conv@11(x, w)\ns: f32[1,2,4,4] = onnx.Sigmoid@13(c)\n\
                     m: f32[1,2,4,4] = onnx.Mul@14(c, s)\n";
-        assert_eq!(fused(&format!("{silu}output m = m\n")), ["conv_epilogue"]);
+        assert_eq!(fused_operators(&format!("{silu}output m = m\n")), ["conv_epilogue"]);
         assert_eq!(
-            fused(&format!("{silu}output m = m\noutput c = c\n")),
+            fused_operators(&format!("{silu}output m = m\noutput c = c\n")),
             ["onnx.Conv@11", "onnx.Sigmoid@13", "onnx.Mul@14"],
             "the convolution's own result is an output"
         );
         let residual = "a: f32[1,2,4,4] = onnx.Add@14(r, m)\n";
-        assert_eq!(fused(&format!("{silu}{residual}output a = a\n")), ["conv_epilogue"]);
+        assert_eq!(fused_operators(&format!("{silu}{residual}output a = a\n")), ["conv_epilogue"]);
         assert_eq!(
-            fused(&format!("{silu}{residual}output a = a\noutput m = m\n")),
+            fused_operators(&format!("{silu}{residual}output a = a\noutput m = m\n")),
             ["conv_epilogue", "onnx.Add@14"]
         );
     }
@@ -130,7 +130,7 @@ mod tests {
         let gate = "c: f32[1,2,4,4] = onnx.Conv@11(x, w)\nq: f32[1,2,1,1] = onnx.GlobalAveragePool@1(c)\n\
                     g: f32[1,2,1,1] = onnx.Sigmoid@13(q)\nm: f32[1,2,4,4] = onnx.Mul@14(c, g)\noutput m = m\n";
         assert_eq!(
-            fused(gate),
+            fused_operators(gate),
             ["onnx.Conv@11", "onnx.GlobalAveragePool@1", "onnx.Sigmoid@13", "onnx.Mul@14"]
         );
     }
@@ -139,6 +139,6 @@ mod tests {
     fn of_two_convolutions_that_are_added_one_takes_the_sum() {
         let nodes = "a: f32[1,2,4,4] = onnx.Conv@11(x, w)\nb: f32[1,2,4,4] = onnx.Conv@11(r, w)\n\
                      s: f32[1,2,4,4] = onnx.Add@14(a, b)\ny: f32[1,2,4,4] = onnx.Relu@14(s)\noutput y = y\n";
-        assert_eq!(fused(nodes), ["onnx.Conv@11", "conv_epilogue"]);
+        assert_eq!(fused_operators(nodes), ["onnx.Conv@11", "conv_epilogue"]);
     }
 }

@@ -1,6 +1,6 @@
 //! `linear_add`: a projection and what it is added to, such as the residual stream.
 
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site, maker};
 use crate::dtype::DType;
@@ -31,9 +31,9 @@ fn samples() -> Vec<Sample> {
         let mut s = FusedSample::new(name, &FUSION);
         let rows = s.rows(act, 256);
         let x = s.input(rows, Fill::Normal(1.0));
-        let mut given = vec![x, s.input(typed(store, &[128, 256]), Fill::Normal(0.1))];
+        let mut given = vec![x, s.input(constant_type(store, &[128, 256]), Fill::Normal(0.1))];
         if bias {
-            given.push(s.input(typed(DType::F16, &[128]), Fill::Normal(1.0)));
+            given.push(s.input(constant_type(DType::F16, &[128]), Fill::Normal(1.0)));
         }
         let product = s.node(Linear::default(), &given);
         let rows = s.rows(act, 128);

@@ -1,6 +1,6 @@
 //! `linears`: the projections of one input, such as queries, keys and values.
 
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site};
 use crate::dtype::DType;
@@ -33,9 +33,9 @@ fn samples() -> Vec<Sample> {
         let rows = s.rows(DType::F16, 256);
         let x = s.input(rows, Fill::Normal(1.0));
         for &width in outputs {
-            let mut given = vec![x, s.input(typed(DType::F16, &[width, 256]), Fill::Normal(0.1))];
+            let mut given = vec![x, s.input(constant_type(DType::F16, &[width, 256]), Fill::Normal(0.1))];
             if bias {
-                given.push(s.input(typed(DType::F16, &[width]), Fill::Normal(1.0)));
+                given.push(s.input(constant_type(DType::F16, &[width]), Fill::Normal(1.0)));
             }
             let out = s.node(Linear::default(), &given);
             s.output(out);

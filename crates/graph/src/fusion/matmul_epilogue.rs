@@ -2,7 +2,7 @@
 //! activation, the sum with a residual.
 
 use super::epilogue::sites;
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site};
 use crate::dtype::DType;
@@ -18,10 +18,13 @@ fn samples() -> Vec<Sample> {
     let one = Fill::Normal(1.0);
     let matmul = |name: &str, dtype, [a, b, y]: [&[u64]; 3], activation: &str| {
         let mut sample = FusedSample::new(name, &FUSION);
-        let ty = typed(dtype, y);
-        let given = [sample.input(typed(dtype, a), one), sample.input(typed(dtype, b), Fill::Normal(0.2))];
+        let ty = constant_type(dtype, y);
+        let given = [
+            sample.input(constant_type(dtype, a), one),
+            sample.input(constant_type(dtype, b), Fill::Normal(0.2)),
+        ];
         let product = sample.foreign("onnx.MatMul@13", "{}", &given, &ty);
-        let bias = sample.input(typed(dtype, &b[b.len() - 1..]), one);
+        let bias = sample.input(constant_type(dtype, &b[b.len() - 1..]), one);
         let sum = sample.foreign("onnx.Add@14", "{}", &[bias, product], &ty);
         let activated = sample.foreign(activation, "{}", &[sum], &ty);
         sample.output(activated);
@@ -29,8 +32,8 @@ fn samples() -> Vec<Sample> {
     };
     let residual = || {
         let mut sample = FusedSample::new("gemm, relu, a residual", &FUSION);
-        let ty = typed(DType::F32, &[18, 33]);
-        let given = [[18, 20], [33, 20]].map(|shape| sample.input(typed(DType::F32, &shape), one));
+        let ty = constant_type(DType::F32, &[18, 33]);
+        let given = [[18, 20], [33, 20]].map(|shape| sample.input(constant_type(DType::F32, &shape), one));
         let product = sample.foreign("onnx.Gemm@13", r#"{"alpha":0.5,"transB":1}"#, &given, &ty);
         let relu = sample.foreign("onnx.Relu@14", "{}", &[product], &ty);
         let other = sample.input(ty.clone(), one);
@@ -41,11 +44,11 @@ fn samples() -> Vec<Sample> {
     // x / 2 (1 + erf(x / √2)), as exporters write it.
     let gelu = || {
         let mut sample = FusedSample::new("a gelu in parts", &FUSION);
-        let ty = typed(DType::F32, &[2, 7, 24]);
-        let given =
-            [typed(DType::F32, &[2, 7, 16]), typed(DType::F32, &[16, 24])].map(|ty| sample.input(ty, one));
+        let ty = constant_type(DType::F32, &[2, 7, 24]);
+        let given = [constant_type(DType::F32, &[2, 7, 16]), constant_type(DType::F32, &[16, 24])]
+            .map(|ty| sample.input(ty, one));
         let product = sample.foreign("onnx.MatMul@13", "{}", &given, &ty);
-        let mut number = |text| sample.input(typed(DType::F32, &[]), Fill::Values(text));
+        let mut number = |text| sample.input(constant_type(DType::F32, &[]), Fill::Values(text));
         let (root, half, whole) = (number("1.4142135"), number("0.5"), number("1"));
         let scaled = sample.foreign("onnx.Div@14", "{}", &[product, root], &ty);
         let erf = sample.foreign("onnx.Erf@13", "{}", &[scaled], &ty);

@@ -86,7 +86,7 @@ pub type Serves<'a> = dyn FnMut(&Op, &[TensorType]) -> bool + 'a;
 impl Fusion {
     /// The graph with this operator in every place where it may stand and is served; `None` if there is none.
     pub fn apply(&'static self, graph: &Graph, serves: &mut Serves<'_>) -> Result<Option<Graph>> {
-        let uses = Uses::of(graph);
+        let uses = Uses::from_graph(graph);
         let mut patch = Patch::new(graph);
         let mut taken = HashSet::new();
         for site in (self.find)(&uses) {
@@ -115,7 +115,7 @@ impl Fusion {
         way: &Way,
         inside: &HashSet<NodeId>,
         serves: &mut Serves<'_>,
-    ) -> Result<Option<Vec<Part>>> {
+    ) -> Result<Option<Vec<FusedPart>>> {
         let mut parts = Vec::with_capacity(way.len());
         // Where two of the operators compute a value, the first gives it.
         let mut given = HashSet::new();
@@ -128,25 +128,30 @@ impl Fusion {
                 return Ok(None);
             }
             let last = nodes.iter().max().map_or("", |&id| graph.node(id).name.as_str());
-            parts.push(Part { name: format!("{last}.{}", self.name), op, inputs, outputs });
+            parts.push(FusedPart { name: format!("{last}.{}", self.name), op, inputs, outputs });
         }
         Ok(Some(parts))
     }
 }
 
 /// A fused operator that takes the place of nodes.
-struct Part {
+struct FusedPart {
     name: String,
     op: Op,
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
 }
 
-fn replace(graph: &Graph, patch: &mut Patch<'_>, inside: &HashSet<NodeId>, parts: Vec<Part>) -> Result<()> {
+fn replace(
+    graph: &Graph,
+    patch: &mut Patch<'_>,
+    inside: &HashSet<NodeId>,
+    parts: Vec<FusedPart>,
+) -> Result<()> {
     let mut nodes: Vec<NodeId> = inside.iter().copied().collect();
     nodes.sort_unstable();
     patch.replace(&nodes)?;
-    for Part { name, op, inputs, outputs } in parts {
+    for FusedPart { name, op, inputs, outputs } in parts {
         let name = if graph.find_node(&name).is_some() { format!("{name}.fused") } else { name };
         let wires: Vec<_> = inputs.iter().map(|&value| patch.tap(value)).collect();
         let made = patch.wire(name, op, &wires)?;

@@ -1,43 +1,43 @@
 //! Sparse layers with a dense one beside them, as Qwen2-MoE has them: what the rules of their fusions look for.
 
-use super::uses::{Norm, Uses};
+use super::uses::{ResidualNorm, Uses};
 use crate::graph::{Node, NodeId, ValueId};
 use crate::op::Op;
 
 /// A node with its id.
-pub type Found<'g> = (NodeId, &'g Node);
+pub type FoundNode<'g> = (NodeId, &'g Node);
 
 /// What takes the normalised rows of such a layer.
-pub struct Layer<'g> {
+pub struct ExpertLayer<'g> {
     /// The projection to the experts' logits, and the choice among them.
-    pub router: Found<'g>,
-    /// See [`Layer::router`].
-    pub route: Found<'g>,
+    pub router: FoundNode<'g>,
+    /// See [`ExpertLayer::router`].
+    pub route: FoundNode<'g>,
     /// The projection whose sigmoid is the dense layer's share.
-    pub gate: Found<'g>,
-    /// See [`Layer::gate`].
-    pub sigmoid: Found<'g>,
+    pub gate: FoundNode<'g>,
+    /// See [`ExpertLayer::gate`].
+    pub sigmoid: FoundNode<'g>,
 }
 
 /// What brings the two layers together.
-pub struct Sum<'g> {
+pub struct ExpertSum<'g> {
     /// The projections down of the experts and of the dense layer.
-    pub down: [Found<'g>; 2],
+    pub down: [FoundNode<'g>; 2],
     /// The sum of the experts' results by their weights.
-    pub combine: Found<'g>,
+    pub combine: FoundNode<'g>,
     /// The dense layer's result times its share.
-    pub scaled: Found<'g>,
+    pub scaled: FoundNode<'g>,
     /// The sum of both.
-    pub sum: Found<'g>,
+    pub sum: FoundNode<'g>,
 }
 
 /// The layer behind these normalised rows.
-pub fn layer<'g>(uses: &Uses<'g>, norm: &Norm) -> Option<Layer<'g>> {
+pub fn layer<'g>(uses: &Uses<'g>, norm: &ResidualNorm) -> Option<ExpertLayer<'g>> {
     let users = uses.users(norm.y);
-    if users.len() != 4 || uses.kept(norm.y) {
+    if users.len() != 4 || uses.is_kept(norm.y) {
         return None;
     }
-    let find = |wanted: &dyn Fn(&Node) -> bool| -> Option<Found<'g>> {
+    let find = |wanted: &dyn Fn(&Node) -> bool| -> Option<FoundNode<'g>> {
         let mut found = users.iter().map(|&id| (id, uses.graph.node(id))).filter(|(_, node)| wanted(node));
         let first = found.next()?;
         (found.next().is_none() && uses.takes_first(first.1, norm.y)).then_some(first)
@@ -52,11 +52,11 @@ pub fn layer<'g>(uses: &Uses<'g>, norm: &Norm) -> Option<Layer<'g>> {
     let dense = |op: &Op| matches!(op, Op::GatedLinear(_));
     find(&|node| uses.is_product(node) && dense(&node.op))?;
     let (route, sigmoid) = (uses.only_user(router.1.outputs[0])?, uses.only_user(gate.1.outputs[0])?);
-    experts.1.inputs.contains(&route.1.outputs[0]).then_some(Layer { router, route, gate, sigmoid })
+    experts.1.inputs.contains(&route.1.outputs[0]).then_some(ExpertLayer { router, route, gate, sigmoid })
 }
 
 /// The sum that a `combine` begins, if it is such a layer's.
-pub fn sum<'g>(uses: &Uses<'g>, combine: Found<'g>) -> Option<Sum<'g>> {
+pub fn sum<'g>(uses: &Uses<'g>, combine: FoundNode<'g>) -> Option<ExpertSum<'g>> {
     let Op::Combine(_) = combine.1.op else { return None };
     let experts = super::maker(uses.graph, *combine.1.inputs.first()?)?;
     let of_experts = matches!(experts.1.op, Op::ExpertLinear(_));
@@ -67,7 +67,7 @@ pub fn sum<'g>(uses: &Uses<'g>, combine: Found<'g>) -> Option<Sum<'g>> {
     let dense = super::maker(uses.graph, *scaled.1.inputs.first()?)?;
     let alone = [experts, dense].iter().all(|(_, node)| uses.only_user(node.outputs[0]).is_some());
     let fits = of_experts && uses.is_linear(dense.1) && alone;
-    fits.then_some(Sum { down: [experts, dense], combine, scaled, sum })
+    fits.then_some(ExpertSum { down: [experts, dense], combine, scaled, sum })
 }
 
 /// The operand of an addition that is not this one.

@@ -12,7 +12,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
-fn site(uses: &Uses<'_>, combine: moe::Found<'_>) -> Option<Site> {
+fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     let found = moe::sum(uses, combine)?;
     let share = *found.scaled.1.inputs.get(1)?;
     let (sigmoid, node) = maker(uses.graph, share)?;

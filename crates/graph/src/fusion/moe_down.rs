@@ -1,7 +1,7 @@
 //! `moe_down`: the projections down of the chosen experts and of the dense layer beside them, and the sum of both,
 //! added to the residual stream or not.
 
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site, Way, moe, moe_gated_linear};
 use crate::dtype::DType;
@@ -14,7 +14,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
-fn site(uses: &Uses<'_>, combine: moe::Found<'_>) -> Option<Site> {
+fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     let found = moe::sum(uses, combine)?;
     let [experts, dense] = found.down;
     let nodes = [experts, dense, found.combine, found.scaled, found.sum].map(|(id, _)| id);
@@ -31,12 +31,12 @@ fn samples() -> Vec<Sample> {
         let mut s = FusedSample::new(name, &FUSION);
         let rows = s.rows(act, slots * 128);
         let x = s.input(rows, Fill::Normal(1.0));
-        let down = s.input(typed(store, &[8, 256, 128]), Fill::Normal(0.1));
-        let indices = s.input(moe_gated_linear::chosen(slots), Fill::Below(8));
+        let down = s.input(constant_type(store, &[8, 256, 128]), Fill::Normal(0.1));
+        let indices = s.input(moe_gated_linear::expert_ids_type(slots), Fill::Below(8));
         let experts = s.node(ExpertLinear {}, &[x, down, indices]);
         let rows = s.rows(act, dense);
         let d = s.input(rows, Fill::Normal(1.0));
-        let down = s.input(typed(store, &[256, dense]), Fill::Normal(0.1));
+        let down = s.input(constant_type(store, &[256, dense]), Fill::Normal(0.1));
         let d = s.node(Linear::default(), &[d, down]);
         let weights = s.rows(act, slots);
         let weights = s.input(weights, Fill::Around(0.4, 0.1));

@@ -1,6 +1,6 @@
 //! `moe_gated_linear`: gate and up of the chosen experts, and those of the dense layer beside them.
 
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site, moe};
 use crate::dim::{Dim, Symbol};
@@ -16,7 +16,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     experts.filter_map(|found| site(uses, found)).collect()
 }
 
-fn site(uses: &Uses<'_>, (id, node): moe::Found<'_>) -> Option<Site> {
+fn site(uses: &Uses<'_>, (id, node): moe::FoundNode<'_>) -> Option<Site> {
     let x = *node.inputs.first()?;
     let dense = uses.users(x).iter().copied().find(|&user| is_dense(uses, user, x))?;
     let weights: Vec<ValueId> = node.inputs[1..node.inputs.len() - 1].to_vec();
@@ -30,7 +30,7 @@ fn is_dense(uses: &Uses<'_>, id: NodeId, x: ValueId) -> bool {
 }
 
 /// The indices of so many chosen experts of each row.
-pub fn chosen(slots: u64) -> TensorType {
+pub fn expert_ids_type(slots: u64) -> TensorType {
     TensorType::new(DType::U32, [Dim::symbol(Symbol::N), Dim::from(slots)])
 }
 
@@ -39,10 +39,10 @@ fn samples() -> Vec<Sample> {
         let mut s = FusedSample::new(name, &FUSION);
         let rows = s.rows(act, 256);
         let x = s.input(rows, Fill::Normal(1.0));
-        let [gate, up] = [0, 1].map(|_| s.input(typed(store, &[8, 128, 256]), Fill::Normal(0.1)));
-        let indices = s.input(chosen(slots), Fill::Below(8));
+        let [gate, up] = [0, 1].map(|_| s.input(constant_type(store, &[8, 128, 256]), Fill::Normal(0.1)));
+        let indices = s.input(expert_ids_type(slots), Fill::Below(8));
         let experts = s.node(ExpertGatedLinear {}, &[x, gate, up, indices]);
-        let [gate, up] = [0, 1].map(|_| s.input(typed(store, &[dense, 256]), Fill::Normal(0.1)));
+        let [gate, up] = [0, 1].map(|_| s.input(constant_type(store, &[dense, 256]), Fill::Normal(0.1)));
         let dense = s.node(GatedLinear {}, &[x, gate, up]);
         [experts, dense].into_iter().for_each(|value| s.output(value));
         s.finish(1, 0)

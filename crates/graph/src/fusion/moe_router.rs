@@ -1,7 +1,7 @@
 //! `moe_router`: the norm in front of a sparse layer, the router and its choice of experts, and the share of the dense
 //! layer beside them. The normalised rows are an output.
 
-use super::samples::{FusedSample, typed};
+use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
 use super::{Fusion, Site, moe};
 use crate::dtype::DType;
@@ -25,12 +25,12 @@ fn samples() -> Vec<Sample> {
         let mut s = FusedSample::new(name, &FUSION);
         let rows = s.rows(act, 256);
         let x = s.input(rows, Fill::Spiky(8.0));
-        let w = s.input(typed(DType::BF16, &[256]), Fill::Around(1.0, 0.2));
+        let w = s.input(constant_type(DType::BF16, &[256]), Fill::Around(1.0, 0.2));
         let y = s.node(RmsNorm::new(1e-6), &[x, w]);
-        let router = s.input(typed(store, &[experts, 256]), Fill::Normal(0.1));
+        let router = s.input(constant_type(store, &[experts, 256]), Fill::Normal(0.1));
         let logits = s.node(Linear::default(), &[y, router]);
         let routed = s.nodes(route, &[logits], 2);
-        let gate = s.input(typed(store, &[1, 256]), Fill::Normal(0.1));
+        let gate = s.input(constant_type(store, &[1, 256]), Fill::Normal(0.1));
         let share = s.node(Linear::default(), &[y, gate]);
         let share = s.node(Sigmoid {}, &[share]);
         [y, routed[0], routed[1], share].into_iter().for_each(|value| s.output(value));

@@ -1,8 +1,8 @@
 //! `norm_linear`: a normalised row and all projections of it, plain or gated, with the residual addition in front or
 //! without, and of all rows or the last. The normalised row itself is stored nowhere.
 
-use super::samples::{FusedSample, typed};
-use super::uses::{Norm, Uses};
+use super::samples::{FusedSample, constant_type};
+use super::uses::{ResidualNorm, Uses};
 use super::{Fusion, Site, Way};
 use crate::dtype::DType;
 use crate::graph::NodeId;
@@ -18,9 +18,9 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     norms.filter_map(|norm| site(uses, norm)).collect()
 }
 
-fn site(uses: &Uses<'_>, norm: Norm) -> Option<Site> {
+fn site(uses: &Uses<'_>, norm: ResidualNorm) -> Option<Site> {
     let (mut front, mut y) = (vec![norm.id], norm.y);
-    if uses.kept(y) {
+    if uses.is_kept(y) {
         return None;
     }
     if let Some((id, node)) = uses.only_user(y)
@@ -33,7 +33,7 @@ fn site(uses: &Uses<'_>, norm: Norm) -> Option<Site> {
         let node = uses.graph.node(id);
         uses.is_product(node) && uses.takes_first(node, y)
     };
-    if users.is_empty() || users.len() > MOST || uses.kept(y) || !users.iter().all(taken) {
+    if users.is_empty() || users.len() > MOST || uses.is_kept(y) || !users.iter().all(taken) {
         return None;
     }
     let together = |front: &[NodeId]| -> Way { vec![front.iter().chain(users).copied().collect()] };
@@ -58,8 +58,8 @@ fn samples() -> Vec<Sample> {
             all.push(plain(&format!("{name}, {what}"), act, store, add, &[256, 128, 128]));
         }
         all.push(plain(&format!("one product, {what}"), act, store, false, &[64]));
-        all.push(gated(&format!("gate, {what}"), act, store, false));
-        all.push(gated(&format!("gate of a sum, {what}"), act, store, true));
+        all.push(gated_sample(&format!("gate, {what}"), act, store, false));
+        all.push(gated_sample(&format!("gate of a sum, {what}"), act, store, true));
     }
     all
 }
@@ -69,17 +69,17 @@ fn plain(name: &str, act: DType, store: DType, add: bool, outputs: &[u64]) -> Sa
     let mut s = FusedSample::new(name, &FUSION);
     let y = front(&mut s, act, add, false);
     for &width in outputs {
-        let w = s.input(typed(store, &[width, 256]), Fill::Normal(0.1));
+        let w = s.input(constant_type(store, &[width, 256]), Fill::Normal(0.1));
         let out = s.node(Linear::default(), &[y, w]);
         s.output(out);
     }
     s.finish(1, 0)
 }
 
-fn gated(name: &str, act: DType, store: DType, add: bool) -> Sample {
+fn gated_sample(name: &str, act: DType, store: DType, add: bool) -> Sample {
     let mut s = FusedSample::new(name, &FUSION);
     let y = front(&mut s, act, add, true);
-    let [gate, up] = [0, 1].map(|_| s.input(typed(store, &[128, 256]), Fill::Normal(0.1)));
+    let [gate, up] = [0, 1].map(|_| s.input(constant_type(store, &[128, 256]), Fill::Normal(0.1)));
     let out = s.node(GatedLinear {}, &[y, gate, up]);
     s.output(out);
     s.finish(1, 0)
@@ -94,7 +94,7 @@ fn front(s: &mut FusedSample, act: DType, add: bool, last: bool) -> crate::graph
         x = s.node(Add {}, &[x, residual]);
         s.output(x);
     }
-    let w = s.input(typed(DType::BF16, &[256]), Fill::Around(1.0, 0.2));
+    let w = s.input(constant_type(DType::BF16, &[256]), Fill::Around(1.0, 0.2));
     let y = s.node(RmsNorm::new(1e-5), &[x, w]);
     if last { s.node(LastRow {}, &[y]) } else { y }
 }

@@ -26,7 +26,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
 
 fn site(uses: &Uses<'_>, (_, node): (NodeId, &Node)) -> Option<Site> {
     let Op::Attention(op) = &node.op else { return None };
-    let appending = appending(uses, op, node)?;
+    let appending = find_append(uses, op, node)?;
     let own = vec![appending.rope, appending.appends[0], appending.appends[1]];
     let queries = rope_attention::rotation(uses, op, node.inputs[0]);
     let queries = queries.filter(|(_, rope)| rope.inputs[1] == appending.angles);
@@ -35,17 +35,17 @@ fn site(uses: &Uses<'_>, (_, node): (NodeId, &Node)) -> Option<Site> {
 }
 
 /// What stands in front of the caches that an attention takes, if nothing else sees them but the states.
-pub fn appending(uses: &Uses<'_>, op: &Attention, node: &Node) -> Option<Appending> {
+pub fn find_append(uses: &Uses<'_>, op: &Attention, node: &Node) -> Option<Appending> {
     let [_, keys, values] = node.inputs[..] else { return None };
-    let (append_keys, new_keys) = appended(uses, keys)?;
-    let (append_values, _) = appended(uses, values)?;
+    let (append_keys, new_keys) = find_appended_rows(uses, keys)?;
+    let (append_values, _) = find_appended_rows(uses, values)?;
     let (rope, rotation) = rope_attention::rotation(uses, op, new_keys)?;
     let (angles, appends) = (rotation.inputs[1], [append_keys, append_values]);
     Some(Appending { rope, angles, appends })
 }
 
 /// The node that extends a state by rows, and the rows.
-fn appended(uses: &Uses<'_>, cache: ValueId) -> Option<(NodeId, ValueId)> {
+fn find_appended_rows(uses: &Uses<'_>, cache: ValueId) -> Option<(NodeId, ValueId)> {
     let (id, node) = uses.maker_for_one(cache)?;
     let Op::Append(_) = node.op else { return None };
     let Origin::State(state) = uses.graph.value(node.inputs[0]).origin else { return None };

@@ -16,7 +16,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
 
 fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
     let Op::Attention(op) = &node.op else { return None };
-    let appending = rope_append::appending(uses, op, node)?;
+    let appending = rope_append::find_append(uses, op, node)?;
     let (queries, rope) = rope_attention::rotation(uses, op, node.inputs[0])?;
     let [keys, values] = appending.appends;
     let nodes = vec![queries, appending.rope, keys, values, id];

@@ -25,7 +25,7 @@ pub fn rotation<'g>(uses: &Uses<'g>, op: &Attention, value: ValueId) -> Option<(
     let (id, node) = uses.maker_for_one(value)?;
     let Op::Rope(rope) = &node.op else { return None };
     let whole = rope.head_dim == op.head_dim && rope.rotary_dim == op.head_dim && !rope.interleaved;
-    (whole && !uses.kept(value)).then_some((id, node))
+    (whole && !uses.is_kept(value)).then_some((id, node))
 }
 
 /// Cosines and sines for heads of this size, in each row of the run.

@@ -4,7 +4,7 @@ use super::Fusion;
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Builder, TensorType, ValueId};
-use crate::op::{Append, Declared, Fill, Foreign, Fused, Op, Rope, Sample, SampleInput};
+use crate::op::{Append, DeclaredType, Fill, Foreign, Fused, Op, Rope, Sample, SampleInput};
 
 /// A body in the making, with recipes for the values of its inputs. Its methods panic on a mistake: samples are source
 /// code.
@@ -18,7 +18,7 @@ pub struct FusedSample {
 }
 
 /// A type of constant sizes.
-pub fn typed(dtype: DType, shape: &[u64]) -> TensorType {
+pub fn constant_type(dtype: DType, shape: &[u64]) -> TensorType {
     TensorType::new(dtype, shape.iter().copied())
 }
 
@@ -35,7 +35,7 @@ impl FusedSample {
     }
 
     /// The type of as many rows as are cached.
-    pub fn cached(&self, dtype: DType, width: u64) -> TensorType {
+    pub fn cached_type(&self, dtype: DType, width: u64) -> TensorType {
         TensorType::new(dtype, [Dim::symbol(Symbol::P), Dim::from(width)])
     }
 
@@ -62,7 +62,7 @@ impl FusedSample {
     /// Adds a node of an operator of others that takes all its places and gives one output of this type.
     pub fn foreign(&mut self, kind: &str, attributes: &str, inputs: &[ValueId], ty: &TensorType) -> ValueId {
         let attributes = serde_json::from_str(attributes).expect("attributes of samples are valid");
-        let (taken, outputs) = (vec![true; inputs.len()], vec![Declared::As(ty.clone())]);
+        let (taken, outputs) = (vec![true; inputs.len()], vec![DeclaredType::As(ty.clone())]);
         let op = Foreign::new(kind, attributes, taken, outputs).expect("operators of samples are valid");
         self.node(op, inputs)
     }
@@ -75,7 +75,7 @@ impl FusedSample {
         act: DType,
         width: u64,
     ) -> [ValueId; 2] {
-        let (new, cache) = (self.rows(act, width), self.cached(act, width));
+        let (new, cache) = (self.rows(act, width), self.cached_type(act, width));
         let k = self.input(new.clone(), Fill::Normal(1.0));
         let k = self.node(rope, &[k, angles]);
         let keys = self.input(cache.clone(), Fill::Normal(1.0));

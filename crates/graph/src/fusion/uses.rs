@@ -15,7 +15,7 @@ pub struct Uses<'g> {
 
 /// A normalisation of the residual stream, and the addition in front of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Norm {
+pub struct ResidualNorm {
     /// The node of the norm.
     pub id: NodeId,
     /// What it gives.
@@ -26,7 +26,7 @@ pub struct Norm {
 
 impl<'g> Uses<'g> {
     /// Of this graph.
-    pub fn of(graph: &'g Graph) -> Uses<'g> {
+    pub fn from_graph(graph: &'g Graph) -> Uses<'g> {
         let results = graph.outputs().iter().map(|output| output.value);
         let kept = results.chain(graph.states().iter().map(|state| state.output)).collect();
         Uses { graph, users: graph.users(), kept }
@@ -43,14 +43,14 @@ impl<'g> Uses<'g> {
     }
 
     /// Whether the value is a result, or what a state holds after the run.
-    pub fn kept(&self, value: ValueId) -> bool {
+    pub fn is_kept(&self, value: ValueId) -> bool {
         self.kept.contains(&value)
     }
 
     /// The only user of a value that is not kept.
     pub fn only_user(&self, value: ValueId) -> Option<(NodeId, &'g Node)> {
         match self.users(value)[..] {
-            [user] if !self.kept(value) => Some((user, self.graph.node(user))),
+            [user] if !self.is_kept(value) => Some((user, self.graph.node(user))),
             _ => None,
         }
     }
@@ -87,14 +87,14 @@ impl<'g> Uses<'g> {
     }
 
     /// The norm that a node is, if it normalises whole rows of the run by a weight.
-    pub fn norm(&self, (id, node): (NodeId, &Node)) -> Option<Norm> {
+    pub fn norm(&self, (id, node): (NodeId, &Node)) -> Option<ResidualNorm> {
         let Op::RmsNorm(RmsNorm { group: None, .. }) = node.op else { return None };
         let [x, weight] = node.inputs[..] else { return None };
         if !self.has_rows_of_run(x) || !self.are_weights(&[weight]) {
             return None;
         }
         let add = super::maker(self.graph, x).filter(|(_, node)| self.is_whole_add(node)).map(|(id, _)| id);
-        Some(Norm { id, y: node.outputs[0], add })
+        Some(ResidualNorm { id, y: node.outputs[0], add })
     }
 
     /// Whether a node adds two different values of one type.

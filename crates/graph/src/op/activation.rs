@@ -59,7 +59,7 @@ impl Activation {
     }
 
     /// The activation that an operator is, if it is one.
-    pub fn of(op: &Op) -> Option<Activation> {
+    pub fn from_op(op: &Op) -> Option<Activation> {
         Activation::ALL.into_iter().find(|activation| activation.op() == *op)
     }
 }

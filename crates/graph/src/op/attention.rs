@@ -40,7 +40,7 @@ pub struct Attention {
     /// Factor on the scores.
     pub scale: f32,
     /// Whether a query sees no key behind its own position.
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[serde(default = "default_true", skip_serializing_if = "is_yes")]
     pub causal: bool,
     /// Only the last `window` positions are seen, the query's own included; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct Attention {
     pub alibi: Option<Vec<f32>>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -138,7 +138,7 @@ impl Operator for Attention {
         Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), columns(self.heads, self.value_size())])])
     }
 
-    fn rests_on_few(&self) -> bool {
+    fn is_row_dominated(&self) -> bool {
         true
     }
 

@@ -21,7 +21,7 @@ pub enum Broadcast {
 impl Broadcast {
     /// How `b` stretches to `a`. Fails unless it has the type of `a` or, for `a: [n, k]`, is a float vector of `k` or a
     /// `[n, 1]` of the dtype of `a`.
-    pub fn of(a: &TensorType, b: &TensorType) -> Result<Broadcast> {
+    pub fn from_types(a: &TensorType, b: &TensorType) -> Result<Broadcast> {
         if a == b {
             return Ok(Broadcast::Whole);
         }

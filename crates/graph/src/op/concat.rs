@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Concat {
     /// Groups of columns of `a`.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_one", skip_serializing_if = "is_one")]
     pub groups: u32,
     /// Whether all of `b` follows every group of `a`.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -30,7 +30,7 @@ impl Default for Concat {
     }
 }
 
-fn one() -> u32 {
+fn default_one() -> u32 {
     1
 }
 

@@ -32,7 +32,7 @@ impl Operator for Dequantize {
 
     fn samples() -> Vec<Sample> {
         let case = |name: &str, packing: Packing, rows: &str, k: u32| {
-            Sample::new(name, Dequantize {}, 1, 0).packed(packing, rows, k)
+            Sample::new(name, Dequantize {}, 1, 0).with_packed(packing, rows, k)
         };
         let int = Packing::integers;
         let mut samples = vec![

@@ -47,7 +47,7 @@ impl Operator for Embedding {
         let packed = |name: &str, n, width, packing: Packing, dtype| {
             Sample::new(name, Embedding { dtype }, n, 0)
                 .input(DType::U32, "n", Fill::Below(37))
-                .packed(packing, "37", width)
+                .with_packed(packing, "37", width)
         };
         let int = Packing::integers;
         let mut samples = vec![

@@ -71,7 +71,7 @@ impl Operator for ExpertLinear {
         let packed = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], packing: Packing, x| {
             Sample::new(name, ExpertLinear {}, n, 0)
                 .input(x, &format!("n,{columns}"), Fill::Normal(1.0))
-                .packed(packing, &format!("{count},{o}"), k)
+                .with_packed(packing, &format!("{count},{o}"), k)
                 .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
         };
         let int = |name: &str, n, chosen, sizes, [bits, group]: [u32; 2], zeros, x| {

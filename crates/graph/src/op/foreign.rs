@@ -18,16 +18,16 @@ use std::sync::{Mutex, PoisonError};
 /// `{"floats":[1.0,"nan"]}`, a tensor `{"tensor":{"dtype":"f32","shape":[1],"data":[0.5]}}`, a graph `{"graph":{…}}` (see [`super::Subgraph`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Foreign {
-    kind: Kind,
+    kind: OperatorKind,
     attributes: Map<String, Value>,
     /// Whether each place of an input is taken.
     inputs: Vec<bool>,
-    outputs: Vec<Declared>,
+    outputs: Vec<DeclaredType>,
 }
 
 /// What is known of an output's type.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Declared {
+pub enum DeclaredType {
     /// Nobody asks for this optional output.
     Absent,
     /// Whoever runs the operator tells. Such an operator is in no graph.
@@ -36,24 +36,24 @@ pub enum Declared {
     As(TensorType),
 }
 
-impl Declared {
+impl DeclaredType {
     /// The type, if it is declared.
     pub fn ty(&self) -> Option<&TensorType> {
         match self {
-            Declared::As(ty) => Some(ty),
-            Declared::Absent | Declared::Unknown => None,
+            DeclaredType::As(ty) => Some(ty),
+            DeclaredType::Absent | DeclaredType::Unknown => None,
         }
     }
 
     /// Whether somebody asks for the output.
     pub fn is_asked(&self) -> bool {
-        *self != Declared::Absent
+        *self != DeclaredType::Absent
     }
 }
 
 /// Domain, name and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
+struct OperatorKind {
     text: &'static str,
     /// Bytes of the domain.
     domain: usize,
@@ -63,8 +63,8 @@ struct Kind {
 /// Longest name with domain and version, bytes.
 const MAX_KIND: usize = 256;
 
-impl Kind {
-    fn parse(text: &str) -> Result<Kind> {
+impl OperatorKind {
+    fn parse(text: &str) -> Result<OperatorKind> {
         let wrong = |why: &str| {
             let text = text.chars().take(80).collect::<String>();
             let error = Error::invalid(format!("operator `{}`: {why}", text.escape_debug()));
@@ -85,7 +85,7 @@ impl Kind {
         let cut = if version.is_some() { path.rfind('.') } else { path.find('.') };
         let cut = cut.filter(|&at| at > 0 && at + 1 < path.len());
         let domain = cut.ok_or_else(|| wrong("expected a domain and a name with a point between them"))?;
-        Ok(Kind { text: intern(text), domain, version })
+        Ok(OperatorKind { text: intern(text), domain, version })
     }
 }
 
@@ -110,14 +110,14 @@ impl Foreign {
         kind: &str,
         attributes: Map<String, Value>,
         inputs: Vec<bool>,
-        outputs: Vec<Declared>,
+        outputs: Vec<DeclaredType>,
     ) -> Result<Foreign> {
-        let kind = Kind::parse(kind)?;
+        let kind = OperatorKind::parse(kind)?;
         let symbolic = |ty: &&TensorType| ty.shape.iter().any(|size| size.as_const().is_none());
-        if let Some(ty) = outputs.iter().filter_map(Declared::ty).find(symbolic) {
+        if let Some(ty) = outputs.iter().filter_map(DeclaredType::ty).find(symbolic) {
             return Err(Error::invalid(format!("`{}`: sizes must be constant, found {ty}", kind.text)));
         }
-        if !outputs.iter().any(Declared::is_asked) {
+        if !outputs.iter().any(DeclaredType::is_asked) {
             return Err(Error::invalid(format!("`{}` has no output", kind.text)));
         }
         Ok(Foreign { kind, attributes, inputs, outputs })
@@ -133,7 +133,7 @@ impl Foreign {
         kind: &str,
         attributes: &str,
         inputs: Vec<bool>,
-        outputs: Vec<Declared>,
+        outputs: Vec<DeclaredType>,
     ) -> Result<Foreign> {
         let attributes = serde_json::from_str(attributes)
             .map_err(|e| Error::invalid(format!("attributes of `{kind}`: {e}")))?;
@@ -172,18 +172,18 @@ impl Foreign {
     }
 
     /// What is known of each place of an output.
-    pub fn outputs(&self) -> &[Declared] {
+    pub fn outputs(&self) -> &[DeclaredType] {
         &self.outputs
     }
 
     /// The given inputs at their places.
-    pub fn placed<T>(&self, given: impl IntoIterator<Item = T>) -> Vec<Option<T>> {
+    pub fn place_inputs<T>(&self, given: impl IntoIterator<Item = T>) -> Vec<Option<T>> {
         let mut given = given.into_iter();
         self.inputs.iter().map(|&there| if there { given.next() } else { None }).collect()
     }
 
     /// The same operator with other declared outputs, such as those in another precision.
-    pub fn with_outputs(&self, outputs: Vec<Declared>) -> Result<Foreign> {
+    pub fn with_outputs(&self, outputs: Vec<DeclaredType>) -> Result<Foreign> {
         Foreign::new(self.kind.text, self.attributes.clone(), self.inputs.clone(), outputs)
     }
 
@@ -197,10 +197,10 @@ impl Foreign {
                 "an input is {ty}: operators of others take no packed weights"
             )));
         }
-        if self.outputs.contains(&Declared::Unknown) {
+        if self.outputs.contains(&DeclaredType::Unknown) {
             return Err(Error::bug("types of outputs are not known before the operator runs"));
         }
-        Ok(self.outputs.iter().filter_map(Declared::ty).cloned().collect())
+        Ok(self.outputs.iter().filter_map(DeclaredType::ty).cloned().collect())
     }
 
     pub(super) fn extremes(&self) -> &'static [Extreme] {
@@ -237,7 +237,7 @@ output z = z
         let Op::Foreign(rest) = &graph.nodes()[1].op else { panic!("{:?}", graph.nodes()[1].op) };
         assert_eq!((rest.domain(), rest.name(), rest.version()), ("com.microsoft", "Rest", Some(1)));
         assert_eq!(rest.inputs(), [true, false, true, false]);
-        assert_eq!(rest.placed(["y", "_"]), [Some("y"), None, Some("_"), None]);
+        assert_eq!(rest.place_inputs(["y", "_"]), [Some("y"), None, Some("_"), None]);
         assert!(!rest.outputs()[0].is_asked() && rest.outputs()[1].ty().is_some());
         let Op::Foreign(any) = &graph.nodes()[2].op else { panic!("{:?}", graph.nodes()[2].op) };
         assert_eq!((any.domain(), any.name(), any.version()), ("aten", "any.default", None));

@@ -62,8 +62,8 @@ impl Operator for GatedLinear {
         let packed = |name: &str, n, [k, o]: [u32; 2], packing: Packing, x| {
             Sample::new(name, GatedLinear {}, n, 0)
                 .input(x, &format!("n,{k}"), Fill::Normal(1.0))
-                .packed(packing, &o.to_string(), k)
-                .packed(packing, &o.to_string(), k)
+                .with_packed(packing, &o.to_string(), k)
+                .with_packed(packing, &o.to_string(), k)
         };
         let int = |name: &str, n, size, [bits, group]: [u32; 2], zeros, x| {
             packed(name, n, size, Packing::integers(bits, group, zeros), x)

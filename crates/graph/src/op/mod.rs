@@ -26,7 +26,7 @@ mod subgraph;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use extreme::Extreme;
-pub use foreign::{Declared, Foreign};
+pub use foreign::{DeclaredType, Foreign};
 pub use gelu::GeluForm;
 pub use neutral::Neutral;
 pub use position_scale::PositionForm;
@@ -97,7 +97,7 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
 
     /// Whether results may rest on few of the rows that they are made of, as those of a softmax do: only inputs near zero
     /// weigh all of them.
-    fn rests_on_few(&self) -> bool {
+    fn is_row_dominated(&self) -> bool {
         false
     }
 }
@@ -149,7 +149,7 @@ macro_rules! operators {
             /// See [`Operator::infer`]; the operator's name is added to errors.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
                 let types = match self {
-                    $(Op::$ty(op) => unpacked(inputs, op.packed_inputs()).and_then(|inputs| op.infer(&inputs)),)+
+                    $(Op::$ty(op) => unpack_types(inputs, op.packed_inputs()).and_then(|inputs| op.infer(&inputs)),)+
                     Op::Fused(op) => op.infer(inputs),
                     Op::Foreign(op) => op.infer(inputs),
                 };
@@ -208,7 +208,7 @@ macro_rules! operators {
             /// The input by which a function of the operator, or of those that it is defined by, saturates.
             pub fn saturation(&self, inputs: &[TensorType]) -> Option<Saturation> {
                 let own = match self { $(Op::$ty(op) => op.saturation(),)+ Op::Fused(_) | Op::Foreign(_) => None };
-                own.or_else(|| Saturation::within(&self.definition(inputs)?.ok()?))
+                own.or_else(|| Saturation::find_in_graph(&self.definition(inputs)?.ok()?))
             }
 
             /// See [`Operator::size_from`].
@@ -226,11 +226,11 @@ macro_rules! operators {
                 match self { $(Op::$ty(op) => op.gives_factors(),)+ Op::Fused(_) | Op::Foreign(_) => false }
             }
 
-            /// See [`Operator::rests_on_few`].
-            pub fn rests_on_few(&self) -> bool {
+            /// See [`Operator::is_row_dominated`].
+            pub fn is_row_dominated(&self) -> bool {
                 match self {
-                    $(Op::$ty(op) => op.rests_on_few(),)+
-                    Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.rests_on_few()),
+                    $(Op::$ty(op) => op.is_row_dominated(),)+
+                    Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.is_row_dominated()),
                     Op::Foreign(_) => false,
                 }
             }
@@ -240,7 +240,7 @@ macro_rules! operators {
 
 /// The types of inputs with f32 in the place of packed dtypes. Fails on packed inputs outside `packed`, and unless those
 /// inside are all stored alike where one is packed.
-fn unpacked(inputs: &[TensorType], packed: Range<usize>) -> Result<Cow<'_, [TensorType]>> {
+fn unpack_types(inputs: &[TensorType], packed: Range<usize>) -> Result<Cow<'_, [TensorType]>> {
     let Some(first) = inputs.iter().find(|ty| ty.dtype.packing().is_some()) else {
         return Ok(Cow::Borrowed(inputs));
     };
@@ -358,11 +358,16 @@ impl Op {
 
     /// As [`Op::parse_text`], of a node with these places of inputs and outputs: those of an operator of others belong to it.
     /// Any other operator has no places that are not taken.
-    pub fn parse_node(name: &str, attributes: &str, inputs: Vec<bool>, outputs: Vec<Declared>) -> Result<Op> {
+    pub fn parse_node(
+        name: &str,
+        attributes: &str,
+        inputs: Vec<bool>,
+        outputs: Vec<DeclaredType>,
+    ) -> Result<Op> {
         if Foreign::is_kind(name) {
             return Foreign::parse(name, attributes, inputs, outputs).map(Op::Foreign);
         }
-        if inputs.contains(&false) || !outputs.iter().all(Declared::is_asked) {
+        if inputs.contains(&false) || !outputs.iter().all(DeclaredType::is_asked) {
             let text = format!("`{name}` takes all its inputs and outputs, found `_`");
             return Err(Error::invalid(text).with_hint("write a value that is named `_` as \"_\""));
         }

@@ -17,7 +17,7 @@ impl Operator for Mul {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[2])?;
-        Broadcast::of(&inputs[0], &inputs[1])?;
+        Broadcast::from_types(&inputs[0], &inputs[1])?;
         Ok(vec![inputs[0].clone()])
     }
 

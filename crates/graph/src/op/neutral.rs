@@ -19,7 +19,7 @@ pub enum Neutral {
 
 impl Neutral {
     /// An input of the same dtype and shape with these values.
-    pub fn of(self, input: &Tensor) -> Result<Tensor> {
+    pub fn fill_like(self, input: &Tensor) -> Result<Tensor> {
         let width = input.row_len().max(1);
         let values = input.to_f64().into_iter().enumerate().map(|(at, value)| match self {
             Neutral::Zeros => 0.0,
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn values_are_those_of_the_row_and_sign() {
         let input = Tensor::from_f32(vec![1, 4], vec![-3.0, 0.0, 2.0, -0.5]).unwrap();
-        let values = |neutral: Neutral| neutral.of(&input).unwrap().to_f64();
+        let values = |neutral: Neutral| neutral.fill_like(&input).unwrap().to_f64();
         assert_eq!(values(Neutral::Zeros), [0.0; 4]);
         assert_eq!(values(Neutral::Ones), [1.0; 4]);
         assert_eq!(values(Neutral::Unturned), [1.0, 1.0, 0.0, 0.0]);

@@ -27,7 +27,7 @@ pub struct Patches {
     /// Height and width of a patch, pixels.
     pub patch: u32,
     /// Images, of equal heights.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_one", skip_serializing_if = "is_one")]
     pub images: u32,
     /// Rows of zeros before each image's patches.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -36,7 +36,7 @@ pub struct Patches {
     pub dtype: DType,
 }
 
-fn one() -> u32 {
+fn default_one() -> u32 {
     1
 }
 

@@ -63,7 +63,7 @@ pub struct DynamicNtk {
 
 impl DynamicNtk {
     /// The factor on the frequency of pair `j` of `pairs` in a text of `len` tokens; 1 up to `original` of them.
-    pub fn slowed(&self, j: usize, pairs: usize, len: u64) -> f64 {
+    pub fn frequency_factor(&self, j: usize, pairs: usize, len: u64) -> f64 {
         if len <= u64::from(self.original) {
             return 1.0;
         }

@@ -28,7 +28,7 @@ pub struct Route {
     /// Whether the weights of a row are divided by their sum.
     pub normalize: bool,
     /// Factor on the weights.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_one", skip_serializing_if = "is_one")]
     pub scale: f32,
     /// Limits the choice to some groups of experts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub enum GroupScore {
     Top2Sum,
 }
 
-fn one() -> f32 {
+fn default_one() -> f32 {
     1.0
 }
 

@@ -64,7 +64,7 @@ impl Sample {
 
     /// Adds a packed weight of `rows`, such as `"4,32"`, of `k` elements each, with random codes, and scales that make its
     /// numbers as large as those of usual weights. Panics on bad text as [`Sample::input`] does.
-    pub(super) fn packed(self, packing: Packing, rows: &str, k: u32) -> Sample {
+    pub(super) fn with_packed(self, packing: Packing, rows: &str, k: u32) -> Sample {
         self.input(DType::Packed(packing), &format!("{rows},{k}"), Fill::Codes)
     }
 
@@ -121,7 +121,7 @@ impl Random {
     fn tensor(&mut self, input: &SampleInput, symbols: &Symbols) -> Result<Tensor> {
         let shape = input.ty.sizes(symbols)?;
         if let DType::Packed(packing) = input.ty.dtype {
-            return self.packed(packing, shape);
+            return self.draw_packed(packing, shape);
         }
         let count: usize = shape.iter().product();
         if let Fill::Values(text) = input.fill {
@@ -149,7 +149,7 @@ impl Random {
         Tensor::from_f64(input.ty.dtype, shape, &values)
     }
 
-    fn packed(&mut self, packing: Packing, shape: Vec<usize>) -> Result<Tensor> {
+    fn draw_packed(&mut self, packing: Packing, shape: Vec<usize>) -> Result<Tensor> {
         let half = |x: f64| half::f16::from_f64(x).to_le_bytes();
         let sections = packing.sections(&shape)?;
         let count = |i: usize| sections.get(i).map_or(0, |section| section.len / section.dtype.size());
@@ -160,7 +160,7 @@ impl Random {
         let limit = 1 << packing.bits();
         let zeros: Vec<u8> = (0..count(2)).flat_map(|_| half((self.next() % limit) as f64)).collect();
         let parts = [&words[..], &scales, &zeros];
-        Tensor::packed(packing, shape, &parts[..sections.len()])
+        Tensor::from_packed(packing, shape, &parts[..sections.len()])
     }
 }
 

@@ -26,7 +26,7 @@ impl Saturation {
     pub const ELEMENTWISE: Option<Saturation> = Some(Saturation { input: 0, reach: Reach::Any });
 
     /// That of the first saturating function within a graph, by the graph's input behind it.
-    pub(crate) fn within(body: &Graph) -> Option<Saturation> {
+    pub(crate) fn find_in_graph(body: &Graph) -> Option<Saturation> {
         let own = |node: &crate::graph::Node| {
             let types: Vec<TensorType> = node.inputs.iter().map(|&v| body.value(v).ty.clone()).collect();
             Some(node.inputs[node.op.saturation(&types)?.input])

@@ -28,8 +28,8 @@ pub struct Subgraph {
     /// Names of the outputs.
     pub outputs: Vec<String>,
     /// How often it runs at most, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turns: Option<u64>,
+    #[serde(rename = "turns", default, skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u64>,
 }
 
 /// A node of a graph within an operator.
@@ -52,7 +52,7 @@ impl Subgraph {
     ///
     /// # Errors
     /// If it is not of the form of a graph.
-    pub fn of(attribute: &Value) -> Result<Option<Subgraph>> {
+    pub fn from_attribute(attribute: &Value) -> Result<Option<Subgraph>> {
         let Some(graph) = attribute.get("graph") else { return Ok(None) };
         let read = Subgraph::deserialize(graph);
         read.map(Some).map_err(|e| Error::invalid(format!("a graph within an operator: {e}")))
@@ -93,11 +93,14 @@ output y = y
         assert_eq!(graph.to_text(), TEXT);
         let Op::Foreign(op) = &graph.nodes()[0].op else { panic!("{:?}", graph.nodes()[0].op) };
         assert_eq!(op.own_inputs(), 3);
-        let body = Subgraph::of(&op.attributes()["body"]).unwrap().unwrap();
-        assert_eq!((body.turns, body.outer["o"], body.nodes[0].op.as_str()), (Some(9), 3, "onnx.Add@17"));
+        let body = Subgraph::from_attribute(&op.attributes()["body"]).unwrap().unwrap();
+        assert_eq!(
+            (body.max_iterations, body.outer["o"], body.nodes[0].op.as_str()),
+            (Some(9), 3, "onnx.Add@17")
+        );
         assert_eq!(body.to_attribute(), op.attributes()["body"]);
-        assert_eq!(Subgraph::of(&json!(3)).unwrap(), None);
-        let told = Subgraph::of(&json!({"graph": {"inputs": 3}})).unwrap_err().to_string();
+        assert_eq!(Subgraph::from_attribute(&json!(3)).unwrap(), None);
+        let told = Subgraph::from_attribute(&json!({"graph": {"inputs": 3}})).unwrap_err().to_string();
         assert!(told.contains("a graph within an operator"), "{told}");
     }
 }

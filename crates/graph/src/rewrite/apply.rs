@@ -1,6 +1,6 @@
 //! Applying a patch: the order of the new graph's nodes, and the graph itself.
 
-use super::patch::{Patch, Source};
+use super::patch::{Patch, ValueSource};
 use crate::error::{Error, Result};
 use crate::graph::{Builder, Graph, NodeId, Origin, ValueId};
 use std::cmp::Reverse;
@@ -8,38 +8,39 @@ use std::collections::{BinaryHeap, HashMap};
 
 /// A node of the patched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Item {
+pub(super) enum PatchedNode {
     Old(u32),
     New(usize),
 }
 
 /// Inputs of an item as its users find them.
-fn sources(patch: &Patch<'_>, item: Item) -> Result<Vec<Source>> {
+fn sources(patch: &Patch<'_>, item: PatchedNode) -> Result<Vec<ValueSource>> {
     match item {
-        Item::Old(i) => {
+        PatchedNode::Old(i) => {
             let inputs = &patch.graph.nodes()[i as usize].inputs;
             inputs.iter().map(|&v| patch.resolve(patch.tap(v))).collect()
         }
-        Item::New(j) => patch.nodes[j].inputs.iter().map(|&w| patch.resolve(w)).collect(),
+        PatchedNode::New(j) => patch.nodes[j].inputs.iter().map(|&w| patch.resolve(w)).collect(),
     }
 }
 
-fn producer(patch: &Patch<'_>, source: Source) -> Option<Item> {
+fn producer(patch: &Patch<'_>, source: ValueSource) -> Option<PatchedNode> {
     match source {
-        Source::New { node, .. } => Some(Item::New(node)),
-        Source::Old(v) => match patch.graph.value(v).origin {
-            Origin::Node { node, .. } => Some(Item::Old(node.0)),
+        ValueSource::New { node, .. } => Some(PatchedNode::New(node)),
+        ValueSource::Old(v) => match patch.graph.value(v).origin {
+            Origin::Node { node, .. } => Some(PatchedNode::Old(node.0)),
             _ => None,
         },
     }
 }
 
 /// Kept and new nodes so that each comes after what it uses, else in the old order.
-pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<Item>> {
-    let old = (0..patch.graph.nodes().len() as u32).filter(|&i| !patch.removes(NodeId(i))).map(Item::Old);
-    let items: Vec<Item> = old.chain((0..patch.nodes.len()).map(Item::New)).collect();
-    let mut users: HashMap<Item, Vec<Item>> = HashMap::new();
-    let mut waits: HashMap<Item, usize> = HashMap::new();
+pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
+    let old =
+        (0..patch.graph.nodes().len() as u32).filter(|&i| !patch.removes(NodeId(i))).map(PatchedNode::Old);
+    let items: Vec<PatchedNode> = old.chain((0..patch.nodes.len()).map(PatchedNode::New)).collect();
+    let mut users: HashMap<PatchedNode, Vec<PatchedNode>> = HashMap::new();
+    let mut waits: HashMap<PatchedNode, usize> = HashMap::new();
     for &item in &items {
         for source in sources(patch, item)? {
             if let Some(from) = producer(patch, source) {
@@ -48,9 +49,9 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<Item>> {
             }
         }
     }
-    let key = |item: Item| match item {
-        Item::Old(i) => (i, 0),
-        Item::New(j) => (patch.nodes[j].after, j + 1),
+    let key = |item: PatchedNode| match item {
+        PatchedNode::Old(i) => (i, 0),
+        PatchedNode::New(j) => (patch.nodes[j].after, j + 1),
     };
     let free = items.iter().filter(|i| !waits.contains_key(i));
     let mut ready: BinaryHeap<_> = free.map(|&i| Reverse((key(i), i))).collect();
@@ -76,7 +77,7 @@ pub(super) struct Rebuild<'p, 'g> {
     patch: &'p Patch<'g>,
     builder: Builder,
     leaves: std::iter::Peekable<std::vec::IntoIter<ValueId>>,
-    values: HashMap<Source, ValueId>,
+    values: HashMap<ValueSource, ValueId>,
 }
 
 impl<'p, 'g> Rebuild<'p, 'g> {
@@ -90,7 +91,7 @@ impl<'p, 'g> Rebuild<'p, 'g> {
         Ok(Rebuild { patch, builder, leaves: leaves.into_iter().peekable(), values: HashMap::new() })
     }
 
-    pub fn run(mut self, order: &[Item]) -> Result<Graph> {
+    pub fn run(mut self, order: &[PatchedNode]) -> Result<Graph> {
         let graph = self.patch.graph;
         for &item in order {
             self.item(item)?;
@@ -101,43 +102,43 @@ impl<'p, 'g> Rebuild<'p, 'g> {
             self.builder.output(&output.name, value);
         }
         for state in graph.states() {
-            let input = self.find(Source::Old(state.input))?;
+            let input = self.find(ValueSource::Old(state.input))?;
             let output = self.find(self.patch.resolve(self.patch.tap(state.output))?)?;
             self.builder.set_state(input, output)?;
         }
         self.builder.finish()
     }
 
-    fn item(&mut self, item: Item) -> Result<()> {
+    fn item(&mut self, item: PatchedNode) -> Result<()> {
         let (graph, patch) = (self.patch.graph, self.patch);
         let place = match item {
-            Item::Old(i) => i,
-            Item::New(j) => patch.nodes[j].after,
+            PatchedNode::Old(i) => i,
+            PatchedNode::New(j) => patch.nodes[j].after,
         };
         if let Some(&before) = graph.nodes().get(place as usize).and_then(|n| n.outputs.first()) {
             self.leaves_to(before)?;
         }
         let mut inputs = Vec::new();
         for source in sources(patch, item)? {
-            if let Source::Old(v) = source {
+            if let ValueSource::Old(v) = source {
                 self.leaves_to(v)?;
             }
             inputs.push(self.find(source)?);
         }
-        let (name, op, outputs): (_, _, Vec<(Source, String)>) = match item {
-            Item::Old(i) => {
+        let (name, op, outputs): (_, _, Vec<(ValueSource, String)>) = match item {
+            PatchedNode::Old(i) => {
                 let node = &graph.nodes()[i as usize];
-                let named = |&v: &ValueId| (Source::Old(v), graph.value(v).name.clone());
+                let named = |&v: &ValueId| (ValueSource::Old(v), graph.value(v).name.clone());
                 (&node.name, &node.op, node.outputs.iter().map(named).collect())
             }
-            Item::New(j) => {
+            PatchedNode::New(j) => {
                 let node = &patch.nodes[j];
-                let source = |output| Source::New { node: j, output };
+                let source = |output| ValueSource::New { node: j, output };
                 let named = node.outputs.iter().enumerate().map(|(k, o)| (source(k), o.name.clone()));
                 (&node.name, &node.op, named.collect())
             }
         };
-        let (sources, names): (Vec<Source>, Vec<String>) = outputs.into_iter().unzip();
+        let (sources, names): (Vec<ValueSource>, Vec<String>) = outputs.into_iter().unzip();
         let ids = self.builder.node_multi(name, op.clone(), &inputs, &names)?;
         self.values.extend(sources.into_iter().zip(ids));
         Ok(())
@@ -154,12 +155,12 @@ impl<'p, 'g> Rebuild<'p, 'g> {
                 Origin::State(_) => self.builder.state(name, ty)?,
                 Origin::Node { .. } => return Err(Error::bug(format!("`{name}` is computed, not given"))),
             };
-            self.values.insert(Source::Old(old), new);
+            self.values.insert(ValueSource::Old(old), new);
         }
         Ok(())
     }
 
-    fn find(&self, source: Source) -> Result<ValueId> {
+    fn find(&self, source: ValueSource) -> Result<ValueId> {
         self.values.get(&source).copied().ok_or_else(|| Error::bug(format!("{source:?} has no value yet")))
     }
 }

@@ -8,10 +8,10 @@ use crate::graph::{Graph, NodeId};
 
 /// One edit with everything that is dead.
 pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
-    let uses = Uses::of(graph);
+    let uses = Uses::from_graph(graph);
     let mut live = vec![false; graph.nodes().len()];
     for (i, node) in graph.nodes().iter().enumerate().rev() {
-        let kept = node.outputs.iter().any(|&v| uses.kept(v));
+        let kept = node.outputs.iter().any(|&v| uses.is_kept(v));
         if kept || live[i] {
             live[i] = true;
             for from in node.inputs.iter().filter_map(|&v| producer(graph, v)) {
@@ -24,7 +24,7 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
     let unused: Vec<_> = graph
         .weights()
         .map(|(id, _)| id)
-        .filter(|&w| !uses.kept(w) && !uses.users(w).iter().any(is_live))
+        .filter(|&w| !uses.is_kept(w) && !uses.users(w).iter().any(is_live))
         .collect();
     if dead.is_empty() && unused.is_empty() {
         return Ok(());

@@ -10,10 +10,10 @@ use crate::op::{ExpertGatedLinear, Op};
 
 /// One edit for each such product.
 pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
-    let uses = Uses::of(graph);
+    let uses = Uses::from_graph(graph);
     for (i, node) in graph.nodes().iter().enumerate() {
         let Some(product) = gated_product(graph, &uses, NodeId(i as u32)) else { continue };
-        let (gate, up) = (unbiased(graph, product.gate), unbiased(graph, product.up));
+        let (gate, up) = (match_unbiased(graph, product.gate), match_unbiased(graph, product.up));
         let (Some([x, gate, experts]), Some([up_x, up, up_experts])) = (gate, up) else { continue };
         if x == up_x && experts == up_experts && same_type(graph, gate, up) {
             patch.replace(&product.nodes())?;
@@ -26,7 +26,7 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
 }
 
 /// Input, stack and experts of an `expert_linear` without bias.
-fn unbiased(graph: &Graph, node: NodeId) -> Option<[ValueId; 3]> {
+fn match_unbiased(graph: &Graph, node: NodeId) -> Option<[ValueId; 3]> {
     let node = graph.node(node);
     let inputs: [ValueId; 3] = node.inputs[..].try_into().ok()?;
     let apart = graph.value(inputs[1]).ty.dtype.packing().is_some_and(|packing| packing.zeros);

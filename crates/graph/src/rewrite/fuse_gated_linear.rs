@@ -9,7 +9,7 @@ use crate::op::{GatedLinear, Op};
 
 /// One edit for each such product.
 pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
-    let uses = Uses::of(graph);
+    let uses = Uses::from_graph(graph);
     for (i, node) in graph.nodes().iter().enumerate() {
         let Some(product) = gated_product(graph, &uses, NodeId(i as u32)) else { continue };
         let plain = |node| plain_linear(graph, graph.node(node));

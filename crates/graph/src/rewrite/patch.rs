@@ -9,10 +9,10 @@ use std::collections::{HashMap, HashSet};
 
 /// A value that new nodes can use: one of the old graph, or the output of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wire(Source);
+pub struct Wire(ValueSource);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(super) enum ValueSource {
     Old(ValueId),
     New { node: usize, output: usize },
 }
@@ -112,7 +112,7 @@ impl<'g> Patch<'g> {
 
     /// A value of the old graph. If another edit replaces the value, its replacement is meant.
     pub fn tap(&self, value: ValueId) -> Wire {
-        Wire(Source::Old(value))
+        Wire(ValueSource::Old(value))
     }
 
     /// Adds a node to the current edit and infers its outputs. They are named as the node, or `name.0`, `name.1`, … if
@@ -134,7 +134,7 @@ impl<'g> Patch<'g> {
             .enumerate()
             .map(|(i, ty)| NewValue { name: named(i), ty, inherited: false })
             .collect();
-        let wires = (0..outputs.len()).map(|output| Wire(Source::New { node, output })).collect();
+        let wires = (0..outputs.len()).map(|output| Wire(ValueSource::New { node, output })).collect();
         self.note(|edit| edit.after.push(name.clone()));
         self.nodes.push(NewNode { name, op, inputs: inputs.to_vec(), outputs, after: self.place });
         Ok(wires)
@@ -154,7 +154,7 @@ impl<'g> Patch<'g> {
         if self.shunts.insert(old, new).is_some() {
             return Err(Error::bug(format!("`{}` is replaced twice", value.name)));
         }
-        if let Source::New { node, output } = new.0 {
+        if let ValueSource::New { node, output } = new.0 {
             let target = &mut self.nodes[node].outputs[output];
             if !target.inherited {
                 target.name.clone_from(&value.name);
@@ -182,8 +182,8 @@ impl<'g> Patch<'g> {
 
     fn ty(&self, wire: Wire) -> Result<TensorType> {
         let ty = match wire.0 {
-            Source::Old(v) => self.graph.values().get(v.0 as usize).map(|v| &v.ty),
-            Source::New { node, output } => {
+            ValueSource::Old(v) => self.graph.values().get(v.0 as usize).map(|v| &v.ty),
+            ValueSource::New { node, output } => {
                 self.nodes.get(node).and_then(|n| n.outputs.get(output)).map(|o| &o.ty)
             }
         };
@@ -191,10 +191,10 @@ impl<'g> Patch<'g> {
     }
 
     /// Where users of a wire find it once the patch is applied.
-    pub(super) fn resolve(&self, mut wire: Wire) -> Result<Source> {
+    pub(super) fn resolve(&self, mut wire: Wire) -> Result<ValueSource> {
         for _ in 0..=self.shunts.len() {
             match wire.0 {
-                Source::Old(v) if self.shunts.contains_key(&v) => wire = self.shunts[&v],
+                ValueSource::Old(v) if self.shunts.contains_key(&v) => wire = self.shunts[&v],
                 found => return Ok(found),
             }
         }
@@ -208,7 +208,7 @@ impl<'g> Patch<'g> {
             self.dropped.contains(&v) || by_node
         };
         let check = |wire: Wire, user: &str| match self.resolve(wire)? {
-            Source::Old(v) if gone(v) => {
+            ValueSource::Old(v) if gone(v) => {
                 let name = &self.graph.value(v).name;
                 Err(Error::bug(format!("`{name}` is removed but still used by {user}")))
             }

@@ -18,7 +18,7 @@ pub fn quantize(graph: &Graph, choose: &dyn Fn(&Value) -> Option<Packing>) -> Re
             Origin::Weight => {
                 let ty = match choose(value) {
                     Some(packing) => {
-                        packed(&value.ty, packing).context(|| format!("weight `{}`", value.name))?
+                        packed_type(&value.ty, packing).context(|| format!("weight `{}`", value.name))?
                     }
                     None => value.ty.clone(),
                 };
@@ -38,18 +38,18 @@ pub fn quantize(graph: &Graph, choose: &dyn Fn(&Value) -> Option<Packing>) -> Re
         rebuilt.values.push(id);
     }
     for output in graph.outputs() {
-        let value = rebuilt.of(output.value)?;
+        let value = rebuilt.new_value(output.value)?;
         rebuilt.builder.output(&output.name, value);
     }
     for state in graph.states() {
-        let (before, after) = (rebuilt.of(state.input)?, rebuilt.of(state.output)?);
+        let (before, after) = (rebuilt.new_value(state.input)?, rebuilt.new_value(state.output)?);
         rebuilt.builder.set_state(before, after)?;
     }
     rebuilt.builder.finish()
 }
 
 /// The type of a weight that is packed. Fails if it is no weight of floats, or if its rows are no whole groups.
-fn packed(ty: &TensorType, packing: Packing) -> Result<TensorType> {
+fn packed_type(ty: &TensorType, packing: Packing) -> Result<TensorType> {
     if !ty.dtype.is_float() {
         return Err(Error::invalid(format!("{ty} holds no floats")));
     }
@@ -67,7 +67,7 @@ struct Rebuilt {
 }
 
 impl Rebuilt {
-    fn of(&self, old: ValueId) -> Result<ValueId> {
+    fn new_value(&self, old: ValueId) -> Result<ValueId> {
         let found = self.values.get(old.0 as usize).copied();
         found.ok_or_else(|| Error::bug("the outputs of a node do not stand together"))
     }
@@ -76,7 +76,7 @@ impl Rebuilt {
     fn inputs(&mut self, op: &Op, old: &[ValueId]) -> Result<Vec<ValueId>> {
         let mut inputs = Vec::with_capacity(old.len());
         for (index, &value) in old.iter().enumerate() {
-            let value = self.of(value)?;
+            let value = self.new_value(value)?;
             let Value { name, ty, .. } = self.builder.value(value);
             let takes = ty.dtype.packing().is_none() || op.packed_inputs().contains(&index);
             let name = format!("{name}.numbers");

@@ -12,7 +12,7 @@ pub struct Uses {
 
 impl Uses {
     /// Counts the uses in a graph.
-    pub fn of(graph: &Graph) -> Uses {
+    pub fn from_graph(graph: &Graph) -> Uses {
         let mut kept = vec![false; graph.values().len()];
         let results = graph.outputs().iter().map(|o| o.value);
         for value in results.chain(graph.states().iter().map(|s| s.output)) {
@@ -27,13 +27,13 @@ impl Uses {
     }
 
     /// Whether the value is a result or what a state holds after the run.
-    pub fn kept(&self, value: ValueId) -> bool {
+    pub fn is_kept(&self, value: ValueId) -> bool {
         self.kept[value.0 as usize]
     }
 
     /// Whether nothing but `node` uses the value.
-    pub fn only(&self, value: ValueId, node: NodeId) -> bool {
-        !self.kept(value) && self.users(value) == [node]
+    pub fn is_only_user(&self, value: ValueId, node: NodeId) -> bool {
+        !self.is_kept(value) && self.users(value) == [node]
     }
 }
 
@@ -77,7 +77,9 @@ pub fn gated_product(graph: &Graph, uses: &Uses, mul: NodeId) -> Option<GatedPro
     let of = |activated: ValueId, plain: ValueId| {
         let (silu, up) = (producer(graph, activated)?, producer(graph, plain)?);
         let projected = *graph.node(silu).inputs.first()?;
-        let inside = uses.only(activated, mul) && uses.only(plain, mul) && uses.only(projected, silu);
+        let inside = uses.is_only_user(activated, mul)
+            && uses.is_only_user(plain, mul)
+            && uses.is_only_user(projected, silu);
         let is_silu = matches!(graph.node(silu).op, Op::Silu(_));
         (inside && is_silu).then_some(GatedProduct { gate: producer(graph, projected)?, up, silu, mul })
     };

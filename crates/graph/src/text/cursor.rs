@@ -46,7 +46,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The error that something else was expected here.
-    pub fn expected(&self, what: &str) -> Error {
+    pub fn expected_error(&self, what: &str) -> Error {
         let found = match self.at_end() {
             true => "the end of the line".to_string(),
             false => {
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
     pub fn expect(&mut self, token: &str) -> Result<()> {
         match self.eat(token) {
             true => Ok(()),
-            false => Err(self.expected(&format!("`{token}`"))),
+            false => Err(self.expected_error(&format!("`{token}`"))),
         }
     }
 
@@ -88,12 +88,12 @@ impl<'a> Cursor<'a> {
     pub fn end(&self, expected: &str) -> Result<()> {
         match self.at_end() {
             true => Ok(()),
-            false => Err(self.expected(expected)),
+            false => Err(self.expected_error(expected)),
         }
     }
 
     /// Steps over the sign that nothing stands here, if it is next.
-    pub fn nothing(&mut self) -> bool {
+    pub fn take_nothing(&mut self) -> bool {
         self.bare_word() == NOTHING && self.eat(NOTHING)
     }
 
@@ -112,12 +112,12 @@ impl<'a> Cursor<'a> {
                     self.at += json.byte_offset();
                     name
                 }
-                _ => return Err(start.expected(&format!("{what} as a JSON string"))),
+                _ => return Err(start.expected_error(&format!("{what} as a JSON string"))),
             }
         } else {
             let word = self.bare_word();
             if word.is_empty() || KEYWORDS.contains(&word) {
-                return Err(start.expected(what));
+                return Err(start.expected_error(what));
             }
             self.at += word.len();
             word.to_string()
@@ -137,27 +137,27 @@ impl<'a> Cursor<'a> {
         let dtype = DType::parse(word).ok_or_else(|| {
             let known: Vec<_> = DType::ALL.into_iter().map(DType::name).collect();
             let hint = format!("dtypes: {}, and packed ones such as int4g32", known.join(", "));
-            start.expected("a type such as `f32[n,320]`").with_hint(hint)
+            start.expected_error("a type such as `f32[n,320]`").with_hint(hint)
         })?;
         self.at += word.len();
         self.expect("[")?;
         let mut shape = Vec::new();
         while !self.eat("]") {
             if !shape.is_empty() && !self.eat(",") {
-                return Err(self.expected("`,` or `]`"));
+                return Err(self.expected_error("`,` or `]`"));
             }
             let rest = self.rest();
             let size = &rest[..rest.find([',', ']', '#']).unwrap_or(rest.len())];
             if shape.len() == MAX_RANK {
-                return Err(self.expected(&format!("`]` after at most {MAX_RANK} sizes")));
+                return Err(self.expected_error(&format!("`]` after at most {MAX_RANK} sizes")));
             }
             if size.len() > 256 {
-                return Err(self.expected("a size of at most 256 bytes"));
+                return Err(self.expected_error("a size of at most 256 bytes"));
             }
             let dim = size
                 .trim_end()
                 .parse()
-                .map_err(|_| self.expected("a size such as `n`, `320*n+1` or `40`"))?;
+                .map_err(|_| self.expected_error("a size such as `n`, `320*n+1` or `40`"))?;
             shape.push(dim);
             self.at += size.len();
         }
@@ -178,7 +178,7 @@ impl<'a> Cursor<'a> {
                 *self = self.past_spaces();
                 Ok(text)
             }
-            _ => Err(self.expected("attributes as a JSON object")),
+            _ => Err(self.expected_error("attributes as a JSON object")),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::MAX_TEXT;
 use super::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
-use crate::op::{Declared, Op};
+use crate::op::{DeclaredType, Op};
 use crate::verify::{self, MAX_INPUTS, MAX_VALUES};
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub fn graph(text: &str) -> Result<Graph> {
         text.lines().enumerate().map(|(i, line)| Cursor::new(line, i + 1)).filter(|c| !c.at_end());
     let mut first = lines.next().unwrap_or(Cursor::new("", 1));
     if first.keyword() != Some("graph") {
-        return Err(first.expected("`graph NAME`"));
+        return Err(first.expected_error("`graph NAME`"));
     }
     let name = first.name("the graph's name")?;
     first.end("the end of the line")?;
@@ -59,7 +59,7 @@ impl<'a> Parser<'a> {
             Some("weight") => self.value(&mut line, Origin::Weight)?,
             Some("state") => self.state(&mut line)?,
             Some("output") => self.output(&mut line)?,
-            Some(_) => return Err(start.expected("`input`, `weight`, `state`, `output` or a node")),
+            Some(_) => return Err(start.expected_error("`input`, `weight`, `state`, `output` or a node")),
             None => self.node(&mut line)?,
         }
         line.end("the end of the line")
@@ -67,13 +67,13 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self, line: &mut Cursor<'a>, origin: Origin) -> Result<()> {
         let place = *line;
-        let (name, ty) = typed(line)?;
+        let (name, ty) = parse_typed_name(line)?;
         self.define(place, name, ty, origin).map(drop)
     }
 
     fn state(&mut self, line: &mut Cursor<'a>) -> Result<()> {
         let place = *line;
-        let (name, ty) = typed(line)?;
+        let (name, ty) = parse_typed_name(line)?;
         let origin = Origin::State(self.graph.states.len() as u32);
         let input = self.define(place, name.clone(), ty, origin)?;
         line.expect("->")?;
@@ -98,15 +98,15 @@ impl<'a> Parser<'a> {
         let mut types = Vec::new();
         loop {
             let place = *line;
-            if line.nothing() {
-                types.push(Declared::Absent);
+            if line.take_nothing() {
+                types.push(DeclaredType::Absent);
             } else {
-                let (name, ty) = typed(line)?;
-                types.push(Declared::As(ty.clone()));
+                let (name, ty) = parse_typed_name(line)?;
+                types.push(DeclaredType::As(ty.clone()));
                 given.push((place, name, ty));
             }
             if types.len() > MAX_INPUTS {
-                return Err(place.expected(&format!("`=` after at most {MAX_INPUTS} outputs")));
+                return Err(place.expected_error(&format!("`=` after at most {MAX_INPUTS} outputs")));
             }
             if !line.eat(",") {
                 break;
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
         let name = match (line.keyword(), &given[..]) {
             (Some("as"), _) => line.name("the node's name")?,
             (None, [(_, only, _)]) if one => only.clone(),
-            _ => return Err(line.expected("`as NAME`, which a node with several outputs needs")),
+            _ => return Err(line.expected_error("`as NAME`, which a node with several outputs needs")),
         };
         let mut outputs = Vec::new();
         for (i, (place, name, ty)) in given.into_iter().enumerate() {
@@ -137,13 +137,13 @@ impl<'a> Parser<'a> {
         let mut inputs = Vec::new();
         while !line.eat(")") {
             if !inputs.is_empty() && !line.eat(",") {
-                return Err(line.expected("`,` or `)`"));
+                return Err(line.expected_error("`,` or `)`"));
             }
             if inputs.len() == MAX_INPUTS {
-                return Err(line.expected(&format!("`)` after at most {MAX_INPUTS} inputs")));
+                return Err(line.expected_error(&format!("`)` after at most {MAX_INPUTS} inputs")));
             }
             let place = *line;
-            if line.nothing() {
+            if line.take_nothing() {
                 inputs.push(None);
                 continue;
             }
@@ -184,7 +184,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn typed(line: &mut Cursor<'_>) -> Result<(String, TensorType)> {
+fn parse_typed_name(line: &mut Cursor<'_>) -> Result<(String, TensorType)> {
     let name = line.name("a value's name")?;
     line.expect(":")?;
     Ok((name, line.ty()?))

@@ -2,7 +2,7 @@
 
 use super::{KEYWORDS, NOTHING, is_bare};
 use crate::graph::{Graph, Node, Origin, Value, ValueId};
-use crate::op::{Declared, Op};
+use crate::op::{DeclaredType, Op};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -91,9 +91,9 @@ fn places(node: &Node) -> (Vec<Option<ValueId>>, Vec<Option<ValueId>>) {
     let all = |ids: &[ValueId]| ids.iter().copied().map(Some).collect();
     let Op::Foreign(op) = &node.op else { return (all(&node.inputs), all(&node.outputs)) };
     let mut outputs = node.outputs.iter().copied();
-    let output = |declared: &Declared| if declared.is_asked() { outputs.next() } else { None };
+    let output = |declared: &DeclaredType| if declared.is_asked() { outputs.next() } else { None };
     let outputs = op.outputs().iter().map(output).collect();
-    (op.placed(node.inputs.iter().copied()), outputs)
+    (op.place_inputs(node.inputs.iter().copied()), outputs)
 }
 
 /// Writes a name, quoted if needed.

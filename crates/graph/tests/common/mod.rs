@@ -18,18 +18,19 @@ const MIDDLE: u64 = 24;
 const VOCAB: u64 = 32;
 
 pub fn f32s(shape: &str) -> TensorType {
-    typed(DType::F32, shape)
+    tensor_type(DType::F32, shape)
 }
 
-pub fn typed(dtype: DType, shape: &str) -> TensorType {
+pub fn tensor_type(dtype: DType, shape: &str) -> TensorType {
     TensorType { dtype, shape: shape.split(',').map(|d| d.parse().unwrap()).collect() }
 }
 
 /// A Llama of this many layers, in plain operators and checkpoint names.
 pub fn toy_llama(layers: usize) -> Result<Graph> {
     let mut b = Builder::new("toy_llama");
-    let ids = b.input("ids", typed(DType::U32, "n"))?;
-    let table = b.weight("model.embed_tokens.weight", typed(DType::BF16, &format!("{VOCAB},{HIDDEN}")))?;
+    let ids = b.input("ids", tensor_type(DType::U32, "n"))?;
+    let table =
+        b.weight("model.embed_tokens.weight", tensor_type(DType::BF16, &format!("{VOCAB},{HIDDEN}")))?;
     let mut x = b.node("model.embed_tokens", Embedding { dtype: DType::F32 }, &[ids, table])?;
     let angles = b.node("model.rotary_emb", RopeAngles::new(vec![1.0, 0.01], 1.0), &[])?;
     for layer in 0..layers {
@@ -43,12 +44,13 @@ pub fn toy_llama(layers: usize) -> Result<Graph> {
 }
 
 fn norm(b: &mut Builder, name: &str, x: ValueId) -> Result<ValueId> {
-    let weight = b.weight(format!("{name}.weight"), typed(DType::BF16, &HIDDEN.to_string()))?;
+    let weight = b.weight(format!("{name}.weight"), tensor_type(DType::BF16, &HIDDEN.to_string()))?;
     b.node(name, RmsNorm::new(1e-5), &[x, weight])
 }
 
 fn linear(b: &mut Builder, name: &str, x: ValueId, inputs: u64, outputs: u64) -> Result<ValueId> {
-    let weight = b.weight(format!("{name}.weight"), typed(DType::BF16, &format!("{outputs},{inputs}")))?;
+    let weight =
+        b.weight(format!("{name}.weight"), tensor_type(DType::BF16, &format!("{outputs},{inputs}")))?;
     b.node(name, Linear::default(), &[x, weight])
 }
 
@@ -95,7 +97,7 @@ impl Meanings {
     }
 
     /// What each value of a graph means, by name; inputs mean what `given` says, else themselves.
-    pub fn of(&mut self, graph: &Graph, given: &HashMap<String, usize>) -> HashMap<String, usize> {
+    pub fn find_values(&mut self, graph: &Graph, given: &HashMap<String, usize>) -> HashMap<String, usize> {
         let mut values: Vec<usize> = Vec::new();
         for value in graph.values() {
             let id = match value.origin {
@@ -121,7 +123,7 @@ impl Meanings {
             let definition = definition.unwrap();
             let given =
                 definition.inputs().map(|(_, v)| v.name.clone()).zip(inputs.iter().copied()).collect();
-            let inner = self.of(&definition, &given);
+            let inner = self.find_values(&definition, &given);
             return definition.outputs().iter().map(|o| inner[&definition.value(o.value).name]).collect();
         }
         let mut op = op.clone();
@@ -140,7 +142,7 @@ impl Meanings {
 
 /// What results and states after the run mean, by name.
 pub fn results(meanings: &mut Meanings, graph: &Graph) -> Vec<(String, usize)> {
-    let values = meanings.of(graph, &HashMap::new());
+    let values = meanings.find_values(graph, &HashMap::new());
     let of = |v: ValueId| values[&graph.value(v).name];
     let outputs = graph.outputs().iter().map(|o| (format!("output {}", o.name), of(o.value)));
     let states = graph.states().iter().map(|s| (format!("state {}", s.name), of(s.output)));
@@ -240,7 +242,7 @@ impl Made {
                 let (gate, up) = (self.weight(step, &[wide, k]), self.weight(step, &[wide, k]));
                 self.node(step, GatedLinear {}, &[x, gate, up])
             }
-            6 => self.gated(step, x, k, wide),
+            6 => self.add_gated(step, x, k, wide),
             7 => {
                 let sum = self.node(step, Add {}, &[x, y]);
                 self.pool.push(sum);
@@ -295,7 +297,7 @@ impl Made {
     }
 
     /// Gate, up, SiLU and product, sometimes with a user between that forbids fusing.
-    fn gated(&mut self, step: &Step, x: ValueId, k: u64, wide: u64) -> ValueId {
+    fn add_gated(&mut self, step: &Step, x: ValueId, k: u64, wide: u64) -> ValueId {
         let (gate, up) = (self.weight(step, &[wide, k]), self.weight(step, &[wide, k]));
         let dtype = (step.pick[1] > 128).then_some(self.b.ty(x).dtype);
         let gate = self.node(step, Linear { dtype }, &[x, gate]);

@@ -85,7 +85,7 @@ fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
 /// # Errors
 /// If the value is none of these.
 pub fn write(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
-    if let Some(graph) = Subgraph::of(value)? {
+    if let Some(graph) = Subgraph::from_attribute(value)? {
         let graph = write::subgraph(&graph, outer).context(|| format!("attribute `{name}`"))?;
         return Ok(Attribute { name: name.into(), r#type: GRAPH, g: Some(graph), ..Attribute::default() });
     }

@@ -8,7 +8,7 @@ use super::check::domain;
 use super::messages::{self, Attribute, Function, Node, OperatorSet};
 use super::{File, attribute, tensor};
 use std::collections::{HashMap, HashSet};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{
     Builder, BuilderMark, Context, DType, Error, ErrorKind, Model, Op, Result, Tensor, TensorType, ValueId,
 };
@@ -340,7 +340,7 @@ impl<'m> Tracer<'_, 'm> {
             return Err(Error::unsupported(format!("more than {MAX_NODES} nodes, unrolled ones counted")));
         }
         self.count_run()?;
-        let asked = |name: &&str| if name.is_empty() { Declared::Absent } else { Declared::Unknown };
+        let asked = |name: &&str| if name.is_empty() { DeclaredType::Absent } else { DeclaredType::Unknown };
         let places = inputs.iter().map(Option::is_some).collect();
         let op = Foreign::new(kind, attributes, places, outputs.iter().map(asked).collect())?;
         let ids: Vec<ValueId> = inputs.iter().copied().flatten().collect();
@@ -358,8 +358,8 @@ impl<'m> Tracer<'_, 'm> {
         }
         let mut types = gave.iter().map(typed);
         let declare = |name: &&str| match name.is_empty() {
-            true => Declared::Absent,
-            false => types.next().map_or(Declared::Absent, Declared::As),
+            true => DeclaredType::Absent,
+            false => types.next().map_or(DeclaredType::Absent, DeclaredType::As),
         };
         let op = op.with_outputs(outputs.iter().map(declare).collect())?;
         let called = outputs.iter().filter(|name| !name.is_empty());

@@ -6,7 +6,7 @@ use super::messages::{
 use super::{attribute, tensor};
 use prost::Message;
 use std::collections::BTreeMap;
-use tapml_graph::op::{Declared, Foreign, Subgraph, SubgraphNode};
+use tapml_graph::op::{DeclaredType, Foreign, Subgraph, SubgraphNode};
 use tapml_graph::{Context, DType, Error, Result};
 
 /// The opset that a model names where no node of it is of the standard: runtimes ask for one.
@@ -92,9 +92,12 @@ impl NewModel<'_> {
 fn with_inner(op: &Foreign, all: &mut Vec<Foreign>) -> Result<()> {
     all.push(op.clone());
     for value in op.attributes().values() {
-        for inner in Subgraph::of(value)?.into_iter().flat_map(|graph| graph.nodes) {
+        for inner in Subgraph::from_attribute(value)?.into_iter().flat_map(|graph| graph.nodes) {
             let places = vec![true; inner.inputs.len()];
-            with_inner(&Foreign::new(&inner.op, inner.attributes, places, vec![Declared::Unknown])?, all)?;
+            with_inner(
+                &Foreign::new(&inner.op, inner.attributes, places, vec![DeclaredType::Unknown])?,
+                all,
+            )?;
         }
     }
     Ok(())
@@ -133,7 +136,7 @@ pub(super) fn subgraph(graph: &Subgraph, outer: &[String]) -> Result<Graph> {
             &inner.op,
             inner.attributes.clone(),
             vec![true; inner.inputs.len()],
-            vec![Declared::Unknown],
+            vec![DeclaredType::Unknown],
         )?;
         let [inputs, outputs] = [&inner.inputs, &inner.outputs].map(|list| list.iter().map(named).collect());
         node(&NewNode { name: "", op: &op, inputs, outputs })
@@ -225,7 +228,7 @@ mod tests {
     #[test]
     fn a_model_that_was_written_is_read_as_it_was() {
         let ty = tapml_graph::TensorType::new(tapml_graph::DType::F32, [2u64]);
-        let outputs = vec![Declared::Absent, Declared::As(ty.clone())];
+        let outputs = vec![DeclaredType::Absent, DeclaredType::As(ty.clone())];
         let attributes = serde_json::from_str(ATTRIBUTES).unwrap();
         let op = Foreign::new("onnx.Odd@11", attributes, vec![true, false, true], outputs).unwrap();
         let texts = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
@@ -250,7 +253,8 @@ mod tests {
         let weight = traced.model.weight("x1").unwrap();
         assert_eq!((weight.shape(), &**weight.bytes()), (two.shape(), &**two.bytes()));
 
-        let bare = Foreign::new("aten.relu.default", Default::default(), vec![true], vec![Declared::Unknown]);
+        let bare =
+            Foreign::new("aten.relu.default", Default::default(), vec![true], vec![DeclaredType::Unknown]);
         let bare = bare.unwrap();
         let node = NewNode { name: "a", op: &bare, inputs: texts(&["x"]), outputs: texts(&["y"]) };
         let error = NewModel { nodes: vec![node], ..NewModel::default() }.encode().unwrap_err().to_string();

@@ -286,7 +286,7 @@ impl<'a> Packed<'a> {
             let Parts { words, scales, zeros } = make()?;
             let words: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
             let parts = [&words[..], &scales, &zeros];
-            Ok(vec![Tensor::packed(packing, sizes.clone(), &parts[..packing.section_count()])?])
+            Ok(vec![Tensor::from_packed(packing, sizes.clone(), &parts[..packing.section_count()])?])
         });
         loaded.derived.push((vec![value.name.clone()], derived));
         Ok(Some(packing))

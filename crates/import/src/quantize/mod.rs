@@ -39,5 +39,5 @@ pub fn derive(model: &Model, graph: Graph) -> Result<Model> {
         let make = move || Ok(vec![pack::pack(&source.weight(&weight)?, packing)?]);
         derived.push((vec![value.name.clone()], Derived::new(vec![value.ty.clone()], make)));
     }
-    model.rederived(graph, derived)
+    model.derive_again(graph, derived)
 }

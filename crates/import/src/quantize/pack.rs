@@ -48,7 +48,7 @@ pub fn pack(weight: &Tensor, packing: Packing) -> Result<Tensor> {
         Ok(())
     })?;
     let parts = [&words[..], &scales, &zeros];
-    Tensor::packed(packing, weight.shape().to_vec(), &parts[..sections.len()])
+    Tensor::from_packed(packing, weight.shape().to_vec(), &parts[..sections.len()])
 }
 
 /// Scale and zero point of a group as they are stored, and its codes; `None` if no scale is large enough.

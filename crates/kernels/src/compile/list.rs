@@ -2,7 +2,7 @@
 
 use super::{Compiler, POISON};
 use crate::plan::{Arg, Launch, NodePlan, Phase, Scratch};
-use crate::program::{Slice, Step, largest};
+use crate::program::{ProgramStep, Slice, largest};
 use std::collections::HashSet;
 use tapml_graph::{Error, Extent, Graph, Node, NodeId, Op, Origin, Result, ValueId};
 
@@ -18,7 +18,7 @@ enum Home {
 }
 
 /// The steps of a graph in the making.
-pub(super) struct List<'c, 'a> {
+pub(super) struct StepList<'c, 'a> {
     pub(super) compiler: &'c mut Compiler<'a>,
     pub(super) graph: &'c Graph,
     pub(super) phase: Option<Phase>,
@@ -31,12 +31,12 @@ pub(super) struct List<'c, 'a> {
     in_place: Vec<bool>,
 }
 
-impl<'c, 'a> List<'c, 'a> {
+impl<'c, 'a> StepList<'c, 'a> {
     pub(super) fn new(
         compiler: &'c mut Compiler<'a>,
         graph: &'c Graph,
         phase: Option<Phase>,
-    ) -> Result<List<'c, 'a>> {
+    ) -> Result<StepList<'c, 'a>> {
         let mut homes = vec![Home::None; graph.values().len()];
         for ((id, _), &buffer) in graph.inputs().zip(&compiler.inputs) {
             homes[id.0 as usize] = Home::Fixed(buffer);
@@ -50,7 +50,7 @@ impl<'c, 'a> List<'c, 'a> {
         let last = |users: &Vec<NodeId>| users.last().map(|node| node.0 as usize);
         let last_use = graph.users().iter().map(last).collect();
         let in_place = graph.states().iter().map(|state| state.input == state.output).collect();
-        Ok(List { compiler, graph, phase, homes, last_use, kept, in_place })
+        Ok(StepList { compiler, graph, phase, homes, last_use, kept, in_place })
     }
 
     pub(super) fn node(&mut self, index: usize, node: &Node, plan: &NodePlan) -> Result<()> {
@@ -63,7 +63,7 @@ impl<'c, 'a> List<'c, 'a> {
             self.in_place[state] = true;
         }
         for &output in &node.outputs {
-            self.house(output)?;
+            self.place_value(output)?;
         }
         let mut scratch = Vec::new();
         for (k, wanted) in plan.scratch.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<'c, 'a> List<'c, 'a> {
 
     fn scratch(&mut self, name: &str, wanted: &Scratch, row: &str) -> Result<u32> {
         let extent = match wanted {
-            Scratch::Kept(bytes) => return self.compiler.kept(row, *bytes),
+            Scratch::Kept(bytes) => return self.compiler.reserve_memory(row, *bytes),
             Scratch::Temporary(extent) => extent,
         };
         let size = self.largest(extent);
@@ -116,7 +116,7 @@ impl<'c, 'a> List<'c, 'a> {
     }
 
     /// Gives a value a buffer, unless it has one. A result has the same in both phases.
-    fn house(&mut self, output: ValueId) -> Result<()> {
+    fn place_value(&mut self, output: ValueId) -> Result<()> {
         let at = output.0 as usize;
         if self.homes[at] != Home::None {
             return Ok(());
@@ -135,7 +135,7 @@ impl<'c, 'a> List<'c, 'a> {
 
     fn poison(&mut self, buffer: u32) {
         if self.compiler.options.poison {
-            self.compiler.steps.push(Step::Fill { buffer, word: POISON, phase: self.phase });
+            self.compiler.steps.push(ProgramStep::Fill { buffer, word: POISON, phase: self.phase });
         }
     }
 
@@ -153,10 +153,10 @@ impl<'c, 'a> List<'c, 'a> {
         }
         self.check_groups(launch)?;
         let mut desc = launch.desc.clone();
-        desc.overlaps &= !self.computes_weights(node);
+        desc.dependent_launch &= !self.computes_weights(node);
         let kernel = self.compiler.kernel(&desc)?;
         let (row, groups, phase) = (plan.kernel.clone(), launch.groups.clone(), self.phase);
-        let step = Step::Dispatch { node: node.name.clone(), row, kernel, bindings, groups, phase };
+        let step = ProgramStep::Dispatch { node: node.name.clone(), row, kernel, bindings, groups, phase };
         self.compiler.steps.push(step);
         Ok(())
     }
@@ -234,16 +234,16 @@ impl<'c, 'a> List<'c, 'a> {
             let ty = &self.graph.value(state.output).ty;
             let len = self.compiler.bytes(&state.name, ty)?.next_multiple_of(4);
             let buffers = &self.compiler.buffers;
-            let len = Extent::of(len.min(buffers.size(src)).min(buffers.size(dst)));
-            let (src_offset, dst_offset) = (Extent::of(0u64), Extent::of(0u64));
+            let len = Extent::from_dim(len.min(buffers.size(src)).min(buffers.size(dst)));
+            let (src_offset, dst_offset) = (Extent::from_dim(0u64), Extent::from_dim(0u64));
             let phase = self.phase;
-            self.compiler.steps.push(Step::Copy { src, src_offset, dst, dst_offset, len, phase });
+            self.compiler.steps.push(ProgramStep::Copy { src, src_offset, dst, dst_offset, len, phase });
         }
-        self.keep_results()
+        self.note_results()
     }
 
     /// Notes where results lie.
-    fn keep_results(&mut self) -> Result<()> {
+    fn note_results(&mut self) -> Result<()> {
         for output in self.graph.outputs() {
             let value = self.graph.value(output.value);
             if let Origin::State(state) = value.origin

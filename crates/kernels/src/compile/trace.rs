@@ -2,13 +2,13 @@
 //! debugger sees the values under the very memory plan, order and submission that is deployed.
 
 use super::Compiler;
-use super::list::List;
-use crate::program::{Content, Port, Step};
+use super::list::StepList;
+use crate::program::{Content, Port, ProgramStep};
 use tapml_graph::{DType, Extent, Node, Origin, Result, TensorType, ValueId};
 
 /// Which value of a node a trace holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Traced {
+pub enum TracedValue {
     /// What the node found in this input before its first dispatch.
     Input(usize),
     /// What the node left in this output after its last dispatch.
@@ -17,10 +17,10 @@ pub enum Traced {
 
 /// The name of the program's output that holds this value of a traced node: whole buffers at capacity, as `u32` words.
 /// Values of the graph cannot have such a name.
-pub fn trace_port(node: &str, value: Traced) -> String {
+pub fn trace_port(node: &str, value: TracedValue) -> String {
     match value {
-        Traced::Input(k) => format!("{PREFIX}in{k} {node}"),
-        Traced::Output(k) => format!("{PREFIX}out{k} {node}"),
+        TracedValue::Input(k) => format!("{PREFIX}in{k} {node}"),
+        TracedValue::Output(k) => format!("{PREFIX}out{k} {node}"),
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Trace {
     steps: Vec<usize>,
 }
 
-impl List<'_, '_> {
+impl StepList<'_, '_> {
     /// Copies the inputs of a traced node, weights excepted, as they are now.
     pub(super) fn trace_inputs(&mut self, node: &Node) -> Result<()> {
         if !self.compiler.options.trace.contains(&node.name) {
@@ -48,7 +48,7 @@ impl List<'_, '_> {
         }
         for (k, &value) in node.inputs.iter().enumerate() {
             if self.graph.value(value).origin != Origin::Weight {
-                self.trace(node, value, Traced::Input(k))?;
+                self.trace(node, value, TracedValue::Input(k))?;
             }
         }
         Ok(())
@@ -60,22 +60,22 @@ impl List<'_, '_> {
             return Ok(());
         }
         let mut outputs = node.outputs.iter().enumerate();
-        outputs.try_for_each(|(k, &value)| self.trace(node, value, Traced::Output(k)))
+        outputs.try_for_each(|(k, &value)| self.trace(node, value, TracedValue::Output(k)))
     }
 
-    fn trace(&mut self, node: &Node, value: ValueId, what: Traced) -> Result<()> {
+    fn trace(&mut self, node: &Node, value: ValueId, what: TracedValue) -> Result<()> {
         let described = self.graph.value(value);
         let size = self.compiler.bytes(&described.name, &described.ty)?.max(4).next_multiple_of(4);
         let src = self.home(value)?;
-        let (src_offset, dst_offset) = (Extent::of(0u64), Extent::of(0u64));
+        let (src_offset, dst_offset) = (Extent::from_dim(0u64), Extent::from_dim(0u64));
         let (compiler, phase) = (&mut *self.compiler, self.phase);
-        let len = Extent::of(size.min(compiler.buffers.size(src)));
+        let len = Extent::from_dim(size.min(compiler.buffers.size(src)));
         let (name, step) = (trace_port(&node.name, what), compiler.steps.len());
         match compiler.traces.iter_mut().find(|trace| trace.name == name) {
             Some(known) => known.steps.push(step),
             None => compiler.traces.push(Trace { name, size, steps: vec![step] }),
         }
-        compiler.steps.push(Step::Copy { src, src_offset, dst: u32::MAX, dst_offset, len, phase });
+        compiler.steps.push(ProgramStep::Copy { src, src_offset, dst: u32::MAX, dst_offset, len, phase });
         Ok(())
     }
 }
@@ -88,7 +88,7 @@ impl Compiler<'_> {
         for Trace { name, size, steps } in std::mem::take(&mut self.traces) {
             let buffer = self.buffers.add(&name, size, Content::Activation)?;
             for step in steps {
-                if let Some(Step::Copy { dst, .. }) = self.steps.get_mut(step) {
+                if let Some(ProgramStep::Copy { dst, .. }) = self.steps.get_mut(step) {
                     *dst = buffer;
                 }
             }

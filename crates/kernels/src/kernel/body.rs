@@ -8,17 +8,17 @@ use crate::plan::Arg;
 use tapml_graph::{DType, Error, Graph, Node, Op, Origin, Result, TensorType, ValueId};
 
 /// The body of a fused operator.
-pub struct Body<'a> {
+pub struct FusedBody<'a> {
     graph: &'a Graph,
     inputs: Vec<ValueId>,
 }
 
-impl<'a> Body<'a> {
+impl<'a> FusedBody<'a> {
     /// That of the request's operator.
-    pub fn of_request(request: &'a Request) -> Result<Body<'a>> {
+    pub fn of_request(request: &'a Request) -> Result<FusedBody<'a>> {
         let Op::Fused(fused) = request.op else { return Err(wrong_op(request)) };
         let graph = fused.body();
-        Ok(Body { graph, inputs: graph.inputs().map(|(id, _)| id).collect() })
+        Ok(FusedBody { graph, inputs: graph.inputs().map(|(id, _)| id).collect() })
     }
 
     /// The nodes in order.
@@ -27,12 +27,12 @@ impl<'a> Body<'a> {
     }
 
     /// The only node that is such; an error of kind `Unsupported` if there is none, or are several.
-    pub fn only(&self, what: &str, wanted: impl Fn(&Op) -> bool) -> Result<&'a Node> {
-        self.maybe(wanted).ok_or_else(|| Error::unsupported(format!("the kernel needs one {what}")))
+    pub fn only_node(&self, what: &str, wanted: impl Fn(&Op) -> bool) -> Result<&'a Node> {
+        self.single_node(wanted).ok_or_else(|| Error::unsupported(format!("the kernel needs one {what}")))
     }
 
     /// The only node that is such, if there is exactly one.
-    pub fn maybe(&self, wanted: impl Fn(&Op) -> bool) -> Option<&'a Node> {
+    pub fn single_node(&self, wanted: impl Fn(&Op) -> bool) -> Option<&'a Node> {
         let mut found = self.graph.nodes().iter().filter(|node| wanted(&node.op));
         let first = found.next();
         first.filter(|_| found.next().is_none())
@@ -129,8 +129,8 @@ pub struct Normalised<'a> {
 
 impl<'a> Normalised<'a> {
     /// Fails if the body is no such.
-    pub fn of(body: &Body<'a>) -> Result<Normalised<'a>> {
-        let norm = body.only("norm", |op| matches!(op, Op::RmsNorm(_)))?;
+    pub fn from_body(body: &FusedBody<'a>) -> Result<Normalised<'a>> {
+        let norm = body.only_node("norm", |op| matches!(op, Op::RmsNorm(_)))?;
         let (Op::RmsNorm(op), [x, weight]) = (&norm.op, &norm.inputs[..]) else {
             return Err(Error::unsupported("the kernel needs a norm with a weight"));
         };

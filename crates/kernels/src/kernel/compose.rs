@@ -33,7 +33,7 @@ macro_rules! fragment {
 pub(super) use fragment;
 
 /// A text that is always composed of the same files.
-pub struct Joined {
+pub struct FixedComposition {
     /// The files' names in messages.
     pub file: &'static str,
     /// What is in them.
@@ -43,7 +43,7 @@ pub struct Joined {
 /// These files of the kernels, one behind the other.
 macro_rules! joined {
     ($first:literal $(, $file:literal)* $(,)?) => {
-        $crate::kernel::compose::Joined {
+        $crate::kernel::compose::FixedComposition {
             file: concat!($first $(, "+", $file)*),
             text: concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kernel/", $first))

@@ -4,23 +4,23 @@
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, HOPPER, OVERLAP};
 use super::{
-    KernelRow, Needs, Request, RowCount, add, add_rms_norm, anywhere, append, argmax, aten, attention,
-    causal_conv, clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear,
-    expert_linear, gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul,
-    on_gpu, onnx, own_text, patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope,
-    rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap, softplus, tanh, token_shift,
-    wkv, wkv_bonus, wkv7,
+    KernelRow, Needs, Request, RowCount, add, add_rms_norm, append, argmax, aten, attention, causal_conv,
+    clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear,
+    gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, onnx,
+    own_text, patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles,
+    route, rows, scale, selective_scan, serves_all, sigmoid, silu, softcap, softplus, tanh, token_shift, wkv,
+    wkv_bonus, wkv7,
 };
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
 /// A kernel that every device can take.
 const fn portable(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: anywhere, text: None }
+    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: serves_all, text: None }
 }
 
 /// A convolution by tiles, where measurements say that they are faster.
-const fn tiled(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
+const fn tiled_row(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
     KernelRow { preferred: onnx::plans::gains_by_tiles, ..portable(name, plan) }
 }
 
@@ -58,7 +58,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("layer_norm/portable", layer_norm::plan),
     cuda("linear/gemv_cuda", COPIES, One, cuda::linear::plan),
     hopper("linear/gemm_hopper", Many, cuda::matmul::plan),
-    cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::few::plan),
+    cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::skinny_gemm::plan),
     subgroup("linear/gemv", One, product::row::plan),
     coop("linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
@@ -70,8 +70,8 @@ pub const KERNELS: &[KernelRow] = &[
     portable("rope/portable", rope::plan),
     portable("append/portable", append::plan),
     cuda("attention/flash_decode_cuda", OVERLAP, One, cuda::attention::plan),
-    hopper("attention/flash_prefill_hopper", Any, cuda::attend::plan_hopper),
-    cuda("attention/flash_prefill_cuda", COPIES, Any, cuda::attend::plan),
+    hopper("attention/flash_prefill_hopper", Any, cuda::flash_prefill::plan_hopper),
+    cuda("attention/flash_prefill_cuda", COPIES, Any, cuda::flash_prefill::plan),
     coop("attention/flash_coopmat", Many, attention::matrix::plan),
     subgroup("attention/split", Any, attention::split::plan),
     portable("attention/portable", attention::plan),
@@ -139,19 +139,19 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("moe_router/cluster_cuda", OVERLAP, One, cuda::choose::plan),
     cuda("moe_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan_moe_gated),
     cuda("moe_down/gemv_cuda", COPIES, One, cuda::linear::plan_moe_down),
-    cuda("moe_combine/rows_cuda", COPIES, Many, cuda::mix::plan),
+    cuda("moe_combine/rows_cuda", COPIES, Many, cuda::moe_combine::plan),
     cuda("rope_append_attention/flash_decode_cuda", OVERLAP, One, cuda::attention::plan_with_appending),
     subgroup("rope_append_attention/gemv", One, attention::row::plan),
     subgroup("rope_append_attention/split", One, attention::split::plan_with_appending),
-    cuda("rope_append/rows_cuda", COPIES, Many, cuda::attend::plan_appending),
-    subgroup("rope_append/rows", Many, attention::keep::plan),
-    hopper("rope_attention/flash_prefill_hopper", Many, cuda::attend::plan_with_rotation_hopper),
-    cuda("rope_attention/flash_prefill_cuda", COPIES, Many, cuda::attend::plan_with_rotation),
+    cuda("rope_append/rows_cuda", COPIES, Many, cuda::flash_prefill::plan_appending),
+    subgroup("rope_append/rows", Many, attention::rope_kv_write::plan),
+    hopper("rope_attention/flash_prefill_hopper", Many, cuda::flash_prefill::plan_with_rotation_hopper),
+    cuda("rope_attention/flash_prefill_cuda", COPIES, Many, cuda::flash_prefill::plan_with_rotation),
     cuda("norm_linear/gemv_cuda", COPIES, One, cuda::linear::plan_of_norm),
     subgroup("norm_linear/gemv", One, product::row::plan_of_norm),
     cuda("linear_add/gemv_cuda", COPIES, One, cuda::linear::plan_added),
     hopper("linears/gemm_hopper", Many, cuda::matmul::plan_several),
-    tiled("conv_epilogue/tiled", onnx::plans::tiled_convolution),
+    tiled_row("conv_epilogue/tiled", onnx::plans::tiled_convolution),
     portable("conv_epilogue/portable", onnx::plans::convolution),
     portable("elementwise_chain/portable", onnx::plans::chain),
     portable("matmul_epilogue/portable", onnx::plans::product_with_epilogue),
@@ -274,7 +274,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.LpNormalization/portable", onnx::plans::norm_along),
     portable("onnx.MeanVarianceNormalization/portable", onnx::plans::norm_along),
     portable("onnx.LRN/portable", onnx::plans::local_response),
-    tiled("onnx.Conv/tiled", onnx::plans::tiled_convolution),
+    tiled_row("onnx.Conv/tiled", onnx::plans::tiled_convolution),
     portable("onnx.Conv/portable", onnx::plans::convolution),
     portable("onnx.ConvTranspose/portable", onnx::plans::transposed_convolution),
     portable("onnx.MaxPool/portable", onnx::plans::pool),

@@ -17,7 +17,6 @@ mod add;
 mod add_rms_norm;
 mod append;
 mod argmax;
-mod asked;
 mod aten;
 pub(crate) mod attention;
 mod body;
@@ -35,6 +34,7 @@ mod expert_gated_linear;
 mod expert_linear;
 mod gated_linear;
 mod gelu;
+mod gemm_problem;
 mod last_row;
 mod layer_norm;
 mod lerp;
@@ -178,7 +178,7 @@ impl KernelRow {
 }
 
 /// For every node on every device.
-fn anywhere(_: &Request) -> bool {
+fn serves_all(_: &Request) -> bool {
     true
 }
 

@@ -1,7 +1,7 @@
 //! What the planners of normalisations share: the runs of columns that are normalised each on its own, and the lanes
 //! that treat them.
 
-use super::source::{LaunchBuilder, constant, elements, one};
+use super::source::{LaunchBuilder, constant, elements, single_workgroup};
 use crate::plan::Launch;
 use tapml_graph::{Dim, Extent, Result, TensorType};
 
@@ -25,7 +25,7 @@ pub struct Runs {
 impl Runs {
     /// The runs of `x`: whole rows, or every `group` columns. Rows get a workgroup each; heads are short, so several
     /// share one, with two columns or more for each lane.
-    pub fn of(x: &TensorType, group: Option<u32>) -> Result<Runs> {
+    pub fn from_type(x: &TensorType, group: Option<u32>) -> Result<Runs> {
         let width = constant("the row length", &x.shape[1])?;
         let len = group.unwrap_or(width);
         let per_row = width / len.max(1);
@@ -43,7 +43,7 @@ impl Runs {
     pub fn launch(&self, launch: LaunchBuilder) -> Result<Launch> {
         let launch = launch.rows(&self.count)?.set("K", self.len).set("TEAM", self.team);
         let groups = Extent::ceil_div(self.count.clone(), LANES / self.team);
-        Ok(launch.groups([groups, one(), one()]))
+        Ok(launch.groups([groups, single_workgroup(), single_workgroup()]))
     }
 
     /// Elements that one lane adds up.

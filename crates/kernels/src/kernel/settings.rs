@@ -10,9 +10,9 @@ pub struct Setting(&'static [(&'static str, u32)]);
 
 /// Runs for which a setting makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum SettingRows {
     /// Those of few rows, [`FEW`] at most.
-    Few,
+    Skinny,
     /// Those of more.
     Many,
     /// Any.
@@ -27,11 +27,11 @@ pub struct SettingRow {
     /// The sizes.
     pub setting: Setting,
     /// Where it matters.
-    pub rows: Rows,
+    pub rows: SettingRows,
 }
 
 /// Rows up to which kernels treat all of them in each workgroup.
-pub const FEW: u64 = 8;
+pub const SKINNY_ROWS: u64 = 8;
 
 /// Products that every device takes. `outputs`: of a workgroup, when there are few rows. Else `rows`, `columns` and `depth`
 /// of a tile.
@@ -45,35 +45,35 @@ const SPLIT: &[&str] = &["attention/split"];
 
 /// The settings.
 pub const SETTINGS: &[SettingRow] = &[
-    SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 8)]), rows: Rows::Few },
-    SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 16)]), rows: Rows::Few },
+    SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 8)]), rows: SettingRows::Skinny },
+    SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 16)]), rows: SettingRows::Skinny },
     SettingRow {
         kernels: PORTABLE,
         setting: Setting(&[("rows", 16), ("columns", 64), ("depth", 8)]),
-        rows: Rows::Many,
+        rows: SettingRows::Many,
     },
     SettingRow {
         kernels: PORTABLE,
         setting: Setting(&[("rows", 64), ("columns", 16), ("depth", 8)]),
-        rows: Rows::Many,
+        rows: SettingRows::Many,
     },
-    SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 2)]), rows: Rows::Few },
-    SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 4)]), rows: Rows::Few },
+    SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 2)]), rows: SettingRows::Skinny },
+    SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 4)]), rows: SettingRows::Skinny },
     SettingRow {
         kernels: SUBGROUP,
         setting: Setting(&[("rows", 32), ("columns", 128), ("depth", 16)]),
-        rows: Rows::Many,
+        rows: SettingRows::Many,
     },
     SettingRow {
         kernels: SUBGROUP,
         setting: Setting(&[("rows", 128), ("columns", 32), ("depth", 16)]),
-        rows: Rows::Many,
+        rows: SettingRows::Many,
     },
-    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: Rows::Few },
-    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: Rows::Few },
-    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 64)]), rows: Rows::Few },
-    SettingRow { kernels: SPLIT, setting: Setting(&[("block", 1)]), rows: Rows::All },
-    SettingRow { kernels: SPLIT, setting: Setting(&[("block", 2)]), rows: Rows::All },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: SettingRows::Skinny },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: SettingRows::Skinny },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 64)]), rows: SettingRows::Skinny },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("block", 1)]), rows: SettingRows::All },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("block", 2)]), rows: SettingRows::All },
 ];
 
 impl Setting {
@@ -119,13 +119,13 @@ impl fmt::Display for Setting {
     }
 }
 
-impl Rows {
+impl SettingRows {
     /// Whether runs of so many rows are among them.
     pub fn hold(self, rows: u64) -> bool {
         match self {
-            Rows::Few => rows <= FEW,
-            Rows::Many => rows > FEW,
-            Rows::All => true,
+            SettingRows::Skinny => rows <= SKINNY_ROWS,
+            SettingRows::Many => rows > SKINNY_ROWS,
+            SettingRows::All => true,
         }
     }
 }

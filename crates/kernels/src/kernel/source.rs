@@ -47,7 +47,7 @@ const FLAT_LANES: u32 = 256;
 pub const FLAT_ELEMENTS: u32 = 1024;
 
 /// A built-in kernel's source and what its text fixes.
-pub struct Kernel {
+pub struct KernelSource {
     /// Operator and variant.
     pub name: &'static str,
     /// File name in messages.
@@ -69,10 +69,10 @@ pub struct Kernel {
     pub workgroup_memory: u32,
 }
 
-impl Kernel {
+impl KernelSource {
     /// A kernel that treats elements one by one, [`FLAT_ELEMENTS`] in a workgroup.
-    pub const fn flat(name: &'static str, file: &'static str, text: &'static str) -> Kernel {
-        Kernel {
+    pub const fn flat(name: &'static str, file: &'static str, text: &'static str) -> KernelSource {
+        KernelSource {
             name,
             file,
             text,
@@ -99,7 +99,7 @@ impl Kernel {
             (self.math, prelude::MATH),
             (self.norm, prelude::NORM),
         ];
-        let (file, text) = self.own();
+        let (file, text) = self.own_text();
         let desc = KernelDesc {
             name: self.name.into(),
             source: Source {
@@ -115,13 +115,13 @@ impl Kernel {
             workgroup_memory: self.workgroup_memory,
             needs_f16: half,
             needs_subgroups: false,
-            overlaps: false,
+            dependent_launch: false,
         };
         Ok(LaunchBuilder { desc, args: Vec::new() })
     }
 
     /// File and text with the formula.
-    fn own(&self) -> (String, String) {
+    fn own_text(&self) -> (String, String) {
         match (self.formula, self.name.split_once('/')) {
             ("", _) | (_, None) => (self.file.into(), self.text.into()),
             (formula, Some(("onnx", _))) => {
@@ -209,7 +209,7 @@ impl LaunchBuilder {
     }
 
     /// Sets the sizes of a setting, each as the constant of its name.
-    pub fn sized(self, setting: Setting) -> LaunchBuilder {
+    pub fn with_setting_sizes(self, setting: Setting) -> LaunchBuilder {
         setting.sizes().iter().fold(self, |launch, &(name, value)| launch.set(&name.to_uppercase(), value))
     }
 
@@ -220,7 +220,7 @@ impl LaunchBuilder {
     }
 
     /// Sets how all weights are packed; the prelude then has the functions that unpack them.
-    pub fn packed(mut self, packing: Packing) -> LaunchBuilder {
+    pub fn with_packing(mut self, packing: Packing) -> LaunchBuilder {
         if self.has("GROUP") {
             return self;
         }
@@ -244,7 +244,11 @@ impl LaunchBuilder {
     }
 
     /// Sets the constants that say whether a weight or bias is given, and its storage.
-    pub fn given(self, [given, dtype]: [&str; 2], weight: Option<&TensorType>) -> Result<LaunchBuilder> {
+    pub fn with_presence(
+        self,
+        [given, dtype]: [&str; 2],
+        weight: Option<&TensorType>,
+    ) -> Result<LaunchBuilder> {
         let code = weight.map_or(Ok(0), |ty| weight_code(ty.dtype))?;
         Ok(self.set(given, u32::from(weight.is_some())).set(dtype, code))
     }
@@ -263,7 +267,7 @@ impl LaunchBuilder {
 
     /// As [`LaunchBuilder::groups`] for a kernel that treats `elements` one by one.
     pub fn flat(self, elements: Dim) -> Launch {
-        self.groups([Extent::ceil_div(elements, FLAT_ELEMENTS), one(), one()])
+        self.groups([Extent::ceil_div(elements, FLAT_ELEMENTS), single_workgroup(), single_workgroup()])
     }
 }
 
@@ -278,8 +282,8 @@ pub fn weight_code(dtype: DType) -> Result<u32> {
 }
 
 /// One workgroup.
-pub fn one() -> Extent {
-    Extent::of(1u64)
+pub fn single_workgroup() -> Extent {
+    Extent::from_dim(1u64)
 }
 
 /// The constants that [`LaunchBuilder::optional`] binds: four zero bytes if any input is absent.
@@ -288,7 +292,7 @@ pub fn stand_in(given: &[Option<&TensorType>]) -> Vec<Vec<u8>> {
 }
 
 /// A plan of these launches without scratch and constants.
-pub fn plan(kernel: &Kernel, launches: Vec<Launch>, chain: u32) -> NodePlan {
+pub fn plan(kernel: &KernelSource, launches: Vec<Launch>, chain: u32) -> NodePlan {
     NodePlan {
         kernel: kernel.name.into(),
         hash: String::new(),
@@ -316,7 +320,7 @@ pub fn plan_of(launch: Launch, chain: u32) -> NodePlan {
 }
 
 /// The error of a planner whose kernel does not serve such a node.
-pub fn unserved(request: &Request) -> Error {
+pub fn unserved_error(request: &Request) -> Error {
     Error::unsupported(format!("the kernel does not serve such `{}`", request.op.name()))
 }
 

@@ -4,7 +4,7 @@
 //! WebGPU forbids a dispatch to read and write one buffer under two bindings, and allows eight of them. If both lie in
 //! one buffer, the copy is left out.
 
-use super::source::{Kernel, elements, plan as planned, rows_and_width};
+use super::source::{KernelSource, elements, plan as planned, rows_and_width};
 use super::{Request, source::LaunchBuilder};
 use crate::plan::{Accumulate, InPlace, Launch, NodePlan};
 use crate::regime::Axis;
@@ -18,7 +18,8 @@ const COLUMNS: u32 = 64;
 /// Invocations of the workgroup of a recurrence.
 pub const LANES: u32 = 4 * COLUMNS;
 
-const COPY: Kernel = Kernel::flat("state/copy", "append/copy.wgsl", include_str!("append/copy.wgsl"));
+const COPY: KernelSource =
+    KernelSource::flat("state/copy", "append/copy.wgsl", include_str!("append/copy.wgsl"));
 
 /// The copy of the state, input `before`, to output 1.
 pub fn copy(request: &Request, before: usize) -> Result<Launch> {
@@ -40,7 +41,7 @@ impl Recurrence {
     pub fn plan(
         &self,
         request: &Request,
-        kernel: &Kernel,
+        kernel: &KernelSource,
         launch: LaunchBuilder,
         before: usize,
     ) -> Result<NodePlan> {
@@ -54,7 +55,8 @@ impl Recurrence {
         let tokens = &request.inputs[0].shape[0];
         let launch = launch.output(0).output(1).rows(tokens)?;
         let launch = launch.set("STATE", rows).set("HEAD_DIM", columns);
-        let groups: Grid = [heads, columns.div_ceil(COLUMNS), 1].map(|count| Extent::of(u64::from(count)));
+        let groups: Grid =
+            [heads, columns.div_ceil(COLUMNS), 1].map(|count| Extent::from_dim(u64::from(count)));
         // An element of the state is added to once for each token; an output adds up an invocation's rows, four by
         // four, then the four sums, then those of the four invocations.
         let sum = Dim::from(u64::from(rows.div_ceil(16)) + 2 + 2);
@@ -63,7 +65,7 @@ impl Recurrence {
         Ok(NodePlan {
             in_place: vec![InPlace { input: before, output: 1, copy: Some(0) }],
             accumulate: Accumulate { dtype: DType::F32, chain },
-            ..planned(kernel, launches, 0).along([Axis::cached()])
+            ..planned(kernel, launches, 0).with_axes([Axis::cached_axis()])
         })
     }
 }

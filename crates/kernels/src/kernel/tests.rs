@@ -4,7 +4,7 @@ use super::*;
 use crate::choose::{plan_node, plan_variants};
 use crate::overrides::Overrides;
 use crate::plan::{Launch, Phase};
-use crate::wgsl::declared;
+use crate::wgsl::parse_declarations;
 use tapml_device::{AdapterKind, BindingKind, Features, Limits};
 use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
@@ -115,7 +115,7 @@ fn built_in_sources_are_known_and_others_are_not() {
 fn sources_are_valid_and_plans_describe_them() {
     for (label, launch) in launches() {
         let desc = &launch.desc;
-        let found = declared(&desc.source, desc.needs_f16).expect(&label);
+        let found = parse_declarations(&desc.source, desc.needs_f16).expect(&label);
         assert_eq!(found.entries, [(desc.entry.clone(), desc.workgroup)], "{label}");
         assert_eq!(found.workgroup_memory, Some(desc.workgroup_memory), "{label}");
         let kinds: Vec<Option<BindingKind>> = found.bindings.iter().map(|b| b.1).collect();

@@ -1,6 +1,6 @@
 //! What must hold of every program: all indices, sizes and ranges, at every value of the symbols up to the capacity.
 
-use super::{Content, Port, Program, SCHEMA, Slice, Step};
+use super::{Content, Port, Program, ProgramStep, SCHEMA, Slice};
 use crate::plan::SYMBOLS;
 use std::collections::HashSet;
 use tapml_device::{BindingKind, Grid, KernelDesc};
@@ -81,27 +81,31 @@ fn check_kernel(kernel: &KernelDesc) -> Result<()> {
     }
 }
 
-fn check_step(program: &Program, step: &Step) -> Result<()> {
+fn check_step(program: &Program, step: &ProgramStep) -> Result<()> {
     match step {
-        Step::Dispatch { node, row, .. } if row.is_empty() => {
+        ProgramStep::Dispatch { node, row, .. } if row.is_empty() => {
             let text =
                 format!("no row of the kernel list explains a launch of node `{}`", node.escape_debug());
             Err(Error::invalid(text).with_hint("compile the model again with this version"))
         }
-        Step::Dispatch { kernel, bindings, groups, .. } => dispatch(program, *kernel, bindings, groups),
-        Step::Copy { src, src_offset, dst, dst_offset, len, .. } => {
+        ProgramStep::Dispatch { kernel, bindings, groups, .. } => {
+            dispatch(program, *kernel, bindings, groups)
+        }
+        ProgramStep::Copy { src, src_offset, dst, dst_offset, len, .. } => {
             let (from, to) = (size_of(program, *src)?, size_of(program, *dst)?);
             if src == dst || !writable(program, *dst) {
                 return Err(Error::invalid(format!("a copy from buffer {src} to {dst}")));
             }
-            let read = most(program, src_offset)?.checked_add(most(program, len)?);
-            let written = most(program, dst_offset)?.checked_add(most(program, len)?);
+            let read = largest_value(program, src_offset)?.checked_add(largest_value(program, len)?);
+            let written = largest_value(program, dst_offset)?.checked_add(largest_value(program, len)?);
             match read.is_some_and(|r| r <= from) && written.is_some_and(|w| w <= to) {
                 true => Ok(()),
                 false => Err(Error::invalid(format!("a copy beyond buffer {src} or {dst}"))),
             }
         }
-        Step::Fill { buffer, .. } => match size_of(program, *buffer).map(|_| writable(program, *buffer))? {
+        ProgramStep::Fill { buffer, .. } => match size_of(program, *buffer)
+            .map(|_| writable(program, *buffer))?
+        {
             true => Ok(()),
             false => Err(Error::invalid(format!("a fill of buffer {buffer}, which is not to be written"))),
         },
@@ -135,7 +139,7 @@ fn dispatch(program: &Program, kernel: u32, bindings: &[Slice], groups: &Grid) -
             return Err(Error::invalid(text));
         }
     }
-    groups.iter().try_for_each(|extent| most(program, extent).map(drop))
+    groups.iter().try_for_each(|extent| largest_value(program, extent).map(drop))
 }
 
 fn writable(program: &Program, buffer: u32) -> bool {
@@ -149,7 +153,7 @@ fn size_of(program: &Program, buffer: u32) -> Result<u64> {
 }
 
 /// The value at capacity: sizes grow with every symbol.
-fn most(program: &Program, extent: &Extent) -> Result<u64> {
+fn largest_value(program: &Program, extent: &Extent) -> Result<u64> {
     extent.eval(&program.capacity)
 }
 

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
 pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    const HEX: &[u8; 16] = b"0123456789abcdef";
     let text: String =
-        bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from(DIGITS[usize::from(d)])).collect();
+        bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from(HEX[usize::from(d)])).collect();
     s.serialize_str(&text)
 }
 

@@ -2,7 +2,7 @@
 
 use tapml_device::DeviceInfo;
 use tapml_graph::Symbols;
-use tapml_kernels::{Phase, Program, Step, any_device};
+use tapml_kernels::{Phase, Program, ProgramStep, any_device};
 
 /// What a Hopper chip offers.
 pub fn hopper() -> DeviceInfo {
@@ -16,12 +16,12 @@ pub fn hopper() -> DeviceInfo {
 }
 
 /// Node and kernel of every dispatch at this number of rows.
-pub fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
+pub fn list_dispatches(program: &Program, n: u64) -> Vec<(&str, &str)> {
     let symbols = Symbols::np(n, 0);
     let steps = program.steps.iter().filter(|step| step.runs_in(Phase::of_run(&symbols)));
     steps
         .filter_map(|step| match step {
-            Step::Dispatch { node, kernel, .. } => {
+            ProgramStep::Dispatch { node, kernel, .. } => {
                 Some((node.as_str(), program.kernels[*kernel as usize].name.as_str()))
             }
             _ => None,

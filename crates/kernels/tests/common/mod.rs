@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use tapml_device::{Binding, BufferId, Command, Device, Features, Limits, null::NullDevice};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
@@ -41,7 +41,7 @@ pub fn null(f16: bool) -> NullDevice {
 }
 
 pub fn emulator(query: &str) -> Emulator {
-    Emulator::new(Options::parse(query).unwrap()).unwrap()
+    Emulator::new(EmulatorOptions::parse(query).unwrap()).unwrap()
 }
 
 /// Allocates at least 4 bytes and writes `bytes` padded to whole words.
@@ -139,21 +139,21 @@ const HEADS: u32 = 4;
 const KV_HEADS: u32 = 2;
 const HEAD_DIM: u32 = 6;
 
-pub fn typed(dtype: DType, shape: &str) -> TensorType {
+pub fn tensor_type(dtype: DType, shape: &str) -> TensorType {
     TensorType { dtype, shape: shape.split(',').map(|d| d.parse().unwrap()).collect() }
 }
 
 /// A Llama of two layers with tied embeddings and fused operators; activations of this dtype.
 pub fn toy_llama(act: DType) -> Graph {
     let mut b = Builder::new("toy");
-    let ids = b.input("ids", typed(DType::U32, "n")).unwrap();
-    let table = b.weight("embed", typed(DType::BF16, &format!("{VOCAB},{HIDDEN}"))).unwrap();
+    let ids = b.input("ids", tensor_type(DType::U32, "n")).unwrap();
+    let table = b.weight("embed", tensor_type(DType::BF16, &format!("{VOCAB},{HIDDEN}"))).unwrap();
     let mut x = b.node("embedding", Embedding { dtype: act }, &[ids, table]).unwrap();
     let angles = b.node("angles", RopeAngles::new(vec![1.0, 0.1, 0.01], 1.0), &[]).unwrap();
     for layer in 0..2 {
         x = layer_of(&mut b, layer, x, angles, act).unwrap();
     }
-    let weight = b.weight("norm.w", typed(DType::F32, &HIDDEN.to_string())).unwrap();
+    let weight = b.weight("norm.w", tensor_type(DType::F32, &HIDDEN.to_string())).unwrap();
     let x = b.node("norm", RmsNorm::new(1e-5), &[x, weight]).unwrap();
     let last = b.node("last", LastRow {}, &[x]).unwrap();
     let logits = b.node("head", Linear { dtype: Some(DType::F32) }, &[last, table]).unwrap();
@@ -163,8 +163,8 @@ pub fn toy_llama(act: DType) -> Graph {
 }
 
 fn linear(b: &mut Builder, name: &str, x: ValueId, inputs: u64, outputs: u64) -> Result<ValueId> {
-    let weight = b.weight(format!("{name}.w"), typed(DType::BF16, &format!("{outputs},{inputs}")))?;
-    let bias = b.weight(format!("{name}.b"), typed(DType::F16, &outputs.to_string()))?;
+    let weight = b.weight(format!("{name}.w"), tensor_type(DType::BF16, &format!("{outputs},{inputs}")))?;
+    let bias = b.weight(format!("{name}.b"), tensor_type(DType::F16, &outputs.to_string()))?;
     b.node(name, Linear::default(), &[x, weight, bias])
 }
 
@@ -172,7 +172,7 @@ fn layer_of(b: &mut Builder, layer: usize, x: ValueId, angles: ValueId, act: DTy
     let name = |part: &str| format!("layer{layer}.{part}");
     let (kv, wide) = (u64::from(KV_HEADS * HEAD_DIM), u64::from(HEADS * HEAD_DIM));
     let rope = Rope { head_dim: HEAD_DIM, rotary_dim: HEAD_DIM, interleaved: false };
-    let weight = b.weight(name("norm.w"), typed(DType::BF16, &HIDDEN.to_string()))?;
+    let weight = b.weight(name("norm.w"), tensor_type(DType::BF16, &HIDDEN.to_string()))?;
     let normed = b.node(name("norm"), RmsNorm::new(1e-5), &[x, weight])?;
     let q = linear(b, &name("q"), normed, HIDDEN, wide)?;
     let k = linear(b, &name("k"), normed, HIDDEN, kv)?;
@@ -181,7 +181,7 @@ fn layer_of(b: &mut Builder, layer: usize, x: ValueId, angles: ValueId, act: DTy
     let k = b.node(name("k_rope"), rope, &[k, angles])?;
     let mut cached = Vec::new();
     for (part, new) in [("k_cache", k), ("v_cache", v)] {
-        let cache = b.state(name(part), typed(act, &format!("p,{kv}")))?;
+        let cache = b.state(name(part), tensor_type(act, &format!("p,{kv}")))?;
         let all = b.node(name(&format!("{part}_all")), Append {}, &[cache, new])?;
         b.set_state(cache, all)?;
         cached.push(all);
@@ -189,11 +189,11 @@ fn layer_of(b: &mut Builder, layer: usize, x: ValueId, angles: ValueId, act: DTy
     let attention = Attention::causal(HEADS, KV_HEADS, HEAD_DIM, 0.4);
     let y = b.node(name("attention"), attention, &[q, cached[0], cached[1]])?;
     let y = linear(b, &name("o"), y, wide, HIDDEN)?;
-    let weight = b.weight(name("norm2.w"), typed(DType::BF16, &HIDDEN.to_string()))?;
+    let weight = b.weight(name("norm2.w"), tensor_type(DType::BF16, &HIDDEN.to_string()))?;
     let outputs = [name("sum"), name("normed")];
     let pair = b.node_multi(name("norm2"), AddRmsNorm::new(1e-5), &[x, y, weight], &outputs)?;
-    let gate = b.weight(name("gate.w"), typed(DType::BF16, &format!("{MIDDLE},{HIDDEN}")))?;
-    let up = b.weight(name("up.w"), typed(DType::BF16, &format!("{MIDDLE},{HIDDEN}")))?;
+    let gate = b.weight(name("gate.w"), tensor_type(DType::BF16, &format!("{MIDDLE},{HIDDEN}")))?;
+    let up = b.weight(name("up.w"), tensor_type(DType::BF16, &format!("{MIDDLE},{HIDDEN}")))?;
     let y = b.node(name("gated"), GatedLinear {}, &[pair[1], gate, up])?;
     let y = linear(b, &name("down"), y, MIDDLE, HIDDEN)?;
     b.node(name("residual"), Add {}, &[pair[0], y])

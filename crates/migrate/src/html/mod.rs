@@ -11,7 +11,7 @@ use tapml_graph::{Error, Graph, Result};
 
 /// One line of the graph's picture: the nodes of a layer.
 #[derive(Serialize)]
-struct Layer {
+struct GraphLayer {
     name: String,
     nodes: Vec<NodeBox>,
 }
@@ -94,8 +94,8 @@ fn state(op: &OpReport) -> String {
 }
 
 /// Nodes in graph order; a new line begins with each layer (`….layers.N`) and after the last one.
-fn layers(report: &MigrateReport, graph: &Graph) -> Vec<Layer> {
-    let mut layers: Vec<Layer> = Vec::new();
+fn layers(report: &MigrateReport, graph: &Graph) -> Vec<GraphLayer> {
+    let mut layers: Vec<GraphLayer> = Vec::new();
     for node in graph.nodes() {
         let name = layer_of(&node.name);
         let op = report.ops.iter().find(|o| o.op == node.op.name());
@@ -107,7 +107,7 @@ fn layers(report: &MigrateReport, graph: &Graph) -> Vec<Layer> {
         };
         match layers.last_mut().filter(|l| l.name == name) {
             Some(layer) => layer.nodes.push(node_box),
-            None => layers.push(Layer { name, nodes: vec![node_box] }),
+            None => layers.push(GraphLayer { name, nodes: vec![node_box] }),
         }
     }
     layers

@@ -1,9 +1,9 @@
 //! Which calls are made: for each kernel variant those of the regimes that no recorded call reaches, and those with rows
 //! that no prompt gives.
 
-use super::sizes::resized;
+use super::sizes::resize_call;
 use super::{MadeCall, Purpose};
-use crate::choices::Choices;
+use crate::choices::KernelChoices;
 use crate::extremes;
 use crate::suite::{Case, Suite};
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ const SMALL: f64 = 0.125;
 
 /// What made calls are made of.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct CallSource<'a> {
     pub suite: &'a Suite,
     pub model: &'a Model,
-    pub choices: &'a Choices,
+    pub choices: &'a KernelChoices,
 }
 
 /// One variant of a kernel: the same code and constants.
@@ -34,11 +34,11 @@ pub(super) struct Variant {
 
 /// The calls to make for a variant.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(super) struct CallPlan {
     /// The variant's regimes, with what reaches each.
     pub regimes: Vec<(Regime, Reach)>,
     /// The calls.
-    pub calls: Vec<Planned>,
+    pub calls: Vec<PlannedCall>,
 }
 
 /// What reaches a regime.
@@ -50,15 +50,15 @@ pub(super) enum Reach {
 }
 
 /// A call to make.
-pub(super) struct Planned {
+pub(super) struct PlannedCall {
     /// The recorded call that it is made of.
     case: Case,
     purpose: Purpose,
-    change: Change,
+    change: CallChange,
 }
 
 /// What is other than in the recorded call.
-enum Change {
+enum CallChange {
     Sizes(Symbols),
     /// Sizes, and numbers near zero.
     Small(Symbols),
@@ -66,14 +66,14 @@ enum Change {
     Extremes(usize),
 }
 
-impl Source<'_> {
+impl CallSource<'_> {
     /// The variants of kernels among these cases, in their order.
     pub fn variants(&self, cases: &[Case]) -> Vec<Variant> {
         let mut order: Vec<Variant> = Vec::new();
         let mut index: HashMap<&str, usize> = HashMap::new();
         for &case in cases {
             let phase = self.suite.phase(case);
-            let Ok(choice) = self.choices.at(case.node, phase) else { continue };
+            let Ok(choice) = self.choices.kernel_at(case.node, phase) else { continue };
             let at = *index.entry(&choice.hash).or_insert_with(|| {
                 let (kernel, regimes) = (choice.name.clone(), choice.regimes.clone());
                 order.push(Variant { kernel, regimes, phases: Vec::new(), cases: Vec::new() });
@@ -89,8 +89,8 @@ impl Source<'_> {
     }
 
     /// The calls to make for a variant.
-    pub fn plan(&self, variant: &Variant) -> Plan {
-        let mut plan = Plan::default();
+    pub fn plan(&self, variant: &Variant) -> CallPlan {
+        let mut plan = CallPlan::default();
         for regime in &variant.regimes {
             let Some(sizes) = regime.representative(&variant.phases, LONGEST) else { continue };
             let reach = if variant.cases.iter().any(|&case| regime.holds(self.symbols(case))) {
@@ -100,11 +100,11 @@ impl Source<'_> {
             } else {
                 let case = self.base(&variant.cases, &sizes);
                 let (at, text) = (plan.calls.len(), regime.to_string());
-                let (purpose, change) = (Purpose::Regime(text.clone()), Change::Sizes(sizes.clone()));
-                plan.calls.push(Planned { case, purpose, change });
-                if self.suite.graph().node(case.node).op.rests_on_few() {
-                    let (purpose, change) = (Purpose::Spread(text), Change::Small(sizes));
-                    plan.calls.push(Planned { case, purpose, change });
+                let (purpose, change) = (Purpose::Regime(text.clone()), CallChange::Sizes(sizes.clone()));
+                plan.calls.push(PlannedCall { case, purpose, change });
+                if self.suite.graph().node(case.node).op.is_row_dominated() {
+                    let (purpose, change) = (Purpose::Spread(text), CallChange::Small(sizes));
+                    plan.calls.push(PlannedCall { case, purpose, change });
                 }
                 Reach::Made(at)
             };
@@ -115,7 +115,8 @@ impl Source<'_> {
         if let Some(&case) = variant.cases.iter().max_by_key(rows) {
             let op = &self.suite.graph().node(case.node).op;
             let calls = 0..extremes::count(op, self.symbols(case));
-            let of = |first| Planned { case, purpose: Purpose::Extremes, change: Change::Extremes(first) };
+            let of =
+                |first| PlannedCall { case, purpose: Purpose::Extremes, change: CallChange::Extremes(first) };
             plan.calls.extend(calls.map(of));
         }
         plan
@@ -125,15 +126,14 @@ impl Source<'_> {
     pub fn make(
         &self,
         variant: &Variant,
-        planned: &Planned,
+        planned: &PlannedCall,
     ) -> Result<std::result::Result<MadeCall, String>> {
         let (recorded, outputs) = self.suite.call(planned.case, self.model)?;
         let call = match &planned.change {
-            Change::Sizes(sizes) => resized(&recorded, &outputs, sizes, 1.0)?,
-            Change::Small(sizes) => resized(&recorded, &outputs, sizes, SMALL)?,
-            Change::Extremes(first) => {
-                extremes::of(&recorded, *first)?.ok_or_else(|| "no input has rows of numbers".to_string())
-            }
+            CallChange::Sizes(sizes) => resize_call(&recorded, &outputs, sizes, 1.0)?,
+            CallChange::Small(sizes) => resize_call(&recorded, &outputs, sizes, SMALL)?,
+            CallChange::Extremes(first) => extremes::extreme_call(&recorded, *first)?
+                .ok_or_else(|| "no input has rows of numbers".to_string()),
         };
         let (case, kernel, purpose) = (planned.case, variant.kernel.clone(), planned.purpose.clone());
         Ok(call.map(|call| MadeCall { case, kernel, purpose, call }))
@@ -156,9 +156,9 @@ impl Source<'_> {
     }
 }
 
-impl Planned {
+impl PlannedCall {
     fn reaches(&self, regime: &Regime) -> bool {
-        matches!(&self.change, Change::Sizes(sizes) if regime.holds(sizes) && regime.shows(sizes))
+        matches!(&self.change, CallChange::Sizes(sizes) if regime.holds(sizes) && regime.shows(sizes))
     }
 }
 
@@ -170,12 +170,12 @@ mod tests {
 
     #[test]
     fn a_call_for_another_regime_reaches_a_rest_only_if_it_is_half_a_step() {
-        let call = |p| Planned {
+        let call = |p| PlannedCall {
             case: Case { frame: 0, node: NodeId(0) },
             purpose: Purpose::Extremes,
-            change: Change::Sizes(Symbols::np(1, p)),
+            change: CallChange::Sizes(Symbols::np(1, p)),
         };
-        let rest = Axis::steps("keys", Dim::symbol(Symbol::P), 128).above(256);
+        let rest = Axis::steps("keys", Dim::symbol(Symbol::P), 128).only_above(256);
         let rest = &rest.regimes()[1];
         assert_eq!([257, 384, 319, 320].map(|p| call(p).reaches(rest)), [false, false, false, true]);
     }

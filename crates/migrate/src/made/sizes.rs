@@ -10,14 +10,14 @@ const MOST_BYTES: usize = 256 << 20;
 const LEAST: f64 = 0.75;
 
 /// The call at other sizes, its numbers of this size of the recorded ones at most, or why there is none.
-pub(super) fn resized(
+pub(super) fn resize_call(
     recorded: &Call,
     outputs: &[Tensor],
     sizes: &Symbols,
     size: f64,
 ) -> Result<std::result::Result<Call, String>> {
     let symbols = recorded.symbols.iter().filter(|(symbol, _)| ![Symbol::N, Symbol::P].contains(symbol));
-    let symbols = symbols.fold(sizes.clone(), |all, (symbol, value)| all.with(symbol, value));
+    let symbols = symbols.fold(sizes.clone(), |all, (symbol, value)| all.with_symbol(symbol, value));
     let mut shapes = Vec::new();
     for ty in recorded.input_types.iter().chain(&recorded.output_types) {
         if ty.shape.iter().skip(1).any(|dim| dim.as_const().is_none()) {
@@ -48,7 +48,7 @@ pub(super) fn resized(
             without_rows = true;
             return Ok(None);
         };
-        extended(rows, shapes[at].clone(), at as u64, size).map(Some)
+        extend_rows(rows, shapes[at].clone(), at as u64, size).map(Some)
     })?;
     if without_rows {
         return Ok(Err("no recorded value has rows to extend an empty cache with".into()));
@@ -57,7 +57,7 @@ pub(super) fn resized(
 }
 
 /// So many rows, each one of these in turn; numbers are scaled.
-fn extended(rows: &Tensor, shape: Vec<usize>, salt: u64, size: f64) -> Result<Tensor> {
+fn extend_rows(rows: &Tensor, shape: Vec<usize>, salt: u64, size: f64) -> Result<Tensor> {
     let (count, width) = (shape.first().copied().unwrap_or(1), rows.row_len());
     let known = rows.len() / width.max(1);
     // Behind the last row the order begins anew, one further on.
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn rows_are_recorded_ones_in_turn_and_no_two_are_the_same() {
-        let long = extended(&tensor(3, 2), vec![7, 2], 0, 1.0).unwrap();
+        let long = extend_rows(&tensor(3, 2), vec![7, 2], 0, 1.0).unwrap();
         let values = long.to_f64();
         for (row, of) in [0, 1, 2, 1, 2, 0, 2].into_iter().enumerate() {
             for at in 0..2 {
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(all.len(), 14);
         let ids = Tensor::from_u32(vec![2], vec![5, 9]).unwrap();
         assert_eq!(
-            extended(&ids, vec![5], 0, 1.0).unwrap().to_u32().unwrap(),
+            extend_rows(&ids, vec![5], 0, 1.0).unwrap().to_u32().unwrap(),
             [5, 9, 9, 5, 5],
             "as they are"
         );
@@ -135,7 +135,7 @@ mod tests {
             weights: vec![None, None],
             output_types: vec![matrix("n+p", 4)],
         };
-        let made = resized(&append, &[tensor(3, 4)], &Symbols::np(2, 5), 0.5).unwrap().unwrap();
+        let made = resize_call(&append, &[tensor(3, 4)], &Symbols::np(2, 5), 0.5).unwrap().unwrap();
         assert_eq!(made.inputs.iter().map(|t| t.shape().to_vec()).collect::<Vec<_>>(), [[5, 4], [2, 4]]);
         made.check().unwrap();
         assert_eq!(
@@ -151,10 +151,10 @@ mod tests {
             output_types: vec![matrix("n", 2)],
             ..append
         };
-        let made = resized(&linear, &[tensor(3, 2)], &Symbols::np(33, 0), 1.0).unwrap().unwrap();
+        let made = resize_call(&linear, &[tensor(3, 2)], &Symbols::np(33, 0), 1.0).unwrap().unwrap();
         assert_eq!((made.inputs[0].shape(), made.inputs[1].to_f64()), (&[33, 4][..], tensor(2, 4).to_f64()));
         made.check().unwrap();
-        let huge = resized(&linear, &[tensor(3, 2)], &Symbols::np(1 << 30, 0), 1.0).unwrap();
+        let huge = resize_call(&linear, &[tensor(3, 2)], &Symbols::np(1 << 30, 0), 1.0).unwrap();
         assert!(huge.is_err_and(|reason| reason.contains("256 MiB")));
     }
 }

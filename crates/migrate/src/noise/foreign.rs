@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::collections::BTreeSet;
 use tapml_graph::{Context, DType, Error, NodeId, Op, Origin, Result, Tensor, ValueId};
 use tapml_reference::Array;
-use tapml_reference::foreign::{widened, widened_tensor};
+use tapml_reference::foreign::{widen_outputs, widened_tensor};
 
 impl Noisy<'_> {
     /// As [`Noisy::prompt`].
@@ -35,12 +35,12 @@ impl Noisy<'_> {
         &self,
         frame: usize,
         seed: u64,
-        exact: Option<&Values>,
+        exact: Option<&RunValues>,
         only: Option<&BTreeSet<NodeId>>,
-    ) -> Result<Values> {
+    ) -> Result<RunValues> {
         let outside = |node: &NodeId| only.is_some_and(|only| !only.contains(node));
         let graph = self.model.graph();
-        let mut values: Values = vec![None; graph.values().len()];
+        let mut values: RunValues = vec![None; graph.values().len()];
         for (at, value) in graph.values().iter().enumerate() {
             let id = tapml_graph::ValueId(at as u32);
             values[at] = match value.origin {
@@ -65,7 +65,7 @@ impl Noisy<'_> {
                 let text = "graphs of others' operators hold none of TapML's own";
                 return Err(Error::unsupported(text).context(format!("node `{}`", node.name)));
             };
-            let outputs = self.oracles.evaluate(&widened(op)?, &inputs, &weights);
+            let outputs = self.oracles.evaluate(&widen_outputs(op)?, &inputs, &weights);
             let outputs = outputs.context(|| format!("node `{}`", node.name))?;
             let case = Case { frame, node: NodeId(at as u32) };
             let declared = (self.precision)(case.node, &self.suite.frames()[frame].symbols)?;
@@ -73,7 +73,7 @@ impl Noisy<'_> {
                 if let (Some(exact), DType::F64) = (exact, output.dtype()) {
                     let exact = exact[id.0 as usize].as_ref().ok_or_else(missing)?;
                     let mut found = within_domain(&output, exact);
-                    if let Some(moved) = self.moved(case, (k, id), &found, (declared, seed))? {
+                    if let Some(moved) = self.move_values(case, (k, id), &found, (declared, seed))? {
                         found = moved;
                     }
                     output = Tensor::from_f64(DType::F64, output.shape().to_vec(), &found)?;
@@ -85,7 +85,7 @@ impl Noisy<'_> {
     }
 
     /// What a model is judged by, of all the values of a run.
-    fn array_results(&self, values: &Values) -> Result<Vec<Array<f64>>> {
+    fn array_results(&self, values: &RunValues) -> Result<Vec<Array<f64>>> {
         let result = |id: &tapml_graph::ValueId| {
             let tensor = values[id.0 as usize].as_ref().ok_or_else(|| Error::bug("a result is missing"))?;
             Array::new(tensor.shape().to_vec(), tensor.to_f64())
@@ -117,7 +117,7 @@ impl RegionMovement {
         let (suite, model, oracles) = (regions.suite, regions.model, regions.oracles);
         let run = Noisy { suite, model, oracles, precision: regions.precision, results: outputs, kept: &[] };
         let exact = run.array_run(frame, 0, None, Some(nodes))?;
-        let of = |values: &Values| run.array_results(values);
+        let of = |values: &RunValues| run.array_results(values);
         let ways: Vec<Vec<Array<f64>>> = (1..=RUNS)
             .into_par_iter()
             .map(|seed| of(&run.array_run(frame, seed, Some(&exact), Some(nodes))?))
@@ -147,19 +147,19 @@ impl RegionMovement {
     /// Output `k` as exact results are given to those who look for causes.
     pub fn exact_of(&self, k: usize) -> Exact {
         let values = self.exact[k].clone();
-        let inner = (0..values.len()).map(|i| self.allowed(k, i) / INNER).collect();
+        let inner = (0..values.len()).map(|i| self.allowed_movement(k, i) / INNER).collect();
         let deviation = vec![0.0; values.len()];
         Exact { values, deviation, inner, row_len: self.widths[k], integers: None }
     }
 
     /// How far element `i` of output `k` may lie from the exact one.
-    pub fn allowed(&self, k: usize, i: usize) -> f64 {
+    pub fn allowed_movement(&self, k: usize, i: usize) -> f64 {
         self.rows[k].get(i / self.widths[k]).copied().unwrap_or(0.0)
     }
 }
 
 /// The values of a run by their ids.
-type Values = Vec<Option<Tensor>>;
+type RunValues = Vec<Option<Tensor>>;
 
 /// The elements of an output, with the exact ones where a disturbance left the operator's domain: no platform gives a sum
 /// of squares below zero, but a disturbed one may be, and its root is no number.

@@ -10,7 +10,7 @@ pub const ALIGN: u64 = 16;
 
 /// Where a unique tensor is and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct TensorRecord {
     /// [`Hash::of_tensor`].
     pub hash: Hash,
     /// First byte within the file of tensors.
@@ -19,7 +19,7 @@ pub struct Record {
     pub ty: u32,
 }
 
-impl Record {
+impl TensorRecord {
     /// The record's bytes.
     pub fn encode(&self) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
@@ -29,17 +29,17 @@ impl Record {
         bytes
     }
 
-    fn decode(bytes: &[u8; RECORD]) -> Record {
+    fn decode(bytes: &[u8; RECORD]) -> TensorRecord {
         let (mut hash, mut offset, mut ty) = ([0; 32], [0; 8], [0; 4]);
         hash.copy_from_slice(&bytes[..32]);
         offset.copy_from_slice(&bytes[32..40]);
         ty.copy_from_slice(&bytes[40..44]);
-        Record { hash: Hash(hash), offset: u64::from_le_bytes(offset), ty: u32::from_le_bytes(ty) }
+        TensorRecord { hash: Hash(hash), offset: u64::from_le_bytes(offset), ty: u32::from_le_bytes(ty) }
     }
 }
 
 /// The records in `bytes`. Fails unless each names a type of `types` and lies within a file of `file_len` bytes.
-pub fn decode(bytes: &[u8], types: &[TensorType], file_len: u64) -> Result<Vec<Record>> {
+pub fn decode(bytes: &[u8], types: &[TensorType], file_len: u64) -> Result<Vec<TensorRecord>> {
     let (records, rest) = bytes.as_chunks::<RECORD>();
     if !rest.is_empty() {
         return Err(Error::invalid(format!(
@@ -50,7 +50,7 @@ pub fn decode(bytes: &[u8], types: &[TensorType], file_len: u64) -> Result<Vec<R
     let lengths: Vec<u64> = types.iter().map(type_bytes).collect::<Result<_>>()?;
     let mut out = Vec::with_capacity(records.len());
     for (i, bytes) in records.iter().enumerate() {
-        let record = Record::decode(bytes);
+        let record = TensorRecord::decode(bytes);
         let len = lengths.get(record.ty as usize).ok_or_else(|| {
             Error::invalid(format!("tensor {i} has type {}, the manifest lists {}", record.ty, types.len()))
         })?;
@@ -82,13 +82,13 @@ mod tests {
     #[test]
     fn hostile_records_are_refused() {
         let types = [TensorType::new(DType::F32, [2u64, 4])];
-        let good = Record { hash: Hash([7; 32]), offset: 16, ty: 0 };
+        let good = TensorRecord { hash: Hash([7; 32]), offset: 16, ty: 0 };
         assert_eq!(decode(&good.encode(), &types, 48).unwrap(), [good]);
         let cases = [
-            (Record { ty: 1, ..good }, "lists 1"),
-            (Record { offset: 32, ..good }, "do not fit"),
-            (Record { offset: u64::MAX - 15, ..good }, "do not fit"),
-            (Record { offset: 8, ..good }, "steps of 16"),
+            (TensorRecord { ty: 1, ..good }, "lists 1"),
+            (TensorRecord { offset: 32, ..good }, "do not fit"),
+            (TensorRecord { offset: u64::MAX - 15, ..good }, "do not fit"),
+            (TensorRecord { offset: 8, ..good }, "steps of 16"),
         ];
         for (bad, text) in cases {
             let error = decode(&bad.encode(), &types, 48).unwrap_err();

@@ -17,7 +17,7 @@ pub const TENSORS: &str = "tensors.bin";
 
 /// The platform that recorded the suite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct SuiteSource {
     /// Word of the command line.
     pub platform: String,
     /// The device's own name.
@@ -90,7 +90,7 @@ pub struct Manifest {
     /// BLAKE3 of `graph`.
     pub graph_hash: Hash,
     /// Who recorded it.
-    pub source: Source,
+    pub source: SuiteSource,
     /// The prompts.
     pub prompts: Vec<Prompt>,
     /// How it was carved.

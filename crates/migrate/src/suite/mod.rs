@@ -18,9 +18,9 @@ mod validate;
 mod writer;
 
 pub use manifest::{
-    FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Slot, Source, TENSORS,
-    Totals,
+    FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Slot, SuiteSource,
+    TENSORS, Totals,
 };
 pub use part::part;
 pub use reader::{Case, Suite};
-pub use writer::{Output, SuiteWriter, Wrap};
+pub use writer::{SuiteOutput, SuiteWriter, Wrap};

@@ -20,21 +20,21 @@ pub fn part(suite: &Suite, model: &Model, cases: &[Case], path: &Path, overwrite
     let (identity, source) = (manifest.model.clone(), manifest.source.clone());
     let mut writer =
         SuiteWriter::create(path, overwrite, model, identity, source, manifest.settings.clone())?;
-    let needed = Needed::of(suite, cases);
+    let needed = Needed::from_cases(suite, cases);
     for (i, run) in suite.frames().iter().enumerate() {
         let of_prompt = |c: &&Case| suite.frames()[c.frame].prompt == run.prompt;
         if cases.iter().filter(of_prompt).any(|c| c.frame >= i) {
-            let frame = needed.frame(suite, i, &mut stored(suite, &mut writer))?;
+            let frame = needed.frame(suite, i, &mut store_tensor(suite, &mut writer))?;
             writer.frame(&frame)?;
         }
     }
     let ids: BTreeSet<String> = cases.iter().map(|&case| suite.case_id(case)).collect();
-    writer.only(ids.into_iter().collect());
+    writer.limit_cases(ids.into_iter().collect());
     writer.finish(manifest.prompts.clone())
 }
 
 /// Stores a tensor of the old suite in the new one.
-fn stored<'w>(suite: &'w Suite, writer: &'w mut SuiteWriter) -> impl FnMut(Slot) -> Result<Slot> + 'w {
+fn store_tensor<'w>(suite: &'w Suite, writer: &'w mut SuiteWriter) -> impl FnMut(Slot) -> Result<Slot> + 'w {
     move |slot| match slot {
         Slot::Stored(index) => Ok(Slot::Stored(writer.put(&suite.tensor(index)?)?)),
         other => Ok(other),
@@ -52,7 +52,7 @@ struct Needed {
 }
 
 impl Needed {
-    fn of(suite: &Suite, cases: &[Case]) -> Needed {
+    fn from_cases(suite: &Suite, cases: &[Case]) -> Needed {
         let graph = suite.graph();
         let mut needed = Needed { values: HashSet::new(), grown: HashSet::new(), fixed: HashSet::new() };
         for case in cases {

@@ -1,6 +1,6 @@
 //! Reads a suite: sums and small files are verified when it is opened, each tensor when it is first used.
 
-use super::index::{self, Record};
+use super::index::{self, TensorRecord};
 use super::manifest::{FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Slot, TENSORS};
 use super::validate::{self, Known, growing_output};
 use crate::identity::{self, Hash};
@@ -36,12 +36,12 @@ pub struct Suite {
     hash: Hash,
     manifest: Manifest,
     graph: Graph,
-    /// See [`Graph::once`].
+    /// See [`Graph::loop_invariant_nodes`].
     once: Vec<bool>,
     /// The calls that it holds, if not whole runs.
     pub(super) only: Option<HashSet<Case>>,
     frames: Vec<Frame>,
-    records: Arc<Vec<Record>>,
+    records: Arc<Vec<TensorRecord>>,
     tensors: Arc<File>,
     verified: Arc<Vec<AtomicBool>>,
     /// All rows of a growing state up to a prompt's last run, by prompt and state.
@@ -73,8 +73,8 @@ impl Suite {
         let manifest: Manifest = serde_json::from_slice(&text)
             .map_err(|e| Error::invalid(format!("{MANIFEST}: {e}")).with_hint("carve the model again"))?;
         let graph = validate::manifest(&manifest).context(|| MANIFEST.to_string())?;
-        let index = verified(path, entry(&manifest, INDEX)?)?;
-        let lines = verified(path, entry(&manifest, FRAMES)?)?;
+        let index = read_verified(path, entry(&manifest, INDEX)?)?;
+        let lines = read_verified(path, entry(&manifest, FRAMES)?)?;
         let bin = entry(&manifest, TENSORS)?;
         let tensors = tapml_files::open(&path.join(TENSORS))?;
         expect_len(&tensors, bin)?;
@@ -85,14 +85,14 @@ impl Suite {
         let frames: Vec<Frame> = frames.collect::<Result<_>>()?;
         let known = Known { graph: &graph, manifest: &manifest, records: &records };
         known.frames(&frames).context(|| FRAMES.to_string())?;
-        let only = manifest.cases.as_ref().map(|ids| only(ids, &graph, &frames)).transpose()?;
+        let only = manifest.cases.as_ref().map(|ids| find_cases(ids, &graph, &frames)).transpose()?;
         Ok(Suite {
             path: path.to_path_buf(),
-            hash: Hash::of(&text),
+            hash: Hash::compute(&text),
             verified: Arc::new(records.iter().map(|_| AtomicBool::new(false)).collect()),
             grown: Mutex::default(),
             manifest,
-            once: graph.once(),
+            once: graph.loop_invariant_nodes(),
             only,
             graph,
             frames,
@@ -106,7 +106,7 @@ impl Suite {
     /// operators that this suite's graph does not have. These are fused ones and what fusing leaves of operators that it
     /// takes apart, whose inputs and outputs are values of this suite's graph, and the choice of the next token, which
     /// follows from the recorded logits. A suite of single calls has those of which it has every call that they stand for.
-    pub fn composed(&self, graph: Graph, phase: Phase) -> Result<Suite> {
+    pub fn compose_phase(&self, graph: Graph, phase: Phase) -> Result<Suite> {
         let places: Vec<Option<ValueId>> =
             graph.values().iter().map(|value| self.graph.find_value(&value.name)).collect();
         let states: Vec<Option<usize>> = graph
@@ -143,7 +143,7 @@ impl Suite {
             path: self.path.clone(),
             hash: self.hash,
             manifest: self.manifest.clone(),
-            once: graph.once(),
+            once: graph.loop_invariant_nodes(),
             only: Some(only),
             graph,
             frames,
@@ -268,7 +268,7 @@ impl Suite {
 
     /// The call of this name.
     pub fn find_case(&self, id: &str) -> Result<Case> {
-        let found = named(id, &self.graph, &self.frames).filter(|&case| self.ran(case));
+        let found = find_case(id, &self.graph, &self.frames).filter(|&case| self.ran(case));
         found.ok_or_else(|| {
             let example = self.cases().next().map(|c| self.case_id(c)).unwrap_or_default();
             Error::invalid(format!("the suite has no case `{id}`"))
@@ -342,12 +342,12 @@ impl Suite {
             Slot::Stored(index) => self.tensor(index),
             Slot::Rows([rows]) => {
                 let state = growing_output(&self.graph, value.0).ok_or_else(missing)?;
-                self.grown(run.prompt, state)?.rows(0, rows as usize).ok_or_else(missing)
+                self.grow_state(run.prompt, state)?.rows(0, rows as usize).ok_or_else(missing)
             }
             Slot::None => match self.graph.value(value).origin {
                 Origin::State(i) if self.graph.states()[i as usize].grows(&self.graph) => {
                     let p = run.symbols.get(Symbol::P).unwrap_or(0);
-                    self.grown(run.prompt, i as usize)?.rows(0, p as usize).ok_or_else(missing)
+                    self.grow_state(run.prompt, i as usize)?.rows(0, p as usize).ok_or_else(missing)
                 }
                 Origin::State(i) => match run.states[i as usize] {
                     Slot::Stored(index) => self.tensor(index),
@@ -358,7 +358,7 @@ impl Suite {
         }
     }
 
-    fn grown(&self, prompt: u32, state: usize) -> Result<Tensor> {
+    fn grow_state(&self, prompt: u32, state: usize) -> Result<Tensor> {
         let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tensor) = grown.get(&(prompt, state)) {
             return Ok(tensor.clone());
@@ -382,14 +382,14 @@ impl Suite {
         let seen = &self.verified[index as usize];
         if !seen.load(Ordering::Relaxed) {
             if Hash::of_typed(ty, bytes.as_ref()) != record.hash {
-                return Err(self.changed(index, record));
+                return Err(self.changed_error(index, record));
             }
             seen.store(true, Ordering::Relaxed);
         }
         Tensor::new(ty.dtype, ty.sizes(&tapml_graph::Symbols::new())?, Bytes::new(bytes))
     }
 
-    fn changed(&self, index: u32, record: &Record) -> Error {
+    fn changed_error(&self, index: u32, record: &TensorRecord) -> Error {
         let users = self.frames.iter().enumerate().find_map(|(i, f)| {
             let value = f.values.iter().position(|&s| s == Slot::Stored(index))?;
             Some(format!(" (`{}` in run {i})", self.graph.values()[value].name))
@@ -407,7 +407,7 @@ impl Suite {
 }
 
 /// The call of this name, see [`Suite::case_id`].
-fn named(id: &str, graph: &Graph, frames: &[Frame]) -> Option<Case> {
+fn find_case(id: &str, graph: &Graph, frames: &[Frame]) -> Option<Case> {
     let (prompt, rest) = id.strip_prefix('p')?.split_once(".s")?;
     let (step, node) = rest.split_once('.')?;
     let (prompt, step): (u32, u32) = (prompt.parse().ok()?, step.parse().ok()?);
@@ -416,10 +416,10 @@ fn named(id: &str, graph: &Graph, frames: &[Frame]) -> Option<Case> {
 }
 
 /// The calls of these names. Fails unless each is one of the runs, and none is named twice.
-fn only(ids: &[String], graph: &Graph, frames: &[Frame]) -> Result<HashSet<Case>> {
+fn find_cases(ids: &[String], graph: &Graph, frames: &[Frame]) -> Result<HashSet<Case>> {
     let mut found = HashSet::new();
     for id in ids {
-        let case = named(id, graph, frames).filter(|&case| found.insert(case));
+        let case = find_case(id, graph, frames).filter(|&case| found.insert(case));
         case.ok_or_else(|| {
             Error::invalid(format!("{MANIFEST}: `{id}` is no call of the runs, or named twice"))
         })?;
@@ -447,12 +447,12 @@ fn small(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// The contents of a listed file. Fails if its length or hash is another.
-fn verified(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>> {
+fn read_verified(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>> {
     let path = folder.join(&entry.name);
     let file = tapml_files::open(&path)?;
     expect_len(&file, entry)?;
     let bytes = small(&path)?;
-    if entry.blake3 != Some(Hash::of(&bytes)) {
+    if entry.blake3 != Some(Hash::compute(&bytes)) {
         return Err(Error::invalid(format!("{} changed since it was written", entry.name))
             .with_hint("the file is damaged: carve the model again, or restore the suite from a copy"));
     }

@@ -1,6 +1,6 @@
 //! What must hold of a suite's manifest and runs before anything is read through them. All of it is hostile input.
 
-use super::index::Record;
+use super::index::TensorRecord;
 use super::manifest::{Frame, Manifest, SCHEMA, Slot};
 use crate::identity::Hash;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub fn manifest(manifest: &Manifest) -> Result<Graph> {
         return Err(Error::unsupported(format!("the suite has format {found}, this build reads {SCHEMA}"))
             .with_hint("carve the model again with this version"));
     }
-    if Hash::of(manifest.graph.as_bytes()) != manifest.graph_hash {
+    if Hash::compute(manifest.graph.as_bytes()) != manifest.graph_hash {
         return Err(Error::invalid("the graph's text does not match its hash"));
     }
     let graph: Graph = manifest.graph.parse().context(|| "the graph's text".to_string())?;
@@ -40,7 +40,7 @@ pub fn manifest(manifest: &Manifest) -> Result<Graph> {
 pub struct Known<'a> {
     pub graph: &'a Graph,
     pub manifest: &'a Manifest,
-    pub records: &'a [Record],
+    pub records: &'a [TensorRecord],
 }
 
 impl Known<'_> {
@@ -51,7 +51,7 @@ impl Known<'_> {
             self.frame(frame, &mut next).context(|| format!("run {i}"))?;
         }
         let totals = &self.manifest.totals;
-        let once = self.graph.once();
+        let once = self.graph.loop_invariant_nodes();
         let calls = match &self.manifest.cases {
             Some(cases) => cases.len() as u64,
             None => frames.iter().map(|frame| calls(self.graph, &once, frame)).sum::<u64>(),
@@ -107,7 +107,7 @@ impl Known<'_> {
                 *first = n.into();
             }
             match slot {
-                Slot::Stored(index) => self.stored(*index, &ty.bind(&frame.symbols)?).context(what)?,
+                Slot::Stored(index) => self.check_stored(*index, &ty.bind(&frame.symbols)?).context(what)?,
                 Slot::Rows(_) => {
                     return Err(Error::invalid("a state cannot refer to rows of itself").context(what()));
                 }
@@ -124,7 +124,7 @@ impl Known<'_> {
                 Slot::None => {}
                 Slot::Stored(index) => {
                     let bound = value.ty.bind(&frame.symbols)?;
-                    self.stored(index, &bound).context(|| format!("value `{}`", value.name))?;
+                    self.check_stored(index, &bound).context(|| format!("value `{}`", value.name))?;
                 }
                 Slot::Rows([rows]) => {
                     let of = growing_output(self.graph, i as u32);
@@ -143,7 +143,7 @@ impl Known<'_> {
         Ok(())
     }
 
-    fn stored(&self, index: u32, expected: &TensorType) -> Result<()> {
+    fn check_stored(&self, index: u32, expected: &TensorType) -> Result<()> {
         let record = self.records.get(index as usize);
         let ty = record.and_then(|r| self.manifest.types.get(r.ty as usize));
         match ty {

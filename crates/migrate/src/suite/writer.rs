@@ -1,8 +1,9 @@
 //! Writes a suite: unique tensors once, runs as they come, the manifest last.
 
-use super::index::{ALIGN, Record};
+use super::index::{ALIGN, TensorRecord};
 use super::manifest::{
-    FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Source, TENSORS, Totals,
+    FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, SuiteSource, TENSORS,
+    Totals,
 };
 use super::validate::calls;
 use crate::identity::{self, Hash, ModelIdentity, WeightEntry, tensor_type};
@@ -14,15 +15,15 @@ use tapml_files::{NewFolder, parent};
 use tapml_graph::{Error, Graph, Model, Result, Tensor, TensorType};
 
 /// Makes the file a suite writes to out of a new one; tests put a full disk in between.
-pub type Wrap = dyn Fn(File) -> Box<dyn Output>;
+pub type Wrap = dyn Fn(File) -> Box<dyn SuiteOutput>;
 
 /// A file, or what stands for one.
-pub trait Output: Write + Send {
+pub trait SuiteOutput: Write + Send {
     /// Makes what was written durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-impl Output for File {
+impl SuiteOutput for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
     }
@@ -33,11 +34,11 @@ pub struct SuiteWriter {
     new: NewFolder,
     manifest: Manifest,
     graph: Graph,
-    /// See [`Graph::once`].
+    /// See [`Graph::loop_invariant_nodes`].
     once: Vec<bool>,
-    tensors: BufWriter<Box<dyn Output>>,
+    tensors: BufWriter<Box<dyn SuiteOutput>>,
     offset: u64,
-    records: Vec<Record>,
+    records: Vec<TensorRecord>,
     known: HashMap<Hash, u32>,
     types: HashMap<TensorType, u32>,
     frames: Vec<u8>,
@@ -52,7 +53,7 @@ impl SuiteWriter {
         overwrite: bool,
         model: &Model,
         identity: ModelIdentity,
-        source: Source,
+        source: SuiteSource,
         settings: Settings,
     ) -> Result<SuiteWriter> {
         SuiteWriter::create_with(path, overwrite, model, identity, source, settings, &|file| Box::new(file))
@@ -64,7 +65,7 @@ impl SuiteWriter {
         overwrite: bool,
         model: &Model,
         identity: ModelIdentity,
-        source: Source,
+        source: SuiteSource,
         settings: Settings,
         wrap: &Wrap,
     ) -> Result<SuiteWriter> {
@@ -79,7 +80,7 @@ impl SuiteWriter {
         overwrite: bool,
         model: &Model,
         identity: ModelIdentity,
-        source: Source,
+        source: SuiteSource,
         settings: Settings,
         wrap: &Wrap,
     ) -> Result<SuiteWriter> {
@@ -90,7 +91,7 @@ impl SuiteWriter {
         let manifest = Manifest {
             schema: SCHEMA,
             model: identity,
-            graph_hash: Hash::of(graph.as_bytes()),
+            graph_hash: Hash::compute(graph.as_bytes()),
             graph,
             source,
             prompts: Vec::new(),
@@ -105,7 +106,7 @@ impl SuiteWriter {
             new,
             manifest,
             graph: model.graph().clone(),
-            once: model.graph().once(),
+            once: model.graph().loop_invariant_nodes(),
             tensors: BufWriter::with_capacity(1 << 20, wrap(tensors)),
             offset: 0,
             records: Vec::new(),
@@ -152,8 +153,8 @@ impl SuiteWriter {
         let padding = self.offset.next_multiple_of(ALIGN) - self.offset;
         let written = self.tensors.write_all(&[0; ALIGN as usize][..padding as usize]);
         let written = written.and_then(|()| self.tensors.write_all(tensor.bytes()));
-        written.map_err(|e| self.failed(TENSORS, &e))?;
-        self.records.push(Record { hash, offset: self.offset + padding, ty });
+        written.map_err(|e| self.write_error(TENSORS, &e))?;
+        self.records.push(TensorRecord { hash, offset: self.offset + padding, ty });
         self.offset += padding + tensor.bytes().len() as u64;
         self.known.insert(hash, index);
         self.manifest.totals.tensors += 1;
@@ -172,7 +173,7 @@ impl SuiteWriter {
     }
 
     /// The suite holds these calls only, by their names.
-    pub(super) fn only(&mut self, cases: Vec<String>) {
+    pub(super) fn limit_cases(&mut self, cases: Vec<String>) {
         self.manifest.totals.calls = cases.len() as u64;
         self.manifest.cases = Some(cases);
     }
@@ -181,13 +182,17 @@ impl SuiteWriter {
     pub fn finish(mut self, prompts: Vec<Prompt>) -> Result<Manifest> {
         self.manifest.prompts = prompts;
         let end = self.tensors.flush().and_then(|()| self.tensors.get_mut().sync());
-        end.map_err(|e| self.failed(TENSORS, &e))?;
-        let index: Vec<u8> = self.records.iter().flat_map(Record::encode).collect();
+        end.map_err(|e| self.write_error(TENSORS, &e))?;
+        let index: Vec<u8> = self.records.iter().flat_map(TensorRecord::encode).collect();
         let frames = std::mem::take(&mut self.frames);
         self.manifest.files = vec![
             FileEntry { name: TENSORS.into(), bytes: self.offset, blake3: None },
-            FileEntry { name: INDEX.into(), bytes: index.len() as u64, blake3: Some(Hash::of(&index)) },
-            FileEntry { name: FRAMES.into(), bytes: frames.len() as u64, blake3: Some(Hash::of(&frames)) },
+            FileEntry { name: INDEX.into(), bytes: index.len() as u64, blake3: Some(Hash::compute(&index)) },
+            FileEntry {
+                name: FRAMES.into(),
+                bytes: frames.len() as u64,
+                blake3: Some(Hash::compute(&frames)),
+            },
         ];
         self.file(INDEX, &index)?;
         self.file(FRAMES, &frames)?;
@@ -211,10 +216,10 @@ impl SuiteWriter {
             file.write_all(bytes)?;
             file.sync_all()
         };
-        write().map_err(|e| self.failed(name, &e))
+        write().map_err(|e| self.write_error(name, &e))
     }
 
-    fn failed(&self, name: &str, error: &io::Error) -> Error {
+    fn write_error(&self, name: &str, error: &io::Error) -> Error {
         // What lies on the disk now is given back; what waits in the buffer never took any room.
         let file = std::fs::metadata(self.new.folder().join(TENSORS));
         let on_disk = file.map_or(0, |m| m.len());

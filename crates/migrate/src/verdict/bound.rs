@@ -1,6 +1,6 @@
 //! The allowed error of each element, and the worst element.
 
-use super::{Constants, Element, Exact, INNER, Precision};
+use super::{Exact, INNER, JudgedElement, Precision, VerdictConstants};
 use std::collections::HashMap;
 use tapml_graph::{DType, Tensor};
 use tapml_reference::foreign::OpenIntegers;
@@ -50,12 +50,12 @@ impl Open {
 impl Allowed {
     /// The allowed errors of an output of `dtype`; see the module above for the formulas.
     pub fn new(exact: &Exact, dtype: DType, precision: Precision, source: Option<&[f64]>) -> Allowed {
-        Allowed::with(&Constants::DECIDING, exact, dtype, precision, source)
+        Allowed::with_constants(&VerdictConstants::DECIDING, exact, dtype, precision, source)
     }
 
     /// As [`Allowed::new`] with these constants.
-    pub fn with(
-        constants: &Constants,
+    pub fn with_constants(
+        constants: &VerdictConstants,
         exact: &Exact,
         dtype: DType,
         precision: Precision,
@@ -126,7 +126,7 @@ impl Allowed {
 
     /// How many roundings, in units of the sensitivity, a kernel may make.
     pub fn roundings(precision: Precision) -> f64 {
-        roundings(&Constants::DECIDING, precision)
+        roundings(&VerdictConstants::DECIDING, precision)
     }
 
     /// Whether the values are indices.
@@ -135,12 +135,12 @@ impl Allowed {
     }
 
     /// How many indices may be another without being wrong.
-    pub fn undecided(&self) -> usize {
+    pub fn undecided_count(&self) -> usize {
         if self.indices { self.computing.iter().filter(|&&allowed| allowed >= 1.0).count() } else { 0 }
     }
 
     /// The allowed error of element `i`.
-    pub fn at(&self, i: usize) -> f64 {
+    pub fn allowed_at(&self, i: usize) -> f64 {
         self.storage[i] + self.computing[i]
     }
 
@@ -151,7 +151,7 @@ impl Allowed {
         if self.indices {
             return match &self.open {
                 _ if observed == y => 0.0,
-                None => self.at(i).recip(),
+                None => self.allowed_at(i).recip(),
                 Some(open) if open.get(&i).is_some_and(|open| open.holds(observed)) => 0.0,
                 Some(_) => f64::INFINITY,
             };
@@ -160,11 +160,11 @@ impl Allowed {
         if !observed.is_finite() || !rounded.is_finite() {
             let same = observed == rounded || (observed.is_nan() && rounded.is_nan());
             // A value at the edge of the dtype's range may be rounded to either side of it.
-            let edge = y.is_finite() && observed.is_finite() && error <= self.at(i);
+            let edge = y.is_finite() && observed.is_finite() && error <= self.allowed_at(i);
             let edge = edge || (observed.is_infinite() && rounded.is_finite() && self.overflows(i, observed));
             return if same || edge { 0.0 } else { f64::INFINITY };
         }
-        match (error, self.at(i)) {
+        match (error, self.allowed_at(i)) {
             (0.0, _) => 0.0,
             (_, allowed) if allowed.is_nan() => 0.0,
             (error, allowed) => error / allowed,
@@ -173,11 +173,12 @@ impl Allowed {
 
     /// Whether the allowed error reaches infinity of the observed sign.
     fn overflows(&self, i: usize, observed: f64) -> bool {
-        self.computing[i].is_infinite() || (self.rounded[i] * observed.signum() + self.at(i)).is_infinite()
+        self.computing[i].is_infinite()
+            || (self.rounded[i] * observed.signum() + self.allowed_at(i)).is_infinite()
     }
 
     /// The largest ratio and its element.
-    pub fn worst_element(&self, exact: &Exact, observed: &[f64]) -> (f64, Element) {
+    pub fn worst_element(&self, exact: &Exact, observed: &[f64]) -> (f64, JudgedElement) {
         let (mut worst, mut at) = (0.0, 0);
         for (i, &value) in observed.iter().enumerate() {
             let ratio = self.ratio(exact, i, value);
@@ -186,16 +187,20 @@ impl Allowed {
             }
         }
         let element = match observed.get(at) {
-            Some(&observed) => {
-                Element { output: 0, index: at, exact: exact.values[at], observed, allowed: self.at(at) }
-            }
-            None => Element { output: 0, index: 0, exact: 0.0, observed: 0.0, allowed: 0.0 },
+            Some(&observed) => JudgedElement {
+                output: 0,
+                index: at,
+                exact: exact.values[at],
+                observed,
+                allowed: self.allowed_at(at),
+            },
+            None => JudgedElement { output: 0, index: 0, exact: 0.0, observed: 0.0, allowed: 0.0 },
         };
         (worst, element)
     }
 }
 
-fn roundings(constants: &Constants, precision: Precision) -> f64 {
+fn roundings(constants: &VerdictConstants, precision: Precision) -> f64 {
     constants.base + constants.chain * (precision.terms as f64).sqrt()
 }
 

@@ -2,7 +2,7 @@
 
 use super::{AMPLITUDE, Allowed, COPIES, Criterion, Exact, Judgement, Precision, judge};
 use serde_json::{Value as Json, json};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, Op, Tensor, TensorType};
 use tapml_reference::foreign::{Disturbance, OwnEvaluator, evaluate, oracle, terms};
 
@@ -16,7 +16,7 @@ struct Sample {
 impl Sample {
     fn new(kind: &str, attributes: Json, inputs: Vec<Tensor>, shape: &[usize]) -> Sample {
         let attributes = attributes.as_object().unwrap().clone();
-        let declared = vec![Declared::As(TensorType::new(DType::F32, shape.iter().copied()))];
+        let declared = vec![DeclaredType::As(TensorType::new(DType::F32, shape.iter().copied()))];
         let op = Foreign::new(kind, attributes, vec![true; inputs.len()], declared).unwrap();
         Sample { op, inputs, shape: shape.to_vec() }
     }
@@ -74,11 +74,11 @@ fn a_product_may_add_its_terms_in_any_order() {
         let (sample, terms) = products(kind, more, COLUMNS);
         let right: Vec<f32> = terms.iter().map(|terms| sum_by_sign(terms)).collect();
         let judged = sample.judge(&right);
-        assert!(judged.passed(), "{kind}: {judged:?}");
+        assert!(judged.passes(), "{kind}: {judged:?}");
         // The last term of each sum is left out.
         let short: Vec<f32> = terms.iter().map(|terms| sum_by_sign(&terms[..TERMS - 1])).collect();
         let judged = sample.judge(&short);
-        assert!(!judged.passed(), "{kind}: {judged:?}");
+        assert!(!judged.passes(), "{kind}: {judged:?}");
     }
 }
 
@@ -88,11 +88,11 @@ fn a_mean_of_equal_terms_may_round_them_alike() {
     let sample = Sample::new("aten.mean.dim", json!({"dim": [1]}), vec![x.clone()], &[1]);
     let serial = evaluate(&sample.op, &[x]).unwrap()[0].to_f64()[0] as f32;
     assert!((f64::from(serial) - 1.375_327_2).abs() > 20.0 * 6e-8, "{serial}");
-    assert!(sample.judge(&[serial]).passed());
+    assert!(sample.judge(&[serial]).passes());
     // One term more or less than the divisor counts.
     let wrong = serial * TERMS as f32 / (TERMS - 1) as f32;
     let judged = sample.judge(&[wrong]);
-    assert!(!judged.passed() && judged.criterion == Criterion::Element, "{judged:?}");
+    assert!(!judged.passes() && judged.criterion == Criterion::Element, "{judged:?}");
 }
 
 /// `linear` has a product between two changes of shape; its allowance is that of the product.
@@ -107,7 +107,7 @@ fn a_product_between_changes_of_shape_is_allowed_the_same() {
     let sample = Sample::new("aten.linear.default", json!({}), vec![x, weight], &[1, 1, COLUMNS]);
     let right: Vec<f32> = terms.iter().map(|terms| sum_by_sign(terms)).collect();
     let judged = sample.judge(&right);
-    assert!(judged.passed(), "{judged:?}");
+    assert!(judged.passes(), "{judged:?}");
     let short: Vec<f32> = terms.iter().map(|terms| sum_by_sign(&terms[..TERMS - 1])).collect();
-    assert!(!sample.judge(&short).passed());
+    assert!(!sample.judge(&short).passes());
 }

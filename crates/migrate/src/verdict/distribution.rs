@@ -1,6 +1,6 @@
 //! The residual of one output as a distribution: scale, bias, size, and shifts of single columns.
 
-use super::{Allowed, Constants, Criterion, Exact};
+use super::{Allowed, Criterion, Exact, VerdictConstants};
 use tapml_graph::DType;
 
 /// Columns are tested if there are at least this many rows; fewer say no more than the elements do.
@@ -83,8 +83,8 @@ impl<'a> Residual<'a> {
     }
 
     /// Observed over allowed of every test.
-    pub fn tests(&self, constants: &Constants) -> [(f64, Criterion); 4] {
-        let Constants { shared, lambda, .. } = *constants;
+    pub fn tests(&self, constants: &VerdictConstants) -> [(f64, Criterion); 4] {
+        let VerdictConstants { shared, lambda, .. } = *constants;
         let [scale, bias, squares] = self.totals(shared);
         [
             (scale.ratio(shared, lambda), Criterion::Scale),
@@ -150,7 +150,7 @@ pub struct SumTest {
 impl SumTest {
     /// The tests on the distribution of one output with these allowed errors.
     pub fn all(exact: &Exact, dtype: DType, allowed: &Allowed) -> Vec<SumTest> {
-        let Constants { shared, lambda, .. } = Constants::DECIDING;
+        let VerdictConstants { shared, lambda, .. } = VerdictConstants::DECIDING;
         let residual = Residual::new(exact, &allowed.rounded, dtype, allowed);
         let [scale, bias, squares] = residual.totals(shared);
         let counts = |i: usize| residual.ulp[i] > 0.0 && allowed.rounded[i].abs() >= 2.0 * dtype.min_normal();

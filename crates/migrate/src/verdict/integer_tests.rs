@@ -2,7 +2,7 @@
 
 use super::{AMPLITUDE, Allowed, COPIES, Exact, Precision, judge};
 use serde_json::{Value as Json, json};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Bytes, DType, Tensor, TensorType};
 use tapml_reference::foreign::{Disturbance, OwnEvaluator, oracle};
 
@@ -24,7 +24,7 @@ fn integer(dtype: DType, value: i64) -> Tensor {
 fn exact(kind: &str, attributes: Json, inputs: &[Tensor], outputs: &[(DType, &[usize])]) -> Vec<Exact> {
     let attributes = attributes.as_object().unwrap().clone().into_iter().collect();
     let declare =
-        |(dtype, shape): &(DType, &[usize])| Declared::As(TensorType::new(*dtype, shape.iter().copied()));
+        |(dtype, shape): &(DType, &[usize])| DeclaredType::As(TensorType::new(*dtype, shape.iter().copied()));
     let declared = outputs.iter().map(declare).collect();
     let op = Foreign::new(kind, attributes, vec![true; inputs.len()], declared).unwrap();
     let reach = Allowed::roundings(F32) * DType::F32.unit_roundoff();
@@ -39,7 +39,7 @@ fn exact(kind: &str, attributes: Json, inputs: &[Tensor], outputs: &[(DType, &[u
 
 fn passes(exact: &Exact, dtype: DType, observed: &[i64]) -> bool {
     let tensor = Tensor::from_i64(dtype, vec![observed.len()], observed).unwrap();
-    judge(std::slice::from_ref(exact), &[tensor], F32, None).unwrap().passed()
+    judge(std::slice::from_ref(exact), &[tensor], F32, None).unwrap().passes()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_zero_point_near_a_tie_moves_all_by_one_step() {
     }
     for (zero, right) in [(126, false), (127, true), (128, true), (129, false)] {
         let tensor = integer(DType::U8, zero);
-        assert_eq!(judge(&exact[2..], &[tensor], F32, None).unwrap().passed(), right, "{zero}");
+        assert_eq!(judge(&exact[2..], &[tensor], F32, None).unwrap().passes(), right, "{zero}");
     }
 }
 

@@ -93,7 +93,7 @@ pub const STORAGE: f64 = 1.01;
 
 /// The constants of the verdict as a set, so that a bench of faults can measure what others would decide.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Constants {
+pub struct VerdictConstants {
     /// See [`BASE`].
     pub base: f64,
     /// See [`CHAIN`].
@@ -106,12 +106,13 @@ pub struct Constants {
     pub storage: f64,
 }
 
-impl Constants {
+impl VerdictConstants {
     /// Those that decide.
-    pub const DECIDING: Constants =
-        Constants { base: BASE, chain: CHAIN, shared: SHARED, lambda: LAMBDA, storage: STORAGE };
+    pub const DECIDING: VerdictConstants =
+        VerdictConstants { base: BASE, chain: CHAIN, shared: SHARED, lambda: LAMBDA, storage: STORAGE };
     /// Those by which single elements decide, and no test on the distribution of errors.
-    pub const ELEMENTS: Constants = Constants { lambda: f64::INFINITY, ..Constants::DECIDING };
+    pub const ELEMENTS: VerdictConstants =
+        VerdictConstants { lambda: f64::INFINITY, ..VerdictConstants::DECIDING };
 }
 
 /// What the oracle found for one output.
@@ -197,7 +198,7 @@ impl Criterion {
 
 /// One element with the numbers that judge it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Element {
+pub struct JudgedElement {
     /// Which output.
     pub output: usize,
     /// Index in row-major order.
@@ -220,7 +221,7 @@ pub struct Judgement {
     /// Observed over allowed of the worst single element, and that element.
     pub element_ratio: f64,
     /// The worst element.
-    pub worst: Element,
+    pub worst: JudgedElement,
     /// Slope of the platform's values on the exact ones, minus 1.
     pub slope: f64,
     /// How wrong elements are spread; absent if it passed.
@@ -257,14 +258,14 @@ impl OneChain {
 
 impl Judgement {
     /// Whether the call passes.
-    pub fn passed(&self) -> bool {
+    pub fn passes(&self) -> bool {
         self.ratio <= 1.0
     }
 
     /// The verdict of a call whose elements pass, after the matched filter found an attribute lost.
-    pub fn without(self, lost: Lost) -> Judgement {
+    pub fn with_lost_attribute(self, lost: Lost) -> Judgement {
         let pattern = Some(Pattern::of_rows(lost.rows, lost.text()));
-        let ratio = lost.share / lost.least();
+        let ratio = lost.share / lost.least_factor();
         let criterion = if lost.is_rounding() { Criterion::Rounding } else { Criterion::Attribute };
         Judgement { ratio, criterion, pattern, lost: Some(lost), ..self }
     }
@@ -278,12 +279,12 @@ pub fn judge(
     precision: Precision,
     source: Option<(&[Tensor], Precision)>,
 ) -> Result<Judgement> {
-    judge_with(&Constants::DECIDING, exact, observed, precision, source)
+    judge_with(&VerdictConstants::DECIDING, exact, observed, precision, source)
 }
 
 /// As [`judge`], with other constants than those that decide.
 pub fn judge_with(
-    constants: &Constants,
+    constants: &VerdictConstants,
     exact: &[Exact],
     observed: &[Tensor],
     precision: Precision,
@@ -295,7 +296,7 @@ pub fn judge_with(
     let mut worst: Option<Judgement> = None;
     for (output, (exact, observed)) in exact.iter().zip(observed).enumerate() {
         let source = source.map(|(tensors, precision)| (&tensors[output], precision));
-        let mut judgement = one(constants, exact, observed, precision, source)?;
+        let mut judgement = judge_output(constants, exact, observed, precision, source)?;
         judgement.worst.output = output;
         worst = Some(match worst {
             Some(old) => worse(old, judgement),
@@ -317,7 +318,7 @@ pub fn as_one_chain(
         return Ok(None);
     }
     let judged = judge(exact, observed, Precision { terms, ..declared }, None)?;
-    Ok(judged.passed().then_some(OneChain { terms, ratio: judged.ratio }))
+    Ok(judged.passes().then_some(OneChain { terms, ratio: judged.ratio }))
 }
 
 /// The judgement of two outputs together.
@@ -327,8 +328,8 @@ fn worse(a: Judgement, b: Judgement) -> Judgement {
     Judgement { source_ratio, undecided, ..if a.ratio >= b.ratio { a } else { b } }
 }
 
-fn one(
-    constants: &Constants,
+fn judge_output(
+    constants: &VerdictConstants,
     exact: &Exact,
     observed: &Tensor,
     precision: Precision,
@@ -337,10 +338,10 @@ fn one(
     let given = values(exact, observed)?;
     let dtype = observed.dtype();
     let source_values = source.map(|(tensor, _)| values(exact, tensor)).transpose()?;
-    let allowed = Allowed::with(constants, exact, dtype, precision, source_values.as_deref());
+    let allowed = Allowed::with_constants(constants, exact, dtype, precision, source_values.as_deref());
     let source_ratio = match (source, &source_values) {
         (Some((tensor, own)), Some(values)) => {
-            let allowed = Allowed::with(constants, exact, tensor.dtype(), own, None);
+            let allowed = Allowed::with_constants(constants, exact, tensor.dtype(), own, None);
             Some(allowed.worst_element(exact, values).0)
         }
         _ => None,
@@ -358,8 +359,8 @@ fn one(
             (ratio, criterion) = (found, name);
         }
     }
-    let pattern = (ratio > 1.0).then(|| Pattern::of(exact, &given, &allowed, residual.slope()));
-    let (slope, undecided) = (residual.slope(), allowed.undecided());
+    let pattern = (ratio > 1.0).then(|| Pattern::from_failure(exact, &given, &allowed, residual.slope()));
+    let (slope, undecided) = (residual.slope(), allowed.undecided_count());
     Ok(Judgement {
         ratio,
         criterion,

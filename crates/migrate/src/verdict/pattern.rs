@@ -18,29 +18,30 @@ pub struct Pattern {
     /// Columns that fail, if they are few; empty otherwise.
     pub columns: Vec<usize>,
     /// Rows that fail, if they are few and not all; empty otherwise.
-    pub few_rows: Vec<usize>,
+    #[serde(rename = "few_rows")]
+    pub failing_rows: Vec<usize>,
     /// One sentence.
     pub text: String,
 }
 
-const FEW: usize = 8;
+const MOST_LISTED: usize = 8;
 
 impl Pattern {
     /// Of a failure that no single element shows.
     pub(super) fn of_rows(rows: usize, text: String) -> Pattern {
         let (columns, few_rows) = (Vec::new(), Vec::new());
-        Pattern { failed: 0, elements: 0, rows, all_rows: rows, columns, few_rows, text }
+        Pattern { failed: 0, elements: 0, rows, all_rows: rows, columns, failing_rows: few_rows, text }
     }
 
     /// The pattern of an output whose verdict is known to be a failure.
-    pub fn of(exact: &Exact, observed: &[f64], allowed: &Allowed, slope: f64) -> Pattern {
+    pub fn from_failure(exact: &Exact, observed: &[f64], allowed: &Allowed, slope: f64) -> Pattern {
         let width = exact.row_len.max(1);
         let all_rows = observed.len().div_ceil(width);
         let failed: Vec<usize> =
             (0..observed.len()).filter(|&i| allowed.ratio(exact, i, observed[i]) > 1.0).collect();
         let rows: BTreeSet<usize> = failed.iter().map(|i| i / width).collect();
         let columns: BTreeSet<usize> = failed.iter().map(|i| i % width).collect();
-        let few = |set: &BTreeSet<usize>, all: usize| match set.len() <= FEW && set.len() * 2 <= all {
+        let few = |set: &BTreeSet<usize>, all: usize| match set.len() <= MOST_LISTED && set.len() * 2 <= all {
             true => set.iter().copied().collect(),
             false => Vec::new(),
         };
@@ -50,7 +51,7 @@ impl Pattern {
             rows: rows.len(),
             all_rows,
             columns: few(&columns, width),
-            few_rows: few(&rows, all_rows),
+            failing_rows: few(&rows, all_rows),
             text: String::new(),
         };
         pattern.text = pattern.sentence(slope);
@@ -63,7 +64,7 @@ impl Pattern {
             true => format!("; on the whole scaled by {:.6}", 1.0 + slope),
             false => String::new(),
         };
-        let place = match (self.columns.as_slice(), self.few_rows.as_slice()) {
+        let place = match (self.columns.as_slice(), self.failing_rows.as_slice()) {
             _ if *failed == 0 => return format!("no single element, but all together{scale}"),
             ([], []) => format!("spread over {rows} of {all_rows} rows"),
             ([], rows) => format!("only in rows {}", list(rows)),

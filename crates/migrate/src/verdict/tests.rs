@@ -28,7 +28,7 @@ fn correct_rounding_passes_in_every_dtype_and_tiny_values_too() {
         for scale in [1.0, 1e-7, 3e-39] {
             let e = exact(wave(640).iter().map(|v| v * scale).collect(), 64);
             let v = verdict(&e, dtype, &e.values);
-            assert!(v.passed(), "{dtype} {scale}: {v:?}");
+            assert!(v.passes(), "{dtype} {scale}: {v:?}");
         }
     }
 }
@@ -39,11 +39,11 @@ fn one_wrong_element_is_found_and_named() {
     let mut values = e.values.clone();
     values[130] *= 1.0 + 1e-4;
     let v = verdict(&e, DType::F32, &values);
-    assert!(!v.passed());
+    assert!(!v.passes());
     assert_eq!((v.criterion, v.worst.index), (Criterion::Element, 130));
     let pattern = v.pattern.unwrap();
     assert_eq!(
-        (pattern.failed, pattern.columns.as_slice(), pattern.few_rows.as_slice()),
+        (pattern.failed, pattern.columns.as_slice(), pattern.failing_rows.as_slice()),
         (1, &[2][..], &[2][..])
     );
 }
@@ -65,29 +65,29 @@ fn nan_and_infinity_must_be_where_the_oracle_has_them() {
     let v = verdict(&e, DType::F32, &values);
     assert_eq!((v.ratio, v.criterion), (f64::INFINITY, Criterion::NonFinite));
     e.values[3] = f64::NAN;
-    assert!(verdict(&e, DType::F32, &values).passed());
+    assert!(verdict(&e, DType::F32, &values).passes());
     values[3] = 0.0;
-    assert!(!verdict(&e, DType::F32, &values).passed());
+    assert!(!verdict(&e, DType::F32, &values).passes());
     // 70000 overflows f16: infinity is right there and wrong in f32.
     let mut e = exact(wave(64), 64);
     e.values[5] = 70_000.0;
     let values = e.values.clone();
-    assert!(verdict(&e, DType::F16, &values).passed());
+    assert!(verdict(&e, DType::F16, &values).passes());
     let mut values = values;
     values[5] = f64::INFINITY;
-    assert!(!verdict(&e, DType::F32, &values).passed());
+    assert!(!verdict(&e, DType::F32, &values).passes());
     values[5] = f64::NEG_INFINITY;
-    assert!(!verdict(&e, DType::F16, &values).passed());
+    assert!(!verdict(&e, DType::F16, &values).passes());
 }
 
 #[test]
 fn what_only_moves_data_gets_no_room() {
     let values: Vec<f64> = wave(64).iter().map(|&v| f64::from(v as f32)).collect();
     let e = Exact { deviation: vec![0.0; 64], values, inner: Vec::new(), row_len: 64, integers: None };
-    assert!(verdict(&e, DType::F32, &e.values).passed());
+    assert!(verdict(&e, DType::F32, &e.values).passes());
     let mut moved = e.values.clone();
     moved[7] = f64::from((moved[7] as f32).next_up().next_up());
-    assert!(!verdict(&e, DType::F32, &moved).passed());
+    assert!(!verdict(&e, DType::F32, &moved).passes());
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_faulty_source_is_reported_and_excuses_nothing() {
     let tensor = Tensor::from_f64(DType::F32, vec![640], &wrong).unwrap();
     let tensors = [tensor];
     let v = judge(std::slice::from_ref(&e), &tensors, F32, Some((&tensors, F32))).unwrap();
-    assert!(!v.passed());
+    assert!(!v.passes());
     assert!(v.source_ratio.unwrap() > 100.0);
 }
 
@@ -118,18 +118,18 @@ proptest! {
         let noise = DType::F32.unit_roundoff();
         let mut observed: Vec<f64> = exact.values.iter().map(|v| v * (1.0 + noise * normal())).collect();
         let verdict_of_right = verdict(&exact, dtype, &observed);
-        prop_assert!(verdict_of_right.passed(), "{dtype}: {verdict_of_right:?}");
+        prop_assert!(verdict_of_right.passes(), "{dtype}: {verdict_of_right:?}");
         let at = random.usize(..observed.len());
         let rms = (exact.values.iter().map(|v| v * v).sum::<f64>() / exact.values.len() as f64).sqrt();
         let largest = exact.values.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
         observed[at] += 400.0 * dtype.unit_roundoff() * (largest + rms).max(2.0 * dtype.min_normal());
         let verdict_of_wrong = verdict(&exact, dtype, &observed);
-        prop_assert!(!verdict_of_wrong.passed(), "{dtype}: {verdict_of_wrong:?}");
+        prop_assert!(!verdict_of_wrong.passes(), "{dtype}: {verdict_of_wrong:?}");
     }
 }
 
 /// The verdict on these experts and weights, for one row of logits with biases, in f32.
-fn routed(op: &Route, logits: &[f32], bias: &[f32], experts: &[u32], weights: &[f32]) -> Judgement {
+fn judge_route(op: &Route, logits: &[f32], bias: &[f32], experts: &[u32], weights: &[f32]) -> Judgement {
     let (count, k) = (logits.len(), experts.len());
     let logits = Tensor::from_f32(vec![1, count], logits.to_vec()).unwrap();
     let bias = Tensor::from_f32(vec![count], bias.to_vec()).unwrap();
@@ -169,14 +169,14 @@ fn a_choice_that_rounding_decides_passes_either_way() {
     assert!(exact.abs() < 1e-7, "{exact}");
     let [a, b, best] = [0.5, 0.25, 2.0].map(sigmoid);
     for (expert, weight) in [(0, a), (1, b)] {
-        let v = routed(&SIGMOID, &logits, &bias, &[2, expert], &[best, weight]);
-        assert!(v.passed() && v.undecided == 1, "{expert}: {v:?}");
+        let v = judge_route(&SIGMOID, &logits, &bias, &[2, expert], &[best, weight]);
+        assert!(v.passes() && v.undecided == 1, "{expert}: {v:?}");
     }
     // What is decided stays decided in the same row, and the weight must be that of one of both.
-    let v = routed(&SIGMOID, &logits, &bias, &[3, 1], &[best, b]);
-    assert_eq!((v.passed(), v.criterion, v.worst.output), (false, Criterion::Choice, 0));
-    let v = routed(&SIGMOID, &logits, &bias, &[2, 1], &[best, 0.1]);
-    assert!(!v.passed() && v.worst.output == 1, "{v:?}");
+    let v = judge_route(&SIGMOID, &logits, &bias, &[3, 1], &[best, b]);
+    assert_eq!((v.passes(), v.criterion, v.worst.output), (false, Criterion::Choice, 0));
+    let v = judge_route(&SIGMOID, &logits, &bias, &[2, 1], &[best, 0.1]);
+    assert!(!v.passes() && v.worst.output == 1, "{v:?}");
 }
 
 #[test]
@@ -185,19 +185,19 @@ fn a_wrong_choice_is_found_however_near_it_is_beyond_rounding() {
     // A thousandth apart, which no rounding of f32 explains.
     let logits = [1.0, 1.001, 2.0, -3.0];
     let [a, b, best] = [1.0, 1.001, 2.0].map(sigmoid);
-    let v = routed(&SIGMOID, &logits, &bias, &[2, 1], &[best, b]);
-    assert!(v.passed() && v.undecided == 0, "{v:?}");
-    let v = routed(&SIGMOID, &logits, &bias, &[2, 0], &[best, a]);
-    assert_eq!((v.passed(), v.criterion), (false, Criterion::Choice));
+    let v = judge_route(&SIGMOID, &logits, &bias, &[2, 1], &[best, b]);
+    assert!(v.passes() && v.undecided == 0, "{v:?}");
+    let v = judge_route(&SIGMOID, &logits, &bias, &[2, 0], &[best, a]);
+    assert_eq!((v.passes(), v.criterion), (false, Criterion::Choice));
     assert!(v.ratio > 100.0 && v.ratio.is_finite(), "{v:?}");
     assert_eq!((v.worst.exact, v.worst.observed, v.worst.index), (1.0, 0.0, 1));
     // The right experts in the wrong order are a wrong choice too.
-    let v = routed(&SIGMOID, &logits, &bias, &[1, 2], &[b, best]);
+    let v = judge_route(&SIGMOID, &logits, &bias, &[1, 2], &[b, best]);
     assert_eq!(v.pattern.unwrap().failed, 2);
     // Of exact ties the lower index comes first.
     let (logits, half) = ([0.0, 0.0, 0.0, -3.0], sigmoid(0.0));
-    assert!(routed(&SIGMOID, &logits, &bias, &[0, 1], &[half, half]).passed());
-    assert!(!routed(&SIGMOID, &logits, &bias, &[0, 2], &[half, half]).passed());
+    assert!(judge_route(&SIGMOID, &logits, &bias, &[0, 1], &[half, half]).passes());
+    assert!(!judge_route(&SIGMOID, &logits, &bias, &[0, 2], &[half, half]).passes());
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn indices_without_a_choice_must_be_equal() {
         let tensor = Tensor::from_u32(vec![2], indices).unwrap();
         judge(std::slice::from_ref(&e), &[tensor], F32, None).unwrap()
     };
-    assert!(verdict(vec![3, 7]).passed());
+    assert!(verdict(vec![3, 7]).passes());
     let v = verdict(vec![3, 8]);
     assert_eq!((v.ratio, v.criterion, v.worst.index), (f64::INFINITY, Criterion::Choice, 1));
 }

@@ -176,17 +176,17 @@ pub struct Twisted {
 }
 
 impl Twisted {
-    pub fn with(twists: &[(&'static str, Twist)]) -> Twisted {
+    pub fn from_twists(twists: &[(&'static str, Twist)]) -> Twisted {
         Twisted { twists: twists.iter().copied().collect(), ..Twisted::default() }
     }
 
     fn twist(&self, op: &Op, in_model: bool, outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let twist = self.twists.get(op.name());
-        outputs.into_iter().map(|tensor| twisted(twist, in_model, tensor)).collect()
+        outputs.into_iter().map(|tensor| twist_tensor(twist, in_model, tensor)).collect()
     }
 }
 
-fn twisted(twist: Option<&Twist>, in_model: bool, tensor: Tensor) -> Result<Tensor> {
+fn twist_tensor(twist: Option<&Twist>, in_model: bool, tensor: Tensor) -> Result<Tensor> {
     let mut values = tensor.to_f32().into_owned();
     match twist {
         Some(Twist::Scale(factor)) => values.iter_mut().for_each(|v| *v *= factor),

@@ -49,7 +49,7 @@ impl Fault {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
     /// One by one.
-    Serial,
+    OneByOne,
     /// One by one from the end, with fused multiply-add.
     ReversedFused,
     /// This many interleaved partial sums, then a tree.
@@ -64,7 +64,7 @@ impl Order {
     /// The longest serial chain of additions among `n` terms.
     pub fn chain(self, n: usize) -> usize {
         match self {
-            Order::Serial | Order::ReversedFused => n,
+            Order::OneByOne | Order::ReversedFused => n,
             Order::Lanes(lanes) => n.div_ceil(lanes),
             Order::Tiles(tile) => tile.max(n.div_ceil(tile)),
             Order::Pairwise => 1,
@@ -76,7 +76,7 @@ impl Order {
         let serial =
             |range: &mut dyn Iterator<Item = usize>| range.fold(0.0, |s, i| fault.add(s, a[i] * b[i]));
         match self {
-            Order::Serial => serial(&mut (0..n)),
+            Order::OneByOne => serial(&mut (0..n)),
             Order::ReversedFused => (0..n).rev().fold(0.0f32, |s, i| a[i].mul_add(b[i], s)),
             Order::Lanes(lanes) => {
                 let parts: Vec<f32> = (0..lanes).map(|l| serial(&mut (l..n).step_by(lanes))).collect();
@@ -103,7 +103,7 @@ fn tree(parts: &[f32], fault: Fault) -> f32 {
 }
 
 const ORDERS: [Order; 5] =
-    [Order::Serial, Order::ReversedFused, Order::Lanes(32), Order::Tiles(64), Order::Pairwise];
+    [Order::OneByOne, Order::ReversedFused, Order::Lanes(32), Order::Tiles(64), Order::Pairwise];
 
 /// All linear kernels.
 pub fn linears() -> Vec<(Order, Fault)> {
@@ -143,7 +143,7 @@ impl Rms {
         let base =
             Rms { order: Order::Lanes(32), fault: Fault::Correct, eps: 1.0, mean: 0.0, weight_first: false };
         vec![
-            ("serial", Rms { order: Order::Serial, ..base }),
+            ("serial", Rms { order: Order::OneByOne, ..base }),
             ("lanes", base),
             ("pairwise", Rms { order: Order::Pairwise, ..base }),
             ("weight first", Rms { weight_first: true, ..base }),
@@ -268,7 +268,7 @@ fn score(q: &[f32], k: &[f32], scale: f32, kernel: &Attend) -> f32 {
     match kernel.scale_first {
         true => {
             let q: Vec<f32> = q.iter().map(|q| q * scale).collect();
-            Order::Serial.dot(&q, k, kernel.fault)
+            Order::OneByOne.dot(&q, k, kernel.fault)
         }
         false => Order::Lanes(8).dot(q, k, kernel.fault) * scale,
     }

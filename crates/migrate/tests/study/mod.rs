@@ -32,8 +32,8 @@ pub struct Row {
 
 impl Row {
     /// Whether a suite with these calls catches the kernel.
-    pub fn caught(&self) -> bool {
-        !self.most.passed()
+    pub fn is_caught(&self) -> bool {
+        !self.most.passes()
     }
 }
 
@@ -141,7 +141,7 @@ fn layers(folder: &Path) -> Vec<Layer> {
         Ok(())
     };
     let symbols = Symbols::np(IDS.len() as u64, 0);
-    let weights = |name: &str| cache.of(model, name);
+    let weights = |name: &str| cache.get_weight(model, name);
     let states = empty_states(model.graph()).unwrap();
     let inputs = HashMap::from([(name, ids)]);
     run_graph(model.graph(), &symbols, &inputs, &weights, states, Some(&mut observer)).unwrap();

@@ -1,10 +1,10 @@
 //! `Attention` and `RotaryEmbedding` of the standard, and what they share with those of ONNX Runtime.
 
-use super::matmul::stacked;
+use super::matmul::multiply_stacks;
 use super::softmax::softmax_row;
-use crate::array::{Array, Walk, broadcast_strides};
+use crate::array::{Array, StridedWalk, broadcast_strides};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
@@ -24,11 +24,11 @@ pub(super) fn with_heads<T: Real>(x: Array<T>, heads: Option<usize>) -> Result<A
     let heads = heads.filter(|&heads| x.rank() == 3 && x.shape[2].is_multiple_of(heads));
     let heads = heads.ok_or_else(|| Error::invalid(format!("{:?} cannot be split in heads", x.shape)))?;
     let shape = vec![x.shape[0], x.shape[1], heads, x.shape[2] / heads];
-    Ok(x.reshaped(shape)?.transposed(&[0, 2, 1, 3]))
+    Ok(x.reshape(shape)?.transpose(&[0, 2, 1, 3]))
 }
 
 /// Keys or values behind those of earlier steps.
-pub(super) fn appended<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<Array<T>> {
+pub(super) fn append_past<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<Array<T>> {
     let Some(past) = past else { return Ok(x) };
     let same = past.rank() == 4 && [0, 1, 3].iter().all(|&axis| past.shape[axis] == x.shape[axis]);
     if !same {
@@ -47,7 +47,7 @@ pub(super) fn appended<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<A
 }
 
 /// Each head as often as queries share it.
-pub(super) fn repeated<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<T>> {
+pub(super) fn repeat_heads<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<T>> {
     let own = x.shape[1];
     if own == heads {
         return Ok(x.clone());
@@ -56,9 +56,9 @@ pub(super) fn repeated<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<T>> 
         return Err(Error::invalid(format!("{heads} heads of queries for {own} of keys")));
     }
     let shape = [x.shape[0], own, 1, x.shape[2], x.shape[3]];
-    let repeated = x.clone().reshaped(shape.to_vec())?;
+    let repeated = x.clone().reshape(shape.to_vec())?;
     let repeated = repeated.broadcast(&[shape[0], own, heads / own, shape[3], shape[4]])?;
-    repeated.reshaped(vec![shape[0], heads, shape[3], shape[4]])
+    repeated.reshape(vec![shape[0], heads, shape[3], shape[4]])
 }
 
 /// What is added to the scores, `[batch, heads, queries, keys]`.
@@ -79,7 +79,7 @@ fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<
             mask = Array { data: data.collect(), shape: mask.shape };
             *mask.shape.last_mut().ok_or_else(|| Error::bug("the mask has an axis"))? = keys;
         }
-        let places = Walk::new(shape, &broadcast_strides(&mask.shape, shape)?);
+        let places = StridedWalk::new(shape, &broadcast_strides(&mask.shape, shape)?);
         bias.data.iter_mut().zip(places).for_each(|(bias, at)| *bias = mask.data[at]);
     }
     let lengths = call.optional_integers(6)?;
@@ -118,19 +118,19 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     }
     let past = call.optional_array::<T>(4)?;
     let before = past.as_ref().and_then(|past| past.shape.get(2)).copied().unwrap_or(0);
-    let (k, v) = (appended(past, k)?, appended(call.optional_array(5)?, v)?);
+    let (k, v) = (append_past(past, k)?, append_past(call.optional_array(5)?, v)?);
     if k.shape[2] != v.shape[2] {
         return Err(Error::invalid(format!("{} keys and {} values", k.shape[2], v.shape[2])));
     }
     let scale = match call.float("scale")? {
-        Some(scale) => T::of(scale),
+        Some(scale) => T::nearest(scale),
         None => T::one() / T::count(q.shape[3]).sqrt(),
     };
-    let softcap = T::of(call.float_or("softcap", 0.0)?);
+    let softcap = T::nearest(call.float_or("softcap", 0.0)?);
     let mode = call.int_or("qk_matmul_output_mode", 0)?;
     // The precision of the softmax bounds what a target may do; the exact value knows none.
     call.ignore(&["softmax_precision"]);
-    let mut scores = stacked(&q, &repeated(&k, q.shape[1])?.transposed(&[0, 1, 3, 2]))?;
+    let mut scores = multiply_stacks(&q, &repeat_heads(&k, q.shape[1])?.transpose(&[0, 1, 3, 2]))?;
     scores.data.iter_mut().for_each(|s| *s = *s * scale);
     let mut told = (mode == 0).then(|| scores.clone());
     if softcap > T::zero() {
@@ -151,10 +151,10 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     told = if mode == 3 { Some(scores.clone()) } else { told };
     let told =
         told.ok_or_else(|| Error::unsupported(format!("`qk_matmul_output_mode` = {mode} is not served")))?;
-    let mut y = stacked(&scores, &repeated(&v, q.shape[1])?)?;
+    let mut y = multiply_stacks(&scores, &repeat_heads(&v, q.shape[1])?)?;
     if flat {
         let shape = vec![y.shape[0], y.shape[2], y.shape[1] * y.shape[3]];
-        y = y.transposed(&[0, 2, 1, 3]).reshaped(shape)?;
+        y = y.transpose(&[0, 2, 1, 3]).reshape(shape)?;
     }
     let dtype = call.dtype(0)?;
     Ok(vec![
@@ -166,7 +166,7 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The longer of the sums over a head and over the keys.
-pub fn attention_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn attention_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let flat = sizes.shape(1).len() == 3;
     let heads = usize::try_from(sizes.int("kv_num_heads", 1)).unwrap_or(1).max(1);
     let keys = sizes.size(1, -2) + if sizes.has(4) { sizes.size(4, 2) } else { 0 };
@@ -228,7 +228,7 @@ impl<T: Real> Angles<T> {
 pub fn rotary<T: Real>(call: &Call<'_>) -> Outputs {
     let angles = Angles::<T>::read(call, 1, 2, call.flag("interleaved", false)?)?;
     let positions = call.optional_integers(3)?;
-    turned(call, &angles, |batch, length| match &positions {
+    rotate_input(call, &angles, |batch, length| match &positions {
         None => (angles.rows() == batch * length).then(|| (0..batch * length).map(|at| at as i64).collect()),
         Some(list) => (list.len() == batch * length).then(|| list.clone()),
     })
@@ -241,14 +241,14 @@ pub fn rotary_from<T: Real>(call: &Call<'_>) -> Outputs {
     }
     let angles = Angles::<T>::read(call, 2, 3, call.flag("interleaved", false)?)?;
     let positions = call.integers(1)?;
-    turned(call, &angles, |batch, length| match positions.as_slice() {
+    rotate_input(call, &angles, |batch, length| match positions.as_slice() {
         &[first] => Some((0..batch * length).map(|at| first.saturating_add((at % length) as i64)).collect()),
         list => (list.len() == batch * length).then(|| list.to_vec()),
     })
 }
 
 /// The first input turned, at the positions that `positions(batch, length)` gives.
-fn turned<T: Real>(
+fn rotate_input<T: Real>(
     call: &Call<'_>,
     angles: &Angles<T>,
     positions: impl Fn(usize, usize) -> Option<Vec<i64>>,
@@ -271,19 +271,19 @@ fn turned<T: Real>(
         .ok_or_else(|| Error::invalid(format!("expected angles for {batch} times {length} positions")))?;
     angles.turn(&mut x, |n, at| positions[n * length + at])?;
     if shape.len() == 3 {
-        x = x.transposed(&[0, 2, 1, 3]).reshaped(shape)?;
+        x = x.transpose(&[0, 2, 1, 3]).reshape(shape)?;
     }
     call.like_first(x)
 }
 
 /// Queries, keys and values of `[batch, heads, length, size]` each, several heads of queries for one of keys.
-pub(super) struct Heads<T> {
+pub(super) struct AttentionHeads<T> {
     pub q: Array<T>,
     pub k: Array<T>,
     pub v: Array<T>,
 }
 
-impl<T: Real> Heads<T> {
+impl<T: Real> AttentionHeads<T> {
     /// `weights(q·kᵀ·scale)·v` as `[batch, length, heads · size]`. The scale is 1/√size if it is 0. `weights` gets batch, head
     /// and query, and the scores of the keys, which it replaces.
     pub(super) fn attend(
@@ -291,7 +291,7 @@ impl<T: Real> Heads<T> {
         scale: f64,
         weights: impl Fn([usize; 3], &mut [T]) -> Result<()>,
     ) -> Result<Array<T>> {
-        let Heads { q, k, v } = self;
+        let AttentionHeads { q, k, v } = self;
         let fits = [q, k, v].iter().all(|x| x.rank() == 4)
             && k.shape[..3] == v.shape[..3]
             && (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3]);
@@ -301,15 +301,15 @@ impl<T: Real> Heads<T> {
             return Err(Error::invalid(text));
         }
         let own = T::one() / T::count(q.shape[3]).sqrt();
-        let scale = if scale == 0.0 { own } else { T::of(scale) };
-        let mut scores = stacked(q, &repeated(k, q.shape[1])?.transposed(&[0, 1, 3, 2]))?;
+        let scale = if scale == 0.0 { own } else { T::nearest(scale) };
+        let mut scores = multiply_stacks(q, &repeat_heads(k, q.shape[1])?.transpose(&[0, 1, 3, 2]))?;
         let [heads, queries, keys] = [scores.shape[1], scores.shape[2], scores.shape[3]];
         for (at, row) in scores.data.chunks_mut(keys.max(1)).enumerate() {
             row.iter_mut().for_each(|score| *score = *score * scale);
             weights([at / queries / heads, at / queries % heads, at % queries], row)?;
         }
-        let y = stacked(&scores, &repeated(v, q.shape[1])?)?;
+        let y = multiply_stacks(&scores, &repeat_heads(v, q.shape[1])?)?;
         let shape = vec![y.shape[0], y.shape[2], y.shape[1] * y.shape[3]];
-        y.transposed(&[0, 2, 1, 3]).reshaped(shape)
+        y.transpose(&[0, 2, 1, 3]).reshape(shape)
     }
 }

@@ -1,8 +1,8 @@
 //! Functions of two or more numbers at one place, which broadcast: arithmetic, bits, comparisons, choices.
 
-use crate::array::{Array, Walk, axis, broadcast_shape, broadcast_strides, volume};
+use crate::array::{Array, StridedWalk, axis, broadcast_shape, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, each, terms};
+use crate::facts::{CallFacts, InputSizes, elementwise_facts, terms};
 use crate::number::{Number, with_exact, with_number};
 use crate::op::elementwise::binary;
 use crate::real::{Element, Real};
@@ -21,7 +21,7 @@ fn pair<A: Element, B: Element>(call: &Call<'_>) -> Result<(Array<A>, Array<B>)>
         Error::invalid(format!("the shape {:?} does not fit at axis {at} of {:?}", b.shape, a.shape))
     })?;
     let shape = b.shape.iter().copied().chain(std::iter::repeat_n(1, behind)).collect();
-    let b = b.reshaped(shape)?;
+    let b = b.reshape(shape)?;
     Ok((a, b))
 }
 
@@ -109,7 +109,7 @@ pub fn pow(call: &Call<'_>) -> Outputs {
             return call.like_first(binary(&a, &b, T::powf)?);
         }
         let (a, b) = pair::<T, i128>(call)?;
-        call.like_first(binary(&a, &b, |a, b| a.powf(T::of(b as f64)))?)
+        call.like_first(binary(&a, &b, |a, b| a.powf(T::nearest(b as f64)))?)
     }
     match (call.dtype(0)?.is_float(), call.dtype(1)?.is_float()) {
         (true, _) if call.is_double() => float::<f64>(call),
@@ -130,7 +130,7 @@ pub fn pow(call: &Call<'_>) -> Outputs {
 
 /// `a − ⌊a / b⌋·b`, or `a − trunc(a / b)·b` with `fmod`.
 pub fn modulo(call: &Call<'_>) -> Outputs {
-    fn floored(a: f64, b: f64) -> f64 {
+    fn floor_modulo(a: f64, b: f64) -> f64 {
         let rest = a % b;
         match () {
             () if rest != 0.0 && (rest < 0.0) != (b < 0.0) => rest + b,
@@ -140,7 +140,7 @@ pub fn modulo(call: &Call<'_>) -> Outputs {
     }
     let truncates = call.flag("fmod", false)?;
     if call.dtype(0)?.is_float() {
-        return arithmetic(call, |a: f64, b| if truncates { a % b } else { floored(a, b) });
+        return arithmetic(call, |a: f64, b| if truncates { a % b } else { floor_modulo(a, b) });
     }
     refuse_zero(&call.array(1)?)?;
     let rest = |a: i128, b: i128| {
@@ -151,8 +151,8 @@ pub fn modulo(call: &Call<'_>) -> Outputs {
 }
 
 /// A float remainder is exact with `fmod`; else one sum rounds.
-pub fn modulo_facts(sizes: &Sizes<'_>) -> Facts {
-    if sizes.int("fmod", 0) != 0 { Facts { exact: true, terms: 1 } } else { each(sizes) }
+pub fn modulo_facts(sizes: &InputSizes<'_>) -> CallFacts {
+    if sizes.int("fmod", 0) != 0 { CallFacts { exact: true, terms: 1 } } else { elementwise_facts(sizes) }
 }
 
 /// `x`, or `slope · x` below 0.
@@ -163,7 +163,7 @@ pub fn prelu(call: &Call<'_>) -> Outputs {
         if call.version() < 7 && slope.rank() == 1 && x.rank() > 2 && slope.data.len() > 1 {
             let shape =
                 std::iter::once(slope.data.len()).chain(std::iter::repeat_n(1, x.rank() - 2)).collect();
-            slope = slope.reshaped(shape)?;
+            slope = slope.reshape(shape)?;
         }
         let y = binary(&x, &slope, |x, slope| if x < T::default() { x.times(slope) } else { x })?;
         call.like_first(y)
@@ -174,7 +174,7 @@ pub fn prelu(call: &Call<'_>) -> Outputs {
 
 /// The bits moved to the left or to the right; 0 where they are moved by their count or more.
 pub fn bit_shift(call: &Call<'_>) -> Outputs {
-    let left = match call.required("direction", call.text("direction")?)? {
+    let left = match call.require_attribute("direction", call.text("direction")?)? {
         "LEFT" => true,
         "RIGHT" => false,
         other => {
@@ -295,7 +295,7 @@ pub fn mean<T: Real + Number>(call: &Call<'_>) -> Outputs {
 }
 
 /// As many terms as there are inputs.
-pub fn input_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn input_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.op.inputs().len())
 }
 
@@ -308,7 +308,9 @@ pub fn choose(call: &Call<'_>) -> Outputs {
     let shape = broadcast_shape([condition.shape.as_slice(), a.shape(), b.shape()])?;
     let size = a.dtype().size();
     let mut bytes = Vec::with_capacity(volume(&shape)?.saturating_mul(size));
-    let walk = |from: &[usize]| Ok::<Walk, Error>(Walk::new(&shape, &broadcast_strides(from, &shape)?));
+    let walk = |from: &[usize]| {
+        Ok::<StridedWalk, Error>(StridedWalk::new(&shape, &broadcast_strides(from, &shape)?))
+    };
     for ((at, a_at), b_at) in walk(&condition.shape)?.zip(walk(a.shape())?).zip(walk(b.shape())?) {
         let (from, at) = if condition.data[at] { (a, a_at) } else { (b, b_at) };
         bytes.extend_from_slice(&from.bytes()[at * size..(at + 1) * size]);

@@ -7,7 +7,7 @@ use tapml_graph::{DType, Error};
 
 /// Lower and upper corner of a box along the two axes.
 fn corners<T: Real>(b: &[T], centred: bool) -> [[T; 2]; 2] {
-    let half = T::of(0.5);
+    let half = T::nearest(0.5);
     match centred {
         true => [[b[0] - b[2] * half, b[0] + b[2] * half], [b[1] - b[3] * half, b[1] + b[3] * half]],
         false => [[b[0].min(b[2]), b[0].max(b[2])], [b[1].min(b[3]), b[1].max(b[3])]],
@@ -59,5 +59,5 @@ pub fn non_max_suppression<T: Real>(call: &Call<'_>) -> Outputs {
             }
         }
     }
-    call.one(Array { shape: vec![kept.len() / 3, 3], data: kept }, DType::I64)
+    call.single_output(Array { shape: vec![kept.len() / 3, 3], data: kept }, DType::I64)
 }

@@ -8,23 +8,23 @@ use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
 /// The elements as `dtype`. Floats are rounded once; integers keep their low bits. A float becomes an integer towards zero; one
 /// outside the dtype, for which the standard has no rule, becomes the nearest.
-fn converted(call: &Call<'_>, dtype: DType) -> Outputs {
+fn convert_elements(call: &Call<'_>, dtype: DType) -> Outputs {
     if !call.dtype(0)?.is_float() {
         let x = call.array::<i128>(0)?;
         return match dtype {
-            dtype if !dtype.is_float() => call.one(x, dtype),
+            dtype if !dtype.is_float() => call.single_output(x, dtype),
             // `f64` between would round a second time.
-            DType::F32 if !call.is_wide() => call.one(x.map(|x| x as f32), dtype),
-            dtype => call.one(x.map(|x| x as f64), dtype),
+            DType::F32 if !call.is_wide() => call.single_output(x.map(|x| x as f32), dtype),
+            dtype => call.single_output(x.map(|x| x as f64), dtype),
         };
     }
     let x = call.array::<f64>(0)?;
     match dtype {
         DType::Bool => call.truths(x.map(|x| x != 0.0)),
-        dtype if dtype.is_float() => call.one(x, dtype),
+        dtype if dtype.is_float() => call.single_output(x, dtype),
         dtype => {
             let (least, most) = integer_bounds(dtype);
-            call.one(x.map(|x| (x as i128).clamp(least, most)), dtype)
+            call.single_output(x.map(|x| (x as i128).clamp(least, most)), dtype)
         }
     }
 }
@@ -32,9 +32,9 @@ fn converted(call: &Call<'_>, dtype: DType) -> Outputs {
 /// The dtype of the attribute `to`: its name before version 6, its number from it on.
 fn target(call: &Call<'_>) -> Result<DType> {
     if call.version() >= 6 {
-        return element_type(call.required("to", call.int("to")?)?);
+        return element_type(call.require_attribute("to", call.int("to")?)?);
     }
-    let name = call.required("to", call.text("to")?)?;
+    let name = call.require_attribute("to", call.text("to")?)?;
     let numbers = [
         ("FLOAT", 1),
         ("UINT8", 2),
@@ -59,13 +59,13 @@ fn target(call: &Call<'_>) -> Result<DType> {
 pub fn cast(call: &Call<'_>) -> Outputs {
     // They concern floats of 8 bits.
     call.ignore(&["saturate", "round_mode"]);
-    converted(call, target(call)?)
+    convert_elements(call, target(call)?)
 }
 
 /// `CastLike`: to the dtype of the second input.
 pub fn cast_like(call: &Call<'_>) -> Outputs {
     call.ignore(&["saturate", "round_mode"]);
-    converted(call, call.dtype(1)?)
+    convert_elements(call, call.dtype(1)?)
 }
 
 /// What a conversion to `dtype` leaves open: a float that is NaN or outside an integer's dtype becomes any integer (ONNX,
@@ -94,7 +94,7 @@ pub fn cast_like_integers(call: &Call<'_>) -> OpenOutputs {
 /// # Errors
 /// If a wide evaluation does not say which float of 16 bits its input was.
 pub fn bit_cast(call: &Call<'_>) -> Outputs {
-    let (x, dtype) = (call.input(0)?, element_type(call.required("to", call.int("to")?)?)?);
+    let (x, dtype) = (call.input(0)?, element_type(call.require_attribute("to", call.int("to")?)?)?);
     // A wide input holds numbers of a float with as many bits as the result.
     let own = match (call.is_wide() && x.dtype() == DType::F64, dtype.size()) {
         (true, 4) => DType::F32,

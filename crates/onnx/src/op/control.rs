@@ -3,24 +3,24 @@
 
 use crate::array::{axis, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::collections::HashMap;
-use tapml_graph::op::{Declared, Foreign, Subgraph};
+use tapml_graph::op::{DeclaredType, Foreign, Subgraph};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 
 /// Nodes within that are evaluated at most, over all turns.
 const MAX_STEPS: usize = 1 << 22;
 
 /// What gives values within a graph.
-enum Maker {
+enum ValueOrigin {
     Constant(Tensor),
     Operator(Foreign),
 }
 
-struct Step {
-    maker: Maker,
+struct BodyStep {
+    maker: ValueOrigin,
     name: String,
     /// Places of values.
     inputs: Vec<Option<usize>>,
@@ -28,20 +28,20 @@ struct Step {
 }
 
 /// A graph within an operator, with numbers in the place of names.
-struct Body {
+struct GraphBody {
     inputs: Vec<usize>,
     /// Places of values, and of the operator's inputs that fill them.
     outer: Vec<(usize, usize)>,
-    steps: Vec<Step>,
+    steps: Vec<BodyStep>,
     outputs: Vec<usize>,
     values: usize,
 }
 
 /// The names of values of a graph and their places.
 #[derive(Default)]
-struct Names<'v>(HashMap<&'v str, usize>);
+struct ValueNames<'v>(HashMap<&'v str, usize>);
 
-impl<'v> Names<'v> {
+impl<'v> ValueNames<'v> {
     fn define(&mut self, name: &'v str) -> Result<usize> {
         let place = self.0.len();
         match self.0.insert(name, place) {
@@ -55,9 +55,9 @@ impl<'v> Names<'v> {
     }
 }
 
-impl Body {
-    fn read(graph: &Subgraph) -> Result<Body> {
-        let mut names = Names::default();
+impl GraphBody {
+    fn read(graph: &Subgraph) -> Result<GraphBody> {
+        let mut names = ValueNames::default();
         let inputs = graph.inputs.iter().map(|name| names.define(name)).collect::<Result<_>>()?;
         let outer = graph.outer.iter().map(|(name, place)| Ok((names.define(name)?, *place)));
         let outer = outer.collect::<Result<_>>()?;
@@ -70,21 +70,21 @@ impl Body {
                 outputs.push(if name.is_empty() { None } else { Some(names.define(name)?) });
             }
             let maker = match constant(&node.op, &node.attributes)? {
-                Some(tensor) => Maker::Constant(tensor),
+                Some(tensor) => ValueOrigin::Constant(tensor),
                 None => {
                     let asked = |output: &Option<usize>| match output {
-                        Some(_) => Declared::Unknown,
-                        None => Declared::Absent,
+                        Some(_) => DeclaredType::Unknown,
+                        None => DeclaredType::Absent,
                     };
                     let declared = outputs.iter().map(asked).collect();
                     let places = inputs.iter().map(Option::is_some).collect();
-                    Maker::Operator(Foreign::new(&node.op, node.attributes.clone(), places, declared)?)
+                    ValueOrigin::Operator(Foreign::new(&node.op, node.attributes.clone(), places, declared)?)
                 }
             };
-            steps.push(Step { maker, name: node.op.clone(), inputs, outputs });
+            steps.push(BodyStep { maker, name: node.op.clone(), inputs, outputs });
         }
         let outputs = graph.outputs.iter().map(|name| names.find(name)).collect::<Result<_>>()?;
-        Ok(Body { inputs, outer, steps, outputs, values: names.0.len() })
+        Ok(GraphBody { inputs, outer, steps, outputs, values: names.0.len() })
     }
 
     /// The outputs for these inputs. `done` counts nodes.
@@ -106,8 +106,8 @@ impl Body {
                 return Err(Error::unsupported(format!("it runs more than {MAX_STEPS} nodes within")));
             }
             let made = match &step.maker {
-                Maker::Constant(tensor) => vec![Some(tensor.clone())],
-                Maker::Operator(op) => {
+                ValueOrigin::Constant(tensor) => vec![Some(tensor.clone())],
+                ValueOrigin::Operator(op) => {
                     let given = |place: &Option<usize>| place.and_then(|place| values[place].clone());
                     let given: Vec<Option<Tensor>> = step.inputs.iter().map(given).collect();
                     crate::evaluate(op, &given, call.is_wide())
@@ -130,7 +130,7 @@ fn constant(kind: &str, attributes: &Map<String, Value>) -> Result<Option<Tensor
     if !kind.starts_with("onnx.Constant@") {
         return Ok(None);
     }
-    let op = Foreign::new(kind, attributes.clone(), Vec::new(), vec![Declared::Unknown])?;
+    let op = Foreign::new(kind, attributes.clone(), Vec::new(), vec![DeclaredType::Unknown])?;
     let call = Call::new(&op, &[], false);
     let ints = |shape: Vec<usize>, values: &[i64]| Tensor::from_i64(DType::I64, shape, values).map(Some);
     let floats = |shape: Vec<usize>, values: &[f64]| Tensor::from_f64(DType::F32, shape, values).map(Some);
@@ -194,12 +194,12 @@ fn row(tensor: &Tensor, at: usize, index: usize) -> Result<Tensor> {
 }
 
 /// What is carried into a loop: every input from `first` to `end`.
-fn carried(call: &Call<'_>, first: usize, end: usize) -> Result<Vec<Tensor>> {
+fn carried_inputs(call: &Call<'_>, first: usize, end: usize) -> Result<Vec<Tensor>> {
     (first..end).map(|place| call.input(place).cloned()).collect()
 }
 
 /// The outputs that turns give one by one. Where there are no turns, nobody knows their sizes.
-fn stacked(rows: Vec<Vec<Tensor>>, axes: &dyn Fn(usize) -> i64) -> Result<Vec<Option<Tensor>>> {
+fn stack_outputs(rows: Vec<Vec<Tensor>>, axes: &dyn Fn(usize) -> i64) -> Result<Vec<Option<Tensor>>> {
     let unknown = || Error::unsupported("without turns its outputs have unknown sizes");
     let one = |(at, rows): (usize, Vec<Tensor>)| stack(&rows, axes(at))?.map(Some).ok_or_else(unknown);
     rows.into_iter().enumerate().map(one).collect()
@@ -208,19 +208,19 @@ fn stacked(rows: Vec<Vec<Tensor>>, axes: &dyn Fn(usize) -> i64) -> Result<Vec<Op
 pub fn branch(call: &Call<'_>) -> Outputs {
     let (yes, no) = (call.graph("then_branch")?, call.graph("else_branch")?);
     let taken = if truth(call.input(0)?)? { yes } else { no };
-    let made = Body::read(&taken)?.run(call, &[], &Cell::new(0))?;
+    let made = GraphBody::read(&taken)?.run(call, &[], &Cell::new(0))?;
     Ok(made.into_iter().map(Some).collect())
 }
 
-pub fn turns(call: &Call<'_>) -> Outputs {
+pub fn run_loop(call: &Call<'_>) -> Outputs {
     let graph = call.graph("body")?;
-    let body = Body::read(&graph)?;
+    let body = GraphBody::read(&graph)?;
     let most = match call.optional(0) {
         None => i64::MAX,
         Some(_) => call.integer(0)?,
     };
     let mut go_on = call.optional(1).map_or(Ok(true), truth)?;
-    let mut state = carried(call, 2, call.own_inputs())?;
+    let mut state = carried_inputs(call, 2, call.own_inputs())?;
     let count = state.len();
     let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); body.outputs.len().saturating_sub(count + 1)];
     let (done, mut turn) = (Cell::new(0), 0i64);
@@ -242,7 +242,7 @@ pub fn turns(call: &Call<'_>) -> Outputs {
         rows.iter_mut().zip(tail).for_each(|(rows, row)| rows.push(row));
         turn += 1;
     }
-    let stacks = stacked(rows, &|_| 0)?;
+    let stacks = stack_outputs(rows, &|_| 0)?;
     Ok(state.into_iter().map(Some).chain(stacks).collect())
 }
 
@@ -251,7 +251,7 @@ pub fn scan(call: &Call<'_>) -> Outputs {
         return Err(Error::unsupported("a `Scan` of version 8, which has a batch"));
     }
     let graph = call.graph("body")?;
-    let body = Body::read(&graph)?;
+    let body = GraphBody::read(&graph)?;
     let own = call.own_inputs();
     let count = usize::try_from(call.int_or("num_scan_inputs", 0)?).unwrap_or(0);
     let states = own.checked_sub(count).filter(|_| count > 0);
@@ -262,9 +262,9 @@ pub fn scan(call: &Call<'_>) -> Outputs {
     let of = |list: &Option<Vec<i64>>, at: usize| {
         list.as_ref().and_then(|list| list.get(at).copied()).unwrap_or(0)
     };
-    let mut state = carried(call, 0, states)?;
+    let mut state = carried_inputs(call, 0, states)?;
     let mut scanned = Vec::new();
-    for (at, tensor) in carried(call, states, own)?.into_iter().enumerate() {
+    for (at, tensor) in carried_inputs(call, states, own)?.into_iter().enumerate() {
         scanned.push((axis(of(&axes, at), tensor.shape().len())?, tensor));
     }
     let turns = scanned.first().map_or(0, |(at, tensor)| tensor.shape()[*at]);
@@ -290,12 +290,12 @@ pub fn scan(call: &Call<'_>) -> Outputs {
     for (_, rows) in rows.iter_mut().enumerate().filter(|(at, _)| of(&output_reversed, *at) == 1) {
         rows.reverse();
     }
-    let stacks = stacked(rows, &|at| of(&output_axes, at))?;
+    let stacks = stack_outputs(rows, &|at| of(&output_axes, at))?;
     Ok(state.into_iter().map(Some).chain(stacks).collect())
 }
 
 /// A loop rounds in every turn, and each rounding goes into the next one.
-pub fn facts(sizes: &Sizes<'_>) -> Facts {
+pub fn facts(sizes: &InputSizes<'_>) -> CallFacts {
     let turns = |value: &Value| value.get("graph")?.get("turns")?.as_u64();
     let known = sizes.op.attributes().values().filter_map(turns).max().unwrap_or(1);
     let longest = (0..).take_while(|&at| at < sizes.places()).flat_map(|at| sizes.shape(at)).copied().max();

@@ -2,7 +2,7 @@
 
 use crate::array::{Array, MAX_ELEMENTS, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, product, terms};
+use crate::facts::{CallFacts, InputSizes, product, terms};
 use crate::product::{Gemm, Matrix};
 use crate::real::Real;
 use crate::window::{AutoPad, Windows, advance, sizes, span};
@@ -34,20 +34,22 @@ fn kernel(call: &Call<'_>, weight: &[usize]) -> Result<Vec<usize>> {
 }
 
 /// A run of neighbouring windows: the index of the first, and how many along the last axis.
-struct Run {
+struct WindowRun {
     first: Vec<usize>,
     count: usize,
 }
 
 /// All windows as runs.
-fn runs(output: &[usize]) -> Vec<Run> {
-    let Some((&last, outer)) = output.split_last() else { return vec![Run { first: vec![], count: 1 }] };
+fn runs(output: &[usize]) -> Vec<WindowRun> {
+    let Some((&last, outer)) = output.split_last() else {
+        return vec![WindowRun { first: vec![], count: 1 }];
+    };
     let mut index = vec![0; outer.len()];
     let mut runs = Vec::new();
     for _ in 0..outer.iter().product() {
         for start in (0..last).step_by(RUN) {
             let first = index.iter().copied().chain([start]).collect();
-            runs.push(Run { first, count: RUN.min(last - start) });
+            runs.push(WindowRun { first, count: RUN.min(last - start) });
         }
         advance(&mut index, outer);
     }
@@ -55,7 +57,7 @@ fn runs(output: &[usize]) -> Vec<Run> {
 }
 
 /// The columns of these windows: for each channel and each element of the window a row with one number for each window.
-fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[Run], width: usize) -> Vec<T> {
+fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[WindowRun], width: usize) -> Vec<T> {
     let image: usize = windows.input.iter().product();
     let channels = x.len() / image.max(1);
     let taps = windows.taps();
@@ -67,14 +69,14 @@ fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[Run], width: usize) -> V
         for run in runs {
             let outer = rank.saturating_sub(1);
             let base = (0..outer).try_fold(0, |place, axis| {
-                Some(place * windows.input[axis] + windows.at(axis, run.first[axis], tap[axis])?)
+                Some(place * windows.input[axis] + windows.tap_index(axis, run.first[axis], tap[axis])?)
             });
             if let Some(base) = base {
                 for at in 0..run.count {
                     let place = match rank {
                         0 => Some(0),
                         _ => windows
-                            .at(outer, run.first[outer] + at, tap[outer])
+                            .tap_index(outer, run.first[outer] + at, tap[outer])
                             .map(|last| base * windows.input[outer] + last),
                     };
                     let Some(place) = place else { continue };
@@ -108,7 +110,7 @@ pub fn convolve<T: Real>(x: &Array<T>, w: &Array<T>, groups: usize, windows: &Wi
     }
     let runs = runs(&windows.output);
     let longest = runs.iter().map(|run| run.count).max().unwrap_or(1);
-    let blocks: Vec<&[Run]> = runs.chunks((BLOCK / k / longest).clamp(1, 4096)).collect();
+    let blocks: Vec<&[WindowRun]> = runs.chunks((BLOCK / k / longest).clamp(1, 4096)).collect();
     // A few tasks at a time, so that what they give takes less memory than the result.
     let tasks: Vec<(usize, usize)> =
         (0..batch * groups).flat_map(|group| (0..blocks.len()).map(move |block| (group, block))).collect();
@@ -183,7 +185,7 @@ pub fn conv<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `Conv`: every element of a window in every channel of the group, and the bias.
-pub fn conv_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn conv_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.volume_from(1, 1).saturating_add(usize::from(sizes.has(2))))
 }
 
@@ -256,7 +258,7 @@ pub fn conv_transpose<T: Real>(call: &Call<'_>) -> Outputs {
             let x = &x.data[group * from * places..][..from * places];
             let w = &w.data[group % groups * from * to * taps..][..from * to * taps];
             let mut columns = vec![T::zero(); to * taps * places];
-            let a = Matrix::new(w, to * taps).transposed();
+            let a = Matrix::new(w, to * taps).transpose();
             T::gemm(Gemm { a, b: Matrix::new(x, places), c: &mut columns, k: from, n: places });
             windows.visit(|window, tap, place| {
                 for channel in 0..to {
@@ -270,7 +272,7 @@ pub fn conv_transpose<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `ConvTranspose`: every element of a window in every channel of the group, and the bias.
-pub fn conv_transpose_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn conv_transpose_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let groups = usize::try_from(sizes.int("group", 1)).unwrap_or(1).max(1);
     let kernel = product(sizes.shape(1).get(2..).unwrap_or_default());
     terms((sizes.size(1, 0) / groups).saturating_mul(kernel).saturating_add(usize::from(sizes.has(2))))

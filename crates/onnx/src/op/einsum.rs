@@ -1,8 +1,8 @@
 //! `Einsum`: sums of products named by letters.
 
-use crate::array::{Array, Walk, strides, volume};
+use crate::array::{Array, StridedWalk, strides, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{Error, Result};
 
@@ -122,13 +122,14 @@ pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
         extents.iter().map(step).collect()
     };
     let steps: Vec<Vec<usize>> = arrays.iter().zip(&labels).map(steps).collect();
-    let mut outer: Vec<Walk> = steps.iter().map(|steps| Walk::new(kept, &steps[..kept.len()])).collect();
+    let mut outer: Vec<StridedWalk> =
+        steps.iter().map(|steps| StridedWalk::new(kept, &steps[..kept.len()])).collect();
     let inner: Vec<Vec<usize>> =
-        steps.iter().map(|steps| Walk::new(summed, &steps[kept.len()..]).collect()).collect();
+        steps.iter().map(|steps| StridedWalk::new(summed, &steps[kept.len()..]).collect()).collect();
     let count: usize = summed.iter().product();
     let mut y = Array::<T>::zeros(kept.to_vec())?;
     for y in &mut y.data {
-        let first: Vec<usize> = outer.iter_mut().filter_map(Walk::next).collect();
+        let first: Vec<usize> = outer.iter_mut().filter_map(StridedWalk::next).collect();
         for at in 0..count {
             let factors = arrays.iter().zip(&first).zip(&inner);
             *y += factors
@@ -139,7 +140,7 @@ pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The product of the sizes that are summed over.
-pub fn einsum_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn einsum_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let equation =
         sizes.op.attributes().get("equation").and_then(serde_json::Value::as_str).unwrap_or_default();
     let shapes: Vec<&[usize]> = (0..sizes.op.inputs().len()).map(|place| sizes.shape(place)).collect();

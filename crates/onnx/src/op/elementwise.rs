@@ -1,6 +1,6 @@
 //! Operators that compute each element from the elements at its place.
 
-use crate::array::{Array, Walk, broadcast_shape, broadcast_strides, volume};
+use crate::array::{Array, StridedWalk, broadcast_shape, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
 use crate::real::{Element, Int, Real, with_int};
 use tapml_graph::Result;
@@ -14,7 +14,7 @@ pub fn binary<A: Element, B: Element, R>(
     let shape = broadcast_shape([a.shape.as_slice(), &b.shape])?;
     volume(&shape)?;
     let (left, right) = (broadcast_strides(&a.shape, &shape)?, broadcast_strides(&b.shape, &shape)?);
-    let places = Walk::new(&shape, &left).zip(Walk::new(&shape, &right));
+    let places = StridedWalk::new(&shape, &left).zip(StridedWalk::new(&shape, &right));
     let data = places.map(|(left, right)| f(a.data[left], b.data[right])).collect();
     Ok(Array { shape, data })
 }
@@ -36,13 +36,13 @@ pub fn add(call: &Call<'_>) -> Outputs {
 
 /// `max(x, 0)`; a NaN stays one.
 pub fn relu(call: &Call<'_>) -> Outputs {
-    fn kept<T: Element>(call: &Call<'_>) -> Outputs {
+    fn relu_typed<T: Element>(call: &Call<'_>) -> Outputs {
         let zero = T::default();
         call.like_first(call.array::<T>(0)?.map(|x| if x < zero { zero } else { x }))
     }
     match call.dtype(0)? {
-        dtype if !dtype.is_float() => with_int!(dtype, T => kept::<T>(call)),
-        _ if call.is_double() => kept::<f64>(call),
-        _ => kept::<f32>(call),
+        dtype if !dtype.is_float() => with_int!(dtype, T => relu_typed::<T>(call)),
+        _ if call.is_double() => relu_typed::<f64>(call),
+        _ => relu_typed::<f32>(call),
     }
 }

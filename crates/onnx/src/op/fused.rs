@@ -6,7 +6,7 @@ use super::matmul::{gemm_sum, gemm_terms};
 use super::unary::logistic;
 use crate::array::Array;
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{Error, Result};
 
@@ -16,7 +16,7 @@ fn activate<T: Real>(call: &Call<'_>, y: &mut Array<T>, parameters: [Option<f64>
     let parameter = |at: usize| {
         let value: Option<f64> = parameters[at];
         value
-            .map(T::of)
+            .map(T::nearest)
             .ok_or_else(|| Error::invalid(format!("the activation `{name}` has no parameter {at}")))
     };
     match name {
@@ -63,7 +63,7 @@ pub fn conv<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// Every element of a window in every channel of the group, the bias and what is added.
-pub fn terms_of_conv(sizes: &Sizes<'_>) -> Facts {
+pub fn terms_of_conv(sizes: &InputSizes<'_>) -> CallFacts {
     terms(conv_terms(sizes).terms.saturating_add(usize::from(sizes.has(3))))
 }
 
@@ -76,6 +76,6 @@ pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// As many as `Gemm` has.
-pub fn terms_of_gemm(sizes: &Sizes<'_>) -> Facts {
+pub fn terms_of_gemm(sizes: &InputSizes<'_>) -> CallFacts {
     gemm_terms(sizes)
 }

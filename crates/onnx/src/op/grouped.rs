@@ -1,15 +1,15 @@
 //! `GroupQueryAttention` of ONNX Runtime: causal attention of this step's queries to cached keys and to its own. Its
 //! definition: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention>.
 
-use super::attention::{Angles, Heads, count, with_heads};
-use crate::array::{Array, Walk, broadcast_strides};
+use super::attention::{Angles, AttentionHeads, count, with_heads};
+use crate::array::{Array, StridedWalk, broadcast_strides};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{Error, Result};
 
 /// Where the tokens of this step stand, for each of the batch.
-struct Step {
+struct TokenPlaces {
     /// Tokens cached before it.
     past: Vec<usize>,
     /// Tokens cached behind it.
@@ -20,9 +20,9 @@ struct Step {
     keys: usize,
 }
 
-impl Step {
+impl TokenPlaces {
     /// Of `length` tokens, for caches with room for `cached`.
-    fn read(call: &Call<'_>, batch: usize, length: usize, cached: usize) -> Result<Step> {
+    fn read(call: &Call<'_>, batch: usize, length: usize, cached: usize) -> Result<TokenPlaces> {
         let (last, keys) = (call.integers(5)?, call.integer(6)?);
         let wrong = |what: String| Error::invalid(format!("{length} tokens of this step, {what}"));
         let keys =
@@ -45,7 +45,7 @@ impl Step {
             past.push(before);
             total.push(all);
         }
-        Ok(Step { past, total, room, keys })
+        Ok(TokenPlaces { past, total, room, keys })
     }
 
     /// The present keys or values: those of the past, those of this step, zeros where nothing is cached yet.
@@ -67,11 +67,11 @@ impl Step {
 }
 
 /// Queries, keys and values of this step: of an input each, or of one for all.
-fn heads<T: Real>(call: &Call<'_>, heads: usize, kv_heads: usize) -> Result<Heads<T>> {
+fn heads<T: Real>(call: &Call<'_>, heads: usize, kv_heads: usize) -> Result<AttentionHeads<T>> {
     if call.optional(1).is_some() || call.optional(2).is_some() {
         let [q, k, v] = [(0, heads), (1, kv_heads), (2, kv_heads)]
             .map(|(place, heads)| with_heads(call.array::<T>(place)?, Some(heads)));
-        return Ok(Heads { q: q?, k: k?, v: v? });
+        return Ok(AttentionHeads { q: q?, k: k?, v: v? });
     }
     let all = with_heads(call.array::<T>(0)?, Some(heads + 2 * kv_heads))?;
     let [batch, _, length, size] = [all.shape[0], all.shape[1], all.shape[2], all.shape[3]];
@@ -84,7 +84,7 @@ fn heads<T: Real>(call: &Call<'_>, heads: usize, kv_heads: usize) -> Result<Head
         }
         Ok(y)
     };
-    Ok(Heads { q: part(0, heads)?, k: part(heads, kv_heads)?, v: part(heads + kv_heads, kv_heads)? })
+    Ok(AttentionHeads { q: part(0, heads)?, k: part(heads, kv_heads)?, v: part(heads + kv_heads, kv_heads)? })
 }
 
 /// How scores become weights.
@@ -118,11 +118,11 @@ impl<T: Real> Weighing<T> {
             None => None,
             Some(bias) => {
                 crate::array::volume(&shape)?;
-                let places = Walk::new(&shape, &broadcast_strides(&bias.shape, &shape)?).collect();
+                let places = StridedWalk::new(&shape, &broadcast_strides(&bias.shape, &shape)?).collect();
                 Some((bias, places))
             }
         };
-        Ok(Weighing { softcap: T::of(call.float_or("softcap", 0.0)?), window, causal, sinks, bias })
+        Ok(Weighing { softcap: T::nearest(call.float_or("softcap", 0.0)?), window, causal, sinks, bias })
     }
 
     /// Replaces the scores of query `at`, counted from the first token, by weights; `row` numbers the rows of a bias.
@@ -175,13 +175,13 @@ fn check(call: &Call<'_>) -> Result<()> {
 
 /// `GroupQueryAttention`, with present keys and values as further outputs: zeros behind the last token, as ONNX Runtime has them
 /// in buffers that are not those of the past.
-pub fn grouped<T: Real>(call: &Call<'_>) -> Outputs {
+pub fn group_query_attention<T: Real>(call: &Call<'_>) -> Outputs {
     check(call)?;
     let needed = |name| {
         let count = count(call, name)?.filter(|&count| count < 1 << 31);
         count.ok_or_else(|| Error::invalid(format!("attribute `{name}`: expected a positive integer")))
     };
-    let mut own: Heads<T> = heads(call, needed("num_heads")?, needed("kv_num_heads")?)?;
+    let mut own: AttentionHeads<T> = heads(call, needed("num_heads")?, needed("kv_num_heads")?)?;
     let [batch, heads, length, _] = [own.q.shape[0], own.q.shape[1], own.q.shape[2], own.q.shape[3]];
     if own.k.shape != own.v.shape || own.k.shape[0] != batch || own.k.shape[2] != length || length == 0 {
         let text = format!(
@@ -200,7 +200,7 @@ pub fn grouped<T: Real>(call: &Call<'_>) -> Outputs {
         }
     }
     let cached = past.iter().map(|past| past.as_ref().map_or(0, |past| past.shape[2])).min().unwrap_or(0);
-    let step = Step::read(call, batch, length, cached)?;
+    let step = TokenPlaces::read(call, batch, length, cached)?;
     let interleaved = call.flag("rotary_interleaved", false)?;
     if call.flag("do_rotary", false)? {
         let angles = Angles::<T>::read(call, 7, 8, interleaved)?;
@@ -216,7 +216,7 @@ pub fn grouped<T: Real>(call: &Call<'_>) -> Outputs {
     }
     let weighing = Weighing::<T>::read(call, [batch, heads, length, step.keys])?;
     let (k, v) = (step.present(past[0].as_ref(), &own.k)?, step.present(past[1].as_ref(), &own.v)?);
-    let all = Heads { q: own.q, k, v };
+    let all = AttentionHeads { q: own.q, k, v };
     let y = all.attend(call.float_or("scale", 0.0)?, |[n, head, at], scores| {
         let (seen, open) = scores.split_at_mut(step.total[n]);
         open.fill(T::zero());
@@ -229,7 +229,7 @@ pub fn grouped<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The longer of the sums over a head and over the keys.
-pub fn grouped_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn grouped_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let count = |name| usize::try_from(sizes.int(name, 1)).unwrap_or(1).max(1);
     let packed = if sizes.has(1) { 0 } else { 2 * count("kv_num_heads") };
     let keys = sizes.size(0, 1) + if sizes.has(3) { sizes.size(3, 2) } else { 0 };

@@ -1,8 +1,8 @@
 //! Operators that take elements from places that an input gives, or put elements there.
 
-use crate::array::{Array, around, axis, strides, volume};
+use crate::array::{Array, axis, axis_sizes, strides, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, exact, product, terms};
+use crate::facts::{CallFacts, InputSizes, exact, product, terms};
 use crate::number::{Number, with_exact, with_number};
 use crate::op::movement::gather as copy;
 use tapml_graph::{DType, Error, Result};
@@ -21,7 +21,7 @@ fn place(index: i64, size: usize) -> Result<usize> {
 pub fn gather(call: &Call<'_>) -> Outputs {
     let (data, indices) = (call.input(0)?, call.input(1)?);
     let at = axis(call.int_or("axis", 0)?, data.shape().len())?;
-    let [before, size, behind] = around(data.shape(), at);
+    let [before, size, behind] = axis_sizes(data.shape(), at);
     let list = call.integers(1)?.iter().map(|&index| place(index, size)).collect::<Result<Vec<usize>>>()?;
     let mut shape = data.shape().to_vec();
     shape.splice(at..=at, indices.shape().iter().copied());
@@ -154,19 +154,19 @@ pub fn scatter_nd(call: &Call<'_>) -> Outputs {
 }
 
 /// Exact unless updates are added or multiplied. So many may meet at one place.
-fn scatter_facts(sizes: &Sizes<'_>, updates: usize) -> Facts {
+fn scatter_facts(sizes: &InputSizes<'_>, updates: usize) -> CallFacts {
     let reduction = sizes.op.attributes().get("reduction").and_then(serde_json::Value::as_str);
     let rounds = matches!(reduction, Some("add" | "mul")) && sizes.dtype(0).is_some_and(DType::is_float);
     if rounds { terms(updates.saturating_add(1)) } else { exact(sizes) }
 }
 
 /// Updates of one place lie along the axis.
-pub fn scatter_elements_facts(sizes: &Sizes<'_>) -> Facts {
+pub fn scatter_elements_facts(sizes: &InputSizes<'_>) -> CallFacts {
     scatter_facts(sizes, sizes.size(1, sizes.int("axis", 0)))
 }
 
 /// Any row of the indices may give the same place.
-pub fn scatter_nd_facts(sizes: &Sizes<'_>) -> Facts {
+pub fn scatter_nd_facts(sizes: &InputSizes<'_>) -> CallFacts {
     let shape = sizes.shape(1);
     scatter_facts(sizes, product(&shape[..shape.len().saturating_sub(1)]))
 }
@@ -195,7 +195,7 @@ pub fn tensor_scatter(call: &Call<'_>) -> Outputs {
         let text = format!("write indices {starts:?}: expected {} of at least 0", cache[0]);
         return Err(Error::invalid(text));
     }
-    let ([before, size, behind], rows) = (around(cache, at), expected[at]);
+    let ([before, size, behind], rows) = (axis_sizes(cache, at), expected[at]);
     let per_batch = before.checked_div(cache[0]).unwrap_or(0);
     let mut firsts = Vec::with_capacity(before.saturating_mul(rows));
     for outer in 0..before {
@@ -223,7 +223,7 @@ pub fn compress(call: &Call<'_>) -> Outputs {
         Some(given) => (x.shape().to_vec(), axis(given, x.shape().len())?),
         None => (vec![x.len()], 0),
     };
-    let [before, size, behind] = around(&shape, at);
+    let [before, size, behind] = axis_sizes(&shape, at);
     let kept: Vec<usize> = (0..condition.len()).filter(|&index| condition[index]).collect();
     if let Some(&index) = kept.iter().find(|&&index| index >= size) {
         return Err(Error::invalid(format!("condition {index} of an axis of {size} elements")));

@@ -1,9 +1,9 @@
 //! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`.
 
 use super::softmax::log_probabilities;
-use crate::array::{Array, around};
+use crate::array::{Array, axis_sizes};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{Error, Result, Tensor};
 
@@ -20,7 +20,7 @@ fn loss<T: Real>(call: &Call<'_>, x: &Array<T>) -> Result<Tensor> {
             x.shape
         )));
     }
-    let [_, _, behind] = around(&x.shape, 1);
+    let [_, _, behind] = axis_sizes(&x.shape, 1);
     let mut weight_sum = T::zero();
     let mut losses = Vec::with_capacity(target.len());
     for (at, &class) in target.to_i64()?.iter().enumerate() {
@@ -70,7 +70,7 @@ pub fn softmax_cross_entropy<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The classes, and all places unless nothing is reduced.
-pub fn loss_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn loss_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let reduced = sizes.op.attributes().get("reduction").and_then(serde_json::Value::as_str) != Some("none");
     let places = crate::facts::product(sizes.shape(1));
     terms(if reduced { places } else { 1 }.max(sizes.size(0, 1)))

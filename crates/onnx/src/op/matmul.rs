@@ -1,14 +1,14 @@
 //! Products of matrices.
 
-use crate::array::{Array, Walk, broadcast_shape, broadcast_strides, volume};
+use crate::array::{Array, StridedWalk, broadcast_shape, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::product::{Gemm, Matrix, multiply};
 use crate::real::{Int, Real, with_int};
 use tapml_graph::{Error, Result};
 
 /// What a product of stacks of matrices needs: `[…, m, k]` times `[…, k, n]`, by the rules of NumPy's `matmul`.
-struct Stack {
+struct MatrixStacks {
     /// The shape of the result.
     shape: Vec<usize>,
     m: usize,
@@ -18,8 +18,8 @@ struct Stack {
     pairs: Vec<(usize, usize)>,
 }
 
-impl Stack {
-    fn new(a: &[usize], b: &[usize]) -> Result<Stack> {
+impl MatrixStacks {
+    fn new(a: &[usize], b: &[usize]) -> Result<MatrixStacks> {
         let wrong = || Error::invalid(format!("matrices {a:?} and {b:?} cannot be multiplied"));
         let (&last, &first) = a.last().zip(b.first()).ok_or_else(wrong)?;
         let (a_stack, m, k) = match a {
@@ -35,18 +35,18 @@ impl Stack {
         }
         let mut shape = broadcast_shape([a_stack, b_stack])?;
         volume(&shape)?;
-        let walk = |own: &[usize]| Ok(Walk::new(&shape, &broadcast_strides(own, &shape)?));
+        let walk = |own: &[usize]| Ok(StridedWalk::new(&shape, &broadcast_strides(own, &shape)?));
         let pairs = walk(a_stack)?.zip(walk(b_stack)?).collect();
         shape.extend((a.len() > 1).then_some(m));
         shape.extend((b.len() > 1).then_some(n));
         volume(&shape)?;
-        Ok(Stack { shape, m, k, n, pairs })
+        Ok(MatrixStacks { shape, m, k, n, pairs })
     }
 }
 
 /// The product of stacks of matrices.
-pub fn stacked<T: Real>(a: &Array<T>, b: &Array<T>) -> Result<Array<T>> {
-    let Stack { shape, m, k, n, pairs } = Stack::new(&a.shape, &b.shape)?;
+pub fn multiply_stacks<T: Real>(a: &Array<T>, b: &Array<T>) -> Result<Array<T>> {
+    let MatrixStacks { shape, m, k, n, pairs } = MatrixStacks::new(&a.shape, &b.shape)?;
     let mut y = Array::<T>::zeros(shape)?;
     if y.data.is_empty() {
         return Ok(y);
@@ -61,7 +61,7 @@ pub fn stacked<T: Real>(a: &Array<T>, b: &Array<T>) -> Result<Array<T>> {
 
 /// The product of stacks of matrices of integers, which wraps in their width.
 pub fn stacked_integers<T: Int>(a: &Array<T>, b: &Array<T>) -> Result<Array<T>> {
-    let Stack { shape, m, k, n, pairs } = Stack::new(&a.shape, &b.shape)?;
+    let MatrixStacks { shape, m, k, n, pairs } = MatrixStacks::new(&a.shape, &b.shape)?;
     let mut y = Array::<T>::zeros(shape)?;
     if y.data.is_empty() {
         return Ok(y);
@@ -84,8 +84,10 @@ pub fn matmul(call: &Call<'_>) -> Outputs {
         dtype if !dtype.is_float() => with_int!(dtype, T => {
             call.like_first(stacked_integers(&call.array::<T>(0)?, &call.array::<T>(1)?)?)
         }),
-        _ if call.is_double() => call.like_first(stacked(&call.array::<f64>(0)?, &call.array::<f64>(1)?)?),
-        _ => call.like_first(stacked(&call.array::<f32>(0)?, &call.array::<f32>(1)?)?),
+        _ if call.is_double() => {
+            call.like_first(multiply_stacks(&call.array::<f64>(0)?, &call.array::<f64>(1)?)?)
+        }
+        _ => call.like_first(multiply_stacks(&call.array::<f32>(0)?, &call.array::<f32>(1)?)?),
     }
 }
 
@@ -99,14 +101,14 @@ pub fn gemm_sum<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
     let side = |place: usize, name| {
         let matrix = call.array::<T>(place)?;
         match (matrix.rank(), call.flag(name, false)?) {
-            (2, true) => Ok(matrix.transposed(&[1, 0])),
+            (2, true) => Ok(matrix.transpose(&[1, 0])),
             (2, false) => Ok(matrix),
             _ => Err(Error::invalid(format!("input {place}: expected a matrix, found {:?}", matrix.shape))),
         }
     };
     call.ignore(&["broadcast"]);
-    let (alpha, beta) = (T::of(call.float_or("alpha", 1.0)?), T::of(call.float_or("beta", 1.0)?));
-    let mut y = stacked(&side(0, "transA")?, &side(1, "transB")?)?;
+    let (alpha, beta) = (T::nearest(call.float_or("alpha", 1.0)?), T::nearest(call.float_or("beta", 1.0)?));
+    let mut y = multiply_stacks(&side(0, "transA")?, &side(1, "transB")?)?;
     y.data.iter_mut().for_each(|y| *y = alpha * *y);
     if let Some(c) = call.optional_array::<T>(2)? {
         let c = c.broadcast(&y.shape)?;
@@ -116,7 +118,7 @@ pub fn gemm_sum<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
 }
 
 /// `FusedMatMul` of ONNX Runtime: NumPy's `matmul` of perhaps transposed matrices, times `alpha`.
-pub fn fused<T: Real>(call: &Call<'_>) -> Outputs {
+pub fn fused_matmul<T: Real>(call: &Call<'_>) -> Outputs {
     if call.flag("transBatchA", false)? || call.flag("transBatchB", false)? {
         return Err(Error::unsupported("transposed batches are not served"));
     }
@@ -126,24 +128,24 @@ pub fn fused<T: Real>(call: &Call<'_>) -> Outputs {
         match call.flag(name, false)? && rank > 1 {
             true => {
                 let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
-                Ok(matrix.transposed(&order))
+                Ok(matrix.transpose(&order))
             }
             false => Ok(matrix),
         }
     };
-    let alpha = T::of(call.float_or("alpha", 1.0)?);
-    let mut y = stacked(&side(0, "transA")?, &side(1, "transB")?)?;
+    let alpha = T::nearest(call.float_or("alpha", 1.0)?);
+    let mut y = multiply_stacks(&side(0, "transA")?, &side(1, "transB")?)?;
     y.data.iter_mut().for_each(|y| *y = alpha * *y);
     call.like_first(y)
 }
 
 /// `FusedMatMul`: the inner size.
-pub fn fused_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn fused_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.size(0, if sizes.int("transA", 0) != 0 { -2 } else { -1 }))
 }
 
 /// `Gemm`: the inner size, and the matrix that is added.
-pub fn gemm_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn gemm_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(
         sizes
             .size(0, if sizes.int("transA", 0) != 0 { 0 } else { 1 })
@@ -152,6 +154,6 @@ pub fn gemm_terms(sizes: &Sizes<'_>) -> Facts {
 }
 
 /// Terms of a product: the last size of the first operand.
-pub fn matmul_terms(sizes: &Sizes<'_>) -> Facts {
-    Facts { exact: sizes.dtype(0).is_some_and(|dtype| !dtype.is_float()), ..terms(sizes.size(0, -1)) }
+pub fn matmul_terms(sizes: &InputSizes<'_>) -> CallFacts {
+    CallFacts { exact: sizes.dtype(0).is_some_and(|dtype| !dtype.is_float()), ..terms(sizes.size(0, -1)) }
 }

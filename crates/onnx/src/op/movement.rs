@@ -1,6 +1,6 @@
 //! Operators that move elements of any dtype as bytes.
 
-use crate::array::{Walk, axis, strides, volume};
+use crate::array::{StridedWalk, axis, strides, volume};
 use crate::call::{Call, Outputs};
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
@@ -22,7 +22,7 @@ pub fn gather(tensor: &Tensor, shape: Vec<usize>, places: impl Iterator<Item = u
 
 impl Call<'_> {
     /// A tensor that was moved, as the operator stores it: floats as `f64` in a wide evaluation.
-    pub fn moved(&self, tensor: Tensor) -> Result<Tensor> {
+    pub fn store_moved(&self, tensor: Tensor) -> Result<Tensor> {
         match self.is_wide() && tensor.dtype().is_float() && tensor.dtype() != DType::F64 {
             true => Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64()),
             false => Ok(tensor),
@@ -61,7 +61,7 @@ pub fn reshape(call: &Call<'_>) -> Outputs {
         return Err(wrong());
     }
     let reshaped = Tensor::new(x.dtype(), shape, x.bytes().clone())?;
-    Ok(vec![Some(call.moved(reshaped)?)])
+    Ok(vec![Some(call.store_moved(reshaped)?)])
 }
 
 /// The axes in another order, reversed by default.
@@ -80,6 +80,6 @@ pub fn transpose(call: &Call<'_>) -> Outputs {
     let own = strides(x.shape());
     let shape: Vec<usize> = order.iter().map(|&axis| x.shape()[axis]).collect();
     let steps: Vec<usize> = order.iter().map(|&axis| own[axis]).collect();
-    let places = Walk::new(&shape, &steps);
-    Ok(vec![Some(call.moved(gather(x, shape, places)?)?)])
+    let places = StridedWalk::new(&shape, &steps);
+    Ok(vec![Some(call.store_moved(gather(x, shape, places)?)?)])
 }

@@ -1,12 +1,12 @@
 //! `MultiHeadAttention` and `Attention` of ONNX Runtime. Their definitions:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
 
-use super::attention::{Heads, appended, count, with_heads};
-use super::matmul::stacked;
+use super::attention::{AttentionHeads, append_past, count, with_heads};
+use super::matmul::multiply_stacks;
 use super::softmax::softmax_row;
-use crate::array::{Array, Walk, broadcast_strides, volume};
+use crate::array::{Array, StridedWalk, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{Error, Result};
 
@@ -32,11 +32,11 @@ impl<T: Real> Added<T> {
         let bias = match call.optional_array::<T>(places[1])? {
             None => None,
             Some(bias) => {
-                let walk = Walk::new(&shape, &broadcast_strides(&bias.shape, &shape)?).collect();
+                let walk = StridedWalk::new(&shape, &broadcast_strides(&bias.shape, &shape)?).collect();
                 Some((bias, walk))
             }
         };
-        let filter = T::of(call.float_or("mask_filter_value", -10000.0)?);
+        let filter = T::nearest(call.float_or("mask_filter_value", -10000.0)?);
         let causal = call.flag("unidirectional", false)?.then_some(past);
         Ok(Added { shape, bias, mask, filter, causal })
     }
@@ -118,22 +118,22 @@ pub fn multi_head<T: Real>(call: &Call<'_>) -> Outputs {
     }
     let [q, k, v] = [q, k, v].map(|x| with_heads(x, Some(heads)));
     let past = [call.optional_array::<T>(6)?, call.optional_array::<T>(7)?];
-    attended(call, Heads { q: q?, k: k?, v: v? }, past, [4, 5]).and_then(|(y, all)| {
+    attend_with_past(call, AttentionHeads { q: q?, k: k?, v: v? }, past, [4, 5]).and_then(|(y, all)| {
         let (k, v) = (call.store(all.k, call.dtype(1)?)?, call.store(all.v, call.dtype(2)?)?);
         Ok(vec![Some(call.store(y, call.dtype(0)?)?), Some(k), Some(v)])
     })
 }
 
 /// The attention of queries to keys behind those of the past.
-fn attended<T: Real>(
+fn attend_with_past<T: Real>(
     call: &Call<'_>,
-    own: Heads<T>,
+    own: AttentionHeads<T>,
     [past_k, past_v]: [Option<Array<T>>; 2],
     masks: [usize; 2],
-) -> Result<(Array<T>, Heads<T>)> {
-    let Heads { q, k, v } = own;
+) -> Result<(Array<T>, AttentionHeads<T>)> {
+    let AttentionHeads { q, k, v } = own;
     let before = past_k.as_ref().and_then(|past| past.shape.get(2)).copied().unwrap_or(0);
-    let all = Heads { q, k: appended(past_k, k)?, v: appended(past_v, v)? };
+    let all = AttentionHeads { q, k: append_past(past_k, k)?, v: append_past(past_v, v)? };
     let shape = [all.q.shape[0], all.q.shape[1], all.q.shape[2], all.k.shape[2]];
     let added = Added::<T>::read(call, masks, shape, before)?;
     let y = all.attend(call.float_or("scale", 0.0)?, |at, scores| {
@@ -144,7 +144,7 @@ fn attended<T: Real>(
 }
 
 /// `Attention` of ONNX Runtime: queries, keys and values are one product of the input, and `present` both keys and values.
-pub fn projected<T: Real>(call: &Call<'_>) -> Outputs {
+pub fn project_and_attend<T: Real>(call: &Call<'_>) -> Outputs {
     let heads = head_count(call)?;
     if call.optional(6).is_some() {
         return Err(Error::unsupported("the input `past_sequence_length` is not served"));
@@ -158,7 +158,7 @@ pub fn projected<T: Real>(call: &Call<'_>) -> Outputs {
     if x.rank() != 3 || w.rank() != 2 {
         return Err(Error::invalid(format!("an input {:?} and weights {:?}", x.shape, w.shape)));
     }
-    let mut all = stacked(&x, &w)?;
+    let mut all = multiply_stacks(&x, &w)?;
     add_part(&mut all, call.optional_array(2)?.as_ref(), 0)?;
     let width = w.shape[1];
     let own = call.ints("qkv_hidden_sizes")?.unwrap_or_else(|| vec![width as i64 / 3; 3]);
@@ -184,7 +184,7 @@ pub fn projected<T: Real>(call: &Call<'_>) -> Outputs {
             return Err(Error::invalid(format!("input 4: expected two caches, found {:?}", past.shape)));
         }
     };
-    let (y, all) = attended(call, Heads { q, k, v }, past, [3, 5])?;
+    let (y, all) = attend_with_past(call, AttentionHeads { q, k, v }, past, [3, 5])?;
     let dtype = call.dtype(0)?;
     let mut outputs = vec![Some(call.store(y, dtype)?)];
     if call.asks(1) {
@@ -199,7 +199,7 @@ pub fn projected<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The longer of the sums over a head and over the keys.
-pub fn multi_head_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn multi_head_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let heads = usize::try_from(sizes.int("num_heads", 1)).unwrap_or(1).max(1);
     let axis = if sizes.shape(1).len() == 4 { 2 } else { 1 };
     let keys = sizes.size(1, axis) + if sizes.has(6) { sizes.size(6, 2) } else { 0 };
@@ -207,7 +207,7 @@ pub fn multi_head_terms(sizes: &Sizes<'_>) -> Facts {
 }
 
 /// The longest of the sums of the projection, over a head and over the keys.
-pub fn projected_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn projected_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let keys = sizes.size(0, 1) + if sizes.has(4) { sizes.size(4, 3) } else { 0 };
     terms(sizes.size(0, -1).saturating_add(usize::from(sizes.has(2))).max(sizes.size(1, -1) / 3).max(keys))
 }

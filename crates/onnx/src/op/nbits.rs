@@ -1,10 +1,10 @@
 //! `MatMulNBits` of ONNX Runtime: a product with weights of a few bits, in blocks with a scale and a zero point each. Its
 //! definition: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits>.
 
-use super::matmul::stacked;
+use super::matmul::multiply_stacks;
 use crate::array::Array;
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
@@ -105,7 +105,7 @@ pub fn matmul<T: Real>(call: &Call<'_>) -> Outputs {
     if a.shape.last() != Some(&blocks.k) {
         return Err(Error::invalid(format!("input 0: {:?} for sums of {}", a.shape, blocks.k)));
     }
-    let mut y = stacked(&a, &blocks.weights::<T>(call)?)?;
+    let mut y = multiply_stacks(&a, &blocks.weights::<T>(call)?)?;
     if let Some(bias) = call.optional_array::<T>(5)? {
         if bias.shape != [blocks.n] {
             return Err(Error::invalid(format!("a bias {:?} for {} columns", bias.shape, blocks.n)));
@@ -118,6 +118,6 @@ pub fn matmul<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The inner size, and the bias.
-pub fn terms_of(sizes: &Sizes<'_>) -> Facts {
+pub fn terms_of(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.size(0, -1).saturating_add(usize::from(sizes.has(5))))
 }

@@ -1,8 +1,8 @@
 //! Normalizations: means and variances over axes, scaled and shifted.
 
-use crate::array::{Array, Walk, around, axis, broadcast_strides, strides};
+use crate::array::{Array, StridedWalk, axis, axis_sizes, broadcast_strides, strides};
 use crate::call::{Call, Outputs, element_type};
-use crate::facts::{Facts, Sizes, product, terms};
+use crate::facts::{CallFacts, InputSizes, product, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
@@ -37,8 +37,8 @@ fn channels(shape: &[usize]) -> Result<(usize, usize)> {
 /// `BatchNormalization`; in training the mean and variance of this batch, and running ones as further outputs.
 pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
-    let epsilon = T::of(call.float_or("epsilon", 1e-5)?);
-    let momentum = T::of(call.float_or("momentum", 0.9)?);
+    let epsilon = T::nearest(call.float_or("epsilon", 1e-5)?);
+    let momentum = T::nearest(call.float_or("momentum", 0.9)?);
     let training = match call.version() {
         14.. => call.flag("training_mode", false)?,
         7.. => call.output_places() > 1,
@@ -84,11 +84,11 @@ pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
 /// `y · scale + shift` for a scale and a shift that broadcast to `y`.
 fn affine<T: Real>(y: &mut Array<T>, scale: Option<Array<T>>, shift: Option<Array<T>>) -> Result<()> {
     if let Some(scale) = scale {
-        let places = Walk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
+        let places = StridedWalk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
         y.data.iter_mut().zip(places).for_each(|(y, at)| *y = *y * scale.data[at]);
     }
     if let Some(shift) = shift {
-        let places = Walk::new(&y.shape, &broadcast_strides(&shift.shape, &y.shape)?);
+        let places = StridedWalk::new(&y.shape, &broadcast_strides(&shift.shape, &y.shape)?);
         y.data.iter_mut().zip(places).for_each(|(y, at)| *y += shift.data[at]);
     }
     Ok(())
@@ -133,7 +133,7 @@ pub fn rms<T: Real>(call: &Call<'_>) -> Outputs {
 fn over_last_axes<T: Real>(call: &Call<'_>, centred: bool, epsilon: f64) -> Outputs {
     let mut x = call.array::<T>(0)?;
     let axis = axis(call.int_or("axis", -1)?, x.rank())?;
-    let epsilon = T::of(call.float_or("epsilon", epsilon)?);
+    let epsilon = T::nearest(call.float_or("epsilon", epsilon)?);
     let stash = stash(call)?;
     let width = product(&x.shape[axis..]);
     let (mean, inverse) = normalize_rows(&mut x.data, width, epsilon, centred);
@@ -166,7 +166,7 @@ pub fn skip_rms<T: Real>(call: &Call<'_>) -> Outputs {
 
 fn skip<T: Real>(call: &Call<'_>, centred: bool) -> Outputs {
     let mut x = call.array::<T>(0)?;
-    let epsilon = T::of(call.float_or("epsilon", 1e-12)?);
+    let epsilon = T::nearest(call.float_or("epsilon", 1e-12)?);
     let width = *x.shape.last().ok_or_else(|| Error::invalid("a tensor of rank 0 has no last axis"))?;
     affine(&mut x, None, Some(call.array(1)?))?;
     affine(&mut x, None, call.optional_array(if centred { 4 } else { 3 })?)?;
@@ -184,7 +184,7 @@ fn skip<T: Real>(call: &Call<'_>, centred: bool) -> Outputs {
 /// `InstanceNormalization`: each channel of each of the batch by itself.
 pub fn instance<T: Real>(call: &Call<'_>) -> Outputs {
     let mut x = call.array::<T>(0)?;
-    let epsilon = T::of(call.float_or("epsilon", 1e-5)?);
+    let epsilon = T::nearest(call.float_or("epsilon", 1e-5)?);
     call.ignore(&["consumed_inputs"]);
     let (channels, image) = channels(&x.shape)?;
     let (scale, shift) = (per_channel::<T>(call, 1, channels)?, per_channel::<T>(call, 2, channels)?);
@@ -200,7 +200,7 @@ pub fn instance<T: Real>(call: &Call<'_>) -> Outputs {
 /// `GroupNormalization`; the scale is that of a group before version 21, that of a channel from it on.
 pub fn group<T: Real>(call: &Call<'_>) -> Outputs {
     let mut x = call.array::<T>(0)?;
-    let epsilon = T::of(call.float_or("epsilon", 1e-5)?);
+    let epsilon = T::nearest(call.float_or("epsilon", 1e-5)?);
     stash(call)?;
     let (channels, image) = channels(&x.shape)?;
     let groups = call.int_or("num_groups", 0)?;
@@ -223,8 +223,8 @@ pub fn group<T: Real>(call: &Call<'_>) -> Outputs {
 /// `LRN`: `x / (bias + alpha / size · Σ x²)^beta` over `size` neighbouring channels.
 pub fn local_response<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
-    let alpha = T::of(call.float_or("alpha", 1e-4)?);
-    let (beta, bias) = (T::of(call.float_or("beta", 0.75)?), T::of(call.float_or("bias", 1.0)?));
+    let alpha = T::nearest(call.float_or("alpha", 1e-4)?);
+    let (beta, bias) = (T::nearest(call.float_or("beta", 0.75)?), T::nearest(call.float_or("bias", 1.0)?));
     let size = call.int_or("size", 0)?;
     let size = usize::try_from(size).ok().filter(|&size| size > 0 && size < 1 << 31);
     let size = size.ok_or_else(|| Error::invalid("attribute `size`: expected a positive integer"))?;
@@ -253,7 +253,7 @@ pub fn lp<T: Real>(call: &Call<'_>) -> Outputs {
         2.0 => true,
         other => return Err(Error::invalid(format!("attribute `p`: expected 1 or 2, found {other}"))),
     };
-    let [before, size, behind] = around(&x.shape, axis);
+    let [before, size, behind] = axis_sizes(&x.shape, axis);
     for (outer, inner) in (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))) {
         let places = (0..size).map(|at| (outer * size + at) * behind + inner);
         let norm = match square {
@@ -275,49 +275,49 @@ pub fn mean_variance<T: Real>(call: &Call<'_>) -> Outputs {
     let own = strides(&x.shape);
     let walk = |axes: &[usize]| {
         let pick = |of: &[usize]| axes.iter().map(|&axis| of[axis]).collect::<Vec<usize>>();
-        Walk::new(&pick(&x.shape), &pick(&own)).collect::<Vec<usize>>()
+        StridedWalk::new(&pick(&x.shape), &pick(&own)).collect::<Vec<usize>>()
     };
     let (inner, outer) = (walk(&inner), walk(&outer));
     let mut y = x.clone();
     for first in outer {
         let places = inner.iter().map(|place| first + place);
         let (mean, variance) = moments(places.clone().map(|at| x.data[at]), inner.len());
-        let deviation = variance.sqrt() + T::of(1e-9);
+        let deviation = variance.sqrt() + T::nearest(1e-9);
         places.for_each(|at| y.data[at] = (x.data[at] - mean) / deviation);
     }
     call.like_first(y)
 }
 
 /// All but the batch and the channels.
-pub fn image_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn image_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.volume_from(0, 2))
 }
 
 /// All that a group has.
-pub fn group_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn group_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let groups = usize::try_from(sizes.int("num_groups", 1)).unwrap_or(1).max(1);
     terms(sizes.volume_from(0, 1) / groups)
 }
 
 /// The axes from `axis` on.
-pub fn layer_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn layer_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let rank = sizes.shape(0).len();
     terms(axis(sizes.int("axis", -1), rank).map_or(1, |axis| sizes.volume_from(0, axis)))
 }
 
 /// `size` channels.
-pub fn local_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn local_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(usize::try_from(sizes.int("size", 1)).unwrap_or(1))
 }
 
 /// Every axis of `axes`.
-pub fn axes_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn axes_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let axes = sizes.ints("axes").unwrap_or(vec![0, 2, 3]);
     terms(product(&axes.into_iter().map(|axis| sizes.size(0, axis)).collect::<Vec<usize>>()))
 }
 
 /// In training the whole batch, else none.
-pub fn batch_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn batch_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let training = sizes.int("training_mode", 0) != 0;
     terms(if training { sizes.volume_from(0, 2).saturating_mul(sizes.size(0, 0)) } else { 1 })
 }

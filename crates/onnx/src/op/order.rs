@@ -1,6 +1,6 @@
 //! Operators that order elements: the greatest of an axis, the distinct ones.
 
-use crate::array::{Array, around, axis, volume};
+use crate::array::{Array, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs};
 use crate::number::{Number, with_exact};
 use crate::op::movement::gather;
@@ -17,11 +17,12 @@ fn compare<T: Number>(a: T, b: T) -> Ordering {
 pub fn top_k(call: &Call<'_>) -> Outputs {
     fn run<T: Number>(call: &Call<'_>) -> Outputs {
         let x = call.array::<T>(0)?;
-        let k = if call.version() < 10 { call.required("k", call.int("k")?)? } else { call.integer(1)? };
+        let k =
+            if call.version() < 10 { call.require_attribute("k", call.int("k")?)? } else { call.integer(1)? };
         let at = axis(call.int_or("axis", -1)?, x.rank())?;
         let largest = call.flag("largest", true)?;
         call.ignore(&["sorted"]);
-        let [before, size, behind] = around(&x.shape, at);
+        let [before, size, behind] = axis_sizes(&x.shape, at);
         let k = usize::try_from(k)
             .ok()
             .filter(|&k| k <= size)
@@ -65,7 +66,7 @@ pub fn unique(call: &Call<'_>) -> Outputs {
             None => (vec![x.data.len()], 0),
         };
         let sorted = call.flag("sorted", true)?;
-        let [before, size, behind] = around(&shape, at);
+        let [before, size, behind] = axis_sizes(&shape, at);
         let element = |index: usize| {
             let inner =
                 move |outer: usize| (0..behind).map(move |inner| (outer * size + index) * behind + inner);
@@ -100,7 +101,7 @@ pub fn unique(call: &Call<'_>) -> Outputs {
         let list =
             |data: Vec<i64>| -> Result<_> { call.store(Array { shape: vec![data.len()], data }, DType::I64) };
         Ok(vec![
-            Some(call.moved(values)?),
+            Some(call.store_moved(values)?),
             Some(list(firsts.iter().map(|&index| index as i64).collect())?),
             Some(list(inverse)?),
             Some(list(groups.iter().map(|group| group.len() as i64).collect())?),

@@ -2,7 +2,7 @@
 
 use crate::array::{Array, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, product, terms};
+use crate::facts::{CallFacts, InputSizes, product, terms};
 use crate::real::{Element, Real, with_int};
 use crate::window::{Windows, sizes};
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ fn windows(call: &Call<'_>, shape: &[usize]) -> Result<(usize, Windows)> {
 }
 
 /// The shape of a pool's result.
-fn pooled(shape: &[usize], windows: &Windows) -> Vec<usize> {
+fn pooled_shape(shape: &[usize], windows: &Windows) -> Vec<usize> {
     [&shape[..2], windows.output.as_slice()].concat()
 }
 
@@ -46,7 +46,7 @@ fn fold<T: Element, A: Copy + Send + Sync>(
 
 /// `MaxPool`, with the places of what it chose if they are asked for.
 pub fn max_pool(call: &Call<'_>) -> Outputs {
-    fn typed<T: Element>(call: &Call<'_>) -> Outputs {
+    fn max_pool_typed<T: Element>(call: &Call<'_>) -> Outputs {
         let x = call.array::<T>(0)?;
         let by_column = call.flag("storage_order", false)?;
         let (_, windows) = windows(call, &x.shape)?;
@@ -55,7 +55,7 @@ pub fn max_pool(call: &Call<'_>) -> Outputs {
             Some((most, _)) if value <= most || value.partial_cmp(&value).is_none() => best,
             _ => Some((value, place)),
         })?;
-        let shape = pooled(&x.shape, &windows);
+        let shape = pooled_shape(&x.shape, &windows);
         let places = best.len() / (x.shape[0] * x.shape[1]).max(1);
         let mut data = Vec::with_capacity(best.len());
         let mut chosen = Vec::with_capacity(best.len());
@@ -73,9 +73,9 @@ pub fn max_pool(call: &Call<'_>) -> Outputs {
         ])
     }
     match call.dtype(0)? {
-        dtype if !dtype.is_float() => with_int!(dtype, T => typed::<T>(call)),
-        _ if call.is_double() => typed::<f64>(call),
-        _ => typed::<f32>(call),
+        dtype if !dtype.is_float() => with_int!(dtype, T => max_pool_typed::<T>(call)),
+        _ if call.is_double() => max_pool_typed::<f64>(call),
+        _ => max_pool_typed::<f32>(call),
     }
 }
 
@@ -100,17 +100,17 @@ pub fn average_pool<T: Real>(call: &Call<'_>) -> Outputs {
         sum / T::count(if padded { counts[at % counts.len()] } else { count })
     };
     let data = sums.into_iter().enumerate().map(mean).collect();
-    call.like_first(Array { shape: pooled(&x.shape, &windows), data })
+    call.like_first(Array { shape: pooled_shape(&x.shape, &windows), data })
 }
 
 /// `LpPool`: the p-norm of each window, `(Σ |x|^p)^(1/p)`.
 pub fn lp_pool<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
-    let p = T::of(call.float_or("p", 2.0)?);
+    let p = T::nearest(call.float_or("p", 2.0)?);
     let (_, windows) = windows(call, &x.shape)?;
     let sums = fold(&x, &windows, T::zero(), |sum, value, _| sum + value.abs().powf(p))?;
     let data = sums.into_iter().map(|sum| sum.powf(p.recip())).collect();
-    call.like_first(Array { shape: pooled(&x.shape, &windows), data })
+    call.like_first(Array { shape: pooled_shape(&x.shape, &windows), data })
 }
 
 /// One number for each channel of each of the batch.
@@ -140,19 +140,19 @@ pub fn global_max_pool<T: Real>(call: &Call<'_>) -> Outputs {
 
 /// `GlobalLpPool`.
 pub fn global_lp_pool<T: Real>(call: &Call<'_>) -> Outputs {
-    let p = T::of(call.float_or("p", 2.0)?);
+    let p = T::nearest(call.float_or("p", 2.0)?);
     global::<T>(call, |x| x.iter().map(|x| x.abs().powf(p)).sum::<T>().powf(p.recip()))
 }
 
 /// The elements of a window.
-pub fn window_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn window_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let kernel = sizes.ints("kernel_shape").unwrap_or_default();
     let kernel: Vec<usize> = kernel.into_iter().map(|size| usize::try_from(size).unwrap_or(1)).collect();
     terms(product(&kernel))
 }
 
 /// The elements of a channel.
-pub fn channel_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn channel_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.volume_from(0, 2))
 }
 

@@ -1,6 +1,6 @@
 //! Numbers as integers with scales and zero points, and back.
 
-use crate::array::{Array, around, axis};
+use crate::array::{Array, axis, axis_sizes};
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
 use crate::integers::{Integers, OpenOutputs};
@@ -16,7 +16,7 @@ fn scale_places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Vec<usi
         return Ok(vec![0; count]);
     }
     let at = axis(given, x.len())?;
-    let [_, size, behind] = around(x, at);
+    let [_, size, behind] = axis_sizes(x, at);
     let wrong = || Error::invalid(format!("scales {scale:?} for {x:?} along axis {at} in blocks of {block}"));
     if block == 0 {
         let fits = scale == [size];
@@ -43,7 +43,7 @@ fn zero_points(call: &Call<'_>, scale: &[usize], count: usize) -> Result<Vec<i12
 }
 
 /// The integer nearest to `value`, the even one of two, moved by the zero point and kept within the dtype.
-fn saturated<T: Real>(value: T, zero: i128, dtype: DType) -> i128 {
+fn saturate<T: Real>(value: T, zero: i128, dtype: DType) -> i128 {
     let (least, most) = integer_bounds(dtype);
     (value.wide().round_ties_even() as i128).saturating_add(zero).clamp(least, most)
 }
@@ -57,7 +57,7 @@ struct Quotients<T> {
 }
 
 impl<T: Real> Quotients<T> {
-    fn of(call: &Call<'_>) -> Result<Quotients<T>> {
+    fn from_call(call: &Call<'_>) -> Result<Quotients<T>> {
         // `saturate` concerns floats of 8 bits; division is done in the precision of the evaluation.
         call.ignore(&["saturate", "precision"]);
         let x = call.input(0)?;
@@ -67,7 +67,7 @@ impl<T: Real> Quotients<T> {
         let zero = zero_points(call, &scale.shape, scale.data.len())?;
         let places = scale_places(call, x.shape(), &scale.shape)?;
         let values = x.to_f64();
-        let values = values.iter().zip(&places).map(|(&x, &at)| T::of(x) / scale.data[at]).collect();
+        let values = values.iter().zip(&places).map(|(&x, &at)| T::nearest(x) / scale.data[at]).collect();
         let zeros = places.iter().map(|&at| zero[at]).collect();
         Ok(Quotients { shape: x.shape().to_vec(), values, zeros, dtype })
     }
@@ -75,14 +75,14 @@ impl<T: Real> Quotients<T> {
 
 /// `saturate(round(x / scale) + zero point)`.
 pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
-    let Quotients { shape, values, zeros, dtype } = Quotients::<T>::of(call)?;
-    let data = values.iter().zip(&zeros).map(|(&value, &zero)| saturated(value, zero, dtype)).collect();
-    call.one(Array { shape, data }, dtype)
+    let Quotients { shape, values, zeros, dtype } = Quotients::<T>::from_call(call)?;
+    let data = values.iter().zip(&zeros).map(|(&value, &zero)| saturate(value, zero, dtype)).collect();
+    call.single_output(Array { shape, data }, dtype)
 }
 
 /// What [`quantize`] leaves open.
 pub fn quantize_integers(call: &Call<'_>) -> OpenOutputs {
-    let Quotients { values, zeros, dtype, .. } = Quotients::<f64>::of(call)?;
+    let Quotients { values, zeros, dtype, .. } = Quotients::<f64>::from_call(call)?;
     let zeros = zeros.into_iter().map(|zero| zero as f64).collect();
     Ok(vec![Some(Integers::new(values, zeros, dtype).with_decided_ties())])
 }
@@ -96,16 +96,16 @@ pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
     }
     let zero = zero_points(call, &scale.shape, scale.data.len())?;
     let places = scale_places(call, &x.shape, &scale.shape)?;
-    let one = |(&x, &at): (&i128, &usize)| T::of((x - zero[at]) as f64) * scale.data[at];
+    let one = |(&x, &at): (&i128, &usize)| T::nearest((x - zero[at]) as f64) * scale.data[at];
     let data = x.data.iter().zip(&places).map(one).collect();
-    call.one(Array { shape: x.shape, data }, asked.unwrap_or(call.dtype(1)?))
+    call.single_output(Array { shape: x.shape, data }, asked.unwrap_or(call.dtype(1)?))
 }
 
 /// The scale with which all of `x`, and 0, lie within `u8`, and the zero point before it is rounded.
 fn dynamic_scale<T: Real>(x: &[T]) -> (T, T) {
     let most = x.iter().copied().fold(T::zero(), T::max);
     let least = x.iter().copied().fold(T::zero(), T::min);
-    let scale = (most - least) / T::of(255.0);
+    let scale = (most - least) / T::nearest(255.0);
     (scale, -least / scale)
 }
 
@@ -115,8 +115,8 @@ pub fn through_bytes<T: Real>(values: &[T]) -> Vec<T> {
     if scale == T::zero() {
         return vec![T::zero(); values.len()];
     }
-    let zero = saturated(zero, 0, DType::U8);
-    let number = |&x: &T| T::of((saturated(x / scale, zero, DType::U8) - zero) as f64) * scale;
+    let zero = saturate(zero, 0, DType::U8);
+    let number = |&x: &T| T::nearest((saturate(x / scale, zero, DType::U8) - zero) as f64) * scale;
     values.iter().map(number).collect()
 }
 
@@ -125,8 +125,8 @@ pub fn through_bytes<T: Real>(values: &[T]) -> Vec<T> {
 pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let (scale, zero) = dynamic_scale(&x.data);
-    let zero = saturated(zero, 0, DType::U8);
-    let y = x.map(|x| saturated(x / scale, zero, DType::U8));
+    let zero = saturate(zero, 0, DType::U8);
+    let y = x.map(|x| saturate(x / scale, zero, DType::U8));
     Ok(vec![
         Some(call.store(y, DType::U8)?),
         Some(call.store(Array { shape: Vec::new(), data: vec![scale] }, call.dtype(0)?)?),

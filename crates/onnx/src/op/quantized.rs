@@ -2,8 +2,8 @@
 //! sum has fewer than 2³¹ terms.
 
 use super::conv::{add_bias, convolve_as};
-use super::matmul::stacked;
-use crate::array::{Array, Walk, broadcast_strides};
+use super::matmul::multiply_stacks;
+use crate::array::{Array, StridedWalk, broadcast_strides};
 use crate::call::{Call, Outputs};
 use crate::integers::{Integers, OpenOutputs};
 use crate::number::integer_bounds;
@@ -33,7 +33,7 @@ fn parameter(tensor: &Tensor, along: Along, rank: usize) -> Array<f64> {
 }
 
 /// The numbers of an input of 8 bits with its zero point taken off.
-fn centred(call: &Call<'_>, place: usize, zero: usize, along: Along) -> Result<Array<f64>> {
+fn centre_input(call: &Call<'_>, place: usize, zero: usize, along: Along) -> Result<Array<f64>> {
     let tensor = call.input(place)?;
     if !matches!(tensor.dtype(), DType::I8 | DType::U8) {
         return Err(Error::unsupported(format!(
@@ -47,27 +47,27 @@ fn centred(call: &Call<'_>, place: usize, zero: usize, along: Along) -> Result<A
             return Err(Error::invalid(format!("a zero point in {} for {}", zero.dtype(), tensor.dtype())));
         }
         let zero = parameter(zero, along, x.rank());
-        let places = Walk::new(&x.shape, &broadcast_strides(&zero.shape, &x.shape)?);
+        let places = StridedWalk::new(&x.shape, &broadcast_strides(&zero.shape, &x.shape)?);
         x.data.iter_mut().zip(places).for_each(|(x, at)| *x -= zero.data[at]);
     }
     Ok(x)
 }
 
 /// A sum as the accumulator holds it, which wraps.
-fn accumulated(value: f64) -> i32 {
+fn wrap_sum(value: f64) -> i32 {
     value as i64 as i32
 }
 
 /// `MatMulInteger`.
 pub fn matmul_integer(call: &Call<'_>) -> Outputs {
-    let (a, b) = (centred(call, 0, 2, Along::Rows)?, centred(call, 1, 3, Along::Columns)?);
-    call.one(stacked(&a, &b)?.map(accumulated), DType::I32)
+    let (a, b) = (centre_input(call, 0, 2, Along::Rows)?, centre_input(call, 1, 3, Along::Columns)?);
+    call.single_output(multiply_stacks(&a, &b)?.map(wrap_sum), DType::I32)
 }
 
 /// `ConvInteger`.
 pub fn conv_integer(call: &Call<'_>) -> Outputs {
-    let (x, w) = (centred(call, 0, 2, Along::First)?, centred(call, 1, 3, Along::First)?);
-    call.one(convolve_as(call, &x, &w)?.map(accumulated), DType::I32)
+    let (x, w) = (centre_input(call, 0, 2, Along::First)?, centre_input(call, 1, 3, Along::First)?);
+    call.single_output(convolve_as(call, &x, &w)?.map(wrap_sum), DType::I32)
 }
 
 /// Sums times `a_scale · b_scale / y_scale`, and the zero point of each.
@@ -78,9 +78,9 @@ struct Scaled {
 }
 
 impl Scaled {
-    fn of(call: &Call<'_>, mut y: Array<f64>, scales: [Array<f64>; 3]) -> Result<Scaled> {
+    fn from_sums(call: &Call<'_>, mut y: Array<f64>, scales: [Array<f64>; 3]) -> Result<Scaled> {
         for (at, scale) in scales.iter().enumerate() {
-            let places = Walk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
+            let places = StridedWalk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
             for (y, place) in y.data.iter_mut().zip(places) {
                 *y = if at < 2 { *y * scale.data[place] } else { *y / scale.data[place] };
             }
@@ -90,13 +90,13 @@ impl Scaled {
             return Err(Error::unsupported(format!("an output in {} is not served", zero.dtype())));
         }
         let offset = parameter(zero, Along::Rows, y.rank());
-        let places = Walk::new(&y.shape, &broadcast_strides(&offset.shape, &y.shape)?);
+        let places = StridedWalk::new(&y.shape, &broadcast_strides(&offset.shape, &y.shape)?);
         let zeros = places.map(|at| offset.data[at]).collect();
         Ok(Scaled { values: y, zeros, dtype: zero.dtype() })
     }
 
     /// Rounded to even and moved to the zero point.
-    fn rounded(self) -> Outputs {
+    fn round_to_even(self) -> Outputs {
         let (least, most) = integer_bounds(self.dtype);
         let round =
             |(y, zero): (&f64, &f64)| (y.round_ties_even() + zero).clamp(least as f64, most as f64) as i64;
@@ -104,23 +104,23 @@ impl Scaled {
         Ok(vec![Some(Tensor::from_i64(self.dtype, self.values.shape, &values)?)])
     }
 
-    /// What [`Scaled::rounded`] leaves open.
+    /// What [`Scaled::round_to_even`] leaves open.
     fn integers(self) -> Vec<Option<Integers>> {
         vec![Some(Integers::new(self.values.data, self.zeros, self.dtype))]
     }
 }
 
 fn scaled_matmul(call: &Call<'_>) -> Result<Scaled> {
-    let (a, b) = (centred(call, 0, 2, Along::Rows)?, centred(call, 3, 5, Along::Columns)?);
-    let y = stacked(&a, &b)?;
+    let (a, b) = (centre_input(call, 0, 2, Along::Rows)?, centre_input(call, 3, 5, Along::Columns)?);
+    let y = multiply_stacks(&a, &b)?;
     let scale = |place, along| Ok(parameter(call.input(place)?, along, y.rank()));
     let scales = [scale(1, Along::Rows)?, scale(4, Along::Columns)?, scale(6, Along::Rows)?];
-    Scaled::of(call, y, scales)
+    Scaled::from_sums(call, y, scales)
 }
 
 /// `QLinearMatMul`.
 pub fn qlinear_matmul(call: &Call<'_>) -> Outputs {
-    scaled_matmul(call)?.rounded()
+    scaled_matmul(call)?.round_to_even()
 }
 
 /// What [`qlinear_matmul`] leaves open.
@@ -129,19 +129,19 @@ pub fn qlinear_matmul_integers(call: &Call<'_>) -> OpenOutputs {
 }
 
 fn scaled_conv(call: &Call<'_>) -> Result<Scaled> {
-    let (x, w) = (centred(call, 0, 2, Along::First)?, centred(call, 3, 5, Along::First)?);
+    let (x, w) = (centre_input(call, 0, 2, Along::First)?, centre_input(call, 3, 5, Along::First)?);
     let mut y = convolve_as(call, &x, &w)?;
     let bias = call.optional_array::<i32>(8)?.map(|bias| bias.map(f64::from));
     add_bias(&mut y, bias)?;
     // A scale of each channel of the result stands on its second axis.
     let scale = |place| Ok(parameter(call.input(place)?, Along::First, y.rank().saturating_sub(1)));
     let scales = [scale(1)?, scale(4)?, scale(6)?];
-    Scaled::of(call, y, scales)
+    Scaled::from_sums(call, y, scales)
 }
 
 /// `QLinearConv`; the bias is in the scale of the sums.
 pub fn qlinear_conv(call: &Call<'_>) -> Outputs {
-    scaled_conv(call)?.rounded()
+    scaled_conv(call)?.round_to_even()
 }
 
 /// What [`qlinear_conv`] leaves open.

@@ -3,21 +3,21 @@
 use super::quantize::through_bytes;
 use crate::array::{Array, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::product::{Gemm, Matrix, multiply};
 use crate::real::Real;
 use tapml_graph::{Error, Result};
 
 /// An activation with its parameters.
 #[derive(Clone, Copy)]
-struct Activation<T> {
-    kind: Kind,
+struct CellActivation<T> {
+    kind: ActivationKind,
     alpha: T,
     beta: T,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ActivationKind {
     Relu,
     Tanh,
     Sigmoid,
@@ -32,54 +32,54 @@ enum Kind {
 }
 
 /// Name, kind, and the defaults of alpha and beta if the activation has them.
-const ACTIVATIONS: &[(&str, Kind, Option<f64>, Option<f64>)] = &[
-    ("relu", Kind::Relu, None, None),
-    ("tanh", Kind::Tanh, None, None),
-    ("sigmoid", Kind::Sigmoid, None, None),
-    ("affine", Kind::Affine, Some(1.0), Some(0.0)),
-    ("leakyrelu", Kind::LeakyRelu, Some(0.01), None),
-    ("thresholdedrelu", Kind::ThresholdedRelu, Some(1.0), None),
-    ("scaledtanh", Kind::ScaledTanh, Some(1.0), Some(1.0)),
-    ("hardsigmoid", Kind::HardSigmoid, Some(0.2), Some(0.5)),
-    ("elu", Kind::Elu, Some(1.0), None),
-    ("softsign", Kind::Softsign, None, None),
-    ("softplus", Kind::Softplus, None, None),
+const ACTIVATIONS: &[(&str, ActivationKind, Option<f64>, Option<f64>)] = &[
+    ("relu", ActivationKind::Relu, None, None),
+    ("tanh", ActivationKind::Tanh, None, None),
+    ("sigmoid", ActivationKind::Sigmoid, None, None),
+    ("affine", ActivationKind::Affine, Some(1.0), Some(0.0)),
+    ("leakyrelu", ActivationKind::LeakyRelu, Some(0.01), None),
+    ("thresholdedrelu", ActivationKind::ThresholdedRelu, Some(1.0), None),
+    ("scaledtanh", ActivationKind::ScaledTanh, Some(1.0), Some(1.0)),
+    ("hardsigmoid", ActivationKind::HardSigmoid, Some(0.2), Some(0.5)),
+    ("elu", ActivationKind::Elu, Some(1.0), None),
+    ("softsign", ActivationKind::Softsign, None, None),
+    ("softplus", ActivationKind::Softplus, None, None),
 ];
 
-impl<T: Real> Activation<T> {
-    fn of(self, x: T) -> T {
-        let Activation { alpha, beta, .. } = self;
+impl<T: Real> CellActivation<T> {
+    fn apply(self, x: T) -> T {
+        let CellActivation { alpha, beta, .. } = self;
         let (zero, one) = (T::zero(), T::one());
         match self.kind {
-            Kind::Relu => x.max(zero),
-            Kind::Tanh => x.tanh(),
-            Kind::Sigmoid => sigmoid(x),
-            Kind::Affine => alpha * x + beta,
-            Kind::LeakyRelu => {
+            ActivationKind::Relu => x.max(zero),
+            ActivationKind::Tanh => x.tanh(),
+            ActivationKind::Sigmoid => sigmoid(x),
+            ActivationKind::Affine => alpha * x + beta,
+            ActivationKind::LeakyRelu => {
                 if x < zero {
                     alpha * x
                 } else {
                     x
                 }
             }
-            Kind::ThresholdedRelu => {
+            ActivationKind::ThresholdedRelu => {
                 if x > alpha {
                     x
                 } else {
                     zero
                 }
             }
-            Kind::ScaledTanh => alpha * (beta * x).tanh(),
-            Kind::HardSigmoid => (alpha * x + beta).max(zero).min(one),
-            Kind::Elu => {
+            ActivationKind::ScaledTanh => alpha * (beta * x).tanh(),
+            ActivationKind::HardSigmoid => (alpha * x + beta).max(zero).min(one),
+            ActivationKind::Elu => {
                 if x < zero {
                     alpha * x.exp_m1()
                 } else {
                     x
                 }
             }
-            Kind::Softsign => x / (one + x.abs()),
-            Kind::Softplus => x.max(zero) + (-x.abs()).exp().ln_1p(),
+            ActivationKind::Softsign => x / (one + x.abs()),
+            ActivationKind::Softplus => x.max(zero) + (-x.abs()).exp().ln_1p(),
         }
     }
 }
@@ -90,7 +90,11 @@ fn sigmoid<T: Real>(x: T) -> T {
 }
 
 /// The activations of all directions: from the attributes, else these.
-fn activations<T: Real>(call: &Call<'_>, directions: usize, default: &[&str]) -> Result<Vec<Activation<T>>> {
+fn activations<T: Real>(
+    call: &Call<'_>,
+    directions: usize,
+    default: &[&str],
+) -> Result<Vec<CellActivation<T>>> {
     let names = call.texts("activations")?.unwrap_or_else(|| default.repeat(directions));
     let mut alphas = call.floats("activation_alpha")?.unwrap_or_default().into_iter();
     let mut betas = call.floats("activation_beta")?.unwrap_or_default().into_iter();
@@ -112,14 +116,14 @@ fn activations<T: Real>(call: &Call<'_>, directions: usize, default: &[&str]) ->
             default.map_or(0.0, |default| list.next().unwrap_or(default))
         };
         let (alpha, beta) = (take(alpha, &mut alphas), take(beta, &mut betas));
-        Ok(Activation { kind, alpha: T::of(alpha), beta: T::of(beta) })
+        Ok(CellActivation { kind, alpha: T::nearest(alpha), beta: T::nearest(beta) })
     };
     names.iter().map(read).collect()
 }
 
 /// Which operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cell {
+enum CellKind {
     Lstm,
     /// With weights of 8 bits, and inputs and states that are quantised as they are multiplied.
     DynamicLstm,
@@ -127,17 +131,17 @@ enum Cell {
     Rnn,
 }
 
-impl Cell {
+impl CellKind {
     fn gates(self) -> usize {
         match self {
-            Cell::Lstm | Cell::DynamicLstm => 4,
-            Cell::Gru => 3,
-            Cell::Rnn => 1,
+            CellKind::Lstm | CellKind::DynamicLstm => 4,
+            CellKind::Gru => 3,
+            CellKind::Rnn => 1,
         }
     }
 
     fn check_batch(self, batch: usize) -> Result<()> {
-        if self == Cell::DynamicLstm && batch > 1 {
+        if self == CellKind::DynamicLstm && batch > 1 {
             let text = format!("{batch} sequences: which of their states share a scale depends on threads");
             return Err(Error::unsupported(text));
         }
@@ -146,16 +150,16 @@ impl Cell {
 
     fn activations(self) -> &'static [&'static str] {
         match self {
-            Cell::Lstm | Cell::DynamicLstm => &["Sigmoid", "Tanh", "Tanh"],
-            Cell::Gru => &["Sigmoid", "Tanh"],
-            Cell::Rnn => &["Tanh"],
+            CellKind::Lstm | CellKind::DynamicLstm => &["Sigmoid", "Tanh", "Tanh"],
+            CellKind::Gru => &["Sigmoid", "Tanh"],
+            CellKind::Rnn => &["Tanh"],
         }
     }
 }
 
 /// A call with everything in the layout of sequences first.
-struct Problem<T> {
-    cell: Cell,
+struct RecurrentProblem<T> {
+    cell: CellKind,
     steps: usize,
     batch: usize,
     width: usize,
@@ -175,7 +179,7 @@ struct Problem<T> {
     h: Array<T>,
     c: Array<T>,
     peepholes: Option<Array<T>>,
-    activations: Vec<Activation<T>>,
+    activations: Vec<CellActivation<T>>,
     clip: Option<T>,
     input_forget: bool,
     linear_before_reset: bool,
@@ -191,7 +195,7 @@ fn fits<T>(array: &Array<T>, shape: &[usize], what: &str) -> Result<()> {
 
 /// Weights of 8 bits, `[directions, k, gates · hidden]` with a scale and a zero point for each direction or each column of it, as
 /// the numbers that they stand for, in the layout of other cells.
-fn dequantized<T: Real>(call: &Call<'_>, place: usize, scale: usize) -> Result<Array<T>> {
+fn dequantize_weights<T: Real>(call: &Call<'_>, place: usize, scale: usize) -> Result<Array<T>> {
     let x = call.array::<i128>(place)?;
     let scales = call.array::<T>(scale)?;
     let zeros = call.optional_array::<i128>(scale + 1)?;
@@ -211,10 +215,10 @@ fn dequantized<T: Real>(call: &Call<'_>, place: usize, scale: usize) -> Result<A
     let number = |(at, &x): (usize, &i128)| {
         let direction = at / columns / k;
         let own = if each { direction * columns + at % columns } else { direction };
-        T::of((x - zeros.as_ref().map_or(0, |zeros| zeros.data[own])) as f64) * scales.data[own]
+        T::nearest((x - zeros.as_ref().map_or(0, |zeros| zeros.data[own])) as f64) * scales.data[own]
     };
     let data = x.data.iter().enumerate().map(number).collect();
-    Ok(Array { shape: x.shape.clone(), data }.transposed(&[0, 2, 1]))
+    Ok(Array { shape: x.shape.clone(), data }.transpose(&[0, 2, 1]))
 }
 
 /// Steps of each of the batch; all if they are not given.
@@ -227,8 +231,8 @@ fn lengths(call: &Call<'_>, steps: usize, batch: usize) -> Result<Vec<usize>> {
     })
 }
 
-impl<T: Real> Problem<T> {
-    fn read(call: &Call<'_>, cell: Cell) -> Result<Problem<T>> {
+impl<T: Real> RecurrentProblem<T> {
+    fn read(call: &Call<'_>, cell: CellKind) -> Result<RecurrentProblem<T>> {
         let reverse = match call.text_or("direction", "forward")? {
             "forward" => vec![false],
             "reverse" => vec![true],
@@ -244,7 +248,7 @@ impl<T: Real> Problem<T> {
         let batch_first = call.flag("layout", false)?;
         let mut x = call.array::<T>(0)?;
         let (w, r) = match cell {
-            Cell::DynamicLstm => (dequantized(call, 1, 8)?, dequantized(call, 2, 10)?),
+            CellKind::DynamicLstm => (dequantize_weights(call, 1, 8)?, dequantize_weights(call, 2, 10)?),
             _ => (call.array::<T>(1)?, call.array::<T>(2)?),
         };
         if x.rank() != 3 || r.rank() != 3 {
@@ -254,7 +258,7 @@ impl<T: Real> Problem<T> {
             )));
         }
         if batch_first {
-            x = x.transposed(&[1, 0, 2]);
+            x = x.transpose(&[1, 0, 2]);
         }
         let [steps, batch, width] = [x.shape[0], x.shape[1], x.shape[2]];
         cell.check_batch(batch)?;
@@ -274,11 +278,11 @@ impl<T: Real> Problem<T> {
             let Some(state) = call.optional_array::<T>(place)? else {
                 return Array::zeros(vec![directions, batch, hidden]);
             };
-            let state = if batch_first && state.rank() == 3 { state.transposed(&[1, 0, 2]) } else { state };
+            let state = if batch_first && state.rank() == 3 { state.transpose(&[1, 0, 2]) } else { state };
             fits(&state, &[directions, batch, hidden], &format!("input {place}"))?;
             Ok(state)
         };
-        let lstm = matches!(cell, Cell::Lstm | Cell::DynamicLstm);
+        let lstm = matches!(cell, CellKind::Lstm | CellKind::DynamicLstm);
         let h = state(5)?;
         let c = if lstm { state(6)? } else { Array::zeros(vec![directions, batch, hidden])? };
         let peepholes = if lstm { call.optional_array(7)? } else { None };
@@ -286,11 +290,11 @@ impl<T: Real> Problem<T> {
             fits(peepholes, &[directions, 3 * hidden], "input 7")?;
         }
         call.ignore(&["output_sequence"]);
-        Ok(Problem {
+        Ok(RecurrentProblem {
             activations: activations(call, directions, cell.activations())?,
-            clip: call.float("clip")?.map(T::of),
+            clip: call.float("clip")?.map(T::nearest),
             input_forget: lstm && call.flag("input_forget", false)?,
-            linear_before_reset: cell == Cell::Gru && call.flag("linear_before_reset", false)?,
+            linear_before_reset: cell == CellKind::Gru && call.flag("linear_before_reset", false)?,
             cell,
             steps,
             batch,
@@ -309,7 +313,7 @@ impl<T: Real> Problem<T> {
         })
     }
 
-    fn clipped(&self, x: T) -> T {
+    fn clip(&self, x: T) -> T {
         self.clip.map_or(x, |clip| x.max(-clip).min(clip))
     }
 
@@ -325,8 +329,8 @@ impl<T: Real> Problem<T> {
         let peepholes =
             self.peepholes.as_ref().map_or_else(|| vec![T::zero(); 3 * hidden], |p| part(p, 3 * hidden));
         let mut inputs = vec![T::zero(); volume(&[self.steps, self.batch, gates])?];
-        let b = Matrix::new(&w, self.width).transposed();
-        let quantized = |values: &[T]| (self.cell == Cell::DynamicLstm).then(|| through_bytes(values));
+        let b = Matrix::new(&w, self.width).transpose();
+        let quantized = |values: &[T]| (self.cell == CellKind::DynamicLstm).then(|| through_bytes(values));
         let bytes = quantized(&self.x.data);
         multiply(Gemm {
             a: Matrix::new(bytes.as_deref().unwrap_or(&self.x.data), self.width),
@@ -339,7 +343,7 @@ impl<T: Real> Problem<T> {
         for step in 0..self.steps {
             let bytes = quantized(h);
             let a = Matrix::new(bytes.as_deref().unwrap_or(h), hidden);
-            let b = Matrix::new(&r, hidden).transposed();
+            let b = Matrix::new(&r, hidden).transpose();
             multiply(Gemm { a, b, c: &mut recurrent, k: hidden, n: gates });
             for n in 0..self.batch {
                 if step >= self.lengths[n] {
@@ -356,11 +360,11 @@ impl<T: Real> Problem<T> {
                 };
                 let (h, c) = (&mut h[n * hidden..][..hidden], &mut c[n * hidden..][..hidden]);
                 match self.cell {
-                    Cell::Lstm | Cell::DynamicLstm => self.lstm(&gate, h, c),
-                    Cell::Gru => self.gru(&gate, h),
-                    Cell::Rnn => {
+                    CellKind::Lstm | CellKind::DynamicLstm => self.lstm(&gate, h, c),
+                    CellKind::Gru => self.gru(&gate, h),
+                    CellKind::Rnn => {
                         for (i, h) in h.iter_mut().enumerate() {
-                            *h = gate.activations[0].of(self.clipped(gate.sum(i)));
+                            *h = gate.activations[0].apply(self.clip(gate.sum(i)));
                         }
                     }
                 }
@@ -375,14 +379,14 @@ impl<T: Real> Problem<T> {
         let size = self.hidden;
         let [f, g, last] = [gate.activations[0], gate.activations[1], gate.activations[2]];
         for i in 0..size {
-            let input = f.of(self.clipped(gate.sum(i) + gate.peepholes[i] * c[i]));
+            let input = f.apply(self.clip(gate.sum(i) + gate.peepholes[i] * c[i]));
             let forget = match self.input_forget {
                 true => T::one() - input,
-                false => f.of(self.clipped(gate.sum(2 * size + i) + gate.peepholes[2 * size + i] * c[i])),
+                false => f.apply(self.clip(gate.sum(2 * size + i) + gate.peepholes[2 * size + i] * c[i])),
             };
-            c[i] = forget * c[i] + input * g.of(self.clipped(gate.sum(3 * size + i)));
-            let output = f.of(self.clipped(gate.sum(size + i) + gate.peepholes[size + i] * c[i]));
-            h[i] = output * last.of(c[i]);
+            c[i] = forget * c[i] + input * g.apply(self.clip(gate.sum(3 * size + i)));
+            let output = f.apply(self.clip(gate.sum(size + i) + gate.peepholes[size + i] * c[i]));
+            h[i] = output * last.apply(c[i]);
         }
     }
 
@@ -390,7 +394,7 @@ impl<T: Real> Problem<T> {
     fn gru(&self, gate: &Gates<'_, T>, h: &mut [T]) {
         let size = self.hidden;
         let (f, g) = (gate.activations[0], gate.activations[1]);
-        let reset: Vec<T> = (0..size).map(|i| f.of(self.clipped(gate.sum(size + i)))).collect();
+        let reset: Vec<T> = (0..size).map(|i| f.apply(self.clip(gate.sum(size + i)))).collect();
         let kept: Vec<T> = h.iter().zip(&reset).map(|(&h, &reset)| h * reset).collect();
         let next: Vec<T> = (0..size)
             .map(|i| {
@@ -403,8 +407,8 @@ impl<T: Real> Problem<T> {
                         kept.iter().zip(weights).map(|(&h, &r)| h * r).sum::<T>() + behind
                     }
                 };
-                let new = g.of(self.clipped(gate.x[row] + recurrent + gate.bias[row]));
-                let update = f.of(self.clipped(gate.sum(i)));
+                let new = g.apply(self.clip(gate.x[row] + recurrent + gate.bias[row]));
+                let update = f.apply(self.clip(gate.sum(i)));
                 (T::one() - update) * new + update * h[i]
             })
             .collect();
@@ -420,7 +424,7 @@ struct Gates<'a, T> {
     r: &'a [T],
     bias: &'a [T],
     peepholes: &'a [T],
-    activations: &'a [Activation<T>],
+    activations: &'a [CellActivation<T>],
 }
 
 impl<T: Real> Gates<'_, T> {
@@ -429,8 +433,8 @@ impl<T: Real> Gates<'_, T> {
     }
 }
 
-fn run<T: Real>(call: &Call<'_>, cell: Cell) -> Outputs {
-    let problem = Problem::<T>::read(call, cell)?;
+fn run<T: Real>(call: &Call<'_>, cell: CellKind) -> Outputs {
+    let problem = RecurrentProblem::<T>::read(call, cell)?;
     let (directions, batch, hidden) = (problem.reverse.len(), problem.batch, problem.hidden);
     let mut y = Array::<T>::zeros(vec![problem.steps, directions, batch, hidden])?;
     let (mut h, mut c) = (problem.h.clone(), problem.c.clone());
@@ -439,13 +443,13 @@ fn run<T: Real>(call: &Call<'_>, cell: Cell) -> Outputs {
         problem.run(direction, &mut h.data[states.clone()], &mut c.data[states], &mut y.data)?;
     }
     if problem.batch_first {
-        y = y.transposed(&[2, 0, 1, 3]);
-        h = h.transposed(&[1, 0, 2]);
-        c = c.transposed(&[1, 0, 2]);
+        y = y.transpose(&[2, 0, 1, 3]);
+        h = h.transpose(&[1, 0, 2]);
+        c = c.transpose(&[1, 0, 2]);
     }
     let dtype = call.dtype(0)?;
     let mut outputs = vec![Some(call.store(y, dtype)?), Some(call.store(h, dtype)?)];
-    if matches!(cell, Cell::Lstm | Cell::DynamicLstm) {
+    if matches!(cell, CellKind::Lstm | CellKind::DynamicLstm) {
         outputs.push(Some(call.store(c, dtype)?));
     }
     Ok(outputs)
@@ -453,33 +457,33 @@ fn run<T: Real>(call: &Call<'_>, cell: Cell) -> Outputs {
 
 /// `LSTM`.
 pub fn lstm<T: Real>(call: &Call<'_>) -> Outputs {
-    run::<T>(call, Cell::Lstm)
+    run::<T>(call, CellKind::Lstm)
 }
 
 /// `com.microsoft.DynamicQuantizeLSTM`: the weights have 8 bits; all inputs, and before each step the states, go through `u8` with
 /// a scale of their own.
 pub fn dynamic_lstm<T: Real>(call: &Call<'_>) -> Outputs {
-    run::<T>(call, Cell::DynamicLstm)
+    run::<T>(call, CellKind::DynamicLstm)
 }
 
 /// `GRU`.
 pub fn gru<T: Real>(call: &Call<'_>) -> Outputs {
-    run::<T>(call, Cell::Gru)
+    run::<T>(call, CellKind::Gru)
 }
 
 /// `RNN`.
 pub fn rnn<T: Real>(call: &Call<'_>) -> Outputs {
-    run::<T>(call, Cell::Rnn)
+    run::<T>(call, CellKind::Rnn)
 }
 
 /// Input and hidden size, for each step: errors of one step reach all later ones.
-pub fn step_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn step_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let steps = sizes.size(0, if sizes.int("layout", 0) != 0 { 1 } else { 0 });
     terms(sizes.size(0, 2).saturating_add(sizes.size(2, 2)).saturating_mul(steps))
 }
 
 /// As [`step_terms`], of weights with the inputs in front.
-pub fn dynamic_step_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn dynamic_step_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let products = sizes.size(1, 1).saturating_add(sizes.size(2, 1));
     terms(products.saturating_mul(sizes.size(0, 0)))
 }

@@ -1,8 +1,8 @@
 //! Operators that take the elements along axes together: sums, extrema, their places, running sums, determinants.
 
-use crate::array::{Array, around, axes, axis, volume};
+use crate::array::{Array, axes, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, each, exact, product, terms};
+use crate::facts::{CallFacts, InputSizes, elementwise_facts, exact, product, terms};
 use crate::number::{Number, with_exact, with_number};
 use crate::real::{Element, Real};
 use std::cmp::Ordering;
@@ -39,7 +39,7 @@ fn reduce<T: Element>(call: &Call<'_>, since: u32, f: impl Fn(&[T]) -> T) -> Out
         }
     }
     order.extend(&reduced);
-    let x = x.transposed(&order);
+    let x = x.transpose(&order);
     let data = (0..volume(&shape)?).map(|at| f(&x.data[at * count..(at + 1) * count])).collect();
     call.like_first(Array { shape, data })
 }
@@ -58,7 +58,7 @@ pub fn sum(call: &Call<'_>) -> Outputs {
 /// `Π x`.
 pub fn prod(call: &Call<'_>) -> Outputs {
     fn run<T: Number>(call: &Call<'_>) -> Outputs {
-        reduce::<T>(call, AXES_ARE_INPUTS, |x| x.iter().fold(T::one(), |product, &x| product.times(x)))
+        reduce::<T>(call, AXES_ARE_INPUTS, |x| x.iter().fold(T::one_value(), |product, &x| product.times(x)))
     }
     with_number!(call, call.dtype(0)?, T => run::<T>(call))
 }
@@ -137,13 +137,13 @@ pub fn min(call: &Call<'_>) -> Outputs {
 
 /// Elements that are reduced to one: from the declared output if there is one, else from the axes that are attributes. All
 /// elements if neither says it.
-pub fn reduced_terms(sizes: &Sizes<'_>) -> Facts {
-    if each(sizes).exact {
+pub fn reduced_terms(sizes: &InputSizes<'_>) -> CallFacts {
+    if elementwise_facts(sizes).exact {
         return exact(sizes);
     }
     let shape = sizes.shape(0);
     let all = product(shape);
-    let declared = sizes.op.outputs().first().and_then(tapml_graph::op::Declared::ty);
+    let declared = sizes.op.outputs().first().and_then(tapml_graph::op::DeclaredType::ty);
     if let Some(ty) = declared {
         let kept = ty.shape.iter().filter_map(tapml_graph::Dim::as_const);
         let kept =
@@ -165,7 +165,7 @@ fn place_of_best(call: &Call<'_>, wanted: Ordering) -> Outputs {
         let x = call.array::<T>(0)?;
         let at = axis(call.int_or("axis", 0)?, x.rank())?;
         let last = call.flag("select_last_index", false)?;
-        let [before, size, behind] = around(&x.shape, at);
+        let [before, size, behind] = axis_sizes(&x.shape, at);
         let mut shape = x.shape.clone();
         if call.flag("keepdims", true)? {
             shape[at] = 1;
@@ -190,7 +190,7 @@ fn place_of_best(call: &Call<'_>, wanted: Ordering) -> Outputs {
         };
         let data = (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner)));
         let data = data.map(|(outer, inner)| row(outer, inner)).collect();
-        call.one(Array { shape, data }, DType::I64)
+        call.single_output(Array { shape, data }, DType::I64)
     }
     with_exact!(call.dtype(0)?, T => run::<T>(call, wanted))
 }
@@ -206,11 +206,11 @@ pub fn arg_min(call: &Call<'_>) -> Outputs {
 }
 
 /// Running results along an axis, from its end if `reverse`, without the element itself if `exclusive`.
-fn running<T: Number>(call: &Call<'_>, first: T, f: impl Fn(T, T) -> T) -> Outputs {
+fn scan_axis<T: Number>(call: &Call<'_>, first: T, f: impl Fn(T, T) -> T) -> Outputs {
     let mut x = call.array::<T>(0)?;
     let at = axis(call.integer(1)?, x.rank())?;
     let (reverse, exclusive) = (call.flag("reverse", false)?, call.flag("exclusive", false)?);
-    let [before, size, behind] = around(&x.shape, at);
+    let [before, size, behind] = axis_sizes(&x.shape, at);
     for (outer, inner) in (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))) {
         let mut total = first;
         for step in 0..size {
@@ -226,17 +226,21 @@ fn running<T: Number>(call: &Call<'_>, first: T, f: impl Fn(T, T) -> T) -> Outpu
 
 /// Running sums.
 pub fn cum_sum(call: &Call<'_>) -> Outputs {
-    with_number!(call, call.dtype(0)?, T => running::<T>(call, T::default(), Number::plus))
+    with_number!(call, call.dtype(0)?, T => scan_axis::<T>(call, T::default(), Number::plus))
 }
 
 /// Running products.
 pub fn cum_prod(call: &Call<'_>) -> Outputs {
-    with_number!(call, call.dtype(0)?, T => running::<T>(call, <T as Number>::one(), Number::times))
+    with_number!(call, call.dtype(0)?, T => scan_axis::<T>(call, <T as Number>::one_value(), Number::times))
 }
 
 /// Terms of a running sum. The axis is an input, so that the longest one counts.
-pub fn running_terms(sizes: &Sizes<'_>) -> Facts {
-    if each(sizes).exact { exact(sizes) } else { terms(sizes.shape(0).iter().copied().max().unwrap_or(1)) }
+pub fn running_terms(sizes: &InputSizes<'_>) -> CallFacts {
+    if elementwise_facts(sizes).exact {
+        exact(sizes)
+    } else {
+        terms(sizes.shape(0).iter().copied().max().unwrap_or(1))
+    }
 }
 
 /// Determinants of the matrices of the last two axes, by elimination with the greatest pivot of each column.
@@ -274,6 +278,6 @@ fn determinant<T: Real>(a: &mut [T], n: usize) -> T {
 }
 
 /// Terms of a determinant: as many as its matrix has rows.
-pub fn det_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn det_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.size(0, -1))
 }

@@ -3,9 +3,9 @@
 //! Places are computed in `f64` for `f32` too: which neighbours a place has is part of the operator's meaning.
 
 use super::movement::gather;
-use crate::array::{Array, around, axis, volume};
+use crate::array::{Array, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, exact, terms};
+use crate::facts::{CallFacts, InputSizes, exact, terms};
 use crate::real::Real;
 use tapml_graph::{Error, Result, Tensor};
 
@@ -21,7 +21,7 @@ struct Mapping<'a> {
 }
 
 /// An axis: its size, that of the result, their ratio, and the region of interest.
-struct Axis {
+struct ResizeAxis {
     from: usize,
     to: usize,
     scale: f64,
@@ -30,9 +30,9 @@ struct Axis {
     region: (f64, f64),
 }
 
-impl Axis {
+impl ResizeAxis {
     /// `x / scale`.
-    fn unscaled(&self, x: f64) -> f64 {
+    fn unscale(&self, x: f64) -> f64 {
         if self.sized { x * self.from as f64 / self.to as f64 } else { x / self.scale }
     }
 }
@@ -67,20 +67,20 @@ impl<'a> Mapping<'a> {
     }
 
     /// Where element `x` of the result lies in the input.
-    fn place(&self, axis: &Axis, x: usize) -> Result<f64> {
+    fn place(&self, axis: &ResizeAxis, x: usize) -> Result<f64> {
         let (x, from, to, scale) = (x as f64, axis.from as f64, axis.to as f64, axis.scale);
         Ok(match self.coordinates {
-            "half_pixel" => axis.unscaled(x + 0.5) - 0.5,
+            "half_pixel" => axis.unscale(x + 0.5) - 0.5,
             "half_pixel_symmetric" => {
                 let offset = from / 2.0 * (1.0 - to / (scale * from));
-                offset + axis.unscaled(x + 0.5) - 0.5
+                offset + axis.unscale(x + 0.5) - 0.5
             }
             "pytorch_half_pixel" if axis.to == 1 => 0.0,
-            "pytorch_half_pixel" => axis.unscaled(x + 0.5) - 0.5,
+            "pytorch_half_pixel" => axis.unscale(x + 0.5) - 0.5,
             "align_corners" if axis.to == 1 => 0.0,
             "align_corners" => x * (from - 1.0) / (to - 1.0),
-            "asymmetric" => axis.unscaled(x),
-            "tf_half_pixel_for_nn" => axis.unscaled(x + 0.5),
+            "asymmetric" => axis.unscale(x),
+            "tf_half_pixel_for_nn" => axis.unscale(x + 0.5),
             "tf_crop_and_resize" => {
                 let (start, end) = axis.region;
                 match axis.to {
@@ -92,7 +92,7 @@ impl<'a> Mapping<'a> {
         })
     }
 
-    fn neighbours(&self, axis: &Axis, x: usize) -> Result<Neighbours> {
+    fn neighbours(&self, axis: &ResizeAxis, x: usize) -> Result<Neighbours> {
         let place = self.place(axis, x)?;
         let last = axis.from as f64 - 1.0;
         if self.coordinates == "tf_crop_and_resize" && !(0.0..=last).contains(&place) {
@@ -155,13 +155,13 @@ fn unknown(name: &str, found: &str) -> Error {
 }
 
 /// Axes with sizes by `scales`. The product is rounded to `f32`, as ONNX infers shapes.
-fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<Axis>> {
+fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<ResizeAxis>> {
     if scales.len() != axes.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), axes.len())));
     }
-    let mut result: Vec<Axis> = shape
+    let mut result: Vec<ResizeAxis> = shape
         .iter()
-        .map(|&size| Axis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
+        .map(|&size| ResizeAxis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
         .collect();
     for (&axis, &scale) in axes.iter().zip(scales) {
         let size = (shape[axis] as f32 * scale as f32).floor();
@@ -175,15 +175,15 @@ fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<Axis
 }
 
 /// Axes with these sizes, perhaps with one scale for all.
-fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Result<Vec<Axis>> {
+fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Result<Vec<ResizeAxis>> {
     if sizes.len() != axes.len() || sizes.iter().any(|&size| !(0..1 << 31).contains(&size)) {
         return Err(Error::invalid(format!("`sizes` {sizes:?} for {} axes", axes.len())));
     }
     let scale = |(&axis, &size): (&usize, &i64)| size as f64 / shape[axis] as f64;
     let scales: Vec<f64> = axes.iter().zip(sizes).map(scale).collect();
-    let mut result: Vec<Axis> = shape
+    let mut result: Vec<ResizeAxis> = shape
         .iter()
-        .map(|&size| Axis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
+        .map(|&size| ResizeAxis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
         .collect();
     let common = match policy {
         "stretch" => None,
@@ -201,7 +201,7 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
 }
 
 /// What happens to each axis, from the inputs and attributes of the version.
-fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
+fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<ResizeAxis>> {
     let rank = shape.len();
     let axes = match call.ints("axes")? {
         None => (0..rank).collect(),
@@ -235,7 +235,7 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
     if let Some(size) = changed.into_iter().find(|&to| to > MAX_AXIS) {
         return Err(Error::invalid(format!("an axis of {size} elements, at most 2^26 are served")));
     }
-    let empty = |axis: &Axis| axis.from == 0 && axis.to != 0;
+    let empty = |axis: &ResizeAxis| axis.from == 0 && axis.to != 0;
     match volume(&to)? > 0 && plan.iter().any(empty) {
         true => Err(Error::invalid(format!("{shape:?} has no elements to make {to:?} of"))),
         false => Ok(plan),
@@ -243,7 +243,7 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
 }
 
 /// Neighbours of each place along an axis; `None` if the axis stays as it is.
-fn table(mapping: &Mapping<'_>, axis: &Axis) -> Result<Option<Vec<Neighbours>>> {
+fn table(mapping: &Mapping<'_>, axis: &ResizeAxis) -> Result<Option<Vec<Neighbours>>> {
     // `tf_half_pixel_for_nn` would move axes that are not resized, such as the batch, by half an element.
     if axis.from == axis.to && axis.scale == 1.0 && mapping.coordinates != "tf_crop_and_resize" {
         return Ok(None);
@@ -263,7 +263,7 @@ pub fn resize(call: &Call<'_>) -> Outputs {
         let mut tensor = x.clone();
         for (at, axis) in plan.iter().enumerate() {
             let Some(table) = table(&mapping, axis)? else { continue };
-            let [before, size, behind] = around(tensor.shape(), at);
+            let [before, size, behind] = axis_sizes(tensor.shape(), at);
             let mut shape = tensor.shape().to_vec();
             shape[at] = table.len();
             volume(&shape)?;
@@ -273,7 +273,7 @@ pub fn resize(call: &Call<'_>) -> Outputs {
             });
             tensor = gather(&tensor, shape, places)?;
         }
-        return Ok(vec![Some(call.moved(tensor)?)]);
+        return Ok(vec![Some(call.store_moved(tensor)?)]);
     }
     match call.is_double() {
         true => interpolate::<f64>(call, &mapping, &plan),
@@ -281,7 +281,7 @@ pub fn resize(call: &Call<'_>) -> Outputs {
     }
 }
 
-fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[Axis]) -> Outputs {
+fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[ResizeAxis]) -> Outputs {
     let mut x = call.array::<T>(0)?;
     // What lies outside along one axis is extrapolated whatever the others say.
     let mut outside: Vec<(usize, Vec<usize>)> = Vec::new();
@@ -289,7 +289,7 @@ fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[Axis]) -
         let Some(table) = table(mapping, axis)? else { continue };
         let missing = |(x, list): (usize, &Neighbours)| list.is_empty().then_some(x);
         outside.push((at, table.iter().enumerate().filter_map(missing).collect()));
-        let [before, size, behind] = around(&x.shape, at);
+        let [before, size, behind] = axis_sizes(&x.shape, at);
         let mut shape = x.shape.clone();
         shape[at] = table.len();
         let mut y = Array::<T>::zeros(shape)?;
@@ -298,7 +298,7 @@ fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[Axis]) -
                 let y = &mut y.data[(outer * table.len() + to) * behind..][..behind];
                 for &(from, weight) in list {
                     let x = &x.data[(outer * size + from) * behind..][..behind];
-                    let weight = T::of(weight);
+                    let weight = T::nearest(weight);
                     y.iter_mut().zip(x).for_each(|(y, &x)| *y += weight * x);
                 }
             }
@@ -306,10 +306,10 @@ fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[Axis]) -
         x = y;
     }
     for (at, places) in outside {
-        let [before, size, behind] = around(&x.shape, at);
+        let [before, size, behind] = axis_sizes(&x.shape, at);
         for outer in 0..before {
             for &place in &places {
-                x.data[(outer * size + place) * behind..][..behind].fill(T::of(mapping.extrapolation));
+                x.data[(outer * size + place) * behind..][..behind].fill(T::nearest(mapping.extrapolation));
             }
         }
     }
@@ -317,7 +317,7 @@ fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[Axis]) -
 }
 
 /// Neighbours along each axis that changes; a nearest neighbour is chosen.
-pub fn facts(sizes: &Sizes<'_>) -> Facts {
+pub fn facts(sizes: &InputSizes<'_>) -> CallFacts {
     let mode = sizes.op.attributes().get("mode").and_then(serde_json::Value::as_str);
     let scaled = sizes.shape(0).len().min(3) as u32;
     match mode {

@@ -3,9 +3,9 @@
 //! Places are computed in `f64` for `f32` too: which neighbours a place has is part of the operator's meaning.
 
 use super::conv::add_bias;
-use crate::array::{Array, Walk, strides, volume};
+use crate::array::{Array, StridedWalk, strides, volume};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::product::{Gemm, Matrix, multiply};
 use crate::real::Real;
 use crate::window::{Windows, advance, sizes};
@@ -31,7 +31,7 @@ fn reflect(x: f64, least: f64, most: f64) -> f64 {
 
 /// An axis of an image.
 #[derive(Clone, Copy)]
-struct Axis {
+struct ImageAxis {
     size: usize,
     least: f64,
     most: f64,
@@ -39,7 +39,7 @@ struct Axis {
 
 impl Padding {
     /// The element at a whole place; `None` where there is a zero.
-    fn element(self, axis: Axis, at: f64) -> Option<usize> {
+    fn element(self, axis: ImageAxis, at: f64) -> Option<usize> {
         let last = axis.size as f64 - 1.0;
         match self {
             Padding::Zeros => (0.0..=last).contains(&at).then_some(at as usize),
@@ -98,11 +98,11 @@ pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
     if !fits || x.shape[2..].contains(&0) {
         return Err(Error::invalid(format!("a grid {:?} for images {:?}", grid.shape(), x.shape)));
     }
-    let axes: Vec<Axis> = x.shape[2..]
+    let axes: Vec<ImageAxis> = x.shape[2..]
         .iter()
         .map(|&size| match aligned {
-            true => Axis { size, least: 0.0, most: size as f64 - 1.0 },
-            false => Axis { size, least: -0.5, most: size as f64 - 0.5 },
+            true => ImageAxis { size, least: 0.0, most: size as f64 - 1.0 },
+            false => ImageAxis { size, least: -0.5, most: size as f64 - 0.5 },
         })
         .collect();
     let (batch, channels) = (x.shape[0], x.shape[1]);
@@ -116,7 +116,7 @@ pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
             let at = &grid_values[(n * places + place) * rank..][..rank];
             let mut taps = vec![(0usize, 1.0f64)];
             for (axis, &own) in own.iter().enumerate() {
-                let Axis { size, least, most } = axes[axis];
+                let ImageAxis { size, least, most } = axes[axis];
                 let (given, size) = (at[rank - 1 - axis], size as f64);
                 let mut x = if aligned {
                     (given + 1.0) / 2.0 * (size - 1.0)
@@ -145,7 +145,7 @@ pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
             for channel in 0..channels {
                 let x = &x.data[(n * channels + channel) * image..][..image];
                 y.data[(n * channels + channel) * places + place] =
-                    taps.iter().map(|&(at, weight)| x[at] * T::of(weight)).sum();
+                    taps.iter().map(|&(at, weight)| x[at] * T::nearest(weight)).sum();
             }
         }
     }
@@ -153,7 +153,7 @@ pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The neighbours of a place.
-pub fn grid_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn grid_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let cubic = sizes
         .op
         .attributes()
@@ -194,7 +194,7 @@ pub fn affine_grid<T: Real>(call: &Call<'_>) -> Outputs {
         };
         for (i, y) in y.iter_mut().enumerate() {
             let theta = &theta[i * (rank + 1)..][..rank + 1];
-            let sum: T = (0..rank).map(|j| theta[j] * T::of(coordinate(rank - 1 - j))).sum();
+            let sum: T = (0..rank).map(|j| theta[j] * T::nearest(coordinate(rank - 1 - j))).sum();
             *y = sum + theta[rank];
         }
         advance(&mut index, spatial);
@@ -203,7 +203,7 @@ pub fn affine_grid<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The columns of a map.
-pub fn affine_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn affine_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(sizes.size(0, -1))
 }
 
@@ -274,7 +274,8 @@ pub fn deform_conv<T: Real>(call: &Call<'_>) -> Outputs {
                 position(1, place % across, tap % w.shape[3]),
             );
             let image = &x.data[(n * channels + channel) * height * width..][..height * width];
-            let read = bilinear(down, right, height, width).map(|(at, weight)| image[at] * T::of(weight));
+            let read =
+                bilinear(down, right, height, width).map(|(at, weight)| image[at] * T::nearest(weight));
             *column =
                 read.sum::<T>() * mask.as_ref().map_or(T::one(), |mask| mask.data[set * places + place]);
         }
@@ -366,8 +367,10 @@ pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
             let count = samples(0, 0).count().max(1) * samples(1, 0).count().max(1);
             for channel in 0..channels {
                 let image = &x.data[(n * channels + channel) * height * width..][..height * width];
-                let values =
-                    taps.iter().filter(|_| !image.is_empty()).map(|&(at, weight)| image[at] * T::of(weight));
+                let values = taps
+                    .iter()
+                    .filter(|_| !image.is_empty())
+                    .map(|&(at, weight)| image[at] * T::nearest(weight));
                 y.data[(region * channels + channel) * pooled[0] * pooled[1] + bin] = match mean {
                     true => values.sum::<T>() / T::count(count),
                     false => values.reduce(T::max).unwrap_or_default(),
@@ -379,7 +382,7 @@ pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The neighbours of the samples of a bin; as many samples as there may be if their number follows from the regions.
-pub fn roi_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn roi_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let ratio = usize::try_from(sizes.int("sampling_ratio", 0)).unwrap_or(0).min(1 << 12);
     let adaptive = sizes.size(0, 2).saturating_mul(sizes.size(0, 3));
     terms(if ratio > 0 { 4 * ratio * ratio } else { adaptive })
@@ -407,7 +410,7 @@ pub fn col2im<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The elements of a window, all of which may lie at one place.
-pub fn col2im_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn col2im_terms(sizes: &InputSizes<'_>) -> CallFacts {
     // The size of the block is an input; no place is reached by more windows than there are.
     terms(sizes.size(0, 1).min(sizes.size(0, 2)))
 }
@@ -439,10 +442,10 @@ pub fn center_crop_pad(call: &Call<'_>) -> Outputs {
     let (read, written) = (first(x.shape(), &own), first(&shape, &result));
     let width = x.dtype().size();
     let mut bytes = vec![0u8; shape.iter().product::<usize>() * width];
-    for (from, to) in Walk::new(&shared, &own).zip(Walk::new(&shared, &result)) {
+    for (from, to) in StridedWalk::new(&shared, &own).zip(StridedWalk::new(&shared, &result)) {
         bytes[(written + to) * width..][..width]
             .copy_from_slice(&x.bytes()[(read + from) * width..][..width]);
     }
     let tensor = tapml_graph::Tensor::new(x.dtype(), shape, tapml_graph::Bytes::new(bytes))?;
-    Ok(vec![Some(call.moved(tensor)?)])
+    Ok(vec![Some(call.store_moved(tensor)?)])
 }

@@ -1,6 +1,8 @@
 //! Operators on shapes: asked for, changed without moving an element, and tensors made of a shape alone.
 
-use crate::array::{Array, MAX_ELEMENTS, Walk, axes, axis, broadcast_shape, broadcast_strides, volume};
+use crate::array::{
+    Array, MAX_ELEMENTS, StridedWalk, axes, axis, broadcast_shape, broadcast_strides, volume,
+};
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
 use crate::number::{Number, with_exact};
@@ -18,7 +20,7 @@ pub fn sizes(call: &Call<'_>, place: usize) -> Result<Vec<usize>> {
 }
 
 /// The same elements in another shape of as many.
-fn reshaped(call: &Call<'_>, x: &Tensor, shape: Vec<usize>) -> Outputs {
+fn reshape_tensor(call: &Call<'_>, x: &Tensor, shape: Vec<usize>) -> Outputs {
     call.one_moved(Tensor::new(x.dtype(), shape, x.bytes().clone())?)
 }
 
@@ -29,12 +31,12 @@ pub fn shape(call: &Call<'_>) -> Outputs {
     let place = |at: i64| if at < 0 { at.saturating_add(rank) } else { at }.clamp(0, rank) as usize;
     let (start, end) = (place(call.int_or("start", 0)?), place(call.int_or("end", rank)?));
     let data: Vec<i64> = shape.get(start..end).unwrap_or_default().iter().map(|&size| size as i64).collect();
-    call.one(Array { shape: vec![data.len()], data }, DType::I64)
+    call.single_output(Array { shape: vec![data.len()], data }, DType::I64)
 }
 
 /// Count of elements.
 pub fn size(call: &Call<'_>) -> Outputs {
-    call.one(Array { shape: Vec::new(), data: vec![call.input(0)?.len() as i64] }, DType::I64)
+    call.single_output(Array { shape: Vec::new(), data: vec![call.input(0)?.len() as i64] }, DType::I64)
 }
 
 /// The axes of an attribute before version 13, of an input from it on.
@@ -53,17 +55,17 @@ pub fn squeeze(call: &Call<'_>) -> Outputs {
         return Err(Error::invalid(format!("axis {at} of {:?} is not of size 1", x.shape())));
     }
     let kept = (0..x.shape().len()).filter(|at| !gone.contains(at));
-    reshaped(call, x, kept.map(|at| x.shape()[at]).collect())
+    reshape_tensor(call, x, kept.map(|at| x.shape()[at]).collect())
 }
 
 /// Axes of size 1 put in, at places of the result.
 pub fn unsqueeze(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
-    let list = call.required("axes", given_axes(call)?)?;
+    let list = call.require_attribute("axes", given_axes(call)?)?;
     let new = axes(&list, x.shape().len() + list.len())?;
     let mut shape = x.shape().to_vec();
     new.iter().for_each(|&at| shape.insert(at, 1));
-    reshaped(call, x, shape)
+    reshape_tensor(call, x, shape)
 }
 
 /// A matrix: the axes before `axis` are its rows.
@@ -72,7 +74,7 @@ pub fn flatten(call: &Call<'_>) -> Outputs {
     let (rank, at) = (x.shape().len(), call.int_or("axis", 1)?);
     let at = if at == rank as i64 { rank } else { axis(at, rank)? };
     let (rows, columns) = x.shape().split_at(at);
-    reshaped(call, x, vec![volume(rows)?, volume(columns)?])
+    reshape_tensor(call, x, vec![volume(rows)?, volume(columns)?])
 }
 
 /// The elements repeated to a shape that they broadcast with.
@@ -80,7 +82,7 @@ pub fn expand(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let shape = broadcast_shape([x.shape(), &sizes(call, 1)?])?;
     volume(&shape)?;
-    let places = Walk::new(&shape, &broadcast_strides(x.shape(), &shape)?);
+    let places = StridedWalk::new(&shape, &broadcast_strides(x.shape(), &shape)?);
     call.one_moved(gather(x, shape.clone(), places)?)
 }
 
@@ -140,10 +142,10 @@ pub fn eye_like(call: &Call<'_>) -> Outputs {
         for row in 0..eye.shape[0] {
             let column = (row as i64).checked_add(k).and_then(|column| usize::try_from(column).ok());
             if let Some(column) = column.filter(|&column| column < eye.shape[1]) {
-                eye.data[row * eye.shape[1] + column] = T::one();
+                eye.data[row * eye.shape[1] + column] = T::one_value();
             }
         }
-        call.one(eye, dtype)
+        call.single_output(eye, dtype)
     }
     let dtype = call.int("dtype")?.map_or_else(|| call.dtype(0), element_type)?;
     with_exact!(dtype, T => run::<T>(call, dtype))
@@ -199,7 +201,7 @@ pub fn non_zero(call: &Call<'_>) -> Outputs {
         let rank = x.rank();
         let data = (0..rank).flat_map(|axis| found.iter().map(move |&at| (axis, at)));
         let data = data.map(|(axis, at)| index(axis, at)).collect();
-        call.one(Array { shape: vec![rank, found.len()], data }, DType::I64)
+        call.single_output(Array { shape: vec![rank, found.len()], data }, DType::I64)
     }
     with_exact!(call.dtype(0)?, T => run::<T>(call))
 }

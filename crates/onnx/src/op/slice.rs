@@ -1,6 +1,6 @@
 //! Operators that cut, join, pad and rearrange tensors of any dtype.
 
-use crate::array::{Walk, around, axis, strides, volume};
+use crate::array::{StridedWalk, axis, axis_sizes, strides, volume};
 use crate::call::{Call, Outputs};
 use crate::op::movement::gather;
 use crate::op::shape::sizes;
@@ -8,15 +8,15 @@ use tapml_graph::{Bytes, Error, Result, Tensor};
 
 /// What is cut out along one axis: where it begins, in what steps, how many elements.
 #[derive(Clone, Copy)]
-struct Cut {
+struct AxisSlice {
     start: i64,
     step: i64,
     count: usize,
 }
 
-impl Cut {
+impl AxisSlice {
     /// A cut of an axis of this size; bounds are counted from the end if they are negative, and clamped.
-    fn new(size: usize, start: i64, end: i64, step: i64) -> Result<Cut> {
+    fn new(size: usize, start: i64, end: i64, step: i64) -> Result<AxisSlice> {
         let size = size as i64;
         let from_end = |at: i64| if at < 0 { at.saturating_add(size) } else { at };
         let (start, end) = match step {
@@ -26,7 +26,7 @@ impl Cut {
         };
         let span = if step > 0 { end - start } else { start - end };
         let count = span.max(0).unsigned_abs().div_ceil(step.unsigned_abs());
-        Ok(Cut { start, step, count: count as usize })
+        Ok(AxisSlice { start, step, count: count as usize })
     }
 }
 
@@ -37,7 +37,12 @@ pub fn slice(call: &Call<'_>) -> Outputs {
     let (starts, ends, axes, steps) = match call.version() < 10 {
         true => {
             let (starts, ends) = (call.ints("starts")?, call.ints("ends")?);
-            (call.required("starts", starts)?, call.required("ends", ends)?, call.ints("axes")?, None)
+            (
+                call.require_attribute("starts", starts)?,
+                call.require_attribute("ends", ends)?,
+                call.ints("axes")?,
+                None,
+            )
         }
         false => {
             let (axes, steps) = (call.optional_integers(3)?, call.optional_integers(4)?);
@@ -52,15 +57,16 @@ pub fn slice(call: &Call<'_>) -> Outputs {
             "starts {starts:?}, ends {ends:?}, axes {axes:?} and steps {steps:?} are not equally many"
         )));
     }
-    let mut cuts: Vec<Cut> = x.shape().iter().map(|&count| Cut { start: 0, step: 1, count }).collect();
+    let mut cuts: Vec<AxisSlice> =
+        x.shape().iter().map(|&count| AxisSlice { start: 0, step: 1, count }).collect();
     crate::array::axes(&axes, rank)?;
     for (at, &given) in axes.iter().enumerate() {
         let axis = axis(given, rank)?;
-        cuts[axis] = Cut::new(x.shape()[axis], starts[at], ends[at], steps[at])?;
+        cuts[axis] = AxisSlice::new(x.shape()[axis], starts[at], ends[at], steps[at])?;
     }
     let own = strides(x.shape());
     let shape: Vec<usize> = cuts.iter().map(|cut| cut.count).collect();
-    let places = crossed(&shape, |axis, index| {
+    let places = cross_places(&shape, |axis, index| {
         usize::try_from(cuts[axis].start + index as i64 * cuts[axis].step).ok().map(|at| at * own[axis])
     })?;
     call.one_moved(gather(x, shape, places.into_iter().flatten())?)
@@ -68,7 +74,10 @@ pub fn slice(call: &Call<'_>) -> Outputs {
 
 /// The places of all elements of a shape, in row-major order: the sum of the places that `place` gives for each axis and each
 /// index along it, or `None` if one is.
-fn crossed(shape: &[usize], place: impl Fn(usize, usize) -> Option<usize>) -> Result<Vec<Option<usize>>> {
+fn cross_places(
+    shape: &[usize],
+    place: impl Fn(usize, usize) -> Option<usize>,
+) -> Result<Vec<Option<usize>>> {
     if volume(shape)? == 0 {
         return Ok(Vec::new());
     }
@@ -87,7 +96,7 @@ pub fn concat(call: &Call<'_>) -> Outputs {
     let first = *parts.first().ok_or_else(|| Error::invalid("nothing to join"))?;
     let given = match call.version() < 4 {
         true => call.int_or("axis", 1)?,
-        false => call.required("axis", call.int("axis")?)?,
+        false => call.require_attribute("axis", call.int("axis")?)?,
     };
     let at = axis(given, first.shape().len())?;
     let mut shape = first.shape().to_vec();
@@ -109,7 +118,7 @@ pub fn concat(call: &Call<'_>) -> Outputs {
         }
     }
     volume(&shape)?;
-    let [before, ..] = around(&shape, at);
+    let [before, ..] = axis_sizes(&shape, at);
     let mut bytes = Vec::new();
     for outer in 0..before {
         for part in &parts {
@@ -122,7 +131,7 @@ pub fn concat(call: &Call<'_>) -> Outputs {
 
 /// The elements from one place on along an axis, so many.
 fn part(x: &Tensor, at: usize, start: usize, count: usize) -> Result<Tensor> {
-    let [before, size, behind] = around(x.shape(), at);
+    let [before, size, behind] = axis_sizes(x.shape(), at);
     let row = behind * x.dtype().size();
     let mut bytes = Vec::with_capacity(before * count * row);
     for outer in 0..before {
@@ -166,7 +175,7 @@ pub fn split(call: &Call<'_>) -> Outputs {
     let mut start = 0;
     let mut outputs = Vec::with_capacity(counts.len());
     for count in counts {
-        outputs.push(Some(call.moved(part(x, at, start, count)?)?));
+        outputs.push(Some(call.store_moved(part(x, at, start, count)?)?));
         start += count;
     }
     Ok(outputs)
@@ -208,7 +217,7 @@ fn pads(call: &Call<'_>, rank: usize) -> Result<Vec<[i64; 2]>> {
         2..11 => call.ints("pads")?,
         _ => Some(call.integers(1)?),
     };
-    let list = call.required("pads", list)?;
+    let list = call.require_attribute("pads", list)?;
     let chosen = match call.optional_integers(3)? {
         Some(list) => list.iter().map(|&at| axis(at, rank)).collect::<Result<Vec<usize>>>()?,
         None => (0..rank).collect(),
@@ -263,7 +272,7 @@ pub fn pad(call: &Call<'_>) -> Outputs {
     }
     let (own, width) = (strides(x.shape()), x.dtype().size());
     let mut bytes = Vec::new();
-    let places = crossed(&shape, |axis, index| {
+    let places = cross_places(&shape, |axis, index| {
         Some(mode.place(index as i64 - pads[axis][0], x.shape()[axis] as i64)? * own[axis])
     })?;
     for place in places {
@@ -295,22 +304,22 @@ pub fn tile(call: &Call<'_>) -> Outputs {
         x.shape().iter().zip(&repeats).map(|(size, &count)| size.saturating_mul(count)).collect();
     volume(&shape)?;
     let own = strides(x.shape());
-    let places = crossed(&shape, |axis, index| Some(index % x.shape()[axis] * own[axis]))?;
+    let places = cross_places(&shape, |axis, index| Some(index % x.shape()[axis] * own[axis]))?;
     call.one_moved(gather(x, shape, places.into_iter().flatten())?)
 }
 
 /// The elements of a tensor seen in a finer shape, with the axes of that in another order.
-fn rearranged(call: &Call<'_>, finer: &[usize], order: &[usize], shape: Vec<usize>) -> Outputs {
+fn rearrange(call: &Call<'_>, finer: &[usize], order: &[usize], shape: Vec<usize>) -> Outputs {
     let own = strides(finer);
     let moved: Vec<usize> = order.iter().map(|&axis| finer[axis]).collect();
     let steps: Vec<usize> = order.iter().map(|&axis| own[axis]).collect();
-    call.one_moved(gather(call.input(0)?, shape, Walk::new(&moved, &steps))?)
+    call.one_moved(gather(call.input(0)?, shape, StridedWalk::new(&moved, &steps))?)
 }
 
 /// Sizes of an image `[n, c, h, w]`, and the size of a block.
 fn image(call: &Call<'_>) -> Result<([usize; 4], usize)> {
     let shape = call.input(0)?.shape();
-    let block = call.required("blocksize", call.int("blocksize")?)?;
+    let block = call.require_attribute("blocksize", call.int("blocksize")?)?;
     let fits = |block: &usize| *block > 0 && *block <= 1 << 15;
     match (shape, usize::try_from(block).ok().filter(fits)) {
         (&[n, c, h, w], Some(block)) => Ok(([n, c, h, w], block)),
@@ -326,8 +335,8 @@ pub fn depth_to_space(call: &Call<'_>) -> Outputs {
     }
     let (depth, shape) = (c / (b * b), vec![n, c / (b * b), h.saturating_mul(b), w.saturating_mul(b)]);
     match call.text_or("mode", "DCR")? {
-        "DCR" => rearranged(call, &[n, b, b, depth, h, w], &[0, 3, 4, 1, 5, 2], shape),
-        "CRD" => rearranged(call, &[n, depth, b, b, h, w], &[0, 1, 4, 2, 5, 3], shape),
+        "DCR" => rearrange(call, &[n, b, b, depth, h, w], &[0, 3, 4, 1, 5, 2], shape),
+        "CRD" => rearrange(call, &[n, depth, b, b, h, w], &[0, 1, 4, 2, 5, 3], shape),
         other => Err(Error::invalid(format!("attribute `mode`: there is no `{}`", other.escape_debug()))),
     }
 }
@@ -340,8 +349,8 @@ pub fn space_to_depth(call: &Call<'_>) -> Outputs {
     }
     let (finer, shape) = ([n, c, h / b, b, w / b, b], vec![n, c.saturating_mul(b * b), h / b, w / b]);
     match call.text_or("mode", "DCR")? {
-        "DCR" => rearranged(call, &finer, &[0, 3, 5, 1, 2, 4], shape),
-        "CRD" => rearranged(call, &finer, &[0, 1, 3, 5, 2, 4], shape),
+        "DCR" => rearrange(call, &finer, &[0, 3, 5, 1, 2, 4], shape),
+        "CRD" => rearrange(call, &finer, &[0, 1, 3, 5, 2, 4], shape),
         other => Err(Error::invalid(format!("attribute `mode`: there is no `{}`", other.escape_debug()))),
     }
 }

@@ -1,8 +1,8 @@
 //! Softmax and its relatives.
 
-use crate::array::{Array, around, axis};
+use crate::array::{Array, axis, axis_sizes};
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::Result;
 
@@ -16,7 +16,7 @@ fn rows(call: &Call<'_>, shape: &[usize]) -> Result<[usize; 3]> {
     }
     match shape {
         [] => Ok([1, 1, 1]),
-        _ => Ok(around(shape, axis(call.int_or("axis", -1)?, shape.len())?)),
+        _ => Ok(axis_sizes(shape, axis(call.int_or("axis", -1)?, shape.len())?)),
     }
 }
 
@@ -84,7 +84,7 @@ pub fn hardmax<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The elements of a row.
-pub fn row_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn row_terms(sizes: &InputSizes<'_>) -> CallFacts {
     if sizes.op.version().unwrap_or(crate::NEWEST) >= 13 {
         return terms(sizes.size(0, sizes.int("axis", -1)));
     }
@@ -94,7 +94,7 @@ pub fn row_terms(sizes: &Sizes<'_>) -> Facts {
 
 /// Log-probabilities of `[batch, classes, …]` along the classes.
 pub fn log_probabilities<T: Real>(x: &Array<T>) -> Array<T> {
-    let [before, size, behind] = around(&x.shape, 1);
+    let [before, size, behind] = axis_sizes(&x.shape, 1);
     let mut y = x.clone();
     let mut row = vec![T::zero(); size];
     for (outer, inner) in (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))) {

@@ -1,8 +1,8 @@
 //! Fourier transforms by their definition, windows of signals, and the weights of mel filters.
 
-use crate::array::{Array, around, axis, volume};
+use crate::array::{Array, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs, element_type};
-use crate::facts::{Facts, Sizes, terms};
+use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use rayon::prelude::*;
 use tapml_graph::{Error, Result};
@@ -12,7 +12,7 @@ fn roots<T: Real>(n: usize) -> Result<Vec<(T, T)>> {
     volume(&[n])?;
     let root = |k: usize| {
         let (sin, cos) = (-std::f64::consts::TAU * k as f64 / n as f64).sin_cos();
-        (T::of(cos), T::of(sin))
+        (T::nearest(cos), T::nearest(sin))
     };
     Ok((0..n).map(root).collect())
 }
@@ -59,7 +59,7 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
     if at + 1 == x.rank() {
         return Err(Error::invalid("the last axis holds real and imaginary parts"));
     }
-    let [before, own, behind] = around(&x.shape, at);
+    let [before, own, behind] = axis_sizes(&x.shape, at);
     let behind = behind / parts;
     let n = match call.optional(1) {
         Some(_) => size(call, 1, 1)?,
@@ -163,13 +163,13 @@ pub fn stft<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The elements of a transform, which is at most as long as the axis unless an input says so.
-pub fn axis_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn axis_terms(sizes: &InputSizes<'_>) -> CallFacts {
     let at = if sizes.op.version().unwrap_or(crate::NEWEST) < 20 { sizes.int("axis", 1) } else { -2 };
     terms(sizes.size(0, at).saturating_mul(2))
 }
 
 /// The elements of the window, else of the signal.
-pub fn frame_terms(sizes: &Sizes<'_>) -> Facts {
+pub fn frame_terms(sizes: &InputSizes<'_>) -> CallFacts {
     terms(if sizes.has(2) { sizes.size(2, 0) } else { sizes.size(0, 1) }.saturating_mul(2))
 }
 
@@ -185,7 +185,10 @@ fn window<T: Real>(call: &Call<'_>, cosines: &[f64]) -> Outputs {
     };
     volume(&[length])?;
     // A window of one element, or its first one, has no shape yet: the whole sum is exact there.
-    call.one(Array { shape: vec![length], data: (0..length).map(|k| T::of(value(k))).collect() }, dtype)
+    call.single_output(
+        Array { shape: vec![length], data: (0..length).map(|k| T::nearest(value(k))).collect() },
+        dtype,
+    )
 }
 
 /// `HannWindow`.
@@ -227,5 +230,5 @@ pub fn mel_weight_matrix<T: Real>(call: &Call<'_>) -> Outputs {
         }
         (centre..right).for_each(|j| y.data[j * bins + i] = part(right - j, right - centre));
     }
-    call.one(y, dtype)
+    call.single_output(y, dtype)
 }

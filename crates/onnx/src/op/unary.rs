@@ -7,7 +7,7 @@ use crate::real::{Element, Real};
 use tapml_graph::{DType, Error, Result};
 
 /// The function of each element, in the dtype of the input.
-fn each<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
+fn map_elements<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
     call.ignore(&["consumed_inputs"]);
     call.like_first(call.array::<T>(0)?.map(f))
 }
@@ -25,7 +25,7 @@ macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: $x:ident => $value:expr;)*) => {$(
         $(#[$doc])*
         pub fn $name<T: Real>(call: &Call<'_>) -> Outputs {
-            each::<T>(call, |$x| $value)
+            map_elements::<T>(call, |$x| $value)
         }
     )*};
 }
@@ -62,7 +62,7 @@ functions! {
     /// `x · tanh(ln(1 + eˣ))`.
     mish: x => x * log_one_plus_exp(x).tanh();
     /// `x · max(0, min(1, x / 6 + 1 / 2))`.
-    hard_swish: x => x * (x / T::of(6.0) + T::of(0.5)).max(T::zero()).min(T::one());
+    hard_swish: x => x * (x / T::nearest(6.0) + T::nearest(0.5)).max(T::zero()).min(T::one());
 }
 
 /// `1 / (1 + e⁻ˣ)`. It is computed from `e^−|x|`, which does not overflow and keeps small results exact.
@@ -80,7 +80,7 @@ fn log_one_plus_exp<T: Real>(x: T) -> T {
 /// `max(0, min(1, αx + β))`.
 pub fn hard_sigmoid<T: Real>(call: &Call<'_>) -> Outputs {
     let (alpha, beta): (T, T) = (call.single("alpha", 0.2)?, call.single("beta", 0.5)?);
-    each::<T>(call, |x| keep_nan(x, (alpha * x + beta).min(T::one()).max(T::zero())))
+    map_elements::<T>(call, |x| keep_nan(x, (alpha * x + beta).min(T::one()).max(T::zero())))
 }
 
 /// The value, but NaN where `x` is NaN.
@@ -91,20 +91,20 @@ fn keep_nan<T: Real>(x: T, value: T) -> T {
 /// `x`, or `αx` below 0.
 pub fn leaky_relu<T: Real>(call: &Call<'_>) -> Outputs {
     let alpha: T = call.single("alpha", 0.01)?;
-    each::<T>(call, |x| if x < T::zero() { alpha * x } else { x })
+    map_elements::<T>(call, |x| if x < T::zero() { alpha * x } else { x })
 }
 
 /// `x`, or `α(eˣ − 1)` below 0.
 pub fn elu<T: Real>(call: &Call<'_>) -> Outputs {
     let alpha: T = call.single("alpha", 1.0)?;
-    each::<T>(call, |x| if x < T::zero() { alpha * x.exp_m1() } else { x })
+    map_elements::<T>(call, |x| if x < T::zero() { alpha * x.exp_m1() } else { x })
 }
 
 /// `max(0, x) + min(0, α(e^(x/α) − 1))`.
 pub fn celu<T: Real>(call: &Call<'_>) -> Outputs {
     let alpha: T = call.single("alpha", 1.0)?;
     let low = |x: T| alpha * (x / alpha).exp_m1();
-    each::<T>(call, |x| keep_nan(x, x.max(T::zero()) + low(x).min(T::zero())))
+    map_elements::<T>(call, |x| keep_nan(x, x.max(T::zero()) + low(x).min(T::zero())))
 }
 
 /// `γx`, or `γα(eˣ − 1)` from 0 down. The constants have fewer digits before version 6.
@@ -112,30 +112,30 @@ pub fn selu<T: Real>(call: &Call<'_>) -> Outputs {
     let old = call.version() < 6;
     let alpha: T = call.single("alpha", if old { 1.6732 } else { 1.673_263_2 })?;
     let gamma: T = call.single("gamma", if old { 1.0507 } else { 1.050_701 })?;
-    each::<T>(call, |x| if x > T::zero() { gamma * x } else { gamma * alpha * x.exp_m1() })
+    map_elements::<T>(call, |x| if x > T::zero() { gamma * x } else { gamma * alpha * x.exp_m1() })
 }
 
 /// `x` above `α`, else 0.
 pub fn thresholded_relu<T: Real>(call: &Call<'_>) -> Outputs {
     let alpha: T = call.single("alpha", 1.0)?;
-    each::<T>(call, |x| if x > alpha { x } else { keep_nan(x, T::zero()) })
+    map_elements::<T>(call, |x| if x > alpha { x } else { keep_nan(x, T::zero()) })
 }
 
 /// `x · sigmoid(αx)`.
 pub fn swish<T: Real>(call: &Call<'_>) -> Outputs {
     let alpha: T = call.single("alpha", 1.0)?;
-    each::<T>(call, |x| x * logistic(alpha * x))
+    map_elements::<T>(call, |x| x * logistic(alpha * x))
 }
 
 /// `x·(1 + erf(x/√2)) / 2`, or its approximation by `tanh(√(2/π)·(x + 0.044715·x³))` in the place of `erf(x/√2)`.
 pub fn gelu<T: Real>(call: &Call<'_>) -> Outputs {
-    let half = T::of(0.5);
+    let half = T::nearest(0.5);
     match call.text_or("approximate", "none")? {
-        "none" => each::<T>(call, |x| half * x * (T::one() + (x * T::FRAC_1_SQRT_2()).erf())),
+        "none" => map_elements::<T>(call, |x| half * x * (T::one() + (x * T::FRAC_1_SQRT_2()).erf())),
         "tanh" => {
-            let scale = (T::of(2.0) * T::FRAC_1_PI()).sqrt();
-            let inner = |x: T| scale * (x + T::of(0.044715) * x * x * x);
-            each::<T>(call, |x| half * x * (T::one() + inner(x).tanh()))
+            let scale = (T::nearest(2.0) * T::FRAC_1_PI()).sqrt();
+            let inner = |x: T| scale * (x + T::nearest(0.044715) * x * x * x);
+            map_elements::<T>(call, |x| half * x * (T::one() + inner(x).tanh()))
         }
         other => {
             Err(Error::invalid(format!("attribute `approximate`: there is no `{}`", other.escape_debug())))
@@ -151,7 +151,7 @@ pub fn shrink<T: Real>(call: &Call<'_>) -> Outputs {
         () if x > limit => x - bias,
         () => keep_nan(x, T::zero()),
     };
-    each::<T>(call, shrunk)
+    map_elements::<T>(call, shrunk)
 }
 
 /// `|x|`.
@@ -208,7 +208,7 @@ pub fn is_inf(call: &Call<'_>) -> Outputs {
 
 /// `min(max(x, least), most)`. The bounds are attributes before version 11, and inputs from it on. A NaN stays one.
 pub fn clip(call: &Call<'_>) -> Outputs {
-    fn clipped<T: Number>(call: &Call<'_>, least: Option<T>, most: Option<T>) -> Outputs {
+    fn clip_typed<T: Number>(call: &Call<'_>, least: Option<T>, most: Option<T>) -> Outputs {
         let high = |x: T| if least.is_some_and(|least| x < least) { least.unwrap_or(x) } else { x };
         let low = |x: T| if most.is_some_and(|most| x > most) { most.unwrap_or(x) } else { x };
         call.like_first(call.array::<T>(0)?.map(|x| low(high(x))))
@@ -224,9 +224,9 @@ pub fn clip(call: &Call<'_>) -> Outputs {
     }
     call.ignore(&["consumed_inputs"]);
     if call.version() < 11 {
-        return clipped::<f64>(call, call.float("min")?, call.float("max")?);
+        return clip_typed::<f64>(call, call.float("min")?, call.float("max")?);
     }
-    with_exact!(call.dtype(0)?, T => clipped::<T>(call, bound(call, 1)?, bound(call, 2)?))
+    with_exact!(call.dtype(0)?, T => clip_typed::<T>(call, bound(call, 1)?, bound(call, 2)?))
 }
 
 /// The elements as they are.
@@ -252,13 +252,13 @@ pub fn dropout(call: &Call<'_>) -> Outputs {
     if training && ratio != 0.0 {
         return Err(Error::unsupported("dropout in training draws random numbers"));
     }
-    let mut outputs = vec![Some(call.moved(x.clone())?)];
+    let mut outputs = vec![Some(call.store_moved(x.clone())?)];
     if call.asks(1) {
         let shape = x.shape().to_vec();
         outputs.push(Some(match call.version() < 10 {
-            true if x.dtype().is_float() => call.store(Array::<f64>::filled(shape, 1.0)?, x.dtype())?,
-            true => call.store(Array::<i128>::filled(shape, 1)?, x.dtype())?,
-            false => call.store(Array::filled(shape, true)?, DType::Bool)?,
+            true if x.dtype().is_float() => call.store(Array::<f64>::full(shape, 1.0)?, x.dtype())?,
+            true => call.store(Array::<i128>::full(shape, 1)?, x.dtype())?,
+            false => call.store(Array::full(shape, true)?, DType::Bool)?,
         }));
     }
     Ok(outputs)

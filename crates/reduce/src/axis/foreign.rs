@@ -1,8 +1,8 @@
 //! Axes of operators of others. They have no inference: an axis is what their evaluation accepts, on the call's own inputs.
 //! Beside sizes and attributes, elements of small integer inputs may shrink with it, such as those of a shape.
 
-use super::{Axis, Constants, Member, What, least_sets};
-use crate::body::Body;
+use super::{Axis, AxisRole, ConstantSearch, Member, least_sets};
+use crate::body::ForeignBody;
 use crate::specimen::Specimen;
 use serde_json::Value as Json;
 use tapml_graph::{DType, TensorType};
@@ -16,8 +16,8 @@ const MOST_TOGETHER: u32 = 5;
 const MOST_MEMBERS: usize = 10;
 
 /// The axes of a call along which something can go.
-pub fn axes(specimen: &Specimen, body: &Body, oracles: &Oracles) -> Vec<Axis> {
-    let found = Constants { specimen, attributes: body.attributes(), members: members(specimen, body) };
+pub fn axes(specimen: &Specimen, body: &ForeignBody, oracles: &Oracles) -> Vec<Axis> {
+    let found = ConstantSearch { specimen, attributes: body.attributes(), members: members(specimen, body) };
     let mut sets: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut axes = Vec::new();
     for len in lengths(&found.members) {
@@ -44,24 +44,24 @@ pub fn axes(specimen: &Specimen, body: &Body, oracles: &Oracles) -> Vec<Axis> {
     axes
 }
 
-fn members(specimen: &Specimen, body: &Body) -> Vec<Member> {
+fn members(specimen: &Specimen, body: &ForeignBody) -> Vec<Member> {
     let call = &specimen.call;
     let mut members = Vec::new();
     for (tensor, given) in call.inputs.iter().enumerate() {
-        let size = |(dim, &value)| Member { what: What::Size { tensor, dim }, value };
+        let size = |(dim, &value)| Member { what: AxisRole::Size { tensor, dim }, value };
         members.extend(given.shape().iter().enumerate().map(size));
         if !matches!(given.dtype(), DType::I64 | DType::I32) || given.len() > MOST_VALUES {
             continue;
         }
         let values = given.to_i64().unwrap_or_default().into_iter().enumerate();
         let value = |(at, value)| {
-            Some(Member { what: What::Value { tensor, at }, value: usize::try_from(value).ok()? })
+            Some(Member { what: AxisRole::Value { tensor, at }, value: usize::try_from(value).ok()? })
         };
         members.extend(values.filter_map(value));
     }
     let integers = |pointer: String, value: &Json| {
         let value = usize::try_from(value.as_u64()?).ok()?;
-        Some(Member { what: What::Number(pointer), value })
+        Some(Member { what: AxisRole::Number(pointer), value })
     };
     for (at, part) in body.parts.iter().enumerate() {
         let of_part = body.pointer(at);
@@ -77,8 +77,8 @@ fn members(specimen: &Specimen, body: &Body) -> Vec<Member> {
 
 /// Lengths that an axis could have, longest first: sizes, and what is left of them for each of an attribute.
 fn lengths(members: &[Member]) -> Vec<usize> {
-    let sizes = || members.iter().filter(|m| matches!(m.what, What::Size { .. })).map(|m| m.value);
-    let numbers = members.iter().filter(|m| matches!(m.what, What::Number(_))).map(|m| m.value);
+    let sizes = || members.iter().filter(|m| matches!(m.what, AxisRole::Size { .. })).map(|m| m.value);
+    let numbers = members.iter().filter(|m| matches!(m.what, AxisRole::Number(_))).map(|m| m.value);
     let mut lengths: Vec<usize> = sizes().collect();
     for number in numbers {
         lengths.push(number);
@@ -92,7 +92,12 @@ fn lengths(members: &[Member]) -> Vec<usize> {
 
 /// Types of the outputs if these members shrink together; `None` if the operator refuses. It is asked with two indices, which
 /// costs little, and, as a window may be longer than that, with all but one.
-fn outputs(found: &Constants<'_>, len: usize, set: &[usize], oracles: &Oracles) -> Option<Vec<TensorType>> {
+fn outputs(
+    found: &ConstantSearch<'_>,
+    len: usize,
+    set: &[usize],
+    oracles: &Oracles,
+) -> Option<Vec<TensorType>> {
     let axis = found.axis(len, set, 1, false, &[]);
     let mut counts = vec![if len > 2 { 2 } else { 1 }, len - 1];
     counts.dedup();
@@ -104,7 +109,7 @@ fn outputs(found: &Constants<'_>, len: usize, set: &[usize], oracles: &Oracles) 
 }
 
 /// The axis of these members with the orders of the factors of sizes that make a difference.
-fn variants(found: &Constants<'_>, len: usize, set: &[usize], outputs: &[TensorType]) -> Vec<Axis> {
+fn variants(found: &ConstantSearch<'_>, len: usize, set: &[usize], outputs: &[TensorType]) -> Vec<Axis> {
     let largest = set.iter().map(|&m| found.members[m].value / len).max().unwrap_or(1);
     let mut outers = vec![1, largest];
     outers.dedup();

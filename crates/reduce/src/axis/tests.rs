@@ -73,12 +73,12 @@ fn every_operator_can_be_cut_along_every_axis() {
 
 #[test]
 fn a_place_maps_positions_both_ways() {
-    let place = Place { tensor: 0, dim: 0, start: 2, outer: 2, inner: 3 };
+    let place = AxisPlace { tensor: 0, dim: 0, start: 2, outer: 2, inner: 3 };
     assert_eq!(place.index(4, 1), None);
     assert_eq!(place.index(4, 2 + 3 * 5 + 1), Some(1));
     assert_eq!(place.index(4, 2 + 24), None);
-    assert_eq!(place.moved(4, &[1, 3], 2 + 3 * 5 + 1), Some(2 + 3 * 2 + 1));
-    assert_eq!(place.moved(4, &[0], 2 + 3 * 5 + 1), None);
-    assert_eq!(place.moved(4, &[0], 1), Some(1));
-    assert_eq!(place.moved(4, &[0], 26), Some(26 - 18));
+    assert_eq!(place.moved_position(4, &[1, 3], 2 + 3 * 5 + 1), Some(2 + 3 * 2 + 1));
+    assert_eq!(place.moved_position(4, &[0], 2 + 3 * 5 + 1), None);
+    assert_eq!(place.moved_position(4, &[0], 1), Some(1));
+    assert_eq!(place.moved_position(4, &[0], 26), Some(26 - 18));
 }

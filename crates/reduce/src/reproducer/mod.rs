@@ -195,7 +195,8 @@ impl Builder<'_> {
     /// Buffers of the inputs, the outputs, scratch, constants and last the symbols, in this order.
     fn buffers(&mut self) -> Result<Vec<Buffer>> {
         let call = &self.specimen.call;
-        let buffer = |name: String, size: usize| Buffer { name, size: padded(size), file: None, fill: None };
+        let buffer =
+            |name: String, size: usize| Buffer { name, size: padded_size(size), file: None, fill: None };
         let mut buffers: Vec<Buffer> = call
             .inputs
             .iter()
@@ -226,7 +227,7 @@ impl Builder<'_> {
         let mut kernels: Vec<(Kernel, String)> = Vec::new();
         for launch in &self.plan.launches {
             let next = self.kernel(launch, kernels.len());
-            if !kernels.iter().any(|(known, text)| same(known, &next.0) && *text == next.1) {
+            if !kernels.iter().any(|(known, text)| are_same(known, &next.0) && *text == next.1) {
                 self.put(next.0.file.clone(), next.1.clone().into_bytes());
                 kernels.push(next);
             }
@@ -254,7 +255,7 @@ impl Builder<'_> {
         kernels: &[(Kernel, String)],
     ) -> Result<Dispatch> {
         let (wanted, text) = self.kernel(launch, 0);
-        let kernel = kernels.iter().position(|(k, t)| same(k, &wanted) && *t == text);
+        let kernel = kernels.iter().position(|(k, t)| are_same(k, &wanted) && *t == text);
         let mut groups = [0; 3];
         for (size, extent) in groups.iter_mut().zip(&launch.groups) {
             *size = extent.eval(&self.specimen.call.symbols)?;
@@ -290,7 +291,7 @@ impl Builder<'_> {
         let Failure::Wrong(wrong) = failure else { return Ok(values) };
         for (i, (exact, observed)) in wrong.exact.iter().zip(&wrong.observed).enumerate() {
             let allowed = Allowed::new(exact, observed.dtype(), wrong.precision, None);
-            let errors: Vec<f64> = (0..exact.values.len()).map(|e| allowed.at(e)).collect();
+            let errors: Vec<f64> = (0..exact.values.len()).map(|e| allowed.allowed_at(e)).collect();
             let mut put =
                 |what: &str, values: &[f64]| self.floats(&format!("{name}/output{i}.{what}"), values);
             values.expected.push(Expected {
@@ -338,11 +339,11 @@ impl Builder<'_> {
 }
 
 /// Whether two kernels differ at most in the name of their file.
-fn same(a: &Kernel, b: &Kernel) -> bool {
+fn are_same(a: &Kernel, b: &Kernel) -> bool {
     Kernel { file: String::new(), ..a.clone() } == Kernel { file: String::new(), ..b.clone() }
 }
 
 /// A buffer is a multiple of 4 bytes long, and not empty.
-fn padded(size: usize) -> u64 {
+fn padded_size(size: usize) -> u64 {
     (size as u64).max(4).next_multiple_of(4)
 }

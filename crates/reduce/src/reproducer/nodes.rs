@@ -1,7 +1,7 @@
 //! The operators of others of a reproducer, with the names that its files use: as an ONNX model, as lines for people, and as what
 //! the package of agents is told to write a script of.
 
-use crate::body::Body;
+use crate::body::ForeignBody;
 use crate::report::attributes;
 use crate::specimen::Specimen;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use tapml_migrate::tensor_type;
 /// Operators with names for all values.
 pub struct Nodes<'a> {
     specimen: &'a Specimen,
-    body: Body,
+    body: ForeignBody,
     /// Names of the inputs: their order is that of the names.
     inputs: Vec<String>,
     /// Names in the files of the values of the body.
@@ -71,10 +71,10 @@ impl<'a> Nodes<'a> {
     }
 
     /// Names of the inputs and outputs of each operator by place; those that are absent have none.
-    fn placed(&self) -> Vec<(Vec<String>, Vec<String>)> {
+    fn placed_names(&self) -> Vec<(Vec<String>, Vec<String>)> {
         let name = |own: &String| self.names.get(own).cloned().unwrap_or_default();
-        let one = |part: &crate::body::Part| {
-            let inputs = part.op.placed(part.inputs.iter().map(name)).into_iter();
+        let one = |part: &crate::body::BodyPart| {
+            let inputs = part.op.place_inputs(part.inputs.iter().map(name)).into_iter();
             let mut made = part.outputs.iter().map(name);
             let asked = part.op.outputs().iter().map(|place| place.is_asked());
             let outputs =
@@ -95,7 +95,7 @@ impl<'a> Nodes<'a> {
             Ok((name, ty))
         };
         let names: Vec<String> = (0..self.body.parts.len()).map(|at| format!("n{at}")).collect();
-        let nodes = self.placed().into_iter().zip(self.ops()).zip(&names);
+        let nodes = self.placed_names().into_iter().zip(self.ops()).zip(&names);
         let nodes = nodes.map(|(((inputs, outputs), op), name)| NewNode { name, op, inputs, outputs });
         let given = |constant: bool| self.inputs().filter(move |input| input.2 == constant);
         let new = NewModel {
@@ -112,7 +112,7 @@ impl<'a> Nodes<'a> {
     pub fn json(&self) -> Value {
         let constants: Vec<&str> = self.inputs().filter(|input| input.2).map(|input| input.0).collect();
         let outputs: Vec<String> = self.outputs().into_iter().map(|(name, _)| name).collect();
-        let placed = self.placed().into_iter().zip(self.ops());
+        let placed = self.placed_names().into_iter().zip(self.ops());
         let nodes = placed.map(|((inputs, outputs), op)| {
             let attributes = attributes(&Op::Foreign(op.clone()));
             json!({"op": op.kind(), "inputs": inputs, "outputs": outputs, "attributes": attributes})
@@ -132,6 +132,6 @@ impl<'a> Nodes<'a> {
             let attributes = if op.attributes().is_empty() { String::new() } else { format!(" {text}") };
             format!("{} = {}({}){attributes}\n", list(&outputs), op.kind(), list(&inputs))
         };
-        self.placed().into_iter().zip(self.ops()).map(line).collect()
+        self.placed_names().into_iter().zip(self.ops()).map(line).collect()
     }
 }

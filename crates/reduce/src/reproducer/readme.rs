@@ -16,7 +16,7 @@ const SHOWN: usize = 64;
 
 /// The README of the reproducer of operators of others.
 pub fn of_nodes(case: &str, nodes: &Nodes<'_>, on: &PlatformInfo, found: &Reduced, script: bool) -> String {
-    let mut text = format!("# {} {}\n\n", nodes.title("`"), what(&found.failure));
+    let mut text = format!("# {} {}\n\n", nodes.title("`"), describe_failure(&found.failure));
     let _ = write!(text, "Found on {} ({}).\n\n", on.device, on.platform);
     text += &numbers_of(found, "Run the script several times.");
     if matches!(found.smallest.call.op, Op::Fused(_)) {
@@ -75,7 +75,7 @@ result moves when the inputs move by a few roundings.
 ";
 
 pub fn readme(case: &Case, found: &Reduced) -> String {
-    let mut text = format!("# `{}` {}\n\n", case.op, what(&found.failure));
+    let mut text = format!("# `{}` {}\n\n", case.op, describe_failure(&found.failure));
     text += &facts(case, found);
     text += RUN;
     text += &numbers(found);
@@ -133,7 +133,7 @@ fn simpler(found: &Reduced, how: &str) -> String {
 }
 
 /// What is wrong, in a few words.
-pub fn what(failure: &Failure) -> String {
+pub fn describe_failure(failure: &Failure) -> String {
     match failure {
         Failure::Wrong(_) => "gives wrong results".into(),
         Failure::Error(error) => format!("cannot be run: {}", error.kind().name()),

@@ -98,7 +98,7 @@ impl RuntimeReproducer {
 }
 
 /// What a script compares.
-struct Told {
+struct ComparedOutput {
     /// Whether every array has elements that NumPy knows.
     script: bool,
     /// The output that is compared.
@@ -121,7 +121,7 @@ fn put(
     folder: &str,
     specimen: &Specimen,
     failure: &Failure,
-) -> Result<Told> {
+) -> Result<ComparedOutput> {
     let output = wrong_output(failure);
     let nodes = Nodes::new(specimen, output)?;
     let aten = nodes.are_aten();
@@ -130,7 +130,7 @@ fn put(
     }
     // NumPy has no `bf16`, in which the runtime would give this result.
     let has_numbers = specimen.call.output_types.get(output).is_none_or(|ty| ty.dtype != DType::BF16);
-    let mut told = Told { script: has_numbers, output, sum: None };
+    let mut told = ComparedOutput { script: has_numbers, output, sum: None };
     // Constants stand in the model; a module loads them.
     for (name, tensor, constant) in nodes.inputs().filter(|input| aten || !input.2) {
         let kind = if constant { "constants" } else { "inputs" };
@@ -149,7 +149,7 @@ fn put(
     };
     match failure {
         Failure::Wrong(wrong) => {
-            let expected = Expected::of(wrong, output);
+            let expected = Expected::for_output(wrong, output);
             floats("expected", &expected.values)?;
             floats("allowed", &expected.allowed)?;
             if let Some(sum) = expected.sum {
@@ -175,7 +175,7 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(wrong: &Wrong, output: usize) -> Expected {
+    fn for_output(wrong: &Wrong, output: usize) -> Expected {
         let (exact, observed) = (&wrong.exact[output], &wrong.observed[output]);
         let allowed = Allowed::new(exact, observed.dtype(), wrong.precision, None);
         let together = wrong.judgement.element_ratio <= 1.0;
@@ -187,7 +187,8 @@ impl Expected {
             false => rounded,
         };
         let values = exact.values.iter().zip(&allowed.rounded).map(value).collect();
-        let error = |i: usize| if allowed.at(i).is_nan() { f64::INFINITY } else { allowed.at(i) };
+        let error =
+            |i: usize| if allowed.allowed_at(i).is_nan() { f64::INFINITY } else { allowed.allowed_at(i) };
         // Indices are right or wrong: any other is allowed only where a rounding decides between them.
         let error = |i: usize| match allowed.indices() {
             true => f64::from(u8::from(error(i) >= 1.0)) * f64::MAX,
@@ -203,9 +204,9 @@ fn shape_of(specimen: &Specimen, output: usize) -> Result<Vec<usize>> {
     specimen.call.output_types.get(output).ok_or_else(none)?.sizes(&specimen.call.symbols)
 }
 
-fn repro(load: &str, nodes: &Nodes<'_>, found: &Reduced, on: &PlatformInfo, told: &Told) -> String {
+fn repro(load: &str, nodes: &Nodes<'_>, found: &Reduced, on: &PlatformInfo, told: &ComparedOutput) -> String {
     let plain = |text: String| text.replace(['\\', '"'], "'");
-    let title = plain(format!("{} {}", nodes.title(""), readme::what(&found.failure)));
+    let title = plain(format!("{} {}", nodes.title(""), readme::describe_failure(&found.failure)));
     let compare = match (&found.failure, &told.sum) {
         (Failure::Error(_), _) => RUNS.to_string(),
         (Failure::Wrong(_), None) => ELEMENTS.to_string(),

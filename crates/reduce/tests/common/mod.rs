@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tapml_device::Device;
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_exec::{Call, CpuPlatform, DevicePlatform, Overrides};
 use tapml_graph::op::OPS;
 use tapml_graph::{Model, Tensor, fuse};
@@ -38,7 +38,7 @@ impl Fault {
     pub fn right(&self) -> String {
         let info = OPS.iter().find(|info| info.name == self.op).unwrap();
         let sample = (info.samples)().remove(0);
-        let emulator = Emulator::new(Options::default()).unwrap();
+        let emulator = Emulator::new(EmulatorOptions::default()).unwrap();
         let plan = plan_node(
             &sample.op,
             &sample.types(),
@@ -55,7 +55,7 @@ impl Fault {
     pub fn platform(&self, text: &str) -> DevicePlatform {
         let mut overrides = Overrides::default();
         overrides.add_text(self.op, Path::new("wrong.wgsl"), text).unwrap();
-        DevicePlatform::new(Box::new(Emulator::new(Options::default()).unwrap()), overrides)
+        DevicePlatform::new(Box::new(Emulator::new(EmulatorOptions::default()).unwrap()), overrides)
     }
 }
 
@@ -67,7 +67,7 @@ pub struct Suites {
 
 impl Suites {
     pub fn get(&mut self, name: &'static str) -> (&Suite, &Model) {
-        let (_, suite, model) = self.known.entry(name).or_insert_with(|| carved(name));
+        let (_, suite, model) = self.known.entry(name).or_insert_with(|| carve_named(name));
         (suite, model)
     }
 
@@ -88,7 +88,7 @@ impl Suites {
     }
 }
 
-fn carved(name: &str) -> (tempfile::TempDir, Suite, Model) {
+fn carve_named(name: &str) -> (tempfile::TempDir, Suite, Model) {
     let bundled = tapml_testing::model(name);
     let path: PathBuf = match bundled.is_dir() {
         true => bundled,

@@ -1,6 +1,6 @@
 //! The exact values of a call, and how far they move: with its inputs, and by the arithmetic of every node.
 
-use super::steps::{Step, Steps};
+use super::steps::{DefinitionStep, Steps};
 use super::{Disturbance, Evaluator, evaluate};
 use crate::oracle::widen;
 use crate::random::Uniform;
@@ -41,17 +41,17 @@ const LONG_SUMS: [&str; 8] = [
 type Moved<'m> = dyn Fn(usize, &Tensor, usize) -> Result<Option<Tensor>> + Sync + 'm;
 
 /// How much farther than a sum of one term after the other a right one may be off.
-const BESIDE_SERIAL: f64 = 2.0;
+const ORDER_MARGIN: f64 = 2.0;
 
 /// How far the elements of an output must be able to move so that the error of `serial`, the same call in the precision of its
 /// inputs, is allowed [`BESIDE_SERIAL`] times. Equal terms are rounded alike, as long as the sum has the same exponent: such errors
 /// add up, while the roundings of a verdict's sums are taken to cancel in part. What one element shows holds for all of an output,
 /// in proportion to `scale`.
-fn alike(exact: &[f64], serial: &[f64], scale: &[f64], unit: f64) -> Vec<f64> {
+fn deviation_to_serial(exact: &[f64], serial: &[f64], scale: &[f64], unit: f64) -> Vec<f64> {
     let share = |((exact, serial), scale): ((&f64, &f64), &f64)| (serial - exact).abs() / scale;
     let shares = exact.iter().zip(serial).zip(scale).map(share).filter(|share| share.is_finite());
     let worst = shares.fold(0.0, f64::max);
-    scale.iter().map(|scale| BESIDE_SERIAL * worst * scale * unit).collect()
+    scale.iter().map(|scale| ORDER_MARGIN * worst * scale * unit).collect()
 }
 
 /// What the partial sums of each output element reach, as a root mean square, in the least fortunate order of its terms: all of
@@ -104,7 +104,7 @@ impl Evaluation<'_> {
     }
 
     /// One copy of the inputs, each float times `1 + amplitude · U(−1, 1)`. Weights are disturbed only where all floats are.
-    fn disturbed(&self, amplitude: f64, copy: usize) -> Result<Vec<Tensor>> {
+    fn disturb_inputs(&self, amplitude: f64, copy: usize) -> Result<Vec<Tensor>> {
         let floats = |tensor: &Tensor| tensor.dtype().is_float();
         let only_weights =
             self.inputs.iter().zip(self.is_weight).all(|(tensor, weight)| *weight || !floats(tensor));
@@ -130,7 +130,7 @@ impl Evaluation<'_> {
         copies: usize,
     ) -> Result<Vec<Vec<Array<f64>>>> {
         let copy = |copy: usize| {
-            let outputs = self.outputs(&self.values(&self.disturbed(amplitude, copy)?)?)?;
+            let outputs = self.outputs(&self.values(&self.disturb_inputs(amplitude, copy)?)?)?;
             match outputs.iter().map(Array::shape).eq(exact.iter().map(Array::shape)) {
                 true => Ok(outputs),
                 false => Err(Error::unsupported(
@@ -143,7 +143,7 @@ impl Evaluation<'_> {
 
     /// The largest change of each output element over copies in which `moved` is what a node hands to another. It is given
     /// the number of the value, the value, and the copy.
-    fn handed(&self, values: &[Tensor], copies: usize, moved: &Moved<'_>) -> Result<Vec<Vec<f64>>> {
+    fn disturb_handed(&self, values: &[Tensor], copies: usize, moved: &Moved<'_>) -> Result<Vec<Vec<f64>>> {
         let used: Vec<usize> = self.steps.all.iter().flat_map(|step| step.inputs.clone()).collect();
         let copy = |copy: usize| -> Result<Vec<Array<f64>>> {
             let (mut computed, mut handed) = (values.to_vec(), values.to_vec());
@@ -177,7 +177,7 @@ impl Evaluation<'_> {
     /// are recorded and the constants of a definition, by their numbers.
     fn own_errors(
         &self,
-        step: &Step,
+        step: &DefinitionStep,
         (values, given): (&[Tensor], &[Tensor]),
         Disturbance { amplitude, reach, .. }: Disturbance,
         deviation: &mut [Vec<f64>],
@@ -189,7 +189,7 @@ impl Evaluation<'_> {
         let exact: Vec<Array<f64>> =
             step.outputs.iter().map(|&at| array(&values[at])).collect::<Result<_>>()?;
         if SUMS.contains(&op.name()) {
-            let taken = step.taken(values);
+            let taken = step.take_operands(values);
             let same_sign = |(at, tensor)| same_sign(op, at, tensor);
             let taken = taken.iter().enumerate().map(same_sign).collect::<Result<Vec<_>>>()?;
             let constants = step.constants(self.is_weight);
@@ -207,7 +207,7 @@ impl Evaluation<'_> {
             for ((deviation, exact), serial) in deviation.iter_mut().zip(&exact).zip(&serial) {
                 let scale: Vec<f64> =
                     exact.values().iter().zip(&*deviation).map(|(y, d)| y.abs().max(d / amplitude)).collect();
-                let moves = alike(exact.values(), &serial.to_f64(), &scale, amplitude / reach);
+                let moves = deviation_to_serial(exact.values(), &serial.to_f64(), &scale, amplitude / reach);
                 deviation.iter_mut().zip(moves).for_each(|(d, moves)| *d = d.max(moves));
             }
         }
@@ -224,7 +224,7 @@ impl Evaluation<'_> {
         deviation: &mut [Vec<f64>],
     ) -> Result<Vec<Vec<f64>>> {
         let Disturbance { amplitude, copies, seed, .. } = disturbance;
-        let given = self.steps.given(given);
+        let given = self.steps.initial_values(given);
         let mut errors: HashMap<usize, Vec<f64>> = HashMap::new();
         let mut notation: HashSet<usize> = HashSet::new();
         for step in &self.steps.all {
@@ -245,7 +245,7 @@ impl Evaluation<'_> {
                 errors.insert(*at, own);
             }
         }
-        if !self.steps.hands_on() {
+        if !self.steps.has_intermediates() {
             return Ok(Vec::new());
         }
         let moved = |at: usize, value: &Tensor, copy: usize| {
@@ -261,7 +261,7 @@ impl Evaluation<'_> {
             let values: Vec<f64> = value.to_f64().into_iter().zip(noise).enumerate().map(move_by).collect();
             Tensor::from_f64(DType::F64, value.shape().to_vec(), &values).map(Some)
         };
-        for (deviation, moved) in deviation.iter_mut().zip(self.handed(values, copies, &moved)?) {
+        for (deviation, moved) in deviation.iter_mut().zip(self.disturb_handed(values, copies, &moved)?) {
             deviation.iter_mut().zip(moved).for_each(|(d, moved)| *d = d.max(moved));
         }
         let narrow =
@@ -269,7 +269,7 @@ impl Evaluation<'_> {
         if !(self.steps.first()..values.len()).any(|at| narrow(at).is_some()) {
             return Ok(Vec::new());
         }
-        self.handed(values, copies, &|at, value, copy| {
+        self.disturb_handed(values, copies, &|at, value, copy| {
             let Some(dtype) = narrow(at) else { return Ok(None) };
             let noise = noise(seed, &[u64::MAX - 1, at as u64, copy as u64], value.len());
             let (unit, normal) = (dtype.unit_roundoff(), dtype.min_normal());

@@ -1,17 +1,17 @@
 //! The nodes that a call of an operator of others runs: its own one, those that define it, or those that a fused operator stands for.
 
-use super::{Evaluator, facts, wide, widened};
+use super::{Evaluator, facts, wide, widen_outputs};
 use std::collections::HashMap;
-use tapml_graph::aten::{Definition, Source, define};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::aten::{Definition, OperandSource, define};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, Error, Graph, Op, Result, Tensor, TensorType, ValueId};
 
 /// Nodes in their order. Values are numbered: the inputs of the call first, then constants, then what each node gives.
 pub(super) struct Steps {
-    pub all: Vec<Step>,
+    pub all: Vec<DefinitionStep>,
     /// Values that are the inputs of the call.
     pub inputs: usize,
-    constants: Vec<Constant>,
+    constants: Vec<DefinitionConstant>,
     /// Whether the nodes define one operator, so that nothing is stored between them.
     is_definition: bool,
     /// The values that the call gives.
@@ -21,7 +21,7 @@ pub(super) struct Steps {
 }
 
 /// A number that a definition holds.
-struct Constant {
+struct DefinitionConstant {
     /// In the dtype of the inputs.
     given: Tensor,
     /// In `f64`, if it is a float.
@@ -29,7 +29,7 @@ struct Constant {
 }
 
 /// One node.
-pub(super) struct Step {
+pub(super) struct DefinitionStep {
     /// As it stands in the graph.
     pub given: Foreign,
     /// With `f64` in the place of the floats that it declares.
@@ -40,14 +40,19 @@ pub(super) struct Step {
 
 impl Steps {
     /// Of an operator of others with so many inputs, or of a fused one that stands for such.
-    pub fn of(op: &Op, inputs: usize) -> Result<Steps> {
+    pub fn from_op(op: &Op, inputs: usize) -> Result<Steps> {
         match op {
             Op::Foreign(op) => {
                 let types: Vec<_> =
                     op.outputs().iter().filter(|o| o.is_asked()).map(|o| o.ty().cloned()).collect();
                 let outputs: Vec<usize> = (inputs..).take(types.len()).collect();
-                let (given, wide) = (op.clone(), widened(op)?);
-                let all = vec![Step { given, wide, inputs: (0..inputs).collect(), outputs: outputs.clone() }];
+                let (given, wide) = (op.clone(), widen_outputs(op)?);
+                let all = vec![DefinitionStep {
+                    given,
+                    wide,
+                    inputs: (0..inputs).collect(),
+                    outputs: outputs.clone(),
+                }];
                 Ok(Steps { all, inputs, constants: Vec::new(), is_definition: false, outputs, types })
             }
             Op::Fused(fused) => Steps::of_body(fused.body()),
@@ -59,8 +64,8 @@ impl Steps {
     /// `f64` than in the dtypes of its inputs.
     pub fn of_definition(op: &Foreign, inputs: &[TensorType]) -> Result<Option<Steps>> {
         let types: Vec<TensorType> = inputs.iter().map(wide).collect();
-        let given = define(op, &op.placed(inputs.iter().cloned()));
-        let exact = define(&widened(op)?, &op.placed(types));
+        let given = define(op, &op.place_inputs(inputs.iter().cloned()));
+        let exact = define(&widen_outputs(op)?, &op.place_inputs(types));
         let (Ok(given), Ok(exact)) = (given, exact) else { return Ok(None) };
         let kinds = |definition: &Definition| -> Vec<&str> {
             definition.steps.iter().map(|step| step.op.kind()).collect()
@@ -68,15 +73,15 @@ impl Steps {
         if kinds(&given) != kinds(&exact) || given.constants.len() != exact.constants.len() {
             return Ok(None);
         }
-        let places = op.placed(0..inputs.len());
+        let places = op.place_inputs(0..inputs.len());
         // Of each step: the numbers of what it gives, by their places.
         let mut made: Vec<Vec<Option<usize>>> = Vec::new();
         let mut next = inputs.len() + exact.constants.len()..;
-        let number = |source: Source, made: &[Vec<Option<usize>>]| {
+        let number = |source: OperandSource, made: &[Vec<Option<usize>>]| {
             let found = match source {
-                Source::Input(place) => places.get(place).copied().flatten(),
-                Source::Constant(at) => Some(inputs.len() + at),
-                Source::Step(step, place) => {
+                OperandSource::Input(place) => places.get(place).copied().flatten(),
+                OperandSource::Constant(at) => Some(inputs.len() + at),
+                OperandSource::Step(step, place) => {
                     made.get(step).and_then(|made| made.get(place)).copied().flatten()
                 }
             };
@@ -86,14 +91,19 @@ impl Steps {
         for (given, exact) in given.steps.into_iter().zip(exact.steps) {
             let sources = exact.inputs.iter().flatten();
             let taken = sources.map(|&source| number(source, &made)).collect::<Result<_>>()?;
-            let asked = exact.op.outputs().iter().map(Declared::is_asked);
+            let asked = exact.op.outputs().iter().map(DeclaredType::is_asked);
             let numbers = asked.map(|asked| asked.then(|| next.next()).flatten()).collect();
             made.push(numbers);
             let outputs = made.last().into_iter().flatten().flatten().copied().collect();
-            all.push(Step { given: given.op, wide: widened(&exact.op)?, inputs: taken, outputs });
+            all.push(DefinitionStep {
+                given: given.op,
+                wide: widen_outputs(&exact.op)?,
+                inputs: taken,
+                outputs,
+            });
         }
         let constants = given.constants.into_iter().zip(exact.constants);
-        let constants = constants.map(|(given, wide)| Constant { given, wide }).collect();
+        let constants = constants.map(|(given, wide)| DefinitionConstant { given, wide }).collect();
         let outputs = exact.outputs.iter().flatten().map(|&source| number(source, &made));
         let types = op.outputs().iter().filter(|o| o.is_asked()).map(|o| o.ty().cloned()).collect();
         let outputs = outputs.collect::<Result<_>>()?;
@@ -101,7 +111,7 @@ impl Steps {
     }
 
     /// The values that stand before what the nodes give, in the dtypes that the call has them in.
-    pub fn given(&self, inputs: &[Tensor]) -> Vec<Tensor> {
+    pub fn initial_values(&self, inputs: &[Tensor]) -> Vec<Tensor> {
         inputs.iter().chain(self.constants.iter().map(|constant| &constant.given)).cloned().collect()
     }
 
@@ -119,7 +129,7 @@ impl Steps {
                 numbers.insert(value, numbers.len());
             }
             let outputs = node.outputs.iter().map(|value| numbers[value]).collect();
-            all.push(Step { given: op.clone(), wide: widened(op)?, inputs: taken, outputs });
+            all.push(DefinitionStep { given: op.clone(), wide: widen_outputs(op)?, inputs: taken, outputs });
         }
         let results = || body.outputs().iter().map(|output| output.value);
         let types = results().map(|value| Some(body.value(value).ty.clone())).collect();
@@ -133,7 +143,7 @@ impl Steps {
         let mut types: Vec<TensorType> = inputs.iter().cloned().chain(constants).collect();
         self.all.iter().all(|step| {
             let own: Vec<TensorType> = step.inputs.iter().filter_map(|&at| types.get(at).cloned()).collect();
-            types.extend(step.given.outputs().iter().filter_map(Declared::ty).cloned());
+            types.extend(step.given.outputs().iter().filter_map(DeclaredType::ty).cloned());
             facts(&step.given, &own).is_some_and(|facts| facts.exact)
         })
     }
@@ -155,9 +165,9 @@ impl Steps {
 
     /// All values in the dtypes that the nodes declare.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let mut values = self.given(inputs);
+        let mut values = self.initial_values(inputs);
         for step in &self.all {
-            values.extend(super::evaluate(&step.given, &step.taken(&values))?);
+            values.extend(super::evaluate(&step.given, &step.take_operands(&values))?);
         }
         Ok(values)
     }
@@ -168,12 +178,12 @@ impl Steps {
     }
 
     /// Whether a node uses what another gives.
-    pub fn hands_on(&self) -> bool {
+    pub fn has_intermediates(&self) -> bool {
         self.all.iter().flat_map(|step| &step.inputs).any(|&value| value >= self.first())
     }
 
     /// Whether a node only moves numbers because a definition is written so: no platform rounds there.
-    pub fn is_notation(&self, step: &Step, values: &[Tensor]) -> bool {
+    pub fn is_notation(&self, step: &DefinitionStep, values: &[Tensor]) -> bool {
         let types: Vec<TensorType> = step.inputs.iter().map(|&at| tensor_type(&values[at])).collect();
         self.is_definition && facts(&step.wide, &types).is_some_and(|facts| facts.exact)
     }
@@ -185,7 +195,7 @@ impl Steps {
         }
         self.all.iter().find_map(|step| {
             let at = step.outputs.iter().position(|&own| own == value)?;
-            step.given.outputs().iter().filter_map(Declared::ty).nth(at).map(|ty| ty.dtype)
+            step.given.outputs().iter().filter_map(DeclaredType::ty).nth(at).map(|ty| ty.dtype)
         })
     }
 }
@@ -195,9 +205,9 @@ pub(super) fn tensor_type(tensor: &Tensor) -> TensorType {
     TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
 }
 
-impl Step {
+impl DefinitionStep {
     /// The values that it uses.
-    pub fn taken(&self, values: &[Tensor]) -> Vec<Tensor> {
+    pub fn take_operands(&self, values: &[Tensor]) -> Vec<Tensor> {
         self.inputs.iter().map(|&at| values[at].clone()).collect()
     }
 
@@ -208,7 +218,7 @@ impl Step {
         values: &[Tensor],
         constants: &[bool],
     ) -> Result<Vec<Tensor>> {
-        evaluator.evaluate(&self.wide, &self.taken(values), &self.constants(constants))
+        evaluator.evaluate(&self.wide, &self.take_operands(values), &self.constants(constants))
     }
 
     /// Which of the values that it uses are weights; `of_inputs` says so of the inputs of the call.

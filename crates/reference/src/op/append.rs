@@ -1,6 +1,6 @@
 //! `append`, evaluated.
 
-use super::{Append, one, rows};
+use super::{Append, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::Value;
@@ -11,6 +11,6 @@ impl Evaluate for Append {
 
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (cache, new) = (rows(inputs, 0)?, rows(inputs, 1)?);
-        one(cache.rows + new.rows, new.columns, [cache.values, new.values].concat())
+        single_output(cache.rows + new.rows, new.columns, [cache.values, new.values].concat())
     }
 }

@@ -1,6 +1,6 @@
 //! `attention`, evaluated: for each query row and head a stable softmax over the keys it may see.
 
-use super::{Attention, Rows, one, rows};
+use super::{Attention, InputRows, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::simd::{add_scaled, dispatch, dots};
@@ -46,12 +46,12 @@ impl Evaluate for Attention {
             true => values.chunks_exact_mut(e).enumerate().for_each(head),
             false => values.par_chunks_exact_mut(e).enumerate().for_each(head),
         }
-        one(q.rows, heads * e, values)
+        single_output(q.rows, heads * e, values)
     }
 }
 
 /// The keys that a query at `position` sees, of `keys`.
-fn seen(op: &Attention, position: usize, keys: usize) -> Range<usize> {
+fn visible_keys(op: &Attention, position: usize, keys: usize) -> Range<usize> {
     let chunk = op.chunk.map_or(0, |c| position / c as usize * c as usize);
     if !op.causal {
         return chunk..op.chunk.map_or(keys, |c| keys.min(chunk.saturating_add(c as usize)));
@@ -65,8 +65,8 @@ fn seen(op: &Attention, position: usize, keys: usize) -> Range<usize> {
 struct Head<'a, T> {
     op: &'a Attention,
     q: &'a [T],
-    k: &'a Rows<'a, T>,
-    v: &'a Rows<'a, T>,
+    k: &'a InputRows<'a, T>,
+    v: &'a InputRows<'a, T>,
     head: usize,
     position: usize,
     sink: Option<T>,
@@ -79,7 +79,7 @@ impl<T: Real> WithSimd for Head<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Head { op, q, k, v, head, position, sink, y } = self;
-        let seen = seen(op, position, k.rows);
+        let seen = visible_keys(op, position, k.rows);
         let kv_head = head / (op.heads / op.kv_heads) as usize;
         let first = kv_head * q.len();
         let mut weights = Vec::with_capacity(seen.len());

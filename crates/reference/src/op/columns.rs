@@ -1,6 +1,6 @@
 //! `columns`, evaluated.
 
-use super::{Columns, one, rows};
+use super::{Columns, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -17,6 +17,6 @@ impl Evaluate for Columns {
         for group in x.values.chunks_exact(self.group as usize) {
             values.extend_from_slice(&group[first..first + count]);
         }
-        one(x.rows, columns, values)
+        single_output(x.rows, columns, values)
     }
 }

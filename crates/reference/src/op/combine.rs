@@ -1,6 +1,6 @@
 //! `combine`, evaluated.
 
-use super::{Combine, one, rows};
+use super::{Combine, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -20,6 +20,6 @@ impl Evaluate for Combine {
             };
             values.extend((0..width).map(sum));
         }
-        one(y.rows, width, values)
+        single_output(y.rows, width, values)
     }
 }

@@ -1,6 +1,6 @@
 //! `concat`, evaluated.
 
-use super::{Concat, one, rows};
+use super::{Concat, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -23,6 +23,6 @@ impl Evaluate for Concat {
                 values.extend_from_slice(b.part(row, group * step, l));
             }
         }
-        one(a.rows, columns, values)
+        single_output(a.rows, columns, values)
     }
 }

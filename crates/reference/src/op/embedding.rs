@@ -1,6 +1,6 @@
 //! `embedding`, evaluated.
 
-use super::{Embedding, one};
+use super::{Embedding, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -25,6 +25,6 @@ impl Evaluate for Embedding {
             }
             values.extend_from_slice(table.part(row * columns..(row + 1) * columns, &mut buffer));
         }
-        one(ids.len(), columns, values)
+        single_output(ids.len(), columns, values)
     }
 }

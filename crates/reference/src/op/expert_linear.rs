@@ -1,9 +1,9 @@
 //! `expert_linear`, evaluated: one product for each expert that some row chose, with all the rows that chose it. The
 //! matrices of the others are not read.
 
-use super::{ExpertLinear, PARALLEL_FROM, one, rows};
+use super::{ExpertLinear, PARALLEL_FROM, rows, single_output};
 use crate::eval::Evaluate;
-use crate::matmul::{Weights, times_transposed};
+use crate::matmul::{WeightMatrix, times_transposed};
 use crate::real::Real;
 use crate::value::{Value, reserve, zeros};
 use rayon::prelude::*;
@@ -23,7 +23,7 @@ impl Evaluate for ExpertLinear {
             places
                 .iter()
                 .for_each(|&p| gathered.extend_from_slice(&x.values[row_of(p) * k..(row_of(p) + 1) * k]));
-            let matrix = Weights { array: stack, first: expert * outputs * k };
+            let matrix = WeightMatrix { array: stack, first: expert * outputs * k };
             times_transposed(&gathered, matrix, places.len(), k, outputs)
         };
         let chosen = places_by_expert(inputs[2].as_ids()?, slots, count)?;
@@ -42,7 +42,7 @@ impl Evaluate for ExpertLinear {
                 }
             }
         }
-        one(n, slots * outputs, values)
+        single_output(n, slots * outputs, values)
     }
 }
 

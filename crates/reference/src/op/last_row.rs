@@ -1,6 +1,6 @@
 //! `last_row`, evaluated.
 
-use super::{LastRow, one, rows};
+use super::{LastRow, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::Value;
@@ -14,6 +14,6 @@ impl Evaluate for LastRow {
         if x.rows == 0 {
             return Err(Error::invalid("a matrix without rows has no last row"));
         }
-        one(1, x.columns, x.values[(x.rows - 1) * x.columns..].to_vec())
+        single_output(1, x.columns, x.values[(x.rows - 1) * x.columns..].to_vec())
     }
 }

@@ -1,6 +1,6 @@
 //! `layer_norm`, evaluated.
 
-use super::{LayerNorm, one, optional, rows, run_of};
+use super::{LayerNorm, optional, rows, run_of, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -29,7 +29,7 @@ impl Evaluate for LayerNorm {
                 }
             }
         }
-        one(x.rows, x.columns, values)
+        single_output(x.rows, x.columns, values)
     }
 }
 

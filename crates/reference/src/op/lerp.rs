@@ -1,6 +1,6 @@
 //! `lerp`, evaluated.
 
-use super::{Lerp, one, rows};
+use super::{Lerp, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -13,6 +13,6 @@ impl Evaluate for Lerp {
         // A vector is taken again for every row; a matrix is as long as the others.
         let factors = t.values.iter().cycle();
         values.extend(a.values.iter().zip(b.values).zip(factors).map(|((&a, &b), &t)| a + (b - a) * t));
-        one(a.rows, a.columns, values)
+        single_output(a.rows, a.columns, values)
     }
 }

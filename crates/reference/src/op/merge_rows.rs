@@ -1,6 +1,6 @@
 //! `merge_rows`, evaluated.
 
-use super::{MergeRows, one, rows};
+use super::{MergeRows, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -17,6 +17,6 @@ impl Evaluate for MergeRows {
                 if (slot as usize) < source.rows { (&source, slot as usize) } else { (&x, row) };
             values.extend_from_slice(from.part(row, 0, x.columns));
         }
-        one(x.rows, x.columns, values)
+        single_output(x.rows, x.columns, values)
     }
 }

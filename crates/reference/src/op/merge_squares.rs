@@ -1,6 +1,6 @@
 //! `merge_squares`, evaluated.
 
-use super::{MergeSquares, one, rows};
+use super::{MergeSquares, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -24,6 +24,6 @@ impl Evaluate for MergeSquares {
                 values.extend_from_slice(x.part(image * per_image + lead + at, 0, x.columns));
             }
         }
-        one(squares, columns, values)
+        single_output(squares, columns, values)
     }
 }

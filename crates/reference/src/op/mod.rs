@@ -59,13 +59,13 @@ use tapml_graph::{Error, Result};
 const PARALLEL_FROM: usize = 1 << 15;
 
 /// An input seen as rows: a matrix, or a vector as its only row.
-struct Rows<'a, T> {
+struct InputRows<'a, T> {
     rows: usize,
     columns: usize,
     values: &'a [T],
 }
 
-impl<'a, T: Real> Rows<'a, T> {
+impl<'a, T: Real> InputRows<'a, T> {
     /// The rows one after another; none if they are empty.
     fn iter(&self) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
         self.values.chunks_exact(self.columns.max(1))
@@ -87,12 +87,12 @@ impl<'a, T: Real> Rows<'a, T> {
 }
 
 /// Input `index` of an operator as rows.
-fn rows<T: Real>(inputs: &[Value<T>], index: usize) -> Result<Rows<'_, T>> {
+fn rows<T: Real>(inputs: &[Value<T>], index: usize) -> Result<InputRows<'_, T>> {
     let missing = || Error::invalid(format!("input {index} is missing"));
     let array = inputs.get(index).ok_or_else(missing)?.as_float()?;
     match *array.shape() {
-        [columns] => Ok(Rows { rows: 1, columns, values: array.values() }),
-        [rows, columns] => Ok(Rows { rows, columns, values: array.values() }),
+        [columns] => Ok(InputRows { rows: 1, columns, values: array.values() }),
+        [rows, columns] => Ok(InputRows { rows, columns, values: array.values() }),
         _ => Err(Error::invalid(format!("input {index} must be a matrix, found {array:?}"))),
     }
 }
@@ -109,7 +109,7 @@ fn run_of<T>(weight: &[T], index: usize, len: usize) -> &[T] {
 }
 
 /// One matrix as the list of outputs.
-fn one<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result<Vec<Value<T>>> {
+fn single_output<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result<Vec<Value<T>>> {
     Ok(vec![Value::float(vec![rows, columns], values)?])
 }
 
@@ -125,7 +125,7 @@ fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result
             items.map(|&x| f(x)).collect_into_vec(&mut values);
         }
     }
-    one(x.rows, x.columns, values)
+    single_output(x.rows, x.columns, values)
 }
 
 /// `f` of each element of the first input and what the second, stretched to it, has in its place.
@@ -140,11 +140,11 @@ fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) ->
                 false => values.extend(row.iter().map(|&a| f(a, b.values[index]))),
             }
         }
-        return one(a.rows, a.columns, values);
+        return single_output(a.rows, a.columns, values);
     }
     match a.values.len() >= PARALLEL_FROM {
         false => values.extend(a.values.iter().zip(b.values).map(|(&a, &b)| f(a, b))),
         true => a.values.par_iter().zip(b.values).map(|(&a, &b)| f(a, b)).collect_into_vec(&mut values),
     }
-    one(a.rows, a.columns, values)
+    single_output(a.rows, a.columns, values)
 }

@@ -1,6 +1,6 @@
 //! `patches`, evaluated.
 
-use super::{Patches, one};
+use super::{Patches, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -29,6 +29,6 @@ impl Evaluate for Patches {
                 }
             }
         }
-        one(rows, columns, values)
+        single_output(rows, columns, values)
     }
 }

@@ -1,6 +1,6 @@
 //! `position_scale`, evaluated.
 
-use super::{PositionScale, one, rows};
+use super::{PositionScale, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -17,7 +17,7 @@ impl Evaluate for PositionScale {
             let factor: T = factor(self.form, cached.saturating_add(row as u64));
             values.extend(x.iter().map(|&x| factor * x));
         }
-        one(x.rows, x.columns, values)
+        single_output(x.rows, x.columns, values)
     }
 }
 

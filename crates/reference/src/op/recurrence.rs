@@ -1,13 +1,13 @@
 //! The loop that recurrences share: heads are independent of each other, the rows of one head follow one another.
 
-use super::{PARALLEL_FROM, Rows};
+use super::{InputRows, PARALLEL_FROM};
 use crate::real::Real;
 use crate::value::{Value, reserve, zeros};
 use rayon::prelude::*;
 use tapml_graph::Result;
 
 /// Sizes of a recurrence.
-pub(super) struct Sizes {
+pub(super) struct RecurrenceSizes {
     /// Rows of the inputs.
     pub rows: usize,
     /// Heads.
@@ -19,11 +19,11 @@ pub(super) struct Sizes {
 /// Outputs `y: [rows, heads·columns]` and the state after the rows. `step(head, row, s, y)` advances the state `s` of
 /// one head by one row and adds to its output `y`, zeros at first.
 pub(super) fn by_heads<T: Real>(
-    sizes: &Sizes,
-    state: &Rows<'_, T>,
+    sizes: &RecurrenceSizes,
+    state: &InputRows<'_, T>,
     step: impl Fn(usize, usize, &mut [T], &mut [T]) + Send + Sync,
 ) -> Result<Vec<Value<T>>> {
-    let Sizes { rows, heads, columns } = *sizes;
+    let RecurrenceSizes { rows, heads, columns } = *sizes;
     let mut after = reserve(state.rows, state.columns)?;
     after.extend_from_slice(state.values);
     // One block of rows per head until all are done.

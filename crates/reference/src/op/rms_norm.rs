@@ -1,6 +1,6 @@
 //! `rms_norm`, evaluated.
 
-use super::{RmsNorm, one, optional, rows, run_of};
+use super::{RmsNorm, optional, rows, run_of, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::simd::dot;
@@ -26,6 +26,6 @@ impl Evaluate for RmsNorm {
                 }
             }
         }
-        one(x.rows, x.columns, values)
+        single_output(x.rows, x.columns, values)
     }
 }

@@ -1,6 +1,6 @@
 //! `rope`, evaluated.
 
-use super::{Rope, one, rows};
+use super::{Rope, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::Value;
@@ -21,6 +21,6 @@ impl Evaluate for Rope {
                 }
             }
         }
-        one(x.rows, x.columns, values)
+        single_output(x.rows, x.columns, values)
     }
 }

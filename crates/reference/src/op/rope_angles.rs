@@ -1,6 +1,6 @@
 //! `rope_angles`, evaluated.
 
-use super::{RopeAngles, one};
+use super::{RopeAngles, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, zeros};
@@ -17,15 +17,15 @@ impl Evaluate for RopeAngles {
         for (i, row) in values.chunks_exact_mut((2 * pairs).max(1)).enumerate() {
             let (cosines, sines) = row.split_at_mut(pairs);
             for (j, ((c, s), &frequency)) in cosines.iter_mut().zip(sines).zip(&frequencies).enumerate() {
-                let position = T::from_f64(positions.at(i, j));
+                let position = T::from_f64(positions.position_at(i, j));
                 let (sin, cos) = (position * T::from_f64(frequency)).sin_cos();
                 (*c, *s) = (scale * cos, scale * sin);
             }
         }
-        one(positions.rows, 2 * pairs, values)
+        single_output(positions.rows, 2 * pairs, values)
     }
 
-    fn disturbed(&self, factor: &mut dyn FnMut() -> f64) -> Option<Op> {
+    fn disturb_constants(&self, factor: &mut dyn FnMut() -> f64) -> Option<Op> {
         let mut op = self.clone();
         let long = op.long.as_mut().map(|long| &mut long.inv_freq);
         for f in op.inv_freq.iter_mut().chain(long.into_iter().flatten()) {
@@ -48,7 +48,7 @@ fn at_length(op: &RopeAngles, symbols: &Symbols) -> Result<(Vec<f64>, f32)> {
     }
     if let Some(dynamic) = op.dynamic {
         let pairs = frequencies.len();
-        frequencies.iter_mut().enumerate().for_each(|(j, f)| *f *= dynamic.slowed(j, pairs, len));
+        frequencies.iter_mut().enumerate().for_each(|(j, f)| *f *= dynamic.frequency_factor(j, pairs, len));
     }
     Ok((frequencies, op.scale))
 }
@@ -80,7 +80,7 @@ impl<'a> Positions<'a> {
         }
     }
 
-    fn at(&self, row: usize, pair: usize) -> f64 {
+    fn position_at(&self, row: usize, pair: usize) -> f64 {
         match self.given {
             Some(given) => f64::from(given[self.axes.get(pair).map_or(0, |a| a * self.rows) + row]),
             None => self.first as f64 + row as f64,

@@ -1,6 +1,6 @@
 //! `route`, evaluated, and how near other choices are.
 
-use super::{Route, Rows, rows};
+use super::{InputRows, Route, rows};
 use crate::eval::{Evaluate, Jump};
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -18,7 +18,7 @@ impl Evaluate for Route {
         let k = self.k as usize;
         let (mut experts, mut weights) = (reserve(logits.rows, k)?, reserve(logits.rows, k)?);
         for logits in logits.iter() {
-            let row = Row::new(self, logits, bias);
+            let row = RouterRow::new(self, logits, bias);
             let chosen = row.choose(&row.best_groups());
             weights.extend(row.weights(&chosen));
             experts.extend(chosen.iter().map(|&e| e as u32));
@@ -32,7 +32,7 @@ impl Evaluate for Route {
         let k = self.k as usize;
         let (mut experts, mut weights) = (reserve(logits.rows, k)?, reserve(logits.rows, k)?);
         for logits in logits.iter() {
-            let near = Near::new(Row::new(self, logits, bias), amplitude);
+            let near = Near::new(RouterRow::new(self, logits, bias), amplitude);
             experts.extend(near.experts);
             weights.extend(near.weights);
         }
@@ -41,15 +41,15 @@ impl Evaluate for Route {
 }
 
 /// Logits and bias.
-type Parts<'a, T> = (Rows<'a, T>, Option<&'a [T]>);
+type RouterInputs<'a, T> = (InputRows<'a, T>, Option<&'a [T]>);
 
-fn parts<T: Real>(inputs: &[Value<T>]) -> Result<Parts<'_, T>> {
+fn parts<T: Real>(inputs: &[Value<T>]) -> Result<RouterInputs<'_, T>> {
     let bias = if inputs.len() > 1 { Some(rows(inputs, 1)?.values) } else { None };
     Ok((rows(inputs, 0)?, bias))
 }
 
 /// One row: what its experts are worth.
-struct Row<'a, T> {
+struct RouterRow<'a, T> {
     op: &'a Route,
     logits: &'a [T],
     bias: Option<&'a [T]>,
@@ -59,8 +59,8 @@ struct Row<'a, T> {
     keys: Vec<T>,
 }
 
-impl<'a, T: Real> Row<'a, T> {
-    fn new(op: &'a Route, logits: &'a [T], bias: Option<&'a [T]>) -> Row<'a, T> {
+impl<'a, T: Real> RouterRow<'a, T> {
+    fn new(op: &'a Route, logits: &'a [T], bias: Option<&'a [T]>) -> RouterRow<'a, T> {
         let scores = match op.scores {
             Scores::Softmax => softmax(logits.to_vec()),
             Scores::Sigmoid => logits.iter().map(|&l| T::ONE / (T::ONE + (-l).exp())).collect(),
@@ -72,7 +72,7 @@ impl<'a, T: Real> Row<'a, T> {
         }
         let is_nan = |v: &T| v.partial_cmp(v).is_none();
         keys.iter_mut().filter(|key| is_nan(key)).for_each(|key| *key = T::NEG_INFINITY);
-        Row { op, logits, bias, scores, keys }
+        RouterRow { op, logits, bias, scores, keys }
     }
 
     /// The experts of a group.
@@ -147,7 +147,7 @@ fn softmax<T: Real>(mut values: Vec<T>) -> Vec<T> {
 
 /// The choices near that of one row.
 struct Near<'a> {
-    row: Row<'a, f64>,
+    row: RouterRow<'a, f64>,
     amplitude: f64,
     /// How far each key moves for a relative disturbance of 1: of the logits, and of its own roundings.
     reach: Vec<f64>,
@@ -160,7 +160,7 @@ struct Near<'a> {
 }
 
 impl<'a> Near<'a> {
-    fn new(row: Row<'a, f64>, amplitude: f64) -> Near<'a> {
+    fn new(row: RouterRow<'a, f64>, amplitude: f64) -> Near<'a> {
         let groups = row.best_groups();
         let chosen = row.choose(&groups);
         let none = vec![0.0; chosen.len()];
@@ -215,7 +215,7 @@ impl<'a> Near<'a> {
     /// Whether both have the same logit and bias, so that every computation compares them alike: the order of equal
     /// experts is fixed.
     fn equal(&self, a: usize, b: usize) -> bool {
-        let Row { logits, bias, .. } = self.row;
+        let RouterRow { logits, bias, .. } = self.row;
         logits[a] == logits[b] && bias.is_none_or(|bias| bias[a] == bias[b])
     }
 
@@ -239,8 +239,8 @@ impl<'a> Near<'a> {
 }
 
 /// See [`Near::reach`].
-fn reach(row: &Row<'_, f64>) -> Vec<f64> {
-    let Row { op, logits, bias, scores, keys } = row;
+fn reach(row: &RouterRow<'_, f64>) -> Vec<f64> {
+    let RouterRow { op, logits, bias, scores, keys } = row;
     let mean = || scores.iter().zip(*logits).map(|(p, l)| p * l.abs()).sum::<f64>();
     let scores: Vec<f64> = match op.scores {
         _ if op.by_logits(bias.is_some()) => return logits.iter().map(|l| l.abs()).collect(),

@@ -1,6 +1,6 @@
 //! `rows`, evaluated.
 
-use super::{one, rows};
+use super::{rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::Value;
@@ -13,6 +13,6 @@ impl Evaluate for Rows {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let x = rows(inputs, 0)?;
         let (first, count) = (self.first as usize, self.count as usize);
-        one(count, x.columns, x.values[first * x.columns..(first + count) * x.columns].to_vec())
+        single_output(count, x.columns, x.values[first * x.columns..(first + count) * x.columns].to_vec())
     }
 }

@@ -1,6 +1,6 @@
 //! `selective_scan`, evaluated.
 
-use super::recurrence::{Sizes, by_heads};
+use super::recurrence::{RecurrenceSizes, by_heads};
 use super::{SelectiveScan, rows};
 use crate::eval::Evaluate;
 use crate::real::Real;
@@ -14,7 +14,7 @@ impl Evaluate for SelectiveScan {
         let states = rows(inputs, 6)?;
         let [heads, d, size] = [self.heads, self.head_dim, self.state].map(|n| n as usize);
         let shared = heads / self.groups as usize;
-        let sizes = Sizes { rows: x.rows, heads, columns: d };
+        let sizes = RecurrenceSizes { rows: x.rows, heads, columns: d };
         by_heads(&sizes, &states, |head, row, s, y| {
             let x = x.part(row, head * d, d);
             let (b, c) = (b.part(row, head / shared * size, size), c.part(row, head / shared * size, size));

@@ -1,6 +1,6 @@
 //! `wkv`, evaluated.
 
-use super::recurrence::{Sizes, by_heads};
+use super::recurrence::{RecurrenceSizes, by_heads};
 use super::{Wkv, rows};
 use crate::eval::Evaluate;
 use crate::real::Real;
@@ -13,7 +13,7 @@ impl Evaluate for Wkv {
         let (w, u, state) = (rows(inputs, 3)?, rows(inputs, 4)?, rows(inputs, 5)?);
         let d = self.head_dim as usize;
         let per_token = inputs[3].shape().len() == 2;
-        let sizes = Sizes { rows: r.rows, heads: r.columns / d, columns: d };
+        let sizes = RecurrenceSizes { rows: r.rows, heads: r.columns / d, columns: d };
         by_heads(&sizes, &state, |head, row, s, y| {
             let [r, k, v] = [&r, &k, &v].map(|rows| rows.part(row, head * d, d));
             let w = w.part(if per_token { row } else { 0 }, head * d, d);

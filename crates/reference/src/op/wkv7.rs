@@ -1,6 +1,6 @@
 //! `wkv7`, evaluated.
 
-use super::recurrence::{Sizes, by_heads};
+use super::recurrence::{RecurrenceSizes, by_heads};
 use super::{Wkv7, rows};
 use crate::eval::Evaluate;
 use crate::real::Real;
@@ -14,7 +14,7 @@ impl Evaluate for Wkv7 {
         let state = rows(inputs, 6)?;
         let d = self.head_dim as usize;
         let slowest = T::from_f64(-(-0.5f64).exp());
-        let sizes = Sizes { rows: r.rows, heads: r.columns / d, columns: d };
+        let sizes = RecurrenceSizes { rows: r.rows, heads: r.columns / d, columns: d };
         by_heads(&sizes, &state, |head, row, s, y| {
             let [r, w, k, v, a, b] = [&r, &w, &k, &v, &a, &b].map(|rows| rows.part(row, head * d, d));
             // `y` holds what the removal key finds in the state until it is known for every column.

@@ -1,6 +1,6 @@
 //! `wkv_bonus`, evaluated.
 
-use super::{WkvBonus, one, rows};
+use super::{WkvBonus, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -19,6 +19,6 @@ impl Evaluate for WkvBonus {
                 values.extend(v.iter().map(|&v| sum * v));
             }
         }
-        one(r.rows, r.columns, values)
+        single_output(r.rows, r.columns, values)
     }
 }

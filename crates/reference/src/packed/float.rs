@@ -1,7 +1,7 @@
 //! Products of few rows with numbers of 8 bits.
 
 use super::BLOCK;
-use super::few::Block;
+use super::skinny::Block;
 use pulp::Simd;
 
 impl Block<'_> {

@@ -163,7 +163,7 @@ fn second_operands_stretch_to_the_first() {
     assert_eq!(apply(Add {}.into(), column.clone()), [11.0, 12.0, 13.0, 3.0, 4.0, 5.0]);
     assert_eq!(apply(Mul {}.into(), column), [10.0, 20.0, 30.0, -4.0, -5.0, -6.0]);
     let ty = |dtype, shape: &[u64]| TensorType::new(dtype, shape.iter().copied());
-    let of = |b| Broadcast::of(&ty(DType::F16, &[2, 3]), &b);
+    let of = |b| Broadcast::from_types(&ty(DType::F16, &[2, 3]), &b);
     assert_eq!(of(ty(DType::F16, &[2, 3])).unwrap(), Broadcast::Whole);
     assert_eq!(of(ty(DType::BF16, &[3])).unwrap(), Broadcast::Row);
     assert_eq!(of(ty(DType::F16, &[2, 1])).unwrap(), Broadcast::Column);

@@ -27,9 +27,14 @@ pub fn steps(device: &mut dyn Device, answer: usize, count: usize) -> Result<Vec
     let [token, logits] =
         [("token", 4), ("logits", answer)].map(|(l, size)| device.create_buffer(l, size as u64));
     let (token, logits) = (token?, logits?);
-    let at = || Extent::of(0u64);
-    let copy =
-        Command::Copy { src: token, src_offset: at(), dst: logits, dst_offset: at(), len: Extent::of(4u64) };
+    let at = || Extent::from_dim(0u64);
+    let copy = Command::Copy {
+        src: token,
+        src_offset: at(),
+        dst: logits,
+        dst_offset: at(),
+        len: Extent::from_dim(4u64),
+    };
     let list = device.record(&[copy])?;
     let (mut out, mut times) = (vec![0; answer], Vec::new());
     for i in 0..count as u32 {

@@ -6,7 +6,7 @@ use crate::recorder::Doing;
 use crate::wire::{self, MEMBERS, Names, Note, Reason, Request, Work};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tapml_kernels::{Program, Step};
+use tapml_kernels::{Program, ProgramStep};
 
 /// Finished requests remembered.
 const RECENT: usize = 32;
@@ -133,8 +133,8 @@ fn running<T>(all: &[T], doing: Doing) -> &[T] {
 
 /// The kernels of a program: of the step that runs, if that is known.
 fn of_program(program: &Program, doing: Doing, output: &str) -> Vec<wire::KernelRef> {
-    let dispatch = |step: &Step| {
-        let Step::Dispatch { node, kernel, .. } = step else { return None };
+    let dispatch = |step: &ProgramStep| {
+        let ProgramStep::Dispatch { node, kernel, .. } = step else { return None };
         let kernel = program.kernels.get(*kernel as usize)?;
         Some(wire::KernelRef {
             name: kernel.name.clone(),

@@ -14,8 +14,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Mirror, Put, Turn,
-    one_by_one,
+    BatchedStep, BufferId, Command, Device, DeviceInfo, Finding, Get, HandleTable, KernelDesc, KernelId,
+    ListId, Put, one_by_one,
 };
 use tapml_exec::NodeServer;
 use tapml_graph::{Error, Result, Symbols};
@@ -29,7 +29,7 @@ use tapml_graph::{Error, Result, Symbols};
 pub struct RemoteDevice {
     pub(super) connection: Connection,
     origin: Origin,
-    mirror: Mirror,
+    mirror: HandleTable,
     /// Buffers that nothing was written to: their first contents are likely to be the same the next time.
     fresh: HashSet<BufferId>,
     /// What the agent can do beside the commands of a device.
@@ -85,7 +85,7 @@ impl RemoteDevice {
         Ok(RemoteDevice {
             connection,
             origin,
-            mirror: Mirror::new(info),
+            mirror: HandleTable::new(info),
             fresh: HashSet::new(),
             capabilities: capabilities.to_vec(),
             saved: Saved::default(),
@@ -332,7 +332,7 @@ impl Device for RemoteDevice {
         self.receive_all(Request::Step(step), reads)
     }
 
-    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+    fn run_steps(&mut self, list: ListId, turns: &[BatchedStep<'_>], reads: &mut [Get<'_>]) -> Result<()> {
         let sent: usize = turns.iter().flat_map(|turn| &turn.writes).map(|put| put.data.len()).sum();
         let writes: usize = turns.iter().map(|turn| turn.writes.len()).sum();
         let few = turns.len() <= MAX_TURNS && writes.max(reads.len()) <= MAX_BINDINGS && sent <= PIECE;

@@ -8,7 +8,7 @@ use crate::wire::limits::VERSION;
 use crate::wire::{self, CallNode, Reply, Request, ToAgent, convert};
 use bytes::Bytes;
 use std::time::Duration;
-use tapml_device::conformance::Outcome;
+use tapml_device::conformance::CaseOutcome;
 use tapml_exec::ServedOp;
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{Context, DType, Error, ErrorKind, Result};
@@ -24,14 +24,14 @@ const PREFERRED: [&str; 6] = ["rms_norm", "add", "mul", "layer_norm", "silu", "l
 pub struct WireCase {
     /// The thing.
     pub name: &'static str,
-    run: fn(&Tester) -> Result<Outcome>,
+    run: fn(&Tester) -> Result<CaseOutcome>,
 }
 
 impl WireCase {
     /// Tries it in sessions of its own. An error is what the agent should not have told.
-    pub fn run(&self, tester: &Tester) -> Outcome {
+    pub fn run(&self, tester: &Tester) -> CaseOutcome {
         (self.run)(tester)
-            .unwrap_or_else(|error| Outcome::Failed(format!("expected no error, found: {error}")))
+            .unwrap_or_else(|error| CaseOutcome::Failed(format!("expected no error, found: {error}")))
     }
 }
 
@@ -111,7 +111,7 @@ impl Tester {
     }
 
     /// Passed if the request is refused by a Failed, of one of these kinds if there are any, and the session goes on.
-    fn refused(&self, mut session: Session, request: Request, kinds: &[ErrorKind]) -> Result<Outcome> {
+    fn refused(&self, mut session: Session, request: Request, kinds: &[ErrorKind]) -> Result<CaseOutcome> {
         let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" or ");
         let outcome = match session.ask(request) {
             Ok(reply) => failed("a Failed", what(&reply)),
@@ -127,7 +127,7 @@ impl Tester {
     }
 
     /// Passed if the session gives for the call what it gave before.
-    fn serves(&self, mut session: Session) -> Result<Outcome> {
+    fn serves(&self, mut session: Session) -> Result<CaseOutcome> {
         let again = session.call(self.call.clone()).context(|| "the next call".into())?;
         Ok(same(&self.output, &again))
     }
@@ -208,8 +208,8 @@ fn node(sample: &Sample) -> Result<CallNode> {
     })
 }
 
-fn failed(expected: &str, found: &str) -> Outcome {
-    Outcome::Failed(format!("expected {expected}, found {found}"))
+fn failed(expected: &str, found: &str) -> CaseOutcome {
+    CaseOutcome::Failed(format!("expected {expected}, found {found}"))
 }
 
 /// A reply in words.
@@ -222,7 +222,7 @@ fn what(reply: &Reply) -> &'static str {
     }
 }
 
-fn same(expected: &(wire::Tensor, Bytes), found: &(wire::Tensor, Bytes)) -> Outcome {
+fn same(expected: &(wire::Tensor, Bytes), found: &(wire::Tensor, Bytes)) -> CaseOutcome {
     let ty = |tensor: &wire::Tensor| format!("{}{:?}", tensor.dtype, tensor.shape);
     match (expected.0 == found.0, expected.1 == found.1) {
         (false, _) => failed(&ty(&expected.0), &ty(&found.0)),
@@ -230,7 +230,7 @@ fn same(expected: &(wire::Tensor, Bytes), found: &(wire::Tensor, Bytes)) -> Outc
             let first = expected.1.iter().zip(&found.1).position(|(a, b)| a != b).unwrap_or(found.1.len());
             failed("the same bytes for the same call", &format!("others from byte {first} on"))
         }
-        _ => Outcome::Passed,
+        _ => CaseOutcome::Passed,
     }
 }
 
@@ -238,7 +238,7 @@ fn held(handle: u32) -> wire::Tensor {
     wire::Tensor { handle, ..wire::Tensor::default() }
 }
 
-fn listed(tester: &Tester) -> Result<Outcome> {
+fn listed(tester: &Tester) -> Result<CaseOutcome> {
     let name = tester.address.target.split('?').next().unwrap_or_default();
     let all = offers(&tester.address)?;
     let devices = all.iter().filter_map(operators).collect::<Result<Vec<OperatorDevice>>>()?;
@@ -248,12 +248,12 @@ fn listed(tester: &Tester) -> Result<Outcome> {
             let names: Vec<&str> = all.iter().map(|offer| offer.name.as_str()).collect();
             failed(&format!("`{name}` with its operators"), &format!("[{}]", names.join(", ")))
         }
-        Some(device) if device.ops.iter().any(|served| served.name == op) => Outcome::Passed,
+        Some(device) if device.ops.iter().any(|served| served.name == op) => CaseOutcome::Passed,
         Some(_) => failed(&format!("`{op}` among its operators, as in the welcome"), "none of this name"),
     })
 }
 
-fn refused_hello(tester: &Tester, request: Request) -> Result<Outcome> {
+fn refused_hello(tester: &Tester, request: Request) -> Result<CaseOutcome> {
     Ok(match tester.dial()?.ask(request) {
         Ok(reply) => failed("a Failed", what(&reply)),
         Err(error) if error.kind() == ErrorKind::DeviceLost && error.message().contains("closed") => {
@@ -263,32 +263,32 @@ fn refused_hello(tester: &Tester, request: Request) -> Result<Outcome> {
     })
 }
 
-fn version(tester: &Tester) -> Result<Outcome> {
+fn version(tester: &Tester) -> Result<CaseOutcome> {
     refused_hello(tester, tester.hello(VERSION + 1000, VERSION + 1001, &tester.address.target)?)
 }
 
-fn unknown_device(tester: &Tester) -> Result<Outcome> {
+fn unknown_device(tester: &Tester) -> Result<CaseOutcome> {
     refused_hello(tester, tester.hello(VERSION, VERSION, "no-such-device")?)
 }
 
-fn before_hello(tester: &Tester) -> Result<Outcome> {
+fn before_hello(tester: &Tester) -> Result<CaseOutcome> {
     Ok(match tester.dial()?.call(tester.call.clone()) {
         Ok(_) => failed("a Failed or the end of the connection", "a NodeResult"),
         Err(_) => tester.serves(tester.session()?)?,
     })
 }
 
-fn unknown_operator(tester: &Tester) -> Result<Outcome> {
+fn unknown_operator(tester: &Tester) -> Result<CaseOutcome> {
     let request = tester.changed(|call| call.op = "no_such_operator".into());
     tester.refused(tester.session()?, request, &[ErrorKind::Unsupported])
 }
 
-fn no_json(tester: &Tester) -> Result<Outcome> {
+fn no_json(tester: &Tester) -> Result<CaseOutcome> {
     let request = tester.changed(|call| call.attributes = "{\"eps\":".into());
     tester.refused(tester.session()?, request, &[])
 }
 
-fn unknown_attribute(tester: &Tester) -> Result<Outcome> {
+fn unknown_attribute(tester: &Tester) -> Result<CaseOutcome> {
     let request = tester.changed(|call| {
         let rest = call.attributes.trim_start_matches('{').to_string();
         let comma = if rest.starts_with('}') { "" } else { "," };
@@ -297,11 +297,11 @@ fn unknown_attribute(tester: &Tester) -> Result<Outcome> {
     tester.refused(tester.session()?, request, &[])
 }
 
-fn missing_input(tester: &Tester) -> Result<Outcome> {
+fn missing_input(tester: &Tester) -> Result<CaseOutcome> {
     tester.refused(tester.session()?, tester.changed(|call| call.inputs.clear()), &[])
 }
 
-fn short_input(tester: &Tester) -> Result<Outcome> {
+fn short_input(tester: &Tester) -> Result<CaseOutcome> {
     let request = tester.changed(|call| {
         let data = &mut call.inputs[0].data;
         data.truncate(data.len() - 4);
@@ -309,9 +309,9 @@ fn short_input(tester: &Tester) -> Result<Outcome> {
     tester.refused(tester.session()?, request, &[])
 }
 
-fn odd_shape(tester: &Tester) -> Result<Outcome> {
+fn odd_shape(tester: &Tester) -> Result<CaseOutcome> {
     if tester.call.inputs.len() < 2 {
-        return Ok(Outcome::Skipped(format!("`{}` has one input", tester.call.op)));
+        return Ok(CaseOutcome::Skipped(format!("`{}` has one input", tester.call.op)));
     }
     let request = tester.changed(|call| {
         let input = &mut call.inputs[0];
@@ -325,7 +325,7 @@ fn odd_shape(tester: &Tester) -> Result<Outcome> {
     tester.refused(tester.session()?, request, &[])
 }
 
-fn unknown_handle(tester: &Tester) -> Result<Outcome> {
+fn unknown_handle(tester: &Tester) -> Result<CaseOutcome> {
     tester.refused(tester.session()?, tester.changed(|call| call.inputs[0] = held(77)), &[])
 }
 
@@ -339,14 +339,14 @@ fn put_all(tester: &Tester, session: &mut Session) -> Result<CallNode> {
     Ok(call)
 }
 
-fn held_inputs(tester: &Tester) -> Result<Outcome> {
+fn held_inputs(tester: &Tester) -> Result<CaseOutcome> {
     let mut session = tester.session()?;
     let call = put_all(tester, &mut session)?;
     session.call(call.clone())?;
     Ok(same(&tester.output, &session.call(call)?))
 }
 
-fn pieces(tester: &Tester) -> Result<Outcome> {
+fn pieces(tester: &Tester) -> Result<CaseOutcome> {
     let (mut session, mut call) = (tester.session()?, tester.call.clone());
     let whole = call.inputs[0].clone();
     let half = whole.data.len() / 2;
@@ -356,11 +356,11 @@ fn pieces(tester: &Tester) -> Result<Outcome> {
     Ok(same(&tester.output, &session.call(call)?))
 }
 
-fn held_output(tester: &Tester) -> Result<Outcome> {
+fn held_output(tester: &Tester) -> Result<CaseOutcome> {
     let call = tester.call.clone();
     let (ty, bytes) = &tester.output;
     if (&ty.dtype, &ty.shape) != (&call.inputs[0].dtype, &call.inputs[0].shape) {
-        return Ok(Outcome::Skipped(format!("`{}` does not take its own output", call.op)));
+        return Ok(CaseOutcome::Skipped(format!("`{}` does not take its own output", call.op)));
     }
     let with = |input: wire::Tensor| {
         let mut call = tester.call.clone();
@@ -376,7 +376,7 @@ fn held_output(tester: &Tester) -> Result<Outcome> {
     Ok(same(&direct, &session.call(with(held(9)))?))
 }
 
-fn freed(tester: &Tester) -> Result<Outcome> {
+fn freed(tester: &Tester) -> Result<CaseOutcome> {
     let mut session = tester.session()?;
     let call = put_all(tester, &mut session)?;
     for handle in [1, 1, 500] {
@@ -386,13 +386,13 @@ fn freed(tester: &Tester) -> Result<Outcome> {
     tester.refused(session, Request::CallNode(call), &[])
 }
 
-fn apart(tester: &Tester) -> Result<Outcome> {
+fn apart(tester: &Tester) -> Result<CaseOutcome> {
     let mut one = tester.session()?;
     let other = match tester.session() {
         Ok(other) => other,
         // A device may serve one client at a time; then it, or its hub, says so.
         Err(error) if error.kind() == ErrorKind::Unavailable => {
-            return Ok(Outcome::Skipped(format!("there is no second session: {error}")));
+            return Ok(CaseOutcome::Skipped(format!("there is no second session: {error}")));
         }
         Err(error) => return Err(error),
     };
@@ -400,11 +400,11 @@ fn apart(tester: &Tester) -> Result<Outcome> {
     tester.refused(other, Request::CallNode(call), &[])
 }
 
-fn kernels(tester: &Tester) -> Result<Outcome> {
+fn kernels(tester: &Tester) -> Result<CaseOutcome> {
     tester.refused(tester.session()?, Request::Wait(wire::Wait {}), &[ErrorKind::Unsupported])
 }
 
-fn future(tester: &Tester) -> Result<Outcome> {
+fn future(tester: &Tester) -> Result<CaseOutcome> {
     let mut socket = connect::connect(&tester.address)?;
     let hello = tester.hello(VERSION, VERSION, &tester.address.target)?;
     let broken =
@@ -433,13 +433,13 @@ fn future(tester: &Tester) -> Result<Outcome> {
         }
     }
     Ok(match &seen[..] {
-        [_, Reply::Failed(_), Reply::NodeResult(_)] => Outcome::Passed,
+        [_, Reply::Failed(_), Reply::NodeResult(_)] => CaseOutcome::Passed,
         [_, Reply::Failed(_), ..] => failed("the next call to be served", "no result"),
         _ => failed("a Failed", "none"),
     })
 }
 
-fn garbage(tester: &Tester) -> Result<Outcome> {
+fn garbage(tester: &Tester) -> Result<CaseOutcome> {
     for bytes in [&[0xff; 40][..], &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x7f], b"GET / HTTP/1.1\r\n\r\n"] {
         let mut socket = connect::connect(&tester.address)?;
         // Whether it answers before it closes is its own choice.

@@ -7,8 +7,8 @@ use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, Reply, Request, convert};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
-use tapml_exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, Region, ServedOp};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_exec::{Gave, NodeCall, NodeInput, NodeServer, PlatformInfo, Region, ServedOp};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{Context, DType, Error, ErrorKind, Op, Result, Symbols, Tensor, TensorType, byte_len};
 
 /// Bytes of inputs that travel with a call; further ones are put first.
@@ -92,7 +92,7 @@ impl RemoteOperators {
     fn inputs(&mut self, call: &NodeCall<'_>) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
         let (mut inputs, put) = self.given(&call.inputs, &call.constants)?;
         if let Op::Foreign(op) = call.op {
-            inputs = op.placed(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
+            inputs = op.place_inputs(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
         }
         Ok((inputs, put))
     }
@@ -100,19 +100,19 @@ impl RemoteOperators {
     /// As [`RemoteOperators::inputs`], in their own order.
     pub(super) fn given(
         &mut self,
-        given: &[Given<'_>],
+        given: &[NodeInput<'_>],
         constants: &[bool],
     ) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
         let (mut inputs, mut put, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (given, &constant) in given.iter().zip(constants) {
             let held = |handle| wire::Tensor { handle, ..wire::Tensor::default() };
             let input = match given {
-                Given::Held(handle) => held(*handle),
-                Given::Here(tensor) if bytes + tensor.bytes().len() <= WITH_CALL => {
+                NodeInput::Held(handle) => held(*handle),
+                NodeInput::Here(tensor) if bytes + tensor.bytes().len() <= WITH_CALL => {
                     bytes += tensor.bytes().len();
                     sent(tensor)
                 }
-                Given::Here(tensor) => {
+                NodeInput::Here(tensor) => {
                     let handle = self.put(tensor)?;
                     put.push(handle);
                     held(handle)
@@ -318,7 +318,7 @@ impl NodeServer for RemoteOperators {
             node,
             op: &op,
             symbols: &symbols,
-            inputs: inputs.iter().map(|(tensor, _)| Given::Here(tensor)).collect(),
+            inputs: inputs.iter().map(|(tensor, _)| NodeInput::Here(tensor)).collect(),
             constants: inputs.iter().map(|(_, constant)| *constant).collect(),
             outputs: Vec::new(),
             keep: Vec::new(),
@@ -359,7 +359,7 @@ impl NodeServer for RemoteOperators {
 }
 
 /// The places of a node's outputs on the wire: those of an operator of others that nobody asks for are marked.
-struct Places<'a>(Option<&'a [Declared]>);
+struct Places<'a>(Option<&'a [DeclaredType]>);
 
 impl<'a> Places<'a> {
     fn of(op: &'a Op) -> Places<'a> {
@@ -378,14 +378,14 @@ impl<'a> Places<'a> {
 
     /// Types at their places; nothing of operators whose types are inferred at both ends.
     fn declared(&self) -> Vec<wire::Tensor> {
-        let one = |place: &Declared| match place {
-            Declared::As(ty) => wire::Tensor {
+        let one = |place: &DeclaredType| match place {
+            DeclaredType::As(ty) => wire::Tensor {
                 dtype: ty.dtype.name().into(),
                 shape: ty.shape.iter().filter_map(|size| size.as_const()).collect(),
                 ..wire::Tensor::default()
             },
-            Declared::Unknown => wire::Tensor::default(),
-            Declared::Absent => absent(),
+            DeclaredType::Unknown => wire::Tensor::default(),
+            DeclaredType::Absent => absent(),
         };
         self.0.map(|places| places.iter().map(one).collect()).unwrap_or_default()
     }

@@ -3,13 +3,14 @@
 use super::nodes::{RemoteOperators, typed};
 use crate::wire::{self, Request};
 use bytes::Bytes;
-use tapml_exec::{Given, Region};
+use tapml_exec::{NodeInput, Region};
 use tapml_graph::{Error, Result, Tensor, TensorType};
 
 impl RemoteOperators {
     /// See [`tapml_exec::NodeServer::run_region`].
     pub(super) fn call_region(&mut self, region: &Region) -> Result<Vec<Tensor>> {
-        let tensors: Vec<Given<'_>> = region.inputs.iter().map(|input| Given::Here(&input.tensor)).collect();
+        let tensors: Vec<NodeInput<'_>> =
+            region.inputs.iter().map(|input| NodeInput::Here(&input.tensor)).collect();
         let constants: Vec<bool> = region.inputs.iter().map(|input| input.constant).collect();
         let (values, put) = self.given(&tensors, &constants)?;
         let nodes = region.nodes.iter().map(|node| wire::GraphNode {

@@ -8,7 +8,7 @@ mod session;
 
 use crate::Address;
 use raw::{Check, Problem};
-use tapml_device::conformance::Outcome;
+use tapml_device::conformance::CaseOutcome;
 
 /// One rule of the wire.
 #[derive(Clone, Copy)]
@@ -22,11 +22,11 @@ pub struct Rule {
 
 impl Rule {
     /// Checks the rule on the device that the address names, on connections of its own.
-    pub fn check(&self, address: &Address) -> Outcome {
+    pub fn check(&self, address: &Address) -> CaseOutcome {
         match (self.body)(address) {
-            Ok(()) => Outcome::Passed,
-            Err(Problem::Failed(text)) => Outcome::Failed(text),
-            Err(Problem::Skipped(reason)) => Outcome::Skipped(reason),
+            Ok(()) => CaseOutcome::Passed,
+            Err(Problem::Failed(text)) => CaseOutcome::Failed(text),
+            Err(Problem::Skipped(reason)) => CaseOutcome::Skipped(reason),
         }
     }
 }

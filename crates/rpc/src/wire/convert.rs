@@ -138,7 +138,7 @@ pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
         workgroup_memory: desc.workgroup_memory,
         needs_f16: desc.needs_f16,
         needs_subgroups: desc.needs_subgroups,
-        overlaps: desc.overlaps,
+        overlaps: desc.dependent_launch,
     }
 }
 
@@ -168,7 +168,7 @@ pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
         workgroup_memory: k.workgroup_memory,
         needs_f16: k.needs_f16,
         needs_subgroups: k.needs_subgroups,
-        overlaps: k.overlaps,
+        dependent_launch: k.overlaps,
     })
 }
 
@@ -243,7 +243,8 @@ pub fn command_from_wire(
 fn size_to_wire(extent: &Extent) -> Result<wire::Size> {
     let names: Vec<Symbol> = extent.dim.symbols().collect();
     let at = |one: Option<Symbol>| {
-        let symbols = names.iter().fold(Symbols::new(), |all, &s| all.with(s, u64::from(Some(s) == one)));
+        let symbols =
+            names.iter().fold(Symbols::new(), |all, &s| all.with_symbol(s, u64::from(Some(s) == one)));
         extent.dim.eval(&symbols)
     };
     let constant = at(None)?;
@@ -280,7 +281,7 @@ pub fn symbols_to_wire(symbols: &Symbols) -> Result<Vec<wire::Symbol>> {
 
 /// Values of symbols, from the wire.
 pub fn symbols_from_wire(symbols: &[wire::Symbol]) -> Result<Symbols> {
-    symbols.iter().try_fold(Symbols::new(), |all, s| Ok(all.with(symbol(&s.name)?, s.value)))
+    symbols.iter().try_fold(Symbols::new(), |all, s| Ok(all.with_symbol(symbol(&s.name)?, s.value)))
 }
 
 const KINDS: [(device::FindingKind, &str); 7] = [

@@ -16,7 +16,7 @@ use tapml_device::{
     Binding, BindingKind, BufferId, Command as Do, Device, Error, ErrorKind, Extent, KernelDesc, KernelId,
     Language, ListId, Result, Source, Symbols,
 };
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 use tapml_rpc::agent::{Agent, Config, Isolation, Settings, Stopper};
 use tapml_rpc::{Address, Offer, Offered, RemoteDevice};
 
@@ -25,11 +25,11 @@ pub struct Emulators;
 
 impl Offer for Emulators {
     fn list(&self) -> Vec<Offered> {
-        vec![("emulator".into(), Emulator::new(Options::default()).map(|e| e.info().clone()))]
+        vec![("emulator".into(), Emulator::new(EmulatorOptions::default()).map(|e| e.info().clone()))]
     }
 
     fn open(&self, name: &str, options: &str) -> Result<Box<dyn Device>> {
-        let emulator = Emulator::new(Options::parse(options)?)?;
+        let emulator = Emulator::new(EmulatorOptions::parse(options)?)?;
         match name {
             "emulator" => Ok(Box::new(emulator)),
             "trap" => Ok(Box::new(Trap { emulator, armed: Vec::new(), lists: Vec::new() })),
@@ -218,14 +218,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
 /// Makes a buffer of 4 words and a list that runs these kernels on it, one after the other.
 pub fn listed(device: &mut dyn Device, names: &[&str]) -> Result<(BufferId, ListId)> {
     let buffer = device.create_buffer("counted", 16)?;
-    let one = || Extent::of(1u64);
+    let one = || Extent::from_dim(1u64);
     let mut commands = Vec::new();
     for name in names {
         let kernel = device.create_kernel(&adder(name))?;

@@ -1,6 +1,6 @@
 //! Whether a model fits a target, and if not, why.
 
-use super::{Error, ErrorKind, Memory};
+use super::{Error, ErrorKind, ProgramMemory};
 use serde::Serialize;
 use std::fmt;
 
@@ -71,7 +71,7 @@ impl Fit {
     }
 
     /// Whether this much memory is there; if not, the largest use of it is named.
-    pub(super) fn within(memory: &Memory, budget: u64) -> Fit {
+    pub(super) fn within(memory: &ProgramMemory, budget: u64) -> Fit {
         let asked = memory.peak();
         if asked <= budget {
             return Fit::Fits;

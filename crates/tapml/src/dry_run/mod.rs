@@ -11,7 +11,7 @@ mod target;
 use crate::graph::{DType, Graph, Symbols, fuse};
 use crate::import::quantize::{Scheme, quantize_graph};
 use crate::import::{ARCHITECTURES, Config, ImportOptions, Outline, Rows};
-use crate::kernels::{CompileOptions, Memory, Overrides, Phase, Planner, Validator, compile_with};
+use crate::kernels::{CompileOptions, Overrides, Phase, Planner, ProgramMemory, Validator, compile_with};
 use crate::speed::traffic;
 use crate::{Error, ErrorKind, Result};
 pub use fit::Fit;
@@ -85,7 +85,7 @@ pub struct TargetPlan {
     /// With matrices in 4 bits, by size.
     pub q4: Fit,
     /// Device memory of the program with weights in f16, if it compiles.
-    pub memory: Option<Memory>,
+    pub memory: Option<ProgramMemory>,
     /// With weights quantised as asked for, if that is; see [`DryRun::quantized`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantized: Option<QuantizedPlan>,
@@ -115,7 +115,7 @@ pub struct QuantizedPlan {
     /// Whether it fits.
     pub fit: Fit,
     /// Device memory of the program, if it compiles.
-    pub memory: Option<Memory>,
+    pub memory: Option<ProgramMemory>,
     /// Bytes of weights and states that a step of one token at the last planned position reads at least, if it compiles.
     pub bytes_per_token: Option<u64>,
 }
@@ -187,7 +187,7 @@ impl DryRun {
         let (target, budget, _) = &self.targets[index];
         let row = match outcome {
             Ok(memory) => {
-                let q4 = Memory { weights: drawn.size.weight_bytes_q4, ..memory };
+                let q4 = ProgramMemory { weights: drawn.size.weight_bytes_q4, ..memory };
                 let (f16, q4) = (Fit::within(&memory, *budget), Fit::within(&q4, *budget));
                 let (target, activation) = (target.name, target.activation());
                 TargetPlan { target, activation, f16, q4, memory: Some(memory), quantized: None }
@@ -216,7 +216,12 @@ impl DryRun {
     }
 
     /// Device memory of the program of a graph whose kernels all are valid.
-    fn compile(&mut self, index: usize, graph: &Graph, size: &ModelSize) -> std::result::Result<Memory, Fit> {
+    fn compile(
+        &mut self,
+        index: usize,
+        graph: &Graph,
+        size: &ModelSize,
+    ) -> std::result::Result<ProgramMemory, Fit> {
         self.validate(index, graph)?;
         let capacity = Symbols::np(size.step_tokens, size.positions);
         let options = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };

@@ -40,7 +40,7 @@ impl Identity {
         };
         let target = |word: &String| Ok(deciding(&PlatformSpec::parse(word)?).to_string());
         let kernels =
-            fleet.kernels.texts().map(|(name, text)| format!("{name} {}", Hash::of(text.as_bytes())));
+            fleet.kernels.texts().map(|(name, text)| format!("{name} {}", Hash::compute(text.as_bytes())));
         Ok(Identity {
             version: env!("CARGO_PKG_VERSION").into(),
             suite: fleet.suite.hash().to_string(),

@@ -170,7 +170,7 @@ impl<'a> Worker<'a> {
 
     fn judged(&mut self, device: &dyn Platform, result: &CaseResult) -> Result<Record> {
         let (case, ratio) = (self.fleet.suite.case_id(result.case), result.ratio());
-        let (state, reason) = match (&result.outcome, result.failed()) {
+        let (state, reason) = match (&result.outcome, result.is_failed()) {
             (Err(error), _) => (State::Failed, error.to_string()),
             (Ok(judgement), true) => (State::Failed, judgement.criterion.name().into()),
             (Ok(_), false) => (State::Passed, String::new()),

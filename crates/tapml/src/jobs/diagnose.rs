@@ -84,7 +84,7 @@ impl DiagnoseJob {
         if let Some((suite, model)) = super::recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let target = open_platform(&self.target, &self.kernels)?;
-            let options = DiagnoseOptions { between: self.between, harm: false, ..self.options() };
+            let options = DiagnoseOptions { between: self.between, impact: false, ..self.options() };
             return self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop);
         }
         let (checkpoint, model) = super::open(&self.graph, &self.model, progress)?;
@@ -117,7 +117,7 @@ impl DiagnoseJob {
             }
         };
         let model = suite_model(&suite, None)?;
-        let options = DiagnoseOptions { between: self.between, harm: false, ..self.options() };
+        let options = DiagnoseOptions { between: self.between, impact: false, ..self.options() };
         self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop)
     }
 
@@ -217,7 +217,7 @@ impl DiagnoseJob {
         for fault in found.faults.iter_mut().filter(|fault| fault.reproduce.is_some()) {
             fault.reproduce = Some(match fault.kind {
                 FaultKind::Operator => reduction.of_case(&fault.first_bad_case),
-                FaultKind::Between => reduction.of_nodes(fault.together()),
+                FaultKind::Between => reduction.of_nodes(fault.joint_nodes()),
             });
         }
         found

@@ -1,7 +1,7 @@
 //! Programs that somebody else has run: operators, what they were given and what they gave, written as a suite.
 
 use crate::exec::PlatformInfo;
-use crate::graph::op::{Declared, Foreign};
+use crate::graph::op::{DeclaredType, Foreign};
 use crate::graph::{Builder, Context, Model, Op, Tensor, ValueId};
 use crate::import::npy;
 use crate::migrate::{RecordedRun, identity_of_file, record, tensor_type};
@@ -138,8 +138,8 @@ fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
             let gave = node.outputs.iter().map(|value| value.map(read).transpose());
             let gave: Vec<Option<Tensor>> = gave.collect::<Result<_>>()?;
             let declare = |tensor: &Option<Tensor>| match tensor {
-                Some(tensor) => Declared::As(tensor_type(tensor)),
-                None => Declared::Absent,
+                Some(tensor) => DeclaredType::As(tensor_type(tensor)),
+                None => DeclaredType::Absent,
             };
             let places = node.inputs.iter().map(Option::is_some).collect();
             let op =

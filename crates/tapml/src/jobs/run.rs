@@ -1,7 +1,7 @@
 //! One forward run of a model that generates no text.
 
 use super::open_platform;
-use crate::exec::{Fusing, Hybrid, LoadOptions, Side};
+use crate::exec::{Fusing, Hybrid, HybridSide, LoadOptions};
 use crate::graph::{Context, Graph, Model, Node, Symbols, Tensor};
 use crate::import::npy;
 use crate::import::onnx::is_onnx;
@@ -143,8 +143,8 @@ impl RunJob {
         let Placed { ops, on_target, fusing } = placed(model.graph(), target.as_ref(), source.as_ref())?;
         progress.stage("load", 0);
         let side = |node: &Node| match on_target.contains(&node.name) {
-            true => Side::Target,
-            false => Side::Source,
+            true => HybridSide::Target,
+            false => HybridSide::Source,
         };
         let (capacity, options) = (Symbols::np(1, 0), LoadOptions { fusing, ..LoadOptions::default() });
         let (from, to) = (source.as_mut(), target.as_mut());

@@ -33,7 +33,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
     let filter = options.word("filter", &FILTERS)?.unwrap_or(Filter::Bilinear);
     let to = [axes.height, axes.width];
     let same = found == to;
-    let picture = if same { picture } else { picture.resized(to, filter)? };
+    let picture = if same { picture } else { picture.resize(to, filter)? };
     let order = order(source, axes.channels)?;
     let float = source.wanted.dtype.is_none_or(|dtype| dtype.is_float());
     let scale = options.number("scale")?.unwrap_or(if float { 1.0 / 255.0 } else { 1.0 });

@@ -6,7 +6,7 @@ use super::library::compile_kernels;
 use super::tensor::Tensor;
 use crate::device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
 use crate::graph::{Extent, Symbol, Symbols, Tensor as Host, TensorType};
-use crate::kernels::{Content, Phase, Port, Program, Slice, Step, symbol_bytes};
+use crate::kernels::{Content, Phase, Port, Program, ProgramStep, Slice, symbol_bytes};
 use crate::{Error, Result};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -166,8 +166,8 @@ impl Bound {
         {
             let cut = argument.ty.shape.first().is_some_and(|dim| dim.symbols().any(|s| s == Symbol::N));
             let row = part.bytes() / part.shape().first().copied().unwrap_or(1).max(1);
-            let at = Extent::of(if cut { first * row as u64 } else { 0 });
-            let (zero, len) = (Extent::of(0u64), Extent::of(part.bytes() as u64));
+            let at = Extent::from_dim(if cut { first * row as u64 } else { 0 });
+            let (zero, len) = (Extent::from_dim(0u64), Extent::from_dim(part.bytes() as u64));
             commands.push(match outputs {
                 false => copy((whole.buffer(), at), (part.buffer(), zero), len),
                 true => copy((part.buffer(), zero), (whole.buffer(), at), len),
@@ -234,13 +234,21 @@ impl Bound {
             side.iter().filter_map(|(port, given)| Some((*port, *given, self.buffers[port.buffer as usize]?)))
         };
         for (port, given, own) in copied(false) {
-            commands.push(copy((given, Extent::of(0u64)), (own, Extent::of(0u64)), length(&port.ty)?));
+            commands.push(copy(
+                (given, Extent::from_dim(0u64)),
+                (own, Extent::from_dim(0u64)),
+                length(&port.ty)?,
+            ));
         }
         for step in program.steps.iter().filter(|step| step.runs_in(Phase::Prefill)) {
             commands.push(command(step, &self.kernels, &buffer)?);
         }
         for (port, given, own) in copied(true) {
-            commands.push(copy((own, Extent::of(0u64)), (given, Extent::of(0u64)), length(&port.ty)?));
+            commands.push(copy(
+                (own, Extent::from_dim(0u64)),
+                (given, Extent::from_dim(0u64)),
+                length(&port.ty)?,
+            ));
         }
         Ok(commands)
     }
@@ -267,7 +275,7 @@ fn writers(program: &Program, buffer: u32) -> usize {
     let mut nodes = HashSet::new();
     for step in &program.steps {
         match step {
-            Step::Dispatch { node, kernel, bindings, .. } => {
+            ProgramStep::Dispatch { node, kernel, bindings, .. } => {
                 let kinds = program.kernels.get(*kernel as usize).map_or(&[][..], |k| &k.bindings);
                 let writes = |(slice, kind): (&Slice, &BindingKind)| {
                     slice.buffer == buffer && *kind == BindingKind::ReadWrite
@@ -276,9 +284,9 @@ fn writers(program: &Program, buffer: u32) -> usize {
                     nodes.insert(node.as_str());
                 }
             }
-            Step::Copy { dst, .. } if *dst == buffer => return usize::MAX,
-            Step::Fill { buffer: filled, .. } if *filled == buffer => return usize::MAX,
-            Step::Copy { .. } | Step::Fill { .. } => {}
+            ProgramStep::Copy { dst, .. } if *dst == buffer => return usize::MAX,
+            ProgramStep::Fill { buffer: filled, .. } if *filled == buffer => return usize::MAX,
+            ProgramStep::Copy { .. } | ProgramStep::Fill { .. } => {}
         }
     }
     nodes.len()
@@ -288,13 +296,13 @@ fn writers(program: &Program, buffer: u32) -> usize {
 fn length(ty: &TensorType) -> Result<Extent> {
     let bytes = ty.bytes().ok_or_else(|| Error::unsupported(format!("{ty} is too large")))?;
     if let Some(constant) = bytes.as_const() {
-        return Ok(Extent::of(constant.next_multiple_of(4)));
+        return Ok(Extent::from_dim(constant.next_multiple_of(4)));
     }
     let words = [(0, 0), (1, 0), (0, 1)]
         .iter()
         .all(|&(n, p)| bytes.eval(&Symbols::np(n, p)).is_ok_and(|len| len.is_multiple_of(4)));
     match words {
-        true => Ok(Extent::of(bytes)),
+        true => Ok(Extent::from_dim(bytes)),
         false => {
             Err(Error::unsupported(format!("an argument of type {ty} does not end at a multiple of 4 bytes")))
         }
@@ -309,9 +317,13 @@ fn copy(
     Command::Copy { src, src_offset, dst, dst_offset, len }
 }
 
-fn command(step: &Step, kernels: &[KernelId], buffer: &dyn Fn(u32) -> Result<BufferId>) -> Result<Command> {
+fn command(
+    step: &ProgramStep,
+    kernels: &[KernelId],
+    buffer: &dyn Fn(u32) -> Result<BufferId>,
+) -> Result<Command> {
     Ok(match step {
-        Step::Dispatch { node, kernel, bindings, groups, .. } => {
+        ProgramStep::Dispatch { node, kernel, bindings, groups, .. } => {
             let bind = |s: &Slice| Ok(Binding { buffer: buffer(s.buffer)?, offset: s.offset, size: s.size });
             let kernel = kernels.get(*kernel as usize).copied();
             Command::Dispatch {
@@ -321,14 +333,16 @@ fn command(step: &Step, kernels: &[KernelId], buffer: &dyn Fn(u32) -> Result<Buf
                 groups: groups.clone(),
             }
         }
-        Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
+        ProgramStep::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
             src: buffer(*src)?,
             src_offset: src_offset.clone(),
             dst: buffer(*dst)?,
             dst_offset: dst_offset.clone(),
             len: len.clone(),
         },
-        Step::Fill { buffer: index, word, .. } => Command::Fill { buffer: buffer(*index)?, word: *word },
+        ProgramStep::Fill { buffer: index, word, .. } => {
+            Command::Fill { buffer: buffer(*index)?, word: *word }
+        }
     })
 }
 

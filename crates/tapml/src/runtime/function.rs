@@ -198,11 +198,11 @@ impl Function {
             Role::Prefill => Some(0),
             _ => bound.past()?,
         };
-        let known = past.map_or(Symbols::new(), |p| Symbols::new().with(Symbol::P, p));
+        let known = past.map_or(Symbols::new(), |p| Symbols::new().with_symbol(Symbol::P, p));
         let mut symbols = solve::symbols(known, pairs.iter().map(|(a, t)| (&a.ty, t.shape())))?;
         for (symbol, default) in [(Symbol::N, 1), (Symbol::P, 0)] {
             if symbols.get(symbol).is_none() {
-                symbols = symbols.with(symbol, default);
+                symbols = symbols.with_symbol(symbol, default);
             }
         }
         Ok(symbols)

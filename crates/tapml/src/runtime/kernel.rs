@@ -2,7 +2,7 @@
 
 use crate::device::{BindingKind, Grid, KernelDesc};
 use crate::graph::{Dim, Extent, Symbols, TensorType};
-use crate::kernels::{BufferPlan, Content, Port, Program, SCHEMA, SYMBOLS, Slice, Step, own_kernel};
+use crate::kernels::{BufferPlan, Content, Port, Program, ProgramStep, SCHEMA, SYMBOLS, Slice, own_kernel};
 use crate::{Error, Result};
 
 /// WGSL of one's own, with the types of what it binds.
@@ -80,7 +80,7 @@ impl OwnKernel {
             context: None,
             buffers,
             kernels: vec![self.desc.clone()],
-            steps: vec![Step::Dispatch {
+            steps: vec![ProgramStep::Dispatch {
                 node: name.into(),
                 row: format!("own/{name}"),
                 kernel: 0,
@@ -104,7 +104,7 @@ fn one_each(desc: &KernelDesc, ty: &TensorType) -> Result<Grid> {
         let text = format!("`{}` has workgroups of {x} × {y} × {z}: say how many of them run", desc.entry);
         return Err(Error::invalid(text).with_hint("groups=(x, y, z)"));
     };
-    Ok([Extent::ceil_div(elements, x), Extent::of(1u64), Extent::of(1u64)])
+    Ok([Extent::ceil_div(elements, x), Extent::from_dim(1u64), Extent::from_dim(1u64)])
 }
 
 /// Numbers of workgroups, at most three, from texts such as `16`, `n` and `320*n/64` (rounded up).
@@ -118,7 +118,7 @@ pub fn parse_groups(texts: &[String]) -> Result<Grid> {
         let divisor = divisor.trim().parse().ok().filter(|&d| d > 0).ok_or_else(|| bad(text))?;
         Ok(Extent::ceil_div(dim.trim().parse::<Dim>().map_err(|_| bad(text))?, divisor))
     };
-    let mut grid = [(); 3].map(|()| Extent::of(1u64));
+    let mut grid = [(); 3].map(|()| Extent::from_dim(1u64));
     if texts.is_empty() || texts.len() > grid.len() {
         return Err(Error::invalid(format!("{} numbers of workgroups, expected one to three", texts.len())));
     }

@@ -86,7 +86,7 @@ impl Module {
     /// Whether this is a language model: token ids in, logits out, and what was read before is remembered.
     pub(super) fn is_language_model(&self) -> bool {
         self.as_graph().is_some_and(|graph| {
-            let plain = Interface::of(graph).and_then(|i| i.expect_logits().map(|_| i)).ok();
+            let plain = Interface::from_graph(graph).and_then(|i| i.expect_logits().map(|_| i)).ok();
             plain.is_some_and(|i| !i.sees()) && !graph.states().is_empty()
         })
     }

@@ -20,7 +20,7 @@ pub fn symbols<'a>(
             }
         }
         match found {
-            Some((symbol, value)) => known = known.with(symbol, value),
+            Some((symbol, value)) => known = known.with_symbol(symbol, value),
             None => return Ok(known),
         }
     }
@@ -28,7 +28,7 @@ pub fn symbols<'a>(
 
 /// The value of a symbol at which an affine expression has this value.
 fn solve(dim: &Dim, symbol: Symbol, known: &Symbols, size: u64) -> Result<u64> {
-    let at = |value: u64| dim.eval(&known.clone().with(symbol, value));
+    let at = |value: u64| dim.eval(&known.clone().with_symbol(symbol, value));
     let (zero, one) = (at(0)?, at(1)?);
     let factor = one.saturating_sub(zero).max(1);
     match size.checked_sub(zero) {
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(found(Symbols::new(), &[("f32[4*n+2,8]", &[14, 8])]).unwrap().get(Symbol::N), Some(3));
         let both = found(Symbols::new(), &[("f32[n+p,8]", &[9, 8]), ("f32[n]", &[2])]).unwrap();
         assert_eq!(both, Symbols::np(2, 7));
-        let after = found(Symbols::new().with(Symbol::P, 4), &[("f32[n+p]", &[9])]).unwrap();
+        let after = found(Symbols::new().with_symbol(Symbol::P, 4), &[("f32[n+p]", &[9])]).unwrap();
         assert_eq!(after, Symbols::np(5, 4));
         for (ty, size) in [("f32[4*n]", 7), ("f32[n+8]", 7)] {
             assert!(found(Symbols::new(), &[(ty, &[size])]).is_err(), "{ty}");

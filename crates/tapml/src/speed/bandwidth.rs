@@ -69,7 +69,7 @@ fn seconds(device: &mut dyn Device, kernel: KernelId, buffers: [BufferId; 2], by
         label: "read".into(),
         kernel,
         bindings: buffers.map(Binding::whole).to_vec(),
-        groups: [Extent::of(bytes / GROUP_BYTES), Extent::of(1u64), Extent::of(1u64)],
+        groups: [Extent::from_dim(bytes / GROUP_BYTES), Extent::from_dim(1u64), Extent::from_dim(1u64)],
     };
     let mut time = |count: usize| -> Result<f64> {
         let list = device.record(&vec![command.clone(); count])?;
@@ -106,7 +106,7 @@ fn desc() -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 

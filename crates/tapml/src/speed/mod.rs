@@ -8,7 +8,7 @@ pub(crate) mod traffic;
 use crate::engine::{GenerateOptions, Generation, Generator, Sampling};
 use crate::exec::{DevicePlatform, Platform, PlatformInfo, PlatformSpec, Session};
 use crate::graph::{Graph, Model, Symbols};
-use crate::kernels::{CompileOptions, Memory, Overrides, Phase, compile};
+use crate::kernels::{CompileOptions, Overrides, Phase, ProgramMemory, compile};
 use crate::migrate::Stop;
 use crate::{Error, ErrorKind, Result, platform};
 pub use profile::KernelTime;
@@ -104,7 +104,7 @@ pub struct SpeedReport {
     /// Most bytes of device memory in use at once; 0 where nobody counts.
     pub peak_bytes: u64,
     /// Bytes that the compiled program plans for, by use.
-    pub planned: Option<Memory>,
+    pub planned: Option<ProgramMemory>,
     /// Seconds until the model was ready.
     pub load_seconds: f64,
     /// One by one.
@@ -184,7 +184,7 @@ fn sizes(options: &SpeedOptions) -> (usize, usize) {
 struct Bench<'a> {
     platform: &'a mut dyn Platform,
     bandwidth: f64,
-    planned: Option<Memory>,
+    planned: Option<ProgramMemory>,
     recording: Option<Recording>,
     model: &'a Model,
     options: &'a SpeedOptions,

@@ -2,7 +2,7 @@
 //! timed one by one.
 
 use super::traffic;
-use crate::device::{Command, Device, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one};
+use crate::device::{BatchedStep, Command, Device, Get, KernelDesc, KernelId, ListId, Put, one_by_one};
 use crate::graph::{Graph, Symbols};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -111,7 +111,7 @@ impl Profiler {
 
     fn time(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         let commands = self.lists.get(&list).cloned().unwrap_or_default();
-        let seconds = self.device.timed(&commands, symbols)?;
+        let seconds = self.device.time_commands(&commands, symbols)?;
         let names: Vec<(String, String)> = commands.iter().map(|command| self.named(command)).collect();
         let mut book = self.recording.book();
         let same = book.timed.len() == names.len()
@@ -177,10 +177,10 @@ impl Device for Profiler {
         reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out))
     }
 
-    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+    fn run_steps(&mut self, list: ListId, turns: &[BatchedStep<'_>], reads: &mut [Get<'_>]) -> Result<()> {
         let on = self.recording.book().on;
         if !on {
-            return self.device.turns(list, turns, reads);
+            return self.device.run_steps(list, turns, reads);
         }
         one_by_one(self, list, turns, reads)
     }
@@ -190,7 +190,7 @@ impl Device for Profiler {
         self.device.destroy_list(list)
     }
 
-    fn timed(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
-        self.device.timed(commands, symbols)
+    fn time_commands(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
+        self.device.time_commands(commands, symbols)
     }
 }

@@ -1,7 +1,7 @@
 //! Where choices are kept, and which a device runs with.
 
 use crate::device::DeviceInfo;
-use crate::kernels::Choices;
+use crate::kernels::TuningCache;
 use crate::{Error, Result};
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// The choices that a device runs with: those of the file that the option `tuning` names, none if it is `off`, else those
 /// that `tapml tune` kept for this device and driver.
-pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<Choices>> {
+pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<TuningCache>> {
     let file = match option {
         Some("off") => return Ok(None),
         Some(file) => PathBuf::from(file),
@@ -20,7 +20,7 @@ pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<
         },
     };
     let text = crate::files::read_text(&file, MAX_BYTES, "choices of kernels")?;
-    let choices = match Choices::parse(&text) {
+    let choices = match TuningCache::parse(&text) {
         // Kept by another release, say: as good as none, and written anew by the next `tapml tune`.
         Err(_) if option.is_none() => return Ok(None),
         parsed => parsed.map_err(|e| e.context(file.display().to_string()))?,

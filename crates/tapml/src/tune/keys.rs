@@ -6,7 +6,7 @@ use super::time;
 use crate::Result;
 use crate::device::{Device, DeviceInfo};
 use crate::graph::{Model, NodeId, Symbol, Symbols};
-use crate::kernels::{Choice, Choices, NodePlan, Overrides, Phase, matters, plan_settings};
+use crate::kernels::{Choice, NodePlan, Overrides, Phase, TuningCache, matters, plan_settings};
 use crate::migrate::suite::{Case, Suite};
 use crate::migrate::{Checker, OpChecked, Oracles, Progress, Stop};
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ pub struct Views<'a> {
 impl<'a> Views<'a> {
     /// The views of these lowerings.
     pub fn new(suite: &'a Suite, lowerings: &[&Lowering], phase: Phase) -> Result<Views<'a>> {
-        let composed = lowerings.iter().map(|lowering| suite.composed(lowering.graph.clone(), phase));
+        let composed = lowerings.iter().map(|lowering| suite.compose_phase(lowering.graph.clone(), phase));
         Ok(Views { own: suite, composed: composed.collect::<Result<_>>()? })
     }
 
@@ -110,7 +110,7 @@ impl Key {
     fn passes(&self, checked: &OpChecked) -> bool {
         let mut own = checked.results.iter().filter(|r| self.nodes.contains(&r.case.node)).peekable();
         let made = checked.made.iter().any(|failure| self.nodes.contains(&failure.made.case.node));
-        own.peek().is_some() && own.all(|result| !result.failed()) && !made
+        own.peek().is_some() && own.all(|result| !result.is_failed()) && !made
     }
 }
 
@@ -151,7 +151,7 @@ pub fn prove(
 
 /// Makes the platform run this kernel for all nodes of the operator.
 fn choose(platform: &mut DevicePlatform, keys: &[Key], op: &str, kernel: &str) -> Result<()> {
-    let mut choices = Choices::new(platform.device_info());
+    let mut choices = TuningCache::new(platform.device_info());
     for key in keys.iter().filter(|key| key.op() == op) {
         choices.add(Choice::new(&key.place.op, &key.place.inputs, kernel, Vec::new()));
     }

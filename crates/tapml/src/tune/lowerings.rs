@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::device::DeviceInfo;
 use crate::graph::{Graph, Node, Op, TensorType};
-use crate::kernels::{Choice, Choices, Fusing, Overrides, Phase, Planner, UNFUSED, lower};
+use crate::kernels::{Choice, Fusing, Overrides, Phase, Planner, TuningCache, UNFUSED, lower};
 
 /// An operator at the types of its inputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +62,7 @@ impl<'a> Lowerer<'a> {
 
     /// The graph without these fused operators.
     pub fn without(&self, without: Vec<Place>) -> Result<Lowering> {
-        let mut choices = Choices::new(self.info);
+        let mut choices = TuningCache::new(self.info);
         for Place { op, inputs } in &without {
             choices.add(Choice::new(op, inputs, UNFUSED, Vec::new()));
         }

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseError;
 use std::cell::RefCell;
 use std::time::Duration;
 use tapml_device::{BindingKind, Device};
-use tapml_emulator::{Emulator, Options};
+use tapml_emulator::{Emulator, EmulatorOptions};
 
 const COUNT: usize = 1024;
 
@@ -182,7 +182,7 @@ const ROWS: &[Row] = &[
 
 /// The emulator with these options. No shader here runs for long.
 pub fn emulator(options: &str) -> Emulator {
-    let emulator = Emulator::new(Options::parse(options).unwrap()).unwrap();
+    let emulator = Emulator::new(EmulatorOptions::parse(options).unwrap()).unwrap();
     emulator.with_time_limit(Duration::from_secs(1))
 }
 

@@ -31,7 +31,7 @@ pub fn desc(text: &str, bindings: &[BindingKind], workgroup: u32) -> KernelDesc 
         workgroup_memory: 4096,
         needs_f16: false,
         needs_subgroups: false,
-        overlaps: false,
+        dependent_launch: false,
     }
 }
 
@@ -56,7 +56,7 @@ pub fn run(
         label: "differential".into(),
         kernel,
         bindings: ids.iter().map(|&id| Binding::whole(id)).collect(),
-        groups: [u64::from(groups), 1, 1].map(Extent::of),
+        groups: [u64::from(groups), 1, 1].map(Extent::from_dim),
     };
     let list = device.record(&[dispatch]).unwrap();
     let mut bytes = vec![0; count * 4];

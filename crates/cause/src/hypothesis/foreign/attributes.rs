@@ -1,14 +1,14 @@
 //! Attributes of an operator of others that a platform ignores, or reads as something else.
 
-use super::{Assumed, Subject, known};
+use super::{Assumed, ForeignSubject, known};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use serde_json::{Map, Value};
 use tapml_migrate::attributes::{AS_ZERO, Variant, condition, short, variants};
 
 /// Every attribute left out, alone and with another one that means nothing without it, and with other values.
-pub(in crate::hypothesis) fn changed(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
+pub(in crate::hypothesis) fn try_changed(trials: &mut Trials<'_, '_>) {
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let own = subject.op.attributes().clone();
     for name in own.keys() {
         let fits = left_out(trials, &subject, name, None);
@@ -35,7 +35,12 @@ pub(in crate::hypothesis) fn changed(trials: &mut Trials<'_, '_>) {
 }
 
 /// Whether an attribute left out, and another one with it, is what was computed.
-fn left_out(trials: &mut Trials<'_, '_>, subject: &Subject, name: &str, with: Option<&String>) -> bool {
+fn left_out(
+    trials: &mut Trials<'_, '_>,
+    subject: &ForeignSubject,
+    name: &str,
+    with: Option<&String>,
+) -> bool {
     let mut attributes = subject.op.attributes().clone();
     let value = attributes.remove(name).unwrap_or_default();
     let beside = with.map(|with| format!(", and `{with}` with it")).unwrap_or_default();
@@ -50,8 +55,8 @@ fn left_out(trials: &mut Trials<'_, '_>, subject: &Subject, name: &str, with: Op
 }
 
 /// Attributes that are absent, taken for something else than what the standard says of them then.
-pub(in crate::hypothesis) fn assumed(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
+pub(in crate::hypothesis) fn try_assumed(trials: &mut Trials<'_, '_>) {
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let own: &Map<String, Value> = subject.op.attributes();
     let absent = known::ABSENT
         .iter()

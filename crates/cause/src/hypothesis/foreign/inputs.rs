@@ -1,6 +1,6 @@
 //! Inputs of an operator of others that a platform ignores, exchanges, or reads as something else.
 
-use super::{Assumed, Subject, like, undeclared};
+use super::{Assumed, ForeignSubject, like, undeclared_outputs};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use tapml_graph::op::Foreign;
@@ -8,7 +8,7 @@ use tapml_graph::{Result, Tensor};
 
 /// Every input left out that the operator can do without, and every two of one type exchanged.
 pub(in crate::hypothesis) fn left_out(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     for (place, _) in subject.op.inputs().iter().enumerate().filter(|(_, there)| **there) {
         let Some(index) = subject.index(place) else { continue };
         let name = subject.name(index);
@@ -24,14 +24,14 @@ pub(in crate::hypothesis) fn left_out(trials: &mut Trials<'_, '_>) {
         let (mut inputs, mut constants) = (subject.inputs.clone(), subject.constants.clone());
         inputs.remove(index);
         constants.remove(index);
-        let (attributes, outputs) = (subject.op.attributes().clone(), undeclared(&subject.op));
+        let (attributes, outputs) = (subject.op.attributes().clone(), undeclared_outputs(&subject.op));
         let Ok(op) = Foreign::new(subject.op.kind(), attributes, places, outputs) else { continue };
         subject.test(trials, assumed, &op, &inputs, &constants);
     }
-    exchanged(trials, &subject);
+    try_exchanged(trials, &subject);
 }
 
-fn exchanged(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_exchanged(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     for second in 1..subject.inputs.len() {
         for first in 0..second {
             let mut inputs = subject.inputs.clone();
@@ -53,8 +53,8 @@ const PARAMETERS: usize = 64;
 
 /// Inputs that are parameters or indices, read as something else.
 pub(in crate::hypothesis) fn misread(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
-    wrapped(trials, &subject);
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
+    try_wrapped(trials, &subject);
     for index in 0..subject.inputs.len() {
         let input = &subject.inputs[index];
         let Ok(own) = input.to_i64() else { continue };
@@ -76,7 +76,7 @@ pub(in crate::hypothesis) fn misread(trials: &mut Trials<'_, '_>) {
 }
 
 /// Every input of integers through 32 bits.
-fn wrapped(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_wrapped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let through = |input: &Tensor| match input.to_i64() {
         Ok(values) => {
             let values: Vec<i64> = values.into_iter().map(|v| i64::from(v as i32)).collect();
@@ -154,7 +154,7 @@ fn readings(own: &[i64]) -> Vec<Reading> {
 }
 
 /// Inputs of floats taken for zeros and for ones.
-fn scaled_away(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn scaled_away(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     for index in 1..subject.inputs.len() {
         let input = &subject.inputs[index];
         if !input.dtype().is_float() {

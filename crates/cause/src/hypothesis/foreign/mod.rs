@@ -8,21 +8,21 @@ mod together;
 mod values;
 
 use crate::Cause;
+use crate::context::{Out, Prediction};
 use crate::fit::Score;
-use crate::study::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 use serde_json::{Map, Value};
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, Op, Tensor};
 use tapml_reference::foreign::widened_tensor;
 
-pub(super) use attributes::{assumed, changed};
+pub(super) use attributes::{try_assumed, try_changed};
 pub(super) use inputs::{left_out, misread};
-pub(super) use together::fused;
-pub(super) use values::{arranged, cast, overflowing, tails};
+pub(super) use together::try_fused;
+pub(super) use values::{cast, overflowing, tails, try_arranged};
 
 /// The call at hand, with its floats in `f64`.
-struct Subject {
+struct ForeignSubject {
     op: Foreign,
     inputs: Vec<Tensor>,
     /// Whether each input is a weight.
@@ -38,15 +38,15 @@ struct Assumed {
     rule: String,
 }
 
-impl Subject {
+impl ForeignSubject {
     /// `None` if the operator is not of others, or has inputs that are no numbers.
-    fn of(trials: &Trials<'_, '_>) -> Option<Subject> {
-        let call = trials.study.evidence.call;
+    fn from_trials(trials: &Trials<'_, '_>) -> Option<ForeignSubject> {
+        let call = trials.context.evidence.call;
         let Op::Foreign(op) = &call.op else { return None };
         let inputs: Vec<Tensor> =
             call.inputs.iter().map(|t| widened_tensor(t).ok()).collect::<Option<_>>()?;
         let constants = call.weights.iter().map(Option::is_some).collect();
-        Some(Subject { op: op.clone(), inputs, constants })
+        Some(ForeignSubject { op: op.clone(), inputs, constants })
     }
 
     /// The input at a place of the operator: its index among those that are given.
@@ -72,7 +72,7 @@ impl Subject {
 
     /// The operator with other attributes.
     fn with_attributes(&self, attributes: Map<String, Value>) -> Option<Foreign> {
-        let (inputs, outputs) = (self.op.inputs().to_vec(), undeclared(&self.op));
+        let (inputs, outputs) = (self.op.inputs().to_vec(), undeclared_outputs(&self.op));
         Foreign::new(self.op.kind(), attributes, inputs, outputs).ok()
     }
 
@@ -102,7 +102,7 @@ impl Subject {
 
     /// Tests what the operator gives with other inputs.
     fn test_inputs(&self, trials: &mut Trials<'_, '_>, assumed: Assumed, inputs: Vec<Tensor>) -> Score {
-        let Some(op) = self.op.with_outputs(undeclared(&self.op)).ok() else { return Score::NONE };
+        let Some(op) = self.op.with_outputs(undeclared_outputs(&self.op)).ok() else { return Score::NONE };
         self.test(trials, assumed, &op, &inputs, &self.constants)
     }
 
@@ -123,8 +123,8 @@ impl Subject {
 
     /// Tests what follows if the operator gives these outputs.
     fn test_outputs(&self, trials: &mut Trials<'_, '_>, assumed: Assumed, outputs: &[Tensor]) -> Score {
-        let outs = &trials.study.full.outs;
-        let prediction = match trials.study.evidence.after {
+        let outs = &trials.context.full.outs;
+        let prediction = match trials.context.evidence.after {
             None => Some(self.in_shape(outs, outputs)),
             Some(after) => self
                 .with_declared_sizes(outputs)
@@ -134,15 +134,15 @@ impl Subject {
         };
         match prediction {
             Some(prediction) => {
-                trials.ruled(assumed.cause, assumed.rank, assumed.note, assumed.rule, &prediction)
+                trials.add_with_rule(assumed.cause, assumed.rank, assumed.note, assumed.rule, &prediction)
             }
             None => Score::NONE,
         }
     }
 
-    /// Outputs with the declared sizes, for the nodes behind; see [`Subject::in_shape`].
+    /// Outputs with the declared sizes, for the nodes behind; see [`ForeignSubject::in_shape`].
     fn with_declared_sizes(&self, outputs: &[Tensor]) -> Option<Vec<Tensor>> {
-        let types = self.op.outputs().iter().filter_map(Declared::ty);
+        let types = self.op.outputs().iter().filter_map(DeclaredType::ty);
         let fitted = outputs.iter().zip(types).map(|(found, ty)| {
             let sizes = ty.shape.iter().map(|size| Some(size.as_const()? as usize));
             let shape: Vec<usize> = sizes.collect::<Option<_>>()?;
@@ -156,7 +156,7 @@ impl Subject {
 
     /// Outputs as a runtime hands them on that plans its buffers from the declared types: cropped, or with zeros behind.
     fn in_shape(&self, outs: &[Out], outputs: &[Tensor]) -> Prediction {
-        let declared = self.op.outputs().iter().filter_map(Declared::ty);
+        let declared = self.op.outputs().iter().filter_map(DeclaredType::ty);
         let shapes =
             declared.map(|ty| ty.shape.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect());
         let shapes: Vec<Vec<usize>> = shapes.collect();
@@ -176,14 +176,14 @@ fn evaluate(
     constants: &[bool],
 ) -> Option<Vec<Tensor>> {
     trials.spend()?;
-    trials.study.oracles?.evaluate(op, inputs, constants).ok()
+    trials.context.oracles?.evaluate(op, inputs, constants).ok()
 }
 
 /// The outputs that are asked for, of types that whoever evaluates the operator tells.
-fn undeclared(op: &Foreign) -> Vec<Declared> {
-    let declare = |declared: &Declared| match declared {
-        Declared::Absent => Declared::Absent,
-        _ => Declared::Unknown,
+fn undeclared_outputs(op: &Foreign) -> Vec<DeclaredType> {
+    let declare = |declared: &DeclaredType| match declared {
+        DeclaredType::Absent => DeclaredType::Absent,
+        _ => DeclaredType::Unknown,
     };
     op.outputs().iter().map(declare).collect()
 }

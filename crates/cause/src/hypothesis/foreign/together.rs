@@ -1,23 +1,23 @@
 //! What a runtime may do to a node that it runs with others as one model, and does not do to the node alone: fusion leaves it out,
 //! takes a cheaper function for it, or hands it another of the values at hand.
 
-use super::{Assumed, Subject, like};
+use super::{Assumed, ForeignSubject, like};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use serde_json::{Map, Value, json};
 use tapml_graph::op::Foreign;
 
 /// The same node left out, of another function, and with other operands.
-pub(in crate::hypothesis) fn fused(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
-    skipped(trials, &subject);
+pub(in crate::hypothesis) fn try_fused(trials: &mut Trials<'_, '_>) {
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
+    try_skipped(trials, &subject);
     other_functions(trials, &subject);
     counted_twice(trials, &subject);
-    substituted(trials, &subject);
+    try_substituted(trials, &subject);
 }
 
 /// The node hands on one of its inputs.
-fn skipped(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_skipped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     if subject.op.outputs().len() != 1 {
         return;
     }
@@ -72,7 +72,7 @@ const STANDS: &[Stand] = &[
     stand("clamp.default", "relu.default", || json!({})),
 ];
 
-fn other_functions(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn other_functions(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let version = subject.op.version().map(|version| format!("@{version}")).unwrap_or_default();
     for stand in STANDS.iter().filter(|stand| stand.own == subject.op.name()) {
         let attributes: Map<String, Value> = match (stand.attributes)() {
@@ -86,7 +86,7 @@ fn other_functions(trials: &mut Trials<'_, '_>, subject: &Subject) {
             rule: String::new(),
         };
         let kind = format!("{}.{}{version}", subject.op.domain(), stand.other);
-        let op = Foreign::new(&kind, attributes, vec![true], super::undeclared(&subject.op));
+        let op = Foreign::new(&kind, attributes, vec![true], super::undeclared_outputs(&subject.op));
         if let Ok(op) = op {
             subject.test(trials, assumed, &op, &subject.inputs[..1], &subject.constants[..1]);
         }
@@ -94,7 +94,7 @@ fn other_functions(trials: &mut Trials<'_, '_>, subject: &Subject) {
 }
 
 /// An input of floats added or multiplied in where the fusion had done so already.
-fn counted_twice(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn counted_twice(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     for (index, input) in subject.inputs.iter().enumerate().filter(|(_, input)| input.dtype().is_float()) {
         let doubled: Vec<f64> = input.to_f64().into_iter().map(|v| 2.0 * v).collect();
         let Some(doubled) = like(input, &doubled) else { continue };
@@ -110,7 +110,7 @@ fn counted_twice(trials: &mut Trials<'_, '_>, subject: &Subject) {
 }
 
 /// One operand taken for another of the same type.
-fn substituted(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_substituted(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let inputs = &subject.inputs;
     for at in 0..inputs.len() {
         for from in (0..inputs.len()).filter(|&from| from != at) {

@@ -1,24 +1,24 @@
 //! What a platform does to the values of an operator of others: other dtypes, special numbers, rounding, other layouts, and
 //! results that are not written.
 
-use super::{Assumed, Subject, like};
+use super::{Assumed, ForeignSubject, like};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 
 /// What becomes of a value.
-type Change = fn(f64) -> f64;
+type ValueChange = fn(f64) -> f64;
 
 /// Another reading of floats.
 struct Reading {
     cause: Cause,
     how: &'static str,
     when: &'static str,
-    change: Change,
+    change: ValueChange,
 }
 
 /// A number as 16 bits hold it, or as the products of tensor cores do.
-fn through(dtype: DType, value: f64) -> f64 {
+fn round_through(dtype: DType, value: f64) -> f64 {
     Tensor::from_f64(dtype, vec![1], &[value]).map_or(f64::NAN, |tensor| tensor.to_f64()[0])
 }
 
@@ -59,13 +59,13 @@ const READINGS: &[Reading] = &[
         cause: Cause::WrongCast,
         how: "passes through f16",
         when: "values that f16 does not hold",
-        change: |v| through(DType::F16, v),
+        change: |v| round_through(DType::F16, v),
     },
     Reading {
         cause: Cause::WrongCast,
         how: "passes through bf16",
         when: "values that bf16 does not hold",
-        change: |v| through(DType::BF16, v),
+        change: |v| round_through(DType::BF16, v),
     },
     Reading {
         cause: Cause::WrongCast,
@@ -95,7 +95,7 @@ const READINGS: &[Reading] = &[
 
 /// All inputs of floats read otherwise, then each.
 pub(in crate::hypothesis) fn cast(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let floats: Vec<usize> =
         (0..subject.inputs.len()).filter(|&i| subject.inputs[i].dtype().is_float()).collect();
     let each = floats.iter().filter(|_| floats.len() > 1).map(|&i| vec![i]);
@@ -104,11 +104,11 @@ pub(in crate::hypothesis) fn cast(trials: &mut Trials<'_, '_>) {
             read(trials, &subject, &which, reading);
         }
     }
-    quantized(trials, &subject);
-    floored(trials, &subject);
+    try_quantized(trials, &subject);
+    try_floored(trials, &subject);
 }
 
-fn read(trials: &mut Trials<'_, '_>, subject: &Subject, which: &[usize], reading: &Reading) {
+fn read(trials: &mut Trials<'_, '_>, subject: &ForeignSubject, which: &[usize], reading: &Reading) {
     let mut inputs = subject.inputs.clone();
     let mut changed = false;
     for &index in which {
@@ -135,14 +135,14 @@ fn read(trials: &mut Trials<'_, '_>, subject: &Subject, which: &[usize], reading
 }
 
 /// What is quantised rounded otherwise than to the nearest even integer.
-fn quantized(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_quantized(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let [x, scale, ..] = subject.inputs.as_slice() else { return };
     let (true, Some(&scale)) =
         (subject.op.name() == "QuantizeLinear" && scale.len() == 1, scale.to_f64().first())
     else {
         return;
     };
-    let ways: [(Change, _, _); 3] = [
+    let ways: [(ValueChange, _, _); 3] = [
         (f64::round, "halves are rounded away from zero", "a quotient halfway between integers"),
         (f64::trunc, "quotients are cut off", "a quotient that is no integer"),
         (f64::floor, "quotients are rounded down", "a quotient that is no integer"),
@@ -163,13 +163,13 @@ fn quantized(trials: &mut Trials<'_, '_>, subject: &Subject) {
 }
 
 /// Quotients of integers rounded down instead of towards zero.
-fn floored(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_floored(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     if subject.op.name() != "Div" || subject.inputs.iter().any(|input| input.dtype().is_float()) {
         return;
     }
     let wide = |input: &Tensor| Tensor::from_f64(DType::F64, input.shape().to_vec(), &input.to_f64()).ok();
     let Some(inputs) = subject.inputs.iter().map(wide).collect::<Option<Vec<Tensor>>>() else { return };
-    let Ok(op) = subject.op.with_outputs(super::undeclared(&subject.op)) else { return };
+    let Ok(op) = subject.op.with_outputs(super::undeclared_outputs(&subject.op)) else { return };
     let Some(outputs) = super::evaluate(trials, &op, &inputs, &subject.constants) else { return };
     let dtype = subject.inputs.first().map_or(DType::I64, Tensor::dtype);
     let floor = |out: &Tensor| {
@@ -187,8 +187,8 @@ fn floored(trials: &mut Trials<'_, '_>, subject: &Subject) {
 }
 
 /// Inputs whose elements are taken in another order.
-pub(in crate::hypothesis) fn arranged(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
+pub(in crate::hypothesis) fn try_arranged(trials: &mut Trials<'_, '_>) {
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let group =
         subject.op.attributes().get("group").and_then(serde_json::Value::as_u64).unwrap_or(1) as usize;
     for index in 0..subject.inputs.len() {
@@ -254,7 +254,7 @@ pub(in crate::hypothesis) fn arranged(trials: &mut Trials<'_, '_>) {
         }
         broadcast(trials, &subject, index, &name);
     }
-    padded(trials, &subject);
+    try_padded(trials, &subject);
 }
 
 /// For each element of an array of these sizes the place that it is read from.
@@ -265,7 +265,7 @@ fn order(sizes: &[usize; 3], from: impl Fn([usize; 3]) -> usize) -> Vec<usize> {
 
 fn test_order(
     trials: &mut Trials<'_, '_>,
-    subject: &Subject,
+    subject: &ForeignSubject,
     index: usize,
     cause: Cause,
     (how, when): (&str, &str),
@@ -282,7 +282,7 @@ fn test_order(
 }
 
 /// A vector that is repeated along the other axis of a matrix.
-fn broadcast(trials: &mut Trials<'_, '_>, subject: &Subject, index: usize, name: &str) {
+fn broadcast(trials: &mut Trials<'_, '_>, subject: &ForeignSubject, index: usize, name: &str) {
     let input = &subject.inputs[index];
     let [len] = *input.shape() else { return };
     let Ok(column) = Tensor::from_f64(DType::F64, vec![len, 1], &input.to_f64()) else { return };
@@ -299,7 +299,7 @@ fn broadcast(trials: &mut Trials<'_, '_>, subject: &Subject, index: usize, name:
 }
 
 /// Paddings that hold zeros where the standard has them count for nothing.
-fn padded(trials: &mut Trials<'_, '_>, subject: &Subject) {
+fn try_padded(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let mut attributes = subject.op.attributes().clone();
     let pads = attributes.remove("pads").and_then(|pads| serde_json::from_value::<Vec<usize>>(pads).ok());
     let (Some(pads), Some(input)) = (pads, subject.inputs.first()) else { return };
@@ -345,11 +345,11 @@ const WIDTHS: [usize; 6] = [4, 8, 16, 32, 64, 128];
 
 /// The elements behind the last whole vector are zeros.
 pub(in crate::hypothesis) fn tails(trials: &mut Trials<'_, '_>) {
-    if Subject::of(trials).is_none() {
+    if ForeignSubject::from_trials(trials).is_none() {
         return;
     }
     for width in WIDTHS {
-        let mut prediction = trials.study.full.exact();
+        let mut prediction = trials.context.full.exact();
         let mut rest = 0;
         for values in &mut prediction {
             let whole = values.len() / width * width;
@@ -359,7 +359,7 @@ pub(in crate::hypothesis) fn tails(trials: &mut Trials<'_, '_>) {
         let note = format!("the elements behind the last whole vector of {width} are not written");
         let rule = format!("the number of elements of an output is no multiple of {width}");
         if rest > 0 {
-            trials.ruled(Cause::TailDropped, Rank::Named, note, rule, &prediction);
+            trials.add_with_rule(Cause::TailDropped, Rank::Named, note, rule, &prediction);
         }
     }
 }
@@ -369,15 +369,16 @@ const LARGEST_EXP: f64 = 88.72;
 
 /// NaN where the result is finite, and an input so large that its `exp` is not.
 pub(in crate::hypothesis) fn overflowing(trials: &mut Trials<'_, '_>) {
-    let Some(subject) = Subject::of(trials) else { return };
+    let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let beyond =
         |input: &Tensor| input.dtype().is_float() && input.to_f64().iter().any(|v| v.abs() > LARGEST_EXP);
     if !subject.inputs.iter().any(beyond) {
         return;
     }
-    let view = &trials.study.full;
-    let lost =
-        |out: &crate::study::Out| out.wrong().all(|i| !out.observed[i].is_finite() || out.observed[i] == 0.0);
+    let view = &trials.context.full;
+    let lost = |out: &crate::context::Out| {
+        out.wrong().all(|i| !out.observed[i].is_finite() || out.observed[i] == 0.0)
+    };
     let infinite = view.outs.iter().any(|out| out.wrong().any(|i| !out.observed[i].is_finite()));
     if infinite && view.outs.iter().all(lost) {
         let mut prediction = view.exact();
@@ -386,6 +387,6 @@ pub(in crate::hypothesis) fn overflowing(trials: &mut Trials<'_, '_>) {
         }
         let note = format!("`exp` of an input above {LARGEST_EXP} is infinite, and the result with it");
         let rule = format!("a value is beyond {LARGEST_EXP}");
-        trials.ruled(Cause::Overflow, Rank::Placed, note, rule, &prediction);
+        trials.add_with_rule(Cause::Overflow, Rank::Placed, note, rule, &prediction);
     }
 }

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tapml::ErrorKind;
-use tapml::bugs::bench::{self, Bed, Case, Diagnosed, Prepared, Report, RunOptions, Sampling, Selection};
+use tapml::bugs::bench::{
+    self, BenchReport, Diagnosed, Fixture, PlannedCase, Prepared, RunOptions, Sampling, Selection,
+};
 use tapml::bugs::{Catalogue, Family, Mutant, RowMutants};
 use tapml::device::{AdapterKind, Device, DeviceInfo};
 use tapml::files::Lock;
@@ -143,7 +145,7 @@ impl BugsCommand {
         let families = self.family.iter().map(|f| Family::parse(f)).collect::<tapml::Result<_>>()?;
         let (mut all, mut rows) = (Vec::new(), Vec::new());
         for model in models {
-            let found = Catalogue::of(&model.name, model.model.graph(), info)?;
+            let found = Catalogue::generate(&model.name, model.model.graph(), info)?;
             all.extend(found.mutants);
             found.rows.into_iter().for_each(|row| row.join(&mut rows));
         }
@@ -162,7 +164,7 @@ impl BugsCommand {
             each: self.each_operator,
             seed: self.seed,
         };
-        Ok((selection.of(all), rows))
+        Ok((selection.choose_mutants(all), rows))
     }
 
     fn measure(
@@ -279,12 +281,12 @@ impl BugsCommand {
     /// Mutants of kernels, then clean runs, then full diagnoses, as far as the time reaches.
     fn all(&self, work: &Work<'_>) -> Result<()> {
         let limit = self.limit.unwrap_or(usize::MAX);
-        let of_kernels = work.mutants.iter().filter(|m| !m.between()).take(limit);
+        let of_kernels = work.mutants.iter().filter(|m| !m.is_between()).take(limit);
         let open: Vec<Mutant> = of_kernels.filter(|m| !work.kept.has(&m.id)).cloned().collect();
         let needed = |m: &&BenchModel| open.iter().any(|mutant| mutant.model == m.name);
         let beds = work.models.iter().filter(needed);
         let beds = beds.map(|m| m.bed(self.graph.activation, self.seed, true, work.folder, work.stop));
-        let beds = beds.collect::<Result<Vec<Bed>>>()?;
+        let beds = beds.collect::<Result<Vec<Fixture>>>()?;
         let prepared = Prepared::new(&beds, work.options.sampling);
         let bar = Bar::new();
         let found = |record| work.kept.add(|report| report.mutants.push(record));
@@ -305,24 +307,25 @@ impl BugsCommand {
         let real =
             |m: &&Mutant| kept.lock().0.mutants.iter().any(|r| r.id == m.id && r.real() && !r.sighting.lost);
         let real: Vec<Mutant> = mutants.iter().filter(real).cloned().collect();
-        let between: Vec<Mutant> = mutants.iter().filter(|m| m.between()).cloned().collect();
+        let between: Vec<Mutant> = mutants.iter().filter(|m| m.is_between()).cloned().collect();
         let all = if self.each_operator.is_some() { usize::MAX } else { self.diagnose };
         let half = (all / 2).min(between.len());
         let singles = between.iter().take(half).chain(real.iter().take(all - half));
-        let mut cases: Vec<Case> = singles.map(Case::single).collect();
-        cases.extend(Case::several(&real, &between, self.several, self.seed));
+        let mut cases: Vec<PlannedCase> = singles.map(PlannedCase::single).collect();
+        cases.extend(PlannedCase::combine_faults(&real, &between, self.several, self.seed));
         if !cases.is_empty() {
             cases.extend(
-                models.iter().map(|m| Case::clean(&m.name, &format!("{}/seed {}", m.name, self.seed))),
+                models.iter().map(|m| PlannedCase::clean(&m.name, &format!("{}/seed {}", m.name, self.seed))),
             );
         }
         let stale = |d: &Diagnosed| cases.iter().any(|case| case.name == d.name && !case.is_of(d));
         kept.lock().0.diagnosed.retain(|d| !stale(d));
         cases.retain(|case| !kept.lock().0.diagnosed.iter().any(|d| d.name == case.name));
         // Long prompts take long: they are for those that need them.
-        let mut beds: Vec<Bed> = Vec::new();
+        let mut beds: Vec<Fixture> = Vec::new();
         for (model, long) in models.iter().flat_map(|m| [(m, false), (m, true)]) {
-            let needed = |case: &Case| case.model == model.name && (case.long() && model.long()) == long;
+            let needed =
+                |case: &PlannedCase| case.model == model.name && (case.long() && model.long()) == long;
             if cases.iter().any(needed) {
                 beds.push(model.bed(self.graph.activation, self.seed, long, work.folder, work.stop)?);
             }
@@ -372,7 +375,7 @@ impl BugsCommand {
     }
 }
 
-fn tell(report: &Report, json: &JsonArg, markdown: Option<&Path>) -> Result<()> {
+fn tell(report: &BenchReport, json: &JsonArg, markdown: Option<&Path>) -> Result<()> {
     json.say(&table::text(report))?;
     if let Some(path) = markdown {
         tapml::files::write(path, table::markdown(report).as_bytes())?;
@@ -406,7 +409,7 @@ fn workers() -> usize {
 /// The report so far, saved now and then, and continued from an earlier run's file.
 struct Kept<'a> {
     command: &'a BugsCommand,
-    state: Arc<Mutex<(Report, Instant)>>,
+    state: Arc<Mutex<(BenchReport, Instant)>>,
     start: Instant,
     before: f64,
 }
@@ -417,11 +420,11 @@ impl<'a> Kept<'a> {
         (target, settings): (String, String),
         start: Instant,
     ) -> Result<Kept<'a>> {
-        let fresh = Report { schema: bench::SCHEMA, target, settings, ..Report::default() };
+        let fresh = BenchReport { schema: bench::SCHEMA, target, settings, ..BenchReport::default() };
         let old = command.json.json.as_deref().filter(|p| p.exists());
         let old = old.map(|path| tapml::files::read(path, MOST_BYTES, "a report")).transpose()?;
-        let old = old.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
-        let same = |old: &Report| (&old.target, &old.settings) == (&fresh.target, &fresh.settings);
+        let old = old.and_then(|bytes| serde_json::from_slice::<BenchReport>(&bytes).ok());
+        let same = |old: &BenchReport| (&old.target, &old.settings) == (&fresh.target, &fresh.settings);
         let report = match old {
             Some(old) if same(&old) => {
                 output::note(
@@ -444,7 +447,7 @@ impl<'a> Kept<'a> {
         Ok(Kept { command, state, start, before })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, (Report, Instant)> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (BenchReport, Instant)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -453,7 +456,7 @@ impl<'a> Kept<'a> {
         state.0.mutants.iter().any(|m| m.id == name) || state.0.clean.iter().any(|c| c.name == name)
     }
 
-    fn add(&self, change: impl FnOnce(&mut Report)) {
+    fn add(&self, change: impl FnOnce(&mut BenchReport)) {
         let mut state = self.lock();
         change(&mut state.0);
         state.0.seconds = self.before + self.start.elapsed().as_secs_f64();
@@ -465,7 +468,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> BenchReport {
         let mut state = self.lock();
         state.0.seconds = self.before + self.start.elapsed().as_secs_f64();
         std::mem::take(&mut state.0)

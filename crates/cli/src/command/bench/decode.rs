@@ -78,7 +78,7 @@ impl DecodeCommand {
             true => self.graph.open_random(&self.model, Rows::Last)?,
             false => self.graph.open(&self.model, Rows::Last)?.1,
         };
-        Interface::of(model.graph())?.expect_logits()?;
+        Interface::from_graph(model.graph())?.expect_logits()?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         let options = SpeedOptions {
             prompt_tokens: self.prompt_tokens,

@@ -3,7 +3,7 @@
 use super::super::common::{Activation, GraphArgs};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
-use tapml::bugs::bench::{Bed, BedOptions, Sampling};
+use tapml::bugs::bench::{Fixture, FixtureOptions, Sampling};
 use tapml::engine::Tokenizer;
 use tapml::graph::{Model, Node, Op};
 use tapml::import::Rows;
@@ -86,7 +86,7 @@ impl BenchModel {
         let weights = weights_hash(&weight_entries(&self.model)?);
         let BenchModel { name: _, model, args: _, path: _, context, tokens, begin } = self;
         let text = format!("{} {weights} {context} {tokens:?} {begin:?}", graph_hash(model.graph()));
-        Ok(Hash::of(text.as_bytes()).short())
+        Ok(Hash::compute(text.as_bytes()).short())
     }
 
     /// Opens a model and its tokenizer. A folder with a configuration alone is a model of random weights, and any ids are
@@ -153,7 +153,7 @@ impl BenchModel {
 
     /// Tokens of a prompt that is longer than the window, if the context is long enough for it.
     fn beyond(&self) -> Option<usize> {
-        let len = Bed::window(&self.model).map(|window| window as usize + BEYOND);
+        let len = Fixture::window(&self.model).map(|window| window as usize + BEYOND);
         len.filter(|len| len + self.steps() as usize <= self.context)
     }
 
@@ -177,12 +177,12 @@ impl BenchModel {
         long: bool,
         folder: &Path,
         stop: &Stop,
-    ) -> Result<Bed> {
-        let options = BedOptions { prompts: self.prompts(seed, long), steps: self.steps() };
+    ) -> Result<Fixture> {
+        let options = FixtureOptions { prompts: self.prompts(seed, long), steps: self.steps() };
         let model = self.with(activation)?;
         let length = if long { "long" } else { "short" };
         let out = folder.join(format!("{}-{activation:?}-{seed}-{length}", self.name));
-        Bed::carve(&self.name, &model, &options, &out, &Quiet, stop)
+        Fixture::carve(&self.name, &model, &options, &out, &Quiet, stop)
             .with_context(|| format!("could not record calls of {}", self.path.display()))
     }
 }

@@ -3,7 +3,7 @@
 use crate::output::table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use tapml::bugs::bench::{CauseRate, Diagnosed, GRID, POLICIES, Record, Report};
+use tapml::bugs::bench::{BenchReport, CauseRate, Diagnosed, GRID, MutantRecord, POLICIES};
 
 /// Counts of one row: mutants, faults, seen.
 #[derive(Default)]
@@ -15,14 +15,14 @@ struct Count {
     seconds: f64,
 }
 
-fn counts<K: Ord>(report: &Report, key: impl Fn(&Record) -> K) -> BTreeMap<K, Count> {
+fn counts<K: Ord>(report: &BenchReport, key: impl Fn(&MutantRecord) -> K) -> BTreeMap<K, Count> {
     counts_of(report, |_| true, key)
 }
 
 fn counts_of<K: Ord>(
-    report: &Report,
-    wanted: impl Fn(&Record) -> bool,
-    key: impl Fn(&Record) -> K,
+    report: &BenchReport,
+    wanted: impl Fn(&MutantRecord) -> bool,
+    key: impl Fn(&MutantRecord) -> K,
 ) -> BTreeMap<K, Count> {
     let mut rows: BTreeMap<K, Count> = BTreeMap::new();
     for record in report.mutants.iter().filter(|record| wanted(record)) {
@@ -30,7 +30,7 @@ fn counts_of<K: Ord>(
         row.mutants += 1;
         row.equivalent += usize::from(!record.real());
         row.faults += usize::from(record.real());
-        row.seen += usize::from(record.real() && record.sighting.caught());
+        row.seen += usize::from(record.real() && record.sighting.is_caught());
         row.seconds += record.sighting.seconds;
     }
     rows
@@ -58,7 +58,7 @@ impl Rows {
     }
 }
 
-fn breakdown(report: &Report, name: &'static str, key: impl Fn(&Record) -> String) -> Rows {
+fn breakdown(report: &BenchReport, name: &'static str, key: impl Fn(&MutantRecord) -> String) -> Rows {
     let rows = counts(report, key).into_iter().map(|(name, c)| {
         let mean = c.seconds / c.mutants.max(1) as f64;
         let numbers = [c.mutants, c.equivalent, c.faults, c.seen, c.faults - c.seen].map(|n| n.to_string());
@@ -69,7 +69,7 @@ fn breakdown(report: &Report, name: &'static str, key: impl Fn(&Record) -> Strin
 }
 
 /// What the programs launch, row by row, those without mutants too: how many there are, were tried, and were seen.
-fn launched(report: &Report) -> Rows {
+fn launched(report: &BenchReport) -> Rows {
     let tried = counts(report, |r| r.row.clone());
     let held = counts_of(report, |r| !r.tuned_on, |r| r.row.clone());
     let rows = report.rows.iter().map(|row| {
@@ -96,8 +96,8 @@ fn launched(report: &Report) -> Rows {
     Rows { header, rows: rows.collect() }
 }
 
-fn rates(report: &Report, tuned: Option<bool>) -> Rows {
-    let row = |r: tapml::bugs::bench::Rate| {
+fn rates(report: &BenchReport, tuned: Option<bool>) -> Rows {
+    let row = |r: tapml::bugs::bench::PolicyRate| {
         let numbers = [r.faults, r.missed, r.clean, r.false_alarms].map(|n| n.to_string());
         [vec![r.policy, r.used_by], numbers.to_vec()].concat()
     };
@@ -106,7 +106,7 @@ fn rates(report: &Report, tuned: Option<bool>) -> Rows {
 }
 
 /// Full diagnoses by what was diagnosed.
-fn diagnoses(report: &Report) -> Rows {
+fn diagnoses(report: &BenchReport) -> Rows {
     let kind = |d: &Diagnosed| match (d.name.split('/').next(), d.bugs.len()) {
         (Some("several"), _) => "several faults",
         (Some("clean"), _) => "no fault",
@@ -130,7 +130,7 @@ fn diagnoses(report: &Report) -> Rows {
 }
 
 /// Whether the stated causes are right, by family.
-fn causes(report: &Report) -> Rows {
+fn causes(report: &BenchReport) -> Rows {
     let row = |r: CauseRate| {
         let right = format!("{:.0} %", (100.0 * r.right as f64 / r.reported.max(1) as f64).floor());
         let [faults, reported, certain, wrong] =
@@ -142,7 +142,7 @@ fn causes(report: &Report) -> Rows {
 }
 
 /// What other constants would miss and raise, on the half that they are tuned on and on the other.
-fn grid(report: &Report) -> Rows {
+fn grid(report: &BenchReport) -> Rows {
     let row = |i: usize, (base, chain, shared, lambda): (f64, f64, f64, f64)| {
         let of = |tuned: bool| {
             let faults = report.mutants.iter().filter(|r| r.real() && r.tuned_on == tuned);
@@ -161,9 +161,9 @@ fn grid(report: &Report) -> Rows {
     Rows { header, rows: GRID.iter().enumerate().map(|(i, &set)| row(i, set)).collect() }
 }
 
-fn summary(report: &Report) -> String {
+fn summary(report: &BenchReport) -> String {
     let classes: Vec<String> = report.classes().iter().map(|(name, n)| format!("{n} {name}")).collect();
-    let (missed, alarms) = (report.missed().count(), report.false_alarms().count());
+    let (missed, alarms) = (report.missed_faults().count(), report.false_alarms().count());
     let lost = report.mutants.iter().filter(|r| r.sighting.lost).count();
     let wrong = report.certain_and_wrong().count();
     format!(
@@ -177,9 +177,9 @@ fn summary(report: &Report) -> String {
 }
 
 /// What was missed and what was false, each with its numbers.
-fn wrong(report: &Report) -> String {
+fn wrong(report: &BenchReport) -> String {
     let mut text = String::new();
-    for r in report.missed() {
+    for r in report.missed_faults() {
         let half = if r.tuned_on { "tuned on" } else { "held out" };
         let (id, ratio) = (&r.id, r.sighting.ratio);
         let _ = writeln!(text, "\nmissed: {id} ({half}), largest ratio {ratio:.3}\n{}", r.diff);
@@ -210,7 +210,7 @@ fn wrong(report: &Report) -> String {
 }
 
 /// For a terminal.
-pub fn text(report: &Report) -> String {
+pub fn text(report: &BenchReport) -> String {
     let families = breakdown(report, "family", |r| r.family.to_string());
     let models = breakdown(report, "model", |r| r.model.clone());
     let (launched, rates) = (launched(report), rates(report, None));
@@ -229,7 +229,7 @@ pub fn text(report: &Report) -> String {
 }
 
 /// For a document.
-pub fn markdown(report: &Report) -> String {
+pub fn markdown(report: &BenchReport) -> String {
     let tables = [
         ("By family", breakdown(report, "family", |r| r.family.to_string())),
         ("By model", breakdown(report, "model", |r| r.model.clone())),

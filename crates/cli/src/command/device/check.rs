@@ -45,11 +45,11 @@ struct CaseReport {
 }
 
 impl CaseReport {
-    fn new(case: &'static str, rule: Option<&'static str>, outcome: conformance::Outcome) -> CaseReport {
+    fn new(case: &'static str, rule: Option<&'static str>, outcome: conformance::CaseOutcome) -> CaseReport {
         let (outcome, reason) = match outcome {
-            conformance::Outcome::Passed => ("passed", None),
-            conformance::Outcome::Skipped(reason) => ("skipped", Some(reason)),
-            conformance::Outcome::Failed(reason) => ("failed", Some(reason)),
+            conformance::CaseOutcome::Passed => ("passed", None),
+            conformance::CaseOutcome::Skipped(reason) => ("skipped", Some(reason)),
+            conformance::CaseOutcome::Failed(reason) => ("failed", Some(reason)),
         };
         CaseReport { case, rule, outcome, reason }
     }
@@ -145,12 +145,12 @@ fn commands(
         let outcome = match &mut opened {
             Ok(device) => case.run(device.as_mut()),
             Err(error) => {
-                Ok(conformance::Outcome::Failed(format!("the device cannot be opened again: {error}")))
+                Ok(conformance::CaseOutcome::Failed(format!("the device cannot be opened again: {error}")))
             }
         };
         let outcome = outcome.unwrap_or_else(|error| {
             opened = platform::open_device(spec);
-            conformance::Outcome::Failed(format!("the device was lost: {error}"))
+            conformance::CaseOutcome::Failed(format!("the device was lost: {error}"))
         });
         let case = CaseReport::new(case.name, None, outcome);
         case.say(json)?;

@@ -5,7 +5,7 @@ use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
 use serde::Serialize;
-use tapml::device::conformance::Outcome as Found;
+use tapml::device::conformance::CaseOutcome as Found;
 use tapml::exec::{NodeServer, OperatorPlatform, Platform, PlatformInfo};
 use tapml::graph::op::OPS;
 use tapml::migrate::{SampleCheck, check_samples};

@@ -1,8 +1,8 @@
 //! One batch: upload all inputs, one list of dispatches, one submission, read all outputs.
 
-use super::Item;
-use super::layout::{Layout, Place, Role};
-use crate::device::Inner;
+use super::ReadyCall;
+use super::layout::{BufferRange, ReplayLayout, Role};
+use crate::device::PlatformState;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,15 +21,15 @@ const LARGE: usize = 16 << 20;
 type Filled<'a> = HashMap<(Role, usize), Cow<'a, [u8]>>;
 
 /// Where the values of one item lie.
-struct Places {
-    symbols: Place,
+struct ItemPlaces {
+    symbols: BufferRange,
     inputs: Vec<Input>,
-    outputs: Vec<(Place, Vec<usize>)>,
-    scratch: Vec<Place>,
+    outputs: Vec<(BufferRange, Vec<usize>)>,
+    scratch: Vec<BufferRange>,
 }
 
 enum Input {
-    Value(Place),
+    Value(BufferRange),
     Weight,
 }
 
@@ -41,7 +41,11 @@ struct Held {
 }
 
 /// The outputs of the items, in their order.
-pub(super) fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>]) -> Result<Vec<Vec<Tensor>>> {
+pub(super) fn run(
+    inner: &mut PlatformState,
+    info: &DeviceInfo,
+    items: &[ReadyCall<'_>],
+) -> Result<Vec<Vec<Tensor>>> {
     let mut held = Held::default();
     inner.weights.start();
     let outputs = perform(inner, info, items, &mut held);
@@ -55,16 +59,17 @@ pub(super) fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>]) -> R
 }
 
 fn perform(
-    inner: &mut Inner,
+    inner: &mut PlatformState,
     info: &DeviceInfo,
-    items: &[Item<'_>],
+    items: &[ReadyCall<'_>],
     held: &mut Held,
 ) -> Result<Vec<Vec<Tensor>>> {
     let limits = &info.limits;
-    let mut layout = Layout::new(u64::from(limits.min_offset_alignment).max(256), limits.max_buffer_size);
+    let mut layout =
+        ReplayLayout::new(u64::from(limits.min_offset_alignment).max(256), limits.max_buffer_size);
     let mut filled: Filled<'_> = HashMap::new();
     let mut known = HashMap::new();
-    let places: Vec<Places> = items
+    let places: Vec<ItemPlaces> = items
         .iter()
         .map(|item| lay_out(item, &mut layout, &mut filled, &mut known))
         .collect::<Result<_>>()?;
@@ -98,11 +103,11 @@ fn perform(
 
 /// Finds places for an item's values and puts its inputs and symbols there. Inputs that are one tensor share a place.
 fn lay_out<'a>(
-    item: &Item<'a>,
-    layout: &mut Layout,
+    item: &ReadyCall<'a>,
+    layout: &mut ReplayLayout,
     filled: &mut Filled<'a>,
-    known: &mut HashMap<(*const u8, usize), Place>,
-) -> Result<Places> {
+    known: &mut HashMap<(*const u8, usize), BufferRange>,
+) -> Result<ItemPlaces> {
     let call = item.call;
     let mut put = |role, bytes: Cow<'a, [u8]>| {
         let place = layout.place(role, bytes.len() as u64);
@@ -143,33 +148,39 @@ fn lay_out<'a>(
         };
         Ok(layout.place(role, scratch.bytes().eval(&call.symbols)?))
     });
-    Ok(Places { symbols, inputs, outputs, scratch: scratch.collect::<Result<_>>()? })
+    Ok(ItemPlaces { symbols, inputs, outputs, scratch: scratch.collect::<Result<_>>()? })
 }
 
 fn dispatch(
-    inner: &mut Inner,
-    item: &Item<'_>,
+    inner: &mut PlatformState,
+    item: &ReadyCall<'_>,
     index: usize,
     launch: &Launch,
-    places: &Places,
+    places: &ItemPlaces,
     held: &Held,
 ) -> Result<Command> {
     let bindings =
         launch.args.iter().map(|arg| bind(inner, item, *arg, places, held)).collect::<Result<_>>()?;
     let mut groups = [const { None }; 3];
     for (slot, extent) in groups.iter_mut().zip(&launch.groups) {
-        *slot = Some(Extent::of(extent.eval(&item.call.symbols)?));
+        *slot = Some(Extent::from_dim(extent.eval(&item.call.symbols)?));
     }
     let [Some(x), Some(y), Some(z)] = groups else { return Err(Error::bug("a grid has three sizes")) };
     let kernel = item.planned.kernels[index];
     Ok(Command::Dispatch { label: item.call.node.clone(), kernel, bindings, groups: [x, y, z] })
 }
 
-fn bind(inner: &mut Inner, item: &Item<'_>, arg: Arg, places: &Places, held: &Held) -> Result<Binding> {
+fn bind(
+    inner: &mut PlatformState,
+    item: &ReadyCall<'_>,
+    arg: Arg,
+    places: &ItemPlaces,
+    held: &Held,
+) -> Result<Binding> {
     let missing = |what: &str| {
         Error::bug(format!("kernel `{}` binds {what} that is not there", item.planned.plan.kernel))
     };
-    let at = |place: Option<&Place>, what: &str, offset: u64, len: u64| {
+    let at = |place: Option<&BufferRange>, what: &str, offset: u64, len: u64| {
         let place = place.ok_or_else(|| missing(what))?;
         let buffer = held.buffers.get(&(place.role, place.number)).ok_or_else(|| missing(what))?;
         let room = place.len.checked_sub(offset).filter(|&room| len <= room).ok_or_else(|| missing(what))?;
@@ -188,7 +199,7 @@ fn bind(inner: &mut Inner, item: &Item<'_>, arg: Arg, places: &Places, held: &He
             Some(Input::Weight) => {
                 let (tensor, name) = (&item.call.inputs[index], item.call.weights[index].as_deref());
                 let name = name.ok_or_else(|| missing("a weight"))?;
-                let Inner { device, weights, .. } = inner;
+                let PlatformState { device, weights, .. } = inner;
                 Ok(Binding::whole(weights.get(device.as_mut(), name, tensor, (offset, len))?))
             }
             None => Err(missing("an input")),
@@ -199,9 +210,9 @@ fn bind(inner: &mut Inner, item: &Item<'_>, arg: Arg, places: &Places, held: &He
 /// Reads each output buffer once and cuts the outputs of every item out of them.
 fn read(
     device: &mut dyn Device,
-    items: &[Item<'_>],
-    layout: &Layout,
-    places: &[Places],
+    items: &[ReadyCall<'_>],
+    layout: &ReplayLayout,
+    places: &[ItemPlaces],
     held: &Held,
 ) -> Result<Vec<Vec<Tensor>>> {
     let mut bytes: HashMap<(Role, usize), Vec<u8>> = HashMap::new();

@@ -22,7 +22,7 @@ pub(super) enum Role {
 
 /// A range: which buffer of its role, first byte, length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BufferRange {
     pub role: Role,
     pub number: usize,
     pub offset: u64,
@@ -31,32 +31,32 @@ pub(super) struct Place {
 
 /// Sizes of the buffers of each role, in the order in which they fill.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct ReplayLayout {
     sizes: HashMap<Role, Vec<u64>>,
     alignment: u64,
     /// Largest buffer, bytes.
     limit: u64,
 }
 
-impl Layout {
-    pub fn new(alignment: u64, limit: u64) -> Layout {
-        Layout { sizes: HashMap::new(), alignment, limit }
+impl ReplayLayout {
+    pub fn new(alignment: u64, limit: u64) -> ReplayLayout {
+        ReplayLayout { sizes: HashMap::new(), alignment, limit }
     }
 
     /// Takes `len` bytes, at least 4 and rounded up to a multiple of 4, in a buffer of this role. A range larger than a
     /// buffer may be gets one of its own, which the device then refuses with its limit.
-    pub fn place(&mut self, role: Role, len: u64) -> Place {
+    pub fn place(&mut self, role: Role, len: u64) -> BufferRange {
         let len = len.max(4).next_multiple_of(4);
         let sizes = self.sizes.entry(role).or_default();
         let offset = sizes.last().map_or(u64::MAX, |last| last.next_multiple_of(self.alignment));
         let end = offset.saturating_add(len);
         if end > self.limit || role == Role::Large {
             sizes.push(len);
-            return Place { role, number: sizes.len() - 1, offset: 0, len };
+            return BufferRange { role, number: sizes.len() - 1, offset: 0, len };
         }
         let number = sizes.len() - 1;
         sizes[number] = end;
-        Place { role, number, offset, len }
+        BufferRange { role, number, offset, len }
     }
 
     /// All buffers: role, number within the role, size.
@@ -74,8 +74,9 @@ mod tests {
 
     #[test]
     fn ranges_are_aligned_disjoint_and_within_the_limit() {
-        let mut layout = Layout::new(256, 1000);
-        let places: Vec<Place> = [0, 3, 300, 200, 500, 4].map(|len| layout.place(Role::Input, len)).to_vec();
+        let mut layout = ReplayLayout::new(256, 1000);
+        let places: Vec<BufferRange> =
+            [0, 3, 300, 200, 500, 4].map(|len| layout.place(Role::Input, len)).to_vec();
         let flat: Vec<_> = places.iter().map(|p| (p.number, p.offset, p.len)).collect();
         assert_eq!(flat, [(0, 0, 4), (0, 256, 4), (0, 512, 300), (1, 0, 200), (1, 256, 500), (1, 768, 4)]);
         assert_eq!(layout.place(Role::Output(0), 2000).len, 2000);

@@ -110,7 +110,7 @@ fn angles_are_those_of_transformers() {
         let expected = case["inv_freq"].as_array().unwrap();
         assert_eq!(pairs, expected.len(), "{case}");
         for (j, (&f, expected)) in frequencies.iter().zip(expected).enumerate() {
-            let slowed = found.dynamic.map_or(1.0, |dynamic| dynamic.slowed(j, pairs, length));
+            let slowed = found.dynamic.map_or(1.0, |dynamic| dynamic.frequency_factor(j, pairs, length));
             let ratio = f64::from(f) * slowed / expected.as_f64().unwrap();
             // Transformers takes powers and products in f32.
             assert!((ratio - 1.0).abs() < 1.5e-6, "pair {j}: {ratio} of the expected angle, {case}");

@@ -114,7 +114,7 @@ impl Tracer<'_, '_> {
                 }))
             };
             let mut written = writer.graph(graph, &mut up, versions).context(|| format!("`{name}`"))?;
-            written.turns = turns;
+            written.max_iterations = turns;
             complete(&mut written.types, &node.op_type, &given);
             attributes.insert(name.into(), written.to_attribute());
         }

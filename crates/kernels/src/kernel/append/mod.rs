@@ -2,13 +2,15 @@
 //! then the new rows. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, affine, elements, plan as planned, rows_and_width, wrong_op};
+use super::source::{KernelSource, affine, elements, plan as planned, rows_and_width, wrong_op};
 use crate::plan::{InPlace, NodePlan};
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel::flat("append/portable", "append/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("append/portable", "append/portable.wgsl", include_str!("portable.wgsl"));
 /// The copy of a cache, for outputs that do not lie in its buffer.
-pub const COPY: Kernel = Kernel::flat("append/copy", "append/copy.wgsl", include_str!("copy.wgsl"));
+pub const COPY: KernelSource =
+    KernelSource::flat("append/copy", "append/copy.wgsl", include_str!("copy.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Append(_) = request.op else { return Err(wrong_op(request)) };

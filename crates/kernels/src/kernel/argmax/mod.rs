@@ -2,7 +2,7 @@
 //! workgroup `x` of the second at what was found in new row `x`.
 
 use super::Request;
-use super::source::{Kernel, affine, constant, elements, one, plan as planned, wrong_op};
+use super::source::{KernelSource, affine, constant, elements, plan as planned, single_workgroup, wrong_op};
 use crate::plan::{InPlace, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
@@ -10,7 +10,7 @@ use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 /// Elements of a workgroup.
 const SHARE: u32 = 1024;
 
-const PARTS: Kernel = Kernel {
+const PARTS: KernelSource = KernelSource {
     name: "argmax/parts",
     file: "argmax/parts.wgsl",
     text: include_str!("parts.wgsl"),
@@ -22,7 +22,7 @@ const PARTS: Kernel = Kernel {
     workgroup_memory: 8 * 256,
 };
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "argmax/portable",
     file: "argmax/portable.wgsl",
     text: include_str!("portable.wgsl"),
@@ -30,24 +30,29 @@ const KERNEL: Kernel = Kernel {
 };
 
 /// The copy of what was found before, for outputs that do not lie in its buffer.
-const COPY: Kernel = Kernel::flat("argmax/copy", "argmax/copy.wgsl", include_str!("copy.wgsl"));
+const COPY: KernelSource = KernelSource::flat("argmax/copy", "argmax/copy.wgsl", include_str!("copy.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Argmax(_) = request.op else { return Err(wrong_op(request)) };
     let (found, x) = (&request.inputs[0].shape[0], &request.inputs[1]);
     let (rows, width) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let count = width.div_ceil(SHARE);
-    let f32 = |kernel: &Kernel| kernel.launch(DType::F32, DType::F32);
+    let f32 = |kernel: &KernelSource| kernel.launch(DType::F32, DType::F32);
     let parts = f32(&PARTS)?.input(1).scratch(0, BindingKind::ReadWrite).rows(rows)?;
     let parts = parts.set("WIDTH", width).set("SHARE", SHARE).set("COUNT", count);
-    let parts = parts.groups([Extent::of(u64::from(count)), Extent::of(rows.clone()), one()]);
+    let parts = parts.groups([
+        Extent::from_dim(u64::from(count)),
+        Extent::from_dim(rows.clone()),
+        single_workgroup(),
+    ]);
     let [n, p, c] = affine(found)?;
     let last = f32(&KERNEL)?.scratch(0, BindingKind::Read).output(0).output(1).rows(rows)?;
     let last = last.set("COUNT", count).set("BEFORE_N", n).set("BEFORE_P", p).set("BEFORE_C", c);
-    let last = last.groups([Extent::of(Dim::symbol(Symbol::N)), one(), one()]);
+    let last =
+        last.groups([Extent::from_dim(Dim::symbol(Symbol::N)), single_workgroup(), single_workgroup()]);
     let width = count.checked_mul(8).ok_or_else(|| Error::unsupported("the row length overflows"))?;
     Ok(NodePlan {
-        scratch: vec![Scratch::Temporary(Extent::of(elements(rows, width)?))],
+        scratch: vec![Scratch::Temporary(Extent::from_dim(elements(rows, width)?))],
         in_place: vec![InPlace { input: 0, output: 0, copy: Some(0) }],
         ..planned(&KERNEL, vec![copy(found)?, parts, last], 0)
     })

@@ -7,7 +7,7 @@ use crate::choose::plan_node;
 use crate::overrides::Overrides;
 use crate::plan::{Accumulate, Arg, NodePlan, Scratch};
 use std::collections::HashMap;
-use tapml_graph::aten::{Definition, Source, define};
+use tapml_graph::aten::{Definition, OperandSource, define};
 use tapml_graph::op::Foreign;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, TensorType};
 
@@ -19,7 +19,7 @@ const COPY: &str = "onnx.Identity@14";
 /// Plans an operator by its definition. The plan is named by the step that adds up most, the last of equals.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Foreign(op) = request.op else { return Err(wrong_op(request)) };
-    let definition = define(op, &op.placed(request.inputs.iter().cloned()))?;
+    let definition = define(op, &op.place_inputs(request.inputs.iter().cloned()))?;
     let mut composition = Composition::new(request, op, &definition)?;
     for at in 0..definition.steps.len() {
         composition.add_step(at)?;
@@ -38,7 +38,7 @@ struct Composition<'a> {
     /// Of each input that is there, by its place, its number.
     numbers: Vec<Option<usize>>,
     /// Where the values are that are no views of others.
-    places: HashMap<Source, Arg>,
+    places: HashMap<OperandSource, Arg>,
     /// Values that are outputs and lie elsewhere: where, and which output.
     copies: Vec<(Arg, usize)>,
 }
@@ -50,19 +50,19 @@ impl<'a> Composition<'a> {
             hash: String::new(),
             launches: Vec::new(),
             scratch: Vec::new(),
-            constants: definition.constants.iter().map(|tensor| padded(tensor.bytes())).collect(),
+            constants: definition.constants.iter().map(|tensor| pad_to_words(tensor.bytes())).collect(),
             accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(0u64) },
             in_place: Vec::new(),
             axes: Vec::new(),
         };
-        let numbers = op.placed(0..request.inputs.len());
+        let numbers = op.place_inputs(0..request.inputs.len());
         let (places, copies) = (HashMap::new(), Vec::new());
         let mut made = Composition { request, definition, plan, numbers, places, copies };
         let outputs = definition.outputs.iter().flatten();
         for (output, &source) in outputs.enumerate() {
             let root = made.root(source);
             match root {
-                Source::Step(..) if !made.places.contains_key(&root) => {
+                OperandSource::Step(..) if !made.places.contains_key(&root) => {
                     made.places.insert(root, Arg::Output(output));
                 }
                 _ => {
@@ -75,8 +75,8 @@ impl<'a> Composition<'a> {
     }
 
     /// What a value is a view of.
-    fn root(&self, mut source: Source) -> Source {
-        while let Source::Step(step, _) = source {
+    fn root(&self, mut source: OperandSource) -> OperandSource {
+        while let OperandSource::Step(step, _) = source {
             let step = &self.definition.steps[step];
             match step.inputs.first().copied().flatten() {
                 Some(viewed) if VIEWS.contains(&step.op.name()) => source = viewed,
@@ -87,13 +87,13 @@ impl<'a> Composition<'a> {
     }
 
     /// Where a value is.
-    fn place(&self, source: Source) -> Result<Arg> {
+    fn place(&self, source: OperandSource) -> Result<Arg> {
         let missing = || Error::bug("a definition reads what is not there");
         match self.root(source) {
-            Source::Input(place) => {
+            OperandSource::Input(place) => {
                 self.numbers.get(place).copied().flatten().map(Arg::whole_input).ok_or_else(missing)
             }
-            Source::Constant(at) => Ok(Arg::Constant(at)),
+            OperandSource::Constant(at) => Ok(Arg::Constant(at)),
             step => self.places.get(&step).copied().ok_or_else(missing),
         }
     }
@@ -109,11 +109,11 @@ impl<'a> Composition<'a> {
         let outputs = op.infer(&step.types)?;
         let mut made = Vec::new();
         for (place, ty) in outputs.iter().enumerate() {
-            let source = Source::Step(at, place);
+            let source = OperandSource::Step(at, place);
             let arg = match self.places.get(&source) {
                 Some(&arg) => arg,
                 None => {
-                    self.plan.scratch.push(Scratch::Temporary(Extent::of(bytes(ty)?)));
+                    self.plan.scratch.push(Scratch::Temporary(Extent::from_dim(bytes(ty)?)));
                     Arg::Scratch(self.plan.scratch.len() - 1)
                 }
             };
@@ -125,7 +125,7 @@ impl<'a> Composition<'a> {
 
     fn add_copy(&mut self, from: Arg, output: usize) -> Result<()> {
         let ty = &self.request.outputs[output];
-        let declared = vec![tapml_graph::op::Declared::As(ty.clone())];
+        let declared = vec![tapml_graph::op::DeclaredType::As(ty.clone())];
         let op = Op::Foreign(Foreign::new(COPY, Default::default(), vec![true], declared)?);
         self.add(&op, std::slice::from_ref(ty), &[from], &[Arg::Output(output)])
     }
@@ -180,7 +180,7 @@ fn bytes(ty: &TensorType) -> Result<u64> {
 }
 
 /// The bytes of a constant buffer.
-fn padded(bytes: &[u8]) -> Vec<u8> {
+fn pad_to_words(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().next_multiple_of(4).max(4), 0);
     bytes

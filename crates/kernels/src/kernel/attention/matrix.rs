@@ -3,7 +3,7 @@
 
 use super::super::Request;
 use super::super::compose::{Composition, Fragment, fragment};
-use super::super::source::{Kernel, one, plan_of, unserved, wrong_op};
+use super::super::source::{KernelSource, plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
 use std::fmt::Write as _;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -27,12 +27,12 @@ const CONTEXT: u32 = 1024;
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     let found = kernel(op, request.info).filter(|_| super::is_plain_f16(request));
-    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
     let plan = plan_of(Launch { desc, args, groups }, chain());
     let keys = &request.inputs[1].shape[0];
-    Ok(plan.along(super::axes(op, keys, KEYS)).along(super::axes(op, keys, 2 * KEYS)))
+    Ok(plan.with_axes(super::axes(op, keys, KEYS)).with_axes(super::axes(op, keys, 2 * KEYS)))
 }
 
 /// The kernel and its grid for rows that are exactly `n`; `None` if it does not serve such attention, or the device cannot
@@ -43,7 +43,8 @@ fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     if !info.features.matrices || !plain || op.value_size() != size || !SIZES.contains(&size) {
         return None;
     }
-    let mut kernel = Kernel { math: true, lanes: LANES, ..Kernel::flat("attention/matrix", "", "") };
+    let mut kernel =
+        KernelSource { math: true, lanes: LANES, ..KernelSource::flat("attention/matrix", "", "") };
     kernel.workgroup_memory = memory(size);
     let mut launch = kernel.launch(DType::F16, DType::F16).ok()?;
     for written in [false, false, false, true] {
@@ -52,7 +53,11 @@ fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let launch = launch.rows(&Dim::symbol(Symbol::N)).ok()?.set("HEADS", op.heads);
     let launch = launch.set("KV_HEADS", op.kv_heads).set("SCALE", op.scale);
     let launch = launch.set("WINDOW", op.window.unwrap_or(0)).subgroups();
-    let groups = [Extent::of(u64::from(op.heads)), Extent::ceil_div(Dim::symbol(Symbol::N), ROWS), one()];
+    let groups = [
+        Extent::from_dim(u64::from(op.heads)),
+        Extent::ceil_div(Dim::symbol(Symbol::N), ROWS),
+        single_workgroup(),
+    ];
     let mut launch = launch.groups(groups);
     text(size).put_into(&mut launch.desc.source);
     launch.desc.check_limits(info).ok()?;
@@ -186,7 +191,7 @@ fn values(text: &mut Composition, units: u32) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wgsl::declared;
+    use crate::wgsl::parse_declarations;
 
     #[test]
     fn fragments_have_what_they_need() {
@@ -202,7 +207,7 @@ mod tests {
         info.limits.max_workgroup_memory = 48 << 10;
         for size in SIZES {
             let (desc, _) = kernel(&Attention::causal(8, 2, size, 0.1), &info).unwrap();
-            let found = declared(&desc.source, true).unwrap();
+            let found = parse_declarations(&desc.source, true).unwrap();
             assert_eq!(found.workgroup_memory, Some(desc.workgroup_memory));
         }
         let window = Attention { window: Some(5), ..Attention::causal(8, 2, 64, 0.1) };

@@ -1,14 +1,15 @@
 //! `attention`: launch planner. Workgroup `(x, y)` treats head `x` of query row `y`. Four zero bytes are bound in the
 //! place of sinks and slopes where there are none.
 
-pub mod keep;
 pub mod matrix;
+pub mod rope_kv_write;
 pub mod row;
 pub mod split;
 
-use super::body::Body;
+use super::body::FusedBody;
 use super::source::{
-    Kernel, LaunchBuilder, affine, elements, one, plan as planned, rows_and_width, wrong_op,
+    KernelSource, LaunchBuilder, affine, elements, plan as planned, rows_and_width, single_workgroup,
+    wrong_op,
 };
 use super::{Request, append};
 use crate::plan::{Arg, InPlace, NodePlan};
@@ -24,7 +25,7 @@ const LANES: u32 = 64;
 /// context of a thousand.
 const RUNNING: u32 = 16;
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "attention/portable",
     file: "attention/portable.wgsl",
     text: include_str!("portable.wgsl"),
@@ -40,9 +41,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     check(op, request)?;
     let launch = bound(&KERNEL, op, request, |launch| launch.output(0))?;
-    let groups = [Extent::of(u64::from(op.heads)), Extent::of(request.inputs[0].shape[0].clone()), one()];
+    let groups = [
+        Extent::from_dim(u64::from(op.heads)),
+        Extent::from_dim(request.inputs[0].shape[0].clone()),
+        single_workgroup(),
+    ];
     let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
-    let plan = planned(&KERNEL, vec![launch.groups(groups)], chain).along(axes(
+    let plan = planned(&KERNEL, vec![launch.groups(groups)], chain).with_axes(axes(
         op,
         &request.inputs[1].shape[0],
         LANES,
@@ -53,7 +58,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
 /// that say which keys a query sees and how scores are made.
 fn bound(
-    kernel: &Kernel,
+    kernel: &KernelSource,
     op: &Attention,
     request: &Request,
     results: impl FnOnce(LaunchBuilder) -> LaunchBuilder,
@@ -120,8 +125,8 @@ pub struct Appending<'a> {
 
 impl<'a> Appending<'a> {
     /// Fails if the body is no such, or if activations and caches differ in dtype.
-    pub fn of(body: &Body<'a>) -> Result<Appending<'a>> {
-        let node = body.only("attention", |op| matches!(op, Op::Attention(_)))?;
+    pub fn from_body(body: &FusedBody<'a>) -> Result<Appending<'a>> {
+        let node = body.only_node("attention", |op| matches!(op, Op::Attention(_)))?;
         let (Op::Attention(op), [q, keys, values]) = (&node.op, &node.inputs[..]) else {
             return Err(Error::unsupported("the kernel needs attention without sinks"));
         };

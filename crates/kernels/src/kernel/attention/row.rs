@@ -3,9 +3,9 @@
 //! subgroups are smaller than a team have no use for it.
 
 use super::super::Request;
-use super::super::body::Body;
+use super::super::body::FusedBody;
 use super::super::compose::{Composition, Fragment, fragment};
-use super::super::source::{Kernel, one, plan_of, unserved};
+use super::super::source::{KernelSource, plan_of, single_workgroup, unserved_error};
 use super::{Appending, axes, keys_of_run, split, with_copies};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use crate::regime::Axis;
@@ -27,7 +27,7 @@ const LEAST: u32 = 16;
 /// Sizes of the sums of all subgroups, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "rope_append_attention/gemv",
     file: "",
     text: "",
@@ -92,21 +92,21 @@ const BLOCKS: u32 = 256;
 
 /// The plan: where workgroups see what others have left, in one launch; else the parts are brought together by another.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let found = Appending::of(&body)?;
+    let body = FusedBody::of_request(request)?;
+    let found = Appending::from_body(&body)?;
     let (op, act, info) = (found.op, found.q.dtype, request.info);
     if !split::is_plain(op) {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     }
     // A barrier of the whole device's memory lets the last workgroup read what the others have left.
     let together = info.features.device_barriers.then(|| with_end(&found, act, info, true)).flatten();
     if let Some((launch, words)) = together {
-        let mut plan = plan_of(launch, chain(op)).along(along_keys(op, act)?);
+        let mut plan = plan_of(launch, chain(op)).with_axes(along_keys(op, act)?);
         plan.scratch = vec![Scratch::Kept(4 * words)];
         return with_copies(plan, found.cache, found.pairs());
     }
-    let (parts, _) = with_end(&found, act, info, false).ok_or_else(|| unserved(request))?;
-    let mut plan = plan_of(parts, chain(op)).along(along_keys(op, act)?);
+    let (parts, _) = with_end(&found, act, info, false).ok_or_else(|| unserved_error(request))?;
+    let mut plan = plan_of(parts, chain(op)).with_axes(along_keys(op, act)?);
     let (merge, scratch) = split::merge(op, act, PARTS, found.y)?;
     plan.launches.push(merge);
     plan.scratch = vec![scratch];
@@ -164,8 +164,8 @@ fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) ->
     let launch = launch.set("SCALE", op.scale).set("WINDOW", op.window.unwrap_or(0));
     let launch = launch.set("CHUNK", op.chunk.unwrap_or(u32::MAX)).set("SOFTCAP", op.softcap.unwrap_or(0.0));
     let launch = launch.set("BLOCK", block).set("PIECE", piece).set("TEAM", team).subgroups();
-    let blocks = Extent::of(u64::from(op.heads / block * PARTS));
-    let mut launch = launch.groups([blocks, one(), one()]);
+    let blocks = Extent::from_dim(u64::from(op.heads / block * PARTS));
+    let mut launch = launch.groups([blocks, single_workgroup(), single_workgroup()]);
     text(block, pool, together).put_into(&mut launch.desc.source);
     launch.desc.workgroup_memory += 16 * pool + if together { 4 } else { 0 };
     launch.desc.check_limits(info).ok()?;

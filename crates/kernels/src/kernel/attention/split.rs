@@ -4,10 +4,12 @@
 //! depend on how much is cached.
 
 use super::super::Request;
-use super::super::body::Body;
-use super::super::compose::{Joined, joined};
+use super::super::body::FusedBody;
+use super::super::compose::{FixedComposition, joined};
 use super::super::settings::Setting;
-use super::super::source::{Kernel, one, plan as planned, plan_of, unserved, wrong_op};
+use super::super::source::{
+    KernelSource, plan as planned, plan_of, single_workgroup, unserved_error, wrong_op,
+};
 use super::{Appending, axes, bound, check, keys_of_run, masks, slopes, with_copies};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use crate::regime::Axis;
@@ -21,7 +23,7 @@ const LANES: u32 = 128;
 const PARTS: u32 = 32;
 const MAX_PARTS: u32 = 64;
 /// Rows whose keys are shared out.
-const FEW: u32 = 8;
+const SKINNY_ROWS: u32 = 8;
 /// Heads of a block.
 const MAX_BLOCK: u32 = 8;
 /// Elements of the queries of a block, and of their results.
@@ -33,10 +35,10 @@ const MAX_KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
 
-const APART: Joined = joined!("attention/split.wgsl", "attention/split_apart.wgsl");
-const WITH_APPENDING: Joined = joined!("attention/split.wgsl", "attention/split_joined.wgsl");
+const APART: FixedComposition = joined!("attention/split.wgsl", "attention/split_apart.wgsl");
+const WITH_APPENDING: FixedComposition = joined!("attention/split.wgsl", "attention/split_joined.wgsl");
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "attention/split",
     file: APART.file,
     text: APART.text,
@@ -48,14 +50,14 @@ const KERNEL: Kernel = Kernel {
     workgroup_memory: 4 * MAX_ELEMENTS + 16 * PIECES + 4 * MAX_BLOCK * MAX_KEYS,
 };
 
-const JOINED: Kernel = Kernel {
+const FUSED: KernelSource = KernelSource {
     name: "rope_append_attention/split",
     file: WITH_APPENDING.file,
     text: WITH_APPENDING.text,
     ..KERNEL
 };
 
-const MERGE: Kernel = Kernel {
+const MERGE: KernelSource = KernelSource {
     name: "attention/split_merge",
     file: "attention/split_merge.wgsl",
     text: include_str!("split_merge.wgsl"),
@@ -70,35 +72,39 @@ const MERGE: Kernel = Kernel {
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     check(op, request)?;
-    let shape = Shape::of(op, request.inputs[0].dtype, request.setting)?;
+    let shape = SplitShape::from_op(op, request.inputs[0].dtype, request.setting)?;
     let rows = &request.inputs[0].shape[0];
     let (read, written) = (BindingKind::Read, BindingKind::ReadWrite);
     let first = bound(&KERNEL, op, request, |launch| launch.output(0).scratch(0, written))?;
-    let first =
-        shape.set(first).groups([shape.blocks(op), Extent::ceil_div(rows.clone(), shape.parts), one()]);
+    let first = shape.set(first).groups([
+        shape.blocks(op),
+        Extent::ceil_div(rows.clone(), shape.parts),
+        single_workgroup(),
+    ]);
     let act = request.inputs[0].dtype;
     let merge = MERGE.launch(act, act)?.scratch(0, read).output(0).rows(rows)?;
     let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size()).set("PARTS", shape.parts);
-    let merge = merge.groups([Extent::of(u64::from(op.heads)), one(), one()]);
-    let floats = u64::from(FEW * shape.parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
+    let merge = merge.groups([Extent::from_dim(u64::from(op.heads)), single_workgroup(), single_workgroup()]);
+    let floats =
+        u64::from(SKINNY_ROWS * shape.parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
     let plan = NodePlan {
         constants: slopes(op),
-        scratch: vec![Scratch::Temporary(Extent::of(4 * floats))],
+        scratch: vec![Scratch::Temporary(Extent::from_dim(4 * floats))],
         ..planned(&KERNEL, vec![first, merge], shape.chain(op))
     };
-    Ok(plan.along(shape.axes(op, rows, &request.inputs[1].shape[0])))
+    Ok(plan.with_axes(shape.axes(op, rows, &request.inputs[1].shape[0])))
 }
 
 /// The plan for one row with the rotations and the appending in front.
 pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let found = Appending::of(&body)?;
+    let body = FusedBody::of_request(request)?;
+    let found = Appending::from_body(&body)?;
     let (op, act) = (found.op, found.q.dtype);
-    let shape = Shape::of(op, act, request.setting)?;
+    let shape = SplitShape::from_op(op, act, request.setting)?;
     if !is_plain(op) || !op.head_dim.is_multiple_of(2 * shape.piece) {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     }
-    let mut launch = JOINED.launch(act, act)?;
+    let mut launch = FUSED.launch(act, act)?;
     for arg in found.new {
         launch = launch.bind(false, arg);
     }
@@ -106,7 +112,7 @@ pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
         launch = launch.bind(true, arg);
     }
     let launch = masks(launch, op, [1, 1, 0], false).rows(&Dim::symbol(Symbol::N))?;
-    let launch = shape.set(launch).groups([shape.blocks(op), one(), one()]);
+    let launch = shape.set(launch).groups([shape.blocks(op), single_workgroup(), single_workgroup()]);
     let (merge, scratch) = merge(op, act, shape.parts, found.y)?;
     let mut plan = plan_of(launch, shape.chain(op));
     plan.axes = shape.axes(op, &Dim::symbol(Symbol::N), &keys_of_run()?);
@@ -120,9 +126,9 @@ pub fn merge(op: &Attention, act: DType, parts: u32, y: Arg) -> Result<(Launch, 
     let merge = MERGE.launch(act, act)?.scratch(0, BindingKind::Read).bind(true, y);
     let merge = merge.rows(&Dim::symbol(Symbol::N))?.set("HEADS", op.heads);
     let merge = merge.set("VALUE_DIM", op.value_size()).set("PARTS", parts);
-    let floats = u64::from(FEW * parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
-    let merge = merge.groups([Extent::of(u64::from(op.heads)), one(), one()]);
-    Ok((merge, Scratch::Temporary(Extent::of(4 * floats))))
+    let floats = u64::from(SKINNY_ROWS * parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
+    let merge = merge.groups([Extent::from_dim(u64::from(op.heads)), single_workgroup(), single_workgroup()]);
+    Ok((merge, Scratch::Temporary(Extent::from_dim(4 * floats))))
 }
 
 /// Whether attention is such as rotations and appending can stand in front of.
@@ -131,7 +137,7 @@ pub fn is_plain(op: &Attention) -> bool {
 }
 
 /// How a workgroup treats its heads and keys.
-struct Shape {
+struct SplitShape {
     /// Heads of a block.
     block: u32,
     /// Elements of 16 bytes.
@@ -144,9 +150,9 @@ struct Shape {
     parts: u32,
 }
 
-impl Shape {
+impl SplitShape {
     /// Fails if heads do not consist of whole pieces, or are too large.
-    fn of(op: &Attention, act: DType, setting: Setting) -> Result<Shape> {
+    fn from_op(op: &Attention, act: DType, setting: Setting) -> Result<SplitShape> {
         let piece = if act == DType::F16 { 8 } else { 4 };
         let (head, value) = (op.head_dim, op.value_size());
         if !head.is_multiple_of(piece) || !value.is_multiple_of(piece) || head == 0 || value == 0 {
@@ -163,7 +169,7 @@ impl Shape {
         })?;
         let keys = (PIECES / (head / piece)).min(MAX_KEYS);
         let parts = setting.size("parts", PARTS);
-        Ok(Shape { block, piece, keys, teams: LANES / (value / piece), parts })
+        Ok(SplitShape { block, piece, keys, teams: LANES / (value / piece), parts })
     }
 
     fn set(&self, launch: super::LaunchBuilder) -> super::LaunchBuilder {
@@ -178,7 +184,7 @@ impl Shape {
     /// What changes along rows and keys: few rows share their keys out, so many at a time in each part.
     fn axes(&self, op: &Attention, rows: &Dim, keys: &Dim) -> Vec<Axis> {
         let mut axes = axes(op, keys, self.keys);
-        axes.push(Axis::limit("rows", rows.clone(), u64::from(FEW)));
+        axes.push(Axis::limit("rows", rows.clone(), u64::from(SKINNY_ROWS)));
         axes.push(Axis::limit("keys", keys.clone(), u64::from(self.parts)));
         axes.push(Axis::limit("keys", keys.clone(), u64::from(self.parts * self.keys)));
         axes
@@ -186,7 +192,7 @@ impl Shape {
 
     /// Workgroups for the blocks and parts of a row.
     fn blocks(&self, op: &Attention) -> Extent {
-        Extent::of(u64::from(op.heads / self.block * self.parts))
+        Extent::from_dim(u64::from(op.heads / self.block * self.parts))
     }
 
     /// The longest chain of additions, of many rows in a context of [`CONTEXT`].

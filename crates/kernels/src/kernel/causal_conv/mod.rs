@@ -3,17 +3,18 @@
 //! zero bytes are bound in its place.
 
 use super::Request;
-use super::source::{Kernel, constant, elements, plan as planned, stand_in, wrong_op};
+use super::source::{KernelSource, constant, elements, plan as planned, stand_in, wrong_op};
 use super::state::copy;
 use crate::plan::{InPlace, NodePlan};
 use crate::regime::Axis;
 use tapml_graph::{Dim, Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     weights: true,
-    ..Kernel::flat("causal_conv/portable", "causal_conv/portable.wgsl", include_str!("portable.wgsl"))
+    ..KernelSource::flat("causal_conv/portable", "causal_conv/portable.wgsl", include_str!("portable.wgsl"))
 };
-const KEEP: Kernel = Kernel::flat("causal_conv/keep", "causal_conv/keep.wgsl", include_str!("keep.wgsl"));
+const STATE_WRITE: KernelSource =
+    KernelSource::flat("causal_conv/keep", "causal_conv/keep.wgsl", include_str!("keep.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::CausalConv(_) = request.op else { return Err(wrong_op(request)) };
@@ -21,13 +22,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let (rows, width) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let taps = constant("the taps", &w.shape[2])?;
     let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).input(1).input(2).optional(3, bias).output(0);
-    let launch = launch.rows(rows)?.weight_dtype(w.dtype)?.given(["HAS_BIAS", "B_DTYPE"], bias)?;
+    let launch = launch.rows(rows)?.weight_dtype(w.dtype)?.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?;
     let launch = launch.set("K", width).set("TAPS", taps);
-    let keep = KEEP.launch(x.dtype, x.dtype)?.input(0).output(1).rows(rows)?;
+    let keep = STATE_WRITE.launch(x.dtype, x.dtype)?.input(0).output(1).rows(rows)?;
     let keep = keep.set("K", width).set("TAPS", taps).flat(Dim::from(u64::from(width)));
     let launches = vec![copy(request, 2)?, launch.flat(elements(rows, width)?), keep];
     let in_place = vec![InPlace { input: 2, output: 1, copy: Some(0) }];
-    let axes = [Axis::cached(), Axis::limit("rows", rows.clone(), u64::from(taps.saturating_sub(1)))];
-    let plan = planned(&KERNEL, launches, taps).along(axes);
+    let axes = [Axis::cached_axis(), Axis::limit("rows", rows.clone(), u64::from(taps.saturating_sub(1)))];
+    let plan = planned(&KERNEL, launches, taps).with_axes(axes);
     Ok(NodePlan { constants: stand_in(&[bias]), in_place, ..plan })
 }

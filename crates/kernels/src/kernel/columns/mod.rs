@@ -1,12 +1,12 @@
 //! `columns`: launch planner. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, constant, elements, plan as planned, wrong_op};
+use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel =
-    Kernel::flat("columns/portable", "columns/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("columns/portable", "columns/portable.wgsl", include_str!("portable.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Columns(op) = request.op else { return Err(wrong_op(request)) };

@@ -2,11 +2,12 @@
 //! `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, constant, elements, plan as planned, wrong_op};
+use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Op, Result};
 
-const KERNEL: Kernel = Kernel::flat("concat/portable", "concat/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("concat/portable", "concat/portable.wgsl", include_str!("portable.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Concat(op) = request.op else { return Err(wrong_op(request)) };

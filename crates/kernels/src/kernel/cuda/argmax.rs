@@ -1,7 +1,7 @@
 //! The index of the greatest logit of one row: `argmax.cu`.
 
 use super::{bindings, desc};
-use crate::kernel::source::{constant, one, plan_of, unserved, wrong_op};
+use crate::kernel::source::{constant, plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::kernel::{Request, argmax};
 use crate::plan::{Arg, InPlace, Launch, NodePlan, Phase};
 use tapml_device::DeviceInfo;
@@ -19,7 +19,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let rows = &x.shape[0];
     let decode = *rows == Dim::symbol(Symbol::N) && request.phase == Phase::Decode;
     if *found != Dim::symbol(Symbol::P) || !(decode || rows.as_const() == Some(1)) {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     }
     let launch = launch(constant("the row length", &x.shape[1])?, request.info);
     let mut plan = plan_of(launch, 0);
@@ -34,5 +34,5 @@ fn launch(width: u32, info: &DeviceInfo) -> Launch {
     desc.constants = vec![("WIDTH".into(), f64::from(width)), ("THREADS".into(), f64::from(THREADS))];
     let input = Arg::Input { index: 1, offset: 0, len: 0 };
     let args = vec![input, Arg::Output(1), Arg::Output(0), Arg::Symbols];
-    Launch { desc, args, groups: [Extent::of(CLUSTER), one(), one()] }
+    Launch { desc, args, groups: [Extent::from_dim(CLUSTER), single_workgroup(), single_workgroup()] }
 }

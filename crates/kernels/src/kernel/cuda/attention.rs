@@ -3,8 +3,8 @@
 use super::{OVERLAP, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::attention::{Appending, is_plain_f16, with_copies};
-use crate::kernel::body::Body;
-use crate::kernel::source::{one, plan_of, unserved, wrong_op};
+use crate::kernel::body::FusedBody;
+use crate::kernel::source::{plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
 use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -19,7 +19,7 @@ const DEPTH: u32 = 2;
 /// Blocks of a cluster.
 const CLUSTER: u64 = 8;
 /// Cached rows that one block treats alone, and keys of a product: `flash_decode.cuh`.
-const FEW: u64 = 256;
+const BLOCK_ROWS: u64 = 256;
 const KEYS: u64 = 16;
 /// Query heads that share a key/value head at most: the rows of a product on tensor cores that are used.
 const MOST_HEADS: u32 = 8;
@@ -28,21 +28,21 @@ const MOST_HEADS: u32 = 8;
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     let found = kernel(op, false, request.info).filter(|_| is_plain_f16(request));
-    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    Ok(plan_of(Launch { desc, args, groups }, chain(op)).along(axes()))
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)).with_axes(axes()))
 }
 
 /// The plan with the rotations and the appending in front: `rope_append_attention`.
 pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let found = Appending::of(&body)?;
+    let body = FusedBody::of_request(request)?;
+    let found = Appending::from_body(&body)?;
     let (op, [keys, values]) = (found.op, found.grown);
     let kernel = kernel(op, true, request.info).filter(|_| found.q.dtype == DType::F16);
-    let (desc, groups) = kernel.ok_or_else(|| unserved(request))?;
+    let (desc, groups) = kernel.ok_or_else(|| unserved_error(request))?;
     let args = found.new.into_iter().chain([keys, values, found.y, Arg::Symbols]).collect();
-    let plan = plan_of(Launch { desc, args, groups }, chain(op)).along(axes());
+    let plan = plan_of(Launch { desc, args, groups }, chain(op)).with_axes(axes());
     with_copies(plan, found.cache, found.pairs())
 }
 
@@ -83,7 +83,7 @@ fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc
     ]
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
-    Some((desc, [Extent::of(CLUSTER), Extent::of(u64::from(op.kv_heads)), one()]))
+    Some((desc, [Extent::from_dim(CLUSTER), Extent::from_dim(u64::from(op.kv_heads)), single_workgroup()]))
 }
 
 /// What changes along the cached rows: one block alone, whose warps take sixteens, or a cluster of them, each with its share
@@ -93,7 +93,7 @@ fn axes() -> [Axis; 4] {
     let steps = |length| Axis::steps("cached rows", cached.clone(), length);
     let rings = KEYS * CLUSTER * u64::from(WARPS * DEPTH);
     let limit = |most| Axis::limit("cached rows", cached.clone(), most);
-    [limit(FEW), limit(rings), steps(KEYS), steps(KEYS * CLUSTER).above(FEW)]
+    [limit(BLOCK_ROWS), limit(rings), steps(KEYS), steps(KEYS * CLUSTER).only_above(BLOCK_ROWS)]
 }
 
 /// The longest chain of additions over a context of a thousand: a warp's keys, 16 at a time, then the warps and blocks.

@@ -1,10 +1,10 @@
 //! The choice of experts for one row: `moe_router.cu`, which stands for a norm, the router, `route`, and the gate of a dense layer.
 
-use super::linear::Norm;
+use super::linear::InputNorm;
 use super::{OVERLAP, bindings, desc, rms_norm};
 use crate::kernel::Request;
-use crate::kernel::body::Body;
-use crate::kernel::source::{constant, one, plan_of, unserved, weight_code};
+use crate::kernel::body::FusedBody;
+use crate::kernel::source::{constant, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::{Route, Scores};
@@ -37,29 +37,31 @@ struct Router {
 
 /// The plan of `moe_router`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let norm = body.only("norm", |op| matches!(op, Op::RmsNorm(_)))?;
-    let route = body.only("choice", |op| matches!(op, Op::Route(_)))?;
-    let sigmoid = body.only("share", |op| matches!(op, Op::Sigmoid(_)))?;
+    let body = FusedBody::of_request(request)?;
+    let norm = body.only_node("norm", |op| matches!(op, Op::RmsNorm(_)))?;
+    let route = body.only_node("choice", |op| matches!(op, Op::Route(_)))?;
+    let sigmoid = body.only_node("share", |op| matches!(op, Op::Sigmoid(_)))?;
     let maker = |value| body.maker(value).filter(|node| matches!(node.op, Op::Linear(_)));
     let (router, gate) = (maker(route.inputs[0]), maker(sigmoid.inputs[0]));
-    let (router, gate) = router.zip(gate).ok_or_else(|| unserved(request))?;
-    let (Op::RmsNorm(of), Op::Route(choice)) = (&norm.op, &route.op) else { return Err(unserved(request)) };
+    let (router, gate) = router.zip(gate).ok_or_else(|| unserved_error(request))?;
+    let (Op::RmsNorm(of), Op::Route(choice)) = (&norm.op, &route.op) else {
+        return Err(unserved_error(request));
+    };
     let ([x, weight], [_, w], [_, g], [_]) =
         (&norm.inputs[..], &router.inputs[..], &gate.inputs[..], &route.inputs[..])
     else {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     };
     let act = body.ty(norm.outputs[0]).dtype;
     let size = |value: ValueId, at: usize| constant("a weight's size", &body.ty(value).shape[at]);
     let logits = [router.outputs[0], gate.outputs[0], sigmoid.outputs[0]];
     let alike = body.ty(*w).dtype == body.ty(*g).dtype && size(*g, 0)? == 1;
     if !alike || logits.iter().any(|&value| body.ty(value).dtype != act) {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     }
     let sizes = Router { k: size(*w, 1)?, experts: size(*w, 0)?, stored: body.ty(*w).dtype, act };
-    let of = Norm { eps: of.eps, offset: of.offset, dtype: body.ty(*weight).dtype };
-    let (desc, groups) = kernel(&sizes, choice, of, request.info).ok_or_else(|| unserved(request))?;
+    let of = InputNorm { eps: of.eps, offset: of.offset, dtype: body.ty(*weight).dtype };
+    let (desc, groups) = kernel(&sizes, choice, of, request.info).ok_or_else(|| unserved_error(request))?;
     let mut args = body.read_all([*x, *weight, *w, *g])?;
     for value in [norm.outputs[0], route.outputs[0], route.outputs[1], sigmoid.outputs[0]] {
         args.push(body.write(value)?);
@@ -75,7 +77,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 ///
 /// It binds the row, the weights of the norm, of the router and of the gate; and, written, the normalised row, the chosen experts, their
 /// weights, and the share.
-fn kernel(router: &Router, route: &Route, norm: Norm, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+fn kernel(router: &Router, route: &Route, norm: InputNorm, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let &Router { k, experts, stored, act } = router;
     let warps = (experts + 1).div_ceil(BLOCKS);
     let registers = k.div_ceil(STEP) * if stored == DType::F32 { 8 } else { 4 };
@@ -109,5 +111,5 @@ fn kernel(router: &Router, route: &Route, norm: Norm, info: &DeviceInfo) -> Opti
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
     desc.check_limits(info).ok()?;
-    Some((desc, [Extent::of(u64::from(BLOCKS)), one(), one()]))
+    Some((desc, [Extent::from_dim(u64::from(BLOCKS)), single_workgroup(), single_workgroup()]))
 }

@@ -3,8 +3,8 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::asked::{Asked, Stack};
-use crate::kernel::source::{affine, one, plan_of, unserved};
+use crate::kernel::gemm_problem::{GemmProblem, StackedExperts};
+use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use crate::regime::Axis;
 use tapml_device::{DeviceInfo, KernelDesc};
@@ -27,26 +27,26 @@ const WORDS: u64 = 4;
 /// The plan of a product of many rows with the matrices of chosen experts.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = launches(request).filter(|_| request.binds_whole());
-    let ([permute, product], scratch, chain) = found.ok_or_else(|| unserved(request))?;
+    let ([permute, product], scratch, chain) = found.ok_or_else(|| unserved_error(request))?;
     let mut plan = plan_of(product, chain);
     plan.launches.insert(0, permute);
     plan.scratch = scratch.map(Scratch::Temporary).into();
-    Ok(plan.along(chosen_steps(request)))
+    Ok(plan.with_axes(chosen_steps(request)))
 }
 
 /// What changes along the places that rows have with their experts: tiles of them.
 fn chosen_steps(request: &Request) -> Option<Axis> {
-    let stack = Asked::of_stack(request.op, request.inputs)?.stack?;
+    let stack = GemmProblem::of_stack(request.op, request.inputs)?.stack?;
     let places = request.inputs.first()?.shape.first()?.checked_mul(u64::from(stack.slots))?;
     Some(Axis::steps("chosen experts", places, u64::from(PLACES)))
 }
 
 /// The launches, their scratch memory, and the longest chain of additions.
 fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
-    let asked = Asked::of_stack(request.op, request.inputs)?;
+    let asked = GemmProblem::of_stack(request.op, request.inputs)?;
     let arrays = arrays(asked.weight)?;
     let places = asked.places()?;
-    let (stack, chosen, rows) = (asked.stack?, asked.chosen()?, asked.x.shape.first()?);
+    let (stack, chosen, rows) = (asked.stack?, asked.expert_ids_input()?, asked.x.shape.first()?);
     let halves = asked.x.dtype == DType::F16 && request.outputs[0].dtype == DType::F16;
     let many = rows.as_const() != Some(1) && stack.count > 0 && asked.outputs > 0;
     let step = if asked.packing().is_some() { 2 * LINE } else { LINE / 2 };
@@ -61,20 +61,21 @@ fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
     let bytes = all.checked_mul(4)?;
     let described =
         bytes.checked_mul(WORDS)?.checked_add(&Dim::from(4 * WORDS * (partial + u64::from(PLACES))))?;
-    let scratch = [Extent::of(bytes.checked_add(&Dim::from(4u64))?), Extent::ceil_div(described, PLACES)];
+    let scratch =
+        [Extent::from_dim(bytes.checked_add(&Dim::from(4u64))?), Extent::ceil_div(described, PLACES)];
     let [order, list] = [0, 1].map(Arg::Scratch);
     let gather = Launch {
         desc: gather(request.info, stack, affine(rows).ok()?)?,
         args: vec![Arg::whole_input(chosen), order, list, Arg::Symbols],
-        groups: [one(), one(), one()],
+        groups: [single_workgroup(), single_workgroup(), single_workgroup()],
     };
     let desc = product(request.info, &asked, stack, arrays)?;
     let outputs = if asked.gated { THREADS / 2 } else { THREADS };
-    let columns = Extent::of(u64::from(asked.outputs.div_ceil(outputs)));
+    let columns = Extent::from_dim(u64::from(asked.outputs.div_ceil(outputs)));
     let weights = request.args(&places.weights).ok()?;
     let args = [Arg::whole_input(0)].into_iter().chain(weights);
     let args = args.chain([order, list, Arg::Output(0), Arg::Symbols]).collect();
-    let product = Launch { desc, args, groups: [columns, tiles, one()] };
+    let product = Launch { desc, args, groups: [columns, tiles, single_workgroup()] };
     // Two products of 16, then the sums of every 32, one by one.
     Some(([gather, product], scratch, asked.k / GROUP + 18))
 }
@@ -88,7 +89,7 @@ fn arrays(weight: &TensorType) -> Option<usize> {
     }
 }
 
-fn gather(info: &DeviceInfo, stack: Stack, [n, p, constant]: [u32; 3]) -> Option<KernelDesc> {
+fn gather(info: &DeviceInfo, stack: StackedExperts, [n, p, constant]: [u32; 3]) -> Option<KernelDesc> {
     let mut desc = desc(info, "moe_permute/cuda", "cuda/moe_permute.cu", GATHER, GATHERING, 0);
     desc.bindings = bindings(1, 2);
     desc.constants = constants([
@@ -102,7 +103,12 @@ fn gather(info: &DeviceInfo, stack: Stack, [n, p, constant]: [u32; 3]) -> Option
     desc.check_limits(info).ok().map(|()| desc)
 }
 
-fn product(info: &DeviceInfo, asked: &Asked, stack: Stack, arrays: usize) -> Option<KernelDesc> {
+fn product(
+    info: &DeviceInfo,
+    asked: &GemmProblem,
+    stack: StackedExperts,
+    arrays: usize,
+) -> Option<KernelDesc> {
     let packed = asked.packing().is_some();
     // Bytes of a stage: weights, scales, rows of x. Two blocks fit a multiprocessor of a Hopper chip.
     let (stage, depth) = match packed {

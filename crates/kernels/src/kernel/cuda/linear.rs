@@ -9,8 +9,8 @@ pub use fused::{plan_added, plan_moe_down, plan_moe_gated, plan_of_norm};
 
 use super::{COPIES, bindings, desc, processors};
 use crate::kernel::Request;
-use crate::kernel::asked::{Asked, Places, Stack};
-use crate::kernel::source::{may_be_one, one, plan_of, unserved, weight_code};
+use crate::kernel::gemm_problem::{GemmProblem, InputPlaces, StackedExperts};
+use crate::kernel::source::{may_be_one, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use format::{Format, GROUP};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -27,7 +27,7 @@ const MOST_SLOTS: u32 = 32;
 const MOST_MIXED: u32 = 16;
 /// The normalisation that a product's input goes through.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Norm {
+pub struct InputNorm {
     /// See [`tapml_graph::op::RmsNorm::eps`].
     pub eps: f32,
     /// See [`tapml_graph::op::RmsNorm::offset`].
@@ -40,7 +40,7 @@ pub struct Norm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dense {
     /// A gated product of the same input with dense weights of so many outputs, which has an output of its own.
-    Beside(u32),
+    SharedExpert(u32),
     /// A dense weight, whose rows are so many times as long, on an input of its own. The sum of the slots' results times their
     /// weights and of the dense one times a share is the output.
     Mixed(u32),
@@ -60,11 +60,11 @@ pub struct Product {
     act: DType,
     out: DType,
     /// The normalisation of the input.
-    norm: Option<Norm>,
+    norm: Option<InputNorm>,
     /// Whether something is added to the result.
     residual: bool,
     /// What is chosen of the weights, if they are stacks.
-    stack: Option<Stack>,
+    stack: Option<StackedExperts>,
     /// What stands beside a stack.
     dense: Option<Dense>,
 }
@@ -84,24 +84,24 @@ pub struct Projection {
 
 impl Projection {
     /// The projection that an operator is at these types, if the kernel can serve it.
-    pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        Projection::asked(&Asked::of(op, inputs)?, out)
+    pub fn from_op(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        Projection::from_problem(&GemmProblem::from_op(op, inputs)?, out)
     }
 
-    /// As [`Projection::of`] with stacks of matrices.
+    /// As [`Projection::from_op`] with stacks of matrices.
     pub fn of_stack(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
         // Stacks of numbers of 8 bits keep the portable kernels.
-        let asked = Asked::of_stack(op, inputs)?;
-        if Format::of(asked.weight) == Some(Format::Float) {
+        let asked = GemmProblem::of_stack(op, inputs)?;
+        if Format::from_type(asked.weight) == Some(Format::Float) {
             return None;
         }
-        Projection::asked(&asked, out)
+        Projection::from_problem(&asked, out)
     }
 
-    fn asked(asked: &Asked, out: DType) -> Option<Projection> {
-        let format = Format::of(asked.weight)?;
-        let &Asked { x, gated, k, outputs, stack, .. } = asked;
-        let Places { weights, bias } = asked.places()?;
+    fn from_problem(asked: &GemmProblem, out: DType) -> Option<Projection> {
+        let format = Format::from_type(asked.weight)?;
+        let &GemmProblem { x, gated, k, outputs, stack, .. } = asked;
+        let InputPlaces { weights, bias } = asked.places()?;
         let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
         let tile = if gated { TILE / 2 } else { TILE };
         let few = stack.is_none_or(|s| s.slots <= MOST_SLOTS && s.count > 0 && outputs > 0);
@@ -114,14 +114,14 @@ impl Projection {
         let dense = None;
         let product =
             Product { k, format, outputs, gated, bias: stored, act, out, norm, residual, stack, dense };
-        let chosen = asked.chosen();
+        let chosen = asked.expert_ids_input();
         Some(Projection { product, weights, chosen, bias: bias.map(|(at, _)| at) })
     }
 }
 
 impl Product {
     /// One launch for several products of one input; `None` if they differ in more than their outputs.
-    pub fn joined(products: &[&Product]) -> Option<Product> {
+    pub fn fuse(products: &[&Product]) -> Option<Product> {
         let [first, rest @ ..] = products else { return None };
         if rest.is_empty() {
             return Some((*first).clone());
@@ -133,7 +133,7 @@ impl Product {
     }
 
     /// With its input normalised first.
-    pub fn of_normalised(self, norm: Norm) -> Product {
+    pub fn of_normalised(self, norm: InputNorm) -> Product {
         Product { norm: Some(norm), ..self }
     }
 
@@ -143,11 +143,11 @@ impl Product {
     }
 
     /// A gated product with a stack and one of the same input with dense weights, in one launch; `None` if they do not go together.
-    pub fn beside(self, dense: &Product) -> Option<Product> {
+    pub fn with_shared_expert(self, dense: &Product) -> Option<Product> {
         let [outputs] = dense.outputs[..] else { return None };
         let alike = Product { outputs: self.outputs.clone(), stack: self.stack, ..dense.clone() } == self;
         let shared = self.stack.is_some_and(|stack| stack.shared) && self.gated && self.bias.is_none();
-        (alike && shared).then_some(Product { dense: Some(Dense::Beside(outputs)), ..self })
+        (alike && shared).then_some(Product { dense: Some(Dense::SharedExpert(outputs)), ..self })
     }
 
     /// A product with a stack, whose results are added up, and one with a dense weight on an input of its own, in one launch; `None` if they
@@ -176,7 +176,7 @@ impl Product {
         // Weights, and what else is read and written.
         let [dense, more, results] = match self.dense {
             None => [0, 0, 0],
-            Some(Dense::Beside(_)) => [2, 0, 1],
+            Some(Dense::SharedExpert(_)) => [2, 0, 1],
             Some(Dense::Mixed(_)) => [1, 3, 0],
         };
         let read = 1
@@ -204,7 +204,7 @@ impl Product {
             ("FORMAT", f64::from(self.format.code())),
             ("GROUP", f64::from(group)),
             ("ZEROS", flag(zeros)),
-            ("PLANES", f64::from(self.planes())),
+            ("PLANES", f64::from(self.limbs())),
             ("PARTS", self.outputs.len() as f64),
             ("O0", output(0)),
             ("O1", output(1)),
@@ -217,17 +217,17 @@ impl Product {
             ("BIAS", flag(self.bias.is_some())),
             ("B_DTYPE", f64::from(bias)),
             ("RESIDUAL", flag(self.residual)),
-            ("TOGETHER", f64::from(self.together(fill))),
+            ("TOGETHER", f64::from(self.joined_tiles(fill))),
             ("MIN_BLOCKS", 1.0),
             ("ACT_F32", flag(self.act == DType::F32)),
             ("OUT_F32", flag(self.out == DType::F32)),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .to_vec();
-        if let Some(Stack { count, slots, shared }) = self.stack {
+        if let Some(StackedExperts { count, slots, shared }) = self.stack {
             let [beside, mixed] = match self.dense {
                 None => [0, 0],
-                Some(Dense::Beside(outputs)) => [outputs, 0],
+                Some(Dense::SharedExpert(outputs)) => [outputs, 0],
                 Some(Dense::Mixed(runs)) => [0, runs],
             };
             let stack = [("EXPERTS", count), ("SLOTS", slots), ("SHARED", u32::from(shared))];
@@ -238,11 +238,11 @@ impl Product {
                 .extend(constants.into_iter().map(|(name, value)| (name.to_string(), f64::from(value))));
         }
         let blocks = self.tiles().div_ceil(fill.teams).min(fill.blocks * processors(info));
-        Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
+        Some((desc, [Extent::from_dim(u64::from(blocks)), single_workgroup(), single_workgroup()]))
     }
 
     /// Parts that elements of `x` are taken in: digits of the base 256 beside whole numbers, else numbers of the weights' type.
-    fn planes(&self) -> u32 {
+    fn limbs(&self) -> u32 {
         let wide = u32::from(self.act == DType::F32);
         match self.format {
             Format::F16 | Format::Float => 1 + wide,
@@ -252,13 +252,13 @@ impl Product {
     }
 
     /// Bytes of shared memory that hold `x`: with digits a scale of each 32 elements, and beside zero points their sums.
-    fn held(&self) -> u32 {
+    fn shared_bytes(&self) -> u32 {
         let elements = self.rows() * self.format.stages(self.k) * self.format.stage().0;
         match self.format {
-            Format::F16 | Format::BF16 | Format::Float => elements * self.planes() * 2,
+            Format::F16 | Format::BF16 | Format::Float => elements * self.limbs() * 2,
             Format::Four { .. } | Format::Eight => {
                 let sums = if self.format.groups().1 { 8 } else { 0 };
-                elements * self.planes() + elements / GROUP * (4 + sums)
+                elements * self.limbs() + elements / GROUP * (4 + sums)
             }
         }
     }
@@ -275,7 +275,7 @@ impl Product {
         let slots = self.stack.map_or(1, |stack| stack.slots);
         let all = match self.dense {
             None => outputs.saturating_mul(slots),
-            Some(Dense::Beside(more)) => outputs.saturating_mul(slots).saturating_add(more),
+            Some(Dense::SharedExpert(more)) => outputs.saturating_mul(slots).saturating_add(more),
             Some(Dense::Mixed(_)) => outputs,
         };
         all / if self.gated { TILE / 2 } else { TILE }
@@ -297,16 +297,16 @@ impl Product {
 
 /// The plan of a product of one row.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    planned(request, Projection::of(request.op, request.inputs, request.outputs[0].dtype))
+    plan_projection(request, Projection::from_op(request.op, request.inputs, request.outputs[0].dtype))
 }
 
 /// The plan of a product of one row with the matrices of chosen experts.
 pub fn plan_stack(request: &Request) -> Result<NodePlan> {
-    planned(request, Projection::of_stack(request.op, request.inputs, request.outputs[0].dtype))
+    plan_projection(request, Projection::of_stack(request.op, request.inputs, request.outputs[0].dtype))
 }
 
-fn planned(request: &Request, found: Option<Projection>) -> Result<NodePlan> {
-    let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
+fn plan_projection(request: &Request, found: Option<Projection>) -> Result<NodePlan> {
+    let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved_error(request))?;
     let mut args = request.args(&[0])?;
     args.extend(request.args(&projection.weights)?);
     args.extend(projection.chosen.into_iter().chain(projection.bias).map(Arg::whole_input));
@@ -318,7 +318,7 @@ impl Product {
     /// The plan of a launch with these arguments, whose own chain of additions is so much longer.
     fn plan(&self, request: &Request, mut args: Vec<Arg>, more: u32) -> Result<NodePlan> {
         let found = self.kernel(request.info).filter(|_| request.binds_whole());
-        let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+        let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
         args.push(Arg::Symbols);
         Ok(plan_of(Launch { desc, args, groups }, self.chain() + more))
     }

@@ -2,9 +2,9 @@
 
 use super::{HOPPER, bindings, desc, linear::MOST, processors};
 use crate::kernel::Request;
-use crate::kernel::asked::{Asked, Places};
-use crate::kernel::body::Body;
-use crate::kernel::source::{affine, one, plan_of, unserved, weight_code};
+use crate::kernel::body::FusedBody;
+use crate::kernel::gemm_problem::{GemmProblem, InputPlaces};
+use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -33,7 +33,7 @@ const RUN: u32 = 256;
 /// Elements that share a scale.
 const GROUP: u32 = 32;
 /// Bytes of shared memory that the text itself declares, or loses by alignment.
-const BESIDE: u32 = 3 << 10;
+const RESERVED_BYTES: u32 = 3 << 10;
 /// Stages of the ring at most, and at least.
 const DEPTH: u32 = 8;
 const SHALLOWEST: u32 = 4;
@@ -65,11 +65,11 @@ pub struct Projection {
 
 impl Projection {
     /// The product that an operator is at these types, if the kernel can serve it.
-    pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        let asked = Asked::of(op, inputs)?;
-        let Asked { x, weight, gated, k, outputs, .. } = asked;
-        let format = Format::of(weight)?;
-        let Places { weights, bias } = asked.places()?;
+    pub fn from_op(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        let asked = GemmProblem::from_op(op, inputs)?;
+        let GemmProblem { x, weight, gated, k, outputs, .. } = asked;
+        let format = Format::from_type(weight)?;
+        let InputPlaces { weights, bias } = asked.places()?;
         let rows = x.shape.first()?;
         let fits = k > 0 && k.is_multiple_of(STEP) && outputs.is_multiple_of(8);
         let taken =
@@ -94,7 +94,7 @@ enum Format {
 
 impl Format {
     /// The format of a weight of this type; `None` if the kernel does not read it.
-    fn of(weight: &TensorType) -> Option<Format> {
+    fn from_type(weight: &TensorType) -> Option<Format> {
         let Packing { code, group, zeros } = match weight.dtype {
             DType::F16 => return Some(Format::F16),
             other => other.packing()?,
@@ -114,7 +114,7 @@ impl Format {
 
 impl Matmul {
     /// One launch for several products of one input; `None` if they differ in more than their outputs.
-    pub fn joined(products: &[&Matmul]) -> Option<Matmul> {
+    pub fn fuse(products: &[&Matmul]) -> Option<Matmul> {
         let [first, rest @ ..] = products else { return None };
         let outputs = products.iter().flat_map(|p| p.outputs.clone()).collect();
         let alike = |p: &&Matmul| Matmul { outputs: first.outputs.clone(), ..(**p).clone() } == **first;
@@ -131,7 +131,7 @@ impl Matmul {
         let groups = self.groups(blocks);
         let stage = ROWS * 2 * STEP + groups * UNIT * STEP * self.format.bits().unwrap_or(16) / 8;
         let results = self.results(groups);
-        let room = info.limits.max_workgroup_memory.saturating_sub(BESIDE + results);
+        let room = info.limits.max_workgroup_memory.saturating_sub(RESERVED_BYTES + results);
         let stages = (room / stage).min(DEPTH);
         if stages < SHALLOWEST {
             return None;
@@ -177,7 +177,7 @@ impl Matmul {
         };
         desc.constants.extend((0..weights).flat_map(|i| map(i + 1, 1 + i * arrays, weight)));
         desc.check_limits(info).ok()?;
-        Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
+        Some((desc, [Extent::from_dim(u64::from(blocks)), single_workgroup(), single_workgroup()]))
     }
 
     /// The groups of a block of so many: as many as end soonest in a run of [`USUAL_ROWS`].
@@ -231,8 +231,8 @@ fn map(index: usize, binding: usize, [bytes, row, width, height]: [u32; 4]) -> V
 
 /// The plan of a product of many rows.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
-    let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
+    let found = Projection::from_op(request.op, request.inputs, request.outputs[0].dtype);
+    let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved_error(request))?;
     let mut args = request.args(&[0])?;
     args.extend(request.args(&projection.weights)?);
     args.extend(projection.bias.map(Arg::whole_input));
@@ -242,13 +242,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 
 /// The plan of several products of one input: `linears`.
 pub fn plan_several(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
+    let body = FusedBody::of_request(request)?;
     let projection =
-        |node: &Node| Projection::of(&node.op, &body.types(node), body.ty(node.outputs[0]).dtype);
+        |node: &Node| Projection::from_op(&node.op, &body.types(node), body.ty(node.outputs[0]).dtype);
     let found: Option<Vec<Projection>> = body.nodes().iter().map(projection).collect();
-    let found = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
+    let found = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved_error(request))?;
     let all: Vec<&Matmul> = found.iter().map(|projection| &projection.product).collect();
-    let product = Matmul::joined(&all).ok_or_else(|| unserved(request))?;
+    let product = Matmul::fuse(&all).ok_or_else(|| unserved_error(request))?;
     let mut args = vec![body.read(body.nodes()[0].inputs[0])?];
     for (node, projection) in body.nodes().iter().zip(&found) {
         args.extend(body.read_weights(projection.weights.iter().map(|&k| node.inputs[k]))?);
@@ -264,10 +264,10 @@ pub fn plan_several(request: &Request) -> Result<NodePlan> {
 impl Matmul {
     /// The plan of a launch with these arguments.
     fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
-        let (desc, groups) = self.kernel(request.info).ok_or_else(|| unserved(request))?;
+        let (desc, groups) = self.kernel(request.info).ok_or_else(|| unserved_error(request))?;
         args.push(Arg::Symbols);
         let tiles = Axis::steps("rows", self.rows.clone(), u64::from(ROWS));
-        Ok(plan_of(Launch { desc, args, groups }, self.chain()).along([tiles]))
+        Ok(plan_of(Launch { desc, args, groups }, self.chain()).with_axes([tiles]))
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
             let mut info = chip(Some(HOPPER));
             info.features.processors = processors;
             let (desc, grid) = product(&[4096], None, false).kernel(&info).unwrap();
-            assert_eq!(grid[0], Extent::of(blocks), "{processors:?}");
+            assert_eq!(grid[0], Extent::from_dim(blocks), "{processors:?}");
             assert!(desc.constants.contains(&("BLOCKS".into(), blocks as f64)), "{processors:?}");
         }
     }
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn products_that_differ_in_more_than_outputs_are_not_joined() {
         let [q, k] = [product(&[4096], Some(4), false), product(&[1024], Some(4), false)];
-        assert_eq!(Matmul::joined(&[&q, &k, &k]), Some(product(&[4096, 1024, 1024], Some(4), false)));
+        assert_eq!(Matmul::fuse(&[&q, &k, &k]), Some(product(&[4096, 1024, 1024], Some(4), false)));
         for other in [
             product(&[1024], None, false),
             product(&[1024], Some(8), false),
@@ -345,10 +345,10 @@ mod tests {
             Matmul { format: Format::Packed(Code::E4m3), ..k.clone() },
             Matmul { bias: Some(DType::F16), ..k.clone() },
         ] {
-            assert_eq!(Matmul::joined(&[&q, &other]), None, "{other:?}");
+            assert_eq!(Matmul::fuse(&[&q, &other]), None, "{other:?}");
         }
         let gated = product(&[4096], Some(4), true);
-        assert_eq!(Matmul::joined(&[&gated, &gated]), None);
+        assert_eq!(Matmul::fuse(&[&gated, &gated]), None);
     }
 
     #[test]

@@ -2,16 +2,16 @@
 //! that of the tensor cores.
 
 pub mod argmax;
-pub mod attend;
 pub mod attention;
 pub mod choose;
 pub mod experts;
-pub mod few;
+pub mod flash_prefill;
 pub mod linear;
 pub mod matmul;
-pub mod mix;
+pub mod moe_combine;
 pub mod normalise;
 pub mod rms_norm;
+pub mod skinny_gemm;
 
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
 
@@ -69,7 +69,7 @@ const HEADERS: &[(&str, &str)] = &headers![
 ];
 
 /// The header that a line includes.
-fn included(line: &str) -> Option<&str> {
+fn included_header(line: &str) -> Option<&str> {
     line.strip_prefix("#include \"")?.strip_suffix('"')
 }
 
@@ -88,7 +88,7 @@ pub fn with_includes(text: &str) -> String {
 }
 
 /// Headers in front of a text, and the text without its includes.
-pub fn composed(text: &str) -> (String, String) {
+pub fn compose_text(text: &str) -> (String, String) {
     let mut prelude = String::new();
     let text = compose(text, &mut prelude);
     (prelude, text)
@@ -101,8 +101,9 @@ pub fn header_names() -> impl Iterator<Item = &'static str> {
 
 /// The first line that includes a header that there is not, with the header's name.
 pub fn unknown_header(text: &str) -> Option<(usize, &str)> {
-    let includes =
-        (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, included(line.trim_end())?)));
+    let includes = (1..)
+        .zip(text.lines())
+        .filter_map(|(number, line)| Some((number, included_header(line.trim_end())?)));
     let mut unknown = includes.filter(|(_, name)| header_names().all(|known| known != *name));
     unknown.next()
 }
@@ -117,7 +118,7 @@ pub fn headers_of(prelude: &str) -> impl Iterator<Item = &str> {
 fn compose(text: &str, prelude: &mut String) -> String {
     let mut rest = String::with_capacity(text.len());
     for line in text.lines() {
-        let header = included(line).and_then(|name| HEADERS.iter().find(|(known, _)| *known == name));
+        let header = included_header(line).and_then(|name| HEADERS.iter().find(|(known, _)| *known == name));
         match header {
             None => rest.push_str(line),
             Some((name, text)) => {
@@ -149,7 +150,7 @@ fn desc(info: &DeviceInfo, name: &str, file: &str, text: &str, threads: u32, mem
         workgroup_memory: memory,
         needs_f16: true,
         needs_subgroups: false,
-        overlaps: info.features.cuda >= Some(OVERLAP),
+        dependent_launch: info.features.cuda >= Some(OVERLAP),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::source::{affine, constant, one, plan_of, stand_in, unserved, weight_code};
+use crate::kernel::source::{
+    affine, constant, plan_of, single_workgroup, stand_in, unserved_error, weight_code,
+};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Extent, Op, Result};
 
@@ -13,7 +15,7 @@ const LONGEST: u32 = 1 << 14;
 
 /// The plan of a norm of f16 rows.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let (launch, chain) = launch(request).ok_or_else(|| unserved(request))?;
+    let (launch, chain) = launch(request).ok_or_else(|| unserved_error(request))?;
     let weight = request.inputs.get(if matches!(request.op, Op::AddRmsNorm(_)) { 2 } else { 1 });
     Ok(NodePlan { constants: stand_in(&[weight]), ..plan_of(launch, chain) })
 }
@@ -57,6 +59,6 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
         true => vec![input(0), input(1), weights, Arg::Output(0), Arg::Output(1), Arg::Symbols],
         false => vec![input(0), weights, Arg::Output(0), Arg::Symbols],
     };
-    let groups = [Extent::of(rows.clone()), one(), one()];
+    let groups = [Extent::from_dim(rows.clone()), single_workgroup(), single_workgroup()];
     Some((Launch { desc, args, groups }, k.div_ceil(THREADS) + 16))
 }

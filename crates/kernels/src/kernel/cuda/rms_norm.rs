@@ -3,7 +3,7 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::source::{constant, may_be_one, one, plan_of, unserved, weight_code};
+use crate::kernel::source::{constant, may_be_one, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{DType, Op, Result, TensorType};
@@ -18,16 +18,19 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let (adds, eps, offset) = match request.op {
         Op::RmsNorm(op) if op.group.is_none() => (false, op.eps, op.offset),
         Op::AddRmsNorm(op) => (true, op.eps, op.offset),
-        _ => return Err(unserved(request)),
+        _ => return Err(unserved_error(request)),
     };
     let x = &request.inputs[0];
     let weight = request.inputs.get(if adds { 2 } else { 1 });
     let found = weight.and_then(|w| kernel(x, w, adds, [eps, offset], request.info));
-    let (desc, k) = found.filter(|_| may_be_one(&x.shape[0])).ok_or_else(|| unserved(request))?;
+    let (desc, k) = found.filter(|_| may_be_one(&x.shape[0])).ok_or_else(|| unserved_error(request))?;
     let inputs = (0..request.inputs.len()).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let outputs = (0..request.outputs.len()).map(Arg::Output);
     let args = inputs.chain(outputs).chain([Arg::Symbols]).collect();
-    Ok(plan_of(Launch { desc, args, groups: [one(), one(), one()] }, chain(k)))
+    Ok(plan_of(
+        Launch { desc, args, groups: [single_workgroup(), single_workgroup(), single_workgroup()] },
+        chain(k),
+    ))
 }
 
 fn kernel(

@@ -2,18 +2,19 @@
 //! `1024·x + 1023`.
 
 use super::Request;
-use super::compose::{Joined, joined};
-use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
-use super::weights::Weight;
+use super::compose::{FixedComposition, joined};
+use super::source::{KernelSource, elements, plan as planned, rows_and_width, wrong_op};
+use super::weights::BoundWeight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const TEXT: Joined = joined!("dequantize/portable.wgsl", "weights/one_packed.wgsl");
-const KERNEL: Kernel = Kernel { weights: true, ..Kernel::flat("dequantize/portable", TEXT.file, TEXT.text) };
+const TEXT: FixedComposition = joined!("dequantize/portable.wgsl", "weights/one_packed.wgsl");
+const KERNEL: KernelSource =
+    KernelSource { weights: true, ..KernelSource::flat("dequantize/portable", TEXT.file, TEXT.text) };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Dequantize(_) = request.op else { return Err(wrong_op(request)) };
-    let w = Weight::packed(request, 0)?;
+    let w = BoundWeight::from_packed_input(request, 0)?;
     let out = &request.outputs[0];
     let (rows, width) = rows_and_width(out)?;
     let launch = KERNEL.launch(out.dtype, out.dtype)?.weight(&w, &w.whole())?.output(0).rows(&rows)?;

@@ -3,7 +3,7 @@
 //! `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, elements, plan as planned, rows_and_width};
+use super::source::{KernelSource, elements, plan as planned, rows_and_width};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 use tapml_graph::op::Broadcast;
@@ -31,8 +31,8 @@ impl Formula {
 
 /// Plans a node of an operator with this formula of its only input; `name` is the kernel's.
 pub fn plan(request: &Request, name: &'static str, formula: &Formula) -> Result<NodePlan> {
-    let flat = Kernel::flat(name, "elementwise/portable.wgsl", include_str!("portable.wgsl"));
-    let kernel = Kernel { math: true, formula: formula.text, ..flat };
+    let flat = KernelSource::flat(name, "elementwise/portable.wgsl", include_str!("portable.wgsl"));
+    let kernel = KernelSource { math: true, formula: formula.text, ..flat };
     let ty = &request.inputs[0];
     let (rows, width) = rows_and_width(ty)?;
     let launch = kernel.launch(ty.dtype, ty.dtype)?.input(0).output(0).rows(&rows)?.set("K", width);
@@ -49,13 +49,14 @@ const PAIRS_ROW: &str = concat!(include_str!("pairs.wgsl"), include_str!("second
 /// those of the kernels for a second operand like the first, or of one column, and of one row.
 pub fn plan_pairs(request: &Request, names: [&'static str; 2], formula: &Formula) -> Result<NodePlan> {
     let (a, b) = (&request.inputs[0], &request.inputs[1]);
-    let broadcast = Broadcast::of(a, b)?;
+    let broadcast = Broadcast::from_types(a, b)?;
     let by_row = broadcast == Broadcast::Row;
     let (name, file, text) = match by_row {
         false => (names[0], "elementwise/pairs.wgsl+elementwise/second.wgsl", PAIRS),
         true => (names[1], "elementwise/pairs.wgsl+elementwise/second_row.wgsl", PAIRS_ROW),
     };
-    let kernel = Kernel { weights: by_row, formula: formula.text, ..Kernel::flat(name, file, text) };
+    let kernel =
+        KernelSource { weights: by_row, formula: formula.text, ..KernelSource::flat(name, file, text) };
     let (rows, width) = rows_and_width(a)?;
     let launch = kernel.launch(a.dtype, a.dtype)?.input(0).input(1).output(0).rows(&rows)?.set("K", width);
     let launch = match by_row {

@@ -2,26 +2,29 @@
 //! `1024·x + 1023`. A table beyond one binding is split by rows, with one launch for each part.
 
 use super::Request;
-use super::compose::{Joined, joined};
-use super::source::{Kernel, constant, elements, plan as planned, rows_and_width, wrong_op};
-use super::weights::Weight;
+use super::compose::{FixedComposition, joined};
+use super::source::{KernelSource, constant, elements, plan as planned, rows_and_width, wrong_op};
+use super::weights::BoundWeight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const TEXT: Joined = joined!("embedding/portable.wgsl", "embedding/bindings.wgsl");
-const KERNEL: Kernel = Kernel { weights: true, ..Kernel::flat("embedding/portable", TEXT.file, TEXT.text) };
-const PACKED_TEXT: Joined =
+const TEXT: FixedComposition = joined!("embedding/portable.wgsl", "embedding/bindings.wgsl");
+const KERNEL: KernelSource =
+    KernelSource { weights: true, ..KernelSource::flat("embedding/portable", TEXT.file, TEXT.text) };
+const PACKED_TEXT: FixedComposition =
     joined!("embedding/portable.wgsl", "embedding/packed_bindings.wgsl", "weights/one_packed.wgsl");
-const PACKED: Kernel =
-    Kernel { weights: true, ..Kernel::flat("embedding/packed", PACKED_TEXT.file, PACKED_TEXT.text) };
+const PACKED: KernelSource = KernelSource {
+    weights: true,
+    ..KernelSource::flat("embedding/packed", PACKED_TEXT.file, PACKED_TEXT.text)
+};
 
 /// A packed weight is unpacked as it is read, by the text that binds its sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let table = Weight::of(request, 1)?;
+    let table = BoundWeight::from_input(request, 1)?;
     plan_with(if table.is_packed() { &PACKED } else { &KERNEL }, request, &table)
 }
 
-fn plan_with(kernel: &Kernel, request: &Request, table: &Weight) -> Result<NodePlan> {
+fn plan_with(kernel: &KernelSource, request: &Request, table: &BoundWeight) -> Result<NodePlan> {
     let Op::Embedding(_) = request.op else { return Err(wrong_op(request)) };
     let out = &request.outputs[0];
     // One id is one row, even where the count of ids is constant.

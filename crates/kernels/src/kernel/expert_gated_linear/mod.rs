@@ -3,11 +3,11 @@
 //! there are many. Stacks beyond one binding are split by experts, both alike, with one launch for each part.
 
 use super::Request;
-use super::compose::{Joined, joined};
-use super::expert_linear::{few_places, sharers};
+use super::compose::{FixedComposition, joined};
+use super::expert_linear::{sharers, skinny_axis};
 use super::linear::{chain, run};
-use super::source::{Kernel, constant, one, plan as planned, unserved, wrong_op};
-use super::weights::{PART_ROWS, Weight};
+use super::source::{KernelSource, constant, plan as planned, single_workgroup, unserved_error, wrong_op};
+use super::weights::{BoundWeight, PART_ROWS};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
 
@@ -17,7 +17,7 @@ const TILE: u32 = 32;
 const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
 
-const TEXT: Joined = joined!(
+const TEXT: FixedComposition = joined!(
     "expert_gated_linear/portable.wgsl",
     "expert_linear/places.wgsl",
     "linear/reads.wgsl",
@@ -25,7 +25,7 @@ const TEXT: Joined = joined!(
     "expert_gated_linear/bindings.wgsl",
     "weights/two.wgsl"
 );
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "expert_gated_linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -36,7 +36,7 @@ const KERNEL: Kernel = Kernel {
     lanes: LANES,
     workgroup_memory: 2 * 128 * 16 + 4 * LANES + 4 + 4 * TILE,
 };
-const PACKED_TEXT: Joined = joined!(
+const PACKED_TEXT: FixedComposition = joined!(
     "expert_gated_linear/portable.wgsl",
     "expert_linear/places.wgsl",
     "linear/reads.wgsl",
@@ -44,20 +44,24 @@ const PACKED_TEXT: Joined = joined!(
     "expert_gated_linear/packed_bindings.wgsl",
     "weights/two_packed.wgsl"
 );
-const PACKED: Kernel =
-    Kernel { name: "expert_gated_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
+const PACKED: KernelSource = KernelSource {
+    name: "expert_gated_linear/packed",
+    file: PACKED_TEXT.file,
+    text: PACKED_TEXT.text,
+    ..KERNEL
+};
 
 /// Packed weights are unpacked as they are read, by the text that binds their sections. Fails on zero points, for which there
 /// is no binding left.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let [gate, up] = [Weight::of(request, 1)?, Weight::of(request, 2)?];
+    let [gate, up] = [BoundWeight::from_input(request, 1)?, BoundWeight::from_input(request, 2)?];
     if gate.packing().is_some_and(|packing| packing.zeros) {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     }
     plan_with(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }
 
-fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight; 2]) -> Result<NodePlan> {
     let Op::ExpertGatedLinear(_) = request.op else { return Err(wrong_op(request)) };
     let (x, w, chosen) = (&request.inputs[0], gate.ty, 3);
     let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.shape[0])?);
@@ -71,8 +75,8 @@ fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Re
         let launch = launch.set("O", outputs).set("SLOTS", slots);
         let launch = launch.set("SHARED", u32::from(x.shape[1] == w.shape[2])).set("EXPERTS", experts);
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
-        let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
-        launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
+        let groups = Extent::from_dim(u64::from(outputs.div_ceil(OUTPUTS)));
+        launches.push(launch.groups([groups, sharers(rows, slots)?, single_workgroup()]));
     }
-    Ok(planned(kernel, launches, chain(k)).along([few_places(rows, slots, experts)?]))
+    Ok(planned(kernel, launches, chain(k)).with_axes([skinny_axis(rows, slots, experts)?]))
 }

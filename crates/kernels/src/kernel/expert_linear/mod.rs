@@ -3,10 +3,10 @@
 //! are many. A stack beyond one binding is split by experts, with one launch for each part.
 
 use super::Request;
-use super::compose::{Joined, joined};
+use super::compose::{FixedComposition, joined};
 use super::linear::{chain, run};
-use super::source::{Kernel, constant, one, plan as planned, wrong_op};
-use super::weights::{PART_ROWS, Weight};
+use super::source::{KernelSource, constant, plan as planned, single_workgroup, wrong_op};
+use super::weights::{BoundWeight, PART_ROWS};
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{Dim, Error, Extent, Op, Result};
@@ -17,18 +17,18 @@ const TILE: u32 = 32;
 const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
 /// Places for each expert, in the mean, up to which they are treated one by one: `portable.wgsl`.
-const FEW: u32 = 4;
+const SKINNY_PLACES: u32 = 4;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
-const TEXT: Joined = joined!(
+const TEXT: FixedComposition = joined!(
     "expert_linear/portable.wgsl",
     "expert_linear/places.wgsl",
     "linear/reads.wgsl",
     "expert_linear/bindings.wgsl",
     "weights/one.wgsl"
 );
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "expert_linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -39,23 +39,23 @@ const KERNEL: Kernel = Kernel {
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4 + 4 * LANES + 4 + 4 * TILE,
 };
-const PACKED_TEXT: Joined = joined!(
+const PACKED_TEXT: FixedComposition = joined!(
     "expert_linear/portable.wgsl",
     "expert_linear/places.wgsl",
     "linear/reads.wgsl",
     "expert_linear/packed_bindings.wgsl",
     "weights/one_packed.wgsl"
 );
-const PACKED: Kernel =
-    Kernel { name: "expert_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
+const PACKED: KernelSource =
+    KernelSource { name: "expert_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
 /// A packed weight is unpacked as it is read, by the text that binds its sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let w = Weight::of(request, 1)?;
+    let w = BoundWeight::from_input(request, 1)?;
     plan_with(if w.is_packed() { &PACKED } else { &KERNEL }, request, &w)
 }
 
-fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Result<NodePlan> {
     let Op::ExpertLinear(_) = request.op else { return Err(wrong_op(request)) };
     let (x, chosen) = (&request.inputs[0], 2);
     let bias = request.inputs.get(chosen + 1);
@@ -70,20 +70,20 @@ fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan>
         let launch = launch.set("O", outputs).set("SLOTS", slots);
         let launch = launch.set("SHARED", u32::from(x.shape[1] == w.ty.shape[2])).set("EXPERTS", experts);
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
-        let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?;
-        let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
-        launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
+        let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?;
+        let groups = Extent::from_dim(u64::from(outputs.div_ceil(OUTPUTS)));
+        launches.push(launch.groups([groups, sharers(rows, slots)?, single_workgroup()]));
     }
-    let plan = planned(kernel, launches, chain(k)).along([few_places(rows, slots, experts)?]);
+    let plan = planned(kernel, launches, chain(k)).with_axes([skinny_axis(rows, slots, experts)?]);
     Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }
 
 /// Few places for each expert in the mean, or many: they are treated in two ways.
-pub fn few_places(rows: &Dim, slots: u32, experts: u32) -> Result<Axis> {
+pub fn skinny_axis(rows: &Dim, slots: u32, experts: u32) -> Result<Axis> {
     let places = rows.checked_mul(u64::from(slots));
     let places =
         places.ok_or_else(|| Error::unsupported(format!("{slots} experts for each of {rows} rows")))?;
-    Ok(Axis::limit("chosen experts", places, u64::from(FEW) * u64::from(experts)))
+    Ok(Axis::limit("chosen experts", places, u64::from(SKINNY_PLACES) * u64::from(experts)))
 }
 
 /// Workgroups that share the places, or the experts, of the same outputs: one for each slot of a single row, and as many

@@ -5,22 +5,22 @@
 pub mod subgroup;
 
 use super::Request;
-use super::compose::{Joined, joined};
+use super::compose::{FixedComposition, joined};
 use super::linear::{chain, grid, run};
-use super::source::{Kernel, constant, plan as planned, wrong_op};
-use super::weights::Weight;
+use super::source::{KernelSource, constant, plan as planned, wrong_op};
+use super::weights::BoundWeight;
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{Op, Result};
 
-const TEXT: Joined = joined!(
+const TEXT: FixedComposition = joined!(
     "gated_linear/portable.wgsl",
     "linear/reads.wgsl",
     "gated_linear/gated.wgsl",
     "gated_linear/bindings.wgsl",
     "weights/two.wgsl"
 );
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "gated_linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -31,23 +31,23 @@ const KERNEL: Kernel = Kernel {
     lanes: 64,
     workgroup_memory: 2 * 128 * 16,
 };
-const PACKED_TEXT: Joined = joined!(
+const PACKED_TEXT: FixedComposition = joined!(
     "gated_linear/portable.wgsl",
     "linear/reads.wgsl",
     "gated_linear/gated.wgsl",
     "gated_linear/packed_bindings.wgsl",
     "weights/two_packed.wgsl"
 );
-const PACKED: Kernel =
-    Kernel { name: "gated_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
+const PACKED: KernelSource =
+    KernelSource { name: "gated_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
 /// Packed weights are unpacked as they are read, by the text that binds their sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let [gate, up] = [Weight::of(request, 1)?, Weight::of(request, 2)?];
+    let [gate, up] = [BoundWeight::from_input(request, 1)?, BoundWeight::from_input(request, 2)?];
     plan_with(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }
 
-fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight; 2]) -> Result<NodePlan> {
     let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };
     let x = &request.inputs[0];
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
@@ -58,9 +58,9 @@ fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Re
             kernel.launch(x.dtype, x.dtype)?.input(0).weight(gate, &part)?.weight(up, &part)?.output(0);
         let launch = launch.rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
-        let launch = launch.sized(request.setting);
+        let launch = launch.with_setting_sizes(request.setting);
         launches.push(launch.groups(grid(part.rows, rows, request.setting)));
     }
-    let plan = planned(kernel, launches, chain(k)).along([Axis::few_rows(rows)]);
+    let plan = planned(kernel, launches, chain(k)).with_axes([Axis::skinny_rows(rows)]);
     Ok(NodePlan { constants: gate.stand_in(None), ..plan })
 }

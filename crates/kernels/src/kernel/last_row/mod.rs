@@ -1,12 +1,12 @@
 //! `last_row`: launch planner. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, plan as planned, rows_and_width, wrong_op};
+use super::source::{KernelSource, plan as planned, rows_and_width, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Op, Result};
 
-const KERNEL: Kernel =
-    Kernel::flat("last_row/portable", "last_row/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("last_row/portable", "last_row/portable.wgsl", include_str!("portable.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::LastRow(_) = request.op else { return Err(wrong_op(request)) };

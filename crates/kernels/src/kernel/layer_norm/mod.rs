@@ -3,11 +3,11 @@
 
 use super::Request;
 use super::norm::{LANES, Runs, WORKGROUP_MEMORY};
-use super::source::{Kernel, plan as planned, stand_in, wrong_op};
+use super::source::{KernelSource, plan as planned, stand_in, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "layer_norm/portable",
     file: "layer_norm/portable.wgsl",
     text: include_str!("portable.wgsl"),
@@ -22,10 +22,11 @@ const KERNEL: Kernel = Kernel {
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::LayerNorm(op) = request.op else { return Err(wrong_op(request)) };
     let (x, weight, bias) = (&request.inputs[0], request.inputs.get(1), request.inputs.get(2));
-    let runs = Runs::of(x, op.group)?;
+    let runs = Runs::from_type(x, op.group)?;
     let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).optional(1, weight).optional(2, bias).output(0);
-    let launch = launch.given(["HAS_WEIGHT", "W_DTYPE"], weight)?.set("W_RUNS", runs.of_weight(weight));
-    let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.set("B_RUNS", runs.of_weight(bias));
+    let launch =
+        launch.with_presence(["HAS_WEIGHT", "W_DTYPE"], weight)?.set("W_RUNS", runs.of_weight(weight));
+    let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?.set("B_RUNS", runs.of_weight(bias));
     let launch = launch.set("EPS", op.eps).set("OFFSET", op.offset);
     let launches = vec![runs.launch(launch)?];
     Ok(NodePlan { constants: stand_in(&[weight, bias]), ..planned(&KERNEL, launches, runs.chain()) })

@@ -2,19 +2,19 @@
 //! kernel reads `t` as activations, another as a weight that serves every row.
 
 use super::Request;
-use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
+use super::source::{KernelSource, elements, plan as planned, rows_and_width, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel::flat(
+const KERNEL: KernelSource = KernelSource::flat(
     "lerp/portable",
     "lerp/portable.wgsl+lerp/share.wgsl",
     concat!(include_str!("portable.wgsl"), include_str!("share.wgsl")),
 );
 
-const ROW: Kernel = Kernel {
+const ROW: KernelSource = KernelSource {
     weights: true,
-    ..Kernel::flat(
+    ..KernelSource::flat(
         "lerp/row",
         "lerp/portable.wgsl+lerp/share_row.wgsl",
         concat!(include_str!("portable.wgsl"), include_str!("share_row.wgsl")),

@@ -5,10 +5,10 @@
 pub mod subgroup;
 
 use super::Request;
-use super::compose::{Joined, joined};
+use super::compose::{FixedComposition, joined};
 use super::settings::Setting;
-use super::source::{Kernel, constant, one, plan as planned, wrong_op};
-use super::weights::{PART_ROWS, Weight};
+use super::source::{KernelSource, constant, plan as planned, single_workgroup, wrong_op};
+use super::weights::{BoundWeight, PART_ROWS};
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_device::Grid;
@@ -22,9 +22,9 @@ const LANES: u32 = 64;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
-const TEXT: Joined =
+const TEXT: FixedComposition =
     joined!("linear/portable.wgsl", "linear/reads.wgsl", "linear/bindings.wgsl", "weights/one.wgsl");
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -35,22 +35,22 @@ const KERNEL: Kernel = Kernel {
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4,
 };
-const PACKED_TEXT: Joined = joined!(
+const PACKED_TEXT: FixedComposition = joined!(
     "linear/portable.wgsl",
     "linear/reads.wgsl",
     "linear/packed_bindings.wgsl",
     "weights/one_packed.wgsl"
 );
-const PACKED: Kernel =
-    Kernel { name: "linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
+const PACKED: KernelSource =
+    KernelSource { name: "linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
 /// A packed weight is unpacked as it is read, by the text that binds its sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let w = Weight::of(request, 1)?;
+    let w = BoundWeight::from_input(request, 1)?;
     plan_with(if w.is_packed() { &PACKED } else { &KERNEL }, request, &w)
 }
 
-fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Result<NodePlan> {
     let Op::Linear(_) = request.op else { return Err(wrong_op(request)) };
     let (x, out) = (&request.inputs[0], &request.outputs[0]);
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
@@ -61,17 +61,21 @@ fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan>
         let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(2, bias);
         let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
-        let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.sized(setting);
+        let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?.with_setting_sizes(setting);
         launches.push(launch.groups(grid(part.rows, rows, setting)));
     }
-    let plan = planned(kernel, launches, chain(k)).along([Axis::few_rows(rows)]);
+    let plan = planned(kernel, launches, chain(k)).with_axes([Axis::skinny_rows(rows)]);
     Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }
 
 /// Workgroups for so many outputs, and tiles along the rows.
 pub fn grid(outputs: u32, rows: &Dim, setting: Setting) -> Grid {
     let few = outputs.div_ceil(setting.size("outputs", OUTPUTS));
-    [Extent::of(u64::from(few)), Extent::ceil_div(rows.clone(), setting.size("rows", TILE)), one()]
+    [
+        Extent::from_dim(u64::from(few)),
+        Extent::ceil_div(rows.clone(), setting.size("rows", TILE)),
+        single_workgroup(),
+    ]
 }
 
 /// How many products are added up one by one before the sum joins the others: near the root of `k`, where the longer of

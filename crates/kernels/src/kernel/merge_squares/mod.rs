@@ -2,12 +2,15 @@
 //! `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
+use super::source::{KernelSource, elements, plan as planned, rows_and_width, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel =
-    Kernel::flat("merge_squares/portable", "merge_squares/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource = KernelSource::flat(
+    "merge_squares/portable",
+    "merge_squares/portable.wgsl",
+    include_str!("portable.wgsl"),
+);
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::MergeSquares(op) = request.op else { return Err(wrong_op(request)) };

@@ -1,19 +1,19 @@
 //! `Attention` of the standard: <https://onnx.ai/onnx/operators/onnx__Attention.html>, and what those of ONNX Runtime share with it.
 //! Keys and values that are kept, and what is turned or has a bias, is moved by the kernel of heads first.
 
-use super::heads::{Moved, Past, Rows, Turn, alias};
-use super::{Node, Placed, count, plan_with, stretched, whole};
+use super::heads::{HeadRotation, HeadRows, Moved, Past, alias};
+use super::{OnnxNode, Placed, broadcast_strides, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Error, Extent, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
     lanes: 64,
     workgroup_memory: (384 + 384 + 64 + 64) * 16,
-    ..Kernel::flat("onnx/attention", "onnx/integers.wgsl+onnx/attention.wgsl", "")
+    ..KernelSource::flat("onnx/attention", "onnx/integers.wgsl+onnx/attention.wgsl", "")
 };
 
 /// Most elements of a head: `WIDTH` of the kernel.
@@ -23,65 +23,73 @@ const ROWS: u32 = 4;
 
 /// Where something is that a launch reads.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(super) enum ReadPlace<'a> {
     Given(Placed<'a>),
     Output(usize),
     Scratch(usize),
 }
 
-impl Place<'_> {
+impl ReadPlace<'_> {
     /// The dtype of what is there: scratch holds f32, so that nothing is rounded on the way.
     fn dtype(self, dtype: DType) -> DType {
-        if matches!(self, Place::Scratch(_)) { DType::F32 } else { dtype }
+        if matches!(self, ReadPlace::Scratch(_)) { DType::F32 } else { dtype }
     }
 
     fn read(self, launch: LaunchBuilder) -> LaunchBuilder {
         match self {
-            Place::Given(input) if input.count().is_ok_and(|count| count > 0) => launch.read(whole(input)),
-            Place::Given(_) => launch.read(Arg::Constant(0)),
-            Place::Output(index) => launch.read(Arg::Output(index)),
-            Place::Scratch(index) => launch.scratch(index, BindingKind::Read),
+            ReadPlace::Given(input) if input.count().is_ok_and(|count| count > 0) => {
+                launch.read(whole(input))
+            }
+            ReadPlace::Given(_) => launch.read(Arg::Constant(0)),
+            ReadPlace::Output(index) => launch.read(Arg::Output(index)),
+            ReadPlace::Scratch(index) => launch.scratch(index, BindingKind::Read),
         }
     }
 
     pub fn write(self, launch: LaunchBuilder) -> LaunchBuilder {
         match self {
-            Place::Scratch(index) => launch.scratch(index, BindingKind::ReadWrite),
-            Place::Output(index) => launch.output(index),
-            Place::Given(_) => launch,
+            ReadPlace::Scratch(index) => launch.scratch(index, BindingKind::ReadWrite),
+            ReadPlace::Output(index) => launch.output(index),
+            ReadPlace::Given(_) => launch,
         }
     }
 }
 
 /// Heads in a buffer.
 #[derive(Clone, Copy)]
-pub(super) struct Side<'a> {
-    pub place: Place<'a>,
-    pub rows: Rows,
+pub(super) struct HeadsBuffer<'a> {
+    pub place: ReadPlace<'a>,
+    pub rows: HeadRows,
     pub heads: u32,
     pub length: u32,
     pub size: u32,
 }
 
-impl<'a> Side<'a> {
+impl<'a> HeadsBuffer<'a> {
     /// Of an input of three dimensions with so many heads, or of four.
-    pub fn of(node: &Node<'a>, place: usize, heads: u32) -> Result<Side<'a>> {
+    pub fn from_input(node: &OnnxNode<'a>, place: usize, heads: u32) -> Result<HeadsBuffer<'a>> {
         let input = node.input(place)?;
-        let told = |length, heads, size, rows| Side { place: Place::Given(input), rows, heads, length, size };
+        let told = |length, heads, size, rows| HeadsBuffer {
+            place: ReadPlace::Given(input),
+            rows,
+            heads,
+            length,
+            size,
+        };
         match *input.sizes()?.as_slice() {
-            [_, heads, length, size] => Ok(told(length, heads, size, Rows::by_head(heads, length, size))),
+            [_, heads, length, size] => Ok(told(length, heads, size, HeadRows::by_head(heads, length, size))),
             [_, length, width] if heads > 0 && width % heads == 0 => {
                 let size = width / heads;
-                Ok(told(length, heads, size, Rows::by_row(length, width, size, 0)))
+                Ok(told(length, heads, size, HeadRows::by_row(length, width, size, 0)))
             }
             _ => Err(Error::invalid(format!("{heads} heads of {}", input.ty))),
         }
     }
 
     /// Heads by the side of others in an input of three dimensions, from this head on.
-    pub fn part(self, first: u32, heads: u32) -> Side<'a> {
-        let rows = Rows { from: self.rows.from + first * self.size, ..self.rows };
-        Side { rows, heads, ..self }
+    pub fn part(self, first: u32, heads: u32) -> HeadsBuffer<'a> {
+        let rows = HeadRows { from: self.rows.from + first * self.size, ..self.rows };
+        HeadsBuffer { rows, heads, ..self }
     }
 }
 
@@ -100,19 +108,24 @@ impl Steps {
 
     /// Scratch for so many elements of f32.
     pub fn room(&mut self, elements: u32) -> usize {
-        self.scratch.push(Scratch::Temporary(Extent::of(4 * u64::from(elements.max(1)))));
+        self.scratch.push(Scratch::Temporary(Extent::from_dim(4 * u64::from(elements.max(1)))));
         self.scratch.len() - 1
     }
 
     /// Moves heads to this place, or to scratch.
-    pub fn moved<'a>(&mut self, side: Side<'a>, to: Option<(usize, u32)>, how: How<'a>) -> Result<Side<'a>> {
+    pub fn move_heads<'a>(
+        &mut self,
+        side: HeadsBuffer<'a>,
+        to: Option<(usize, u32)>,
+        how: HeadsMove<'a>,
+    ) -> Result<HeadsBuffer<'a>> {
         let room = how.room.unwrap_or(side.length);
         let volume = count(&[self.batch, side.heads, room, side.size])?;
         let (place, from) = match to {
-            Some((index, from)) => (Place::Output(index), from),
-            None => (Place::Scratch(self.room(volume)), 0),
+            Some((index, from)) => (ReadPlace::Output(index), from),
+            None => (ReadPlace::Scratch(self.room(volume)), 0),
         };
-        let rows = Rows { from, ..Rows::by_head(side.heads, room, side.size) };
+        let rows = HeadRows { from, ..HeadRows::by_head(side.heads, room, side.size) };
         let moved = Moved {
             batch: self.batch,
             heads: side.heads,
@@ -129,11 +142,11 @@ impl Steps {
         let dtypes = [side.place.dtype(self.dtype), self.dtype, place.dtype(self.dtype)];
         let launch = moved.launch(dtypes, |launch| side.place.read(launch), |launch| place.write(launch))?;
         self.launches.push(launch);
-        Ok(Side { place, rows, length: room, ..side })
+        Ok(HeadsBuffer { place, rows, length: room, ..side })
     }
 
     /// The plan that attends last; a launch before it has sums of so many terms.
-    pub fn plan(self, attend: &Attend, terms: u32) -> Result<NodePlan> {
+    pub fn plan(self, attend: &ReadyAttention, terms: u32) -> Result<NodePlan> {
         let Steps { dtype, batch, mut launches, scratch } = self;
         launches.push(attend.launch(dtype, batch)?);
         let chain = attend.q.size.max(attend.keys).max(terms);
@@ -143,10 +156,10 @@ impl Steps {
 
 /// How heads are moved: rows that the result has room for if it keeps cached ones, angles, and a bias.
 #[derive(Clone, Copy, Default)]
-pub(super) struct How<'a> {
+pub(super) struct HeadsMove<'a> {
     pub room: Option<u32>,
     pub past: Past<'a>,
-    pub turn: Option<Turn<'a>>,
+    pub turn: Option<HeadRotation<'a>>,
     pub added: Option<(Placed<'a>, u32)>,
 }
 
@@ -170,11 +183,11 @@ pub(super) struct Mask<'a> {
 }
 
 /// Attention of heads that are ready.
-pub(super) struct Attend<'a> {
-    pub q: Side<'a>,
-    pub k: Side<'a>,
-    pub v: Side<'a>,
-    pub y: (usize, Rows),
+pub(super) struct ReadyAttention<'a> {
+    pub q: HeadsBuffer<'a>,
+    pub k: HeadsBuffer<'a>,
+    pub v: HeadsBuffer<'a>,
+    pub y: (usize, HeadRows),
     /// Most keys that are there.
     pub keys: u32,
     /// Keys before that of the first query.
@@ -190,9 +203,9 @@ pub(super) struct Attend<'a> {
     pub sinks: (u32, Option<Placed<'a>>),
 }
 
-impl Attend<'_> {
+impl ReadyAttention<'_> {
     fn launch(&self, dtype: DType, batch: u32) -> Result<Launch> {
-        let Attend { q, k, v, .. } = self;
+        let ReadyAttention { q, k, v, .. } = self;
         let given = |input: Option<Placed>| input.map_or(Arg::Constant(0), whole);
         let sides = [("asked", q), ("kept_key", k), ("kept_value", v)];
         let mut text: String =
@@ -220,36 +233,42 @@ impl Attend<'_> {
         let launch = launch.set("MASK", self.mask.map_or(0, |mask| mask.kind));
         let launch =
             launch.set("FILTER", self.mask.map_or(0.0, |mask| mask.filter)).set("SINKS", self.sinks.0);
-        let groups = |size: u32| Extent::of(u64::from(size));
+        let groups = |size: u32| Extent::from_dim(u64::from(size));
         Ok(launch.groups([groups(q.heads), groups(q.length.div_ceil(ROWS)), groups(batch)]))
     }
 }
 
 /// A count that an attribute gives; 0 if it is absent.
-pub(super) fn heads(node: &Node, name: &str) -> Result<u32> {
+pub(super) fn heads(node: &OnnxNode, name: &str) -> Result<u32> {
     let value = node.int(name, 0)?;
     u32::try_from(value).map_err(|_| Error::invalid(format!("attribute `{name}` is {value}")))
 }
 
 /// The factor of scores: 1/√size if the attribute is absent or 0.
-pub(super) fn scale(node: &Node, size: u32) -> Result<f64> {
+pub(super) fn scale(node: &OnnxNode, size: u32) -> Result<f64> {
     let given = node.float("scale", 0.0)?;
     Ok(if given == 0.0 { 1.0 / f64::from(size.max(1)).sqrt() } else { given })
 }
 
 /// Strides of what stretches to `[batch, heads, queries, keys]`.
 pub(super) fn strides_of(given: &Placed, to: [u32; 4]) -> Result<[u32; 4]> {
-    match *stretched(&given.sizes()?, &to)?.as_slice() {
+    match *broadcast_strides(&given.sizes()?, &to)?.as_slice() {
         [batch, head, row, key] => Ok([batch, head, row, key]),
         _ => Err(Error::invalid(format!("{} for scores of {to:?}", given.ty))),
     }
 }
 
 /// Refuses heads that the kernel does not take, or that do not fit each other.
-pub(super) fn check(node: &Node, batch: u32, q: &Side, k: &Side, v: &Side) -> Result<()> {
+pub(super) fn check(
+    node: &OnnxNode,
+    batch: u32,
+    q: &HeadsBuffer,
+    k: &HeadsBuffer,
+    v: &HeadsBuffer,
+) -> Result<()> {
     let dtype = node.float_dtype()?;
     for side in [q, k, v] {
-        if let Place::Given(input) = side.place
+        if let ReadPlace::Given(input) = side.place
             && (input.dtype() != dtype || input.sizes()?.first() != Some(&batch))
         {
             return Err(Error::invalid(format!(
@@ -265,14 +284,19 @@ pub(super) fn check(node: &Node, batch: u32, q: &Side, k: &Side, v: &Side) -> Re
     }
     if q.size > MOST || v.size > MOST || [batch, q.heads, q.length, q.size, k.length, v.size].contains(&0) {
         return Err(
-            node.unserved(&format!("heads of {} and {} elements, or an empty tensor", q.size, v.size))
+            node.unserved_error(&format!("heads of {} and {} elements, or an empty tensor", q.size, v.size))
         );
     }
     Ok(())
 }
 
 /// Cached keys or values of an input of `[batch, heads, room, size]`, at most; none if it is absent.
-pub(super) fn cached<'a>(node: &Node<'a>, place: usize, batch: u32, side: &Side) -> Result<Past<'a>> {
+pub(super) fn cached_rows<'a>(
+    node: &OnnxNode<'a>,
+    place: usize,
+    batch: u32,
+    side: &HeadsBuffer,
+) -> Result<Past<'a>> {
     let Some(past) = node.optional(place) else { return Ok(Past::default()) };
     let room = past.sizes()?.get(2).copied().unwrap_or(0);
     node.takes(place, node.float_dtype()?, &[batch, side.heads, room, side.size])?;
@@ -280,11 +304,11 @@ pub(super) fn cached<'a>(node: &Node<'a>, place: usize, batch: u32, side: &Side)
 }
 
 /// The output at a place if it is asked for, which then has to be of `[batch, heads, room, size]`.
-pub(super) fn kept(
-    node: &Node,
+pub(super) fn cache_output(
+    node: &OnnxNode,
     place: usize,
     batch: u32,
-    side: &Side,
+    side: &HeadsBuffer,
     room: u32,
 ) -> Result<Option<(usize, u32)>> {
     match node.outputs.get(place).copied().flatten() {
@@ -297,37 +321,37 @@ pub(super) fn kept(
 }
 
 /// The first output, of as many dimensions as the queries.
-pub(super) fn result(node: &Node, batch: u32, q: &Side, value: u32) -> Result<(usize, Rows)> {
+pub(super) fn result(node: &OnnxNode, batch: u32, q: &HeadsBuffer, value: u32) -> Result<(usize, HeadRows)> {
     let dtype = node.float_dtype()?;
     if node.input(0)?.sizes()?.len() == 4 {
         let y = node.gives(0, dtype, &[batch, q.heads, q.length, value])?;
-        return Ok((y.index, Rows::by_head(q.heads, q.length, value)));
+        return Ok((y.index, HeadRows::by_head(q.heads, q.length, value)));
     }
     let width = count(&[q.heads, value])?;
     let y = node.gives(0, dtype, &[batch, q.length, width])?;
-    Ok((y.index, Rows::by_row(q.length, width, value, 0)))
+    Ok((y.index, HeadRows::by_row(q.length, width, value, 0)))
 }
 
 /// Keys and values behind cached ones where these are given or asked for: at places of inputs and of outputs.
-pub(super) fn behind<'a>(
-    node: &Node<'a>,
+pub(super) fn append_cached<'a>(
+    node: &OnnxNode<'a>,
     steps: &mut Steps,
-    sides: [Side<'a>; 2],
+    sides: [HeadsBuffer<'a>; 2],
     inputs: [usize; 2],
     added: [Option<(Placed<'a>, u32)>; 2],
-) -> Result<([Side<'a>; 2], u32)> {
+) -> Result<([HeadsBuffer<'a>; 2], u32)> {
     let mut moved = sides;
     let mut before = [0; 2];
     for at in 0..2 {
         let side = sides[at];
-        let past = cached(node, inputs[at], steps.batch, &side)?;
+        let past = cached_rows(node, inputs[at], steps.batch, &side)?;
         let room = past.room.checked_add(side.length);
-        let room = room.ok_or_else(|| node.unserved("so many keys"))?;
-        let to = kept(node, at + 1, steps.batch, &side, room)?;
+        let room = room.ok_or_else(|| node.unserved_error("so many keys"))?;
+        let to = cache_output(node, at + 1, steps.batch, &side, room)?;
         before[at] = past.room;
         if past.room > 0 || to.is_some() || added[at].is_some() {
-            let how = How { room: Some(room), past, added: added[at], turn: None };
-            moved[at] = steps.moved(side, to, how)?;
+            let how = HeadsMove { room: Some(room), past, added: added[at], turn: None };
+            moved[at] = steps.move_heads(side, to, how)?;
         }
     }
     match before[0] == before[1] {
@@ -338,25 +362,25 @@ pub(super) fn behind<'a>(
 
 /// `Attention` of the standard.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let known = ["q_num_heads", "kv_num_heads", "scale", "softcap", "is_causal", "softmax_precision"];
     node.reads(&[&known[..], &["qk_matmul_output_mode"]].concat())?;
     let dtype = node.float_dtype()?;
     let (q_heads, kv_heads) = (heads(&node, "q_num_heads")?, heads(&node, "kv_num_heads")?);
-    let q = Side::of(&node, 0, q_heads)?;
-    let (k, v) = (Side::of(&node, 1, kv_heads)?, Side::of(&node, 2, kv_heads)?);
+    let q = HeadsBuffer::from_input(&node, 0, q_heads)?;
+    let (k, v) = (HeadsBuffer::from_input(&node, 1, kv_heads)?, HeadsBuffer::from_input(&node, 2, kv_heads)?);
     let batch = node.input(0)?.sizes()?[0];
     check(&node, batch, &q, &k, &v)?;
     if node.outputs.get(3).copied().flatten().is_some()
         || node.optional(4).is_some() != node.optional(5).is_some()
     {
-        return Err(node.unserved("scores as an output, or cached keys without values"));
+        return Err(node.unserved_error("scores as an output, or cached keys without values"));
     }
     let mut steps = Steps::new(dtype, batch);
-    let ([k, v], ahead) = behind(&node, &mut steps, [k, v], [4, 5], [None; 2])?;
+    let ([k, v], ahead) = append_cached(&node, &mut steps, [k, v], [4, 5], [None; 2])?;
     let lengths = node.may_take(6, DType::I64, &[batch])?;
     if lengths.is_some() && ahead > 0 {
-        return Err(node.unserved("lengths of cached keys"));
+        return Err(node.unserved_error("lengths of cached keys"));
     }
     let (mut keys, mut bias, mut mask) = (k.length, None, None);
     if let Some(given) = node.optional(3) {
@@ -367,10 +391,10 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         match given.dtype() {
             DType::Bool => mask = Some(Mask { given, kind: 1, strides, filter: 0.0 }),
             found if found == dtype => bias = Some(Bias { given, strides }),
-            _ => return Err(node.unserved(&format!("a mask of {}", given.ty))),
+            _ => return Err(node.unserved_error(&format!("a mask of {}", given.ty))),
         }
     }
-    let attend = Attend {
+    let attend = ReadyAttention {
         q,
         k,
         v,

@@ -1,19 +1,20 @@
 //! Comparisons and truths, and casts: elements of all dtypes as bits in words.
 
 use super::joining::{self, words_of};
-use super::pairs::Walk;
-use super::{Node, launch, plan_with, whole};
+use super::pairs::OperandWalk;
+use super::{OnnxNode, launch, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
-const COMPARE: Kernel = Kernel::flat("onnx/compare", "onnx/compare.wgsl", include_str!("compare.wgsl"));
+const COMPARE: KernelSource =
+    KernelSource::flat("onnx/compare", "onnx/compare.wgsl", include_str!("compare.wgsl"));
 /// The text of halves stands in front of it: casts round to them without a device's f16.
-const CAST: Kernel = Kernel::flat("onnx/cast", "onnx/cast.wgsl", "");
+const CAST: KernelSource = KernelSource::flat("onnx/cast", "onnx/cast.wgsl", "");
 
 /// The number by which the kernels know a dtype.
-fn code(node: &Node, dtype: DType) -> Result<u32> {
+fn code(node: &OnnxNode, dtype: DType) -> Result<u32> {
     Ok(match dtype {
         DType::F32 => 0,
         DType::I32 => 1,
@@ -23,12 +24,12 @@ fn code(node: &Node, dtype: DType) -> Result<u32> {
         DType::F16 => 5,
         DType::U8 => 6,
         DType::I8 => 7,
-        other => return Err(node.unserved(&format!("{other}"))),
+        other => return Err(node.unserved_error(&format!("{other}"))),
     })
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     if node.op.name() == "Cast" {
         return plan_cast(&node);
     }
@@ -51,10 +52,10 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
                 (true, true) => 10,
                 (true, false) => 11,
                 (false, true) => 12,
-                (false, false) => return Err(node.unserved("infinities of no sign")),
+                (false, false) => return Err(node.unserved_error("infinities of no sign")),
             }
         }
-        _ => return Err(node.unserved("it")),
+        _ => return Err(node.unserved_error("it")),
     };
     let (a, y) = (node.input(0)?, node.output(0)?);
     let b = if relation >= 8 { a } else { node.input(1)? };
@@ -67,12 +68,12 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("`{}` of {}", node.op.kind(), a.ty)));
     }
     if node.version() < 7 && relation < 8 || code > 5 || a.dtype() != b.dtype() {
-        return Err(node.unserved(&format!("{} and {}", a.ty, b.ty)));
+        return Err(node.unserved_error(&format!("{} and {}", a.ty, b.ty)));
     }
     if y.dtype() != DType::Bool {
         return Err(Error::invalid(format!("`{}` declares {}, expected bool", node.op.kind(), y.ty)));
     }
-    let walk = Walk::of(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
+    let walk = OperandWalk::from_operands(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
     let launch = COMPARE.launch(DType::F32, DType::F32)?.read(whole(a)).read(whole(b)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("COUNT", y.count()?).set("RANK", walk.rank());
     let launch = launch.set("TYPE", code).set("RELATION", relation);
@@ -80,7 +81,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&COMPARE, launches, vec![walk.words()], 0))
 }
 
-fn plan_cast(node: &Node) -> Result<NodePlan> {
+fn plan_cast(node: &OnnxNode) -> Result<NodePlan> {
     node.reads(&["to", "saturate"])?;
     let x = node.input(0)?;
     let y = node.gives(0, node.output(0)?.dtype(), &x.sizes()?)?;

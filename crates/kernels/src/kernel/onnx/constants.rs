@@ -1,17 +1,17 @@
 //! Operators whose results a planner knows: `Shape` and `Size` from the type of their input, `ConstantOfShape` from its
 //! attribute and the declared output. `Range` stands here too: it makes numbers of two.
 
-use super::{Node, joining, launch, movement, plan_with, whole, words};
+use super::{OnnxNode, joining, launch, movement, plan_with, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Result, Tensor};
 
-const RANGE: Kernel = Kernel::flat("onnx/range", "onnx/range.wgsl", "");
+const RANGE: KernelSource = KernelSource::flat("onnx/range", "onnx/range.wgsl", "");
 
 /// `Shape` and `Size`.
 pub fn plan_sizes(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["start", "end"])?;
     let sizes = node.input(0)?.sizes()?;
     let found = match node.op.name() {
@@ -29,7 +29,7 @@ pub fn plan_sizes(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_filled(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["value"])?;
     let y = node.output(0)?;
     let number = match node.op.attributes().get("value") {
@@ -42,7 +42,7 @@ pub fn plan_filled(request: &Request) -> Result<NodePlan> {
             });
             // A larger integer would not be this one.
             let number = number.filter(|number| number.abs() <= 9e15);
-            number.ok_or_else(|| node.unserved(&format!("the value {value}")))?
+            number.ok_or_else(|| node.unserved_error(&format!("the value {value}")))?
         }
     };
     let element = Tensor::from_f64(y.dtype(), vec![1], &[number])?;
@@ -52,7 +52,7 @@ pub fn plan_filled(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_range(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
     let y = node.output(0)?;
     let (start, delta) = (node.takes(0, y.dtype(), &[])?, node.takes(2, y.dtype(), &[])?);
@@ -65,7 +65,7 @@ pub fn plan_range(request: &Request) -> Result<NodePlan> {
         DType::I64 => {
             (include_str!("numbers_i64.wgsl"), "return sum64(start, product64(vec2<u32>(e, 0u), delta));")
         }
-        other => return Err(node.unserved(&format!("{other}"))),
+        other => return Err(node.unserved_error(&format!("{other}"))),
     };
     let text = format!(
         "{numbers}{}fn element(e: u32, start: val, delta: val) -> val {{ {element} }}\n",

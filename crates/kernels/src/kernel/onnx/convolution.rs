@@ -2,16 +2,16 @@
 
 use super::epilogue::{Epilogue, with_epilogue};
 use super::window::{Window, windowed};
-use super::{Node, count, plan_with, whole};
+use super::{OnnxNode, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_device::AdapterKind;
 use tapml_graph::{Dim, Error, Extent, Result};
 
-const DIRECT: Kernel = windowed!("convolution", "convolution.wgsl");
-const TILED: Kernel = windowed!("convolution_tiled", "convolution_tiled.wgsl");
-const TRANSPOSED: Kernel = windowed!("transposed", "transposed.wgsl");
+const DIRECT: KernelSource = windowed!("convolution", "convolution.wgsl");
+const TILED: KernelSource = windowed!("convolution_tiled", "convolution_tiled.wgsl");
+const TRANSPOSED: KernelSource = windowed!("transposed", "transposed.wgsl");
 
 /// Channels of the output that an invocation treats.
 const TILE: u32 = 4;
@@ -20,25 +20,25 @@ const READ: [&str; 7] =
     ["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "output_padding"];
 
 /// What both kinds have in common: sizes of input, weight and output, groups, and the bias.
-struct Parts {
+struct ConvSizes {
     x: Vec<u32>,
     w: Vec<u32>,
     y: Vec<u32>,
     groups: u32,
 }
 
-fn parts(node: &Node) -> Result<Parts> {
+fn parts(node: &OnnxNode) -> Result<ConvSizes> {
     let dtype = node.float_dtype()?;
     let (x, w, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
     if w.dtype() != dtype || y.dtype() != dtype {
-        return Err(node.unserved("weights of another dtype"));
+        return Err(node.unserved_error("weights of another dtype"));
     }
     let groups = u32::try_from(node.int("group", 1)?).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or_else(|| Error::invalid("`group` is no positive integer"))?;
-    let parts = Parts { x: x.sizes()?, w: w.sizes()?, y: y.sizes()?, groups };
+    let parts = ConvSizes { x: x.sizes()?, w: w.sizes()?, y: y.sizes()?, groups };
     let ranks = [parts.x.len(), parts.w.len(), parts.y.len()];
     if !ranks.iter().all(|&rank| rank == ranks[0] && rank > 2) {
-        return Err(node.unserved(&format!("{} with {}", x.ty, w.ty)));
+        return Err(node.unserved_error(&format!("{} with {}", x.ty, w.ty)));
     }
     node.may_take(2, dtype, &parts.y[1..2])?;
     match parts.x[0] == parts.y[0] {
@@ -48,8 +48,8 @@ fn parts(node: &Node) -> Result<Parts> {
 }
 
 /// A convolution to plan, alone or with what becomes of its result.
-struct Problem<'a> {
-    node: Node<'a>,
+struct ConvProblem<'a> {
+    node: OnnxNode<'a>,
     epilogue: Epilogue,
     window: Window,
     /// Channels of x in a group, of y in a group, groups.
@@ -63,12 +63,12 @@ struct Problem<'a> {
     terms: u32,
 }
 
-impl<'a> Problem<'a> {
-    fn of(request: &'a Request) -> Result<Problem<'a>> {
+impl<'a> ConvProblem<'a> {
+    fn from_request(request: &'a Request) -> Result<ConvProblem<'a>> {
         let (node, epilogue) = with_epilogue(request, 1)?;
         node.reads(&READ[..6])?;
-        let Parts { x, w, y, groups } = parts(&node)?;
-        let window = Window::of(&node, (&x[2..], &y[2..], &w[2..]), false)?;
+        let ConvSizes { x, w, y, groups } = parts(&node)?;
+        let window = Window::from_node(&node, (&x[2..], &y[2..], &w[2..]), false)?;
         window.expect_convolved()?;
         let (channels, outputs) = (w[1], w[0] / groups);
         let fits = channels.checked_mul(groups) == Some(x[1]) && outputs * groups == w[0];
@@ -76,14 +76,14 @@ impl<'a> Problem<'a> {
             return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));
         }
         let (places, terms) = (count(&y[2..])?, channels.saturating_mul(count(&w[2..])?));
-        Ok(Problem { node, epilogue, window, channels, outputs, groups, places, batch: y[0], terms })
+        Ok(ConvProblem { node, epilogue, window, channels, outputs, groups, places, batch: y[0], terms })
     }
 
     /// By a kernel with this text, a workgroup of which treats so many channels of so many places.
-    fn plan(self, kernel: Kernel, text: &str, [rows, columns]: [u32; 2]) -> Result<NodePlan> {
-        let Problem { node, epilogue, window, channels, outputs, groups, places, batch, terms } = self;
+    fn plan(self, kernel: KernelSource, text: &str, [rows, columns]: [u32; 2]) -> Result<NodePlan> {
+        let ConvProblem { node, epilogue, window, channels, outputs, groups, places, batch, terms } = self;
         let (dtype, bias) = (node.float_dtype()?, node.optional(2));
-        let kernel = Kernel { math: epilogue.math, ..kernel };
+        let kernel = KernelSource { math: epilogue.math, ..kernel };
         let launch = kernel.launch(dtype, dtype)?.read(whole(node.input(0)?)).read(whole(node.input(1)?));
         let launch = launch.read(bias.map_or(Arg::Constant(0), whole)).output(node.output(0)?.index);
         let tiles = outputs.div_ceil(rows);
@@ -92,9 +92,9 @@ impl<'a> Problem<'a> {
             launch.set("TILES", tiles).set("PLACES", places).set("HAS_BIAS", u32::from(bias.is_some()));
         let launch = epilogue.join(window.set(launch), text, 4);
         let grid = [
-            Extent::of(u64::from(places.div_ceil(columns))),
-            Extent::of(u64::from(groups.saturating_mul(tiles))),
-            Extent::of(u64::from(batch)),
+            Extent::from_dim(u64::from(places.div_ceil(columns))),
+            Extent::from_dim(u64::from(groups.saturating_mul(tiles))),
+            Extent::from_dim(u64::from(batch)),
         ];
         let chain = terms.saturating_add(1);
         Ok(plan_with(&kernel, vec![launch.groups(grid)], vec![vec![0; 4]], chain))
@@ -103,21 +103,21 @@ impl<'a> Problem<'a> {
 
 /// A convolution as it is defined.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    Problem::of(request)?.plan(DIRECT, DIRECT.text, [TILE, 256])
+    ConvProblem::from_request(request)?.plan(DIRECT, DIRECT.text, [TILE, 256])
 }
 
 /// A convolution as a product of matrices: several channels share what they read.
 pub fn plan_tiled(request: &Request) -> Result<NodePlan> {
-    let problem = Problem::of(request)?;
-    let tile = Tile::of(&problem)?;
-    let kernel = Kernel { lanes: tile.lanes(), workgroup_memory: tile.memory(), ..TILED };
+    let problem = ConvProblem::from_request(request)?;
+    let tile = Tile::from_problem(&problem)?;
+    let kernel = KernelSource { lanes: tile.lanes(), workgroup_memory: tile.memory(), ..TILED };
     problem.plan(kernel, &tile.text(), [tile.rows, tile.columns])
 }
 
 /// Whether tiles are faster than the definition, by what `tapml tune` measured (docs/data/convolution_tiles.tsv).
 pub fn gains_by_tiles(request: &Request) -> bool {
-    let Ok(problem) = Problem::of(request) else { return false };
-    let Ok(tile) = Tile::of(&problem) else { return false };
+    let Ok(problem) = ConvProblem::from_request(request) else { return false };
+    let Ok(tile) = Tile::from_problem(&problem) else { return false };
     if request.info.kind == AdapterKind::Cpu {
         // A processor pays for the cells of a tile that lie beyond the problem, and for loads that few results share.
         return tile.cells == Tile::MOST_CELLS && tile.useful_share(&problem) >= 0.6;
@@ -130,9 +130,9 @@ pub fn gains_by_tiles(request: &Request) -> bool {
 const LOAD_W: &str = "            w# = weight(first + (lane + #u * LANES) % DEPTH, tile + (lane + #u * LANES) / DEPTH, base);\n";
 const LOAD_X: &str =
     "            x# = term(first + lane / COLUMNS + #u * (LANES / COLUMNS), corner, plane, is_place);\n";
-const KEEP_W: &str =
+const STORE_W: &str =
     "        tile_w[(lane + #u * LANES) % DEPTH * STRIDE + (lane + #u * LANES) / DEPTH] = w#;\n";
-const KEEP_X: &str =
+const STORE_X: &str =
     "        tile_x[(lane / COLUMNS + #u * (LANES / COLUMNS)) * COLUMNS + lane % COLUMNS] = x#;\n";
 const PRODUCT: &str =
     "                s# = fma(weights, vec4<f32>(tile_x[k * COLUMNS + column + #u * APART]), s#);\n";
@@ -143,7 +143,7 @@ const STORE: &str = "        let o# = group.x * COLUMNS + column + #u * APART;
 ";
 
 /// The text once for each number below `count`, which `#` stands for.
-fn repeated(count: u32, text: &str) -> String {
+fn repeat_text(count: u32, text: &str) -> String {
     (0..count).map(|number| text.replace('#', &number.to_string())).collect()
 }
 
@@ -168,8 +168,8 @@ impl Tile {
     /// Channels and terms below which most of a tile is empty.
     const LEAST: u32 = 8;
 
-    fn of(problem: &Problem) -> Result<Tile> {
-        let &Problem { outputs, places, terms, .. } = problem;
+    fn from_problem(problem: &ConvProblem) -> Result<Tile> {
+        let &ConvProblem { outputs, places, terms, .. } = problem;
         if outputs < Tile::LEAST || terms < Tile::LEAST || places == 0 {
             let text = format!("{outputs} channels of sums of {terms} terms: a tile has no use");
             return Err(Error::unsupported(text));
@@ -186,10 +186,10 @@ impl Tile {
     }
 
     /// Multiplications that the problem asks for, of those that its tiles do.
-    fn useful_share(self, problem: &Problem) -> f64 {
+    fn useful_share(self, problem: &ConvProblem) -> f64 {
         let share =
             |size: u32, step: u32| f64::from(size) / (f64::from(size.div_ceil(step)) * f64::from(step));
-        let &Problem { outputs, places, terms, .. } = problem;
+        let &ConvProblem { outputs, places, terms, .. } = problem;
         share(outputs, self.rows) * share(places, self.columns) * share(terms, Tile::DEPTH)
     }
 
@@ -207,12 +207,12 @@ impl Tile {
         let depth = Tile::DEPTH;
         let (of_w, of_x) = (rows * depth / self.lanes(), columns * depth / self.lanes());
         let parts = [
-            ("SUMS", repeated(cells, "    var s# = vec4<f32>();\n")),
-            ("VALUES", repeated(of_w, "    var w# = 0.0;\n") + &repeated(of_x, "    var x# = 0.0;\n")),
-            ("LOADS", repeated(of_w, LOAD_W) + &repeated(of_x, LOAD_X)),
-            ("KEEPS", repeated(of_w, KEEP_W) + &repeated(of_x, KEEP_X)),
-            ("PRODUCTS", repeated(cells, PRODUCT)),
-            ("STORES", repeated(cells, STORE)),
+            ("SUMS", repeat_text(cells, "    var s# = vec4<f32>();\n")),
+            ("VALUES", repeat_text(of_w, "    var w# = 0.0;\n") + &repeat_text(of_x, "    var x# = 0.0;\n")),
+            ("LOADS", repeat_text(of_w, LOAD_W) + &repeat_text(of_x, LOAD_X)),
+            ("KEEPS", repeat_text(of_w, STORE_W) + &repeat_text(of_x, STORE_X)),
+            ("PRODUCTS", repeat_text(cells, PRODUCT)),
+            ("STORES", repeat_text(cells, STORE)),
         ];
         let text = parts
             .into_iter()
@@ -224,10 +224,10 @@ impl Tile {
 }
 
 pub fn plan_transposed(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[&READ[..], &["output_shape"]].concat())?;
-    let Parts { x, w, y, groups } = parts(&node)?;
-    let window = Window::of(&node, (&x[2..], &y[2..], &w[2..]), true)?;
+    let ConvSizes { x, w, y, groups } = parts(&node)?;
+    let window = Window::from_node(&node, (&x[2..], &y[2..], &w[2..]), true)?;
     let (channels, outputs) = (w[0] / groups, w[1]);
     if x[1] != w[0] || channels * groups != w[0] || outputs.checked_mul(groups) != Some(y[1]) {
         return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));

@@ -4,17 +4,17 @@
 use super::quantize::{Dynamic, bits, integers};
 use super::quantized::{Centre, Products, integers_of};
 use super::recurrent::{Sequences, optional};
-use super::{Node, Placed, count, plan_with, whole};
+use super::{OnnxNode, Placed, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Result};
 
-const GATES: Kernel =
-    Kernel::flat("onnx/scaled_gates", "onnx/scaled_gates.wgsl", include_str!("scaled_gates.wgsl"));
-const LSTM: Kernel =
-    Kernel { math: true, ..integers!("dynamic_lstm", 14336, "recurrent.wgsl", "dynamic_lstm.wgsl") };
+const GATES: KernelSource =
+    KernelSource::flat("onnx/scaled_gates", "onnx/scaled_gates.wgsl", include_str!("scaled_gates.wgsl"));
+const LSTM: KernelSource =
+    KernelSource { math: true, ..integers!("dynamic_lstm", 14336, "recurrent.wgsl", "dynamic_lstm.wgsl") };
 
 /// What lies in scratch behind the result, which has scratch 0: parts of the extremes of x, its scale, its zero point, x in bytes,
 /// x, w and r as integers, products of x, and gates without the state.
@@ -27,7 +27,7 @@ const SUMS: usize = 8;
 const INPUTS: usize = 9;
 
 /// A weight of 8 bits with its parameters.
-struct Weight<'a> {
+struct QuantizedWeight<'a> {
     data: Placed<'a>,
     scale: Placed<'a>,
     zero: Option<Placed<'a>>,
@@ -35,12 +35,17 @@ struct Weight<'a> {
     each: bool,
 }
 
-impl<'a> Weight<'a> {
+impl<'a> QuantizedWeight<'a> {
     /// Of these sizes, with its scale at a place and its zero point behind.
-    fn of(node: &Node<'a>, place: usize, scale: usize, sizes: &[u32; 3]) -> Result<Weight<'a>> {
+    fn from_node(
+        node: &OnnxNode<'a>,
+        place: usize,
+        scale: usize,
+        sizes: &[u32; 3],
+    ) -> Result<QuantizedWeight<'a>> {
         let data = node.input(place)?;
         if !matches!(data.dtype(), DType::I8 | DType::U8) {
-            return Err(node.unserved(&format!("a weight of {}", data.ty)));
+            return Err(node.unserved_error(&format!("a weight of {}", data.ty)));
         }
         let data = node.takes(place, data.dtype(), sizes)?;
         let [directions, _, columns] = *sizes;
@@ -48,11 +53,11 @@ impl<'a> Weight<'a> {
         let each = given == [directions, columns];
         let expected = if each { vec![directions, columns] } else { vec![directions] };
         let zero = node.may_take(scale + 1, data.dtype(), &expected)?;
-        Ok(Weight { data, scale: node.takes(scale, DType::F32, &expected)?, zero, each })
+        Ok(QuantizedWeight { data, scale: node.takes(scale, DType::F32, &expected)?, zero, each })
     }
 
     /// The launch that leaves it in scratch without its zero points.
-    fn centred(&self, node: &Node, scratch: usize) -> Result<Launch> {
+    fn centre(&self, node: &OnnxNode, scratch: usize) -> Result<Launch> {
         let sizes = self.data.sizes()?;
         let (k, columns) = (sizes[1].max(1), sizes[2].max(1));
         // All rows of a direction are one block for the zero points of its columns.
@@ -71,18 +76,18 @@ impl<'a> Weight<'a> {
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let (x, r) = (node.input(0)?, node.input(2)?);
     let &[_, hidden, columns] = r.sizes()?.as_slice() else {
         return Err(Error::invalid(format!("{} with {}", x.ty, r.ty)));
     };
-    let sequences = Sequences::of(&node, hidden, &["sigmoid", "tanh", "tanh"])?;
+    let sequences = Sequences::from_node(&node, hidden, &["sigmoid", "tanh", "tanh"])?;
     let Sequences { steps, batch, inputs, directions, .. } = sequences;
     if x.dtype() != DType::F32 || batch != 1 || node.int("layout", 0)? != 0 {
-        return Err(node.unserved(&format!("{}: more than one sequence, or another dtype", x.ty)));
+        return Err(node.unserved_error(&format!("{}: more than one sequence, or another dtype", x.ty)));
     }
-    let w = Weight::of(&node, 1, 8, &[directions, inputs, columns])?;
-    let r = Weight::of(&node, 2, 10, &[directions, hidden, columns])?;
+    let w = QuantizedWeight::from_node(&node, 1, 8, &[directions, inputs, columns])?;
+    let r = QuantizedWeight::from_node(&node, 2, 10, &[directions, hidden, columns])?;
     if Some(columns) != hidden.checked_mul(4) {
         return Err(Error::invalid(format!("{columns} columns for {hidden} hidden units")));
     }
@@ -91,14 +96,14 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     node.may_take(5, DType::F32, &sequences.state())?;
     let given_c = node.may_take(6, DType::F32, &sequences.state())?;
     let (copies, elements) = sequences.copies(&node, DType::F32, 2)?;
-    let elements = u32::try_from(elements).map_err(|_| node.unserved("so many states"))?;
+    let elements = u32::try_from(elements).map_err(|_| node.unserved_error("so many states"))?;
     if x.count()? == 0 {
-        return Err(node.unserved("an empty tensor"));
+        return Err(node.unserved_error("an empty tensor"));
     }
     let dynamic = Dynamic { x: whole(x), dtype: DType::F32, count: x.count()? };
     let mut launches = dynamic.launches(PARTS, |launch| launch.scratch(BYTES, BindingKind::ReadWrite))?;
     launches.push(centred_input(&x)?);
-    launches.extend([w.centred(&node, W)?, r.centred(&node, R)?]);
+    launches.extend([w.centre(&node, W)?, r.centre(&node, R)?]);
     let products = Products {
         m: steps,
         n: columns,

@@ -1,10 +1,10 @@
 //! What becomes of a result before it is stored: the nodes of a fused operator's body behind the first, as one function of
 //! WGSL. A kernel calls it wherever it stores a result, and is the same with and without.
 
-use super::{Node, count, map, normalise, pairs, plan_with, sizes_of, stretched, strides};
+use super::{OnnxNode, broadcast_strides, count, map, normalise, pairs, plan_with, sizes_of, strides};
 use crate::kernel::Request;
-use crate::kernel::body::Body;
-use crate::kernel::source::{Kernel, LaunchBuilder, wrong_op};
+use crate::kernel::body::FusedBody;
+use crate::kernel::source::{KernelSource, LaunchBuilder, wrong_op};
 use crate::plan::{Arg, NodePlan};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -29,18 +29,18 @@ pub struct Epilogue {
 
 /// The node of a request, or the first of a fused operator's body, and what becomes of its result. Channels are those of
 /// dimension `axis`, counted from the end if it is negative.
-pub fn with_epilogue<'a>(request: &'a Request, axis: i32) -> Result<(Node<'a>, Epilogue)> {
+pub fn with_epilogue<'a>(request: &'a Request, axis: i32) -> Result<(OnnxNode<'a>, Epilogue)> {
     match request.op {
-        Op::Foreign(_) => Ok((Node::of(request)?, Epilogue::none())),
+        Op::Foreign(_) => Ok((OnnxNode::from_request(request)?, Epilogue::empty())),
         Op::Fused(_) => {
-            let body = Body::of_request(request)?;
+            let body = FusedBody::of_request(request)?;
             let (first, rest) = body.nodes().split_first().ok_or_else(|| wrong_op(request))?;
-            let node = Node::within(&body, first)?;
+            let node = OnnxNode::from_body_node(&body, first)?;
             let ty = node.output(0)?.ty;
             let rank = ty.shape.len() as i32;
             let axis = if axis < 0 { rank + axis } else { axis };
             let axis = usize::try_from(axis).ok().filter(|&axis| axis < ty.shape.len());
-            let mut writer = Writer::new(&body, ty, axis)?;
+            let mut writer = EpilogueWriter::new(&body, ty, axis)?;
             writer.values.insert(first.outputs[0], "v".into());
             rest.iter().try_for_each(|node| writer.node(node))?;
             Ok((node, writer.finish()?))
@@ -49,19 +49,19 @@ pub fn with_epilogue<'a>(request: &'a Request, axis: i32) -> Result<(Node<'a>, E
     }
 }
 
-const CHAIN: Kernel = Kernel::flat("onnx/chain", "onnx/chain.wgsl", include_str!("chain.wgsl"));
+const CHAIN: KernelSource = KernelSource::flat("onnx/chain", "onnx/chain.wgsl", include_str!("chain.wgsl"));
 
 /// Nodes that compute one element after the other, without anything in front of them. Channels are those of the standard, of
 /// dimension 1.
 pub fn plan_chain(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
+    let body = FusedBody::of_request(request)?;
     let first = body.nodes().first().ok_or_else(|| wrong_op(request))?;
-    let ty = Node::within(&body, first)?.output(0)?.ty;
+    let ty = OnnxNode::from_body_node(&body, first)?.output(0)?.ty;
     let sizes = sizes_of(ty)?;
-    let mut writer = Writer::new(&body, ty, Some(1).filter(|&axis| axis < sizes.len()))?;
+    let mut writer = EpilogueWriter::new(&body, ty, Some(1).filter(|&axis| axis < sizes.len()))?;
     body.nodes().iter().try_for_each(|node| writer.node(node))?;
     let epilogue = writer.finish()?;
-    let kernel = Kernel { math: epilogue.math, ..CHAIN };
+    let kernel = KernelSource { math: epilogue.math, ..CHAIN };
     let elements = count(&sizes)?;
     let launch = kernel.launch(ty.dtype, ty.dtype)?.output(0).set("COUNT", elements);
     let launch = launch.set("CHANNELS", sizes.get(1).copied().unwrap_or(1).max(1));
@@ -71,7 +71,7 @@ pub fn plan_chain(request: &Request) -> Result<NodePlan> {
 }
 
 impl Epilogue {
-    pub fn none() -> Epilogue {
+    pub fn empty() -> Epilogue {
         Epilogue { text: NONE.into(), operands: Vec::new(), constants: Vec::new(), math: false }
     }
 
@@ -91,8 +91,8 @@ impl Epilogue {
 }
 
 /// The function in the making.
-struct Writer<'a> {
-    body: &'a Body<'a>,
+struct EpilogueWriter<'a> {
+    body: &'a FusedBody<'a>,
     ty: &'a TensorType,
     sizes: Vec<u32>,
     axis: Option<usize>,
@@ -106,9 +106,9 @@ struct Writer<'a> {
     math: bool,
 }
 
-impl<'a> Writer<'a> {
-    fn new(body: &'a Body<'a>, ty: &'a TensorType, axis: Option<usize>) -> Result<Writer<'a>> {
-        Ok(Writer {
+impl<'a> EpilogueWriter<'a> {
+    fn new(body: &'a FusedBody<'a>, ty: &'a TensorType, axis: Option<usize>) -> Result<EpilogueWriter<'a>> {
+        Ok(EpilogueWriter {
             body,
             ty,
             sizes: sizes_of(ty)?,
@@ -124,15 +124,15 @@ impl<'a> Writer<'a> {
     }
 
     fn node(&mut self, given: &'a GraphNode) -> Result<()> {
-        let node = Node::within(self.body, given)?;
+        let node = OnnxNode::from_body_node(self.body, given)?;
         if node.output(0)?.ty != self.ty || given.outputs.len() != 1 {
-            return Err(node.unserved(&format!("such an output beside {}", self.ty)));
+            return Err(node.unserved_error(&format!("such an output beside {}", self.ty)));
         }
         let v = |writer: &mut Self, at: usize| writer.value(&node, given.inputs[at]);
         let text = match node.op.name() {
             "Identity" => v(self, 0)?,
             "Clip" => self.clip(&node, given)?,
-            "BatchNormalization" => self.normalised(&node, given)?,
+            "BatchNormalization" => self.write_batch_norm(&node, given)?,
             name => match pairs::formula_of_floats(name) {
                 Some(formula) => {
                     pairs::expect_pair(&node)?;
@@ -163,19 +163,19 @@ impl<'a> Writer<'a> {
             }
         }
         let number = self.values.len();
-        self.functions += &renamed(text, number);
+        self.functions += &rename_declarations(text, number);
         self.functions.push('\n');
         self.constants.extend(constants.iter().map(|(name, value)| (format!("{name}_{number}"), *value)));
         format!("formula_{number}")
     }
 
     /// A value that is computed, or an operand that stretches to the result.
-    fn value(&mut self, node: &Node, id: ValueId) -> Result<String> {
+    fn value(&mut self, node: &OnnxNode, id: ValueId) -> Result<String> {
         if let Some(known) = self.values.get(&id) {
             return Ok(known.clone());
         }
         let ty = self.body.ty(id);
-        let own = stretched(&sizes_of(ty)?, &self.sizes)?;
+        let own = broadcast_strides(&sizes_of(ty)?, &self.sizes)?;
         let all = strides(&self.sizes);
         let alike = |(d, stride): (usize, &u32)| self.sizes[d] == 1 || *stride == all[d];
         let only =
@@ -187,15 +187,15 @@ impl<'a> Writer<'a> {
         } else if own.iter().enumerate().all(only) {
             "part"
         } else {
-            return Err(node.unserved(&format!("an operand of {ty} beside {}", self.ty)));
+            return Err(node.unserved_error(&format!("an operand of {ty} beside {}", self.ty)));
         };
         self.read(node, id, place)
     }
 
-    fn read(&mut self, node: &Node, id: ValueId, place: &str) -> Result<String> {
+    fn read(&mut self, node: &OnnxNode, id: ValueId, place: &str) -> Result<String> {
         let ty = self.body.ty(id);
         if ty.dtype != self.ty.dtype || !matches!(ty.dtype, DType::F32 | DType::F16) {
-            return Err(node.unserved(&format!("an operand of {} beside {}", ty.dtype, self.ty.dtype)));
+            return Err(node.unserved_error(&format!("an operand of {} beside {}", ty.dtype, self.ty.dtype)));
         }
         let known = self.operands.iter().position(|(own, _)| *own == id);
         let number = match known {
@@ -209,16 +209,16 @@ impl<'a> Writer<'a> {
     }
 
     /// As `clip.wgsl`. The limits are attributes up to version 10, inputs of one element after it.
-    fn clip(&mut self, node: &Node, given: &GraphNode) -> Result<String> {
+    fn clip(&mut self, node: &OnnxNode, given: &GraphNode) -> Result<String> {
         node.reads(&["min", "max"])?;
         let mut text = self.value(node, given.inputs[0])?;
-        let mut ids = node.op.placed(given.inputs.iter().copied()).into_iter().skip(1);
+        let mut ids = node.op.place_inputs(given.inputs.iter().copied()).into_iter().skip(1);
         for (name, order) in [("min", "<"), ("max", ">")] {
             let limit = match ids.next().flatten() {
                 Some(id) if sizes_of(self.body.ty(id))?.iter().all(|&size| size == 1) => {
                     self.read(node, id, "0")?
                 }
-                Some(id) => return Err(node.unserved(&format!("a limit of {}", self.body.ty(id)))),
+                Some(id) => return Err(node.unserved_error(&format!("a limit of {}", self.body.ty(id)))),
                 None if node.op.attributes().contains_key(name) => {
                     let constant = format!("LIMIT_{name}_{}", self.values.len());
                     self.functions += &format!("override {constant}: f32;\n");
@@ -235,10 +235,10 @@ impl<'a> Writer<'a> {
     }
 
     /// As `batch_norm.wgsl`.
-    fn normalised(&mut self, node: &Node, given: &GraphNode) -> Result<String> {
+    fn write_batch_norm(&mut self, node: &OnnxNode, given: &GraphNode) -> Result<String> {
         let channels = self.sizes.get(1).copied().unwrap_or(1);
         if self.axis != Some(1) {
-            return Err(node.unserved("channels of that dimension"));
+            return Err(node.unserved_error("channels of that dimension"));
         }
         normalise::expect_statistics(node, channels)?;
         let v = self.value(node, given.inputs[0])?;
@@ -256,7 +256,7 @@ impl<'a> Writer<'a> {
         };
         let result =
             self.values.get(&output).ok_or_else(|| Error::unsupported("the output is not computed"))?;
-        let Writer { shared, functions, lines, .. } = &self;
+        let EpilogueWriter { shared, functions, lines, .. } = &self;
         let text = format!(
             "{}{functions}fn epilogue(v: f32, at: u32, part: u32) -> f32 {{\n{lines}    return {result};\n}}\n",
             shared.concat()
@@ -267,7 +267,7 @@ impl<'a> Writer<'a> {
 }
 
 /// A formula's text with the number behind the names that it declares.
-fn renamed(text: &str, number: usize) -> String {
+fn rename_declarations(text: &str, number: usize) -> String {
     const NAMES: [&str; 4] = ["formula", "ALPHA", "BETA", "GAMMA"];
     let of_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let mut made = String::with_capacity(text.len());
@@ -285,9 +285,9 @@ fn renamed(text: &str, number: usize) -> String {
     made + rest
 }
 
-impl<'a> Node<'a> {
+impl<'a> OnnxNode<'a> {
     /// A node of a fused operator's body. Inputs that are computed within have no place among those of the operator.
-    fn within(body: &Body<'a>, node: &'a GraphNode) -> Result<Node<'a>> {
+    fn from_body_node(body: &FusedBody<'a>, node: &'a GraphNode) -> Result<OnnxNode<'a>> {
         let Op::Foreign(op) = &node.op else {
             return Err(Error::unsupported(format!("the kernel does not serve `{}` within", node.op.name())));
         };
@@ -297,6 +297,6 @@ impl<'a> Node<'a> {
         let inputs: Vec<_> = node.inputs.iter().map(placed).collect();
         let mut outputs = node.outputs.iter().map(|id| super::Placed { index: 0, ty: body.ty(*id) });
         let outputs = op.outputs().iter().map(|output| output.is_asked().then(|| outputs.next()).flatten());
-        Ok(Node { op, outputs: outputs.collect(), inputs: op.placed(inputs) })
+        Ok(OnnxNode { op, outputs: outputs.collect(), inputs: op.place_inputs(inputs) })
     }
 }

@@ -1,9 +1,9 @@
 //! `Gelu` of ONNX Runtime and its relatives: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>. The
 //! formulas are those of TapML's own operator.
 
-use super::{Node, plan_with, whole};
+use super::{OnnxNode, plan_with, whole};
 use crate::kernel::elementwise::{self, Formula};
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::kernel::{Request, gelu};
 use crate::plan::NodePlan;
 use tapml_graph::op::GeluForm;
@@ -13,7 +13,7 @@ use tapml_graph::{Dim, Result};
 const QUICK: f64 = 1.702;
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
     let form = match node.op.name() {
         "Gelu" | "BiasGelu" => GeluForm::None,
@@ -23,11 +23,11 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
             let alpha = node.float("alpha", QUICK)?;
             // Files hold it in 32 bits.
             if alpha as f32 != QUICK as f32 {
-                return Err(node.unserved(&format!("`alpha` of {alpha}")));
+                return Err(node.unserved_error(&format!("`alpha` of {alpha}")));
             }
             GeluForm::Quick
         }
-        _ => return Err(node.unserved("it")),
+        _ => return Err(node.unserved_error("it")),
     };
     if form != GeluForm::Quick {
         node.reads(&[])?;
@@ -38,9 +38,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
 }
 
-fn plan_biased(node: &Node, formula: &Formula) -> Result<NodePlan> {
-    let flat = Kernel::flat("onnx/biased_gelu", "onnx/biased.wgsl", include_str!("biased.wgsl"));
-    let kernel = Kernel { math: true, formula: formula.text, ..flat };
+fn plan_biased(node: &OnnxNode, formula: &Formula) -> Result<NodePlan> {
+    let flat = KernelSource::flat("onnx/biased_gelu", "onnx/biased.wgsl", include_str!("biased.wgsl"));
+    let kernel = KernelSource { math: true, formula: formula.text, ..flat };
     let (x, y, dtype) = (node.input(0)?, node.output(0)?, node.float_dtype()?);
     let width = x.sizes()?.last().copied().unwrap_or(1);
     let bias = node.takes(1, dtype, &[width])?;

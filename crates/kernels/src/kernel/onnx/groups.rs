@@ -2,37 +2,41 @@
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
 
 use super::attention::{
-    Attend, Bias, How, Mask, Place, Side, Steps, behind, cached, check, heads, kept, result, scale,
-    strides_of,
+    Bias, HeadsBuffer, HeadsMove, Mask, ReadPlace, ReadyAttention, Steps, append_cached, cache_output,
+    cached_rows, check, heads, result, scale, strides_of,
 };
-use super::heads::{Past, Rows, Turn};
-use super::{Node, count, matrix, whole};
+use super::heads::{HeadRotation, HeadRows, Past};
+use super::{OnnxNode, count, matrix, whole};
 use crate::kernel::Request;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Result};
 
 /// Queries, keys and values of `GroupQueryAttention`: of an input each, or of one for all.
-fn grouped_sides<'a>(node: &Node<'a>, q_heads: u32, kv_heads: u32) -> Result<[Side<'a>; 3]> {
+fn grouped_sides<'a>(node: &OnnxNode<'a>, q_heads: u32, kv_heads: u32) -> Result<[HeadsBuffer<'a>; 3]> {
     if node.input(0)?.sizes()?.len() != 3 || q_heads == 0 || kv_heads == 0 {
         return Err(Error::invalid(format!("{q_heads} and {kv_heads} heads of {}", node.input(0)?.ty)));
     }
     if node.optional(1).is_some() || node.optional(2).is_some() {
-        return Ok([Side::of(node, 0, q_heads)?, Side::of(node, 1, kv_heads)?, Side::of(node, 2, kv_heads)?]);
+        return Ok([
+            HeadsBuffer::from_input(node, 0, q_heads)?,
+            HeadsBuffer::from_input(node, 1, kv_heads)?,
+            HeadsBuffer::from_input(node, 2, kv_heads)?,
+        ]);
     }
     let sum = kv_heads.checked_mul(2).and_then(|both| both.checked_add(q_heads));
-    let all = Side::of(node, 0, sum.ok_or_else(|| node.unserved("so many heads"))?)?;
+    let all = HeadsBuffer::from_input(node, 0, sum.ok_or_else(|| node.unserved_error("so many heads"))?)?;
     Ok([all.part(0, q_heads), all.part(q_heads, kv_heads), all.part(q_heads + kv_heads, kv_heads)])
 }
 
 /// The angles of `GroupQueryAttention`, if it turns queries and keys.
-fn grouped_turn<'a>(node: &Node<'a>, batch: u32, q: &Side) -> Result<Option<Turn<'a>>> {
+fn grouped_turn<'a>(node: &OnnxNode<'a>, batch: u32, q: &HeadsBuffer) -> Result<Option<HeadRotation<'a>>> {
     let interleaved = node.int("rotary_interleaved", 0)? != 0;
     if node.int("do_rotary", 0)? == 0 {
         return Ok(None);
     }
-    let turn = Turn::of(node, [7, 8], q.size, interleaved)?;
+    let turn = HeadRotation::from_inputs(node, [7, 8], q.size, interleaved)?;
     let listed = node.may_take(9, DType::I64, &[batch, q.length])?;
-    Ok(Some(Turn { listed, positions: if listed.is_some() { 1 } else { 3 }, ..turn }))
+    Ok(Some(HeadRotation { listed, positions: if listed.is_some() { 1 } else { 3 }, ..turn }))
 }
 
 const GROUPED: [&str; 16] = [
@@ -55,11 +59,11 @@ const GROUPED: [&str; 16] = [
 ];
 
 /// Refuses what is not served by name.
-fn check_grouped(node: &Node) -> Result<()> {
+fn check_grouped(node: &OnnxNode) -> Result<()> {
     node.reads(&[&GROUPED[..], &["k_norm_epsilon"]].concat())?;
     for name in ["qk_output", "sliding_window_cache"] {
         if node.int(name, 0)? != 0 {
-            return Err(node.unserved(&format!("the attribute `{name}`")));
+            return Err(node.unserved_error(&format!("the attribute `{name}`")));
         }
     }
     let plain = |name: &str| Ok::<_, Error>(matches!(node.text(name, "NONE")?, "NONE" | ""));
@@ -67,14 +71,14 @@ fn check_grouped(node: &Node) -> Result<()> {
         || !plain("v_quant_type")?
         || (12..17).any(|place| node.optional(place).is_some())
     {
-        return Err(node.unserved("quantized caches, normalised heads, or padded queries"));
+        return Err(node.unserved_error("quantized caches, normalised heads, or padded queries"));
     }
     Ok(())
 }
 
 /// `GroupQueryAttention`.
 pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     check_grouped(&node)?;
     let dtype = node.float_dtype()?;
     let [q, k, v] = grouped_sides(&node, heads(&node, "num_heads")?, heads(&node, "kv_num_heads")?)?;
@@ -88,7 +92,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     if lengths.is_some_and(|given| given.dtype() != DType::I32 || given.count().ok() != Some(batch)) {
         return Err(Error::invalid(format!("`seqlens_k` of {}, for a batch of {batch}", node.input(5)?.ty)));
     }
-    let past = [cached(&node, 3, batch, &k)?, cached(&node, 4, batch, &v)?];
+    let past = [cached_rows(&node, 3, batch, &k)?, cached_rows(&node, 4, batch, &v)?];
     if past[0].room != past[1].room {
         return Err(Error::invalid(format!("{} cached keys and {} values", past[0].room, past[1].room)));
     }
@@ -106,18 +110,18 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     let turn = grouped_turn(&node, batch, &q)?;
     let mut steps = Steps::new(dtype, batch);
     let query = match turn {
-        Some(_) => steps.moved(q, None, How { turn, past: before[0], ..How::default() })?,
+        Some(_) => steps.move_heads(q, None, HeadsMove { turn, past: before[0], ..HeadsMove::default() })?,
         None => q,
     };
-    let kept_k = kept(&node, 1, batch, &k, room)?;
-    let how = How { room: Some(room), past: before[0], turn, added: None };
-    let mut key = steps.moved(k, kept_k, how)?;
+    let kept_k = cache_output(&node, 1, batch, &k, room)?;
+    let how = HeadsMove { room: Some(room), past: before[0], turn, added: None };
+    let mut key = steps.move_heads(k, kept_k, how)?;
     if turn.is_some() && dtype == DType::F16 && kept_k.is_some() {
         // The cache rounds what is turned; attention takes it as it was.
-        key = steps.moved(k, None, how)?;
+        key = steps.move_heads(k, None, how)?;
     }
-    let kept_v = kept(&node, 2, batch, &v, room)?;
-    let v = steps.moved(v, kept_v, How { past: before[1], turn: None, ..how })?;
+    let kept_v = cache_output(&node, 2, batch, &v, room)?;
+    let v = steps.move_heads(v, kept_v, HeadsMove { past: before[1], turn: None, ..how })?;
     let mut keys = room;
     let bias = match node.optional(10) {
         None => None,
@@ -130,7 +134,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     };
     let smooth = if node.int("smooth_softmax", 0)? != 0 { 2 } else { 0 };
     let sinks = node.may_take(11, dtype, &[q.heads])?;
-    let attend = Attend {
+    let attend = ReadyAttention {
         q: query,
         k: key,
         v,
@@ -151,7 +155,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
 
 /// The mask and the bias of ONNX Runtime's attentions, at these places of inputs.
 fn masks<'a>(
-    node: &Node<'a>,
+    node: &OnnxNode<'a>,
     places: [usize; 2],
     to: [u32; 4],
 ) -> Result<(Option<Mask<'a>>, Option<Bias<'a>>)> {
@@ -167,7 +171,7 @@ fn masks<'a>(
                 [n, q, k] if (n, q, k) == (batch, queries, keys) => {
                     (2, [count(&[queries, keys])?, 0, keys, 1])
                 }
-                _ => return Err(node.unserved(&format!("a mask of {}", given.ty))),
+                _ => return Err(node.unserved_error(&format!("a mask of {}", given.ty))),
             };
             node.takes(places[0], DType::I32, &given.sizes()?)?;
             Some(Mask { given, kind, strides, filter })
@@ -185,20 +189,24 @@ fn masks<'a>(
 
 /// `MultiHeadAttention`.
 pub fn plan_multi_head(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["num_heads", "scale", "mask_filter_value", "unidirectional"])?;
     if [8, 9].iter().any(|&place| node.optional(place).is_some()) || node.outputs.len() > 3 {
-        return Err(node.unserved("shared buffers, beams, or scores as an output"));
+        return Err(node.unserved_error("shared buffers, beams, or scores as an output"));
     }
     let (dtype, own) = (node.float_dtype()?, heads(&node, "num_heads")?);
     if node.input(0)?.sizes()?.len() != 3 {
-        return Err(node.unserved("packed queries, keys and values"));
+        return Err(node.unserved_error("packed queries, keys and values"));
     }
-    let [q, k, v] = [Side::of(&node, 0, own)?, Side::of(&node, 1, own)?, Side::of(&node, 2, own)?];
+    let [q, k, v] = [
+        HeadsBuffer::from_input(&node, 0, own)?,
+        HeadsBuffer::from_input(&node, 1, own)?,
+        HeadsBuffer::from_input(&node, 2, own)?,
+    ];
     let batch = node.input(0)?.sizes()?[0];
     check(&node, batch, &q, &k, &v)?;
     let mut steps = Steps::new(dtype, batch);
-    let width = |side: &Side| count(&[side.heads, side.size]);
+    let width = |side: &HeadsBuffer| count(&[side.heads, side.size]);
     let (first, second) = (width(&q)?, width(&q)?.saturating_add(width(&k)?));
     let all = second.saturating_add(width(&v)?);
     let mut added = [None; 3];
@@ -210,12 +218,12 @@ pub fn plan_multi_head(request: &Request) -> Result<NodePlan> {
         added = [Some((bias, 0)), rest(first), rest(second)];
     }
     let query = match added[0] {
-        Some(_) => steps.moved(q, None, How { added: added[0], ..How::default() })?,
+        Some(_) => steps.move_heads(q, None, HeadsMove { added: added[0], ..HeadsMove::default() })?,
         None => q,
     };
-    let ([k, v], ahead) = behind(&node, &mut steps, [k, v], [6, 7], [added[1], added[2]])?;
+    let ([k, v], ahead) = append_cached(&node, &mut steps, [k, v], [6, 7], [added[1], added[2]])?;
     let (mask, bias) = masks(&node, [4, 5], [batch, q.heads, q.length, k.length])?;
-    let attend = Attend {
+    let attend = ReadyAttention {
         q: query,
         k,
         v,
@@ -235,7 +243,7 @@ pub fn plan_multi_head(request: &Request) -> Result<NodePlan> {
 }
 
 /// Columns of queries, keys and values of a product of this width, each of which its heads share.
-fn hidden_sizes(node: &Node, width: u32, own: u32) -> Result<[u32; 3]> {
+fn hidden_sizes(node: &OnnxNode, width: u32, own: u32) -> Result<[u32; 3]> {
     let told = node.ints("qkv_hidden_sizes")?;
     let hidden: Vec<u32> = match &told {
         None => vec![width / 3; 3],
@@ -253,10 +261,10 @@ fn hidden_sizes(node: &Node, width: u32, own: u32) -> Result<[u32; 3]> {
 
 /// `Attention` of ONNX Runtime: a product gives queries, keys and values.
 pub fn plan_projected(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["num_heads", "scale", "mask_filter_value", "unidirectional", "qkv_hidden_sizes"])?;
     if node.optional(6).is_some() {
-        return Err(node.unserved("shared buffers"));
+        return Err(node.unserved_error("shared buffers"));
     }
     let (dtype, own) = (node.float_dtype()?, heads(&node, "num_heads")?);
     let (&[batch, length, inner], &[_, width]) =
@@ -269,7 +277,7 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
     let [a, b, c] = hidden_sizes(&node, width, own)?;
     let mut steps = Steps::new(dtype, batch);
     let rows = count(&[batch, length])?;
-    let product = Place::Scratch(steps.room(count(&[rows, width])?));
+    let product = ReadPlace::Scratch(steps.room(count(&[rows, width])?));
     let operands = [whole(node.input(0)?), whole(w), added.map_or(Arg::Constant(0), whole)];
     let launch =
         matrix::launch_projection(dtype, [rows, inner, width], operands, added.is_some(), |launch| {
@@ -277,8 +285,8 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
         })?;
     steps.launches.push(launch);
     let side = |size: u32, from: u32| {
-        let rows = Rows::by_row(length, width, size / own, from);
-        Side { place: product, rows, heads: own, length, size: size / own }
+        let rows = HeadRows::by_row(length, width, size / own, from);
+        HeadsBuffer { place: product, rows, heads: own, length, size: size / own }
     };
     let [q, k, v] = [side(a, 0), side(b, a), side(c, a + b)];
     check(&node, batch, &q, &k, &v)?;
@@ -290,7 +298,7 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
         }
     };
     let ahead = past.map_or(0, |past| past.1);
-    let room = ahead.checked_add(length).ok_or_else(|| node.unserved("so many keys"))?;
+    let room = ahead.checked_add(length).ok_or_else(|| node.unserved_error("so many keys"))?;
     let half = |room: u32| count(&[batch, own, room, k.size]);
     let to = match node.outputs.get(1).copied().flatten() {
         None => None,
@@ -299,24 +307,25 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
     let mut sides = [k, v];
     if to.is_some() || ahead > 0 {
         if k.size != v.size {
-            return Err(node.unserved("keys and values of several sizes that are kept"));
+            return Err(node.unserved_error("keys and values of several sizes that are kept"));
         }
         for (at, side) in sides.iter_mut().enumerate() {
             let from = |room: u32| Ok::<_, Error>(if at == 0 { 0 } else { half(room)? });
             let cached = past.map(|past| past.0);
             let past = Past { cached, from: from(ahead)?, room: ahead, lengths: None };
             let to = to.map(|index| Ok::<_, Error>((index, from(room)?))).transpose()?;
-            *side = steps.moved(*side, to, How { room: Some(room), past, ..How::default() })?;
+            *side =
+                steps.move_heads(*side, to, HeadsMove { room: Some(room), past, ..HeadsMove::default() })?;
         }
     }
     let (mask, bias) = masks(&node, [3, 5], [batch, own, length, room])?;
     let [k, v] = sides;
     let y = node.gives(0, dtype, &[batch, length, c])?;
-    let attend = Attend {
+    let attend = ReadyAttention {
         q,
         k,
         v,
-        y: (y.index, Rows::by_row(length, c, v.size, 0)),
+        y: (y.index, HeadRows::by_row(length, c, v.size, 0)),
         keys: room,
         ahead,
         lengths: None,

@@ -1,33 +1,33 @@
 //! Rows of heads: rotary embeddings, keys and values behind those of earlier steps. `RotaryEmbedding` of the standard and of ONNX
 //! Runtime: <https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html>.
 
-use super::{Node, Placed, count, plan_with, whole};
+use super::{OnnxNode, Placed, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
-const KERNEL: Kernel = Kernel::flat("onnx/heads", "onnx/integers.wgsl+onnx/heads.wgsl", "");
+const KERNEL: KernelSource = KernelSource::flat("onnx/heads", "onnx/integers.wgsl+onnx/heads.wgsl", "");
 
 /// Where rows of heads lie within a buffer, in elements.
 #[derive(Clone, Copy)]
-pub struct Rows {
+pub struct HeadRows {
     pub from: u32,
     pub batch: u32,
     pub head: u32,
     pub row: u32,
 }
 
-impl Rows {
+impl HeadRows {
     /// `[batch, heads, length, size]`.
-    pub fn by_head(heads: u32, length: u32, size: u32) -> Rows {
+    pub fn by_head(heads: u32, length: u32, size: u32) -> HeadRows {
         let head = length.wrapping_mul(size);
-        Rows { from: 0, batch: heads.wrapping_mul(head), head, row: size }
+        HeadRows { from: 0, batch: heads.wrapping_mul(head), head, row: size }
     }
 
     /// `[batch, length, width]`, the heads side by side in a row from this column on.
-    pub fn by_row(length: u32, width: u32, size: u32, from: u32) -> Rows {
-        Rows { from, batch: length.wrapping_mul(width), head: size, row: width }
+    pub fn by_row(length: u32, width: u32, size: u32, from: u32) -> HeadRows {
+        HeadRows { from, batch: length.wrapping_mul(width), head: size, row: width }
     }
 
     /// Sets the constants of a name.
@@ -39,7 +39,7 @@ impl Rows {
 
 /// Cosines and sines by which rows are turned.
 #[derive(Clone, Copy)]
-pub struct Turn<'a> {
+pub struct HeadRotation<'a> {
     pub cosines: Placed<'a>,
     pub sines: Placed<'a>,
     pub pairs: u32,
@@ -52,14 +52,14 @@ pub struct Turn<'a> {
     pub listed: Option<Placed<'a>>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> HeadRotation<'a> {
     /// By two inputs of one shape, whose last size is that of the pairs, for heads of this many elements.
-    pub fn of(
-        node: &Node<'a>,
+    pub fn from_inputs(
+        node: &OnnxNode<'a>,
         [cosines, sines]: [usize; 2],
         size: u32,
         interleaved: bool,
-    ) -> Result<Turn<'a>> {
+    ) -> Result<HeadRotation<'a>> {
         let (dtype, cosines) = (node.float_dtype()?, node.input(cosines)?);
         let sizes = cosines.sizes()?;
         let sines = node.takes(sines, dtype, &sizes)?;
@@ -68,7 +68,7 @@ impl<'a> Turn<'a> {
         if cosines.dtype() != dtype || pairs > size / 2 || rows == 0 || sizes.len() < 2 {
             return Err(Error::invalid(format!("angles of {} for heads of {size} elements", cosines.ty)));
         }
-        Ok(Turn { cosines, sines, pairs, rows, interleaved, positions: 0, listed: None })
+        Ok(HeadRotation { cosines, sines, pairs, rows, interleaved, positions: 0, listed: None })
     }
 }
 
@@ -91,12 +91,12 @@ pub struct Moved<'a> {
     pub length: u32,
     /// Rows that the result has room for.
     pub room: u32,
-    pub x: Rows,
-    pub y: Rows,
+    pub x: HeadRows,
+    pub y: HeadRows,
     pub past: Past<'a>,
     /// Whether the result has the cached rows too.
     pub keeps: bool,
-    pub turn: Option<Turn<'a>>,
+    pub turn: Option<HeadRotation<'a>>,
     /// What is added to new rows, and the element that it begins with.
     pub added: Option<(Placed<'a>, u32)>,
 }
@@ -148,11 +148,11 @@ pub fn alias(name: &str, act: DType, dtype: DType) -> String {
 
 /// `RotaryEmbedding` of the standard and of ONNX Runtime, which have their inputs in another order.
 pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let is_standard = node.op.domain() == "onnx";
     node.reads(&["num_heads", "rotary_embedding_dim", "interleaved", "is_packed_batching", "scale"])?;
     if node.int("is_packed_batching", 0)? != 0 || node.float("scale", 1.0)? != 1.0 {
-        return Err(node.unserved("packed batches, or the attribute `scale`"));
+        return Err(node.unserved_error("packed batches, or the attribute `scale`"));
     }
     let (dtype, x) = (node.float_dtype()?, node.input(0)?);
     let sizes = x.sizes()?;
@@ -160,7 +160,7 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
     let angles = if is_standard { [1, 2] } else { [2, 3] };
     let pairs = node.input(angles[0])?.sizes()?.last().copied().unwrap_or(0);
     let (batch, heads, length, size, rows) = match *sizes.as_slice() {
-        [batch, heads, length, size] => (batch, heads, length, size, Rows::by_head(heads, length, size)),
+        [batch, heads, length, size] => (batch, heads, length, size, HeadRows::by_head(heads, length, size)),
         [batch, length, width] => {
             let told = u32::try_from(node.int("num_heads", 0)?).unwrap_or(0);
             // ONNX Runtime tells the heads by the angles if it is not told.
@@ -169,12 +169,12 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
                 return Err(Error::invalid(format!("{heads} heads of {}", x.ty)));
             }
             let size = width / heads;
-            (batch, heads, length, size, Rows::by_row(length, width, size, 0))
+            (batch, heads, length, size, HeadRows::by_row(length, width, size, 0))
         }
-        _ => return Err(node.unserved(&format!("{}", x.ty))),
+        _ => return Err(node.unserved_error(&format!("{}", x.ty))),
     };
     let turned = u32::try_from(node.int("rotary_embedding_dim", 0)?).unwrap_or(0);
-    let turn = Turn::of(&node, angles, size, node.int("interleaved", 0)? != 0)?;
+    let turn = HeadRotation::from_inputs(&node, angles, size, node.int("interleaved", 0)? != 0)?;
     if 2 * turn.pairs != if turned == 0 { size } else { turned } {
         return Err(Error::invalid(format!("{} pairs of {size} elements are turned", turn.pairs)));
     }
@@ -186,9 +186,9 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
         _ => return Err(Error::invalid(format!("positions of {batch} times {length} rows"))),
     };
     if listed.is_some_and(|listed| listed.dtype() != DType::I64) || x.count()? == 0 {
-        return Err(node.unserved("positions that are no i64, or an empty tensor"));
+        return Err(node.unserved_error("positions that are no i64, or an empty tensor"));
     }
-    let turn = Some(Turn { positions, listed, ..turn });
+    let turn = Some(HeadRotation { positions, listed, ..turn });
     let (past, added) = (Past::default(), None);
     let moved =
         Moved { batch, heads, size, length, room: length, x: rows, y: rows, past, keeps: false, turn, added };

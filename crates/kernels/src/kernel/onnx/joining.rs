@@ -2,17 +2,17 @@
 //! their first input in the same order, `Reshape`, `Squeeze`, `Unsqueeze`, `Flatten`, `Identity`, and `Dropout` where nothing
 //! is dropped, with one run of all. Sizes are those that the node declares; inputs that hold sizes are not read.
 
-use super::{Node, Placed, count, plan_with, whole};
+use super::{OnnxNode, Placed, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
-const KERNEL: Kernel = Kernel::flat("onnx/joining", "onnx/joining.wgsl", "");
+const KERNEL: KernelSource = KernelSource::flat("onnx/joining", "onnx/joining.wgsl", "");
 
 /// What is copied as one.
 #[derive(Clone, Copy)]
-pub enum Cell {
+pub enum CopyCell {
     /// 32 bits.
     Word,
     /// A number of f16.
@@ -30,15 +30,19 @@ pub struct Runs {
 
 impl Runs {
     /// One run of all, from a cell of x on.
-    pub fn one(cells: u32, from: u32) -> Runs {
+    pub fn single(cells: u32, from: u32) -> Runs {
         Runs { cells, run: cells, x: (0, from), y: (0, 0) }
     }
 
     /// The launch that copies them, from what `bind` binds first to what it binds second.
-    pub fn launch(&self, cell: Cell, bind: impl FnOnce(LaunchBuilder) -> LaunchBuilder) -> Result<Launch> {
+    pub fn launch(
+        &self,
+        cell: CopyCell,
+        bind: impl FnOnce(LaunchBuilder) -> LaunchBuilder,
+    ) -> Result<Launch> {
         let (dtype, alias) = match cell {
-            Cell::Word => (DType::F32, "alias cell = u32;\n"),
-            Cell::Half => (DType::F16, "alias cell = act;\n"),
+            CopyCell::Word => (DType::F32, "alias cell = u32;\n"),
+            CopyCell::Half => (DType::F16, "alias cell = act;\n"),
         };
         let text = format!("{alias}{}", include_str!("joining.wgsl"));
         let launch = bind(super::launch(&KERNEL, dtype, text)?);
@@ -58,12 +62,13 @@ pub fn words_of(value: &Placed) -> Result<u32> {
 
 /// The plan that copies words from an input or a constant.
 pub fn plan_words(from: Arg, y: &Placed, constants: Vec<Vec<u8>>) -> Result<NodePlan> {
-    let launch = Runs::one(words_of(y)?, 0).launch(Cell::Word, |launch| launch.read(from).output(y.index))?;
+    let launch =
+        Runs::single(words_of(y)?, 0).launch(CopyCell::Word, |launch| launch.read(from).output(y.index))?;
     Ok(plan_with(&KERNEL, vec![launch], constants, 0))
 }
 
 /// The plan that gives the first input's elements in the same order.
-pub fn plan_copied(node: &Node, y: &Placed) -> Result<NodePlan> {
+pub fn plan_copied(node: &OnnxNode, y: &Placed) -> Result<NodePlan> {
     let x = node.input(0)?;
     match x.dtype() == y.dtype() && x.count()? == y.count()? {
         true => plan_words(whole(x), y, Vec::new()),
@@ -72,32 +77,32 @@ pub fn plan_copied(node: &Node, y: &Placed) -> Result<NodePlan> {
 }
 
 pub fn plan_copy(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "axes", "shape", "allowzero", "ratio", "seed"])?;
     let asks_more = node.outputs.iter().skip(1).any(Option::is_some);
     // Early versions drop unless they are told that they test; late ones are told by an input.
     let drops = node.op.name() == "Dropout" && (node.version() < 7 || node.optional(2).is_some());
     if asks_more || drops {
-        return Err(node.unserved("further outputs, or training"));
+        return Err(node.unserved_error("further outputs, or training"));
     }
     plan_copied(&node, &node.output(0)?)
 }
 
 /// Where the parts of a tensor along an axis are, in cells: the length of a run of each, and of one of the whole.
-struct Parts {
-    cell: Cell,
+struct AxisParts {
+    cell: CopyCell,
     runs: Vec<u32>,
     whole: u32,
     outer: u32,
 }
 
-impl Parts {
-    fn of(node: &Node, whole: &Placed, parts: &[Placed]) -> Result<Parts> {
+impl AxisParts {
+    fn from_node(node: &OnnxNode, whole: &Placed, parts: &[Placed]) -> Result<AxisParts> {
         let (dtype, sizes) = (whole.dtype(), whole.sizes()?);
         let (cell, cells) = match dtype.size() {
-            4 | 8 => (Cell::Word, dtype.size() as u32 / 4),
-            _ if dtype == DType::F16 => (Cell::Half, 1),
-            _ => return Err(node.unserved(&format!("{dtype}"))),
+            4 | 8 => (CopyCell::Word, dtype.size() as u32 / 4),
+            _ if dtype == DType::F16 => (CopyCell::Half, 1),
+            _ => return Err(node.unserved_error(&format!("{dtype}"))),
         };
         let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
         let (mut along, mut rest) = (Vec::new(), sizes[axis]);
@@ -116,7 +121,7 @@ impl Parts {
         }
         let inner = count(&sizes[axis + 1..])?.saturating_mul(cells);
         let runs = along.into_iter().map(|size| size.saturating_mul(inner)).collect();
-        Ok(Parts { cell, runs, whole: sizes[axis].saturating_mul(inner), outer: count(&sizes[..axis])? })
+        Ok(AxisParts { cell, runs, whole: sizes[axis].saturating_mul(inner), outer: count(&sizes[..axis])? })
     }
 
     /// A launch for each part that is not empty. `runs` makes its runs of where the part is and where the whole, `bind` binds.
@@ -140,22 +145,22 @@ impl Parts {
 }
 
 pub fn plan_concat(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
     let y = node.output(0)?;
     let inputs: Vec<Placed> = node.inputs.iter().copied().flatten().collect();
     let bind = |at: usize, launch: LaunchBuilder| launch.read(whole(inputs[at])).output(y.index);
-    let launches = Parts::of(&node, &y, &inputs)?.launches(|part, whole| [part, whole], bind)?;
+    let launches = AxisParts::from_node(&node, &y, &inputs)?.launches(|part, whole| [part, whole], bind)?;
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
 }
 
 pub fn plan_split(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "split", "num_outputs"])?;
     let x = node.input(0)?;
     let outputs: Option<Vec<Placed>> = node.outputs.iter().copied().collect();
-    let outputs = outputs.ok_or_else(|| node.unserved("a part that nobody asks for"))?;
+    let outputs = outputs.ok_or_else(|| node.unserved_error("a part that nobody asks for"))?;
     let bind = |at: usize, launch: LaunchBuilder| launch.read(whole(x)).output(outputs[at].index);
-    let launches = Parts::of(&node, &x, &outputs)?.launches(|part, whole| [whole, part], bind)?;
+    let launches = AxisParts::from_node(&node, &x, &outputs)?.launches(|part, whole| [whole, part], bind)?;
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
 }

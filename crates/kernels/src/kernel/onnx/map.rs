@@ -1,16 +1,16 @@
 //! Functions of one number.
 
-use super::{Node, plan_with, whole};
+use super::{OnnxNode, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::elementwise::{self, Formula};
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::kernel::{gelu, sigmoid, softplus, tanh};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::GeluForm;
 use tapml_graph::{Dim, Error, Result};
 
 /// A function: its operator, its text, its attributes with the constants that they become and their defaults.
-type Function = (&'static str, &'static str, &'static [(&'static str, &'static str, f64)]);
+type FunctionRow = (&'static str, &'static str, &'static [(&'static str, &'static str, f64)]);
 
 /// The text of a function of an angle.
 macro_rules! angle {
@@ -20,7 +20,7 @@ macro_rules! angle {
 }
 
 /// WGSL leaves what becomes of NaN in `min`, `max` and `clamp` open; comparisons keep it.
-const FUNCTIONS: &[Function] = &[
+const FUNCTIONS: &[FunctionRow] = &[
     ("Relu", "fn formula(v: f32) -> f32 { return select(v, 0.0, v < 0.0); }", &[]),
     (
         "LeakyRelu",
@@ -91,7 +91,7 @@ const FUNCTIONS: &[Function] = &[
 ];
 
 /// The formula of a node, with its constants.
-pub(super) fn formula(node: &Node) -> Result<Formula> {
+pub(super) fn formula(node: &OnnxNode) -> Result<Formula> {
     let formula = match node.op.name() {
         "Sigmoid" => sigmoid::formula(),
         "Tanh" => tanh::formula(),
@@ -101,12 +101,12 @@ pub(super) fn formula(node: &Node) -> Result<Formula> {
             return match node.text("approximate", "none")? {
                 "none" => Ok(gelu::formula(GeluForm::None)),
                 "tanh" => Ok(gelu::formula(GeluForm::Tanh)),
-                other => Err(node.unserved(&format!("`approximate` of `{other}`"))),
+                other => Err(node.unserved_error(&format!("`approximate` of `{other}`"))),
             };
         }
         name => {
             let &(_, text, attributes) =
-                FUNCTIONS.iter().find(|row| row.0 == name).ok_or_else(|| node.unserved("it"))?;
+                FUNCTIONS.iter().find(|row| row.0 == name).ok_or_else(|| node.unserved_error("it"))?;
             node.reads(&attributes.iter().map(|row| row.0).collect::<Vec<_>>())?;
             let set = |formula: Formula, &(attribute, constant, default): &(&str, &'static str, f64)| {
                 Ok(formula.set(constant, node.float(attribute, default)?))
@@ -119,7 +119,7 @@ pub(super) fn formula(node: &Node) -> Result<Formula> {
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
     match node.op.name() {
         "Clip" => plan_clip(&node),
@@ -128,10 +128,10 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
 }
 
-const CLIP: Kernel = Kernel::flat("onnx/clip", "onnx/clip.wgsl", include_str!("clip.wgsl"));
+const CLIP: KernelSource = KernelSource::flat("onnx/clip", "onnx/clip.wgsl", include_str!("clip.wgsl"));
 
 /// The limits are attributes up to version 10, inputs of one element after it.
-fn plan_clip(node: &Node) -> Result<NodePlan> {
+fn plan_clip(node: &OnnxNode) -> Result<NodePlan> {
     let (x, y) = (node.input(0)?, node.output(0)?);
     let given = |place: usize, name: &str| match node.optional(place) {
         Some(limit) if limit.dtype() != x.dtype() || limit.count()? != 1 => {

@@ -1,15 +1,15 @@
 //! Products of matrices: `MatMul` of batches, and `Gemm`.
 
 use super::epilogue::{Epilogue, with_epilogue};
-use super::{Node, Placed, count, plan_with, stretched, strides, whole, words};
+use super::{OnnxNode, Placed, broadcast_strides, count, plan_with, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Error, Extent, Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     workgroup_memory: 2048,
-    ..Kernel::flat("onnx/matrix", "onnx/matrix.wgsl", include_str!("matrix.wgsl"))
+    ..KernelSource::flat("onnx/matrix", "onnx/matrix.wgsl", include_str!("matrix.wgsl"))
 };
 
 /// The dimension whose places are the channels of an epilogue.
@@ -36,14 +36,14 @@ struct Product {
 }
 
 impl Product {
-    fn plan(&self, node: &Node, epilogue: Epilogue) -> Result<NodePlan> {
+    fn plan(&self, node: &OnnxNode, epilogue: Epilogue) -> Result<NodePlan> {
         let dtype = node.float_dtype()?;
         let (a, b, y) = (node.input(0)?, node.input(1)?, node.gives(0, dtype, &self.output)?);
         if b.dtype() != dtype || node.optional(2).is_some_and(|c| c.dtype() != dtype) {
-            return Err(node.unserved("operands of several dtypes"));
+            return Err(node.unserved_error("operands of several dtypes"));
         }
         let operands = [whole(a), whole(b), node.optional(2).map_or(Arg::Constant(0), whole)];
-        let kernel = Kernel { math: epilogue.math, ..KERNEL };
+        let kernel = KernelSource { math: epilogue.math, ..KERNEL };
         let launch =
             self.launch((&kernel, epilogue), [dtype; 2], operands, |launch| launch.output(y.index))?;
         let constant = words(self.batch.iter().flatten().copied());
@@ -53,7 +53,7 @@ impl Product {
     /// The launch; constant 0 stands for the sizes of the batch.
     fn launch(
         &self,
-        (kernel, epilogue): (&Kernel, Epilogue),
+        (kernel, epilogue): (&KernelSource, Epilogue),
         [dtype, out]: [DType; 2],
         operands: [Arg; 3],
         write: impl Fn(LaunchBuilder) -> LaunchBuilder,
@@ -69,8 +69,8 @@ impl Product {
             launch.set("HAS_C", u32::from(self.c.is_some())).set("C_ROW", row).set("C_COLUMN", column);
         let launch = epilogue.join(launch, kernel.text, 5);
         let batch = count(&self.batch[0])?;
-        let groups = |size: u32| Extent::of(u64::from(size.div_ceil(TILE)));
-        Ok(launch.groups([groups(self.n), groups(self.m), Extent::of(u64::from(batch))]))
+        let groups = |size: u32| Extent::from_dim(u64::from(size.div_ceil(TILE)));
+        Ok(launch.groups([groups(self.n), groups(self.m), Extent::from_dim(u64::from(batch))]))
     }
 }
 
@@ -94,7 +94,7 @@ pub fn launch_projection(
         output: vec![m, n],
         c: has_c.then_some([0, 1]),
     };
-    one.launch((&KERNEL, Epilogue::none()), [dtype, DType::F32], operands, write)
+    one.launch((&KERNEL, Epilogue::empty()), [dtype, DType::F32], operands, write)
 }
 
 /// A matrix of the last two dimensions: a vector is one row, or one column.
@@ -120,10 +120,10 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     let is_fused = node.op.name() == "FusedMatMul";
     node.reads(if is_fused { &["alpha", "transA", "transB", "transBatchA", "transBatchB"] } else { &[] })?;
     if node.int("transBatchA", 0)? != 0 || node.int("transBatchB", 0)? != 0 {
-        return Err(node.unserved("transposed batches"));
+        return Err(node.unserved_error("transposed batches"));
     }
     if matches!(request.op, Op::Fused(_)) && node.input(1)?.ty.shape.len() < 2 {
-        return Err(node.unserved("an epilogue of a product with a vector"));
+        return Err(node.unserved_error("an epilogue of a product with a vector"));
     }
     // Sizes as they are multiplied, and the elements from one row to the next and from one column to the next.
     let side = |place: usize, name: &str| -> Result<(Vec<u32>, [u32; 2])> {
@@ -153,7 +153,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     let batch: Vec<u32> = (0..rank).map(size).collect();
     // The strides along the batch are those of whole matrices.
     let along = |sizes: &[u32], volume: u32| -> Result<Vec<u32>> {
-        let of_matrices = stretched(sizes, &batch)?;
+        let of_matrices = broadcast_strides(sizes, &batch)?;
         Ok(of_matrices.into_iter().map(|stride| stride.wrapping_mul(volume)).collect())
     };
     // A vector has no rows, or no columns.
@@ -195,7 +195,7 @@ pub fn plan_gemm(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("a product of {m} × {k} and {rows} × {n}")));
     }
     let c = match node.optional(2) {
-        Some(c) => match stretched(&c.sizes()?, &[m, n])?.as_slice() {
+        Some(c) => match broadcast_strides(&c.sizes()?, &[m, n])?.as_slice() {
             &[row, column] => Some([row, column]),
             _ => None,
         },

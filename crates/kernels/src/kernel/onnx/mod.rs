@@ -89,17 +89,17 @@ pub mod plans {
 }
 
 use super::Request;
-use super::source::{Kernel, LaunchBuilder, one, wrong_op};
+use super::source::{KernelSource, LaunchBuilder, single_workgroup, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::Grid;
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{DeclaredType, Foreign};
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, TensorType};
 
 /// Most dimensions of a tensor whose elements a kernel tells apart by their coordinates.
 const MAX_RANK: usize = 8;
 
 /// A node of an operator of the standard: inputs and outputs by their places.
-struct Node<'a> {
+struct OnnxNode<'a> {
     op: &'a Foreign,
     inputs: Vec<Option<Placed<'a>>>,
     outputs: Vec<Option<Placed<'a>>>,
@@ -152,7 +152,7 @@ fn strides(sizes: &[u32]) -> Vec<u32> {
 }
 
 /// The strides of an operand that stretches to these sizes: 0 along a dimension where all read the same.
-fn stretched(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
+fn broadcast_strides(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
     let missing = to.len().checked_sub(from.len());
     let missing = missing.ok_or_else(|| Error::invalid(format!("{from:?} does not stretch to {to:?}")))?;
     let own = strides(from);
@@ -164,16 +164,16 @@ fn stretched(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
     to.iter().enumerate().map(stride).collect()
 }
 
-impl<'a> Node<'a> {
-    fn of(request: &'a Request) -> Result<Node<'a>> {
+impl<'a> OnnxNode<'a> {
+    fn from_request(request: &'a Request) -> Result<OnnxNode<'a>> {
         let Op::Foreign(op) = request.op else { return Err(wrong_op(request)) };
         let number = |types: &'a [TensorType]| {
             types.iter().enumerate().map(|(index, ty)| Placed { index, ty }).collect::<Vec<_>>()
         };
         let mut outputs = number(request.outputs).into_iter();
-        let taken = op.outputs().iter().map(Declared::is_asked);
+        let taken = op.outputs().iter().map(DeclaredType::is_asked);
         let outputs = taken.map(|asked| if asked { outputs.next() } else { None }).collect();
-        Ok(Node { op, inputs: op.placed(number(request.inputs)), outputs })
+        Ok(OnnxNode { op, inputs: op.place_inputs(number(request.inputs)), outputs })
     }
 
     fn version(&self) -> u32 {
@@ -190,7 +190,7 @@ impl<'a> Node<'a> {
 
     fn output(&self, place: usize) -> Result<Placed<'a>> {
         let output = self.outputs.get(place).copied().flatten();
-        output.ok_or_else(|| self.unserved(&format!("output {place} is not asked for")))
+        output.ok_or_else(|| self.unserved_error(&format!("output {place} is not asked for")))
     }
 
     /// An output, which must have these sizes and this dtype: what a node declares comes from a file, and kernels read and write
@@ -206,7 +206,7 @@ impl<'a> Node<'a> {
         self.expect(input, "takes", dtype, sizes).map(|()| input)
     }
 
-    /// As [`Node::takes`], of an input that may be absent.
+    /// As [`OnnxNode::takes`], of an input that may be absent.
     fn may_take(&self, place: usize, dtype: DType, sizes: &[u32]) -> Result<Option<Placed<'a>>> {
         self.optional(place).map(|_| self.takes(place, dtype, sizes)).transpose()
     }
@@ -222,7 +222,7 @@ impl<'a> Node<'a> {
     /// Fails on an attribute that the planner does not read.
     fn reads(&self, known: &[&str]) -> Result<()> {
         match self.op.attributes().keys().find(|name| !known.contains(&name.as_str())) {
-            Some(name) => Err(self.unserved(&format!("the attribute `{name}`"))),
+            Some(name) => Err(self.unserved_error(&format!("the attribute `{name}`"))),
             None => Ok(()),
         }
     }
@@ -236,7 +236,7 @@ impl<'a> Node<'a> {
 
     fn float(&self, name: &str, default: f64) -> Result<f64> {
         let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
-        value.as_f64().ok_or_else(|| self.unserved(&format!("attribute `{name}` of {value}")))
+        value.as_f64().ok_or_else(|| self.unserved_error(&format!("attribute `{name}` of {value}")))
     }
 
     fn text(&self, name: &str, default: &'static str) -> Result<&str> {
@@ -262,7 +262,7 @@ impl<'a> Node<'a> {
         found.ok_or_else(|| Error::invalid(format!("axis {value} of a tensor of {rank} dimensions")))
     }
 
-    fn unserved(&self, what: &str) -> Error {
+    fn unserved_error(&self, what: &str) -> Error {
         Error::unsupported(format!("the kernel of `{}` does not serve {what}", self.op.kind()))
     }
 
@@ -271,13 +271,13 @@ impl<'a> Node<'a> {
         let dtype = self.input(0)?.dtype();
         match dtype {
             DType::F32 | DType::F16 => Ok(dtype),
-            other => Err(self.unserved(&format!("{other}"))),
+            other => Err(self.unserved_error(&format!("{other}"))),
         }
     }
 }
 
 /// A launch of a kernel whose text is put together.
-fn launch(kernel: &Kernel, dtype: DType, text: String) -> Result<LaunchBuilder> {
+fn launch(kernel: &KernelSource, dtype: DType, text: String) -> Result<LaunchBuilder> {
     Ok(kernel.launch(dtype, dtype)?.text(text))
 }
 
@@ -289,13 +289,17 @@ fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
 }
 
 /// A plan of these launches with these constants and a chain of so many additions.
-fn plan_with(kernel: &Kernel, launches: Vec<Launch>, constants: Vec<Vec<u8>>, chain: u32) -> NodePlan {
+fn plan_with(kernel: &KernelSource, launches: Vec<Launch>, constants: Vec<Vec<u8>>, chain: u32) -> NodePlan {
     NodePlan { constants, ..super::source::plan(kernel, launches, chain) }
 }
 
 /// So many workgroups along two dimensions.
 fn grid(groups: u32) -> Grid {
-    [Extent::of(u64::from(groups.min(65535))), Extent::of(u64::from(groups.div_ceil(65535))), one()]
+    [
+        Extent::from_dim(u64::from(groups.min(65535))),
+        Extent::from_dim(u64::from(groups.div_ceil(65535))),
+        single_workgroup(),
+    ]
 }
 
 /// All of an input.

@@ -1,17 +1,17 @@
 //! Operators that move elements of any dtype: one text writes words, behind it stands where each element comes from.
 
 use super::joining::words_of;
-use super::pairs::Walk;
-use super::{Node, Placed, plan_with, stretched, strides, whole, words};
+use super::pairs::OperandWalk;
+use super::{OnnxNode, Placed, broadcast_strides, plan_with, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
 /// The text that writes, behind one that says where elements come from.
 macro_rules! moved {
     ($name:literal, $($file:literal),+) => {
-        Kernel::flat(
+        KernelSource::flat(
             concat!("onnx/", $name),
             concat!($("onnx/", $file, "+",)+ "onnx/move.wgsl"),
             concat!($(include_str!($file),)+ include_str!("move.wgsl")),
@@ -21,15 +21,15 @@ macro_rules! moved {
 
 pub(super) use moved;
 
-const STRIDED: Kernel = moved!("strided", "strided.wgsl");
-const SLICE: Kernel = moved!("slice", "integers.wgsl", "axes.wgsl", "slice.wgsl");
-const PAD: Kernel = moved!("pad", "integers.wgsl", "axes.wgsl", "pad.wgsl");
-const GATHER: Kernel = moved!("gather", "integers.wgsl", "gather.wgsl");
-const WHERE: Kernel = Kernel::flat("onnx/where", "onnx/where.wgsl", include_str!("where.wgsl"));
+const STRIDED: KernelSource = moved!("strided", "strided.wgsl");
+const SLICE: KernelSource = moved!("slice", "integers.wgsl", "axes.wgsl", "slice.wgsl");
+const PAD: KernelSource = moved!("pad", "integers.wgsl", "axes.wgsl", "pad.wgsl");
+const GATHER: KernelSource = moved!("gather", "integers.wgsl", "gather.wgsl");
+const WHERE: KernelSource = KernelSource::flat("onnx/where", "onnx/where.wgsl", include_str!("where.wgsl"));
 
 /// The launch of a text that moves words.
 pub fn finish(
-    kernel: &Kernel,
+    kernel: &KernelSource,
     launch: LaunchBuilder,
     y: &Placed,
     constants: Vec<Vec<u8>>,
@@ -40,28 +40,28 @@ pub fn finish(
     Ok(plan_with(kernel, vec![launch.flat(Dim::from(u64::from(words)))], constants, 0))
 }
 
-pub fn start(kernel: &Kernel) -> Result<LaunchBuilder> {
+pub fn start(kernel: &KernelSource) -> Result<LaunchBuilder> {
     kernel.launch(DType::F32, DType::F32)
 }
 
 /// The words of an integer of an input.
-pub fn int_words(node: &Node, input: &Placed) -> Result<u32> {
+pub fn int_words(node: &OnnxNode, input: &Placed) -> Result<u32> {
     match input.dtype() {
         DType::I64 => Ok(2),
         DType::I32 => Ok(1),
-        other => Err(node.unserved(&format!("indices of {other}"))),
+        other => Err(node.unserved_error(&format!("indices of {other}"))),
     }
 }
 
 /// A plan by strides of the first input along the dimensions of the output.
-fn strided(node: &Node, along: Vec<u32>) -> Result<NodePlan> {
+fn plan_strided(node: &OnnxNode, along: Vec<u32>) -> Result<NodePlan> {
     strided_over(node, &node.output(0)?.sizes()?, along)
 }
 
 /// A plan by strides of the first input along these dimensions, which have the elements of the output in their order.
-pub fn strided_over(node: &Node, dims: &[u32], along: Vec<u32>) -> Result<NodePlan> {
+pub fn strided_over(node: &OnnxNode, dims: &[u32], along: Vec<u32>) -> Result<NodePlan> {
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let walk = Walk::by(dims, vec![along]);
+    let walk = OperandWalk::from_strides(dims, vec![along]);
     let launch = start(&STRIDED)?.read(whole(x)).read(Arg::Constant(0)).set("RANK", walk.rank());
     finish(&STRIDED, launch, &y, vec![walk.words()])
 }
@@ -69,13 +69,13 @@ pub fn strided_over(node: &Node, dims: &[u32], along: Vec<u32>) -> Result<NodePl
 /// A plan that fills the output with the one element in these words.
 pub fn plan_repeated(y: &Placed, element: Vec<u8>) -> Result<NodePlan> {
     let sizes = y.sizes()?;
-    let walk = Walk::by(&sizes, vec![vec![0; sizes.len()]]);
+    let walk = OperandWalk::from_strides(&sizes, vec![vec![0; sizes.len()]]);
     let launch = start(&STRIDED)?.read(Arg::Constant(1)).read(Arg::Constant(0)).set("RANK", walk.rank());
     finish(&STRIDED, launch, y, vec![walk.words(), element])
 }
 
 pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["perm"])?;
     let own = strides(&node.input(0)?.sizes()?);
     let sizes = node.input(0)?.sizes()?;
@@ -85,7 +85,7 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
     };
     node.gives(0, node.input(0)?.dtype(), &order.iter().map(|&d| sizes[d]).collect::<Vec<_>>())?;
     match (0..own.len()).all(|d| order.contains(&d)) && order.len() == own.len() {
-        true => strided(&node, order.iter().map(|&d| own[d]).collect()),
+        true => plan_strided(&node, order.iter().map(|&d| own[d]).collect()),
         false => {
             Err(Error::invalid(format!("`perm` has {} dimensions, expected {}", order.len(), own.len())))
         }
@@ -93,14 +93,14 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_expand(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let along = stretched(&x.sizes()?, &y.sizes()?)?;
+    let along = broadcast_strides(&x.sizes()?, &y.sizes()?)?;
     if x.dtype() != y.dtype() {
         return Err(Error::invalid(format!("{} from {}", y.ty, x.ty)));
     }
-    strided(&node, along)
+    plan_strided(&node, along)
 }
 
 /// Sizes of the output, sizes of the input, strides of the input.
@@ -122,16 +122,16 @@ struct Integers {
 }
 
 /// Constants of a plan that grow as they are asked for.
-struct Constants(Vec<Vec<u8>>);
+struct PlanConstants(Vec<Vec<u8>>);
 
-impl Constants {
+impl PlanConstants {
     fn add(&mut self, bytes: Vec<u8>) -> Arg {
         self.0.push(bytes);
         Arg::Constant(self.0.len() - 1)
     }
 
     /// The integers of an input, or of an attribute; none if there is neither.
-    fn integers(&mut self, node: &Node, place: usize, name: &str) -> Result<Option<Integers>> {
+    fn integers(&mut self, node: &OnnxNode, place: usize, name: &str) -> Result<Option<Integers>> {
         if let Some(list) = node.ints(name)? {
             let count = list.len() as u32;
             let bytes: Vec<u8> = list.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -143,17 +143,17 @@ impl Constants {
 }
 
 pub fn plan_slice(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["starts", "ends", "axes"])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let mut constants = Constants(vec![shapes(&x, &y)?]);
-    let starts = constants.integers(&node, 1, "starts")?.ok_or_else(|| node.unserved("no starts"))?;
+    let mut constants = PlanConstants(vec![shapes(&x, &y)?]);
+    let starts = constants.integers(&node, 1, "starts")?.ok_or_else(|| node.unserved_error("no starts"))?;
     let (axes, steps) = (constants.integers(&node, 3, "axes")?, constants.integers(&node, 4, "steps")?);
     let alike = |given: &Option<Integers>| {
         given.as_ref().is_none_or(|given| given.words == starts.words && given.count == starts.count)
     };
     if !alike(&axes) || !alike(&steps) {
-        return Err(node.unserved("integers of several dtypes"));
+        return Err(node.unserved_error("integers of several dtypes"));
     }
     // A dimension that is not sliced stays as it is; of one that is, the kernel keeps within x.
     let arg = |given: &Option<Integers>| given.as_ref().map_or(Arg::Constant(0), |given| given.arg);
@@ -170,7 +170,7 @@ pub fn plan_slice(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_pad(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["mode", "pads", "value"])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
     let mode = match node.text("mode", "constant")? {
@@ -178,16 +178,16 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
         "reflect" => 1,
         "edge" => 2,
         "wrap" => 3,
-        other => return Err(node.unserved(&format!("the mode `{other}`"))),
+        other => return Err(node.unserved_error(&format!("the mode `{other}`"))),
     };
-    let mut constants = Constants(vec![shapes(&x, &y)?]);
-    let pads = constants.integers(&node, 1, "pads")?.ok_or_else(|| node.unserved("no pads"))?;
+    let mut constants = PlanConstants(vec![shapes(&x, &y)?]);
+    let pads = constants.integers(&node, 1, "pads")?.ok_or_else(|| node.unserved_error("no pads"))?;
     let axes = constants.integers(&node, 3, "axes")?;
     let value = node.float("value", 0.0)? as f32;
     if axes.as_ref().is_some_and(|axes| axes.words != pads.words || 2 * axes.count != pads.count)
         || (value != 0.0 && x.dtype() != DType::F32)
     {
-        return Err(node.unserved("such pads"));
+        return Err(node.unserved_error("such pads"));
     }
     let given = node.may_take(2, x.dtype(), &[])?;
     let launch = start(&PAD)?.read(whole(x)).read(pads.arg).read(given.map_or(Arg::Constant(0), whole));
@@ -199,7 +199,7 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_gather(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
     let (x, indices) = (node.input(0)?, node.input(1)?);
     let sizes = x.sizes()?;
@@ -213,16 +213,16 @@ pub fn plan_gather(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_where(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
     let (condition, x, z, y) = (node.input(0)?, node.input(1)?, node.input(2)?, node.output(0)?);
     if condition.dtype() != DType::Bool || x.dtype() != y.dtype() || z.dtype() != y.dtype() {
         return Err(Error::invalid(format!("{} of {}, {} and {}", y.ty, condition.ty, x.ty, z.ty)));
     }
     if y.dtype().size() < 4 {
-        return Err(node.unserved(&format!("{}", y.dtype())));
+        return Err(node.unserved_error(&format!("{}", y.dtype())));
     }
-    let walk = Walk::of(&y.sizes()?, &[&condition.sizes()?, &x.sizes()?, &z.sizes()?])?;
+    let walk = OperandWalk::from_operands(&y.sizes()?, &[&condition.sizes()?, &x.sizes()?, &z.sizes()?])?;
     let words = words_of(&y)?;
     let launch = start(&WHERE)?.read(whole(condition)).read(whole(x)).read(whole(z)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("RANK", walk.rank()).set("WORDS", words);

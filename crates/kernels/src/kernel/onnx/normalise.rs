@@ -1,33 +1,33 @@
 //! Normalisations: by given statistics, and by those of rows.
 
-use super::{Node, Placed, count, grid, plan_with, strides, whole, words};
+use super::{OnnxNode, Placed, count, grid, plan_with, strides, whole, words};
 use crate::kernel::norm::{LANES, WORKGROUP_MEMORY};
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::kernel::{Request, layer_norm, rms_norm};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::{LayerNorm, RmsNorm};
 use tapml_graph::{Dim, Error, Op, Result, TensorType};
 
-const BATCH: Kernel =
-    Kernel::flat("onnx/batch_norm", "onnx/batch_norm.wgsl", include_str!("batch_norm.wgsl"));
-const INSTANCE: Kernel = Kernel {
+const BATCH: KernelSource =
+    KernelSource::flat("onnx/batch_norm", "onnx/batch_norm.wgsl", include_str!("batch_norm.wgsl"));
+const INSTANCE: KernelSource = KernelSource {
     norm: true,
     workgroup_memory: WORKGROUP_MEMORY,
-    ..Kernel::flat("onnx/instance_norm", "onnx/instance_norm.wgsl", include_str!("instance_norm.wgsl"))
+    ..KernelSource::flat("onnx/instance_norm", "onnx/instance_norm.wgsl", include_str!("instance_norm.wgsl"))
 };
 
 /// The statistics of so many channels by which a node normalises.
-pub(super) fn expect_statistics<'a>(node: &Node<'a>, channels: u32) -> Result<Vec<Placed<'a>>> {
+pub(super) fn expect_statistics<'a>(node: &OnnxNode<'a>, channels: u32) -> Result<Vec<Placed<'a>>> {
     node.reads(&["epsilon", "momentum", "spatial", "training_mode", "is_test"])?;
     let trains = node.int("training_mode", 0)? != 0 || node.outputs.iter().skip(1).any(Option::is_some);
     if trains || node.version() < 7 || node.int("spatial", 1)? == 0 {
-        return Err(node.unserved("training, or statistics of each element"));
+        return Err(node.unserved_error("training, or statistics of each element"));
     }
     (1..5).map(|place| node.takes(place, node.float_dtype()?, &[channels])).collect()
 }
 
 pub fn plan_batch(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let dtype = node.float_dtype()?;
     let x = node.input(0)?;
     let sizes = x.sizes()?;
@@ -44,7 +44,7 @@ pub fn plan_batch(request: &Request) -> Result<NodePlan> {
 
 /// `LayerNormalization`: the kernel of TapML's own operator, on rows of all dimensions from the axis on.
 pub fn plan_layer(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "epsilon", "stash_type"])?;
     let dtype = node.float_dtype()?;
     let sizes = node.input(0)?.sizes()?;
@@ -54,7 +54,7 @@ pub fn plan_layer(request: &Request) -> Result<NodePlan> {
     let bias = node.may_take(2, dtype, &sizes[axis..])?;
     let (rows, k) = (count(&sizes[..axis])?, count(&sizes[axis..])?);
     if node.outputs.iter().skip(1).any(Option::is_some) || rows == 0 || k == 0 {
-        return Err(node.unserved("further outputs, or an empty tensor"));
+        return Err(node.unserved_error("further outputs, or an empty tensor"));
     }
     let flat = |sizes: &[u32]| TensorType::new(dtype, sizes.iter().map(|&size| u64::from(size)));
     let inputs = [flat(&[rows, k]), flat(&[k]), flat(&[k])];
@@ -66,7 +66,7 @@ pub fn plan_layer(request: &Request) -> Result<NodePlan> {
 
 /// `RMSNormalization`: the kernel of TapML's own operator, on rows of all dimensions from the axis on.
 pub fn plan_rms(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "epsilon", "stash_type"])?;
     let dtype = node.float_dtype()?;
     let sizes = node.input(0)?.sizes()?;
@@ -76,7 +76,7 @@ pub fn plan_rms(request: &Request) -> Result<NodePlan> {
     let (rows, k) = (count(&sizes[..axis])?, count(&sizes[axis..])?);
     let more = node.inputs.len() > 2 || node.outputs.iter().skip(1).any(Option::is_some);
     if more || rows == 0 || k == 0 {
-        return Err(node.unserved("further inputs or outputs, or an empty tensor"));
+        return Err(node.unserved_error("further inputs or outputs, or an empty tensor"));
     }
     let flat = |sizes: &[u32]| TensorType::new(dtype, sizes.iter().map(|&size| u64::from(size)));
     let inputs = [flat(&[rows, k]), flat(&[k])];
@@ -88,7 +88,7 @@ pub fn plan_rms(request: &Request) -> Result<NodePlan> {
 /// `InstanceNormalization`: a workgroup for each channel of each element of the batch. `GroupNormalization`: for each group of
 /// channels; scale and bias are those of a group before version 21, of a channel from it on.
 pub fn plan_instance(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let in_groups = node.op.name() == "GroupNormalization";
     node.reads(if in_groups { &["epsilon", "num_groups", "stash_type"] } else { &["epsilon"] })?;
     let dtype = node.float_dtype()?;
@@ -98,10 +98,10 @@ pub fn plan_instance(request: &Request) -> Result<NodePlan> {
     let (&[batch, channels], inner) =
         (sizes.get(..2).unwrap_or_default(), sizes.get(2..).unwrap_or_default())
     else {
-        return Err(node.unserved(&format!("{}", x.ty)));
+        return Err(node.unserved_error(&format!("{}", x.ty)));
     };
     if x.count()? == 0 {
-        return Err(node.unserved("an empty tensor"));
+        return Err(node.unserved_error("an empty tensor"));
     }
     let image = count(inner)?;
     let groups = if in_groups { node.int("num_groups", 0)? } else { i64::from(channels) };
@@ -117,10 +117,10 @@ pub fn plan_instance(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&INSTANCE, vec![launch.groups(grid(rows))], Vec::new(), k.div_ceil(LANES)))
 }
 
-const ALONG: Kernel = Kernel {
+const ALONG: KernelSource = KernelSource {
     norm: true,
     workgroup_memory: WORKGROUP_MEMORY,
-    ..Kernel::flat(
+    ..KernelSource::flat(
         "onnx/norm_along",
         "onnx/place.wgsl+onnx/norm_along.wgsl",
         concat!(include_str!("place.wgsl"), include_str!("norm_along.wgsl")),
@@ -129,7 +129,7 @@ const ALONG: Kernel = Kernel {
 
 /// `LpNormalization` along one dimension, `MeanVarianceNormalization` along some: a workgroup for each index over the others.
 pub fn plan_along(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let dtype = node.float_dtype()?;
     let x = node.input(0)?;
     let sizes = x.sizes()?;
@@ -138,7 +138,7 @@ pub fn plan_along(request: &Request) -> Result<NodePlan> {
         node.reads(&["axis", "p"])?;
         let form = node.int("p", 2)?;
         if !(1..=2).contains(&form) {
-            return Err(node.unserved(&format!("`p` of {form}")));
+            return Err(node.unserved_error(&format!("`p` of {form}")));
         }
         (vec![node.int("axis", -1)?], form as u32)
     } else {
@@ -146,7 +146,7 @@ pub fn plan_along(request: &Request) -> Result<NodePlan> {
         (node.ints("axes")?.unwrap_or(vec![0, 2, 3]), 0)
     };
     if x.count()? == 0 {
-        return Err(node.unserved("an empty tensor"));
+        return Err(node.unserved_error("an empty tensor"));
     }
     let axes = axes.iter().map(|&axis| node.axis(axis, sizes.len())).collect::<Result<Vec<_>>>()?;
     let own = strides(&sizes);
@@ -161,9 +161,9 @@ pub fn plan_along(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&ALONG, vec![launch.groups(grid(rows))], vec![table], terms.div_ceil(LANES)))
 }
 
-const LOCAL: Kernel = Kernel {
+const LOCAL: KernelSource = KernelSource {
     math: true,
-    ..Kernel::flat(
+    ..KernelSource::flat(
         "onnx/local_response",
         "onnx/pow.wgsl+onnx/local_response.wgsl",
         concat!(include_str!("pow.wgsl"), include_str!("local_response.wgsl")),
@@ -172,7 +172,7 @@ const LOCAL: Kernel = Kernel {
 
 /// `LRN`: an invocation for each element.
 pub fn plan_local(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["alpha", "beta", "bias", "size"])?;
     let dtype = node.float_dtype()?;
     let x = node.input(0)?;
@@ -180,7 +180,7 @@ pub fn plan_local(request: &Request) -> Result<NodePlan> {
     let y = node.gives(0, dtype, &sizes)?;
     let size = u32::try_from(node.int("size", 0)?).ok().filter(|&size| size > 0);
     let (Some(size), &[_, channels, ..]) = (size, sizes.as_slice()) else {
-        return Err(node.unserved(&format!("such a size, or {}", x.ty)));
+        return Err(node.unserved_error(&format!("such a size, or {}", x.ty)));
     };
     let launch = LOCAL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", x.count()?);
     let launch = launch.set("CHANNELS", channels.max(1)).set("INNER", count(&sizes[2..])?.max(1));

@@ -1,20 +1,22 @@
 //! Operators that look for the first elements of lines along an axis: `ArgMax`, `ArgMin`, `TopK`.
 
-use super::{Node, count, grid, launch, plan_with, whole};
+use super::{OnnxNode, count, grid, launch, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Error, Extent, Result};
 
-const ARGUMENT: Kernel = Kernel {
+const ARGUMENT: KernelSource = KernelSource {
     workgroup_memory: 2048,
-    ..Kernel::flat("onnx/argument", "onnx/ahead.wgsl+onnx/argument.wgsl", "")
+    ..KernelSource::flat("onnx/argument", "onnx/ahead.wgsl+onnx/argument.wgsl", "")
 };
 /// Of integers of two words.
-const LONG_ARGUMENT: Kernel = Kernel { workgroup_memory: 3072, ..ARGUMENT };
-const TOP_K: Kernel =
-    Kernel { workgroup_memory: 1024, ..Kernel::flat("onnx/top_k", "onnx/ahead.wgsl+onnx/top_k.wgsl", "") };
+const LONG_ARGUMENT: KernelSource = KernelSource { workgroup_memory: 3072, ..ARGUMENT };
+const TOP_K: KernelSource = KernelSource {
+    workgroup_memory: 1024,
+    ..KernelSource::flat("onnx/top_k", "onnx/ahead.wgsl+onnx/top_k.wgsl", "")
+};
 
 /// Lines along an axis: their elements, the distance of two, how many lines there are.
 struct Lines {
@@ -24,7 +26,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn of(sizes: &[u32], axis: usize) -> Result<Lines> {
+    fn from_axis(sizes: &[u32], axis: usize) -> Result<Lines> {
         let (k, step) = (sizes[axis], count(&sizes[axis + 1..])?);
         Ok(Lines { k, step, count: count(&sizes[..axis])?.saturating_mul(step) })
     }
@@ -35,7 +37,7 @@ impl Lines {
 }
 
 /// The numbers of a dtype with their order, in front of a text.
-fn ordered(node: &Node, text: &str) -> Result<(DType, String)> {
+fn order_text(node: &OnnxNode, text: &str) -> Result<(DType, String)> {
     let dtype = node.input(0)?.dtype();
     let (numbers, order) = match dtype {
         DType::F32 | DType::F16 => (
@@ -45,7 +47,7 @@ fn ordered(node: &Node, text: &str) -> Result<(DType, String)> {
         DType::I32 => (include_str!("numbers_i32.wgsl"), include_str!("ahead_i32.wgsl")),
         DType::U32 => (include_str!("numbers_u32.wgsl"), include_str!("ahead_i32.wgsl")),
         DType::I64 => (include_str!("numbers_i64.wgsl"), include_str!("ahead_i64.wgsl")),
-        other => return Err(node.unserved(&format!("{other}"))),
+        other => return Err(node.unserved_error(&format!("{other}"))),
     };
     let act = if dtype == DType::F16 { DType::F16 } else { DType::F32 };
     Ok((act, format!("{numbers}{}{order}{text}", include_str!("ahead.wgsl"))))
@@ -53,18 +55,18 @@ fn ordered(node: &Node, text: &str) -> Result<(DType, String)> {
 
 /// `ArgMax` and `ArgMin`.
 pub fn plan_argument(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "keepdims", "select_last_index"])?;
     let x = node.input(0)?;
     let sizes = x.sizes()?;
     let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
-    let lines = Lines::of(&sizes, axis)?;
+    let lines = Lines::from_axis(&sizes, axis)?;
     let kept: &[u32] = if node.int("keepdims", 1)? != 0 { &[1] } else { &[] };
     let y = node.gives(0, DType::I64, &[&sizes[..axis], kept, &sizes[axis + 1..]].concat())?;
     if x.count()? == 0 {
-        return Err(node.unserved("an empty tensor"));
+        return Err(node.unserved_error("an empty tensor"));
     }
-    let (act, text) = ordered(&node, include_str!("argument.wgsl"))?;
+    let (act, text) = order_text(&node, include_str!("argument.wgsl"))?;
     let kernel = if x.dtype() == DType::I64 { &LONG_ARGUMENT } else { &ARGUMENT };
     let team = lines.k.div_ceil(4).next_power_of_two().min(256);
     let launch = lines.set(launch(kernel, act, text)?.read(whole(x)).output(y.index)).set("TEAM", team);
@@ -77,13 +79,13 @@ pub fn plan_argument(request: &Request) -> Result<NodePlan> {
 
 /// `TopK`. How many are wanted is an input, which the declared sizes tell.
 pub fn plan_top_k(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "largest", "sorted", "k"])?;
     let x = node.input(0)?;
     let sizes = x.sizes()?;
     let axis = node.axis(node.int("axis", -1)?, sizes.len())?;
     let places: Vec<_> = [0, 1].into_iter().filter_map(|place| node.output(place).ok()).collect();
-    let declared = places.first().ok_or_else(|| node.unserved("no outputs"))?.sizes()?;
+    let declared = places.first().ok_or_else(|| node.unserved_error("no outputs"))?.sizes()?;
     let first = declared.get(axis).copied().unwrap_or(0);
     let mut chosen = sizes.clone();
     chosen[axis] = first;
@@ -95,11 +97,11 @@ pub fn plan_top_k(request: &Request) -> Result<NodePlan> {
         asked.map(|_| node.gives(place, dtype, &chosen)).transpose()
     });
     let [values, indices] = outputs;
-    let lines = Lines::of(&sizes, axis)?;
+    let lines = Lines::from_axis(&sizes, axis)?;
     if count(&chosen)? == 0 {
         return Ok(plan_with(&TOP_K, Vec::new(), Vec::new(), 0));
     }
-    let (act, text) = ordered(&node, include_str!("top_k.wgsl"))?;
+    let (act, text) = order_text(&node, include_str!("top_k.wgsl"))?;
     // What nobody asks for is written beside.
     let mut scratch = Vec::new();
     let mut launch = launch(&TOP_K, act, text)?.read(whole(x));
@@ -108,7 +110,7 @@ pub fn plan_top_k(request: &Request) -> Result<NodePlan> {
             Some(output) => launch.output(output.index),
             None => {
                 let bytes = u64::from(count(&chosen)?) * size as u64;
-                scratch.push(Scratch::Temporary(Extent::of(bytes.next_multiple_of(4))));
+                scratch.push(Scratch::Temporary(Extent::from_dim(bytes.next_multiple_of(4))));
                 launch.scratch(scratch.len() - 1, BindingKind::ReadWrite)
             }
         };

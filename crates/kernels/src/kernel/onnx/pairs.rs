@@ -1,13 +1,14 @@
 //! What computes each element from two operands that stretch to the sizes of the output:
 //! <https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md>. One invocation for each element.
 
-use super::{Node, launch, plan_with, stretched, variadic, whole, words};
+use super::{OnnxNode, broadcast_strides, launch, plan_with, variadic, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Result};
 
-const KERNEL: Kernel = Kernel { math: true, ..Kernel::flat("onnx/pairs", "onnx/pairs.wgsl", "") };
+const KERNEL: KernelSource =
+    KernelSource { math: true, ..KernelSource::flat("onnx/pairs", "onnx/pairs.wgsl", "") };
 
 /// The formulas of an operator, by the numbers that it computes with. Those of unsigned integers are those of signed ones where
 /// the same text does for both.
@@ -30,7 +31,7 @@ impl Formulas {
         Formulas { name, floats: None, i32: one, u32: one, i64: two, u64: two }
     }
 
-    fn of(&self, dtype: DType) -> Option<(&'static str, &'static str)> {
+    fn for_dtype(&self, dtype: DType) -> Option<(&'static str, &'static str)> {
         let (numbers, text) = match dtype {
             DType::F32 | DType::F16 => (include_str!("numbers_float.wgsl"), self.floats),
             DType::I32 => (include_str!("numbers_i32.wgsl"), self.i32),
@@ -110,7 +111,7 @@ const FORMULAS: &[Formulas] = &[
 
 /// The numbers and the formula of an operator of two of these, or of more that are taken together two by two.
 pub fn formula(name: &str, dtype: DType) -> Option<(&'static str, &'static str)> {
-    FORMULAS.iter().find(|row| row.name == name)?.of(dtype)
+    FORMULAS.iter().find(|row| row.name == name)?.for_dtype(dtype)
 }
 
 /// The formula of two floats of the operator of this name.
@@ -119,17 +120,17 @@ pub(super) fn formula_of_floats(name: &str) -> Option<&'static str> {
 }
 
 /// Fails unless a node has two operands that stretch to each other, and no attributes.
-pub(super) fn expect_pair(node: &Node) -> Result<()> {
+pub(super) fn expect_pair(node: &OnnxNode) -> Result<()> {
     node.reads(&[])?;
     node.input(1)?;
     if node.version() < 7 || node.optional(2).is_some() {
-        return Err(node.unserved("such operands"));
+        return Err(node.unserved_error("such operands"));
     }
     Ok(())
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     if matches!(node.op.name(), "Max" | "Min") && node.inputs.len() != 2 {
         return variadic::plan_node(&node, "");
     }
@@ -138,7 +139,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "BitShift" => match node.text("direction", "")? {
             "LEFT" => Some(("LEFT", 1)),
             "RIGHT" => Some(("LEFT", 0)),
-            other => return Err(node.unserved(&format!("the direction `{other}`"))),
+            other => return Err(node.unserved_error(&format!("the direction `{other}`"))),
         },
         _ => None,
     };
@@ -149,14 +150,14 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     })?;
     let (a, b, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
     if node.version() < 7 || node.optional(2).is_some() {
-        return Err(node.unserved("such operands"));
+        return Err(node.unserved_error("such operands"));
     }
     let found = formula(node.op.name(), y.dtype());
-    let (numbers, formula) = found.ok_or_else(|| node.unserved(&format!("{}", y.dtype())))?;
+    let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{}", y.dtype())))?;
     if a.dtype() != y.dtype() || b.dtype() != y.dtype() {
-        return Err(node.unserved("operands of several dtypes"));
+        return Err(node.unserved_error("operands of several dtypes"));
     }
-    let walk = Walk::of(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
+    let walk = OperandWalk::from_operands(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
     if y.count()? == 0 {
         return Ok(plan_with(&KERNEL, Vec::new(), Vec::new(), 0));
     }
@@ -171,21 +172,21 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 }
 
 /// How operands are walked along the elements of an output: dimensions that all walk alike are one.
-pub struct Walk {
+pub struct OperandWalk {
     sizes: Vec<u32>,
     strides: Vec<Vec<u32>>,
 }
 
-impl Walk {
+impl OperandWalk {
     /// Of operands that stretch to these sizes.
-    pub fn of(to: &[u32], operands: &[&[u32]]) -> Result<Walk> {
-        let strides = operands.iter().map(|from| stretched(from, to)).collect::<Result<_>>()?;
-        Ok(Walk::by(to, strides))
+    pub fn from_operands(to: &[u32], operands: &[&[u32]]) -> Result<OperandWalk> {
+        let strides = operands.iter().map(|from| broadcast_strides(from, to)).collect::<Result<_>>()?;
+        Ok(OperandWalk::from_strides(to, strides))
     }
 
     /// Of operands with these strides, one for each dimension.
-    pub fn by(to: &[u32], strides: Vec<Vec<u32>>) -> Walk {
-        let mut walk = Walk { sizes: Vec::new(), strides: vec![Vec::new(); strides.len()] };
+    pub fn from_strides(to: &[u32], strides: Vec<Vec<u32>>) -> OperandWalk {
+        let mut walk = OperandWalk { sizes: Vec::new(), strides: vec![Vec::new(); strides.len()] };
         for (d, &size) in to.iter().enumerate().filter(|(_, size)| **size != 1) {
             let joins = |(kept, own): (&Vec<u32>, &Vec<u32>)| {
                 kept.last().is_some_and(|&outer| Some(outer) == own[d].checked_mul(size))
@@ -223,16 +224,16 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
-    use super::Walk;
+    use super::OperandWalk;
 
     #[test]
     fn dimensions_that_walk_alike_are_one() {
-        let walk = Walk::of(&[2, 3, 4, 5], &[&[2, 3, 4, 5], &[3, 1, 1], &[]]).unwrap();
+        let walk = OperandWalk::from_operands(&[2, 3, 4, 5], &[&[2, 3, 4, 5], &[3, 1, 1], &[]]).unwrap();
         assert_eq!(walk.sizes, [2, 3, 20]);
         assert_eq!(walk.strides, [vec![60, 20, 1], vec![0, 1, 0], vec![0, 0, 0]]);
         assert_eq!([walk.form(0), walk.form(1), walk.form(2)], [2, 2, 1]);
-        let same = Walk::of(&[2, 1, 7], &[&[2, 1, 7], &[2, 1, 7]]).unwrap();
+        let same = OperandWalk::from_operands(&[2, 1, 7], &[&[2, 1, 7], &[2, 1, 7]]).unwrap();
         assert_eq!((same.rank(), same.form(0), same.form(1)), (1, 0, 0));
-        assert!(Walk::of(&[2, 3], &[&[2]]).is_err());
+        assert!(OperandWalk::from_operands(&[2, 3], &[&[2]]).is_err());
     }
 }

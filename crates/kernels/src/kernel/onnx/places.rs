@@ -2,27 +2,27 @@
 //! reads, or on one side of a diagonal.
 
 use super::movement::{finish, int_words, moved, start, strided_over};
-use super::{MAX_RANK, Node, count, strides, whole, words};
+use super::{MAX_RANK, OnnxNode, count, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Result, Tensor};
 
-const TRILU: Kernel = moved!("trilu", "integers.wgsl", "trilu.wgsl");
-const EYE: Kernel = moved!("eye", "eye.wgsl");
-const ONE_HOT: Kernel = moved!("one_hot", "integers.wgsl", "one_hot.wgsl");
-const GATHER_ELEMENTS: Kernel = moved!("gather_elements", "integers.wgsl", "gather_elements.wgsl");
-const GATHER_ND: Kernel = moved!("gather_nd", "integers.wgsl", "slices.wgsl", "gather_nd.wgsl");
+const TRILU: KernelSource = moved!("trilu", "integers.wgsl", "trilu.wgsl");
+const EYE: KernelSource = moved!("eye", "eye.wgsl");
+const ONE_HOT: KernelSource = moved!("one_hot", "integers.wgsl", "one_hot.wgsl");
+const GATHER_ELEMENTS: KernelSource = moved!("gather_elements", "integers.wgsl", "gather_elements.wgsl");
+const GATHER_ND: KernelSource = moved!("gather_nd", "integers.wgsl", "slices.wgsl", "gather_nd.wgsl");
 
 /// `Tile`. The repeats are an input, which the declared sizes tell.
 pub fn plan_tile(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
     let (from, to) = (x.sizes()?, y.sizes()?);
     let fits = |(&from, &to): (&u32, &u32)| if from == 0 { to == 0 } else { to % from == 0 };
     if node.version() < 6 {
-        return Err(node.unserved("tiles along one axis"));
+        return Err(node.unserved_error("tiles along one axis"));
     }
     if from.len() != to.len() || x.dtype() != y.dtype() || !from.iter().zip(&to).all(fits) {
         return Err(Error::invalid(format!("`Tile` declares {} from {}", y.ty, x.ty)));
@@ -34,17 +34,17 @@ pub fn plan_tile(request: &Request) -> Result<NodePlan> {
 
 /// `DepthToSpace` and `SpaceToDepth`: the dimensions of a finer shape in another order.
 pub fn plan_blocks(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["blocksize", "mode"])?;
     let x = node.input(0)?;
     let b = u32::try_from(node.int("blocksize", 0)?).ok().filter(|&b| b > 0 && b <= 1 << 15);
     let (&[n, c, h, w], Some(b)) = (x.sizes()?.as_slice(), b) else {
-        return Err(node.unserved(&format!("such blocks of {}", x.ty)));
+        return Err(node.unserved_error(&format!("such blocks of {}", x.ty)));
     };
     let by_rows = match node.text("mode", "DCR")? {
         "DCR" => false,
         "CRD" => true,
-        other => return Err(node.unserved(&format!("the mode `{other}`"))),
+        other => return Err(node.unserved_error(&format!("the mode `{other}`"))),
     };
     let to_space = node.op.name() == "DepthToSpace";
     let divides = if to_space { c % (b * b) == 0 } else { h % b == 0 && w % b == 0 };
@@ -76,7 +76,7 @@ pub fn plan_blocks(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_trilu(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["upper"])?;
     let x = node.input(0)?;
     let sizes = x.sizes()?;
@@ -97,7 +97,7 @@ pub fn plan_trilu(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_eye(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     // The dtype is that of the declared output.
     node.reads(&["dtype", "k"])?;
     let sizes = node.input(0)?.sizes()?;
@@ -105,7 +105,7 @@ pub fn plan_eye(request: &Request) -> Result<NodePlan> {
     let &[_, columns] = sizes.as_slice() else {
         return Err(Error::invalid(format!("{} is no matrix", node.input(0)?.ty)));
     };
-    let k = i32::try_from(node.int("k", 0)?).map_err(|_| node.unserved("such a diagonal"))?;
+    let k = i32::try_from(node.int("k", 0)?).map_err(|_| node.unserved_error("such a diagonal"))?;
     let mut bytes = Tensor::from_f64(y.dtype(), vec![1], &[1.0])?.bytes().to_vec();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     let launch = start(&EYE)?.read(Arg::Constant(0)).set("COLUMNS", columns.max(1)).set("K", k);
@@ -114,7 +114,7 @@ pub fn plan_eye(request: &Request) -> Result<NodePlan> {
 
 /// `OneHot`. The depth is an input, which the declared sizes tell.
 pub fn plan_one_hot(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
     let indices = node.input(0)?;
     let mut sizes = indices.sizes()?;
@@ -134,7 +134,7 @@ pub fn plan_one_hot(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_gather_elements(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
     let (x, indices) = (node.input(0)?, node.input(1)?);
     let (from, sizes) = (x.sizes()?, indices.sizes()?);
@@ -174,7 +174,7 @@ pub struct Slices {
 
 impl Slices {
     /// Of a tensor of these sizes, with the first dimensions in common with the indices.
-    pub fn of(from: &[u32], indices: &[u32], batch: usize) -> Result<Slices> {
+    pub fn from_sizes(from: &[u32], indices: &[u32], batch: usize) -> Result<Slices> {
         let wrong = || Error::invalid(format!("indices {indices:?} for {from:?} with {batch} batch axes"));
         let [outer @ .., depth] = indices else { return Err(wrong()) };
         let whole = usize::try_from(*depth).ok().and_then(|depth| batch.checked_add(depth));
@@ -202,12 +202,12 @@ impl Slices {
 }
 
 pub fn plan_gather_nd(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["batch_dims"])?;
     let (x, indices) = (node.input(0)?, node.input(1)?);
     let batch = usize::try_from(node.int("batch_dims", 0)?).ok().filter(|&batch| batch <= MAX_RANK);
-    let batch = batch.ok_or_else(|| node.unserved("such batch dimensions"))?;
-    let slices = Slices::of(&x.sizes()?, &indices.sizes()?, batch)?;
+    let batch = batch.ok_or_else(|| node.unserved_error("such batch dimensions"))?;
+    let slices = Slices::from_sizes(&x.sizes()?, &indices.sizes()?, batch)?;
     let y = node.gives(0, x.dtype(), &slices.sizes)?;
     let launch = start(&GATHER_ND)?.read(whole(x)).read(whole(indices)).read(Arg::Constant(0));
     let launch = slices.set(launch).set("INT_WORDS", int_words(&node, &indices)?);

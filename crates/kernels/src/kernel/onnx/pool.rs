@@ -1,16 +1,16 @@
 //! `MaxPool` and `AveragePool`.
 
 use super::window::{Window, windowed};
-use super::{Node, plan_with, whole};
+use super::{OnnxNode, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Error, Result};
 
-const KERNEL: Kernel = windowed!("pool", "order.wgsl", "pool.wgsl");
+const KERNEL: KernelSource = windowed!("pool", "order.wgsl", "pool.wgsl");
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     let mean = node.op.name() == "AveragePool";
     let read = ["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"];
     node.reads(&[&read[..], &["storage_order"]].concat())?;
@@ -29,9 +29,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         || y.dtype() != dtype
         || node.outputs.iter().skip(1).any(Option::is_some)
     {
-        return Err(node.unserved(&format!("{} with such outputs", x.ty)));
+        return Err(node.unserved_error(&format!("{} with such outputs", x.ty)));
     }
-    let window = Window::of(&node, (&from[2..], &to[2..], &kernel), false)?;
+    let window = Window::from_node(&node, (&from[2..], &to[2..], &kernel), false)?;
     let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
     let counts = mean && node.int("count_include_pad", 0)? != 0;
     let launch = launch.set("MEAN", u32::from(mean)).set("COUNT_PADS", u32::from(counts));

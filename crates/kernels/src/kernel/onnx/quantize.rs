@@ -1,9 +1,9 @@
 //! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`: one invocation for each word of integers, or each float.
 
-use super::joining::{Cell, Runs, words_of};
-use super::{Node, Placed, count, plan_with, strides, whole};
+use super::joining::{CopyCell, Runs, words_of};
+use super::{OnnxNode, Placed, count, plan_with, strides, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder, one};
+use crate::kernel::source::{KernelSource, LaunchBuilder, single_workgroup};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
@@ -11,9 +11,9 @@ use tapml_graph::{DType, Dim, Error, Extent, Result};
 /// A kernel of integers in words.
 macro_rules! integers {
     ($name:literal, $memory:literal, $($file:literal),+) => {
-        Kernel {
+        KernelSource {
             workgroup_memory: $memory,
-            ..Kernel::flat(
+            ..KernelSource::flat(
                 concat!("onnx/", $name),
                 concat!("onnx/order.wgsl+onnx/bits.wgsl", $("+onnx/", $file),+),
                 concat!(include_str!("order.wgsl"), include_str!("bits.wgsl"), $(include_str!($file)),+),
@@ -23,23 +23,23 @@ macro_rules! integers {
 }
 pub(super) use integers;
 
-const QUANTIZE: Kernel = integers!("quantize", 0, "scales.wgsl", "quantize.wgsl");
-const DEQUANTIZE: Kernel = integers!("dequantize", 0, "scales.wgsl", "dequantize.wgsl");
-const EXTREMES: Kernel = integers!("extremes", 2048, "extremes.wgsl");
-const DYNAMIC: Kernel = integers!("dynamic_scale", 0, "dynamic_scale.wgsl");
+const QUANTIZE: KernelSource = integers!("quantize", 0, "scales.wgsl", "quantize.wgsl");
+const DEQUANTIZE: KernelSource = integers!("dequantize", 0, "scales.wgsl", "dequantize.wgsl");
+const EXTREMES: KernelSource = integers!("extremes", 2048, "extremes.wgsl");
+const DYNAMIC: KernelSource = integers!("dynamic_scale", 0, "dynamic_scale.wgsl");
 
 /// Workgroups that look for the least and the greatest element.
 const MOST_GROUPS: u32 = 64;
 
 /// Bits of an integer, and whether it has a sign.
-pub fn bits(node: &Node, dtype: DType) -> Result<[(&'static str, u32); 2]> {
+pub fn bits(node: &OnnxNode, dtype: DType) -> Result<[(&'static str, u32); 2]> {
     let (bits, signed) = match dtype {
         DType::U8 => (8, 0),
         DType::I8 => (8, 1),
         DType::U16 => (16, 0),
         DType::I16 => (16, 1),
         DType::I32 => (32, 1),
-        other => return Err(node.unserved(&format!("integers of {other}"))),
+        other => return Err(node.unserved_error(&format!("integers of {other}"))),
     };
     Ok([("BITS", bits), ("SIGNED", signed)])
 }
@@ -50,7 +50,7 @@ pub fn set(launch: LaunchBuilder, constants: impl IntoIterator<Item = (&'static 
 }
 
 /// Which scale is that of an element.
-fn scales(node: &Node, x: &Placed, scale: &Placed) -> Result<Vec<(&'static str, u32)>> {
+fn scales(node: &OnnxNode, x: &Placed, scale: &Placed) -> Result<Vec<(&'static str, u32)>> {
     let (sizes, given) = (x.sizes()?, scale.sizes()?);
     if given.len() <= 1 && scale.count()? == 1 {
         return Ok(Vec::new());
@@ -71,7 +71,7 @@ fn scales(node: &Node, x: &Placed, scale: &Placed) -> Result<Vec<(&'static str, 
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "saturate", "block_size", "output_dtype", "precision"])?;
     let (x, scale) = (node.input(0)?, node.input(1)?);
     let quantizes = node.op.name() == "QuantizeLinear";
@@ -79,7 +79,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let integers = if quantizes { node.output(0)?.dtype() } else { x.dtype() };
     let y = node.gives(0, if quantizes { integers } else { floats }, &x.sizes()?)?;
     if scale.dtype() != floats || (quantizes && integers == DType::I32) {
-        return Err(node.unserved(&format!("{} with a scale of {} to {}", x.ty, scale.ty, y.ty)));
+        return Err(node.unserved_error(&format!("{} with a scale of {} to {}", x.ty, scale.ty, y.ty)));
     }
     let zero = node.may_take(2, integers, &scale.sizes()?)?;
     let constants = scales(&node, &x, &scale)?.into_iter().chain(bits(&node, integers)?);
@@ -109,7 +109,7 @@ impl Dynamic {
 
     /// What the launches need: parts, the scale, the zero point.
     pub fn scratch(&self) -> [Scratch; 3] {
-        let bytes = |bytes: u64| Scratch::Temporary(Extent::of(bytes));
+        let bytes = |bytes: u64| Scratch::Temporary(Extent::from_dim(bytes));
         [bytes(8 * u64::from(self.groups())), bytes(4), bytes(4)]
     }
 
@@ -123,7 +123,11 @@ impl Dynamic {
         let groups = self.groups();
         let parts = EXTREMES.launch(self.dtype, self.dtype)?.read(self.x);
         let parts = parts.scratch(first, BindingKind::ReadWrite).set("COUNT", self.count);
-        let parts = parts.set("GROUPS", groups).groups([Extent::of(u64::from(groups)), one(), one()]);
+        let parts = parts.set("GROUPS", groups).groups([
+            Extent::from_dim(u64::from(groups)),
+            single_workgroup(),
+            single_workgroup(),
+        ]);
         let scale = DYNAMIC.launch(DType::F32, DType::F32)?.scratch(first, BindingKind::Read);
         let scale = scale.scratch(first + 1, BindingKind::ReadWrite);
         let scale = scale.scratch(first + 2, BindingKind::ReadWrite).set("GROUPS", groups);
@@ -132,16 +136,16 @@ impl Dynamic {
         let integers = integers.scratch(first + 1, BindingKind::Read).scratch(first + 2, BindingKind::Read);
         let integers = bind(integers).set("COUNT", self.count).set("WORDS", words).set("HAS_ZERO", 1u32);
         let integers = integers.flat(Dim::from(u64::from(words)));
-        Ok(vec![parts, scale.groups([one(), one(), one()]), integers])
+        Ok(vec![parts, scale.groups([single_workgroup(), single_workgroup(), single_workgroup()]), integers])
     }
 }
 
 pub fn plan_dynamic(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
     let x = node.input(0)?;
     if x.dtype() != DType::F32 {
-        return Err(node.unserved(&format!("{}", x.dtype())));
+        return Err(node.unserved_error(&format!("{}", x.dtype())));
     }
     let y = node.gives(0, DType::U8, &x.sizes()?)?;
     let (scale, zero) = (node.gives(1, DType::F32, &[])?, node.gives(2, DType::U8, &[])?);
@@ -149,7 +153,7 @@ pub fn plan_dynamic(request: &Request) -> Result<NodePlan> {
     let mut launches = dynamic.launches(0, |launch| launch.output(y.index))?;
     for (scratch, output) in [(1, scale), (2, zero)] {
         let bind = |launch: LaunchBuilder| launch.scratch(scratch, BindingKind::Read).output(output.index);
-        launches.push(Runs::one(1, 0).launch(Cell::Word, bind)?);
+        launches.push(Runs::single(1, 0).launch(CopyCell::Word, bind)?);
     }
     let plan = plan_with(&QUANTIZE, launches, Vec::new(), 1);
     Ok(NodePlan { scratch: dynamic.scratch().into(), ..plan })

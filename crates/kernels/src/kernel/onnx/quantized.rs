@@ -4,43 +4,51 @@
 use super::joining::words_of;
 use super::quantize::{bits, integers, set};
 use super::window::{Window, windowed};
-use super::{Node, Placed, count, plan_with, stretched, whole, words};
+use super::{OnnxNode, Placed, broadcast_strides, count, plan_with, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
-const CENTRE: Kernel = integers!("centre", 0, "scales.wgsl", "centre.wgsl");
-const REQUANTIZE: Kernel = integers!("requantize", 0, "requantize.wgsl");
-const MATRIX: Kernel = Kernel {
+const CENTRE: KernelSource = integers!("centre", 0, "scales.wgsl", "centre.wgsl");
+const REQUANTIZE: KernelSource = integers!("requantize", 0, "requantize.wgsl");
+const MATRIX: KernelSource = KernelSource {
     workgroup_memory: 2048,
-    ..Kernel::flat("onnx/integer_matrix", "onnx/integer_matrix.wgsl", include_str!("integer_matrix.wgsl"))
+    ..KernelSource::flat(
+        "onnx/integer_matrix",
+        "onnx/integer_matrix.wgsl",
+        include_str!("integer_matrix.wgsl"),
+    )
 };
-const CONVOLUTION: Kernel = windowed!("integer_convolution", "integer_convolution.wgsl");
+const CONVOLUTION: KernelSource = windowed!("integer_convolution", "integer_convolution.wgsl");
 
 /// Channels of the output that an invocation of a convolution treats.
 const TILE: u32 = 4;
 
 /// Where the parameters of an operand stand among the inputs.
 #[derive(Clone, Copy)]
-struct Operand {
+struct QuantizedOperand {
     data: usize,
     scale: usize,
     zero: usize,
 }
 
 /// The operands of a node, in the order of its inputs.
-fn operands(node: &Node) -> [Operand; 2] {
+fn operands(node: &OnnxNode) -> [QuantizedOperand; 2] {
     match node.op.name().starts_with("QLinear") {
-        true => [Operand { data: 0, scale: 1, zero: 2 }, Operand { data: 3, scale: 4, zero: 5 }],
-        false => [Operand { data: 0, scale: 0, zero: 2 }, Operand { data: 1, scale: 0, zero: 3 }],
+        true => {
+            [QuantizedOperand { data: 0, scale: 1, zero: 2 }, QuantizedOperand { data: 3, scale: 4, zero: 5 }]
+        }
+        false => {
+            [QuantizedOperand { data: 0, scale: 0, zero: 2 }, QuantizedOperand { data: 1, scale: 0, zero: 3 }]
+        }
     }
 }
 
 /// Scratch of so many integers of 32 bits.
 pub fn integers_of(count: u32) -> Scratch {
-    Scratch::Temporary(Extent::of(4 * u64::from(count.max(1))))
+    Scratch::Temporary(Extent::from_dim(4 * u64::from(count.max(1))))
 }
 
 /// What takes the zero point off integers: `zero` is what is bound, `place` which zero point is that of an element.
@@ -66,10 +74,15 @@ impl Centre<'_> {
 
 /// An operand with its zero points taken off, in scratch. There is one of them, or one for each of `count` indices with `inner`
 /// elements behind.
-fn centred(node: &Node, operand: Operand, (count, inner): (u32, u32), scratch: usize) -> Result<Launch> {
+fn centre_operand(
+    node: &OnnxNode,
+    operand: QuantizedOperand,
+    (count, inner): (u32, u32),
+    scratch: usize,
+) -> Result<Launch> {
     let x = node.input(operand.data)?;
     if !matches!(x.dtype(), DType::I8 | DType::U8) {
-        return Err(node.unserved(&format!("{}", x.dtype())));
+        return Err(node.unserved_error(&format!("{}", x.dtype())));
     }
     let zero = node.optional(operand.zero);
     let each =
@@ -77,7 +90,7 @@ fn centred(node: &Node, operand: Operand, (count, inner): (u32, u32), scratch: u
     if let Some(zero) = zero {
         let fits = if each { zero.sizes()? == [count] } else { zero.count()? == 1 };
         if zero.dtype() != x.dtype() || !fits {
-            return Err(node.unserved(&format!("zero points of {} for {}", zero.ty, x.ty)));
+            return Err(node.unserved_error(&format!("zero points of {} for {}", zero.ty, x.ty)));
         }
     }
     let place = [("FORM", u32::from(each)), ("SIZE", count.max(1)), ("INNER", inner.max(1))];
@@ -112,8 +125,8 @@ impl Products {
         let launch = bind(launch.scratch(b, BindingKind::Read).read(Arg::Constant(sizes)));
         let launch = launch.set("M", self.m).set("N", self.n).set("K", self.k);
         let launch = launch.set("BATCH_RANK", self.batch[0].len() as u32);
-        let groups = |size: u32| Extent::of(u64::from(size.div_ceil(16)));
-        let batch = Extent::of(u64::from(count(&self.batch[0])?));
+        let groups = |size: u32| Extent::from_dim(u64::from(size.div_ceil(16)));
+        let batch = Extent::from_dim(u64::from(count(&self.batch[0])?));
         Ok(launch.groups([groups(self.n), groups(self.m), batch]))
     }
 
@@ -123,12 +136,12 @@ impl Products {
 }
 
 /// Whether the sums of a node are scaled to integers of 8 bits.
-fn scales_sums(node: &Node) -> bool {
+fn scales_sums(node: &OnnxNode) -> bool {
     node.op.name().starts_with("QLinear")
 }
 
 /// The output, whose sizes are these; sums that are scaled lie in scratch 2 before.
-fn output<'a>(node: &Node<'a>, sizes: &[u32]) -> Result<Placed<'a>> {
+fn output<'a>(node: &OnnxNode<'a>, sizes: &[u32]) -> Result<Placed<'a>> {
     match scales_sums(node) {
         true => node.gives(0, node.input(7)?.dtype(), sizes),
         false => node.gives(0, DType::I32, sizes),
@@ -136,26 +149,26 @@ fn output<'a>(node: &Node<'a>, sizes: &[u32]) -> Result<Placed<'a>> {
 }
 
 /// Binds what the sums are written to.
-fn bind_sums(node: &Node, y: &Placed, launch: LaunchBuilder) -> LaunchBuilder {
+fn bind_sums(node: &OnnxNode, y: &Placed, launch: LaunchBuilder) -> LaunchBuilder {
     if scales_sums(node) { launch.scratch(2, BindingKind::ReadWrite) } else { launch.output(y.index) }
 }
 
 /// The launch that scales the sums: scales of both operands are one, or one for each of so many indices with so many elements
 /// behind. A bias has those of the second.
-fn scaled(node: &Node, y: &Placed, [a, b]: [(u32, u32); 2]) -> Result<Launch> {
+fn scale_sums(node: &OnnxNode, y: &Placed, [a, b]: [(u32, u32); 2]) -> Result<Launch> {
     let bias = match node.op.name() {
         "QLinearConv" => node.may_take(8, DType::I32, &[b.0])?,
         _ => None,
     };
     let zero = node.input(7)?;
     if !matches!(zero.dtype(), DType::I8 | DType::U8) || zero.count()? != 1 || node.input(6)?.count()? != 1 {
-        return Err(node.unserved(&format!("an output of {} with {}", zero.ty, node.input(6)?.ty)));
+        return Err(node.unserved_error(&format!("an output of {} with {}", zero.ty, node.input(6)?.ty)));
     }
     let scale = |place: usize, (most, inner): (u32, u32)| -> Result<(Placed, u32, u32)> {
         let scale = node.input(place)?;
         let fits = scale.count()? == 1 || scale.sizes()? == [most];
         if scale.dtype() != DType::F32 || !fits {
-            return Err(node.unserved(&format!("scales of {}", scale.ty)));
+            return Err(node.unserved_error(&format!("scales of {}", scale.ty)));
         }
         Ok((scale, scale.count()?.max(1), inner.max(1)))
     };
@@ -173,9 +186,9 @@ fn scaled(node: &Node, y: &Placed, [a, b]: [(u32, u32); 2]) -> Result<Launch> {
 }
 
 /// The plan of these launches, of which the first two leave the operands in scratch.
-fn finished(
-    node: &Node,
-    kernel: &Kernel,
+fn finish_plan(
+    node: &OnnxNode,
+    kernel: &KernelSource,
     launches: Vec<Launch>,
     table: Vec<u8>,
     y: &Placed,
@@ -188,12 +201,12 @@ fn finished(
 }
 
 pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
     let [first, second] = operands(&node);
     let (a, b) = (node.input(first.data)?.sizes()?, node.input(second.data)?.sizes()?);
     let ([batch_a @ .., m, k], [batch_b @ .., rows, n]) = (a.as_slice(), b.as_slice()) else {
-        return Err(node.unserved("vectors"));
+        return Err(node.unserved_error("vectors"));
     };
     if k != rows {
         return Err(Error::invalid(format!("a product of {a:?} and {b:?}")));
@@ -207,34 +220,35 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
         })
         .collect();
     let along = |sizes: &[u32], volume: u32| -> Result<Vec<u32>> {
-        let of_matrices = stretched(sizes, &batch)?;
+        let of_matrices = broadcast_strides(sizes, &batch)?;
         Ok(of_matrices.into_iter().map(|stride| stride.wrapping_mul(volume)).collect())
     };
     let strides = [along(batch_a, m.wrapping_mul(*k))?, along(batch_b, k.wrapping_mul(*n))?];
     let [a_strides, b_strides] = strides;
     let products = Products { m: *m, n: *n, k: *k, batch: [batch.clone(), a_strides, b_strides] };
     let y = output(&node, &[batch.as_slice(), &[*m, *n]].concat())?;
-    let mut launches = vec![centred(&node, first, (*m, *k), 0)?, centred(&node, second, (*n, 1), 1)?];
+    let mut launches =
+        vec![centre_operand(&node, first, (*m, *k), 0)?, centre_operand(&node, second, (*n, 1), 1)?];
     launches.push(products.launch([0, 1], 1, |launch| bind_sums(&node, &y, launch))?);
     if scales_sums(&node) {
-        launches.push(scaled(&node, &y, [(*m, *n), (*n, 1)])?);
+        launches.push(scale_sums(&node, &y, [(*m, *n), (*n, 1)])?);
     }
-    finished(&node, &MATRIX, launches, products.table(), &y)
+    finish_plan(&node, &MATRIX, launches, products.table(), &y)
 }
 
 pub fn plan_convolution(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;
     let [first, second] = operands(&node);
     let (x, w) = (node.input(first.data)?.sizes()?, node.input(second.data)?.sizes()?);
     let declared = node.output(0)?.sizes()?;
     let ranks = [x.len(), w.len(), declared.len()];
     if !ranks.iter().all(|&rank| rank == ranks[0] && rank > 2) {
-        return Err(node.unserved(&format!("{x:?} with a weight of {w:?}")));
+        return Err(node.unserved_error(&format!("{x:?} with a weight of {w:?}")));
     }
     let groups = u32::try_from(node.int("group", 1)?).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or_else(|| Error::invalid("`group` is no positive integer"))?;
-    let window = Window::of(&node, (&x[2..], &declared[2..], &w[2..]), false)?;
+    let window = Window::from_node(&node, (&x[2..], &declared[2..], &w[2..]), false)?;
     window.expect_convolved()?;
     let (channels, outputs) = (w[1], w[0] / groups);
     if channels.checked_mul(groups) != Some(x[1]) || outputs * groups != w[0] || outputs == 0 {
@@ -243,20 +257,21 @@ pub fn plan_convolution(request: &Request) -> Result<NodePlan> {
     let y = output(&node, &[&[x[0], w[0]], &declared[2..]].concat())?;
     let (volume, places) = (channels.saturating_mul(count(&w[2..])?), count(&declared[2..])?);
     // Of x there is one zero point.
-    let mut launches = vec![centred(&node, first, (1, 1), 0)?, centred(&node, second, (w[0], volume), 1)?];
+    let mut launches =
+        vec![centre_operand(&node, first, (1, 1), 0)?, centre_operand(&node, second, (w[0], volume), 1)?];
     let tiles = outputs.div_ceil(TILE);
     let launch = CONVOLUTION.launch(DType::F32, DType::F32)?.scratch(0, BindingKind::Read);
     let launch = bind_sums(&node, &y, launch.scratch(1, BindingKind::Read)).set("CHANNELS", channels);
     let launch = launch.set("OUTPUTS", outputs).set("GROUPS", groups).set("TILES", tiles);
     let launch = window.set(launch.set("PLACES", places));
-    let size = |size: u32| Extent::of(u64::from(size));
+    let size = |size: u32| Extent::from_dim(u64::from(size));
     launches.push(launch.groups([
         size(places.div_ceil(256)),
         size(groups.saturating_mul(tiles)),
         size(x[0]),
     ]));
     if scales_sums(&node) {
-        launches.push(scaled(&node, &y, [(1, 1), (w[0], places)])?);
+        launches.push(scale_sums(&node, &y, [(1, 1), (w[0], places)])?);
     }
-    finished(&node, &CONVOLUTION, launches, Vec::new(), &y)
+    finish_plan(&node, &CONVOLUTION, launches, Vec::new(), &y)
 }

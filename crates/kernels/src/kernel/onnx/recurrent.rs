@@ -1,10 +1,10 @@
 //! `LSTM`, `GRU` and `RNN`: one workgroup for each sequence and direction, which keeps the state in its memory. The outputs are
 //! made as one and copied to where they belong, as each may be missing.
 
-use super::joining::{Cell, Runs};
-use super::{Node, Placed, count, plan_with, whole};
+use super::joining::{CopyCell, Runs};
+use super::{OnnxNode, Placed, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, LaunchBuilder, one};
+use crate::kernel::source::{KernelSource, LaunchBuilder, single_workgroup};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Error, Extent, Result};
@@ -12,10 +12,10 @@ use tapml_graph::{DType, Error, Extent, Result};
 /// A kernel whose text stands behind what all have in common.
 macro_rules! recurrent {
     ($name:literal, $file:literal, $memory:literal) => {
-        Kernel {
+        KernelSource {
             math: true,
             workgroup_memory: $memory,
-            ..Kernel::flat(
+            ..KernelSource::flat(
                 concat!("onnx/", $name),
                 concat!("onnx/recurrent.wgsl+onnx/", $file),
                 concat!(include_str!("recurrent.wgsl"), include_str!($file)),
@@ -25,8 +25,8 @@ macro_rules! recurrent {
 }
 
 /// A kind of cell.
-struct Kind {
-    kernel: Kernel,
+struct CellKind {
+    kernel: KernelSource,
     gates: u32,
     /// Its activations unless a node names others.
     activations: &'static [&'static str],
@@ -34,20 +34,24 @@ struct Kind {
     has_cell: bool,
 }
 
-const LSTM: Kind = Kind {
+const LSTM: CellKind = CellKind {
     kernel: recurrent!("lstm", "lstm.wgsl", 12288),
     gates: 4,
     activations: &["sigmoid", "tanh", "tanh"],
     has_cell: true,
 };
-const GRU: Kind = Kind {
+const GRU: CellKind = CellKind {
     kernel: recurrent!("gru", "gru.wgsl", 12288),
     gates: 3,
     activations: &["sigmoid", "tanh"],
     has_cell: false,
 };
-const RNN: Kind =
-    Kind { kernel: recurrent!("rnn", "rnn.wgsl", 8192), gates: 1, activations: &["tanh"], has_cell: false };
+const RNN: CellKind = CellKind {
+    kernel: recurrent!("rnn", "rnn.wgsl", 8192),
+    gates: 1,
+    activations: &["tanh"],
+    has_cell: false,
+};
 
 /// Hidden units that the workgroup's memory holds.
 const MOST_HIDDEN: u32 = 1024;
@@ -80,16 +84,16 @@ pub struct Sequences {
 
 impl Sequences {
     /// Of a node with states of so many hidden units, whose activations are these.
-    pub fn of(node: &Node, hidden: u32, activations: &[&str]) -> Result<Sequences> {
+    pub fn from_node(node: &OnnxNode, hidden: u32, activations: &[&str]) -> Result<Sequences> {
         node.reads(&READ)?;
         if node.int("input_forget", 0)? != 0 || node.optional(7).is_some_and(|_| activations.len() == 3) {
-            return Err(node.unserved("coupled gates, or peepholes"));
+            return Err(node.unserved_error("coupled gates, or peepholes"));
         }
         let (directions, reverse) = match node.text("direction", "forward")? {
             "forward" => (1, 0u32),
             "reverse" => (1, 1),
             "bidirectional" => (2, 0),
-            other => return Err(node.unserved(&format!("the direction `{other}`"))),
+            other => return Err(node.unserved_error(&format!("the direction `{other}`"))),
         };
         if let Some(given) = node.op.attributes().get("activations") {
             let list = given.as_array().or_else(|| given.get("strings")?.as_array());
@@ -97,7 +101,7 @@ impl Sequences {
             let expected = activations.repeat(directions as usize);
             let alike = names.iter().zip(&expected).all(|(name, own)| name.eq_ignore_ascii_case(own));
             if names.len() != expected.len() || !alike {
-                return Err(node.unserved(&format!("the activations {names:?}")));
+                return Err(node.unserved_error(&format!("the activations {names:?}")));
             }
         }
         let x = node.input(0)?;
@@ -107,11 +111,11 @@ impl Sequences {
             _ => return Err(Error::invalid(format!("sequences of {}", x.ty))),
         };
         if hidden > MOST_HIDDEN || hidden == 0 {
-            return Err(node.unserved(&format!("{hidden} hidden units")));
+            return Err(node.unserved_error(&format!("{hidden} hidden units")));
         }
         let clip = node.float("clip", 0.0)?;
         if clip < 0.0 || (clip == 0.0 && node.op.attributes().contains_key("clip")) {
-            return Err(node.unserved(&format!("`clip` of {clip}")));
+            return Err(node.unserved_error(&format!("`clip` of {clip}")));
         }
         Ok(Sequences { steps, batch, inputs, hidden, directions, batch_first, reverse, clip })
     }
@@ -132,7 +136,7 @@ impl Sequences {
     }
 
     /// Sets the constants of the text.
-    pub fn set(&self, launch: LaunchBuilder, node: &Node) -> LaunchBuilder {
+    pub fn set(&self, launch: LaunchBuilder, node: &OnnxNode) -> LaunchBuilder {
         let given = |place: usize| u32::from(node.optional(place).is_some());
         let launch = launch.set("STEPS", self.steps).set("BATCH", self.batch).set("INPUTS", self.inputs);
         let launch = launch.set("HIDDEN", self.hidden).set("DIRECTIONS", self.directions);
@@ -143,12 +147,16 @@ impl Sequences {
 
     /// A launch with a workgroup for each sequence and direction.
     pub fn launch(&self, launch: LaunchBuilder) -> Launch {
-        launch.groups([Extent::of(u64::from(self.batch)), Extent::of(u64::from(self.directions)), one()])
+        launch.groups([
+            Extent::from_dim(u64::from(self.batch)),
+            Extent::from_dim(u64::from(self.directions)),
+            single_workgroup(),
+        ])
     }
 
     /// The launches that copy what a cell leaves in scratch 0, all hidden states and so many last ones, to the outputs; and the
     /// elements of it.
-    pub fn copies(&self, node: &Node, dtype: DType, states: usize) -> Result<(Vec<Launch>, u64)> {
+    pub fn copies(&self, node: &OnnxNode, dtype: DType, states: usize) -> Result<(Vec<Launch>, u64)> {
         let (all, last) = (count(&self.all())?, count(&self.state())?);
         let mut launches = Vec::new();
         for place in 0..=states {
@@ -157,9 +165,9 @@ impl Sequences {
             let from = if place == 0 { 0 } else { all.saturating_add(last.saturating_mul(place as u32 - 1)) };
             if asked {
                 let y = node.gives(place, dtype, &sizes)?;
-                let cell = if dtype == DType::F16 { Cell::Half } else { Cell::Word };
+                let cell = if dtype == DType::F16 { CopyCell::Half } else { CopyCell::Word };
                 let bind = |launch: LaunchBuilder| launch.scratch(0, BindingKind::Read).output(y.index);
-                launches.push(Runs::one(y.count()?, from).launch(cell, bind)?);
+                launches.push(Runs::single(y.count()?, from).launch(cell, bind)?);
             }
         }
         Ok((launches, u64::from(all) + states as u64 * u64::from(last)))
@@ -167,13 +175,13 @@ impl Sequences {
 }
 
 /// What binds an input that may be absent.
-pub fn optional(node: &Node, place: usize) -> Arg {
+pub fn optional(node: &OnnxNode, place: usize) -> Arg {
     node.optional(place).map_or(Arg::Constant(0), whole)
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
-    let Kind { kernel, gates, activations, has_cell } = match node.op.name() {
+    let node = OnnxNode::from_request(request)?;
+    let CellKind { kernel, gates, activations, has_cell } = match node.op.name() {
         "LSTM" => LSTM,
         "GRU" => GRU,
         _ => RNN,
@@ -183,7 +191,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let &[_, _, hidden] = r.sizes()?.as_slice() else {
         return Err(Error::invalid(format!("{} with {}", x.ty, r.ty)));
     };
-    let sequences = Sequences::of(&node, hidden, activations)?;
+    let sequences = Sequences::from_node(&node, hidden, activations)?;
     let Sequences { steps, batch, inputs, directions, .. } = sequences;
     node.takes(1, dtype, &[directions, gates * hidden, inputs])?;
     node.takes(2, dtype, &[directions, gates * hidden, hidden])?;
@@ -211,5 +219,5 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let bytes = elements * dtype.size() as u64;
     let chain = inputs.saturating_add(hidden).saturating_add(steps);
     let plan = plan_with(&kernel, launches, vec![vec![0; 4]], chain);
-    Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::of(bytes.next_multiple_of(4)))], ..plan })
+    Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::from_dim(bytes.next_multiple_of(4)))], ..plan })
 }

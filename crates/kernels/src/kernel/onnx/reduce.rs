@@ -1,18 +1,18 @@
 //! Reductions along some dimensions, and the global pools, which reduce all behind the second.
 
-use super::{Node, grid, launch, plan_with, strides, whole, words};
+use super::{OnnxNode, grid, launch, plan_with, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
     workgroup_memory: 1024,
-    ..Kernel::flat("onnx/reduce", "onnx/order.wgsl+onnx/place.wgsl+onnx/reduce.wgsl", "")
+    ..KernelSource::flat("onnx/reduce", "onnx/order.wgsl+onnx/place.wgsl+onnx/reduce.wgsl", "")
 };
 /// Of integers of two words.
-const LONG: Kernel = Kernel { workgroup_memory: 2048, ..KERNEL };
+const LONG: KernelSource = KernelSource { workgroup_memory: 2048, ..KERNEL };
 
 /// How a reduction works: what a lane begins with, what a term is, how two come together, what becomes of the whole.
 struct Reduction {
@@ -85,7 +85,7 @@ impl Reduction {
 }
 
 /// The kernel and the text that reduce numbers of such a dtype.
-fn text_of(node: &Node) -> Result<(Kernel, DType, String)> {
+fn text_of(node: &OnnxNode) -> Result<(KernelSource, DType, String)> {
     let (name, dtype) = (node.op.name(), node.input(0)?.dtype());
     let (kernel, found, numbers) = match dtype {
         DType::F32 | DType::F16 if name == "ReduceLogSumExp" => {
@@ -103,14 +103,14 @@ fn text_of(node: &Node) -> Result<(Kernel, DType, String)> {
         DType::I64 => (LONG, reduction_of_long(name), include_str!("numbers_i64.wgsl")),
         _ => (KERNEL, None, ""),
     };
-    let found = found.ok_or_else(|| node.unserved(&format!("{dtype}")))?;
+    let found = found.ok_or_else(|| node.unserved_error(&format!("{dtype}")))?;
     let act = if dtype == DType::F16 { DType::F16 } else { DType::F32 };
     Ok((kernel, act, found.text(numbers)))
 }
 
 /// The dimensions that a node reduces: by its attribute, or told from the sizes of input and output. They are an input in new
 /// versions, which a planner does not see; a dimension of one element counts for nothing.
-fn axes(node: &Node, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
+fn axes(node: &OnnxNode, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
     let rank = from.len();
     if node.op.name().starts_with("Global") {
         return Ok((0..rank).map(|d| d >= 2).collect());
@@ -144,12 +144,12 @@ fn axes(node: &Node, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
     match found.into_iter().next() {
         Some(first) if alike => Ok(first),
         None => Err(Error::invalid(format!("{to:?} is no reduction of {from:?}"))),
-        _ => Err(node.unserved(&format!("axes that {to:?} from {from:?} does not tell"))),
+        _ => Err(node.unserved_error(&format!("axes that {to:?} from {from:?} does not tell"))),
     }
 }
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axes", "keepdims", "noop_with_empty_axes"])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
     let (kernel, act, text) = text_of(&node)?;
@@ -170,7 +170,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let terms = super::count(&gone.iter().map(|&d| from[d]).collect::<Vec<_>>())?;
     let outputs = y.count()?;
     if terms == 0 || outputs == 0 {
-        return Err(node.unserved("an empty tensor"));
+        return Err(node.unserved_error("an empty tensor"));
     }
     let order: Vec<usize> = kept.iter().chain(&gone).copied().collect();
     let sizes = words(order.iter().map(|&d| from[d]).chain(order.iter().map(|&d| own[d])));

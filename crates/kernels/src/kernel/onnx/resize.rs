@@ -1,12 +1,13 @@
 //! `Resize` and `Upsample`, by the nearest neighbour or linear.
 
-use super::{Node, plan_with, strides, whole, words};
+use super::{OnnxNode, plan_with, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Result};
 
-const KERNEL: Kernel = Kernel::flat("onnx/resize", "onnx/resize.wgsl", include_str!("resize.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("onnx/resize", "onnx/resize.wgsl", include_str!("resize.wgsl"));
 
 const READ: [&str; 8] = [
     "mode",
@@ -20,7 +21,7 @@ const READ: [&str; 8] = [
 ];
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&READ)?;
     let dtype = node.float_dtype()?;
     let (x, y) = (node.input(0)?, node.output(0)?);
@@ -28,7 +29,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let linear = match node.text("mode", "nearest")? {
         "nearest" => 0u32,
         "linear" | "bilinear" | "trilinear" => 1,
-        other => return Err(node.unserved(&format!("`mode` of `{other}`"))),
+        other => return Err(node.unserved_error(&format!("`mode` of `{other}`"))),
     };
     let nearest = match node.text("nearest_mode", if old { "simple" } else { "round_prefer_floor" })? {
         "round_prefer_floor" => 0u32,
@@ -36,7 +37,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "floor" => 2,
         "ceil" => 3,
         "simple" => 4,
-        other => return Err(node.unserved(&format!("`nearest_mode` of `{other}`"))),
+        other => return Err(node.unserved_error(&format!("`nearest_mode` of `{other}`"))),
     };
     let mode = node.text("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" })?;
     let coordinates = match mode {
@@ -44,7 +45,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "pytorch_half_pixel" => 1,
         "align_corners" => 2,
         "asymmetric" => 3,
-        other => return Err(node.unserved(&format!("`coordinate_transformation_mode` of `{other}`"))),
+        other => return Err(node.unserved_error(&format!("`coordinate_transformation_mode` of `{other}`"))),
     };
     let filled =
         |place: usize| node.optional(place).filter(|given| given.count().is_ok_and(|count| count > 0));
@@ -57,7 +58,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let empty = from.contains(&0) && !to.contains(&0);
     if from.len() != to.len() || from.len() > 5 || y.dtype() != dtype || empty || flags || wide || !stretches
     {
-        return Err(node.unserved("such attributes or sizes"));
+        return Err(node.unserved_error("such attributes or sizes"));
     }
     let own = strides(&from);
     let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).read(scales.map_or(Arg::Constant(0), whole));

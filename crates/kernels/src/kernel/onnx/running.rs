@@ -1,16 +1,16 @@
 //! `CumSum` and `CumProd`: one invocation for each line along the axis.
 
 use super::movement::int_words;
-use super::{Node, launch, pairs, plan_with, whole, words};
+use super::{OnnxNode, launch, pairs, plan_with, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
-const KERNEL: Kernel = Kernel::flat("onnx/running", "onnx/integers.wgsl+onnx/running.wgsl", "");
+const KERNEL: KernelSource = KernelSource::flat("onnx/running", "onnx/integers.wgsl+onnx/running.wgsl", "");
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["exclusive", "reverse"])?;
     let (x, axis) = (node.input(0)?, node.input(1)?);
     let sizes = x.sizes()?;
@@ -20,7 +20,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
     let sums = node.op.name() == "CumSum";
     let found = pairs::formula(if sums { "Add" } else { "Mul" }, x.dtype());
-    let (numbers, formula) = found.ok_or_else(|| node.unserved(&format!("{}", x.dtype())))?;
+    let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{}", x.dtype())))?;
     let first = match (sums, x.dtype().size()) {
         (true, _) => "val()",
         (false, 8) => "val(1u, 0u)",

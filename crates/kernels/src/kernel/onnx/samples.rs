@@ -1,7 +1,7 @@
 //! Sample cases of the operators, one in a line: kind, inputs, `->`, outputs, attributes. `+` behind an input asks for
 //! positive numbers, `=` for these, `<` for integers from 0 below this one.
 
-use tapml_graph::op::{Declared, Fill, Foreign, Sample};
+use tapml_graph::op::{DeclaredType, Fill, Foreign, Sample};
 use tapml_graph::{DType, Dim, TensorType};
 
 /// The sample cases of an operator, which is named without its version.
@@ -22,8 +22,8 @@ fn parse(line: &'static str) -> Option<Sample> {
     let inputs = inputs.split(' ').filter(|text| !text.is_empty());
     let places: Vec<Option<(TensorType, Fill)>> = inputs.map(input).collect();
     let declared = outputs.split(' ').map(|text| match input(text) {
-        Some((ty, _)) => Declared::As(ty),
-        None => Declared::Absent,
+        Some((ty, _)) => DeclaredType::As(ty),
+        None => DeclaredType::Absent,
     });
     let attributes = serde_json::from_str(&format!("{{{attributes}")).ok()?;
     let taken = places.iter().map(Option::is_some).collect();

@@ -1,26 +1,30 @@
 //! `ScatterElements`, `Scatter` and `ScatterND`: the data are copied, then updates are put at their places or taken together with
 //! what stands there. Of several updates of one place the last stands.
 
-use super::joining::{Cell, Runs, words_of};
+use super::joining::{CopyCell, Runs, words_of};
 use super::movement::int_words;
 use super::places::{Slices, fits_along};
-use super::{Node, Placed, count, launch, pairs, plan_with, strides, whole, words};
+use super::{OnnxNode, Placed, count, launch, pairs, plan_with, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
-const ELEMENTS: Kernel = Kernel {
+const ELEMENTS: KernelSource = KernelSource {
     math: true,
-    ..Kernel::flat("onnx/scatter_elements", "onnx/integers.wgsl+onnx/scatter_elements.wgsl", "")
+    ..KernelSource::flat("onnx/scatter_elements", "onnx/integers.wgsl+onnx/scatter_elements.wgsl", "")
 };
-const ROWS: Kernel = Kernel {
+const ROWS: KernelSource = KernelSource {
     math: true,
-    ..Kernel::flat("onnx/scatter_rows", "onnx/integers.wgsl+onnx/slices.wgsl+onnx/scatter_rows.wgsl", "")
+    ..KernelSource::flat(
+        "onnx/scatter_rows",
+        "onnx/integers.wgsl+onnx/slices.wgsl+onnx/scatter_rows.wgsl",
+        "",
+    )
 };
 /// Settles which row writes each slice.
-const OWNERS: Kernel = Kernel::flat("scatter_owner", "onnx/scatter_owner.wgsl", "");
+const OWNERS: KernelSource = KernelSource::flat("scatter_owner", "onnx/scatter_owner.wgsl", "");
 
 /// How updates and data come together, in front of a text.
 struct Together {
@@ -30,7 +34,7 @@ struct Together {
     replaces: bool,
 }
 
-fn together(node: &Node) -> Result<Together> {
+fn parse_reduction(node: &OnnxNode) -> Result<Together> {
     let dtype = node.input(0)?.dtype();
     let name = match node.text("reduction", "none")? {
         "none" => None,
@@ -38,14 +42,14 @@ fn together(node: &Node) -> Result<Together> {
         "mul" => Some("Mul"),
         "max" => Some("Max"),
         "min" => Some("Min"),
-        other => return Err(node.unserved(&format!("the reduction `{other}`"))),
+        other => return Err(node.unserved_error(&format!("the reduction `{other}`"))),
     };
     let Some(name) = name else {
         let num = match dtype.size() {
             8 => "vec2<u32>",
             4 => "u32",
             _ if dtype == DType::F16 => "act",
-            _ => return Err(node.unserved(&format!("{dtype}"))),
+            _ => return Err(node.unserved_error(&format!("{dtype}"))),
         };
         let text =
             format!("alias num = {num};\nfn together(old: num, update: num) -> num {{ return update; }}\n");
@@ -54,14 +58,14 @@ fn together(node: &Node) -> Result<Together> {
     };
     // Halves would be rounded at each update.
     let found = pairs::formula(name, dtype).filter(|_| dtype != DType::F16);
-    let (numbers, formula) = found.ok_or_else(|| node.unserved(&format!("{name} of {dtype}")))?;
+    let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{name} of {dtype}")))?;
     let join = "fn together(old: num, update: num) -> num { return to_num(formula(val(old), val(update))); }";
     Ok(Together { act: DType::F32, text: format!("{numbers}{formula}\n{join}\n"), replaces: false })
 }
 
 /// The launch that copies the data.
-fn copied(x: &Placed, y: &Placed) -> Result<Launch> {
-    Runs::one(words_of(y)?, 0).launch(Cell::Word, |launch| launch.read(whole(*x)).output(y.index))
+fn copy_data(x: &Placed, y: &Placed) -> Result<Launch> {
+    Runs::single(words_of(y)?, 0).launch(CopyCell::Word, |launch| launch.read(whole(*x)).output(y.index))
 }
 
 fn elements(count: u32) -> Dim {
@@ -69,7 +73,7 @@ fn elements(count: u32) -> Dim {
 }
 
 pub fn plan_elements(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "reduction"])?;
     let (x, indices) = (node.input(0)?, node.input(1)?);
     let (to, sizes) = (x.sizes()?, indices.sizes()?);
@@ -77,8 +81,8 @@ pub fn plan_elements(request: &Request) -> Result<NodePlan> {
     let axis = node.axis(node.int("axis", 0)?, to.len())?;
     fits_along(&to, &sizes, axis)?;
     let updates = node.takes(2, x.dtype(), &sizes)?;
-    let Together { act, text, .. } = together(&node)?;
-    let mut launches = vec![copied(&x, &y)?];
+    let Together { act, text, .. } = parse_reduction(&node)?;
+    let mut launches = vec![copy_data(&x, &y)?];
     if indices.count()? > 0 {
         let (own, steps) = (strides(&sizes), strides(&to));
         let others = || (0..to.len()).filter(|&d| d != axis);
@@ -98,22 +102,22 @@ pub fn plan_elements(request: &Request) -> Result<NodePlan> {
 }
 
 pub fn plan_nd(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["reduction"])?;
     let (x, indices) = (node.input(0)?, node.input(1)?);
     let sizes = x.sizes()?;
     let y = node.gives(0, x.dtype(), &sizes)?;
-    let slices = Slices::of(&sizes, &indices.sizes()?, 0)?;
+    let slices = Slices::from_sizes(&sizes, &indices.sizes()?, 0)?;
     let updates = node.takes(2, x.dtype(), &slices.sizes)?;
-    let Together { act, text, replaces } = together(&node)?;
-    let mut launches = vec![copied(&x, &y)?];
+    let Together { act, text, replaces } = parse_reduction(&node)?;
+    let mut launches = vec![copy_data(&x, &y)?];
     let (total, slice) = (updates.count()?, slices.slice);
     if total == 0 || y.count()? == 0 {
         return Ok(plan_with(&ROWS, launches, Vec::new(), 0));
     }
     let rows = total / slice;
     let ints = int_words(&node, &indices)?;
-    let start = |kernel: &Kernel, file: &str| -> Result<_> {
+    let start = |kernel: &KernelSource, file: &str| -> Result<_> {
         let parts = [text.as_str(), include_str!("integers.wgsl"), include_str!("slices.wgsl"), file];
         let launch = launch(kernel, act, parts.concat())?.read(whole(indices));
         Ok(slices.set(launch).set("INT_WORDS", ints))
@@ -129,8 +133,9 @@ pub fn plan_nd(request: &Request) -> Result<NodePlan> {
     let owners = y.count()? / slice;
     let clear = Runs { cells: owners, run: 1, x: (0, 0), y: (1, 0) };
     launches.push(
-        clear
-            .launch(Cell::Word, |launch| launch.read(Arg::Constant(1)).scratch(0, BindingKind::ReadWrite))?,
+        clear.launch(CopyCell::Word, |launch| {
+            launch.read(Arg::Constant(1)).scratch(0, BindingKind::ReadWrite)
+        })?,
     );
     let launch = start(&OWNERS, include_str!("scatter_owner.wgsl"))?.read(Arg::Constant(0));
     let launch = launch.scratch(0, BindingKind::ReadWrite).set("COUNT", rows);
@@ -140,5 +145,5 @@ pub fn plan_nd(request: &Request) -> Result<NodePlan> {
     launches.push(launch.flat(elements(total)));
     let bytes = u64::from(owners).checked_mul(4).ok_or_else(|| Error::unsupported("too many slices"))?;
     let plan = plan_with(&ROWS, launches, vec![table, vec![0; 4]], 1);
-    Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::of(bytes))], ..plan })
+    Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::from_dim(bytes))], ..plan })
 }

@@ -1,15 +1,15 @@
 //! `Softmax` and `LogSoftmax`: along one dimension, and up to version 12 along all behind one.
 
-use super::{Node, count, grid, plan_with, whole};
+use super::{OnnxNode, count, grid, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
     workgroup_memory: 1024,
-    ..Kernel::flat(
+    ..KernelSource::flat(
         "onnx/softmax",
         "onnx/order.wgsl+onnx/softmax.wgsl",
         concat!(include_str!("order.wgsl"), include_str!("softmax.wgsl")),
@@ -17,7 +17,7 @@ const KERNEL: Kernel = Kernel {
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
     let dtype = node.float_dtype()?;
     let x = node.input(0)?;
@@ -31,7 +31,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     };
     let total = x.count()?;
     if total == 0 {
-        return Err(node.unserved("an empty tensor"));
+        return Err(node.unserved_error("an empty tensor"));
     }
     let (lines, team) = (total / k, k.div_ceil(4).next_power_of_two().min(256));
     let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("LINES", lines).set("K", k);

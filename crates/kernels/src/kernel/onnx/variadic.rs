@@ -1,44 +1,46 @@
 //! Operators of any number of operands that stretch to the sizes of the output: `Sum`, `Mean`, and `Max` and `Min` of other than two.
 
-use super::pairs::{self, Walk};
-use super::{Node, Placed, joining, launch, plan_with, whole};
+use super::pairs::{self, OperandWalk};
+use super::{OnnxNode, Placed, joining, launch, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use std::fmt::Write;
 use tapml_graph::{DType, Dim, Result};
 
-const KERNEL: Kernel = Kernel { math: true, ..Kernel::flat("onnx/variadic", "onnx/variadic.wgsl", "") };
+const KERNEL: KernelSource =
+    KernelSource { math: true, ..KernelSource::flat("onnx/variadic", "onnx/variadic.wgsl", "") };
 
 /// Operands that a device of WebGPU's limits binds beside the sizes and the output.
 const MOST_OPERANDS: usize = 6;
 
 /// `Sum` and `Mean`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let node = OnnxNode::from_request(request)?;
     if node.op.name() == "Mean" { plan_node(&node, " / f32(OPERANDS)") } else { plan_node(&node, "") }
 }
 
 /// A plan that takes all operands together by the formula of two; `finish` stands behind the result.
-pub fn plan_node(node: &Node, finish: &str) -> Result<NodePlan> {
+pub fn plan_node(node: &OnnxNode, finish: &str) -> Result<NodePlan> {
     node.reads(&[])?;
     let y = node.output(0)?;
     let operands: Option<Vec<Placed>> = node.inputs.iter().copied().collect();
     let operands = operands.filter(|operands| (1..=MOST_OPERANDS).contains(&operands.len()));
     let operands =
-        operands.ok_or_else(|| node.unserved(&format!("other than 1 to {MOST_OPERANDS} operands")))?;
+        operands.ok_or_else(|| node.unserved_error(&format!("other than 1 to {MOST_OPERANDS} operands")))?;
     // Early versions do not stretch operands, and name an attribute that means nothing.
     if node.version() < 8 || operands.iter().any(|operand| operand.dtype() != y.dtype()) {
-        return Err(node.unserved("such operands"));
+        return Err(node.unserved_error("such operands"));
     }
     let shapes = operands.iter().map(Placed::sizes).collect::<Result<Vec<_>>>()?;
-    let walk = Walk::of(&y.sizes()?, &shapes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+    let walk =
+        OperandWalk::from_operands(&y.sizes()?, &shapes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
     if operands.len() == 1 && y.dtype().is_float() {
         return joining::plan_copied(node, &y);
     }
     let name = if matches!(node.op.name(), "Sum" | "Mean") { "Add" } else { node.op.name() };
     let found = pairs::formula(name, y.dtype());
-    let (numbers, formula) = found.ok_or_else(|| node.unserved(&format!("{}", y.dtype())))?;
+    let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{}", y.dtype())))?;
     if y.count()? == 0 {
         return Ok(plan_with(&KERNEL, Vec::new(), Vec::new(), 0));
     }

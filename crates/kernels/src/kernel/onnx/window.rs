@@ -1,13 +1,13 @@
 //! Windows of convolutions and pools, in up to three dimensions: <https://onnx.ai/onnx/operators/onnx__Conv.html>.
 
-use super::Node;
+use super::OnnxNode;
 use crate::kernel::source::LaunchBuilder;
 use tapml_graph::{Error, Result};
 
 /// A kernel whose text stands behind the constants of a window.
 macro_rules! windowed {
     ($name:literal, $($file:literal),+) => {
-        Kernel::flat(
+        KernelSource::flat(
             concat!("onnx/", $name),
             concat!("onnx/window.wgsl", $("+onnx/", $file),+),
             concat!(include_str!("window.wgsl"), $(include_str!($file)),+),
@@ -36,14 +36,14 @@ pub struct Window {
 
 impl Window {
     /// Of a node with these sizes behind batch and channels; `transposed` where the input is what the window writes to.
-    pub fn of(
-        node: &Node,
+    pub fn from_node(
+        node: &OnnxNode,
         (input, output, kernel): (&[u32], &[u32], &[u32]),
         transposed: bool,
     ) -> Result<Window> {
         let rank = input.len();
         if rank > DIMS || output.len() != rank || kernel.len() != rank {
-            return Err(node.unserved(&format!("windows of {rank} dimensions")));
+            return Err(node.unserved_error(&format!("windows of {rank} dimensions")));
         }
         let list = |name: &str, count: usize, default: i64| -> Result<Vec<i64>> {
             let list = node.ints(name)?.unwrap_or_else(|| vec![default; count]);
@@ -70,7 +70,7 @@ impl Window {
             "NOTSET" | "VALID" => None,
             "SAME_UPPER" => Some(true),
             "SAME_LOWER" => Some(false),
-            other => return Err(node.unserved(&format!("`auto_pad` of `{other}`"))),
+            other => return Err(node.unserved_error(&format!("`auto_pad` of `{other}`"))),
         };
         if auto == "VALID" {
             (pads, ends) = (vec![0; rank], vec![0; rank]);

@@ -2,15 +2,19 @@
 //! `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, constant, elements, plan as planned, wrong_op};
+use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::op::PositionForm;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
-    ..Kernel::flat("position_scale/portable", "position_scale/portable.wgsl", include_str!("portable.wgsl"))
+    ..KernelSource::flat(
+        "position_scale/portable",
+        "position_scale/portable.wgsl",
+        include_str!("portable.wgsl"),
+    )
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
@@ -27,5 +31,5 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
             launch.set("FORM", 1u32).set("FACTOR", factor).set("FLOOR", 1u32).set("SHIFT", 0u32)
         }
     };
-    Ok(planned(&KERNEL, vec![launch.flat(elements(rows, width)?)], 1).along([Axis::cached()]))
+    Ok(planned(&KERNEL, vec![launch.flat(elements(rows, width)?)], 1).with_axes([Axis::cached_axis()]))
 }

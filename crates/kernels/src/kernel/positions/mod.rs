@@ -1,17 +1,17 @@
 //! `positions`: launch planner. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, plan as planned, wrong_op};
+use super::source::{KernelSource, plan as planned, wrong_op};
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{DType, Op, Result};
 
-const KERNEL: Kernel =
-    Kernel::flat("positions/portable", "positions/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("positions/portable", "positions/portable.wgsl", include_str!("portable.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Positions(op) = request.op else { return Err(wrong_op(request)) };
     let rows = &request.outputs[0].shape[0];
     let launch = KERNEL.launch(DType::F32, DType::F32)?.output(0).rows(rows)?.set("OFFSET", op.offset);
-    Ok(planned(&KERNEL, vec![launch.flat(rows.clone())], 0).along([Axis::cached()]))
+    Ok(planned(&KERNEL, vec![launch.flat(rows.clone())], 0).with_axes([Axis::cached_axis()]))
 }

@@ -4,9 +4,9 @@
 mod text;
 
 use crate::kernel::Request;
-use crate::kernel::asked::Asked;
-use crate::kernel::source::{Kernel, LaunchBuilder, one, plan_of, unserved};
-use crate::kernel::weights::Weight;
+use crate::kernel::gemm_problem::GemmProblem;
+use crate::kernel::source::{KernelSource, LaunchBuilder, plan_of, single_workgroup, unserved_error};
+use crate::kernel::weights::BoundWeight;
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::packing::Code;
 use tapml_graph::{DType, Extent, Packing, Result, TensorType};
@@ -53,7 +53,7 @@ impl Tile {
         Tile { rows: 64, columns: 64, own_rows: 32, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
 
     /// Of weights in this format, `gated` for two, that have `few` columns.
-    fn of(format: Format, gated: bool, few: bool) -> Tile {
+    fn from_format(format: Format, gated: bool, few: bool) -> Tile {
         match format {
             _ if few && !gated => Tile::SMALL,
             Format::Plain => Tile::LARGE,
@@ -62,7 +62,7 @@ impl Tile {
     }
 
     /// The tile for rows of so many elements: in shorter steps, if they do not consist of whole ones.
-    fn along(self, k: u32) -> Tile {
+    fn with_row_length(self, k: u32) -> Tile {
         match k.is_multiple_of(self.depth * self.ahead) {
             true => self,
             false => Tile { depth: DEPTH, ahead: 1, ..self },
@@ -81,20 +81,26 @@ impl Tile {
 
 /// What the text depends on.
 #[derive(Clone, Copy)]
-struct Shape {
+struct MatrixShape {
     format: Format,
     gated: bool,
     tile: Tile,
 }
 
-impl Shape {
-    fn all() -> impl Iterator<Item = Shape> {
+impl MatrixShape {
+    fn all() -> impl Iterator<Item = MatrixShape> {
         let formats = [Format::Plain, Format::Four, Format::Eight].into_iter();
         let kinds = [(false, true), (false, false), (true, false)];
         let shapes = formats.flat_map(move |format| {
-            kinds.map(|(gated, few)| Shape { format, gated, tile: Tile::of(format, gated, few) })
+            kinds.map(|(gated, few)| MatrixShape {
+                format,
+                gated,
+                tile: Tile::from_format(format, gated, few),
+            })
         });
-        shapes.flat_map(|shape| [0, DEPTH].map(|k| Shape { tile: shape.tile.along(k), ..shape }))
+        shapes.flat_map(|shape| {
+            [0, DEPTH].map(|k| MatrixShape { tile: shape.tile.with_row_length(k), ..shape })
+        })
     }
 
     /// Weights by their names.
@@ -103,35 +109,36 @@ impl Shape {
     }
 
     /// Tiles of the weights.
-    fn planes(self) -> u32 {
+    fn weight_tiles(self) -> u32 {
         if self.format == Format::Plain { 1 } else { 2 }
     }
 
     /// Quads in workgroup memory.
-    fn quads(self) -> u32 {
-        (self.tile.rows + self.planes() * self.tile.columns) * self.tile.step()
+    fn vec4_count(self) -> u32 {
+        (self.tile.rows + self.weight_tiles() * self.tile.columns) * self.tile.step()
     }
 
     /// Elements along K whose products matrix units add up: those of all steps under way, of two planes those of one step. They
     /// cut bits off where sums of f32 round, always towards zero, so that a long sum drifts (Fasi, Higham, Mikaitis and
     /// Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): what a run gives is added as f32.
     fn run(self) -> u32 {
-        if self.planes() == 1 { self.tile.depth * self.tile.ahead } else { self.tile.depth }
+        if self.weight_tiles() == 1 { self.tile.depth * self.tile.ahead } else { self.tile.depth }
     }
 
     /// Results that wait in workgroup memory, a unit of each subgroup.
-    fn waiting(self) -> u32 {
+    fn waiting_results(self) -> u32 {
         UNIT * UNIT * self.tile.lanes() / SUBGROUP
     }
 
     /// Bytes of workgroup memory.
     fn memory(self) -> u32 {
-        8 * self.quads() + 4 * self.waiting()
+        8 * self.vec4_count() + 4 * self.waiting_results()
     }
 
     fn launch(self, out: DType) -> Result<LaunchBuilder> {
         let lanes = self.tile.lanes();
-        let mut kernel = Kernel { weights: true, math: self.gated, lanes, ..Kernel::flat(NAME, "", "") };
+        let mut kernel =
+            KernelSource { weights: true, math: self.gated, lanes, ..KernelSource::flat(NAME, "", "") };
         kernel.workgroup_memory = self.memory();
         kernel.launch(DType::F16, out)
     }
@@ -139,26 +146,26 @@ impl Shape {
 
 /// Every text.
 pub fn texts() -> impl Iterator<Item = String> {
-    Shape::all().map(|shape| text::of(shape).into_text())
+    MatrixShape::all().map(|shape| text::compose_shape(shape).into_text())
 }
 
 /// The plan of a product of many rows.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let asked = Asked::of(request.op, request.inputs).ok_or_else(|| unserved(request))?;
-    let mut weights = vec![Weight::of(request, 1)?];
+    let asked = GemmProblem::from_op(request.op, request.inputs).ok_or_else(|| unserved_error(request))?;
+    let mut weights = vec![BoundWeight::from_input(request, 1)?];
     if asked.gated {
-        weights.push(Weight::of(request, 2)?);
+        weights.push(BoundWeight::from_input(request, 2)?);
     }
     let bias = if asked.gated { None } else { request.inputs.get(2) };
-    let weights: Vec<&Weight> = weights.iter().collect();
+    let weights: Vec<&BoundWeight> = weights.iter().collect();
     let found = launch(request, &weights, bias).filter(|_| request.binds_whole());
-    let (launch, chain) = found.ok_or_else(|| unserved(request))?;
+    let (launch, chain) = found.ok_or_else(|| unserved_error(request))?;
     let lacks_bias = bias.is_none() && !asked.gated;
     let constants = if lacks_bias { vec![vec![0; 4]] } else { Vec::new() };
     Ok(NodePlan { constants, ..plan_of(launch, chain) })
 }
 
-fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> Option<(Launch, u32)> {
+fn launch(request: &Request, weights: &[&BoundWeight], bias: Option<&TensorType>) -> Option<(Launch, u32)> {
     let (x, out) = (&request.inputs[0], request.outputs[0].dtype);
     let k = u32::try_from(x.shape[1].as_const()?).ok()?;
     let width = u32::try_from(weights[0].ty.shape[0].as_const()?).ok()?;
@@ -177,42 +184,42 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
         return None;
     }
     let gated = weights.len() > 1;
-    let tile = Tile::of(format, gated, width < MANY_COLUMNS).along(k);
-    let shape = Shape { format, gated, tile };
+    let tile = Tile::from_format(format, gated, width < MANY_COLUMNS).with_row_length(k);
+    let shape = MatrixShape { format, gated, tile };
     let mut launch = shape.launch(out).ok()?.input(0);
     launch = weights.iter().flat_map(|w| w.args()).fold(launch, LaunchBuilder::read);
     if !gated {
-        launch = launch.optional(2, bias).given(["HAS_BIAS", "B_DTYPE"], bias).ok()?;
+        launch = launch.optional(2, bias).with_presence(["HAS_BIAS", "B_DTYPE"], bias).ok()?;
     }
     launch = launch.bind(true, Arg::Output(0)).rows(&x.shape[0]).ok()?.set("K", k).set("O", width);
     if let Some(packing) = packing {
-        launch = launch.packed(packing);
+        launch = launch.with_packing(packing);
     }
-    let columns = Extent::of(u64::from(width.div_ceil(tile.columns / weights.len() as u32)));
-    let groups = [Extent::ceil_div(x.shape[0].clone(), tile.rows), columns, one()];
+    let columns = Extent::from_dim(u64::from(width.div_ceil(tile.columns / weights.len() as u32)));
+    let groups = [Extent::ceil_div(x.shape[0].clone(), tile.rows), columns, single_workgroup()];
     let mut launch = launch.subgroups().groups(groups);
-    text::of(shape).put_into(&mut launch.desc.source);
+    text::compose_shape(shape).put_into(&mut launch.desc.source);
     launch.desc.check_limits(request.info).ok()?;
-    Some((launch, k / shape.run() + shape.run() / UNIT * shape.planes() + UNIT))
+    Some((launch, k / shape.run() + shape.run() / UNIT * shape.weight_tiles() + UNIT))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wgsl::declared;
+    use crate::wgsl::parse_declarations;
 
     #[test]
     fn texts_are_valid() {
-        for shape in Shape::all() {
+        for shape in MatrixShape::all() {
             let launch = shape.launch(DType::F16).unwrap();
             let launch = match shape.format {
                 Format::Plain => launch,
-                Format::Four => launch.packed(Packing::integers(4, 32, false)),
-                Format::Eight => launch.packed(Packing::integers(8, 32, false)),
+                Format::Four => launch.with_packing(Packing::integers(4, 32, false)),
+                Format::Eight => launch.with_packing(Packing::integers(8, 32, false)),
             };
-            let mut launch = launch.groups([one(), one(), one()]);
-            text::of(shape).put_into(&mut launch.desc.source);
-            let found = declared(&launch.desc.source, true).unwrap();
+            let mut launch = launch.groups([single_workgroup(), single_workgroup(), single_workgroup()]);
+            text::compose_shape(shape).put_into(&mut launch.desc.source);
+            let found = parse_declarations(&launch.desc.source, true).unwrap();
             assert_eq!(found.workgroup_memory, Some(shape.memory()));
         }
     }

@@ -6,8 +6,8 @@ pub mod matrix;
 pub mod row;
 
 use super::Request;
-use super::source::{Kernel, LaunchBuilder, constant, one, plan as planned};
-use super::weights::Weight;
+use super::source::{KernelSource, LaunchBuilder, constant, plan as planned, single_workgroup};
+use super::weights::BoundWeight;
 use crate::plan::{Launch, NodePlan};
 use crate::regime::Axis;
 use tapml_graph::{DType, Error, Extent, Result};
@@ -19,10 +19,10 @@ const TILE: u32 = 64;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 32;
 /// Additions that join the sums of a row's lanes: those of one lane, then of the subgroups, of which there are few.
-const JOINS: u32 = 8;
+const LANE_ADDITIONS: u32 = 8;
 
 /// What all these kernels share.
-pub const KERNEL: Kernel = Kernel {
+pub const KERNEL: KernelSource = KernelSource {
     name: "",
     file: "",
     text: "",
@@ -35,7 +35,7 @@ pub const KERNEL: Kernel = Kernel {
 };
 
 /// How a weight lies in 16 bytes.
-struct Layout {
+struct WeightLayout {
     /// Elements that are unpacked together.
     piece: u32,
     /// Elements of 16 bytes.
@@ -44,9 +44,9 @@ struct Layout {
     teams: u32,
 }
 
-impl Layout {
+impl WeightLayout {
     /// Fails if rows of this length, or groups, do not consist of whole loads.
-    fn of(w: &Weight, k: u32) -> Result<Layout> {
+    fn for_weight(w: &BoundWeight, k: u32) -> Result<WeightLayout> {
         let (piece, load) = match w.packing() {
             // Scales are read as f16.
             Some(packing) if packing.code.info().scale != DType::F16 => {
@@ -65,7 +65,7 @@ impl Layout {
             )));
         }
         let short = w.packing().is_some() && k / load <= LANES / 2;
-        Ok(Layout { piece, load, teams: if short { 2 } else { 1 } })
+        Ok(WeightLayout { piece, load, teams: if short { 2 } else { 1 } })
     }
 
     /// The longest chain of additions, of either way.
@@ -75,7 +75,7 @@ impl Layout {
             true => loads * (self.load / 4),
             false => loads + self.load,
         };
-        (few + JOINS).max(run(k) + k.div_ceil(run(k)))
+        (few + LANE_ADDITIONS).max(run(k) + k.div_ceil(run(k)))
     }
 }
 
@@ -85,24 +85,28 @@ fn run(k: u32) -> u32 {
 }
 
 /// The plan of `linear` by this kernel.
-pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+pub fn linear(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Result<NodePlan> {
     let (x, out, bias) = (&request.inputs[0], &request.outputs[0], request.inputs.get(2));
-    let product = Product::of(request, w, 8)?;
+    let product = Product::from_request(request, w, 8)?;
     let mut launches = Vec::new();
     for part in w.split(request.info)? {
         let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(2, bias);
-        let launch = launch.output(0).given(["HAS_BIAS", "B_DTYPE"], bias)?;
+        let launch = launch.output(0).with_presence(["HAS_BIAS", "B_DTYPE"], bias)?;
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
     let chain = product.layout.chain(product.k);
-    let plan = planned(kernel, launches, chain).along([Axis::few_rows(&x.shape[0])]);
+    let plan = planned(kernel, launches, chain).with_axes([Axis::skinny_rows(&x.shape[0])]);
     Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }
 
 /// The plan of `gated_linear` by this kernel.
-pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+pub fn plan_gated(
+    kernel: &KernelSource,
+    request: &Request,
+    [gate, up]: [&BoundWeight; 2],
+) -> Result<NodePlan> {
     let x = &request.inputs[0];
-    let product = Product::of(request, gate, 4)?;
+    let product = Product::from_request(request, gate, 4)?;
     let mut launches = Vec::new();
     for part in gate.split(request.info)? {
         let launch =
@@ -110,14 +114,14 @@ pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Re
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
     let chain = product.layout.chain(product.k);
-    let plan = planned(kernel, launches, chain).along([Axis::few_rows(&x.shape[0])]);
+    let plan = planned(kernel, launches, chain).with_axes([Axis::skinny_rows(&x.shape[0])]);
     Ok(NodePlan { constants: gate.stand_in(None), ..plan })
 }
 
 /// What all launches of a node share.
 struct Product<'a> {
     request: &'a Request<'a>,
-    layout: Layout,
+    layout: WeightLayout,
     packed: bool,
     k: u32,
     width: u32,
@@ -126,10 +130,17 @@ struct Product<'a> {
 }
 
 impl<'a> Product<'a> {
-    fn of(request: &'a Request<'a>, w: &Weight, outputs: u32) -> Result<Product<'a>> {
+    fn from_request(request: &'a Request<'a>, w: &BoundWeight, outputs: u32) -> Result<Product<'a>> {
         let k = constant("the row length", &request.inputs[0].shape[1])?;
         let width = constant("the number of outputs", &w.ty.shape[0])?;
-        Ok(Product { request, layout: Layout::of(w, k)?, packed: w.packing().is_some(), k, width, outputs })
+        Ok(Product {
+            request,
+            layout: WeightLayout::for_weight(w, k)?,
+            packed: w.packing().is_some(),
+            k,
+            width,
+            outputs,
+        })
     }
 
     /// Sets constants and grid of the launch for these rows of the weights.
@@ -138,13 +149,13 @@ impl<'a> Product<'a> {
         let (octets, setting) = (rows.div_ceil(self.outputs), self.request.setting);
         let launch = launch.subgroups().rows(tokens)?.set("K", self.k).set("RUN", run(self.k)).set("O", rows);
         let launch = launch.set("FIRST", first).set("WIDTH", self.width).set("OCTETS", octets);
-        let launch = launch.set("PIECE", layout.piece).sized(setting);
+        let launch = launch.set("PIECE", layout.piece).with_setting_sizes(setting);
         let launch = match self.packed {
             true => launch.set("LOAD", layout.load).set("X_LOAD", layout.load / 4).set("TEAMS", layout.teams),
             false => launch,
         };
         let tiles = Extent::ceil_div(tokens.clone(), setting.size("rows", TILE));
         let few = octets.div_ceil(setting.size("each", 1));
-        Ok(launch.groups([Extent::of(u64::from(few)), tiles, one()]))
+        Ok(launch.groups([Extent::from_dim(u64::from(few)), tiles, single_workgroup()]))
     }
 }

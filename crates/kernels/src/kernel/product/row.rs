@@ -5,14 +5,16 @@
 mod text;
 
 use crate::kernel::Request;
-use crate::kernel::asked::{Asked, Places};
-use crate::kernel::body::{Body, Normalised};
-use crate::kernel::source::{Kernel, LaunchBuilder, may_be_one, one, plan_of, unserved, weight_code};
+use crate::kernel::body::{FusedBody, Normalised};
+use crate::kernel::gemm_problem::{GemmProblem, InputPlaces};
+use crate::kernel::source::{
+    KernelSource, LaunchBuilder, may_be_one, plan_of, single_workgroup, unserved_error, weight_code,
+};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::DeviceInfo;
 use tapml_graph::packing::Code;
 use tapml_graph::{DType, Extent, Op, Packing, Result, TensorType};
-use text::Shape;
+use text::RowShape;
 
 const NAME: &str = "product/row";
 /// Weights that one launch takes at most.
@@ -30,7 +32,7 @@ const LONG: u32 = 8192;
 /// Sizes of the row in workgroup memory, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
 /// Sizes of the row as integers in workgroup memory, in octets.
-const PLANES: [u32; 6] = [128, 256, 512, 1024, 1408, 1792];
+const ROW_SIZES: [u32; 6] = [128, 256, 512, 1024, 1408, 1792];
 /// Lanes that make integers of a row together.
 const TOGETHER: u32 = 4;
 /// Lanes of a subgroup below which its share of a quad is long: the kernel is not taken then.
@@ -47,7 +49,7 @@ enum Format {
 
 impl Format {
     /// The format of a weight of this type; `None` if the kernel does not read it.
-    fn of(weight: &TensorType) -> Option<Format> {
+    fn from_type(weight: &TensorType) -> Option<Format> {
         match weight.dtype {
             DType::F16 | DType::BF16 => Some(Format::Plain(weight.dtype)),
             DType::Packed(packing) if !packing.zeros && packing.code.info().scale == DType::F16 => {
@@ -68,7 +70,7 @@ impl Format {
 
 /// The normalisation that a product's input goes through.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Norm {
+pub struct InputNorm {
     /// See [`tapml_graph::op::RmsNorm::eps`].
     pub eps: f32,
     /// See [`tapml_graph::op::RmsNorm::offset`].
@@ -91,7 +93,7 @@ pub struct Product {
     bias: Option<DType>,
     act: DType,
     out: DType,
-    norm: Option<Norm>,
+    norm: Option<InputNorm>,
 }
 
 /// A node that is such a product, by its inputs.
@@ -107,11 +109,11 @@ pub struct Projection {
 
 impl Projection {
     /// The projection that an operator is at these types, if the kernel can serve it.
-    pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        let asked = Asked::of(op, inputs)?;
-        let Asked { x, weight, gated, k, outputs, .. } = asked;
-        let format = Format::of(weight)?;
-        let Places { weights, bias } = asked.places()?;
+    pub fn from_op(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        let asked = GemmProblem::from_op(op, inputs)?;
+        let GemmProblem { x, weight, gated, k, outputs, .. } = asked;
+        let format = Format::from_type(weight)?;
+        let InputPlaces { weights, bias } = asked.places()?;
         let unit = asked.packing().map_or(8, |packing| packing.group);
         let whole = k > 0 && k.is_multiple_of(format.load()) && unit.is_multiple_of(format.load());
         let floats = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
@@ -126,7 +128,7 @@ impl Projection {
 
 impl Product {
     /// One launch for several products of one input; `None` if they differ in more than their outputs.
-    pub fn joined(products: &[&Product]) -> Option<Product> {
+    pub fn fuse(products: &[&Product]) -> Option<Product> {
         let [first, rest @ ..] = products else { return None };
         if rest.is_empty() {
             return Some((*first).clone());
@@ -138,7 +140,7 @@ impl Product {
     }
 
     /// With its input normalised first.
-    pub fn of_normalised(self, norm: Norm) -> Product {
+    pub fn of_normalised(self, norm: InputNorm) -> Product {
         Product { norm: Some(norm), ..self }
     }
 
@@ -150,19 +152,23 @@ impl Product {
     /// The launch with these arguments in the order of the bindings.
     fn launch(&self, info: &DeviceInfo, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
         let shape = self.shape(info)?;
-        let mut kernel =
-            Kernel { weights: true, math: self.gated, lanes: LANES, ..Kernel::flat(NAME, "", "") };
+        let mut kernel = KernelSource {
+            weights: true,
+            math: self.gated,
+            lanes: LANES,
+            ..KernelSource::flat(NAME, "", "")
+        };
         kernel.workgroup_memory = shape.memory();
         let mut launch = kernel.launch(self.act, self.out).ok()?;
         for kind in shape.bindings() {
             launch = launch.bind(kind, args.next()?);
         }
         let share = self.share();
-        if !shape.planes {
+        if !shape.integer_row {
             launch = launch.set("X_WIDE", u32::from(self.act == DType::F32));
         }
-        let launch = self.constants(launch)?.set("QUADS", share.quads).set("SPLIT", share.split);
-        let groups = [Extent::of(u64::from(share.groups)), one(), one()];
+        let launch = self.constants(launch)?.set("QUADS", share.vec4s).set("SPLIT", share.split);
+        let groups = [Extent::from_dim(u64::from(share.groups)), single_workgroup(), single_workgroup()];
         let mut launch = launch.subgroups().groups(groups);
         shape.text().put_into(&mut launch.desc.source);
         Some(launch)
@@ -175,13 +181,13 @@ impl Product {
         }
         launch = match self.format {
             Format::Plain(dtype) => launch.weight_dtype(dtype).ok()?,
-            Format::Packed(packing) => launch.packed(packing).set("LOAD", self.format.load()),
+            Format::Packed(packing) => launch.with_packing(packing).set("LOAD", self.format.load()),
         };
         if let Some(bias) = self.bias {
             launch = launch.set("B_DTYPE", weight_code(bias).ok()?);
         }
         Some(match self.norm {
-            Some(Norm { eps, offset, dtype, .. }) => {
+            Some(InputNorm { eps, offset, dtype, .. }) => {
                 launch.set("EPS", eps).set("OFFSET", offset).set("NORM_DTYPE", weight_code(dtype).ok()?)
             }
             None => launch,
@@ -207,13 +213,13 @@ impl Product {
         let items = (quads * split).div_ceil(workgroups).next_multiple_of(8).min(most);
         // A gate and what it lets pass stay together.
         let each = (items / split).next_multiple_of(if self.gated { 2 } else { 1 });
-        Share { quads: each, split, groups: quads.div_ceil(each) }
+        Share { vec4s: each, split, groups: quads.div_ceil(each) }
     }
 
-    fn shape(&self, info: &DeviceInfo) -> Option<Shape> {
-        let shape = Shape {
+    fn shape(&self, info: &DeviceInfo) -> Option<RowShape> {
+        let shape = RowShape {
             packed: matches!(self.format, Format::Packed(_)),
-            planes: false,
+            integer_row: false,
             norm: self.norm.map(|norm| norm.of_sum),
             weights: self.weights(),
             gated: self.gated,
@@ -221,15 +227,15 @@ impl Product {
             pool: 0,
         };
         let octets = (self.k / 8).next_multiple_of(8);
-        let planes = PLANES.into_iter().find(|pool| octets <= *pool);
-        let planes = planes.map(|pool| Shape { planes: true, pool, ..shape });
+        let planes = ROW_SIZES.into_iter().find(|pool| octets <= *pool);
+        let planes = planes.map(|pool| RowShape { integer_row: true, pool, ..shape });
         // Products of whole numbers alone are exact.
         let whole = matches!(self.format, Format::Packed(packing) if packing.code != Code::E4m3);
         let able = whole && info.features.subgroups.is_some_and(|(least, _)| least >= TOGETHER);
-        let fits = |s: &Shape| s.packed && able && s.memory() <= info.limits.max_workgroup_memory;
+        let fits = |s: &RowShape| s.packed && able && s.memory() <= info.limits.max_workgroup_memory;
         let units = (self.k * self.act.size() as u32).div_ceil(16).next_multiple_of(8);
         let pool = POOLS.into_iter().find(|pool| units <= *pool);
-        planes.filter(fits).or(pool.map(|pool| Shape { pool, ..shape }))
+        planes.filter(fits).or(pool.map(|pool| RowShape { pool, ..shape }))
     }
 
     /// The longest chain of additions on a device with such subgroups: those of a lane, the subgroup, the parts.
@@ -239,7 +245,7 @@ impl Product {
         let own = match self.format {
             Format::Plain(_) => 2 * loads + 4,
             // Integers add up exactly; two additions join their digits.
-            Format::Packed(_) if self.shape(info).is_some_and(|shape| shape.planes) => loads + 2,
+            Format::Packed(_) if self.shape(info).is_some_and(|shape| shape.integer_row) => loads + 2,
             Format::Packed(_) => loads + self.format.load(),
         };
         own + least.ilog2() + self.share().split
@@ -249,7 +255,7 @@ impl Product {
 /// How columns are shared out over workgroups.
 struct Share {
     /// Quads of a workgroup.
-    quads: u32,
+    vec4s: u32,
     /// Parts of a quad.
     split: u32,
     groups: u32,
@@ -262,13 +268,13 @@ pub fn texts() -> impl Iterator<Item = String> {
 
 /// The plan of a product of one row.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
-    let projection = found.filter(|_| fits(request)).ok_or_else(|| unserved(request))?;
+    let found = Projection::from_op(request.op, request.inputs, request.outputs[0].dtype);
+    let projection = found.filter(|_| fits(request)).ok_or_else(|| unserved_error(request))?;
     let Projection { product, weights, bias } = projection;
     let weights = request.args(&weights)?.into_iter();
     let args = [Arg::whole_input(0)].into_iter().chain(weights);
     let args = args.chain(bias.map(Arg::whole_input)).chain([Arg::Output(0)]);
-    let launch = product.launch(request.info, args).ok_or_else(|| unserved(request))?;
+    let launch = product.launch(request.info, args).ok_or_else(|| unserved_error(request))?;
     Ok(plan_of(launch, product.chain(request.info)))
 }
 
@@ -280,17 +286,17 @@ fn fits(request: &Request) -> bool {
 
 /// The plan of the projections of one normalised row: see [`tapml_graph::fusion`], `norm_linear`.
 pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let of = Normalised::of(&body)?;
+    let body = FusedBody::of_request(request)?;
+    let of = Normalised::from_body(&body)?;
     let products: Option<Vec<Projection>> = of
         .products
         .iter()
-        .map(|node| Projection::of(&node.op, &body.types(node), body.ty(node.outputs[0]).dtype))
+        .map(|node| Projection::from_op(&node.op, &body.types(node), body.ty(node.outputs[0]).dtype))
         .collect();
-    let products = products.filter(|_| fits(request)).ok_or_else(|| unserved(request))?;
+    let products = products.filter(|_| fits(request)).ok_or_else(|| unserved_error(request))?;
     let all: Vec<&Product> = products.iter().map(|projection| &projection.product).collect();
-    let norm = Norm { eps: of.eps, offset: of.offset, dtype: of.dtype, of_sum: of.sum.is_some() };
-    let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
+    let norm = InputNorm { eps: of.eps, offset: of.offset, dtype: of.dtype, of_sum: of.sum.is_some() };
+    let product = Product::fuse(&all).ok_or_else(|| unserved_error(request))?.of_normalised(norm);
     let mut args = body.read_all(of.terms.iter().copied().chain([of.weight]))?;
     for (node, projection) in of.products.iter().zip(&products) {
         args.extend(body.read_weights(projection.weights.iter().map(|&k| node.inputs[k]))?);
@@ -302,14 +308,14 @@ pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
         args.push(body.write(sum).unwrap_or(Arg::Scratch(0)));
         if body.output(sum).is_none() {
             let bytes = u64::from(product.k) * product.act.size() as u64;
-            scratch.push(Scratch::Temporary(Extent::of(bytes)));
+            scratch.push(Scratch::Temporary(Extent::from_dim(bytes)));
         }
     }
     for node in &of.products {
         args.push(body.write(node.outputs[0])?);
     }
     body.expect_outputs(&args)?;
-    let launch = product.launch(request.info, args.into_iter()).ok_or_else(|| unserved(request))?;
+    let launch = product.launch(request.info, args.into_iter()).ok_or_else(|| unserved_error(request))?;
     let chain = product.chain(request.info) + product.k.div_ceil(LANES) + LANES.ilog2();
     Ok(NodePlan { scratch, ..plan_of(launch, chain) })
 }

@@ -1,11 +1,12 @@
 //! `rope`: launch planner. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{Kernel, constant, elements, plan as planned, wrong_op};
+use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{DType, Error, Op, Result};
 
-const KERNEL: Kernel = Kernel::flat("rope/portable", "rope/portable.wgsl", include_str!("portable.wgsl"));
+const KERNEL: KernelSource =
+    KernelSource::flat("rope/portable", "rope/portable.wgsl", include_str!("portable.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Rope(op) = request.op else { return Err(wrong_op(request)) };

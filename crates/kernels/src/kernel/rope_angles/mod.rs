@@ -2,15 +2,15 @@
 //! workgroup `x` treats pairs `1024·x` to `1024·x + 1023`. Without positions the frequencies are bound in their place.
 
 use super::Request;
-use super::source::{Kernel, elements, plan as planned, wrong_op};
+use super::source::{KernelSource, elements, plan as planned, wrong_op};
 use crate::plan::{Arg, NodePlan};
 use crate::regime::Axis;
 use tapml_graph::op::RopeAngles;
 use tapml_graph::{DType, Error, Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
-    ..Kernel::flat(
+    ..KernelSource::flat(
         "rope_angles/portable",
         "rope_angles/turns.wgsl+rope_angles/portable.wgsl",
         concat!(include_str!("turns.wgsl"), include_str!("portable.wgsl")),
@@ -37,19 +37,20 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     launch = launch.set("GIVEN", u32::from(given)).set("AXES", u32::from(op.sections.is_some()));
     let launches = vec![launch.flat(elements(rows, pairs)?)];
     let constants = vec![table(op).flat_map(u32::to_le_bytes).collect()];
-    Ok(NodePlan { constants, ..planned(&KERNEL, launches, 0).along([Axis::cached()]) })
+    Ok(NodePlan { constants, ..planned(&KERNEL, launches, 0).with_axes([Axis::cached_axis()]) })
 }
 
 /// What the kernel reads of the attributes, words: see its source.
 fn table(op: &RopeAngles) -> impl Iterator<Item = u32> {
     let long = op.long.iter().flat_map(|long| &long.inv_freq);
-    let words = op.inv_freq.iter().chain(long).map(|&f| turns(f)).flat_map(|t| [(t >> 32) as u32, t as u32]);
+    let words =
+        op.inv_freq.iter().chain(long).map(|&f| turn_fraction(f)).flat_map(|t| [(t >> 32) as u32, t as u32]);
     let sections = (0..).zip(op.sections.as_deref().unwrap_or_default());
     words.chain(sections.flat_map(|(axis, &pairs)| std::iter::repeat_n(axis, pairs as usize)))
 }
 
 /// `f / 2π` modulo 1 as a fixed-point fraction of 64 bits, rounded to nearest, for `|f| < 4`.
-fn turns(f: f32) -> u64 {
+fn turn_fraction(f: f32) -> u64 {
     /// `2^104 / 2π`, rounded down.
     const PER_RADIAN: u128 = 0x28_BE60_DB93_9105_4A7F_09D5_F47D;
     let bits = f.abs().to_bits();
@@ -73,7 +74,7 @@ mod tests {
     fn turns_agree_with_double_precision() {
         for f in [1.0f32, 0.5, 0.1, 1e-4, 3.3e-7, -0.75, 0.0, 1e-30, 1.25, -3.1, RopeAngles::FASTEST] {
             let exact = (f64::from(f) / std::f64::consts::TAU).rem_euclid(1.0);
-            let found = turns(f) as f64 * (-64f64).exp2();
+            let found = turn_fraction(f) as f64 * (-64f64).exp2();
             let distance = (exact - found).abs().min(1.0 - (exact - found).abs());
             // Three roundings of double precision below 1.
             assert!(distance < 3.0 * (-53f64).exp2(), "{f}: {exact} {found}");
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn one_radian_to_the_last_bit() {
-        assert_eq!(turns(1.0), 0x28BE_60DB_9391_054A);
-        assert_eq!(turns(-1.0), 0x28BE_60DB_9391_054A_u64.wrapping_neg());
+        assert_eq!(turn_fraction(1.0), 0x28BE_60DB_9391_054A);
+        assert_eq!(turn_fraction(-1.0), 0x28BE_60DB_9391_054A_u64.wrapping_neg());
     }
 }

@@ -1,7 +1,7 @@
 //! `route`: launch planner. Workgroup `x` treats row `x`.
 
 use super::Request;
-use super::source::{Kernel, constant, one, plan as planned, stand_in, wrong_op};
+use super::source::{KernelSource, constant, plan as planned, single_workgroup, stand_in, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::op::{GroupScore, Scores};
 use tapml_graph::{Error, Extent, Op, Result};
@@ -9,7 +9,7 @@ use tapml_graph::{Error, Extent, Op, Result};
 /// Invocations of a workgroup. Each keeps one chosen expert, and weighs one group.
 const LANES: u32 = 64;
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     name: "route/portable",
     file: "route/portable.wgsl",
     text: include_str!("portable.wgsl"),
@@ -41,7 +41,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         Scores::SoftmaxOfTop => 2,
     };
     let launch = KERNEL.launch(logits.dtype, logits.dtype)?.input(0).optional(1, bias).output(0).output(1);
-    let launch = launch.rows(rows)?.given(["HAS_BIAS", "W_DTYPE"], bias)?;
+    let launch = launch.rows(rows)?.with_presence(["HAS_BIAS", "W_DTYPE"], bias)?;
     let launch = launch.set("EXPERTS", experts).set("SLOTS", op.k).set("SCORES", scores);
     let launch = launch.set("BY_LOGITS", u32::from(op.by_logits(bias.is_some())));
     let mut launch = launch.set("NORMALIZE", u32::from(op.normalize)).set("SCALE", op.scale);
@@ -49,7 +49,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         launch = launch.set("GROUPS", groups.count).set("SELECTED", groups.selected);
         launch = launch.set("TWO", u32::from(groups.by == GroupScore::Top2Sum));
     }
-    let launches = vec![launch.groups([Extent::of(rows.clone()), one(), one()])];
+    let launches =
+        vec![launch.groups([Extent::from_dim(rows.clone()), single_workgroup(), single_workgroup()])];
     let chain = experts.div_ceil(LANES);
     Ok(NodePlan { constants: stand_in(&[bias]), ..planned(&KERNEL, launches, chain) })
 }

@@ -1,16 +1,20 @@
 //! `selective_scan`: launch planner. Workgroup `(x, y)` holds columns `64·y` to `64·y + 63` of the state of head `x`.
 
 use super::Request;
-use super::source::{Kernel, weight_code, wrong_op};
+use super::source::{KernelSource, weight_code, wrong_op};
 use super::state::{LANES, Recurrence};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
     lanes: LANES,
     workgroup_memory: 2 * 256 * 4 + 4 * LANES,
-    ..Kernel::flat("selective_scan/portable", "selective_scan/portable.wgsl", include_str!("portable.wgsl"))
+    ..KernelSource::flat(
+        "selective_scan/portable",
+        "selective_scan/portable.wgsl",
+        include_str!("portable.wgsl"),
+    )
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {

@@ -2,7 +2,7 @@
 //! and zero points; and their split beyond a device's limits.
 
 use super::Request;
-use super::source::{LaunchBuilder, constant, stand_in, too_large, unserved};
+use super::source::{LaunchBuilder, constant, stand_in, too_large, unserved_error};
 use crate::plan::Arg;
 use tapml_device::DeviceInfo;
 use tapml_graph::packing::Section;
@@ -12,7 +12,7 @@ use tapml_graph::{Dim, Error, Packing, Result, Symbols, TensorType};
 pub const PART_ROWS: u32 = 4;
 
 /// A weight of an operator as kernels bind it: one array, or the sections that it is packed in.
-pub struct Weight<'a> {
+pub struct BoundWeight<'a> {
     index: usize,
     /// Its type.
     pub ty: &'a TensorType,
@@ -20,23 +20,24 @@ pub struct Weight<'a> {
     sections: Vec<Section>,
 }
 
-impl<'a> Weight<'a> {
+impl<'a> BoundWeight<'a> {
     /// Input `index` of the operator. Fails if the shape of a packed one is not constant.
-    pub fn of(request: &Request<'a>, index: usize) -> Result<Weight<'a>> {
-        Weight::new(index, request.inputs.get(index).ok_or_else(|| unserved(request))?)
+    pub fn from_input(request: &Request<'a>, index: usize) -> Result<BoundWeight<'a>> {
+        BoundWeight::new(index, request.inputs.get(index).ok_or_else(|| unserved_error(request))?)
     }
 
-    fn new(index: usize, ty: &'a TensorType) -> Result<Weight<'a>> {
+    fn new(index: usize, ty: &'a TensorType) -> Result<BoundWeight<'a>> {
         let sections = match ty.dtype.packing() {
             Some(packing) => packing.sections(&ty.sizes(&Symbols::new())?)?,
             None => Vec::new(),
         };
-        Ok(Weight { index, ty, sections })
+        Ok(BoundWeight { index, ty, sections })
     }
 
     /// Input `index` of the operator. Fails with [`tapml_graph::ErrorKind::Unsupported`] unless it is packed.
-    pub fn packed(request: &Request<'a>, index: usize) -> Result<Weight<'a>> {
-        Weight::of(request, index).and_then(|w| if w.is_packed() { Ok(w) } else { Err(unserved(request)) })
+    pub fn from_packed_input(request: &Request<'a>, index: usize) -> Result<BoundWeight<'a>> {
+        BoundWeight::from_input(request, index)
+            .and_then(|w| if w.is_packed() { Ok(w) } else { Err(unserved_error(request)) })
     }
 
     /// How it is packed, if it is.
@@ -58,8 +59,8 @@ impl<'a> Weight<'a> {
     }
 
     /// All of it, as one part.
-    pub fn whole(&self) -> Part {
-        Part { first: 0, rows: 0, of: None }
+    pub fn whole(&self) -> WeightPart {
+        WeightPart { first: 0, rows: 0, of: None }
     }
 
     /// Whether a kernel that has a place for zeros finds none.
@@ -75,7 +76,7 @@ impl<'a> Weight<'a> {
     /// Splits a matrix by rows so that each part fits one binding, and one dispatch if a workgroup treats at least
     /// [`PART_ROWS`] of them. Parts begin at multiples of 256 bytes. All operators split alike, so that tied weights are
     /// stored once.
-    pub fn split(&self, info: &DeviceInfo) -> Result<Vec<Part>> {
+    pub fn split(&self, info: &DeviceInfo) -> Result<Vec<WeightPart>> {
         let rows = match self.ty.shape.as_slice() {
             [rows, _] => constant("the rows of a weight", rows)?,
             _ => return Err(Error::unsupported(format!("a weight {}: kernels take matrices", self.ty))),
@@ -86,7 +87,7 @@ impl<'a> Weight<'a> {
 
     /// Splits a stack of matrices between matrices so that each part fits one binding. Parts begin at multiples of 256
     /// bytes.
-    pub fn split_stack(&self, info: &DeviceInfo) -> Result<Vec<Part>> {
+    pub fn split_stack(&self, info: &DeviceInfo) -> Result<Vec<WeightPart>> {
         let [count, _, _] = self.ty.shape.as_slice() else {
             return Err(Error::unsupported(format!("a weight {}: kernels take stacks of matrices", self.ty)));
         };
@@ -94,7 +95,7 @@ impl<'a> Weight<'a> {
     }
 
     /// Parts of at most `most` of the `rows`, which are called `what`.
-    fn cut(&self, rows: u32, most: u64, info: &DeviceInfo, what: &str) -> Result<Vec<Part>> {
+    fn cut(&self, rows: u32, most: u64, info: &DeviceInfo, what: &str) -> Result<Vec<WeightPart>> {
         let of_row = |sizes: &[Dim]| -> Result<u64> {
             let sizes = sizes.iter().map(|size| constant("the row length of a weight", size));
             sizes
@@ -113,7 +114,7 @@ impl<'a> Weight<'a> {
         let indexed = u64::from(u32::MAX) / elements.max(1);
         let fit = (limit / largest.max(1)).min(indexed).min(most);
         if u64::from(rows) <= fit {
-            return Ok(vec![Part { rows, ..self.whole() }]);
+            return Ok(vec![WeightPart { rows, ..self.whole() }]);
         }
         let step = arrays.iter().copied().map(aligned_rows).max().unwrap_or(1);
         let most = fit / step * step;
@@ -123,14 +124,14 @@ impl<'a> Weight<'a> {
         }
         let starts = (0..u64::from(rows)).step_by(most as usize);
         let left = |first| most.min(u64::from(rows) - first) as u32;
-        let part = |first: u64| Part { first: first as u32, rows: left(first), of: Some(rows) };
+        let part = |first: u64| WeightPart { first: first as u32, rows: left(first), of: Some(rows) };
         Ok(starts.map(part).collect())
     }
 }
 
 /// Rows of a weight that are bound together; of a stack, its matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct WeightPart {
     /// First row.
     pub first: u32,
     /// Number of rows.
@@ -142,27 +143,27 @@ pub struct Part {
 impl LaunchBuilder {
     /// Binds a part of a weight and says how it is stored. A packed weight has a place for zeros: the first constant
     /// stands in it if there are none.
-    pub fn weight(self, weight: &Weight, part: &Part) -> Result<LaunchBuilder> {
+    pub fn weight(self, weight: &BoundWeight, part: &WeightPart) -> Result<LaunchBuilder> {
         let lacks_zeros = weight.lacks_zeros();
         let launch = self.weight_without_zeros(weight, part)?;
         Ok(if lacks_zeros { launch.read(Arg::Constant(0)) } else { launch })
     }
 
     /// As [`LaunchBuilder::weight`] where the kernel has no place for zeros.
-    pub fn weight_without_zeros(mut self, weight: &Weight, part: &Part) -> Result<LaunchBuilder> {
+    pub fn weight_without_zeros(mut self, weight: &BoundWeight, part: &WeightPart) -> Result<LaunchBuilder> {
         for arg in weight.args_of(part) {
             self = self.read(arg);
         }
         match weight.packing() {
-            Some(packing) => Ok(self.packed(packing)),
+            Some(packing) => Ok(self.with_packing(packing)),
             None => self.weight_dtype(weight.ty.dtype),
         }
     }
 }
 
-impl Weight<'_> {
+impl BoundWeight<'_> {
     /// The arguments that bind a part of it.
-    fn args_of(&self, part: &Part) -> Vec<Arg> {
+    fn args_of(&self, part: &WeightPart) -> Vec<Arg> {
         let Some(of) = part.of else { return self.args() };
         let (first, rows) = (part.first as usize, part.rows as usize);
         if !self.is_packed() {
@@ -190,7 +191,7 @@ fn section_arg(index: usize, section: &Section, start: usize, len: usize) -> Arg
 
 /// The arguments that bind the whole of a weight, which is input `index` of an operator and of this type.
 pub fn args(index: usize, ty: &TensorType) -> Result<Vec<Arg>> {
-    Ok(Weight::new(index, ty)?.args())
+    Ok(BoundWeight::new(index, ty)?.args())
 }
 
 /// The least number of rows whose bytes are a multiple of 256.

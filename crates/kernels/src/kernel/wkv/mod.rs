@@ -2,17 +2,17 @@
 //! may be a weight or an activation: they are read as weights are, by their dtype.
 
 use super::Request;
-use super::source::{Kernel, constant, weight_code, wrong_op};
+use super::source::{KernelSource, constant, weight_code, wrong_op};
 use super::state::{LANES, Recurrence};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     weights: true,
     math: true,
     lanes: LANES,
     workgroup_memory: 4 * 256 * 4 + 4 * LANES,
-    ..Kernel::flat("wkv/portable", "wkv/portable.wgsl", include_str!("portable.wgsl"))
+    ..KernelSource::flat("wkv/portable", "wkv/portable.wgsl", include_str!("portable.wgsl"))
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {

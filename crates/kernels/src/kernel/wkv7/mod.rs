@@ -1,16 +1,16 @@
 //! `wkv7`: launch planner. Workgroup `(x, y)` holds columns `64·y` to `64·y + 63` of the state of head `x`.
 
 use super::Request;
-use super::source::{Kernel, constant, wrong_op};
+use super::source::{KernelSource, constant, wrong_op};
 use super::state::{LANES, Recurrence};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
+const KERNEL: KernelSource = KernelSource {
     math: true,
     lanes: LANES,
     workgroup_memory: 5 * 256 * 4 + 2 * 4 * LANES,
-    ..Kernel::flat("wkv7/portable", "wkv7/portable.wgsl", include_str!("portable.wgsl"))
+    ..KernelSource::flat("wkv7/portable", "wkv7/portable.wgsl", include_str!("portable.wgsl"))
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {

@@ -15,14 +15,18 @@ fn commands() -> Vec<Command> {
             label: "layers.0.mlp".into(),
             kernel: KernelId(4),
             bindings: vec![binding(1, 0), binding(2, 256)],
-            groups: [Extent::ceil_div(dim("320*n+2*p+7"), 64), Extent::of(dim("n")), Extent::of(dim("1"))],
+            groups: [
+                Extent::ceil_div(dim("320*n+2*p+7"), 64),
+                Extent::from_dim(dim("n")),
+                Extent::from_dim(dim("1")),
+            ],
         },
         Command::Copy {
             src: BufferId(1),
-            src_offset: Extent::of(dim("4*p")),
+            src_offset: Extent::from_dim(dim("4*p")),
             dst: BufferId(2),
-            dst_offset: Extent::of(dim("0")),
-            len: Extent::of(dim("4*n")),
+            dst_offset: Extent::from_dim(dim("0")),
+            len: Extent::from_dim(dim("4*n")),
         },
         Command::Fill { buffer: BufferId(3), word: 0x7fc0_0001 },
     ]
@@ -73,7 +77,7 @@ fn infos_kernels_and_symbols_round_trip() {
         workgroup_memory: 1024,
         needs_f16: true,
         needs_subgroups: false,
-        overlaps: true,
+        dependent_launch: true,
     };
     assert_eq!(kernel_from_wire(kernel_to_wire(5, &desc)).unwrap(), desc);
     let mut cuda = desc.clone();

@@ -109,7 +109,7 @@ const CLOSING: &str = "\
 
 /// The shader with indices of arrays and vectors as they come, outside too: they are moved to the last element.
 #[allow(dead_code)]
-pub fn unbounded(shader: &str) -> String {
+pub fn unbound_indices(shader: &str) -> String {
     [2, 3, 4, 5, 8, 32, 64].iter().fold(shader.to_string(), |text, n| text.replace(&format!(" % {n}u]"), "]"))
 }
 
@@ -120,7 +120,7 @@ pub fn shader(f16: bool, most: usize) -> impl Strategy<Value = String> {
     let one = deeper(&leaves);
     let two = deeper(&one);
     let simple = simple(&two);
-    let nested = nested(&two, &simple);
+    let nested = nest_body(&two, &simple);
     let inner = nested_in(&two, &nested);
     let top = Union::new([simple, nested, inner, uniform(&two)]);
     vec(top, 1..most)
@@ -175,7 +175,7 @@ fn simple(level: &Level) -> Text {
 }
 
 /// Statements with simple ones inside.
-fn nested(level: &Level, body: &Text) -> Text {
+fn nest_body(level: &Level, body: &Text) -> Text {
     let bodies = |count| vec(body.clone(), 1..=count).prop_map(|b| b.concat()).boxed();
     let hole = |text| template(level, text);
     let joined = |parts: Vec<Text>| parts.prop_map(|p| p.concat()).boxed();
@@ -227,7 +227,7 @@ fn nested(level: &Level, body: &Text) -> Text {
 
 /// Statements with nested ones inside: loops within branches within loops.
 fn nested_in(level: &Level, body: &Text) -> Text {
-    nested(level, body)
+    nest_body(level, body)
 }
 
 /// Exchanges between the invocations of a workgroup; they stand in uniform control flow.

@@ -49,9 +49,9 @@ fn a_long_loop_is_one_node_and_gives_what_its_turns_give() {
         let Op::Foreign(op) = &node.op else { panic!("{:?}", node.op) };
         assert_eq!((op.kind(), op.inputs().len()), ("onnx.Loop@17", 4));
         assert_eq!(op.own_inputs(), 3);
-        let body = Subgraph::of(&op.attributes()["body"]).unwrap().unwrap();
+        let body = Subgraph::from_attribute(&op.attributes()["body"]).unwrap().unwrap();
         assert_eq!(
-            (body.turns, body.types),
+            (body.max_iterations, body.types),
             (Some(10_000), vec!["i64[]".into(), "bool[]".into(), "f32".into()])
         );
         assert_eq!(result(&long), [1.0 + 1e4 * by, 10.0 + 1e4 * by]);

@@ -7,7 +7,7 @@ const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
 
 /// How a chip is filled, as measured on an H200. Any numbers are right.
 #[derive(Clone, Copy, Debug)]
-pub struct Fill {
+pub struct ChipFill {
     /// Warps of a team at most.
     pub warps: u32,
     /// Teams of a block: they share `x`.
@@ -21,30 +21,30 @@ pub struct Fill {
 }
 
 /// Two blocks on each multiprocessor.
-const TWO_BLOCKS: Fill = Fill { warps: 8, teams: 1, blocks: 2, memory: HALF_OF_SHARED, depth: 6 };
+const TWO_BLOCKS: ChipFill = ChipFill { warps: 8, teams: 1, blocks: 2, memory: HALF_OF_SHARED, depth: 6 };
 /// One block, which leaves room for one of the next launch.
-const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: 1, memory: 100 << 10, depth: 6 };
+const TWO_TEAMS: ChipFill = ChipFill { warps: 8, teams: 2, blocks: 1, memory: 100 << 10, depth: 6 };
 /// One block. A product with few tiles leaves multiprocessors to the next launch.
-const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: 1, memory: 224 << 10, depth: 6 };
+const FOUR_TEAMS: ChipFill = ChipFill { warps: 4, teams: 4, blocks: 1, memory: 224 << 10, depth: 6 };
 
 /// A stack beside a dense weight.
-const BESIDE: Fill = Fill { memory: 150 << 10, ..FOUR_TEAMS };
+const SHARED_EXPERT: ChipFill = ChipFill { memory: 150 << 10, ..FOUR_TEAMS };
 /// A mixed product: as many blocks as there are tiles, nearly.
-const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: 1, memory: 114 << 10, depth: 4 };
+const MIXED: ChipFill = ChipFill { warps: MOST_MIXED, teams: 1, blocks: 1, memory: 114 << 10, depth: 4 };
 
 impl Product {
     /// How a chip is filled with this product, and how where that takes too much shared memory.
-    pub fn fills(&self) -> [Fill; 2] {
+    pub fn fills(&self) -> [ChipFill; 2] {
         if let Some(Dense::Mixed(_)) = self.dense {
-            return [MIXED, Fill { depth: 2, ..MIXED }];
+            return [MIXED, ChipFill { depth: 2, ..MIXED }];
         }
         let few = match self.format {
             Format::F16 | Format::BF16 => TWO_BLOCKS,
-            Format::Four { .. } | Format::Eight | Format::Float => Fill { depth: 3, ..TWO_BLOCKS },
+            Format::Four { .. } | Format::Eight | Format::Float => ChipFill { depth: 3, ..TWO_BLOCKS },
         };
         let first = match (self.format, self.tiles()) {
             (Format::F16 | Format::BF16, _) => few,
-            _ if matches!(self.dense, Some(Dense::Beside(_))) => BESIDE,
+            _ if matches!(self.dense, Some(Dense::SharedExpert(_))) => SHARED_EXPERT,
             (_, 256..) if self.k >= 4096 => FOUR_TEAMS,
             (_, 128..) => TWO_TEAMS,
             _ => few,
@@ -53,27 +53,28 @@ impl Product {
     }
 
     /// How a chip is filled, the stages of a ring, and the bytes of shared memory of a launch; `None` if there are too few.
-    pub fn room(&self, most: u32) -> Option<(Fill, u32, u32)> {
+    pub fn room(&self, most: u32) -> Option<(ChipFill, u32, u32)> {
         self.fills().into_iter().find_map(|fill| {
             let stage = fill.teams * self.warps(fill) * self.format.stage().1;
             // Beside them, sums of tiles and of squares.
-            let sums =
-                128 * fill.teams * self.warps(fill) * self.together(fill) + self.k.div_ceil(256) * 4 + 256;
-            let rings = most.saturating_sub(sums).min(fill.memory).saturating_sub(self.held());
+            let sums = 128 * fill.teams * self.warps(fill) * self.joined_tiles(fill)
+                + self.k.div_ceil(256) * 4
+                + 256;
+            let rings = most.saturating_sub(sums).min(fill.memory).saturating_sub(self.shared_bytes());
             let depth = (rings / stage).clamp(2, fill.depth);
-            let memory = self.held() + depth * stage;
+            let memory = self.shared_bytes() + depth * stage;
             (memory + sums <= most).then_some((fill, depth, memory))
         })
     }
 
     /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
-    pub fn together(&self, fill: Fill) -> u32 {
+    pub fn joined_tiles(&self, fill: ChipFill) -> u32 {
         8u32.div_ceil(self.steps(fill)).min(4)
     }
 
     /// Warps of a team: of half as many as there may be or more, as many as wait least for the one with the most stages of
     /// a row.
-    pub fn warps(&self, fill: Fill) -> u32 {
+    pub fn warps(&self, fill: ChipFill) -> u32 {
         if let Some(Dense::Mixed(_)) = self.dense {
             return self.rows() * self.split();
         }
@@ -84,7 +85,7 @@ impl Product {
     }
 
     /// Stages of a row that a warp takes at most.
-    pub fn steps(&self, fill: Fill) -> u32 {
+    pub fn steps(&self, fill: ChipFill) -> u32 {
         let stages = self.format.stages(self.k);
         let sharers = if let Some(Dense::Mixed(_)) = self.dense { self.split() } else { self.warps(fill) };
         stages.div_ceil(sharers).max(1)

@@ -23,7 +23,7 @@ pub enum Format {
 
 impl Format {
     /// The format of a weight of this type; `None` if the kernel does not read it.
-    pub fn of(weight: &TensorType) -> Option<Format> {
+    pub fn from_type(weight: &TensorType) -> Option<Format> {
         let Packing { code, group, zeros } = match weight.dtype {
             DType::F16 => return Some(Format::F16),
             DType::BF16 => return Some(Format::BF16),

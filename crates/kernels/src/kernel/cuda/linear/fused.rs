@@ -1,49 +1,50 @@
 //! Plans of fused operators that hold products of one row.
 
-use super::{MOST_MIXED, Norm, Product, Projection};
+use super::{InputNorm, MOST_MIXED, Product, Projection};
 use crate::kernel::Request;
-use crate::kernel::body::{Body, Normalised};
+use crate::kernel::body::{FusedBody, Normalised};
 use crate::kernel::cuda::rms_norm;
-use crate::kernel::source::unserved;
+use crate::kernel::source::unserved_error;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{Error, Node, Op, Result, ValueId};
 
 /// A node of a fused operator's body that is a product, with the arguments of its weights and its bias.
-struct Inner<'a> {
+struct BodyProduct<'a> {
     node: &'a Node,
     projection: Projection,
     weights: Vec<Arg>,
     bias: Option<Arg>,
 }
 
-impl<'a> Inner<'a> {
-    fn of(body: &Body<'a>, node: &'a Node) -> Result<Inner<'a>> {
+impl<'a> BodyProduct<'a> {
+    fn from_node(body: &FusedBody<'a>, node: &'a Node) -> Result<BodyProduct<'a>> {
         let (types, out) = (body.types(node), body.ty(node.outputs[0]).dtype);
-        let found = Projection::of(&node.op, &types, out);
+        let found = Projection::from_op(&node.op, &types, out);
         let found = found.or_else(|| Projection::of_stack(&node.op, &types, out));
         let projection = found.ok_or_else(|| {
             Error::unsupported(format!("the kernel does not serve such `{}`", node.op.name()))
         })?;
         let weights = body.read_weights(projection.weights.iter().map(|&k| node.inputs[k]))?;
         let bias = projection.bias.map(|k| body.read(node.inputs[k])).transpose()?;
-        Ok(Inner { node, projection, weights, bias })
+        Ok(BodyProduct { node, projection, weights, bias })
     }
 
     /// What is chosen of its weights.
-    fn chosen(&self) -> Option<ValueId> {
+    fn expert_ids(&self) -> Option<ValueId> {
         self.projection.chosen.map(|k| self.node.inputs[k])
     }
 }
 
 /// The plan of the projections of one normalised row: see [`tapml_graph::fusion`], `norm_linear`.
 pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let of = Normalised::of(&body)?;
-    let ([x], None) = (&of.terms[..], of.sum) else { return Err(unserved(request)) };
-    let inner = of.products.iter().map(|node| Inner::of(&body, node)).collect::<Result<Vec<_>>>()?;
+    let body = FusedBody::of_request(request)?;
+    let of = Normalised::from_body(&body)?;
+    let ([x], None) = (&of.terms[..], of.sum) else { return Err(unserved_error(request)) };
+    let inner =
+        of.products.iter().map(|node| BodyProduct::from_node(&body, node)).collect::<Result<Vec<_>>>()?;
     let all: Vec<&Product> = inner.iter().map(|inner| &inner.projection.product).collect();
-    let norm = Norm { eps: of.eps, offset: of.offset, dtype: of.dtype };
-    let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
+    let norm = InputNorm { eps: of.eps, offset: of.offset, dtype: of.dtype };
+    let product = Product::fuse(&all).ok_or_else(|| unserved_error(request))?.of_normalised(norm);
     let mut args = body.read_all([*x, of.weight])?;
     args.extend(inner.iter().flat_map(|inner| inner.weights.clone()));
     args.extend(inner.iter().filter_map(|inner| inner.bias));
@@ -56,14 +57,14 @@ pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
 
 /// The plan of a product of one row that is added to something: `linear_add`.
 pub fn plan_added(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let add = body.only("addition", |op| matches!(op, Op::Add(_)))?;
-    let node = body.only("projection", |op| !matches!(op, Op::Add(_)))?;
-    let inner = Inner::of(&body, node)?;
+    let body = FusedBody::of_request(request)?;
+    let add = body.only_node("addition", |op| matches!(op, Op::Add(_)))?;
+    let node = body.only_node("projection", |op| !matches!(op, Op::Add(_)))?;
+    let inner = BodyProduct::from_node(&body, node)?;
     let product = &inner.projection.product;
     let residual = add.inputs.iter().copied().find(|value| *value != node.outputs[0]);
     let residual = residual.filter(|_| product.act == product.out && !product.gated);
-    let residual = residual.ok_or_else(|| unserved(request))?;
+    let residual = residual.ok_or_else(|| unserved_error(request))?;
     let mut args = vec![body.read(node.inputs[0])?];
     args.extend(inner.weights.iter().copied().chain(inner.bias));
     args.extend([body.read(residual)?, body.write(add.outputs[0])?]);
@@ -73,11 +74,11 @@ pub fn plan_added(request: &Request) -> Result<NodePlan> {
 
 /// The plan of gate and up of a row's experts and of the dense layer beside them: `moe_gated_linear`.
 pub fn plan_moe_gated(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
+    let body = FusedBody::of_request(request)?;
     let [experts, dense] = experts_and_dense(&body)?;
-    let product = experts.projection.product.clone().beside(&dense.projection.product);
-    let product = product.ok_or_else(|| unserved(request))?;
-    let chosen = experts.chosen().ok_or_else(|| unserved(request))?;
+    let product = experts.projection.product.clone().with_shared_expert(&dense.projection.product);
+    let product = product.ok_or_else(|| unserved_error(request))?;
+    let chosen = experts.expert_ids().ok_or_else(|| unserved_error(request))?;
     let mut args = vec![body.read(experts.node.inputs[0])?];
     args.extend(experts.weights.iter().chain(&dense.weights).copied());
     args.push(body.read(chosen)?);
@@ -87,23 +88,23 @@ pub fn plan_moe_gated(request: &Request) -> Result<NodePlan> {
 }
 
 /// The products of a sparse layer and of the dense one beside it.
-fn experts_and_dense<'a>(body: &Body<'a>) -> Result<[Inner<'a>; 2]> {
+fn experts_and_dense<'a>(body: &FusedBody<'a>) -> Result<[BodyProduct<'a>; 2]> {
     let stacked = |op: &Op| op.name().contains("expert");
     let product = |op: &Op| op.name().ends_with("linear");
-    let experts = body.only("product with experts", |op| product(op) && stacked(op))?;
-    let dense = body.only("dense product", |op| product(op) && !stacked(op))?;
-    Ok([Inner::of(body, experts)?, Inner::of(body, dense)?])
+    let experts = body.only_node("product with experts", |op| product(op) && stacked(op))?;
+    let dense = body.only_node("dense product", |op| product(op) && !stacked(op))?;
+    Ok([BodyProduct::from_node(body, experts)?, BodyProduct::from_node(body, dense)?])
 }
 
 /// The plan of the projections down of a row's experts and of the dense layer, and of their sum: `moe_down`.
 pub fn plan_moe_down(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
+    let body = FusedBody::of_request(request)?;
     let [experts, dense] = experts_and_dense(&body)?;
-    let combine = body.only("combination", |op| matches!(op, Op::Combine(_)))?;
-    let scaled = body.only("share", |op| matches!(op, Op::Mul(_)))?;
+    let combine = body.only_node("combination", |op| matches!(op, Op::Combine(_)))?;
+    let scaled = body.only_node("share", |op| matches!(op, Op::Mul(_)))?;
     let adds: Vec<&Node> = body.nodes().iter().filter(|node| matches!(node.op, Op::Add(_))).collect();
     let product = experts.projection.product.clone().mixed_with(&dense.projection.product);
-    let (product, chosen) = product.zip(experts.chosen()).ok_or_else(|| unserved(request))?;
+    let (product, chosen) = product.zip(experts.expert_ids()).ok_or_else(|| unserved_error(request))?;
     let mut args = body.read_all([experts.node.inputs[0], dense.node.inputs[0]])?;
     args.extend(experts.weights.iter().chain(&dense.weights).copied());
     args.extend(body.read_all([chosen, combine.inputs[1], scaled.inputs[1]])?);
@@ -111,10 +112,10 @@ pub fn plan_moe_down(request: &Request) -> Result<NodePlan> {
         [sum] => (product, sum),
         [both, sum] => {
             let residual = sum.inputs.iter().copied().find(|value| *value != both.outputs[0]);
-            args.push(body.read(residual.ok_or_else(|| unserved(request))?)?);
+            args.push(body.read(residual.ok_or_else(|| unserved_error(request))?)?);
             (product.added_to(), sum)
         }
-        _ => return Err(unserved(request)),
+        _ => return Err(unserved_error(request)),
     };
     args.push(body.write(sum.outputs[0])?);
     body.expect_outputs(&args)?;

@@ -1,6 +1,6 @@
 //! The texts of `product/matrix`.
 
-use super::{Format, Shape, Tile, UNIT};
+use super::{Format, MatrixShape, Tile, UNIT};
 use crate::kernel::compose::{Composition, Fragment, fragment};
 
 const MATRIX: Fragment =
@@ -16,7 +16,7 @@ const ONE: Fragment = fragment!("product/matrix_one.wgsl", ["b", "results", "y"]
 const GATED: Fragment = fragment!("product/matrix_gated.wgsl", ["results", "y"] => ["held", "keep"]);
 
 /// The text of a shape.
-pub fn of(shape: Shape) -> Composition {
+pub fn compose_shape(shape: MatrixShape) -> Composition {
     let mut text = Composition::default();
     text.line("enable wgpu_cooperative_matrix;");
     text.add(&MATRIX);
@@ -28,26 +28,26 @@ pub fn of(shape: Shape) -> Composition {
     formats.iter().for_each(|format| text.add(format));
     text.add(if shape.gated { &GATED } else { &ONE });
     text.line("");
-    let mut writer = Writer { shape, text };
+    let mut writer = MatrixWriter { shape, text };
     writer.declare();
     writer.main();
     writer.text
 }
 
 /// Writes what differs from shape to shape: everything of a subgroup has a name, so that it stays in registers.
-struct Writer {
-    shape: Shape,
+struct MatrixWriter {
+    shape: MatrixShape,
     text: Composition,
 }
 
-impl Writer {
+impl MatrixWriter {
     fn line(&mut self, text: impl AsRef<str>) {
         self.text.line(text);
     }
 
     /// Bindings, workgroup memory, sizes.
     fn declare(&mut self) {
-        let Shape { format, gated, tile, .. } = self.shape;
+        let MatrixShape { format, gated, tile, .. } = self.shape;
         let words = match format {
             Format::Four => "vec2<u32>",
             Format::Plain | Format::Eight => "vec4<u32>",
@@ -73,7 +73,7 @@ impl Writer {
             self.text.declare(name, format!("const {name} = {size}u;"));
         }
         self.text.declare("PLANE", "// Quads of a plane of weights.\nconst PLANE = WIDE * STEP;");
-        let (quads, results) = (self.shape.quads(), self.shape.waiting());
+        let (quads, results) = (self.shape.vec4_count(), self.shape.waiting_results());
         self.text.declare("tiles", format!("var<workgroup> tiles: array<vec4<f16>, {quads}>;"));
         self.text.declare("results", format!("var<workgroup> results: array<f32, {results}>;"));
         if self.shares().any(|(_, weight, _)| weight.is_none()) {
@@ -244,7 +244,7 @@ impl Writer {
     }
 
     /// Where unit `column` of a subgroup lies among the columns of a tile, beyond `left`.
-    fn beyond(&self, column: u32) -> u32 {
+    fn column_offset(&self, column: u32) -> u32 {
         let count = self.shape.tile.own_columns / UNIT / self.shape.weights().len() as u32;
         column / count * self.width() + column % count * UNIT
     }
@@ -259,10 +259,10 @@ impl Writer {
                 "        let a{unit}_{row} = coopLoadT<coop_mat16x16<f16, A>>(&tiles[{at}], STEP);"
             ));
         }
-        for plane in 0..self.shape.planes() {
+        for plane in 0..self.shape.weight_tiles() {
             for column in 0..own_columns / UNIT {
                 let b = format!("b{unit}_{plane}_{column}");
-                let at = format!("(left + {}u) * STEP + {quad}u", self.beyond(column));
+                let at = format!("(left + {}u) * STEP + {quad}u", self.column_offset(column));
                 let at = format!("TALL * STEP + {plane}u * PLANE + {at}");
                 self.line(format!("        let {b} = coopLoad<coop_mat16x16<f16, B>>(&tiles[{at}], STEP);"));
                 for row in 0..own_rows / UNIT {
@@ -303,8 +303,8 @@ mod tests {
     #[test]
     fn fragments_have_what_they_need() {
         [MATRIX, PLAIN, PACKED, FOUR, EIGHT, ONE, GATED].iter().for_each(Fragment::expect_names);
-        for shape in Shape::all() {
-            assert_eq!(of(shape).missing(), Vec::<&str>::new());
+        for shape in MatrixShape::all() {
+            assert_eq!(compose_shape(shape).missing(), Vec::<&str>::new());
         }
     }
 }

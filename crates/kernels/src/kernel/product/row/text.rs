@@ -1,6 +1,6 @@
 //! The texts of `product/row`.
 
-use super::{ITEMS, LANES, MOST, PLANES, POOLS};
+use super::{ITEMS, LANES, MOST, POOLS, ROW_SIZES};
 use crate::kernel::compose::{Composition, Fragment, fragment};
 
 const ROW: Fragment = fragment!("product/row.wgsl", [] => []);
@@ -40,10 +40,10 @@ const STORE: Fragment = fragment!("product/row_store.wgsl", ["O0", "bias0", "y0"
 
 /// What the text depends on.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct RowShape {
     pub packed: bool,
     /// Whether the row lies in workgroup memory as integers.
-    pub planes: bool,
+    pub integer_row: bool,
     /// Whether the input is normalised, and whether it is a sum then.
     pub norm: Option<bool>,
     pub weights: usize,
@@ -53,17 +53,18 @@ pub struct Shape {
 }
 
 /// What a binding holds, and whether it is written.
-struct Bound {
+struct BoundBinding {
     name: String,
     element: &'static str,
     written: bool,
 }
 
-impl Shape {
+impl RowShape {
     /// The bindings but the symbols.
-    fn bound(&self) -> Vec<Bound> {
+    fn bound(&self) -> Vec<BoundBinding> {
         let mut all = Vec::new();
-        let mut add = |name: &str, element, written| all.push(Bound { name: name.into(), element, written });
+        let mut add =
+            |name: &str, element, written| all.push(BoundBinding { name: name.into(), element, written });
         add("x", "vec4<act>", false);
         if self.norm == Some(true) {
             add("more", "vec4<act>", false);
@@ -95,7 +96,7 @@ impl Shape {
 
     /// Bytes of workgroup memory.
     pub fn memory(&self) -> u32 {
-        let row = if self.planes { 25 } else { 16 } * self.pool;
+        let row = if self.integer_row { 25 } else { 16 } * self.pool;
         row + 16 * ITEMS + if self.norm.is_some() { 4 * LANES } else { 0 }
     }
 
@@ -104,11 +105,11 @@ impl Shape {
         let mut text = Composition::default();
         text.add(&ROW);
         text.declare("POOL", format!("const POOL = {}u;", self.pool));
-        text.add(if self.planes { &INTEGERS } else { &POOL });
+        text.add(if self.integer_row { &INTEGERS } else { &POOL });
         text.add(if self.packed { &STREAM } else { &ITEM_BY_ITEM });
         text.line("");
         let bound = self.bound();
-        for (at, Bound { name, element, written }) in bound.iter().enumerate() {
+        for (at, BoundBinding { name, element, written }) in bound.iter().enumerate() {
             text.bind(at, *written, name, element);
         }
         text.bind_symbols(bound.len());
@@ -120,7 +121,7 @@ impl Shape {
             Some(false) => &[&NORMALISED, &ONE],
             Some(true) => &[&NORMALISED, &TWO],
         };
-        let weights: &[&Fragment] = match (self.packed, self.planes) {
+        let weights: &[&Fragment] = match (self.packed, self.integer_row) {
             (true, true) => &[&PACKED],
             (true, false) => &[&PACKED, &FLOATS],
             (false, _) => &[&PLAIN],
@@ -172,15 +173,23 @@ impl Shape {
 }
 
 /// Every shape.
-pub fn all() -> Vec<Shape> {
+pub fn all() -> Vec<RowShape> {
     let plain = POOLS.map(|pool| (false, false, pool));
     let floats = POOLS.map(|pool| (true, false, pool));
-    let planes = PLANES.map(|pool| (true, true, pool));
+    let planes = ROW_SIZES.map(|pool| (true, true, pool));
     let mut all = Vec::new();
     for (packed, planes, pool) in plain.into_iter().chain(floats).chain(planes) {
         for norm in [None, Some(false), Some(true)] {
             for bias in [false, true] {
-                let shape = |weights, gated| Shape { packed, planes, norm, weights, gated, bias, pool };
+                let shape = |weights, gated| RowShape {
+                    packed,
+                    integer_row: planes,
+                    norm,
+                    weights,
+                    gated,
+                    bias,
+                    pool,
+                };
                 all.extend((1..=MOST).map(|weights| shape(weights, false)));
                 all.push(shape(2, true));
             }

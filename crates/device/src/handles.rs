@@ -2,7 +2,7 @@
 //! devices that are elsewhere keep one, so that a wrong call is refused before anything happens.
 
 use crate::{
-    Binding, BindingKind, BufferId, Command, DeviceInfo, KernelDesc, KernelId, Limits, ListId, Recorded,
+    Binding, BindingKind, BufferId, Command, DeviceInfo, KernelDesc, KernelId, Limits, ListId, RecordedList,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,40 +10,40 @@ use tapml_graph::{Error, Extent, Result, Symbols};
 
 /// The books of a device: which buffers, kernels and lists exist, and what they look like. Holds no contents.
 #[derive(Debug)]
-pub struct Mirror {
+pub struct HandleTable {
     info: DeviceInfo,
     next: u64,
-    buffers: HashMap<BufferId, Buffer>,
-    kernels: HashMap<KernelId, Kernel>,
-    lists: HashMap<ListId, Recorded>,
+    buffers: HashMap<BufferId, KnownBuffer>,
+    kernels: HashMap<KernelId, KnownKernel>,
+    lists: HashMap<ListId, RecordedList>,
     used: u64,
     peak: u64,
 }
 
 #[derive(Debug)]
-struct Buffer {
+struct KnownBuffer {
     label: String,
     /// The length asked for.
     len: u64,
 }
 
-impl Buffer {
+impl KnownBuffer {
     /// The length in whole words.
-    fn rounded(&self) -> u64 {
+    fn rounded_len(&self) -> u64 {
         self.len.next_multiple_of(4)
     }
 }
 
 #[derive(Debug)]
-struct Kernel {
+struct KnownKernel {
     name: String,
     bindings: Vec<BindingKind>,
 }
 
-impl Mirror {
+impl HandleTable {
     /// Empty books of a device that tells this about itself.
-    pub fn new(info: DeviceInfo) -> Mirror {
-        Mirror {
+    pub fn new(info: DeviceInfo) -> HandleTable {
+        HandleTable {
             info,
             next: 0,
             buffers: HashMap::new(),
@@ -73,7 +73,7 @@ impl Mirror {
     }
 
     /// The size of a buffer in whole words, if the device allows it.
-    pub fn rounded(&self, label: &str, size: u64) -> Result<u64> {
+    pub fn check_size(&self, label: &str, size: u64) -> Result<u64> {
         let max = self.info.limits.max_buffer_size;
         size.checked_next_multiple_of(4).filter(|_| size <= max).ok_or_else(|| {
             Error::unsupported(format!("buffer `{label}` needs {size} bytes, the device allows {max}"))
@@ -85,9 +85,9 @@ impl Mirror {
 
     /// Enters a buffer.
     pub fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        let rounded = self.rounded(label, size)?;
+        let rounded = self.check_size(label, size)?;
         let id = BufferId(self.fresh());
-        self.buffers.insert(id, Buffer { label: label.into(), len: size });
+        self.buffers.insert(id, KnownBuffer { label: label.into(), len: size });
         self.used += rounded;
         self.peak = self.peak.max(self.used);
         Ok(id)
@@ -96,7 +96,7 @@ impl Mirror {
     /// Strikes out a buffer.
     pub fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
         let old = self.buffers.remove(&buffer).ok_or_else(|| no_buffer(buffer))?;
-        self.used -= old.rounded();
+        self.used -= old.rounded_len();
         Ok(())
     }
 
@@ -108,8 +108,8 @@ impl Mirror {
     /// The range of bytes that a write touches.
     pub fn write(&self, buffer: BufferId, offset: u64, len: usize) -> Result<Range<usize>> {
         let stored = self.buffer(buffer)?;
-        let have = stored.rounded();
-        let range = within(offset, len, have).ok_or_else(|| {
+        let have = stored.rounded_len();
+        let range = transfer_range(offset, len, have).ok_or_else(|| {
             Error::invalid(format!(
                 "write of {len} bytes at {offset} of `{}`, which has {have}",
                 stored.label
@@ -128,8 +128,8 @@ impl Mirror {
     /// The range of bytes that a read touches.
     pub fn read(&self, buffer: BufferId, offset: u64, len: usize) -> Result<Range<usize>> {
         let stored = self.buffer(buffer)?;
-        let have = stored.rounded();
-        within(offset, len, have).ok_or_else(|| {
+        let have = stored.rounded_len();
+        transfer_range(offset, len, have).ok_or_else(|| {
             Error::invalid(format!("read of {len} bytes at {offset} of `{}`, which has {have}", stored.label))
         })
     }
@@ -138,7 +138,7 @@ impl Mirror {
     pub fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         desc.check_limits(&self.info)?;
         let id = KernelId(self.fresh());
-        self.kernels.insert(id, Kernel { name: desc.name.clone(), bindings: desc.bindings.clone() });
+        self.kernels.insert(id, KnownKernel { name: desc.name.clone(), bindings: desc.bindings.clone() });
         Ok(id)
     }
 
@@ -151,7 +151,7 @@ impl Mirror {
     pub fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         commands.iter().try_for_each(|command| self.check(command))?;
         let id = ListId(self.fresh());
-        self.lists.insert(id, Recorded { commands: commands.to_vec() });
+        self.lists.insert(id, RecordedList { commands: commands.to_vec() });
         Ok(id)
     }
 
@@ -171,7 +171,7 @@ impl Mirror {
     }
 
     /// The range of one side of a copy.
-    pub fn copied(
+    pub fn copy_range(
         &self,
         id: BufferId,
         offset: &Extent,
@@ -180,8 +180,8 @@ impl Mirror {
     ) -> Result<Range<usize>> {
         let buffer = self.buffer(id)?;
         let (offset, len) = (offset.eval(symbols)?, len.eval(symbols)?);
-        let have = buffer.rounded();
-        let range = usize::try_from(len).ok().and_then(|len| within(offset, len, have));
+        let have = buffer.rounded_len();
+        let range = usize::try_from(len).ok().and_then(|len| transfer_range(offset, len, have));
         range.filter(|_| offset % 4 == 0 && len % 4 == 0).ok_or_else(|| {
             Error::invalid(format!(
                 "copy of {len} bytes at {offset} of `{}`: expected whole words within its {have} bytes",
@@ -195,7 +195,7 @@ impl Mirror {
         self.next
     }
 
-    fn buffer(&self, id: BufferId) -> Result<&Buffer> {
+    fn buffer(&self, id: BufferId) -> Result<&KnownBuffer> {
         self.buffers.get(&id).ok_or_else(|| no_buffer(id))
     }
 
@@ -246,7 +246,7 @@ impl Mirror {
     fn check_binding(&self, binding: &Binding, kind: BindingKind) -> Result<()> {
         let Limits { max_binding_size, max_uniform_size, min_offset_alignment, .. } = self.info.limits;
         let buffer = self.buffer(binding.buffer)?;
-        let len = buffer.rounded();
+        let len = buffer.rounded_len();
         let Binding { offset, size, .. } = *binding;
         if offset.checked_add(size).is_none_or(|end| end > len) {
             return Err(Error::invalid(format!(
@@ -278,11 +278,12 @@ impl Mirror {
     fn check_sizes(&self, command: &Command, symbols: &Symbols) -> Result<()> {
         match command {
             Command::Dispatch { label, groups, .. } => {
-                Recorded::groups_within(self.info.limits.max_groups_per_dim, label, groups, symbols).map(drop)
+                RecordedList::groups_within(self.info.limits.max_groups_per_dim, label, groups, symbols)
+                    .map(drop)
             }
             Command::Copy { src, src_offset, dst, dst_offset, len } => {
-                self.copied(*src, src_offset, len, symbols)?;
-                self.copied(*dst, dst_offset, len, symbols).map(drop)
+                self.copy_range(*src, src_offset, len, symbols)?;
+                self.copy_range(*dst, dst_offset, len, symbols).map(drop)
             }
             Command::Fill { .. } => Ok(()),
         }
@@ -302,7 +303,7 @@ fn no_list(id: ListId) -> Error {
 }
 
 /// The range of a transfer, if it lies within `have` bytes.
-fn within(offset: u64, len: usize, have: u64) -> Option<Range<usize>> {
+fn transfer_range(offset: u64, len: usize, have: u64) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(len)?;
     (end as u64 <= have).then_some(start..end)

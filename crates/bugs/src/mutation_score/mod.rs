@@ -4,4 +4,7 @@ mod cover;
 mod score;
 
 pub use cover::smallest;
-pub use score::{Blind, Coverage, Found, OpScore, ScoreOptions, SuiteScore, Survivor, recorded, score, seek};
+pub use score::{
+    Blind, KernelCoverage, KilledSurvivor, OpScore, ScoreOptions, SuiteScore, Survivor, recorded_cases,
+    score, seek,
+};

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use tapml_graph::{Context, Error, ErrorKind, Graph, Model, NodeId, Result, Symbols, Tensor, ValueId};
 
 /// Loads a model for runs of at most `capacity`, as [`Platform::load`] does, so that nodes which no step changes (see
-/// [`Graph::once`]) run only when their inputs are given: all of them, or none. Without them the results of the last
+/// [`Graph::loop_invariant_nodes`]) run only when their inputs are given: all of them, or none. Without them the results of the last
 /// time count, zeros after a reset.
 pub fn load(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
-    load_by(plainly, platform, model, capacity)
+    load_by(load_part, platform, model, capacity)
 }
 
-/// As [`load`], so that [`Loaded::follow`] serves a language model where the platform can; see [`LoadOptions::greedy`].
+/// As [`load`], so that [`Loaded::generate_greedily`] serves a language model where the platform can; see [`LoadOptions::greedy`].
 pub fn load_greedy(
     platform: &mut dyn Platform,
     model: &Model,
     capacity: &Symbols,
 ) -> Result<Box<dyn Loaded>> {
-    load_by(greedily, platform, model, capacity)
+    load_by(load_part_greedily, platform, model, capacity)
 }
 
 /// As [`load`], for runs with an [`Observer`]: a device, which runs a graph as a whole, then keeps every node's values.
@@ -26,21 +26,29 @@ pub fn load_watched(
     model: &Model,
     capacity: &Symbols,
 ) -> Result<Box<dyn Loaded>> {
-    load_by(watched, platform, model, capacity)
+    load_by(load_part_watched, platform, model, capacity)
 }
 
 /// How a graph, or a part of one, is loaded.
 pub(crate) type Load = fn(&mut dyn Platform, &Model, &Symbols) -> Result<Box<dyn Loaded>>;
 
-fn plainly(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+fn load_part(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
     platform.load(model, capacity)
 }
 
-fn greedily(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+fn load_part_greedily(
+    platform: &mut dyn Platform,
+    model: &Model,
+    capacity: &Symbols,
+) -> Result<Box<dyn Loaded>> {
     platform.load_with(model, capacity, &LoadOptions { greedy: true, ..LoadOptions::default() })
 }
 
-fn watched(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+fn load_part_watched(
+    platform: &mut dyn Platform,
+    model: &Model,
+    capacity: &Symbols,
+) -> Result<Box<dyn Loaded>> {
     let trace = model.graph().nodes().iter().map(|node| node.name.clone()).collect();
     let options = LoadOptions { trace, ..LoadOptions::default() };
     match platform.load_with(model, capacity, &options) {
@@ -56,7 +64,7 @@ fn load_by(
     model: &Model,
     capacity: &Symbols,
 ) -> Result<Box<dyn Loaded>> {
-    let once = model.graph().once();
+    let once = model.graph().loop_invariant_nodes();
     if !once.contains(&true) || !once.contains(&false) {
         return load(platform, model, capacity);
     }
@@ -67,7 +75,7 @@ fn load_by(
     let first = first.context(|| "the encoder".to_string())?;
     let every = Stage::load(load, platform, model, &nodes(false), capacity)?;
     let kept = zeros(model.graph())?;
-    Ok(Box::new(Staged { model: model.clone(), first, every, kept }))
+    Ok(Box::new(CachedEncoder { model: model.clone(), first, every, kept }))
 }
 
 /// Zeros for every value that the encoder gives to the rest, by name.
@@ -78,11 +86,11 @@ pub(crate) fn zeros(graph: &Graph) -> Result<HashMap<String, Tensor>> {
         let zeros = vec![0.0; sizes.iter().product()];
         Ok((value.name.clone(), Tensor::from_f64(value.ty.dtype, sizes, &zeros)?))
     };
-    graph.kept().into_iter().map(zero).collect()
+    graph.cached_values().into_iter().map(zero).collect()
 }
 
 /// Whether the inputs of an encoder, of these names, are given. Fails if only some are.
-pub(crate) fn given<'a>(
+pub(crate) fn has_encoder_inputs<'a>(
     mut names: impl Iterator<Item = &'a String>,
     inputs: &HashMap<String, Tensor>,
 ) -> Result<bool> {
@@ -97,7 +105,7 @@ pub(crate) fn given<'a>(
     }
 }
 
-struct Staged {
+struct CachedEncoder {
     model: Model,
     first: Stage,
     every: Stage,
@@ -105,7 +113,7 @@ struct Staged {
     kept: HashMap<String, Tensor>,
 }
 
-impl Loaded for Staged {
+impl Loaded for CachedEncoder {
     fn run(
         &mut self,
         symbols: &Symbols,
@@ -113,7 +121,7 @@ impl Loaded for Staged {
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
         let graph = self.model.graph();
-        if given(self.first.inputs.iter(), inputs)? {
+        if has_encoder_inputs(self.first.inputs.iter(), inputs)? {
             // Not through `map`: the observer is needed again.
             let watch: Option<&mut dyn Observer> = match &mut observer {
                 Some(observer) => Some(&mut **observer),

@@ -1,13 +1,13 @@
 //! Which elements are wrong: in words, as a small drawing in text, and as a grid of ratios for a report to draw.
 
-use crate::study::{Out, Study};
+use crate::context::{CallContext, Out};
 use crate::words::ranges;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Which elements of the output that departs most are wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Picture {
+pub struct ErrorMap {
     /// In words: which rows, columns, heads, lanes or tiles.
     pub text: String,
     /// A drawing of at most 16 lines of 64 characters: `·` right, `+` some wrong, `#` most wrong, `!` not a number.
@@ -34,8 +34,8 @@ const CHARACTERS: usize = 64;
 const CELLS: [usize; 2] = [32, 64];
 const INFINITE: f64 = 1e30;
 
-impl Picture {
-    pub(crate) fn of(study: &Study<'_>) -> Picture {
+impl ErrorMap {
+    pub(crate) fn from_context(study: &CallContext<'_>) -> ErrorMap {
         let outs = &study.full.outs;
         let count = |i: &usize| outs[*i].wrong().count() as f64 / outs[*i].exact.len().max(1) as f64;
         let output = (0..outs.len()).max_by(|a, b| count(a).total_cmp(&count(b))).unwrap_or(0);
@@ -46,12 +46,12 @@ impl Picture {
         };
         let mut text: Vec<String> = outs.iter().enumerate().filter_map(words).collect();
         if text.is_empty() {
-            let passed = study.judged.passed();
+            let passed = study.judged.passes();
             text.push(if passed { "nothing" } else { "no single element, but all together" }.to_string());
         }
         match outs.get(output) {
-            Some(out) => Picture { text: text.join("; "), drawing: draw(out), grid: grid(output, out) },
-            None => Picture { text: text.join("; "), drawing: String::new(), grid: empty() },
+            Some(out) => ErrorMap { text: text.join("; "), drawing: draw(out), grid: grid(output, out) },
+            None => ErrorMap { text: text.join("; "), drawing: String::new(), grid: empty() },
         }
     }
 }

@@ -7,8 +7,8 @@
 use crate::cache::KernelCache;
 use crate::instance::{Instance, commands, expect_within};
 use crate::plan::{Phase, symbol_bytes};
-use crate::program::{Program, Step};
-use tapml_device::{Device, Get, KernelId, ListId, Put, Turn};
+use crate::program::{Program, ProgramStep};
+use tapml_device::{BatchedStep, Device, Get, KernelId, ListId, Put};
 use tapml_graph::{Error, GENERATED, NEXT_TOKEN, Result, Symbol, Symbols};
 
 /// Most steps that are set going before the host waits for them.
@@ -26,7 +26,7 @@ struct Ends {
 
 impl Ends {
     /// Fails with [`tapml_graph::ErrorKind::Unsupported`] unless the program takes ids alone and chooses its next token.
-    fn of(program: &Program) -> Result<Ends> {
+    fn from_program(program: &Program) -> Result<Ends> {
         let next = program.outputs.iter().find(|port| port.name == NEXT_TOKEN);
         let generated = program.states.iter().find(|state| state.name == GENERATED);
         match (program.inputs.as_slice(), next, generated) {
@@ -47,7 +47,7 @@ impl Instance {
     ///
     /// Growing states must hold `p` rows, and hold `p + count` afterwards. Fails with
     /// [`tapml_graph::ErrorKind::Unsupported`] unless the program is that of [`tapml_graph::Graph::greedy`].
-    pub fn follow(
+    pub fn generate_greedily(
         &mut self,
         device: &mut dyn Device,
         cache: &mut KernelCache,
@@ -56,11 +56,11 @@ impl Instance {
     ) -> Result<Vec<u32>> {
         let last = p.checked_add(count).ok_or_else(|| Error::invalid("the position overflows"))?;
         expect_within(self.program(), &Symbols::np(1, last.saturating_sub(1)))?;
-        let ends = Ends::of(self.program())?;
+        let ends = Ends::from_program(self.program())?;
         let (ids, generated) = (self.buffer(ends.ids), self.buffer(ends.generated));
-        let list = match self.follow {
+        let list = match self.greedy_list {
             Some(list) => list,
-            None => *self.follow.insert(self.record_following(device, cache, &ends)?),
+            None => *self.greedy_list.insert(self.record_following(device, cache, &ends)?),
         };
         let mut tokens = Vec::new();
         for start in (p..last).step_by(MOST as usize) {
@@ -73,10 +73,10 @@ impl Instance {
                 let begins = (symbols.get(Symbol::P) == Some(p)).then_some((ids, &token[..]));
                 let puts = begins.into_iter().chain(self.symbols().map(|buffer| (buffer, &block[..])));
                 let writes = puts.map(|(buffer, data)| Put { buffer, offset: 0, data }).collect();
-                Turn { writes, symbols: symbols.clone() }
+                BatchedStep { writes, symbols: symbols.clone() }
             });
             let found = Get { buffer: generated, offset: start * 4, out: &mut bytes };
-            device.turns(list, &turns.collect::<Vec<_>>(), &mut [found])?;
+            device.run_steps(list, &turns.collect::<Vec<_>>(), &mut [found])?;
             let words = bytes.chunks_exact(4).filter_map(|word| word.try_into().ok());
             tokens.extend(words.map(u32::from_le_bytes));
         }
@@ -100,8 +100,10 @@ impl Instance {
         let program = self.program();
         let kernels =
             program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
-        let place = |step: &Step, index: u32| match step {
-            Step::Dispatch { node, .. } if node == NEXT_TOKEN && index == ends.next => self.buffer(ends.ids),
+        let place = |step: &ProgramStep, index: u32| match step {
+            ProgramStep::Dispatch { node, .. } if node == NEXT_TOKEN && index == ends.next => {
+                self.buffer(ends.ids)
+            }
             _ => self.buffer(index),
         };
         device.record(&commands(program, &kernels, &place, Phase::Decode))

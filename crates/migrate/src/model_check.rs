@@ -2,7 +2,7 @@
 //! against the results of an encoder.
 
 use crate::carve::argmax;
-use crate::noise::{Limits, results};
+use crate::noise::{MovementLimits, results};
 use crate::progress::{Progress, Stop};
 use crate::suite::Suite;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct ModelCheck {
     pub kl: Option<f64>,
     /// Share of positions at which both put the same token first.
     pub top1_agreement: Option<f64>,
-    /// Largest `|Δlogit| / allowed` over all positions and tokens; see [`crate::Limits`]. Above 1 fails.
+    /// Largest `|Δlogit| / allowed` over all positions and tokens; see [`crate::MovementLimits`]. Above 1 fails.
     pub max_logit_ratio: f64,
     /// Whether the hybrid puts the source's greedy token first at every decode position.
     pub text_equal: Option<bool>,
@@ -68,7 +68,7 @@ pub fn check_model(
     hybrid: &mut Hybrid,
     suite: &Suite,
     model: &Model,
-    limits: &Limits,
+    limits: &MovementLimits,
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<ModelCheck> {
@@ -83,7 +83,7 @@ pub fn watch_model(
     hybrid: &mut Hybrid,
     suite: &Suite,
     model: &Model,
-    limits: &Limits,
+    limits: &MovementLimits,
     progress: &dyn Progress,
     stop: &Stop,
     watch: &mut Watch<'_>,
@@ -108,7 +108,7 @@ pub fn watch_model(
             for (name, id) in &results {
                 let found =
                     found.get(*name).ok_or_else(|| Error::bug(format!("the hybrid gave no `{name}`")))?;
-                let place = Place { prompt: index as u32, position, limits, frame, before };
+                let place = RowSource { prompt: index as u32, position, limits, frame, before };
                 before += sums.add(&suite.value(frame, *id)?, found, &place)?;
                 if *name == LOGITS {
                     tokens.push(crate::carve::argmax_last(found)?);
@@ -123,11 +123,11 @@ pub fn watch_model(
 }
 
 /// Where compared rows come from.
-struct Place<'a> {
+struct RowSource<'a> {
     prompt: u32,
     /// Tokens before those of the run.
     position: u64,
-    limits: &'a Limits,
+    limits: &'a MovementLimits,
     frame: usize,
     /// Rows of the run that were compared before.
     before: usize,
@@ -146,7 +146,7 @@ struct Sums {
 
 impl Sums {
     /// Compares one result of a run; gives the number of its rows.
-    fn add(&mut self, expected: &Tensor, found: &Tensor, place: &Place<'_>) -> Result<usize> {
+    fn add(&mut self, expected: &Tensor, found: &Tensor, place: &RowSource<'_>) -> Result<usize> {
         if found.shape() != expected.shape() {
             let (found, expected) = (found.shape(), expected.shape());
             return Err(Error::bug(format!("a result of shape {found:?}, expected {expected:?}")));
@@ -156,7 +156,7 @@ impl Sums {
         let check = &mut self.check;
         for (row, (found, expected)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
             let (kl, error) = row_distance(expected, found);
-            let allowed = place.limits.allowed(place.frame, place.before + row);
+            let allowed = place.limits.allowed_movement(place.frame, place.before + row);
             let ratio = if error == 0.0 { 0.0 } else { error / allowed };
             check.positions += 1;
             self.kl += kl;

@@ -9,7 +9,7 @@ impl Graph {
     ///
     /// A node that reads weights alone counts only if all that use its results do. So no node counts in a graph whose
     /// inputs all depend on the step.
-    pub fn once(&self) -> Vec<bool> {
+    pub fn loop_invariant_nodes(&self) -> Vec<bool> {
         let constant = |ty: &TensorType| ty.shape.iter().all(|size| size.as_const().is_some());
         let (mut fixed, mut fed) = (vec![false; self.values().len()], vec![false; self.values().len()]);
         for (i, value) in self.values().iter().enumerate() {
@@ -42,9 +42,9 @@ impl Graph {
         }
     }
 
-    /// The values that nodes which count for [`Graph::once`] give to others, and those of them that are results.
-    pub fn kept(&self) -> Vec<ValueId> {
-        let once = self.once();
+    /// The values that nodes which count for [`Graph::loop_invariant_nodes`] give to others, and those of them that are results.
+    pub fn cached_values(&self) -> Vec<ValueId> {
+        let once = self.loop_invariant_nodes();
         let users = self.users();
         let outside = |id: &ValueId| {
             let result = self.outputs().iter().any(|output| output.value == *id);
@@ -77,11 +77,12 @@ output y = y
     fn an_encoder_runs_once() {
         let graph = Graph::parse(TEXT).unwrap();
         let names = |graph: &Graph| -> Vec<String> {
-            let nodes = graph.nodes().iter().zip(graph.once());
+            let nodes = graph.nodes().iter().zip(graph.loop_invariant_nodes());
             nodes.filter(|(_, once)| *once).map(|(node, _)| node.name.clone()).collect()
         };
         assert_eq!(names(&graph), ["scaled", "rows", "image"], "`other` belongs to the step");
-        let kept: Vec<&str> = graph.kept().into_iter().map(|id| graph.value(id).name.as_str()).collect();
+        let kept: Vec<&str> =
+            graph.cached_values().into_iter().map(|id| graph.value(id).name.as_str()).collect();
         assert_eq!(kept, ["image"]);
         let text_only =
             Graph::parse(&TEXT.replace("input pixels: f32[2,3]", "weight pixels: f32[2,3]")).unwrap();

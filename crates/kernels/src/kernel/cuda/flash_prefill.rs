@@ -3,8 +3,8 @@
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::attention::{axes, is_plain_f16, keys_of_run, with_copies};
-use crate::kernel::body::Body;
-use crate::kernel::source::{constant, one, plan_of, unserved, wrong_op};
+use crate::kernel::body::FusedBody;
+use crate::kernel::source::{constant, plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
 use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -13,7 +13,7 @@ use tapml_graph::{DType, Dim, Extent, Node, Op, Result, Symbol};
 
 const TEXT: &str = include_str!("flash_prefill.cu");
 const HOPPER_TEXT: &str = include_str!("flash_prefill_hopper.cu");
-const KEEP: &str = include_str!("rope_kv_write.cu");
+const ROPE_KV_WRITE: &str = include_str!("rope_kv_write.cu");
 /// Queries of a block, and threads.
 const QUERIES: u32 = 64;
 const THREADS: u32 = 128;
@@ -61,58 +61,59 @@ pub fn plan_hopper(request: &Request) -> Result<NodePlan> {
 fn plain(request: &Request, chip: Chip) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     let found = kernel(op, false, chip, request.info).filter(|_| is_plain_f16(request));
-    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    Ok(plan_of(Launch { desc, args, groups }, chain(op)).along(along_keys(op, chip)?))
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)).with_axes(along_keys(op, chip)?))
 }
 
 /// The plan of attention whose queries are rotated as they are read: `rope_attention`.
 pub fn plan_with_rotation(request: &Request) -> Result<NodePlan> {
-    rotated(request, Chip::Any)
+    plan_rotated(request, Chip::Any)
 }
 
 /// The same on the tensor cores of Hopper chips.
 pub fn plan_with_rotation_hopper(request: &Request) -> Result<NodePlan> {
-    rotated(request, Chip::Hopper)
+    plan_rotated(request, Chip::Hopper)
 }
 
-fn rotated(request: &Request, chip: Chip) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let node = body.only("attention", |op| matches!(op, Op::Attention(_)))?;
-    let rope = body.only("rotation", |op| matches!(op, Op::Rope(_)))?;
+fn plan_rotated(request: &Request, chip: Chip) -> Result<NodePlan> {
+    let body = FusedBody::of_request(request)?;
+    let node = body.only_node("attention", |op| matches!(op, Op::Attention(_)))?;
+    let rope = body.only_node("rotation", |op| matches!(op, Op::Rope(_)))?;
     let (Op::Attention(op), [_, keys, values]) = (&node.op, &node.inputs[..]) else {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     };
     let halves = [rope.inputs[0], *keys, *values].iter().all(|&value| body.ty(value).dtype == DType::F16);
     let found = kernel(op, true, chip, request.info).filter(|_| halves);
-    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
     let mut args = body.read_all([rope.inputs[0], rope.inputs[1], *keys, *values])?;
     args.extend([body.write(node.outputs[0])?, Arg::Symbols]);
-    Ok(plan_of(Launch { desc, args, groups }, chain(op)).along(along_keys(op, chip)?))
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)).with_axes(along_keys(op, chip)?))
 }
 
 /// The plan of new keys, rotated, and new values behind the cached ones: `rope_append`.
 pub fn plan_appending(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let rope = body.only("rotation", |op| matches!(op, Op::Rope(_)))?;
+    let body = FusedBody::of_request(request)?;
+    let rope = body.only_node("rotation", |op| matches!(op, Op::Rope(_)))?;
     let appends: Vec<&Node> = body.nodes().iter().filter(|node| matches!(node.op, Op::Append(_))).collect();
     let keys = appends.iter().find(|node| node.inputs[1] == rope.outputs[0]);
     let values = appends.iter().find(|node| node.inputs[1] != rope.outputs[0]);
     let (Some(keys), Some(values), Op::Rope(op)) = (keys, values, &rope.op) else {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     };
     let [k, v, cache] = [rope.inputs[0], values.inputs[1], keys.inputs[0]];
     let all = [k, v, cache, values.inputs[0]];
     let halves = all.iter().all(|&value| body.ty(value).dtype == DType::F16);
     let width = constant("a row of keys", &body.ty(k).shape[1])?;
     let fits = halves && body.ty(v).shape == body.ty(k).shape && op.head_dim.is_multiple_of(16);
-    let found = keep(width / op.head_dim.max(1), op.head_dim, request.info).filter(|_| fits);
-    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let found = rope_kv_write(width / op.head_dim.max(1), op.head_dim, request.info).filter(|_| fits);
+    let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
     let grown = [body.write(keys.outputs[0])?, body.write(values.outputs[0])?];
     let mut args = body.read_all([k, v, rope.inputs[1]])?;
     args.extend(grown.into_iter().chain([Arg::Symbols]));
-    let places = body.input(cache).zip(body.input(values.inputs[0])).ok_or_else(|| unserved(request))?;
+    let places =
+        body.input(cache).zip(body.input(values.inputs[0])).ok_or_else(|| unserved_error(request))?;
     let plan = plan_of(Launch { desc, args, groups }, 1);
     with_copies(plan, body.ty(cache), [(places.0, grown[0]), (places.1, grown[1])])
 }
@@ -149,18 +150,18 @@ fn kernel(op: &Attention, joined: bool, chip: Chip, info: &DeviceInfo) -> Option
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
     let tiles = Extent::ceil_div(Dim::symbol(Symbol::N), queries);
-    Some((desc, [Extent::of(u64::from(op.heads)), tiles, one()]))
+    Some((desc, [Extent::from_dim(u64::from(op.heads)), tiles, single_workgroup()]))
 }
 
 /// The kernel and its grid that rotates `n` new keys of such heads and writes them and their values to the caches.
 ///
 /// It binds keys, values and angles, and, written, the caches of keys and values.
-fn keep(kv_heads: u32, head_dim: u32, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-    let mut desc = desc(info, "rope_kv_write/cuda", "cuda/rope_kv_write.cu", KEEP, KEEPERS, 0);
+fn rope_kv_write(kv_heads: u32, head_dim: u32, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    let mut desc = desc(info, "rope_kv_write/cuda", "cuda/rope_kv_write.cu", ROPE_KV_WRITE, KEEPERS, 0);
     desc.bindings = bindings(3, 2);
     desc.constants = vec![("KV_HEADS".into(), f64::from(kv_heads)), ("D".into(), f64::from(head_dim))];
     let items = Dim::symbol(Symbol::N).checked_mul(u64::from(kv_heads * (head_dim / 16)))?;
-    Some((desc, [Extent::ceil_div(items, KEEPERS), one(), one()]))
+    Some((desc, [Extent::ceil_div(items, KEEPERS), single_workgroup(), single_workgroup()]))
 }
 
 /// What changes along the keys: stages of them, as many as there are at once, and the window.

@@ -2,8 +2,8 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::body::Body;
-use crate::kernel::source::{affine, constant, one, plan_of, unserved};
+use crate::kernel::body::FusedBody;
+use crate::kernel::source::{affine, constant, plan_of, single_workgroup, unserved_error};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Extent, Op, Result};
@@ -13,17 +13,19 @@ const THREADS: u32 = 256;
 
 /// The plan of `moe_combine`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let combine = body.only("combination", |op| matches!(op, Op::Combine(_)))?;
-    let sigmoid = body.only("share", |op| matches!(op, Op::Sigmoid(_)))?;
-    let scaled = body.only("scaling", |op| matches!(op, Op::Mul(_)))?;
-    let sum = body.only("addition", |op| matches!(op, Op::Add(_)))?;
-    let (Op::Combine(op), ty) = (&combine.op, body.ty(sum.outputs[0])) else { return Err(unserved(request)) };
+    let body = FusedBody::of_request(request)?;
+    let combine = body.only_node("combination", |op| matches!(op, Op::Combine(_)))?;
+    let sigmoid = body.only_node("share", |op| matches!(op, Op::Sigmoid(_)))?;
+    let scaled = body.only_node("scaling", |op| matches!(op, Op::Mul(_)))?;
+    let sum = body.only_node("addition", |op| matches!(op, Op::Add(_)))?;
+    let (Op::Combine(op), ty) = (&combine.op, body.ty(sum.outputs[0])) else {
+        return Err(unserved_error(request));
+    };
     let read = [combine.inputs[0], combine.inputs[1], scaled.inputs[0], sigmoid.inputs[0]];
     let halves = read.iter().all(|&value| body.ty(value).dtype == DType::F16) && ty.dtype == DType::F16;
-    let [rows, width] = &ty.shape[..] else { return Err(unserved(request)) };
+    let [rows, width] = &ty.shape[..] else { return Err(unserved_error(request)) };
     let found = kernel(rows, constant("a row's length", width)?, op.k, request.info);
-    let (desc, groups) = found.filter(|_| halves).ok_or_else(|| unserved(request))?;
+    let (desc, groups) = found.filter(|_| halves).ok_or_else(|| unserved_error(request))?;
     let mut args = body.read_all(read)?;
     args.extend([body.write(sum.outputs[0])?, Arg::Symbols]);
     body.expect_outputs(&args)?;
@@ -46,5 +48,5 @@ fn kernel(rows: &Dim, width: u32, slots: u32, info: &DeviceInfo) -> Option<(Kern
         .to_vec();
     desc.check_limits(info).ok()?;
     let eights = rows.checked_mul(u64::from(width / 8))?;
-    Some((desc, [Extent::ceil_div(eights, THREADS), one(), one()]))
+    Some((desc, [Extent::ceil_div(eights, THREADS), single_workgroup(), single_workgroup()]))
 }

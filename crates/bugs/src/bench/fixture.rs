@@ -10,7 +10,7 @@ use tapml_migrate::{CarveOptions, ModelIdentity, Oracles, Progress, PromptInput,
 const ORACLE_BYTES: usize = 1 << 30;
 
 /// A model with recorded calls. Exact results are computed once and shared by all mutants.
-pub struct Bed {
+pub struct Fixture {
     /// The model's name in ids of mutants.
     pub name: String,
     /// The recorded calls.
@@ -25,23 +25,23 @@ pub struct Bed {
 
 /// What is recorded of a model.
 #[derive(Clone, Debug, Default)]
-pub struct BedOptions {
+pub struct FixtureOptions {
     /// Token ids of the prompts.
     pub prompts: Vec<Vec<u32>>,
     /// Decode steps after each prompt.
     pub steps: u32,
 }
 
-impl Bed {
+impl Fixture {
     /// Runs the model on the CPU reference and records its calls into a new folder `out`.
     pub fn carve(
         name: &str,
         model: &Model,
-        options: &BedOptions,
+        options: &FixtureOptions,
         out: &Path,
         progress: &dyn Progress,
         stop: &Stop,
-    ) -> Result<Bed> {
+    ) -> Result<Fixture> {
         let identity = ModelIdentity { name: name.into(), path: name.into(), ..ModelIdentity::default() };
         let prompts = options.prompts.iter().cloned();
         let prompts: Vec<PromptInput> =
@@ -55,16 +55,16 @@ impl Bed {
             decode: &|_| String::new(),
         };
         carve(&mut CpuPlatform::new(), model, identity, &prompts, &carving, progress, stop)?;
-        Bed::open(name, model, out)
+        Fixture::open(name, model, out)
     }
 
     /// Opens recorded calls of this model.
-    pub fn open(name: &str, model: &Model, suite: &Path) -> Result<Bed> {
+    pub fn open(name: &str, model: &Model, suite: &Path) -> Result<Fixture> {
         let suite = Suite::open(suite)?;
         let model = suite.model(Some(model))?;
         let most = suite.frames().iter().filter_map(|f| f.symbols.get(Symbol::N)).max().unwrap_or(0);
-        let long = Bed::window(&model).is_some_and(|window| most > u64::from(window));
-        Ok(Bed { name: name.into(), suite, model, oracles: Oracles::new(ORACLE_BYTES), long })
+        let long = Fixture::window(&model).is_some_and(|window| most > u64::from(window));
+        Ok(Fixture { name: name.into(), suite, model, oracles: Oracles::new(ORACLE_BYTES), long })
     }
 
     /// The largest attention window of a model: faults of windows show only beyond it.

@@ -1,7 +1,7 @@
 //! Harm: a wrong output put into the source's run in the place of the right one, and what becomes of the logits, or of the
 //! token that is chosen by them. A run may be one of the lowered graph, with calls composed of the recorded ones.
 
-use crate::diagnose::Run;
+use crate::diagnose::DiagnosisContext;
 use crate::report::Impact;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ const CALLS: usize = 4;
 /// The harm of the failing call that hurts most, of a few: the worst ones and the earliest, of prompts and of single tokens.
 /// How far a call is off says little of what it does: an infinite ratio may be one NaN behind a mask, and the last token's call
 /// reaches no other. What could not be run has no output to look at.
-pub(crate) fn of_worst(run: &mut Run<'_>, failed: &[&CaseResult]) -> Result<Option<Impact>> {
+pub(crate) fn of_worst(run: &mut DiagnosisContext<'_>, failed: &[&CaseResult]) -> Result<Option<Impact>> {
     let mut most: Option<Impact> = None;
     for case in candidates(run, failed) {
         run.stop.check()?;
@@ -32,7 +32,7 @@ pub(crate) fn of_worst(run: &mut Run<'_>, failed: &[&CaseResult]) -> Result<Opti
 }
 
 /// The calls whose harm is measured, each once.
-fn candidates(run: &Run<'_>, failed: &[&CaseResult]) -> Vec<Case> {
+fn candidates(run: &DiagnosisContext<'_>, failed: &[&CaseResult]) -> Vec<Case> {
     let judged = failed.iter().filter(|r| r.outcome.is_ok());
     let prompt = |case: Case| run.suite.frames()[case.frame].step == 0;
     let finite = |r: &CaseResult| if r.ratio().is_finite() { r.ratio() } else { 0.0 };
@@ -51,12 +51,12 @@ fn candidates(run: &Run<'_>, failed: &[&CaseResult]) -> Vec<Case> {
 
 /// The harm of one call of the suite as the target computes it. `None` if the target cannot run it, or if its outputs are
 /// nothing that the rest of the model can go on with.
-pub(crate) fn of_call(run: &mut Run<'_>, case: Case) -> Result<Option<Impact>> {
+pub(crate) fn of_call(run: &mut DiagnosisContext<'_>, case: Case) -> Result<Option<Impact>> {
     let (call, _) = run.suite.call(case, run.model)?;
     let mut found = None;
     run.target.replay(std::slice::from_ref(&call), &mut |_, outputs| found = outputs.ok())?;
     let Some(outputs) = found else { return Ok(None) };
-    let recorded = Recorded { suite: run.suite, model: run.model, weights: &run.weights };
+    let recorded = RecordedRuns { suite: run.suite, model: run.model, weights: &run.weights };
     if let Some(chosen) = recorded.choice(case, &outputs)? {
         return Ok(Some(chosen));
     }
@@ -70,13 +70,13 @@ pub(crate) fn of_call(run: &mut Run<'_>, case: Case) -> Result<Option<Impact>> {
 }
 
 /// What the source's runs consist of.
-struct Recorded<'a> {
+struct RecordedRuns<'a> {
     suite: &'a Suite,
     model: &'a Model,
     weights: &'a WeightCache<f32>,
 }
 
-impl Recorded<'_> {
+impl RecordedRuns<'_> {
     /// The harm of a node that chooses tokens by the logits, which stay as they are; `None` if it is another one.
     fn choice(&self, case: Case, outputs: &[Tensor]) -> Result<Option<Impact>> {
         let graph = self.suite.graph();
@@ -130,7 +130,7 @@ impl Recorded<'_> {
         let described = self.suite.graph().value(id);
         match (changed.get(&id), described.origin) {
             (Some(tensor), _) => Value::from_tensor(tensor),
-            (None, Origin::Weight) => self.weights.of(self.model, &described.name),
+            (None, Origin::Weight) => self.weights.get_weight(self.model, &described.name),
             (None, _) => Value::from_tensor(&self.suite.value(frame, id)?),
         }
     }

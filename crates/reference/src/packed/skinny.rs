@@ -8,7 +8,7 @@ use std::ops::Range;
 const MAGIC: u32 = 0x4b00_0000;
 
 /// A product with few rows.
-pub struct Few<'a> {
+pub struct SkinnyProduct<'a> {
     pub w: &'a PackedRows,
     pub x: &'a [f32],
     pub n: usize,
@@ -16,7 +16,7 @@ pub struct Few<'a> {
     pub y: &'a mut [f32],
 }
 
-impl WithSimd for Few<'_> {
+impl WithSimd for SkinnyProduct<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -29,11 +29,11 @@ impl WithSimd for Few<'_> {
     }
 }
 
-impl Few<'_> {
+impl SkinnyProduct<'_> {
     /// `P` weights a word, `J` of them before a shift, `B` bits each; `F` if they are numbers.
     #[inline(always)]
     fn run<S: Simd, const P: usize, const J: usize, const B: usize, const F: bool>(self, simd: S) {
-        let Few { w, x, n, blocks, y } = self;
+        let SkinnyProduct { w, x, n, blocks, y } = self;
         let width = blocks.len() * BLOCK;
         let (words, groups) = (w.k / P * BLOCK, w.k / w.group * BLOCK);
         for (i, block) in blocks.enumerate() {

@@ -14,7 +14,7 @@
 //! with the roundoff `u` of f32, plus the rounding of the result. That is a bound, not a chance: a kernel that keeps what it
 //! declares is never blamed. One that adds all `K` products one by one loses nearly all of them.
 
-use crate::probe::Beyond;
+use crate::range_test::Overflow;
 use crate::verdict::{Precision, STORAGE};
 use rayon::prelude::*;
 use tapml_exec::Call;
@@ -40,7 +40,7 @@ pub fn declares(kernel: &str) -> bool {
 }
 
 /// The call that probes the sums of a recorded one; `None` if it forms none of this kind.
-pub fn probe(call: &Call) -> Result<Option<Call>> {
+pub fn order_call(call: &Call) -> Result<Option<Call>> {
     let (Op::Linear(_), [x, w, rest @ ..]) = (&call.op, call.inputs.as_slice()) else { return Ok(None) };
     // Kernels for packed weights scale groups of activations by their largest, which this row would mislead.
     if w.dtype().packing().is_some() {
@@ -56,7 +56,7 @@ pub fn probe(call: &Call) -> Result<Option<Call>> {
         (row[first], row[last]) = (large, -large);
     }
     let like = |t: &Tensor, values: &[f64]| Tensor::from_f64(t.dtype(), t.shape().to_vec(), values);
-    let mut inputs = vec![like(x, &values)?, ones(w)?];
+    let mut inputs = vec![like(x, &values)?, fill_ones(w)?];
     for bias in rest {
         inputs.push(like(bias, &vec![0.0; bias.len()])?);
     }
@@ -65,7 +65,7 @@ pub fn probe(call: &Call) -> Result<Option<Call>> {
 }
 
 /// Ones of the same type, row by row: a head has gigabytes of them.
-fn ones(like: &Tensor) -> Result<Tensor> {
+fn fill_ones(like: &Tensor) -> Result<Tensor> {
     let row = Tensor::from_f64(like.dtype(), vec![like.row_len()], &vec![1.0; like.row_len()])?;
     let row: &[u8] = row.bytes();
     let mut bytes = vec![0; like.bytes().len()];
@@ -74,7 +74,7 @@ fn ones(like: &Tensor) -> Result<Tensor> {
 }
 
 /// Where the outputs of a probe show longer chains than the kernel declares; `names` are its node and kernel hash.
-pub fn longer(call: &Call, outputs: &[Tensor], declared: Precision, names: (&str, &str)) -> Option<Beyond> {
+pub fn longer(call: &Call, outputs: &[Tensor], declared: Precision, names: (&str, &str)) -> Option<Overflow> {
     let input = call.inputs.first().filter(|_| matches!(call.op, Op::Linear(_)))?;
     let (small, large) = numbers(input.dtype())?;
     let terms = input.row_len() as f64;
@@ -98,7 +98,7 @@ pub fn longer(call: &Call, outputs: &[Tensor], declared: Precision, names: (&str
             }
         }
     }
-    (wrong > 0).then(|| Beyond {
+    (wrong > 0).then(|| Overflow {
         node: names.0.into(),
         kernel_hash: names.1.into(),
         input: large,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// Sums of runs of this length, and then of the runs.
-    fn summed(call: &Call, run: usize) -> Vec<Tensor> {
+    fn sum_runs(call: &Call, run: usize) -> Vec<Tensor> {
         let x = call.inputs[0].to_f32();
         let sum =
             |row: &[f32]| row.chunks(run).map(|r| r.iter().fold(0.0, |a, b| a + b)).fold(0.0, |a, b| a + b);
@@ -149,12 +149,12 @@ mod tests {
     #[test]
     fn a_chain_longer_than_declared_is_told_and_no_shorter_one() {
         for (dtype, terms) in [(DType::F32, 160), (DType::F32, 2048), (DType::F16, 192), (DType::BF16, 768)] {
-            let probed = probe(&call(dtype, terms)).unwrap().unwrap();
+            let probed = order_call(&call(dtype, terms)).unwrap().unwrap();
             let exact = Oracles::new(0).exact(&probed, 0).unwrap();
             let declared = Precision { accumulate: DType::F32, terms: 32 + terms.div_ceil(32) };
             let sum = (terms - 2) as f64 * numbers(dtype).unwrap().0;
             assert!(exact[0].values.len() == 12 && exact[0].values.iter().all(|&v| v == sum));
-            let told = |run| longer(&probed, &summed(&probed, run), declared, ("sum", "hash"));
+            let told = |run| longer(&probed, &sum_runs(&probed, run), declared, ("sum", "hash"));
             for run in [1, 2, 8, 32] {
                 let longest = run + terms.div_ceil(run);
                 assert!(longest > declared.terms || told(run).is_none(), "{dtype} {terms} in runs of {run}");
@@ -164,6 +164,6 @@ mod tests {
             assert!(allowed == declared.terms as u64 && shown > allowed, "{found:?}");
             assert!(found.text().contains("one after the other"), "{}", found.text());
         }
-        assert!(probe(&call(DType::F32, 32)).unwrap().is_none(), "too short to tell");
+        assert!(order_call(&call(DType::F32, 32)).unwrap().is_none(), "too short to tell");
     }
 }

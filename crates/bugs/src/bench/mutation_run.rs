@@ -2,8 +2,8 @@
 
 use super::made;
 use super::noise::Noise;
-use super::ops::{OpCase, OpCases, explained, replay};
-use super::policy::{POLICIES, Values, close};
+use super::ops::{OpCase, OpCases, is_explained, replay};
+use super::policy::{POLICIES, PolicyValues, close};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use rayon::prelude::*;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tapml_exec::{DevicePlatform, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::filter::Lost;
-use tapml_migrate::probe::Beyond;
+use tapml_migrate::range_test::Overflow;
 use tapml_migrate::report::is_defect;
-use tapml_migrate::verdict::{Constants, Judgement};
+use tapml_migrate::verdict::{Judgement, VerdictConstants};
 
 /// Sets of constants that are measured beside the deciding ones: `base` and `chain` halved and doubled, and so on.
 pub const GRID: &[(f64, f64, f64, f64)] = &[
@@ -39,7 +39,7 @@ pub const GRID: &[(f64, f64, f64, f64)] = &[
 /// What a mutant is, measured without any verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum MutantClass {
     /// It changes results, or a checking device sees a defect.
     Real,
     /// Bit-identical results on all calls.
@@ -53,8 +53,8 @@ pub enum Class {
 /// What was seen of one mutant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sighting {
-    /// See [`Class`].
-    pub class: Class,
+    /// See [`MutantClass`].
+    pub class: MutantClass,
     /// Calls replayed.
     pub cases: u64,
     /// Calls with other bits than without the fault.
@@ -77,8 +77,8 @@ pub struct Sighting {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Lost>,
     /// What probes of the range show, where all recorded calls pass.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beyond: Vec<Beyond>,
+    #[serde(rename = "beyond", default, skip_serializing_if = "Vec::is_empty")]
+    pub overflows: Vec<Overflow>,
     /// Names of the made calls that fail, up to the first, where recorded calls and probes pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<String>,
@@ -100,9 +100,9 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    fn nothing(cases: &OpCases) -> Sighting {
+    fn empty(cases: &OpCases) -> Sighting {
         Sighting {
-            class: Class::Equivalent,
+            class: MutantClass::Equivalent,
             cases: cases.cases.len() as u64,
             differing: 0,
             failed: 0,
@@ -112,7 +112,7 @@ impl Sighting {
             refused_by_compiler: false,
             error: None,
             attributes: Vec::new(),
-            beyond: Vec::new(),
+            overflows: Vec::new(),
             made: Vec::new(),
             lost: false,
             policies: vec![false; POLICIES.len()],
@@ -124,39 +124,39 @@ impl Sighting {
     }
 
     /// What is seen of a mutant by which the device was lost; nobody can overlook it.
-    pub fn lost(cases: &OpCases, error: &Error, after: Duration) -> Sighting {
+    pub fn device_lost(cases: &OpCases, error: &Error, after: Duration) -> Sighting {
         let what = if error.detail("deadline").is_some() { "did not end" } else { "the device was lost" };
         let seconds = after.as_secs_f64();
-        let mut found = Sighting { class: Class::Real, lost: true, seconds, ..Sighting::nothing(cases) };
-        found.refused(format!("{what}: {error}"));
+        let mut found = Sighting { class: MutantClass::Real, lost: true, seconds, ..Sighting::empty(cases) };
+        found.refuse(format!("{what}: {error}"));
         found
     }
 
     /// No policy accepts what could not be run.
-    fn refused(&mut self, why: String) {
+    fn refuse(&mut self, why: String) {
         self.error = Some(why);
         self.policies.fill(true);
         self.random = true;
     }
 
     /// Whether values alone tell it, or it could not be run.
-    pub fn seen(&self) -> bool {
+    pub fn is_seen(&self) -> bool {
         self.seen_unmade() || !self.made.is_empty()
     }
 
     /// Whether values tell it without made calls.
     pub fn seen_unmade(&self) -> bool {
-        self.failed > 0 || self.error.is_some() || !self.attributes.is_empty() || !self.beyond.is_empty()
+        self.failed > 0 || self.error.is_some() || !self.attributes.is_empty() || !self.overflows.is_empty()
     }
 
     /// Whether the verdict, a checking device or the compiler sees the mutant.
-    pub fn caught(&self) -> bool {
-        self.seen() || self.findings > 0
+    pub fn is_caught(&self) -> bool {
+        self.is_seen() || self.findings > 0
     }
 }
 
 /// Where mutants are seen.
-pub struct Sight<'a> {
+pub struct MutationRun<'a> {
     /// The device under test.
     pub bench: &'a Workbench,
     /// A device that checks while it runs, if there is one.
@@ -171,16 +171,16 @@ pub fn platform(bench: &Workbench, mutants: &[Mutant]) -> DevicePlatform {
 }
 
 /// Replays the calls of an operator with these mutants of it. Fails only if the device is lost.
-pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<Sighting> {
+pub fn run_mutants(sight: &MutationRun<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<Sighting> {
     let start = Instant::now();
     let mut faulty = platform(sight.bench, mutants);
-    let mut found = Sighting::nothing(cases);
+    let mut found = Sighting::empty(cases);
     let outputs = run(&mut faulty, cases, &mut found)?;
-    let seen: Vec<Seen> = match &outputs {
+    let seen: Vec<CallResult> = match &outputs {
         Some(outputs) => {
             let pairs = cases.cases.par_iter().zip(outputs);
             let look = |(case, outputs): (&OpCase, &Vec<Tensor>)| {
-                look(sight, case, outputs, &|| case.judge(&Constants::DECIDING, outputs))
+                look(sight, case, outputs, &|| case.judge(&VerdictConstants::DECIDING, outputs))
             };
             pairs.map(look).collect::<Result<_>>()?
         }
@@ -191,26 +191,26 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
         found.add(i as u32, seen);
     }
     if found.differing > 0 {
-        found.class = if cases.explains(noise) { Class::AsExact } else { Class::Real };
+        found.class = if cases.explains(noise) { MutantClass::AsExact } else { MutantClass::Real };
     }
     if let (Some(outputs), 0, true) = (&outputs, found.failed, found.differing > 0) {
         let outputs: Vec<&[Tensor]> = outputs.iter().map(Vec::as_slice).collect();
-        found.attributes = cases.filtered(&outputs)?.lost();
+        found.attributes = cases.filter_outputs(&outputs)?.lost_attributes();
     }
-    if !found.seen() {
-        found.beyond = cases.beyond(&mut faulty)?;
+    if !found.is_seen() {
+        found.overflows = cases.find_overflows(&mut faulty)?;
     }
-    if found.error.is_none() && (found.class != Class::Real || !found.seen()) {
+    if found.error.is_none() && (found.class != MutantClass::Real || !found.is_seen()) {
         made_calls(sight, &mut faulty, cases, &mut found)?;
     }
     if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
         found.findings = findings(sight, cases, mutants)?;
     }
     if found.error.is_some() || found.findings > 0 {
-        found.class = Class::Real;
+        found.class = MutantClass::Real;
     }
     if found.refused_by_compiler {
-        found.class = Class::Invalid;
+        found.class = MutantClass::Invalid;
     }
     found.seconds = start.elapsed().as_secs_f64();
     Ok(found)
@@ -219,17 +219,17 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
 /// Runs made calls up to the first that fails. One that differs by more than correct code does makes the mutant a fault,
 /// too.
 fn made_calls(
-    sight: &Sight<'_>,
+    sight: &MutationRun<'_>,
     faulty: &mut dyn Platform,
     cases: &OpCases,
     found: &mut Sighting,
 ) -> Result<()> {
     let (mut noise, mut ran) = (Noise::default(), Vec::new());
     for case in &cases.made {
-        let outputs = match made::one(faulty, &case.made) {
+        let outputs = match made::run_made(faulty, &case.made) {
             Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
             Err(e) => {
-                found.refused(format!("{}: {e}", case.known.name));
+                found.refuse(format!("{}: {e}", case.known.name));
                 return Ok(());
             }
             Ok(outputs) => outputs,
@@ -246,14 +246,14 @@ fn made_calls(
         }
     }
     let known = ran.iter().map(|(known, _)| *known);
-    if ran.iter().any(|(_, differs)| *differs) && !explained(known, noise) {
-        found.class = Class::Real;
+    if ran.iter().any(|(_, differs)| *differs) && !is_explained(known, noise) {
+        found.class = MutantClass::Real;
     }
     Ok(())
 }
 
 /// What one call shows.
-struct Seen {
+struct CallResult {
     differs: bool,
     noise: Noise,
     judgement: Option<Judgement>,
@@ -262,7 +262,7 @@ struct Seen {
 }
 
 impl Sighting {
-    fn add(&mut self, index: u32, seen: Seen) {
+    fn add(&mut self, index: u32, seen: CallResult) {
         if !seen.differs {
             return;
         }
@@ -275,7 +275,7 @@ impl Sighting {
             self.ratio = judgement.ratio.min(f64::MAX);
             self.criterion = judgement.criterion.name().into();
         }
-        if !judgement.passed() {
+        if !judgement.passes() {
             self.failed += 1;
             self.kills.push(index);
         }
@@ -290,7 +290,7 @@ fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Resu
         Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
         Err(e) => {
             found.refused_by_compiler = e.kind() == ErrorKind::Compile;
-            found.refused(e.to_string());
+            found.refuse(e.to_string());
             return Ok(None);
         }
     };
@@ -308,14 +308,14 @@ fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Resu
 
 /// What the outputs of one call show; `deciding` is the verdict.
 fn look(
-    sight: &Sight<'_>,
+    sight: &MutationRun<'_>,
     case: &OpCase,
     outputs: &[Tensor],
     deciding: &dyn Fn() -> Result<Judgement>,
-) -> Result<Seen> {
+) -> Result<CallResult> {
     let same = |(a, b): (&Tensor, &Tensor)| a.bytes()[..] == b.bytes()[..];
     if case.clean.iter().zip(outputs).all(same) {
-        let nothing = Seen {
+        let nothing = CallResult {
             differs: false,
             noise: case.noise,
             judgement: None,
@@ -325,19 +325,19 @@ fn look(
         return Ok(nothing);
     }
     let judgement = deciding()?;
-    let values = Values { exact: &case.exact, reference: &case.expected, observed: outputs };
+    let values = PolicyValues { exact: &case.exact, reference: &case.expected, observed: outputs };
     let refused = POLICIES.iter().map(|policy| !policy.accepts(&values)).collect();
     // Other constants move a ratio by little: what is far on either side stays there.
     let near = (1.0 / 64.0..64.0).contains(&judgement.ratio);
     let grid = GRID.iter().filter(|_| sight.grid).map(|&(base, chain, shared, lambda)| {
-        let constants = Constants { base, chain, shared, lambda, ..Constants::DECIDING };
+        let constants = VerdictConstants { base, chain, shared, lambda, ..VerdictConstants::DECIDING };
         let ratio = if near { case.judge(&constants, outputs)?.ratio } else { judgement.ratio };
         Ok(ratio.min(f64::MAX))
     });
     let grid = grid.collect::<Result<_>>()?;
-    Ok(Seen {
+    Ok(CallResult {
         differs: true,
-        noise: Noise::of(&case.exact, outputs),
+        noise: Noise::from_outputs(&case.exact, outputs),
         judgement: Some(judgement),
         refused,
         grid,
@@ -345,7 +345,7 @@ fn look(
 }
 
 /// Defects that the checking device sees in a few calls.
-fn findings(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<u64> {
+fn findings(sight: &MutationRun<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<u64> {
     let Some(checker) = sight.checker else { return Ok(0) };
     let mut faulty = platform(checker, mutants);
     replay(&mut faulty, &cases.checked)?;

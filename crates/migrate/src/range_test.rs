@@ -14,9 +14,9 @@
 //! where the exact result, rounded to its dtype, is finite, or infinity where it is at most half the largest finite number:
 //! next to that, an error that the verdict allows may become infinite.
 
-use crate::choices::Choices;
+use crate::accumulation_order;
+use crate::choices::KernelChoices;
 use crate::oracle::Oracles;
-use crate::serial;
 use crate::suite::{Case, Suite};
 use crate::verdict::Exact;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// What a probe shows: where it gave NaN or infinity, and the exact result is finite, for infinity by a factor of two; or a
 /// longer chain of additions than is declared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Beyond {
+pub struct Overflow {
     /// Name of the node whose call was probed.
     pub node: String,
     /// Kernel variants of one operator are told apart by their hash.
@@ -62,10 +62,10 @@ pub struct Beyond {
     pub chain: Option<[u64; 2]>,
 }
 
-impl Beyond {
+impl Overflow {
     /// One sentence.
     pub fn text(&self) -> String {
-        let Beyond { node, input, exact, observed, recorded, elements: [wrong, all], .. } = self;
+        let Overflow { node, input, exact, observed, recorded, elements: [wrong, all], .. } = self;
         if let Some([declared, shown]) = self.chain {
             return format!(
                 "`{node}` adds up at least {shown} products one after the other, where its kernel declares chains of at most \
@@ -80,7 +80,7 @@ impl Beyond {
 }
 
 /// The call with which the operator of a recorded one is probed; `None` if it is not of that kind.
-pub fn probe(call: &Call) -> Result<Option<Call>> {
+pub fn range_call(call: &Call) -> Result<Option<Call>> {
     let Some(Saturation { input: which, reach }) = call.op.saturation(&call.input_types) else {
         return Ok(None);
     };
@@ -89,7 +89,7 @@ pub fn probe(call: &Call) -> Result<Option<Call>> {
     let width = width(input);
     let rows = input.len() / width;
     let values: Vec<f64> = match reach {
-        Reach::Any => (0..input.len()).map(|i| swept(i / width, i % width, rows, (least, most))).collect(),
+        Reach::Any => (0..input.len()).map(|i| sweep(i / width, i % width, rows, (least, most))).collect(),
         Reach::Scaled => {
             let most = bound(call, most);
             // A single row has all factors.
@@ -127,7 +127,7 @@ fn range(dtype: DType) -> Option<(f64, f64)> {
 }
 
 /// The number at `column` of `row`.
-fn swept(row: usize, column: usize, rows: usize, (least, most): (f64, f64)) -> f64 {
+fn sweep(row: usize, column: usize, rows: usize, (least, most): (f64, f64)) -> f64 {
     let bound = if rows > 1 && row.is_multiple_of(2) { MODERATE } else { most };
     let sign = if column.is_multiple_of(2) { 1.0 } else { -1.0 };
     let magnitude = match column {
@@ -141,12 +141,12 @@ fn swept(row: usize, column: usize, rows: usize, (least, most): (f64, f64)) -> f
 
 /// Where the outputs of a probe are NaN or infinite and the exact results are not; `recorded` is the call that it was made
 /// of, and `names` are its node and kernel hash.
-pub fn beyond(
+pub fn find_overflow(
     (call, recorded): (&Call, &Call),
     exact: &[Exact],
     outputs: &[Tensor],
     names: (&str, &str),
-) -> Option<Beyond> {
+) -> Option<Overflow> {
     let Saturation { input: which, reach } = call.op.saturation(&call.input_types)?;
     let inputs = call.inputs.get(which)?.to_f64();
     let in_row = width(&call.inputs[which]);
@@ -176,7 +176,7 @@ pub fn beyond(
     }
     let sharp = wrong.iter().all(|w: &(f64, f64, f64)| w.0.abs() > right[usize::from(w.0 < 0.0)]);
     let &(input, exact, found) = wrong.iter().min_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
-    Some(Beyond {
+    Some(Overflow {
         node: names.0.into(),
         kernel_hash: names.1.into(),
         input,
@@ -194,8 +194,8 @@ pub(crate) fn run(
     (suite, model, oracles): (&Suite, &Model, &Oracles),
     platform: &mut dyn Platform,
     cases: &[Case],
-    choices: &Choices,
-) -> Result<(u64, Vec<Beyond>)> {
+    choices: &KernelChoices,
+) -> Result<(u64, Vec<Overflow>)> {
     let graph = suite.graph();
     let probed = |node: &Node| {
         node.op.saturation(&graph.input_types(node)).is_some() || matches!(node.op, Op::Linear(_))
@@ -210,10 +210,12 @@ pub(crate) fn run(
     }
     let mut probes = Vec::new();
     for (hash, case, recorded) in &variants {
-        probes.extend(probe(recorded)?.map(|call| (hash, case, recorded, call)));
+        probes.extend(range_call(recorded)?.map(|call| (hash, case, recorded, call)));
         let several = call_rows(recorded) > 1;
-        if several && choices.of_case(suite, *case).is_ok_and(|choice| serial::declares(&choice.name)) {
-            probes.extend(serial::probe(recorded)?.map(|call| (hash, case, recorded, call)));
+        if several
+            && choices.of_case(suite, *case).is_ok_and(|choice| accumulation_order::declares(&choice.name))
+        {
+            probes.extend(accumulation_order::order_call(recorded)?.map(|call| (hash, case, recorded, call)));
         }
     }
     let calls: Vec<Call> = probes.iter().map(|(.., call)| call.clone()).collect();
@@ -235,11 +237,11 @@ pub(crate) fn run(
         match call.op.saturation(&call.input_types) {
             Some(_) => {
                 let exact = oracles.exact(call, 0)?;
-                failures.extend(beyond((call, recorded), &exact, &outputs, names));
+                failures.extend(find_overflow((call, recorded), &exact, &outputs, names));
             }
             None => {
                 let declared = choices.precision(case.node, &call.symbols)?;
-                failures.extend(serial::longer(call, &outputs, declared, names));
+                failures.extend(accumulation_order::longer(call, &outputs, declared, names));
             }
         }
     }
@@ -251,7 +253,7 @@ fn call_rows(call: &Call) -> u64 {
 }
 
 /// For each kernel variant the case of the most rows, up to [`ROWS`] if there is one, in the order of the cases.
-fn widest(suite: &Suite, cases: &[Case], choices: &Choices) -> Vec<(String, Case)> {
+fn widest(suite: &Suite, cases: &[Case], choices: &KernelChoices) -> Vec<(String, Case)> {
     let rows = |case: &Case| {
         let rows = suite.frames()[case.frame].symbols.get(tapml_graph::Symbol::N).unwrap_or(1) as usize;
         if rows <= ROWS { rows } else { 0 }
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    fn capped(call: &Call, tanh: fn(f32) -> f32) -> Vec<Tensor> {
+    fn run_capped(call: &Call, tanh: fn(f32) -> f32) -> Vec<Tensor> {
         let x = &call.inputs[0];
         let y: Vec<f32> = x.to_f32().iter().map(|&v| 30.0 * tanh(v / 30.0)).collect();
         vec![Tensor::from_f32(x.shape().to_vec(), y).unwrap()]
@@ -298,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_sweep_covers_the_range() {
-        let probed = probe(&call(3)).unwrap().unwrap();
+        let probed = range_call(&call(3)).unwrap().unwrap();
         let values = probed.inputs[0].to_f64();
         assert!(values.contains(&f64::from(f32::MAX)) && values.contains(&-f64::from(f32::MAX)));
         assert!(values.iter().any(|v| *v == 0.0 && v.is_sign_negative()));
@@ -312,9 +314,10 @@ mod tests {
     #[test]
     fn what_overflows_is_told_and_what_saturates_is_not() {
         let recorded = call(2);
-        let probed = probe(&recorded).unwrap().unwrap();
+        let probed = range_call(&recorded).unwrap().unwrap();
         let exact = Oracles::new(0).exact(&probed, 0).unwrap();
-        let told = |tanh| beyond((&probed, &recorded), &exact, &capped(&probed, tanh), ("cap", "hash"));
+        let told =
+            |tanh| find_overflow((&probed, &recorded), &exact, &run_capped(&probed, tanh), ("cap", "hash"));
         assert_eq!(told(f32::tanh), None);
         let found = told(|x| ((2.0 * x).exp() - 1.0) / ((2.0 * x).exp() + 1.0)).expect("it overflows");
         assert!(found.input > 1300.0 && found.exact == 30.0 && found.observed == "NaN", "{found:?}");
@@ -325,14 +328,14 @@ mod tests {
     #[test]
     fn an_allowed_error_next_to_the_largest_number_may_become_infinite() {
         let recorded = Call { op: Silu {}.into(), ..call(2) };
-        let probed = probe(&recorded).unwrap().unwrap();
+        let probed = range_call(&recorded).unwrap().unwrap();
         let exact = Oracles::new(0).exact(&probed, 0).unwrap();
         let told = |largest: f32| {
             let silu = |v: f32| if v > largest { f32::INFINITY } else { v / (1.0 + (-v).exp()) };
             let x = &probed.inputs[0];
             let y = x.to_f32().iter().map(|&v| silu(v)).collect();
             let y = Tensor::from_f32(x.shape().to_vec(), y).unwrap();
-            beyond((&probed, &recorded), &exact, &[y], ("silu", "hash"))
+            find_overflow((&probed, &recorded), &exact, &[y], ("silu", "hash"))
         };
         assert_eq!(told(f32::MAX * 0.75), None);
         assert!(told(f32::MAX / 4096.0).is_some());

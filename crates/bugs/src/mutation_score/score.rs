@@ -1,7 +1,9 @@
 //! The score of a suite: mutants of each operator on all its cases.
 
 use super::cover::smallest;
-use crate::bench::{Bed, OpCases, Prepared, Record, RunOptions, Selection, View, kernels, platform};
+use crate::bench::{
+    Fixture, MutantRecord, OpCases, Prepared, RunOptions, Selection, View, kernels, platform,
+};
 use crate::device::Workbench;
 use crate::mutant::{Edit, Family, Mutant};
 use crate::{Catalogue, bench};
@@ -14,7 +16,7 @@ use tapml_graph::{Bytes, Error, Result, Tensor};
 use tapml_migrate::report::RegimeCount;
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::judge;
-use tapml_migrate::{Choices, Progress, RowRegimes, Stop, composed_suites, regimes};
+use tapml_migrate::{KernelChoices, Progress, RowRegimes, Stop, composed_suites, regimes};
 
 /// How a suite is scored.
 #[derive(Clone, Debug)]
@@ -29,7 +31,7 @@ pub struct ScoreOptions {
 
 impl ScoreOptions {
     /// The operators to score, among those that the device runs and the suite has calls of.
-    fn wanted(&self, all: Vec<&'static str>) -> Result<Vec<&'static str>> {
+    fn wanted_operators(&self, all: Vec<&'static str>) -> Result<Vec<&'static str>> {
         if let Some(missing) = self.ops.iter().find(|op| !all.contains(&op.as_str())) {
             let text = format!("the device runs no `{missing}` of which the suite has a call");
             return Err(Error::invalid(text).with_hint(format!("it runs: {}", all.join(", "))));
@@ -97,28 +99,28 @@ pub struct SuiteScore {
     /// What the device runs: operators in graph order, then fused ones.
     pub ops: Vec<OpScore>,
     /// How much of the kernels the suite reaches.
-    pub coverage: Coverage,
+    pub coverage: KernelCoverage,
     /// Each kernel that has regimes, and the regimes that no call of the suite reaches.
     pub regimes: Vec<RowRegimes>,
     /// Attributes that no case can tell wrong.
     pub blind: Vec<Blind>,
     /// What other prompts told, if they were sought.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub found: Vec<Found>,
+    pub found: Vec<KilledSurvivor>,
     /// Wall-clock time.
     pub seconds: f64,
 }
 
 /// How much of the kernels a suite reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Coverage {
+pub struct KernelCoverage {
     /// Regimes of all kernels of the scored operators.
     pub regimes: RegimeCount,
 }
 
 /// A survivor that another prompt kills.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct KilledSurvivor {
     /// The mutant.
     pub id: String,
     /// The prompt's token ids.
@@ -137,7 +139,7 @@ impl SuiteScore {
 /// Scores a suite: tries mutants of every operator on all its cases. Faults of synchronisation are left out: no input
 /// makes them visible.
 pub fn score(
-    bed: &Bed,
+    bed: &Fixture,
     options: &ScoreOptions,
     run: &RunOptions<'_>,
     progress: &dyn Progress,
@@ -146,15 +148,15 @@ pub fn score(
     let start = Instant::now();
     let bench = Workbench::new((run.open)()?);
     let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
-    let wanted = options.wanted(prepared.ops(bed, &bench)?)?;
-    let mutants = chosen(bed, options, &wanted, &bench)?;
-    let records = tried(&prepared, &mutants, run, progress, stop)?;
+    let wanted = options.wanted_operators(prepared.ops(bed, &bench)?)?;
+    let mutants = choose_mutants(bed, options, &wanted, &bench)?;
+    let records = run_mutants(&prepared, &mutants, run, progress, stop)?;
     let (mut ops, mut rows) = (Vec::new(), Vec::new());
     for op in wanted {
-        let cases = prepared.of(&bed.name, op, &bench)?;
-        let own: Vec<&Record> = records.iter().filter(|r| r.op == op).collect();
+        let cases = prepared.op_cases(&bed.name, op, &bench)?;
+        let own: Vec<&MutantRecord> = records.iter().filter(|r| r.op == op).collect();
         ops.push(of_op(&cases, &own)?);
-        let reached = |views: &[View<'_>]| reached(bed, views, op, &bench);
+        let reached = |views: &[View<'_>]| reached_regimes(bed, views, op, &bench);
         prepared.with_views(bed, op, &bench, reached)?.into_iter().for_each(|row| row.join(&mut rows));
     }
     let info = bench.info();
@@ -164,7 +166,7 @@ pub fn score(
         target: format!("{} ({}, {})", info.platform, info.name, info.driver),
         blind: blind(&mutants, &records),
         ops,
-        coverage: Coverage { regimes: RegimeCount::of(rows.iter().map(|row| &row.counts)) },
+        coverage: KernelCoverage { regimes: RegimeCount::from_kernels(rows.iter().map(|row| &row.counts)) },
         regimes: rows,
         found: Vec::new(),
         seconds: start.elapsed().as_secs_f64(),
@@ -172,12 +174,17 @@ pub fn score(
 }
 
 /// The regimes of an operator's kernels that the suite's calls reach, and others.
-fn reached(bed: &Bed, views: &[View<'_>], op: &str, bench: &Workbench) -> Result<Vec<RowRegimes>> {
+fn reached_regimes(
+    bed: &Fixture,
+    views: &[View<'_>],
+    op: &str,
+    bench: &Workbench,
+) -> Result<Vec<RowRegimes>> {
     let device = platform(bench, &[]);
     let mut rows = Vec::new();
     for view in views {
         let cases = view.cases(op);
-        let choices = Choices::of_cases(view.suite, &device, &cases)?;
+        let choices = KernelChoices::of_cases(view.suite, &device, &cases)?;
         let own = regimes(view.suite, &bed.model, &choices, &cases)?;
         own.into_iter().for_each(|row| row.join(&mut rows));
     }
@@ -186,7 +193,7 @@ fn reached(bed: &Bed, views: &[View<'_>], op: &str, bench: &Workbench) -> Result
 
 /// The recorded calls that these named ones are composed of: a call of a fused operator stands for those of several nodes.
 /// Calls of operators that no recorded node stands for have none.
-pub fn recorded(bed: &Bed, ids: &[&str], run: &RunOptions<'_>) -> Result<Vec<Case>> {
+pub fn recorded_cases(bed: &Fixture, ids: &[&str], run: &RunOptions<'_>) -> Result<Vec<Case>> {
     let bench = Workbench::new((run.open)()?);
     let composed = composed_suites(&bed.suite, &platform(&bench, &[]))?;
     let mut cases = Vec::new();
@@ -204,14 +211,19 @@ pub fn recorded(bed: &Bed, ids: &[&str], run: &RunOptions<'_>) -> Result<Vec<Cas
     Ok(cases)
 }
 
-fn chosen(bed: &Bed, options: &ScoreOptions, ops: &[&str], bench: &Workbench) -> Result<Vec<Mutant>> {
-    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
-    let visible = |m: &Mutant| !m.between() && m.family != Family::Synchronisation;
+fn choose_mutants(
+    bed: &Fixture,
+    options: &ScoreOptions,
+    ops: &[&str],
+    bench: &Workbench,
+) -> Result<Vec<Mutant>> {
+    let all = Catalogue::generate(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let visible = |m: &Mutant| !m.is_between() && m.family != Family::Synchronisation;
     let all: Vec<Mutant> = all.into_iter().filter(visible).collect();
     let mut chosen = Vec::new();
     for op in ops {
         let selection = Selection { ops: vec![op.to_string()], seed: options.seed, ..Selection::default() };
-        let ranked = selection.of(all.iter().cloned());
+        let ranked = selection.choose_mutants(all.iter().cloned());
         // Attributes are few and always tried.
         let (first, rest): (Vec<Mutant>, Vec<Mutant>) =
             ranked.into_iter().partition(|m| attribute(m).is_some());
@@ -221,28 +233,29 @@ fn chosen(bed: &Bed, options: &ScoreOptions, ops: &[&str], bench: &Workbench) ->
     Ok(chosen)
 }
 
-fn tried(
+fn run_mutants(
     prepared: &Prepared<'_>,
     mutants: &[Mutant],
     run: &RunOptions<'_>,
     progress: &dyn Progress,
     stop: &Stop,
-) -> Result<Vec<Record>> {
+) -> Result<Vec<MutantRecord>> {
     let records = Mutex::new(Vec::new());
     let add = |record| records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     kernels(prepared, mutants, run, &add, progress, stop)?;
     let mut records = records.into_inner().unwrap_or_else(PoisonError::into_inner);
-    records.sort_by(|a: &Record, b| a.id.cmp(&b.id));
+    records.sort_by(|a: &MutantRecord, b| a.id.cmp(&b.id));
     Ok(records)
 }
 
-fn of_op(cases: &OpCases, records: &[&Record]) -> Result<OpScore> {
+fn of_op(cases: &OpCases, records: &[&MutantRecord]) -> Result<OpScore> {
     let name = |i: usize| cases.cases[i].name.clone();
     // A kernel that cannot be built is killed by every case.
-    let (killed, survived): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|r| r.sighting.caught());
+    let (killed, survived): (Vec<&MutantRecord>, Vec<&MutantRecord>) =
+        records.iter().partition(|r| r.sighting.is_caught());
     let kills: Vec<Vec<u32>> =
         killed.iter().filter(|r| r.sighting.error.is_none()).map(|r| r.sighting.kills.clone()).collect();
-    let survivor = |r: &&Record| Survivor {
+    let survivor = |r: &&MutantRecord| Survivor {
         id: r.id.clone(),
         diff: r.diff.clone(),
         differing: r.sighting.differing,
@@ -253,7 +266,7 @@ fn of_op(cases: &OpCases, records: &[&Record]) -> Result<OpScore> {
             let Some(outputs) = fake(i) else { return Ok(None) };
             let case = &cases.cases[i];
             let judgement = judge(&case.exact, &outputs, case.target, None)?;
-            Ok(judgement.passed().then(|| name(i)))
+            Ok(judgement.passes().then(|| name(i)))
         });
         Ok(passes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     };
@@ -283,14 +296,14 @@ fn zero(tensor: &Tensor) -> Result<Tensor> {
 fn attribute(mutant: &Mutant) -> Option<&str> {
     match &mutant.edit {
         Edit::Constant { name, .. } if mutant.operator != "wrong-size" => Some(name),
-        Edit::Turns { .. } => Some("frequencies"),
+        Edit::Frequencies { .. } => Some("frequencies"),
         _ => None,
     }
 }
 
-fn blind(mutants: &[Mutant], records: &[Record]) -> Vec<Blind> {
+fn blind(mutants: &[Mutant], records: &[MutantRecord]) -> Vec<Blind> {
     let mut found: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for record in records.iter().filter(|r| !r.sighting.caught()) {
+    for record in records.iter().filter(|r| !r.sighting.is_caught()) {
         let Some(mutant) = mutants.iter().find(|m| m.id == record.id) else { continue };
         if let Some(attribute) = attribute(mutant) {
             found.entry((mutant.op.clone(), attribute.into())).or_default().push(mutant.id.clone());
@@ -302,23 +315,23 @@ fn blind(mutants: &[Mutant], records: &[Record]) -> Vec<Blind> {
 
 /// Which of these mutants, survivors of other prompts, the cases of `bed` kill: a suite of one further prompt.
 pub fn seek(
-    bed: &Bed,
+    bed: &Fixture,
     mutants: &[String],
     run: &RunOptions<'_>,
     progress: &dyn Progress,
     stop: &Stop,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<KilledSurvivor>> {
     let bench = Workbench::new((run.open)()?);
     let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
-    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let all = Catalogue::generate(&bed.name, bed.suite.graph(), bench.info())?.mutants;
     let wanted: Vec<Mutant> = all.into_iter().filter(|m| mutants.contains(&m.id)).collect();
     let prompt = bed.suite.manifest().prompts.first().map(|p| p.ids.clone()).unwrap_or_default();
     let mut found = Vec::new();
-    for record in tried(&prepared, &wanted, run, progress, stop)? {
+    for record in run_mutants(&prepared, &wanted, run, progress, stop)? {
         let Some(&first) = record.sighting.kills.first() else { continue };
-        let cases = prepared.of(&bed.name, &record.op, &bench)?;
+        let cases = prepared.op_cases(&bed.name, &record.op, &bench)?;
         let case = cases.cases[first as usize].name.clone();
-        found.push(Found { id: record.id, prompt: prompt.clone(), case });
+        found.push(KilledSurvivor { id: record.id, prompt: prompt.clone(), case });
     }
     Ok(found)
 }

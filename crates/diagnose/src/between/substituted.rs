@@ -2,8 +2,8 @@
 //! very bits that the node left in the program.
 
 use super::scan::Before;
-use super::traced::Values;
-use crate::diagnose::Run;
+use super::traced::TracedValues;
+use crate::diagnose::DiagnosisContext;
 use std::collections::HashSet;
 use tapml_exec::Call;
 use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, TensorType, ValueId};
@@ -12,11 +12,11 @@ use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, Tensor
 const TRIED: usize = 96;
 
 /// Outputs of fewer elements are too easily alike.
-const TELLING: usize = 6;
+const CLEAR_COUNT: usize = 6;
 
 /// What was computed with in the place of what should be.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Instead {
+pub(super) enum Substitute {
     /// An input as memory was before anyone wrote it.
     Nothing(ValueId),
     /// An input as it was in the step before.
@@ -44,26 +44,26 @@ fn stale(now: &Symbols, before: Option<&Symbols>) -> Vec<Symbols> {
 
 /// The symbols with which the node gives what it left in the program; `None` if they do not explain it.
 pub(super) fn symbols(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     node: NodeId,
     (call, observed): (&Call, &[Tensor]),
-    (values, before): (&Values, &Before),
+    (values, before): (&TracedValues, &Before),
 ) -> Result<Option<Symbols>> {
     let ids = &run.suite.graph().node(node).inputs;
     let old = |k: usize| ids.get(k).and_then(|id| before.read.get(id));
     let mut tries = Vec::new();
     for symbols in stale(&call.symbols, before.symbols.as_ref()) {
         let words = [Some(0), values.fill].into_iter().flatten();
-        let calls = words.filter_map(|word| counted(call, &symbols, &old, word));
+        let calls = words.filter_map(|word| with_other_sizes(call, &symbols, &old, word));
         tries.extend(calls.map(|call| (symbols.clone(), call)));
     }
-    Ok(fitting(run, (call, observed), tries)?.into_iter().next())
+    Ok(fitting_calls(run, (call, observed), tries)?.into_iter().next())
 }
 
 /// The call as it is with other sizes and positions; `None` if outputs would have other shapes. Inputs with more rows
 /// than were found go on with what lies behind these in memory: what the step before left there, then what memory was
 /// filled with.
-fn counted<'t>(
+fn with_other_sizes<'t>(
     call: &Call,
     symbols: &Symbols,
     old: &dyn Fn(usize) -> Option<&'t Tensor>,
@@ -97,13 +97,13 @@ fn counted<'t>(
 /// The value with which, in the place of one of its inputs, the node gives what it left in the program; and whether no
 /// other explains it as well.
 pub(super) fn value(
-    run: &mut Run<'_>,
+    run: &mut DiagnosisContext<'_>,
     node: NodeId,
     (call, observed): (&Call, &[Tensor]),
-    values: &Values,
+    values: &TracedValues,
     before: &Before,
-) -> Result<Option<(Instead, bool)>> {
-    if observed.iter().map(Tensor::len).sum::<usize>() < TELLING {
+) -> Result<Option<(Substitute, bool)>> {
+    if observed.iter().map(Tensor::len).sum::<usize>() < CLEAR_COUNT {
         return Ok(None);
     }
     let graph = run.suite.graph();
@@ -113,33 +113,33 @@ pub(super) fn value(
             continue;
         }
         let found = &call.inputs[k];
-        let mut add = |rank: u32, instead: Instead, tensor: &Tensor| {
+        let mut add = |rank: u32, instead: Substitute, tensor: &Tensor| {
             if tensor.shape() == found.shape() && tensor.bytes()[..] != found.bytes()[..] {
                 let mut call = call.clone();
                 call.inputs[k] = tensor.clone();
                 tries.push((rank, (instead, call)));
             }
         };
-        if let Some(tensor) = values.fill.and_then(|fill| filled(found, fill)) {
-            add(0, Instead::Nothing(input), &tensor);
+        if let Some(tensor) = values.fill.and_then(|fill| fill_with(found, fill)) {
+            add(0, Substitute::Nothing(input), &tensor);
         }
         if let Some(old) = before.read.get(&input) {
-            add(0, Instead::Before(input), old);
+            add(0, Substitute::Before(input), old);
         }
-        for (rank, other, tensor) in others(run, node, k, values) {
+        for (rank, other, tensor) in other_values(run, node, k, values) {
             if tensor.dtype() == found.dtype() {
-                add(rank, Instead::Other { input, other }, tensor);
+                add(rank, Substitute::Other { input, other }, tensor);
             }
         }
     }
     // The likeliest of all inputs come before the unlikely ones of the first.
     tries.sort_by_key(|(rank, _)| *rank);
     let tries = tries.into_iter().take(TRIED).map(|(_, tried)| tried).collect();
-    let fits = fitting(run, (call, observed), tries)?;
-    let alike = |a: &Instead, b: &Instead| std::mem::discriminant(a) == std::mem::discriminant(b);
+    let fits = fitting_calls(run, (call, observed), tries)?;
+    let alike = |a: &Substitute, b: &Substitute| std::mem::discriminant(a) == std::mem::discriminant(b);
     // Any index that points nowhere gives the same.
-    let index = |instead: &Instead| match instead {
-        Instead::Nothing(input) => !graph.value(*input).ty.dtype.is_float(),
+    let index = |instead: &Substitute| match instead {
+        Substitute::Nothing(input) => !graph.value(*input).ty.dtype.is_float(),
         _ => false,
     };
     let alone = fits.iter().all(|other| alike(other, &fits[0]) && !index(other));
@@ -147,7 +147,7 @@ pub(super) fn value(
 }
 
 /// A tensor like this one that holds nothing but a word.
-fn filled(like: &Tensor, word: u32) -> Option<Tensor> {
+fn fill_with(like: &Tensor, word: u32) -> Option<Tensor> {
     let words = like.bytes().len().div_ceil(4);
     let mut bytes = word.to_le_bytes().repeat(words);
     bytes.truncate(like.bytes().len());
@@ -156,7 +156,12 @@ fn filled(like: &Tensor, word: u32) -> Option<Tensor> {
 
 /// The values of the step that a node may read in the place of its input `k`, each with a rank, the likeliest first: what
 /// other nodes of its operator find there, then what other nodes left; of these the nearest first.
-fn others<'v>(run: &Run<'_>, node: NodeId, k: usize, values: &'v Values) -> Vec<(u32, ValueId, &'v Tensor)> {
+fn other_values<'v>(
+    run: &DiagnosisContext<'_>,
+    node: NodeId,
+    k: usize,
+    values: &'v TracedValues,
+) -> Vec<(u32, ValueId, &'v Tensor)> {
     let graph = run.suite.graph();
     let (op, far) = (graph.node(node).op.name(), graph.nodes().len() as u32);
     let mut found = Vec::new();
@@ -180,8 +185,8 @@ fn others<'v>(run: &Run<'_>, node: NodeId, k: usize, values: &'v Values) -> Vec<
 
 /// Which of these calls give what was observed, bit by bit; none if the call as it is gives it beside them, too: then it
 /// depends on more than what it computes with.
-fn fitting<T>(
-    run: &mut Run<'_>,
+fn fitting_calls<T>(
+    run: &mut DiagnosisContext<'_>,
     (call, observed): (&Call, &[Tensor]),
     tries: Vec<(T, Call)>,
 ) -> Result<Vec<T>> {
@@ -192,7 +197,7 @@ fn fitting<T>(
         let calls: Vec<Call> = left.iter().map(|(_, call)| call.clone()).chain([call.clone()]).collect();
         let mut same = vec![false; calls.len()];
         run.target.replay(&calls, &mut |i, outputs| {
-            same[i] = outputs.is_ok_and(|outputs| crate::explain::same(&outputs, observed));
+            same[i] = outputs.is_ok_and(|outputs| crate::explain::are_same(&outputs, observed));
         })?;
         if same.pop() == Some(true) {
             return Ok(Vec::new());
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn memory_that_nobody_wrote_has_the_size_of_what_belongs_there() {
         let like = Tensor::from_f32_as(tapml_graph::DType::F16, vec![3], vec![1.0, 2.0, 3.0]).unwrap();
-        let filled = filled(&like, 0x4b3c_614e).unwrap();
+        let filled = fill_with(&like, 0x4b3c_614e).unwrap();
         assert_eq!(filled.bytes()[..], [0x4e, 0x61, 0x3c, 0x4b, 0x4e, 0x61]);
     }
 }

@@ -3,12 +3,12 @@
 //! compared with itself: what it leaves in the program is what it gives alone, right or wrong.
 
 use super::faults::{self, Located};
-use super::runs::{self, Step};
-use super::scan::{Anomaly, Before, Differs, What, call_of, scan};
+use super::runs::{self, RunStep};
+use super::scan::{Anomaly, AnomalyKind, Before, Differs, call_of, scan};
 use super::scene::{self, Scene, Shown};
-use super::traced::{self, FILL, Values};
-use super::{placed, probe};
-use crate::diagnose::Run;
+use super::traced::{self, FILL, TracedValues};
+use super::{probe, target_nodes};
+use crate::diagnose::DiagnosisContext;
 use crate::explain;
 use crate::report::FaultKind;
 use std::collections::HashSet;
@@ -18,13 +18,13 @@ use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
 
 /// The faults between operators that show when nodes of faulty operators are on the target too; none if there are no such
 /// nodes, or if they cannot run in one program.
-pub(super) fn find(run: &mut Run<'_>) -> Result<Located> {
+pub(super) fn find(run: &mut DiagnosisContext<'_>) -> Result<Located> {
     let nodes = nodes(run);
-    if nodes.len() <= placed(run).len() {
+    if nodes.len() <= target_nodes(run).len() {
         return Ok(Located::default());
     }
     run.progress.stage("run it with faulty operators", 0);
-    match looked(run, &nodes) {
+    match look_at_nodes(run, &nodes) {
         // A faulty kernel may do anything; what matters is what the model does without it.
         Err(e) if !matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted | ErrorKind::Bug) => {
             Ok(Located::default())
@@ -34,7 +34,7 @@ pub(super) fn find(run: &mut Run<'_>) -> Result<Located> {
 }
 
 /// All nodes that the target can run, but those of faults between operators.
-fn nodes(run: &Run<'_>) -> Vec<NodeId> {
+fn nodes(run: &DiagnosisContext<'_>) -> Vec<NodeId> {
     let mut without: HashSet<&str> = run.skipped.iter().map(|s| s.node.as_str()).collect();
     let crash = Cause::Crash.name();
     let faults = run.faults.iter().filter(|f| f.kind == FaultKind::Between || f.cause == crash);
@@ -49,16 +49,16 @@ fn nodes(run: &Run<'_>) -> Vec<NodeId> {
 /// How often the texts are run again without the nodes that nothing was said of.
 const AGAIN: usize = 4;
 
-fn looked(run: &mut Run<'_>, nodes: &[NodeId]) -> Result<Located> {
+fn look_at_nodes(run: &mut DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<Located> {
     let texts = runs::short(&probe::texts(run)?);
     let Some(mut whole) = traced::load(run, nodes, &runs::capacity(&texts.concat()), Some(FILL))? else {
         return Ok(Located::default());
     };
     let mut unexplained = HashSet::new();
     for _ in 0..AGAIN {
-        let Some((anomalies, scene)) = shown(run, &mut whole, &texts, &unexplained)? else { break };
+        let Some((anomalies, scene)) = find_anomalies(run, &mut whole, &texts, &unexplained)? else { break };
         let nodes: Vec<NodeId> = anomalies.iter().map(|a| a.node).collect();
-        let located = faults::of(run, anomalies, Some(&scene))?;
+        let located = faults::find_faults(run, anomalies, Some(&scene))?;
         if !located.faults.is_empty() {
             return Ok(located);
         }
@@ -68,19 +68,23 @@ fn looked(run: &mut Run<'_>, nodes: &[NodeId]) -> Result<Located> {
 }
 
 /// What is not as it must be, but for these nodes, in the first step of the first text where anything is not.
-fn shown(
-    run: &mut Run<'_>,
+fn find_anomalies(
+    run: &mut DiagnosisContext<'_>,
     whole: &mut Hybrid,
-    texts: &[Vec<Step>],
+    texts: &[Vec<RunStep>],
     without: &HashSet<NodeId>,
 ) -> Result<Option<(Vec<Anomaly>, Box<Scene>)>> {
     let mut before = Before::default();
     for text in texts {
-        let inspect = &mut |run: &mut Run<'_>, step: &Step, values: &Values, before: &Before, _: &_| {
+        let inspect = &mut |run: &mut DiagnosisContext<'_>,
+                            step: &RunStep,
+                            values: &TracedValues,
+                            before: &Before,
+                            _: &_| {
             let mut found = scan(run, step, values, before, false)?;
             // Faulty kernels are known; where they write is theirs.
-            found.retain(|a| !matches!(a.what, What::Beyond { .. }));
-            found.extend(differing(run, step, values)?);
+            found.retain(|a| !matches!(a.what, AnomalyKind::Overrun { .. }));
+            found.extend(differing_nodes(run, step, values)?);
             found.retain(|a| !without.contains(&a.node));
             found.sort_by_key(|a| a.node);
             Ok(found)
@@ -94,7 +98,11 @@ fn shown(
 }
 
 /// The nodes that leave something else in the program than alone, where that is the same each time.
-fn differing(run: &mut Run<'_>, step: &Step, values: &Values) -> Result<Vec<Anomaly>> {
+fn differing_nodes(
+    run: &mut DiagnosisContext<'_>,
+    step: &RunStep,
+    values: &TracedValues,
+) -> Result<Vec<Anomaly>> {
     let (suite, model) = (run.suite, run.model);
     let (mut ids, mut calls, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for traced in &values.nodes {
@@ -103,18 +111,18 @@ fn differing(run: &mut Run<'_>, step: &Step, values: &Values) -> Result<Vec<Anom
         calls.push(call_of(suite.graph(), model, id, traced, &step.symbols)?);
         left.push(&traced.outputs);
     }
-    let alone = replayed(run, &calls)?;
+    let alone = replay_calls(run, &calls)?;
     let all = ids.into_iter().zip(calls).zip(left).zip(alone);
     let differs = all.filter_map(|(((id, call), observed), alone)| {
-        let alone = alone.filter(|alone| !alike(alone, observed, values, state(&call)))?;
+        let alone = alone.filter(|alone| !are_alike(alone, observed, values, state(&call)))?;
         Some((id, Differs { call, observed: observed.clone(), alone }))
     });
     let mut differs: Vec<(NodeId, Differs)> = differs.collect();
     let calls: Vec<Call> = differs.iter().map(|(_, d)| d.call.clone()).collect();
-    let mut again = replayed(run, &calls)?.into_iter();
-    differs.retain(|(_, d)| again.next().flatten().is_some_and(|again| explain::same(&again, &d.alone)));
+    let mut again = replay_calls(run, &calls)?.into_iter();
+    differs.retain(|(_, d)| again.next().flatten().is_some_and(|again| explain::are_same(&again, &d.alone)));
     let anomaly = |(node, found): (NodeId, Differs)| {
-        let what = What::Differs(Box::new(found));
+        let what = AnomalyKind::Differs(Box::new(found));
         Anomaly { step: step.label.clone(), node, what }
     };
     Ok(differs.into_iter().map(anomaly).collect())
@@ -127,7 +135,7 @@ fn state(call: &Call) -> Option<&Tensor> {
 
 /// Whether a node leaves the same alone and in the program. What it writes in neither holds there what memory was filled
 /// with, which is another word alone; where a `state` grows, in place there and as a copy alone, what it held, or zeros.
-fn alike(alone: &[Tensor], observed: &[Tensor], values: &Values, state: Option<&Tensor>) -> bool {
+fn are_alike(alone: &[Tensor], observed: &[Tensor], values: &TracedValues, state: Option<&Tensor>) -> bool {
     let zeros = |word: &[u8]| state.is_some() && word.iter().all(|&b| b == 0);
     let unwritten =
         |word: &[u8]| zeros(word) || UNWRITTEN.iter().any(|fill| word == &fill.to_le_bytes()[..word.len()]);
@@ -147,7 +155,7 @@ fn alike(alone: &[Tensor], observed: &[Tensor], values: &Values, state: Option<&
 const WORD: usize = 4;
 
 /// What each of these calls gives alone; `None` for one that cannot be run.
-fn replayed(run: &mut Run<'_>, calls: &[Call]) -> Result<Vec<Option<Vec<Tensor>>>> {
+fn replay_calls(run: &mut DiagnosisContext<'_>, calls: &[Call]) -> Result<Vec<Option<Vec<Tensor>>>> {
     run.stop.check()?;
     let mut found = vec![None; calls.len()];
     run.target.replay(calls, &mut |i, outputs| found[i] = outputs.ok())?;
@@ -166,12 +174,12 @@ mod tests {
 
     #[test]
     fn what_is_written_neither_alone_nor_in_the_program_is_alike() {
-        let values = Values { nodes: Vec::new(), given: Default::default(), fill: Some(FILL) };
+        let values = TracedValues { nodes: Vec::new(), given: Default::default(), fill: Some(FILL) };
         let (one, two) = (1f32.to_bits(), 2f32.to_bits());
         let old = tensor(&[two]).remove(0);
         for fill in UNWRITTEN {
             let alone = tensor(&[fill, one]);
-            let alike = |observed: &[u32], state| super::alike(&alone, &tensor(observed), &values, state);
+            let alike = |observed: &[u32], state| super::are_alike(&alone, &tensor(observed), &values, state);
             assert!(alike(&[FILL, one], None));
             assert!(!alike(&[FILL, FILL], None), "written alone only");
             assert!(!alike(&[one, one], None), "written in the program only");

@@ -1,8 +1,8 @@
 //! `rope_append/rows`: rotated queries, and rotated keys and values behind the cached ones, of many rows in one launch.
 
 use super::super::Request;
-use super::super::body::Body;
-use super::super::source::{FLAT_ELEMENTS, Kernel, one, plan_of, unserved};
+use super::super::body::FusedBody;
+use super::super::source::{FLAT_ELEMENTS, KernelSource, plan_of, single_workgroup, unserved_error};
 use super::with_copies;
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol, ValueId};
@@ -10,12 +10,12 @@ use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol, ValueId};
 /// The text.
 pub const TEXT: &str = include_str!("keep.wgsl");
 
-const KERNEL: Kernel = Kernel::flat("rope_append/rows", "attention/keep.wgsl", TEXT);
+const KERNEL: KernelSource = KernelSource::flat("rope_append/rows", "attention/keep.wgsl", TEXT);
 
 /// The plan. It binds queries, keys, values and angles, and, written, rotated queries and the caches of keys and values,
 /// which hold `p` rows.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
+    let body = FusedBody::of_request(request)?;
     let wrong = || Error::unsupported("the kernel needs rotated queries and keys, and values, to append");
     let appends: Vec<_> = body.nodes().iter().filter(|node| matches!(node.op, Op::Append(_))).collect();
     let rotated = |value: ValueId| body.maker(value).filter(|node| matches!(node.op, Op::Rope(_)));
@@ -38,7 +38,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let rows = Dim::symbol(Symbol::N);
     let fits = alike && head_dim.is_multiple_of(2) && width(v) == width(k) && body.ty(q).shape[0] == rows;
     if !fits || queries.inputs[1] != keys.inputs[1] {
-        return Err(unserved(request));
+        return Err(unserved_error(request));
     }
     let written = [queries.outputs[0], of_keys.outputs[0], of_values.outputs[0]];
     let written = written.map(|value| body.write(value));
@@ -55,7 +55,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.rows(&rows)?.set("HEADS", heads).set("KV_HEADS", kv_heads).set("HEAD_DIM", head_dim);
     let items = u64::from(heads) + 2 * u64::from(kv_heads);
     let items = rows.checked_mul(items * u64::from(head_dim / 2)).ok_or_else(wrong)?;
-    let launch = launch.groups([Extent::ceil_div(items, FLAT_ELEMENTS), one(), one()]);
+    let launch =
+        launch.groups([Extent::ceil_div(items, FLAT_ELEMENTS), single_workgroup(), single_workgroup()]);
     let places = caches.map(|cache| body.input(cache).ok_or_else(wrong));
     let [keys_at, values_at] = places;
     let pairs = [(keys_at?, grown[0]), (values_at?, grown[1])];

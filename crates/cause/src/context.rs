@@ -1,7 +1,7 @@
 //! A failing call prepared for hypotheses: its outputs against the exact ones, and a smaller call that shows the fault.
 
 use crate::Evidence;
-use crate::cut::Cut;
+use crate::cut::Subsample;
 use tapml_exec::UNWRITTEN;
 use tapml_graph::{DType, Error, Result, Tensor};
 use tapml_migrate::Oracles;
@@ -44,7 +44,7 @@ impl Out {
             observed: values,
             computing: allowed.computing,
             ratios,
-            unwritten: unwritten(observed),
+            unwritten: unwritten_elements(observed),
         })
     }
 
@@ -85,7 +85,7 @@ impl Out {
 }
 
 /// For each element whether it has the bits of memory that nobody wrote.
-fn unwritten(tensor: &Tensor) -> Vec<bool> {
+fn unwritten_elements(tensor: &Tensor) -> Vec<bool> {
     let words = UNWRITTEN.map(u32::to_le_bytes);
     let size = tensor.dtype().size();
     let elements = tensor.bytes().chunks_exact(size);
@@ -101,7 +101,7 @@ fn unwritten(tensor: &Tensor) -> Vec<bool> {
 
 /// All outputs of a call, or some rows and columns of them.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct OutputView {
     pub outs: Vec<Out>,
     /// For each output a few elements, wrong ones and right ones, that tell quickly whether a prediction can fit.
     pub probes: Vec<Vec<usize>>,
@@ -110,8 +110,8 @@ pub(crate) struct View {
 /// Probes of each kind in an output.
 const PROBES: usize = 160;
 
-impl View {
-    pub fn new(outs: Vec<Out>) -> View {
+impl OutputView {
+    pub fn new(outs: Vec<Out>) -> OutputView {
         let probes = outs
             .iter()
             .map(|out| {
@@ -124,7 +124,7 @@ impl View {
                 [spread(&wrong), spread(&right)].concat()
             })
             .collect();
-        View { outs, probes }
+        OutputView { outs, probes }
     }
 
     /// Wrong elements.
@@ -144,21 +144,21 @@ impl View {
 }
 
 /// A failing call, prepared.
-pub(crate) struct Study<'a> {
+pub(crate) struct CallContext<'a> {
     pub evidence: &'a Evidence<'a>,
     /// Who evaluates operators of others.
     pub oracles: Option<&'a Oracles>,
     /// The verdict of the repeat that departs most, which is the one looked at.
     pub judged: Judgement,
     /// Every element.
-    pub full: View,
+    pub full: OutputView,
     /// Few rows and columns, with a call that computes them.
-    pub cut: Cut,
+    pub cut: Subsample,
 }
 
-impl<'a> Study<'a> {
+impl<'a> CallContext<'a> {
     /// Fails if the outputs are not of the shapes of the exact ones, or if the exact ones cannot be computed.
-    pub fn new(evidence: &'a Evidence<'a>, oracles: Option<&'a Oracles>) -> Result<Study<'a>> {
+    pub fn new(evidence: &'a Evidence<'a>, oracles: Option<&'a Oracles>) -> Result<CallContext<'a>> {
         let mut worst: Option<(Judgement, &[Tensor])> = None;
         for observed in evidence.observed {
             let judged = judge(evidence.exact, observed, evidence.precision, None)?;
@@ -168,8 +168,8 @@ impl<'a> Study<'a> {
         }
         let (judged, observed) = worst.ok_or_else(|| Error::invalid("no outputs were observed"))?;
         let outs = evidence.exact.iter().zip(observed).map(|(e, o)| Out::new(e, o, evidence.precision));
-        let full = View::new(outs.collect::<Result<_>>()?);
-        let cut = Cut::new(evidence.call, &full)?;
-        Ok(Study { evidence, oracles, judged, full, cut })
+        let full = OutputView::new(outs.collect::<Result<_>>()?);
+        let cut = Subsample::new(evidence.call, &full)?;
+        Ok(CallContext { evidence, oracles, judged, full, cut })
     }
 }

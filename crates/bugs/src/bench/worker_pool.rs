@@ -1,9 +1,9 @@
 //! The workers of the bench: each has devices of its own, takes the next item when it is done with one, and gets other
 //! devices when a fault has cost it those that it had.
 
+use super::mutation_run::platform;
 use super::ops::{OpCases, replay};
 use super::run::RunOptions;
-use super::sight::platform;
 use crate::device::Workbench;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use tapml_graph::{Context, Error, Result};
 use tapml_migrate::{Progress, Stop};
 
 /// The devices of one worker.
-pub(super) struct Hands<'a> {
+pub(super) struct WorkerDevices<'a> {
     options: &'a RunOptions<'a>,
     /// The device under test.
     pub bench: Workbench,
@@ -19,15 +19,15 @@ pub(super) struct Hands<'a> {
     pub checker: Option<Workbench>,
 }
 
-impl<'a> Hands<'a> {
-    fn open(options: &'a RunOptions<'a>) -> Result<Hands<'a>> {
+impl<'a> WorkerDevices<'a> {
+    fn open(options: &'a RunOptions<'a>) -> Result<WorkerDevices<'a>> {
         let checker = options.checker.map(|open| Ok(Workbench::new(open()?))).transpose()?;
-        Ok(Hands { options, bench: Workbench::new((options.open)()?), checker })
+        Ok(WorkerDevices { options, bench: Workbench::new((options.open)()?), checker })
     }
 
     /// Takes other devices in the place of lost ones.
     pub fn renew(&mut self) -> Result<()> {
-        *self = Hands::open(self.options)?;
+        *self = WorkerDevices::open(self.options)?;
         Ok(())
     }
 
@@ -41,11 +41,11 @@ impl<'a> Hands<'a> {
 
 /// Does the work for each item in its order, several at once. After an error nothing new is begun. The result tells whether
 /// all was done: the time may have been too short.
-pub(super) fn each<'a, T: Sync>(
+pub(super) fn run_each<'a, T: Sync>(
     title: &str,
     items: &[T],
     options: &'a RunOptions<'a>,
-    work: &(dyn Fn(&mut Hands<'a>, &T) -> Result<()> + Sync),
+    work: &(dyn Fn(&mut WorkerDevices<'a>, &T) -> Result<()> + Sync),
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<bool> {
@@ -60,7 +60,7 @@ pub(super) fn each<'a, T: Sync>(
         Ok(if over { None } else { items.get(next.fetch_add(1, Ordering::Relaxed)) })
     };
     let all = || -> Result<()> {
-        let mut hands = Hands::open(options)?;
+        let mut hands = WorkerDevices::open(options)?;
         while let Some(item) = take()? {
             work(&mut hands, item)?;
             progress.advance(1);

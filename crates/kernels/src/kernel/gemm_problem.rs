@@ -4,7 +4,7 @@ use super::source::{constant, weight_code};
 use tapml_graph::{DType, Op, Packing, TensorType};
 
 /// A product, or two and a gate, by the operator and the types of its inputs.
-pub struct Asked<'a> {
+pub struct GemmProblem<'a> {
     inputs: &'a [TensorType],
     /// The rows.
     pub x: &'a TensorType,
@@ -17,12 +17,12 @@ pub struct Asked<'a> {
     /// Rows of a weight.
     pub outputs: u32,
     /// What is chosen of the weights, if they are stacks.
-    pub stack: Option<Stack>,
+    pub stack: Option<StackedExperts>,
 }
 
 /// Weights that are stacks of matrices, of which each row takes some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stack {
+pub struct StackedExperts {
     /// Matrices of a stack.
     pub count: u32,
     /// Those that a row takes.
@@ -32,16 +32,16 @@ pub struct Stack {
 }
 
 /// Where the inputs of a product lie.
-pub struct Places {
+pub struct InputPlaces {
     /// Its weights.
     pub weights: Vec<usize>,
     /// Its bias, and how that is stored.
     pub bias: Option<(usize, DType)>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> GemmProblem<'a> {
     /// `None` for any other operator, and for sizes that are not constant.
-    pub fn of(op: &Op, inputs: &'a [TensorType]) -> Option<Asked<'a>> {
+    pub fn from_op(op: &Op, inputs: &'a [TensorType]) -> Option<GemmProblem<'a>> {
         let gated = match op {
             Op::Linear(_) => false,
             Op::GatedLinear(_) => true,
@@ -50,11 +50,11 @@ impl<'a> Asked<'a> {
         let [x, weight, ..] = inputs else { return None };
         let k = constant("the row length", x.shape.get(1)?).ok()?;
         let outputs = constant("the number of outputs", weight.shape.first()?).ok()?;
-        Some(Asked { inputs, x, weight, gated, k, outputs, stack: None })
+        Some(GemmProblem { inputs, x, weight, gated, k, outputs, stack: None })
     }
 
-    /// As [`Asked::of`] for the operators whose weights are stacks of matrices.
-    pub fn of_stack(op: &Op, inputs: &'a [TensorType]) -> Option<Asked<'a>> {
+    /// As [`GemmProblem::from_op`] for the operators whose weights are stacks of matrices.
+    pub fn of_stack(op: &Op, inputs: &'a [TensorType]) -> Option<GemmProblem<'a>> {
         let gated = match op {
             Op::ExpertLinear(_) => false,
             Op::ExpertGatedLinear(_) => true,
@@ -64,8 +64,8 @@ impl<'a> Asked<'a> {
         let size = |ty: &TensorType, at| constant("a size", ty.shape.get(at)?).ok();
         let (count, outputs, k) = (size(weight, 0)?, size(weight, 1)?, size(weight, 2)?);
         let slots = size(inputs.get(if gated { 3 } else { 2 })?, 1)?;
-        let stack = Some(Stack { count, slots, shared: size(x, 1)? == k });
-        Some(Asked { inputs, x, weight, gated, k, outputs, stack })
+        let stack = Some(StackedExperts { count, slots, shared: size(x, 1)? == k });
+        Some(GemmProblem { inputs, x, weight, gated, k, outputs, stack })
     }
 
     /// How the weights are packed, if they are.
@@ -74,16 +74,16 @@ impl<'a> Asked<'a> {
     }
 
     /// The input that says which matrices are chosen, if weights are stacks.
-    pub fn chosen(&self) -> Option<usize> {
+    pub fn expert_ids_input(&self) -> Option<usize> {
         self.stack.map(|_| if self.gated { 3 } else { 2 })
     }
 
     /// Where the inputs lie; `None` for a bias that no kernel reads.
-    pub fn places(&self) -> Option<Places> {
+    pub fn places(&self) -> Option<InputPlaces> {
         let count = if self.gated { 2 } else { 1 };
         let after = 1 + count + usize::from(self.stack.is_some());
         let bias = self.inputs.get(after).map(|ty| (after, ty.dtype));
         let read = bias.is_none_or(|(_, dtype)| weight_code(dtype).is_ok());
-        read.then(|| Places { weights: (1..=count).collect(), bias })
+        read.then(|| InputPlaces { weights: (1..=count).collect(), bias })
     }
 }

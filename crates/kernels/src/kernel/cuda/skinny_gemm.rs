@@ -2,8 +2,8 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::asked::{Asked, Places};
-use crate::kernel::source::{affine, one, plan_of, unserved, weight_code};
+use crate::kernel::gemm_problem::{GemmProblem, InputPlaces};
+use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Extent, Result};
 
@@ -18,15 +18,15 @@ const MOST: u32 = 256;
 /// The plan of a product whose weight has few outputs.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = launch(request).filter(|_| request.binds_whole());
-    let (launch, chain) = found.ok_or_else(|| unserved(request))?;
+    let (launch, chain) = found.ok_or_else(|| unserved_error(request))?;
     Ok(plan_of(launch, chain))
 }
 
 /// The launch, and its longest chain of additions.
 fn launch(request: &Request) -> Option<(Launch, u32)> {
-    let asked = Asked::of(request.op, request.inputs)?;
+    let asked = GemmProblem::from_op(request.op, request.inputs)?;
     let (x, out) = (asked.x, request.outputs[0].dtype);
-    let Places { bias, .. } = asked.places()?;
+    let InputPlaces { bias, .. } = asked.places()?;
     let plain = asked.packing().is_none() && !asked.gated;
     let typed = x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32);
     let sized = (1..=MOST).contains(&asked.outputs) && asked.k > 0 && asked.k.is_multiple_of(8);
@@ -55,8 +55,8 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     let inputs = [0, 1].into_iter().chain(bias.map(|(at, _)| at));
     let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
-    let columns = Extent::of(u64::from(asked.outputs.div_ceil(OUTPUTS)));
-    let groups = [Extent::ceil_div(rows.clone(), ROWS), columns, one()];
+    let columns = Extent::from_dim(u64::from(asked.outputs.div_ceil(OUTPUTS)));
+    let groups = [Extent::ceil_div(rows.clone(), ROWS), columns, single_workgroup()];
     // Eight products at a time in each lane, then a tree.
     Some((Launch { desc, args, groups }, asked.k.div_ceil(256) * 8 + 5))
 }
