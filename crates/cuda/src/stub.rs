@@ -67,6 +67,7 @@ fn perform(op: &Op) {
         Op::Copy(to, from, len) => unsafe { ptr::copy(*from as *const u8, *to as *mut u8, *len) },
         // SAFETY: as above.
         Op::Set(to, word, count) => {
+            // SAFETY: the caller keeps the contract of the function that this stands for.
             (0..*count).for_each(|i| unsafe { (*to as *mut u32).add(i).write(*word) })
         }
         Op::Launch(text) => NOTED.with_borrow_mut(|noted| noted.push(text.clone())),
@@ -91,15 +92,19 @@ extern "system" fn cuInit(_: c_uint) -> CuStatus {
     do_nothing()
 }
 unsafe extern "system" fn version(place: *mut c_int) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 13_000) }
 }
 unsafe extern "system" fn text(_: CuStatus, place: *mut *const c_char) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, c"a stub's error".as_ptr()) }
 }
 unsafe extern "system" fn count(place: *mut c_int) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 1) }
 }
 unsafe extern "system" fn device(place: *mut c_int, index: c_int) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, index) }
 }
 unsafe extern "system" fn name(place: *mut c_char, room: c_int, _: c_int) -> CuStatus {
@@ -120,18 +125,22 @@ unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) ->
         97 => 232_448,
         _ => return 1,
     };
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, value) }
 }
 unsafe extern "system" fn total(place: *mut usize, _: c_int) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 2 * MEMORY) }
 }
 unsafe extern "system" fn context(place: *mut CuObject, _: c_uint, _: c_int) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::null_mut()) }
 }
 extern "system" fn object(_: CuObject) -> CuStatus {
     do_nothing()
 }
 unsafe extern "system" fn free_memory(free: *mut usize, all: *mut usize) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(free, MEMORY) + put(all, 2 * MEMORY) }
 }
 unsafe extern "system" fn allocate(place: *mut CuAddress, size: usize) -> CuStatus {
@@ -141,8 +150,10 @@ unsafe extern "system" fn allocate(place: *mut CuAddress, size: usize) -> CuStat
     // SAFETY: the size is not zero.
     let start = unsafe { alloc(layout(size)) };
     // Dirty, as memory is.
+    // SAFETY: the caller keeps the contract of the function that this stands for.
     unsafe { ptr::write_bytes(start, 0xa5, size) };
     SIZES.with_borrow_mut(|sizes| sizes.insert(start as CuAddress, size));
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, start as CuAddress) }
 }
 unsafe extern "system" fn free(address: CuAddress) -> CuStatus {
@@ -153,9 +164,11 @@ unsafe extern "system" fn free(address: CuAddress) -> CuStatus {
 }
 unsafe extern "system" fn allocate_host(place: *mut *mut c_void, size: usize, _: c_uint) -> CuStatus {
     let mut address = 0;
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { allocate(&mut address, size) + put(place, address as *mut c_void) }
 }
 unsafe extern "system" fn free_host(start: *mut c_void) -> CuStatus {
+    // SAFETY: the caller frees what was allocated here.
     unsafe { free(start as CuAddress) }
 }
 extern "system" fn upload(to: CuAddress, from: *const c_void, len: usize, _: CuObject) -> CuStatus {
@@ -171,6 +184,7 @@ extern "system" fn set(to: CuAddress, word: c_uint, count: usize, _: CuObject) -
     act(Op::Set(to, word, count))
 }
 unsafe extern "system" fn create(place: *mut CuObject, _: c_uint) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::null_mut()) }
 }
 extern "system" fn synchronize(_: CuObject) -> CuStatus {
@@ -185,11 +199,13 @@ extern "system" fn begin(_: CuObject, _: c_int) -> CuStatus {
 }
 unsafe extern "system" fn end(_: CuObject, place: *mut CuObject) -> CuStatus {
     let ops = CAPTURED.with_borrow_mut(Option::take).expect("a capture");
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
 }
 unsafe extern "system" fn instantiate(place: *mut CuObject, graph: CuObject, _: u64) -> CuStatus {
     // SAFETY: made by `end`.
     let ops = unsafe { (*graph.cast::<Vec<Op>>()).clone() };
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
 }
 unsafe extern "system" fn destroy_graph(graph: CuObject) -> CuStatus {
@@ -207,6 +223,7 @@ extern "system" fn record(_: CuObject, _: CuObject) -> CuStatus {
     do_nothing()
 }
 unsafe extern "system" fn elapsed_time(place: *mut f32, _: CuObject, _: CuObject) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 0.5) }
 }
 unsafe extern "system" fn load(place: *mut CuObject, image: *const c_void) -> CuStatus {
@@ -215,6 +232,7 @@ unsafe extern "system" fn load(place: *mut CuObject, image: *const c_void) -> Cu
     if start != b"\x7fELF" {
         return 200;
     }
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::null_mut()) }
 }
 unsafe extern "system" fn function(place: *mut CuObject, _: CuObject, name: *const c_char) -> CuStatus {
@@ -224,9 +242,11 @@ unsafe extern "system" fn function(place: *mut CuObject, _: CuObject, name: *con
         return 500;
     }
     // Leaked: a few names of a test.
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(name.to_string_lossy().into_owned())).cast()) }
 }
 unsafe extern "system" fn function_attribute(place: *mut c_int, what: c_int, _: CuObject) -> CuStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, if what == 0 { 512 } else { 0 }) }
 }
 extern "system" fn set_function(_: CuObject, _: c_int, _: c_int) -> CuStatus {

@@ -70,12 +70,14 @@ unsafe extern "C" fn init(_: c_uint) -> HipStatus {
     0
 }
 unsafe extern "C" fn version(place: *mut c_int) -> HipStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 60_300_000) }
 }
 unsafe extern "C" fn text(_: HipStatus) -> *const c_char {
     c"a stub's error".as_ptr()
 }
 unsafe extern "C" fn count(place: *mut c_int) -> HipStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 1) }
 }
 unsafe extern "C" fn set_device(index: c_int) -> HipStatus {
@@ -96,9 +98,11 @@ unsafe extern "C" fn number(place: *mut c_int, what: c_int, _: c_int) -> HipStat
         attribute::WARP_SIZE => 64,
         _ => return 1,
     };
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, value) }
 }
 unsafe extern "C" fn total(place: *mut usize, _: c_int) -> HipStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, MEMORY) }
 }
 unsafe extern "C" fn malloc(place: *mut HipAddress, size: usize) -> HipStatus {
@@ -108,6 +112,7 @@ unsafe extern "C" fn malloc(place: *mut HipAddress, size: usize) -> HipStatus {
     // SAFETY: a size above 0.
     let start = unsafe { alloc(layout(size)) };
     SIZES.with_borrow_mut(|sizes| sizes.insert(start as usize, size));
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, start.cast()) }
 }
 unsafe extern "C" fn free(address: HipAddress) -> HipStatus {
@@ -141,6 +146,7 @@ unsafe extern "C" fn set(to: HipAddress, word: c_int, count: usize, _: HipObject
     0
 }
 unsafe extern "C" fn stream(place: *mut HipObject) -> HipStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::dangling_mut()) }
 }
 unsafe extern "C" fn done(_: HipObject) -> HipStatus {
@@ -152,6 +158,7 @@ unsafe extern "C" fn synchronize(_: HipObject) -> HipStatus {
 unsafe extern "C" fn load(place: *mut HipObject, code: *const c_void) -> HipStatus {
     // SAFETY: the code is that of `code` below, which ends with a zero.
     let text = unsafe { CStr::from_ptr(code.cast()) };
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(text.to_owned())).cast()) }
 }
 unsafe extern "C" fn unload(module: HipObject) -> HipStatus {
@@ -168,6 +175,7 @@ unsafe extern "C" fn function(place: *mut HipObject, module: HipObject, name: *c
     }
     // A few bytes for each kernel of a test.
     let name = Box::leak(Box::new(name.to_string_lossy().into_owned()));
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::from_mut(name).cast()) }
 }
 unsafe extern "C" fn launch(
@@ -241,6 +249,7 @@ unsafe extern "C" fn create(
 ) -> HipStatus {
     // SAFETY: the text ends with a zero.
     let text = unsafe { CStr::from_ptr(text) }.to_owned();
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(StubProgram { text, log: CString::default() })).cast()) }
 }
 unsafe extern "C" fn destroy(place: *mut HipObject) -> HipStatus {
@@ -249,6 +258,7 @@ unsafe extern "C" fn destroy(place: *mut HipObject) -> HipStatus {
     0
 }
 unsafe extern "C" fn compile(raw: HipObject, _: c_int, _: *mut *const c_char) -> HipStatus {
+    // SAFETY: the caller keeps the contract of the function that this stands for.
     let program = unsafe { program(raw) };
     let text = program.text.to_string_lossy();
     let Some(at) = text.lines().position(|line| line.contains("refused_ =")) else { return 0 };
@@ -257,18 +267,22 @@ unsafe extern "C" fn compile(raw: HipObject, _: c_int, _: *mut *const c_char) ->
     6
 }
 unsafe extern "C" fn log_size(raw: HipObject, place: *mut usize) -> HipStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, program(raw).log.to_bytes_with_nul().len()) }
 }
 unsafe extern "C" fn log(raw: HipObject, place: *mut c_char) -> HipStatus {
+    // SAFETY: the caller keeps the contract of the function that this stands for.
     let text = unsafe { program(raw) }.log.to_bytes_with_nul();
     // SAFETY: there is as much room as was said.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };
     0
 }
 unsafe extern "C" fn code_size(raw: HipObject, place: *mut usize) -> HipStatus {
+    // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, program(raw).text.as_bytes_with_nul().len()) }
 }
 unsafe extern "C" fn code(raw: HipObject, place: *mut c_char) -> HipStatus {
+    // SAFETY: the caller keeps the contract of the function that this stands for.
     let text = unsafe { program(raw) }.text.as_bytes_with_nul();
     // SAFETY: there is as much room as was said.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };
