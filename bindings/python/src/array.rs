@@ -22,25 +22,23 @@ impl<'py> HostArray<'py> {
     /// The memory of any object with `__array_interface__` (NumPy) or `__dlpack__` (PyTorch, JAX, …).
     pub fn of(object: &Bound<'py, PyAny>) -> PyResult<HostArray<'py>> {
         let py = object.py();
-        let found = match object.hasattr("__array_interface__")? {
-            true => interface(object)?,
-            false if object.hasattr("__dlpack__")? => {
-                let imported = dlpack::import(object)?;
-                HostArray {
-                    _owner: imported.capsule,
-                    address: imported.address,
-                    dtype: imported.dtype,
-                    shape: imported.shape,
-                    writable: false,
-                }
+        let found = if object.hasattr("__array_interface__")? {
+            interface(object)?
+        } else if object.hasattr("__dlpack__")? {
+            let imported = dlpack::import(object)?;
+            HostArray {
+                _owner: imported.capsule,
+                address: imported.address,
+                dtype: imported.dtype,
+                shape: imported.shape,
+                writable: false,
             }
-            false => {
-                let name = object.get_type().name()?;
-                return Err(invalid(
-                    py,
-                    format!("a {name} is no array: it has neither an array interface nor DLPack"),
-                ));
-            }
+        } else {
+            let name = object.get_type().name()?;
+            return Err(invalid(
+                py,
+                format!("a {name} is no array: it has neither an array interface nor DLPack"),
+            ));
         };
         if byte_len(found.dtype, &found.shape).is_none() {
             return Err(invalid(py, "the array is larger than memory"));

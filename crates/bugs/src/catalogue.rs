@@ -174,12 +174,11 @@ impl Catalogue {
                     diff,
                     causes: operator.causes.to_vec(),
                 };
-                match compiles(&mutant, desc, validator) {
-                    true => {
-                        self.rows[at].mutants += 1;
-                        self.mutants.push(mutant);
-                    }
-                    false => self.rows[at].invalid += 1,
+                if compiles(&mutant, desc, validator) {
+                    self.rows[at].mutants += 1;
+                    self.mutants.push(mutant);
+                } else {
+                    self.rows[at].invalid += 1
                 }
             }
         }

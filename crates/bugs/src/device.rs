@@ -235,10 +235,12 @@ impl Device for FaultyDevice {
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         let label = self.label(buffer);
-        let changed = match () {
-            () if label == SYMBOLS => self.uniform(data),
-            () if self.uploads.contains_key(&buffer) => self.input(buffer, data),
-            () => return lock(&self.base).device.write(buffer, offset, data),
+        let changed = if label == SYMBOLS {
+            self.uniform(data)
+        } else if self.uploads.contains_key(&buffer) {
+            self.input(buffer, data)
+        } else {
+            return lock(&self.base).device.write(buffer, offset, data);
         };
         match changed {
             Some(data) => lock(&self.base).device.write(buffer, offset, &data),

@@ -47,10 +47,7 @@ fn graph(config: &str, packed: bool) -> Graph {
     let model = Checkpoint::random(folder.path(), &options, 1).unwrap();
     let model = model.graph();
     let stored = |v: &Value| v.name.ends_with("proj.weight").then_some(Packing::integers(4, 32, false));
-    match packed {
-        true => fuse(&quantize(model, &stored).unwrap()).unwrap(),
-        false => fuse(model).unwrap(),
-    }
+    if packed { fuse(&quantize(model, &stored).unwrap()).unwrap() } else { fuse(model).unwrap() }
 }
 
 /// A model with its program and its mutants.
@@ -153,9 +150,10 @@ fn a_fault_is_put_where_the_diff_says_and_the_rest_stays() {
         assert_eq!((before.prelude != after.prelude, before.text != after.text), (within, !within));
         let place = mutant.diff.lines().next().unwrap();
         let (file, line) = place.rsplit_once(':').unwrap();
-        let text = match within {
-            true => before.prelude.split(&format!("#line 1 \"{file}\"\n")).nth(1).unwrap(),
-            false => before.text.as_str(),
+        let text = if within {
+            before.prelude.split(&format!("#line 1 \"{file}\"\n")).nth(1).unwrap()
+        } else {
+            before.text.as_str()
         };
         let line = text.lines().nth(line.parse::<usize>().unwrap() - 1).unwrap();
         assert!(mutant.diff.contains(line.trim()), "{place}: {line}\n{}", mutant.diff);

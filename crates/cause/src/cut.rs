@@ -107,12 +107,11 @@ impl Subsample {
         let rows = self.view.outs.iter().map(Out::rows).max().unwrap_or(1).max(1);
         let largest = self.inputs.iter().map(|v| v.shape().iter().product::<usize>()).max().unwrap_or(0);
         let outputs: usize = self.view.outs.iter().map(|out| out.exact.len()).sum();
-        match self.op.row_wise() {
-            true => rows * largest + outputs,
-            false => {
-                (outputs + rows)
-                    * self.inputs.iter().map(|v| v.shape().first().copied().unwrap_or(1)).max().unwrap_or(1)
-            }
+        if self.op.row_wise() {
+            rows * largest + outputs
+        } else {
+            (outputs + rows)
+                * self.inputs.iter().map(|v| v.shape().first().copied().unwrap_or(1)).max().unwrap_or(1)
         }
     }
 

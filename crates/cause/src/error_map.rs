@@ -95,9 +95,10 @@ fn words(out: &Out, blocks: &[(String, usize)]) -> Option<String> {
         (rows.into_iter().collect(), columns.into_iter().collect());
     let mut parts = vec![format!("{} of {} elements", wrong.len(), out.exact.len())];
     if out.rows() > 1 {
-        parts.push(match rows.len() == out.rows() {
-            true => format!("in all {} rows", out.rows()),
-            false => format!("in rows {} of {}", ranges(&rows), out.rows()),
+        parts.push(if rows.len() == out.rows() {
+            format!("in all {} rows", out.rows())
+        } else {
+            format!("in rows {} of {}", ranges(&rows), out.rows())
         });
     }
     if out.width > 1 && columns.len() < out.width {

@@ -57,9 +57,10 @@ fn on_this_thread(evidence: &Evidence<'_>, oracles: Option<&Oracles>) -> Result<
 
 fn sentence(study: &CallContext<'_>, decision: &Decision<'_>, picture: &ErrorMap) -> String {
     let Some(best) = decision.best else {
-        return match study.judged.passes() {
-            true => "what was observed is within the allowed error".to_string(),
-            false => format!("no hypothesis explains any of it; wrong: {}", picture.text),
+        return if study.judged.passes() {
+            "what was observed is within the allowed error".to_string()
+        } else {
+            format!("no hypothesis explains any of it; wrong: {}", picture.text)
         };
     };
     if best.rank == Rank::Guessed {

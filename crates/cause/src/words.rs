@@ -56,14 +56,14 @@ pub(crate) fn ranges(items: &[usize]) -> String {
             _ => runs.push((item, item)),
         }
     }
-    let text = |&(first, last): &(usize, usize)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}..{last}"),
+    let text = |&(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}..{last}") }
     };
     let shown: Vec<String> = runs.iter().take(4).map(text).collect();
-    match runs.len() > 4 {
-        true => format!("{}, … ({} in all)", shown.join(", "), items.len()),
-        false => shown.join(", "),
+    if runs.len() > 4 {
+        format!("{}, … ({} in all)", shown.join(", "), items.len())
+    } else {
+        shown.join(", ")
     }
 }
 

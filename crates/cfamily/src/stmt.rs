@@ -84,9 +84,10 @@ impl<'a> Writer<'a> {
             TypeInner::Pointer { base, .. } => matches!(self.types.inner(base), TypeInner::Atomic(_)),
             _ => false,
         };
-        match atomic {
-            true => self.line(format!("ATOMIC_STORE({}, {});", bare(&address(&place)), bare(&value))),
-            false => self.line(format!("{place} = {};", bare(&value))),
+        if atomic {
+            self.line(format!("ATOMIC_STORE({}, {});", bare(&address(&place)), bare(&value)))
+        } else {
+            self.line(format!("{place} = {};", bare(&value)))
         }
         Ok(())
     }

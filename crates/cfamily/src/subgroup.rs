@@ -11,9 +11,10 @@ use naga::{
 
 impl Writer<'_> {
     fn supports_subgroups(&self, result: Handle<Expression>) -> WriteResult<()> {
-        match self.is_opencl() && !self.emulates() {
-            true => self.fail("subgroup operations in OpenCL C"),
-            false => self.reached_together(result),
+        if self.is_opencl() && !self.emulates() {
+            self.fail("subgroup operations in OpenCL C")
+        } else {
+            self.reached_together(result)
         }
     }
 

@@ -77,9 +77,8 @@ impl JsonArg {
 
 /// Reads the name of a file to write, and fails if it could not be written: better now than after long work.
 pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
-        true => Ok(path),
-        false => files::expect_writable(&path).map(|()| path),
+    PathBufValueParser::new().try_map(|path| {
+        if path == Path::new("-") { Ok(path) } else { files::expect_writable(&path).map(|()| path) }
     })
 }
 
@@ -94,12 +93,11 @@ pub fn print_error(error: &anyhow::Error) {
     for (name, value) in inner.details() {
         let (name, value) = (clipped(name), clipped(value));
         let value = if name == "source" { excerpt(&value, line) } else { value };
-        match value.contains('\n') {
-            true => {
-                let _ = writeln!(err, "  {name}:");
-                value.lines().for_each(|line| drop(writeln!(err, "    {line}")));
-            }
-            false => drop(writeln!(err, "  {name}: {value}")),
+        if value.contains('\n') {
+            let _ = writeln!(err, "  {name}:");
+            value.lines().for_each(|line| drop(writeln!(err, "    {line}")));
+        } else {
+            drop(writeln!(err, "  {name}: {value}"))
         }
     }
     if let Some(hint) = inner.hint() {

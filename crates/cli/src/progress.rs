@@ -64,10 +64,7 @@ impl Bar {
             return;
         }
         let text = &shown::report(&shown::beginning(text), false);
-        match self.bar.is_hidden() {
-            true => eprintln!("{text}"),
-            false => self.bar.println(text),
-        }
+        if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }
 
     /// Says something that is no progress, above the bar.

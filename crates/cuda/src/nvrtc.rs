@@ -67,9 +67,8 @@ fn load(driver: i32) -> std::result::Result<Compiler, String> {
 fn names(driver: i32) -> Vec<String> {
     let mut majors = vec![13, 12];
     majors.sort_by_key(|&major| (major != driver, -major));
-    let name = |major: i32| match cfg!(windows) {
-        true => format!("nvrtc64_{major}0_0.dll"),
-        false => format!("libnvrtc.so.{major}"),
+    let name = |major: i32| {
+        if cfg!(windows) { format!("nvrtc64_{major}0_0.dll") } else { format!("libnvrtc.so.{major}") }
     };
     let mut names: Vec<String> = majors.into_iter().map(name).collect();
     if !cfg!(windows) {
@@ -144,11 +143,13 @@ impl Compiler {
     pub(crate) fn architecture(&self, capability: u32) -> String {
         let known = self.architectures.iter().any(|&a| i64::from(a) == i64::from(capability));
         let newest = self.architectures.iter().max().copied().unwrap_or(80);
-        match known {
+        if !known {
+            format!("compute_{newest}")
+        } else if capability >= 90 {
             // From Hopper on, each chip has instructions that no later one has to have.
-            true if capability >= 90 => format!("sm_{capability}a"),
-            true => format!("sm_{capability}"),
-            false => format!("compute_{newest}"),
+            format!("sm_{capability}a")
+        } else {
+            format!("sm_{capability}")
         }
     }
 
@@ -167,9 +168,10 @@ impl Compiler {
                 log => Refusal::Log(log),
             });
         }
-        match options.iter().any(|o| o.to_string_lossy().contains("=compute_")) {
-            true => program.bytes(self.api.nvrtcGetPTXSize, self.api.nvrtcGetPTX),
-            false => program.bytes(self.api.nvrtcGetCUBINSize, self.api.nvrtcGetCUBIN),
+        if options.iter().any(|o| o.to_string_lossy().contains("=compute_")) {
+            program.bytes(self.api.nvrtcGetPTXSize, self.api.nvrtcGetPTX)
+        } else {
+            program.bytes(self.api.nvrtcGetCUBINSize, self.api.nvrtcGetCUBIN)
         }
     }
 }

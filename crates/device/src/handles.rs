@@ -116,12 +116,13 @@ impl HandleTable {
             ))
         })?;
         let to_the_end = range.end as u64 == stored.len;
-        match offset.is_multiple_of(4) && (len.is_multiple_of(4) || to_the_end) {
-            true => Ok(range),
-            false => Err(Error::invalid(format!(
+        if offset.is_multiple_of(4) && (len.is_multiple_of(4) || to_the_end) {
+            Ok(range)
+        } else {
+            Err(Error::invalid(format!(
                 "write of {len} bytes at {offset} of `{}`: expected whole words",
                 stored.label
-            ))),
+            )))
         }
     }
 

@@ -125,12 +125,16 @@ impl KernelDesc {
     }
 
     fn check_features(&self, features: &Features, device: &str) -> Result<()> {
-        let lacks = match () {
-            () if self.source.language == Language::Cuda && features.cuda.is_none() => "cuda",
-            () if self.needs_f16 && !features.f16 => "f16",
-            () if self.needs_subgroups && features.subgroups.is_none() => "subgroups",
-            () if self.needs_matrices() && !features.matrices => "matrices",
-            () => return Ok(()),
+        let lacks = if self.source.language == Language::Cuda && features.cuda.is_none() {
+            "cuda"
+        } else if self.needs_f16 && !features.f16 {
+            "f16"
+        } else if self.needs_subgroups && features.subgroups.is_none() {
+            "subgroups"
+        } else if self.needs_matrices() && !features.matrices {
+            "matrices"
+        } else {
+            return Ok(());
         };
         Err(Error::unsupported(format!("kernel `{}` needs {lacks}, which {device} does not have", self.name))
             .with_detail("kernel", &self.name)

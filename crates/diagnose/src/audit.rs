@@ -40,12 +40,11 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
             continue;
         }
         let work = work(run, case);
-        let missed = match work <= left {
-            true => {
-                left -= work;
-                watch(run, case)?
-            }
-            false => Some("it would take the checking device too long".into()),
+        let missed = if work <= left {
+            left -= work;
+            watch(run, case)?
+        } else {
+            Some("it would take the checking device too long".into())
         };
         match missed {
             None => watched.calls += 1,

@@ -75,13 +75,13 @@ pub fn diagnose(
     }
     audit::find(&mut run)?;
     let foreign = suite_is_foreign(&run);
-    let whole = match options.between {
-        true if foreign => {
-            regions::find(&mut run)?;
-            None
-        }
-        true => between::find(&mut run)?,
-        false => None,
+    let whole = if !options.between {
+        None
+    } else if foreign {
+        regions::find(&mut run)?;
+        None
+    } else {
+        between::find(&mut run)?
     };
     let manifest = run.suite.manifest();
     let plain = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);

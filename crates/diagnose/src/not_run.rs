@@ -49,8 +49,9 @@ fn reason(run: &DiagnosisContext<'_>, given: &GivenKernel) -> Option<String> {
     if used.contains(&given.name.as_str()) {
         return None;
     }
-    Some(match used.is_empty() {
-        true => format!("the model has no operator `{}`", given.op),
-        false => format!("no node of the model runs `{}`; they run {}", given.replaces, used.join(", ")),
+    Some(if used.is_empty() {
+        format!("the model has no operator `{}`", given.op)
+    } else {
+        format!("no node of the model runs `{}`; they run {}", given.replaces, used.join(", "))
     })
 }

@@ -74,10 +74,8 @@ fn a_step_that_comes_after_its_reader() {
     let carved = tiny("llama_tiny_plain");
     for (node, quiet) in [("rope_q", false), ("q_proj", false), ("v_proj", true), ("o_proj", true)] {
         let wrong = Wrong::Late(layer(node));
-        let device = match quiet {
-            true => Faulty::quiet(emulator(""), wrong),
-            false => Faulty::new(emulator(""), wrong),
-        };
+        let device =
+            if quiet { Faulty::quiet(emulator(""), wrong) } else { Faulty::new(emulator(""), wrong) };
         let options = DiagnoseOptions::default();
         let found = diagnose_device(&carved, Box::new(device), &overrides(&[]), &options);
         let fault = only_fault(&found);

@@ -78,10 +78,7 @@ impl Emulator {
     /// How long a workgroup of this kernel may run: with other constants one that was stopped before is likely to be stopped
     /// again, and is waited for less.
     fn limit(&self, kernel: &ReadyKernel) -> Duration {
-        match self.stopped.contains(&kernel.desc.source.text) {
-            true => self.time_limit / 10,
-            false => self.time_limit,
-        }
+        if self.stopped.contains(&kernel.desc.source.text) { self.time_limit / 10 } else { self.time_limit }
     }
 
     /// What was found, also if the kernel was stopped, and whether it was.
@@ -158,9 +155,10 @@ impl Emulator {
             let small = nanos > 0 && groups.saturating_mul(nanos) < SMALL_NANOS;
             let start = Instant::now();
             let code = &kernel.code;
-            let (result, threads) = match small {
-                true => (dispatch::run_inline(code, env), 1),
-                false => dispatch::run(code, env, pool, || Unwatched, |_| {}),
+            let (result, threads) = if small {
+                (dispatch::run_inline(code, env), 1)
+            } else {
+                dispatch::run(code, env, pool, || Unwatched, |_| {})
             };
             let spent = start.elapsed().as_nanos() as u64 * threads / groups.max(1);
             kernel.group_nanos.store(spent.max(1), Ordering::Relaxed);

@@ -198,10 +198,12 @@ impl<R: Runner> Generator<R> {
 
 /// How many tokens are to be chosen at once, when so many took this long.
 fn next_ahead(ahead: usize, took: Duration) -> usize {
-    match () {
-        () if took < SPAN / 2 => (ahead * 2).min(*AHEAD.end()),
-        () if took > SPAN * 2 => (ahead / 2).max(1),
-        () => ahead,
+    if took < SPAN / 2 {
+        (ahead * 2).min(*AHEAD.end())
+    } else if took > SPAN * 2 {
+        (ahead / 2).max(1)
+    } else {
+        ahead
     }
 }
 

@@ -132,9 +132,10 @@ pub trait Platform: Send {
         capacity: &Symbols,
         options: &LoadOptions,
     ) -> Result<Box<dyn Loaded>> {
-        match options.trace.is_empty() {
-            true => self.load(model, capacity),
-            false => Err(Error::unsupported(format!("`{}` shows no values of single nodes", self.word()))),
+        if options.trace.is_empty() {
+            self.load(model, capacity)
+        } else {
+            Err(Error::unsupported(format!("`{}` shows no values of single nodes", self.word())))
         }
     }
 

@@ -54,9 +54,10 @@ impl PlatformSpec {
 
     fn parts(text: &str) -> Result<PlatformSpec> {
         let (head, tail) = text.split_once('?').map_or((text, None), |(head, tail)| (head, Some(tail)));
-        let (word, index) = match is_remote(head) {
-            true => (head, None),
-            false => head.split_once(':').map_or((head, None), |(word, index)| (word, Some(index))),
+        let (word, index) = if is_remote(head) {
+            (head, None)
+        } else {
+            head.split_once(':').map_or((head, None), |(word, index)| (word, Some(index)))
         };
         if !WORDS.contains(&word) && !RUNTIMES.contains(&word) && !is_remote(word) {
             return Err(Error::invalid(format!("unknown platform `{word}`")).with_hint(format!(

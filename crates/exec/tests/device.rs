@@ -172,9 +172,8 @@ fn hybrids_with_every_placement_agree_with_the_cpu() {
             for accepted in 1..=ops.len() {
                 for only in [true, false] {
                     let on = if only { &ops[accepted - 1..accepted] } else { &ops[..accepted] };
-                    let side = |node: &tapml_graph::Node| match on.contains(&node.op.name()) {
-                        true => HybridSide::Target,
-                        false => HybridSide::Source,
+                    let side = |node: &tapml_graph::Node| {
+                        if on.contains(&node.op.name()) { HybridSide::Target } else { HybridSide::Source }
                     };
                     hybrid.place(&mut source, &mut target, &side).unwrap();
                     let found = hybrid.logits(&tokens).unwrap();

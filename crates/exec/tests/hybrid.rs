@@ -125,10 +125,12 @@ impl Platform for Fake {
         self.loads += 1;
         self.held.fetch_add(1, Ordering::Relaxed);
         let loaded = Box::new(Counted(self.cpu.load(model, capacity)?, self.held.clone()));
-        Ok(match () {
-            () if has(self.wrong) => Box::new(Disturbed(loaded)),
-            () if self.breaks => Box::new(Breaks(loaded, 0)),
-            () => loaded as Box<dyn Loaded>,
+        Ok(if has(self.wrong) {
+            Box::new(Disturbed(loaded))
+        } else if self.breaks {
+            Box::new(Breaks(loaded, 0))
+        } else {
+            loaded as Box<dyn Loaded>
         })
     }
 

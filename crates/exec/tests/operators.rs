@@ -162,9 +162,8 @@ fn what_is_not_served_stays_on_the_source() {
     assert!(error.to_string().contains("`there` does not serve `a"), "{error}");
     let mut cpu = CpuPlatform::new();
     let right = Session::new(&mut cpu, &model, 16).unwrap().forward(&ids(6)).unwrap();
-    let served = |node: &tapml_graph::Node| match lacks.contains(&node.op.name()) {
-        true => HybridSide::Source,
-        false => HybridSide::Target,
+    let served = |node: &tapml_graph::Node| {
+        if lacks.contains(&node.op.name()) { HybridSide::Source } else { HybridSide::Target }
     };
     let mut hybrid = Hybrid::new(&model, &mut cpu, &mut there, &served, &Symbols::np(6, 16)).unwrap();
     assert_eq!(hybrid.logits(&ids(6)).unwrap().bytes()[..], right.bytes()[..]);

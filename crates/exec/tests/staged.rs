@@ -90,9 +90,8 @@ fn a_hybrid_keeps_what_the_encoder_gave() {
     for on_target in
         [&["patches"][..], &["linear"], &["merge_rows"], &["patches", "linear", "merge_rows", "append"]]
     {
-        let side = |node: &tapml_graph::Node| match on_target.contains(&node.op.name()) {
-            true => HybridSide::Target,
-            false => HybridSide::Source,
+        let side = |node: &tapml_graph::Node| {
+            if on_target.contains(&node.op.name()) { HybridSide::Target } else { HybridSide::Source }
         };
         let capacity = Symbols::np(4, 8);
         let mut hybrid = Hybrid::new(&model(), &mut source, &mut target, &side, &capacity).unwrap();

@@ -49,10 +49,8 @@ pub fn expect_regular(path: &Path, data: &Metadata) -> Result<()> {
     if data.is_file() {
         return Ok(());
     }
-    let hint = match data.is_dir() {
-        true => "name a file in it",
-        false => "write what it gives to a file, and name that",
-    };
+    let hint =
+        if data.is_dir() { "name a file in it" } else { "write what it gives to a file, and name that" };
     let text = format!("{}: expected a regular file, found {}", path.display(), kind(data));
     Err(Error::invalid(text).with_hint(hint))
 }

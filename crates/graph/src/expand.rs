@@ -36,10 +36,7 @@ impl Graph {
                 done.context(|| format!("definition of node `{}`", node.name))?;
             }
         }
-        match patch.is_empty() {
-            true => Ok(None),
-            false => Ok(Some(patch.apply()?.0)),
-        }
+        if patch.is_empty() { Ok(None) } else { Ok(Some(patch.apply()?.0)) }
     }
 }
 

@@ -86,9 +86,10 @@ impl Model {
                 Some(_) => {}
             }
         }
-        match errors.is_empty() {
-            true => Ok(Model { graph: Arc::new(graph), weights }),
-            false => Err(Error::invalid(errors.join("\n  "))),
+        if errors.is_empty() {
+            Ok(Model { graph: Arc::new(graph), weights })
+        } else {
+            Err(Error::invalid(errors.join("\n  ")))
         }
     }
 

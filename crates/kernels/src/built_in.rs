@@ -192,18 +192,20 @@ fn unknown(op: &str, name: &str) -> Error {
     let settings: Vec<String> =
         settings::rows_of(kernel).map(|row| format!("{kernel}@{}", row.setting)).collect();
     if !setting.is_of(name) && rows_of(op).any(|row| row.names(kernel)) {
-        let known = match settings.is_empty() {
-            true => format!("it has its defaults alone, `{kernel}`"),
-            false => format!("known: {kernel}, {}", settings.join(", ")),
+        let known = if settings.is_empty() {
+            format!("it has its defaults alone, `{kernel}`")
+        } else {
+            format!("known: {kernel}, {}", settings.join(", "))
         };
         return Error::invalid(format!("kernel `{kernel}` has no setting `{name}`")).with_hint(known);
     }
     let mut known: Vec<&str> =
         rows_of(op).flat_map(|row| std::iter::once(row.name).chain(row.also)).collect();
     if !known.is_empty() {
-        let text = match name == op {
-            true => format!("operator `{op}` has no portable kernel: name one of its kernels"),
-            false => format!("operator `{op}` has no kernel `{name}`"),
+        let text = if name == op {
+            format!("operator `{op}` has no portable kernel: name one of its kernels")
+        } else {
+            format!("operator `{op}` has no kernel `{name}`")
         };
         return Error::invalid(text).with_hint(format!("known: {}", known.join(", ")));
     }

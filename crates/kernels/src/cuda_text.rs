@@ -108,10 +108,13 @@ fn entry(declaration: &str) -> Option<(String, Parameters)> {
             "" => return None,
             "void" | "static" | "inline" => behind,
             // An attribute, with arguments or without.
-            _ if word.starts_with("__") => match behind.starts_with('(') {
-                true => behind[group(behind)? + 2..].trim_start(),
-                false => behind,
-            },
+            _ if word.starts_with("__") => {
+                if behind.starts_with('(') {
+                    behind[group(behind)? + 2..].trim_start()
+                } else {
+                    behind
+                }
+            }
             _ => {
                 let inside = &behind.strip_prefix('(')?[..group(behind)?];
                 return Some((word.to_string(), parameters(inside)));

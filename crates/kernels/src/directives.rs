@@ -88,9 +88,10 @@ impl Directives {
         if !names.is_empty() && names.iter().all(flags) {
             return false;
         }
-        self.front += &match names.is_empty() {
-            true => format!("{directive}\n"),
-            false => names.iter().filter(|n| !flags(n)).map(|name| format!("enable {name};\n")).collect(),
+        self.front += &if names.is_empty() {
+            format!("{directive}\n")
+        } else {
+            names.iter().filter(|n| !flags(n)).map(|name| format!("enable {name};\n")).collect()
         };
         true
     }

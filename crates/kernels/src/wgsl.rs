@@ -35,9 +35,10 @@ pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
     let front = if f16 { "enable f16;" } else { "" };
     let full = source.full();
     // Directives stand in front of everything; lines keep their numbers.
-    let full = match full.contains(MATRICES) {
-        true => format!("{front}{MATRICES}{}", full.replacen(MATRICES, "", 1)),
-        false => format!("{front}{full}"),
+    let full = if full.contains(MATRICES) {
+        format!("{front}{MATRICES}{}", full.replacen(MATRICES, "", 1))
+    } else {
+        format!("{front}{full}")
     };
     let module = naga::front::wgsl::parse_str(&full).map_err(|e| {
         let log = e.emit_to_string_with_path(&full, &source.file);

@@ -129,9 +129,10 @@ fn nothing_else_changes_when_a_kernel_is_brought() {
             let (after, mine) = lower_graph(&graph, phase, &hopper(), &own);
             assert_eq!(before, after, "{name}: the same nodes");
             for (before, after) in kernels.iter().zip(&mine) {
-                match before == name {
-                    true => assert_eq!(*after, format!("{op}/mine.cu")),
-                    false => assert_eq!(before, after, "{name}"),
+                if before == name {
+                    assert_eq!(*after, format!("{op}/mine.cu"))
+                } else {
+                    assert_eq!(before, after, "{name}")
                 }
             }
         }

@@ -26,9 +26,8 @@ fn sample(op: &str) -> Sample {
 /// after the operator has run.
 fn graph(sample: &Sample, state: usize, late: bool) -> Graph {
     let mut b = Builder::new(sample.op.name());
-    let add = |(i, ty)| match i == state {
-        true => b.state("state", ty).unwrap(),
-        false => b.input(format!("in{i}"), ty).unwrap(),
+    let add = |(i, ty)| {
+        if i == state { b.state("state", ty).unwrap() } else { b.input(format!("in{i}"), ty).unwrap() }
     };
     let inputs: Vec<_> = sample.types().into_iter().enumerate().map(add).collect();
     let outputs = b.node_multi("call", sample.op.clone(), &inputs, &["y".into(), "after".into()]).unwrap();

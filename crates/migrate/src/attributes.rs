@@ -71,10 +71,10 @@ pub fn left_out(op: &Op) -> Vec<(String, Op)> {
     for path in paths(&attributes) {
         let name = path.last().map_or("", String::as_str);
         let number = get(&attributes, &path).is_some_and(Value::is_f64);
-        let without = match number {
-            true => with_attribute(op, &path, Some(json!(neutral(name))))
-                .or_else(|| with_attribute(op, &path, None)),
-            false => with_attribute(op, &path, None),
+        let without = if number {
+            with_attribute(op, &path, Some(json!(neutral(name)))).or_else(|| with_attribute(op, &path, None))
+        } else {
+            with_attribute(op, &path, None)
         };
         found.extend(without.map(|op| (path.join("."), op)));
     }

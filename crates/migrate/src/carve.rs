@@ -124,9 +124,10 @@ pub fn carve(
 
 /// An error once nobody needs what is being done.
 fn unless(useless: &AtomicBool) -> Result<()> {
-    match useless.load(Ordering::Relaxed) {
-        true => Err(Error::new(ErrorKind::Interrupted, "no longer needed")),
-        false => Ok(()),
+    if useless.load(Ordering::Relaxed) {
+        Err(Error::new(ErrorKind::Interrupted, "no longer needed"))
+    } else {
+        Ok(())
     }
 }
 

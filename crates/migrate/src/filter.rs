@@ -88,9 +88,10 @@ impl Lost {
 
     /// Whether it counts.
     fn counts(&self) -> bool {
-        let (most, errors) = match self.is_rounding() {
-            true => (f64::INFINITY, student(self.effective - 1.0)),
-            false => (1.0 + NEAR, ERRORS),
+        let (most, errors) = if self.is_rounding() {
+            (f64::INFINITY, student(self.effective - 1.0))
+        } else {
+            (1.0 + NEAR, ERRORS)
         };
         (self.least_factor()..=most).contains(&self.share) && self.share >= errors * self.error
     }

@@ -15,9 +15,10 @@ impl Hash {
     pub fn compute(bytes: &[u8]) -> Hash {
         const PARALLEL: usize = 1 << 18;
         let mut hasher = blake3::Hasher::new();
-        match bytes.len() < PARALLEL {
-            true => hasher.update(bytes),
-            false => hasher.update_rayon(bytes),
+        if bytes.len() < PARALLEL {
+            hasher.update(bytes)
+        } else {
+            hasher.update_rayon(bytes)
         };
         Hash(*hasher.finalize().as_bytes())
     }
@@ -32,9 +33,10 @@ impl Hash {
         const PARALLEL: usize = 1 << 18;
         let mut hasher = blake3::Hasher::new();
         hasher.update(ty.to_string().as_bytes()).update(b"\n");
-        match bytes.len() < PARALLEL {
-            true => hasher.update(bytes),
-            false => hasher.update_rayon(bytes),
+        if bytes.len() < PARALLEL {
+            hasher.update(bytes)
+        } else {
+            hasher.update_rayon(bytes)
         };
         Hash(*hasher.finalize().as_bytes())
     }

@@ -63,11 +63,14 @@ pub(crate) fn report(
     let skipped = skipped_nodes(ledger, suite);
     let regions = ledger.regions.as_ref().map(|known| known.reports.clone()).unwrap_or_default();
     let all_accepted = ops.iter().all(|o| o.state == OpState::Accepted);
-    let verdict = match () {
-        () if ops.iter().any(|o| o.state == OpState::Rejected) => Outcome::Rejected,
-        () if regions.iter().any(|region| !region.passed && region.skipped.is_none()) => Outcome::Rejected,
-        () if all_accepted && skipped.is_empty() => Outcome::Accepted,
-        () => Outcome::Incomplete,
+    let is_wrong = ops.iter().any(|o| o.state == OpState::Rejected)
+        || regions.iter().any(|region| !region.passed && region.skipped.is_none());
+    let verdict = if is_wrong {
+        Outcome::Rejected
+    } else if all_accepted && skipped.is_empty() {
+        Outcome::Accepted
+    } else {
+        Outcome::Incomplete
     };
     let last = ops.iter().rev().find(|o| o.state == OpState::Accepted).and_then(|o| o.model.as_ref());
     let prompts = suite.manifest().prompts.iter().enumerate();

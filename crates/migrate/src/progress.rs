@@ -55,10 +55,11 @@ impl Stop {
 
     /// Fails with [`ErrorKind::Interrupted`] if someone has asked to stop.
     pub fn check(&self) -> Result<()> {
-        match self.0.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(Error::new(ErrorKind::Interrupted, "stopped on request")
-                .with_hint("run the same command again; `migrate` goes on from its ledger")),
+        if self.0.load(Ordering::Relaxed) {
+            Err(Error::new(ErrorKind::Interrupted, "stopped on request")
+                .with_hint("run the same command again; `migrate` goes on from its ledger"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -302,10 +302,12 @@ impl Regions<'_> {
             let allowed = if is_float { movement.allowed_movement(k, i) } else { 0.0 };
             // A source that departs where a rounding decides is followed as well as the exact result.
             let from_source = allowed + (source[i] - exact[i]).abs();
-            let ratio = match () {
-                () if known => 0.0,
-                () if !is_float || !y.is_finite() => f64::INFINITY,
-                () => ((y - exact[i]).abs() / allowed).min((y - source[i]).abs() / from_source),
+            let ratio = if known {
+                0.0
+            } else if !is_float || !y.is_finite() {
+                f64::INFINITY
+            } else {
+                ((y - exact[i]).abs() / allowed).min((y - source[i]).abs() / from_source)
             };
             if ratio > worst.ratio || ratio.is_nan() {
                 worst = judged(i, if ratio.is_nan() { f64::INFINITY } else { ratio }, allowed);

@@ -357,10 +357,7 @@ impl CheckReport {
 
 /// Writes infinity as the largest finite number: JSON has none.
 pub(crate) fn finite<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_f64(match value.is_nan() {
-        true => f64::MAX,
-        false => value.clamp(f64::MIN, f64::MAX),
-    })
+    s.serialize_f64(if value.is_nan() { f64::MAX } else { value.clamp(f64::MIN, f64::MAX) })
 }
 
 /// A node that was not checked on the target, and why.

@@ -69,12 +69,11 @@ fn migrates(dir: &Path, device: Box<dyn Device>) -> Result<(), String> {
         && coverage.skipped.is_empty()
         && launched(&coverage.launches.prefill)
         && launched(&coverage.launches.decode);
-    match report.verdict == Outcome::Accepted && whole {
-        true => Ok(()),
-        false => {
-            let reasons = report.ops.iter().filter_map(|o| Some(format!("{}: {}", o.op, o.reason.as_ref()?)));
-            Err(format!("{:?}, {:?}", reasons.collect::<Vec<_>>(), report.coverage))
-        }
+    if report.verdict == Outcome::Accepted && whole {
+        Ok(())
+    } else {
+        let reasons = report.ops.iter().filter_map(|o| Some(format!("{}: {}", o.op, o.reason.as_ref()?)));
+        Err(format!("{:?}, {:?}", reasons.collect::<Vec<_>>(), report.coverage))
     }
 }
 

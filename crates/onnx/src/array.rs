@@ -82,9 +82,10 @@ impl<T: Element> Array<T> {
 
     /// The same numbers in another shape of as many elements.
     pub fn reshape(self, shape: Vec<usize>) -> Result<Array<T>> {
-        match volume(&shape)? == self.data.len() {
-            true => Ok(Array { shape, data: self.data }),
-            false => Err(Error::bug(format!("{:?} is not {shape:?}", self.shape))),
+        if volume(&shape)? == self.data.len() {
+            Ok(Array { shape, data: self.data })
+        } else {
+            Err(Error::bug(format!("{:?} is not {shape:?}", self.shape)))
         }
     }
 

@@ -45,9 +45,10 @@ impl Integers {
             return (self.least, self.most);
         }
         let offset = self.offset.get(if self.offset.len() == 1 { 0 } else { i }).copied().unwrap_or(0.0);
-        let (low, high) = match self.ties_decided && (before - before.trunc()).abs() == 0.5 {
-            true => (before.round_ties_even(), before.round_ties_even()),
-            false => nearest(before, noise),
+        let (low, high) = if self.ties_decided && (before - before.trunc()).abs() == 0.5 {
+            (before.round_ties_even(), before.round_ties_even())
+        } else {
+            nearest(before, noise)
         };
         let (under, over) = nearest(offset, noise);
         let clamp = |value: f64| value.clamp(self.least, self.most);

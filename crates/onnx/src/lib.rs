@@ -76,10 +76,13 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<V
             volume.context(|| format!("input {place}"))?;
         }
         let outputs = match row.run {
-            EvaluationKind::Float { single, double } => match call.is_double() {
-                true => double(&call)?,
-                false => single(&call)?,
-            },
+            EvaluationKind::Float { single, double } => {
+                if call.is_double() {
+                    double(&call)?
+                } else {
+                    single(&call)?
+                }
+            }
             EvaluationKind::Any(function) => function(&call)?,
         };
         call.check_attributes()?;

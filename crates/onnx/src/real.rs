@@ -70,16 +70,18 @@ macro_rules! float_element {
     ($type:ty, $read:expr, $store:expr) => {
         impl Element for $type {
             fn read(tensor: &Tensor) -> Result<Vec<$type>> {
-                match tensor.dtype().is_float() {
-                    true => Ok($read(tensor)),
-                    false => Err(Error::unsupported(format!("expected floats, found {}", tensor.dtype()))),
+                if tensor.dtype().is_float() {
+                    Ok($read(tensor))
+                } else {
+                    Err(Error::unsupported(format!("expected floats, found {}", tensor.dtype())))
                 }
             }
 
             fn store(values: Vec<$type>, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
-                match dtype.is_float() {
-                    true => $store(dtype, shape, values),
-                    false => Err(Error::bug(format!("floats are not stored as {dtype}"))),
+                if dtype.is_float() {
+                    $store(dtype, shape, values)
+                } else {
+                    Err(Error::bug(format!("floats are not stored as {dtype}")))
                 }
             }
         }

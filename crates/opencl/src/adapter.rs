@@ -97,13 +97,14 @@ fn describe(info: DeviceInfo, options: DriverOptions) -> DeviceInfo {
 
 fn ask(device: &ListedDevice) -> ClResult<DeviceInfo> {
     let ty = device.number(sys::DEVICE_TYPE)?;
-    let kind = match () {
-        () if ty & sys::DEVICE_TYPE_GPU != 0 && device.number(sys::DEVICE_HOST_UNIFIED_MEMORY)? != 0 => {
-            AdapterKind::Integrated
-        }
-        () if ty & sys::DEVICE_TYPE_GPU != 0 => AdapterKind::Discrete,
-        () if ty & sys::DEVICE_TYPE_CPU != 0 => AdapterKind::Cpu,
-        () => AdapterKind::Other,
+    let kind = if ty & sys::DEVICE_TYPE_GPU != 0 && device.number(sys::DEVICE_HOST_UNIFIED_MEMORY)? != 0 {
+        AdapterKind::Integrated
+    } else if ty & sys::DEVICE_TYPE_GPU != 0 {
+        AdapterKind::Discrete
+    } else if ty & sys::DEVICE_TYPE_CPU != 0 {
+        AdapterKind::Cpu
+    } else {
+        AdapterKind::Other
     };
     let memory = device.number(sys::DEVICE_MAX_MEM_ALLOC_SIZE)? & !3;
     let binding = memory.min(MAX_BINDING);

@@ -150,9 +150,12 @@ impl Specimen {
                 taken.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let found = oracles.run(&part.op, &inputs, &constants)?;
             let mut rest = found.iter().map(tensor_type);
-            let declare = |place: &DeclaredType| match place.is_asked() {
-                true => rest.next().map(DeclaredType::As).ok_or_else(|| Error::bug("an output is missing")),
-                false => Ok(DeclaredType::Absent),
+            let declare = |place: &DeclaredType| {
+                if place.is_asked() {
+                    rest.next().map(DeclaredType::As).ok_or_else(|| Error::bug("an output is missing"))
+                } else {
+                    Ok(DeclaredType::Absent)
+                }
             };
             let declared = part.op.outputs().iter().map(declare).collect::<Result<_>>()?;
             part.op = part.op.with_outputs(declared)?;
@@ -205,16 +208,13 @@ fn take_packed(
     for (section, bytes) in sections.iter().zip(tensor.sections()?) {
         let row = section.columns * section.dtype.size();
         let mut sizes = tensor.shape().to_vec();
-        parts.push(match last {
-            true => {
-                sizes[dim] /= group;
-                let of_group = row / sizes[dim].max(1);
-                take_bytes(&bytes, &sizes, dim, of_group, &groups)
-            }
-            false => {
-                let inner = sizes[dim + 1..sizes.len() - 1].iter().product::<usize>();
-                take_bytes(&bytes, &sizes, dim, inner * row, positions)
-            }
+        parts.push(if last {
+            sizes[dim] /= group;
+            let of_group = row / sizes[dim].max(1);
+            take_bytes(&bytes, &sizes, dim, of_group, &groups)
+        } else {
+            let inner = sizes[dim + 1..sizes.len() - 1].iter().product::<usize>();
+            take_bytes(&bytes, &sizes, dim, inner * row, positions)
         });
     }
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();

@@ -39,14 +39,11 @@ pub(crate) fn times<T: Real>(
         let w = WeightMatrix { first: w.first + i * WIDTH * k, ..w };
         dispatch(Task { x: &x, w, y, scratch });
     };
-    match alone {
-        true => {
-            let mut scratch = TaskScratch::new();
-            blocks.chunks_mut(n * WIDTH).enumerate().for_each(|block| task(&mut scratch, block));
-        }
-        false => {
-            blocks.par_chunks_mut(n * WIDTH).enumerate().for_each_init(TaskScratch::new, task);
-        }
+    if alone {
+        let mut scratch = TaskScratch::new();
+        blocks.chunks_mut(n * WIDTH).enumerate().for_each(|block| task(&mut scratch, block));
+    } else {
+        blocks.par_chunks_mut(n * WIDTH).enumerate().for_each_init(TaskScratch::new, task);
     }
     if n == 1 || outputs <= WIDTH {
         return Ok(blocks);
@@ -57,9 +54,10 @@ pub(crate) fn times<T: Real>(
             to.copy_from_slice(&block[i * to.len()..(i + 1) * to.len()]);
         }
     };
-    match alone {
-        true => joined.chunks_mut(outputs).enumerate().for_each(gather),
-        false => joined.par_chunks_mut(outputs).enumerate().for_each(gather),
+    if alone {
+        joined.chunks_mut(outputs).enumerate().for_each(gather)
+    } else {
+        joined.par_chunks_mut(outputs).enumerate().for_each(gather)
     }
     Ok(joined)
 }
@@ -110,9 +108,10 @@ impl<T: Real> SideBySide<T> {
                 }
             }
         };
-        match alone {
-            true => values.chunks_mut(rows * DEPTH).enumerate().for_each(chain),
-            false => values.par_chunks_mut(rows * DEPTH).enumerate().for_each(chain),
+        if alone {
+            values.chunks_mut(rows * DEPTH).enumerate().for_each(chain)
+        } else {
+            values.par_chunks_mut(rows * DEPTH).enumerate().for_each(chain)
         }
         Ok(SideBySide { values, n, rows, k })
     }

@@ -90,9 +90,10 @@ pub fn widen_outputs(op: &Foreign) -> Result<Foreign> {
 
 /// The tensor with `f64` in the place of another float.
 pub fn widened_tensor(tensor: &Tensor) -> Result<Tensor> {
-    match tensor.dtype().is_float() {
-        true => Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64()),
-        false => Ok(tensor.clone()),
+    if tensor.dtype().is_float() {
+        Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64())
+    } else {
+        Ok(tensor.clone())
     }
 }
 

@@ -50,15 +50,19 @@ pub(crate) fn times_transposed<T: Real>(
             .for_each(|(y, x)| T::gemm(Gemm { a: x, b: w, c: y, k }));
         return Ok(y);
     }
-    let product = |(y, w): (&mut [T], &[T])| match n < GEMM_FROM {
-        true => dispatch(SkinnyGemm { x, w, y, k }),
-        false => T::gemm(Gemm { a: x, b: w, c: y, k }),
+    let product = |(y, w): (&mut [T], &[T])| {
+        if n < GEMM_FROM {
+            dispatch(SkinnyGemm { x, w, y, k })
+        } else {
+            T::gemm(Gemm { a: x, b: w, c: y, k })
+        }
     };
     // Each block of outputs is an n × width matrix of its own until all are done.
     let width = block_width(n, k, outputs);
-    match n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM {
-        true => y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product),
-        false => y.par_chunks_mut(n * width).zip(w.par_chunks(width * k)).for_each(product),
+    if n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM {
+        y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product)
+    } else {
+        y.par_chunks_mut(n * width).zip(w.par_chunks(width * k)).for_each(product)
     }
     join_blocks(y, n, width, outputs)
 }
@@ -80,9 +84,10 @@ fn join_blocks<T: Real>(y: Vec<T>, n: usize, width: usize, outputs: usize) -> Re
 
 /// Outputs that one task computes.
 fn block_width(n: usize, k: usize, outputs: usize) -> usize {
-    match n < GEMM_FROM {
-        true => (16384 / k).clamp(8, 1024),
-        false => outputs.div_ceil(8).next_multiple_of(16).clamp(32, 512),
+    if n < GEMM_FROM {
+        (16384 / k).clamp(8, 1024)
+    } else {
+        outputs.div_ceil(8).next_multiple_of(16).clamp(32, 512)
     }
 }
 

@@ -107,10 +107,8 @@ fn zeros_like(array: &Array<f64>) -> Result<Array<f64>> {
 /// Widens `deviation` to the distance between a disturbed result and the exact one.
 pub(crate) fn widen(deviation: &mut [f64], exact: &[f64], moved: &[f64]) {
     for ((deviation, &exact), &moved) in deviation.iter_mut().zip(exact).zip(moved) {
-        let distance = match exact.is_finite() && !moved.is_finite() {
-            true => f64::INFINITY,
-            false => (moved - exact).abs(),
-        };
+        let distance =
+            if exact.is_finite() && !moved.is_finite() { f64::INFINITY } else { (moved - exact).abs() };
         // NaN, where the exact result is not finite, leaves the deviation as it is.
         *deviation = deviation.max(distance);
     }

@@ -172,14 +172,16 @@ impl PackedRows {
         }
         let blocks = self.rows.div_ceil(BLOCK);
         let least = (PARALLEL_FROM / 4 / (BLOCK * self.k)).max(1);
-        let each = match n < GEMM_FROM {
-            true => least.max(blocks / (PARTS * rayon::current_num_threads())).min(64),
-            false => GEMM_BLOCKS,
+        let each = if n < GEMM_FROM {
+            least.max(blocks / (PARTS * rayon::current_num_threads())).min(64)
+        } else {
+            GEMM_BLOCKS
         };
         let part = |first: usize| part(first..(first + each).min(blocks));
-        let parts: Vec<Vec<f32>> = match self.rows * self.k < PARALLEL_FROM {
-            true => (0..blocks).step_by(each).map(part).collect(),
-            false => (0..blocks.div_ceil(each)).into_par_iter().map(|i| part(i * each)).collect(),
+        let parts: Vec<Vec<f32>> = if self.rows * self.k < PARALLEL_FROM {
+            (0..blocks).step_by(each).map(part).collect()
+        } else {
+            (0..blocks.div_ceil(each)).into_par_iter().map(|i| part(i * each)).collect()
         };
         for (i, part) in parts.iter().enumerate() {
             let first = i * each * BLOCK;

@@ -272,9 +272,10 @@ fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
         let first = i * CONVERTED;
         T::widen_part(tensor, first..first + into.len(), into);
     };
-    match values.len() < 2 * CONVERTED {
-        true => values.chunks_mut(CONVERTED).enumerate().for_each(part),
-        false => values.par_chunks_mut(CONVERTED).enumerate().for_each(part),
+    if values.len() < 2 * CONVERTED {
+        values.chunks_mut(CONVERTED).enumerate().for_each(part)
+    } else {
+        values.par_chunks_mut(CONVERTED).enumerate().for_each(part)
     }
     Ok(values)
 }
@@ -290,9 +291,10 @@ fn unpack<T: Real>(packing: Packing, tensor: &Tensor) -> Result<Vec<T>> {
         into.iter_mut().zip(&numbers).for_each(|(to, &x)| *to = T::from_f64(f64::from(x)));
         Ok(())
     };
-    match values.len() < 2 * CONVERTED {
-        true => values.chunks_mut(each).enumerate().try_for_each(part)?,
-        false => values.par_chunks_mut(each).enumerate().try_for_each(part)?,
+    if values.len() < 2 * CONVERTED {
+        values.chunks_mut(each).enumerate().try_for_each(part)?
+    } else {
+        values.par_chunks_mut(each).enumerate().try_for_each(part)?
     }
     Ok(values)
 }

@@ -77,11 +77,12 @@ const MAX_CONFIG: u64 = 64 << 20;
 /// Who a model is, for suites and ledgers. Weights are named by the suite one by one.
 pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
     let config = checkpoint.dir().join("config.json");
-    let bytes = match checkpoint.dir().is_dir() {
-        true => crate::files::read(&config, MAX_CONFIG, "a configuration")?,
+    let bytes = if checkpoint.dir().is_dir() {
+        crate::files::read(&config, MAX_CONFIG, "a configuration")?
+    } else {
         // A GGUF file has none; what follows from its metadata stands for it.
-        false => serde_json::to_vec(checkpoint.config().json())
-            .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?,
+        serde_json::to_vec(checkpoint.config().json())
+            .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?
     };
     // A suite is checked from other folders than the one in which it was carved.
     let path = std::path::absolute(checkpoint.dir()).unwrap_or_else(|_| checkpoint.dir().to_path_buf());

@@ -124,11 +124,12 @@ impl TracedModel {
         progress: &dyn Progress,
         stop: &Stop,
     ) -> Result<TracedModel> {
-        let sets = match inputs.is_empty() {
-            false => inputs.read(suite.path(), model.graph(), progress)?,
-            true => (0..suite.frames().len())
+        let sets = if inputs.is_empty() {
+            (0..suite.frames().len())
                 .map(|at| Ok(InputSet { label: format!("recorded {at}"), arrays: suite.inputs(at)? }))
-                .collect::<Result<_>>()?,
+                .collect::<Result<_>>()?
+        } else {
+            inputs.read(suite.path(), model.graph(), progress)?
         };
         progress.stage("carve", (model.graph().nodes().len() * sets.len()) as u64);
         let (mut labels, mut runs) = (Vec::new(), Vec::new());

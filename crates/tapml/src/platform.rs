@@ -94,10 +94,11 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
     if spec.index > 0 {
         return Err(Error::invalid(format!("there is one `cpu`, not {}", spec.index + 1)));
     }
-    match overrides.is_empty() {
-        true => Ok(Box::new(CpuPlatform::new())),
-        false => Err(Error::invalid("`cpu` runs the reference, which has no kernels to replace")
-            .with_hint("try the kernel on `emulator`, which needs no GPU")),
+    if overrides.is_empty() {
+        Ok(Box::new(CpuPlatform::new()))
+    } else {
+        Err(Error::invalid("`cpu` runs the reference, which has no kernels to replace")
+            .with_hint("try the kernel on `emulator`, which needs no GPU"))
     }
 }
 

@@ -109,9 +109,10 @@ pub(crate) fn open(
             .with_hint(format!("adapters here: {}", names.collect::<Vec<_>>().join(", ")))
     })?;
     let features = wanted_features(options) & offered_features(adapter);
-    let limits = match options.mobile {
-        true => wgpu::Limits::defaults().or_worse_values_from(&adapter.limits()),
-        false => adapter.limits(),
+    let limits = if options.mobile {
+        wgpu::Limits::defaults().or_worse_values_from(&adapter.limits())
+    } else {
+        adapter.limits()
     };
     let desc = wgpu::DeviceDescriptor {
         label: Some("tapml"),

@@ -108,10 +108,7 @@ impl Gpu {
     }
 
     fn check_errors<T>(&self, value: T, doing: impl FnOnce() -> String) -> Result<T> {
-        match self.sink.any.load(Ordering::Acquire) {
-            false => Ok(value),
-            true => self.collect(&doing()).map(|()| value),
-        }
+        if self.sink.any.load(Ordering::Acquire) { self.collect(&doing()).map(|()| value) } else { Ok(value) }
     }
 
     /// Fails if the device is lost.
@@ -157,11 +154,10 @@ impl Gpu {
 
     /// Adds the last commands to an error.
     pub(crate) fn trace(&self, error: Error) -> Error {
-        match self.recent.is_empty() {
-            true => error,
-            false => {
-                error.with_detail("recent", self.recent.iter().map(|l| &**l).collect::<Vec<_>>().join("\n"))
-            }
+        if self.recent.is_empty() {
+            error
+        } else {
+            error.with_detail("recent", self.recent.iter().map(|l| &**l).collect::<Vec<_>>().join("\n"))
         }
     }
 

@@ -270,10 +270,9 @@ fn check_range(device: &WgpuDevice, binding: &Binding, kind: BindingKind) -> Res
             .with_detail("asked", size.to_string())
             .with_detail("offered", max.to_string()));
     }
-    match kind != BindingKind::Uniform && !size.is_multiple_of(4) {
-        true => {
-            Err(Error::invalid(format!("a storage binding is a multiple of 4 bytes long, not {}", past())))
-        }
-        false => Ok(()),
+    if kind != BindingKind::Uniform && !size.is_multiple_of(4) {
+        Err(Error::invalid(format!("a storage binding is a multiple of 4 bytes long, not {}", past())))
+    } else {
+        Ok(())
     }
 }

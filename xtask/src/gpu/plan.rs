@@ -125,10 +125,10 @@ impl Template {
             bail!("the step {} of the plan has several cases, but its name lacks {{case}}", self.name);
         }
         let wanted = |m: &&FoundModel| self.models.as_ref().is_none_or(|names| names.contains(&m.name));
-        let models: Vec<Option<&FoundModel>> = match self.command.iter().any(|word| word.contains("{model}"))
-        {
-            true => models.iter().filter(wanted).map(Some).collect(),
-            false => vec![None],
+        let models: Vec<Option<&FoundModel>> = if self.command.iter().any(|word| word.contains("{model}")) {
+            models.iter().filter(wanted).map(Some).collect()
+        } else {
+            vec![None]
         };
         let pairs = cases.iter().flat_map(|case| models.iter().map(move |model| (case, *model)));
         Ok(pairs.map(|(case, model)| self.step(target, case, model)).collect())

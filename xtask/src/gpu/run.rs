@@ -105,9 +105,12 @@ impl Runner<'_> {
 
     /// Whether the file's record of this very command stays: its outcome, or whatever it says of a step that is not chosen.
     fn keeps(&self, run: &Run, step: &Step, chosen: bool) -> bool {
-        let outcome = |record: &Record| match chosen {
-            true => record.status.is_final() && !self.again,
-            false => record.status.is_final() || record.status == Status::TimedOut,
+        let outcome = |record: &Record| {
+            if chosen {
+                record.status.is_final() && !self.again
+            } else {
+                record.status.is_final() || record.status == Status::TimedOut
+            }
         };
         run.find(&step.name).is_some_and(|record| record.command == step.shown && outcome(record))
     }

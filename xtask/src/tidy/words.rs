@@ -289,7 +289,7 @@ pub const ALLOWED: &[(&str, [usize; 3])] = &[
     ("bindings", [3, 2, 2]),
     ("broker", [5, 4, 7]),
     ("cfamily", [0, 2, 0]),
-    ("cli", [40, 4, 10]),
+    ("cli", [39, 4, 10]),
     ("cuda", [0, 2, 0]),
     ("device", [0, 2, 0]),
     ("engine", [0, 1, 0]),

@@ -77,20 +77,14 @@ fn nmse(reference: &[f64], observed: &[f64]) -> f64 {
     let pairs = reference.iter().zip(observed);
     let error: f64 = pairs.map(|(a, b)| (a - b) * (a - b)).sum();
     let square: f64 = reference.iter().map(|a| a * a).sum();
-    match error == 0.0 {
-        true => 0.0,
-        // NaN, which no bound accepts, stays.
-        false => error / square,
-    }
+    // NaN, which no bound accepts, stays.
+    if error == 0.0 { 0.0 } else { error / square }
 }
 
 fn cosine(reference: &[f64], observed: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let norms = (dot(reference, reference) * dot(observed, observed)).sqrt();
-    match reference == observed {
-        true => 1.0,
-        false => dot(reference, observed) / norms,
-    }
+    if reference == observed { 1.0 } else { dot(reference, observed) / norms }
 }
 
 /// `torch._dynamo.utils.same` with an fp64 reference: close with 1e-4, or the root mean square error against fp64 at most

@@ -20,12 +20,13 @@ fn normal(call: &Call, seed: u64) -> Result<Call> {
         let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
         radius * (std::f64::consts::TAU * random.f64()).cos()
     };
-    let input = |tensor: &Tensor| match tensor.dtype().is_float() {
-        true => {
+    let input = |tensor: &Tensor| {
+        if tensor.dtype().is_float() {
             let values: Vec<f64> = (0..tensor.len()).map(|_| draw()).collect();
             Tensor::from_f64(tensor.dtype(), tensor.shape().to_vec(), &values)
+        } else {
+            Ok(tensor.clone())
         }
-        false => Ok(tensor.clone()),
     };
     let inputs: Vec<Tensor> = call.inputs.iter().map(input).collect::<Result<_>>()?;
     let weights = vec![None; inputs.len()];

@@ -92,9 +92,10 @@ impl<'a> Prepared<'a> {
         work: impl FnOnce(&[View<'_>]) -> Result<T>,
     ) -> Result<T> {
         let recorded = bed.suite.graph().nodes().iter().any(|node| node.op.name() == op);
-        let composed = match recorded && !self.sampling.deployed {
-            true => Arc::default(),
-            false => self.composed_cases(bed, bench)?,
+        let composed = if recorded && !self.sampling.deployed {
+            Arc::default()
+        } else {
+            self.composed_cases(bed, bench)?
         };
         if recorded {
             let lowered = match composed.as_slice() {

@@ -226,9 +226,10 @@ fn match_reports(
 }
 
 fn is_exact(bug: &Mutant, fault: &Fault) -> bool {
-    match bug.is_between() {
-        false => fault.op.split('+').any(|op| op == bug.op),
-        true => is_between(fault) && fault.nodes.contains(&bug.target),
+    if bug.is_between() {
+        is_between(fault) && fault.nodes.contains(&bug.target)
+    } else {
+        fault.op.split('+').any(|op| op == bug.op)
     }
 }
 

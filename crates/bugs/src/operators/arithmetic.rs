@@ -126,9 +126,10 @@ fn round_variable(kernel: &MutatedKernel<'_>, sum: &FloatSum, value: &str) -> Fo
 pub fn f16_sum(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let of = |sum: &FloatSum| {
         let target = kernel.text_at(&sum.target);
-        let value = match kernel.source.is_cuda() {
-            true => format!("from_half(to_half({target}))"),
-            false => format!("quantizeToF16({target})"),
+        let value = if kernel.source.is_cuda() {
+            format!("from_half(to_half({target}))")
+        } else {
+            format!("quantizeToF16({target})")
         };
         round_variable(kernel, sum, &value)
     };
@@ -196,8 +197,9 @@ fn to_act_cut(v: f32) -> act {
         let cut = "[](float f) { return to_half(__uint_as_float(__float_as_uint(f) & 0xffffe000u)); }";
         return rename_calls(kernel, "to_half", cut, "");
     }
-    match kernel.source.full.contains("alias act = f16;") {
-        true => rename_calls(kernel, "to_act", "to_act_cut", text),
-        false => Vec::new(),
+    if kernel.source.full.contains("alias act = f16;") {
+        rename_calls(kernel, "to_act", "to_act_cut", text)
+    } else {
+        Vec::new()
     }
 }

@@ -34,10 +34,8 @@ pub fn bound(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
 /// The last four elements before a bound are left out.
 pub fn tail_dropped(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Less, Op::LessEqual]);
-    let more = |left: &str| match kernel.source.is_cuda() {
-        true => format!("({left}) + 4"),
-        false => format!("{left} + 4u"),
-    };
+    let more =
+        |left: &str| if kernel.source.is_cuda() { format!("({left}) + 4") } else { format!("{left} + 4u") };
     found.map(|b| kernel.text(b.left.clone(), more(kernel.text_at(&b.left)))).collect()
 }
 

@@ -20,9 +20,8 @@ const WAITS: [&str; 10] = [
 /// A barrier, or a wait, is missing; of copies in flight, one more may still be on its way.
 pub fn no_barrier(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let cuda = kernel.source.is_cuda();
-    let waits = |text: &str| match cuda {
-        true => WAITS.iter().any(|wait| text.starts_with(wait)),
-        false => text == "workgroupBarrier();",
+    let waits = |text: &str| {
+        if cuda { WAITS.iter().any(|wait| text.starts_with(wait)) } else { text == "workgroupBarrier();" }
     };
     let mut found = Vec::new();
     for range in kernel.source.statements.iter().filter(|range| waits(kernel.text_at(range))) {

@@ -83,9 +83,10 @@ fn without_directives(full: &str) -> String {
     let blank = |line: &str| {
         let directive = goes_on || line.trim_start().starts_with('#');
         goes_on = directive && line.trim_end().ends_with('\\');
-        match directive {
-            true => line.chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect(),
-            false => line.to_string(),
+        if directive {
+            line.chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect()
+        } else {
+            line.to_string()
         }
     };
     full.split_inclusive('\n').map(blank).collect()

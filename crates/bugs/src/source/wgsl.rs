@@ -102,12 +102,11 @@ fn parse(full: &str, desc: &KernelDesc) -> Result<(Module, ModuleInfo, usize)> {
     let fail = |e: &dyn std::fmt::Display| Error::invalid(format!("kernel `{}`: {e}", desc.name));
     let mut header = if desc.needs_f16 { "enable f16;".to_string() } else { String::new() };
     // Directives stand in front of everything; places keep their numbers.
-    let full = match full.contains(MATRICES) {
-        true => {
-            header += MATRICES;
-            full.replacen(MATRICES, &" ".repeat(MATRICES.len()), 1)
-        }
-        false => full.to_string(),
+    let full = if full.contains(MATRICES) {
+        header += MATRICES;
+        full.replacen(MATRICES, &" ".repeat(MATRICES.len()), 1)
+    } else {
+        full.to_string()
     };
     let module = naga::front::wgsl::parse_str(&format!("{header}{full}")).map_err(|e| fail(&e))?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());

@@ -13,25 +13,29 @@ pub(super) fn try_findings(trials: &mut Trials<'_, '_>) {
     for (finding, kind) in findings.iter().zip(&kinds) {
         let place = if finding.line > 0 { format!(" at line {}", finding.line) } else { String::new() };
         let note = format!("the device reports {}{place}: {}", finding.kind, finding.message);
-        let (cause, fit) = match () {
-            () if kind.contains("race") || kind.contains("barrier") => (Cause::Race, 0.62),
-            () if kind.contains("bound") => match overshoot(&finding.message) {
+        let (cause, fit) = if kind.contains("race") || kind.contains("barrier") {
+            (Cause::Race, 0.62)
+        } else if kind.contains("bound") {
+            match overshoot(&finding.message) {
                 Some(0..NEAR_THE_END) if grows(trials) => (Cause::WrongStride, 0.66),
                 Some(0..NEAR_THE_END) => (Cause::OffByOne, 0.66),
                 Some(_) => (Cause::WrongStride, 0.64),
                 None => (Cause::OutOfBounds, 0.64),
-            },
-            () if kind.contains("uninit") && (has("bound") || has("race")) => (Cause::WrongStride, 0.63),
-            () if kind.contains("uninit") && !finding.message.contains("word 0 ") => (Cause::OffByOne, 0.65),
-            () if kind.contains("uninit") => (Cause::Uninitialised, 0.65),
-            () => continue,
-        };
-        match values {
-            true => trials.statistical(cause, Rank::Descriptive, note, fit),
-            false => {
-                let seen = if kind.contains("bound") { Cause::OutOfBounds } else { cause };
-                trials.add_proven(seen, Rank::Named, note);
             }
+        } else if kind.contains("uninit") && (has("bound") || has("race")) {
+            (Cause::WrongStride, 0.63)
+        } else if kind.contains("uninit") && !finding.message.contains("word 0 ") {
+            (Cause::OffByOne, 0.65)
+        } else if kind.contains("uninit") {
+            (Cause::Uninitialised, 0.65)
+        } else {
+            continue;
+        };
+        if values {
+            trials.statistical(cause, Rank::Descriptive, note, fit)
+        } else {
+            let seen = if kind.contains("bound") { Cause::OutOfBounds } else { cause };
+            trials.add_proven(seen, Rank::Named, note);
         }
     }
 }
@@ -74,9 +78,10 @@ pub(super) fn repeats_differ(trials: &mut Trials<'_, '_>) {
         let note = format!("{differ} elements differ between {count} repeats of the same call");
         // What is written outside its place may come before or after what belongs there: the index is wrong.
         let outside = trials.context.evidence.findings.iter().any(|f| f.kind.contains("bound"));
-        match outside {
-            true => trials.statistical(Cause::Race, Rank::Descriptive, note, RACE_SHARE),
-            false => trials.statistical(Cause::Race, Rank::Named, note, 1.0),
+        if outside {
+            trials.statistical(Cause::Race, Rank::Descriptive, note, RACE_SHARE)
+        } else {
+            trials.statistical(Cause::Race, Rank::Named, note, 1.0)
         }
     }
 }

@@ -59,9 +59,10 @@ pub(super) fn left_out(trials: &mut Trials<'_, '_>) {
             let cause = if scales { Cause::MissingScale } else { Cause::MissingTerm };
             trials.cut(cause, Rank::Named, format!("{name} is left out"), removed);
         }
-        let (cause, note) = match added || optional || named_bias {
-            true => (Cause::MissingBias, format!("{name} is not added")),
-            false => (Cause::MissingTerm, format!("{name} is left out, as if it were zero")),
+        let (cause, note) = if added || optional || named_bias {
+            (Cause::MissingBias, format!("{name} is not added"))
+        } else {
+            (Cause::MissingTerm, format!("{name} is left out, as if it were zero"))
         };
         trials.cut(cause, Rank::Named, note, zeros);
         let narrow = vector || matrix_sizes(&trials.context.cut.inputs[i])[1] == 1;

@@ -36,19 +36,21 @@ pub(super) fn try_guesses(trials: &mut Trials<'_, '_>) {
     let numbers =
         format!("correlation {correlation:.2}, RMS error {} of the RMS of the exact results", number(error));
     let sums = trials.context.evidence.precision.terms > 1;
-    let (cause, text) = match () {
-        () if correlation < 0.5 => (
+    let (cause, text) = if correlation < 0.5 {
+        (
             Cause::WrongStride,
             "wrong results are unrelated to the exact ones: other elements are read or written",
-        ),
-        () if sums && error > 1e-2 => (
+        )
+    } else if sums && error > 1e-2 {
+        (
             Cause::OffByOne,
             "wrong results resemble the exact ones: some terms of a sum are wrong elements, left out, or counted twice",
-        ),
-        () => (
+        )
+    } else {
+        (
             Cause::WrongFormula,
             "wrong results are close to the exact ones: part of the formula is computed poorly",
-        ),
+        )
     };
     trials.add_guess(cause, format!("{text} ({numbers})"), WEIGHT);
 }

@@ -54,18 +54,16 @@ pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
         }
     }
     let norm = trials.context.evidence.call.op.attributes().get("eps").is_some();
-    let (cause, why) = match () {
-        () if !norm || most - least < 1e-6 * most.abs() => (Cause::WrongScale, ""),
-        () if (most - 1.0).abs().max((least - 1.0).abs()) < NARROW => {
-            (Cause::WrongScale, ", as if the sum behind it were rounded to few bits or lacked a few terms")
-        }
-        () if least > 1.0 - ROUNDING => {
-            (Cause::TailDropped, ", as if terms were left out of the sum behind it")
-        }
-        () if most < 1.0 + ROUNDING => {
-            (Cause::OffByOne, ", as if the sum behind it had terms that do not belong to it")
-        }
-        () => (Cause::WrongStride, ", as if the sum behind it were that of other elements"),
+    let (cause, why) = if !norm || most - least < 1e-6 * most.abs() {
+        (Cause::WrongScale, "")
+    } else if (most - 1.0).abs().max((least - 1.0).abs()) < NARROW {
+        (Cause::WrongScale, ", as if the sum behind it were rounded to few bits or lacked a few terms")
+    } else if least > 1.0 - ROUNDING {
+        (Cause::TailDropped, ", as if terms were left out of the sum behind it")
+    } else if most < 1.0 + ROUNDING {
+        (Cause::OffByOne, ", as if the sum behind it had terms that do not belong to it")
+    } else {
+        (Cause::WrongStride, ", as if the sum behind it were that of other elements")
     };
     let (least, most) = (number(least), number(most));
     let note = format!("each row is the exact one times a factor of its own, {least} to {most}{why}");

@@ -36,11 +36,10 @@ pub(super) fn try_overflow(trials: &mut Trials<'_, '_>) {
             ),
             None => format!("{all} results are NaN or infinite where the exact ones are finite{seen}"),
         };
-        match set_apart_fully(share, trials, o) {
-            true if note.contains("just where") && wrong < out.exact.len() => {
-                trials.add_proven(Cause::Overflow, Rank::Placed, note)
-            }
-            _ => trials.statistical(Cause::Overflow, Rank::Descriptive, note, 0.95 * share),
+        if set_apart_fully(share, trials, o) && note.contains("just where") && wrong < out.exact.len() {
+            trials.add_proven(Cause::Overflow, Rank::Placed, note)
+        } else {
+            trials.statistical(Cause::Overflow, Rank::Descriptive, note, 0.95 * share)
         }
     }
 }
@@ -60,9 +59,10 @@ fn threshold(out: &Out, input: &[f64], broken: &dyn Fn(&Out, usize) -> bool) -> 
     ] {
         let (mut least_broken, mut most_right) = (f64::INFINITY, f64::NEG_INFINITY);
         for (i, &v) in input.iter().enumerate() {
-            match broken(out, i) {
-                true => least_broken = least_broken.min(key(v)),
-                false => most_right = most_right.max(key(v)),
+            if broken(out, i) {
+                least_broken = least_broken.min(key(v))
+            } else {
+                most_right = most_right.max(key(v))
             }
         }
         if least_broken > most_right && most_right.is_finite() {

@@ -143,9 +143,10 @@ fn try_sources(
     let from = |i: usize| found[unit_of(i)].map(|from| element(i, from));
     if let Some(prediction) = predict_gathered(trials, o, out, &from) {
         // A map without a rule says where results come from, not why.
-        match decisive {
-            true => trials.full(cause, Rank::Placed, note, &prediction),
-            false => trials.add_described(cause, note, &prediction),
+        if decisive {
+            trials.full(cause, Rank::Placed, note, &prediction)
+        } else {
+            trials.add_described(cause, note, &prediction)
         };
     }
 }

@@ -249,10 +249,12 @@ fn narrow_with_bias(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
         once += usize::from((sum - nearest(narrow, &[exact])[0]).abs() <= slack);
     }
     let enough = |count: usize| all >= NARROW.0 && count as f64 >= NARROW.1 * all as f64;
-    match () {
-        () if enough(once) => Narrowed::Rounded,
-        () if enough(near) => Narrowed::Sums,
-        () => Narrowed::No,
+    if enough(once) {
+        Narrowed::Rounded
+    } else if enough(near) {
+        Narrowed::Sums
+    } else {
+        Narrowed::No
     }
 }
 

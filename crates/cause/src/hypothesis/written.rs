@@ -152,9 +152,10 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
     if first + count == all {
         let found = Region::new(Cause::TailDropped, format!("the last {count} of {all} elements"));
         let whole_rows = count.is_multiple_of(out.width);
-        return match whole_rows {
-            true => found.at_end(count / out.width, all / out.width),
-            false => found.at_end(count, all),
+        return if whole_rows {
+            found.at_end(count / out.width, all / out.width)
+        } else {
+            found.at_end(count, all)
         };
     }
     if first == 0 && items.last().is_some_and(|l| l + 1 == count) {

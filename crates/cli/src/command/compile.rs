@@ -87,9 +87,10 @@ struct ModelReport {
 impl CompileCommand {
     pub fn run(self) -> Result<Outcome> {
         let started = Instant::now();
-        let targets = match self.target.is_empty() {
-            true => Target::served().collect(),
-            false => self.target.iter().map(|name| Target::find(name)).collect::<Result<Vec<_>, _>>()?,
+        let targets = if self.target.is_empty() {
+            Target::served().collect()
+        } else {
+            self.target.iter().map(|name| Target::find(name)).collect::<Result<Vec<_>, _>>()?
         };
         let lengths = Lengths { step_tokens: self.step_tokens, positions: self.positions };
         let mut dry_run = DryRun::new(&targets, self.memory, lengths)?;

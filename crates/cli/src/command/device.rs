@@ -141,9 +141,12 @@ fn listed(agent: Option<&str>) -> Result<Listing> {
     };
     let spec = PlatformSpec::parse(agent)?;
     let address = Address::parse(&spec.word, &spec.options)?;
-    let target = |name: &str| match address.hub {
-        true => format!("hub/{name}"),
-        false => format!("{}/{name}", spec.word.trim_end_matches('/')),
+    let target = |name: &str| {
+        if address.hub {
+            format!("hub/{name}")
+        } else {
+            format!("{}/{name}", spec.word.trim_end_matches('/'))
+        }
     };
     let named = |offer: wire::Offer| {
         let at_hub = AtHub { agent: offer.agent.clone(), busy: offer.busy, sessions: offer.sessions };

@@ -121,9 +121,10 @@ impl GenerateCommand {
         let mut platform = common::open_platform(&target, &self.kernel)?;
         let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));
         let options = self.options(&checkpoint);
-        let session = match options.sampling.is_greedy() {
-            true => Session::greedy(platform.as_mut(), &model, context, None)?,
-            false => Session::new(platform.as_mut(), &model, context)?,
+        let session = if options.sampling.is_greedy() {
+            Session::greedy(platform.as_mut(), &model, context, None)?
+        } else {
+            Session::new(platform.as_mut(), &model, context)?
         };
         let mut generator = Generator::new(session);
         generator.look_at(image)?;
@@ -241,8 +242,9 @@ fn finish_name(finish: Finish) -> &'static str {
 
 /// Prints at once, to standard error where JSON takes standard output.
 fn print_to(json_on_stdout: bool, text: &str) -> std::io::Result<()> {
-    match json_on_stdout {
-        true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),
-        false => std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()),
+    if json_on_stdout {
+        std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush())
+    } else {
+        std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush())
     }
 }

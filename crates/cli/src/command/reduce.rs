@@ -122,12 +122,11 @@ impl ReduceCommand {
             return Ok(Outcome::Fails);
         };
         let report = report.with_reduction(&found, self.out.display().to_string());
-        let files = match has_kernels {
-            false => self.write_model(&found, &id, platform, &report)?,
-            true => {
-                Reproducer::new(&found, &id, platform)?.write(&self.out, self.overwrite)?;
-                "README.md, index.html (any browser with WebGPU), `cargo run` (wgpu)"
-            }
+        let files = if has_kernels {
+            Reproducer::new(&found, &id, platform)?.write(&self.out, self.overwrite)?;
+            "README.md, index.html (any browser with WebGPU), `cargo run` (wgpu)"
+        } else {
+            self.write_model(&found, &id, platform, &report)?
         };
         self.json.say(&render(&found, &id, &self.out.display().to_string(), files))?;
         self.json.write(&report)?;
@@ -249,9 +248,10 @@ fn render(found: &Reduced, case: &str, folder: &str, files: &str) -> String {
         found.failure.criterion(),
         tapml::migrate::ratio_text(found.failure.ratio()),
     );
-    text += match found.minimal {
-        true => ", a proven minimum: without any single index of any axis it no longer fails",
-        false => "; time ran out or it was stopped, it may get smaller still (--seconds)",
+    text += if found.minimal {
+        ", a proven minimum: without any single index of any axis it no longer fails"
+    } else {
+        "; time ran out or it was stopped, it may get smaller still (--seconds)"
     };
     let s = found.stability;
     if !s.steady() {

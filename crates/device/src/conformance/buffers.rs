@@ -29,10 +29,7 @@ pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
         expect_refusal("reading an unknown buffer", kinds, b.device.read(bad, 0, &mut [0; 4]))?;
     }
     let other = b.create_zeroed("another", 16)?;
-    match other == id {
-        true => fail("the handle of a destroyed buffer was used again"),
-        false => Ok(()),
-    }
+    if other == id { fail("the handle of a destroyed buffer was used again") } else { Ok(()) }
 }
 
 pub(super) fn write_and_read_at_offsets(b: &mut Bench<'_>) -> Check {
@@ -117,11 +114,10 @@ pub(super) fn memory_accounting(b: &mut Bench<'_>) -> Check {
     b.destroy_buffer(first)?;
     b.destroy_buffer(second)?;
     let (after, peak) = b.device.memory();
-    match after == before && peak >= before + 3004 {
-        true => Ok(()),
-        false => fail(format!(
-            "after freeing all, {after} bytes in use and a peak of {peak}; before, {before} in use"
-        )),
+    if after == before && peak >= before + 3004 {
+        Ok(())
+    } else {
+        fail(format!("after freeing all, {after} bytes in use and a peak of {peak}; before, {before} in use"))
     }
 }
 

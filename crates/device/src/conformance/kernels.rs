@@ -19,9 +19,10 @@ fn points_at(b: &mut Bench<'_>, text: &str, line: u32) -> Check {
     has_detail("a compile error", &error, "kernel", &desc.name)?;
     has_detail("a compile error", &error, "line", &line.to_string())?;
     let place = format!("{}:{line}", desc.source.file);
-    match error.to_string().contains(&place) && error.to_string().contains(&desc.name) {
-        true => Ok(()),
-        false => fail(format!("the message names neither `{}` at `{place}`: {error}", desc.name)),
+    if error.to_string().contains(&place) && error.to_string().contains(&desc.name) {
+        Ok(())
+    } else {
+        fail(format!("the message names neither `{}` at `{place}`: {error}", desc.name))
     }
 }
 

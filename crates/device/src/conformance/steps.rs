@@ -64,8 +64,9 @@ pub(super) fn errors(b: &mut Bench<'_>) -> Check {
     expect_refusal("a read beyond the buffer", invalid, b.device.step(list, &symbols, &[], &mut all))?;
     let good = Put { buffer: source, offset: 0, data: &[5; 4] };
     b.device.step(list, &symbols, &[good], &mut one)?;
-    match word == [5; 4] {
-        true => Ok(()),
-        false => fail(format!("a step after refused ones: expected {:?}, found {word:?}", [5; 4])),
+    if word == [5; 4] {
+        Ok(())
+    } else {
+        fail(format!("a step after refused ones: expected {:?}, found {word:?}", [5; 4]))
     }
 }

@@ -235,10 +235,7 @@ fn by_placement(
     run.progress.stage("move nodes between the platforms", trials as u64);
     // Without the texts before it is faster, if it departs all the same.
     let short = Departure { history: Vec::new(), ..departure.clone() };
-    let departure = match departs(run, limits, &short, &all)? {
-        true => &short,
-        false => departure,
-    };
+    let departure = if departs(run, limits, &short, &all)? { &short } else { departure };
     let found = smallest(all, trials, &mut |nodes| {
         run.progress.advance(1);
         match departs(run, limits, departure, nodes) {
@@ -263,19 +260,20 @@ fn by_placement(
         DepartureKind::Poison => format!("the results of {label} depend on memory that nobody has written"),
     };
     let count = found.items.len();
-    fault.evidence = match found.minimal {
-        true => format!(
+    fault.evidence = if found.minimal {
+        format!(
             "every operator is right alone, but with {} on the target and all others on the source {what}",
             if count == 1 {
                 "this node".into()
             } else {
                 format!("these {count} nodes, and no fewer of them,")
             }
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "every operator is right alone, but with these {count} nodes on the target {what}; a smaller set was not \
              found in {trials} trials"
-        ),
+        )
     };
     Ok(fault)
 }

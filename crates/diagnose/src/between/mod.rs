@@ -195,9 +195,8 @@ fn hybrid(
     options: LoadOptions,
 ) -> Result<Hybrid> {
     let names: HashSet<&str> = nodes.iter().map(|&id| run.name(id)).collect();
-    let side = |node: &Node| match names.contains(node.name.as_str()) {
-        true => HybridSide::Target,
-        false => HybridSide::Source,
+    let side = |node: &Node| {
+        if names.contains(node.name.as_str()) { HybridSide::Target } else { HybridSide::Source }
     };
     let options = LoadOptions { fusing: allowed_fusions(run, &options.fusing), ..options };
     Hybrid::with_options(run.model, run.source, run.target, &side, capacity, options)
@@ -219,9 +218,8 @@ fn allowed_fusions(run: &DiagnosisContext<'_>, asked: &Fusing) -> Fusing {
 fn limits(run: &DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<MovementLimits> {
     let on_target: HashSet<NodeId> = nodes.iter().copied().collect();
     let choices = &run.choices;
-    let declared = |id: NodeId, symbols: &Symbols| match on_target.contains(&id) {
-        true => choices.declared_precision(id, symbols),
-        false => Ok(None),
+    let declared = |id: NodeId, symbols: &Symbols| {
+        if on_target.contains(&id) { choices.declared_precision(id, symbols) } else { Ok(None) }
     };
     MovementLimits::measure(run.suite, run.model, run.oracles, &declared)
 }

@@ -265,10 +265,8 @@ fn signalling(tensor: &Tensor, values: &TracedValues) -> Result<Tensor> {
     if !values.touches_fill(tensor) {
         return Ok(tensor.clone());
     }
-    let word = |w: &[u8]| match values.is_fill(w) {
-        true => tapml_exec::POISON.to_le_bytes().to_vec(),
-        false => w.to_vec(),
-    };
+    let word =
+        |w: &[u8]| if values.is_fill(w) { tapml_exec::POISON.to_le_bytes().to_vec() } else { w.to_vec() };
     let words: Vec<u8> = tensor.bytes().chunks(4).flat_map(word).collect();
     Tensor::new(tensor.dtype(), tensor.shape().to_vec(), tapml_graph::Bytes::new(words))
 }

@@ -167,9 +167,10 @@ impl Lower<'_> {
             // A value made of the variable's own registers must be read before any of them changes.
             let targets: Vec<_> = (0..value.len() as u32).map(|i| first.offset(i)).collect();
             let crossed = value.iter().enumerate().any(|(i, r)| targets[..i].contains(r));
-            let value = match crossed {
-                true => value.iter().map(|&r| self.copy(r)).collect::<LowerResult<Vec<_>>>()?,
-                false => value.to_vec(),
+            let value = if crossed {
+                value.iter().map(|&r| self.copy(r)).collect::<LowerResult<Vec<_>>>()?
+            } else {
+                value.to_vec()
             };
             if stays_convergent && self.retarget(&targets, &value) {
                 return Ok(());

@@ -49,10 +49,7 @@ fn add_up(terms: &[f64]) -> f32 {
 /// The nearest f32 that is no larger.
 fn towards_zero(x: f64) -> f32 {
     let near = x as f32;
-    match f64::from(near).abs() > x.abs() {
-        true => f32::from_bits(near.to_bits() - 1),
-        false => near,
-    }
+    if f64::from(near).abs() > x.abs() { f32::from_bits(near.to_bits() - 1) } else { near }
 }
 
 #[cfg(test)]

@@ -99,22 +99,18 @@ impl ImageProcessor {
         if json.flag_or("do_pad", false)? {
             return Err(json.unsupported("do_pad", "padding images is not supported"));
         }
-        let resize = match json.flag_or("do_resize", true)? {
-            true => Some((size(json)?, filter(json)?)),
-            false => None,
+        let resize = if json.flag_or("do_resize", true)? { Some((size(json)?, filter(json)?)) } else { None };
+        let crop = if json.flag_or("do_center_crop", json.get("crop_size").is_some())? {
+            Some(exact(json, "crop_size")?)
+        } else {
+            None
         };
-        let crop = match json.flag_or("do_center_crop", json.get("crop_size").is_some())? {
-            true => Some(exact(json, "crop_size")?),
-            false => None,
+        let rescale = if json.flag_or("do_rescale", true)? {
+            json.number_or("rescale_factor", 1.0 / 255.0, 1e-9..=1.0)?
+        } else {
+            1.0
         };
-        let rescale = match json.flag_or("do_rescale", true)? {
-            true => json.number_or("rescale_factor", 1.0 / 255.0, 1e-9..=1.0)?,
-            false => 1.0,
-        };
-        let normal = match json.flag_or("do_normalize", true)? {
-            true => normal(json, None)?,
-            false => [[0.0, 1.0]; 3],
-        };
+        let normal = if json.flag_or("do_normalize", true)? { normal(json, None)? } else { [[0.0, 1.0]; 3] };
         Ok(ImageProcessor { resize, crop, crops: None, rescale, normal })
     }
 

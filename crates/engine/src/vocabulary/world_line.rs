@@ -50,9 +50,10 @@ fn literal_bytes(literal: &str) -> Option<Vec<u8>> {
             c if c == quote || raw && !c.is_ascii() => return None,
             c => u32::from(c),
         };
-        match raw {
-            true => bytes.push(u8::try_from(value).ok()?),
-            false => bytes.extend(char::from_u32(value)?.encode_utf8(&mut [0; 4]).bytes()),
+        if raw {
+            bytes.push(u8::try_from(value).ok()?)
+        } else {
+            bytes.extend(char::from_u32(value)?.encode_utf8(&mut [0; 4]).bytes())
         }
     }
     Some(bytes)

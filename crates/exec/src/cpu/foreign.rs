@@ -69,9 +69,8 @@ impl NodeServer for CpuServer {
         let dtypes: Vec<_> = call.outputs.iter().map(|ty| ty.dtype).collect();
         let outputs = foreign::run_any(call.op, call.symbols, &inputs, &dtypes)?;
         let keep = call.keep.iter().copied().chain(std::iter::repeat(false));
-        let gave = |(tensor, keep): (Tensor, bool)| match keep {
-            true => self.hold(tensor).map(Gave::Held),
-            false => Ok(Gave::Here(tensor)),
+        let gave = |(tensor, keep): (Tensor, bool)| {
+            if keep { self.hold(tensor).map(Gave::Held) } else { Ok(Gave::Here(tensor)) }
         };
         outputs.into_iter().zip(keep).map(gave).collect()
     }

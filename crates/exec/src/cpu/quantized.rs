@@ -199,10 +199,7 @@ mod tests {
         for (i, (ty, tensor)) in sample.types().into_iter().zip(tensors).enumerate() {
             let name = format!("in{i}");
             let constant = ty.shape.iter().all(|dim| dim.as_const().is_some());
-            values.push(match constant {
-                true => b.weight(&name, ty).unwrap(),
-                false => b.input(&name, ty).unwrap(),
-            });
+            values.push(if constant { b.weight(&name, ty).unwrap() } else { b.input(&name, ty).unwrap() });
             let to = if constant { &mut weights } else { &mut inputs };
             to.insert(name, tensor.clone());
         }

@@ -95,9 +95,10 @@ impl<'a> Arguments<'a> {
 
     /// Arguments that must have this value, or be absent.
     pub fn expect(&self, name: &'static str, value: bool) -> Result<()> {
-        match self.flag(name, value)? == value {
-            true => Ok(()),
-            false => Err(Error::unsupported(format!("`{name}` is not served"))),
+        if self.flag(name, value)? == value {
+            Ok(())
+        } else {
+            Err(Error::unsupported(format!("`{name}` is not served")))
         }
     }
 

@@ -302,9 +302,10 @@ impl Builder {
 /// Refuses shapes of more elements than this.
 fn check(shape: &[usize], most: usize) -> Result<()> {
     let count = shape.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
-    match count.is_some_and(|count| count <= most) {
-        true => Ok(()),
-        false => Err(Error::unsupported(format!("{shape:?}: more than {most} elements"))),
+    if count.is_some_and(|count| count <= most) {
+        Ok(())
+    } else {
+        Err(Error::unsupported(format!("{shape:?}: more than {most} elements")))
     }
 }
 

@@ -197,9 +197,10 @@ impl HeadGroups {
         let wrong = || Error::invalid(format!("heads of {}, {} and {}", q.ty(), k.ty(), v.ty()));
         let heads = |x: &Operand| x.rank().checked_sub(3).map(|at| x.shape[at]).ok_or_else(wrong);
         let (queries, groups) = (heads(q)?, heads(k)?);
-        match groups > 0 && queries.is_multiple_of(groups) && heads(v)? == groups {
-            true => Ok(HeadGroups { groups, each: queries / groups }),
-            false => Err(wrong()),
+        if groups > 0 && queries.is_multiple_of(groups) && heads(v)? == groups {
+            Ok(HeadGroups { groups, each: queries / groups })
+        } else {
+            Err(wrong())
         }
     }
 

@@ -73,11 +73,12 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
     for d in 0..count {
         let (stride, padding, dilation) = (stride[d], padding[d], dilation[d]);
         let reach = Reach { size: size[d], kernel: kernel[d], stride, padding, dilation };
-        let found = match transposed {
-            false => reach.windows(false),
-            true => size[d].checked_sub(1).and_then(|last| {
+        let found = if transposed {
+            size[d].checked_sub(1).and_then(|last| {
                 (last * stride + reach.span() + more[d]).checked_sub(2 * padding).filter(|size| *size > 0)
-            }),
+            })
+        } else {
+            reach.windows(false)
         };
         shape.push(found.ok_or_else(wrong)?);
     }
@@ -103,9 +104,10 @@ fn windows(
 ) -> Result<(Vec<usize>, Vec<Reach>, bool)> {
     let size = spatial(x, Some(dims))?;
     let kernel = arguments.sizes("kernel_size", dims, None, 1)?;
-    let stride = match arguments.ints("stride")?.is_none_or(|stride| stride.is_empty()) {
-        true => kernel.clone(),
-        false => arguments.sizes("stride", dims, None, 1)?,
+    let stride = if arguments.ints("stride")?.is_none_or(|stride| stride.is_empty()) {
+        kernel.clone()
+    } else {
+        arguments.sizes("stride", dims, None, 1)?
     };
     let padding = arguments.sizes("padding", dims, Some(0), 0)?;
     let dilation = if dilates { arguments.sizes("dilation", dims, Some(1), 1)? } else { vec![1; dims] };

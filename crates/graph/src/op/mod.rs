@@ -384,11 +384,10 @@ fn info(name: &str) -> Result<&'static OpInfo> {
     OPS.iter().find(|i| i.name == name).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
         let error = Error::unsupported(format!("unknown operator `{}`", name.escape_debug()));
-        error.with_hint(match name.starts_with("quantized_") {
-            true => {
-                "types say how weights are packed: carve the suite, or quantise the checkpoint, again".into()
-            }
-            false => format!("known: {}", known.join(", ")),
+        error.with_hint(if name.starts_with("quantized_") {
+            "types say how weights are packed: carve the suite, or quantise the checkpoint, again".into()
+        } else {
+            format!("known: {}", known.join(", "))
         })
     })
 }

@@ -106,8 +106,5 @@ impl Operator for RmsNorm {
 
 /// Fails if there is an offset, for a norm without a weight.
 pub(super) fn offset_needs_weight(offset: f32) -> Result<()> {
-    match offset == 0.0 {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("`offset` {offset} is added to a weight, and there is none"))),
-    }
+    if offset == 0.0 { Ok(()) } else { Err(Error::invalid(format!("`offset` {offset} is added to a weight, and there is none"))) }
 }

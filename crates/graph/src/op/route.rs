@@ -99,10 +99,7 @@ impl Route {
             )));
         }
         let open = size * u64::from(selected);
-        match (1..=open).contains(&k) {
-            true => Ok(()),
-            false => Err(Error::invalid(format!("`k` must be from 1 to the {open} experts to choose from, found {k}"))),
-        }
+        if (1..=open).contains(&k) { Ok(()) } else { Err(Error::invalid(format!("`k` must be from 1 to the {open} experts to choose from, found {k}"))) }
     }
 }
 

@@ -138,9 +138,10 @@ impl Random {
                 Fill::NotFinite(every) => {
                     let (turn, at) = (i / every.max(1) as usize, i % every.max(1) as usize);
                     let normal = self.normal();
-                    match at == every as usize / 2 {
-                        true => [f64::NAN, f64::NEG_INFINITY, f64::INFINITY][turn % 3],
-                        false => normal,
+                    if at == every as usize / 2 {
+                        [f64::NAN, f64::NEG_INFINITY, f64::INFINITY][turn % 3]
+                    } else {
+                        normal
                     }
                 }
                 Fill::Spiky(factor) => self.normal() * if i % 7 == 3 { f64::from(factor) } else { 1.0 },

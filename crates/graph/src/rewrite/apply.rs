@@ -66,9 +66,10 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
             }
         }
     }
-    match order.len() == items.len() {
-        true => Ok(order),
-        false => Err(Error::bug("the new nodes need each other in a circle")),
+    if order.len() == items.len() {
+        Ok(order)
+    } else {
+        Err(Error::bug("the new nodes need each other in a circle"))
     }
 }
 

@@ -47,12 +47,11 @@ impl<'a> Cursor<'a> {
 
     /// The error that something else was expected here.
     pub fn expected_error(&self, what: &str) -> Error {
-        let found = match self.at_end() {
-            true => "the end of the line".to_string(),
-            false => {
-                let word: String = self.rest().chars().take_while(|c| !c.is_whitespace()).take(32).collect();
-                format!("`{}`", word.escape_debug())
-            }
+        let found = if self.at_end() {
+            "the end of the line".to_string()
+        } else {
+            let word: String = self.rest().chars().take_while(|c| !c.is_whitespace()).take(32).collect();
+            format!("`{}`", word.escape_debug())
         };
         self.place(Error::invalid(format!("expected {what}, found {found}")))
     }
@@ -69,10 +68,7 @@ impl<'a> Cursor<'a> {
 
     /// Steps over `token`, or fails.
     pub fn expect(&mut self, token: &str) -> Result<()> {
-        match self.eat(token) {
-            true => Ok(()),
-            false => Err(self.expected_error(&format!("`{token}`"))),
-        }
+        if self.eat(token) { Ok(()) } else { Err(self.expected_error(&format!("`{token}`"))) }
     }
 
     /// Steps over the keyword if it is the next bare word.
@@ -86,10 +82,7 @@ impl<'a> Cursor<'a> {
 
     /// Fails unless the line ends here.
     pub fn end(&self, expected: &str) -> Result<()> {
-        match self.at_end() {
-            true => Ok(()),
-            false => Err(self.expected_error(expected)),
-        }
+        if self.at_end() { Ok(()) } else { Err(self.expected_error(expected)) }
     }
 
     /// Steps over the sign that nothing stands here, if it is next.

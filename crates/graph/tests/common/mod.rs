@@ -287,12 +287,11 @@ impl Made {
             (!step.pick[1].is_multiple_of(3), step.pick[2].is_multiple_of(3).then_some(4));
         let offset = if weighted && step.pick[2] > 100 { 1.0 } else { 0.0 };
         let op = RmsNorm { eps: step.number, offset, group };
-        match weighted {
-            true => {
-                let w = self.weight(step, &[k]);
-                self.node(step, op, &[x, w])
-            }
-            false => self.node(step, op, &[x]),
+        if weighted {
+            let w = self.weight(step, &[k]);
+            self.node(step, op, &[x, w])
+        } else {
+            self.node(step, op, &[x])
         }
     }
 

@@ -41,9 +41,10 @@ fn symbols(program: &Program) -> Result<()> {
             )));
         }
     }
-    match program.capacity.iter().count() == program.symbols.len() {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("the capacity {:?} names other symbols", program.capacity))),
+    if program.capacity.iter().count() == program.symbols.len() {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("the capacity {:?} names other symbols", program.capacity)))
     }
 }
 
@@ -75,9 +76,10 @@ fn check_kernel(kernel: &KernelDesc) -> Result<()> {
             return Err(Error::invalid(format!("constant {name} = {value} is not finite or given twice")));
         }
     }
-    match kernel.workgroup.contains(&0) {
-        true => Err(Error::invalid(format!("the workgroup is {:?}", kernel.workgroup))),
-        false => Ok(()),
+    if kernel.workgroup.contains(&0) {
+        Err(Error::invalid(format!("the workgroup is {:?}", kernel.workgroup)))
+    } else {
+        Ok(())
     }
 }
 
@@ -98,17 +100,19 @@ fn check_step(program: &Program, step: &ProgramStep) -> Result<()> {
             }
             let read = largest_value(program, src_offset)?.checked_add(largest_value(program, len)?);
             let written = largest_value(program, dst_offset)?.checked_add(largest_value(program, len)?);
-            match read.is_some_and(|r| r <= from) && written.is_some_and(|w| w <= to) {
-                true => Ok(()),
-                false => Err(Error::invalid(format!("a copy beyond buffer {src} or {dst}"))),
+            if read.is_some_and(|r| r <= from) && written.is_some_and(|w| w <= to) {
+                Ok(())
+            } else {
+                Err(Error::invalid(format!("a copy beyond buffer {src} or {dst}")))
             }
         }
-        ProgramStep::Fill { buffer, .. } => match size_of(program, *buffer)
-            .map(|_| writable(program, *buffer))?
-        {
-            true => Ok(()),
-            false => Err(Error::invalid(format!("a fill of buffer {buffer}, which is not to be written"))),
-        },
+        ProgramStep::Fill { buffer, .. } => {
+            if size_of(program, *buffer).map(|_| writable(program, *buffer))? {
+                Ok(())
+            } else {
+                Err(Error::invalid(format!("a fill of buffer {buffer}, which is not to be written")))
+            }
+        }
     }
 }
 

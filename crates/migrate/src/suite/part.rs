@@ -80,9 +80,8 @@ impl Needed {
         let run = &suite.frames()[i];
         let state = |s: usize| self.grown.contains(&(run.prompt, s)) || self.fixed.contains(&(i, s));
         let value = |v: usize| self.values.contains(&(i, ValueId(v as u32)));
-        let mut keep = |(at, &slot): (usize, &Slot), wanted: &dyn Fn(usize) -> bool| match wanted(at) {
-            true => put(slot),
-            false => Ok(Slot::None),
+        let mut keep = |(at, &slot): (usize, &Slot), wanted: &dyn Fn(usize) -> bool| {
+            if wanted(at) { put(slot) } else { Ok(Slot::None) }
         };
         let states = run.states.iter().enumerate().map(|s| keep(s, &state)).collect::<Result<_>>()?;
         let values = run.values.iter().enumerate().map(|v| keep(v, &value)).collect::<Result<_>>()?;

@@ -41,9 +41,12 @@ impl Pattern {
             (0..observed.len()).filter(|&i| allowed.ratio(exact, i, observed[i]) > 1.0).collect();
         let rows: BTreeSet<usize> = failed.iter().map(|i| i / width).collect();
         let columns: BTreeSet<usize> = failed.iter().map(|i| i % width).collect();
-        let few = |set: &BTreeSet<usize>, all: usize| match set.len() <= MOST_LISTED && set.len() * 2 <= all {
-            true => set.iter().copied().collect(),
-            false => Vec::new(),
+        let few = |set: &BTreeSet<usize>, all: usize| {
+            if set.len() <= MOST_LISTED && set.len() * 2 <= all {
+                set.iter().copied().collect()
+            } else {
+                Vec::new()
+            }
         };
         let mut pattern = Pattern {
             failed: failed.len(),
@@ -60,9 +63,10 @@ impl Pattern {
 
     fn sentence(&self, slope: f64) -> String {
         let Pattern { failed, elements, rows, all_rows, .. } = self;
-        let scale = match slope.abs() > 1e-4 {
-            true => format!("; on the whole scaled by {:.6}", 1.0 + slope),
-            false => String::new(),
+        let scale = if slope.abs() > 1e-4 {
+            format!("; on the whole scaled by {:.6}", 1.0 + slope)
+        } else {
+            String::new()
         };
         let place = match (self.columns.as_slice(), self.failing_rows.as_slice()) {
             _ if *failed == 0 => return format!("no single element, but all together{scale}"),

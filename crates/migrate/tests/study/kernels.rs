@@ -265,12 +265,11 @@ pub fn attention((op, inputs): Args<'_>, kernel: &Attend) -> Vec<f32> {
 }
 
 fn score(q: &[f32], k: &[f32], scale: f32, kernel: &Attend) -> f32 {
-    match kernel.scale_first {
-        true => {
-            let q: Vec<f32> = q.iter().map(|q| q * scale).collect();
-            Order::OneByOne.dot(&q, k, kernel.fault)
-        }
-        false => Order::Lanes(8).dot(q, k, kernel.fault) * scale,
+    if kernel.scale_first {
+        let q: Vec<f32> = q.iter().map(|q| q * scale).collect();
+        Order::OneByOne.dot(&q, k, kernel.fault)
+    } else {
+        Order::Lanes(8).dot(q, k, kernel.fault) * scale
     }
 }
 

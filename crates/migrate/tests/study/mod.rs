@@ -87,9 +87,12 @@ pub struct Case {
 impl Case {
     fn new(sample: &Sample, dtype: DType) -> Case {
         let activations = sample.inputs.len() - sample.weights;
-        let stored = |(i, t): (usize, &Tensor)| match i < activations {
-            true => Tensor::from_f32_as(dtype, t.shape().to_vec(), t.to_f32().into_owned()).unwrap(),
-            false => t.clone(),
+        let stored = |(i, t): (usize, &Tensor)| {
+            if i < activations {
+                Tensor::from_f32_as(dtype, t.shape().to_vec(), t.to_f32().into_owned()).unwrap()
+            } else {
+                t.clone()
+            }
         };
         let inputs: Vec<Tensor> = sample.inputs.iter().enumerate().map(stored).collect();
         let values: Vec<Value<f64>> = inputs.iter().map(|t| Value::from_tensor(t).unwrap()).collect();

@@ -143,9 +143,10 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     let keys = scores.shape[3].max(1);
     for (row, bias) in scores.data.chunks_mut(keys).zip(bias.data.chunks(keys)) {
         // A query that sees no key gives zeros.
-        match bias.iter().all(|&bias| bias == T::neg_infinity()) {
-            true => row.fill(T::zero()),
-            false => softmax_row(row),
+        if bias.iter().all(|&bias| bias == T::neg_infinity()) {
+            row.fill(T::zero())
+        } else {
+            softmax_row(row)
         }
     }
     told = if mode == 3 { Some(scores.clone()) } else { told };
@@ -185,9 +186,10 @@ impl<T: Real> Angles<T> {
     /// From two inputs of one shape.
     pub(super) fn read(call: &Call<'_>, cos: usize, sin: usize, interleaved: bool) -> Result<Angles<T>> {
         let (cos, sin) = (call.array::<T>(cos)?, call.array::<T>(sin)?);
-        match cos.shape == sin.shape && cos.rank() >= 2 {
-            true => Ok(Angles { cos, sin, interleaved }),
-            false => Err(Error::invalid(format!("cosines {:?} and sines {:?}", cos.shape, sin.shape))),
+        if cos.shape == sin.shape && cos.rank() >= 2 {
+            Ok(Angles { cos, sin, interleaved })
+        } else {
+            Err(Error::invalid(format!("cosines {:?} and sines {:?}", cos.shape, sin.shape)))
         }
     }
 

@@ -44,9 +44,10 @@ fn arithmetic<T: Element>(call: &Call<'_>, f: impl Fn(T, T) -> T) -> Outputs {
 }
 
 fn refuse_zero(b: &Array<i128>) -> Result<()> {
-    match b.data.contains(&0) {
-        true => Err(Error::unsupported("integers are divided by zero, which the standard leaves undefined")),
-        false => Ok(()),
+    if b.data.contains(&0) {
+        Err(Error::unsupported("integers are divided by zero, which the standard leaves undefined"))
+    } else {
+        Ok(())
     }
 }
 
@@ -132,10 +133,12 @@ pub fn pow(call: &Call<'_>) -> Outputs {
 pub fn modulo(call: &Call<'_>) -> Outputs {
     fn floor_modulo(a: f64, b: f64) -> f64 {
         let rest = a % b;
-        match () {
-            () if rest != 0.0 && (rest < 0.0) != (b < 0.0) => rest + b,
-            () if rest == 0.0 => rest.copysign(b),
-            () => rest,
+        if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+            rest + b
+        } else if rest == 0.0 {
+            rest.copysign(b)
+        } else {
+            rest
         }
     }
     let truncates = call.flag("fmod", false)?;
@@ -185,16 +188,14 @@ pub fn bit_shift(call: &Call<'_>) -> Outputs {
         }
     };
     let bits = 8 * call.dtype(0)?.size() as i128;
-    let shifted = |a: i128, by: i128| match (0..bits).contains(&by) {
-        true if left => a << by,
-        true => a >> by,
-        // A negative number is filled with its sign from the left.
-        false => {
-            if a < 0 && !left {
-                -1
-            } else {
-                0
-            }
+    let shifted = |a: i128, by: i128| {
+        if (0..bits).contains(&by) {
+            if left { a << by } else { a >> by }
+        } else if a < 0 && !left {
+            // A negative number is filled with its sign from the left.
+            -1
+        } else {
+            0
         }
     };
     arithmetic(call, shifted)

@@ -8,9 +8,10 @@ use tapml_graph::{DType, Error};
 /// Lower and upper corner of a box along the two axes.
 fn corners<T: Real>(b: &[T], centred: bool) -> [[T; 2]; 2] {
     let half = T::nearest(0.5);
-    match centred {
-        true => [[b[0] - b[2] * half, b[0] + b[2] * half], [b[1] - b[3] * half, b[1] + b[3] * half]],
-        false => [[b[0].min(b[2]), b[0].max(b[2])], [b[1].min(b[3]), b[1].max(b[3])]],
+    if centred {
+        [[b[0] - b[2] * half, b[0] + b[2] * half], [b[1] - b[3] * half, b[1] + b[3] * half]]
+    } else {
+        [[b[0].min(b[2]), b[0].max(b[2])], [b[1].min(b[3]), b[1].max(b[3])]]
     }
 }
 

@@ -27,9 +27,10 @@ fn groups(call: &Call<'_>, channels: usize) -> Result<usize> {
 fn kernel(call: &Call<'_>, weight: &[usize]) -> Result<Vec<usize>> {
     let kernel = weight.get(2..).unwrap_or_default().to_vec();
     let told = sizes(call, "kernel_shape", kernel.len(), 1, 0)?;
-    match call.has("kernel_shape") && told != kernel {
-        true => Err(Error::invalid(format!("`kernel_shape` is {told:?}, and the weight has {kernel:?}"))),
-        false => Ok(kernel),
+    if call.has("kernel_shape") && told != kernel {
+        Err(Error::invalid(format!("`kernel_shape` is {told:?}, and the weight has {kernel:?}")))
+    } else {
+        Ok(kernel)
     }
 }
 
@@ -162,11 +163,12 @@ pub fn add_bias<T: Real>(y: &mut Array<T>, bias: Option<Array<T>>) -> Result<()>
 
 /// Refuses what has no batch and channels, and weights of another rank.
 fn check_ranks(x: &[usize], w: &[usize]) -> Result<()> {
-    match x.len() >= 2 && x.len() == w.len() {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if x.len() >= 2 && x.len() == w.len() {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "expected a tensor and a weight of one rank from 2, found {x:?} and {w:?}"
-        ))),
+        )))
     }
 }
 

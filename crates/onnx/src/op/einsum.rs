@@ -26,9 +26,10 @@ fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Labels>, Labels)> {
         return Err(wrong(equation, &format!("{} operands for {} inputs", operands.len(), ranks.len())));
     }
     let letters = |text: &str| -> Result<Labels> {
-        match text.chars().all(|c| c.is_ascii_alphabetic()) {
-            true => Ok(text.chars().map(u32::from).collect()),
-            false => Err(wrong(equation, "expected letters, `,`, `...` and `->`")),
+        if text.chars().all(|c| c.is_ascii_alphabetic()) {
+            Ok(text.chars().map(u32::from).collect())
+        } else {
+            Err(wrong(equation, "expected letters, `,`, `...` and `->`"))
         }
     };
     // Axes of `...` are counted from the last, so that they broadcast.

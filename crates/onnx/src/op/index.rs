@@ -121,12 +121,11 @@ fn put<T: Number>(call: &Call<'_>, reduction: &str, places: impl Iterator<Item =
 
 fn check_updates(call: &Call<'_>, expected: &[usize]) -> Result<()> {
     let (data, updates) = (call.input(0)?, call.input(2)?);
-    match updates.shape() == expected && updates.dtype() == data.dtype() {
-        true => Ok(()),
-        false => {
-            let (dtype, shape) = (updates.dtype(), updates.shape());
-            Err(Error::invalid(format!("updates {dtype}{shape:?}: expected {}{expected:?}", data.dtype())))
-        }
+    if updates.shape() == expected && updates.dtype() == data.dtype() {
+        Ok(())
+    } else {
+        let (dtype, shape) = (updates.dtype(), updates.shape());
+        Err(Error::invalid(format!("updates {dtype}{shape:?}: expected {}{expected:?}", data.dtype())))
     }
 }
 

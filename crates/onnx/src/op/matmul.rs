@@ -125,12 +125,11 @@ pub fn fused_matmul<T: Real>(call: &Call<'_>) -> Outputs {
     let side = |place: usize, name| {
         let matrix = call.array::<T>(place)?;
         let rank = matrix.rank();
-        match call.flag(name, false)? && rank > 1 {
-            true => {
-                let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
-                Ok(matrix.transpose(&order))
-            }
-            false => Ok(matrix),
+        if call.flag(name, false)? && rank > 1 {
+            let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+            Ok(matrix.transpose(&order))
+        } else {
+            Ok(matrix)
         }
     };
     let alpha = T::nearest(call.float_or("alpha", 1.0)?);

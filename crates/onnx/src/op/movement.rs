@@ -23,9 +23,10 @@ pub fn gather(tensor: &Tensor, shape: Vec<usize>, places: impl Iterator<Item = u
 impl Call<'_> {
     /// A tensor that was moved, as the operator stores it: floats as `f64` in a wide evaluation.
     pub fn store_moved(&self, tensor: Tensor) -> Result<Tensor> {
-        match self.is_wide() && tensor.dtype().is_float() && tensor.dtype() != DType::F64 {
-            true => Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64()),
-            false => Ok(tensor),
+        if self.is_wide() && tensor.dtype().is_float() && tensor.dtype() != DType::F64 {
+            Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64())
+        } else {
+            Ok(tensor)
         }
     }
 }
@@ -34,9 +35,10 @@ impl Call<'_> {
 /// one size may be −1.
 pub fn reshape(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
-    let asked = match call.version() < 5 {
-        true => call.ints("shape")?.ok_or_else(|| Error::invalid("the attribute `shape` is missing"))?,
-        false => call.integers(1)?,
+    let asked = if call.version() < 5 {
+        call.ints("shape")?.ok_or_else(|| Error::invalid("the attribute `shape` is missing"))?
+    } else {
+        call.integers(1)?
     };
     call.ignore(&["consumed_inputs"]);
     let keeps = !call.flag("allowzero", false)?;

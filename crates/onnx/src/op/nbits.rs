@@ -63,9 +63,10 @@ impl Blocks {
             }
             Some(_) => call.array::<T>(3)?.data,
         };
-        match zeros.len() == blocks {
-            true => Ok(zeros),
-            false => Err(Error::invalid(format!("{} zero points for {blocks} blocks", zeros.len()))),
+        if zeros.len() == blocks {
+            Ok(zeros)
+        } else {
+            Err(Error::invalid(format!("{} zero points for {blocks} blocks", zeros.len())))
         }
     }
 

@@ -17,11 +17,10 @@ pub fn moments<T: Real>(values: impl Iterator<Item = T> + Clone, count: usize) -
 /// Numbers of one channel each.
 fn per_channel<T: Real>(call: &Call<'_>, place: usize, channels: usize) -> Result<Vec<T>> {
     let values = call.array::<T>(place)?.data;
-    match values.len() == channels {
-        true => Ok(values),
-        false => {
-            Err(Error::invalid(format!("input {place}: {} numbers for {channels} channels", values.len())))
-        }
+    if values.len() == channels {
+        Ok(values)
+    } else {
+        Err(Error::invalid(format!("input {place}: {} numbers for {channels} channels", values.len())))
     }
 }
 
@@ -99,9 +98,10 @@ fn affine<T: Real>(y: &mut Array<T>, scale: Option<Array<T>>, shift: Option<Arra
 fn normalize_rows<T: Real>(data: &mut [T], width: usize, epsilon: T, centred: bool) -> (Vec<T>, Vec<T>) {
     let mut rows = (Vec::new(), Vec::new());
     for row in data.chunks_mut(width.max(1)) {
-        let (mean, square) = match centred {
-            true => moments(row.iter().copied(), width),
-            false => (T::zero(), row.iter().map(|&v| v * v).sum::<T>() / T::count(width)),
+        let (mean, square) = if centred {
+            moments(row.iter().copied(), width)
+        } else {
+            (T::zero(), row.iter().map(|&v| v * v).sum::<T>() / T::count(width))
         };
         let inverse = (square + epsilon).sqrt().recip();
         row.iter_mut().for_each(|v| *v = (*v - mean) * inverse);
@@ -114,9 +114,10 @@ fn normalize_rows<T: Real>(data: &mut [T], width: usize, epsilon: T, centred: bo
 /// The dtype that mean and deviation are stored in.
 fn stash(call: &Call<'_>) -> Result<DType> {
     let dtype = element_type(call.int_or("stash_type", 1)?)?;
-    match dtype.is_float() {
-        true => Ok(dtype),
-        false => Err(Error::invalid(format!("attribute `stash_type`: {dtype} is no float"))),
+    if dtype.is_float() {
+        Ok(dtype)
+    } else {
+        Err(Error::invalid(format!("attribute `stash_type`: {dtype} is no float")))
     }
 }
 
@@ -256,9 +257,10 @@ pub fn lp<T: Real>(call: &Call<'_>) -> Outputs {
     let [before, size, behind] = axis_sizes(&x.shape, axis);
     for (outer, inner) in (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))) {
         let places = (0..size).map(|at| (outer * size + at) * behind + inner);
-        let norm = match square {
-            true => places.clone().map(|at| x.data[at] * x.data[at]).sum::<T>().sqrt(),
-            false => places.clone().map(|at| x.data[at].abs()).sum::<T>(),
+        let norm = if square {
+            places.clone().map(|at| x.data[at] * x.data[at]).sum::<T>().sqrt()
+        } else {
+            places.clone().map(|at| x.data[at].abs()).sum::<T>()
         };
         if norm != T::zero() {
             places.for_each(|at| x.data[at] = x.data[at] / norm);

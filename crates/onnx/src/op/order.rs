@@ -34,10 +34,9 @@ pub fn top_k(call: &Call<'_>) -> Outputs {
             let value = |index: usize| x.data[(outer * size + index) * behind + inner];
             let mut order: Vec<usize> = (0..size).collect();
             // The sort is stable.
-            order.sort_by(|&a, &b| match largest {
-                true => compare(value(b), value(a)),
-                false => compare(value(a), value(b)),
-            });
+            order.sort_by(
+                |&a, &b| if largest { compare(value(b), value(a)) } else { compare(value(a), value(b)) },
+            );
             order
                 .iter()
                 .take(k)

@@ -187,9 +187,10 @@ struct RecurrentProblem<T> {
 }
 
 fn fits<T>(array: &Array<T>, shape: &[usize], what: &str) -> Result<()> {
-    match array.shape == shape {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("{what}: expected {shape:?}, found {:?}", array.shape))),
+    if array.shape == shape {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("{what}: expected {shape:?}, found {:?}", array.shape)))
     }
 }
 
@@ -380,9 +381,10 @@ impl<T: Real> RecurrentProblem<T> {
         let [f, g, last] = [gate.activations[0], gate.activations[1], gate.activations[2]];
         for i in 0..size {
             let input = f.apply(self.clip(gate.sum(i) + gate.peepholes[i] * c[i]));
-            let forget = match self.input_forget {
-                true => T::one() - input,
-                false => f.apply(self.clip(gate.sum(2 * size + i) + gate.peepholes[2 * size + i] * c[i])),
+            let forget = if self.input_forget {
+                T::one() - input
+            } else {
+                f.apply(self.clip(gate.sum(2 * size + i) + gate.peepholes[2 * size + i] * c[i]))
             };
             c[i] = forget * c[i] + input * g.apply(self.clip(gate.sum(3 * size + i)));
             let output = f.apply(self.clip(gate.sum(size + i) + gate.peepholes[size + i] * c[i]));
@@ -400,12 +402,11 @@ impl<T: Real> RecurrentProblem<T> {
             .map(|i| {
                 let row = 2 * size + i;
                 let behind = gate.bias[3 * size + row];
-                let recurrent = match self.linear_before_reset {
-                    true => reset[i] * (gate.h[row] + behind),
-                    false => {
-                        let weights = &gate.r[row * size..(row + 1) * size];
-                        kept.iter().zip(weights).map(|(&h, &r)| h * r).sum::<T>() + behind
-                    }
+                let recurrent = if self.linear_before_reset {
+                    reset[i] * (gate.h[row] + behind)
+                } else {
+                    let weights = &gate.r[row * size..(row + 1) * size];
+                    kept.iter().zip(weights).map(|(&h, &r)| h * r).sum::<T>() + behind
                 };
                 let new = g.apply(self.clip(gate.x[row] + recurrent + gate.bias[row]));
                 let update = f.apply(self.clip(gate.sum(i)));

@@ -209,9 +209,10 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<ResizeAxis>> {
     };
     let policy = call.text_or("keep_aspect_ratio_policy", "stretch")?;
     let given = |place: usize| call.optional(place).filter(|tensor| !tensor.is_empty());
-    let scales = match call.has("scales") {
-        true => call.floats("scales")?,
-        false => given(if call.version() < 11 { 1 } else { 2 }).map(Tensor::to_f64),
+    let scales = if call.has("scales") {
+        call.floats("scales")?
+    } else {
+        given(if call.version() < 11 { 1 } else { 2 }).map(Tensor::to_f64)
     };
     let sizes = if call.version() < 11 { None } else { given(3) };
     let mut plan = match (scales, sizes) {
@@ -236,9 +237,10 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<ResizeAxis>> {
         return Err(Error::invalid(format!("an axis of {size} elements, at most 2^26 are served")));
     }
     let empty = |axis: &ResizeAxis| axis.from == 0 && axis.to != 0;
-    match volume(&to)? > 0 && plan.iter().any(empty) {
-        true => Err(Error::invalid(format!("{shape:?} has no elements to make {to:?} of"))),
-        false => Ok(plan),
+    if volume(&to)? > 0 && plan.iter().any(empty) {
+        Err(Error::invalid(format!("{shape:?} has no elements to make {to:?} of")))
+    } else {
+        Ok(plan)
     }
 }
 
@@ -275,9 +277,10 @@ pub fn resize(call: &Call<'_>) -> Outputs {
         }
         return Ok(vec![Some(call.store_moved(tensor)?)]);
     }
-    match call.is_double() {
-        true => interpolate::<f64>(call, &mapping, &plan),
-        false => interpolate::<f32>(call, &mapping, &plan),
+    if call.is_double() {
+        interpolate::<f64>(call, &mapping, &plan)
+    } else {
+        interpolate::<f32>(call, &mapping, &plan)
     }
 }
 

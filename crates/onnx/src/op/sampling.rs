@@ -100,9 +100,12 @@ pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
     }
     let axes: Vec<ImageAxis> = x.shape[2..]
         .iter()
-        .map(|&size| match aligned {
-            true => ImageAxis { size, least: 0.0, most: size as f64 - 1.0 },
-            false => ImageAxis { size, least: -0.5, most: size as f64 - 0.5 },
+        .map(|&size| {
+            if aligned {
+                ImageAxis { size, least: 0.0, most: size as f64 - 1.0 }
+            } else {
+                ImageAxis { size, least: -0.5, most: size as f64 - 0.5 }
+            }
         })
         .collect();
     let (batch, channels) = (x.shape[0], x.shape[1]);
@@ -304,10 +307,8 @@ pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let rois = call.input(1)?;
     let batches = call.integers(2)?;
-    let half = match call.text_or(
-        "coordinate_transformation_mode",
-        if call.version() < 16 { "output_half_pixel" } else { "half_pixel" },
-    )? {
+    let default = if call.version() < 16 { "output_half_pixel" } else { "half_pixel" };
+    let half = match call.text_or("coordinate_transformation_mode", default)? {
         "half_pixel" => true,
         "output_half_pixel" => false,
         other => return Err(Error::unsupported(format!("`{}` is not served", other.escape_debug()))),
@@ -371,9 +372,10 @@ pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
                     .iter()
                     .filter(|_| !image.is_empty())
                     .map(|&(at, weight)| image[at] * T::nearest(weight));
-                y.data[(region * channels + channel) * pooled[0] * pooled[1] + bin] = match mean {
-                    true => values.sum::<T>() / T::count(count),
-                    false => values.reduce(T::max).unwrap_or_default(),
+                y.data[(region * channels + channel) * pooled[0] * pooled[1] + bin] = if mean {
+                    values.sum::<T>() / T::count(count)
+                } else {
+                    values.reduce(T::max).unwrap_or_default()
                 };
             }
         }

@@ -183,9 +183,10 @@ impl Call<'_> {
     /// Indices: integers, or floats that are truncated.
     pub fn array_of_places(&self, place: usize) -> Result<Array<i64>> {
         let tensor = self.input(place)?;
-        let data = match tensor.dtype().is_float() {
-            true => tensor.to_f64().into_iter().map(|value| value as i64).collect(),
-            false => self.integers(place)?,
+        let data = if tensor.dtype().is_float() {
+            tensor.to_f64().into_iter().map(|value| value as i64).collect()
+        } else {
+            self.integers(place)?
         };
         Ok(Array { shape: tensor.shape().to_vec(), data })
     }

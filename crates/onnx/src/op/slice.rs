@@ -34,20 +34,17 @@ impl AxisSlice {
 pub fn slice(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let rank = x.shape().len();
-    let (starts, ends, axes, steps) = match call.version() < 10 {
-        true => {
-            let (starts, ends) = (call.ints("starts")?, call.ints("ends")?);
-            (
-                call.require_attribute("starts", starts)?,
-                call.require_attribute("ends", ends)?,
-                call.ints("axes")?,
-                None,
-            )
-        }
-        false => {
-            let (axes, steps) = (call.optional_integers(3)?, call.optional_integers(4)?);
-            (call.integers(1)?, call.integers(2)?, axes, steps)
-        }
+    let (starts, ends, axes, steps) = if call.version() < 10 {
+        let (starts, ends) = (call.ints("starts")?, call.ints("ends")?);
+        (
+            call.require_attribute("starts", starts)?,
+            call.require_attribute("ends", ends)?,
+            call.ints("axes")?,
+            None,
+        )
+    } else {
+        let (axes, steps) = (call.optional_integers(3)?, call.optional_integers(4)?);
+        (call.integers(1)?, call.integers(2)?, axes, steps)
     };
     let count = starts.len();
     let axes = axes.unwrap_or_else(|| (0..count as i64).collect());
@@ -94,9 +91,10 @@ fn cross_places(
 pub fn concat(call: &Call<'_>) -> Outputs {
     let parts = call.all()?;
     let first = *parts.first().ok_or_else(|| Error::invalid("nothing to join"))?;
-    let given = match call.version() < 4 {
-        true => call.int_or("axis", 1)?,
-        false => call.require_attribute("axis", call.int("axis")?)?,
+    let given = if call.version() < 4 {
+        call.int_or("axis", 1)?
+    } else {
+        call.require_attribute("axis", call.int("axis")?)?
     };
     let at = axis(given, first.shape().len())?;
     let mut shape = first.shape().to_vec();
@@ -248,9 +246,10 @@ pub fn pad(call: &Call<'_>) -> Outputs {
             return Err(Error::invalid(format!("attribute `mode`: there is no `{}`", other.escape_debug())));
         }
     };
-    let fill = match call.version() < 11 {
-        true => Tensor::from_f64(x.dtype(), vec![1], &[call.float_or("value", 0.0)?])?,
-        false => match call.optional(2) {
+    let fill = if call.version() < 11 {
+        Tensor::from_f64(x.dtype(), vec![1], &[call.float_or("value", 0.0)?])?
+    } else {
+        match call.optional(2) {
             Some(value) if value.dtype() == x.dtype() && value.len() == 1 => value.clone(),
             Some(value) => {
                 let (dtype, len) = (value.dtype(), value.len());
@@ -260,7 +259,7 @@ pub fn pad(call: &Call<'_>) -> Outputs {
                 )));
             }
             None => Tensor::new(x.dtype(), vec![1], Bytes::new(vec![0u8; x.dtype().size()]))?,
-        },
+        }
     };
     let pads = pads(call, x.shape().len())?;
     let sides = x.shape().iter().zip(&pads);
@@ -288,14 +287,13 @@ pub fn pad(call: &Call<'_>) -> Outputs {
 pub fn tile(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let rank = x.shape().len();
-    let repeats = match call.version() < 6 {
-        true => {
-            let (tiles, at) = (call.integer(1)?, axis(call.integer(2)?, rank)?);
-            let mut repeats = vec![1; rank];
-            repeats[at] = usize::try_from(tiles).map_err(|_| Error::invalid(format!("{tiles} tiles")))?;
-            repeats
-        }
-        false => sizes(call, 1)?,
+    let repeats = if call.version() < 6 {
+        let (tiles, at) = (call.integer(1)?, axis(call.integer(2)?, rank)?);
+        let mut repeats = vec![1; rank];
+        repeats[at] = usize::try_from(tiles).map_err(|_| Error::invalid(format!("{tiles} tiles")))?;
+        repeats
+    } else {
+        sizes(call, 1)?
     };
     if repeats.len() != rank {
         return Err(Error::invalid(format!("repeats {repeats:?} of a tensor of rank {rank}")));

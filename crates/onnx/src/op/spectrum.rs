@@ -50,10 +50,12 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
     let parts = x.shape.last().copied().filter(|parts| (1..=2).contains(parts) && x.rank() > 1);
     let parts = parts
         .ok_or_else(|| Error::invalid(format!("expected a last axis of 1 or 2, found {:?}", x.shape)))?;
-    let at = match call.version() < 20 {
-        true => call.int_or("axis", 1)?,
-        false if call.optional(2).is_some() => call.integer(2)?,
-        false => -2,
+    let at = if call.version() < 20 {
+        call.int_or("axis", 1)?
+    } else if call.optional(2).is_some() {
+        call.integer(2)?
+    } else {
+        -2
     };
     let at = axis(at, x.rank())?;
     if at + 1 == x.rank() {
@@ -87,10 +89,9 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
                 (x.data[at], if parts == 2 { x.data[at + 1] } else { T::zero() })
             };
             let zero = (T::zero(), T::zero());
-            let row: Vec<(T, T)> = match real {
-                false => (0..n.min(own)).map(read).collect(),
-                // The other half of the spectrum of a real signal is the conjugate of this one; its ends are real.
-                true => (0..n)
+            // The other half of the spectrum of a real signal is the conjugate of this one; its ends are real.
+            let row: Vec<(T, T)> = if real {
+                (0..n)
                     .map(|k| {
                         let half = k.min(n - k);
                         let (re, im) = if half < own { read(half) } else { zero };
@@ -100,7 +101,9 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
                             (re, if k == half { im } else { -im })
                         }
                     })
-                    .collect(),
+                    .collect()
+            } else {
+                (0..n.min(own)).map(read).collect()
             };
             transform(&row, &roots, count, inverse)
         })

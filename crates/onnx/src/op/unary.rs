@@ -15,9 +15,10 @@ fn map_elements<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
 /// The function of each element, which rounds nothing.
 fn exact(call: &Call<'_>, float: impl Fn(f64) -> f64, int: impl Fn(i128) -> i128) -> Outputs {
     call.ignore(&["consumed_inputs"]);
-    match call.dtype(0)?.is_float() {
-        true => call.like_first(call.array::<f64>(0)?.map(float)),
-        false => call.like_first(call.array::<i128>(0)?.map(int)),
+    if call.dtype(0)?.is_float() {
+        call.like_first(call.array::<f64>(0)?.map(float))
+    } else {
+        call.like_first(call.array::<i128>(0)?.map(int))
     }
 }
 
@@ -146,10 +147,14 @@ pub fn gelu<T: Real>(call: &Call<'_>) -> Outputs {
 /// `x + bias` below `−lambd`, `x − bias` above `lambd`, else 0.
 pub fn shrink<T: Real>(call: &Call<'_>) -> Outputs {
     let (bias, limit): (T, T) = (call.single("bias", 0.0)?, call.single("lambd", 0.5)?);
-    let shrunk = |x: T| match () {
-        () if x < -limit => x + bias,
-        () if x > limit => x - bias,
-        () => keep_nan(x, T::zero()),
+    let shrunk = |x: T| {
+        if x < -limit {
+            x + bias
+        } else if x > limit {
+            x - bias
+        } else {
+            keep_nan(x, T::zero())
+        }
     };
     map_elements::<T>(call, shrunk)
 }
@@ -255,10 +260,12 @@ pub fn dropout(call: &Call<'_>) -> Outputs {
     let mut outputs = vec![Some(call.store_moved(x.clone())?)];
     if call.asks(1) {
         let shape = x.shape().to_vec();
-        outputs.push(Some(match call.version() < 10 {
-            true if x.dtype().is_float() => call.store(Array::<f64>::full(shape, 1.0)?, x.dtype())?,
-            true => call.store(Array::<i128>::full(shape, 1)?, x.dtype())?,
-            false => call.store(Array::full(shape, true)?, DType::Bool)?,
+        outputs.push(Some(if call.version() >= 10 {
+            call.store(Array::full(shape, true)?, DType::Bool)?
+        } else if x.dtype().is_float() {
+            call.store(Array::<f64>::full(shape, 1.0)?, x.dtype())?
+        } else {
+            call.store(Array::<i128>::full(shape, 1)?, x.dtype())?
         }));
     }
     Ok(outputs)

@@ -48,23 +48,19 @@ fn see_it(nodes: &Nodes<'_>, failure: &Failure, script: bool) -> String {
     };
     let torch = if nodes.are_aten() { "PyTorch, " } else { "" };
     let mut text = String::from("## See it\n\n");
-    text += &match script {
-        true => {
-            format!(
-                "    python repro.py\n\nneeds {torch}the runtime and NumPy. It runs {what} on `inputs/`.\n"
-            )
-        }
-        false => format!("Run {what} on `inputs/`.\n"),
+    text += &if script {
+        format!("    python repro.py\n\nneeds {torch}the runtime and NumPy. It runs {what} on `inputs/`.\n")
+    } else {
+        format!("Run {what} on `inputs/`.\n")
     };
     text += match failure {
         Failure::Wrong(_) => COMPARED,
         Failure::Error(_) => "It should run, and give a result of the shape of `expected.npy`.\n",
     };
-    text += match script {
-        true => "Exit code 0: passes, 1: fails.\n\n",
-        false => {
-            "No script is given: TapML does not know how this runtime is called on this device, or NumPy has no such elements.\n\n"
-        }
+    text += if script {
+        "Exit code 0: passes, 1: fails.\n\n"
+    } else {
+        "No script is given: TapML does not know how this runtime is called on this device, or NumPy has no such elements.\n\n"
     };
     text
 }
@@ -178,9 +174,10 @@ fn numbers_of(found: &Reduced, again: &str) -> String {
         }
     }
     let s = found.stability;
-    text += &match s.steady() {
-        true => format!("It failed in each of {} runs.\n\n", s.runs),
-        false => format!("**It does not fail every time**: in {} of {} runs. {again}\n\n", s.failed, s.runs),
+    text += &if s.steady() {
+        format!("It failed in each of {} runs.\n\n", s.runs)
+    } else {
+        format!("**It does not fail every time**: in {} of {} runs. {again}\n\n", s.failed, s.runs)
     };
     text
 }
@@ -224,9 +221,10 @@ fn list(specimen: &Specimen) -> String {
     for (i, tensor) in specimen.call.inputs.iter().enumerate() {
         let weight = if specimen.is_weight[i] { ", a weight" } else { "" };
         let _ = write!(text, "Input {i}: `{}`{weight}", tensor_type(tensor));
-        text += &match tensor.len() <= SHOWN {
-            true => format!("\n\n```\n{}\n```\n\n", rows(tensor)),
-            false => " in the files beside this one\n\n".to_string(),
+        text += &if tensor.len() <= SHOWN {
+            format!("\n\n```\n{}\n```\n\n", rows(tensor))
+        } else {
+            " in the files beside this one\n\n".to_string()
         };
     }
     text
@@ -262,12 +260,11 @@ fn origin(case: &str, found: &Reduced) -> String {
     row("sizes", symbols(whole), symbols(small));
     let attributes = |s: &Specimen| format!("`{}`", attributes_of(&s.call));
     row("attributes", attributes(whole), attributes(small));
-    let minimal = match found.minimal {
-        true => {
-            "It is a proven minimum: without any single index of any axis (row, column, head, cached token) it no longer \
+    let minimal = if found.minimal {
+        "It is a proven minimum: without any single index of any axis (row, column, head, cached token) it no longer \
                  fails clearly."
-        }
-        false => "Time ran out: it may get smaller still.",
+    } else {
+        "Time ran out: it may get smaller still."
     };
     let (trials, seconds) = (found.trials, found.seconds);
     let _ = write!(text, "\n{minimal} {trials} calls were run, which took {seconds:.1} s.\n");

@@ -182,17 +182,15 @@ impl Expected {
         let tests = SumTest::all(exact, observed.dtype(), &allowed);
         let sum = tests.into_iter().find(|test| together && test.criterion == wrong.judgement.criterion);
         // A value beyond the dtype's range is stored as infinity.
-        let value = |(&exact, &rounded): (&f64, &f64)| match rounded.is_finite() && sum.is_none() {
-            true => exact,
-            false => rounded,
+        let value = |(&exact, &rounded): (&f64, &f64)| {
+            if rounded.is_finite() && sum.is_none() { exact } else { rounded }
         };
         let values = exact.values.iter().zip(&allowed.rounded).map(value).collect();
         let error =
             |i: usize| if allowed.allowed_at(i).is_nan() { f64::INFINITY } else { allowed.allowed_at(i) };
         // Indices are right or wrong: any other is allowed only where a rounding decides between them.
-        let error = |i: usize| match allowed.indices() {
-            true => f64::from(u8::from(error(i) >= 1.0)) * f64::MAX,
-            false => error(i),
+        let error = |i: usize| {
+            if allowed.indices() { f64::from(u8::from(error(i) >= 1.0)) * f64::MAX } else { error(i) }
         };
         Expected { values, allowed: (0..exact.values.len()).map(error).collect(), sum }
     }

@@ -90,10 +90,7 @@ impl Suites {
 
 fn carve_named(name: &str) -> (tempfile::TempDir, Suite, Model) {
     let bundled = tapml_testing::model(name);
-    let path: PathBuf = match bundled.is_dir() {
-        true => bundled,
-        false => tapml_testing::golden(name),
-    };
+    let path: PathBuf = if bundled.is_dir() { bundled } else { tapml_testing::golden(name) };
     let checkpoint = Checkpoint::open(&path).unwrap();
     let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();

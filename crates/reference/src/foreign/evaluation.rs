@@ -131,11 +131,10 @@ impl Evaluation<'_> {
     ) -> Result<Vec<Vec<Array<f64>>>> {
         let copy = |copy: usize| {
             let outputs = self.outputs(&self.values(&self.disturb_inputs(amplitude, copy)?)?)?;
-            match outputs.iter().map(Array::shape).eq(exact.iter().map(Array::shape)) {
-                true => Ok(outputs),
-                false => Err(Error::unsupported(
-                    "the sizes of its outputs depend on the last digits of its inputs",
-                )),
+            if outputs.iter().map(Array::shape).eq(exact.iter().map(Array::shape)) {
+                Ok(outputs)
+            } else {
+                Err(Error::unsupported("the sizes of its outputs depend on the last digits of its inputs"))
             }
         };
         (0..copies).into_par_iter().map(copy).collect()

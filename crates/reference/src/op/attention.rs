@@ -42,9 +42,10 @@ impl Evaluate for Attention {
             let (position, sink) = (cached + row, sinks.map(|s| s[head]));
             dispatch(Head { op: self, q, k: &k, v: &v, head, position, sink, y });
         };
-        match q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
-            true => values.chunks_exact_mut(e).enumerate().for_each(head),
-            false => values.par_chunks_exact_mut(e).enumerate().for_each(head),
+        if q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
+            values.chunks_exact_mut(e).enumerate().for_each(head)
+        } else {
+            values.par_chunks_exact_mut(e).enumerate().for_each(head)
         }
         single_output(q.rows, heads * e, values)
     }

@@ -27,10 +27,10 @@ impl Evaluate for ExpertLinear {
             times_transposed(&gathered, matrix, places.len(), k, outputs)
         };
         let chosen = places_by_expert(inputs[2].as_ids()?, slots, count)?;
-        let products: Vec<Vec<T>> = match n.saturating_mul(slots).saturating_mul(outputs * k) < PARALLEL_FROM
-        {
-            true => chosen.iter().map(product).collect::<Result<_>>()?,
-            false => chosen.par_iter().map(product).collect::<Result<_>>()?,
+        let products: Vec<Vec<T>> = if n.saturating_mul(slots).saturating_mul(outputs * k) < PARALLEL_FROM {
+            chosen.iter().map(product).collect::<Result<_>>()?
+        } else {
+            chosen.par_iter().map(product).collect::<Result<_>>()?
         };
         let mut values = zeros(n, slots * outputs)?;
         for ((expert, places), product) in chosen.iter().zip(&products) {

@@ -118,12 +118,11 @@ fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result
     let x = rows(inputs, 0)?;
     let mut values = reserve(x.rows, x.columns)?;
     // These functions take about eight times as long as a sum or product.
-    match x.values.len() >= PARALLEL_FROM / 8 {
-        false => values.extend(x.values.iter().map(|&x| f(x))),
-        true => {
-            let items = x.values.par_iter().with_min_len(1024);
-            items.map(|&x| f(x)).collect_into_vec(&mut values);
-        }
+    if x.values.len() >= PARALLEL_FROM / 8 {
+        let items = x.values.par_iter().with_min_len(1024);
+        items.map(|&x| f(x)).collect_into_vec(&mut values);
+    } else {
+        values.extend(x.values.iter().map(|&x| f(x)))
     }
     single_output(x.rows, x.columns, values)
 }
@@ -135,16 +134,18 @@ fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) ->
     if a.values.len() != b.values.len() {
         let by_row = b.columns == a.columns;
         for (index, row) in a.iter().enumerate() {
-            match by_row {
-                true => values.extend(row.iter().zip(b.values).map(|(&a, &b)| f(a, b))),
-                false => values.extend(row.iter().map(|&a| f(a, b.values[index]))),
+            if by_row {
+                values.extend(row.iter().zip(b.values).map(|(&a, &b)| f(a, b)))
+            } else {
+                values.extend(row.iter().map(|&a| f(a, b.values[index])))
             }
         }
         return single_output(a.rows, a.columns, values);
     }
-    match a.values.len() >= PARALLEL_FROM {
-        false => values.extend(a.values.iter().zip(b.values).map(|(&a, &b)| f(a, b))),
-        true => a.values.par_iter().zip(b.values).map(|(&a, &b)| f(a, b)).collect_into_vec(&mut values),
+    if a.values.len() >= PARALLEL_FROM {
+        a.values.par_iter().zip(b.values).map(|(&a, &b)| f(a, b)).collect_into_vec(&mut values)
+    } else {
+        values.extend(a.values.iter().zip(b.values).map(|(&a, &b)| f(a, b)))
     }
     single_output(a.rows, a.columns, values)
 }

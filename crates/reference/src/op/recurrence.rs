@@ -34,14 +34,11 @@ pub(super) fn by_heads<T: Real>(
             step(head, row, s, y);
         }
     };
-    match rows.saturating_mul(state.values.len()) < PARALLEL_FROM {
-        true => {
-            after.chunks_mut(size).zip(blocks.chunks_mut((rows * columns).max(1))).enumerate().for_each(head)
-        }
-        false => {
-            let blocks = blocks.par_chunks_mut((rows * columns).max(1));
-            after.par_chunks_mut(size).zip(blocks).enumerate().for_each(head)
-        }
+    if rows.saturating_mul(state.values.len()) < PARALLEL_FROM {
+        after.chunks_mut(size).zip(blocks.chunks_mut((rows * columns).max(1))).enumerate().for_each(head)
+    } else {
+        let blocks = blocks.par_chunks_mut((rows * columns).max(1));
+        after.par_chunks_mut(size).zip(blocks).enumerate().for_each(head)
     }
     let mut y = zeros(rows, heads * columns)?;
     for (head, block) in blocks.chunks((rows * columns).max(1)).enumerate() {

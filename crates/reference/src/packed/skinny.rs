@@ -40,10 +40,7 @@ impl SkinnyProduct<'_> {
             let of = Block {
                 words: &w.words[block * words..(block + 1) * words],
                 scales: &w.scales[block * groups..(block + 1) * groups],
-                zeros: match w.zeros.is_empty() {
-                    true => &[],
-                    false => &w.zeros[block * groups..(block + 1) * groups],
-                },
+                zeros: if w.zeros.is_empty() { &[] } else { &w.zeros[block * groups..(block + 1) * groups] },
                 middle: w.middle,
                 group: w.group / P,
                 k: w.k,
@@ -105,10 +102,8 @@ impl Block<'_> {
         for v in 0..vectors {
             let mut totals = [simd.splat_f32s(0.0); R];
             for g in 0..self.k / P / self.group {
-                let zero = match zeros.is_empty() {
-                    true => simd.splat_f32s(self.middle),
-                    false => zeros[g * vectors + v],
-                };
+                let zero =
+                    if zeros.is_empty() { simd.splat_f32s(self.middle) } else { zeros[g * vectors + v] };
                 let mut less = [zero; J];
                 for (j, less) in less.iter_mut().enumerate() {
                     let power = simd.splat_f32s((1u32 << (j * B)) as f32);

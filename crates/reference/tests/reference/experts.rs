@@ -99,10 +99,7 @@ proptest! {
             let (row, e) = (if shared { place / slots } else { place }, e as usize);
             let row = matrix::<f64>(1, k, &x[row * k..(row + 1) * k]);
             let own = matrix(o, k, &w[e * o * k..(e + 1) * o * k]);
-            let y = match biased {
-                true => run(Linear::default(), &symbols, &[row, own, vector(&b[e * o..(e + 1) * o])]),
-                false => run(Linear::default(), &symbols, &[row, own]),
-            };
+            let y = if biased { run(Linear::default(), &symbols, &[row, own, vector(&b[e * o..(e + 1) * o])]) } else { run(Linear::default(), &symbols, &[row, own]) };
             expected.extend(numbers(&y));
         }
         let inputs = [

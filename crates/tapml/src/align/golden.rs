@@ -33,10 +33,7 @@ pub fn prompts(file: &File, path: &Path) -> Result<usize> {
 /// A tensor of a prompt, if the file holds it.
 pub fn find(file: &File, prompt: usize, name: &str) -> Result<Option<Tensor>> {
     let name = format!("p{prompt}.{name}");
-    match file.entries().iter().any(|e| e.name == name) {
-        true => Ok(Some(file.tensor(&name)?)),
-        false => Ok(None),
-    }
+    if file.entries().iter().any(|e| e.name == name) { Ok(Some(file.tensor(&name)?)) } else { Ok(None) }
 }
 
 /// The token ids of a prompt.
@@ -75,12 +72,13 @@ impl Golden {
         if rows == listed.len() && listed.iter().all(|&p| p < length) {
             return Ok(listed);
         }
-        match rows <= length {
-            true => Ok((length - rows..length).collect()),
-            false => Err(Error::invalid(format!(
+        if rows <= length {
+            Ok((length - rows..length).collect())
+        } else {
+            Err(Error::invalid(format!(
                 "{}: prompt {prompt} has {length} tokens, but values of {rows} positions",
                 self.path.display()
-            ))),
+            )))
         }
     }
 }

@@ -56,12 +56,13 @@ impl Modules {
     /// What the suite says of a place; `None` if it has another form than the graph's value.
     fn expected(&self, prompt: usize, place: &Place, found: &Tensor) -> Result<Option<Tensor>> {
         let Some(first) = find(&self.file, prompt, &place.name)? else { return Ok(None) };
-        let expected = match place.rotary {
-            false => Some(first),
-            true => match find(&self.file, prompt, &format!("{}:1", place.name))? {
+        let expected = if place.rotary {
+            match find(&self.file, prompt, &format!("{}:1", place.name))? {
                 Some(second) => side_by_side(&first, &second)?,
                 None => None,
-            },
+            }
+        } else {
+            Some(first)
         };
         let rows = |t: &Tensor| t.shape().first().copied();
         Ok(expected.filter(|e| rows(e) == rows(found) && e.row_len() == found.row_len()))
@@ -113,10 +114,7 @@ fn side_by_side(cosines: &Tensor, sines: &Tensor) -> Result<Option<Tensor>> {
     let halves = cos.chunks(columns).all(|row| row[..half] == row[half..]);
     let pairs = cos.chunks(columns).all(|row| row.chunks(2).all(|pair| pair[0] == pair[1]));
     let pick = |row: &[f32]| -> Vec<f32> {
-        match halves {
-            true => row[..half].to_vec(),
-            false => row.iter().step_by(2).copied().collect(),
-        }
+        if halves { row[..half].to_vec() } else { row.iter().step_by(2).copied().collect() }
     };
     if !halves && !pairs {
         return Ok(None);

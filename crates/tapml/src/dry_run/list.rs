@@ -45,9 +45,10 @@ pub fn read_list(path: &Path) -> Result<Vec<Listed>> {
         }
         models.push(model);
     }
-    match models.is_empty() {
-        true => Err(Error::invalid(format!("{} lists no models", path.display()))),
-        false => Ok(models),
+    if models.is_empty() {
+        Err(Error::invalid(format!("{} lists no models", path.display())))
+    } else {
+        Ok(models)
     }
 }
 

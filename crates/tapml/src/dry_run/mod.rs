@@ -294,9 +294,10 @@ fn quantized_bytes(graph: &Graph) -> Result<u64> {
         let sizes = value.ty.sizes(&Symbols::new())?;
         let (width, rows) = sizes.split_last().map_or((1, &sizes[..]), |(&last, rest)| (last as u64, rest));
         let count = rows.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
-        let row = match rows.is_empty() || width < GROUP {
-            true => width.checked_mul(value.ty.dtype.size() as u64),
-            false => width.div_ceil(GROUP).checked_mul(GROUP_BYTES),
+        let row = if rows.is_empty() || width < GROUP {
+            width.checked_mul(value.ty.dtype.size() as u64)
+        } else {
+            width.div_ceil(GROUP).checked_mul(GROUP_BYTES)
         };
         let bytes = count.zip(row).and_then(|(count, row)| count.checked_mul(row)).ok_or_else(too_large)?;
         sum = sum.checked_add(bytes).ok_or_else(too_large)?;

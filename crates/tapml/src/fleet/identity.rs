@@ -70,11 +70,10 @@ impl Identity {
         let differences: Vec<String> = both
             .map(|((name, theirs), (_, own))| format!("{name}: expected {theirs}, found {own}"))
             .collect();
-        match differences.is_empty() {
-            true => Ok(()),
-            false => {
-                Err(another(&format!("the run `{run}` is of another check: {}", differences.join("; "))))
-            }
+        if differences.is_empty() {
+            Ok(())
+        } else {
+            Err(another(&format!("the run `{run}` is of another check: {}", differences.join("; "))))
         }
     }
 }

@@ -117,9 +117,10 @@ fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
         program.inputs.iter().map(|v| (v, false)).chain(program.weights.iter().map(|v| (v, true)))
     {
         let tensor = read(given.value).context(|| format!("`{}`", given.name))?;
-        let id = match is_weight {
-            true => builder.weight(&given.name, tensor_type(&tensor))?,
-            false => builder.input(&given.name, tensor_type(&tensor))?,
+        let id = if is_weight {
+            builder.weight(&given.name, tensor_type(&tensor))?
+        } else {
+            builder.input(&given.name, tensor_type(&tensor))?
         };
         if is_weight {
             weights.insert(given.name.clone(), tensor.clone());

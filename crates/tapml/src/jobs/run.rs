@@ -122,14 +122,15 @@ impl RunJob {
     /// Runs every set of inputs; gives the report and each set's outputs.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(RunReport, Vec<Outputs>)> {
         let start = Instant::now();
-        let suite = match is_onnx(&self.model) {
-            true => None,
-            false => Some(super::recorded(&self.model, &Inputs::default())?.ok_or_else(|| {
+        let suite = if is_onnx(&self.model) {
+            None
+        } else {
+            Some(super::recorded(&self.model, &Inputs::default())?.ok_or_else(|| {
                 let text = format!("{} is no ONNX model", self.model.display());
                 Error::invalid(text).with_hint(
                     "`tapml run` takes `.onnx` files and suites of PyTorch modules; `tapml generate` runs language models",
                 )
-            })?),
+            })?)
         };
         let mut target = open_platform(&self.target, &self.kernels)?;
         let mut source = open_platform(&self.source, &[])?;
@@ -142,9 +143,8 @@ impl RunJob {
         let model = &traced.first.model;
         let Placed { ops, on_target, fusing } = placed(model.graph(), target.as_ref(), source.as_ref())?;
         progress.stage("load", 0);
-        let side = |node: &Node| match on_target.contains(&node.name) {
-            true => HybridSide::Target,
-            false => HybridSide::Source,
+        let side = |node: &Node| {
+            if on_target.contains(&node.name) { HybridSide::Target } else { HybridSide::Source }
         };
         let (capacity, options) = (Symbols::np(1, 0), LoadOptions { fusing, ..LoadOptions::default() });
         let (from, to) = (source.as_mut(), target.as_mut());
@@ -294,10 +294,7 @@ fn compared(graph: &Graph, values: &[Tensor], found: &Outputs) -> Result<Vec<Run
 fn distance(recorded: &[f64], own: &[f64]) -> (Option<f64>, f64) {
     let mut most = Some(0.0f64);
     for (a, b) in recorded.iter().zip(own) {
-        let apart = match (a == b) || (a.is_nan() && b.is_nan()) {
-            true => 0.0,
-            false => (a - b).abs(),
-        };
+        let apart = if (a == b) || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() };
         most = most.filter(|_| apart.is_finite()).map(|most| most.max(apart));
     }
     let finite = recorded.iter().map(|v| v.abs()).filter(|v| v.is_finite());

@@ -216,10 +216,11 @@ impl Inputs {
         if let Some(folder) = &self.folder {
             sets.extend(reader.folder(folder)?);
         }
-        match sets.is_empty() {
-            true => Err(Error::invalid("no inputs given")
-                .with_hint("--input NAME=FILE for each input of the model, or --inputs DIR")),
-            false => Ok(sets),
+        if sets.is_empty() {
+            Err(Error::invalid("no inputs given")
+                .with_hint("--input NAME=FILE for each input of the model, or --inputs DIR"))
+        } else {
+            Ok(sets)
         }
     }
 }

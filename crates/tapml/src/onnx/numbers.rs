@@ -49,13 +49,10 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
 fn shape(source: &Source<'_>, lines: &[Vec<String>], count: usize) -> Result<Vec<usize>> {
     let product = |shape: &[usize]| shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
     if let Some(shape) = source.options.sizes("shape")? {
-        return match product(&shape) == Some(count) {
-            true => Ok(shape),
-            false => Err(wrong(
-                "shape",
-                &format!("{shape:?}"),
-                format!("sizes of the {count} numbers of the file"),
-            )),
+        return if product(&shape) == Some(count) {
+            Ok(shape)
+        } else {
+            Err(wrong("shape", &format!("{shape:?}"), format!("sizes of the {count} numbers of the file")))
         };
     }
     let (rows, columns) = (lines.len(), lines.first().map_or(0, Vec::len));

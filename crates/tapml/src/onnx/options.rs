@@ -38,9 +38,10 @@ impl Options {
     pub fn expect(&self, names: &[&str], what: &str) -> Result<()> {
         let Some(unknown) = self.names().find(|name| !names.contains(name)) else { return Ok(()) };
         let error = Error::invalid(format!("{what} has no option `{unknown}`"));
-        Err(match names.is_empty() {
-            true => error.with_hint("it has none: the array is taken as it is"),
-            false => error.with_hint(format!("it has: {}", names.join(", "))),
+        Err(if names.is_empty() {
+            error.with_hint("it has none: the array is taken as it is")
+        } else {
+            error.with_hint(format!("it has: {}", names.join(", ")))
         })
     }
 

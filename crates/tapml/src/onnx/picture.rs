@@ -51,12 +51,11 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
     let tables: Vec<Tensor> = tables.collect::<Result<_>>()?;
     let planes = planes(&picture, order);
     let tensor = arrange(&axes, &tables, &planes)?;
-    let resized = match same {
-        true => format!("{}×{} pixels", found[0], found[1]),
-        false => {
-            let name = FILTERS.iter().find(|(_, known)| *known == filter).map_or("", |(name, _)| name);
-            format!("{}×{} pixels resized to {}×{} ({name})", found[0], found[1], to[0], to[1])
-        }
+    let resized = if same {
+        format!("{}×{} pixels", found[0], found[1])
+    } else {
+        let name = FILTERS.iter().find(|(_, known)| *known == filter).map_or("", |(name, _)| name);
+        format!("{}×{} pixels resized to {}×{} ({name})", found[0], found[1], to[0], to[1])
     };
     let how = format!(
         "{resized}, channels {}, layout {}, each sample (s · {scale} - {mean:?}) / {std:?}",
@@ -88,9 +87,10 @@ fn order(source: &Source<'_>, channels: usize) -> Result<Order> {
     let all = [Order::Rgb, Order::Bgr, Order::Grey].map(|order| (order.name(), order));
     let asked = source.options.word("channels", &all)?;
     let order = asked.unwrap_or(if channels == 1 { Order::Grey } else { Order::Rgb });
-    match (order == Order::Grey) == (channels == 1) {
-        true => Ok(order),
-        false => Err(source.unfit(&format!("has {channels} channels, and not those of `{}`", order.name()))),
+    if (order == Order::Grey) == (channels == 1) {
+        Ok(order)
+    } else {
+        Err(source.unfit(&format!("has {channels} channels, and not those of `{}`", order.name())))
     }
 }
 
@@ -184,9 +184,10 @@ fn arrange(axes: &Axes, tables: &[Tensor], planes: &[Vec<u8>]) -> Result<Tensor>
         let at = usize::from(planes[channel][pixel]) * width;
         bytes.extend_from_slice(&tables[channel].bytes()[at..at + width]);
     };
-    match axes.layout.ends_with('c') {
-        true => (0..pixels).for_each(|pixel| (0..planes.len()).for_each(|channel| add(channel, pixel))),
-        false => (0..planes.len()).for_each(|channel| (0..pixels).for_each(|pixel| add(channel, pixel))),
+    if axes.layout.ends_with('c') {
+        (0..pixels).for_each(|pixel| (0..planes.len()).for_each(|channel| add(channel, pixel)))
+    } else {
+        (0..planes.len()).for_each(|channel| (0..pixels).for_each(|pixel| add(channel, pixel)))
     }
     let size = |axis: char| match axis {
         'h' => axes.height,

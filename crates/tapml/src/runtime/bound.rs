@@ -168,9 +168,10 @@ impl Bound {
             let row = part.bytes() / part.shape().first().copied().unwrap_or(1).max(1);
             let at = Extent::from_dim(if cut { first * row as u64 } else { 0 });
             let (zero, len) = (Extent::from_dim(0u64), Extent::from_dim(part.bytes() as u64));
-            commands.push(match outputs {
-                false => copy((whole.buffer(), at), (part.buffer(), zero), len),
-                true => copy((part.buffer(), zero), (whole.buffer(), at), len),
+            commands.push(if outputs {
+                copy((part.buffer(), zero), (whole.buffer(), at), len)
+            } else {
+                copy((whole.buffer(), at), (part.buffer(), zero), len)
             });
         }
         let mut state = self.device.lock();
@@ -301,11 +302,10 @@ fn length(ty: &TensorType) -> Result<Extent> {
     let words = [(0, 0), (1, 0), (0, 1)]
         .iter()
         .all(|&(n, p)| bytes.eval(&Symbols::np(n, p)).is_ok_and(|len| len.is_multiple_of(4)));
-    match words {
-        true => Ok(Extent::from_dim(bytes)),
-        false => {
-            Err(Error::unsupported(format!("an argument of type {ty} does not end at a multiple of 4 bytes")))
-        }
+    if words {
+        Ok(Extent::from_dim(bytes))
+    } else {
+        Err(Error::unsupported(format!("an argument of type {ty} does not end at a multiple of 4 bytes")))
     }
 }
 

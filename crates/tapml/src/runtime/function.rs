@@ -215,9 +215,10 @@ impl Function {
             return Err(Error::invalid(text).with_hint("make tensors on the device of the library"));
         }
         let sizes = argument.ty.sizes(symbols)?;
-        match tensor.dtype() == argument.ty.dtype && tensor.shape() == sizes {
-            true => Ok(()),
-            false => Err(wrong(argument, tensor, &format!("{}{sizes:?}", argument.ty.dtype))),
+        if tensor.dtype() == argument.ty.dtype && tensor.shape() == sizes {
+            Ok(())
+        } else {
+            Err(wrong(argument, tensor, &format!("{}{sizes:?}", argument.ty.dtype)))
         }
     }
 

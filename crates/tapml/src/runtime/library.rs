@@ -72,14 +72,18 @@ fn part(module: &Module, device: &Device, options: &CompileOptions, alone: bool)
     if step == 0 || options.context == Some(0) {
         return Err(Error::invalid("step and context must be at least 1"));
     }
-    let roles = match language {
-        false => vec![(module.name().to_string(), Role::Plain)],
-        true => [Role::Prefill, Role::Decode, Role::Forward]
-            .map(|role| match alone {
-                true => (role.name().to_string(), role),
-                false => (format!("{}.{}", module.name(), role.name()), role),
+    let roles = if language {
+        [Role::Prefill, Role::Decode, Role::Forward]
+            .map(|role| {
+                if alone {
+                    (role.name().to_string(), role)
+                } else {
+                    (format!("{}.{}", module.name(), role.name()), role)
+                }
             })
-            .to_vec(),
+            .to_vec()
+    } else {
+        vec![(module.name().to_string(), Role::Plain)]
     };
     match &module.body {
         Body::Kernel(kernel) => {

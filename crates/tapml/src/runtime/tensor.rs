@@ -67,9 +67,10 @@ impl Tensor {
         }
         let mut state = self.device.lock();
         let (whole, rest) = out.split_at_mut(out.len() / 4 * 4);
-        match whole.is_empty() {
-            true => state.device.wait()?,
-            false => state.device.read(self.buffer, 0, whole)?,
+        if whole.is_empty() {
+            state.device.wait()?
+        } else {
+            state.device.read(self.buffer, 0, whole)?
         }
         if !rest.is_empty() {
             let mut last = [0; 4];

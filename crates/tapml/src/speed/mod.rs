@@ -256,9 +256,10 @@ impl Bench<'_> {
     fn time_prefill(&self, feeder: &mut Feeder<'_>) -> Result<Vec<f64>> {
         let mut run = || {
             let prompt = feeder.prompt(self.options.prefill_tokens);
-            Ok(match prompt.is_empty() {
-                true => 0.0,
-                false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
+            Ok(if prompt.is_empty() {
+                0.0
+            } else {
+                prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64()
             })
         };
         undisturbed(&mut run)?;

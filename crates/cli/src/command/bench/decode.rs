@@ -74,9 +74,10 @@ impl DecodeCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
-        let model = match self.random {
-            true => self.graph.open_random(&self.model, Rows::Last)?,
-            false => self.graph.open(&self.model, Rows::Last)?.1,
+        let model = if self.random {
+            self.graph.open_random(&self.model, Rows::Last)?
+        } else {
+            self.graph.open(&self.model, Rows::Last)?.1
         };
         Interface::from_graph(model.graph())?.expect_logits()?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());

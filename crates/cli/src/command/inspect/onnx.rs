@@ -45,9 +45,8 @@ fn render(report: &Report<'_>) -> String {
         weights.add_row([w.dtype.clone(), w.tensors.to_string(), w.elements.to_string(), bytes(w.bytes)]);
     }
     text += &format!("{ops}\n\n{weights}");
-    let listed = |what: &str, names: &[String]| match names.is_empty() {
-        true => String::new(),
-        false => format!("\n\n{what}: {}", names.join(", ")),
+    let listed = |what: &str, names: &[String]| {
+        if names.is_empty() { String::new() } else { format!("\n\n{what}: {}", names.join(", ")) }
     };
     if o.subgraphs > 0 {
         text += &format!("\n\n{} graphs within nodes", o.subgraphs);

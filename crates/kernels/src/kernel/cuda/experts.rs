@@ -111,9 +111,10 @@ fn product(
 ) -> Option<KernelDesc> {
     let packed = asked.packing().is_some();
     // Bytes of a stage: weights, scales, rows of x. Two blocks fit a multiprocessor of a Hopper chip.
-    let (stage, depth) = match packed {
-        true => (THREADS * (LINE + 8) + PLACES * LINE * 4, 3),
-        false => (THREADS * LINE + PLACES * LINE, 4),
+    let (stage, depth) = if packed {
+        (THREADS * (LINE + 8) + PLACES * LINE * 4, 3)
+    } else {
+        (THREADS * LINE + PLACES * LINE, 4)
     };
     let mut desc = desc(info, "grouped_gemm/cuda", "cuda/grouped_gemm.cu", TEXT, THREADS, stage * depth);
     let weights = if asked.gated { 2 } else { 1 };

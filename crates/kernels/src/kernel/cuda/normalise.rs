@@ -55,9 +55,10 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     .to_vec();
     let input = |index| Arg::Input { index, offset: 0, len: 0 };
     let weights = if weight.is_some() { input(if add { 2 } else { 1 }) } else { Arg::Constant(0) };
-    let args = match add {
-        true => vec![input(0), input(1), weights, Arg::Output(0), Arg::Output(1), Arg::Symbols],
-        false => vec![input(0), weights, Arg::Output(0), Arg::Symbols],
+    let args = if add {
+        vec![input(0), input(1), weights, Arg::Output(0), Arg::Output(1), Arg::Symbols]
+    } else {
+        vec![input(0), weights, Arg::Output(0), Arg::Symbols]
     };
     let groups = [Extent::from_dim(rows.clone()), single_workgroup(), single_workgroup()];
     Some((Launch { desc, args, groups }, k.div_ceil(THREADS) + 16))

@@ -51,17 +51,19 @@ pub fn plan_pairs(request: &Request, names: [&'static str; 2], formula: &Formula
     let (a, b) = (&request.inputs[0], &request.inputs[1]);
     let broadcast = Broadcast::from_types(a, b)?;
     let by_row = broadcast == Broadcast::Row;
-    let (name, file, text) = match by_row {
-        false => (names[0], "elementwise/pairs.wgsl+elementwise/second.wgsl", PAIRS),
-        true => (names[1], "elementwise/pairs.wgsl+elementwise/second_row.wgsl", PAIRS_ROW),
+    let (name, file, text) = if by_row {
+        (names[1], "elementwise/pairs.wgsl+elementwise/second_row.wgsl", PAIRS_ROW)
+    } else {
+        (names[0], "elementwise/pairs.wgsl+elementwise/second.wgsl", PAIRS)
     };
     let kernel =
         KernelSource { weights: by_row, formula: formula.text, ..KernelSource::flat(name, file, text) };
     let (rows, width) = rows_and_width(a)?;
     let launch = kernel.launch(a.dtype, a.dtype)?.input(0).input(1).output(0).rows(&rows)?.set("K", width);
-    let launch = match by_row {
-        false => launch.set("COLUMN", u32::from(broadcast == Broadcast::Column)),
-        true => launch.weight_dtype(b.dtype)?,
+    let launch = if by_row {
+        launch.weight_dtype(b.dtype)?
+    } else {
+        launch.set("COLUMN", u32::from(broadcast == Broadcast::Column))
     };
     Ok(planned(&kernel, vec![launch.formula(formula).flat(elements(&rows, width)?)], 1))
 }

@@ -354,9 +354,10 @@ pub(super) fn append_cached<'a>(
             moved[at] = steps.move_heads(side, to, how)?;
         }
     }
-    match before[0] == before[1] {
-        true => Ok((moved, before[0])),
-        false => Err(Error::invalid(format!("{} cached keys and {} values", before[0], before[1]))),
+    if before[0] == before[1] {
+        Ok((moved, before[0]))
+    } else {
+        Err(Error::invalid(format!("{} cached keys and {} values", before[0], before[1])))
     }
 }
 

@@ -41,10 +41,7 @@ fn parts(node: &OnnxNode) -> Result<ConvSizes> {
         return Err(node.unserved_error(&format!("{} with {}", x.ty, w.ty)));
     }
     node.may_take(2, dtype, &parts.y[1..2])?;
-    match parts.x[0] == parts.y[0] {
-        true => Ok(parts),
-        false => Err(Error::invalid(format!("{} from {}", y.ty, x.ty))),
-    }
+    if parts.x[0] == parts.y[0] { Ok(parts) } else { Err(Error::invalid(format!("{} from {}", y.ty, x.ty))) }
 }
 
 /// A convolution to plan, alone or with what becomes of its result.

@@ -70,9 +70,10 @@ pub fn plan_words(from: Arg, y: &Placed, constants: Vec<Vec<u8>>) -> Result<Node
 /// The plan that gives the first input's elements in the same order.
 pub fn plan_copied(node: &OnnxNode, y: &Placed) -> Result<NodePlan> {
     let x = node.input(0)?;
-    match x.dtype() == y.dtype() && x.count()? == y.count()? {
-        true => plan_words(whole(x), y, Vec::new()),
-        false => Err(Error::invalid(format!("`{}` declares {} from {}", node.op.kind(), y.ty, x.ty))),
+    if x.dtype() == y.dtype() && x.count()? == y.count()? {
+        plan_words(whole(x), y, Vec::new())
+    } else {
+        Err(Error::invalid(format!("`{}` declares {} from {}", node.op.kind(), y.ty, x.ty)))
     }
 }
 

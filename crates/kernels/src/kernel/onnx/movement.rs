@@ -84,11 +84,10 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
         None => (0..own.len()).rev().collect(),
     };
     node.gives(0, node.input(0)?.dtype(), &order.iter().map(|&d| sizes[d]).collect::<Vec<_>>())?;
-    match (0..own.len()).all(|d| order.contains(&d)) && order.len() == own.len() {
-        true => plan_strided(&node, order.iter().map(|&d| own[d]).collect()),
-        false => {
-            Err(Error::invalid(format!("`perm` has {} dimensions, expected {}", order.len(), own.len())))
-        }
+    if (0..own.len()).all(|d| order.contains(&d)) && order.len() == own.len() {
+        plan_strided(&node, order.iter().map(|&d| own[d]).collect())
+    } else {
+        Err(Error::invalid(format!("`perm` has {} dimensions, expected {}", order.len(), own.len())))
     }
 }
 
@@ -108,9 +107,10 @@ fn shapes(x: &Placed, y: &Placed) -> Result<Vec<u8>> {
     let (from, to) = (x.sizes()?, y.sizes()?);
     let along = strides(&from);
     let empty = from.contains(&0) && !to.contains(&0);
-    match from.len() == to.len() && x.dtype() == y.dtype() && !empty {
-        true => Ok(words(to.into_iter().chain(from).chain(along))),
-        false => Err(Error::invalid(format!("{} from {}", y.ty, x.ty))),
+    if from.len() == to.len() && x.dtype() == y.dtype() && !empty {
+        Ok(words(to.into_iter().chain(from).chain(along)))
+    } else {
+        Err(Error::invalid(format!("{} from {}", y.ty, x.ty)))
     }
 }
 

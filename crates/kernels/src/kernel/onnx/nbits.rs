@@ -43,9 +43,10 @@ fn zero_points(node: &OnnxNode, n: u32, blocks: u32, bits: u32) -> Result<(u32, 
         found if found == dtype => (if dtype == DType::F16 { 3 } else { 2 }, blocks),
         _ => return Err(node.unserved_error(&format!("zero points of {}", zeros.ty))),
     };
-    match zeros.count()? == count(&[n, expected])? {
-        true => Ok((kind, whole(zeros))),
-        false => Err(Error::invalid(format!("zero points of {} for {n} times {blocks} blocks", zeros.ty))),
+    if zeros.count()? == count(&[n, expected])? {
+        Ok((kind, whole(zeros)))
+    } else {
+        Err(Error::invalid(format!("zero points of {} for {n} times {blocks} blocks", zeros.ty)))
     }
 }
 
@@ -84,12 +85,11 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.set("BLOCKS", blocks).set("ZEROS", zeros);
     let launch = launch.set("HAS_BIAS", u32::from(bias.is_some()));
     let groups = |size: u32, each: u32| Extent::from_dim(u64::from(size.div_ceil(each)));
-    let (launch, chain) = match m > SKINNY_ROWS {
-        true => (launch.groups([groups(n, 64), groups(m, 64), single_workgroup()]), k),
-        false => {
-            let launch = launch.set("ROWS", if m == 1 { 1u32 } else { 4 });
-            (launch.groups([groups(n, 8), groups(m, 4), single_workgroup()]), k.div_ceil(32))
-        }
+    let (launch, chain) = if m > SKINNY_ROWS {
+        (launch.groups([groups(n, 64), groups(m, 64), single_workgroup()]), k)
+    } else {
+        let launch = launch.set("ROWS", if m == 1 { 1u32 } else { 4 });
+        (launch.groups([groups(n, 8), groups(m, 4), single_workgroup()]), k.div_ceil(32))
     };
     Ok(plan_with(kernel, vec![launch], vec![vec![0; 4]], chain.saturating_add(1)))
 }

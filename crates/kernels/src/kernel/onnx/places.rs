@@ -151,9 +151,10 @@ pub fn plan_gather_elements(request: &Request) -> Result<NodePlan> {
 /// Fails unless indices stand at places of a tensor along every axis but this one.
 pub fn fits_along(from: &[u32], indices: &[u32], axis: usize) -> Result<()> {
     let fits = (0..from.len()).all(|d| d == axis || indices.get(d).is_some_and(|&size| size <= from[d]));
-    match fits && indices.len() == from.len() {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("indices {indices:?} for {from:?} along axis {axis}"))),
+    if fits && indices.len() == from.len() {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("indices {indices:?} for {from:?} along axis {axis}")))
     }
 }
 

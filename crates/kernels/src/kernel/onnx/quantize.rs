@@ -83,10 +83,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
     let zero = node.may_take(2, integers, &scale.sizes()?)?;
     let constants = scales(&node, &x, &scale)?.into_iter().chain(bits(&node, integers)?);
-    let (kernel, elements) = match quantizes {
-        true => (&QUANTIZE, words_of(&y)?),
-        false => (&DEQUANTIZE, y.count()?),
-    };
+    let (kernel, elements) = if quantizes { (&QUANTIZE, words_of(&y)?) } else { (&DEQUANTIZE, y.count()?) };
     let launch = kernel.launch(floats, floats)?.read(whole(x)).read(whole(scale));
     let launch = launch.read(zero.map_or(Arg::Constant(0), whole)).output(y.index);
     let launch = set(launch, constants).set("COUNT", y.count()?).set("HAS_ZERO", u32::from(zero.is_some()));

@@ -36,13 +36,10 @@ struct QuantizedOperand {
 
 /// The operands of a node, in the order of its inputs.
 fn operands(node: &OnnxNode) -> [QuantizedOperand; 2] {
-    match node.op.name().starts_with("QLinear") {
-        true => {
-            [QuantizedOperand { data: 0, scale: 1, zero: 2 }, QuantizedOperand { data: 3, scale: 4, zero: 5 }]
-        }
-        false => {
-            [QuantizedOperand { data: 0, scale: 0, zero: 2 }, QuantizedOperand { data: 1, scale: 0, zero: 3 }]
-        }
+    if node.op.name().starts_with("QLinear") {
+        [QuantizedOperand { data: 0, scale: 1, zero: 2 }, QuantizedOperand { data: 3, scale: 4, zero: 5 }]
+    } else {
+        [QuantizedOperand { data: 0, scale: 0, zero: 2 }, QuantizedOperand { data: 1, scale: 0, zero: 3 }]
     }
 }
 
@@ -142,9 +139,10 @@ fn scales_sums(node: &OnnxNode) -> bool {
 
 /// The output, whose sizes are these; sums that are scaled lie in scratch 2 before.
 fn output<'a>(node: &OnnxNode<'a>, sizes: &[u32]) -> Result<Placed<'a>> {
-    match scales_sums(node) {
-        true => node.gives(0, node.input(7)?.dtype(), sizes),
-        false => node.gives(0, DType::I32, sizes),
+    if scales_sums(node) {
+        node.gives(0, node.input(7)?.dtype(), sizes)
+    } else {
+        node.gives(0, DType::I32, sizes)
     }
 }
 

@@ -129,10 +129,7 @@ impl Sequences {
     /// Sizes of all hidden states.
     fn all(&self) -> [u32; 4] {
         let Sequences { steps, batch, directions, hidden, .. } = *self;
-        match self.batch_first {
-            true => [batch, steps, directions, hidden],
-            false => [steps, directions, batch, hidden],
-        }
+        if self.batch_first { [batch, steps, directions, hidden] } else { [steps, directions, batch, hidden] }
     }
 
     /// Sets the constants of the text.
@@ -200,13 +197,12 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     node.may_take(5, dtype, &sequences.state())?;
     let launch = kernel.launch(dtype, dtype)?.read(whole(x)).read(whole(w)).read(whole(r));
     let launch = launch.read(optional(&node, 3)).read(optional(&node, 4)).read(optional(&node, 5));
-    let launch = match has_cell {
-        true => {
-            node.may_take(6, dtype, &sequences.state())?;
-            let given: Option<Placed> = node.optional(6);
-            launch.read(optional(&node, 6)).set("HAS_C", u32::from(given.is_some()))
-        }
-        false => launch,
+    let launch = if has_cell {
+        node.may_take(6, dtype, &sequences.state())?;
+        let given: Option<Placed> = node.optional(6);
+        launch.read(optional(&node, 6)).set("HAS_C", u32::from(given.is_some()))
+    } else {
+        launch
     };
     let launch = match node.op.name() {
         "GRU" => launch.set("LINEAR", u32::from(node.int("linear_before_reset", 0)? != 0)),

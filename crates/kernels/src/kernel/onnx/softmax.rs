@@ -25,10 +25,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let y = node.gives(0, dtype, &sizes)?;
     let flat = node.version() < 13;
     let axis = node.axis(node.int("axis", if flat { 1 } else { -1 })?, sizes.len())?;
-    let (k, step) = match flat {
-        true => (count(&sizes[axis..])?, 1),
-        false => (sizes[axis], count(&sizes[axis + 1..])?),
-    };
+    let (k, step) =
+        if flat { (count(&sizes[axis..])?, 1) } else { (sizes[axis], count(&sizes[axis + 1..])?) };
     let total = x.count()?;
     if total == 0 {
         return Err(node.unserved_error("an empty tensor"));

@@ -48,18 +48,18 @@ impl Window {
         let list = |name: &str, count: usize, default: i64| -> Result<Vec<i64>> {
             let list = node.ints(name)?.unwrap_or_else(|| vec![default; count]);
             let fits = list.len() == count && list.iter().all(|v| i64::from(*v as i16) == *v);
-            match fits {
-                true => Ok(list),
-                false => {
-                    Err(Error::invalid(format!("`{name}` is {list:?}, expected {count} small integers")))
-                }
+            if fits {
+                Ok(list)
+            } else {
+                Err(Error::invalid(format!("`{name}` is {list:?}, expected {count} small integers")))
             }
         };
         let steps = |name: &str| -> Result<Vec<u32>> {
             let list = list(name, rank, 1)?;
-            match list.iter().all(|&v| v > 0) {
-                true => Ok(list.iter().map(|&v| v as u32).collect()),
-                false => Err(Error::invalid(format!("`{name}` is {list:?}, expected positive integers"))),
+            if list.iter().all(|&v| v > 0) {
+                Ok(list.iter().map(|&v| v as u32).collect())
+            } else {
+                Err(Error::invalid(format!("`{name}` is {list:?}, expected positive integers")))
             }
         };
         let (strides, dilations) = (steps("strides")?, steps("dilations")?);

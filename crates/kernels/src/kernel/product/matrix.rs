@@ -63,10 +63,7 @@ impl Tile {
 
     /// The tile for rows of so many elements: in shorter steps, if they do not consist of whole ones.
     fn with_row_length(self, k: u32) -> Tile {
-        match k.is_multiple_of(self.depth * self.ahead) {
-            true => self,
-            false => Tile { depth: DEPTH, ahead: 1, ..self },
-        }
+        if k.is_multiple_of(self.depth * self.ahead) { self } else { Tile { depth: DEPTH, ahead: 1, ..self } }
     }
 
     /// Quads of four elements from a row in workgroup memory to the next, two more so that rows hit other banks.

@@ -71,10 +71,7 @@ impl WeightLayout {
     /// The longest chain of additions, of either way.
     fn chain(&self, k: u32) -> u32 {
         let loads = k.div_ceil(self.load * LANES / self.teams);
-        let few = match self.piece == self.load {
-            true => loads * (self.load / 4),
-            false => loads + self.load,
-        };
+        let few = if self.piece == self.load { loads * (self.load / 4) } else { loads + self.load };
         (few + LANE_ADDITIONS).max(run(k) + k.div_ceil(run(k)))
     }
 }
@@ -150,9 +147,10 @@ impl<'a> Product<'a> {
         let launch = launch.subgroups().rows(tokens)?.set("K", self.k).set("RUN", run(self.k)).set("O", rows);
         let launch = launch.set("FIRST", first).set("WIDTH", self.width).set("OCTETS", octets);
         let launch = launch.set("PIECE", layout.piece).with_setting_sizes(setting);
-        let launch = match self.packed {
-            true => launch.set("LOAD", layout.load).set("X_LOAD", layout.load / 4).set("TEAMS", layout.teams),
-            false => launch,
+        let launch = if self.packed {
+            launch.set("LOAD", layout.load).set("X_LOAD", layout.load / 4).set("TEAMS", layout.teams)
+        } else {
+            launch
         };
         let tiles = Extent::ceil_div(tokens.clone(), setting.size("rows", TILE));
         let few = octets.div_ceil(setting.size("each", 1));

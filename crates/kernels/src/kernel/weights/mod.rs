@@ -104,9 +104,10 @@ impl<'a> BoundWeight<'a> {
         };
         let elements = of_row(self.ty.shape.get(1..).unwrap_or_default())?;
         // Bytes of a row in each array.
-        let arrays: Vec<u64> = match self.is_packed() {
-            true => self.sections.iter().map(|s| s.len as u64 / u64::from(rows.max(1))).collect(),
-            false => vec![elements.saturating_mul(self.ty.dtype.size() as u64)],
+        let arrays: Vec<u64> = if self.is_packed() {
+            self.sections.iter().map(|s| s.len as u64 / u64::from(rows.max(1))).collect()
+        } else {
+            vec![elements.saturating_mul(self.ty.dtype.size() as u64)]
         };
         let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
         let largest = arrays.iter().copied().max().unwrap_or(0);

@@ -158,9 +158,10 @@ impl MatrixWriter {
         let (lanes, weights) = (self.shape.tile.lanes(), self.shape.weights());
         let all = self.shape.tile.columns * self.shape.tile.depth / elements;
         let of_weight = all / weights.len() as u32;
-        (0..all / lanes).map(move |i| match of_weight < lanes {
-            true => (i, None, format!("lane % {of_weight}u")),
-            false => {
+        (0..all / lanes).map(move |i| {
+            if of_weight < lanes {
+                (i, None, format!("lane % {of_weight}u"))
+            } else {
                 let weight = weights[(i * lanes / of_weight) as usize];
                 (i, Some(weight), format!("lane + {}u", i * lanes % of_weight))
             }
