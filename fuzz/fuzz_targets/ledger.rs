@@ -33,7 +33,7 @@ static BASE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let folder = &*FOLDER;
     let [kind, rest @ ..] = data else { return };
-    let text = if kind % 4 == 0 { rest.to_vec() } else { tapml_fuzz::edited(&BASE, rest) };
+    let text = if kind % 4 == 0 { rest.to_vec() } else { tapml_fuzz::edit_text(&BASE, rest) };
     tapml_fuzz::put(LEDGER, &text);
     let Ok(Some(ledger)) = folder.load(Hash::of(b"graph"), &identity(), &Quiet) else { return };
     folder.save(&ledger).expect("a ledger is written");

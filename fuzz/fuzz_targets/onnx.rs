@@ -32,7 +32,7 @@ impl Runner for Evaluates {
 }
 
 /// Numbers of a type that the model takes; a free size is 2.
-fn given(of: &InputType) -> Option<Tensor> {
+fn make_input(of: &InputType) -> Option<Tensor> {
     let shape: Vec<usize> = of.shape.iter().flatten().map(|size| size.unwrap_or(2)).collect();
     let count = shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
     let values: Vec<f64> = (0..count.min(ELEMENTS + 1)).map(|at| (at % 3) as f64 - 1.0).collect();
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     drop(file.outline());
     let inputs = file.input_types();
     let inputs: HashMap<String, Tensor> =
-        inputs.iter().filter_map(|of| Some((of.name.clone(), given(of)?))).collect();
+        inputs.iter().filter_map(|of| Some((of.name.clone(), make_input(of)?))).collect();
     match file.trace(&inputs, &mut Evaluates { left: RUNS }) {
         Ok(traced) => {
             let graph = traced.model.graph();

@@ -56,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
     let [kind, edits @ ..] = data else { return };
     let base = &*BASE;
     let at = usize::from(*kind) % FILES.len();
-    let changed = tapml_fuzz::edited(&base.files[at], edits);
+    let changed = tapml_fuzz::edit_text(&base.files[at], edits);
     let put =
         |name: &str, bytes: &[u8]| std::fs::write(base.path.join(name), bytes).expect("a file of the suite");
     put(FILES[at], &changed);

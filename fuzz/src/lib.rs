@@ -30,7 +30,7 @@ pub fn allow_panics_of_libraries() {
 }
 
 /// A text with changes: for each a place, what it takes away and what it puts in.
-pub fn edited(base: &[u8], mut edits: &[u8]) -> Vec<u8> {
+pub fn edit_text(base: &[u8], mut edits: &[u8]) -> Vec<u8> {
     let mut text = base.to_vec();
     while let [low, high, away, len, rest @ ..] = edits {
         let (new, after) = rest.split_at(rest.len().min(usize::from(*len)));

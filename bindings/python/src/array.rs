@@ -20,7 +20,7 @@ pub struct HostArray<'py> {
 
 impl<'py> HostArray<'py> {
     /// The memory of any object with `__array_interface__` (NumPy) or `__dlpack__` (PyTorch, JAX, …).
-    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<HostArray<'py>> {
+    pub fn from_object(object: &Bound<'py, PyAny>) -> PyResult<HostArray<'py>> {
         let py = object.py();
         let found = if object.hasattr("__array_interface__")? {
             interface(object)?

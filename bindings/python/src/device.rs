@@ -39,7 +39,7 @@ impl NativeDevice {
         error::run(py, || self.0.wait())
     }
 
-    fn same(&self, other: &NativeDevice) -> bool {
+    fn is_same(&self, other: &NativeDevice) -> bool {
         self.0.is(&other.0)
     }
 }

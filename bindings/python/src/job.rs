@@ -13,7 +13,7 @@ use tapml::shown::report;
 use tapml::{Error, Result};
 
 /// How often Python looks for Ctrl-C.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a job tells.
 enum Event {
@@ -50,10 +50,10 @@ impl Progress for Channel {
 
 /// Whether everything holds, and the report as JSON.
 type Done = (bool, String);
-type Work = Box<dyn FnOnce(&dyn Progress, &Stop) -> Result<Done> + Send>;
+type JobWork = Box<dyn FnOnce(&dyn Progress, &Stop) -> Result<Done> + Send>;
 
 /// A job from its name and its fields as JSON.
-fn work(kind: &str, fields: &str) -> Result<Work> {
+fn work(kind: &str, fields: &str) -> Result<JobWork> {
     fn read<T: serde::de::DeserializeOwned>(fields: &str) -> Result<T> {
         serde_json::from_str(fields).map_err(|e| Error::invalid(format!("options: {e}")))
     }
@@ -108,7 +108,7 @@ pub fn job(py: Python<'_>, kind: &str, fields: &str, progress: Py<PyAny>) -> PyR
         let (told, receiver) = py.detach(move || wait(events));
         events = receiver;
         if let (Ok(told), None) = (&told, &interrupt) {
-            interrupt = told.iter().try_for_each(|event| tell(py, &progress, event)).err();
+            interrupt = told.iter().try_for_each(|event| report_event(py, &progress, event)).err();
         }
         if let Err(signal) = py.check_signals()
             && interrupt.replace(signal).is_some()
@@ -135,7 +135,7 @@ type Waited = std::result::Result<Vec<Event>, RecvTimeoutError>;
 
 /// What was told within a tick; many small steps are told as one.
 fn wait(events: Receiver<Event>) -> (Waited, Receiver<Event>) {
-    let first = match events.recv_timeout(TICK) {
+    let first = match events.recv_timeout(POLL_INTERVAL) {
         Ok(first) => first,
         Err(RecvTimeoutError::Timeout) => return (Ok(Vec::new()), events),
         Err(ended) => return (Err(ended), events),
@@ -150,7 +150,7 @@ fn wait(events: Receiver<Event>) -> (Waited, Receiver<Event>) {
     (Ok(told), events)
 }
 
-fn tell(py: Python<'_>, progress: &Py<PyAny>, event: &Event) -> PyResult<()> {
+fn report_event(py: Python<'_>, progress: &Py<PyAny>, event: &Event) -> PyResult<()> {
     let (kind, text, number) = match event {
         Event::Stage(name, total) => ("stage", name.as_str(), *total),
         Event::Advance(units) => ("advance", "", *units),

@@ -42,7 +42,7 @@ impl NativeModule {
     ) -> PyResult<NativeModule> {
         let mut tensors = HashMap::new();
         for (name, array) in weights {
-            let array = HostArray::of(&array)?;
+            let array = HostArray::from_object(&array)?;
             let bytes = Bytes::new(array.bytes().to_vec());
             let tensor = result(py, Tensor::new(array.dtype, array.shape.clone(), bytes))?;
             tensors.insert(name, tensor);
@@ -70,8 +70,8 @@ impl NativeModule {
         result(py, made()).map(NativeModule)
     }
 
-    fn named(&self, py: Python<'_>, name: &str) -> PyResult<NativeModule> {
-        result(py, self.0.clone().named(name)).map(NativeModule)
+    fn with_name(&self, py: Python<'_>, name: &str) -> PyResult<NativeModule> {
+        result(py, self.0.clone().with_name(name)).map(NativeModule)
     }
 
     #[getter]

@@ -37,7 +37,7 @@ impl NativeTensor {
     #[staticmethod]
     fn upload(device: &NativeDevice, array: &Bound<'_, PyAny>) -> PyResult<NativeTensor> {
         let py = array.py();
-        let array = HostArray::of(array)?;
+        let array = HostArray::from_object(array)?;
         let (bytes, dtype, shape) = (array.bytes(), array.dtype, array.shape.clone());
         error::run(py, || Tensor::from_bytes(&device.0, shape, dtype, bytes)).map(NativeTensor)
     }
@@ -45,7 +45,7 @@ impl NativeTensor {
     /// Replaces the contents.
     fn write(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = array.py();
-        let array = HostArray::of(array)?;
+        let array = HostArray::from_object(array)?;
         self.expect(py, &array)?;
         let bytes = array.bytes();
         error::run(py, || self.0.write(bytes))
@@ -54,7 +54,7 @@ impl NativeTensor {
     /// Waits for all work so far, and fills a writable NumPy array of the same dtype and shape.
     fn read_into(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = array.py();
-        let mut array = HostArray::of(array)?;
+        let mut array = HostArray::from_object(array)?;
         self.expect(py, &array)?;
         let bytes = array.bytes_mut().ok_or_else(|| error::invalid(py, "the array is read-only"))?;
         error::run(py, || self.0.read_into(bytes))

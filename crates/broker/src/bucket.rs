@@ -15,14 +15,14 @@ const EXISTS: u64 = 10_058;
 const CHANGED: u64 = 10_071;
 
 /// How often a mirror hears something at least, and after what silence it begins anew.
-const BEAT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
+const HEARTBEAT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
 
 /// What the server tells a window of duplicates may be at most.
 const DUPLICATES: Duration = Duration::from_secs(120);
 
 /// A row.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct BucketEntry {
     /// Its value.
     pub value: Vec<u8>,
     /// Its number in the bucket.
@@ -35,11 +35,11 @@ pub struct Entry {
 pub struct Bucket {
     client: Arc<Client>,
     name: String,
-    mirror: Arc<Mirror>,
+    copy: Arc<BucketCopy>,
 }
 
-struct Mirror {
-    rows: Mutex<BTreeMap<String, Entry>>,
+struct BucketCopy {
+    rows: Mutex<BTreeMap<String, BucketEntry>>,
     version: AtomicU64,
     over: AtomicBool,
     /// How often the whole bucket was read, and when last; none while it cannot be read.
@@ -47,7 +47,7 @@ struct Mirror {
 }
 
 /// What is made and followed.
-struct Followed {
+struct WatchedBucket {
     client: Arc<Client>,
     name: String,
     prefix: String,
@@ -62,9 +62,9 @@ impl Bucket {
     /// Opens a bucket, which is made if there is none, and mirrors the keys that begin with `prefix` (empty: all; else it
     /// ends with a dot). Rows that nobody writes again for `max_age` go.
     pub fn open(client: Arc<Client>, name: &str, prefix: &str, max_age: Duration) -> Result<Bucket> {
-        let of = Followed { client: client.clone(), name: name.into(), prefix: prefix.into(), max_age };
+        let of = WatchedBucket { client: client.clone(), name: name.into(), prefix: prefix.into(), max_age };
         of.make()?;
-        let mirror = Arc::new(Mirror {
+        let mirror = Arc::new(BucketCopy {
             rows: Mutex::default(),
             version: AtomicU64::new(1),
             over: AtomicBool::new(false),
@@ -72,27 +72,29 @@ impl Bucket {
         });
         let own = mirror.clone();
         let (tell, ready) = mpsc::channel();
-        let run = move || follow(&of, &own, &tell);
+        let run = move || watch(&of, &own, &tell);
         std::thread::Builder::new().name("bucket".into()).spawn(run).map_err(|e| unavailable(&e))?;
-        ready.recv_timeout(BEAT.1).map_err(|_| unavailable(&format!("the bucket {name} cannot be read")))?;
-        Ok(Bucket { client, name: name.into(), mirror })
+        ready
+            .recv_timeout(HEARTBEAT.1)
+            .map_err(|_| unavailable(&format!("the bucket {name} cannot be read")))?;
+        Ok(Bucket { client, name: name.into(), copy: mirror })
     }
 
     /// Changes whenever a row does.
     pub fn version(&self) -> u64 {
-        self.mirror.version.load(Ordering::Acquire)
+        self.copy.version.load(Ordering::Acquire)
     }
 
     /// How often the whole bucket was read, and when last; none while the broker is away. What others have written before a broker
     /// went away may be missing from it until they have written it again.
     pub fn read(&self) -> (u64, Option<Instant>) {
-        let (count, when) = *lock(&self.mirror.read);
+        let (count, when) = *lock(&self.copy.read);
         (count, when.filter(|_| self.client.is_connected()))
     }
 
     /// Looks at all rows.
-    pub fn with<T>(&self, look: impl FnOnce(&BTreeMap<String, Entry>) -> T) -> T {
-        look(&lock(&self.mirror.rows))
+    pub fn with_rows<T>(&self, look: impl FnOnce(&BTreeMap<String, BucketEntry>) -> T) -> T {
+        look(&lock(&self.copy.rows))
     }
 
     /// Writes a row; its number.
@@ -144,14 +146,14 @@ impl Bucket {
 
 impl Drop for Bucket {
     fn drop(&mut self) {
-        self.mirror.over.store(true, Ordering::Release);
+        self.copy.over.store(true, Ordering::Release);
     }
 }
 
-impl Followed {
+impl WatchedBucket {
     /// Makes the bucket if there is none.
     fn make(&self) -> Result<()> {
-        let Followed { client, name, max_age, .. } = self;
+        let WatchedBucket { client, name, max_age, .. } = self;
         let config = json!({
             "name": format!("KV_{name}"), "subjects": [format!("$KV.{name}.>")], "retention": "limits",
             "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "max_consumers": -1,
@@ -166,9 +168,9 @@ impl Followed {
 }
 
 /// Keeps the mirror true until the bucket is dropped. A broker that has lost its store gets the bucket again.
-fn follow(of: &Followed, mirror: &Mirror, ready: &mpsc::Sender<()>) {
+fn watch(of: &WatchedBucket, mirror: &BucketCopy, ready: &mpsc::Sender<()>) {
     while !mirror.over.load(Ordering::Acquire) {
-        let Followed { client, name, prefix, .. } = of;
+        let WatchedBucket { client, name, prefix, .. } = of;
         if let Err(error) = round(client, name, prefix, mirror, ready) {
             log::debug!("the mirror of {name}: {error}");
             if let Err(error) = of.make() {
@@ -181,14 +183,20 @@ fn follow(of: &Followed, mirror: &Mirror, ready: &mpsc::Sender<()>) {
 }
 
 /// Reads the whole bucket and then its changes, until the connection breaks or something is missed.
-fn round(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mpsc::Sender<()>) -> Result<()> {
+fn round(
+    client: &Client,
+    name: &str,
+    prefix: &str,
+    mirror: &BucketCopy,
+    ready: &mpsc::Sender<()>,
+) -> Result<()> {
     let connection = client.connections();
     let (inbox, told, sid) = client.subscribe_inbox()?;
     let head = format!("$KV.{name}.");
     let config = json!({ "stream_name": format!("KV_{name}"), "config": {
         "deliver_subject": inbox, "deliver_policy": "last_per_subject", "filter_subject": format!("{head}{prefix}>"),
         "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
-        "idle_heartbeat": BEAT.0.as_nanos() as u64, "inactive_threshold": 60_000_000_000u64,
+        "idle_heartbeat": HEARTBEAT.0.as_nanos() as u64, "inactive_threshold": 60_000_000_000u64,
     }});
     let made = client.api(&format!("CONSUMER.CREATE.KV_{name}"), &config);
     let done =
@@ -201,7 +209,7 @@ fn round(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mps
             let (mut next, mut heard) = (1, Instant::now());
             while !mirror.over.load(Ordering::Acquire) && client.connections() == connection {
                 let Ok(message) = told.recv_timeout(Duration::from_millis(200)) else {
-                    if heard.elapsed() > BEAT.1 {
+                    if heard.elapsed() > HEARTBEAT.1 {
                         return Err(unavailable(&"it is silent"));
                     }
                     continue;
@@ -210,17 +218,17 @@ fn round(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mps
                 if message.status().is_some_and(|status| status >= 100) {
                     continue;
                 }
-                let place = Place::of(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
+                let place =
+                    AckPlace::from_message(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
                 if place.delivered != next {
                     return Err(unavailable(&"a change was missed"));
                 }
                 next += 1;
                 let key = message.subject.strip_prefix(&head).unwrap_or_default().to_string();
                 let removed = message.header("KV-Operation").is_some();
-                let entry = Entry { value: message.payload, seq: place.seq, seen: Instant::now() };
-                let apply = |rows: &mut BTreeMap<String, Entry>| match removed {
-                    true => drop(rows.remove(&key)),
-                    false => drop(rows.insert(key, entry)),
+                let entry = BucketEntry { value: message.payload, seq: place.seq, seen: Instant::now() };
+                let apply = |rows: &mut BTreeMap<String, BucketEntry>| {
+                    if removed { drop(rows.remove(&key)) } else { drop(rows.insert(key, entry)) }
                 };
                 match &mut fresh {
                     Some(rows) => apply(rows),
@@ -241,7 +249,7 @@ fn round(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mps
     done
 }
 
-fn replace(mirror: &Mirror, rows: BTreeMap<String, Entry>, ready: &mpsc::Sender<()>) {
+fn replace(mirror: &BucketCopy, rows: BTreeMap<String, BucketEntry>, ready: &mpsc::Sender<()>) {
     *lock(&mirror.rows) = rows;
     mirror.version.fetch_add(1, Ordering::AcqRel);
     let mut read = lock(&mirror.read);
@@ -253,7 +261,7 @@ fn replace(mirror: &Mirror, rows: BTreeMap<String, Entry>, ready: &mpsc::Sender<
 
 /// Where a message stands, as the subject for its acknowledgement tells.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AckPlace {
     /// How often it was delivered.
     pub times: u64,
     /// Its number in the stream.
@@ -264,13 +272,13 @@ pub struct Place {
     pub pending: u64,
 }
 
-impl Place {
+impl AckPlace {
     /// Reads `$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TIMES.SEQ.DELIVERED.TIME.PENDING[.TOKEN]`.
-    pub fn of(message: &Message) -> Option<Place> {
+    pub fn from_message(message: &Message) -> Option<AckPlace> {
         let words: Vec<&str> = message.reply.split('.').collect();
         let at = if words.len() >= 11 { 6 } else { 4 };
         let number = |i: usize| words.get(at + i)?.parse().ok();
-        Some(Place { times: number(0)?, seq: number(1)?, delivered: number(2)?, pending: number(4)? })
+        Some(AckPlace { times: number(0)?, seq: number(1)?, delivered: number(2)?, pending: number(4)? })
     }
 }
 
@@ -279,9 +287,10 @@ pub fn expect_key(key: &str) -> Result<()> {
     let fits = !key.is_empty()
         && key.len() <= 64
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
-    match fits {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("`{}` is no name here", key.escape_debug()))
-            .with_hint("names have 1 to 64 letters, digits, `-` and `_`")),
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("`{}` is no name here", key.escape_debug()))
+            .with_hint("names have 1 to 64 letters, digits, `-` and `_`"))
     }
 }

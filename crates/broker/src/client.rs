@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// How long a connection may take, and an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often the connection is tried with a ping, and how long it may be silent.
-const SILENCE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
+const IDLE_TIMEOUT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
 
 /// How long to wait before dialling again.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -47,7 +47,7 @@ impl Message {
 
 /// Where a server is.
 #[derive(Clone, Debug)]
-struct Place {
+struct ServerAddress {
     host: String,
     port: u16,
     user: String,
@@ -60,7 +60,7 @@ pub struct Client {
 }
 
 struct Inner {
-    places: Vec<Place>,
+    places: Vec<ServerAddress>,
     /// The connection's writing side while there is one.
     out: Mutex<Option<TcpStream>>,
     subscriptions: Mutex<HashMap<u64, (String, mpsc::Sender<Message>)>>,
@@ -79,7 +79,7 @@ impl Client {
     /// Connects to `nats://[user:password@]host[:port]`, or to one of several, joined by commas. From here on the
     /// connection is made again whenever it breaks.
     pub fn connect(url: &str) -> Result<Client> {
-        let places: Vec<Place> = url.split(',').map(place).collect::<Result<_>>()?;
+        let places: Vec<ServerAddress> = url.split(',').map(place).collect::<Result<_>>()?;
         let mut random = [0u8; 12];
         getrandom::fill(&mut random).map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("the system gives no random numbers: {e}"))
@@ -95,7 +95,7 @@ impl Client {
             over: AtomicBool::new(false),
         });
         let reader = inner.dial().map_err(|e| {
-            Error::new(ErrorKind::Unavailable, format!("no broker answers at {}: {e}", shown(url)))
+            Error::new(ErrorKind::Unavailable, format!("no broker answers at {}: {e}", without_secret(url)))
                 .with_hint("`nats-server -js` must run there; the address looks like nats://host:4222")
         })?;
         let own = inner.clone();
@@ -140,7 +140,7 @@ impl Client {
     pub fn request(&self, subject: &str, headers: &[(&str, String)], payload: &[u8]) -> Result<Message> {
         let (inbox, told, sid) = self.subscribe_inbox()?;
         let answer = self.publish(subject, &inbox, headers, payload).and_then(|()| {
-            told.recv_timeout(PATIENCE).map_err(|_| unavailable(&"the broker does not answer"))
+            told.recv_timeout(CONNECT_TIMEOUT).map_err(|_| unavailable(&"the broker does not answer"))
         });
         self.unsubscribe(sid);
         let answer = answer?;
@@ -246,10 +246,10 @@ impl Inner {
             match std::io::BufRead::fill_buf(reader) {
                 Ok(_) => heard = Instant::now(),
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    if heard.elapsed() > SILENCE.1 {
+                    if heard.elapsed() > IDLE_TIMEOUT.1 {
                         return Err(io::Error::new(io::ErrorKind::TimedOut, "it is silent"));
                     }
-                    if pinged.elapsed() > SILENCE.0 {
+                    if pinged.elapsed() > IDLE_TIMEOUT.0 {
                         pinged = Instant::now();
                         self.write(b"PING\r\n").map_err(io::Error::other)?;
                     }
@@ -257,7 +257,7 @@ impl Inner {
                 }
                 Err(e) => return Err(e),
             }
-            reader.get_ref().set_read_timeout(Some(PATIENCE))?;
+            reader.get_ref().set_read_timeout(Some(CONNECT_TIMEOUT))?;
             let said = protocol::read(reader)?;
             reader.get_ref().set_read_timeout(Some(Duration::from_secs(1)))?;
             match said {
@@ -285,13 +285,13 @@ impl Inner {
         Err(last)
     }
 
-    fn dial_one(&self, place: &Place) -> io::Result<BufReader<TcpStream>> {
+    fn dial_one(&self, place: &ServerAddress) -> io::Result<BufReader<TcpStream>> {
         let mut found = (place.host.as_str(), place.port).to_socket_addrs()?;
         let address = found.next().ok_or_else(|| io::Error::other("the host has no address"))?;
-        let mut tcp = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let mut tcp = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
-        tcp.set_write_timeout(Some(PATIENCE))?;
+        tcp.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+        tcp.set_write_timeout(Some(CONNECT_TIMEOUT))?;
         let mut reader = BufReader::new(tcp.try_clone()?);
         let Said::Info(info) = protocol::read(&mut reader)? else {
             return Err(io::Error::other("that is no NATS server"));
@@ -347,9 +347,9 @@ fn read_answer(answer: &Message, what: &str) -> Result<std::result::Result<Value
     }
 }
 
-fn place(url: &str) -> Result<Place> {
+fn place(url: &str) -> Result<ServerAddress> {
     let bad = |what: &str| {
-        Error::invalid(format!("broker `{}`: {what}", shown(url)))
+        Error::invalid(format!("broker `{}`: {what}", without_secret(url)))
             .with_hint("a broker's address looks like nats://host:4222")
     };
     let rest = url.trim().strip_prefix("nats://").ok_or_else(|| bad("expected nats://"))?;
@@ -364,11 +364,11 @@ fn place(url: &str) -> Result<Place> {
         return Err(bad("the host is missing"));
     }
     let (user, password) = secret.split_once(':').unwrap_or((secret, ""));
-    Ok(Place { host: host.into(), port, user: user.into(), password: password.into() })
+    Ok(ServerAddress { host: host.into(), port, user: user.into(), password: password.into() })
 }
 
 /// An address without its secret.
-fn shown(url: &str) -> &str {
+fn without_secret(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, at)| at)
 }
 

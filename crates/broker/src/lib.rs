@@ -11,7 +11,7 @@ mod protocol;
 mod queue;
 mod table;
 
-pub use bucket::{Bucket, Entry};
+pub use bucket::{Bucket, BucketEntry};
 pub use client::{Client, Message};
 pub use queue::{Delivery, Queue};
 pub use table::HubTable;

@@ -1,6 +1,6 @@
 //! A work queue of JetStream: a message comes again until it is acknowledged, to whoever asks next.
 
-use crate::bucket::{Place, expect_key};
+use crate::bucket::{AckPlace, expect_key};
 use crate::client::{Client, unavailable};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -71,7 +71,7 @@ impl Queue {
         if message.status().is_some() {
             return Ok(None);
         }
-        let place = Place::of(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
+        let place = AckPlace::from_message(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
         Ok(Some(Delivery {
             payload: message.payload,
             before: place.times.saturating_sub(1),

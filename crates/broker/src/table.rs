@@ -26,14 +26,14 @@ pub struct HubTable {
 
 #[derive(Default)]
 struct Own {
-    state: Mutex<State>,
+    state: Mutex<HubState>,
     changed: Condvar,
     over: AtomicBool,
 }
 
 /// What this hub has written.
 #[derive(Default)]
-struct State {
+struct HubState {
     /// Rows with the number of the last writing, if they are only this hub's as long as nobody else writes them.
     rows: BTreeMap<String, (Vec<u8>, Option<u64>)>,
     /// Rows to write or remove at once.
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl Own {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -62,7 +62,7 @@ impl HubTable {
         Ok(HubTable { bucket, own })
     }
 
-    fn due(&self, key: &str, change: impl FnOnce(&mut State)) {
+    fn due(&self, key: &str, change: impl FnOnce(&mut HubState)) {
         let mut state = self.own.state();
         change(&mut state);
         state.due.insert(key.into());
@@ -80,12 +80,13 @@ impl Drop for HubTable {
 impl Table for HubTable {
     fn version(&self) -> u64 {
         // Rows also go by time alone, of which nobody tells.
-        let alive = self.bucket.with(|rows| rows.values().filter(|row| row.seen.elapsed() < LIFE).count());
+        let alive =
+            self.bucket.with_rows(|rows| rows.values().filter(|row| row.seen.elapsed() < LIFE).count());
         self.bucket.version() << 20 | alive as u64
     }
 
     fn rows(&self) -> Vec<(String, Vec<u8>)> {
-        self.bucket.with(|rows| {
+        self.bucket.with_rows(|rows| {
             let alive = rows.iter().filter(|(_, row)| row.seen.elapsed() < LIFE);
             alive.map(|(key, row)| (key.clone(), row.value.clone())).collect()
         })
@@ -153,7 +154,7 @@ fn write(own: &Own, bucket: &Bucket, key: &str) -> Result<()> {
     let row = own.state().rows.get(key).cloned();
     match row {
         // An agent that has gone over to another hub is that hub's row.
-        None if bucket.with(|rows| rows.contains_key(key)) => bucket.remove(key),
+        None if bucket.with_rows(|rows| rows.contains_key(key)) => bucket.remove(key),
         None => Ok(()),
         Some((value, None)) => bucket.put(key, &value).map(drop),
         Some((value, Some(seq))) => {

@@ -50,7 +50,7 @@ impl Server {
         self.process.wait().unwrap();
     }
 
-    fn again(&mut self) {
+    fn restart(&mut self) {
         self.process = run(self.folder.path(), self.port).unwrap();
         self.ready();
     }
@@ -58,7 +58,7 @@ impl Server {
     /// Starts it again with nothing that it knew.
     fn again_empty(&mut self) {
         self.folder = tempfile::tempdir().unwrap();
-        self.again();
+        self.restart();
     }
 
     fn client(&self) -> Arc<Client> {
@@ -81,7 +81,7 @@ impl Drop for Server {
 }
 
 /// Tries until it works.
-fn eventually<T>(mut what: impl FnMut() -> Option<T>) -> T {
+fn wait_until<T>(mut what: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(done) = what() {
@@ -101,23 +101,23 @@ fn rows_are_created_once_and_outlive_the_server() {
     let other = Bucket::open(server.client(), "test", "a.", LONG).unwrap();
     assert!(bucket.create("a.1", b"one").unwrap().is_some());
     assert!(other.create("a.1", b"two").unwrap().is_none(), "it is there");
-    let value = |of: &Bucket, key: &str| of.with(|rows| rows.get(key).map(|row| row.value.clone()));
-    assert_eq!(eventually(|| value(&other, "a.1")), b"one");
+    let value = |of: &Bucket, key: &str| of.with_rows(|rows| rows.get(key).map(|row| row.value.clone()));
+    assert_eq!(wait_until(|| value(&other, "a.1")), b"one");
     bucket.put("b.1", b"not for the other").unwrap();
     other.remove("a.1").unwrap();
-    eventually(|| value(&bucket, "a.1").is_none().then_some(()));
+    wait_until(|| value(&bucket, "a.1").is_none().then_some(()));
     let seq = other.create("a.1", b"three").unwrap().expect("it was removed");
     assert!(bucket.replace("a.1", seq - 1, b"late").unwrap().is_none());
     for of in [&bucket, &other] {
-        eventually(|| (value(of, "a.1")? == b"three").then_some(()));
+        wait_until(|| (value(of, "a.1")? == b"three").then_some(()));
     }
-    assert!(other.with(|rows| rows.len() == 1), "its prefix is `a.`");
+    assert!(other.with_rows(|rows| rows.len() == 1), "its prefix is `a.`");
     server.kill();
     assert!(bucket.put("a.2", b"lost").is_err());
     assert_eq!(value(&bucket, "a.1").unwrap(), b"three", "what is known stays known");
-    server.again();
-    eventually(|| bucket.put("a.2", b"kept").ok());
-    eventually(|| value(&other, "a.2"));
+    server.restart();
+    wait_until(|| bucket.put("a.2", b"kept").ok());
+    wait_until(|| value(&other, "a.2"));
     assert_eq!(value(&other, "a.1").unwrap(), b"three");
 }
 
@@ -138,15 +138,15 @@ fn work_comes_until_it_is_finished() {
         two.renew(&first.token).unwrap();
     }
     assert!(one.take("lane").unwrap().is_none());
-    let again = eventually(|| one.take("lane").unwrap());
+    let again = wait_until(|| one.take("lane").unwrap());
     assert_eq!((again.payload.as_slice(), again.before), (b"x".as_slice(), 1));
     server.kill();
     assert!(one.finish(&again.token).is_err());
-    server.again();
-    let last = eventually(|| two.take("lane").ok().flatten());
+    server.restart();
+    let last = wait_until(|| two.take("lane").ok().flatten());
     assert_eq!(last.payload, b"x");
     two.finish(&last.token).unwrap();
-    eventually(|| (!one.busy("lane").unwrap()).then_some(()));
+    wait_until(|| (!one.busy("lane").unwrap()).then_some(()));
     assert_eq!(one.take("other").unwrap().unwrap().payload, b"y", "the server was killed, its work is there");
 }
 
@@ -157,18 +157,18 @@ fn hubs_see_each_others_rows_and_those_of_a_killed_hub_go() {
         (HubTable::connect(&server.url, "lab").unwrap(), HubTable::connect(&server.url, "lab").unwrap());
     let has = |table: &HubTable, key: &str| table.rows().iter().any(|(k, _)| k == key).then_some(());
     one.put("a.x", b"agent");
-    eventually(|| has(&two, "a.x"));
+    wait_until(|| has(&two, "a.x"));
     assert!(one.create("l.x", b"lease").unwrap());
     assert!(!two.create("l.x", b"lease").unwrap(), "one of both has it");
     one.remove("l.x");
-    eventually(|| two.create("l.x", b"lease").unwrap().then_some(()));
+    wait_until(|| two.create("l.x", b"lease").unwrap().then_some(()));
     server.kill();
     assert!(one.create("l.y", b"lease").is_err(), "nobody can know");
-    server.again();
-    eventually(|| one.create("l.y", b"lease").ok());
-    eventually(|| has(&two, "l.y"));
+    server.restart();
+    wait_until(|| one.create("l.y", b"lease").ok());
+    wait_until(|| has(&two, "l.y"));
     drop(two);
-    eventually(|| has(&one, "l.x").is_none().then_some(()));
+    wait_until(|| has(&one, "l.x").is_none().then_some(()));
     assert!(has(&one, "a.x").is_some(), "its own rows stay");
 }
 
@@ -181,12 +181,12 @@ fn a_broker_that_comes_back_empty_is_told_everything_again() {
     assert_eq!((one.trouble(), two.trouble()), (None, None));
     one.put("a.x", b"agent");
     assert!(one.create("l.x", b"lease").unwrap());
-    eventually(|| has(&two, "a.x").and(has(&two, "l.x")));
+    wait_until(|| has(&two, "a.x").and(has(&two, "l.x")));
     server.kill();
-    eventually(|| two.trouble().filter(|trouble| trouble.contains("away")));
+    wait_until(|| two.trouble().filter(|trouble| trouble.contains("away")));
     server.again_empty();
     // At no moment could the other hub lease what is leased.
-    eventually(|| match two.create("l.x", b"mine") {
+    wait_until(|| match two.create("l.x", b"mine") {
         Ok(created) => {
             assert!(!created, "two have it");
             Some(())
@@ -196,9 +196,9 @@ fn a_broker_that_comes_back_empty_is_told_everything_again() {
             None
         }
     });
-    eventually(|| has(&two, "a.x").and(has(&two, "l.x")));
+    wait_until(|| has(&two, "a.x").and(has(&two, "l.x")));
     // Each hub ends its own time of waiting for the others' rows.
-    eventually(|| [&one, &two].iter().all(|table| table.trouble().is_none()).then_some(()));
+    wait_until(|| [&one, &two].iter().all(|table| table.trouble().is_none()).then_some(()));
     one.remove("l.x");
-    eventually(|| two.create("l.x", b"mine").unwrap().then_some(()));
+    wait_until(|| two.create("l.x", b"mine").unwrap().then_some(()));
 }

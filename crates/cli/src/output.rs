@@ -38,7 +38,7 @@ impl JsonArg {
     /// Writes the report if it was asked for. A file is written beside its name first and then renamed.
     pub fn write(&self, report: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let reconnects = platform::reopened();
+        let reconnects = platform::count_reopened();
         let told = match reconnects {
             0 => serde_json::to_string_pretty(report),
             // A report that is a list has no place for it.
@@ -85,7 +85,7 @@ pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
 /// Prints an error, its technical details and what to do about it.
 pub fn print_error(error: &anyhow::Error) {
     let mut err = std::io::stderr().lock();
-    let clipped = |text: &str| shown::report(&shown::beginning(text), false);
+    let clipped = |text: &str| shown::report(&shown::first_lines(text), false);
     let label = console::style("error").red().bold().for_stderr();
     let _ = writeln!(err, "{label}: {}", clipped(&format!("{error:#}")));
     let Some(inner) = error.downcast_ref::<tapml::Error>() else { return };
@@ -146,7 +146,7 @@ pub fn bytes(count: u64) -> String {
 /// A labelled line on standard error.
 pub fn note(label: &str, text: &str) {
     let label = console::style(shown::report(label, false)).yellow().bold().for_stderr();
-    let _ = writeln!(std::io::stderr(), "{label}: {}", shown::report(&shown::beginning(text), false));
+    let _ = writeln!(std::io::stderr(), "{label}: {}", shown::report(&shown::first_lines(text), false));
 }
 
 /// Whether standard output, or standard error, is a terminal.

@@ -63,7 +63,7 @@ impl Bar {
         if is_quiet() {
             return;
         }
-        let text = &shown::report(&shown::beginning(text), false);
+        let text = &shown::report(&shown::first_lines(text), false);
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }
 

@@ -7,7 +7,7 @@ mod common;
 #[allow(dead_code, reason = "the tests of the wire use all of it")]
 mod proxy;
 
-use common::{Serving, carved, draft, prompts};
+use common::{Serving, carve_small, draft, prompts};
 use proxy::Proxy;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -54,15 +54,15 @@ enum Event {
 
 impl Way {
     fn new(folder: &Path, cache: bool) -> Way {
-        Way::with(folder, cache, None)
+        Way::open(folder, cache, None)
     }
 
     /// The same with a hub between the way and the agent.
     fn through_hub(folder: &Path) -> Way {
-        Way::with(folder, false, Some(Serving::hub(folder, "127.0.0.1:0")))
+        Way::open(folder, false, Some(Serving::hub(folder, "127.0.0.1:0")))
     }
 
-    fn with(folder: &Path, cache: bool, hub: Option<Serving>) -> Way {
+    fn open(folder: &Path, cache: bool, hub: Option<Serving>) -> Way {
         let agent = agent(folder, cache, hub.as_ref());
         let proxy = Proxy::start(port(hub.as_ref().unwrap_or(&agent)));
         Way { folder: folder.into(), cache, hub, agent, proxy, warm: false }
@@ -127,7 +127,7 @@ impl Way {
     }
 
     /// Runs a command without and with the event once it has sent so much of what it sends; both must give the same.
-    fn same(&mut self, arguments: &[&str], event: Event, at: impl Fn(u64) -> u64) {
+    fn expect_same(&mut self, arguments: &[&str], event: Event, at: impl Fn(u64) -> u64) {
         if !std::mem::replace(&mut self.warm, true) {
             self.run(arguments, None);
         }
@@ -157,10 +157,10 @@ fn untime(value: &mut Value) {
 #[test]
 fn checks_go_on_after_sleep_and_restart_also_through_a_hub() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path()).display().to_string();
+    let suite = carve_small(folder.path()).display().to_string();
     for mut way in [Way::new(folder.path(), false), Way::through_hub(folder.path())] {
         for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
-            way.same(&["check", &suite], event, |bytes| bytes / 10 * part);
+            way.expect_same(&["check", &suite], event, |bytes| bytes / 10 * part);
         }
         way.proxy.cut();
     }
@@ -196,7 +196,7 @@ fn text_goes_on_after_sleep_and_restart() {
     let warm = [&greedy[..], &["--temperature", "0.8", "--seed", "7"]].concat();
     for arguments in [&greedy[..], &warm] {
         for (event, left) in [(Event::Sleep, 6000), (Event::Restart, 3000), (Event::Cut, 500_000)] {
-            way.same(arguments, event, |bytes| bytes - left);
+            way.expect_same(arguments, event, |bytes| bytes - left);
         }
     }
     way.proxy.cut();
@@ -226,15 +226,17 @@ fn an_agent_that_has_kept_the_weights_is_not_sent_them_again() {
 fn migrations_and_the_rest_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let (prompts, model) = (prompts(folder.path()).display().to_string(), draft());
-    let suite = carved(folder.path()).display().to_string();
+    let suite = carve_small(folder.path()).display().to_string();
     let mut way = Way::new(folder.path(), false);
     let migrate = ["migrate", &model, "--prompts", &prompts, "--steps", "1", "--ledger", "ledger"];
-    way.same(&migrate, Event::Restart, |bytes| bytes / 10 * 6);
+    way.expect_same(&migrate, Event::Restart, |bytes| bytes / 10 * 6);
     let diagnose = ["diagnose", &model, "--suite", &suite];
-    way.same(&diagnose, Event::Cut, |bytes| bytes / 10 * 6);
-    way.same(&["eval", &model, "--tokens", "256", "--window", "64"], Event::Restart, |bytes| bytes / 10 * 8);
+    way.expect_same(&diagnose, Event::Cut, |bytes| bytes / 10 * 6);
+    way.expect_same(&["eval", &model, "--tokens", "256", "--window", "64"], Event::Restart, |bytes| {
+        bytes / 10 * 8
+    });
     let logits = ["logits", &model, "--ids", "1,2,3,4", "--out", "logits.safetensors"];
-    way.same(&logits, Event::Cut, |bytes| bytes / 2);
+    way.expect_same(&logits, Event::Cut, |bytes| bytes / 2);
     // What is measured is another number each time.
     let bench = ["bench", "decode", &model, "--prefill", "32", "--tokens", "16", "--runs", "2"];
     let tune = ["tune", &model, "--suite", &suite, "--out", "tuned.json"];

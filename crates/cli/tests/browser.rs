@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{carved, detector, draft, json, tapml};
+use common::{carve_small, detector, draft, json, tapml};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -104,7 +104,7 @@ impl Drop for Hub {
 }
 
 /// How a command ended, and what it said.
-fn ended(child: Child) -> (Option<i32>, String) {
+fn wait_for_end(child: Child) -> (Option<i32>, String) {
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -168,7 +168,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
 fn what_goes_wrong_in_a_tab_is_told_and_the_next_command_works() {
     let Some(hub) = Hub::start() else { return };
     let browser = hub.browser("tab");
-    let suite = carved(hub.folder.path());
+    let suite = carve_small(hub.folder.path());
     let expected = hub.generate("cpu");
 
     // A kernel that the browser refuses: its name, its file, its line.
@@ -181,7 +181,7 @@ fn what_goes_wrong_in_a_tab_is_told_and_the_next_command_works() {
     drop(browser);
     hub.wait_for_browser(false);
     let _again = hub.browser("tab");
-    let (code, said) = ended(running);
+    let (code, said) = wait_for_end(running);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("is lost") && said.contains("connected again"), "{said}");
     assert_eq!(hub.generate("hub/tab/webgpu"), expected);
@@ -237,7 +237,7 @@ fn dawn_under_node_is_a_device() {
     assert!(listed.contains("dawn/webgpu") && listed.contains("webgpu 0."), "{listed}");
     assert_eq!(hub.generate("hub/dawn/webgpu"), hub.generate("cpu"));
 
-    let refused = hub.refusal(&carved(hub.folder.path()), DIVERGENT);
+    let refused = hub.refusal(&carve_small(hub.folder.path()), DIVERGENT);
     assert!(refused.contains("mine.wgsl:9:") && refused.contains("uniform"), "{refused}");
 
     // Told to end, it says goodbye.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, stderr, tapml};
+use common::{carve_small, draft, json, stderr, tapml};
 use serde_json::Value;
 
 #[test]
@@ -59,7 +59,7 @@ fn the_bench_goes_on_where_it_stopped() {
 #[test]
 fn a_suite_is_scored_and_made_smaller() {
     let folder = tempfile::tempdir().unwrap();
-    carved(folder.path());
+    carve_small(folder.path());
     let suite = "draft.suite";
     let score = |extra: &[&str]| {
         let mut command = tapml(folder.path());
@@ -101,7 +101,7 @@ fn a_suite_is_scored_and_made_smaller() {
 #[test]
 fn regimes_that_no_call_of_a_suite_reaches_are_told() {
     let folder = tempfile::tempdir().unwrap();
-    carved(folder.path());
+    carve_small(folder.path());
     let score = || {
         let mut command = tapml(folder.path());
         command.args(["suite", "score", "draft.suite", "--target", "emulator?kind=gpu"]);
@@ -121,7 +121,7 @@ fn regimes_that_no_call_of_a_suite_reaches_are_told() {
 }
 
 /// The small bundled model with attention windows of 8 positions.
-fn windowed(folder: &std::path::Path) -> std::path::PathBuf {
+fn make_windowed(folder: &std::path::Path) -> std::path::PathBuf {
     let model = folder.join("windowed");
     std::fs::create_dir(&model).unwrap();
     for entry in std::fs::read_dir(draft()).unwrap() {
@@ -141,7 +141,7 @@ fn windowed(folder: &std::path::Path) -> std::path::PathBuf {
 #[test]
 fn a_prompt_is_sought_for_what_a_suite_is_blind_to() {
     let folder = tempfile::tempdir().unwrap();
-    let model = windowed(folder.path());
+    let model = make_windowed(folder.path());
     std::fs::write(folder.path().join("short.txt"), "Once\n").unwrap();
     let mut carve = tapml(folder.path());
     carve.args(["carve", "windowed", "--prompts", "short.txt", "--steps", "0", "--out", "short.suite"]);
@@ -193,7 +193,7 @@ fn a_kernel_that_does_not_end_on_a_gpu_is_ended_with_its_process() {
 }
 
 /// A copy of a model that the test may change.
-fn copied(folder: &std::path::Path) -> std::path::PathBuf {
+fn copy_model(folder: &std::path::Path) -> std::path::PathBuf {
     let model = folder.join("models/draft");
     std::fs::create_dir_all(&model).unwrap();
     for entry in std::fs::read_dir(draft()).unwrap() {
@@ -206,7 +206,7 @@ fn copied(folder: &std::path::Path) -> std::path::PathBuf {
 #[test]
 fn results_are_kept_for_the_same_work_only() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, model) = (folder.path(), copied(folder.path()));
+    let (path, model) = (folder.path(), copy_model(folder.path()));
     // Options given twice are refused: each of these stands once.
     let run = |changed: &[&str]| {
         let options = [

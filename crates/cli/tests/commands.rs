@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, prompts, stderr, tapml};
+use common::{carve_small, draft, json, kernel, prompts, stderr, tapml};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tapml::import::safetensors::{File, write};
@@ -90,7 +90,7 @@ fn logits_have_every_position_and_hidden_state() {
 #[test]
 fn check_passes_and_reports_as_promised() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let report = json(
         tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator", "--junit", "j.xml"]),
         0,
@@ -110,7 +110,7 @@ fn check_passes_and_reports_as_promised() {
 #[test]
 fn a_wrong_kernel_fails_the_check_and_a_right_one_passes() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let file = kernel(folder.path(), "rms_norm");
     let mut check = tapml(folder.path());
     check.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rms_norm", "--kernel"]);
@@ -270,7 +270,7 @@ fn evidence_gathered_without_checks_does_not_hold_with_them() {
     assert_eq!(state(&checked), "rejected");
     assert!(checked["target"]["device"].as_str().unwrap().contains("check=all"));
 
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let mut check = tapml(folder.path());
     check.arg("check").arg(&suite).args([
         "--target",

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, changed_kernel, diagnosing, draft, json, prompts, stderr, stops, tapml};
+use common::{carve_small, changed_kernel, draft, json, prompts, start_diagnose, stderr, stops, tapml};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn a_clean_model_has_no_faults_and_its_suite_stays() {
 #[test]
 fn a_fault_is_told_in_text_in_json_and_on_the_page() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let mut command = tapml(folder.path());
     command.args(["diagnose", &draft(), "--target", "emulator", "--kernel", &wrong_rope(folder.path())]);
     command.args(["--json", "faults.json", "--html", "faults.html", "--suite"]).arg(&suite);
@@ -101,7 +101,7 @@ fn what_cannot_be_done_is_told_before_anything_runs() {
     assert!(text.contains("vulcan"), "{text}");
     assert!(fails(&["--target", "emulator", "--repeats", "0"]).contains("repeats"));
     let other = tapml_testing::model("llama").display().to_string();
-    let suite = carved(folder.path()).display().to_string();
+    let suite = carve_small(folder.path()).display().to_string();
     let text =
         stderr(tapml(folder.path()).args(["diagnose", &other, "--target", "emulator", "--suite", &suite]), 2);
     assert!(text.contains("llama_draft") && text.contains("weight"), "{text}");
@@ -110,8 +110,8 @@ fn what_cannot_be_done_is_told_before_anything_runs() {
 #[test]
 fn a_request_to_stop_ends_it() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
-    let child = diagnosing(folder.path(), &["--target", "emulator", "--repeats", "900"], &suite);
+    let suite = carve_small(folder.path());
+    let child = start_diagnose(folder.path(), &["--target", "emulator", "--repeats", "900"], &suite);
     std::thread::sleep(Duration::from_millis(1500));
     stops(child, Duration::from_secs(60));
     assert!(!folder.path().join(".tapml").exists(), "half a report was written");

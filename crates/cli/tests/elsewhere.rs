@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Agent, carved, draft, json, kernel, prompts, tapml};
+use common::{Agent, carve_small, draft, json, kernel, prompts, tapml};
 use serde_json::Value;
 use std::path::Path;
 
@@ -37,8 +37,8 @@ fn wrong(folder: &Path, op: &str, right: &str, wrong: &str) -> String {
 }
 
 /// The report of this command here and through the agent, which both end with `code`; each in a folder of its own.
-fn both(agent: &Agent, device: &str, code: i32, arguments: &[&str]) -> [Value; 2] {
-    [device.to_string(), agent.at(device)].map(|target| {
+fn run_both(agent: &Agent, device: &str, code: i32, arguments: &[&str]) -> [Value; 2] {
+    [device.to_string(), agent.device_word(device)].map(|target| {
         let folder = tempfile::tempdir().unwrap();
         let mut command = tapml(folder.path());
         bare(json(command.args(arguments).args(["--target", &target]), code))
@@ -49,28 +49,28 @@ fn both(agent: &Agent, device: &str, code: i32, arguments: &[&str]) -> [Value; 2
 fn migration_diagnosis_reduction_and_scores_are_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let agent = Agent::start(folder.path(), &["--target", "emulator"]);
-    let (suite, prompts) = (carved(folder.path()), prompts(folder.path()));
+    let (suite, prompts) = (carve_small(folder.path()), prompts(folder.path()));
     let (suite, prompts) = (suite.to_str().unwrap(), prompts.to_str().unwrap());
     let rope = wrong(folder.path(), "rope", "b * cosine + a * sine", "b * cosine - a * sine");
     let norm = wrong(folder.path(), "rms_norm", "/ f32(K) + EPS", "/ f32(K + 1u) + EPS");
 
     let [here, there] =
-        both(&agent, "emulator", 0, &["migrate", &draft(), "--steps", "1", "--prompts", prompts]);
+        run_both(&agent, "emulator", 0, &["migrate", &draft(), "--steps", "1", "--prompts", prompts]);
     assert_eq!(here["verdict"], "accepted");
     assert_eq!(there, here, "migrate");
 
     let [here, there] =
-        both(&agent, "emulator", 1, &["diagnose", &draft(), "--suite", suite, "--kernel", &rope]);
+        run_both(&agent, "emulator", 1, &["diagnose", &draft(), "--suite", suite, "--kernel", &rope]);
     assert_eq!(here["faults"][0]["op"], "rope");
     assert_eq!(there, here, "diagnose");
 
     let arguments = ["reduce", suite, "--op", "rms_norm", "--kernel", &norm, "--out", "bug"];
-    let [here, there] = both(&agent, "emulator", 0, &arguments);
+    let [here, there] = run_both(&agent, "emulator", 0, &arguments);
     assert_eq!((&here["fails"], &here["minimal"]), (&true.into(), &true.into()));
     assert_eq!(there, here, "reduce");
 
     let [here, there] =
-        both(&agent, "emulator", 0, &["suite", "score", suite, "--op", "rope", "--mutants", "6"]);
+        run_both(&agent, "emulator", 0, &["suite", "score", suite, "--op", "rope", "--mutants", "6"]);
     assert!(here["ops"][0]["killed"].as_u64().unwrap() > 0, "{here}");
     assert_eq!(there, here, "suite score");
 }
@@ -83,12 +83,12 @@ fn vulkan_behind_an_agent_is_vulkan() {
         return tapml_testing::skip("vulkan", "no adapter");
     }
     let agent = Agent::start(folder.path(), &[]);
-    let suite = carved(folder.path());
-    let [here, there] = both(&agent, "vulkan", 0, &["check", suite.to_str().unwrap()]);
+    let suite = carve_small(folder.path());
+    let [here, there] = run_both(&agent, "vulkan", 0, &["check", suite.to_str().unwrap()]);
     assert!(here["cases"].as_u64().unwrap() > 100);
     assert_eq!(there, here, "check");
     let text = ["generate", &draft(), "--prompt", "Once upon a time", "--max-tokens", "6"];
-    let [here, there] = both(&agent, "vulkan", 0, &text);
+    let [here, there] = run_both(&agent, "vulkan", 0, &text);
     assert_eq!(there["ids"], here["ids"], "generate");
     let checked = |device: &str| {
         let mut report = json(tapml(folder.path()).args(["device", "check", device]), 0);
@@ -97,5 +97,5 @@ fn vulkan_behind_an_agent_is_vulkan() {
         cases.retain(|case| !case["case"].as_str().unwrap().starts_with("wire_"));
         report["cases"].take()
     };
-    assert_eq!(checked(&agent.at("vulkan")), checked("vulkan"));
+    assert_eq!(checked(&agent.device_word("vulkan")), checked("vulkan"));
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, changed_kernel, diagnosing, draft, json, prompts, stops, tapml};
+use common::{carve_small, changed_kernel, draft, json, prompts, start_diagnose, stops, tapml};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn endless(folder: &Path) -> String {
 #[test]
 fn a_kernel_that_never_ends_is_a_fault_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite, rope) = (folder.path(), carved(folder.path()), endless(folder.path()));
+    let (path, suite, rope) = (folder.path(), carve_small(folder.path()), endless(folder.path()));
     let text = std::fs::read_to_string(path.join("rope.wgsl")).unwrap();
     let line = 1 + text.lines().position(|line| line.contains("i += 0u")).unwrap();
     let start = Instant::now();
@@ -36,9 +36,9 @@ fn a_kernel_that_never_ends_is_a_fault_with_its_line() {
 #[test]
 fn the_first_request_to_stop_ends_a_diagnosis_within_such_a_kernel() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite, rope) = (folder.path(), carved(folder.path()), endless(folder.path()));
+    let (path, suite, rope) = (folder.path(), carve_small(folder.path()), endless(folder.path()));
     let arguments = ["--target", "emulator?timeout=600", "--operators", "--kernel", &rope];
-    stopped_when_busy(diagnosing(path, &arguments, &suite));
+    stopped_when_busy(start_diagnose(path, &arguments, &suite));
 }
 
 /// Asks a command to stop once it has worked for so long that it is within the kernel that never ends.
@@ -70,7 +70,7 @@ fn start(folder: &Path, arguments: &[&str]) -> Child {
 #[test]
 fn a_check_that_is_stopped_reports_what_it_has_found() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite, rope) = (folder.path(), carved(folder.path()), endless(folder.path()));
+    let (path, suite, rope) = (folder.path(), carve_small(folder.path()), endless(folder.path()));
     let suite = suite.display().to_string();
     let check =
         ["check", &suite, "--target", "emulator?timeout=600", "--kernel", &rope, "--json", "found.json"];

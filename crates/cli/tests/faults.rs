@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, prompts, stderr, tapml};
+use common::{carve_small, draft, json, kernel, prompts, stderr, tapml};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn a_path_that_is_no_model() {
 #[test]
 fn a_suite_with_a_flipped_byte_names_file_and_tensor() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let path = suite.join("tensors.bin");
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
@@ -34,7 +34,7 @@ fn a_suite_with_a_flipped_byte_names_file_and_tensor() {
 #[test]
 fn a_suite_of_another_model() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let other = tapml_testing::model("llama");
     let text = stderr(
         tapml(folder.path()).arg("check").arg(&suite).args(["--target", "cpu", "--model"]).arg(other),
@@ -46,7 +46,7 @@ fn a_suite_of_another_model() {
 #[test]
 fn a_kernel_file_that_does_not_parse_or_has_other_bindings() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let file = kernel(folder.path(), "last_row");
     let check = |text: &str| {
         std::fs::write(&file, text).unwrap();
@@ -86,7 +86,7 @@ fn a_prompt_longer_than_the_context() {
 #[test]
 fn an_existing_suite_is_not_overwritten_unasked() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let before = std::fs::read(suite.join("suite.json")).unwrap();
     let text = stderr(tapml(folder.path()).args(["carve", &draft(), "--out"]).arg(&suite), 2);
     assert!(text.contains("overwrite"), "{text}");
@@ -112,7 +112,7 @@ fn a_full_disk_leaves_no_half_suite() {
 }
 
 /// Starts a migration and stops it by `signal` once its ledger has an accepted operator; gives the exit code and stderr.
-fn stopped(folder: &Path, signal: &str) -> (Option<i32>, String) {
+fn stop_migration(folder: &Path, signal: &str) -> (Option<i32>, String) {
     let ledger = folder.join("ledger/ledger.json");
     let child = Command::new(assert_cmd::cargo::cargo_bin("tapml"))
         .args([
@@ -147,7 +147,7 @@ fn an_interrupted_migration_resumes() {
     for signal in ["-INT", "-KILL"] {
         let folder = tempfile::tempdir().unwrap();
         prompts(folder.path());
-        let (code, text) = stopped(folder.path(), signal);
+        let (code, text) = stop_migration(folder.path(), signal);
         if signal == "-INT" && code != Some(0) {
             assert_eq!(code, Some(2), "{text}");
             assert!(text.contains("run the same command again"), "{text}");
@@ -183,7 +183,7 @@ fn wait_for(log: &Path, text: &str) {
 #[test]
 fn watching_sees_a_fault_and_its_repair_and_ends_on_request() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let file = kernel(folder.path(), "rope");
     let log = folder.path().join("log");
     let child = Command::new(assert_cmd::cargo::cargo_bin("tapml"))

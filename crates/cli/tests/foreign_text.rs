@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{carved, changed_kernel, draft, json, kernel, stderr, tapml};
+use common::{carve_small, changed_kernel, draft, json, kernel, stderr, tapml};
 
 #[test]
 fn nothing_of_a_kernel_file_commands_the_terminal_or_fills_it() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let check = |file: &str| {
         let mut command = tapml(folder.path());
         command.arg("check").arg(&suite).args(["--target", "emulator", "--kernel", &format!("rope={file}")]);
@@ -30,7 +30,7 @@ fn nothing_of_a_kernel_file_commands_the_terminal_or_fills_it() {
 fn the_command_printed_for_a_fault_is_one_command() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("my suite; touch X");
-    std::fs::rename(carved(folder.path()), &path).unwrap();
+    std::fs::rename(carve_small(folder.path()), &path).unwrap();
     let rope = changed_kernel(folder.path(), "rope", ["b * cosine + a * sine", "b * cosine - a * sine"]);
     let mut command = tapml(folder.path());
     command.args(["diagnose", &draft(), "--target", "emulator?kind=cpu&check=bounds", "--operators"]);

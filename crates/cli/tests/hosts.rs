@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Run, carved, changed_kernel, recorded};
+use common::{Run, carve_small, changed_kernel, count_recorded};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -134,7 +134,7 @@ fn devices(net: &Net, host: usize, folder: &Path, wanted: impl Fn(&[Value]) -> b
 }
 
 /// Waits until a host sees so many devices.
-fn known(net: &Net, host: usize, folder: &Path, count: usize) {
+fn wait_for_devices(net: &Net, host: usize, folder: &Path, count: usize) {
     devices(net, host, folder, |all| all.len() == count);
 }
 
@@ -153,8 +153,8 @@ fn a_network_that_falls_silent_costs_its_session_only() {
     let _hub = net.tapml(1, folder, HUB);
     let _agent =
         net.tapml(2, folder, "device serve --hub ws://10.77.0.1:7071?insecure --name far --target emulator");
-    known(&net, 3, folder, 1);
-    let suite = carved(folder);
+    wait_for_devices(&net, 3, folder, 1);
+    let suite = carve_small(folder);
     let check = format!("check {} --target hub/far?answer-within=3", suite.display());
     let running = net.tapml(3, folder, &format!("{check}&reconnect=0"));
     devices(&net, 3, folder, |all| all[0]["hub"]["busy"] == 1);
@@ -241,8 +241,8 @@ fn a_fleet_over_many_hosts_loses_nothing() {
     let _a = agent(3, "a", HUBS);
     let b = agent(3, "b", "ws://10.77.0.2:7071?insecure");
     // Each hub tells of both, whichever has them.
-    known(&net, 4, folder, 2);
-    let suite = carved(folder);
+    wait_for_devices(&net, 4, folder, 2);
+    let suite = carve_small(folder);
     let fleet = format!(
         "check {} --target hub/emulator --fleet --broker nats://10.77.0.4:4222 --run r1",
         suite.display()
@@ -258,7 +258,7 @@ fn a_fleet_over_many_hosts_loses_nothing() {
     let (code, report) = run.end();
     assert_eq!(code, 0, "{report}");
     let (_, local) = net.json(4, folder, &format!("check {} --target emulator", suite.display()));
-    let local = recorded(&local);
+    let local = count_recorded(&local);
     assert_eq!((&report["cases"], &report["failed"]), (&local.into(), &0.into()), "{report}");
     assert_eq!(by_device(&report), local, "none is counted twice: {report}");
     // The same command once more has nothing left to do, and the same to say.
@@ -276,8 +276,8 @@ fn a_client_that_is_killed_is_gone_on_with() {
     let _hub = net.tapml(1, folder, HUB);
     let _agent =
         net.tapml(1, folder, "device serve --hub ws://10.77.0.1:7071?insecure --name a --target emulator");
-    known(&net, 1, folder, 1);
-    let suite = carved(folder);
+    wait_for_devices(&net, 1, folder, 1);
+    let suite = carve_small(folder);
     let (_, local) = net.json(1, folder, &format!("check {} --target emulator", suite.display()));
     let fleet = format!(
         "check {} --target hub/emulator --fleet --broker nats://10.77.0.1:4222 --run r1",
@@ -289,7 +289,7 @@ fn a_client_that_is_killed_is_gone_on_with() {
     // What the killed one had in hand comes again.
     let (code, report) = net.json(1, folder, &fleet);
     assert_eq!((code, &report["failed"]), (0, &0.into()), "{report}");
-    let local = recorded(&local);
+    let local = count_recorded(&local);
     assert_eq!((&report["cases"], by_device(&report)), (&local.into(), local));
     assert_eq!(report["missing"].as_array().unwrap().len(), 0);
 }
@@ -300,7 +300,7 @@ fn a_run_is_of_one_check() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let _broker = broker(&net, 1, folder);
-    let suite = carved(folder);
+    let suite = carve_small(folder);
     let check = |more: &str| {
         let run = "--fleet --broker nats://10.77.0.1:4222 --run r1";
         net.json(1, folder, &format!("check {} --op rms_norm {more} {run}", suite.display()))
@@ -346,7 +346,7 @@ fn a_device_with_other_kernels_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let _broker = broker(&net, 1, folder);
-    let suite = carved(folder);
+    let suite = carve_small(folder);
     let spec = ::tapml::platform::PlatformSpec::parse("emulator").unwrap();
     let mut choices = TuningCache::new(::tapml::platform::open_device(&spec).unwrap().info());
     let check = |choices: &TuningCache| {

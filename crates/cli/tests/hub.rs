@@ -3,14 +3,14 @@
 
 mod common;
 
-use common::{Run, Serving, carved, draft, json, kernel, recorded, stderr, tapml};
+use common::{Run, Serving, carve_small, count_recorded, draft, json, kernel, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Waits until the hub knows these devices.
-fn known(folder: &Path, hub: &str, names: &[&str]) -> Value {
+fn wait_for_devices(folder: &Path, hub: &str, names: &[&str]) -> Value {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let listed = json(tapml(folder).args(["device", "list", &format!("hub?hub={hub}")]), 0);
@@ -29,7 +29,7 @@ fn devices_of_a_hub_are_used_like_any_other() {
     let folder = tempfile::tempdir().unwrap();
     let hub = Serving::hub(folder.path(), "127.0.0.1:0");
     let _agent = Serving::agent(folder.path(), &hub.place, "lab", "emulator?profile=mobile");
-    let listed = known(folder.path(), &hub.place, &["lab/emulator"]);
+    let listed = wait_for_devices(folder.path(), &hub.place, &["lab/emulator"]);
     let device = &listed["devices"][0];
     assert!(device["name"].as_str().unwrap().contains("mobile"), "{listed}");
     assert!(device["hub"]["agent"].as_str().unwrap().starts_with("tapml "), "{listed}");
@@ -69,13 +69,15 @@ fn cases(column: &Value) -> u64 {
 #[test]
 fn a_fleet_shares_a_suite_and_tells_what_is_wrong_where() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let hub = Serving::hub(folder.path(), "127.0.0.1:0");
     let _one = Serving::agent(folder.path(), &hub.place, "one", "emulator");
     let _two = Serving::agent(folder.path(), &hub.place, "two", "emulator?profile=mobile");
-    known(folder.path(), &hub.place, &["one/emulator", "two/emulator"]);
-    let all =
-        recorded(&json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0));
+    wait_for_devices(folder.path(), &hub.place, &["one/emulator", "two/emulator"]);
+    let all = count_recorded(&json(
+        tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]),
+        0,
+    ));
 
     let shared =
         json(&mut fleet(folder.path(), &suite, &hub.place, &["--target", "hub/emulator", "--fleet"]), 0);
@@ -111,14 +113,16 @@ fn a_fleet_shares_a_suite_and_tells_what_is_wrong_where() {
 #[test]
 fn a_fleet_loses_nothing_when_an_agent_is_killed_and_the_hub_restarted() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let mut hub = Serving::hub(folder.path(), "127.0.0.1:0");
     let place = hub.place.clone();
     let _one = Serving::agent(folder.path(), &place, "one", "emulator");
     let two = Serving::agent(folder.path(), &place, "two", "emulator");
-    known(folder.path(), &place, &["one/emulator", "two/emulator"]);
-    let all =
-        recorded(&json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0));
+    wait_for_devices(folder.path(), &place, &["one/emulator", "two/emulator"]);
+    let all = count_recorded(&json(
+        tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]),
+        0,
+    ));
     let mut run = Command::new(env!("CARGO_BIN_EXE_tapml"));
     run.current_dir(folder.path()).env("TAPML_HUB", &place).arg("check").arg(&suite);
     run.args(["--target", "hub/emulator", "--fleet"]);
@@ -137,7 +141,7 @@ fn a_fleet_loses_nothing_when_an_agent_is_killed_and_the_hub_restarted() {
     assert_eq!((report["cases"].as_u64(), &report["failed"]), (Some(all), &0.into()), "{report}");
     assert!(report["missing"].as_array().unwrap().is_empty());
     // The next command works.
-    known(folder.path(), &place, &["one/emulator"]);
+    wait_for_devices(folder.path(), &place, &["one/emulator"]);
     let mut check = tapml(folder.path());
     check.env("TAPML_HUB", &place).args(["device", "check", "hub/one"]);
     assert_eq!(json(&mut check, 0)["failed"], 0);

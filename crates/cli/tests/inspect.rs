@@ -11,7 +11,7 @@ use tapml::graph::{Graph, Op};
 const GPU: &str = "emulator?kind=gpu";
 
 /// What the command prints.
-fn printed(folder: &Path, arguments: &[&str]) -> String {
+fn print_text(folder: &Path, arguments: &[&str]) -> String {
     let mut command = tapml(folder);
     command.args(["inspect", &draft(), "--lowered"]).args(arguments);
     String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
@@ -28,7 +28,7 @@ fn kernels(phase: &Value) -> Vec<&str> {
 #[test]
 fn the_text_of_one_phase_is_a_graph_with_a_kernel_behind_each_node() {
     let folder = tempfile::tempdir().unwrap();
-    let text = printed(folder.path(), &["--target", GPU, "--phase", "decode"]);
+    let text = print_text(folder.path(), &["--target", GPU, "--phase", "decode"]);
     let graph = Graph::parse(&text).unwrap();
     let fused = graph.nodes().iter().filter(|node| matches!(node.op, Op::Fused(_))).count();
     assert!(fused > 0, "{text}");
@@ -40,7 +40,7 @@ fn the_text_of_one_phase_is_a_graph_with_a_kernel_behind_each_node() {
         assert!(kernel.starts_with(&format!("{}/", node.op.name())), "{line}");
     }
     assert!(text.lines().any(|line| line.ends_with("  # norm_linear/gemv")), "{text}");
-    let both = printed(folder.path(), &["--target", GPU]);
+    let both = print_text(folder.path(), &["--target", GPU]);
     assert!(both.contains("# decode of") && both.contains("# prefill of"), "{both}");
     assert!(both.contains(text.split_once('\n').unwrap().1.trim_end()));
 }

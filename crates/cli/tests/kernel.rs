@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Prints the kernel of this name to a file.
-fn printed(folder: &Path, name: &str) -> String {
+fn print_kernel(folder: &Path, name: &str) -> String {
     let file = folder.join(format!("{}.wgsl", name.replace('/', "-"))).display().to_string();
     let mut command = tapml(folder);
     command.args(["kernel", name, "--out", &file]).assert().success().stdout("");
@@ -142,7 +142,7 @@ fn printed_kernels_pass_the_check_of_a_model() {
         let ops = built_in["ops"].as_array().unwrap();
         let names: Vec<&str> = ops.iter().map(|op| op["op"].as_str().unwrap()).collect();
         let kernels: Vec<String> =
-            names.iter().map(|op| format!("{op}={}", printed(folder.path(), op))).collect();
+            names.iter().map(|op| format!("{op}={}", print_kernel(folder.path(), op))).collect();
         let own = check(&kernels);
         for (before, after) in ops.iter().zip(own["ops"].as_array().unwrap()) {
             let op = before["op"].as_str().unwrap();
@@ -159,15 +159,15 @@ fn printed_kernels_pass_the_check_of_a_model() {
 #[test]
 fn a_kernel_that_no_node_runs_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = common::carved(folder.path());
-    let file = printed(folder.path(), "add/row");
+    let suite = common::carve_small(folder.path());
+    let file = print_kernel(folder.path(), "add/row");
     let mut command = tapml(folder.path());
     command.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rope", "--kernel"]);
     let error = stderr(command.arg(format!("add/row={file}")), 0);
     assert!(error.contains("was not used: no node ran `add/row`"), "{error}");
     let mut command = tapml(folder.path());
     command.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rope", "--kernel"]);
-    let error = stderr(command.arg(format!("rope={}", printed(folder.path(), "rope"))), 0);
+    let error = stderr(command.arg(format!("rope={}", print_kernel(folder.path(), "rope"))), 0);
     assert!(!error.contains("was not used"), "{error}");
 }
 

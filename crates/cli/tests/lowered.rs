@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, prompts, stderr, tapml};
+use common::{carve_small, draft, json, prompts, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn the_choice_of_the_next_token_is_checked_and_deployed() {
 #[test]
 fn a_wrong_choice_of_the_next_token_fails_its_check() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let file = folder.path().join("last.wgsl");
     tapml(folder.path()).args(["kernel", "argmax", "--out"]).arg(&file).assert().success();
     let right = std::fs::read_to_string(&file).unwrap();
@@ -69,7 +69,7 @@ fn a_wrong_choice_of_the_next_token_fails_its_check() {
 #[test]
 fn a_fault_in_a_fused_operator_is_diagnosed_and_reduced() {
     let folder = tempfile::tempdir().unwrap();
-    let (suite, wrong) = (carved(folder.path()), wrong_norm_linear(folder.path()));
+    let (suite, wrong) = (carve_small(folder.path()), wrong_norm_linear(folder.path()));
     let mut command = tapml(folder.path());
     command.args(["diagnose", &draft(), "--target", GPU, "--kernel", &wrong, "--suite"]).arg(&suite);
     let report = json(&mut command, 1);
@@ -99,7 +99,7 @@ fn a_fault_in_a_fused_operator_is_diagnosed_and_reduced() {
 #[test]
 fn kernels_in_cuda_are_refused_where_they_cannot_run() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let print = |name: &str, file: &str| {
         let path = folder.path().join(file).display().to_string();
         tapml(folder.path()).args(["kernel", name, "--out", &path]).assert().success();

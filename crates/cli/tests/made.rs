@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, tapml};
+use common::{carve_small, draft, json, kernel, tapml};
 use std::path::Path;
 
 /// `linear` whose second tile of 32 rows repeats the first: prompts of fewer rows do not tell.
@@ -17,7 +17,7 @@ fn one_tile(folder: &Path) -> String {
 }
 
 /// `--kernel` with the printed text of this kernel, a piece of it replaced.
-fn changed(folder: &Path, kernel: &str, dtype: &str, [old, new]: [&str; 2]) -> String {
+fn change_kernel(folder: &Path, kernel: &str, dtype: &str, [old, new]: [&str; 2]) -> String {
     let file = folder.join("changed.wgsl");
     tapml(folder).args(["kernel", kernel, "--dtype", dtype, "--out"]).arg(&file).assert().success();
     let text = std::fs::read_to_string(&file).unwrap();
@@ -29,7 +29,7 @@ fn changed(folder: &Path, kernel: &str, dtype: &str, [old, new]: [&str; 2]) -> S
 #[test]
 fn a_fault_behind_a_border_is_found_by_a_made_call() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite, linear) = (folder.path(), carved(folder.path()), one_tile(folder.path()));
+    let (path, suite, linear) = (folder.path(), carve_small(folder.path()), one_tile(folder.path()));
     let check = |kernel: &[&str], code| {
         let mut command = tapml(path);
         command.arg("check").arg(&suite).args([
@@ -69,10 +69,10 @@ fn a_fault_behind_a_border_is_found_by_a_made_call() {
 #[test]
 fn a_fault_of_the_kernel_for_one_row_is_told_of_that_kernel() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite) = (folder.path(), carved(folder.path()));
+    let (path, suite) = (folder.path(), carve_small(folder.path()));
     // Recorded results are smaller.
     let clamped = ["to_out(total(i, column)", "to_out(clamp(total(i, column), -200.0, 200.0)"];
-    let kernel = changed(path, "linear/gemv", "f32", clamped);
+    let kernel = change_kernel(path, "linear/gemv", "f32", clamped);
     let mut command = tapml(path);
     command
         .args(["diagnose", &draft(), "--target", "emulator?kind=gpu", "--operators", "--suite"])
@@ -88,7 +88,7 @@ fn a_fault_of_the_kernel_for_one_row_is_told_of_that_kernel() {
 /// The one fault of a model whose fused decode attention is changed so.
 fn fault_of_attention(model: &Path, arguments: &[&str], change: [&str; 2]) -> serde_json::Value {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = changed(folder.path(), "rope_append_attention/gemv", "f16", change);
+    let kernel = change_kernel(folder.path(), "rope_append_attention/gemv", "f16", change);
     let mut command = tapml(folder.path());
     command.arg("diagnose").arg(model).args(["--target", "emulator?kind=gpu", "--activation", "f16"]);
     let report = json(command.args(["--operators", "--kernel", &kernel]).args(arguments), 1);

@@ -7,7 +7,7 @@ mod common;
 #[allow(dead_code, reason = "the tests of the wire use all of it")]
 mod proxy;
 
-use common::{Agent, Serving, carved, json, tapml};
+use common::{Agent, Serving, carve_small, json, tapml};
 use proxy::{Proxy, Weather};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn check(folder: &Path, suite: &Path, port: u16, device: &str) -> assert_cmd::Co
 #[test]
 fn a_check_through_a_bad_network_has_the_verdict_of_a_good_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (suite, agent) = (carved(folder.path()), Agent::start(folder.path(), &["--target", "emulator"]));
+    let (suite, agent) = (carve_small(folder.path()), Agent::start(folder.path(), &["--target", "emulator"]));
     let port = agent.place.rsplit(':').next().unwrap().parse().unwrap();
     let cases = |report: serde_json::Value| (report["cases"].clone(), report["failed"].clone());
     let direct = cases(json(&mut check(folder.path(), &suite, port, "emulator"), 0));
@@ -36,7 +36,7 @@ fn a_check_through_a_bad_network_has_the_verdict_of_a_good_one() {
 #[test]
 fn a_check_through_bad_networks_and_a_hub_has_the_verdict_of_a_good_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (suite, hub) = (carved(folder.path()), Serving::hub(folder.path(), "127.0.0.1:0"));
+    let (suite, hub) = (carve_small(folder.path()), Serving::hub(folder.path(), "127.0.0.1:0"));
     let port: u16 = hub.place.rsplit(':').next().unwrap().parse().unwrap();
     let loss = (20, Duration::from_millis(200));
     let weather = Weather { delay: Duration::from_millis(200), loss, ..Weather::default() };
@@ -64,7 +64,7 @@ fn a_check_through_bad_networks_and_a_hub_has_the_verdict_of_a_good_one() {
 #[test]
 fn a_check_whose_connection_is_cut_has_no_verdict() {
     let folder = tempfile::tempdir().unwrap();
-    let (suite, agent) = (carved(folder.path()), Agent::start(folder.path(), &["--target", "emulator"]));
+    let (suite, agent) = (carve_small(folder.path()), Agent::start(folder.path(), &["--target", "emulator"]));
     let port = agent.place.rsplit(':').next().unwrap().parse().unwrap();
     for at in [100, 1_500, 6_000, 20_000] {
         for (silent, after) in

@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, stderr, tapml};
+use common::{carve_small, draft, json, kernel, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 
 /// A diagnosis with this kernel, which must end with `code`.
-fn diagnosed(folder: &Path, suite: &Path, kernels: &[String], code: i32) -> Value {
+fn diagnose(folder: &Path, suite: &Path, kernels: &[String], code: i32) -> Value {
     let mut command = tapml(folder);
     command.args(["diagnose", &draft(), "--target", "emulator", "--operators", "--html", "page.html"]);
     for kernel in kernels {
@@ -18,7 +18,7 @@ fn diagnosed(folder: &Path, suite: &Path, kernels: &[String], code: i32) -> Valu
 }
 
 /// A file with the text of a built-in kernel and this change of it.
-fn changed(folder: &Path, op: &str, from: &str, to: &str) -> String {
+fn change_kernel(folder: &Path, op: &str, from: &str, to: &str) -> String {
     let file = kernel(folder, op);
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(from), "{op} has no `{from}`");
@@ -27,7 +27,7 @@ fn changed(folder: &Path, op: &str, from: &str, to: &str) -> String {
 }
 
 /// The one operator that was not run, with its kernel and the reason.
-fn only(report: &Value) -> (String, String, String) {
+fn only_not_run(report: &Value) -> (String, String, String) {
     let [one] = report["not_run"].as_array().unwrap().as_slice() else { panic!("{:#}", report["not_run"]) };
     let [op, kernel, reason] = ["op", "kernel", "reason"].map(|key| one[key].as_str().unwrap().to_string());
     assert!(!report["clean_ops"].as_array().unwrap().contains(&op.as_str().into()), "{op} is called clean");
@@ -37,21 +37,21 @@ fn only(report: &Value) -> (String, String, String) {
 #[test]
 fn a_kernel_beyond_the_device_is_not_run_and_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite) = (folder.path(), carved(folder.path()));
-    let rope = changed(path, "rope", "@workgroup_size(256)", "@workgroup_size(1024)");
-    let report = diagnosed(path, &suite, std::slice::from_ref(&rope), 2);
+    let (path, suite) = (folder.path(), carve_small(folder.path()));
+    let rope = change_kernel(path, "rope", "@workgroup_size(256)", "@workgroup_size(1024)");
+    let report = diagnose(path, &suite, std::slice::from_ref(&rope), 2);
     assert_eq!(report["faults"], serde_json::json!([]));
-    let (op, kernel, reason) = only(&report);
+    let (op, kernel, reason) = only_not_run(&report);
     assert_eq!((op.as_str(), kernel.as_str()), ("rope", "rope/rope.wgsl"));
     assert!(reason.contains("max_invocations = 1024"), "{reason}");
     let page = std::fs::read_to_string(path.join("page.html")).unwrap();
     assert!(page.contains("id=\"not-run\"") && page.contains("not all run"), "{page}");
     let memory = "var<workgroup> much: array<f32, 16384>;\n@compute";
-    let append = changed(path, "append", "@compute", memory);
+    let append = change_kernel(path, "append", "@compute", memory);
     let text = std::fs::read_to_string(path.join("append.wgsl")).unwrap();
     let used = text.replacen("{\n", "{\n    much[0] = 1.0;\n", 1);
     std::fs::write(path.join("append.wgsl"), used).unwrap();
-    let (op, _, reason) = only(&diagnosed(path, &suite, &[append], 2));
+    let (op, _, reason) = only_not_run(&diagnose(path, &suite, &[append], 2));
     assert!(op == "append" && reason.contains("max_workgroup_memory = 65536"), "{reason}");
     let mut command = tapml(path);
     command.args(["diagnose", &draft(), "--target", "emulator", "--operators", "--kernel", &rope]);
@@ -63,9 +63,9 @@ fn a_kernel_beyond_the_device_is_not_run_and_ends_with_2() {
 #[test]
 fn a_kernel_of_an_operator_that_the_model_lacks_is_not_run() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite) = (folder.path(), carved(folder.path()));
+    let (path, suite) = (folder.path(), carve_small(folder.path()));
     let softcap = format!("softcap={}", kernel(path, "softcap").display());
-    let (op, kernel, reason) = only(&diagnosed(path, &suite, std::slice::from_ref(&softcap), 2));
+    let (op, kernel, reason) = only_not_run(&diagnose(path, &suite, std::slice::from_ref(&softcap), 2));
     assert_eq!((op.as_str(), kernel.as_str()), ("softcap", "softcap/softcap.wgsl"));
     assert!(reason.contains("no operator `softcap`"), "{reason}");
     let mut check = tapml(path);
@@ -77,10 +77,10 @@ fn a_kernel_of_an_operator_that_the_model_lacks_is_not_run() {
 #[test]
 fn a_fault_elsewhere_ends_with_1_and_what_did_not_run_is_still_listed() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, suite) = (folder.path(), carved(folder.path()));
-    let rope = changed(path, "rope", "b * cosine + a * sine", "b * cosine - a * sine");
+    let (path, suite) = (folder.path(), carve_small(folder.path()));
+    let rope = change_kernel(path, "rope", "b * cosine + a * sine", "b * cosine - a * sine");
     let softcap = format!("softcap={}", kernel(path, "softcap").display());
-    let report = diagnosed(path, &suite, &[rope, softcap], 1);
+    let report = diagnose(path, &suite, &[rope, softcap], 1);
     assert_eq!(report["faults"].as_array().unwrap().len(), 1);
-    assert_eq!(only(&report).0, "softcap");
+    assert_eq!(only_not_run(&report).0, "softcap");
 }

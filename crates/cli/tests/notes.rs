@@ -7,7 +7,7 @@ use common::{draft, prompts, stderr, tapml};
 use std::path::{Path, PathBuf};
 
 /// A copy of a small golden model whose configuration is edited.
-fn copied(folder: &Path, edit: impl Fn(String) -> String) -> PathBuf {
+fn copy_model(folder: &Path, edit: impl Fn(String) -> String) -> PathBuf {
     let (tiny, copy) = (tapml_testing::golden("llama_tiny_plain"), folder.join("model"));
     std::fs::create_dir(&copy).unwrap();
     std::fs::copy(tiny.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
@@ -23,7 +23,7 @@ fn a_class_that_does_not_go_with_the_model_type_is_named() {
         let mut command = tapml(folder.path());
         stderr(command.arg("inspect").arg(model), 0)
     };
-    let odd = copied(folder.path(), |config| config.replace("LlamaForCausalLM", "AbacusForCausalLM"));
+    let odd = copy_model(folder.path(), |config| config.replace("LlamaForCausalLM", "AbacusForCausalLM"));
     let said = inspect(&odd);
     assert!(said.contains("`AbacusForCausalLM`") && said.contains("config.json"), "{said}");
     assert_eq!(inspect(&tapml_testing::golden("llama_tiny_plain")), "");
@@ -34,7 +34,7 @@ fn a_class_that_does_not_go_with_the_model_type_is_named() {
 #[test]
 fn what_cannot_be_looked_at_is_not_called_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let model = copied(folder.path(), |config| config);
+    let model = copy_model(folder.path(), |config| config);
     let generate = || {
         let mut command = tapml(folder.path());
         command.arg("generate").arg(&model).args(["--prompt", "a", "--target", "cpu"]);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{carved, draft, tapml};
+use common::{carve_small, draft, tapml};
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn refuses(folder: &Path, arguments: &[&str], found: &str) {
 fn what_is_no_file_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let (model, suite) = (draft(), carved(path).display().to_string());
+    let (model, suite) = (draft(), carve_small(path).display().to_string());
     for name in ["pipe", "pipe.wgsl", "pipe.gguf", "token"] {
         pipe(&path.join(name));
     }
@@ -55,7 +55,7 @@ fn parts_of_a_model_and_of_a_suite_are_files() {
         refuses(folder.path(), &["generate", ".", "--target", "cpu", "--prompt", "a"], "a pipe");
     }
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     for part in ["tensors.bin", "suite.json"] {
         std::fs::remove_file(suite.join(part)).unwrap();
         pipe(&suite.join(part));

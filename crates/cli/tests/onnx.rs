@@ -53,7 +53,7 @@ fn folder() -> Option<tempfile::TempDir> {
     made_by(MODEL, ONNX_RUNTIME, "ONNX Runtime")
 }
 
-fn carved(folder: &Path, source: &str, out: &str) -> serde_json::Value {
+fn carve_onnx(folder: &Path, source: &str, out: &str) -> serde_json::Value {
     let mut carve = tapml(folder);
     carve.args(["carve", "small.onnx", "--input", "x=x.npy", "--source", source, "--out", out]);
     json(&mut carve, 0)
@@ -63,7 +63,7 @@ fn carved(folder: &Path, source: &str, out: &str) -> serde_json::Value {
 fn a_model_is_carved_on_either_source_and_passes_on_either_target() {
     let Some(folder) = folder() else { return };
     for source in ["ort", "cpu"] {
-        let report = carved(folder.path(), source, &format!("{source}.suite"));
+        let report = carve_onnx(folder.path(), source, &format!("{source}.suite"));
         assert_eq!((&report["nodes"], &report["totals"]["calls"]), (&8.into(), &8.into()), "{report}");
         let unrolled = report["unrolled"][0].as_str().unwrap();
         assert!(unrolled.contains("`then_branch`"), "{unrolled}");
@@ -83,7 +83,7 @@ fn a_model_is_carved_on_either_source_and_passes_on_either_target() {
 #[test]
 fn faults_are_found_by_the_operators_name_and_no_other_fails() {
     let Some(folder) = folder() else { return };
-    carved(folder.path(), "ort", "suite");
+    carve_onnx(folder.path(), "ort", "suite");
     for (fault, op) in [
         ("conv-pads-swapped", "onnx.Conv@17"),
         ("conv-in-bf16", "onnx.Conv@17"),
@@ -155,7 +155,7 @@ fn a_diagnosis_names_the_operator_the_cause_and_when_it_shows() {
 #[test]
 fn runtimes_are_compared_on_one_suite() {
     let Some(folder) = folder() else { return };
-    carved(folder.path(), "ort", "suite");
+    carve_onnx(folder.path(), "ort", "suite");
     let matrix = |targets: &str, code: i32| {
         let mut check = tapml(folder.path());
         json(check.args(["check", "suite", "--target", targets, "--fleet"]), code)
@@ -220,7 +220,7 @@ fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
 #[test]
 fn arrays_beside_a_suite_are_refused() {
     let Some(folder) = folder() else { return };
-    carved(folder.path(), "ort", "small.suite");
+    carve_onnx(folder.path(), "ort", "small.suite");
     let named = ["diagnose", "small.onnx", "--suite", "small.suite"];
     for model in [&named[..], &["diagnose", "small.suite"], &["migrate", "small.suite"]] {
         let mut command = tapml(folder.path());
@@ -336,7 +336,7 @@ fn repro(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_failing_call_becomes_a_model_and_a_script() {
     let Some(folder) = folder() else { return };
-    carved(folder.path(), "ort", "suite");
+    carve_onnx(folder.path(), "ort", "suite");
     let reduce = |target: &str, op: &str, out: &str, more: &[&str]| {
         let mut reduce = tapml(folder.path());
         reduce.args(["reduce", "suite", "--op", op, "--target", target, "--out", out]).args(more);
@@ -410,7 +410,7 @@ fn the_sizes_that_matter_are_told() {
 #[test]
 fn a_failing_call_of_a_kernel_becomes_small() {
     let Some(folder) = folder() else { return };
-    carved(folder.path(), "ort", "suite");
+    carve_onnx(folder.path(), "ort", "suite");
     let kernel = common::kernel(folder.path(), "onnx.LeakyRelu");
     let right = std::fs::read_to_string(&kernel).unwrap();
     let wrong = right.replace("< 0.0", "< -0.5");

@@ -75,7 +75,7 @@ fn array(folder: &Path, name: &str) -> Tensor {
 }
 
 /// What a model was given, by the outputs of its run: pairs of an output and the array that it must be.
-fn given(folder: &Path, model: &str, inputs: &[&str], expected: &[(&str, &str)]) {
+fn expect_given(folder: &Path, model: &str, inputs: &[&str], expected: &[(&str, &str)]) {
     let mut run = common::tapml(folder);
     run.args(["run", model, "--target", "cpu", "--out", "o", "--overwrite"]);
     for input in inputs {
@@ -95,7 +95,7 @@ fn given(folder: &Path, model: &str, inputs: &[&str], expected: &[(&str, &str)])
 fn images_become_arrays_as_the_options_say() {
     let Some(folder) = folder() else { return };
     let given = |model: &str, input: &str, expected: &str| {
-        given(folder.path(), model, &[input], &[("x_out", expected)])
+        expect_given(folder.path(), model, &[input], &[("x_out", expected)])
     };
     given("free.onnx", "x=p.png", "as_is");
     given("free.onnx", "x=p.webp", "as_is");
@@ -119,7 +119,7 @@ fn images_become_arrays_as_the_options_say() {
 fn sound_texts_and_numbers_become_arrays() {
     let Some(folder) = folder() else { return };
     let given = |model: &str, inputs: &[&str], expected: &[(&str, &str)]| {
-        given(folder.path(), model, inputs, expected)
+        expect_given(folder.path(), model, inputs, expected)
     };
     given("sound.onnx", &["s=mono.wav?rate=16000"], &[("s_out", "tones")]);
     given("sound.onnx", &["s=two.wav?channel=1"], &[("s_out", "second")]);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::python::{has_packages, python};
-use common::{Serving, carved, draft, json, prompts, tapml};
+use common::{Serving, carve_small, draft, json, prompts, tapml};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -49,7 +49,7 @@ fn row<'a>(report: &'a Value, op: &str) -> &'a Value {
 fn a_model_runs_on_operators_in_python() {
     let Some(agent) = agent(&["--listen", "127.0.0.1:0"]) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let mut check = tapml(folder.path());
     let report = json(check.arg("check").arg(&suite).args(["--target", &agent.target]), 0);
     assert_eq!((&report["failed"], &report["target"]["platform"]), (&0.into(), &"numpy".into()), "{report}");
@@ -92,7 +92,7 @@ fn a_good_agent_conforms_and_a_wrong_one_is_found() {
     let failure = &row(&checked, "rms_norm")["failures"][0];
     assert!(failure["expected"].as_str().unwrap().contains("at element"), "{failure}");
 
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let mut check = tapml(folder.path());
     let report = json(check.arg("check").arg(&suite).args(["--target", &wrong.target]), 1);
     for op in report["ops"].as_array().unwrap() {
@@ -128,7 +128,7 @@ fn operators_behind_a_hub_are_checked_and_diagnosed() {
     let wire = checked["cases"].as_array().unwrap().iter().filter(|case| case["outcome"] != "passed");
     let [apart] = wire.collect::<Vec<_>>()[..] else { panic!("{checked}") };
     assert!(apart["reason"].as_str().unwrap().contains("became free in time"), "{apart}");
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let report = json(tapml().arg("check").arg(&suite).args(["--target", "hub/python"]), 1);
     assert_eq!(row(&report, "linear")["failed"], 0, "{report}");
     let mut diagnose = tapml();

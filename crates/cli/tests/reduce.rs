@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, json, kernel, stderr, tapml};
+use common::{carve_small, json, kernel, stderr, tapml};
 use std::path::Path;
 
 /// A kernel of rms_norm with a wrong mean.
@@ -19,7 +19,7 @@ fn wrong_norm(folder: &Path) -> String {
 #[test]
 fn a_failing_case_becomes_a_reproducer() {
     let folder = tempfile::tempdir().unwrap();
-    let (suite, wrong) = (carved(folder.path()), wrong_norm(folder.path()));
+    let (suite, wrong) = (carve_small(folder.path()), wrong_norm(folder.path()));
     let mut check = tapml(folder.path());
     check.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rms_norm", "--kernel", &wrong]);
     let checked = json(&mut check, 1);
@@ -53,7 +53,7 @@ fn a_failing_case_becomes_a_reproducer() {
 #[test]
 fn a_case_that_passes_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let mut reduce = tapml(folder.path());
     reduce.arg("reduce").arg(&suite).args([
         "--case",
@@ -75,7 +75,7 @@ fn a_case_that_passes_says_so() {
 #[test]
 fn what_cannot_be_run_says_why() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let error = |args: &[&str]| {
         stderr(tapml(folder.path()).arg("reduce").arg(&suite).args(args).args(["--out", "bug"]), 2)
     };

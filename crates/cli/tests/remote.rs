@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{Agent, carved, draft, json, stderr, tapml};
+use common::{Agent, carve_small, draft, json, stderr, tapml};
 
 #[test]
 fn commands_through_an_agent_give_what_they_give_here() {
     let folder = tempfile::tempdir().unwrap();
     let agent = Agent::start(folder.path(), &["--target", "emulator"]);
-    let remote = agent.at("emulator");
+    let remote = agent.device_word("emulator");
 
     let generate = |target: &str| {
         let mut command = tapml(folder.path());
@@ -42,7 +42,7 @@ fn commands_through_an_agent_give_what_they_give_here() {
         "logits differ in bits"
     );
 
-    let suite = carved(folder.path());
+    let suite = carve_small(folder.path());
     let check = |target: &str| {
         let mut command = tapml(folder.path());
         command.arg("check").arg(&suite).args(["--target", target]);
@@ -67,7 +67,7 @@ fn devices_of_an_agent_are_listed_and_checked() {
     let place = format!("{}?token-file=token", agent.place);
     let listed = json(tapml(folder.path()).args(["device", "list", &place]), 0);
     assert!(listed["devices"][0]["name"].as_str().unwrap().contains("mobile"), "{listed}");
-    let device = format!("{}?token-file=token", agent.at("emulator"));
+    let device = format!("{}?token-file=token", agent.device_word("emulator"));
     let checked = json(tapml(folder.path()).args(["device", "check", &device, "--speed"]), 0);
     assert_eq!(checked["failed"], 0, "{checked}");
     for what in ["round_trip_us", "upload_mb_s", "download_mb_s"] {
@@ -75,7 +75,7 @@ fn devices_of_an_agent_are_listed_and_checked() {
         assert!(0.0 < spread("p10") && spread("p10") <= spread("median"), "{checked}");
         assert!(spread("median") <= spread("p90"), "{checked}");
     }
-    let other = format!("{}?token-file=token", agent.at("vulkan"));
+    let other = format!("{}?token-file=token", agent.device_word("vulkan"));
     assert!(
         stderr(tapml(folder.path()).args(["device", "check", &other]), 2).contains("it offers: emulator")
     );
@@ -111,7 +111,7 @@ fn a_device_elsewhere_has_all_its_features() {
         let rows = text.lines().filter_map(|line| line.split_once("  # "));
         rows.map(|(_, row)| row.to_string()).collect::<Vec<_>>()
     };
-    let (here, there) = (kernels(target), kernels(&agent.at("emulator")));
+    let (here, there) = (kernels(target), kernels(&agent.device_word("emulator")));
     assert!(there == here && there.iter().any(|row| row.ends_with("_coopmat")), "{there:?}");
     let ids = (1..=40).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
     let logits = |target: &str, out: &str| {
@@ -133,7 +133,10 @@ fn a_device_elsewhere_has_all_its_features() {
         let header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
         file[8 + header..].to_vec()
     };
-    assert!(logits(target, "here") == logits(&agent.at("emulator"), "there"), "logits differ in bits");
+    assert!(
+        logits(target, "here") == logits(&agent.device_word("emulator"), "there"),
+        "logits differ in bits"
+    );
 }
 
 #[test]

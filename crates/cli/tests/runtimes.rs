@@ -100,7 +100,7 @@ fn carve(folder: &Path) {
 }
 
 /// Operators with failed cases.
-fn failed(report: &Value) -> Vec<&str> {
+fn failed_operators(report: &Value) -> Vec<&str> {
     let rows = report["ops"].as_array().unwrap().iter();
     rows.filter(|row| row["failed"].as_u64() > Some(0)).map(|row| row["op"].as_str().unwrap()).collect()
 }
@@ -127,13 +127,13 @@ fn a_lie_about_one_operator_fails_it_and_no_other() {
         ("many", "gave 2 results, 1 were asked for"),
     ] {
         let (report, page) = check(&format!("{what}:Mul"), "ort", 1);
-        assert_eq!(failed(&report), ["onnx.Mul@17"], "{what}: {report}");
+        assert_eq!(failed_operators(&report), ["onnx.Mul@17"], "{what}: {report}");
         assert_eq!(report["cases"], 4, "{what}: {report}");
         let text = page.replace("&apos;", "'").replace("&quot;", "\"");
         assert!(text.contains(told), "{what}: expected {told}, found {text}");
     }
     let (report, page) = check("never:Relu", "ort?deadline=3", 1);
-    assert_eq!(failed(&report), ["onnx.Relu@17"], "{report}");
+    assert_eq!(failed_operators(&report), ["onnx.Relu@17"], "{report}");
     assert!(page.contains("time limit"), "{page}");
     // What is no tensor is not served, which says nothing against the runtime.
     let (report, _) = check("text:Mul", "ort", 1);

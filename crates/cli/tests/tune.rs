@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Agent, carved, detector, draft, json, stderr, tapml};
+use common::{Agent, carve_small, detector, draft, json, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn keeping(folder: &Path) -> assert_cmd::Command {
     command
 }
 
-fn tuned(folder: &Path, more: &[&str]) -> Value {
+fn run_tune(folder: &Path, more: &[&str]) -> Value {
     let suite = folder.join("draft.suite");
     let mut command = keeping(folder);
     command.args(["tune", &draft(), "--target", "emulator", "--suite"]).arg(suite).args(more);
@@ -31,7 +31,7 @@ fn kernels(folder: &Path, target: &str) -> Vec<String> {
 }
 
 /// The file with this kernel for every `linear`.
-fn with(file: &Path, kernel: &str) -> String {
+fn write_choice(file: &Path, kernel: &str) -> String {
     let mut choices: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let mut changed = 0;
     for choice in choices["choices"].as_array_mut().unwrap().iter_mut().filter(|c| c["op"] == "linear") {
@@ -46,8 +46,8 @@ fn with(file: &Path, kernel: &str) -> String {
 fn the_choices_of_a_device_are_kept_and_shipped() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    carved(here);
-    let report = tuned(here, &[]);
+    carve_small(here);
+    let report = run_tune(here, &[]);
     let linear: Vec<&Value> =
         report["ops"].as_array().unwrap().iter().filter(|op| op["op"] == "linear").collect();
     assert!(!linear.is_empty(), "{report}");
@@ -65,32 +65,32 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     // What is kept is what commands run with from then on, unless they are told otherwise.
     let kept = Path::new(report["file"].as_str().unwrap());
     assert!(kept.starts_with(here.join("cache")), "{report}");
-    std::fs::write(kept, with(kept, "linear/subgroup")).unwrap();
+    std::fs::write(kept, write_choice(kept, "linear/subgroup")).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/subgroup"]);
     assert_eq!(kernels(here, "emulator?tuning=off"), ["linear/portable"]);
     // The same device elsewhere is the same device.
     let agent = Agent::start(here, &["--target", "emulator"]);
-    assert_eq!(kernels(here, &agent.at("emulator")), ["linear/subgroup"]);
-    assert_eq!(kernels(here, &agent.at("emulator?tuning=off")), ["linear/portable"]);
+    assert_eq!(kernels(here, &agent.device_word("emulator")), ["linear/subgroup"]);
+    assert_eq!(kernels(here, &agent.device_word("emulator?tuning=off")), ["linear/portable"]);
     // What cannot be read there counts as none, so that another release goes on.
     let text = std::fs::read(kept).unwrap();
     std::fs::write(kept, "{").unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/portable"]);
     std::fs::write(kept, text).unwrap();
     // A file of one's own goes before what is kept.
-    let shipped = tuned(here, &["--for", "prompt", "--out", "shipped.json"]);
+    let shipped = run_tune(here, &["--for", "prompt", "--out", "shipped.json"]);
     assert_eq!(shipped["file"], "shipped.json");
     std::fs::copy(kept, here.join("shipped.json")).unwrap();
     std::fs::remove_file(kept).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/portable"]);
     assert_eq!(kernels(here, "emulator?tuning=shipped.json"), ["linear/subgroup"]);
-    assert_eq!(kernels(here, &agent.at("emulator?tuning=shipped.json")), ["linear/subgroup"]);
+    assert_eq!(kernels(here, &agent.device_word("emulator?tuning=shipped.json")), ["linear/subgroup"]);
     for (chosen, ran) in [
         ("linear/portable@rows=16,columns=64,depth=8", "linear/portable@rows=16,columns=64,depth=8"),
         // A setting that another release has.
         ("linear/subgroup@rows=3", "linear/subgroup"),
     ] {
-        let text = with(&here.join("shipped.json"), chosen);
+        let text = write_choice(&here.join("shipped.json"), chosen);
         std::fs::write(here.join("other.json"), text).unwrap();
         assert_eq!(kernels(here, "emulator?tuning=other.json"), [ran]);
     }
@@ -111,7 +111,7 @@ fn a_fused_operator_runs_by_the_chosen_row_or_is_left_unfused() {
     const GPU: &str = "emulator?kind=gpu";
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    let suite = carved(here);
+    let suite = carve_small(here);
     let mut tune = keeping(here);
     let report = json(tune.args(["tune", &draft(), "--target", GPU, "--suite"]).arg(&suite), 0);
     let names = |op: &str| -> Vec<String> {
@@ -173,7 +173,7 @@ fn a_kernel_is_printed_with_its_setting() {
     assert!(text.contains(&format!("--kernel {name}=FILE")), "{text}");
     // It serves as one's own, by that name.
     std::fs::write(folder.path().join("mine.wgsl"), text).unwrap();
-    carved(folder.path());
+    carve_small(folder.path());
     let mut check = tapml(folder.path());
     check.args(["check", "draft.suite", "--target", "emulator", "--op", "linear", "--kernel"]);
     let report = json(check.arg(format!("{name}=mine.wgsl")), 0);
@@ -186,7 +186,7 @@ fn a_kernel_is_printed_with_its_setting() {
 fn files_that_are_no_choices_for_the_device_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    let suite = carved(here);
+    let suite = carve_small(here);
     let refused = |target: &str| {
         let mut command = keeping(here);
         stderr(command.arg("check").arg(&suite).args(["--target", target, "--op", "linear"]), 2)

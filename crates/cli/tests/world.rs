@@ -30,14 +30,14 @@ fn with_vocabulary(tiny: &Path, folder: &Path) -> usize {
     let tensors = file.entries().iter().map(|entry| {
         let tensor = file.load(entry).unwrap();
         let per_token = entry.name.contains("embeddings") || entry.name.contains("head");
-        (entry.name.as_str(), if per_token { repeated(&tensor) } else { tensor })
+        (entry.name.as_str(), if per_token { repeat_rows(&tensor) } else { tensor })
     });
     write(&folder.join("model.safetensors"), &tensors.collect::<Vec<_>>(), &BTreeMap::new()).unwrap();
     tokens
 }
 
 /// The rows again and again, [`VOCAB`] of them.
-fn repeated(tensor: &Tensor) -> Tensor {
+fn repeat_rows(tensor: &Tensor) -> Tensor {
     let (rows, width) = (tensor.shape()[0], tensor.shape()[1]);
     let values = tensor.to_f32();
     let repeated = (0..VOCAB).flat_map(|row| &values[row % rows * width..][..width]).copied();

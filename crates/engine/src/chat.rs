@@ -271,9 +271,9 @@ fn source(config: &Config) -> Result<Option<String>> {
         Some(serde_json::Value::Array(items)) => {
             let default = items.iter().find(|i| i.get("name").and_then(|n| n.as_str()) == Some("default"));
             let text = default.and_then(|i| i.get("template")).and_then(|t| t.as_str());
-            text.map(|t| Some(t.to_string())).ok_or_else(|| root.expected(NAME, expected))
+            text.map(|t| Some(t.to_string())).ok_or_else(|| root.expected_error(NAME, expected))
         }
-        Some(_) => Err(root.expected(NAME, expected)),
+        Some(_) => Err(root.expected_error(NAME, expected)),
     }
 }
 

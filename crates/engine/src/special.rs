@@ -59,8 +59,8 @@ fn text(section: &Section, key: &str) -> Result<Option<String>> {
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(Value::Object(object)) => match object.get("content") {
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            _ => Err(section.expected(key, "a text, or an object with the text `content`")),
+            _ => Err(section.expected_error(key, "a text, or an object with the text `content`")),
         },
-        Some(_) => Err(section.expected(key, "a text, or an object with the text `content`")),
+        Some(_) => Err(section.expected_error(key, "a text, or an object with the text `content`")),
     }
 }

@@ -8,7 +8,7 @@ use tapml_engine::{Finish, GenerateOptions, Generator, Runner, Sampling, Tokeniz
 use tapml_exec::{CpuPlatform, Session};
 use tapml_graph::{Error, Result};
 use tapml_import::safetensors::File;
-use tapml_import::{Checkpoint, ImportOptions, Rows};
+use tapml_import::{Checkpoint, ImportOptions, LogitRows};
 
 /// Counts up: after a text that ends in `id`, the token `id + 1` is the most likely.
 struct Counter {
@@ -129,7 +129,7 @@ fn root() -> PathBuf {
 
 fn draft() -> (Tokenizer, Generator<Session>) {
     let dir = root().join("models/llama_draft");
-    let options = ImportOptions { logits: Rows::Last, ..ImportOptions::default() };
+    let options = ImportOptions { logits: LogitRows::Last, ..ImportOptions::default() };
     let checkpoint = Checkpoint::open_with(&dir, &options).unwrap();
     let session = Session::new(&mut CpuPlatform::new(), checkpoint.model(), checkpoint.context()).unwrap();
     (Tokenizer::open(&dir).unwrap(), Generator::new(session))

@@ -53,7 +53,7 @@ impl Checkpoint {
     pub fn open_with(dir: impl AsRef<Path>, options: &ImportOptions) -> Result<Checkpoint> {
         let dir = dir.as_ref();
         let (config, weights) = open_files(dir)?;
-        let packed = Packed::of(&weights, &config.root())?;
+        let packed = Packed::from_weights(&weights, &config.root())?;
         let (decoder, model_type) = build(&config, &|name| packed.dtype(name), options)?;
         let Decoder { graph, sources, .. } = &decoder;
         let loaded = packed.load(graph, sources, options.check_finite)?;
@@ -61,7 +61,7 @@ impl Checkpoint {
         let elsewhere = |name: &str| loaded.packed.contains(name);
         let mut values = weights.load(graph, sources, options.check_finite, &elsewhere)?;
         values.extend(loaded.given);
-        let unused = weights.unused(graph, sources, &loaded.used);
+        let unused = weights.unused_tensors(graph, sources, &loaded.used);
         let decoder = Decoder { graph: loaded.graph, ..decoder };
         Checkpoint::new(dir, config, model_type, decoder, (values, loaded.derived), options)
             .map(|c| Checkpoint { unused, note, ..c })
@@ -78,7 +78,7 @@ impl Checkpoint {
             "float32" => DType::F32,
             "float16" => DType::F16,
             "bfloat16" => DType::BF16,
-            _ => return Err(root.expected("dtype", "`float32`, `float16` or `bfloat16`")),
+            _ => return Err(root.expected_error("dtype", "`float32`, `float16` or `bfloat16`")),
         };
         let (decoder, model_type) = build(&config, &|_| Some(dtype), options)?;
         let values = random::weights(&decoder.graph, seed)?;
@@ -147,7 +147,7 @@ impl Checkpoint {
     }
 
     /// Graph and weights. Input `ids: u32[n]`; output `logits: f32[n, vocab]`, or `f32[1, vocab]` with
-    /// [`crate::Rows::Last`]. A model that sees images also takes `pixels: f32[channels, height, width]` and
+    /// [`crate::LogitRows::Last`]. A model that sees images also takes `pixels: f32[channels, height, width]` and
     /// `slots: u32[n]`, the row of the image that takes a token's place, beyond the last row for none. An encoder gives
     /// `hidden: [n, hidden]` and, if the checkpoint has a pooler, `pooled: [1, hidden]`.
     pub fn model(&self) -> &Model {

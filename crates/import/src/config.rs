@@ -100,7 +100,7 @@ impl<'a> Section<'a> {
     }
 
     /// The object as a configuration of its own, with `defaults` for keys that are absent.
-    pub fn filled(&self, defaults: &[(&str, u32)]) -> Config {
+    pub fn with_defaults(&self, defaults: &[(&str, u32)]) -> Config {
         let mut root = self.map.clone();
         for &(key, value) in defaults.iter().filter(|(key, _)| self.get(key).is_none()) {
             root.insert(key.into(), value.into());
@@ -111,7 +111,7 @@ impl<'a> Section<'a> {
     /// The object under a key.
     pub fn section(&self, key: &str) -> Result<Option<Section<'a>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let map = value.as_object().ok_or_else(|| self.expected(key, "an object"))?;
+        let map = value.as_object().ok_or_else(|| self.expected_error(key, "an object"))?;
         Ok(Some(Section { path: self.path, prefix: format!("{}{key}.", self.prefix), map }))
     }
 
@@ -126,7 +126,7 @@ impl<'a> Section<'a> {
         let Some(value) = self.get(key) else { return Ok(default) };
         let number = value.as_u64().and_then(|v| u32::try_from(v).ok()).filter(|v| bounds.contains(v));
         number.ok_or_else(|| {
-            self.expected(key, &format!("a whole number from {} to {}", bounds.start(), bounds.end()))
+            self.expected_error(key, &format!("a whole number from {} to {}", bounds.start(), bounds.end()))
         })
     }
 
@@ -146,7 +146,7 @@ impl<'a> Section<'a> {
         let Some(value) = self.get(key) else { return Ok(default) };
         let number = value.as_f64().filter(|v| bounds.contains(v));
         number.ok_or_else(|| {
-            self.expected(key, &format!("a number from {:e} to {:e}", bounds.start(), bounds.end()))
+            self.expected_error(key, &format!("a number from {:e} to {:e}", bounds.start(), bounds.end()))
         })
     }
 
@@ -166,20 +166,20 @@ impl<'a> Section<'a> {
         let numbers = items.and_then(|items| items.iter().map(number).collect());
         numbers.ok_or_else(|| {
             let (low, high) = (bounds.start(), bounds.end());
-            self.expected(key, &format!("a list of {len} numbers from {low:e} to {high:e}"))
+            self.expected_error(key, &format!("a list of {len} numbers from {low:e} to {high:e}"))
         })
     }
 
     /// A truth value, or `default` if the key is absent.
     pub fn flag_or(&self, key: &str, default: bool) -> Result<bool> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_bool().ok_or_else(|| self.expected(key, "true or false"))
+        value.as_bool().ok_or_else(|| self.expected_error(key, "true or false"))
     }
 
     /// A text.
     pub fn text(&self, key: &str) -> Result<&'a str> {
         let value = self.require(key)?;
-        value.as_str().ok_or_else(|| self.expected(key, "a text"))
+        value.as_str().ok_or_else(|| self.expected_error(key, "a text"))
     }
 
     /// A text, or `default` if the key is absent.
@@ -191,7 +191,7 @@ impl<'a> Section<'a> {
     pub fn texts(&self, key: &str) -> Result<Vec<&'a str>> {
         let items = self.require(key)?.as_array();
         let texts = items.and_then(|items| items.iter().map(Value::as_str).collect());
-        texts.ok_or_else(|| self.expected(key, "a list of texts"))
+        texts.ok_or_else(|| self.expected_error(key, "a list of texts"))
     }
 
     /// Token ids: one number or a list of numbers below `vocab`; empty if the key is absent.
@@ -203,11 +203,11 @@ impl<'a> Section<'a> {
             .iter()
             .map(id)
             .collect::<Option<Vec<u32>>>()
-            .ok_or_else(|| self.expected(key, &format!("a token id below {vocab}, or a list of them")))
+            .ok_or_else(|| self.expected_error(key, &format!("a token id below {vocab}, or a list of them")))
     }
 
     /// An error about a key: what it must be, and what it is.
-    pub fn expected(&self, key: &str, expected: &str) -> Error {
+    pub fn expected_error(&self, key: &str, expected: &str) -> Error {
         let found = self.map.get(self.spelling(key)).map_or("nothing".to_string(), brief);
         Error::invalid(format!("{}: expected {expected}, found {found}", self.name(key)))
     }

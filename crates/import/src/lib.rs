@@ -35,7 +35,7 @@ pub use arch::{ARCHITECTURES, Architecture};
 pub use checkpoint::{Checkpoint, read_config};
 pub use config::{Config, Section};
 pub use image::{ImageTokens, Layout};
-pub use options::{ImportOptions, Rows};
+pub use options::{ImportOptions, LogitRows};
 pub use outline::Outline;
 pub use present::is_present;
 pub use random::weights as random_weights;

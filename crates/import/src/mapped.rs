@@ -30,27 +30,27 @@ pub fn map(path: &Path) -> Result<Bytes> {
     let state = FileState {
         path: path.to_path_buf(),
         len: metadata.len(),
-        modified: modified(&metadata),
+        modified: modified_time(&metadata),
         inode: inode(&metadata),
     };
     Ok(Bytes::from_mapped(Map(map), state))
 }
 
 /// When the file was last written, or its time of writing set, whichever is later.
-fn modified(metadata: &Metadata) -> u128 {
+fn modified_time(metadata: &Metadata) -> u128 {
     let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    time.map_or(0, |time| time.as_nanos()).max(changed(metadata))
+    time.map_or(0, |time| time.as_nanos()).max(changed_time(metadata))
 }
 
 #[cfg(unix)]
-fn changed(metadata: &Metadata) -> u128 {
+fn changed_time(metadata: &Metadata) -> u128 {
     use std::os::unix::fs::MetadataExt;
     let part = |value: i64| u128::try_from(value).unwrap_or(0);
     part(metadata.ctime()) * 1_000_000_000 + part(metadata.ctime_nsec())
 }
 
 #[cfg(not(unix))]
-fn changed(_: &Metadata) -> u128 {
+fn changed_time(_: &Metadata) -> u128 {
     0
 }
 

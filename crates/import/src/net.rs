@@ -1,7 +1,7 @@
 //! What the parts of architectures build with: a graph under construction whose weights take their dtype from the
 //! checkpoint.
 
-use crate::options::{ImportOptions, Rows};
+use crate::options::{ImportOptions, LogitRows};
 use crate::source::Source;
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ impl Path {
     }
 
     /// A module, weight or node within this one.
-    pub fn at(&self, name: impl fmt::Display) -> Path {
+    pub fn child(&self, name: impl fmt::Display) -> Path {
         Path(format!("{}.{name}", self.0))
     }
 }
@@ -74,7 +74,7 @@ impl<'a> Net<'a> {
     }
 
     /// From here on, `prefix` stands before the names of weights, nodes and states: of a model within a model.
-    pub fn below(self, prefix: &str) -> Net<'a> {
+    pub fn with_prefix(self, prefix: &str) -> Net<'a> {
         Net { prefix: prefix.into(), ..self }
     }
 
@@ -89,7 +89,7 @@ impl<'a> Net<'a> {
     }
 
     /// Which positions get logits.
-    pub fn rows(&self) -> Rows {
+    pub fn rows(&self) -> LogitRows {
         self.options.logits
     }
 
@@ -129,8 +129,8 @@ impl<'a> Net<'a> {
     }
 
     /// The weight of this name and shape, made from other tensors of the checkpoint.
-    pub fn derived(&mut self, at: &Path, shape: &[u32], source: Source) -> Result<ValueId> {
-        let source = source.below(&self.prefix);
+    pub fn derive(&mut self, at: &Path, shape: &[u32], source: Source) -> Result<ValueId> {
+        let source = source.with_prefix(&self.prefix);
         let part = source.tensors().first().map(String::as_str).unwrap_or_default();
         let dtype = source.dtype((self.dtype_of)(part).unwrap_or(DType::F32));
         let name = self.name(at);
@@ -178,7 +178,7 @@ impl<'a> Net<'a> {
         inputs: &[ValueId],
         outputs: &[&str],
     ) -> Result<Vec<ValueId>> {
-        let outputs: Vec<String> = outputs.iter().map(|name| self.name(&at.at(name))).collect();
+        let outputs: Vec<String> = outputs.iter().map(|name| self.name(&at.child(name))).collect();
         self.builder.node_multi(self.name(at), op, inputs, &outputs)
     }
 

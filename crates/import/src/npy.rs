@@ -43,9 +43,10 @@ fn array(bytes: &[u8]) -> Result<Tensor> {
             .with_hint("served are little-endian floats, integers and bool")
     })?;
     let tensor = Tensor::new(dtype, shape, Bytes::new(rest.to_vec()))?;
-    match dtype == DType::Bool && tensor.bytes().iter().any(|&byte| byte > 1) {
-        true => Err(invalid("a truth is neither 0 nor 1".into())),
-        false => Ok(tensor),
+    if dtype == DType::Bool && tensor.bytes().iter().any(|&byte| byte > 1) {
+        Err(invalid("a truth is neither 0 nor 1".into()))
+    } else {
+        Ok(tensor)
     }
 }
 
@@ -164,9 +165,10 @@ mod tests {
             for shape in [vec![], vec![3], vec![2, 3], vec![0, 2]] {
                 let count: usize = shape.iter().product();
                 let values: Vec<f64> = (0..count).map(|i| (i % 2) as f64).collect();
-                let tensor = match dtype.is_float() {
-                    true => Tensor::from_f64(dtype, shape, &values).unwrap(),
-                    false => Tensor::new(dtype, shape, Bytes::new(vec![1u8; count * dtype.size()])).unwrap(),
+                let tensor = if dtype.is_float() {
+                    Tensor::from_f64(dtype, shape, &values).unwrap()
+                } else {
+                    Tensor::new(dtype, shape, Bytes::new(vec![1u8; count * dtype.size()])).unwrap()
                 };
                 let bytes = file_of(&tensor).unwrap();
                 assert_eq!(bytes.len() % 64, (count * dtype.size()) % 64, "elements are aligned");

@@ -4,7 +4,7 @@ use tapml_graph::DType;
 
 /// Which positions get logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Rows {
+pub enum LogitRows {
     /// Every position of the step: `logits: f32[n, vocab]`.
     #[default]
     All,
@@ -18,7 +18,7 @@ pub struct ImportOptions {
     /// Dtype of activations and caches: f32 or f16. Logits are f32 in either case.
     pub activation: DType,
     /// Which positions get logits.
-    pub logits: Rows,
+    pub logits: LogitRows,
     /// Use at most this many positions, even if the model was made for more.
     pub max_context: Option<usize>,
     /// Refuse weights that hold NaN or infinity.
@@ -27,6 +27,11 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { activation: DType::F32, logits: Rows::All, max_context: None, check_finite: true }
+        ImportOptions {
+            activation: DType::F32,
+            logits: LogitRows::All,
+            max_context: None,
+            check_finite: true,
+        }
     }
 }

@@ -31,11 +31,11 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
     let mut made = HashMap::new();
     for (index, (value, shape)) in all.iter().enumerate() {
         let (dtype, key) = (value.ty.dtype, mix(seed ^ mix(index as u64)));
-        let fill = Fill::of(&value.name, shape);
+        let fill = Fill::for_tensor(&value.name, shape);
         let tensor = if let DType::Packed(packing) = dtype {
             match shared.entry((dtype, shape.as_slice())) {
                 Entry::Occupied(entry) if large => entry.get().clone(),
-                entry => entry.insert_entry(packed(packing, shape, key)?).get().clone(),
+                entry => entry.insert_entry(random_packed(packing, shape, key)?).get().clone(),
             }
         } else if large && fill == Fill::Random && count(shape) > CHUNK {
             let same = all.iter().filter(|(other, _)| other.ty.dtype == dtype);
@@ -57,7 +57,7 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
 }
 
 /// Random codes, with scales that make numbers of [`DEVIATION`].
-fn packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> {
+fn random_packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> {
     let sections = packing.sections(shape)?;
     let mut bytes = Vec::new();
     for (i, section) in sections.iter().enumerate() {
@@ -88,7 +88,7 @@ enum Fill {
 }
 
 impl Fill {
-    fn of(name: &str, shape: &[usize]) -> Fill {
+    fn for_tensor(name: &str, shape: &[usize]) -> Fill {
         if shape.len() == 1 && !name.ends_with("bias") { Fill::Value(1.0) } else { Fill::Random }
     }
 }

@@ -50,7 +50,7 @@ pub enum Source {
 
 impl Source {
     /// The same, made from tensors whose names stand behind `prefix`.
-    pub fn below(mut self, prefix: &str) -> Source {
+    pub fn with_prefix(mut self, prefix: &str) -> Source {
         let names = match &mut self {
             Source::Reshaped(name)
             | Source::Converted(name, _)
@@ -131,14 +131,14 @@ impl Source {
                 Tensor::new(dtype, shape, row.bytes().clone())
             }
             Source::Transposed(_) | Source::EachTransposed(_) => {
-                Tensor::new(dtype, shape, Bytes::new(transposed(first)?))
+                Tensor::new(dtype, shape, Bytes::new(transpose(first)?))
             }
             Source::TransposedOf { index, .. } => {
                 let matrix = first.rows(*index, 1);
                 let matrix = matrix.ok_or_else(|| Error::bug("a stack has fewer matrices than it must"))?;
-                Tensor::new(dtype, shape, Bytes::new(transposed(&matrix)?))
+                Tensor::new(dtype, shape, Bytes::new(transpose(&matrix)?))
             }
-            Source::Stacked(_) => joined(dtype, shape, &parts),
+            Source::Stacked(_) => join_parts(dtype, shape, &parts),
             Source::UnitRows(_) => unit_rows(first, shape),
         }
     }
@@ -166,7 +166,7 @@ fn room(len: usize) -> Result<Vec<u8>> {
 }
 
 /// The elements of the parts, one after another.
-fn joined(dtype: DType, shape: Vec<usize>, parts: &[Tensor]) -> Result<Tensor> {
+fn join_parts(dtype: DType, shape: Vec<usize>, parts: &[Tensor]) -> Result<Tensor> {
     let mut bytes = room(parts.iter().map(|p| p.bytes().len()).sum())?;
     let mut rest: &mut [u8] = &mut bytes;
     let mut slots = Vec::new();
@@ -180,7 +180,7 @@ fn joined(dtype: DType, shape: Vec<usize>, parts: &[Tensor]) -> Result<Tensor> {
 }
 
 /// The elements of a matrix, or of each matrix of a stack, column by column.
-fn transposed(tensor: &Tensor) -> Result<Vec<u8>> {
+fn transpose(tensor: &Tensor) -> Result<Vec<u8>> {
     let size = tensor.dtype().size();
     let &[.., rows, columns] = tensor.shape() else { return Err(Error::bug("only matrices are transposed")) };
     let bytes: &[u8] = tensor.bytes();

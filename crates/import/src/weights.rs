@@ -23,7 +23,7 @@ const MOST_LISTED: usize = 10;
 
 /// A tensor of a file, without its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedTensor {
     /// Its name in a checkpoint.
     pub name: String,
     /// Sizes, outermost first.
@@ -39,7 +39,7 @@ pub trait TensorFile: std::fmt::Debug + Send + Sync {
     /// Where the file lies.
     fn path(&self) -> &Path;
     /// What it holds.
-    fn list(&self) -> Vec<Listed>;
+    fn list(&self) -> Vec<ListedTensor>;
     /// The tensor at a place in [`TensorFile::list`].
     fn load(&self, index: usize) -> Result<Tensor>;
     /// What to do if its tensors are not those that the configuration describes.
@@ -51,8 +51,8 @@ impl TensorFile for File {
         File::path(self)
     }
 
-    fn list(&self) -> Vec<Listed> {
-        let listed = self.entries().iter().map(|e| Listed {
+    fn list(&self) -> Vec<ListedTensor> {
+        let listed = self.entries().iter().map(|e| ListedTensor {
             name: e.name.clone(),
             shape: e.shape.clone(),
             stored: e.stored.name(),
@@ -75,7 +75,7 @@ impl TensorFile for File {
 #[derive(Clone, Debug)]
 struct Shard {
     file: Arc<dyn TensorFile>,
-    listed: Vec<Listed>,
+    listed: Vec<ListedTensor>,
 }
 
 /// Every tensor of a checkpoint by name, mapped but not read.
@@ -89,16 +89,16 @@ impl Weights {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
     pub fn open(dir: &Path) -> Result<Weights> {
         if is_present(&dir.join(SINGLE))? {
-            return Ok(Weights::of(File::open(&dir.join(SINGLE))?));
+            return Ok(Weights::from_file(File::open(&dir.join(SINGLE))?));
         }
         match Config::read_if_present(&dir.join(INDEX))? {
-            Some(index) => sharded(dir, &index),
+            Some(index) => open_sharded(dir, &index),
             None => Err(no_weights(dir)),
         }
     }
 
     /// All tensors of one file.
-    pub(crate) fn of(file: impl TensorFile + 'static) -> Weights {
+    pub(crate) fn from_file(file: impl TensorFile + 'static) -> Weights {
         let listed = file.list();
         let index = listed.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), (0, i))).collect();
         Weights { shards: vec![Shard { file: Arc::new(file), listed }], index }
@@ -144,7 +144,7 @@ impl Weights {
 
     /// Names of tensors that the graph does not use, sorted. Stored rotary frequencies do not count: they follow from
     /// the configuration.
-    pub(crate) fn unused(
+    pub(crate) fn unused_tensors(
         &self,
         graph: &Graph,
         sources: &HashMap<String, Source>,
@@ -178,7 +178,7 @@ impl Weights {
     }
 
     /// The tensor of this name, whatever its dtype and sizes.
-    pub(crate) fn any(&self, name: &str) -> Result<Tensor> {
+    pub(crate) fn any_tensor(&self, name: &str) -> Result<Tensor> {
         let (file, _, place) = self.find(name).ok_or_else(|| self.missing(name, &[]))?;
         file.load(place)
     }
@@ -196,7 +196,7 @@ impl Weights {
     }
 
     /// The file of a tensor, what it lists of it, and the place in that list.
-    fn find(&self, name: &str) -> Option<(&dyn TensorFile, &Listed, usize)> {
+    fn find(&self, name: &str) -> Option<(&dyn TensorFile, &ListedTensor, usize)> {
         let &(shard, place) = self.index.get(name)?;
         let shard = self.shards.get(shard)?;
         Some((shard.file.as_ref(), shard.listed.get(place)?, place))
@@ -205,10 +205,10 @@ impl Weights {
     /// The weight that this value stands for.
     fn take(&self, value: &Value, source: Option<&Source>) -> Result<Tensor> {
         let shape = value.ty.sizes(&Symbols::new())?;
-        let Some(source) = source else { return self.stored(&value.name, &shape) };
+        let Some(source) = source else { return self.stored_tensor(&value.name, &shape) };
         let parts = source.tensors().iter().enumerate().map(|(part, name)| {
             match source.shape_of_part(part, &shape) {
-                Some(shape) => self.stored(name, &shape),
+                Some(shape) => self.stored_tensor(name, &shape),
                 None => self.stored_of_len(name, &shape),
             }
         });
@@ -221,11 +221,11 @@ impl Weights {
         let found = self.find(name).map(|(_, listed, _)| listed.shape.clone());
         let count = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let same = found.filter(|found| count(found) == count(shape));
-        self.stored(name, same.as_deref().unwrap_or(shape))
+        self.stored_tensor(name, same.as_deref().unwrap_or(shape))
     }
 
     /// The tensor of this name and shape.
-    fn stored(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+    fn stored_tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let (file, listed, place) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
         let found = format!("{}{:?}", listed.stored, listed.shape);
         let at = || format!("{}: tensor `{name}`", file.path().display());
@@ -294,7 +294,7 @@ fn join(mut problems: Vec<Error>) -> Error {
     first.hint().map(str::to_string).into_iter().fold(error, Error::with_hint)
 }
 
-fn sharded(dir: &Path, config: &Config) -> Result<Weights> {
+fn open_sharded(dir: &Path, config: &Config) -> Result<Weights> {
     let root = config.root();
     let path = dir.join(INDEX);
     let hint = "fetch the index and all shards of one and the same checkpoint";

@@ -23,10 +23,7 @@ fn sources() -> Vec<Source> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     let sources = paths.into_iter().filter(|p| !p.ends_with("mod.rs")).map(|path| {
-        let text = match path.is_dir() {
-            true => folder_text(&path),
-            false => std::fs::read_to_string(&path).unwrap(),
-        };
+        let text = if path.is_dir() { folder_text(&path) } else { std::fs::read_to_string(&path).unwrap() };
         let text = text.split("#[cfg(test)]").next().unwrap().to_string();
         Source {
             name: path.file_stem().unwrap().to_string_lossy().into_owned(),

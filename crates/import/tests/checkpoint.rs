@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tapml_graph::{DType, Error, ErrorKind, Symbols, Tensor};
 use tapml_import::testing::TinyLlama;
-use tapml_import::{Checkpoint, ImportOptions, Rows};
+use tapml_import::{Checkpoint, ImportOptions, LogitRows};
 use tempfile::TempDir;
 
-fn made(tiny: &TinyLlama) -> TempDir {
+fn make_checkpoint(tiny: &TinyLlama) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     tiny.write(dir.path()).unwrap();
     dir
 }
 
 fn open(tiny: &TinyLlama) -> Result<Checkpoint, Error> {
-    Checkpoint::open(made(tiny).path())
+    Checkpoint::open(make_checkpoint(tiny).path())
 }
 
 fn refusal(dir: &Path) -> Error {
@@ -65,10 +65,10 @@ fn a_good_checkpoint_tells_its_facts() {
 
 #[test]
 fn options_change_activation_rows_and_context() {
-    let dir = made(&TinyLlama::default());
+    let dir = make_checkpoint(&TinyLlama::default());
     let options = ImportOptions {
         activation: DType::F16,
-        logits: Rows::Last,
+        logits: LogitRows::Last,
         max_context: Some(10),
         ..Default::default()
     };
@@ -169,7 +169,7 @@ fn config_errors_name_file_key_expected_and_found() {
 
 #[test]
 fn a_config_that_is_no_json_object() {
-    let dir = made(&TinyLlama::default());
+    let dir = make_checkpoint(&TinyLlama::default());
     for (text, expected) in
         [("{\"a\":", "no valid JSON"), ("[1]", "expected a JSON object, found [1]"), ("", "EOF")]
     {
@@ -255,7 +255,7 @@ fn a_weight_that_is_not_finite_is_named_with_its_place() {
 
 #[test]
 fn a_truncated_file_names_the_tensor_that_is_cut() {
-    let dir = made(&TinyLlama::default());
+    let dir = make_checkpoint(&TinyLlama::default());
     let path = dir.path().join("model.safetensors");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
@@ -267,7 +267,7 @@ fn a_truncated_file_names_the_tensor_that_is_cut() {
 #[test]
 fn shards_that_do_not_fit_their_index() {
     let tiny = TinyLlama { shards: 3, ..TinyLlama::default() };
-    let dir = made(&tiny);
+    let dir = make_checkpoint(&tiny);
     let index = dir.path().join("model.safetensors.index.json");
     let good = std::fs::read_to_string(&index).unwrap();
     let first = "model-00001-of-00003.safetensors";
@@ -372,7 +372,7 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
 /// The weights of the default checkpoint, written once.
 fn default_weights() -> PathBuf {
     static DIR: OnceLock<TempDir> = OnceLock::new();
-    DIR.get_or_init(|| made(&TinyLlama::default())).path().join("model.safetensors")
+    DIR.get_or_init(|| make_checkpoint(&TinyLlama::default())).path().join("model.safetensors")
 }
 
 proptest! {
@@ -392,10 +392,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         std::fs::hard_link(default_weights(), dir.path().join("model.safetensors")).unwrap();
         std::fs::write(dir.path().join("config.json"), tiny.config().to_string()).unwrap();
-        let opened = match random {
-            true => Checkpoint::random(dir.path(), &ImportOptions::default(), 1),
-            false => Checkpoint::open(dir.path()),
-        };
+        let opened = if random { Checkpoint::random(dir.path(), &ImportOptions::default(), 1) } else { Checkpoint::open(dir.path()) };
         if let Err(error) = opened {
             prop_assert!(!matches!(error.kind(), ErrorKind::Bug), "{}", error);
         }

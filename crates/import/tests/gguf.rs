@@ -34,7 +34,7 @@ fn blocks_are_dequantised_bit_for_bit() {
     for name in types {
         let blocks = golden.tensor(&format!("{name}.blocks")).unwrap();
         let expected = golden.tensor(&format!("{name}.values")).unwrap();
-        let kind = TensorKind::of(name).unwrap();
+        let kind = TensorKind::from_name(name).unwrap();
         let found = kind.values(blocks.bytes(), expected.shape().to_vec()).unwrap();
         for (i, (found, expected)) in found.to_f32().iter().zip(expected.to_f32().iter()).enumerate() {
             assert_eq!(found.to_bits(), expected.to_bits(), "{name}, element {i}: {found} for {expected}");

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::path::Path;
 use tapml_graph::{Bytes, DType, ErrorKind};
-use tapml_import::gguf::{Header, TensorKind, Value};
+use tapml_import::gguf::{Header, MetadataValue, TensorKind};
 use tapml_import::testing::gguf::Writer;
 use tapml_import::{Checkpoint, gguf};
 
@@ -39,7 +39,7 @@ fn sample() -> Writer {
 }
 
 /// The sample with bytes replaced.
-fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
+fn with_bytes(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = sample().file();
     file[at..at + bytes.len()].copy_from_slice(bytes);
     file
@@ -72,7 +72,9 @@ fn a_good_file_is_read_in_the_order_of_its_bytes() {
         m.wholes("kinds").unwrap_err().to_string().contains("expected an array of whole numbers"),
         "−3 is none"
     );
-    assert!(matches!(m.get("names"), Some(Value::Array(names)) if names.len() == 3 && !names.is_empty()));
+    assert!(
+        matches!(m.get("names"), Some(MetadataValue::Array(names)) if names.len() == 3 && !names.is_empty())
+    );
     assert_eq!(m.keys().count(), 7);
     let mut older = sample();
     older.version = 2;
@@ -99,12 +101,12 @@ fn every_lie_has_its_own_error() {
         (vec![], "4 bytes are needed at byte 0, the file has 0 more"),
         (b"GGML\x03\0\0\0".to_vec(), "expected the letters `GGUF` first"),
         (whole[..6].to_vec(), "4 bytes are needed at byte 4, the file has 2 more"),
-        (with(4, &1u32.to_le_bytes()), "version 1 of the format is not read"),
-        (with(4, &4u32.to_le_bytes()), "version 4 of the format is not read"),
-        (with(4, &3u32.to_be_bytes()), "the file is big-endian (version 3"),
-        (with(8, &big), "18446744073709551615 tensors are claimed"),
-        (with(16, &big), "18446744073709551615 metadata pairs are claimed"),
-        (with(24, &big), "metadata pair 0: 18446744073709551615 bytes of a text are claimed"),
+        (with_bytes(4, &1u32.to_le_bytes()), "version 1 of the format is not read"),
+        (with_bytes(4, &4u32.to_le_bytes()), "version 4 of the format is not read"),
+        (with_bytes(4, &3u32.to_be_bytes()), "the file is big-endian (version 3"),
+        (with_bytes(8, &big), "18446744073709551615 tensors are claimed"),
+        (with_bytes(16, &big), "18446744073709551615 metadata pairs are claimed"),
+        (with_bytes(24, &big), "metadata pair 0: 18446744073709551615 bytes of a text are claimed"),
         (pair("k", 13, &[0; 8]), "metadata `k`: expected a value type from 0 to 12, found 13"),
         (pair("k", 7, &[2]), "metadata `k`: expected a truth value, 0 or 1, found 2"),
         (pair("k", TEXT, &big), "metadata `k`: 18446744073709551615 bytes of a text are claimed"),
@@ -158,7 +160,7 @@ fn a_type_that_is_not_read_is_listed_but_not_loaded() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint().unwrap().contains("F32, F16, Q4_0"), "{error}");
     let blocks = Bytes::new(vec![0; 33]);
-    assert!(TensorKind::of("Q8_0").unwrap().values(&blocks, vec![32]).is_err());
+    assert!(TensorKind::from_name("Q8_0").unwrap().values(&blocks, vec![32]).is_err());
 }
 
 /// What a whole checkpoint needs, as metadata of a Llama with one layer.
@@ -318,7 +320,7 @@ proptest! {
     ) {
         let file = sample().file();
         let at = at.index(file.len() - 8);
-        judge(&with(at, &value.to_le_bytes()))?;
+        judge(&with_bytes(at, &value.to_le_bytes()))?;
     }
 }
 

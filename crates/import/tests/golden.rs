@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use tapml_graph::{DType, Graph, Symbols, fuse};
 use tapml_import::safetensors::File;
-use tapml_import::{ARCHITECTURES, Checkpoint, Config, ImportOptions, Rows};
+use tapml_import::{ARCHITECTURES, Checkpoint, Config, ImportOptions, LogitRows};
 use tapml_reference::{GraphRun, Value, WeightCache, empty_states, run_graph};
 
 /// Largest difference of a logit or hidden value, as a share of the range of the expected ones.
@@ -93,7 +93,7 @@ impl Runner {
         }
     }
 
-    fn of(dir: &Path, golden: &Golden) -> Runner {
+    fn open(dir: &Path, golden: &Golden) -> Runner {
         let pixels = golden.file.tensor("pixels").ok().map(|t| Value::from_tensor(&t).unwrap());
         let parts = golden.file.tensor("parts").map_or([1, 1], |t| [0, 1].map(|i| t.to_f64()[i] as u32));
         Runner { pixels, parts, ..Runner::new(dir) }
@@ -120,12 +120,12 @@ impl Runner {
 
     /// Logits and hidden states of a whole text.
     fn prefill(&self, graph: &Graph, ids: &[u32]) -> (Vec<f32>, HashMap<String, Vec<f32>>) {
-        let (run, hidden) = self.observed(graph, ids);
+        let (run, hidden) = self.run_observed(graph, ids);
         (logits(&run), hidden)
     }
 
     /// A run over a whole text, and its hidden states.
-    fn observed(&self, graph: &Graph, ids: &[u32]) -> (GraphRun<f32>, HashMap<String, Vec<f32>>) {
+    fn run_observed(&self, graph: &Graph, ids: &[u32]) -> (GraphRun<f32>, HashMap<String, Vec<f32>>) {
         let wanted: HashSet<String> = self.checkpoint.hidden_values().into_iter().collect();
         let mut hidden = HashMap::new();
         let inputs = self.inputs(ids);
@@ -180,7 +180,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(checkpoint: &Checkpoint, golden: &Golden) -> Head {
+    fn open(checkpoint: &Checkpoint, golden: &Golden) -> Head {
         let metadata = golden.file.metadata();
         let weight =
             |key: &str| metadata.get(key).map(|name| checkpoint.model().weight(name).unwrap().to_f64());
@@ -256,7 +256,7 @@ fn check_values(runner: &Runner, graph: &Graph, golden: &Golden) -> Worst {
 
 /// Logits at the last positions, which follow from the final norm, and those kept of the first prompt.
 fn logits_difference(runner: &Runner, golden: &Golden, prompt: usize, found: &[f32]) -> f64 {
-    let all = Head::of(&runner.checkpoint, golden).logits(&golden.get(prompt, "final_norm"));
+    let all = Head::open(&runner.checkpoint, golden).logits(&golden.get(prompt, "final_norm"));
     let mut worst = largest_difference(&found[found.len() - all.len()..], &all, range(&all));
     if prompt == 0 || golden.has(prompt, "logits") {
         let expected = golden.get(prompt, "logits");
@@ -274,7 +274,7 @@ fn check_encoder(runner: &Runner, graph: &Graph, golden: &Golden) -> Worst {
     let mut worst = Worst::default();
     for prompt in 0..golden.prompts {
         let ids = golden.ids(prompt, "input_ids");
-        let (run, hidden) = runner.observed(graph, &ids);
+        let (run, hidden) = runner.run_observed(graph, &ids);
         let mut check = |what: &str, found: &[f32], expected: &[f64], range: f64| {
             let difference = largest_difference(found, expected, range);
             let name = &golden.name;
@@ -314,7 +314,7 @@ fn check_greedy(runner: &Runner, graph: &Graph, golden: &Golden) -> f64 {
         let name = format!("{}, prompt {prompt}", golden.name);
         assert!(gaps.iter().all(|&gap| gap > 4e-4), "{name}: a near tie decides nothing");
         if golden.decode_differs().contains(&prompt) {
-            assert_eq!(recomputed(runner, graph, &ids, expected.len()), expected, "{name}");
+            assert_eq!(generate_again(runner, graph, &ids, expected.len()), expected, "{name}");
         } else {
             worst = worst.max(check_steps(&name, runner, graph, &ids, &expected));
         }
@@ -323,7 +323,7 @@ fn check_greedy(runner: &Runner, graph: &Graph, golden: &Golden) -> f64 {
 }
 
 /// Greedy text with the whole text run again for each token.
-fn recomputed(runner: &Runner, graph: &Graph, ids: &[u32], steps: usize) -> Vec<u32> {
+fn generate_again(runner: &Runner, graph: &Graph, ids: &[u32], steps: usize) -> Vec<u32> {
     let mut text = ids.to_vec();
     for _ in 0..steps {
         let (logits, _) = runner.prefill(graph, &text);
@@ -380,7 +380,7 @@ fn every_golden() {
         goldens().into_iter().filter_map(|name| checkpoint_of(&name).map(|dir| (name, dir))).collect();
     let check = |(name, dir): &(String, PathBuf)| {
         let golden = Golden::open(name);
-        let runner = Runner::of(dir, &golden);
+        let runner = Runner::open(dir, &golden);
         assert_eq!(runner.checkpoint.notes(), Vec::<String>::new());
         let plain = runner.checkpoint.graph();
         if golden.has(0, "pooled") {
@@ -423,7 +423,7 @@ fn last_row_and_f16_graphs_compute_the_same() {
     let ids = [3, 1, 4, 1, 5, 9];
     let (expected, _) = all.prefill(all.checkpoint.graph(), &ids);
     let expected: Vec<f64> = expected.iter().map(|&v| f64::from(v)).collect();
-    let options = ImportOptions { logits: Rows::Last, activation: DType::F16, ..Default::default() };
+    let options = ImportOptions { logits: LogitRows::Last, activation: DType::F16, ..Default::default() };
     let last = Runner { checkpoint: Checkpoint::open_with(&dir, &options).unwrap(), ..Runner::new(&dir) };
     let (found, _) = last.prefill(last.checkpoint.graph(), &ids);
     // The reference does not round to storage dtypes, so f16 changes nothing here but the types.

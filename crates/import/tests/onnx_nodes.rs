@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use tapml_graph::op::Foreign;
 use tapml_graph::{DType, Error, ErrorKind, Result, Tensor};
-use tapml_import::onnx::{File, Runner, read_tensor};
+use tapml_import::onnx::{File, OperatorRunner, read_tensor};
 
 /// The tolerances of ONNX's runner for these tests, `onnx/backend/test/loader`.
 const RTOL: f64 = 1e-3;
@@ -124,7 +124,7 @@ struct Evaluations {
     wide: bool,
 }
 
-impl Runner for Evaluations {
+impl OperatorRunner for Evaluations {
     fn run(&mut self, _: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
         let inputs = op.place_inputs(inputs.iter().map(|(tensor, _)| tensor.clone()));
         Ok(tapml_onnx::evaluate(op, &inputs, self.wide)?.into_iter().flatten().collect())

@@ -24,7 +24,7 @@ fn kinds(graph: &Graph) -> Vec<&'static str> {
     fuse(graph).unwrap().op_kinds().into_iter().map(|(name, _)| name).collect()
 }
 
-fn same(a: &Model, b: &Model) {
+fn assert_same(a: &Model, b: &Model) {
     assert_eq!(a.graph().to_text(), b.graph().to_text());
     for (_, weight) in a.graph().weights() {
         let (a, b) = (a.weight(&weight.name).unwrap(), b.weight(&weight.name).unwrap());
@@ -62,7 +62,7 @@ fn what_is_written_opens_as_it_is() {
         assert!(opened.unused_tensors().is_empty(), "{:?}", opened.unused_tensors());
         assert!(kinds(opened.graph()).contains(&"gated_linear"));
         assert!(opened.graph().weights().any(|(_, w)| w.ty.dtype.packing().is_some()));
-        same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
+        assert_same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
         let error = write(from.path(), &scheme(text), out.path()).unwrap_err();
         assert!(error.to_string().contains("holds a model already"), "{error}");
         let again = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn stacks_of_experts_and_transposed_matrices_survive_a_folder() {
         let (expected, _) = quantize(plain.model(), &scheme("q8,embedding=q4,head=q4")).unwrap();
         write(&tapml_testing::golden(name), &scheme("q8,embedding=q4,head=q4"), out.path()).unwrap();
         let opened = Checkpoint::open(out.path()).unwrap();
-        same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
+        assert_same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
         let found = kinds(opened.graph());
         assert!(operators.iter().all(|op| found.contains(op)), "{name}: {found:?}");
     }
@@ -97,7 +97,7 @@ fn packed_weights_of_a_graph_are_made_from_the_weights_of_their_names() {
     let (quantized, _) = quantize(plain.model(), &scheme("q4")).unwrap();
     let graph = fuse(quantized.graph()).unwrap();
     let derived = derive(plain.model(), graph.clone()).unwrap();
-    same(&quantized.with_graph(graph).unwrap(), &derived);
+    assert_same(&quantized.with_graph(graph).unwrap(), &derived);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn own_checkpoints_of_other_versions_or_with_other_bytes_are_refused() {
 }
 
 /// Copies a golden checkpoint with its configuration and tensors changed.
-fn changed(
+fn change_checkpoint(
     name: &str,
     config: impl Fn(&mut serde_json::Value),
     tensor: impl Fn(&str, tapml_graph::Tensor) -> Option<tapml_graph::Tensor>,
@@ -189,26 +189,28 @@ fn packed_tensors_that_do_not_fit_are_named() {
         move |json: &mut serde_json::Value| json["quantization_config"]["group_size"] = json!(value)
     };
     for (name, part) in [("llama_tiny_gptq", "scales"), ("llama_tiny_awq", "scales")] {
-        let error = open(changed(name, group(8), |_, t| Some(t)));
+        let error = open(change_checkpoint(name, group(8), |_, t| Some(t)));
         assert!(error.contains(part) && error.contains("expected f16[8, "), "{error}");
-        let error = open(changed(name, |_| {}, |name, t| (!name.ends_with("q_proj.qzeros")).then_some(t)));
+        let error =
+            open(change_checkpoint(name, |_| {}, |name, t| (!name.ends_with("q_proj.qzeros")).then_some(t)));
         assert!(error.contains("q_proj.qzeros") && error.contains("is missing"), "{error}");
     }
     // Columns in another order than their groups.
-    let error = open(changed(
+    let error = open(change_checkpoint(
         "llama_tiny_gptq",
         |_| {},
-        |name, t| match name.ends_with("o_proj.g_idx") {
-            true => {
+        |name, t| {
+            if name.ends_with("o_proj.g_idx") {
                 let turned: Vec<f64> = t.to_f64().into_iter().rev().collect();
                 Some(tapml_graph::Tensor::from_f64(t.dtype(), t.shape().to_vec(), &turned).unwrap())
+            } else {
+                Some(t)
             }
-            false => Some(t),
         },
     ));
     assert!(error.contains("o_proj.weight") && error.contains("desc_act"), "{error}");
     // One expert of a stack that is not packed.
-    let error = open(changed(
+    let error = open(change_checkpoint(
         "mixtral_tiny_awq",
         |_| {},
         |name, t| (!name.contains("experts.1.w1.qweight")).then_some(t),
@@ -233,7 +235,7 @@ fn rewritten(
     dir
 }
 
-fn renamed(bytes: &mut [u8], from: &str, to: &str) {
+fn rename_bytes(bytes: &mut [u8], from: &str, to: &str) {
     let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
     bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
 }
@@ -277,7 +279,11 @@ fn fp8_that_cannot_be_read_says_why() {
     let error = open(&odd).to_string();
     assert!(error.contains("bf16[2, 2]: expected scales [3, 2] for a matrix [64, 64]"), "{error}");
     let none = rewritten("llama_tiny_fp8", |_, bytes, _| {
-        renamed(bytes, "layers.0.mlp.down_proj.weight_scale_inv", "layers.0.mlp.down_proj.weight_scale_nil");
+        rename_bytes(
+            bytes,
+            "layers.0.mlp.down_proj.weight_scale_inv",
+            "layers.0.mlp.down_proj.weight_scale_nil",
+        );
     });
     let error = open(&none).to_string();
     assert!(error.contains("there is neither `model.layers.0.mlp.down_proj.weight_scale_inv`"), "{error}");

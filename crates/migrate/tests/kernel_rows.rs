@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tapml_exec::{DevicePlatform, LoadOptions, Overrides, Phase, Platform};
 use tapml_graph::Graph;
-use tapml_import::{Checkpoint, Rows};
+use tapml_import::{Checkpoint, LogitRows};
 use tapml_kernels::{KERNELS, KernelRow};
 
 const FILE: &str = "docs/data/kernel_rows.tsv";
@@ -65,11 +65,11 @@ fn called_rows(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
 /// its program.
 fn reached_rows(dir: &Path) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
-    let checked = FORMS.iter().map(|form| (*form, Rows::All));
-    for (form, logits) in checked.chain([(FORMS[1], Rows::Last)]) {
+    let checked = FORMS.iter().map(|form| (*form, LogitRows::All));
+    for (form, logits) in checked.chain([(FORMS[1], LogitRows::Last)]) {
         // Rows of some small checkpoints are too short for a packing.
         let Ok(model) = open_with(dir, form, logits) else { continue };
-        let options = LoadOptions { greedy: logits == Rows::Last, ..LoadOptions::default() };
+        let options = LoadOptions { greedy: logits == LogitRows::Last, ..LoadOptions::default() };
         for (_, device) in devices() {
             let platform = DevicePlatform::new(Box::new(device), Overrides::default());
             rows.extend(called_rows(model.graph(), &platform));

@@ -19,7 +19,7 @@ const START: Duration = Duration::from_secs(180);
 /// The exit code of a process of which one call has taken too long.
 const OUT_OF_TIME: i32 = 124;
 /// Bytes of what a process says that are told.
-const TOLD: u64 = 64 << 10;
+const MAX_REPORTED: u64 = 64 << 10;
 
 /// What to do where Python or its packages are missing.
 pub(crate) const HINT: &str = "other runtimes need Python with the package: `pip install 'tapml[agents]'`; TAPML_PYTHON names another Python";
@@ -43,7 +43,7 @@ pub fn load_lines(word: &str, call: &str) -> Option<String> {
     let output = child.wait_with_output().ok()?;
     writer.join().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    (output.status.success() && !text.trim().is_empty() && text.len() as u64 <= TOLD).then_some(text)
+    (output.status.success() && !text.trim().is_empty() && text.len() as u64 <= MAX_REPORTED).then_some(text)
 }
 
 /// A process that serves a runtime, which ends with this.
@@ -73,7 +73,7 @@ impl Process {
         std::thread::spawn(move || {
             let mut line = String::new();
             let mut reader = BufReader::new(stdout);
-            drop(reader.by_ref().take(TOLD).read_line(&mut line));
+            drop(reader.by_ref().take(MAX_REPORTED).read_line(&mut line));
             drop(sender.send(line));
             // Whatever else it prints must not fill the pipe.
             drop(std::io::copy(&mut reader, &mut std::io::sink()));
@@ -86,15 +86,15 @@ impl Process {
                 std::thread::spawn(move || pass_on(stderr));
                 Ok(process)
             }
-            None => Err(process.failed(stderr).with_hint(HINT)),
+            None => Err(process.exit_error(stderr).with_hint(HINT)),
         }
     }
 
     /// Why a process serves nothing.
-    fn failed(&mut self, stderr: ChildStderr) -> Error {
+    fn exit_error(&mut self, stderr: ChildStderr) -> Error {
         drop(self.child.kill());
         let mut told = String::new();
-        drop(BufReader::new(stderr).take(TOLD).read_to_string(&mut told));
+        drop(BufReader::new(stderr).take(MAX_REPORTED).read_to_string(&mut told));
         let last = told.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
         let last = last.strip_prefix("error: ").unwrap_or(last);
         Error::new(ErrorKind::Unavailable, format!("the runtime did not start: {last}"))

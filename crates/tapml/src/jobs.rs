@@ -5,7 +5,7 @@ use crate::diagnose::Reduction;
 use crate::engine::Tokenizer;
 use crate::graph::{Model, Op};
 use crate::import::onnx::is_onnx;
-use crate::import::{Checkpoint, Rows};
+use crate::import::{Checkpoint, LogitRows};
 use crate::kernels::Overrides;
 use crate::migrate::ledger::LedgerFolder;
 use crate::migrate::report::{CheckReport, MigrateReport};
@@ -184,7 +184,7 @@ impl CarveJob {
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
         let start = Instant::now();
         let mut source = open_platform(&self.source, &[])?;
-        let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
         let run = start.elapsed().as_secs_f64();
         let manifest = traced.write(&self.model, source.as_ref(), (&self.out, self.overwrite))?;
         Ok(CarveReport {
@@ -284,7 +284,7 @@ impl MigrateJob {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
-        if let Some((suite, model)) = recorded(&self.model, &self.inputs)? {
+        if let Some((suite, model)) = open_recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let identity = suite.manifest().model.clone();
             let obtain =
@@ -313,7 +313,7 @@ impl MigrateJob {
 
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
         let mut source = open_platform(&self.source, &[])?;
-        let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
         let model = traced.first.model.clone();
         let identity = migrate::identity_of_file(&self.model, &model);
         let obtain = |_: &migrate::ModelIdentity, source: &mut dyn Platform, folder: &LedgerFolder| {
@@ -358,7 +358,7 @@ impl MigrateJob {
 
 /// The suite of operators of others that stands in the place of a model, such as what `tapml.torch.export` wrote; `None` if the
 /// path is none of a suite.
-fn recorded(path: &Path, inputs: &Inputs) -> Result<Option<(Suite, Model)>> {
+fn open_recorded(path: &Path, inputs: &Inputs) -> Result<Option<(Suite, Model)>> {
     if !Suite::is_at(path) {
         return Ok(None);
     }
@@ -379,7 +379,7 @@ fn recorded(path: &Path, inputs: &Inputs) -> Result<Option<(Suite, Model)>> {
 
 /// Opens a checkpoint with logits of all rows, and tells what it has to say.
 fn open(options: &GraphOptions, path: &Path, progress: &dyn Progress) -> Result<(Checkpoint, Model)> {
-    let (checkpoint, model) = options.open(path, Rows::All)?;
+    let (checkpoint, model) = options.open(path, LogitRows::All)?;
     checkpoint.notes().iter().for_each(|note| progress.note(&format!("note: {note}")));
     Ok((checkpoint, model))
 }

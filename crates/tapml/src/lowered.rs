@@ -20,7 +20,7 @@ pub struct Lowered {
 impl Lowered {
     /// The graph as a platform runs it in a phase. Fails with [`ErrorKind::Unsupported`] on a platform that runs graphs
     /// node by node, without kernels.
-    pub fn of(platform: &dyn Platform, graph: &Graph, phase: Phase) -> Result<Lowered> {
+    pub fn from_platform(platform: &dyn Platform, graph: &Graph, phase: Phase) -> Result<Lowered> {
         let lowered = platform.lower(graph, phase)?.ok_or_else(|| {
             let text = format!(
                 "`{}` has no lowered graph: it runs the nodes of the model's graph one by one, without kernels",

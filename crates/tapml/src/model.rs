@@ -3,7 +3,7 @@
 use crate::exec::{self, Image, Interface, Platform};
 use crate::graph::{Context, DType, Model, Symbols, Tensor, fuse};
 use crate::import::quantize::{Scheme, derive, quantize};
-use crate::import::{Checkpoint, ImportOptions, Rows, random_weights};
+use crate::import::{Checkpoint, ImportOptions, LogitRows, random_weights};
 use crate::migrate::suite::Suite;
 use crate::migrate::{Hash, ModelIdentity};
 use crate::{Error, Result};
@@ -31,12 +31,12 @@ impl Default for GraphOptions {
 
 impl GraphOptions {
     /// Opens a checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
-    pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
+    pub fn open(&self, path: &Path, logits: LogitRows) -> Result<(Checkpoint, Model)> {
         self.open_with(path, ImportOptions { logits, ..ImportOptions::default() })
     }
 
     /// The model that a folder's `config.json` describes, with random weights: for measuring speed.
-    pub fn random(&self, path: &Path, logits: Rows) -> Result<Model> {
+    pub fn random(&self, path: &Path, logits: LogitRows) -> Result<Model> {
         let options = ImportOptions { activation: self.activation, logits, ..ImportOptions::default() };
         let model = self.apply(&Checkpoint::random(path, &options, 1)?)?;
         if self.quantize.is_none() {

@@ -5,7 +5,7 @@
 use crate::exec::Call;
 use crate::graph::op::Foreign;
 use crate::graph::{Graph, Op, Origin, Symbols, Tensor};
-use crate::import::onnx::{File, Runner, Traced, read_tensor};
+use crate::import::onnx::{File, OperatorRunner, Traced, read_tensor};
 use crate::reference::foreign::evaluate;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +23,7 @@ pub struct NodeTests {
 /// Runs operators by TapML's own evaluations.
 struct Own;
 
-impl Runner for Own {
+impl OperatorRunner for Own {
     fn run(&mut self, _: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
         let inputs: Vec<Tensor> = inputs.iter().map(|(tensor, _)| tensor.clone()).collect();
         evaluate(op, &inputs)
@@ -53,7 +53,7 @@ impl NodeTests {
         let mut tests = NodeTests::default();
         for path in paths {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            match traced(&path) {
+            match trace_model(&path) {
                 Ok(traced) => tests.add(&name, &traced),
                 Err(error) => tests.apart.push((name, error.to_string())),
             }
@@ -89,7 +89,7 @@ fn call(graph: &Graph, node: &crate::graph::Node, values: &[Tensor]) -> Call {
 }
 
 /// A test's model, run by TapML with the first set of inputs.
-fn traced(folder: &Path) -> Result<Traced> {
+fn trace_model(folder: &Path) -> Result<Traced> {
     let file = File::open(&folder.join("model.onnx"))?;
     let path = |at: usize| folder.join(format!("test_data_set_0/input_{at}.pb"));
     let inputs = (0..).map(path).take_while(|path| path.exists()).map(|path| Ok(read_tensor(&path)?.1));

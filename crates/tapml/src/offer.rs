@@ -23,7 +23,7 @@ impl Local {
         }
     }
 
-    fn allowed(&self) -> Vec<PlatformSpec> {
+    fn allowed_targets(&self) -> Vec<PlatformSpec> {
         if !self.targets.is_empty() {
             return self.targets.clone();
         }
@@ -32,7 +32,7 @@ impl Local {
     }
 
     /// The devices of one target: all of a word if the whole machine is offered.
-    fn of(&self, target: &PlatformSpec) -> Vec<Offered> {
+    fn target_devices(&self, target: &PlatformSpec) -> Vec<Offered> {
         let named = |index: usize, info: Result<DeviceInfo>| {
             (PlatformSpec { index, options: Vec::new(), ..target.clone() }.to_string(), info)
         };
@@ -49,7 +49,7 @@ impl Local {
 
 impl Offer for Local {
     fn list(&self) -> Vec<Offered> {
-        self.allowed().iter().flat_map(|target| self.of(target)).collect()
+        self.allowed_targets().iter().flat_map(|target| self.target_devices(target)).collect()
     }
 
     fn open(&self, name: &str, options: &str) -> Result<Box<dyn Device>> {
@@ -57,7 +57,7 @@ impl Offer for Local {
         let asked = PlatformSpec::parse(&text)?;
         let same =
             |t: &&PlatformSpec| t.word == asked.word && (self.targets.is_empty() || t.index == asked.index);
-        let allowed = self.allowed();
+        let allowed = self.allowed_targets();
         let offered = allowed.iter().find(same).ok_or_else(|| {
             let names: Vec<String> = allowed.iter().map(|t| t.word.clone()).collect();
             Error::new(ErrorKind::Unavailable, format!("the agent does not offer `{name}`"))

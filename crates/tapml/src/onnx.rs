@@ -12,7 +12,7 @@ pub use inputs::{InputSet, Inputs, Takes};
 use crate::exec::Platform;
 use crate::graph::op::{DeclaredType, Foreign};
 use crate::graph::{Context, Model, Op, Tensor, Value, ValueId};
-use crate::import::onnx::{File, Runner, Traced};
+use crate::import::onnx::{File, OperatorRunner, Traced};
 use crate::migrate::suite::Suite;
 use crate::migrate::{Progress, RecordedRun, Stop, identity_of_file, record, tensor_type};
 use crate::reference::foreign::Evaluator;
@@ -28,7 +28,7 @@ struct OnSource<'a> {
     stop: &'a Stop,
 }
 
-impl Runner for OnSource<'_> {
+impl OperatorRunner for OnSource<'_> {
     fn run(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
         self.stop.check()?;
         let gave = self.source.discover(node, op, inputs);
@@ -79,7 +79,7 @@ impl TracedModel {
     ///
     /// # Errors
     /// Two sets give two graphs: their sizes differ, or another branch was taken.
-    pub fn of(
+    pub fn trace(
         path: &Path,
         inputs: &Inputs,
         source: &mut dyn Platform,
@@ -165,7 +165,11 @@ impl TracedModel {
 }
 
 /// Every value of a graph of others' operators with these inputs, by its id.
-fn values(model: &Model, arrays: &HashMap<String, Tensor>, runner: &mut dyn Runner) -> Result<Vec<Tensor>> {
+fn values(
+    model: &Model,
+    arrays: &HashMap<String, Tensor>,
+    runner: &mut dyn OperatorRunner,
+) -> Result<Vec<Tensor>> {
     let graph = model.graph();
     let given = |value: &Value| match arrays.get(&value.name) {
         Some(array) if tensor_type(array) == value.ty => Ok(array.clone()),

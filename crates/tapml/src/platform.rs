@@ -54,7 +54,7 @@ pub fn compiler(word: &str) -> Option<Result<String>> {
 }
 
 /// How often this process has opened a device elsewhere again whose connection was lost.
-pub fn reopened() -> u64 {
+pub fn count_reopened() -> u64 {
     remote::reopened()
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn without_memory(spec: &PlatformSpec) -> PlatformSpec {
 
 /// The spec without the options that concern the connection alone: what is left decides results.
 #[cfg(feature = "remote")]
-pub(crate) fn deciding(spec: &PlatformSpec) -> PlatformSpec {
+pub(crate) fn deciding_spec(spec: &PlatformSpec) -> PlatformSpec {
     remote::identity(spec)
 }
 
@@ -254,18 +254,18 @@ mod remote {
     use super::{Device, Error, ErrorKind, Overrides, Platform, PlatformSpec, Result};
 
     pub fn platform(_: &PlatformSpec, _: Overrides) -> Result<Box<dyn Platform>> {
-        none()
+        no_remote()
     }
 
     pub fn runtime(_: &PlatformSpec, _: &Overrides) -> Result<Box<dyn Platform>> {
-        none()
+        no_remote()
     }
 
     pub fn open(_: &PlatformSpec) -> Result<Box<dyn Device>> {
-        none()
+        no_remote()
     }
 
-    fn none<T>() -> Result<T> {
+    fn no_remote<T>() -> Result<T> {
         Err(Error::new(ErrorKind::Unavailable, "this build has no remote devices"))
     }
 
@@ -277,7 +277,7 @@ mod remote {
         shown
     }
 
-    pub fn reopened() -> u64 {
+    pub fn count_reopened() -> u64 {
         0
     }
 }

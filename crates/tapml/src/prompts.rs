@@ -37,7 +37,7 @@ pub enum Prompts {
 
 impl Prompts {
     /// Of this file, or the bundled ones.
-    pub fn of(file: Option<&Path>) -> Prompts {
+    pub fn from_file(file: Option<&Path>) -> Prompts {
         file.map_or(Prompts::Bundled, |file| Prompts::File(file.to_path_buf()))
     }
 

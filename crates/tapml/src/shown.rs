@@ -62,7 +62,7 @@ pub fn json(text: &str) -> String {
 }
 
 /// The beginning of a text that others made, as part of a report: at most 200 lines.
-pub fn beginning(text: &str) -> String {
+pub fn first_lines(text: &str) -> String {
     match text.match_indices('\n').nth(LINES - 1) {
         None => text.into(),
         Some((end, _)) => {
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(report(&format!("{line}\nb"), false), format!("{}… (6 more bytes)\nb", "ä".repeat(LINE)));
         assert_eq!(whole(&line), line);
         let lines = "a\n".repeat(1000);
-        assert_eq!(beginning(&lines).lines().count(), LINES + 1);
-        assert!(beginning(&lines).ends_with("… (801 more lines)"));
-        assert_eq!(beginning("a\nb"), "a\nb");
+        assert_eq!(first_lines(&lines).lines().count(), LINES + 1);
+        assert!(first_lines(&lines).ends_with("… (801 more lines)"));
+        assert_eq!(first_lines("a\nb"), "a\nb");
     }
 }

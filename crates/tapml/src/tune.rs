@@ -24,7 +24,7 @@ use crate::platform::{self, PlatformSpec};
 use crate::prompts::Prompts;
 use crate::{Error, Result};
 use keys::{Key, Views, prove};
-use lowerings::{Lowerer, Lowering, Place, Unfused};
+use lowerings::{Lowerer, Lowering, TunePlace, Unfused};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -129,7 +129,7 @@ impl TuneJob {
         let model = suite_model(&suite, checkpoint.then_some(self.model.as_path()))?;
         let phase = self.phase.of_runs(&suite);
         // What was chosen before has no say.
-        let mut platform = platform::open_with_kernels(&untuned(spec), Overrides::default())?;
+        let mut platform = platform::open_with_kernels(&untuned_spec(spec), Overrides::default())?;
         let info = platform.device_info().clone();
         let lowerer = Lowerer::new(suite.graph(), &info, phase)?;
         let compared = Compared::new(&lowerer)?;
@@ -139,7 +139,7 @@ impl TuneJob {
         drop(platform);
         time(&views, &model, spec, &mut keys, progress, stop)?;
         let (without, times) = compared.decide(&keys);
-        let chosen = lowerer.without(without)?;
+        let chosen = lowerer.lower_without(without)?;
         let mut choices = TuningCache::new(&platform::as_it_says(spec, &info));
         let mut report = Vec::new();
         for place in compared.places(&chosen) {
@@ -150,7 +150,7 @@ impl TuneJob {
                 continue;
             }
             let nodes = if left { compared.whole.nodes(place) } else { chosen.nodes(place) };
-            let tuned = tuned(key, nodes, left, unfused);
+            let tuned = tuned_place(key, nodes, left, unfused);
             if !tuned.kernel.is_empty() {
                 choices.add(Choice::new(&place.op, &place.inputs, &tuned.kernel, tuned.seconds.clone()));
             }
@@ -177,8 +177,8 @@ impl Phase {
 
 impl Compared {
     fn new(lowerer: &Lowerer<'_>) -> Result<Compared> {
-        let whole = lowerer.without(Vec::new())?;
-        let unfused = lowerer.unfused(&whole)?;
+        let whole = lowerer.lower_without(Vec::new())?;
+        let unfused = lowerer.find_unfused(&whole)?;
         Ok(Compared { whole, unfused })
     }
 
@@ -188,7 +188,7 @@ impl Compared {
 
     /// What is measured: where there is a choice, and what makes the lowerings differ.
     fn keys(&self, views: &Views<'_>, info: &DeviceInfo, phase: kernels::Phase) -> Vec<Key> {
-        let mut places: Vec<(Place, bool)> =
+        let mut places: Vec<(TunePlace, bool)> =
             self.whole.places.iter().map(|(place, _)| (place.clone(), false)).collect();
         for lowering in self.unfused.iter().flat_map(|u| &u.lowerings) {
             for (place, _) in lowering.difference(&self.whole) {
@@ -198,14 +198,14 @@ impl Compared {
                 }
             }
         }
-        let key = |(place, differs): &(Place, bool)| {
-            Key::of(place, views, info, phase).filter(|key| *differs || key.kernels().count() > 1)
+        let key = |(place, differs): &(TunePlace, bool)| {
+            Key::for_place(place, views, info, phase).filter(|key| *differs || key.kernels().count() > 1)
         };
         places.iter().filter_map(key).collect()
     }
 
     /// The fused operators to leave out, and the seconds of what stands in the place of one node of each.
-    fn decide(&self, keys: &[Key]) -> (Vec<Place>, Vec<(Place, f64)>) {
+    fn decide(&self, keys: &[Key]) -> (Vec<TunePlace>, Vec<(TunePlace, f64)>) {
         let (mut without, mut times) = (Vec::new(), Vec::new());
         for Unfused { place, lowerings } in &self.unfused {
             let own = keys.iter().find(|key| key.place == *place).and_then(Key::fastest);
@@ -227,8 +227,8 @@ impl Compared {
     }
 
     /// Every place of the whole lowering, then those of the chosen one beside, then what is left out beside.
-    fn places<'a>(&'a self, chosen: &'a Lowering) -> Vec<&'a Place> {
-        let mut all: Vec<&Place> = Vec::new();
+    fn places<'a>(&'a self, chosen: &'a Lowering) -> Vec<&'a TunePlace> {
+        let mut all: Vec<&TunePlace> = Vec::new();
         let lowered = self.whole.places.iter().chain(&chosen.places).map(|(place, _)| place);
         for place in lowered.chain(&chosen.without) {
             let stands = chosen.has(place) || chosen.without.contains(place);
@@ -241,8 +241,8 @@ impl Compared {
 }
 
 /// Seconds that so many more nodes take; `None` if one of them was not measured.
-fn cost(difference: &[(Place, i64)], keys: &[Key]) -> Option<f64> {
-    let one = |(place, count): &(Place, i64)| {
+fn cost(difference: &[(TunePlace, i64)], keys: &[Key]) -> Option<f64> {
+    let one = |(place, count): &(TunePlace, i64)| {
         let (_, seconds) = keys.iter().find(|key| key.place == *place)?.fastest()?;
         Some(*count as f64 * seconds)
     };
@@ -269,7 +269,7 @@ fn time(
 }
 
 /// What is told of a place: the fastest kernel, or that it is left unfused.
-fn tuned(key: &Key, nodes: usize, left: bool, unfused: Option<f64>) -> Tuned {
+fn tuned_place(key: &Key, nodes: usize, left: bool, unfused: Option<f64>) -> Tuned {
     let fastest = key.fastest().map(|(kernel, _)| kernel.clone()).unwrap_or_default();
     let mut seconds = key.seconds.clone();
     seconds.extend(unfused.map(|seconds| (UNFUSED.to_string(), seconds)));
@@ -279,12 +279,12 @@ fn tuned(key: &Key, nodes: usize, left: bool, unfused: Option<f64>) -> Tuned {
         nodes,
         kernel: if left { UNFUSED.into() } else { fastest },
         seconds,
-        failed: key.failed(),
+        failed: key.failed_kernels(),
     }
 }
 
 /// The spec without choices, kept or named.
-fn untuned(spec: &PlatformSpec) -> PlatformSpec {
+fn untuned_spec(spec: &PlatformSpec) -> PlatformSpec {
     let mut untuned = spec.clone();
     untuned.options.retain(|(name, _)| name != "tuning");
     untuned.options.push(("tuning".into(), "off".into()));

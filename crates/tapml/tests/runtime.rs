@@ -8,7 +8,9 @@ use tapml::ErrorKind;
 use tapml::device::FindingKind;
 use tapml::graph::{DType, Graph, Tensor as Host};
 use tapml::import::Checkpoint;
-use tapml::runtime::{CompileOptions, Device, Function, Module, OwnKernel, Tensor, compile, parse_groups};
+use tapml::runtime::{
+    CompileOptions, Device, DeviceTensor, Function, Module, OwnKernel, compile, parse_groups,
+};
 
 fn emulator() -> Device {
     Device::open("emulator?check=all").unwrap()
@@ -20,11 +22,11 @@ fn function(device: &Device, module: Module) -> Function {
     library.upload(device).unwrap().function(&name).unwrap()
 }
 
-fn f32s(device: &Device, shape: &[usize], values: &[f32]) -> Tensor {
-    Tensor::new(device, &Host::from_f32(shape.to_vec(), values.to_vec()).unwrap()).unwrap()
+fn f32s(device: &Device, shape: &[usize], values: &[f32]) -> DeviceTensor {
+    DeviceTensor::new(device, &Host::from_f32(shape.to_vec(), values.to_vec()).unwrap()).unwrap()
 }
 
-fn values(tensor: &Tensor) -> Vec<f32> {
+fn values(tensor: &DeviceTensor) -> Vec<f32> {
     tensor.read().unwrap().to_f32().into_owned()
 }
 
@@ -37,7 +39,7 @@ fn an_operator_writes_its_destination() {
         let shape = [rows, 3];
         let numbers: Vec<f32> = (0..rows * 3).map(|i| i as f32).collect();
         let (a, b) = (f32s(&device, &shape, &numbers), f32s(&device, &shape, &vec![0.5; rows * 3]));
-        let c = Tensor::allocate(&device, shape.to_vec(), DType::F32).unwrap();
+        let c = DeviceTensor::allocate(&device, shape.to_vec(), DType::F32).unwrap();
         add.call(&[&a, &b, &c]).unwrap();
         let expected: Vec<f32> = numbers.iter().map(|v| v + 0.5).collect();
         assert_eq!(values(&c), expected);
@@ -55,9 +57,9 @@ fn wrong_arguments_are_refused_before_anything_runs() {
     let a = f32s(&device, &[2, 3], &[1.0; 6]);
     let other = f32s(&device, &[3, 3], &[1.0; 9]);
     let flat = f32s(&device, &[6], &[1.0; 6]);
-    let half = Tensor::allocate(&device, vec![2, 3], DType::F16).unwrap();
+    let half = DeviceTensor::allocate(&device, vec![2, 3], DType::F16).unwrap();
     let elsewhere = f32s(&emulator(), &[2, 3], &[1.0; 6]);
-    let c = Tensor::allocate(&device, vec![2, 3], DType::F32).unwrap();
+    let c = DeviceTensor::allocate(&device, vec![2, 3], DType::F32).unwrap();
     for (arguments, said) in [
         (vec![&a], "1 arguments, expected 3"),
         (vec![&a, &other, &c], "must be f32[2, 3]"),
@@ -129,7 +131,7 @@ fn zeros_that_were_asked_for_may_be_read_and_those_of_an_output_may_not() {
     let kernel = OwnKernel::new("saxpy.wgsl", SAXPY, None, &[("alpha".to_string(), 3.0)], &types, None);
     let saxpy = function(&device, Module::kernel(kernel.unwrap()));
     let x = f32s(&device, &[10], &[2.0; 10]);
-    let y = Tensor::allocate(&device, vec![10], DType::F32).unwrap();
+    let y = DeviceTensor::allocate(&device, vec![10], DType::F32).unwrap();
     saxpy.call(&[&y, &x]).unwrap();
     assert_eq!(values(&y), [6.0; 10]);
     assert!(device.take_findings().is_empty());
@@ -152,8 +154,9 @@ fn a_language_model_reads_long_texts_in_parts_and_decodes() {
         library.upload(&device).unwrap()
     };
     let ids: Vec<u32> = (1..=9).map(|i| i * 37).collect();
-    let tensor =
-        |ids: &[u32]| Tensor::new(&device, &Host::from_u32(vec![ids.len()], ids.to_vec()).unwrap()).unwrap();
+    let tensor = |ids: &[u32]| {
+        DeviceTensor::new(&device, &Host::from_u32(vec![ids.len()], ids.to_vec()).unwrap()).unwrap()
+    };
     let whole = load(16);
     let expected = values(&whole.function("prefill").unwrap().call_new(&[&tensor(&ids)]).unwrap()[0]);
     let columns = expected.len() / ids.len();
@@ -196,7 +199,7 @@ fn names_that_do_not_exist_are_answered_with_those_that_do() {
     let add = Module::op("add", json!({}), &types).unwrap();
     let twice = compile(&[add.clone(), add.clone()], &device, &CompileOptions::default()).unwrap_err();
     assert!(twice.to_string().contains("two functions are called `add`"));
-    let both = [add.clone(), add.named("plus").unwrap()];
+    let both = [add.clone(), add.with_name("plus").unwrap()];
     let library = compile(&both, &device, &CompileOptions::default()).unwrap();
     let error = library.upload(&device).unwrap().function("minus").unwrap_err();
     assert!(error.hint().unwrap().contains("add, plus"));

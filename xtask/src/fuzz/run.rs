@@ -43,7 +43,7 @@ pub fn run(folder: &Path, name: &str, binary: &Path, seconds: u64) -> Result<Ran
     let begin = Instant::now();
     let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut process = started.with_context(|| binary.display().to_string())?;
-    let mut told = Told::default();
+    let mut told = FuzzProgress::default();
     let mut next = PROGRESS;
     for line in BufReader::new(process.stderr.take().context("a pipe")?).split(b'\n') {
         told.read(&String::from_utf8_lossy(&line?));
@@ -69,14 +69,14 @@ pub fn run(folder: &Path, name: &str, binary: &Path, seconds: u64) -> Result<Ran
 
 /// What libFuzzer has told so far.
 #[derive(Default)]
-struct Told {
+struct FuzzProgress {
     executions: u64,
     coverage: u64,
     input: Option<PathBuf>,
     message: Option<String>,
 }
 
-impl Told {
+impl FuzzProgress {
     fn read(&mut self, line: &str) {
         if let Some(count) = line.strip_prefix('#').and_then(|rest| rest.split_whitespace().next()) {
             self.executions = count.parse().unwrap_or(self.executions).max(self.executions);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn executions_coverage_and_findings_are_read() {
-        let mut told = Told::default();
+        let mut told = FuzzProgress::default();
         for line in [
             "INFO: Seed: 1",
             "#2\tINITED cov: 17 ft: 18 corp: 1/1b exec/s: 0 rss: 40Mb",

@@ -1,7 +1,7 @@
 //! Takes the numbers of a record out of the JSON reports of `tapml`; the forms here have only the fields that are read.
 
 use super::numbers::{
-    Bugs, Decode, Deployed, Device, DeviceCheck, KernelSamples, Launches, Migrate, Numbers, Rate, Worst,
+    Bugs, Decode, Deployed, DeviceCheck, KernelSamples, Launches, Migrate, Numbers, Rate, RunDevice, Worst,
 };
 use super::plan::ReportKind;
 use anyhow::{Context, Result};
@@ -23,7 +23,7 @@ pub fn numbers(kind: ReportKind, report: &str) -> Result<Numbers> {
 }
 
 /// The device that a report of the conformance suite is about.
-pub fn device(report: &str) -> Result<Device> {
+pub fn device(report: &str) -> Result<RunDevice> {
     Ok(read::<CheckReport>(report)?.target)
 }
 
@@ -41,7 +41,7 @@ fn largest(ratios: impl Iterator<Item = (f64, String)>) -> Option<Worst> {
 
 #[derive(Deserialize)]
 struct CheckReport {
-    target: Device,
+    target: RunDevice,
     passed: u64,
     failed: u64,
     skipped: u64,
@@ -219,8 +219,8 @@ struct Sighting {
     error: Option<String>,
     #[serde(default)]
     attributes: Vec<serde_json::Value>,
-    #[serde(default)]
-    beyond: Vec<serde_json::Value>,
+    #[serde(rename = "beyond", default)]
+    overflows: Vec<serde_json::Value>,
     #[serde(default)]
     lost: bool,
 }
@@ -233,7 +233,7 @@ impl MutantRecord {
     fn is_missed(&self) -> bool {
         let s = &self.sighting;
         let seen = s.failed > 0 || s.findings > 0 || s.error.is_some();
-        self.is_fault() && !seen && s.attributes.is_empty() && s.beyond.is_empty()
+        self.is_fault() && !seen && s.attributes.is_empty() && s.overflows.is_empty()
     }
 }
 
@@ -242,12 +242,13 @@ struct CleanRun {
     name: String,
     failed: u64,
     accused: u64,
-    beyond: u64,
+    #[serde(rename = "beyond")]
+    overflows: u64,
 }
 
 impl CleanRun {
     fn is_alarm(&self) -> bool {
-        self.failed > 0 || self.accused > 0 || self.beyond > 0
+        self.failed > 0 || self.accused > 0 || self.overflows > 0
     }
 }
 
@@ -341,20 +342,20 @@ mod tests {
     use crate::gpu::numbers::LaunchCount;
     use serde_json::{Value, json};
 
-    fn captured(name: &str) -> Value {
+    fn read_captured(name: &str) -> Value {
         let path = format!("{}/tests/reports/{name}.json", env!("CARGO_MANIFEST_DIR"));
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     }
 
-    fn of(kind: ReportKind, report: &Value) -> Numbers {
+    fn read_numbers(kind: ReportKind, report: &Value) -> Numbers {
         numbers(kind, &report.to_string()).unwrap()
     }
 
     #[test]
     fn device_checks_count_and_say_why() {
-        let mut report = captured("samples");
+        let mut report = read_captured("samples");
         assert_eq!(device(&report.to_string()).unwrap().features.subgroups, Some((32, 32)));
-        let Numbers::DeviceCheck(n) = of(ReportKind::DeviceCheck, &report) else { panic!() };
+        let Numbers::DeviceCheck(n) = read_numbers(ReportKind::DeviceCheck, &report) else { panic!() };
         assert_eq!((n.passed, n.failed, n.skipped), (587, 0, 23));
         assert_eq!((n.operators, n.failures.len()), (report["ops"].as_array().unwrap().len() as u64, 0));
         let rows: Vec<&str> = n.kernels.iter().map(|k| k.kernel.as_str()).collect();
@@ -377,7 +378,7 @@ mod tests {
         report["ops"][3]["skipped"] =
             json!([{"sample": "a", "reason": "no f16"}, {"sample": "b", "reason": "no f16"}]);
         report["ops"][4]["skipped"] = json!([]);
-        let Numbers::DeviceCheck(n) = of(ReportKind::DeviceCheck, &report) else { panic!() };
+        let Numbers::DeviceCheck(n) = read_numbers(ReportKind::DeviceCheck, &report) else { panic!() };
         assert_eq!(n.worst, Some(Worst { ratio: 7.5, of: "add".into() }));
         assert_eq!(n.failures, ["copies: a byte differs", "add/row, sample odd: expected 1 ± 0.1, found 2"]);
         let because = [("no f16".to_string(), 1), ("moe_router: no f16".to_string(), 2)];
@@ -386,8 +387,8 @@ mod tests {
 
     #[test]
     fn migrations_give_coverage_and_the_worst_of_all_operators() {
-        let report = captured("migrate");
-        let Numbers::Migrate(n) = of(ReportKind::Migrate, &report) else { panic!() };
+        let report = read_captured("migrate");
+        let Numbers::Migrate(n) = read_numbers(ReportKind::Migrate, &report) else { panic!() };
         assert_eq!((n.verdict.as_str(), n.operators, n.accepted), ("accepted", 12, 12));
         assert_eq!((n.calls, n.checked, n.skipped, n.cases, n.failed), (2016, 2016, 0, 2704, 0));
         assert_eq!(n.launches.decode, LaunchCount { of: 35, checked: 31 });
@@ -405,7 +406,9 @@ mod tests {
 
     #[test]
     fn a_rejected_migration_says_what_was_rejected() {
-        let Numbers::Migrate(n) = of(ReportKind::Migrate, &captured("rejected")) else { panic!() };
+        let Numbers::Migrate(n) = read_numbers(ReportKind::Migrate, &read_captured("rejected")) else {
+            panic!()
+        };
         assert_eq!((n.verdict.as_str(), n.operators, n.accepted, n.failed), ("rejected", 9, 8, 8));
         let worst = n.worst.unwrap();
         assert!(worst.ratio > 1e4 && worst.of.starts_with("rms_norm ("), "{worst:?}");
@@ -414,8 +417,8 @@ mod tests {
 
     #[test]
     fn faults_count_as_missed_only_if_nothing_sees_them() {
-        let mut report = captured("bugs");
-        let Numbers::Bugs(n) = of(ReportKind::Bugs, &report) else { panic!() };
+        let mut report = read_captured("bugs");
+        let Numbers::Bugs(n) = read_numbers(ReportKind::Bugs, &report) else { panic!() };
         assert_eq!((n.mutants, n.faults, n.missed, n.lost), (6, 4, 0, 0));
         assert_eq!((n.clean, n.false_alarms, n.diagnoses_missed, n.diagnoses_false), (2, 0, 0, 0));
 
@@ -430,7 +433,7 @@ mod tests {
         report["clean"][1]["accused"] = json!(1);
         report["diagnosed"][0]["missed"] = report["diagnosed"][0]["bugs"].clone();
         report["diagnosed"][0]["reports"][0]["bug"] = Value::Null;
-        let Numbers::Bugs(n) = of(ReportKind::Bugs, &report) else { panic!() };
+        let Numbers::Bugs(n) = read_numbers(ReportKind::Bugs, &report) else { panic!() };
         assert_eq!(
             (n.missed, n.lost, n.false_alarms, n.diagnoses_missed, n.diagnoses_false),
             (1, 1, 1, 1, 1)
@@ -441,7 +444,7 @@ mod tests {
 
     #[test]
     fn speeds_keep_median_and_spread() {
-        let Numbers::Decode(n) = of(ReportKind::Decode, &captured("decode")) else { panic!() };
+        let Numbers::Decode(n) = read_numbers(ReportKind::Decode, &read_captured("decode")) else { panic!() };
         assert_eq!(
             n.decode,
             Rate { median: 40.0883780364516, min: 28.702559906691423, max: 44.183923512635616 }
@@ -451,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_report_of_another_form_is_an_error_that_names_the_field() {
-        let error = numbers(ReportKind::Migrate, &captured("decode").to_string()).unwrap_err();
+        let error = numbers(ReportKind::Migrate, &read_captured("decode").to_string()).unwrap_err();
         assert!(format!("{error:#}").contains("missing field `verdict`"), "{error:#}");
     }
 

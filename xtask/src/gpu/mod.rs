@@ -123,9 +123,9 @@ impl GpuArgs {
         let tapml = Tapml { program: self.program(&root)?, root: root.clone() };
         let (commit, version) = (self.commit(&root)?, tapml.version()?);
         let target = self.target.clone().map_or_else(|| tapml.first_gpu(), Ok)?;
-        let steps = self.chosen(plan.steps(&target, &models)?)?;
+        let steps = self.choose_steps(plan.steps(&target, &models)?)?;
         let scratch = Scratch::new(self.logs.as_deref())?;
-        let runner = run::Runner {
+        let runner = run::PlanRunner {
             tapml: &tapml,
             scratch: &scratch.folder,
             stop: &stop,
@@ -135,18 +135,18 @@ impl GpuArgs {
         let identified = runner.identify(&plan.identify(&target)?)?;
         let run = Run {
             schema: record::SCHEMA,
-            date: record::now().chars().take(10).collect(),
+            date: record::utc_now().chars().take(10).collect(),
             commit,
             version,
             target,
             device: identified.device,
-            machine: record::Machine::here(),
+            machine: record::Machine::current(),
             quick: self.quick,
             complete: false,
             steps: vec![identified.record],
         };
         let out = self.out_file(&root, &run)?;
-        let run = continued(run, &out)?;
+        let run = continue_run(run, &out)?;
         runner.run_all(run, &steps, &out)
     }
 
@@ -170,7 +170,7 @@ impl GpuArgs {
     }
 
     /// The steps of the plan, each with whether this call is to run it. Fails if a name of `--only` is no step's.
-    fn chosen(&self, steps: Vec<Step>) -> Result<Vec<(Step, bool)>> {
+    fn choose_steps(&self, steps: Vec<Step>) -> Result<Vec<(Step, bool)>> {
         for pattern in &self.only {
             if !steps.iter().any(|step| plan::matches(pattern, &step.name)) {
                 let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
@@ -190,7 +190,8 @@ impl GpuArgs {
         let target = self.target.as_deref().unwrap_or("TARGET");
         let identify = plan.identify(target)?;
         println!("{}: {}", identify.name, identify.shown);
-        for (step, _) in self.chosen(plan.steps(target, models)?)?.iter().filter(|(_, wanted)| *wanted) {
+        for (step, _) in self.choose_steps(plan.steps(target, models)?)?.iter().filter(|(_, wanted)| *wanted)
+        {
             println!("{}: {}", step.name, step.shown);
         }
         Ok(())
@@ -259,7 +260,7 @@ fn project(given: Option<&Path>, compiled: &Path) -> Result<PathBuf> {
 }
 
 /// The run to go on with: that of the file, if there is one and it is of the same program and device.
-fn continued(run: Run, out: &Path) -> Result<Run> {
+fn continue_run(run: Run, out: &Path) -> Result<Run> {
     if !out.exists() {
         return Ok(run);
     }

@@ -15,7 +15,7 @@ pub enum Numbers {
 
 /// The device that a run is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Device {
+pub struct RunDevice {
     pub platform: String,
     pub name: String,
     pub driver: String,
@@ -34,7 +34,7 @@ pub struct Features {
     pub matrices: bool,
 }
 
-impl Device {
+impl RunDevice {
     /// Whether it is no processor in a GPU's place, whose speed says nothing.
     pub fn is_hardware(&self) -> bool {
         self.platform != "emulator" && self.kind != "cpu"

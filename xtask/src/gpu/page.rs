@@ -98,7 +98,7 @@ fn section(name: &str, run: &Run) -> String {
             let _ = write!(text, "\n### {title}\n\n{}", table.markdown());
         }
     }
-    let others = unfinished(run);
+    let others = list_unfinished(run);
     if !others.is_empty() {
         let _ = write!(text, "\n### What did not pass\n\n{others}");
     }
@@ -114,7 +114,7 @@ fn counts(run: &Run) -> String {
 }
 
 /// A line for each step that failed, then one for each reason why others were not run.
-fn unfinished(run: &Run) -> String {
+fn list_unfinished(run: &Run) -> String {
     let mut text = String::new();
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for record in run.steps.iter().filter(|record| record.status != Status::Passed) {
@@ -153,13 +153,13 @@ impl Table {
 }
 
 /// Records with numbers of one kind. Numbers of a step that was stopped are those of a part.
-fn ended(run: &Run) -> impl Iterator<Item = (&Record, &Numbers)> {
+fn ended_records(run: &Run) -> impl Iterator<Item = (&Record, &Numbers)> {
     let done = run.steps.iter().filter(|r| matches!(r.status, Status::Passed | Status::Failed));
     done.filter_map(|record| Some((record, record.numbers.as_ref()?)))
 }
 
 fn checks(run: &Run) -> Table {
-    let rows = ended(run).filter_map(|(record, numbers)| {
+    let rows = ended_records(run).filter_map(|(record, numbers)| {
         let Numbers::DeviceCheck(n) = numbers else { return None };
         let counts = [n.passed, n.failed, n.skipped].map(|n| n.to_string());
         Some([vec![code(&record.name)], counts.to_vec(), vec![worst(&n.worst), seconds(record)]].concat())
@@ -168,7 +168,7 @@ fn checks(run: &Run) -> Table {
 }
 
 fn samples(run: &Run) -> Table {
-    let kernels = ended(run).flat_map(|(_, numbers)| match numbers {
+    let kernels = ended_records(run).flat_map(|(_, numbers)| match numbers {
         Numbers::DeviceCheck(n) => n.kernels.as_slice(),
         _ => &[],
     });
@@ -178,7 +178,7 @@ fn samples(run: &Run) -> Table {
 }
 
 fn migrations(run: &Run) -> Table {
-    let rows = ended(run).filter_map(|(record, numbers)| {
+    let rows = ended_records(run).filter_map(|(record, numbers)| {
         let Numbers::Migrate(n) = numbers else { return None };
         let name = record.name.strip_prefix("migrate/").unwrap_or(&record.name);
         Some([vec![code(name)], migration(n), vec![seconds(record)]].concat())
@@ -232,7 +232,7 @@ struct KernelRow {
 
 fn kernels(run: &Run) -> Table {
     let mut rows: BTreeMap<(&str, &str), KernelRow> = BTreeMap::new();
-    for (_, numbers) in ended(run) {
+    for (_, numbers) in ended_records(run) {
         let Numbers::Migrate(n) = numbers else { continue };
         for kernel in &n.deployed {
             let row = rows.entry((&kernel.kernel, &kernel.phase)).or_default();
@@ -256,7 +256,7 @@ fn kernels(run: &Run) -> Table {
 }
 
 fn bugs(run: &Run) -> Table {
-    let rows = ended(run).filter_map(|(record, numbers)| {
+    let rows = ended_records(run).filter_map(|(record, numbers)| {
         let Numbers::Bugs(n) = numbers else { return None };
         let counts = [n.mutants, n.faults, n.missed, n.lost, n.clean, n.false_alarms, n.diagnoses];
         let more = [n.diagnosed_faults, n.diagnoses_missed, n.diagnoses_false];
@@ -281,7 +281,7 @@ fn bugs(run: &Run) -> Table {
 }
 
 fn speeds(run: &Run) -> Table {
-    let rows = ended(run).filter_map(|(record, numbers)| {
+    let rows = ended_records(run).filter_map(|(record, numbers)| {
         let Numbers::Decode(n) = numbers else { return None };
         let name = record.name.strip_prefix("decode/").unwrap_or(&record.name);
         Some([vec![code(name)], speed(n)].concat())

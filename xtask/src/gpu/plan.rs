@@ -28,12 +28,12 @@ struct Template {
     #[serde(default)]
     quick: Vec<String>,
     #[serde(default)]
-    case: Vec<Case>,
+    case: Vec<PlanCase>,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct PlanCase {
     name: String,
     #[serde(default)]
     arguments: Vec<String>,
@@ -120,7 +120,7 @@ impl Plan {
 
 impl Template {
     fn steps(&self, target: &str, models: &[FoundModel]) -> Result<Vec<Step>> {
-        let cases = if self.case.is_empty() { vec![Case::default()] } else { self.case.clone() };
+        let cases = if self.case.is_empty() { vec![PlanCase::default()] } else { self.case.clone() };
         if cases.len() > 1 && !self.name.contains("{case}") {
             bail!("the step {} of the plan has several cases, but its name lacks {{case}}", self.name);
         }
@@ -134,7 +134,7 @@ impl Template {
         Ok(pairs.map(|(case, model)| self.step(target, case, model)).collect())
     }
 
-    fn step(&self, target: &str, case: &Case, model: Option<&FoundModel>) -> Step {
+    fn step(&self, target: &str, case: &PlanCase, model: Option<&FoundModel>) -> Step {
         let fill = |word: &str, model: &str| word.replace("{target}", target).replace("{model}", model);
         let words = || self.command.iter().chain(&case.arguments);
         let name = self.name.replace("{case}", &case.name);

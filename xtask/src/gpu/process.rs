@@ -30,7 +30,7 @@ impl Stop {
         Ok(stop)
     }
 
-    pub fn requested(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 
@@ -70,7 +70,7 @@ pub fn run(command: &mut Command, log: &Path, limit: Duration, stop: &Stop) -> R
         if let Some(status) = child.try_wait()? {
             break (Cause::Exited, Some(status));
         }
-        let cause = match (stop.requested(), start.elapsed() >= limit) {
+        let cause = match (stop.is_requested(), start.elapsed() >= limit) {
             (true, _) => Cause::Stopped,
             (false, true) => Cause::TimeLimit,
             (false, false) => {

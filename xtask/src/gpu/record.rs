@@ -1,6 +1,6 @@
 //! The file of a run: one record for each step, written whole after each of them.
 
-use super::numbers::{Device, Numbers};
+use super::numbers::{Numbers, RunDevice};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Run {
     pub version: String,
     /// The device string.
     pub target: String,
-    pub device: Device,
+    pub device: RunDevice,
     pub machine: Machine,
     /// Whether only the short plan was run.
     pub quick: bool,
@@ -109,7 +109,7 @@ impl Record {
 }
 
 impl Machine {
-    pub fn here() -> Machine {
+    pub fn current() -> Machine {
         Machine {
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
@@ -192,7 +192,7 @@ impl Run {
 }
 
 /// Now, in UTC: `2026-01-31T12:00:00Z`.
-pub fn now() -> String {
+pub fn utc_now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     timestamp(seconds)
 }

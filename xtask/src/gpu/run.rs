@@ -2,10 +2,10 @@
 
 use super::Tapml;
 use super::extract;
-use super::numbers::Device;
+use super::numbers::RunDevice;
 use super::plan::{Need, SCRATCH, Step};
 use super::process::{self, Cause, Ended, Stop};
-use super::record::{Record, Run, Status, now};
+use super::record::{Record, Run, Status, utc_now};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const LEAST: f64 = 3.0;
 const ERROR_LINES: usize = 30;
 const ERROR_CHARACTERS: usize = 3000;
 
-pub struct Runner<'a> {
+pub struct PlanRunner<'a> {
     pub tapml: &'a Tapml,
     /// A folder for reports and logs.
     pub scratch: &'a Path,
@@ -29,11 +29,11 @@ pub struct Runner<'a> {
 
 /// The device, and the record of the step that told it.
 pub struct Identified {
-    pub device: Device,
+    pub device: RunDevice,
     pub record: Record,
 }
 
-impl Runner<'_> {
+impl PlanRunner<'_> {
     /// Asks which device this is. Fails if it cannot be opened: there is nothing to run then.
     pub fn identify(&self, step: &Step) -> Result<Identified> {
         println!("{}: {}", step.name, step.shown);
@@ -92,10 +92,10 @@ impl Runner<'_> {
     fn record(&self, run: &mut Run, step: &Step, out: &Path) -> Result<Record> {
         let not_run =
             |reason: &str| Record::new(&step.name, &step.shown, Status::NotRun, Some(reason.into()));
-        if self.stop.requested() {
+        if self.stop.is_requested() {
             return Ok(not_run("the run was stopped"));
         }
-        if self.left().is_some_and(|left| left < LEAST) {
+        if self.seconds_left().is_some_and(|left| left < LEAST) {
             return Ok(not_run("no time was left (--seconds)"));
         }
         run.put(Record::new(&step.name, &step.shown, Status::Running, None));
@@ -116,7 +116,7 @@ impl Runner<'_> {
     }
 
     /// What the device lacks for a step.
-    fn lacks(&self, device: &Device, step: &Step) -> Option<String> {
+    fn lacks(&self, device: &RunDevice, step: &Step) -> Option<String> {
         step.needs.iter().find_map(|need| match need {
             Need::F16 if !device.features.f16 => Some("the device has no f16".into()),
             Need::Hardware if !device.is_hardware() => {
@@ -126,7 +126,7 @@ impl Runner<'_> {
         })
     }
 
-    fn left(&self) -> Option<f64> {
+    fn seconds_left(&self) -> Option<f64> {
         self.until.map(|(start, seconds)| seconds - start.elapsed().as_secs_f64())
     }
 
@@ -149,7 +149,7 @@ impl Runner<'_> {
         let mut arguments: Vec<String> = step.arguments.iter().map(fill).collect();
         arguments.extend(["--json".into(), report.display().to_string()]);
         let own = step.limit as f64;
-        let limit = self.left().map_or(own, |left| left.clamp(0.0, own));
+        let limit = self.seconds_left().map_or(own, |left| left.clamp(0.0, own));
         let mut command = self.tapml.command(&arguments);
         let ended = process::run(&mut command, &log, Duration::from_secs_f64(limit), self.stop)?;
         let printed =
@@ -173,7 +173,7 @@ impl Runner<'_> {
                 reason.lines().next().unwrap_or_default()
             );
         }
-        !self.stop.requested() && !run.steps.iter().any(|record| record.status.is_failure())
+        !self.stop.is_requested() && !run.steps.iter().any(|record| record.status.is_failure())
     }
 }
 
@@ -213,7 +213,7 @@ fn judge(step: &Step, ended: &Ended, cut: bool, report: Option<&str>, printed: &
     record.reason = Some(notes).filter(|notes| !notes.is_empty());
     record.exit_code = ended.code;
     record.seconds = Some((ended.seconds * 100.0).round() / 100.0);
-    record.ended = Some(now());
+    record.ended = Some(utc_now());
     record
 }
 

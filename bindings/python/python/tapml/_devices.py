@@ -62,7 +62,7 @@ class Device:
         return self._native.findings()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and self._native.same(other._native)
+        return isinstance(other, Device) and self._native.is_same(other._native)
 
     def __hash__(self) -> int:
         return hash(self.word)

@@ -107,14 +107,14 @@ def op(operator: str, /, *inputs: Any, name: Optional[str] = None, **attributes:
         InvalidInput: The attributes or types do not fit it.
     """
     made = _native.Module.op(operator, json.dumps(attributes), [type_text(value) for value in inputs])
-    return Module(made if name is None else made.named(name))
+    return Module(made if name is None else made.with_name(name))
 
 
 def graph(text: str, weights: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None) -> Module:
     """A graph in its text form, as ``tapml inspect MODEL --text`` prints it, with the values of its weights by name."""
     arrays = {key: _array(value, None) for key, value in (weights or {}).items()}
     made = _native.Module.graph(text, arrays)
-    return Module(made if name is None else made.named(name))
+    return Module(made if name is None else made.with_name(name))
 
 
 def kernel(
@@ -146,7 +146,7 @@ def kernel(
     texts = None if counts is None else [str(count) for count in counts]
     values = [(key, float(value)) for key, value in (constants or {}).items()]
     made = _native.Module.kernel(file, text, entry, values, [type_text(value) for value in arguments], texts)
-    return Module(made if name is None else made.named(name))
+    return Module(made if name is None else made.with_name(name))
 
 
 def _source(source: PathLike) -> tuple[str, str]:

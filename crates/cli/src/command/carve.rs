@@ -51,7 +51,7 @@ impl CarveCommand {
             model: self.model,
             out: self.out,
             inputs: self.inputs.data(),
-            prompts: Prompts::of(self.prompts.as_deref()),
+            prompts: Prompts::from_file(self.prompts.as_deref()),
             overwrite: self.overwrite,
             source: self.source,
             steps: self.steps,

@@ -77,7 +77,7 @@ impl CheckCommand {
         if self.watch {
             return self.watch(&suite, &model, &oracles, &stop);
         }
-        self.once(&suite, &model, self.target.open()?.as_mut(), &oracles, &stop)
+        self.run_all(&suite, &model, self.target.open()?.as_mut(), &oracles, &stop)
     }
 
     /// Checks now and whenever a kernel file is saved, until the user stops it. The device stays open.
@@ -89,7 +89,7 @@ impl CheckCommand {
             let start = Instant::now();
             let checked = common::overrides(&self.target.kernel)
                 .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
-                .and_then(|()| self.both(suite, model, &mut platform, oracles, stop, start));
+                .and_then(|()| self.run_both(suite, model, &mut platform, oracles, stop, start));
             if stop.check().is_err() {
                 break;
             }
@@ -106,7 +106,7 @@ impl CheckCommand {
     }
 
     /// The first prompt's calls for a quick answer, then all, unless the quick answer is no.
-    fn both(
+    fn run_both(
         &self,
         suite: &Arc<Suite>,
         model: &Model,
@@ -124,14 +124,14 @@ impl CheckCommand {
             let text = format!("the first prompt {verdict} after {} ms", start.elapsed().as_millis());
             output::note("watching", &text);
             if !quick.report.passes() {
-                self.reports.tell(&quick, suite)?;
+                self.reports.write(&quick, suite)?;
                 return Ok(Outcome::Fails);
             }
         }
-        self.once(suite, model, platform, oracles, stop)
+        self.run_all(suite, model, platform, oracles, stop)
     }
 
-    fn once(
+    fn run_all(
         &self,
         suite: &Arc<Suite>,
         model: &Model,
@@ -143,7 +143,7 @@ impl CheckCommand {
         let (last, reports, of) = (so_far.clone(), self.reports.clone(), suite.clone());
         stopping::set_last_words(move || {
             last.inner().finish();
-            if let Err(error) = reports.tell(&last.stop_check(&of), &of) {
+            if let Err(error) = reports.write(&last.stop_check(&of), &of) {
                 output::print_error(&error);
             }
         });
@@ -152,7 +152,7 @@ impl CheckCommand {
         let checked = stopping::or_last_words(checked);
         so_far.inner().finish();
         let checked = checked?;
-        self.reports.tell(&checked, suite)?;
+        self.reports.write(&checked, suite)?;
         let used = checked.report.ops.iter().map(|op| op.kernel.as_str());
         // Whoever names operators or cases may leave a kernel out.
         let all = self.op.is_empty() && self.case.is_empty();
@@ -163,7 +163,7 @@ impl CheckCommand {
 
 impl Reports {
     /// Shows what was found, and writes the reports.
-    fn tell(&self, checked: &Checked, suite: &Suite) -> Result<()> {
+    fn write(&self, checked: &Checked, suite: &Suite) -> Result<()> {
         self.json.say(&render(&checked.report))?;
         if let Some(path) = &self.junit {
             tapml::files::write(path, junit(checked, suite)?.as_bytes())?;
@@ -237,25 +237,25 @@ pub fn regimes<'a>(checks: impl IntoIterator<Item = &'a OpCheck> + Clone) -> Str
 pub fn details(op: &OpCheck) -> String {
     let mut text = String::new();
     if let Some(reason) = &op.unsupported {
-        text += &format!("\n\n{}: not supported: {}", op.op, shown::beginning(reason));
+        text += &format!("\n\n{}: not supported: {}", op.op, shown::first_lines(reason));
     }
     for failure in op.failures.iter().take(3) {
-        text += &format!("\n\n{}{}", op.op, failed(failure));
+        text += &format!("\n\n{}{}", op.op, describe_failure(failure));
     }
     for failure in op.made_failures.iter().take(3) {
-        text += &format!("\n\n{} call made of recorded values:{}", op.op, failed(failure));
+        text += &format!("\n\n{} call made of recorded values:{}", op.op, describe_failure(failure));
     }
     for beyond in op.overflows.iter().take(3) {
         text += &format!("\n\n{} probe, beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {
-        text += &shown::beginning(&format!("\n\n{finding}\n    {}", finding.source));
+        text += &shown::first_lines(&format!("\n\n{finding}\n    {}", finding.source));
     }
     text
 }
 
 /// What decided that a call failed.
-fn failed(failure: &Failure) -> String {
+fn describe_failure(failure: &Failure) -> String {
     let mut text = format!(" {}: {}", failure.case, failure.criterion);
     if let Some(e) = &failure.element {
         text += &format!(
@@ -270,7 +270,7 @@ fn failed(failure: &Failure) -> String {
         text += &format!("\n  {chain}");
     }
     if let Some(error) = &failure.error {
-        text += &format!("\n  {}", shown::beginning(error).replace('\n', "\n  "));
+        text += &format!("\n  {}", shown::first_lines(error).replace('\n', "\n  "));
     }
     text
 }
@@ -283,13 +283,13 @@ struct Watcher {
 impl Watcher {
     fn new(kernels: &[String]) -> Watcher {
         let paths = kernels.iter().filter_map(|k| k.split_once('=')).map(|(_, file)| PathBuf::from(file));
-        Watcher { files: paths.map(|p| (p.clone(), modified(&p))).collect() }
+        Watcher { files: paths.map(|p| (p.clone(), modified_time(&p))).collect() }
     }
 
     fn wait(&mut self, stop: &Stop) {
         while stop.check().is_ok() {
             for (path, seen) in &mut self.files {
-                let now = modified(path);
+                let now = modified_time(path);
                 if now.is_some() && now != *seen {
                     *seen = now;
                     return;
@@ -300,6 +300,6 @@ impl Watcher {
     }
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
+fn modified_time(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|m| m.modified()).ok()
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use tapml::graph::{DType, Model};
 use tapml::import::quantize::{FORMS_HELP, Scheme};
-use tapml::import::{Checkpoint, Rows};
+use tapml::import::{Checkpoint, LogitRows};
 use tapml::jobs;
 use tapml::kernels::Overrides;
 use tapml::model::GraphOptions;
@@ -15,7 +15,7 @@ use tapml::platform::Platform;
 
 /// Dtype of activations on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Activation {
+pub enum ActivationArg {
     #[default]
     F32,
     F16,
@@ -25,8 +25,8 @@ pub enum Activation {
 #[derive(Args, Clone, Debug, Default)]
 pub struct GraphArgs {
     /// Dtype of activations and caches
-    #[arg(long, value_enum, default_value_t = Activation::F32)]
-    pub activation: Activation,
+    #[arg(long, value_enum, default_value_t = ActivationArg::F32)]
+    pub activation: ActivationArg,
     /// Keep the checkpoint's operators one by one instead of fusing neighbours
     #[arg(long)]
     pub no_fuse: bool,
@@ -39,29 +39,29 @@ impl GraphArgs {
     /// The same as plain data.
     pub fn options(&self) -> GraphOptions {
         let activation = match self.activation {
-            Activation::F32 => DType::F32,
-            Activation::F16 => DType::F16,
+            ActivationArg::F32 => DType::F32,
+            ActivationArg::F16 => DType::F16,
         };
         GraphOptions { activation, fuse: !self.no_fuse, quantize: self.quantize }
     }
 
     /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
-    pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
-        noted(self.options().open(path, logits)?)
+    pub fn open(&self, path: &Path, logits: LogitRows) -> Result<(Checkpoint, Model)> {
+        note_checkpoint(self.options().open(path, logits)?)
     }
 
     /// The model of a folder's configuration with random weights.
-    pub fn open_random(&self, path: &Path, logits: Rows) -> Result<Model> {
+    pub fn open_random(&self, path: &Path, logits: LogitRows) -> Result<Model> {
         Ok(self.options().random(path, logits)?)
     }
 
     /// As [`GraphArgs::open`] without a look at the values of weights: a file of any size opens at once.
     pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
-        noted(self.options().open_unread(path)?)
+        note_checkpoint(self.options().open_unread(path)?)
     }
 }
 
-fn noted((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)> {
+fn note_checkpoint((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)> {
     checkpoint.notes().iter().for_each(|note| output::note("note", note));
     Ok((checkpoint, model))
 }

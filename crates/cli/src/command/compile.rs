@@ -88,14 +88,14 @@ impl CompileCommand {
     pub fn run(self) -> Result<Outcome> {
         let started = Instant::now();
         let targets = if self.target.is_empty() {
-            Target::served().collect()
+            Target::planned_targets().collect()
         } else {
             self.target.iter().map(|name| Target::find(name)).collect::<Result<Vec<_>, _>>()?
         };
         let lengths = Lengths { step_tokens: self.step_tokens, positions: self.positions };
         let mut dry_run = DryRun::new(&targets, self.memory, lengths)?;
         if let Some(scheme) = self.quantize {
-            dry_run = dry_run.quantized(scheme);
+            dry_run = dry_run.with_quantization(scheme);
         }
         let models = match (&self.model, &self.list) {
             (_, Some(list)) => plan_list(&mut dry_run, list)?,
@@ -138,7 +138,7 @@ fn plan_list(dry_run: &mut DryRun, list: &Path) -> Result<Vec<ModelReport>> {
     let models = read_list(list)?;
     let bar = Bar::new();
     bar.stage("plan models", models.len() as u64);
-    let plan = |listed: tapml::dry_run::Listed| {
+    let plan = |listed: tapml::dry_run::ListedModel| {
         bar.advance(1);
         let published_parameters = Some((listed.billions * 1e9).round() as u64);
         Ok(ModelReport { published_parameters, plan: dry_run.plan(&listed.name, &listed.config)? })

@@ -66,14 +66,14 @@ enum Action {
 #[derive(Serialize)]
 struct ListReport {
     schema: u32,
-    devices: Vec<Listed>,
+    devices: Vec<DeviceLine>,
     operators: Vec<Operators>,
     unavailable: Vec<Unavailable>,
 }
 
 /// A device, and how a hub stands to it.
 #[derive(Serialize)]
-struct Listed {
+struct DeviceLine {
     #[serde(flatten)]
     info: DeviceInfo,
     /// The word to ask for.
@@ -132,7 +132,7 @@ impl DeviceCommand {
 type Listing = (Vec<(Offered, Option<AtHub>)>, Vec<Operators>);
 
 /// Every device that runs kernels, words without any, and devices that run operators.
-fn listed(agent: Option<&str>) -> Result<Listing> {
+fn list_devices(agent: Option<&str>) -> Result<Listing> {
     let Some(agent) = agent else {
         return Ok((
             Local::default().list().into_iter().map(|offered| (offered, None)).collect(),
@@ -171,11 +171,11 @@ fn listed(agent: Option<&str>) -> Result<Listing> {
 }
 
 fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
-    let (devices, operators) = listed(agent)?;
+    let (devices, operators) = list_devices(agent)?;
     let mut report = ListReport { schema: 1, devices: Vec::new(), operators, unavailable: Vec::new() };
     for ((target, info), hub) in devices {
         match info {
-            Ok(info) => report.devices.push(Listed { info, target, hub }),
+            Ok(info) => report.devices.push(DeviceLine { info, target, hub }),
             Err(error) => report.unavailable.push(Unavailable {
                 platform: target,
                 reason: error.to_string(),
@@ -209,7 +209,7 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     Ok(Outcome::Holds)
 }
 
-fn row(device: &Listed) -> Vec<String> {
+fn row(device: &DeviceLine) -> Vec<String> {
     let d = &device.info;
     let subgroups = d
         .features

@@ -66,7 +66,7 @@ impl DiagnoseCommand {
             target: self.target.target.clone(),
             kernels: self.target.kernel.clone(),
             source: self.source.clone(),
-            prompts: Prompts::of(self.prompts.as_deref()),
+            prompts: Prompts::from_file(self.prompts.as_deref()),
             inputs: self.inputs.data(),
             oracle: self.oracle.clone(),
             suite: self.suite.clone(),
@@ -186,7 +186,7 @@ fn block(number: usize, fault: &Fault) -> String {
     if let Some(picture) = &fault.error_map {
         lines.push(("wrong", format!("{}\n{}", picture.text, picture.drawing)));
     }
-    lines.push(("harm", fault.output_impact.as_ref().map_or("not measured".into(), harm)));
+    lines.push(("harm", fault.output_impact.as_ref().map_or("not measured".into(), describe_impact)));
     lines.extend(fault.reproduce.iter().map(|command| ("next", command.clone())));
     let mut text = format!("\n\n{heading}");
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
@@ -230,7 +230,7 @@ fn numbers(fault: &Fault) -> String {
 }
 
 /// What the wrong values do to the model's output.
-fn harm(impact: &Impact) -> String {
+fn describe_impact(impact: &Impact) -> String {
     let kl = if impact.kl.is_finite() { format!("{:.1e}", impact.kl) } else { "infinite".into() };
     let Impact { changed, positions, case, .. } = impact;
     let first = match changed {

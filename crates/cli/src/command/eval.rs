@@ -14,7 +14,7 @@ use std::time::Instant;
 use tapml::engine::{Tokenizer, bundled_prompts};
 use tapml::eval::{Comparison, Side, compare};
 use tapml::graph::Model;
-use tapml::import::Rows;
+use tapml::import::LogitRows;
 use tapml::model::GraphOptions;
 
 /// Most bytes of a text that are read.
@@ -73,8 +73,8 @@ impl EvalCommand {
         let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
         let bar = Arc::new(Bar::at_stage("read the models"));
         let reference = self.reference.as_deref().unwrap_or(&self.model);
-        let (source, plain) = GraphOptions::default().open(reference, Rows::All)?;
-        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let (source, plain) = GraphOptions::default().open(reference, LogitRows::All)?;
+        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
         let tokenizer = Tokenizer::open(source.dir()).or_else(|_| Tokenizer::open(checkpoint.dir()))?;
         let (ids, begin) = self.ids(&tokenizer)?;
         let window = (self.window as usize).min(source.context()).min(checkpoint.context());
@@ -105,14 +105,14 @@ impl EvalCommand {
             let bar = bar.clone();
             stopping::set_last_words(move || {
                 bar.finish();
-                if let Err(error) = tell(&last, &json) {
+                if let Err(error) = write_report(&last, &json) {
                     output::print_error(&error);
                 }
             });
         };
         stopping::or_last_words(compare(source, tested, &ids, window, begin, &stop, &mut so_far))?;
         bar.finish();
-        tell(&report, &self.json)?;
+        write_report(&report, &self.json)?;
         Ok(Outcome::Holds)
     }
 
@@ -131,7 +131,7 @@ impl EvalCommand {
 }
 
 /// Shows the report, and writes it.
-fn tell(report: &Report, json: &JsonArg) -> Result<()> {
+fn write_report(report: &Report, json: &JsonArg) -> Result<()> {
     json.say(&render(report))?;
     json.write(report)
 }

@@ -15,7 +15,7 @@ use tapml::engine::{
     Finish, GenerateOptions, Generation, Generator, Sampler, Sampling, Tokenizer, generate_text,
 };
 use tapml::exec::{Interface, Session};
-use tapml::import::{Checkpoint, Rows};
+use tapml::import::{Checkpoint, LogitRows};
 use tapml::migrate::Stop;
 use tapml::model::expect_context;
 use tapml::prompts::Given;
@@ -102,7 +102,7 @@ impl GenerateCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
-        let (checkpoint, model) = self.graph.open(&self.model, Rows::Last)?;
+        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::Last)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
             Some(_) => None,

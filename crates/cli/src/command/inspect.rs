@@ -103,7 +103,7 @@ impl InspectCommand {
             self.target.as_ref().map(|target| common::open_platform(target, &self.kernel)).transpose()?;
         let mut source = common::open_platform(&self.source, &[])?;
         let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
-        let traced = TracedModel::of(&self.model, &self.inputs.data(), source.as_mut(), &bar, &stop);
+        let traced = TracedModel::trace(&self.model, &self.inputs.data(), source.as_mut(), &bar, &stop);
         bar.finish();
         let traced = traced?;
         let graph: &Graph = traced.first.model.graph();

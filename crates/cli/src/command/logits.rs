@@ -14,7 +14,7 @@ use std::time::Instant;
 use tapml::engine::Tokenizer;
 use tapml::exec::Interface;
 use tapml::graph::Tensor;
-use tapml::import::{Rows, safetensors};
+use tapml::import::{LogitRows, safetensors};
 use tapml::model::{expect_context, teacher_forced};
 use tapml::prompts::Given;
 
@@ -65,7 +65,7 @@ impl LogitsCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
-        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
             Some(_) => None,

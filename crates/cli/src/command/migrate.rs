@@ -59,7 +59,7 @@ impl MigrateCommand {
             target: self.target.target.clone(),
             kernels: self.target.kernel.clone(),
             source: self.source,
-            prompts: Prompts::of(self.prompts.as_deref()),
+            prompts: Prompts::from_file(self.prompts.as_deref()),
             inputs: self.inputs.data(),
             oracle: self.oracle,
             steps: self.steps,
@@ -102,7 +102,7 @@ fn render(report: &MigrateReport) -> String {
         text += &op.check.as_ref().map_or(String::new(), details);
     }
     for t in &report.texts {
-        text += &format!("\n\n{}", shortened(&t.prompt));
+        text += &format!("\n\n{}", shorten(&t.prompt));
         text += &format!("\n  {:9}{}", source.platform, one_line(&t.source));
         text += &format!("\n  {:9}{}", target.platform, one_line(t.target.as_deref().unwrap_or("-")));
     }
@@ -132,7 +132,7 @@ fn render(report: &MigrateReport) -> String {
         text += &format!("\n  … and {} more (see the report)", c.skipped.len() - 10);
     }
     text += &regimes(report.ops.iter().filter_map(|op| op.check.as_ref()));
-    text += &deployed(report);
+    text += &describe_deployed(report);
     let accepted = report.ops.iter().filter(|o| o.state == OpState::Accepted).count();
     let s = &report.seconds;
     text += &format!(
@@ -150,7 +150,7 @@ fn render(report: &MigrateReport) -> String {
 }
 
 /// What the deployed program launches in one step and for one prompt.
-fn deployed(report: &MigrateReport) -> String {
+fn describe_deployed(report: &MigrateReport) -> String {
     if report.deployed.is_empty() {
         return String::new();
     }
@@ -193,7 +193,7 @@ fn row(op: &OpReport) -> Vec<String> {
 
 /// Text with its line breaks made visible.
 /// The beginning of a prompt, on one line.
-fn shortened(prompt: &str) -> String {
+fn shorten(prompt: &str) -> String {
     let line = one_line(prompt);
     match line.char_indices().nth(PROMPT) {
         _ if line.is_empty() => "(no text)".into(),

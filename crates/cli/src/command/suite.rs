@@ -79,7 +79,7 @@ const LENGTHS: [usize; 4] = [4, 24, 72, 144];
 impl ScoreCommand {
     pub fn run(self) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target)?;
-        let bed = self.bed()?;
+        let bed = self.open_fixture()?;
         let stop = stopping::stop_on_signal()?;
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         let guard = Guard::new(&spec, platform::open_device(&spec)?.info(), workers, self.deadline)?;
@@ -118,7 +118,7 @@ impl ScoreCommand {
         Ok(Outcome::Holds)
     }
 
-    fn bed(&self) -> Result<Fixture> {
+    fn open_fixture(&self) -> Result<Fixture> {
         let suite = Suite::open(&self.suite)?;
         let name = suite.manifest().model.name.clone();
         let name = if name.is_empty() { "model".into() } else { name };

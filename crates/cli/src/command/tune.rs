@@ -71,7 +71,7 @@ impl TuneCommand {
             source: self.source.clone(),
             inputs: self.inputs.data(),
             suite: self.suite.clone(),
-            prompts: Prompts::of(self.prompts.as_deref()),
+            prompts: Prompts::from_file(self.prompts.as_deref()),
             graph: self.graph.options(),
             phase: match self.phase {
                 For::Decode => Phase::Decode,
@@ -84,7 +84,7 @@ impl TuneCommand {
         let (choices, ops) = tuned?;
         let file = self.file(&choices)?;
         tapml::files::write(&file, choices.text()?.as_bytes())?;
-        self.json.say(&shown(&ops))?;
+        self.json.say(&describe_ops(&ops))?;
         output::note("choices", &file.display().to_string());
         let failed = ops.iter().any(|op| !op.failed.is_empty());
         self.json.write(&Report {
@@ -112,7 +112,7 @@ impl TuneCommand {
     }
 }
 
-fn shown(ops: &[Tuned]) -> String {
+fn describe_ops(ops: &[Tuned]) -> String {
     let mut rows = table(&["OP", "INPUTS", "NODES", "KERNEL", "TIMES", "FAILED"]);
     for op in ops {
         let times = op.seconds.iter().map(|(kernel, s)| format!("{kernel} {:.1} µs", s * 1e6));

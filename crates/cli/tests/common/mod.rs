@@ -44,7 +44,7 @@ pub fn json(command: &mut Command, code: i32) -> Value {
 }
 
 /// Carves the small model; gives the suite's folder.
-pub fn carved(folder: &Path) -> PathBuf {
+pub fn carve_small(folder: &Path) -> PathBuf {
     let suite = folder.join("draft.suite");
     let mut command = tapml(folder);
     command
@@ -57,7 +57,7 @@ pub fn carved(folder: &Path) -> PathBuf {
 }
 
 /// The recorded calls among the cases of a check: those that no lowering adds.
-pub fn recorded(report: &Value) -> u64 {
+pub fn count_recorded(report: &Value) -> u64 {
     let ops = report["ops"].as_array().unwrap().iter();
     let lowered = |op: &str| op == "argmax" || ::tapml::graph::fusion::find(op).is_some();
     let own = ops.filter(|op| !lowered(op["op"].as_str().unwrap()));
@@ -83,7 +83,7 @@ pub fn changed_kernel(folder: &Path, op: &str, [old, new]: [&str; 2]) -> String 
 }
 
 /// `tapml diagnose` of the small model with these arguments, in the background.
-pub fn diagnosing(folder: &Path, arguments: &[&str], suite: &Path) -> Child {
+pub fn start_diagnose(folder: &Path, arguments: &[&str], suite: &Path) -> Child {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tapml"));
     command.args(["diagnose", &draft(), "--suite"]).arg(suite).args(arguments).current_dir(folder);
     command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
@@ -126,7 +126,7 @@ impl Agent {
     }
 
     /// The word for one of its devices.
-    pub fn at(&self, name: &str) -> String {
+    pub fn device_word(&self, name: &str) -> String {
         format!("{}/{name}", self.place)
     }
 }

@@ -208,7 +208,7 @@ fn exact(json: &Section, key: &str) -> Result<[u32; 2]> {
     if json.get(key).is_some_and(serde_json::Value::is_number) {
         return Ok([json.size(key, SIZES)?; 2]);
     }
-    let expected = || json.expected(key, "a number, or an object with `height` and `width`");
+    let expected = || json.expected_error(key, "a number, or an object with `height` and `width`");
     let section = json.section(key)?.ok_or_else(expected)?;
     Ok([section.size("height", SIZES)?, section.size("width", SIZES)?])
 }

@@ -166,7 +166,7 @@ impl<'a> VocabularyReader<'a> {
             None => Ok(default.and_then(id)),
             Some(value) => {
                 let expected = format!("a token id below {}", tokens.len());
-                id(value).map(Some).ok_or_else(|| self.metadata.expected(&key, &expected))
+                id(value).map(Some).ok_or_else(|| self.metadata.expected_error(&key, &expected))
             }
         }
     }

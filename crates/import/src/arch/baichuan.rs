@@ -2,10 +2,10 @@
 //! rotary positions, and Baichuan2 divides each row of the head's matrix by its length.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::alibi;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -31,17 +31,14 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let mut attention =
         SelfAttention { projections: Projections::Fused { name: "W_pack" }, ..SelfAttention::new(&sizes) };
     attention.scores.alibi = (!rotary).then(|| alibi::slopes(sizes.heads));
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer::new(sizes.hidden, &norm);
     let unit_head = sizes.vocab != FIRST_VOCAB;
-    let frame = Frame { unit_head, ..Frame::llama(json, &norm, false)? };
-    let angles = match rotary {
-        true => Some(net.node(
+    let frame = ModelFrame { unit_head, ..ModelFrame::llama(json, &norm, false)? };
+    let angles = if rotary { Some(net.node(
             &Path::new("model.rotary_emb"),
             rope::angles(json, sizes.head_dim, sizes.context)?,
             &[],
-        )?),
-        false => None,
-    };
+        )?) } else { None };
     frame.uniform(net, &sizes, &layer, &attention, &mlp, angles)
 }

@@ -2,7 +2,7 @@
 //! checkpoint has a pooler, the pooled output.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
 use crate::block::linear::{Projection, linear};
 use crate::block::mlp::{Form, Mlp};
@@ -31,25 +31,25 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { context: 512, ..Defaults::LLAMA })?;
     let eps = json.number_or("layer_norm_eps", 1e-12, 0.0..=1.0)? as f32;
     let attention = attention(&sizes);
-    let activation = Activation::read(json, "hidden_act", "gelu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "gelu")?;
     let form = Form::Plain { names: ["intermediate.dense", "output.dense"] };
     let mlp = Mlp { bias: true, ..Mlp::new(&sizes, activation, form) };
     let types = json.size_or("type_vocab_size", 2, 1..=1 << 10)?;
 
     // Checkpoints with a head, such as that of masked language models, keep the encoder below `bert.`.
     let below = net.holds("bert.embeddings.word_embeddings.weight");
-    let mut net = net.below(if below { "bert." } else { "" });
+    let mut net = net.with_prefix(if below { "bert." } else { "" });
     let x = embed(&mut net, &sizes, types)?;
     let mut x = norm(&mut net, &Path::new("embeddings.LayerNorm"), x, sizes.hidden, eps)?;
     net.hidden(x);
     for index in 0..sizes.layers {
-        let at = Path::new("encoder.layer").at(index);
-        let y = attention.apply(&mut net, &at.at("attention"), x, None)?;
-        let sum = net.node(&at.at("add_attention"), Add {}, &[x, y])?;
-        x = norm(&mut net, &at.at("attention.output.LayerNorm"), sum, sizes.hidden, eps)?;
+        let at = Path::new("encoder.layer").child(index);
+        let y = attention.apply(&mut net, &at.child("attention"), x, None)?;
+        let sum = net.node(&at.child("add_attention"), Add {}, &[x, y])?;
+        x = norm(&mut net, &at.child("attention.output.LayerNorm"), sum, sizes.hidden, eps)?;
         let y = mlp.apply(&mut net, &at, x)?;
-        let sum = net.node(&at.at("add_mlp"), Add {}, &[x, y])?;
-        x = norm(&mut net, &at.at("output.LayerNorm"), sum, sizes.hidden, eps)?;
+        let sum = net.node(&at.child("add_mlp"), Add {}, &[x, y])?;
+        x = norm(&mut net, &at.child("output.LayerNorm"), sum, sizes.hidden, eps)?;
         net.hidden(x);
     }
     net.output("hidden", x);
@@ -60,7 +60,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
         let pooled = net.node(&Path::new("pooler.activation"), Tanh {}, &[y])?;
         net.output("pooled", pooled);
     }
-    Decoder::of(net, &sizes)
+    Decoder::from_net(net, &sizes)
 }
 
 fn attention(sizes: &Sizes) -> SelfAttention {
@@ -80,26 +80,26 @@ fn attention(sizes: &Sizes) -> SelfAttention {
 fn embed(net: &mut Net, sizes: &Sizes, types: u32) -> Result<ValueId> {
     let (at, dtype) = (Path::new("embeddings"), net.activation());
     let table = |net: &mut Net, name: &str, ids, rows| {
-        let at = at.at(name);
-        let table = net.weight(&at.at("weight"), &[rows, sizes.hidden])?;
+        let at = at.child(name);
+        let table = net.weight(&at.child("weight"), &[rows, sizes.hidden])?;
         net.node(&at, Embedding { dtype }, &[ids, table])
     };
     let ids = net.ids()?;
     let words = table(net, "word_embeddings", ids, sizes.vocab)?;
-    let positions = net.node(&at.at("positions"), Positions { offset: 0 }, &[])?;
+    let positions = net.node(&at.child("positions"), Positions { offset: 0 }, &[])?;
     let positions = table(net, "position_embeddings", positions, sizes.context)?;
-    let x = net.node(&at.at("add_positions"), Add {}, &[words, positions])?;
-    let matrix = at.at("token_type_embeddings.weight");
+    let x = net.node(&at.child("add_positions"), Add {}, &[words, positions])?;
+    let matrix = at.child("token_type_embeddings.weight");
     let source = Source::RowOf { matrix: matrix.to_string(), count: types as usize, index: 0 };
-    let segment = net.derived(&matrix.at("first"), &[sizes.hidden], source)?;
-    net.node(&at.at("add_segment"), Add {}, &[x, segment])
+    let segment = net.derive(&matrix.child("first"), &[sizes.hidden], source)?;
+    net.node(&at.child("add_segment"), Add {}, &[x, segment])
 }
 
 /// Layer normalisation of `x: [n, width]`. The first checkpoints name weight and bias as its authors did.
 fn norm(net: &mut Net, at: &Path, x: ValueId, width: u32, eps: f32) -> Result<ValueId> {
     let mut inputs = vec![x];
     for (name, older) in [("weight", "gamma"), ("bias", "beta")] {
-        let (name, older) = (at.at(name), at.at(older));
+        let (name, older) = (at.child(name), at.child(older));
         let found = net.holds(&name.to_string()) || !net.holds(&older.to_string());
         inputs.push(net.weight(if found { &name } else { &older }, &[width])?);
     }

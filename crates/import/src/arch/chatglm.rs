@@ -2,9 +2,9 @@
 //! values, a fused gate, and rotation of neighbouring pairs in half of each head.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
@@ -23,7 +23,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     if json.flag_or("multi_query_attention", false)? {
         sizes.kv_heads = json.size("multi_query_group_num", 1..=sizes.heads)?;
         if !sizes.heads.is_multiple_of(sizes.kv_heads) {
-            return Err(json.expected("multi_query_group_num", "a divisor of `num_attention_heads`"));
+            return Err(json.expected_error("multi_query_group_num", "a divisor of `num_attention_heads`"));
         }
     }
     for (key, served) in [("rmsnorm", true), ("apply_residual_connection_post_layernorm", false)] {
@@ -42,7 +42,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         ..SelfAttention::new(&sizes)
     };
     let form = Form::Fused { names: ["dense_h_to_4h", "dense_4h_to_h"] };
-    let mlp = Mlp { bias: linear_bias, ..Mlp::new(&sizes, Activation::silu(), form) };
+    let mlp = Mlp { bias: linear_bias, ..Mlp::new(&sizes, ActivationOp::silu(), form) };
     let layer = Layer { modules: ["self_attention", "mlp"], ..Layer::new(sizes.hidden, &norm) };
     let model = "transformer.encoder";
     let names = [
@@ -52,7 +52,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         "transformer.output_layer",
     ];
     let ratio = json.number_or("rope_ratio", 1.0, 1e-3..=1e6)?;
-    let angles = rope::unscaled(10_000.0 * ratio, sizes.head_dim / 2);
+    let angles = rope::unscaled_angles(10_000.0 * ratio, sizes.head_dim / 2);
     let angles = net.node(&Path::new("transformer.rotary_pos_emb"), angles, &[])?;
-    Frame::named(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::with_names(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

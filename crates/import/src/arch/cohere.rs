@@ -2,9 +2,9 @@
 //! normalisation without bias, with rotation of neighbouring pairs and a factor on the logits.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::{Layer, Order};
 use crate::block::mlp::Mlp;
 use crate::block::norm::{HeadWeights, Norm};
@@ -29,14 +29,14 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         interleaved: true,
         ..SelfAttention::new(&sizes)
     };
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer {
         before: Some(["input_layernorm"; 2]),
         order: Order::Parallel,
         ..Layer::new(sizes.hidden, &norm)
     };
     let scale = json.number_or("logit_scale", 0.0625, -1e6..=1e6)?;
-    let frame = Frame { logits_scale: Some(scale as f32), ..Frame::llama(json, &norm, true)? };
+    let frame = ModelFrame { logits_scale: Some(scale as f32), ..ModelFrame::llama(json, &norm, true)? };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     frame.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))

@@ -2,12 +2,12 @@
 //! positions share. What its successors have in common with it stands here too.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
-use crate::block::moe::{Experts, Moe, Shared};
+use crate::block::moe::{Experts, Moe, SharedExpert};
 use crate::block::norm::Norm;
 use crate::block::rope;
 use crate::block::sizes::{Defaults, Sizes};
@@ -31,7 +31,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
         layer.apply(net, at, x, attend, |net, at, x| feed.apply(net, at, index, x))
     })
@@ -53,11 +53,11 @@ impl FeedForward {
         sizes: &Sizes,
         route: impl FnOnce(u32) -> Result<Route>,
     ) -> Result<FeedForward> {
-        let activation = Activation::read(json, "hidden_act", "silu")?;
-        let dense = Mlp::gated(sizes, activation.clone());
+        let activation = ActivationOp::read(json, "hidden_act", "silu")?;
+        let dense = Mlp::llama(sizes, activation.clone());
         let intermediate = json.size("moe_intermediate_size", 1..=1 << 20)?;
         let experts = json.size("n_routed_experts", 1..=1 << 12)?;
-        let shared = json.optional_size("n_shared_experts", 1..=1 << 8)?.map(|count| Shared {
+        let shared = json.optional_size("n_shared_experts", 1..=1 << 8)?.map(|count| SharedExpert {
             name: "shared_experts",
             mlp: Mlp { intermediate: intermediate.saturating_mul(count), ..dense.clone() },
             gate: None,
@@ -81,9 +81,6 @@ impl FeedForward {
 
     /// The result of the layer `index` for `x: [n, hidden]`.
     pub fn apply(&self, net: &mut Net, at: &Path, index: u32, x: ValueId) -> Result<ValueId> {
-        match index >= self.first_sparse && index.is_multiple_of(self.step) {
-            true => self.moe.apply(net, at, x),
-            false => self.dense.apply(net, at, x),
-        }
+        if index >= self.first_sparse && index.is_multiple_of(self.step) { self.moe.apply(net, at, x) } else { self.dense.apply(net, at, x) }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::deepseek::FeedForward;
 use super::{Architecture, Decoder};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::latent::LatentAttention;
 use crate::block::layer::Layer;
 use crate::block::norm::Norm;
@@ -81,7 +81,7 @@ pub fn latent_decoder(
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, sizes, |net, at, index, x| {
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, angles);
         layer.apply(net, at, x, attend, |net, at, x| feed.apply(net, at, index, x))
     })

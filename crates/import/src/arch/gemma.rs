@@ -1,9 +1,9 @@
 //! Gemma: Llama with heads wider than their share, norms stored less 1, a scaled embedding and a GELU gate.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -21,11 +21,11 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?.stored_less_one();
     let bias = json.flag_or("attention_bias", false)?;
     let attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
-    let mlp = Mlp::gated(&sizes, activation(json)?);
+    let mlp = Mlp::llama(&sizes, activation(json)?);
     let layer = Layer::new(sizes.hidden, &norm);
-    let frame = Frame {
+    let frame = ModelFrame {
         embedding_scale: Some(f64::from(sizes.hidden).sqrt() as f32),
-        ..Frame::llama(json, &norm, true)?
+        ..ModelFrame::llama(json, &norm, true)?
     };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
@@ -33,12 +33,12 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 }
 
 /// GELU by tanh, whatever form of GELU is named: the models were trained with it, older configurations say `gelu`.
-fn activation(json: &Section) -> Result<Activation> {
+fn activation(json: &Section) -> Result<ActivationOp> {
     const TANH: &str = "gelu_pytorch_tanh";
     let newer = json.get("hidden_activation").is_some();
     let key = if newer { "hidden_activation" } else { "hidden_act" };
     match json.text_or(key, TANH)? {
-        "gelu" => Ok(Activation::tanh_gelu()),
-        _ => Activation::read(json, key, TANH),
+        "gelu" => Ok(ActivationOp::tanh_gelu()),
+        _ => ActivationOp::read(json, key, TANH),
     }
 }

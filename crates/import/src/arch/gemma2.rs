@@ -2,9 +2,9 @@
 //! sliding window in every other layer.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -30,16 +30,16 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     attention.scores.softcap = json.positive_or("attn_logit_softcapping", Some(50.0))?;
     let window = json.size_or("sliding_window", 4096, 1..=1 << 26)?;
     let local = windows::local_layers(json, sizes.layers, |index| index.is_multiple_of(2))?;
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_activation", "gelu_pytorch_tanh")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_activation", "gelu_pytorch_tanh")?);
     let layer = Layer {
         before: Some(["input_layernorm", "pre_feedforward_layernorm"]),
         after: Some(["post_attention_layernorm", "post_feedforward_layernorm"]),
         ..Layer::new(sizes.hidden, &norm)
     };
-    let frame = Frame {
+    let frame = ModelFrame {
         embedding_scale: Some(f64::from(sizes.hidden).sqrt() as f32),
         logits_cap: json.positive_or("final_logit_softcapping", Some(30.0))?,
-        ..Frame::llama(json, &norm, true)?
+        ..ModelFrame::llama(json, &norm, true)?
     };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;

@@ -2,9 +2,9 @@
 //! sliding window and rotate by frequencies of their own.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::{Frame, LLAMA};
+use crate::block::decoder::{ModelFrame, LLAMA};
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::{HeadWeights, Norm};
@@ -41,16 +41,16 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
     let window = json.size_or("sliding_window", 4096, 1..=1 << 26)?;
     let pattern = json.size_or("sliding_window_pattern", 6, 1..=1 << 12)?;
     let local = windows::local_layers(json, sizes.layers, |index| !(index + 1).is_multiple_of(pattern))?;
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_activation", "gelu_pytorch_tanh")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_activation", "gelu_pytorch_tanh")?);
     let layer = Layer {
         before: Some(["input_layernorm", "pre_feedforward_layernorm"]),
         after: Some(["post_attention_layernorm", "post_feedforward_layernorm"]),
         ..Layer::new(sizes.hidden, &norm)
     };
-    let frame = Frame {
+    let frame = ModelFrame {
         embedding_scale: Some(f64::from(sizes.hidden).sqrt() as f32),
         logits_cap: json.positive_or("final_logit_softcapping", None)?,
-        ..Frame::within(json, &norm, true, prefix, LLAMA)?
+        ..ModelFrame::with_prefix(json, &norm, true, prefix, LLAMA)?
     };
     let [of_all, of_window] = angles(json, &sizes)?;
     let of_all = net.node(&Path::new(format!("{prefix}model.rotary_emb")), of_all, &[])?;
@@ -73,6 +73,6 @@ fn angles(json: &Section, sizes: &Sizes) -> Result<[RopeAngles; 2]> {
         None => rope::angles(json, sizes.head_dim, sizes.context)?,
     };
     let base = json.number_or("rope_local_base_freq", 10_000.0, 1.0..=1e12)?;
-    let window = of_kind("sliding_attention")?.unwrap_or_else(|| rope::unscaled(base, sizes.head_dim));
+    let window = of_kind("sliding_attention")?.unwrap_or_else(|| rope::unscaled_angles(base, sizes.head_dim));
     Ok([all, window])
 }

@@ -2,9 +2,9 @@
 //! pairs in a part of each head.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
@@ -24,10 +24,10 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::rms(json, "rms_norm_eps", 1.5625e-7)?;
     let bias = json.flag_or("attention_bias", true)?;
     let attention = SelfAttention { bias, interleaved: true, ..SelfAttention::new(&sizes) };
-    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Fused { names: ["gate_up_proj", "down_proj"] });
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

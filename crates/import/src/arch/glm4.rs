@@ -1,9 +1,9 @@
 //! GLM-4-0414: GLM-4 with norms also after attention and feed-forward layer.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
@@ -24,7 +24,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::rms(json, "rms_norm_eps", 1.5625e-7)?;
     let bias = json.flag_or("attention_bias", true)?;
     let attention = SelfAttention { bias, interleaved: true, ..SelfAttention::new(&sizes) };
-    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Fused { names: ["gate_up_proj", "down_proj"] });
     let layer = Layer {
         after: Some(["post_self_attn_layernorm", "post_mlp_layernorm"]),
@@ -32,5 +32,5 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     };
     let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -2,9 +2,9 @@
 //! `[inputs, outputs]`.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::{Frame, LearnedPositions};
+use crate::block::decoder::{ModelFrame, LearnedPositions};
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -32,7 +32,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     }
     let scale = attention.scores.scale;
     let by_layer = json.flag_or("scale_attn_by_inverse_layer_idx", false)?;
-    let activation = Activation::read(json, "activation_function", "gelu_new")?;
+    let activation = ActivationOp::read(json, "activation_function", "gelu_new")?;
     let mlp = Mlp { transposed: true, ..Mlp::plain(&sizes, activation, ["c_fc", "c_proj"]) };
     let layer =
         Layer { before: Some(["ln_1", "ln_2"]), modules: ["attn", "mlp"], ..Layer::new(sizes.hidden, &norm) };
@@ -41,7 +41,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let names = ["wte", "h", "ln_f"].map(|name| format!("{root}{name}"));
     let names = [names[0].as_str(), names[1].as_str(), names[2].as_str(), "lm_head"];
     let positions = LearnedPositions { at: Path::new(format!("{root}wpe")), count: sizes.context };
-    let frame = Frame { positions: Some(positions), ..Frame::named(json, &norm, true, names)? };
+    let frame = ModelFrame { positions: Some(positions), ..ModelFrame::with_names(json, &norm, true, names)? };
     frame.build(net, &sizes, |net, at, index, x| {
         attention.scores.scale = if by_layer { scale / (index + 1) as f32 } else { scale };
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, None);

@@ -2,9 +2,9 @@
 //! key/value head.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::{Frame, LearnedPositions};
+use crate::block::decoder::{ModelFrame, LearnedPositions};
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -32,12 +32,12 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     if !json.flag_or("scale_attn_weights", true)? {
         attention.scores.scale = 1.0;
     }
-    let activation = Activation::read(json, "activation_function", "gelu_pytorch_tanh")?;
+    let activation = ActivationOp::read(json, "activation_function", "gelu_pytorch_tanh")?;
     let mlp = Mlp::plain(&sizes, activation, ["c_fc", "c_proj"]);
     let layer =
         Layer { before: Some(["ln_1", "ln_2"]), modules: ["attn", "mlp"], ..Layer::new(sizes.hidden, &norm) };
     let names = ["transformer.wte", "transformer.h", "transformer.ln_f", "lm_head"];
     let positions = LearnedPositions { at: Path::new("transformer.wpe"), count: sizes.context };
-    let frame = Frame { positions: Some(positions), ..Frame::named(json, &norm, true, names)? };
+    let frame = ModelFrame { positions: Some(positions), ..ModelFrame::with_names(json, &norm, true, names)? };
     frame.uniform(net, &sizes, &layer, &attention, &mlp, None)
 }

@@ -2,9 +2,9 @@
 //! partly rotated heads and GELU; the feed-forward layer stands beside attention or, where configured, after it.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::{Layer, Order};
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -31,7 +31,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         output_bias: bias,
         ..SelfAttention::new(&sizes)
     };
-    let activation = Activation::read(json, "hidden_act", "gelu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "gelu")?;
     let mlp = Mlp::plain(&sizes, activation, ["dense_h_to_4h", "dense_4h_to_h"]);
     let parallel = json.flag_or("use_parallel_residual", true)?;
     let layer = Layer {
@@ -42,5 +42,5 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let names = ["gpt_neox.embed_in", "gpt_neox.layers", "gpt_neox.final_layer_norm", "embed_out"];
     let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("gpt_neox.rotary_emb"), angles, &[])?;
-    Frame::named(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::with_names(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

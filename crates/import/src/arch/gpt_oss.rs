@@ -3,7 +3,7 @@
 
 use super::{Architecture, Decoder};
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::linear::{Projection, linear};
 use crate::block::moe::route;
@@ -34,7 +34,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
         attention.scores.window = local[index as usize].then_some(window);
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
         layer.apply(net, at, x, attend, |net, at, x| experts.apply(net, at, x))
@@ -67,28 +67,28 @@ impl ClampedExperts {
     }
 
     fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
-        let logits = linear(net, &at.at("router"), x, Projection::new(self.hidden, self.count, true))?;
+        let logits = linear(net, &at.child("router"), x, Projection::new(self.hidden, self.count, true))?;
         let [experts, weights] = route(net, at, &self.route, &[logits])?;
-        let at = at.at("experts");
+        let at = at.child("experts");
         let between = self.intermediate;
         let both = self.expert_linear(net, &at, "gate_up_proj", x, experts, [2 * between, self.hidden])?;
-        let gate = net.node(&at.at("gate"), Columns { group: 2, first: 0, count: 1 }, &[both])?;
-        let up = net.node(&at.at("up"), Columns { group: 2, first: 1, count: 1 }, &[both])?;
-        let gated = self.gated(net, &at, gate, up)?;
+        let gate = net.node(&at.child("gate"), Columns { group: 2, first: 0, count: 1 }, &[both])?;
+        let up = net.node(&at.child("up"), Columns { group: 2, first: 1, count: 1 }, &[both])?;
+        let gated = self.gate_experts(net, &at, gate, up)?;
         let y = self.expert_linear(net, &at, "down_proj", gated, experts, [self.hidden, between])?;
-        net.node(&at.at("combine"), Combine { k: self.route.k }, &[y, weights])
+        net.node(&at.child("combine"), Combine { k: self.route.k }, &[y, weights])
     }
 
     /// `g·sigmoid(alpha·g)` plus its product with the clamped up columns.
-    fn gated(&self, net: &mut Net, at: &Path, gate: ValueId, up: ValueId) -> Result<ValueId> {
-        let gate = net.node(&at.at("clamp_gate"), Clamp { min: None, max: Some(self.limit) }, &[gate])?;
+    fn gate_experts(&self, net: &mut Net, at: &Path, gate: ValueId, up: ValueId) -> Result<ValueId> {
+        let gate = net.node(&at.child("clamp_gate"), Clamp { min: None, max: Some(self.limit) }, &[gate])?;
         let up =
-            net.node(&at.at("clamp_up"), Clamp { min: Some(-self.limit), max: Some(self.limit) }, &[up])?;
-        let steep = net.node(&at.at("scale_gate"), Scale { factor: self.alpha }, &[gate])?;
-        let share = net.node(&at.at("act_fn"), Sigmoid {}, &[steep])?;
-        let gate = net.node(&at.at("glu"), Mul {}, &[gate, share])?;
-        let product = net.node(&at.at("mul"), Mul {}, &[gate, up])?;
-        net.node(&at.at("add_glu"), Add {}, &[product, gate])
+            net.node(&at.child("clamp_up"), Clamp { min: Some(-self.limit), max: Some(self.limit) }, &[up])?;
+        let steep = net.node(&at.child("scale_gate"), Scale { factor: self.alpha }, &[gate])?;
+        let share = net.node(&at.child("act_fn"), Sigmoid {}, &[steep])?;
+        let gate = net.node(&at.child("glu"), Mul {}, &[gate, share])?;
+        let product = net.node(&at.child("mul"), Mul {}, &[gate, up])?;
+        net.node(&at.child("add_glu"), Add {}, &[product, gate])
     }
 
     fn expert_linear(
@@ -100,10 +100,10 @@ impl ClampedExperts {
         experts: ValueId,
         [outputs, inputs]: [u32; 2],
     ) -> Result<ValueId> {
-        let source = Source::EachTransposed(at.at(name).to_string());
+        let source = Source::EachTransposed(at.child(name).to_string());
         let shape = [self.count, outputs, inputs];
-        let weight = net.derived(&at.at(name).at("transposed"), &shape, source)?;
-        let bias = net.weight(&at.at(format!("{name}_bias")), &[self.count, outputs])?;
-        net.node(&at.at(name), ExpertLinear {}, &[x, weight, experts, bias])
+        let weight = net.derive(&at.child(name).child("transposed"), &shape, source)?;
+        let bias = net.weight(&at.child(format!("{name}_bias")), &[self.count, outputs])?;
+        net.node(&at.child(name), ExpertLinear {}, &[x, weight, experts, bias])
     }
 }

@@ -2,9 +2,9 @@
 //! of neighbouring pairs in a part of each head and GELU.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::{Layer, Order};
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -22,7 +22,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::layer(json, "layer_norm_epsilon", 1e-5)?;
     let attention =
         SelfAttention { output: "out_proj", interleaved: true, ..SelfAttention::new(&sizes) };
-    let activation = Activation::read(json, "activation_function", "gelu_new")?;
+    let activation = ActivationOp::read(json, "activation_function", "gelu_new")?;
     let mlp = Mlp::plain(&sizes, activation, ["fc_in", "fc_out"]);
     let layer = Layer {
         before: Some(["ln_1"; 2]),
@@ -31,7 +31,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         ..Layer::new(sizes.hidden, &norm)
     };
     let names = ["transformer.wte", "transformer.h", "transformer.ln_f", "lm_head"];
-    let frame = Frame { head_bias: true, ..Frame::named(json, &norm, false, names)? };
+    let frame = ModelFrame { head_bias: true, ..ModelFrame::with_names(json, &norm, false, names)? };
     let rotary_dim = json.size_or("rotary_dim", 64, 2..=sizes.head_dim)?;
     let angles = rope::angles(json, rotary_dim, sizes.context)?;
     let angles = net.node(&Path::new("transformer.rotary_emb"), angles, &[])?;

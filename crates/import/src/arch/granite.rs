@@ -1,9 +1,9 @@
 //! Granite: Llama with factors on the embedding, on the scores, on what each layer adds and on the logits.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -23,16 +23,16 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let bias = json.flag_or("attention_bias", false)?;
     let mut attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
     attention.scores.scale = factor("attention_multiplier")? as f32;
-    let activation = Activation::read(json, "hidden_act", "silu")?;
-    let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::gated(&sizes, activation) };
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
+    let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::llama(&sizes, activation) };
     let layer = Layer {
         residual_scale: Some(factor("residual_multiplier")? as f32),
         ..Layer::new(sizes.hidden, &norm)
     };
-    let frame = Frame {
+    let frame = ModelFrame {
         embedding_scale: Some(factor("embedding_multiplier")? as f32),
         logits_scale: Some(factor("logits_scaling")?.recip() as f32),
-        ..Frame::llama(json, &norm, false)?
+        ..ModelFrame::llama(json, &norm, false)?
     };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;

@@ -1,9 +1,9 @@
 //! InternLM2 and InternLM2.5: Llama with one projection that holds, for each key/value head, its queries, key and value.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
@@ -27,7 +27,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         output_bias: bias,
         ..SelfAttention::new(&sizes)
     };
-    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Gated { names: ["w1", "w3", "w2"] });
     let layer = Layer {
         before: Some(["attention_norm", "ffn_norm"]),
@@ -37,5 +37,5 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let names = ["model.tok_embeddings", "model.layers", "model.norm", "output"];
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::named(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::with_names(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -1,9 +1,9 @@
 //! Llama: pre-norm decoder with rotary positions, grouped-query attention and a SiLU-gated feed-forward layer.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -21,10 +21,10 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?;
     let bias = json.flag_or("attention_bias", false)?;
     let attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
-    let activation = Activation::read(json, "hidden_act", "silu")?;
-    let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::gated(&sizes, activation) };
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
+    let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::llama(&sizes, activation) };
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -2,12 +2,12 @@
 //! and keys and see positions in chunks, the others see all positions and scale queries by theirs.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::{Frame, LLAMA};
+use crate::block::decoder::{ModelFrame, LLAMA};
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
-use crate::block::moe::{Experts, Moe, Shared};
+use crate::block::moe::{Experts, Moe, SharedExpert};
 use crate::block::norm::{HeadWeights, Norm};
 use crate::block::rope;
 use crate::block::sizes::{Defaults, Sizes};
@@ -45,7 +45,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
         None => (step - 1..sizes.layers).step_by(step as usize).collect(),
     };
     let layer = Layer { modules: ["self_attn", "feed_forward"], ..Layer::new(sizes.hidden, &norm) };
-    let frame = Frame::within(json, &norm, false, prefix, LLAMA)?;
+    let frame = ModelFrame::with_prefix(json, &norm, false, prefix, LLAMA)?;
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new(format!("{prefix}model.rotary_emb")), angles, &[])?;
     let chunk = json.optional_size("attention_chunk_size", 1..=1 << 26)?;
@@ -56,10 +56,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
             attention.scores.chunk = chunk.filter(|_| local);
             attention.apply(net, at, x, rotated.then_some(angles))
         };
-        let feed = |net: &mut Net, at: &Path, x| match sparse.contains(&index) {
-            true => layers.moe.apply(net, at, x),
-            false => layers.dense.apply(net, at, x),
-        };
+        let feed = |net: &mut Net, at: &Path, x| if sparse.contains(&index) { layers.moe.apply(net, at, x) } else { layers.dense.apply(net, at, x) };
         layer.apply(net, at, x, attend, feed)
     })
 }
@@ -97,7 +94,7 @@ impl Kinds {
             global: SelfAttention { query_scale, ..attention },
             dense: Mlp {
                 intermediate: json.size_or("intermediate_size_mlp", 16384, 1..=1 << 20)?,
-                ..Mlp::gated(sizes, Activation::read(json, "hidden_act", "silu")?)
+                ..Mlp::llama(sizes, ActivationOp::read(json, "hidden_act", "silu")?)
             },
             moe: sparse_layer(json, sizes)?,
         })
@@ -111,7 +108,7 @@ fn sparse_layer(json: &Section, sizes: &Sizes) -> Result<Moe> {
         let text = "the router weighs what enters the experts, which is supported for one expert only";
         return Err(json.unsupported("num_experts_per_tok", text));
     }
-    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     Ok(Moe {
         hidden: sizes.hidden,
         intermediate: sizes.intermediate,
@@ -122,6 +119,6 @@ fn sparse_layer(json: &Section, sizes: &Sizes) -> Result<Moe> {
         weigh_inputs: true,
         activation: activation.clone(),
         layout: Experts::Stacked,
-        shared: Some(Shared { name: "shared_expert", mlp: Mlp::gated(sizes, activation), gate: None }),
+        shared: Some(SharedExpert { name: "shared_expert", mlp: Mlp::llama(sizes, activation), gate: None }),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::{Architecture, Decoder, find};
 use crate::image::{ImageTokens, Layout};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::linear::{Projection, linear};
 use crate::block::vision::Tower;
 use crate::config::{Config, Section};
@@ -28,7 +28,7 @@ const ABSENT_OF_BOTH: &[(&str, u32)] =
     &[("hidden_size", 4096), ("num_hidden_layers", 32), ("num_attention_heads", 32)];
 
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
-    let missing = |key| json.expected(key, "an object");
+    let missing = |key| json.expected_error(key, "an object");
     let vision = json.section("vision_config")?.ok_or_else(|| missing("vision_config"))?;
     let text = json.section("text_config")?.ok_or_else(|| missing("text_config"))?;
     let text = language(&text)?;
@@ -41,7 +41,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let hidden = text.root().size("hidden_size", 1..=1 << 17)?;
     let image = project(json, &mut net, image, hidden)?;
     net.show(image);
-    let decoder = (architecture.build)(&text.root(), net.below("language_model."))?;
+    let decoder = (architecture.build)(&text.root(), net.with_prefix("language_model."))?;
     let id = json.size_or("image_token_index", 32000, 0..=decoder.vocab - 1)?;
     Ok(Decoder { image: Some(ImageTokens { id, layout: Layout::Whole { rows: count } }), ..decoder })
 }
@@ -49,8 +49,8 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 /// The configuration of the language model with the keys that published checkpoints leave out.
 fn language(text: &Section) -> Result<Config> {
     let kind = text.text("model_type")?;
-    let Some((_, own)) = ABSENT.iter().find(|(name, _)| *name == kind) else { return Ok(text.filled(&[])) };
-    Ok(text.filled(&[*own, ABSENT_OF_BOTH].concat()))
+    let Some((_, own)) = ABSENT.iter().find(|(name, _)| *name == kind) else { return Ok(text.with_defaults(&[])) };
+    Ok(text.with_defaults(&[*own, ABSENT_OF_BOTH].concat()))
 }
 
 /// The hidden states that the projector takes, side by side, `[m, columns]`, and `m`.
@@ -63,15 +63,15 @@ fn features(json: &Section, net: &mut Net, tower: &Tower) -> Result<(ValueId, u3
     let states = tower.apply(net, &at, 1, deepest as u32)?;
     let mut x = states[wanted[0]];
     for (i, &layer) in wanted.iter().enumerate().skip(1) {
-        x = net.node(&Path::new(PROJECTOR).at("join").at(i), Concat::default(), &[x, states[layer]])?;
+        x = net.node(&Path::new(PROJECTOR).child("join").child(i), Concat::default(), &[x, states[layer]])?;
     }
     match json.text_or("vision_feature_select_strategy", "default")? {
         "full" => Ok((x, tower.rows())),
         "default" if tower.rows() > 1 => {
             let count = tower.rows() - 1;
-            Ok((net.node(&Path::new(PROJECTOR).at("patches"), Rows { first: 1, count }, &[x])?, count))
+            Ok((net.node(&Path::new(PROJECTOR).child("patches"), Rows { first: 1, count }, &[x])?, count))
         }
-        _ => Err(json.expected("vision_feature_select_strategy", "`default` (without the first row) or `full`")),
+        _ => Err(json.expected_error("vision_feature_select_strategy", "`default` (without the first row) or `full`")),
     }
 }
 
@@ -90,7 +90,7 @@ fn wanted_layers(json: &Section, tower: &Tower) -> Result<Vec<usize>> {
     let layers: Option<Vec<usize>> = list.iter().map(layer).collect();
     layers.filter(|layers| (1..=16).contains(&layers.len())).ok_or_else(|| {
         let range = format!("a number from {} to {}, or a list of at most 16", -states, states - 1);
-        json.expected(key, &range)
+        json.expected_error(key, &range)
     })
 }
 
@@ -99,7 +99,7 @@ fn project(json: &Section, net: &mut Net, x: ValueId, hidden: u32) -> Result<Val
     let bias = json.flag_or("multimodal_projector_bias", true)?;
     let columns = net.ty(x).shape.get(1).and_then(|size| size.as_const()).unwrap_or(0) as u32;
     let at = Path::new(PROJECTOR);
-    let x = linear(net, &at.at("linear_1"), x, Projection::new(columns, hidden, bias))?;
-    let x = Activation::read(json, "projector_hidden_act", "gelu")?.apply(net, &at.at("act"), x)?;
-    linear(net, &at.at("linear_2"), x, Projection::new(hidden, hidden, bias))
+    let x = linear(net, &at.child("linear_1"), x, Projection::new(columns, hidden, bias))?;
+    let x = ActivationOp::read(json, "projector_hidden_act", "gelu")?.apply(net, &at.child("act"), x)?;
+    linear(net, &at.child("linear_2"), x, Projection::new(hidden, hidden, bias))
 }

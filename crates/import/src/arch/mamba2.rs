@@ -1,8 +1,8 @@
 //! Mamba-2: layers of one block each, a gated state space behind a short convolution, without attention.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
-use crate::block::decoder::Frame;
+use crate::block::activation::ActivationOp;
+use crate::block::decoder::ModelFrame;
 use crate::block::linear::{Projection, linear};
 use crate::block::norm::Norm;
 use crate::block::rwkv::{UNBOUNDED, stateful};
@@ -28,7 +28,7 @@ struct Mixer {
     /// Whether the projections add biases.
     bias: bool,
     /// Activation behind the convolution.
-    activation: Activation,
+    activation: ActivationOp,
     /// Bounds of the time steps.
     steps: Clamp,
     /// Norm of the gated result, by group.
@@ -48,10 +48,10 @@ impl Mixer {
         let (inner, expand) = (scan.heads * scan.head_dim, json.size_or("expand", 2, 1..=64)?);
         if u64::from(hidden) * u64::from(expand) != u64::from(inner) {
             let expected = format!("`hidden_size` · `expand` / `head_dim`, as the heads have {inner} columns");
-            return Err(json.expected("num_heads", &expected));
+            return Err(json.expected_error("num_heads", &expected));
         }
         if !scan.heads.is_multiple_of(scan.groups) {
-            return Err(json.expected("n_groups", &format!("a divisor of `num_heads`, which is {}", scan.heads)));
+            return Err(json.expected_error("n_groups", &format!("a divisor of `num_heads`, which is {}", scan.heads)));
         }
         let eps = json.number_or("layer_norm_epsilon", 1e-5, 0.0..=1.0)? as f32;
         let group = (scan.groups > 1).then_some(inner / scan.groups);
@@ -60,7 +60,7 @@ impl Mixer {
             taps: json.size_or("conv_kernel", 4, 2..=64)?,
             conv_bias: json.flag_or("use_conv_bias", true)?,
             bias: json.flag_or("use_bias", false)?,
-            activation: Activation::read(json, "hidden_act", "silu")?,
+            activation: ActivationOp::read(json, "hidden_act", "silu")?,
             steps: step_bounds(json)?,
             norm: RmsNorm { eps, group, ..RmsNorm::default() },
             scan,
@@ -73,57 +73,54 @@ impl Mixer {
         let (inner, shared) = (heads * head_dim, groups * state);
         let convolved = inner + 2 * shared;
         let all = inner + convolved + heads;
-        let y = linear(net, &at.at("in_proj"), x, Projection::new(self.hidden, all, self.bias))?;
+        let y = linear(net, &at.child("in_proj"), x, Projection::new(self.hidden, all, self.bias))?;
         let mut cut = |name: &str, y, group, first, count| {
-            net.node(&at.at(name), Columns { group, first, count }, &[y])
+            net.node(&at.child(name), Columns { group, first, count }, &[y])
         };
         let gate = cut("gate", y, all, 0, inner)?;
         let rows = cut("conv_input", y, all, inner, convolved)?;
         let dt = cut("dt", y, all, inner + convolved, heads)?;
 
-        let rows = self.convolve(net, &at.at("conv1d"), rows, convolved)?;
+        let rows = self.convolve(net, &at.child("conv1d"), rows, convolved)?;
         let mut cut = |name: &str, first, count| {
-            net.node(&at.at(name), Columns { group: convolved, first, count }, &[rows])
+            net.node(&at.child(name), Columns { group: convolved, first, count }, &[rows])
         };
         let (x, b) = (cut("x", 0, inner)?, cut("b", inner, shared)?);
         let c = cut("c", inner + shared, shared)?;
         let dt = self.time_steps(net, at, dt)?;
-        let a_log = net.weight(&at.at("A_log"), &[heads])?;
-        let d = net.weight(&at.at("D"), &[heads])?;
-        let states = net.state(&at.at("state"), &[heads * state, head_dim])?;
+        let a_log = net.weight(&at.child("A_log"), &[heads])?;
+        let d = net.weight(&at.child("D"), &[heads])?;
+        let states = net.state(&at.child("state"), &[heads * state, head_dim])?;
         let inputs = [x, dt, a_log, b, c, d, states];
-        let [y, after] = stateful(net, &at.at("scan"), self.scan.clone(), &inputs)?;
+        let [y, after] = stateful(net, &at.child("scan"), self.scan.clone(), &inputs)?;
         net.set_cache(states, after)?;
 
-        let gate = net.node(&at.at("gate.act"), Silu {}, &[gate])?;
-        let y = net.node(&at.at("gated"), Mul {}, &[y, gate])?;
-        let weight = net.weight(&at.at("norm.weight"), &[inner])?;
-        let y = net.node(&at.at("norm"), self.norm.clone(), &[y, weight])?;
-        linear(net, &at.at("out_proj"), y, Projection::new(inner, self.hidden, self.bias))
+        let gate = net.node(&at.child("gate.act"), Silu {}, &[gate])?;
+        let y = net.node(&at.child("gated"), Mul {}, &[y, gate])?;
+        let weight = net.weight(&at.child("norm.weight"), &[inner])?;
+        let y = net.node(&at.child("norm"), self.norm.clone(), &[y, weight])?;
+        linear(net, &at.child("out_proj"), y, Projection::new(inner, self.hidden, self.bias))
     }
 
     /// The convolution of `rows: [n, columns]` and its activation.
     fn convolve(&self, net: &mut Net, at: &Path, rows: ValueId, columns: u32) -> Result<ValueId> {
-        let weight = net.weight(&at.at("weight"), &[columns, 1, self.taps])?;
-        let state = net.state(&at.at("state"), &[self.taps - 1, columns])?;
+        let weight = net.weight(&at.child("weight"), &[columns, 1, self.taps])?;
+        let state = net.state(&at.child("state"), &[self.taps - 1, columns])?;
         let mut inputs = vec![rows, weight, state];
         if self.conv_bias {
-            inputs.push(net.weight(&at.at("bias"), &[columns])?);
+            inputs.push(net.weight(&at.child("bias"), &[columns])?);
         }
         let [rows, after] = stateful(net, at, CausalConv {}, &inputs)?;
         net.set_cache(state, after)?;
-        self.activation.apply(net, &at.at("act"), rows)
+        self.activation.apply(net, &at.child("act"), rows)
     }
 
     /// `softplus(dt + dt_bias)` within the bounds, for `dt: [n, heads]`.
     fn time_steps(&self, net: &mut Net, at: &Path, dt: ValueId) -> Result<ValueId> {
-        let bias = net.weight(&at.at("dt_bias"), &[self.scan.heads])?;
-        let dt = net.node(&at.at("dt.biased"), Add {}, &[dt, bias])?;
-        let dt = net.node(&at.at("dt.softplus"), Softplus {}, &[dt])?;
-        match self.steps == Clamp::default() {
-            true => Ok(dt),
-            false => net.node(&at.at("dt.clamped"), self.steps.clone(), &[dt]),
-        }
+        let bias = net.weight(&at.child("dt_bias"), &[self.scan.heads])?;
+        let dt = net.node(&at.child("dt.biased"), Add {}, &[dt, bias])?;
+        let dt = net.node(&at.child("dt.softplus"), Softplus {}, &[dt])?;
+        if self.steps == Clamp::default() { Ok(dt) } else { net.node(&at.child("dt.clamped"), self.steps.clone(), &[dt]) }
     }
 }
 
@@ -133,11 +130,11 @@ fn step_bounds(json: &Section) -> Result<Clamp> {
     const KEY: &str = "time_step_limit";
     let Some(value) = json.get(KEY) else { return Ok(Clamp::default()) };
     let pair = value.as_array().filter(|pair| pair.len() == 2);
-    let pair = pair.ok_or_else(|| json.expected(KEY, "a list of two numbers"))?;
+    let pair = pair.ok_or_else(|| json.expected_error(KEY, "a list of two numbers"))?;
     let finite = |value: &Value| value.as_f64().map(|v| v as f32).filter(|v| v.is_finite());
     let bounds = Clamp { min: finite(&pair[0]).filter(|&v| v > 0.0), max: finite(&pair[1]) };
     let ordered = bounds.max.is_none_or(|max| max >= bounds.min.unwrap_or(0.0));
-    if ordered { Ok(bounds) } else { Err(json.expected(KEY, "the smaller number first, none below 0")) }
+    if ordered { Ok(bounds) } else { Err(json.expected_error(KEY, "the smaller number first, none below 0")) }
 }
 
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
@@ -154,9 +151,9 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     };
     let norm = Norm::rms(json, "layer_norm_epsilon", 1e-5)?;
     let names = ["backbone.embeddings", "backbone.layers", "backbone.norm_f", "lm_head"];
-    Frame::named(json, &norm, false, names)?.build(net, &sizes, |net, at, _, x| {
-        let y = norm.apply(net, &at.at("norm"), x, mixer.hidden)?;
-        let y = mixer.apply(net, &at.at("mixer"), y)?;
-        net.node(&at.at("add"), Add {}, &[x, y])
+    ModelFrame::with_names(json, &norm, false, names)?.build(net, &sizes, |net, at, _, x| {
+        let y = norm.apply(net, &at.child("norm"), x, mixer.hidden)?;
+        let y = mixer.apply(net, &at.child("mixer"), y)?;
+        net.node(&at.child("add"), Add {}, &[x, y])
     })
 }

@@ -1,9 +1,9 @@
 //! Ministral-3: Mistral whose queries grow with their position beyond the length it was first trained for.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::{Frame, LLAMA};
+use crate::block::decoder::{ModelFrame, LLAMA};
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -35,11 +35,11 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
     let norm = Norm::rms(json, "rms_norm_eps", 1e-5)?;
     let mut attention = SelfAttention { query_scale: query_scale(json)?, ..SelfAttention::new(&sizes) };
     attention.scores.window = json.optional_size("sliding_window", 1..=1 << 26)?;
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new(format!("{prefix}model.rotary_emb")), angles, &[])?;
-    let frame = Frame::within(json, &norm, false, prefix, LLAMA)?;
+    let frame = ModelFrame::with_prefix(json, &norm, false, prefix, LLAMA)?;
     frame.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }
 

@@ -1,9 +1,9 @@
 //! Mistral: Llama whose attention sees a sliding window, where one is configured.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -23,9 +23,9 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     // An absent key means the window of the first release, `null` none.
     let window = json.size_or("sliding_window", 4096, 1..=1 << 26)?;
     attention.scores.window = (!json.is_null("sliding_window")).then_some(window);
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

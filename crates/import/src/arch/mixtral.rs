@@ -1,9 +1,9 @@
 //! Mixtral: Mistral with a sparse feed-forward layer.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::moe::{Experts, Moe};
 use crate::block::norm::Norm;
@@ -33,14 +33,14 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         // A softmax over all experts, divided by the sum over the chosen ones, is one over these.
         route: Route { k, scores: Scores::SoftmaxOfTop, normalize: false, scale: 1.0, groups: None },
         weigh_inputs: false,
-        activation: Activation::read(json, "hidden_act", "silu")?,
+        activation: ActivationOp::read(json, "hidden_act", "silu")?,
         layout: Experts::Listed { names: ["w1", "w3", "w2"] },
         shared: None,
     };
     let layer = Layer { modules: ["self_attn", "block_sparse_moe"], ..Layer::new(sizes.hidden, &norm) };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, _, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, &sizes, |net, at, _, x| {
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
         layer.apply(net, at, x, attend, |net, at, x| moe.apply(net, at, x))
     })

@@ -98,11 +98,11 @@ impl Decoder {
     /// The decoder whose result is `logits`.
     pub fn finish(mut net: Net<'_>, logits: ValueId, sizes: &Sizes) -> Result<Decoder> {
         net.output("logits", logits);
-        Decoder::of(net, sizes)
+        Decoder::from_net(net, sizes)
     }
 
     /// The model whose results have been named.
-    pub fn of(net: Net<'_>, sizes: &Sizes) -> Result<Decoder> {
+    pub fn from_net(net: Net<'_>, sizes: &Sizes) -> Result<Decoder> {
         let Finished { graph, sources, hidden } = net.finish()?;
         Ok(Decoder { graph, sources, hidden, vocab: sizes.vocab, context: sizes.context, image: None })
     }

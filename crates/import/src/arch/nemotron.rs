@@ -1,9 +1,9 @@
 //! Nemotron (Minitron): decoder with layer normalisation stored less 1, partly rotated heads and squared ReLU.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -21,11 +21,11 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::layer(json, "norm_eps", 1e-5)?.stored_less_one();
     let bias = json.flag_or("attention_bias", false)?;
     let attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
-    let activation = Activation::read(json, "hidden_act", "relu2")?;
+    let activation = ActivationOp::read(json, "hidden_act", "relu2")?;
     let bias = json.flag_or("mlp_bias", false)?;
     let mlp = Mlp { bias, ..Mlp::plain(&sizes, activation, ["up_proj", "down_proj"]) };
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -1,9 +1,9 @@
 //! OLMo-2: Llama with norms after attention and feed-forward layer instead of before, and of all queries and all keys.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -26,7 +26,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         norm: Some(QueryKeyNorm::of_all(["q_norm", "k_norm"], &norm)),
         ..SelfAttention::new(&sizes)
     };
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer {
         before: None,
         after: Some(["post_attention_layernorm", "post_feedforward_layernorm"]),
@@ -34,5 +34,5 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -2,9 +2,9 @@
 //! biases, partly rotated heads and GELU.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::{Layer, Order};
 use crate::block::mlp::Mlp;
 use crate::block::norm::{HeadWeights, Norm};
@@ -28,14 +28,14 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         norm: json.flag_or("qk_layernorm", false)?.then_some(heads),
         ..SelfAttention::new(&sizes)
     };
-    let mlp = Mlp::plain(&sizes, Activation::read(json, "hidden_act", "gelu_new")?, ["fc1", "fc2"]);
+    let mlp = Mlp::plain(&sizes, ActivationOp::read(json, "hidden_act", "gelu_new")?, ["fc1", "fc2"]);
     let layer = Layer {
         before: Some(["input_layernorm"; 2]),
         order: Order::Parallel,
         ..Layer::new(sizes.hidden, &norm)
     };
     let names = ["model.embed_tokens", "model.layers", "model.final_layernorm", "lm_head"];
-    let frame = Frame { head_bias: true, ..Frame::named(json, &norm, false, names)? };
+    let frame = ModelFrame { head_bias: true, ..ModelFrame::with_names(json, &norm, false, names)? };
     let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     frame.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))

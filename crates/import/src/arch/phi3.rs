@@ -2,9 +2,9 @@
 //! LongRoPE.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
@@ -25,7 +25,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
 pub(super) fn decoder(
     json: &Section<'_>,
     mut net: Net<'_>,
-    changed: impl FnOnce(Frame) -> Frame,
+    changed: impl FnOnce(ModelFrame) -> ModelFrame,
 ) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { context: 4096, ..Defaults::LLAMA })?;
     let norm = Norm::rms(json, "rms_norm_eps", 1e-5)?;
@@ -34,10 +34,10 @@ pub(super) fn decoder(
         ..SelfAttention::new(&sizes)
     };
     attention.scores.window = json.optional_size("sliding_window", 1..=1 << 26)?;
-    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Fused { names: ["gate_up_proj", "down_proj"] });
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    changed(Frame::llama(json, &norm, false)?).uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    changed(ModelFrame::llama(json, &norm, false)?).uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

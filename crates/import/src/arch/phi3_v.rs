@@ -2,7 +2,7 @@
 //! merged in one row.
 
 use super::{Architecture, Decoder, phi3};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::linear::{Projection, linear};
 use crate::block::vision::Tower;
 use crate::config::Section;
@@ -39,32 +39,29 @@ const MOST_PIXELS: u64 = 1 << 26;
 const IMAGE: u32 = 32044;
 
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
-    let section = |key| json.section(key)?.ok_or_else(|| json.expected(key, "an object"));
+    let section = |key| json.section(key)?.ok_or_else(|| json.expected_error(key, "an object"));
     expect_crops(&section("embd_layer")?)?;
     let processor = section("img_processor")?;
     let tower = tower(&processor)?;
     let parts = json.size_or("num_crops", PARTS, 1..=64)?;
     if u64::from(parts + 1) * u64::from(tower.image()).pow(2) > MOST_PIXELS {
-        return Err(json.expected("num_crops", &format!("parts of at most {MOST_PIXELS} pixels in all")));
+        return Err(json.expected_error("num_crops", &format!("parts of at most {MOST_PIXELS} pixels in all")));
     }
     let at = Path::new("model.vision_embed_tokens");
     let x = features(&processor, &mut net, &at, &tower, parts + 1)?;
     let hidden = json.size("hidden_size", 1..=1 << 17)?;
-    let x = project(&mut net, &at.at("img_projection"), x, [4 * tower.hidden(), hidden])?;
+    let x = project(&mut net, &at.child("img_projection"), x, [4 * tower.hidden(), hidden])?;
     net.show(x);
     // The table of tokens is stored once, under either of its two names.
-    let shared = at.at("wte");
+    let shared = at.child("wte");
     let shared = Some(shared).filter(|at| {
-        !net.holds("model.embed_tokens.weight") && net.holds(&at.at("weight").to_string())
+        !net.holds("model.embed_tokens.weight") && net.holds(&at.child("weight").to_string())
     });
     let decoder = phi3::decoder(json, net, |frame| match shared {
-        Some(embedding) => Frame { embedding, ..frame },
+        Some(embedding) => ModelFrame { embedding, ..frame },
         None => frame,
     })?;
-    let id = match decoder.vocab > IMAGE {
-        true => json.size_or("image_token_id", IMAGE, 0..=decoder.vocab - 1)?,
-        false => json.size("image_token_id", 0..=decoder.vocab - 1)?,
-    };
+    let id = if decoder.vocab > IMAGE { json.size_or("image_token_id", IMAGE, 0..=decoder.vocab - 1)? } else { json.size("image_token_id", 0..=decoder.vocab - 1)? };
     let layout = Layout::Crops { most: parts + 1, pixels: tower.image(), side: tower.side() / 2 };
     Ok(Decoder { image: Some(ImageTokens { id, layout }), ..decoder })
 }
@@ -92,14 +89,11 @@ fn tower(json: &Section) -> Result<Tower> {
     if name != CLIP {
         return Err(json.unsupported("model_name", &format!("the tower `{name}` is not supported, `{CLIP}` is")));
     }
-    let tower = Tower::read(&json.filled(CLIP_SIZES).root(), "name")?;
+    let tower = Tower::read(&json.with_defaults(CLIP_SIZES).root(), "name")?;
     if json.size("image_dim_out", 1..=1 << 14)? != tower.hidden() {
-        return Err(json.expected("image_dim_out", &format!("{}, the tower's size", tower.hidden())));
+        return Err(json.expected_error("image_dim_out", &format!("{}, the tower's size", tower.hidden())));
     }
-    match tower.lead() == 1 && tower.side().is_multiple_of(2) {
-        true => Ok(tower),
-        false => Err(json.unsupported("name", "a tower without class token or with an odd number of patches")),
-    }
+    if tower.lead() == 1 && tower.side().is_multiple_of(2) { Ok(tower) } else { Err(json.unsupported("name", "a tower without class token or with an odd number of patches")) }
 }
 
 /// What is projected: the patches of all crops merged two by two, then the row that ends a line and the one between parts
@@ -112,26 +106,26 @@ fn features(json: &Section, net: &mut Net, at: &Path, tower: &Tower, crops: u32)
     let states = i64::from(tower.layers()) + 1;
     let index = json.get("layer_idx").map_or(Some(-2), serde_json::Value::as_i64);
     let index = index.map(|i| if i < 0 { i + states } else { i }).filter(|i| (0..states).contains(i));
-    let layers = index.ok_or_else(|| json.expected("layer_idx", "the number of a hidden state"))? as u32;
-    let states = tower.apply(net, &at.at("img_processor.vision_model"), crops, layers)?;
+    let layers = index.ok_or_else(|| json.expected_error("layer_idx", "the number of a hidden state"))? as u32;
+    let states = tower.apply(net, &at.child("img_processor.vision_model"), crops, layers)?;
     let side = tower.side();
     let merge = MergeSquares { down: side, across: side, side: 2, lead: tower.lead() };
-    let mut x = net.node(&at.at("merge"), merge, &[states[layers as usize]])?;
+    let mut x = net.node(&at.child("merge"), merge, &[states[layers as usize]])?;
     let dtype = net.activation();
     for name in ["sub_GN", "glb_GN"] {
-        let row = at.at(name);
+        let row = at.child(name);
         let source = Source::Converted(row.to_string(), dtype);
-        let row = net.derived(&row.at("row"), &[1, 4 * tower.hidden()], source)?;
-        x = net.node(&at.at(format!("append_{name}")), Append {}, &[x, row])?;
+        let row = net.derive(&row.child("row"), &[1, 4 * tower.hidden()], source)?;
+        x = net.node(&at.child(format!("append_{name}")), Append {}, &[x, row])?;
     }
     Ok(x)
 }
 
 /// Two layers: `x: [rows, columns]` to `[rows, hidden]`.
 fn project(net: &mut Net, at: &Path, x: ValueId, [columns, hidden]: [u32; 2]) -> Result<ValueId> {
-    let x = linear(net, &at.at(0), x, Projection::new(columns, hidden, true))?;
-    let x = net.node(&at.at(1), Gelu { approximate: GeluForm::None }, &[x])?;
-    linear(net, &at.at(2), x, Projection::new(hidden, hidden, true))
+    let x = linear(net, &at.child(0), x, Projection::new(columns, hidden, true))?;
+    let x = net.node(&at.child(1), Gelu { approximate: GeluForm::None }, &[x])?;
+    linear(net, &at.child(2), x, Projection::new(hidden, hidden, true))
 }
 
 #[cfg(test)]

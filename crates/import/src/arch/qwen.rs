@@ -2,9 +2,9 @@
 //! it was trained for: its rotation and query factors beyond that are not.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{Projections, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
@@ -33,12 +33,12 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         output_bias: !json.flag_or("no_bias", true)?,
         ..SelfAttention::new(&sizes)
     };
-    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Gated { names: ["w2", "w1", "c_proj"] });
     let layer =
         Layer { before: Some(["ln_1", "ln_2"]), modules: ["attn", "mlp"], ..Layer::new(sizes.hidden, &norm) };
     let names = ["transformer.wte", "transformer.h", "transformer.ln_f", "lm_head"];
     let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("transformer.rotary_emb"), angles, &[])?;
-    Frame::named(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::with_names(json, &norm, false, names)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

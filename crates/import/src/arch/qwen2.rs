@@ -2,9 +2,9 @@
 //! window where that is switched on.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -22,12 +22,12 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { kv_heads: Some(32), context: 32768, ..Defaults::LLAMA })?;
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?;
     let mut attention = SelfAttention { bias: true, ..SelfAttention::new(&sizes) };
-    let windows = windows::switched(json, sizes.layers)?;
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let windows = windows::switched_windows(json, sizes.layers)?;
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
         attention.scores.window = windows[index as usize];
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
         layer.apply(net, at, x, attend, |net, at, x| mlp.apply(net, at, x))

@@ -1,12 +1,12 @@
 //! Qwen2-MoE (Qwen1.5-MoE): Qwen2 with sparse feed-forward layers, each beside a dense one whose share a gate decides.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
-use crate::block::moe::{self, Experts, Moe, Shared};
+use crate::block::moe::{self, Experts, Moe, SharedExpert};
 use crate::block::norm::Norm;
 use crate::block::rope;
 use crate::block::sizes::{Defaults, Sizes};
@@ -24,15 +24,15 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?;
     let mut attention =
         SelfAttention { bias: json.flag_or("qkv_bias", true)?, ..SelfAttention::new(&sizes) };
-    let windows = windows::switched(json, sizes.layers)?;
+    let windows = windows::switched_windows(json, sizes.layers)?;
     let sparse = moe::sparse_layers(json, sizes.layers)?;
     let experts = json.size_or("num_experts", 60, 1..=1 << 12)?;
     let k = json.size_or("num_experts_per_tok", 4, 1..=experts)?;
     let normalize = json.flag_or("norm_topk_prob", false)?;
-    let activation = Activation::read(json, "hidden_act", "silu")?;
-    let dense = Mlp::gated(&sizes, activation.clone());
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
+    let dense = Mlp::llama(&sizes, activation.clone());
     let intermediate = json.size_or("shared_expert_intermediate_size", 5632, 1..=1 << 20)?;
-    let shared = Shared {
+    let shared = SharedExpert {
         name: "shared_expert",
         mlp: Mlp { intermediate, ..dense.clone() },
         gate: Some("shared_expert_gate"),
@@ -52,13 +52,10 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
         attention.scores.window = windows[index as usize];
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
-        let feed = |net: &mut Net, at: &Path, x| match sparse[index as usize] {
-            true => moe.apply(net, at, x),
-            false => dense.apply(net, at, x),
-        };
+        let feed = |net: &mut Net, at: &Path, x| if sparse[index as usize] { moe.apply(net, at, x) } else { dense.apply(net, at, x) };
         layer.apply(net, at, x, attend, feed)
     })
 }

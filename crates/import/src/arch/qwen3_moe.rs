@@ -1,9 +1,9 @@
 //! Qwen3-MoE: Qwen3 with sparse feed-forward layers.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::moe::{self, Experts, Moe};
@@ -26,13 +26,13 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let heads = QueryKeyNorm::of_heads(["q_norm", "k_norm"], &norm, HeadWeights::Shared);
     let mut attention =
         SelfAttention { bias, output_bias: bias, norm: Some(heads), ..SelfAttention::new(&sizes) };
-    let windows = windows::everywhere(json, sizes.layers)?;
+    let windows = windows::uniform_windows(json, sizes.layers)?;
     let sparse = moe::sparse_layers(json, sizes.layers)?;
     let experts = json.size_or("num_experts", 128, 1..=1 << 12)?;
     let k = json.size_or("num_experts_per_tok", 8, 1..=experts)?;
     let normalize = json.flag_or("norm_topk_prob", false)?;
-    let activation = Activation::read(json, "hidden_act", "silu")?;
-    let dense = Mlp::gated(&sizes, activation.clone());
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
+    let dense = Mlp::llama(&sizes, activation.clone());
     let moe = Moe {
         hidden: sizes.hidden,
         intermediate: json.size("moe_intermediate_size", 1..=1 << 20)?,
@@ -48,13 +48,10 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
         attention.scores.window = windows[index as usize];
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
-        let feed = |net: &mut Net, at: &Path, x| match sparse[index as usize] {
-            true => moe.apply(net, at, x),
-            false => dense.apply(net, at, x),
-        };
+        let feed = |net: &mut Net, at: &Path, x| if sparse[index as usize] { moe.apply(net, at, x) } else { dense.apply(net, at, x) };
         layer.apply(net, at, x, attend, feed)
     })
 }

@@ -2,7 +2,7 @@
 //! of its own.
 
 use super::{Architecture, Decoder};
-use crate::block::rwkv::{Older, before, mixed, project, vector};
+use crate::block::rwkv::{Older, previous_rows, mix_rows, project, vector};
 use crate::config::Section;
 use crate::net::{Net, Path};
 use tapml_graph::{Result, ValueId};
@@ -22,21 +22,21 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
 /// Time mixing of `x: [n, width]`.
 fn attention(of: &Older, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
     let width = of.width;
-    let last = before(net, at, x, width)?;
+    let last = previous_rows(net, at, x, width)?;
     let mut mix = |name: &str| {
-        let x = mixed(net, &at.at(format!("time_mix_{name}")), [last, x], width)?;
-        project(net, &at.at(name), x, [width, width])
+        let x = mix_rows(net, &at.child(format!("time_mix_{name}")), [last, x], width)?;
+        project(net, &at.child(name), x, [width, width])
     };
     let (r, k, v) = (mix("receptance")?, mix("key")?, mix("value")?);
     let gate = mix("gate")?;
-    let decay = vector(net, &at.at("time_decay"), width)?;
+    let decay = vector(net, &at.child("time_decay"), width)?;
     of.recur(net, at, [r, k, v], decay, gate)
 }
 
 /// Channel mixing of `x: [n, width]`.
 fn channels(of: &Older, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
-    let last = before(net, at, x, of.width)?;
-    let k = mixed(net, &at.at("time_mix_key"), [last, x], of.width)?;
-    let r = mixed(net, &at.at("time_mix_receptance"), [last, x], of.width)?;
+    let last = previous_rows(net, at, x, of.width)?;
+    let k = mix_rows(net, &at.child("time_mix_key"), [last, x], of.width)?;
+    let r = mix_rows(net, &at.child("time_mix_receptance"), [last, x], of.width)?;
     of.mix_channels(net, at, k, r)
 }

@@ -1,7 +1,7 @@
 //! RWKV-6 (Finch): RWKV-5 whose mix with the token before and whose decays depend on the token.
 
 use super::{Architecture, Decoder};
-use crate::block::rwkv::{Older, before, mixed, project, times, times_plus, vector};
+use crate::block::rwkv::{Older, previous_rows, mix_rows, project, times, times_plus, vector};
 use crate::config::Section;
 use crate::net::{Net, Path};
 use crate::source::Source;
@@ -28,12 +28,12 @@ fn ranks(width: u32) -> [u32; 2] {
 fn attention(of: &Older, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
     let width = of.width;
     let [_, rank] = ranks(width);
-    let last = before(net, at, x, width)?;
+    let last = previous_rows(net, at, x, width)?;
     let [xw, xk, xv, xr, xg] = mixes(of, net, at, x, last)?;
-    let w = times(net, &at.at("time_decay_w1"), xw, [width, rank])?;
-    let w = net.node(&at.at("time_decay_w1.act"), Tanh {}, &[w])?;
-    let w = times_plus(net, &at.at("time_decay_w2"), w, [rank, width], &at.at("time_decay"))?;
-    let mut of_x = |name: &str, x| project(net, &at.at(name), x, [width, width]);
+    let w = times(net, &at.child("time_decay_w1"), xw, [width, rank])?;
+    let w = net.node(&at.child("time_decay_w1.act"), Tanh {}, &[w])?;
+    let w = times_plus(net, &at.child("time_decay_w2"), w, [rank, width], &at.child("time_decay"))?;
+    let mut of_x = |name: &str, x| project(net, &at.child(name), x, [width, width]);
     let (r, k, v) = (of_x("receptance", xr)?, of_x("key", xk)?, of_x("value", xv)?);
     let gate = of_x("gate", xg)?;
     of.recur(net, at, [r, k, v], w, gate)
@@ -43,28 +43,28 @@ fn attention(of: &Older, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId
 fn mixes(of: &Older, net: &mut Net, at: &Path, x: ValueId, last: ValueId) -> Result<[ValueId; 5]> {
     let width = of.width;
     let ([rank, _], count) = (ranks(width), MIXES.len() as u32);
-    let thin = mixed(net, &at.at("time_maa_x"), [x, last], width)?;
-    let thin = times(net, &at.at("time_maa_w1"), thin, [width, count * rank])?;
-    let thin = net.node(&at.at("time_maa_w1.act"), Tanh {}, &[thin])?;
+    let thin = mix_rows(net, &at.child("time_maa_x"), [x, last], width)?;
+    let thin = times(net, &at.child("time_maa_w1"), thin, [width, count * rank])?;
+    let thin = net.node(&at.child("time_maa_w1.act"), Tanh {}, &[thin])?;
     let mut results = [x; 5];
     for (index, (name, result)) in MIXES.iter().zip(&mut results).enumerate() {
-        let own = at.at(format!("time_maa_{name}"));
+        let own = at.child(format!("time_maa_{name}"));
         let part = Columns { group: count * rank, first: index as u32 * rank, count: rank };
-        let part = net.node(&own.at("thin"), part, &[thin])?;
-        let stack = at.at("time_maa_w2").to_string();
+        let part = net.node(&own.child("thin"), part, &[thin])?;
+        let stack = at.child("time_maa_w2").to_string();
         let source = Source::TransposedOf { stack, count: MIXES.len(), index };
-        let matrix = net.derived(&own.at("w2"), &[width, rank], source)?;
+        let matrix = net.derive(&own.child("w2"), &[width, rank], source)?;
         let bias = vector(net, &own, width)?;
-        let share = net.node(&own.at("share"), Linear::default(), &[part, matrix, bias])?;
-        *result = net.node(&own.at("mixed"), Lerp {}, &[x, last, share])?;
+        let share = net.node(&own.child("share"), Linear::default(), &[part, matrix, bias])?;
+        *result = net.node(&own.child("mixed"), Lerp {}, &[x, last, share])?;
     }
     Ok(results)
 }
 
 /// Channel mixing of `x: [n, width]`.
 fn channels(of: &Older, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
-    let last = before(net, at, x, of.width)?;
-    let k = mixed(net, &at.at("time_maa_k"), [x, last], of.width)?;
-    let r = mixed(net, &at.at("time_maa_r"), [x, last], of.width)?;
+    let last = previous_rows(net, at, x, of.width)?;
+    let k = mix_rows(net, &at.child("time_maa_k"), [x, last], of.width)?;
+    let r = mix_rows(net, &at.child("time_maa_r"), [x, last], of.width)?;
     of.mix_channels(net, at, k, r)
 }

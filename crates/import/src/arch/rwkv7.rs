@@ -2,10 +2,10 @@
 //! its key, in part, and puts its own value there. Names as in flash-linear-attention.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
-use crate::block::decoder::Frame;
+use crate::block::activation::ActivationOp;
+use crate::block::decoder::ModelFrame;
 use crate::block::norm::Norm;
-use crate::block::rwkv::{UNBOUNDED, before, low_rank, mixed, norm_heads, project, stateful, vector};
+use crate::block::rwkv::{UNBOUNDED, previous_rows, low_rank, mix_rows, norm_heads, project, stateful, vector};
 use crate::block::sizes::Sizes;
 use crate::config::Section;
 use crate::net::{Net, Path};
@@ -38,7 +38,7 @@ impl Config {
             _ => json.size_or("head_dim", 64, 1..=1 << 12)?,
         };
         if head_dim == 0 || !hidden.is_multiple_of(head_dim) {
-            return Err(json.expected("hidden_size", &format!("a multiple of `head_dim`, which is {head_dim}")));
+            return Err(json.expected_error("hidden_size", &format!("a multiple of `head_dim`, which is {head_dim}")));
         }
         unsupported(json, hidden)?;
         let ratio = json.number_or("hidden_ratio", 4.0, 1e-3..=1e3)?;
@@ -94,17 +94,14 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let names = ["model.embeddings", "model.layers", "model.norm", "lm_head"];
     // The values of the first layer, which all others mix into theirs.
     let mut first = None;
-    Frame::named(json, norm, false, names)?.build(net, &config.sizes, |net, at, index, x| {
-        let x = match index == 0 && config.norm_first {
-            true => norm.apply(net, &at.at("pre_norm"), x, width)?,
-            false => x,
-        };
-        let y = norm.apply(net, &at.at("attn_norm"), x, width)?;
-        let y = attention(&config, net, &at.at("attn"), y, &mut first)?;
-        let x = net.node(&at.at("add_attn"), Add {}, &[x, y])?;
-        let y = norm.apply(net, &at.at("ffn_norm"), x, width)?;
-        let y = channels(&config, net, &at.at("ffn"), y)?;
-        net.node(&at.at("add_ffn"), Add {}, &[x, y])
+    ModelFrame::with_names(json, norm, false, names)?.build(net, &config.sizes, |net, at, index, x| {
+        let x = if index == 0 && config.norm_first { norm.apply(net, &at.child("pre_norm"), x, width)? } else { x };
+        let y = norm.apply(net, &at.child("attn_norm"), x, width)?;
+        let y = attention(&config, net, &at.child("attn"), y, &mut first)?;
+        let x = net.node(&at.child("add_attn"), Add {}, &[x, y])?;
+        let y = norm.apply(net, &at.child("ffn_norm"), x, width)?;
+        let y = channels(&config, net, &at.child("ffn"), y)?;
+        net.node(&at.child("add_ffn"), Add {}, &[x, y])
     })
 }
 
@@ -118,44 +115,44 @@ fn attention(
 ) -> Result<ValueId> {
     let Sizes { hidden: width, head_dim, .. } = config.sizes;
     let [decay_rank, rate_rank, value_rank, gate_rank] = config.ranks;
-    let last = before(net, at, x, width)?;
-    let mut mix = |name: &str| mixed(net, &at.at(name), [x, last], width);
+    let last = previous_rows(net, at, x, width)?;
+    let mut mix = |name: &str| mix_rows(net, &at.child(name), [x, last], width);
     let (xr, xw, xk) = (mix("x_r")?, mix("x_w")?, mix("x_k")?);
     let (xv, xa, xg) = (mix("x_v")?, mix("x_a")?, mix("x_g")?);
 
-    let r = project(net, &at.at("r_proj"), xr, [width, width])?;
-    let tanh = Activation::of(Tanh {});
-    let w = low_rank(net, &at.at("w_lora"), xw, [width, decay_rank], Some(&tanh), true)?;
-    let k = project(net, &at.at("k_proj"), xk, [width, width])?;
-    let mut v = project(net, &at.at("v_proj"), xv, [width, width])?;
+    let r = project(net, &at.child("r_proj"), xr, [width, width])?;
+    let tanh = ActivationOp::from_op(Tanh {});
+    let w = low_rank(net, &at.child("w_lora"), xw, [width, decay_rank], Some(&tanh), true)?;
+    let k = project(net, &at.child("k_proj"), xk, [width, width])?;
+    let mut v = project(net, &at.child("v_proj"), xv, [width, width])?;
     match *first {
         None => *first = Some(v),
         Some(first) => {
-            let share = low_rank(net, &at.at("v_lora"), xv, [width, value_rank], None, true)?;
-            let share = net.node(&at.at("v_lora.act"), Sigmoid {}, &[share])?;
-            v = net.node(&at.at("v_mixed"), Lerp {}, &[v, first, share])?;
+            let share = low_rank(net, &at.child("v_lora"), xv, [width, value_rank], None, true)?;
+            let share = net.node(&at.child("v_lora.act"), Sigmoid {}, &[share])?;
+            v = net.node(&at.child("v_mixed"), Lerp {}, &[v, first, share])?;
         }
     }
-    let rate = low_rank(net, &at.at("a_lora"), xa, [width, rate_rank], None, true)?;
-    let rate = net.node(&at.at("a_lora.act"), Sigmoid {}, &[rate])?;
-    let sigmoid = Activation::of(Sigmoid {});
-    let gate = low_rank(net, &at.at("g_lora"), xg, [width, gate_rank], Some(&sigmoid), false)?;
+    let rate = low_rank(net, &at.child("a_lora"), xa, [width, rate_rank], None, true)?;
+    let rate = net.node(&at.child("a_lora.act"), Sigmoid {}, &[rate])?;
+    let sigmoid = ActivationOp::from_op(Sigmoid {});
+    let gate = low_rank(net, &at.child("g_lora"), xg, [width, gate_rank], Some(&sigmoid), false)?;
 
     let [a, b] = removal(net, at, k, rate, [width, head_dim])?;
     // k · (1 + (rate − 1) · k_a)
-    let rated = net.node(&at.at("k_rated"), Mul {}, &[k, rate])?;
-    let share = net.weight(&at.at("k_a"), &[width])?;
-    let k = net.node(&at.at("k_replaced"), Lerp {}, &[k, rated, share])?;
+    let rated = net.node(&at.child("k_rated"), Mul {}, &[k, rate])?;
+    let share = net.weight(&at.child("k_a"), &[width])?;
+    let k = net.node(&at.child("k_replaced"), Lerp {}, &[k, rated, share])?;
 
-    let state = net.state(&at.at("state"), &[width, head_dim])?;
-    let [y, after] = stateful(net, &at.at("wkv"), Wkv7 { head_dim }, &[r, w, k, v, a, b, state])?;
+    let state = net.state(&at.child("state"), &[width, head_dim])?;
+    let [y, after] = stateful(net, &at.child("wkv"), Wkv7 { head_dim }, &[r, w, k, v, a, b, state])?;
     net.set_cache(state, after)?;
-    let y = norm_heads(net, &at.at("g_norm"), y, [width, head_dim], config.head_eps)?;
-    let u = vector(net, &at.at("r_k"), width)?;
-    let bonus = net.node(&at.at("bonus"), WkvBonus { head_dim }, &[r, k, v, u])?;
-    let y = net.node(&at.at("add_bonus"), Add {}, &[y, bonus])?;
-    let y = net.node(&at.at("gated"), Mul {}, &[y, gate])?;
-    project(net, &at.at("o_proj"), y, [width, width])
+    let y = norm_heads(net, &at.child("g_norm"), y, [width, head_dim], config.head_eps)?;
+    let u = vector(net, &at.child("r_k"), width)?;
+    let bonus = net.node(&at.child("bonus"), WkvBonus { head_dim }, &[r, k, v, u])?;
+    let y = net.node(&at.child("add_bonus"), Add {}, &[y, bonus])?;
+    let y = net.node(&at.child("gated"), Mul {}, &[y, gate])?;
+    project(net, &at.child("o_proj"), y, [width, width])
 }
 
 /// What is taken out of the state: the removal key, which is the key times `k_k`, normalised to length 1 in each head,
@@ -167,24 +164,24 @@ fn removal(
     rate: ValueId,
     [width, head_dim]: [u32; 2],
 ) -> Result<[ValueId; 2]> {
-    let scale = net.weight(&at.at("k_k"), &[width])?;
-    let key = net.node(&at.at("k_removed"), Mul {}, &[k, scale])?;
+    let scale = net.weight(&at.child("k_k"), &[width])?;
+    let key = net.node(&at.child("k_removed"), Mul {}, &[k, scale])?;
     // Divided by the root of the mean square; the length is the root of the sum.
     let root = (head_dim as f32).sqrt();
     let norm = RmsNorm { eps: SHORTEST * SHORTEST / head_dim as f32, ..RmsNorm::default() };
     let norm = RmsNorm { group: Some(head_dim), ..norm };
-    let key = net.node(&at.at("k_normed"), norm, &[key])?;
-    let negative = net.node(&at.at("a"), Scale { factor: -1.0 / root }, &[key])?;
-    let positive = net.node(&at.at("k_unit"), Scale { factor: 1.0 / root }, &[key])?;
-    Ok([negative, net.node(&at.at("b"), Mul {}, &[positive, rate])?])
+    let key = net.node(&at.child("k_normed"), norm, &[key])?;
+    let negative = net.node(&at.child("a"), Scale { factor: -1.0 / root }, &[key])?;
+    let positive = net.node(&at.child("k_unit"), Scale { factor: 1.0 / root }, &[key])?;
+    Ok([negative, net.node(&at.child("b"), Mul {}, &[positive, rate])?])
 }
 
 /// Channel mixing of `x: [n, width]`: `value(relu(key(mixed x))²)`.
 fn channels(config: &Config, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
     let Sizes { hidden: width, intermediate: inner, .. } = config.sizes;
-    let last = before(net, at, x, width)?;
-    let k = mixed(net, &at.at("x_k"), [x, last], width)?;
-    let k = project(net, &at.at("key"), k, [width, inner])?;
-    let k = net.node(&at.at("key.act"), ReluSquared {}, &[k])?;
-    project(net, &at.at("value"), k, [inner, width])
+    let last = previous_rows(net, at, x, width)?;
+    let k = mix_rows(net, &at.child("x_k"), [x, last], width)?;
+    let k = project(net, &at.child("key"), k, [width, inner])?;
+    let k = net.node(&at.child("key.act"), ReluSquared {}, &[k])?;
+    project(net, &at.child("value"), k, [inner, width])
 }

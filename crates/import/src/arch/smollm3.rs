@@ -1,9 +1,9 @@
 //! SmolLM3: Llama in which every fourth layer, or those that are listed, rotate nothing.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -30,12 +30,12 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let windowed = json.flag_or("use_sliding_window", false)?;
     let window = window.filter(|_| windowed);
     let local = windows::local_layers(json, sizes.layers, |index| !rotated[index as usize])?;
-    let activation = Activation::read(json, "hidden_act", "silu")?;
-    let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::gated(&sizes, activation) };
+    let activation = ActivationOp::read(json, "hidden_act", "silu")?;
+    let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::llama(&sizes, activation) };
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, true)?.build(net, &sizes, |net, at, index, x| {
+    ModelFrame::llama(json, &norm, true)?.build(net, &sizes, |net, at, index, x| {
         attention.scores.window = window.filter(|_| local[index as usize]);
         let angles = rotated[index as usize].then_some(angles);
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, angles);

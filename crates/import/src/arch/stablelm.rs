@@ -2,9 +2,9 @@
 //! attention and feed-forward layer side by side.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::{QueryKeyNorm, SelfAttention};
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::{Layer, Order};
 use crate::block::mlp::Mlp;
 use crate::block::norm::{HeadWeights, Norm};
@@ -27,16 +27,13 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         norm: json.flag_or("qk_layernorm", false)?.then_some(heads),
         ..SelfAttention::new(&sizes)
     };
-    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
-    let layer = match json.flag_or("use_parallel_residual", false)? {
-        false => Layer::new(sizes.hidden, &norm),
-        true => Layer {
+    let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
+    let layer = if json.flag_or("use_parallel_residual", false)? { Layer {
             before: Some(["input_layernorm"; 2]),
             order: Order::Parallel,
             ..Layer::new(sizes.hidden, &norm)
-        },
-    };
+        } } else { Layer::new(sizes.hidden, &norm) };
     let angles = rope::partial_angles(json, &Partial::share(0.25), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -2,9 +2,9 @@
 //! configured within a window, and a feed-forward layer with GELU.
 
 use super::{Architecture, Decoder};
-use crate::block::activation::Activation;
+use crate::block::activation::ActivationOp;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::ModelFrame;
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -23,10 +23,10 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let bias = json.flag_or("use_bias", true)?;
     let mut attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
     attention.scores.window = json.optional_size("sliding_window", 1..=1 << 26)?;
-    let activation = Activation::read(json, "hidden_act", "gelu_pytorch_tanh")?;
+    let activation = ActivationOp::read(json, "hidden_act", "gelu_pytorch_tanh")?;
     let mlp = Mlp { bias, ..Mlp::plain(&sizes, activation, ["c_fc", "c_proj"]) };
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, true)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    ModelFrame::llama(json, &norm, true)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -6,10 +6,10 @@ use tapml_graph::op::{Gelu, GeluForm, Relu, ReluSquared, Sigmoid, Silu, Tanh};
 use tapml_graph::{Op, Result, ValueId};
 
 /// A name of configurations and what it means.
-type Row = (&'static str, fn() -> Op);
+type ActivationRow = (&'static str, fn() -> Op);
 
 /// The names of configurations.
-const KNOWN: &[Row] = &[
+const KNOWN: &[ActivationRow] = &[
     ("silu", || Silu {}.into()),
     ("swish", || Silu {}.into()),
     ("gelu", || Gelu { approximate: GeluForm::None }.into()),
@@ -25,29 +25,29 @@ const KNOWN: &[Row] = &[
 
 /// An activation function: an operator of one input.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Activation(Op);
+pub struct ActivationOp(Op);
 
-impl Activation {
+impl ActivationOp {
     /// This operator of one input.
-    pub fn of(op: impl Into<Op>) -> Activation {
-        Activation(op.into())
+    pub fn from_op(op: impl Into<Op>) -> ActivationOp {
+        ActivationOp(op.into())
     }
 
     /// SiLU.
-    pub fn silu() -> Activation {
-        Activation(Silu {}.into())
+    pub fn silu() -> ActivationOp {
+        ActivationOp(Silu {}.into())
     }
 
     /// GELU by tanh.
-    pub fn tanh_gelu() -> Activation {
-        Activation(Gelu { approximate: GeluForm::Tanh }.into())
+    pub fn tanh_gelu() -> ActivationOp {
+        ActivationOp(Gelu { approximate: GeluForm::Tanh }.into())
     }
 
     /// The activation that `key` names, or `default` if the key is absent. Fails on a name that is not known.
-    pub fn read(json: &Section, key: &str, default: &'static str) -> Result<Activation> {
+    pub fn read(json: &Section, key: &str, default: &'static str) -> Result<ActivationOp> {
         let name = json.text_or(key, default)?;
         let found = KNOWN.iter().find(|(known, _)| *known == name);
-        found.map(|(_, op)| Activation(op())).ok_or_else(|| {
+        found.map(|(_, op)| ActivationOp(op())).ok_or_else(|| {
             let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
             json.unsupported(key, &format!("activation `{name}` is not supported"))
                 .with_hint(format!("supported: {}", known.join(", ")))

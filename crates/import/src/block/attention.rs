@@ -111,31 +111,32 @@ impl SelfAttention {
         let [q, k] = self.normalise(net, at, [q, k], early)?;
         let [q, k] = match angles {
             Some(angles) => [
-                self.rotate(net, &at.at("rope_q"), q, angles)?,
-                self.rotate(net, &at.at("rope_k"), k, angles)?,
+                self.rotate(net, &at.child("rope_q"), q, angles)?,
+                self.rotate(net, &at.child("rope_k"), k, angles)?,
             ],
             None => [q, k],
         };
         let [q, k] = self.normalise(net, at, [q, k], late)?;
         let q = match &self.query_scale {
-            Some(scale) => net.node(&at.at("query_scale"), scale.clone(), &[q])?,
+            Some(scale) => net.node(&at.child("query_scale"), scale.clone(), &[q])?,
             None => q,
         };
-        let [k, v] = match self.scores.causal {
-            true => [cached(net, at, "k", k)?, cached(net, at, "v", v)?],
-            false => [k, v],
+        let [k, v] = if self.scores.causal {
+            [add_state(net, at, "k", k)?, add_state(net, at, "v", v)?]
+        } else {
+            [k, v]
         };
         let mut inputs = vec![q, k, v];
         if let Some(sinks) = self.sinks {
-            inputs.push(net.weight(&at.at(sinks), &[self.scores.heads])?);
+            inputs.push(net.weight(&at.child(sinks), &[self.scores.heads])?);
         }
-        let y = net.node(&at.at("attention"), self.scores.clone(), &inputs)?;
+        let y = net.node(&at.child("attention"), self.scores.clone(), &inputs)?;
         let [q_width, ..] = self.widths();
         let out = Projection {
             transposed: self.transposed,
             ..Projection::new(q_width, self.hidden, self.output_bias)
         };
-        linear(net, &at.at(self.output), y, out)
+        linear(net, &at.child(self.output), y, out)
     }
 
     fn normalise(
@@ -148,8 +149,8 @@ impl SelfAttention {
         let Some(QueryKeyNorm { names, norm, heads, .. }) = norm else { return Ok(qk) };
         let Attention { heads: q_heads, kv_heads, head_dim, .. } = self.scores;
         let mut apply = |name: &str, x, count| match heads {
-            Some(weights) => norm.apply_to_heads(net, &at.at(name), x, [count, head_dim], *weights),
-            None => norm.apply(net, &at.at(name), x, count * head_dim),
+            Some(weights) => norm.apply_to_heads(net, &at.child(name), x, [count, head_dim], *weights),
+            None => norm.apply(net, &at.child(name), x, count * head_dim),
         };
         Ok([apply(names[0], qk[0], q_heads)?, apply(names[1], qk[1], kv_heads)?])
     }
@@ -162,14 +163,14 @@ impl SelfAttention {
 
     /// Queries, keys and values, clipped.
     fn project(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 3]> {
-        let [q, k, v] = self.projected(net, at, x)?;
+        let [q, k, v] = self.project_unclipped(net, at, x)?;
         let Some(clip) = self.clip else { return Ok([q, k, v]) };
         let mut held =
-            |name: &str, x| net.node(&at.at(name), Clamp { min: Some(-clip), max: Some(clip) }, &[x]);
+            |name: &str, x| net.node(&at.child(name), Clamp { min: Some(-clip), max: Some(clip) }, &[x]);
         Ok([held("clip_q", q)?, held("clip_k", k)?, held("clip_v", v)?])
     }
 
-    fn projected(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 3]> {
+    fn project_unclipped(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 3]> {
         let widths = self.widths();
         let into = |outputs| Projection {
             transposed: self.transposed,
@@ -177,16 +178,16 @@ impl SelfAttention {
         };
         match self.projections {
             Projections::Split { names: [q, k, v] } => Ok([
-                linear(net, &at.at(q), x, into(widths[0]))?,
-                linear(net, &at.at(k), x, into(widths[1]))?,
-                linear(net, &at.at(v), x, into(widths[2]))?,
+                linear(net, &at.child(q), x, into(widths[0]))?,
+                linear(net, &at.child(k), x, into(widths[1]))?,
+                linear(net, &at.child(v), x, into(widths[2]))?,
             ]),
             Projections::Fused { name } => {
-                let fused = linear(net, &at.at(name), x, into(widths.iter().sum()))?;
+                let fused = linear(net, &at.child(name), x, into(widths.iter().sum()))?;
                 split(net, at, fused, widths)
             }
             Projections::Grouped { name } => {
-                let fused = linear(net, &at.at(name), x, into(widths.iter().sum()))?;
+                let fused = linear(net, &at.child(name), x, into(widths.iter().sum()))?;
                 split(net, at, fused, widths.map(|width| width / self.scores.kv_heads))
             }
         }
@@ -204,17 +205,17 @@ fn split(net: &mut Net, at: &Path, fused: ValueId, widths: [u32; 3]) -> Result<[
     let group = widths.iter().sum();
     let [q, k, v] = widths;
     Ok([
-        net.node(&at.at("query"), Columns { group, first: 0, count: q }, &[fused])?,
-        net.node(&at.at("key"), Columns { group, first: q, count: k }, &[fused])?,
-        net.node(&at.at("value"), Columns { group, first: q + k, count: v }, &[fused])?,
+        net.node(&at.child("query"), Columns { group, first: 0, count: q }, &[fused])?,
+        net.node(&at.child("key"), Columns { group, first: q, count: k }, &[fused])?,
+        net.node(&at.child("value"), Columns { group, first: q + k, count: v }, &[fused])?,
     ])
 }
 
 /// Adds the rows `new: [n, columns]` to the state `name`; gives all rows: `[n+p, columns]`.
-pub fn cached(net: &mut Net, at: &Path, name: &str, new: ValueId) -> Result<ValueId> {
+pub fn add_state(net: &mut Net, at: &Path, name: &str, new: ValueId) -> Result<ValueId> {
     let columns = net.ty(new).shape.get(1).and_then(|size| size.as_const()).unwrap_or(0) as u32;
-    let before = net.cache(&at.at(name), columns)?;
-    let after = net.node(&at.at(format!("{name}_cache")), Append {}, &[before, new])?;
+    let before = net.cache(&at.child(name), columns)?;
+    let after = net.node(&at.child(format!("{name}_cache")), Append {}, &[before, new])?;
     net.set_cache(before, after)?;
     Ok(after)
 }

@@ -8,7 +8,7 @@ use super::sizes::Sizes;
 use crate::arch::Decoder;
 use crate::config::Section;
 use crate::net::{Net, Path};
-use crate::options::Rows;
+use crate::options::LogitRows;
 use crate::source::Source;
 use tapml_graph::op::{Add, Embedding, LastRow, Linear, Positions, Scale, Softcap};
 use tapml_graph::{DType, Result, ValueId};
@@ -27,7 +27,7 @@ pub const LLAMA: [&str; 4] = ["model.embed_tokens", "model.layers", "model.norm"
 
 /// What stands around the layers, with the names of the modules.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct ModelFrame {
     /// The embedding table.
     pub embedding: Path,
     /// Factor on the embedding.
@@ -52,21 +52,27 @@ pub struct Frame {
     pub logits_cap: Option<f32>,
 }
 
-impl Frame {
+impl ModelFrame {
     /// Llama's names; tied if `tie_word_embeddings` says so, or if it is absent and `tied`.
-    pub fn llama(json: &Section, norm: &Norm, tied: bool) -> Result<Frame> {
-        Frame::named(json, norm, tied, LLAMA)
+    pub fn llama(json: &Section, norm: &Norm, tied: bool) -> Result<ModelFrame> {
+        ModelFrame::with_names(json, norm, tied, LLAMA)
     }
 
     /// One with these names of the embedding table, the list of layers, the final norm and the head.
-    pub fn named(json: &Section, norm: &Norm, tied: bool, names: [&str; 4]) -> Result<Frame> {
-        Frame::within(json, norm, tied, "", names)
+    pub fn with_names(json: &Section, norm: &Norm, tied: bool, names: [&str; 4]) -> Result<ModelFrame> {
+        ModelFrame::with_prefix(json, norm, tied, "", names)
     }
 
-    /// As [`Frame::named`] with `prefix` before each name: where a language model is a part of another one.
-    pub fn within(json: &Section, norm: &Norm, tied: bool, prefix: &str, names: [&str; 4]) -> Result<Frame> {
+    /// As [`ModelFrame::with_names`] with `prefix` before each name: where a language model is a part of another one.
+    pub fn with_prefix(
+        json: &Section,
+        norm: &Norm,
+        tied: bool,
+        prefix: &str,
+        names: [&str; 4],
+    ) -> Result<ModelFrame> {
         let [embedding, layers, final_norm, head] = names.map(|name| Path::new(format!("{prefix}{name}")));
-        Ok(Frame {
+        Ok(ModelFrame {
             embedding,
             embedding_scale: None,
             positions: None,
@@ -91,7 +97,7 @@ impl Frame {
         let mut x = self.enter(&mut net, sizes)?;
         net.hidden(x);
         for index in 0..sizes.layers {
-            x = layer(&mut net, &self.layers.at(index), index, x)?;
+            x = layer(&mut net, &self.layers.child(index), index, x)?;
             net.hidden(x);
         }
         let (at, norm) = &self.norm;
@@ -120,17 +126,17 @@ impl Frame {
     fn enter(&self, net: &mut Net, sizes: &Sizes) -> Result<ValueId> {
         let ids = net.ids()?;
         let dtype = net.activation();
-        let table = net.weight(&self.embedding.at("weight"), &[sizes.vocab, sizes.hidden])?;
+        let table = net.weight(&self.embedding.child("weight"), &[sizes.vocab, sizes.hidden])?;
         let mut x = net.node(&self.embedding, Embedding { dtype }, &[ids, table])?;
         if let Some(factor) = self.embedding_scale {
-            x = net.node(&self.embedding.at("scale"), Scale { factor }, &[x])?;
+            x = net.node(&self.embedding.child("scale"), Scale { factor }, &[x])?;
         }
-        x = net.merge_image(&self.embedding.at("merge_image"), x)?;
+        x = net.merge_image(&self.embedding.child("merge_image"), x)?;
         if let Some(LearnedPositions { at, count }) = &self.positions {
-            let table = net.weight(&at.at("weight"), &[*count, sizes.hidden])?;
-            let positions = net.node(&at.at("positions"), Positions { offset: 0 }, &[])?;
+            let table = net.weight(&at.child("weight"), &[*count, sizes.hidden])?;
+            let positions = net.node(&at.child("positions"), Positions { offset: 0 }, &[])?;
             let learned = net.node(at, Embedding { dtype }, &[positions, table])?;
-            x = net.node(&at.at("add"), Add {}, &[x, learned])?;
+            x = net.node(&at.child("add"), Add {}, &[x, learned])?;
         }
         Ok(x)
     }
@@ -138,26 +144,27 @@ impl Frame {
     /// Logits in f32 of the wanted rows of `x: [n, hidden]`.
     fn logits(&self, net: &mut Net, x: ValueId, sizes: &Sizes) -> Result<ValueId> {
         let x = match net.rows() {
-            Rows::All => x,
-            Rows::Last => net.node(&self.head.at("last_row"), LastRow {}, &[x])?,
+            LogitRows::All => x,
+            LogitRows::Last => net.node(&self.head.child("last_row"), LastRow {}, &[x])?,
         };
         let matrix = if self.tied { &self.embedding } else { &self.head };
-        let (name, shape) = (matrix.at("weight"), [sizes.vocab, sizes.hidden]);
-        let matrix = match self.unit_head {
-            false => net.weight(&name, &shape)?,
-            true => net.derived(&name, &shape, Source::UnitRows(name.to_string()))?,
+        let (name, shape) = (matrix.child("weight"), [sizes.vocab, sizes.hidden]);
+        let matrix = if self.unit_head {
+            net.derive(&name, &shape, Source::UnitRows(name.to_string()))?
+        } else {
+            net.weight(&name, &shape)?
         };
         let mut inputs = vec![x, matrix];
         if self.head_bias {
-            inputs.push(net.weight(&self.head.at("bias"), &[sizes.vocab])?);
+            inputs.push(net.weight(&self.head.child("bias"), &[sizes.vocab])?);
         }
         let dtype = (net.activation() != DType::F32).then_some(DType::F32);
         let mut logits = net.node(&self.head, Linear { dtype }, &inputs)?;
         if let Some(factor) = self.logits_scale {
-            logits = net.node(&self.head.at("scale"), Scale { factor }, &[logits])?;
+            logits = net.node(&self.head.child("scale"), Scale { factor }, &[logits])?;
         }
         if let Some(cap) = self.logits_cap {
-            logits = net.node(&self.head.at("softcap"), Softcap { cap }, &[logits])?;
+            logits = net.node(&self.head.child("softcap"), Softcap { cap }, &[logits])?;
         }
         Ok(logits)
     }

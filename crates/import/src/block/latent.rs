@@ -1,6 +1,6 @@
 //! Multi-head latent attention: keys and values of all heads follow from one short row per position, which is cached.
 
-use super::attention::cached;
+use super::attention::add_state;
 use super::linear::{Projection, linear};
 use super::norm::Norm;
 use crate::net::{Net, Path};
@@ -45,25 +45,30 @@ impl LatentAttention {
             value_dim: Some(self.value_dim),
             ..Attention::causal(self.heads, self.heads, head_dim, self.scale)
         };
-        let y = net.node(&at.at("attention"), scores, &[q, k, v])?;
-        linear(net, &at.at("o_proj"), y, Projection::new(self.heads * self.value_dim, self.hidden, self.bias))
+        let y = net.node(&at.child("attention"), scores, &[q, k, v])?;
+        linear(
+            net,
+            &at.child("o_proj"),
+            y,
+            Projection::new(self.heads * self.value_dim, self.hidden, self.bias),
+        )
     }
 
     /// `[n, heads·(plain_dim + rotary_dim)]`.
     fn queries(&self, net: &mut Net, at: &Path, x: ValueId, angles: ValueId) -> Result<ValueId> {
         let width = self.heads * (self.plain_dim + self.rotary_dim);
         let q = match self.q_rank {
-            None => linear(net, &at.at("q_proj"), x, Projection::new(self.hidden, width, false))?,
+            None => linear(net, &at.child("q_proj"), x, Projection::new(self.hidden, width, false))?,
             Some(rank) => {
                 let latent = Projection::new(self.hidden, rank, self.bias);
-                let latent = linear(net, &at.at("q_a_proj"), x, latent)?;
-                let latent = self.latent_norm.apply(net, &at.at("q_a_layernorm"), latent, rank)?;
-                linear(net, &at.at("q_b_proj"), latent, Projection::new(rank, width, false))?
+                let latent = linear(net, &at.child("q_a_proj"), x, latent)?;
+                let latent = self.latent_norm.apply(net, &at.child("q_a_layernorm"), latent, rank)?;
+                linear(net, &at.child("q_b_proj"), latent, Projection::new(rank, width, false))?
             }
         };
         let [plain, rotated] = split(net, at, ["q_plain", "q_rotary"], q, [self.plain_dim, self.rotary_dim])?;
-        let rotated = self.rotate(net, &at.at("rope_q"), rotated, angles)?;
-        net.node(&at.at("q"), Concat { groups: self.heads, shared: false }, &[plain, rotated])
+        let rotated = self.rotate(net, &at.child("rope_q"), rotated, angles)?;
+        net.node(&at.child("q"), Concat { groups: self.heads, shared: false }, &[plain, rotated])
     }
 
     /// `[n+p, heads·(plain_dim + rotary_dim)]` and `[n+p, heads·value_dim]`.
@@ -75,18 +80,18 @@ impl LatentAttention {
         angles: ValueId,
     ) -> Result<(ValueId, ValueId)> {
         let into = Projection::new(self.hidden, self.kv_rank + self.rotary_dim, self.bias);
-        let both = linear(net, &at.at("kv_a_proj_with_mqa"), x, into)?;
+        let both = linear(net, &at.child("kv_a_proj_with_mqa"), x, into)?;
         let [latent, rotated] =
             split(net, at, ["kv_latent", "k_rotary"], both, [self.kv_rank, self.rotary_dim])?;
-        let latent = self.latent_norm.apply(net, &at.at("kv_a_layernorm"), latent, self.kv_rank)?;
-        let latent = cached(net, at, "latent", latent)?;
-        let rotated = self.rotate(net, &at.at("rope_k"), rotated, angles)?;
-        let rotated = cached(net, at, "rotated_key", rotated)?;
+        let latent = self.latent_norm.apply(net, &at.child("kv_a_layernorm"), latent, self.kv_rank)?;
+        let latent = add_state(net, at, "latent", latent)?;
+        let rotated = self.rotate(net, &at.child("rope_k"), rotated, angles)?;
+        let rotated = add_state(net, at, "rotated_key", rotated)?;
 
         let out = Projection::new(self.kv_rank, self.heads * (self.plain_dim + self.value_dim), false);
-        let kv = linear(net, &at.at("kv_b_proj"), latent, out)?;
+        let kv = linear(net, &at.child("kv_b_proj"), latent, out)?;
         let [plain, v] = split(net, at, ["k_plain", "value"], kv, [self.plain_dim, self.value_dim])?;
-        Ok((net.node(&at.at("key"), Concat { groups: self.heads, shared: true }, &[plain, rotated])?, v))
+        Ok((net.node(&at.child("key"), Concat { groups: self.heads, shared: true }, &[plain, rotated])?, v))
     }
 
     fn rotate(&self, net: &mut Net, at: &Path, x: ValueId, angles: ValueId) -> Result<ValueId> {
@@ -105,7 +110,7 @@ fn split(
 ) -> Result<[ValueId; 2]> {
     let group = left + right;
     Ok([
-        net.node(&at.at(names[0]), Columns { group, first: 0, count: left }, &[x])?,
-        net.node(&at.at(names[1]), Columns { group, first: left, count: right }, &[x])?,
+        net.node(&at.child(names[0]), Columns { group, first: 0, count: left }, &[x])?,
+        net.node(&at.child(names[1]), Columns { group, first: left, count: right }, &[x])?,
     ])
 }

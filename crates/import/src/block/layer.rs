@@ -58,34 +58,36 @@ impl Layer {
         feed: impl FnOnce(&mut Net, &Path, ValueId) -> Result<ValueId>,
     ) -> Result<ValueId> {
         let normed = self.enter(net, at, x, 0)?;
-        let y = attend(net, &at.at(self.modules[0]), normed)?;
+        let y = attend(net, &at.child(self.modules[0]), normed)?;
         let y = self.leave(net, at, y, 0)?;
-        let sum = net.node(&at.at("add_attention"), Add {}, &[x, y])?;
+        let sum = net.node(&at.child("add_attention"), Add {}, &[x, y])?;
         let shared = self.before.is_none_or(|[first, second]| first == second);
         let y = match self.order {
             Order::Sequential => self.enter(net, at, sum, 1)?,
             Order::Parallel if shared => normed,
             Order::Parallel => self.enter(net, at, x, 1)?,
         };
-        let y = feed(net, &at.at(self.modules[1]), y)?;
+        let y = feed(net, &at.child(self.modules[1]), y)?;
         let y = self.leave(net, at, y, 1)?;
-        net.node(&at.at("add_mlp"), Add {}, &[sum, y])
+        net.node(&at.child("add_mlp"), Add {}, &[sum, y])
     }
 
     fn enter(&self, net: &mut Net, at: &Path, x: ValueId, which: usize) -> Result<ValueId> {
         match self.before {
-            Some(names) => self.norm.apply(net, &at.at(names[which]), x, self.hidden),
+            Some(names) => self.norm.apply(net, &at.child(names[which]), x, self.hidden),
             None => Ok(x),
         }
     }
 
     fn leave(&self, net: &mut Net, at: &Path, y: ValueId, which: usize) -> Result<ValueId> {
         let y = match self.after {
-            Some(names) => self.norm.apply(net, &at.at(names[which]), y, self.hidden)?,
+            Some(names) => self.norm.apply(net, &at.child(names[which]), y, self.hidden)?,
             None => y,
         };
         match self.residual_scale {
-            Some(factor) => net.node(&at.at(["scale_attention", "scale_mlp"][which]), Scale { factor }, &[y]),
+            Some(factor) => {
+                net.node(&at.child(["scale_attention", "scale_mlp"][which]), Scale { factor }, &[y])
+            }
             None => Ok(y),
         }
     }

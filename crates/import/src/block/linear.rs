@@ -27,17 +27,16 @@ impl Projection {
 
 /// `x: [n, inputs]` to `[n, outputs]`.
 pub fn linear(net: &mut Net, at: &Path, x: ValueId, size: Projection) -> Result<ValueId> {
-    let (name, shape) = (at.at("weight"), [size.outputs, size.inputs]);
-    let weight = match size.transposed {
-        false => net.weight(&name, &shape)?,
-        true => {
-            let source = Source::Transposed(name.to_string());
-            net.derived(&at.at("weight.transposed"), &shape, source)?
-        }
+    let (name, shape) = (at.child("weight"), [size.outputs, size.inputs]);
+    let weight = if size.transposed {
+        let source = Source::Transposed(name.to_string());
+        net.derive(&at.child("weight.transposed"), &shape, source)?
+    } else {
+        net.weight(&name, &shape)?
     };
     let mut inputs = vec![x, weight];
     if size.bias {
-        inputs.push(net.weight(&at.at("bias"), &[size.outputs])?);
+        inputs.push(net.weight(&at.child("bias"), &[size.outputs])?);
     }
     net.node(at, Linear::default(), &inputs)
 }

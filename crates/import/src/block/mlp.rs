@@ -1,6 +1,6 @@
 //! Feed-forward layers.
 
-use super::activation::Activation;
+use super::activation::ActivationOp;
 use super::linear::{Projection, linear};
 use super::sizes::Sizes;
 use crate::net::{Net, Path};
@@ -39,25 +39,25 @@ pub struct Mlp {
     /// Whether the checkpoint holds the matrices as `[inputs, outputs]`.
     pub transposed: bool,
     /// The activation.
-    pub activation: Activation,
+    pub activation: ActivationOp,
     /// Structure and names.
     pub form: Form,
 }
 
 impl Mlp {
     /// Llama's: gated, no biases.
-    pub fn gated(sizes: &Sizes, activation: Activation) -> Mlp {
+    pub fn llama(sizes: &Sizes, activation: ActivationOp) -> Mlp {
         let form = Form::Gated { names: ["gate_proj", "up_proj", "down_proj"] };
         Mlp::new(sizes, activation, form)
     }
 
     /// Two projections of these names with biases.
-    pub fn plain(sizes: &Sizes, activation: Activation, names: [&'static str; 2]) -> Mlp {
+    pub fn plain(sizes: &Sizes, activation: ActivationOp, names: [&'static str; 2]) -> Mlp {
         Mlp { bias: true, ..Mlp::new(sizes, activation, Form::Plain { names }) }
     }
 
     /// One of this form without biases.
-    pub fn new(sizes: &Sizes, activation: Activation, form: Form) -> Mlp {
+    pub fn new(sizes: &Sizes, activation: ActivationOp, form: Form) -> Mlp {
         let Sizes { hidden, intermediate, .. } = *sizes;
         Mlp { hidden, intermediate, bias: false, transposed: false, activation, form }
     }
@@ -68,25 +68,25 @@ impl Mlp {
         let into = self.projection(self.hidden, width);
         let (between, out) = match self.form {
             Form::Gated { names: [gate, up, down] } => {
-                let gate = linear(net, &at.at(gate), x, into)?;
-                let gate = self.activation.apply(net, &at.at("act_fn"), gate)?;
-                let up = linear(net, &at.at(up), x, into)?;
-                (net.node(&at.at("mul"), Mul {}, &[gate, up])?, down)
+                let gate = linear(net, &at.child(gate), x, into)?;
+                let gate = self.activation.apply(net, &at.child("act_fn"), gate)?;
+                let up = linear(net, &at.child(up), x, into)?;
+                (net.node(&at.child("mul"), Mul {}, &[gate, up])?, down)
             }
             Form::Fused { names: [fused, down] } => {
-                let both = linear(net, &at.at(fused), x, self.projection(self.hidden, 2 * width))?;
+                let both = linear(net, &at.child(fused), x, self.projection(self.hidden, 2 * width))?;
                 let part = |first| Columns { group: 2 * width, first, count: width };
-                let gate = net.node(&at.at("gate"), part(0), &[both])?;
-                let gate = self.activation.apply(net, &at.at("act_fn"), gate)?;
-                let up = net.node(&at.at("up"), part(width), &[both])?;
-                (net.node(&at.at("mul"), Mul {}, &[gate, up])?, down)
+                let gate = net.node(&at.child("gate"), part(0), &[both])?;
+                let gate = self.activation.apply(net, &at.child("act_fn"), gate)?;
+                let up = net.node(&at.child("up"), part(width), &[both])?;
+                (net.node(&at.child("mul"), Mul {}, &[gate, up])?, down)
             }
             Form::Plain { names: [name, out] } => {
-                let y = linear(net, &at.at(name), x, into)?;
-                (self.activation.apply(net, &at.at("act"), y)?, out)
+                let y = linear(net, &at.child(name), x, into)?;
+                (self.activation.apply(net, &at.child("act"), y)?, out)
             }
         };
-        linear(net, &at.at(out), between, self.projection(width, self.hidden))
+        linear(net, &at.child(out), between, self.projection(width, self.hidden))
     }
 
     fn projection(&self, inputs: u32, outputs: u32) -> Projection {

@@ -1,6 +1,6 @@
 //! Sparse feed-forward layers: a router chooses a few experts for each position.
 
-use super::activation::Activation;
+use super::activation::ActivationOp;
 use super::linear::{Projection, linear};
 use super::mlp::Mlp;
 use crate::config::Section;
@@ -24,7 +24,7 @@ pub enum Experts {
 
 /// A dense layer that all positions take beside their experts.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct SharedExpert {
     /// Its name.
     pub name: &'static str,
     /// The layer.
@@ -52,41 +52,39 @@ pub struct Moe {
     /// Whether the weights multiply what enters the experts instead of what leaves them; only for one expert each.
     pub weigh_inputs: bool,
     /// Activation of the gate.
-    pub activation: Activation,
+    pub activation: ActivationOp,
     /// Where the matrices are.
     pub layout: Experts,
     /// Dense layer beside the experts.
-    pub shared: Option<Shared>,
+    pub shared: Option<SharedExpert>,
 }
 
 impl Moe {
     /// The layer's result for `x: [n, hidden]`: `[n, hidden]`.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
         let [experts, weights] = self.choose(net, at, x)?;
-        let entering = match self.weigh_inputs {
-            true => net.node(&at.at("weigh"), Mul {}, &[x, weights])?,
-            false => x,
-        };
-        let y = self.run(net, &at.at("experts"), entering, experts)?;
+        let entering =
+            if self.weigh_inputs { net.node(&at.child("weigh"), Mul {}, &[x, weights])? } else { x };
+        let y = self.run(net, &at.child("experts"), entering, experts)?;
         let inputs = if self.weigh_inputs { vec![y] } else { vec![y, weights] };
-        let y = net.node(&at.at("combine"), Combine { k: self.route.k }, &inputs)?;
-        let Some(Shared { name, mlp, gate }) = &self.shared else { return Ok(y) };
-        let mut dense = mlp.apply(net, &at.at(name), x)?;
+        let y = net.node(&at.child("combine"), Combine { k: self.route.k }, &inputs)?;
+        let Some(SharedExpert { name, mlp, gate }) = &self.shared else { return Ok(y) };
+        let mut dense = mlp.apply(net, &at.child(name), x)?;
         if let Some(gate) = gate {
-            let share = linear(net, &at.at(gate), x, Projection::new(self.hidden, 1, false))?;
-            let share = net.node(&at.at("shared_share"), Sigmoid {}, &[share])?;
-            dense = net.node(&at.at("shared_gated"), Mul {}, &[dense, share])?;
+            let share = linear(net, &at.child(gate), x, Projection::new(self.hidden, 1, false))?;
+            let share = net.node(&at.child("shared_share"), Sigmoid {}, &[share])?;
+            dense = net.node(&at.child("shared_gated"), Mul {}, &[dense, share])?;
         }
-        net.node(&at.at("add_shared"), Add {}, &[y, dense])
+        net.node(&at.child("add_shared"), Add {}, &[y, dense])
     }
 
     /// Chosen experts and their weights: `u32[n, k]` and `[n, k]`.
     fn choose(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 2]> {
-        let router = at.at(self.router);
+        let router = at.child(self.router);
         let logits = linear(net, &router, x, Projection::new(self.hidden, self.experts, false))?;
         let mut inputs = vec![logits];
         if let Some(bias) = self.choice_bias {
-            inputs.push(net.weight(&router.at(bias), &[self.experts])?);
+            inputs.push(net.weight(&router.child(bias), &[self.experts])?);
         }
         route(net, at, &self.route, &inputs)
     }
@@ -95,7 +93,7 @@ impl Moe {
     fn run(&self, net: &mut Net, at: &Path, x: ValueId, experts: ValueId) -> Result<ValueId> {
         let (width, hidden) = (self.intermediate, self.hidden);
         let apply = |net: &mut Net, name: &str, x, weight| {
-            net.node(&at.at(name), ExpertLinear {}, &[x, weight, experts])
+            net.node(&at.child(name), ExpertLinear {}, &[x, weight, experts])
         };
         let (gate, up, down) = match self.layout {
             Experts::Listed { names } => {
@@ -107,30 +105,36 @@ impl Moe {
                 (gate, up, (down, self.stack(net, at, down, [hidden, width])?))
             }
             Experts::Stacked => {
-                let both = self.turned(net, at, "gate_up_proj", [2 * width, hidden])?;
+                let both = self.transposed_stack(net, at, "gate_up_proj", [2 * width, hidden])?;
                 let both = apply(net, "gate_up_proj", x, both)?;
                 let part = |first| Columns { group: 2 * width, first, count: width };
-                let gate = net.node(&at.at("gate"), part(0), &[both])?;
-                let up = net.node(&at.at("up"), part(width), &[both])?;
-                (gate, up, ("down_proj", self.turned(net, at, "down_proj", [hidden, width])?))
+                let gate = net.node(&at.child("gate"), part(0), &[both])?;
+                let up = net.node(&at.child("up"), part(width), &[both])?;
+                (gate, up, ("down_proj", self.transposed_stack(net, at, "down_proj", [hidden, width])?))
             }
         };
-        let gate = self.activation.apply(net, &at.at("act_fn"), gate)?;
-        let product = net.node(&at.at("mul"), Mul {}, &[gate, up])?;
+        let gate = self.activation.apply(net, &at.child("act_fn"), gate)?;
+        let product = net.node(&at.child("mul"), Mul {}, &[gate, up])?;
         apply(net, down.0, product, down.1)
     }
 
     /// The matrices of one projection of all experts: `[experts, outputs, inputs]`.
     fn stack(&self, net: &mut Net, at: &Path, name: &str, [outputs, inputs]: [u32; 2]) -> Result<ValueId> {
-        let names = (0..self.experts).map(|expert| at.at(expert).at(name).at("weight").to_string());
+        let names = (0..self.experts).map(|expert| at.child(expert).child(name).child("weight").to_string());
         let source = Source::Stacked(names.collect());
-        net.derived(&at.at(name).at("weight"), &[self.experts, outputs, inputs], source)
+        net.derive(&at.child(name).child("weight"), &[self.experts, outputs, inputs], source)
     }
 
     /// As [`Moe::stack`] of a tensor that holds each matrix transposed.
-    fn turned(&self, net: &mut Net, at: &Path, name: &str, [outputs, inputs]: [u32; 2]) -> Result<ValueId> {
-        let source = Source::EachTransposed(at.at(name).to_string());
-        net.derived(&at.at(name).at("transposed"), &[self.experts, outputs, inputs], source)
+    fn transposed_stack(
+        &self,
+        net: &mut Net,
+        at: &Path,
+        name: &str,
+        [outputs, inputs]: [u32; 2],
+    ) -> Result<ValueId> {
+        let source = Source::EachTransposed(at.child(name).to_string());
+        net.derive(&at.child(name).child("transposed"), &[self.experts, outputs, inputs], source)
     }
 }
 
@@ -143,7 +147,7 @@ pub fn sparse_layers(json: &Section, layers: u32) -> Result<Vec<bool>> {
 
 /// Experts and weights that a router chooses by `inputs`: logits and, where there is one, a bias.
 pub fn route(net: &mut Net, at: &Path, route: &Route, inputs: &[ValueId]) -> Result<[ValueId; 2]> {
-    let chosen = net.node_multi(&at.at("route"), route.clone(), inputs, &["experts", "weights"])?;
+    let chosen = net.node_multi(&at.child("route"), route.clone(), inputs, &["experts", "weights"])?;
     match chosen.as_slice() {
         [experts, weights] => Ok([*experts, *weights]),
         _ => Err(tapml_graph::Error::bug("route has two outputs")),

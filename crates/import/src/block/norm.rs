@@ -9,13 +9,13 @@ use tapml_graph::{Op, Result, ValueId};
 /// A normalisation of the columns of `x: [n, width]`, and which weights it has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
-    kind: Kind,
+    kind: NormKind,
     weight: bool,
     bias: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum NormKind {
     Rms { eps: f32, offset: f32 },
     Layer { eps: f32, offset: f32 },
 }
@@ -39,7 +39,7 @@ impl Norm {
 
     /// Root-mean-square normalisation with `weight`.
     pub fn rms_of(eps: f32) -> Norm {
-        Norm { kind: Kind::Rms { eps, offset: 0.0 }, weight: true, bias: false }
+        Norm { kind: NormKind::Rms { eps, offset: 0.0 }, weight: true, bias: false }
     }
 
     /// Normalisation to mean 0 and variance 1 with `weight` and `bias`; see [`Norm::rms`].
@@ -49,12 +49,12 @@ impl Norm {
 
     /// Normalisation to mean 0 and variance 1 with `weight` and `bias`.
     pub fn layer_of(eps: f32) -> Norm {
-        Norm { kind: Kind::Layer { eps, offset: 0.0 }, weight: true, bias: true }
+        Norm { kind: NormKind::Layer { eps, offset: 0.0 }, weight: true, bias: true }
     }
 
     /// The same where the checkpoint stores the weights less 1.
     pub fn stored_less_one(mut self) -> Norm {
-        let (Kind::Rms { offset, .. } | Kind::Layer { offset, .. }) = &mut self.kind;
+        let (NormKind::Rms { offset, .. } | NormKind::Layer { offset, .. }) = &mut self.kind;
         *offset = 1.0;
         self
     }
@@ -74,7 +74,7 @@ impl Norm {
         let mut inputs = vec![x];
         for (name, present) in [("weight", self.weight), ("bias", self.bias)] {
             if present {
-                inputs.push(net.weight(&at.at(name), &[width])?);
+                inputs.push(net.weight(&at.child(name), &[width])?);
             }
         }
         net.node(at, self.op(None), &inputs)
@@ -95,12 +95,12 @@ impl Norm {
                 continue;
             }
             inputs.push(match weights {
-                HeadWeights::Shared => net.weight(&at.at(name), &[head_dim])?,
-                HeadWeights::Own => net.weight(&at.at(name), &[heads, head_dim])?,
+                HeadWeights::Shared => net.weight(&at.child(name), &[head_dim])?,
+                HeadWeights::Own => net.weight(&at.child(name), &[heads, head_dim])?,
                 HeadWeights::Listed => {
-                    let parts = (0..heads).map(|head| at.at("norms").at(head).at(name).to_string());
+                    let parts = (0..heads).map(|head| at.child("norms").child(head).child(name).to_string());
                     let source = Source::Stacked(parts.collect());
-                    net.derived(&at.at("norms").at(name), &[heads, head_dim], source)?
+                    net.derive(&at.child("norms").child(name), &[heads, head_dim], source)?
                 }
             });
         }
@@ -109,8 +109,8 @@ impl Norm {
 
     fn op(&self, group: Option<u32>) -> Op {
         match self.kind {
-            Kind::Rms { eps, offset } => RmsNorm { eps, offset, group }.into(),
-            Kind::Layer { eps, offset } => LayerNorm { eps, offset, group }.into(),
+            NormKind::Rms { eps, offset } => RmsNorm { eps, offset, group }.into(),
+            NormKind::Layer { eps, offset } => LayerNorm { eps, offset, group }.into(),
         }
     }
 }

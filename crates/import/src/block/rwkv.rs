@@ -1,8 +1,8 @@
 //! What the generations of RWKV share: the mix of a token with the one before it, products of two thin matrices, and the
 //! frame of RWKV-5 and RWKV-6.
 
-use super::activation::Activation;
-use super::decoder::Frame;
+use super::activation::ActivationOp;
+use super::decoder::ModelFrame;
 use super::linear::{Projection, linear};
 use super::norm::Norm;
 use super::sizes::Sizes;
@@ -23,29 +23,29 @@ pub fn stateful(net: &mut Net, at: &Path, op: impl Into<Op>, inputs: &[ValueId])
 }
 
 /// For each row of `x: [n, width]` the one before it, over the steps too; zeros before the first.
-pub fn before(net: &mut Net, at: &Path, x: ValueId, width: u32) -> Result<ValueId> {
-    let state = net.state(&at.at("before"), &[1, width])?;
-    let [rows, after] = stateful(net, &at.at("token_shift"), TokenShift {}, &[x, state])?;
+pub fn previous_rows(net: &mut Net, at: &Path, x: ValueId, width: u32) -> Result<ValueId> {
+    let state = net.state(&at.child("before"), &[1, width])?;
+    let [rows, after] = stateful(net, &at.child("token_shift"), TokenShift {}, &[x, state])?;
     net.set_cache(state, after)?;
     Ok(rows)
 }
 
 /// A weight of `width` elements as a vector, whatever its shape in the checkpoint.
 pub fn vector(net: &mut Net, at: &Path, width: u32) -> Result<ValueId> {
-    net.derived(&at.at("vector"), &[width], Source::Reshaped(at.to_string()))
+    net.derive(&at.child("vector"), &[width], Source::Reshaped(at.to_string()))
 }
 
 /// `a + (b − a)·share` with the vector of weights `share`.
-pub fn mixed(net: &mut Net, share: &Path, [a, b]: [ValueId; 2], width: u32) -> Result<ValueId> {
+pub fn mix_rows(net: &mut Net, share: &Path, [a, b]: [ValueId; 2], width: u32) -> Result<ValueId> {
     let t = vector(net, share, width)?;
-    net.node(&share.at("mixed"), Lerp {}, &[a, b, t])
+    net.node(&share.child("mixed"), Lerp {}, &[a, b, t])
 }
 
 /// The product with a matrix that is stored as `[inputs, outputs]` under this very name.
 pub fn times(net: &mut Net, at: &Path, x: ValueId, [inputs, outputs]: [u32; 2]) -> Result<ValueId> {
     let source = Source::Transposed(at.to_string());
-    let weight = net.derived(&at.at("transposed"), &[outputs, inputs], source)?;
-    net.node(&at.at("product"), Linear::default(), &[x, weight])
+    let weight = net.derive(&at.child("transposed"), &[outputs, inputs], source)?;
+    net.node(&at.child("product"), Linear::default(), &[x, weight])
 }
 
 /// As [`times`], plus the vector `bias`.
@@ -57,9 +57,9 @@ pub fn times_plus(
     bias: &Path,
 ) -> Result<ValueId> {
     let source = Source::Transposed(at.to_string());
-    let weight = net.derived(&at.at("transposed"), &[outputs, inputs], source)?;
+    let weight = net.derive(&at.child("transposed"), &[outputs, inputs], source)?;
     let bias = vector(net, bias, outputs)?;
-    net.node(&at.at("product"), Linear::default(), &[x, weight, bias])
+    net.node(&at.child("product"), Linear::default(), &[x, weight, bias])
 }
 
 /// A projection without bias.
@@ -75,7 +75,7 @@ pub fn norm_heads(
     [width, head_dim]: [u32; 2],
     eps: f32,
 ) -> Result<ValueId> {
-    let inputs = [y, net.weight(&at.at("weight"), &[width])?, net.weight(&at.at("bias"), &[width])?];
+    let inputs = [y, net.weight(&at.child("weight"), &[width])?, net.weight(&at.child("bias"), &[width])?];
     net.node(at, LayerNorm { group: Some(head_dim), ..LayerNorm::new(eps) }, &inputs)
 }
 
@@ -103,14 +103,14 @@ impl Older {
         let (older, sizes) = Older::read(json)?;
         let norm = Norm::layer(json, "layer_norm_epsilon", 1e-5)?;
         let names = ["rwkv.embeddings", "rwkv.blocks", "rwkv.ln_out", "head"];
-        Frame::named(json, &norm, false, names)?.build(net, &sizes, |net, at, index, x| {
-            let x = if index > 0 { x } else { norm.apply(net, &at.at("pre_ln"), x, older.width)? };
-            let y = norm.apply(net, &at.at("ln1"), x, older.width)?;
-            let y = attention(&older, net, &at.at("attention"), y)?;
-            let x = net.node(&at.at("add_attention"), Add {}, &[x, y])?;
-            let y = norm.apply(net, &at.at("ln2"), x, older.width)?;
-            let y = channels(&older, net, &at.at("feed_forward"), y)?;
-            net.node(&at.at("add_feed_forward"), Add {}, &[x, y])
+        ModelFrame::with_names(json, &norm, false, names)?.build(net, &sizes, |net, at, index, x| {
+            let x = if index > 0 { x } else { norm.apply(net, &at.child("pre_ln"), x, older.width)? };
+            let y = norm.apply(net, &at.child("ln1"), x, older.width)?;
+            let y = attention(&older, net, &at.child("attention"), y)?;
+            let x = net.node(&at.child("add_attention"), Add {}, &[x, y])?;
+            let y = norm.apply(net, &at.child("ln2"), x, older.width)?;
+            let y = channels(&older, net, &at.child("feed_forward"), y)?;
+            net.node(&at.child("add_feed_forward"), Add {}, &[x, y])
         })
     }
 
@@ -120,9 +120,8 @@ impl Older {
         let width = json.size("hidden_size", 1..=1 << 17)?;
         let head_dim = json.size_or("head_size", 64, 1..=1 << 12)?;
         if !width.is_multiple_of(head_dim) {
-            return Err(
-                json.expected("hidden_size", &format!("a multiple of `head_size`, which is {head_dim}"))
-            );
+            return Err(json
+                .expected_error("hidden_size", &format!("a multiple of `head_size`, which is {head_dim}")));
         }
         let attention = json.size_or("attention_hidden_size", width, 1..=1 << 17)?;
         if attention != width {
@@ -160,26 +159,26 @@ impl Older {
         gate: ValueId,
     ) -> Result<ValueId> {
         let width = self.width;
-        let bonus = vector(net, &at.at("time_faaaa"), width)?;
-        let state = net.state(&at.at("state"), &[width, self.head_dim])?;
+        let bonus = vector(net, &at.child("time_faaaa"), width)?;
+        let state = net.state(&at.child("state"), &[width, self.head_dim])?;
         let op = Wkv { head_dim: self.head_dim };
-        let [y, after] = stateful(net, &at.at("wkv"), op, &[r, k, v, w, bonus, state])?;
+        let [y, after] = stateful(net, &at.child("wkv"), op, &[r, k, v, w, bonus, state])?;
         net.set_cache(state, after)?;
-        let y = norm_heads(net, &at.at("ln_x"), y, [width, self.head_dim], self.eps)?;
-        let gate = net.node(&at.at("gate.act"), Silu {}, &[gate])?;
-        let y = net.node(&at.at("gated"), Mul {}, &[y, gate])?;
-        project(net, &at.at("output"), y, [width, width])
+        let y = norm_heads(net, &at.child("ln_x"), y, [width, self.head_dim], self.eps)?;
+        let gate = net.node(&at.child("gate.act"), Silu {}, &[gate])?;
+        let y = net.node(&at.child("gated"), Mul {}, &[y, gate])?;
+        project(net, &at.child("output"), y, [width, width])
     }
 
     /// Channel mixing: `σ(receptance(r)) · value(relu(key(k))²)`.
     pub fn mix_channels(&self, net: &mut Net, at: &Path, k: ValueId, r: ValueId) -> Result<ValueId> {
         let (width, inner) = (self.width, self.inner);
-        let k = project(net, &at.at("key"), k, [width, inner])?;
-        let k = net.node(&at.at("key.act"), ReluSquared {}, &[k])?;
-        let v = project(net, &at.at("value"), k, [inner, width])?;
-        let r = project(net, &at.at("receptance"), r, [width, width])?;
-        let r = net.node(&at.at("receptance.act"), Sigmoid {}, &[r])?;
-        net.node(&at.at("gated"), Mul {}, &[r, v])
+        let k = project(net, &at.child("key"), k, [width, inner])?;
+        let k = net.node(&at.child("key.act"), ReluSquared {}, &[k])?;
+        let v = project(net, &at.child("value"), k, [inner, width])?;
+        let r = project(net, &at.child("receptance"), r, [width, width])?;
+        let r = net.node(&at.child("receptance.act"), Sigmoid {}, &[r])?;
+        net.node(&at.child("gated"), Mul {}, &[r, v])
     }
 }
 
@@ -190,13 +189,13 @@ pub fn low_rank(
     at: &Path,
     x: ValueId,
     [width, rank]: [u32; 2],
-    act: Option<&Activation>,
+    act: Option<&ActivationOp>,
     bias: bool,
 ) -> Result<ValueId> {
-    let y = project(net, &at.at("lora.0"), x, [width, rank])?;
+    let y = project(net, &at.child("lora.0"), x, [width, rank])?;
     let y = match act {
-        Some(act) => act.apply(net, &at.at("lora.1"), y)?,
+        Some(act) => act.apply(net, &at.child("lora.1"), y)?,
         None => y,
     };
-    linear(net, &at.at("lora.2"), y, Projection::new(rank, width, bias))
+    linear(net, &at.child("lora.2"), y, Projection::new(rank, width, bias))
 }

@@ -56,13 +56,13 @@ impl Sizes {
             (None, None) => {
                 let expected =
                     format!("a multiple of `{heads_key}`, which is {heads}, as there is no `head_dim`");
-                return Err(json.expected("hidden_size", &expected));
+                return Err(json.expected_error("hidden_size", &expected));
             }
         };
         let kv_heads = json.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads), 1..=heads)?;
         if !heads.is_multiple_of(kv_heads) {
             let expected = format!("a divisor of `{heads_key}`, which is {heads}");
-            return Err(json.expected("num_key_value_heads", &expected));
+            return Err(json.expected_error("num_key_value_heads", &expected));
         }
         let intermediate = match defaults.intermediate {
             Some(factor) => json.size_or("intermediate_size", factor.saturating_mul(hidden), 1..=1 << 20)?,

@@ -2,7 +2,7 @@
 //! From Natural Language Supervision", 2021, section 2.4; SigLIP: Zhai et al., "Sigmoid Loss for Language Image
 //! Pre-Training", 2023, section 4.
 
-use super::activation::Activation;
+use super::activation::ActivationOp;
 use super::attention::SelfAttention;
 use super::layer::Layer;
 use super::mlp::Mlp;
@@ -55,7 +55,7 @@ impl Tower {
         let heads = json.size_or("num_attention_heads", 12, 1..=1 << 10)?;
         if !hidden.is_multiple_of(heads) {
             let expected = format!("a multiple of `num_attention_heads`, which is {heads}");
-            return Err(json.expected("hidden_size", &expected));
+            return Err(json.expected_error("hidden_size", &expected));
         }
         let image = json.size_or("image_size", 224, 1..=1 << 12)?;
         let patch = json.size_or("patch_size", patch, 1..=image)?;
@@ -88,7 +88,7 @@ impl Tower {
             channels: json.size_or("num_channels", 3, 1..=16)?,
             norm: Norm::layer(json, "layer_norm_eps", eps)?,
             attention,
-            mlp: Mlp::plain(&sizes, Activation::read(json, "hidden_act", activation)?, ["fc1", "fc2"]),
+            mlp: Mlp::plain(&sizes, ActivationOp::read(json, "hidden_act", activation)?, ["fc1", "fc2"]),
         })
     }
 
@@ -125,10 +125,10 @@ impl Tower {
     /// Hidden states `[images·rows, hidden]` of the images in the input `pixels`, one below the other, which do not see
     /// each other: what enters the first layer, then what leaves each of the first `layers` layers.
     pub fn apply(&self, net: &mut Net, at: &Path, images: u32, layers: u32) -> Result<Vec<ValueId>> {
-        let mut x = self.embed(net, &at.at("embeddings"), images)?;
+        let mut x = self.embed(net, &at.child("embeddings"), images)?;
         if self.family == Family::Clip {
             // Spelled as checkpoints have it.
-            x = self.norm.apply(net, &at.at("pre_layrnorm"), x, self.hidden)?;
+            x = self.norm.apply(net, &at.child("pre_layrnorm"), x, self.hidden)?;
         }
         let layer =
             Layer { before: Some(["layer_norm1", "layer_norm2"]), ..Layer::new(self.hidden, &self.norm) };
@@ -137,7 +137,7 @@ impl Tower {
         let mut states = vec![x];
         for index in 0..layers {
             let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, None);
-            let at = at.at("encoder.layers").at(index);
+            let at = at.child("encoder.layers").child(index);
             x = layer.apply(net, &at, x, attend, |net, at, x| self.mlp.apply(net, at, x))?;
             states.push(x);
         }
@@ -148,26 +148,27 @@ impl Tower {
     fn embed(&self, net: &mut Net, at: &Path, images: u32) -> Result<ValueId> {
         let (dtype, patch, lead) = (net.activation(), self.patch, self.lead());
         let pixels = net.pixels([self.channels, images * self.image, self.image])?;
-        let patches = net.node(&at.at("patches"), Patches { patch, images, lead, dtype }, &[pixels])?;
-        let projection = at.at("patch_embedding");
-        let (weight, columns) = (projection.at("weight"), self.channels * patch * patch);
+        let patches = net.node(&at.child("patches"), Patches { patch, images, lead, dtype }, &[pixels])?;
+        let projection = at.child("patch_embedding");
+        let (weight, columns) = (projection.child("weight"), self.channels * patch * patch);
         let matrix = Source::Reshaped(weight.to_string());
-        let matrix = net.derived(&weight.at("matrix"), &[self.hidden, columns], matrix)?;
+        let matrix = net.derive(&weight.child("matrix"), &[self.hidden, columns], matrix)?;
         let mut inputs = vec![patches, matrix];
         if self.family == Family::Siglip {
-            inputs.push(net.weight(&projection.at("bias"), &[self.hidden])?);
+            inputs.push(net.weight(&projection.child("bias"), &[self.hidden])?);
         }
         let x = net.node(&projection, Linear::default(), &inputs)?;
-        let table = at.at("position_embedding.weight");
+        let table = at.child("position_embedding.weight");
         // The row before the patches is zero so far: it becomes the class token with its position.
         let source = match self.family {
             Family::Siglip => Source::Converted(table.to_string(), dtype),
             Family::Clip => {
-                let parts = [table.to_string(), at.at("class_embedding").to_string()];
+                let parts = [table.to_string(), at.child("class_embedding").to_string()];
                 Source::Positions { parts, images: images as usize, dtype }
             }
         };
-        let positions = net.derived(&table.at("converted"), &[images * self.rows(), self.hidden], source)?;
-        net.node(&at.at("add_positions"), Add {}, &[x, positions])
+        let positions =
+            net.derive(&table.child("converted"), &[images * self.rows(), self.hidden], source)?;
+        net.node(&at.child("add_positions"), Add {}, &[x, positions])
     }
 }

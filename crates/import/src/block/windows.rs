@@ -16,7 +16,7 @@ pub fn local_layers(json: &Section, layers: u32, default: impl Fn(u32) -> bool) 
     let kinds = listed.as_array().and_then(|list| list.iter().map(kind).collect::<Option<Vec<bool>>>());
     kinds.filter(|kinds| kinds.len() == layers as usize).ok_or_else(|| {
         let kinds = "`full_attention`, `sliding_attention` or `chunked_attention`";
-        json.expected(KEY, &format!("{kinds} for each of {layers} layers"))
+        json.expected_error(KEY, &format!("{kinds} for each of {layers} layers"))
     })
 }
 
@@ -27,7 +27,7 @@ fn switched_on(json: &Section) -> Result<Option<u32>> {
 }
 
 /// The window of each layer of such a family: none in the first `max_window_layers` layers.
-pub fn switched(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
+pub fn switched_windows(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
     let window = switched_on(json)?;
     let first = json.size_or("max_window_layers", 28, 0..=1 << 20)?;
     let local = local_layers(json, layers, |index| index >= first)?;
@@ -41,10 +41,10 @@ pub fn flags(json: &Section, key: &str, layers: u32, default: impl Fn(u32) -> bo
     let flag = |value: &serde_json::Value| value.as_bool().or(value.as_u64().map(|number| number != 0));
     let list = listed.as_array().and_then(|list| list.iter().map(flag).collect::<Option<Vec<bool>>>());
     let list = list.filter(|list| list.len() >= layers as usize);
-    list.ok_or_else(|| json.expected(key, &format!("0 or 1 for each of {layers} layers")))
+    list.ok_or_else(|| json.expected_error(key, &format!("0 or 1 for each of {layers} layers")))
 }
 
 /// The window of such a family that has it in all layers at once.
-pub fn everywhere(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
+pub fn uniform_windows(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
     Ok(vec![switched_on(json)?; layers as usize])
 }

@@ -13,12 +13,12 @@ pub struct Architecture {
     /// What `config.json` has beside [`config::COMMON`].
     pub keys: &'static [Key],
     /// The names of its tensors.
-    pub tensors: &'static [&'static [Row]],
+    pub tensors: &'static [&'static [NameRow]],
 }
 
 /// A tensor's name in files and in checkpoints, without `.weight` or `.bias` where that is the same in both.
 #[derive(Debug)]
-pub struct Row {
+pub struct NameRow {
     /// In files; `#` is the layer.
     pub gguf: &'static str,
     /// In checkpoints; `#` is the layer, `%` the place of a part.
@@ -51,26 +51,26 @@ pub enum Heads {
     KeyValue,
 }
 
-const fn row(gguf: &'static str, name: &'static str) -> Row {
-    Row { gguf, name, change: Change::None }
+const fn row(gguf: &'static str, name: &'static str) -> NameRow {
+    NameRow { gguf, name, change: Change::None }
 }
 
-const fn changed(gguf: &'static str, name: &'static str, change: Change) -> Row {
-    Row { gguf, name, change }
+const fn changed_row(gguf: &'static str, name: &'static str, change: Change) -> NameRow {
+    NameRow { gguf, name, change }
 }
 
 /// Embedding, final norm and head.
-const ENDS: &[Row] =
+const ENDS: &[NameRow] =
     &[row("token_embd", "model.embed_tokens"), row("output_norm", "model.norm"), row("output", "lm_head")];
 
 /// Pre-norms of both halves of a layer.
-const PRE_NORMS: &[Row] = &[
+const PRE_NORMS: &[NameRow] = &[
     row("blk.#.attn_norm", "model.layers.#.input_layernorm"),
     row("blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"),
 ];
 
 /// Attention with a projection each for queries, keys and values.
-const ATTENTION: &[Row] = &[
+const ATTENTION: &[NameRow] = &[
     row("blk.#.attn_q", "model.layers.#.self_attn.q_proj"),
     row("blk.#.attn_k", "model.layers.#.self_attn.k_proj"),
     row("blk.#.attn_v", "model.layers.#.self_attn.v_proj"),
@@ -78,22 +78,22 @@ const ATTENTION: &[Row] = &[
 ];
 
 /// As [`ATTENTION`], rotated in adjacent pairs.
-const ROTARY_ATTENTION: &[Row] = &[
-    changed("blk.#.attn_q", "model.layers.#.self_attn.q_proj", Change::Rotary(Heads::Query)),
-    changed("blk.#.attn_k", "model.layers.#.self_attn.k_proj", Change::Rotary(Heads::KeyValue)),
+const ROTARY_ATTENTION: &[NameRow] = &[
+    changed_row("blk.#.attn_q", "model.layers.#.self_attn.q_proj", Change::Rotary(Heads::Query)),
+    changed_row("blk.#.attn_k", "model.layers.#.self_attn.k_proj", Change::Rotary(Heads::KeyValue)),
     row("blk.#.attn_v", "model.layers.#.self_attn.v_proj"),
     row("blk.#.attn_output", "model.layers.#.self_attn.o_proj"),
 ];
 
 /// A gated feed-forward layer.
-const GATED: &[Row] = &[
+const GATED: &[NameRow] = &[
     row("blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"),
     row("blk.#.ffn_up", "model.layers.#.mlp.up_proj"),
     row("blk.#.ffn_down", "model.layers.#.mlp.down_proj"),
 ];
 
 /// Phi-3: fused projections.
-const PHI3: &[Row] = &[
+const PHI3: &[NameRow] = &[
     row("blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"),
     row("blk.#.attn_output", "model.layers.#.self_attn.o_proj"),
     row("blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"),
@@ -101,30 +101,30 @@ const PHI3: &[Row] = &[
 ];
 
 /// Gemma-2: norms before and after both halves of a layer, all as `1 + w`.
-const GEMMA2: &[Row] = &[
+const GEMMA2: &[NameRow] = &[
     row("token_embd", "model.embed_tokens"),
-    changed("output_norm", "model.norm", Change::MinusOne),
-    changed("blk.#.attn_norm", "model.layers.#.input_layernorm", Change::MinusOne),
-    changed("blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm", Change::MinusOne),
-    changed("blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", Change::MinusOne),
-    changed("blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", Change::MinusOne),
+    changed_row("output_norm", "model.norm", Change::MinusOne),
+    changed_row("blk.#.attn_norm", "model.layers.#.input_layernorm", Change::MinusOne),
+    changed_row("blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm", Change::MinusOne),
+    changed_row("blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", Change::MinusOne),
+    changed_row("blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", Change::MinusOne),
 ];
 
 /// GPT-NeoX: queries, keys and values of each head lie together.
-const GPT_NEOX: &[Row] = &[
+const GPT_NEOX: &[NameRow] = &[
     row("token_embd", "gpt_neox.embed_in"),
     row("output_norm", "gpt_neox.final_layer_norm"),
     row("output", "embed_out"),
     row("blk.#.attn_norm", "gpt_neox.layers.#.input_layernorm"),
     row("blk.#.ffn_norm", "gpt_neox.layers.#.post_attention_layernorm"),
-    changed("blk.#.attn_qkv", "gpt_neox.layers.#.attention.query_key_value", Change::HeadTriples),
+    changed_row("blk.#.attn_qkv", "gpt_neox.layers.#.attention.query_key_value", Change::HeadTriples),
     row("blk.#.attn_output", "gpt_neox.layers.#.attention.dense"),
     row("blk.#.ffn_up", "gpt_neox.layers.#.mlp.dense_h_to_4h"),
     row("blk.#.ffn_down", "gpt_neox.layers.#.mlp.dense_4h_to_h"),
 ];
 
 /// Phi-1 to 2: one norm for both halves of a layer.
-const PHI: &[Row] = &[
+const PHI: &[NameRow] = &[
     row("token_embd", "model.embed_tokens"),
     row("output_norm", "model.final_layernorm"),
     row("output", "lm_head"),
@@ -138,44 +138,44 @@ const PHI: &[Row] = &[
 ];
 
 /// StarCoder2's feed-forward layer.
-const STARCODER2: &[Row] =
+const STARCODER2: &[NameRow] =
     &[row("blk.#.ffn_up", "model.layers.#.mlp.c_fc"), row("blk.#.ffn_down", "model.layers.#.mlp.c_proj")];
 
 /// Norms of queries and keys.
-const QUERY_KEY_NORMS: &[Row] = &[
+const QUERY_KEY_NORMS: &[NameRow] = &[
     row("blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"),
     row("blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"),
 ];
 
 /// StableLM: norms of queries and keys with weights for each head, which checkpoints list one by one.
-const LISTED_NORMS: &[Row] = &[
-    changed("blk.#.attn_q_norm", "model.layers.#.self_attn.q_layernorm.norms.%", Change::Parts),
-    changed("blk.#.attn_k_norm", "model.layers.#.self_attn.k_layernorm.norms.%", Change::Parts),
+const LISTED_NORMS: &[NameRow] = &[
+    changed_row("blk.#.attn_q_norm", "model.layers.#.self_attn.q_layernorm.norms.%", Change::Parts),
+    changed_row("blk.#.attn_k_norm", "model.layers.#.self_attn.k_layernorm.norms.%", Change::Parts),
 ];
 
 /// OLMo-2: norms behind both halves of a layer.
-const POST_NORMS: &[Row] = &[
+const POST_NORMS: &[NameRow] = &[
     row("blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"),
     row("blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"),
 ];
 
 /// Gemma and Nemotron: pre-norms as `1 + w`.
-const ONE_MORE: &[Row] = &[
+const ONE_MORE: &[NameRow] = &[
     row("token_embd", "model.embed_tokens"),
     row("output", "lm_head"),
-    changed("output_norm", "model.norm", Change::MinusOne),
-    changed("blk.#.attn_norm", "model.layers.#.input_layernorm", Change::MinusOne),
-    changed("blk.#.ffn_norm", "model.layers.#.post_attention_layernorm", Change::MinusOne),
+    changed_row("output_norm", "model.norm", Change::MinusOne),
+    changed_row("blk.#.attn_norm", "model.layers.#.input_layernorm", Change::MinusOne),
+    changed_row("blk.#.ffn_norm", "model.layers.#.post_attention_layernorm", Change::MinusOne),
 ];
 
 /// Two projections.
-const PLAIN: &[Row] = &[
+const PLAIN: &[NameRow] = &[
     row("blk.#.ffn_up", "model.layers.#.mlp.up_proj"),
     row("blk.#.ffn_down", "model.layers.#.mlp.down_proj"),
 ];
 
 /// GLM-4-0414: norms before and behind both halves of a layer; gate and up in one.
-const GLM4: &[Row] = &[
+const GLM4: &[NameRow] = &[
     row("blk.#.post_attention_norm", "model.layers.#.post_self_attn_layernorm"),
     row("blk.#.post_ffw_norm", "model.layers.#.post_mlp_layernorm"),
     row("blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"),
@@ -383,7 +383,7 @@ impl Architecture {
     }
 
     /// The row of a name with `#` for the layer.
-    pub fn row(&self, gguf: &str) -> Option<&'static Row> {
+    pub fn row(&self, gguf: &str) -> Option<&'static NameRow> {
         self.tensors.iter().flat_map(|rows| rows.iter()).find(|row| row.gguf == gguf)
     }
 
@@ -403,7 +403,7 @@ mod tests {
         let names: HashSet<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
         assert_eq!(names.len(), ARCHITECTURES.len());
         for architecture in ARCHITECTURES {
-            let rows: Vec<&Row> = architecture.tensors.iter().flat_map(|rows| rows.iter()).collect();
+            let rows: Vec<&NameRow> = architecture.tensors.iter().flat_map(|rows| rows.iter()).collect();
             let gguf: HashSet<&str> = rows.iter().map(|r| r.gguf).collect();
             let names: HashSet<&str> = rows.iter().map(|r| r.name).collect();
             assert!(gguf.len() == rows.len() && names.len() == rows.len(), "{}", architecture.name);

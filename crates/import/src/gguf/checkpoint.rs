@@ -15,14 +15,15 @@ pub fn open(path: &Path) -> Result<(Config, Weights)> {
     let (architecture, json) = describe(&model).context(|| path.display().to_string())?;
     let config = Config::new(path, json);
     let tensors = Tensors::new(model, architecture)?;
-    Ok((config, Weights::of(tensors)))
+    Ok((config, Weights::from_file(tensors)))
 }
 
 /// The architecture and `config.json`.
 fn describe(model: &Model) -> Result<(&'static Architecture, serde_json::Map<String, serde_json::Value>)> {
     const KEY: &str = "general.architecture";
     let metadata = model.metadata();
-    let name = metadata.text(KEY)?.ok_or_else(|| metadata.expected(KEY, "the name of an architecture"))?;
+    let name =
+        metadata.text(KEY)?.ok_or_else(|| metadata.expected_error(KEY, "the name of an architecture"))?;
     let architecture = Architecture::find(name).ok_or_else(|| {
         let text = format!("architecture `{name}` is not supported in GGUF files");
         Error::unsupported(text).with_hint(format!("supported: {}", Architecture::names()))

@@ -1,7 +1,7 @@
 //! `config.json` from a GGUF file's metadata.
 
 use super::arch::Architecture;
-use super::metadata::{Metadata, Value};
+use super::metadata::{Metadata, MetadataValue};
 use super::shards::Model;
 use serde_json::{Map, Value as Json, json};
 use tapml_graph::{Error, Result};
@@ -49,7 +49,7 @@ pub const COMMON: &[Key] = &[
     Key("intermediate_size", From::OptionalWhole("feed_forward_length")),
     Key("max_position_embeddings", From::Whole("context_length")),
     Key("rope_parameters", From::Made(rope)),
-    Key("tie_word_embeddings", From::Made(tied)),
+    Key("tie_word_embeddings", From::Made(tied_embedding)),
     Key("bos_token_id", From::Made(bos)),
     Key("eos_token_id", From::Made(eos)),
 ];
@@ -92,7 +92,7 @@ impl Facts<'_> {
         Ok(match *from {
             From::Whole(end) => json!(self.whole(end)?),
             From::OptionalWhole(end) => json!(self.optional_whole(end)?),
-            From::Number(end) => json!(self.required(end, self.number(end)?)?),
+            From::Number(end) => json!(self.require(end, self.number(end)?)?),
             From::OptionalNumber(end) => json!(self.number(end)?),
             From::OptionalFlag(end) => json!(self.metadata().flag(&self.key(end))?),
             From::Text(text) => json!(text),
@@ -100,7 +100,7 @@ impl Facts<'_> {
         })
     }
 
-    fn required<T>(&self, end: &str, value: Option<T>) -> Result<T> {
+    fn require<T>(&self, end: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| {
             Error::invalid(format!("metadata `{}` is missing", self.key(end)))
                 .with_hint("convert the model again with current tools")
@@ -108,13 +108,15 @@ impl Facts<'_> {
     }
 
     fn whole(&self, end: &str) -> Result<u64> {
-        self.required(end, self.optional_whole(end)?)
+        self.require(end, self.optional_whole(end)?)
     }
 
     /// A whole number, which may be given for each layer if it is the same for all.
     fn optional_whole(&self, end: &str) -> Result<Option<u64>> {
         let key = self.key(end);
-        let Some(Value::Array(_)) = self.metadata().get(&key) else { return self.metadata().whole(&key) };
+        let Some(MetadataValue::Array(_)) = self.metadata().get(&key) else {
+            return self.metadata().whole(&key);
+        };
         let values = self.metadata().wholes(&key)?.unwrap_or_default();
         match values.iter().find(|&value| Some(value) != values.first()) {
             None => Ok(values.first().copied()),
@@ -168,7 +170,7 @@ impl Facts<'_> {
             None => Ok(()),
             Some(found) => {
                 let expected = format!("{}, the size of a key's head", self.head_dim()?);
-                Err(self.metadata().expected(&self.key("attention.value_length"), &expected).with_hint(
+                Err(self.metadata().expected_error(&self.key("attention.value_length"), &expected).with_hint(
                     format!(
                         "heads of {found} elements for values alone are not supported for this architecture"
                     ),
@@ -197,7 +199,7 @@ fn head_dim(facts: &Facts) -> Result<Json> {
     Ok(json!(facts.head_dim()?))
 }
 
-fn tied(facts: &Facts) -> Result<Json> {
+fn tied_embedding(facts: &Facts) -> Result<Json> {
     Ok(json!(!facts.has("output.weight")))
 }
 
@@ -218,13 +220,13 @@ pub fn query_key_norms(facts: &Facts) -> Result<Json> {
 
 /// MiniCPM's factor on what each half of a layer adds, times the root of the number of layers.
 pub fn minicpm_depth_scale(facts: &Facts) -> Result<Json> {
-    let scale = facts.required("residual_scale", facts.number("residual_scale")?)?;
+    let scale = facts.require("residual_scale", facts.number("residual_scale")?)?;
     Ok(json!(scale * (facts.whole("block_count")? as f64).sqrt()))
 }
 
 /// The width at which MiniCPM's logits are not scaled.
 pub fn minicpm_base_width(facts: &Facts) -> Result<Json> {
-    let scale = facts.required("logit_scale", facts.number("logit_scale")?)?;
+    let scale = facts.require("logit_scale", facts.number("logit_scale")?)?;
     Ok(json!(facts.whole("embedding_length")? as f64 / scale))
 }
 
@@ -293,11 +295,11 @@ fn scaling(facts: &Facts) -> Result<Map<String, Json>> {
         ("none", ..) => put("rope_type", json!("default")),
         ("linear", None, ..) => {
             put("rope_type", json!("linear"));
-            put("factor", json!(facts.required("rope.scaling.factor", factor)?));
+            put("factor", json!(facts.require("rope.scaling.factor", factor)?));
         }
         ("yarn", None, ..) => {
             put("rope_type", json!("yarn"));
-            put("factor", json!(facts.required("rope.scaling.factor", factor)?));
+            put("factor", json!(facts.require("rope.scaling.factor", factor)?));
             put("original_max_position_embeddings", json!(original));
             put("beta_fast", json!(facts.number("rope.scaling.yarn_beta_fast")?));
             put("beta_slow", json!(facts.number("rope.scaling.yarn_beta_slow")?));

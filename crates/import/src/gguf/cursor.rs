@@ -26,7 +26,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Bytes from this place on.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
@@ -63,12 +63,12 @@ impl<'a> Cursor<'a> {
     /// nothing is reserved for things that are not there.
     pub fn count(&mut self, what: &str, least: usize) -> Result<usize> {
         let claimed = self.u64()?;
-        self.fitting(claimed, what, least)
+        self.check_count(claimed, what, least)
     }
 
     /// A count that was read before; see [`Cursor::count`].
-    pub fn fitting(&self, claimed: u64, what: &str, least: usize) -> Result<usize> {
-        let most = self.left() / least.max(1);
+    pub fn check_count(&self, claimed: u64, what: &str, least: usize) -> Result<usize> {
+        let most = self.remaining() / least.max(1);
         usize::try_from(claimed).ok().filter(|&count| count <= most).ok_or_else(|| {
             let text = format!("{claimed} {what} are claimed, the rest of the file holds at most {most}");
             Error::invalid(text).with_hint(DAMAGED)

@@ -17,15 +17,15 @@ const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]
 
 /// 32 codes of 4 bits, `d·(code − 8)`.
 pub fn q4_0(blocks: &[u8], out: &mut [f32]) {
-    each::<18, 32>(blocks, out, |block, out| {
+    for_each_block::<18, 32>(blocks, out, |block, out| {
         let codes = unpack::<4, 16, 32>(&block[2..]);
-        scaled(out, half(block, 0), codes.map(|c| c as i8 - 8));
+        scale_into(out, half(block, 0), codes.map(|c| c as i8 - 8));
     });
 }
 
 /// 32 codes of 4 bits, `d·code + m`.
 pub fn q4_1(blocks: &[u8], out: &mut [f32]) {
-    each::<20, 32>(blocks, out, |block, out| {
+    for_each_block::<20, 32>(blocks, out, |block, out| {
         let codes = unpack::<4, 16, 32>(&block[4..]);
         affine(out, half(block, 0), half(block, 2), &codes);
     });
@@ -33,15 +33,15 @@ pub fn q4_1(blocks: &[u8], out: &mut [f32]) {
 
 /// 32 codes of 5 bits, the fifth bits apart, `d·(code − 16)`.
 pub fn q5_0(blocks: &[u8], out: &mut [f32]) {
-    each::<22, 32>(blocks, out, |block, out| {
+    for_each_block::<22, 32>(blocks, out, |block, out| {
         let codes = with_high(unpack::<4, 16, 32>(&block[6..]), unpack::<1, 1, 32>(&block[2..6]), 4);
-        scaled(out, half(block, 0), codes.map(|c| c as i8 - 16));
+        scale_into(out, half(block, 0), codes.map(|c| c as i8 - 16));
     });
 }
 
 /// 32 codes of 5 bits, the fifth bits apart, `d·code + m`.
 pub fn q5_1(blocks: &[u8], out: &mut [f32]) {
-    each::<24, 32>(blocks, out, |block, out| {
+    for_each_block::<24, 32>(blocks, out, |block, out| {
         let codes = with_high(unpack::<4, 16, 32>(&block[8..]), unpack::<1, 1, 32>(&block[4..8]), 4);
         affine(out, half(block, 0), half(block, 2), &codes);
     });
@@ -49,7 +49,7 @@ pub fn q5_1(blocks: &[u8], out: &mut [f32]) {
 
 /// 32 codes of 8 bits, signed, `d·code`.
 pub fn q8_0(blocks: &[u8], out: &mut [f32]) {
-    each::<34, 32>(blocks, out, |block, out| {
+    for_each_block::<34, 32>(blocks, out, |block, out| {
         let d = half(block, 0);
         for (y, &code) in out.iter_mut().zip(&block[2..]) {
             *y = f32::from(code as i8) * d;
@@ -59,34 +59,34 @@ pub fn q8_0(blocks: &[u8], out: &mut [f32]) {
 
 /// 16 groups of 16 codes of 2 bits with 4-bit scales and minima, `d·scale·code − dmin·min`.
 pub fn q2_k(blocks: &[u8], out: &mut [f32]) {
-    each::<84, 256>(blocks, out, |block, out| {
+    for_each_block::<84, 256>(blocks, out, |block, out| {
         let (d, dmin) = (half(block, 80), half(block, 82));
         let codes = unpack::<2, 32, 256>(&block[16..80]);
         let groups = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
         for ((y, codes), &packed) in groups.zip(&block[..16]) {
             let (scale, min) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
-            lowered(y, scale, min, codes);
+            scale_and_offset_into(y, scale, min, codes);
         }
     });
 }
 
 /// 16 groups of 16 codes of 3 bits with 6-bit scales, `d·(scale − 32)·(code − 4)`.
 pub fn q3_k(blocks: &[u8], out: &mut [f32]) {
-    each::<110, 256>(blocks, out, |block, out| {
+    for_each_block::<110, 256>(blocks, out, |block, out| {
         let d = half(block, 108);
         let low = unpack::<2, 32, 256>(&block[32..96]);
         let codes = with_high(low, unpack::<1, 32, 256>(&block[..32]), 2);
         let scales = with_high(unpack::<4, 8, 16>(&block[96..104]), unpack::<2, 4, 16>(&block[104..108]), 4);
         let groups = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
         for ((y, codes), scale) in groups.zip(scales) {
-            scaled(y, d * f32::from(scale as i8 - 32), codes.map(|c| c as i8 - 4));
+            scale_into(y, d * f32::from(scale as i8 - 32), codes.map(|c| c as i8 - 4));
         }
     });
 }
 
 /// 8 groups of 32 codes of 4 bits with 6-bit scales and minima, `d·scale·code − dmin·min`.
 pub fn q4_k(blocks: &[u8], out: &mut [f32]) {
-    each::<144, 256>(blocks, out, |block, out| {
+    for_each_block::<144, 256>(blocks, out, |block, out| {
         let codes = unpack::<4, 32, 256>(&block[16..]);
         scales_and_minima(block, out, &codes);
     });
@@ -94,7 +94,7 @@ pub fn q4_k(blocks: &[u8], out: &mut [f32]) {
 
 /// As [`q4_k`] with codes of 5 bits, the fifth bits apart.
 pub fn q5_k(blocks: &[u8], out: &mut [f32]) {
-    each::<176, 256>(blocks, out, |block, out| {
+    for_each_block::<176, 256>(blocks, out, |block, out| {
         let low = unpack::<4, 32, 256>(&block[48..]);
         let codes = with_high(low, unpack::<1, 32, 256>(&block[16..48]), 4);
         scales_and_minima(block, out, &codes);
@@ -103,51 +103,51 @@ pub fn q5_k(blocks: &[u8], out: &mut [f32]) {
 
 /// 16 groups of 16 codes of 6 bits, the upper two apart, with 8-bit scales, `d·scale·(code − 32)`.
 pub fn q6_k(blocks: &[u8], out: &mut [f32]) {
-    each::<210, 256>(blocks, out, |block, out| {
+    for_each_block::<210, 256>(blocks, out, |block, out| {
         let d = half(block, 208);
         let low = unpack::<4, 64, 256>(&block[..128]);
         let codes = with_high(low, unpack::<2, 32, 256>(&block[128..192]), 4);
         let groups = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
         for ((y, codes), &scale) in groups.zip(&block[192..208]) {
-            scaled(y, d * f32::from(scale as i8), codes.map(|c| c as i8 - 32));
+            scale_into(y, d * f32::from(scale as i8), codes.map(|c| c as i8 - 32));
         }
     });
 }
 
 /// 32 codes of 4 bits, `d·value(code)` with values that lie closer around zero.
 pub fn iq4_nl(blocks: &[u8], out: &mut [f32]) {
-    each::<18, 32>(blocks, out, |block, out| {
+    for_each_block::<18, 32>(blocks, out, |block, out| {
         let codes = unpack::<4, 16, 32>(&block[2..]);
-        scaled(out, half(block, 0), codes.map(|c| NON_LINEAR[usize::from(c)]));
+        scale_into(out, half(block, 0), codes.map(|c| NON_LINEAR[usize::from(c)]));
     });
 }
 
 /// 8 groups of 32 codes as in [`iq4_nl`] with 6-bit scales, `d·(scale − 32)·value(code)`.
 pub fn iq4_xs(blocks: &[u8], out: &mut [f32]) {
-    each::<136, 256>(blocks, out, |block, out| {
+    for_each_block::<136, 256>(blocks, out, |block, out| {
         let d = half(block, 0);
         let scales = with_high(unpack::<4, 1, 8>(&block[4..8]), unpack::<2, 1, 8>(&block[2..4]), 4);
         let codes = unpack::<4, 16, 256>(&block[8..]);
         let groups = out.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<32>().0);
         for ((y, codes), scale) in groups.zip(scales) {
-            scaled(y, d * f32::from(scale as i8 - 32), codes.map(|c| NON_LINEAR[usize::from(c)]));
+            scale_into(y, d * f32::from(scale as i8 - 32), codes.map(|c| NON_LINEAR[usize::from(c)]));
         }
     });
 }
 
 /// 32 codes of E2M1 with a power of two as their scale.
 pub fn mxfp4(blocks: &[u8], out: &mut [f32]) {
-    each::<17, 32>(blocks, out, |block, out| {
+    for_each_block::<17, 32>(blocks, out, |block, out| {
         // Half of 2^(e − 127), because the values are doubled; the two smallest are subnormal in f32.
         let exponent = u32::from(block[0]);
         let bits = if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 };
         let codes = unpack::<4, 16, 32>(&block[1..]);
-        scaled(out, f32::from_bits(bits), codes.map(|c| E2M1[usize::from(c)]));
+        scale_into(out, f32::from_bits(bits), codes.map(|c| E2M1[usize::from(c)]));
     });
 }
 
 /// Calls `one` with each block of `BYTES` and its `ELEMENTS`.
-fn each<const BYTES: usize, const ELEMENTS: usize>(
+fn for_each_block<const BYTES: usize, const ELEMENTS: usize>(
     blocks: &[u8],
     out: &mut [f32],
     one: impl Fn(&[u8; BYTES], &mut [f32; ELEMENTS]),
@@ -186,7 +186,7 @@ fn with_high<const COUNT: usize>(mut low: [u8; COUNT], high: [u8; COUNT], shift:
 }
 
 /// `d·value`.
-fn scaled<const COUNT: usize>(out: &mut [f32; COUNT], d: f32, values: [i8; COUNT]) {
+fn scale_into<const COUNT: usize>(out: &mut [f32; COUNT], d: f32, values: [i8; COUNT]) {
     for (y, value) in out.iter_mut().zip(values) {
         *y = d * f32::from(value);
     }
@@ -200,7 +200,7 @@ fn affine<const COUNT: usize>(out: &mut [f32; COUNT], d: f32, m: f32, codes: &[u
 }
 
 /// `d·code − m`.
-fn lowered<const COUNT: usize>(out: &mut [f32; COUNT], d: f32, m: f32, codes: &[u8; COUNT]) {
+fn scale_and_offset_into<const COUNT: usize>(out: &mut [f32; COUNT], d: f32, m: f32, codes: &[u8; COUNT]) {
     for (y, &code) in out.iter_mut().zip(codes) {
         *y = d * f32::from(code) - m;
     }
@@ -220,6 +220,6 @@ fn scales_and_minima(block: &[u8], out: &mut [f32; 256], codes: &[u8; 256]) {
                 packed[group + 4] >> 4 | packed[group] >> 6 << 4,
             ),
         };
-        lowered(y, d * f32::from(scale), dmin * f32::from(min), codes);
+        scale_and_offset_into(y, d * f32::from(scale), dmin * f32::from(min), codes);
     }
 }

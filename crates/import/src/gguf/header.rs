@@ -27,12 +27,12 @@ pub struct Header {
     /// The key/value pairs.
     pub metadata: Metadata,
     /// The tensors in the order of their bytes.
-    pub tensors: Vec<Entry>,
+    pub tensors: Vec<GgufEntry>,
 }
 
 /// One tensor of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct GgufEntry {
     /// Its name.
     pub name: String,
     /// How its elements are stored.
@@ -59,7 +59,7 @@ impl Header {
         let metadata = Metadata::read(&mut cursor, pairs, file)?;
         let alignment = alignment(&metadata)?;
         // What the metadata took is not there for tensors any more.
-        let tensors = cursor.fitting(tensors as u64, "tensors", LEAST_ENTRY)?;
+        let tensors = cursor.check_count(tensors as u64, "tensors", LEAST_ENTRY)?;
         let mut entries = Vec::with_capacity(tensors);
         for index in 0..tensors {
             entries.push(entry(&mut cursor).map_err(|e| e.context(format!("tensor entry {index}")))?);
@@ -70,10 +70,8 @@ impl Header {
         }
         entries.sort_by_key(|e| (e.start, e.end));
         // A file without tensors may end with its header.
-        let begin = match entries.is_empty() {
-            true => file.len(),
-            false => cursor.position().next_multiple_of(alignment),
-        };
+        let begin =
+            if entries.is_empty() { file.len() } else { cursor.position().next_multiple_of(alignment) };
         check_layout(&entries, alignment, file.len().saturating_sub(begin))?;
         Ok((Header { metadata, tensors: entries }, begin))
     }
@@ -105,16 +103,16 @@ fn version(cursor: &mut Cursor) -> Result<()> {
 fn alignment(metadata: &Metadata) -> Result<usize> {
     let found = metadata.whole(ALIGNMENT)?.unwrap_or(DEFAULT_ALIGNMENT);
     let usable = u32::try_from(found).ok().filter(|a| a.is_power_of_two()).map(|a| a as usize);
-    usable.ok_or_else(|| metadata.expected(ALIGNMENT, "a power of two below 2^32").with_hint(DAMAGED))
+    usable.ok_or_else(|| metadata.expected_error(ALIGNMENT, "a power of two below 2^32").with_hint(DAMAGED))
 }
 
-fn entry(cursor: &mut Cursor) -> Result<Entry> {
+fn entry(cursor: &mut Cursor) -> Result<GgufEntry> {
     let name = text(cursor.blob()?)?.to_string();
-    sized(cursor, name.clone()).map_err(|e| e.context(format!("tensor `{name}`")))
+    read_entry(cursor, name.clone()).map_err(|e| e.context(format!("tensor `{name}`")))
 }
 
 /// What follows a tensor's name.
-fn sized(cursor: &mut Cursor, name: String) -> Result<Entry> {
+fn read_entry(cursor: &mut Cursor, name: String) -> Result<GgufEntry> {
     let bad = |text: String| Error::invalid(text).with_hint(DAMAGED);
     let count = cursor.u32()?;
     if count > MOST_SIZES {
@@ -131,7 +129,7 @@ fn sized(cursor: &mut Cursor, name: String) -> Result<Entry> {
     let id = cursor.u32()?;
     let kind = TensorKind::parse(id).ok_or_else(|| {
         Error::unsupported(format!("element type {id} is not known"))
-            .with_hint(format!("take a file with weights of the types {}", TensorKind::served()))
+            .with_hint(format!("take a file with weights of the types {}", TensorKind::served_names()))
     })?;
     let offset = cursor.u64()?;
     let start = usize::try_from(offset).map_err(|_| bad(format!("it starts at byte {offset}")))?;
@@ -140,11 +138,11 @@ fn sized(cursor: &mut Cursor, name: String) -> Result<Entry> {
         bad(format!("{kind}{shape:?} has no size that fits this machine in rows of whole blocks of {block}"))
     })?;
     let end = start.checked_add(len).ok_or_else(|| bad(format!("it starts at byte {start}")))?;
-    Ok(Entry { name, kind, shape, start, end })
+    Ok(GgufEntry { name, kind, shape, start, end })
 }
 
 /// The tensors, sorted by start, must follow one another in `data` bytes, each padded to the alignment.
-fn check_layout(entries: &[Entry], alignment: usize, data: usize) -> Result<()> {
+fn check_layout(entries: &[GgufEntry], alignment: usize, data: usize) -> Result<()> {
     let bad = |text: String, hint| Err(Error::invalid(text).with_hint(hint));
     let mut end = 0;
     let mut before = "";

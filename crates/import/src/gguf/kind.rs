@@ -78,7 +78,7 @@ impl TensorKind {
     }
 
     /// The type of this name.
-    pub fn of(name: &str) -> Option<TensorKind> {
+    pub fn from_name(name: &str) -> Option<TensorKind> {
         KINDS.iter().find(|kind| kind.name == name).copied()
     }
 
@@ -93,7 +93,7 @@ impl TensorKind {
     }
 
     /// Names of the types that weights may have, for messages.
-    pub fn served() -> String {
+    pub fn served_names() -> String {
         let weights = |kind: &&TensorKind| match kind.reading {
             Reading::Direct(dtype) => matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
             Reading::Blocks(_) => true,
@@ -120,7 +120,7 @@ impl TensorKind {
             Reading::Blocks(read) => read,
             Reading::None => {
                 let text = format!("elements of type {self} are not read");
-                let hint = format!("take a file with weights of the types {}", TensorKind::served());
+                let hint = format!("take a file with weights of the types {}", TensorKind::served_names());
                 return Err(Error::unsupported(text).with_hint(hint));
             }
         };

@@ -1,6 +1,6 @@
 //! A GGUF file mapped into memory; tensors that are stored as they are computed with share the map.
 
-use super::{Entry, Header, Metadata};
+use super::{GgufEntry, Header, Metadata};
 use crate::mapped::map;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl File {
     }
 
     /// The tensors in the order of their bytes.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[GgufEntry] {
         &self.header.tensors
     }
 
@@ -48,14 +48,14 @@ impl File {
     }
 
     /// The tensor of an entry of this file; see [`TensorKind::values`](super::TensorKind::values).
-    pub fn load(&self, entry: &Entry) -> Result<Tensor> {
+    pub fn load(&self, entry: &GgufEntry) -> Result<Tensor> {
         self.part(entry, 0..1, 1, entry.shape.clone())
     }
 
     /// Of an entry cut into `count` equal runs of whole rows, those of `parts`, as a tensor of `shape`.
     pub(super) fn part(
         &self,
-        entry: &Entry,
+        entry: &GgufEntry,
         parts: Range<usize>,
         count: usize,
         shape: Vec<usize>,

@@ -10,7 +10,7 @@ const MAX_KEY: usize = 65_535;
 
 /// Type of a value, by its number in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Unsigned(usize),
     Signed(usize),
     Float(usize),
@@ -19,22 +19,22 @@ enum Kind {
     Array,
 }
 
-impl Kind {
-    fn parse(id: u32) -> Result<Kind> {
+impl ValueKind {
+    fn parse(id: u32) -> Result<ValueKind> {
         Ok(match id {
-            0 => Kind::Unsigned(1),
-            1 => Kind::Signed(1),
-            2 => Kind::Unsigned(2),
-            3 => Kind::Signed(2),
-            4 => Kind::Unsigned(4),
-            5 => Kind::Signed(4),
-            6 => Kind::Float(4),
-            7 => Kind::Bool,
-            8 => Kind::Text,
-            9 => Kind::Array,
-            10 => Kind::Unsigned(8),
-            11 => Kind::Signed(8),
-            12 => Kind::Float(8),
+            0 => ValueKind::Unsigned(1),
+            1 => ValueKind::Signed(1),
+            2 => ValueKind::Unsigned(2),
+            3 => ValueKind::Signed(2),
+            4 => ValueKind::Unsigned(4),
+            5 => ValueKind::Signed(4),
+            6 => ValueKind::Float(4),
+            7 => ValueKind::Bool,
+            8 => ValueKind::Text,
+            9 => ValueKind::Array,
+            10 => ValueKind::Unsigned(8),
+            11 => ValueKind::Signed(8),
+            12 => ValueKind::Float(8),
             _ => {
                 let text = format!("expected a value type from 0 to 12, found {id}");
                 return Err(Error::invalid(text).with_hint(DAMAGED));
@@ -43,32 +43,32 @@ impl Kind {
     }
 
     /// Bytes that a value of this type takes at least.
-    fn least(self) -> usize {
+    fn least_bytes(self) -> usize {
         match self {
-            Kind::Unsigned(size) | Kind::Signed(size) | Kind::Float(size) => size,
-            Kind::Bool => 1,
-            Kind::Text => 8,
-            Kind::Array => 12,
+            ValueKind::Unsigned(size) | ValueKind::Signed(size) | ValueKind::Float(size) => size,
+            ValueKind::Bool => 1,
+            ValueKind::Text => 8,
+            ValueKind::Array => 12,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ValueKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Unsigned(size) => write!(f, "u{}", size * 8),
-            Kind::Signed(size) => write!(f, "i{}", size * 8),
-            Kind::Float(size) => write!(f, "f{}", size * 8),
-            Kind::Bool => f.write_str("bool"),
-            Kind::Text => f.write_str("text"),
-            Kind::Array => f.write_str("array"),
+            ValueKind::Unsigned(size) => write!(f, "u{}", size * 8),
+            ValueKind::Signed(size) => write!(f, "i{}", size * 8),
+            ValueKind::Float(size) => write!(f, "f{}", size * 8),
+            ValueKind::Bool => f.write_str("bool"),
+            ValueKind::Text => f.write_str("text"),
+            ValueKind::Array => f.write_str("array"),
         }
     }
 }
 
 /// A value. Text and arrays are views of the mapped file.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum MetadataValue {
     /// u8, u16, u32 or u64.
     Unsigned(u64),
     /// i8, i16, i32 or i64.
@@ -80,31 +80,31 @@ pub enum Value {
     /// A text, not yet known to be UTF-8.
     Text(Bytes),
     /// Values of one type.
-    Array(Array),
+    Array(MetadataArray),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for MetadataValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Unsigned(value) => write!(f, "{value}"),
-            Value::Signed(value) => write!(f, "{value}"),
-            Value::Float(value) => write!(f, "{value:?}"),
-            Value::Bool(value) => write!(f, "{value}"),
-            Value::Text(bytes) => write!(f, "a text of {} bytes", bytes.len()),
-            Value::Array(array) => write!(f, "an array of {} {}", array.len, array.kind),
+            MetadataValue::Unsigned(value) => write!(f, "{value}"),
+            MetadataValue::Signed(value) => write!(f, "{value}"),
+            MetadataValue::Float(value) => write!(f, "{value:?}"),
+            MetadataValue::Bool(value) => write!(f, "{value}"),
+            MetadataValue::Text(bytes) => write!(f, "a text of {} bytes", bytes.len()),
+            MetadataValue::Array(array) => write!(f, "an array of {} {}", array.len, array.kind),
         }
     }
 }
 
 /// An array of scalars or texts; its bounds have been checked.
 #[derive(Clone, Debug)]
-pub struct Array {
-    kind: Kind,
+pub struct MetadataArray {
+    kind: ValueKind,
     len: usize,
     bytes: Bytes,
 }
 
-impl Array {
+impl MetadataArray {
     /// Number of values.
     pub fn len(&self) -> usize {
         self.len
@@ -118,7 +118,7 @@ impl Array {
     /// The texts, if this is an array of texts.
     fn texts(&self) -> Option<Result<Vec<&str>>> {
         let mut cursor = Cursor::new(&self.bytes);
-        (self.kind == Kind::Text).then(|| {
+        (self.kind == ValueKind::Text).then(|| {
             let mut texts = Vec::with_capacity(self.len);
             for _ in 0..self.len {
                 texts.push(text(cursor.blob()?)?);
@@ -128,7 +128,7 @@ impl Array {
     }
 
     /// The scalars as `convert` makes them; nothing if this is no array of scalars, or one cannot be converted.
-    fn scalars<T>(&self, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    fn scalars<T>(&self, convert: impl Fn(&MetadataValue) -> Option<T>) -> Option<Vec<T>> {
         let mut cursor = Cursor::new(&self.bytes);
         let mut scalars = Vec::with_capacity(self.len);
         for _ in 0..self.len {
@@ -141,7 +141,7 @@ impl Array {
 /// The pairs by key.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    pairs: BTreeMap<String, Value>,
+    pairs: BTreeMap<String, MetadataValue>,
 }
 
 impl Metadata {
@@ -160,7 +160,7 @@ impl Metadata {
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&MetadataValue> {
         self.pairs.get(key)
     }
 
@@ -173,29 +173,29 @@ impl Metadata {
     pub fn text(&self, key: &str) -> Result<Option<&str>> {
         match self.get(key) {
             None => Ok(None),
-            Some(Value::Text(bytes)) => text(bytes).map(Some).map_err(|e| at(key, e)),
-            Some(_) => Err(self.expected(key, "a text")),
+            Some(MetadataValue::Text(bytes)) => text(bytes).map(Some).map_err(|e| with_key(key, e)),
+            Some(_) => Err(self.expected_error(key, "a text")),
         }
     }
 
     /// A whole number that is not negative.
     pub fn whole(&self, key: &str) -> Result<Option<u64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        whole(value).map(Some).ok_or_else(|| self.expected(key, "a whole number that is not negative"))
+        whole(value).map(Some).ok_or_else(|| self.expected_error(key, "a whole number that is not negative"))
     }
 
     /// A number.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        number(value).map(Some).ok_or_else(|| self.expected(key, "a number"))
+        number(value).map(Some).ok_or_else(|| self.expected_error(key, "a number"))
     }
 
     /// A truth value.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
-            Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(_) => Err(self.expected(key, "a truth value")),
+            Some(MetadataValue::Bool(value)) => Ok(Some(*value)),
+            Some(_) => Err(self.expected_error(key, "a truth value")),
         }
     }
 
@@ -203,11 +203,11 @@ impl Metadata {
     pub fn texts(&self, key: &str) -> Result<Option<Vec<&str>>> {
         let texts = match self.get(key) {
             None => return Ok(None),
-            Some(Value::Array(array)) => array.texts(),
+            Some(MetadataValue::Array(array)) => array.texts(),
             Some(_) => None,
         };
-        let texts = texts.ok_or_else(|| self.expected(key, "an array of texts"))?;
-        texts.map(Some).map_err(|e| at(key, e))
+        let texts = texts.ok_or_else(|| self.expected_error(key, "an array of texts"))?;
+        texts.map(Some).map_err(|e| with_key(key, e))
     }
 
     /// An array of numbers.
@@ -222,7 +222,8 @@ impl Metadata {
 
     /// An array of truth values.
     pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>> {
-        let flag = |value: &Value| if let Value::Bool(flag) = value { Some(*flag) } else { None };
+        let flag =
+            |value: &MetadataValue| if let MetadataValue::Bool(flag) = value { Some(*flag) } else { None };
         self.scalars(key, "an array of truth values", flag)
     }
 
@@ -230,16 +231,18 @@ impl Metadata {
     pub fn bytes(&self, key: &str) -> Result<Option<&[u8]>> {
         match self.get(key) {
             None => Ok(None),
-            Some(Value::Array(Array { kind: Kind::Unsigned(1) | Kind::Signed(1), bytes, .. })) => {
-                Ok(Some(bytes))
-            }
-            Some(_) => Err(self.expected(key, "an array of bytes")),
+            Some(MetadataValue::Array(MetadataArray {
+                kind: ValueKind::Unsigned(1) | ValueKind::Signed(1),
+                bytes,
+                ..
+            })) => Ok(Some(bytes)),
+            Some(_) => Err(self.expected_error(key, "an array of bytes")),
         }
     }
 
     /// An error about a key: what it must be, and what it is.
-    pub fn expected(&self, key: &str, expected: &str) -> Error {
-        let found = self.get(key).map_or("nothing".to_string(), Value::to_string);
+    pub fn expected_error(&self, key: &str, expected: &str) -> Error {
+        let found = self.get(key).map_or("nothing".to_string(), MetadataValue::to_string);
         Error::invalid(format!("metadata `{key}`: expected {expected}, found {found}"))
     }
 
@@ -247,34 +250,34 @@ impl Metadata {
         &self,
         key: &str,
         what: &str,
-        convert: impl Fn(&Value) -> Option<T>,
+        convert: impl Fn(&MetadataValue) -> Option<T>,
     ) -> Result<Option<Vec<T>>> {
         let scalars = match self.get(key) {
             None => return Ok(None),
-            Some(Value::Array(array)) => array.scalars(convert),
+            Some(MetadataValue::Array(array)) => array.scalars(convert),
             Some(_) => None,
         };
-        scalars.map(Some).ok_or_else(|| self.expected(key, what))
+        scalars.map(Some).ok_or_else(|| self.expected_error(key, what))
     }
 }
 
-fn at(key: &str, error: Error) -> Error {
+fn with_key(key: &str, error: Error) -> Error {
     error.context(format!("metadata `{key}`"))
 }
 
-fn whole(value: &Value) -> Option<u64> {
+fn whole(value: &MetadataValue) -> Option<u64> {
     match value {
-        Value::Unsigned(value) => Some(*value),
-        Value::Signed(value) => u64::try_from(*value).ok(),
+        MetadataValue::Unsigned(value) => Some(*value),
+        MetadataValue::Signed(value) => u64::try_from(*value).ok(),
         _ => None,
     }
 }
 
-fn number(value: &Value) -> Option<f64> {
+fn number(value: &MetadataValue) -> Option<f64> {
     match value {
-        Value::Unsigned(value) => Some(*value as f64),
-        Value::Signed(value) => Some(*value as f64),
-        Value::Float(value) => Some(*value),
+        MetadataValue::Unsigned(value) => Some(*value as f64),
+        MetadataValue::Signed(value) => Some(*value as f64),
+        MetadataValue::Float(value) => Some(*value),
         _ => None,
     }
 }
@@ -289,62 +292,62 @@ fn key(cursor: &mut Cursor) -> Result<String> {
     Ok(text(bytes)?.to_string())
 }
 
-fn value(cursor: &mut Cursor, bytes: &Bytes) -> Result<Value> {
-    match Kind::parse(cursor.u32()?)? {
-        Kind::Text => {
+fn value(cursor: &mut Cursor, bytes: &Bytes) -> Result<MetadataValue> {
+    match ValueKind::parse(cursor.u32()?)? {
+        ValueKind::Text => {
             let len = cursor.blob()?.len();
-            view(bytes, cursor.position() - len, len).map(Value::Text)
+            view(bytes, cursor.position() - len, len).map(MetadataValue::Text)
         }
-        Kind::Array => array(cursor, bytes).map(Value::Array),
+        ValueKind::Array => array(cursor, bytes).map(MetadataValue::Array),
         kind => scalar(kind, cursor),
     }
 }
 
-fn array(cursor: &mut Cursor, bytes: &Bytes) -> Result<Array> {
-    let kind = Kind::parse(cursor.u32()?)?;
-    if kind == Kind::Array {
+fn array(cursor: &mut Cursor, bytes: &Bytes) -> Result<MetadataArray> {
+    let kind = ValueKind::parse(cursor.u32()?)?;
+    if kind == ValueKind::Array {
         return Err(Error::unsupported("arrays within arrays are not read")
             .with_hint("no published model has them; convert it again with current tools"));
     }
-    let len = cursor.count(&format!("values of type {kind}"), kind.least())?;
+    let len = cursor.count(&format!("values of type {kind}"), kind.least_bytes())?;
     let start = cursor.position();
     match kind {
-        Kind::Text => {
+        ValueKind::Text => {
             for _ in 0..len {
                 cursor.blob()?;
             }
         }
         // Does not overflow: the rest of the file holds as many.
         kind => {
-            cursor.take(len * kind.least())?;
+            cursor.take(len * kind.least_bytes())?;
         }
     }
-    Ok(Array { kind, len, bytes: view(bytes, start, cursor.position() - start)? })
+    Ok(MetadataArray { kind, len, bytes: view(bytes, start, cursor.position() - start)? })
 }
 
-fn scalar(kind: Kind, cursor: &mut Cursor) -> Result<Value> {
+fn scalar(kind: ValueKind, cursor: &mut Cursor) -> Result<MetadataValue> {
     Ok(match kind {
-        Kind::Unsigned(size) => Value::Unsigned(unsigned(cursor, size)?),
-        Kind::Signed(size) => {
+        ValueKind::Unsigned(size) => MetadataValue::Unsigned(read_unsigned(cursor, size)?),
+        ValueKind::Signed(size) => {
             let unused = 64 - 8 * size;
-            Value::Signed((unsigned(cursor, size)? << unused) as i64 >> unused)
+            MetadataValue::Signed((read_unsigned(cursor, size)? << unused) as i64 >> unused)
         }
-        Kind::Float(4) => Value::Float(f64::from(f32::from_le_bytes(cursor.array()?))),
-        Kind::Float(_) => Value::Float(f64::from_le_bytes(cursor.array()?)),
-        Kind::Bool => match cursor.array()? {
-            [0] => Value::Bool(false),
-            [1] => Value::Bool(true),
+        ValueKind::Float(4) => MetadataValue::Float(f64::from(f32::from_le_bytes(cursor.array()?))),
+        ValueKind::Float(_) => MetadataValue::Float(f64::from_le_bytes(cursor.array()?)),
+        ValueKind::Bool => match cursor.array()? {
+            [0] => MetadataValue::Bool(false),
+            [1] => MetadataValue::Bool(true),
             [other] => {
                 let text = format!("expected a truth value, 0 or 1, found {other}");
                 return Err(Error::invalid(text).with_hint(DAMAGED));
             }
         },
-        Kind::Text | Kind::Array => return Err(Error::bug("a text or array was read as a scalar")),
+        ValueKind::Text | ValueKind::Array => return Err(Error::bug("a text or array was read as a scalar")),
     })
 }
 
 /// A number of `size` ≤ 8 bytes.
-fn unsigned(cursor: &mut Cursor, size: usize) -> Result<u64> {
+fn read_unsigned(cursor: &mut Cursor, size: usize) -> Result<u64> {
     Ok(cursor.take(size)?.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
 }
 

@@ -18,8 +18,8 @@ mod shards;
 mod tensors;
 
 pub(crate) use checkpoint::open;
-pub use header::{Entry, Header};
+pub use header::{GgufEntry, Header};
 pub use kind::TensorKind;
 pub use map::File;
-pub use metadata::{Array, Metadata, Value};
+pub use metadata::{Metadata, MetadataArray, MetadataValue};
 pub use shards::{Model, is_gguf};

@@ -1,6 +1,6 @@
 //! A model in one GGUF file, or split over several: `NAME-00001-of-00003.gguf` and so on.
 
-use super::{Entry, File, Metadata};
+use super::{File, GgufEntry, Metadata};
 use crate::present::is_present;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ impl Model {
     }
 
     /// The file and entry of a tensor.
-    pub fn find(&self, name: &str) -> Option<(&File, &Entry)> {
+    pub fn find(&self, name: &str) -> Option<(&File, &GgufEntry)> {
         let &(file, entry) = self.index.get(name)?;
         let file = self.files.get(file)?;
         Some((file, file.entries().get(entry)?))

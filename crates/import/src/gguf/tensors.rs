@@ -1,8 +1,8 @@
 //! The tensors of a GGUF file under the names and in the layout of a Hugging Face checkpoint.
 
-use super::arch::{Architecture, Change, Heads, Row};
+use super::arch::{Architecture, Change, Heads, NameRow};
 use super::shards::Model;
-use crate::weights::{Listed, TensorFile};
+use crate::weights::{ListedTensor, TensorFile};
 use std::path::Path;
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
@@ -15,13 +15,13 @@ const ENDINGS: [&str; 2] = [".weight", ".bias"];
 #[derive(Debug)]
 pub struct Tensors {
     model: Model,
-    places: Vec<Place>,
-    listed: Vec<Listed>,
+    places: Vec<TensorPlace>,
+    listed: Vec<ListedTensor>,
 }
 
 /// Where a tensor of the checkpoint lies in the file.
 #[derive(Clone, Debug)]
-struct Place {
+struct TensorPlace {
     /// Its name in the file.
     name: String,
     change: Change,
@@ -49,8 +49,8 @@ impl Tensors {
         let mut list =
             |checkpoint: String, shape: Vec<usize>, change: Change, part: Option<(usize, usize)>| {
                 let dtype = if change == Change::MinusOne { Some(DType::F32) } else { entry.kind.dtype() };
-                self.listed.push(Listed { name: checkpoint, shape, stored: entry.kind.name(), dtype });
-                self.places.push(Place { name: name.to_string(), change, part });
+                self.listed.push(ListedTensor { name: checkpoint, shape, stored: entry.kind.name(), dtype });
+                self.places.push(TensorPlace { name: name.to_string(), change, part });
             };
         let Some((row, checkpoint)) = find(name, architecture) else {
             list(name.to_string(), entry.shape.clone(), Change::None, None);
@@ -92,10 +92,10 @@ impl Tensors {
         };
         found
             .and_then(|n| usize::try_from(n).ok())
-            .ok_or_else(|| metadata.expected(&key(""), "a number of heads"))
+            .ok_or_else(|| metadata.expected_error(&key(""), "a number of heads"))
     }
 
-    fn changed(&self, tensor: Tensor, change: Change) -> Result<Tensor> {
+    fn change_tensor(&self, tensor: Tensor, change: Change) -> Result<Tensor> {
         match change {
             Change::None | Change::Parts => Ok(tensor),
             Change::Rotary(heads) => halves(&tensor, self.heads(heads)?),
@@ -113,7 +113,7 @@ impl TensorFile for Tensors {
         self.model.path()
     }
 
-    fn list(&self) -> Vec<Listed> {
+    fn list(&self) -> Vec<ListedTensor> {
         self.listed.clone()
     }
 
@@ -126,7 +126,7 @@ impl TensorFile for Tensors {
             None => file.load(entry)?,
         };
         let at = || format!("{}: tensor `{}`", file.path().display(), place.name);
-        self.changed(tensor, place.change).map_err(|e| e.context(at()))
+        self.change_tensor(tensor, place.change).map_err(|e| e.context(at()))
     }
 
     fn advice(&self) -> &'static str {
@@ -135,12 +135,13 @@ impl TensorFile for Tensors {
 }
 
 /// The row of a name in the file and the name in a checkpoint, in which `%` may stand for the place of a part.
-fn find(name: &str, architecture: &Architecture) -> Option<(&'static Row, String)> {
+fn find(name: &str, architecture: &Architecture) -> Option<(&'static NameRow, String)> {
     let (layer, pattern) = match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
         Some((layer, rest)) if layer.bytes().all(|b| b.is_ascii_digit()) => (layer, format!("blk.#.{rest}")),
         _ => ("", name.to_string()),
     };
-    let named = |row: &'static Row, ending: &str| (row, format!("{}{ending}", row.name.replace('#', layer)));
+    let named =
+        |row: &'static NameRow, ending: &str| (row, format!("{}{ending}", row.name.replace('#', layer)));
     if let Some(row) = architecture.row(&pattern) {
         return Some(named(row, ""));
     }

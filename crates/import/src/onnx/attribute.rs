@@ -66,9 +66,10 @@ fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
             let floats = attribute.floats.iter();
             let list: Vec<Value> =
                 floats.map(|&v| if v.is_finite() { number(v) } else { json!(word(v)) }).collect();
-            match attribute.floats.iter().all(|v| v.is_finite()) {
-                true => Value::Array(list),
-                false => json!({"floats": list}),
+            if attribute.floats.iter().all(|v| v.is_finite()) {
+                Value::Array(list)
+            } else {
+                json!({"floats": list})
             }
         }
         INTS => json!(attribute.ints),

@@ -59,10 +59,11 @@ impl Scope<'_, '_> {
 }
 
 /// A node in words, for errors; names may be empty.
-pub(super) fn called(node: &Node) -> String {
-    match node.name.is_empty() {
-        true => format!("a node `{}`", node.op_type),
-        false => format!("node `{}` (`{}`)", node.name, node.op_type),
+pub(super) fn describe_node(node: &Node) -> String {
+    if node.name.is_empty() {
+        format!("a node `{}`", node.op_type)
+    } else {
+        format!("node `{}` (`{}`)", node.name, node.op_type)
     }
 }
 
@@ -84,22 +85,22 @@ impl Checker<'_> {
             if !self.domains.contains(domain(&node.domain)) {
                 let text = format!(
                     "{}: the model imports no version of the operators of `{}`",
-                    called(node),
+                    describe_node(node),
                     if node.domain.is_empty() { "ai.onnx" } else { &node.domain }
                 );
                 return Err(Error::invalid(text));
             }
             let unknown = |name: &&String| !name.is_empty() && !scope.has(name);
             if let Some(name) = node.input.iter().find(unknown) {
-                let text = format!("{} reads `{name}`, which nothing before it makes", called(node));
+                let text = format!("{} reads `{name}`, which nothing before it makes", describe_node(node));
                 return Err(Error::invalid(text));
             }
             for attribute in &node.attribute {
-                self.attribute(attribute, scope).context(|| called(node))?;
+                self.attribute(attribute, scope).context(|| describe_node(node))?;
             }
             for name in node.output.iter().filter(|name| !name.is_empty()) {
                 if !scope.names.insert(name) {
-                    let text = format!("{} makes `{name}`, which is made before", called(node));
+                    let text = format!("{} makes `{name}`, which is made before", describe_node(node));
                     return Err(Error::invalid(text));
                 }
             }

@@ -18,7 +18,7 @@ pub struct Model {
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSet>,
     #[prost(message, repeated, tag = "25")]
-    pub functions: Vec<Function>,
+    pub functions: Vec<FunctionProto>,
 }
 
 /// `OperatorSetIdProto`.
@@ -38,7 +38,7 @@ pub struct Graph {
     #[prost(string, tag = "2")]
     pub name: String,
     #[prost(message, repeated, tag = "5")]
-    pub initializer: Vec<Tensor>,
+    pub initializer: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]
     pub input: Vec<ValueInfo>,
     #[prost(message, repeated, tag = "12")]
@@ -76,7 +76,7 @@ pub struct Attribute {
     #[prost(bytes = "bytes", tag = "4")]
     pub s: Bytes,
     #[prost(message, optional, tag = "5")]
-    pub t: Option<Tensor>,
+    pub t: Option<TensorProto>,
     #[prost(message, optional, tag = "6")]
     pub g: Option<Graph>,
     #[prost(float, repeated, tag = "7")]
@@ -86,7 +86,7 @@ pub struct Attribute {
     #[prost(bytes = "bytes", repeated, tag = "9")]
     pub strings: Vec<Bytes>,
     #[prost(message, repeated, tag = "10")]
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]
     pub graphs: Vec<Graph>,
     /// `AttributeType`.
@@ -99,7 +99,7 @@ pub struct Attribute {
 
 /// `FunctionProto`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Function {
+pub struct FunctionProto {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, repeated, tag = "4")]
@@ -173,12 +173,12 @@ pub struct Dimension {
 #[derive(Clone, PartialEq, Message)]
 pub struct SparseTensor {
     #[prost(message, optional, tag = "1")]
-    pub values: Option<Tensor>,
+    pub values: Option<TensorProto>,
 }
 
 /// `TensorProto`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Tensor {
+pub struct TensorProto {
     #[prost(int64, repeated, tag = "1")]
     pub dims: Vec<i64>,
     #[prost(int32, tag = "2")]
@@ -200,14 +200,14 @@ pub struct Tensor {
     #[prost(uint64, repeated, tag = "11")]
     pub uint64_data: Vec<u64>,
     #[prost(message, repeated, tag = "13")]
-    pub external_data: Vec<Entry>,
+    pub external_data: Vec<StringEntryProto>,
     #[prost(int32, tag = "14")]
     pub data_location: i32,
 }
 
 /// `StringStringEntryProto`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Entry {
+pub struct StringEntryProto {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(string, tag = "2")]

@@ -14,7 +14,7 @@ mod walk;
 mod write;
 
 pub use outline::{InputType, OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOutline};
-pub use trace::{Runner, Traced};
+pub use trace::{OperatorRunner, Traced};
 pub use write::{NewModel, NewNode};
 
 use crate::mapped::map;
@@ -41,14 +41,14 @@ impl File {
     /// # Errors
     /// Name the file, the node or tensor, what was expected and what was found.
     pub fn open(path: &Path) -> Result<File> {
-        let model = decoded(&map(path)?).context(|| path.display().to_string())?;
-        check::model(&model, &tensor::Around::of(path)).context(|| path.display().to_string())?;
+        let model = decode(&map(path)?).context(|| path.display().to_string())?;
+        check::model(&model, &tensor::Around::from_path(path)).context(|| path.display().to_string())?;
         Ok(File { model, folder: folder(path).into() })
     }
 
     /// What the model consists of.
     pub fn outline(&self) -> Outline {
-        Outline::of(&self.model)
+        Outline::from_model(&self.model)
     }
 
     /// What the model says of its inputs, those of initialisers, which are defaults, among them.
@@ -79,8 +79,8 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
         let no_tensor = |reason: String| Error::invalid(format!("this is no ONNX tensor: {reason}"));
         walk::tensor(&bytes).map_err(no_tensor)?;
         let shared = prost::bytes::Bytes::from_owner(Mapped(bytes));
-        let decoded = messages::Tensor::decode(shared).map_err(|e| no_tensor(e.to_string()))?;
-        tensor::check(&decoded, &tensor::Around::of(path))?;
+        let decoded = messages::TensorProto::decode(shared).map_err(|e| no_tensor(e.to_string()))?;
+        tensor::check(&decoded, &tensor::Around::from_path(path))?;
         let elements = tensor::read(&decoded, folder(path))?;
         Ok((decoded.name, elements))
     };
@@ -100,7 +100,7 @@ impl AsRef<[u8]> for Mapped {
     }
 }
 
-fn decoded(bytes: &Bytes) -> Result<messages::Model> {
+fn decode(bytes: &Bytes) -> Result<messages::Model> {
     let not_onnx = |reason: String| Error::invalid(format!("this is no ONNX model: {reason}"));
     walk::model(bytes).map_err(not_onnx)?;
     let shared = prost::bytes::Bytes::from_owner(Mapped(bytes.clone()));

@@ -1,7 +1,7 @@
 //! What a model consists of, in numbers and names.
 
 use super::check::domain;
-use super::messages::{Dimension, Graph, Model, Node, Tensor, Type, ValueInfo};
+use super::messages::{Dimension, Graph, Model, Node, TensorProto, Type, ValueInfo};
 use super::tensor;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,7 @@ impl Counts {
         }
     }
 
-    fn tensor(&mut self, tensor: &Tensor) {
+    fn tensor(&mut self, tensor: &TensorProto) {
         let (elements, bytes) = tensor::len(tensor).unwrap_or_default();
         let sum = self.weights.entry(tensor.data_type).or_default();
         *sum = (sum.0 + 1, sum.1.saturating_add(elements), sum.2.saturating_add(bytes));
@@ -126,7 +126,7 @@ impl Counts {
 }
 
 impl Outline {
-    pub(super) fn of(model: &Model) -> Outline {
+    pub(super) fn from_model(model: &Model) -> Outline {
         let mut counts = Counts::default();
         let none = Graph::default();
         let graph = model.graph.as_ref().unwrap_or(&none);
@@ -193,10 +193,11 @@ pub(super) fn expect(of: &ValueInfo, tensor: &Given) -> Result<()> {
         return Err(wrong());
     }
     let Some(shape) = &declared.shape else { return Ok(()) };
-    let fits = |(dim, &size): (&Dimension, &usize)| fixed(dim).is_none_or(|wanted| wanted == size);
-    match shape.dim.len() == tensor.shape().len() && shape.dim.iter().zip(tensor.shape()).all(fits) {
-        true => Ok(()),
-        false => Err(wrong()),
+    let fits = |(dim, &size): (&Dimension, &usize)| fixed_size(dim).is_none_or(|wanted| wanted == size);
+    if shape.dim.len() == tensor.shape().len() && shape.dim.iter().zip(tensor.shape()).all(fits) {
+        Ok(())
+    } else {
+        Err(wrong())
     }
 }
 
@@ -207,7 +208,7 @@ pub(super) fn input_type(of: &ValueInfo) -> InputType {
     InputType {
         name: of.name.clone(),
         dtype: declared.and_then(|ty| tensor::dtype(ty.elem_type)),
-        shape: sizes.map(|shape| shape.dim.iter().map(fixed).collect()),
+        shape: sizes.map(|shape| shape.dim.iter().map(fixed_size).collect()),
         text: value_type(of),
     }
 }
@@ -226,7 +227,7 @@ pub(super) fn inputs_text(graph: &Graph) -> String {
 }
 
 /// The size of a dimension that is not free. Some exporters write -1 where one is.
-fn fixed(dim: &Dimension) -> Option<usize> {
+fn fixed_size(dim: &Dimension) -> Option<usize> {
     dim.dim_value.and_then(|size| usize::try_from(size).ok())
 }
 

@@ -1,6 +1,6 @@
 //! Types of elements, and whether a tensor has the bytes that it claims.
 
-use super::messages::Tensor;
+use super::messages::TensorProto;
 use crate::mapped::map;
 use std::path::{Component, Path, PathBuf};
 use tapml_graph::{Bytes, Context, DType, Error, Result};
@@ -59,7 +59,7 @@ pub fn element_name(code: i32) -> String {
 }
 
 /// Elements and bytes of a tensor. Fails if the product of its sizes is no number of elements.
-pub fn len(tensor: &Tensor) -> Result<(u64, u64)> {
+pub fn len(tensor: &TensorProto) -> Result<(u64, u64)> {
     let wrong = || Error::invalid(format!("tensor `{}` has the sizes {:?}", tensor.name, tensor.dims));
     let mut elements = 1u64;
     for &size in &tensor.dims {
@@ -72,11 +72,11 @@ pub fn len(tensor: &Tensor) -> Result<(u64, u64)> {
 }
 
 /// The file of a tensor's bytes, if it is another one.
-pub fn external(tensor: &Tensor) -> Option<&str> {
+pub fn external(tensor: &TensorProto) -> Option<&str> {
     (tensor.data_location == 1).then(|| value(tensor, "location").unwrap_or_default())
 }
 
-fn value<'t>(tensor: &'t Tensor, key: &str) -> Option<&'t str> {
+fn value<'t>(tensor: &'t TensorProto, key: &str) -> Option<&'t str> {
     tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }
 
@@ -91,7 +91,7 @@ pub struct Around {
 
 impl Around {
     /// What is around the model at this path.
-    pub fn of(path: &Path) -> Around {
+    pub fn from_path(path: &Path) -> Around {
         let folder = tapml_files::parent(path);
         let own = path.canonicalize().ok().map(|path| tapml_files::parent(&path));
         let real = folder.canonicalize().ok().into_iter().chain(own).collect();
@@ -100,7 +100,7 @@ impl Around {
 }
 
 /// Checks that a tensor's bytes are there, in the model or in a file of its folder.
-pub fn check(tensor: &Tensor, folder: &Around) -> Result<()> {
+pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
     let name = &tensor.name;
     let invalid = |text: String| Error::invalid(format!("tensor `{name}`: {text}"));
     let Some((type_name, bits, field, each)) = element(tensor.data_type) else {
@@ -116,12 +116,13 @@ pub fn check(tensor: &Tensor, folder: &Around) -> Result<()> {
     }
     if let Some(raw) = &tensor.raw_data {
         let held = raw.len() as u64;
-        return match held == bytes && field != Field::Text {
-            true => Ok(()),
-            false => Err(invalid(format!(
+        return if held == bytes && field != Field::Text {
+            Ok(())
+        } else {
+            Err(invalid(format!(
                 "{type_name}{:?} takes {bytes} bytes, and `raw_data` has {held}",
                 tensor.dims
-            ))),
+            )))
         };
     }
     let held = match field {
@@ -137,16 +138,14 @@ pub fn check(tensor: &Tensor, folder: &Around) -> Result<()> {
         2 | 4 => bytes,
         _ => elements.saturating_mul(each as u64),
     };
-    match held == expected {
-        true => Ok(()),
-        false => Err(invalid(format!(
-            "{type_name}{:?} takes {expected} numbers, and there are {held}",
-            tensor.dims
-        ))),
+    if held == expected {
+        Ok(())
+    } else {
+        Err(invalid(format!("{type_name}{:?} takes {expected} numbers, and there are {held}", tensor.dims)))
     }
 }
 
-fn check_external(tensor: &Tensor, (location, bytes): (&str, u64), around: &Around) -> Result<()> {
+fn check_external(tensor: &TensorProto, (location, bytes): (&str, u64), around: &Around) -> Result<()> {
     let number = |key: &str| {
         let parsed = value(tensor, key).map(|text| {
             let wrong = |_| Error::invalid(format!("`{key}` of its external data is no number: `{text}`"));
@@ -196,7 +195,7 @@ pub fn code(dtype: DType) -> Result<i32> {
 }
 
 /// The tensor with its elements, which share the model's file, or that of its external data. It has been checked.
-pub fn read(tensor: &Tensor, folder: &Path) -> Result<tapml_graph::Tensor> {
+pub fn read(tensor: &TensorProto, folder: &Path) -> Result<tapml_graph::Tensor> {
     let context = || format!("tensor `{}`", tensor.name);
     let dtype = dtype(tensor.data_type).ok_or_else(|| {
         let name = element_name(tensor.data_type);
@@ -211,7 +210,7 @@ pub fn read(tensor: &Tensor, folder: &Path) -> Result<tapml_graph::Tensor> {
     tapml_graph::Tensor::new(dtype, shape, bytes).context(context)
 }
 
-fn bytes(tensor: &Tensor, folder: &Path) -> Result<Bytes> {
+fn bytes(tensor: &TensorProto, folder: &Path) -> Result<Bytes> {
     if let Some(location) = external(tensor) {
         let (_, len) = len(tensor)?;
         let offset = value(tensor, "offset").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);

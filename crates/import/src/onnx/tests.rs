@@ -1,17 +1,17 @@
 //! Models of a few nodes, whole, changed, cut and damaged.
 use super::messages::{
-    Attribute, Dimension, Entry, Function, Graph, Model, Node, OperatorSet, Shape, Tensor, TensorType, Type,
-    ValueInfo,
+    Attribute, Dimension, FunctionProto, Graph, Model, Node, OperatorSet, Shape, StringEntryProto,
+    TensorProto, TensorType, Type, ValueInfo,
 };
 use super::{File, Outline};
 use prost::Message;
 use std::path::Path;
 use tapml_graph::Result;
 
-fn tensor(name: &str, dims: &[i64]) -> Tensor {
+fn tensor(name: &str, dims: &[i64]) -> TensorProto {
     let count: i64 = dims.iter().product();
     let float_data = vec![1.0; count as usize];
-    Tensor { name: name.into(), dims: dims.to_vec(), data_type: 1, float_data, ..Tensor::default() }
+    TensorProto { name: name.into(), dims: dims.to_vec(), data_type: 1, float_data, ..TensorProto::default() }
 }
 
 fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> Node {
@@ -49,14 +49,14 @@ fn model() -> Model {
         ..Graph::default()
     };
     let standard = OperatorSet { domain: String::new(), version: 17 };
-    let function = Function {
+    let function = FunctionProto {
         name: "Twice".into(),
         domain: "here".into(),
         input: vec!["x".into()],
         output: vec!["y".into()],
         node: vec![node("Add", &["x", "x"], &["y"])],
         opset_import: vec![standard.clone()],
-        ..Function::default()
+        ..FunctionProto::default()
     };
     Model {
         ir_version: 8,
@@ -68,7 +68,7 @@ fn model() -> Model {
     }
 }
 
-fn opened(folder: &Path, bytes: &[u8]) -> Result<Outline> {
+fn open_outline(folder: &Path, bytes: &[u8]) -> Result<Outline> {
     let path = folder.join("model.onnx");
     std::fs::write(&path, bytes).unwrap();
     File::open(&path).map(|file| file.outline())
@@ -77,12 +77,12 @@ fn opened(folder: &Path, bytes: &[u8]) -> Result<Outline> {
 type Change = fn(&mut Model);
 
 /// What is said of the model after a change.
-fn refused(change: impl FnOnce(&mut Model)) -> String {
+fn change_error(change: impl FnOnce(&mut Model)) -> String {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data.bin"), [0; 20]).unwrap();
     let mut model = model();
     change(&mut model);
-    match opened(folder.path(), &model.encode_to_vec()) {
+    match open_outline(folder.path(), &model.encode_to_vec()) {
         Ok(outline) => format!("{outline:?}"),
         Err(error) => error.to_string(),
     }
@@ -95,7 +95,7 @@ fn graph(model: &mut Model) -> &mut Graph {
 #[test]
 fn a_model_is_told_by_its_parts() {
     let folder = tempfile::tempdir().unwrap();
-    let outline = opened(folder.path(), &model().encode_to_vec()).unwrap();
+    let outline = open_outline(folder.path(), &model().encode_to_vec()).unwrap();
     let operators: Vec<_> = outline.operators.iter().map(|o| (o.operator.as_str(), o.nodes)).collect();
     let once = |name| (name, 1);
     let expected = ["here.Twice", "onnx.Add@17", "onnx.Conv@17", "onnx.If@17", "onnx.Neg@17", "onnx.Relu@17"];
@@ -138,7 +138,7 @@ fn parts_that_do_not_fit_together_are_refused() {
         }),
     ];
     for (expected, change) in cases {
-        let found = refused(change);
+        let found = change_error(change);
         assert!(
             found.contains(expected) && found.contains("model.onnx"),
             "expected {expected}, found {found}"
@@ -149,11 +149,12 @@ fn parts_that_do_not_fit_together_are_refused() {
 #[test]
 fn external_data_lies_below_the_model_and_is_long_enough() {
     let at = |pairs: &'static [(&str, &str)]| {
-        refused(|model| {
+        change_error(|model| {
             let kernel = &mut graph(model).initializer[0];
             kernel.float_data.clear();
             kernel.data_location = 1;
-            let entry = |&(key, value): &(&str, &str)| Entry { key: key.into(), value: value.into() };
+            let entry =
+                |&(key, value): &(&str, &str)| StringEntryProto { key: key.into(), value: value.into() };
             kernel.external_data = pairs.iter().map(entry).collect();
         })
     };
@@ -185,9 +186,9 @@ fn links_out_of_the_folder_are_refused_and_those_of_a_cache_are_not() {
     let kernel = &mut graph(&mut model).initializer[0];
     kernel.float_data.clear();
     kernel.data_location = 1;
-    kernel.external_data = vec![Entry { key: "location".into(), value: "data.bin".into() }];
+    kernel.external_data = vec![StringEntryProto { key: "location".into(), value: "data.bin".into() }];
     std::os::unix::fs::symlink("../blobs/data", snapshot.join("data.bin")).unwrap();
-    let said = opened(&snapshot, &model.encode_to_vec()).unwrap_err().to_string();
+    let said = open_outline(&snapshot, &model.encode_to_vec()).unwrap_err().to_string();
     assert!(said.contains("a link to") && said.contains("blobs/data"), "{said}");
     // Both are links to one folder.
     std::fs::rename(snapshot.join("model.onnx"), blobs.join("model")).unwrap();
@@ -199,7 +200,7 @@ fn links_out_of_the_folder_are_refused_and_those_of_a_cache_are_not() {
 fn what_is_cut_or_damaged_is_told_and_nothing_panics() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = model().encode_to_vec();
-    let cut = (0..bytes.len()).filter(|&len| opened(folder.path(), &bytes[..len]).is_ok()).count();
+    let cut = (0..bytes.len()).filter(|&len| open_outline(folder.path(), &bytes[..len]).is_ok()).count();
     assert_eq!(cut, 0, "a model ends where its last part does");
     let mut random = fastrand::Rng::with_seed(3);
     for _ in 0..2000 {
@@ -208,9 +209,9 @@ fn what_is_cut_or_damaged_is_told_and_nothing_panics() {
             let at = random.usize(..damaged.len());
             damaged[at] = random.u8(..);
         }
-        drop(opened(folder.path(), &damaged));
+        drop(open_outline(folder.path(), &damaged));
     }
-    let said = |bytes: &[u8]| opened(folder.path(), bytes).unwrap_err().to_string();
+    let said = |bytes: &[u8]| open_outline(folder.path(), bytes).unwrap_err().to_string();
     assert!(said(&[]).contains("this is no ONNX model: the file is empty"));
     assert!(said(b"PK\x03\x04 is a zip").contains("this is no ONNX model"));
     assert!(said(&[0x3a, 0x7f, 0x00]).contains("a part claims 127 bytes, of which 1 are there"));
@@ -219,7 +220,7 @@ fn what_is_cut_or_damaged_is_told_and_nothing_panics() {
 #[test]
 fn many_parts_and_graphs_within_graphs_are_refused_before_they_are_decoded() {
     let folder = tempfile::tempdir().unwrap();
-    let said = |bytes: &[u8]| opened(folder.path(), bytes).unwrap_err().to_string();
+    let said = |bytes: &[u8]| open_outline(folder.path(), bytes).unwrap_err().to_string();
     // Empty nodes: two bytes each.
     let nodes = [0x0a, 0x00].repeat((1 << 21) + 1);
     let mut many = vec![0x3a];
@@ -240,7 +241,7 @@ fn many_parts_and_graphs_within_graphs_are_refused_before_they_are_decoded() {
 #[test]
 fn numbers_share_a_field_as_the_format_says() {
     let of = |data_type, numbers| {
-        refused(|model| {
+        change_error(|model| {
             let kernel = &mut graph(model).initializer[0];
             kernel.float_data.clear();
             (kernel.data_type, kernel.int32_data) = (data_type, vec![0; numbers]);
@@ -266,7 +267,7 @@ fn many_graphs_within_one_of_many_names_are_soon_checked() {
         wide.node.push(choice);
     }
     // With a copy of the names for each graph, five thousand million would be copied.
-    assert_eq!(opened(folder.path(), &model.encode_to_vec()).unwrap().subgraphs, 100_002);
+    assert_eq!(open_outline(folder.path(), &model.encode_to_vec()).unwrap().subgraphs, 100_002);
 }
 
 #[test]
@@ -277,9 +278,13 @@ fn tensors_in_files_of_their_own_are_checked() {
     std::fs::write(&path, &bytes).unwrap();
     let (name, read) = super::read_tensor(&path).unwrap();
     assert_eq!((name.as_str(), read.shape(), read.to_f64()), ("x", [2, 3].as_slice(), vec![1.0; 6]));
-    let larger = Tensor { dims: vec![2, 4], ..tensor("x", &[2, 3]) }.encode_to_vec();
-    let texts =
-        Tensor { data_type: 8, string_data: vec![Default::default()], dims: vec![1], ..Tensor::default() };
+    let larger = TensorProto { dims: vec![2, 4], ..tensor("x", &[2, 3]) }.encode_to_vec();
+    let texts = TensorProto {
+        data_type: 8,
+        string_data: vec![Default::default()],
+        dims: vec![1],
+        ..TensorProto::default()
+    };
     for (bytes, told) in [
         (larger, "8 numbers, and there are 6"),
         (bytes[..bytes.len() - 1].to_vec(), "no ONNX tensor"),

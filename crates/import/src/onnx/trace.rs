@@ -5,7 +5,7 @@ mod control;
 mod opaque;
 
 use super::check::domain;
-use super::messages::{self, Attribute, Function, Node, OperatorSet};
+use super::messages::{self, Attribute, FunctionProto, Node, OperatorSet};
 use super::{File, attribute, tensor};
 use std::collections::{HashMap, HashSet};
 use tapml_graph::op::{DeclaredType, Foreign};
@@ -36,7 +36,7 @@ const REFUSED: [&str; 12] = [
 ];
 
 /// Runs operators whose outputs' types are not known yet.
-pub trait Runner {
+pub trait OperatorRunner {
     /// Runs one. `inputs` are those that are there, in the order of their places, each with whether it is a constant. Gives the
     /// outputs that are asked for, in the order of theirs.
     fn run(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>>;
@@ -59,7 +59,7 @@ impl File {
     /// # Errors
     /// An input is missing, unknown, or of another type than the model says; the model holds texts, sequences or optional values;
     /// `runner` does not serve an operator. Errors name node and operator.
-    pub fn trace(&self, inputs: &HashMap<String, Tensor>, runner: &mut dyn Runner) -> Result<Traced> {
+    pub fn trace(&self, inputs: &HashMap<String, Tensor>, runner: &mut dyn OperatorRunner) -> Result<Traced> {
         let none = messages::Graph::default();
         let graph = self.model.graph.as_ref().unwrap_or(&none);
         let functions = self.model.functions.iter();
@@ -79,9 +79,9 @@ impl File {
             depth: 0,
             unrolled: Vec::new(),
         };
-        let versions = Versions::of(&self.model.opset_import);
+        let versions = Versions::from_sets(&self.model.opset_import);
         let mut scope = Scope { names: HashMap::new(), outer: None, prefix: String::new() };
-        tracer.given(graph, inputs, &mut scope)?;
+        tracer.take_inputs(graph, inputs, &mut scope)?;
         tracer.initializers(graph, &mut scope)?;
         tracer.nodes(&graph.node, &mut scope, &versions)?;
         for output in &graph.output {
@@ -98,7 +98,7 @@ impl File {
 struct Versions<'m>(HashMap<&'m str, i64>);
 
 impl<'m> Versions<'m> {
-    fn of(sets: &'m [OperatorSet]) -> Versions<'m> {
+    fn from_sets(sets: &'m [OperatorSet]) -> Versions<'m> {
         Versions(sets.iter().map(|set| (domain(&set.domain), set.version)).collect())
     }
 
@@ -116,7 +116,7 @@ impl<'m> Versions<'m> {
 
 /// What the names of a graph, or of a function, stand for.
 struct Scope<'s, 'm> {
-    names: HashMap<&'m str, Place<'m>>,
+    names: HashMap<&'m str, ValuePlace<'m>>,
     outer: Option<&'s Scope<'s, 'm>>,
     /// In front of the names of values and nodes of a graph within another.
     prefix: String,
@@ -124,26 +124,26 @@ struct Scope<'s, 'm> {
 
 /// A value, or an initialiser that becomes one when it is used.
 #[derive(Clone, Copy)]
-enum Place<'m> {
+enum ValuePlace<'m> {
     Value(ValueId),
-    Stored(&'m messages::Tensor),
+    Stored(&'m messages::TensorProto),
 }
 
 impl<'m> Scope<'_, 'm> {
-    fn get(&self, name: &str) -> Option<Place<'m>> {
+    fn get(&self, name: &str) -> Option<ValuePlace<'m>> {
         self.names.get(name).copied().or_else(|| self.outer?.get(name))
     }
 }
 
 struct Tracer<'t, 'm> {
     file: &'m File,
-    functions: HashMap<(&'m str, &'m str), &'m Function>,
-    runner: &'t mut dyn Runner,
+    functions: HashMap<(&'m str, &'m str), &'m FunctionProto>,
+    runner: &'t mut dyn OperatorRunner,
     builder: Builder,
     values: Vec<Tensor>,
     weights: HashMap<String, Tensor>,
     /// Initialisers that have become values, by their places in memory.
-    stored: HashMap<*const messages::Tensor, ValueId>,
+    stored: HashMap<*const messages::TensorProto, ValueId>,
     names: HashSet<String>,
     node_names: HashSet<String>,
     nodes: usize,
@@ -161,12 +161,13 @@ struct Mark {
 }
 
 /// A node of a function with the attributes of the node that calls it in the places that stand for them.
-fn bound(inner: &Node, caller: &Node, function: &Function) -> Node {
+fn bound(inner: &Node, caller: &Node, function: &FunctionProto) -> Node {
     let resolved = |attribute: &Attribute| {
         let own = |list: &[Attribute]| list.iter().find(|a| a.name == attribute.ref_attr_name).cloned();
-        let mut given = match attribute.ref_attr_name.is_empty() {
-            true => attribute.clone(),
-            false => own(&caller.attribute).or_else(|| own(&function.attribute_proto))?,
+        let mut given = if attribute.ref_attr_name.is_empty() {
+            attribute.clone()
+        } else {
+            own(&caller.attribute).or_else(|| own(&function.attribute_proto))?
         };
         given.name = attribute.name.clone();
         for graph in given.g.iter_mut().chain(&mut given.graphs) {
@@ -178,7 +179,7 @@ fn bound(inner: &Node, caller: &Node, function: &Function) -> Node {
 }
 
 /// A type as the graph has it.
-fn typed(tensor: &Tensor) -> TensorType {
+fn tensor_type(tensor: &Tensor) -> TensorType {
     TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
 }
 
@@ -195,7 +196,7 @@ fn unique(known: &mut HashSet<String>, name: &str) -> String {
 
 impl<'m> Tracer<'_, 'm> {
     /// The inputs, which must be those that the model takes.
-    fn given(
+    fn take_inputs(
         &mut self,
         graph: &'m messages::Graph,
         inputs: &HashMap<String, Tensor>,
@@ -217,9 +218,9 @@ impl<'m> Tracer<'_, 'm> {
             };
             super::outline::expect(value, tensor)?;
             let name = unique(&mut self.names, &value.name);
-            let id = self.builder.input(name, typed(tensor))?;
+            let id = self.builder.input(name, tensor_type(tensor))?;
             self.values.push(tensor.clone());
-            scope.names.insert(&value.name, Place::Value(id));
+            scope.names.insert(&value.name, ValuePlace::Value(id));
         }
         Ok(())
     }
@@ -232,7 +233,7 @@ impl<'m> Tracer<'_, 'm> {
             )));
         }
         for tensor in &graph.initializer {
-            scope.names.entry(&tensor.name).or_insert(Place::Stored(tensor));
+            scope.names.entry(&tensor.name).or_insert(ValuePlace::Stored(tensor));
         }
         Ok(())
     }
@@ -240,8 +241,8 @@ impl<'m> Tracer<'_, 'm> {
     /// The value of a name, which the checks have found to be made.
     fn value(&mut self, name: &str, scope: &Scope<'_, '_>) -> Result<ValueId> {
         match scope.get(name) {
-            Some(Place::Value(id)) => Ok(id),
-            Some(Place::Stored(stored)) => {
+            Some(ValuePlace::Value(id)) => Ok(id),
+            Some(ValuePlace::Stored(stored)) => {
                 // One weight for each initialiser, wherever it is read.
                 let key = std::ptr::from_ref(stored);
                 if let Some(&id) = self.stored.get(&key) {
@@ -277,7 +278,7 @@ impl<'m> Tracer<'_, 'm> {
 
     fn weight(&mut self, name: &str, tensor: Tensor) -> Result<ValueId> {
         let name = unique(&mut self.names, name);
-        let id = self.builder.weight(&name, typed(&tensor))?;
+        let id = self.builder.weight(&name, tensor_type(&tensor))?;
         self.values.push(tensor.clone());
         self.weights.insert(name, tensor);
         Ok(id)
@@ -294,7 +295,7 @@ impl<'m> Tracer<'_, 'm> {
         versions: &Versions<'_>,
     ) -> Result<()> {
         for node in nodes {
-            self.node(node, scope, versions).context(|| super::check::called(node))?;
+            self.node(node, scope, versions).context(|| super::check::describe_node(node))?;
         }
         Ok(())
     }
@@ -321,7 +322,7 @@ impl<'m> Tracer<'_, 'm> {
         let names: Vec<&'n str> = node.output.iter().map(String::as_str).collect();
         let made = self.run(node, &versions.kind(node), attributes, &ids, &names, scope)?;
         let names = names.iter().filter(|name| !name.is_empty());
-        scope.names.extend(names.zip(made).map(|(&name, id)| (name, Place::Value(id))));
+        scope.names.extend(names.zip(made).map(|(&name, id)| (name, ValuePlace::Value(id))));
         Ok(())
     }
 
@@ -356,10 +357,13 @@ impl<'m> Tracer<'_, 'm> {
             let text = format!("the source gave {} outputs of `{kind}`, expected {wanted}", gave.len());
             return Err(Error::new(ErrorKind::InvalidInput, text));
         }
-        let mut types = gave.iter().map(typed);
-        let declare = |name: &&str| match name.is_empty() {
-            true => DeclaredType::Absent,
-            false => types.next().map_or(DeclaredType::Absent, DeclaredType::As),
+        let mut types = gave.iter().map(tensor_type);
+        let declare = |name: &&str| {
+            if name.is_empty() {
+                DeclaredType::Absent
+            } else {
+                types.next().map_or(DeclaredType::Absent, DeclaredType::As)
+            }
         };
         let op = op.with_outputs(outputs.iter().map(declare).collect())?;
         let called = outputs.iter().filter(|name| !name.is_empty());
@@ -372,9 +376,10 @@ impl<'m> Tracer<'_, 'm> {
 
     fn count_run(&mut self) -> Result<()> {
         self.runs += 1;
-        match self.runs > MAX_RUNS {
-            true => Err(Error::unsupported(format!("more than {MAX_RUNS} operators to run"))),
-            false => Ok(()),
+        if self.runs > MAX_RUNS {
+            Err(Error::unsupported(format!("more than {MAX_RUNS} operators to run")))
+        } else {
+            Ok(())
         }
     }
 
@@ -397,7 +402,7 @@ impl<'m> Tracer<'_, 'm> {
         };
         let Some(output) = node.output.first() else { return Ok(()) };
         let id = self.weight(&format!("{}{output}", scope.prefix), tensor)?;
-        scope.names.insert(output, Place::Value(id));
+        scope.names.insert(output, ValuePlace::Value(id));
         Ok(())
     }
 
@@ -405,7 +410,7 @@ impl<'m> Tracer<'_, 'm> {
     fn function<'n>(
         &mut self,
         node: &'n Node,
-        function: &'m Function,
+        function: &'m FunctionProto,
         scope: &mut Scope<'_, 'n>,
     ) -> Result<()> {
         self.nodes += 1;
@@ -415,19 +420,19 @@ impl<'m> Tracer<'_, 'm> {
         }
         let mut inner = Scope { names: HashMap::new(), outer: None, prefix: self.prefix(node, scope) };
         for (own, given) in function.input.iter().zip(&node.input).filter(|(_, given)| !given.is_empty()) {
-            inner.names.insert(own, Place::Value(self.value(given, scope)?));
+            inner.names.insert(own, ValuePlace::Value(self.value(given, scope)?));
         }
         let nodes: Vec<Node> = function.node.iter().map(|inner| bound(inner, node, function)).collect();
         // These nodes are no longer in memory when others take their places.
         let stored = std::mem::take(&mut self.stored);
         self.depth += 1;
-        let done = self.nodes(&nodes, &mut inner, &Versions::of(&function.opset_import));
+        let done = self.nodes(&nodes, &mut inner, &Versions::from_sets(&function.opset_import));
         self.depth -= 1;
         self.stored = stored;
         done.context(|| format!("function `{}`", function.name))?;
         for (own, name) in function.output.iter().zip(&node.output).filter(|(_, name)| !name.is_empty()) {
             let id = self.value(own, &inner)?;
-            scope.names.insert(name, Place::Value(id));
+            scope.names.insert(name, ValuePlace::Value(id));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ const DEPTH: usize = 16;
 
 /// A message of which parts are counted.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MessageKind {
     Model,
     Graph,
     Function,
@@ -24,17 +24,19 @@ enum Kind {
     Leaf,
 }
 
-impl Kind {
-    fn field(self, tag: u32) -> Kind {
+impl MessageKind {
+    fn field(self, tag: u32) -> MessageKind {
         match (self, tag) {
-            (Kind::Model, 7) | (Kind::Attribute, 6 | 11) => Kind::Graph,
-            (Kind::Model, 25) => Kind::Function,
-            (Kind::Graph, 1) | (Kind::Function, 7) => Kind::Node,
-            (Kind::Node, 5) | (Kind::Function, 11) => Kind::Attribute,
-            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) | (Kind::SparseTensor, 1) => Kind::Tensor,
-            (Kind::Graph, 15) => Kind::SparseTensor,
-            (Kind::Graph, 11 | 12) => Kind::Type,
-            _ => Kind::Leaf,
+            (MessageKind::Model, 7) | (MessageKind::Attribute, 6 | 11) => MessageKind::Graph,
+            (MessageKind::Model, 25) => MessageKind::Function,
+            (MessageKind::Graph, 1) | (MessageKind::Function, 7) => MessageKind::Node,
+            (MessageKind::Node, 5) | (MessageKind::Function, 11) => MessageKind::Attribute,
+            (MessageKind::Graph, 5) | (MessageKind::Attribute, 5 | 10) | (MessageKind::SparseTensor, 1) => {
+                MessageKind::Tensor
+            }
+            (MessageKind::Graph, 15) => MessageKind::SparseTensor,
+            (MessageKind::Graph, 11 | 12) => MessageKind::Type,
+            _ => MessageKind::Leaf,
         }
     }
 }
@@ -44,15 +46,15 @@ pub fn model(bytes: &[u8]) -> Result<(), String> {
     if bytes.is_empty() {
         return Err("the file is empty".into());
     }
-    message(bytes, Kind::Model, 0, &mut 0)
+    message(bytes, MessageKind::Model, 0, &mut 0)
 }
 
 /// Checks the parts of a tensor in a file of its own; says what is wrong.
 pub fn tensor(bytes: &[u8]) -> Result<(), String> {
-    message(bytes, Kind::Tensor, 0, &mut 0)
+    message(bytes, MessageKind::Tensor, 0, &mut 0)
 }
 
-fn message(mut bytes: &[u8], kind: Kind, graphs: usize, parts: &mut usize) -> Result<(), String> {
+fn message(mut bytes: &[u8], kind: MessageKind, graphs: usize, parts: &mut usize) -> Result<(), String> {
     let failed = |e: prost::DecodeError| e.to_string();
     while !bytes.is_empty() {
         let (tag, wire) = decode_key(&mut bytes).map_err(failed)?;
@@ -77,16 +79,16 @@ fn message(mut bytes: &[u8], kind: Kind, graphs: usize, parts: &mut usize) -> Re
             continue;
         }
         let inner = kind.field(tag);
-        *parts += if matches!(inner, Kind::Type) { part.len() / 2 + 1 } else { 1 };
+        *parts += if matches!(inner, MessageKind::Type) { part.len() / 2 + 1 } else { 1 };
         if *parts > PARTS {
             return Err(format!("it has more than {PARTS} parts"));
         }
-        let graphs = graphs + usize::from(matches!(inner, Kind::Graph));
+        let graphs = graphs + usize::from(matches!(inner, MessageKind::Graph));
         if graphs > DEPTH {
             return Err(format!("it has graphs more than {DEPTH} deep within each other"));
         }
         match inner {
-            Kind::Leaf | Kind::Type => {}
+            MessageKind::Leaf | MessageKind::Type => {}
             _ => message(part, inner, graphs, parts)?,
         }
     }

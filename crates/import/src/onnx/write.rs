@@ -1,7 +1,7 @@
 //! Writing models: nodes of operators of others as one ONNX file that any runtime reads.
 
 use super::messages::{
-    Attribute, Dimension, Graph, Model, Node, OperatorSet, Shape, Tensor, TensorType, Type, ValueInfo,
+    Attribute, Dimension, Graph, Model, Node, OperatorSet, Shape, TensorProto, TensorType, Type, ValueInfo,
 };
 use super::{attribute, tensor};
 use prost::Message;
@@ -66,7 +66,7 @@ impl NewModel<'_> {
             name: "reproducer".into(),
             node: self.nodes.iter().map(node).collect::<Result<_>>()?,
             initializer: (self.constants.iter())
-                .map(|(name, tensor)| Ok(Tensor { name: name.clone(), ..elements(tensor)? }))
+                .map(|(name, tensor)| Ok(TensorProto { name: name.clone(), ..elements(tensor)? }))
                 .collect::<Result<_>>()?,
             input: self.inputs.iter().map(named).collect::<Result<_>>()?,
             output: self.outputs.iter().map(named).collect::<Result<_>>()?,
@@ -188,13 +188,13 @@ fn value(name: &str, ty: &tapml_graph::TensorType) -> Result<ValueInfo> {
 }
 
 /// A tensor as a message without a name.
-pub(super) fn elements(elements: &tapml_graph::Tensor) -> Result<Tensor> {
+pub(super) fn elements(elements: &tapml_graph::Tensor) -> Result<TensorProto> {
     let size = |&size: &usize| i64::try_from(size).map_err(|_| Error::invalid("a size beyond 2⁶³"));
-    Ok(Tensor {
+    Ok(TensorProto {
         dims: elements.shape().iter().map(size).collect::<Result<_>>()?,
         data_type: tensor::code(elements.dtype())?,
         raw_data: Some(prost::bytes::Bytes::copy_from_slice(elements.bytes())),
-        ..Tensor::default()
+        ..TensorProto::default()
     })
 }
 
@@ -213,7 +213,7 @@ mod tests {
     /// Gives outputs of the declared type, and keeps the operators that it saw.
     struct Seen(Vec<(String, Foreign, Vec<bool>)>);
 
-    impl crate::onnx::Runner for Seen {
+    impl crate::onnx::OperatorRunner for Seen {
         fn run(
             &mut self,
             node: &str,

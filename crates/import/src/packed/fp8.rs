@@ -43,7 +43,7 @@ impl Fp8 {
         }
         let sizes = config.numbers("weight_block_size", 2, 1.0..=1_048_576.0)?;
         if sizes.iter().any(|size| size.fract() != 0.0) {
-            return Err(config.expected("weight_block_size", "whole numbers of rows and columns"));
+            return Err(config.expected_error("weight_block_size", "whole numbers of rows and columns"));
         }
         Ok(Fp8 { block: Some([sizes[0] as usize, sizes[1] as usize]) })
     }
@@ -54,7 +54,7 @@ impl Fp8 {
     }
 
     /// The tensors of a weight beside itself.
-    pub(super) fn others(base: &str) -> impl Iterator<Item = String> {
+    pub(super) fn other_tensors(base: &str) -> impl Iterator<Item = String> {
         SCALES.into_iter().chain(["input_scale"]).map(move |part| format!("{base}.{part}"))
     }
 
@@ -109,7 +109,7 @@ impl Fp8 {
         let name = name.into_iter().find(|name| weights.shape(name).is_some()).ok_or_else(|| {
             Error::invalid(format!("there is neither `{base}.{}` nor `{base}.{}`", SCALES[0], SCALES[1]))
         })?;
-        let tensor = weights.any(&name)?;
+        let tensor = weights.any_tensor(&name)?;
         let found = || format!("`{name}` is {}{:?}", tensor.dtype(), tensor.shape());
         if !tensor.dtype().is_float() {
             return Err(Error::invalid(format!("{}: scales are floats", found())));

@@ -26,7 +26,8 @@ pub(crate) const VERSION: u32 = 3;
 
 /// The weights that `quantization_config` of [`Method::Own`] lists, with their packings.
 fn own_packings(config: &Section) -> Result<HashMap<String, Packing>> {
-    let expected = || config.expected("weights", "names of weights with their dtypes, such as \"int4g32\"");
+    let expected =
+        || config.expected_error("weights", "names of weights with their dtypes, such as \"int4g32\"");
     let listed = config.get("weights").and_then(serde_json::Value::as_object).ok_or_else(expected)?;
     let packing = |(name, dtype): (&String, &serde_json::Value)| {
         let packing = dtype.as_str().and_then(Packing::parse).ok_or_else(expected)?;
@@ -131,7 +132,7 @@ pub struct Packed<'a> {
 }
 
 /// A graph, and what loading it takes beside plain weights.
-pub struct Loaded {
+pub struct LoadedGraph {
     /// The graph with packed weights.
     pub graph: Graph,
     /// Names of the weights that are packed.
@@ -146,7 +147,7 @@ pub struct Loaded {
     pub lost: f64,
 }
 
-impl Loaded {
+impl LoadedGraph {
     /// What to know about the weights that is no failure.
     pub fn note(&self) -> Option<String> {
         let part = (self.lost > 0.0).then(|| (1.0 / self.lost).floor())?;
@@ -156,7 +157,7 @@ impl Loaded {
 
 impl<'a> Packed<'a> {
     /// Of these weights under this configuration; see [`Method::read`].
-    pub fn of(weights: &'a Weights, root: &Section) -> Result<Packed<'a>> {
+    pub fn from_weights(weights: &'a Weights, root: &Section) -> Result<Packed<'a>> {
         let method = Method::read(root)?;
         let mut own = HashSet::new();
         if let Some(Method::Own(packings)) = &method {
@@ -190,8 +191,8 @@ impl<'a> Packed<'a> {
         graph: &Graph,
         sources: &HashMap<String, Source>,
         check_finite: bool,
-    ) -> Result<Loaded> {
-        let mut loaded = Loaded {
+    ) -> Result<LoadedGraph> {
+        let mut loaded = LoadedGraph {
             graph: graph.clone(),
             packed: HashSet::new(),
             given: HashMap::new(),
@@ -203,7 +204,7 @@ impl<'a> Packed<'a> {
         let mut packings = HashMap::new();
         for (_, value) in graph.weights() {
             let found = match method {
-                Method::Own(packings) => self.own(value, packings, &mut loaded),
+                Method::Own(packings) => self.own_packing(value, packings, &mut loaded),
                 _ => self.foreign(method, value, (sources, check_finite), &mut loaded),
             };
             if let Some(packing) = found.map_err(|e| e.context(format!("weight `{}`", value.name)))? {
@@ -216,11 +217,11 @@ impl<'a> Packed<'a> {
     }
 
     /// A weight that lies in the checkpoint as operators read it.
-    fn own(
+    fn own_packing(
         &self,
         value: &Value,
         packings: &HashMap<String, Packing>,
-        loaded: &mut Loaded,
+        loaded: &mut LoadedGraph,
     ) -> Result<Option<Packing>> {
         let Some(&packing) = packings.get(&value.name) else { return Ok(None) };
         let (dtype, sizes) = (DType::Packed(packing), value.ty.sizes(&Symbols::new())?);
@@ -239,7 +240,7 @@ impl<'a> Packed<'a> {
         method: &Method,
         value: &Value,
         (sources, check_finite): (&HashMap<String, Source>, bool),
-        loaded: &mut Loaded,
+        loaded: &mut LoadedGraph,
     ) -> Result<Option<Packing>> {
         let source = sources.get(&value.name);
         let names = source.map_or(std::slice::from_ref(&value.name), Source::tensors);
@@ -279,7 +280,7 @@ impl<'a> Packed<'a> {
         for base in &bases {
             let parts =
                 ["weight", "qweight", "qzeros", "scales", "g_idx"].map(|part| format!("{base}.{part}"));
-            loaded.used.extend(parts.into_iter().chain(fp8::Fp8::others(base)));
+            loaded.used.extend(parts.into_iter().chain(fp8::Fp8::other_tensors(base)));
         }
         let ty = TensorType { dtype: DType::Packed(packing), shape: value.ty.shape.clone() };
         let derived = Derived::new(vec![ty], move || {

@@ -212,7 +212,7 @@ mod tests {
         (0..count).map(|_| (next() + next() + next()) * 0.02 * (1.0 + 2.0 * next().powi(8))).collect()
     }
 
-    fn restored(weight: &Tensor, packing: Packing) -> Vec<f64> {
+    fn restore(weight: &Tensor, packing: Packing) -> Vec<f64> {
         let packed = pack(weight, packing).unwrap();
         assert_eq!((packed.shape(), packed.dtype()), (weight.shape(), DType::Packed(packing)));
         packed.to_f64()
@@ -227,7 +227,7 @@ mod tests {
         for packing in FORMS.into_iter().filter(|packing| packing.middle() > 0) {
             for dtype in [DType::F32, DType::BF16] {
                 let weight = Tensor::from_f32_as(dtype, vec![3, 5, 256], sample(3 * 5 * 256)).unwrap();
-                let found = restored(&weight, packing);
+                let found = restore(&weight, packing);
                 let (numbers, levels) = (weight.to_f64(), f64::from(2 * packing.middle() - 1));
                 for (x, y) in numbers.chunks(packing.group as usize).zip(found.chunks(packing.group as usize))
                 {
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn errors_of_numbers_are_within_half_of_their_last_bit() {
         let weight = Tensor::from_f32(vec![15, 256], sample(15 * 256)).unwrap();
-        let found = restored(&weight, Packing::floats(32));
+        let found = restore(&weight, Packing::floats(32));
         for (x, y) in weight.to_f64().chunks(32).zip(found.chunks(32)) {
             let most = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
             // 3 bits of mantissa; below 2^-6 of 448 a step of 2^-9, of whatever the largest becomes.
@@ -253,31 +253,31 @@ mod tests {
                 |(x, y): (&f64, &f64)| (x - y).abs() <= allowed(*x).max((x.abs() - 0.93 * most) * 1.02);
             assert!(x.iter().zip(y).all(within), "{x:?} {y:?}");
         }
-        let (ours, eight) = (error(&weight, &found), error(&weight, &restored(&weight, FORMS[2])));
+        let (ours, eight) = (error(&weight, &found), error(&weight, &restore(&weight, FORMS[2])));
         assert!(ours < 30.0 * eight && ours > eight, "{ours} {eight}");
     }
 
     #[test]
     fn mxfp4_errs_by_half_a_step_and_its_scales_reach_far() {
         let weight = Tensor::from_f32(vec![15, 256], sample(15 * 256)).unwrap();
-        let found = restored(&weight, Packing::MXFP4);
+        let found = restore(&weight, Packing::MXFP4);
         for (x, y) in weight.to_f64().chunks(32).zip(found.chunks(32)) {
             let most = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
             // The largest lies between 4 and 8 scales, where steps are 2, or is cut to 6; with the next scale a step is 2 of it.
             assert!(x.iter().zip(y).all(|(x, y)| (x - y).abs() <= most / 4.0), "{x:?} {y:?}");
         }
-        let four = error(&weight, &restored(&weight, FORMS[0]));
+        let four = error(&weight, &restore(&weight, FORMS[0]));
         let ours = error(&weight, &found);
         assert!(ours > 0.5 * four && ours < 4.0 * four, "{ours} {four}");
         let huge = Tensor::from_f32(vec![1, 32], vec![1e30; 32]).unwrap();
-        assert!(restored(&huge, Packing::MXFP4).iter().all(|x| (x / 1e30 - 1.0).abs() < 0.3));
+        assert!(restore(&huge, Packing::MXFP4).iter().all(|x| (x / 1e30 - 1.0).abs() < 0.3));
     }
 
     #[test]
     fn four_bits_are_no_worse_than_the_blocks_of_ggml() {
         let numbers = sample(1 << 15);
         let weight = Tensor::from_f32(vec![1 << 7, 1 << 8], numbers.clone()).unwrap();
-        let ours = error(&weight, &restored(&weight, FORMS[0]));
+        let ours = error(&weight, &restore(&weight, FORMS[0]));
         // quantize_row_q4_0_ref of ggml-quants.c.
         let theirs: Vec<f64> = numbers
             .chunks(32)
@@ -297,17 +297,17 @@ mod tests {
     fn zeros_and_steps_of_the_scale_are_exact_and_what_is_not_finite_stays_so() {
         for packing in FORMS {
             let zeros = Tensor::from_f32(vec![1, 128], vec![0.0; 128]).unwrap();
-            assert!(restored(&zeros, packing).iter().all(|&x| x == 0.0), "{packing:?}");
+            assert!(restore(&zeros, packing).iter().all(|&x| x == 0.0), "{packing:?}");
             let mut numbers = sample(256);
             numbers[5] = f32::NAN;
             numbers[200] = f32::INFINITY;
             let ill = Tensor::from_f32(vec![1, 256], numbers).unwrap();
-            let found = restored(&ill, packing);
+            let found = restore(&ill, packing);
             assert!(found[5].is_nan() && !found[200].is_finite(), "{packing:?}");
         }
         let steps: Vec<f32> = (0..32).map(|i| 0.25 * (i % 16 - 8) as f32).collect();
         let weight = Tensor::from_f32(vec![1, 32], steps).unwrap();
-        assert_eq!(restored(&weight, FORMS[0]), weight.to_f64());
+        assert_eq!(restore(&weight, FORMS[0]), weight.to_f64());
     }
 
     #[test]

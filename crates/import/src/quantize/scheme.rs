@@ -82,7 +82,7 @@ pub struct Scheme {
 
 impl Scheme {
     /// The matrices of the layers in this form, embedding and head in 8 bits.
-    pub fn of(body: Form) -> Scheme {
+    pub fn from_form(body: Form) -> Scheme {
         Scheme { body, embedding: Form::Q8, head: Form::Q8 }
     }
 }
@@ -92,7 +92,7 @@ impl FromStr for Scheme {
 
     fn from_str(text: &str) -> Result<Scheme> {
         let mut words = text.split(',');
-        let mut scheme = Scheme::of(Form::parse(words.next().unwrap_or_default())?);
+        let mut scheme = Scheme::from_form(Form::parse(words.next().unwrap_or_default())?);
         for word in words {
             match word.split_once('=') {
                 Some(("embedding", form)) => scheme.embedding = Form::parse(form)?,
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
         let scheme: Scheme = "q4,head=q8".parse().unwrap();
-        assert_eq!(scheme, Scheme::of(Form::Q4));
+        assert_eq!(scheme, Scheme::from_form(Form::Q4));
         let json = serde_json::to_string(&scheme).unwrap();
         assert_eq!(serde_json::from_str::<Scheme>(&json).unwrap(), scheme);
     }

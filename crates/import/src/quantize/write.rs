@@ -70,15 +70,16 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Resul
     let get = |(name, made): &(String, bool)| -> Result<Tensor> {
         go_on()?;
         if !made {
-            return weights.any(name);
+            return weights.any_tensor(name);
         }
         let bytes = quantized.weight(name)?.bytes().clone();
         Tensor::new(DType::U8, vec![bytes.len()], bytes)
     };
     let listed = names.iter().map(|entry| {
-        let ty = match entry.1 {
-            true => quantized.weight_type(&entry.0).map(|ty| as_bytes(&ty)).transpose()?,
-            false => weights.ty(&entry.0),
+        let ty = if entry.1 {
+            quantized.weight_type(&entry.0).map(|ty| as_bytes(&ty)).transpose()?
+        } else {
+            weights.ty(&entry.0)
         };
         Ok((entry.0.as_str(), ty.ok_or_else(|| Error::bug(format!("`{}` has no type", entry.0)))?))
     });

@@ -19,14 +19,14 @@ const TRUNCATED: &str = "the copy or download was cut off; fetch the file again"
 #[derive(Clone, Debug, Default)]
 pub struct Header {
     /// The tensors in the order of their bytes.
-    pub tensors: Vec<Entry>,
+    pub tensors: Vec<HeaderEntry>,
     /// Free text under `__metadata__`.
     pub metadata: BTreeMap<String, String>,
 }
 
 /// One tensor of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct HeaderEntry {
     /// Its name.
     pub name: String,
     /// Element type.
@@ -55,7 +55,7 @@ impl Header {
         if let Some((name, _)) = raw.tensors.iter().find(|(name, _)| !seen.insert(name.as_str())) {
             return Err(Error::invalid(format!("tensor `{name}` is listed twice")).with_hint(DAMAGED));
         }
-        let mut tensors = raw.tensors.into_iter().map(entry).collect::<Result<Vec<Entry>>>()?;
+        let mut tensors = raw.tensors.into_iter().map(entry).collect::<Result<Vec<HeaderEntry>>>()?;
         tensors.sort_by_key(|e| (e.start, e.end));
         check_layout(&tensors, file.len() - begin)?;
         Ok((Header { tensors, metadata: raw.metadata }, begin))
@@ -83,7 +83,7 @@ fn header_text(file: &[u8]) -> Result<&str> {
     })
 }
 
-fn entry((name, raw): (String, RawEntry)) -> Result<Entry> {
+fn entry((name, raw): (String, RawEntry)) -> Result<HeaderEntry> {
     let bad = |text: String| Error::invalid(format!("tensor `{name}`: {text}")).with_hint(DAMAGED);
     let RawEntry { dtype, shape, data_offsets: (start, end) } = raw;
     let stored = StoredType::parse(&dtype)
@@ -95,15 +95,15 @@ fn entry((name, raw): (String, RawEntry)) -> Result<Entry> {
         .byte_len(&shape)
         .ok_or_else(|| bad(format!("{stored}{shape:?} has no size in whole bytes that fits this machine")))?;
     match end - start {
-        have if have == need => Ok(Entry { name, stored, shape, start, end }),
+        have if have == need => Ok(HeaderEntry { name, stored, shape, start, end }),
         have => Err(bad(format!("{stored}{shape:?} needs {need} bytes, the header gives it {have}"))),
     }
 }
 
 /// The tensors, sorted by start, must fill `data` bytes without overlap or gap.
-fn check_layout(tensors: &[Entry], data: usize) -> Result<()> {
+fn check_layout(tensors: &[HeaderEntry], data: usize) -> Result<()> {
     let mut end = 0;
-    let mut before: Option<&Entry> = None;
+    let mut before: Option<&HeaderEntry> = None;
     for entry in tensors {
         let name = &entry.name;
         if entry.start < end {

@@ -1,6 +1,6 @@
 //! A safetensors file mapped into memory; tensors share the map.
 
-use super::{Entry, Header};
+use super::{Header, HeaderEntry};
 use crate::mapped::map;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl File {
     }
 
     /// The tensors in the order of their bytes.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[HeaderEntry] {
         &self.header.tensors
     }
 
@@ -48,7 +48,7 @@ impl File {
     }
 
     /// The tensor of an entry of this file; see [`File::tensor`].
-    pub fn load(&self, entry: &Entry) -> Result<Tensor> {
+    pub fn load(&self, entry: &HeaderEntry) -> Result<Tensor> {
         let context = || format!("{}: tensor `{}`", self.path.display(), entry.name);
         let dtype = entry.stored.dtype().ok_or_else(|| {
             Error::unsupported(format!("{} elements are not supported", entry.stored)).context(context())

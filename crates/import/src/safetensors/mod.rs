@@ -8,7 +8,7 @@ mod map;
 mod stored;
 mod write;
 
-pub use header::{Entry, Header, MAX_HEADER};
+pub use header::{Header, HeaderEntry, MAX_HEADER};
 pub use map::File;
 pub use stored::StoredType;
 pub use write::{write, write_each};

@@ -49,7 +49,7 @@ impl StoredType {
     }
 
     /// The stored form of a dtype.
-    pub fn of(dtype: DType) -> StoredType {
+    pub fn from_dtype(dtype: DType) -> StoredType {
         let found = TYPES.iter().find(|t| t.dtype == Some(dtype));
         *found.expect("every dtype has a row, which a test checks")
     }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn every_dtype_has_a_row_of_its_size() {
         for dtype in DType::ALL {
-            let stored = StoredType::of(dtype);
+            let stored = StoredType::from_dtype(dtype);
             assert_eq!(stored.byte_len(&[3]), Some(3 * dtype.size()));
             assert_eq!(StoredType::parse(stored.name()), Some(stored));
         }
@@ -96,7 +96,7 @@ mod tests {
         let f4 = StoredType::parse("F4").unwrap();
         assert_eq!(f4.byte_len(&[3, 2]), Some(3));
         assert_eq!(f4.byte_len(&[3]), None);
-        assert_eq!(StoredType::of(DType::F32).byte_len(&[usize::MAX, 2]), None);
-        assert_eq!(StoredType::of(DType::F32).byte_len(&[]), Some(4));
+        assert_eq!(StoredType::from_dtype(DType::F32).byte_len(&[usize::MAX, 2]), None);
+        assert_eq!(StoredType::from_dtype(DType::F32).byte_len(&[]), Some(4));
     }
 }

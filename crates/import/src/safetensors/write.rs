@@ -67,7 +67,7 @@ fn header(tensors: &[Fact], metadata: &BTreeMap<String, String>) -> Result<(Vec<
     for (name, dtype, shape) in tensors {
         let end = byte_len(*dtype, shape).and_then(|len| start.checked_add(len));
         let end = end.ok_or_else(|| Error::invalid(format!("`{name}`: {shape:?} is too large")))?;
-        let stored = StoredType::of(*dtype);
+        let stored = StoredType::from_dtype(*dtype);
         let entry = json!({"dtype": stored.name(), "shape": shape, "data_offsets": [start, end]});
         if map.insert((*name).to_string(), entry).is_some() {
             return Err(Error::invalid(format!("two tensors are named `{name}`")));

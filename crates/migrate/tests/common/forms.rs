@@ -5,7 +5,7 @@ use tapml_device::null::NullDevice;
 use tapml_device::{Features, Limits};
 use tapml_graph::{DType, Model, Result, fuse};
 use tapml_import::quantize::quantize;
-use tapml_import::{Checkpoint, ImportOptions, Rows};
+use tapml_import::{Checkpoint, ImportOptions, LogitRows};
 use tapml_kernels::any_device;
 
 /// Dtype of activations, and of weights where they are packed.
@@ -54,11 +54,15 @@ pub fn devices() -> Vec<(&'static str, NullDevice)> {
 
 /// A checkpoint in one of the forms, its operators fused as they are by default, as it is checked.
 pub fn open(dir: &Path, form: (DType, Option<&str>)) -> Result<Model> {
-    open_with(dir, form, Rows::All)
+    open_with(dir, form, LogitRows::All)
 }
 
 /// The same with logits of these rows: of all as it is checked, of the last one as it generates.
-pub fn open_with(dir: &Path, (activation, packed): (DType, Option<&str>), logits: Rows) -> Result<Model> {
+pub fn open_with(
+    dir: &Path,
+    (activation, packed): (DType, Option<&str>),
+    logits: LogitRows,
+) -> Result<Model> {
     let options = ImportOptions { activation, logits, ..ImportOptions::default() };
     let checkpoint = Checkpoint::open_with(dir, &options)?;
     let model = match packed {

@@ -1,6 +1,6 @@
 //! Golden files: hidden states between layers, and logits.
 
-use super::{Row, Values, worst};
+use super::{AlignRow, Values, worst};
 use crate::engine::{Pixels, Vision};
 use crate::exec::Image;
 use crate::graph::Tensor;
@@ -107,11 +107,16 @@ impl Values for Golden {
         }
     }
 
-    fn wanted(&self) -> Vec<(String, String)> {
+    fn wanted_values(&self) -> Vec<(String, String)> {
         self.names.iter().filter(|(name, value)| name != value).cloned().collect()
     }
 
-    fn compare(&self, prompt: usize, length: usize, found: &BTreeMap<String, Tensor>) -> Result<Vec<Row>> {
+    fn compare(
+        &self,
+        prompt: usize,
+        length: usize,
+        found: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<AlignRow>> {
         let mut rows = Vec::new();
         for (name, value) in &self.names {
             let (Some(expected), Some(found)) = (find(&self.file, prompt, name)?, found.get(name)) else {
@@ -128,12 +133,12 @@ impl Values for Golden {
             let positions = self.positions(prompt, expected.shape().first().copied().unwrap_or(0), length)?;
             let (worst, row, column) = worst(&expected, found, &positions);
             let position = positions.get(row).copied().unwrap_or(0);
-            rows.push(Row { name: name.clone(), value: value.clone(), worst, prompt, position, column });
+            rows.push(AlignRow { name: name.clone(), value: value.clone(), worst, prompt, position, column });
         }
         Ok(rows)
     }
 
-    fn unmatched(&self, _: &[Row]) -> Vec<String> {
+    fn unmatched_values(&self, _: &[AlignRow]) -> Vec<String> {
         Vec::new()
     }
 }

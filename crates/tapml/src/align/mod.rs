@@ -6,7 +6,7 @@ mod modules;
 
 use crate::exec::{Image, Platform};
 use crate::graph::{Graph, Model, Origin, Tensor};
-use crate::import::{Checkpoint, Rows};
+use crate::import::{Checkpoint, LogitRows};
 use crate::jobs::open_platform;
 use crate::migrate::{Progress, Stop};
 use crate::model::{GraphOptions, expect_context, teacher_forced};
@@ -57,7 +57,7 @@ fn tolerance() -> f64 {
 
 /// The worst difference of one value over all prompts.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct AlignRow {
     /// Name in the other implementation's file.
     pub name: String,
     /// Name in the graph.
@@ -86,7 +86,7 @@ pub struct NodeName {
 pub struct Departure {
     /// The value.
     #[serde(flatten)]
-    pub row: Row,
+    pub row: AlignRow,
     /// What computes it from the value before, which still agrees.
     pub nodes: Vec<NodeName>,
 }
@@ -107,7 +107,7 @@ pub struct AlignReport {
     /// See [`AlignJob::tolerance`].
     pub tolerance: f64,
     /// In the order of computation.
-    pub values: Vec<Row>,
+    pub values: Vec<AlignRow>,
     /// The first value that departs, if one does.
     pub departs: Option<Departure>,
     /// What the file holds and the graph has no value for, by name; such places are not compared.
@@ -124,11 +124,16 @@ trait Values {
     /// Token ids, and the image that some of them stand for.
     fn prompt(&self, prompt: usize, checkpoint: &Checkpoint) -> Result<(Vec<u32>, Option<Image>)>;
     /// Values of the graph that are compared, as pairs of a further output and a value.
-    fn wanted(&self) -> Vec<(String, String)>;
+    fn wanted_values(&self) -> Vec<(String, String)>;
     /// Compares what a run gave.
-    fn compare(&self, prompt: usize, length: usize, found: &BTreeMap<String, Tensor>) -> Result<Vec<Row>>;
+    fn compare(
+        &self,
+        prompt: usize,
+        length: usize,
+        found: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<AlignRow>>;
     /// What was not compared, if these rows were; see [`AlignReport::unmatched`].
-    fn unmatched(&self, rows: &[Row]) -> Vec<String>;
+    fn unmatched_values(&self, rows: &[AlignRow]) -> Vec<String>;
     /// What a file lacks in which nothing can be compared.
     fn lacks(&self) -> &'static str;
 }
@@ -138,13 +143,13 @@ impl AlignJob {
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<AlignReport> {
         let start = Instant::now();
         let graph = GraphOptions { fuse: false, ..GraphOptions::default() };
-        let (checkpoint, model) = graph.open(&self.model, Rows::All)?;
+        let (checkpoint, model) = graph.open(&self.model, LogitRows::All)?;
         let values: Box<dyn Values> = match &self.reference {
             Reference::Golden(path) => Box::new(Golden::open(path, &checkpoint)?),
             Reference::Suite(path) => Box::new(Modules::open(path, model.graph())?),
         };
         let mut platform = open_platform(&self.target, &[])?;
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<AlignRow> = Vec::new();
         progress.stage("comparing prompts", values.prompts() as u64);
         for prompt in 0..values.prompts() {
             stop.check()?;
@@ -164,7 +169,7 @@ impl AlignJob {
             prompts: values.prompts(),
             tolerance: self.tolerance,
             departs: departure(model.graph(), &rows, self.tolerance),
-            unmatched: values.unmatched(&rows),
+            unmatched: values.unmatched_values(&rows),
             values: rows,
             seconds: start.elapsed().as_secs_f64(),
         })
@@ -177,17 +182,17 @@ fn compare(
     checkpoint: &Checkpoint,
     model: &Model,
     platform: &mut dyn Platform,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<AlignRow>> {
     let (ids, image) = values.prompt(prompt, checkpoint)?;
     expect_context(ids.len(), 0, checkpoint.context())?;
-    let wanted = values.wanted();
+    let wanted = values.wanted_values();
     let more = wanted.iter().map(|(output, value)| (output.as_str(), value.as_str()));
     let found = teacher_forced(model, (&ids, image.as_ref()), platform, more)?;
     values.compare(prompt, ids.len(), &found)
 }
 
 /// Keeps the worse of each pair of rows.
-fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
+fn merge(rows: &mut Vec<AlignRow>, more: Vec<AlignRow>) {
     for row in more {
         match rows.iter_mut().find(|old| old.name == row.name) {
             Some(old) if row.worst.is_nan() || row.worst > old.worst => *old = row,
@@ -197,7 +202,7 @@ fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
     }
 }
 
-fn departure(graph: &Graph, rows: &[Row], tolerance: f64) -> Option<Departure> {
+fn departure(graph: &Graph, rows: &[AlignRow], tolerance: f64) -> Option<Departure> {
     let first = rows.iter().position(|row| row.worst.is_nan() || row.worst > tolerance)?;
     let from = first.checked_sub(1).and_then(|i| place(graph, &rows[i].value)).map_or(0, |i| i + 1);
     let to = place(graph, &rows[first].value).map_or(from, |i| i + 1);

@@ -1,7 +1,7 @@
 //! Suites of a PyTorch model: what its modules took and gave, at the places where the graph has values of the same name.
 
 use super::golden::{find, ids, prompts};
-use super::{Row, Values, worst};
+use super::{AlignRow, Values, worst};
 use crate::exec::Image;
 use crate::graph::{Graph, Node, Op, Origin, Tensor};
 use crate::import::Checkpoint;
@@ -18,12 +18,12 @@ pub struct Modules {
     file: File,
     path: PathBuf,
     prompts: usize,
-    places: Vec<Place>,
+    places: Vec<ModulePlace>,
     unmatched: BTreeSet<String>,
 }
 
 /// A place of the suite that has a value in the graph.
-struct Place {
+struct ModulePlace {
     /// Such as `out.model.norm`.
     name: String,
     /// Name of the value.
@@ -54,7 +54,7 @@ impl Modules {
     }
 
     /// What the suite says of a place; `None` if it has another form than the graph's value.
-    fn expected(&self, prompt: usize, place: &Place, found: &Tensor) -> Result<Option<Tensor>> {
+    fn expected_value(&self, prompt: usize, place: &ModulePlace, found: &Tensor) -> Result<Option<Tensor>> {
         let Some(first) = find(&self.file, prompt, &place.name)? else { return Ok(None) };
         let expected = if place.rotary {
             match find(&self.file, prompt, &format!("{}:1", place.name))? {
@@ -70,11 +70,11 @@ impl Modules {
 }
 
 /// The value of the graph for a place of the suite.
-fn place(graph: &Graph, name: &str) -> Option<Place> {
+fn place(graph: &Graph, name: &str) -> Option<ModulePlace> {
     if name == "logits" {
         let output = graph.outputs().iter().find(|o| o.name == name)?;
         let value = graph.value(output.value).name.clone();
-        return Some(Place { name: name.into(), value, rotary: false });
+        return Some(ModulePlace { name: name.into(), value, rotary: false });
     }
     let (side, module) = name.split_once('.')?;
     let node = node(graph, module)?;
@@ -85,7 +85,7 @@ fn place(graph: &Graph, name: &str) -> Option<Place> {
     };
     let computed = matches!(graph.value(value).origin, Origin::Node { .. });
     let rotary = matches!(node.op, Op::RopeAngles(_));
-    computed.then(|| Place { name: name.into(), value: graph.value(value).name.clone(), rotary })
+    computed.then(|| ModulePlace { name: name.into(), value: graph.value(value).name.clone(), rotary })
 }
 
 /// The node of a module: of the same name, or, where one of the two stands in a larger model, the only one whose name
@@ -144,25 +144,30 @@ impl Values for Modules {
         }
     }
 
-    fn wanted(&self) -> Vec<(String, String)> {
+    fn wanted_values(&self) -> Vec<(String, String)> {
         let values: BTreeSet<&String> = self.places.iter().map(|p| &p.value).collect();
         values.into_iter().map(|value| (format!("{SHOWN}{value}"), value.clone())).collect()
     }
 
-    fn compare(&self, prompt: usize, length: usize, found: &BTreeMap<String, Tensor>) -> Result<Vec<Row>> {
+    fn compare(
+        &self,
+        prompt: usize,
+        length: usize,
+        found: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<AlignRow>> {
         let positions: Vec<usize> = (0..length).collect();
         let mut rows = Vec::new();
         for place in &self.places {
             let Some(found) = found.get(&format!("{SHOWN}{}", place.value)) else { continue };
-            let Some(expected) = self.expected(prompt, place, found)? else { continue };
+            let Some(expected) = self.expected_value(prompt, place, found)? else { continue };
             let (worst, position, column) = worst(&expected, found, &positions);
             let (name, value) = (place.name.clone(), place.value.clone());
-            rows.push(Row { name, value, worst, prompt, position, column });
+            rows.push(AlignRow { name, value, worst, prompt, position, column });
         }
         Ok(rows)
     }
 
-    fn unmatched(&self, rows: &[Row]) -> Vec<String> {
+    fn unmatched_values(&self, rows: &[AlignRow]) -> Vec<String> {
         let places = self.places.iter().map(|place| &place.name);
         let other = places.filter(|name| rows.iter().all(|row| row.name != **name));
         self.unmatched.iter().chain(other).cloned().collect()
@@ -177,21 +182,21 @@ mod tests {
         input ids: u32[n]\nweight w: f32[8,4]\nmodel.embed: f32[n,4] = embedding(ids, w) {\"dtype\":\"f32\"}\n\
         model.a.act: f32[n,4] = silu(model.embed)\nmodel.b.act: f32[n,4] = silu(model.a.act)\noutput logits = model.b.act\n";
 
-    fn found(name: &str) -> Option<(String, bool)> {
+    fn find_module(name: &str) -> Option<(String, bool)> {
         place(&Graph::parse(GRAPH).unwrap(), name).map(|p| (p.value, p.rotary))
     }
 
     #[test]
     fn modules_are_found_by_name_and_by_what_they_take() {
         let plain = |value: &str| Some((value.to_string(), false));
-        assert_eq!(found("out.model.a.act"), plain("model.a.act"));
-        assert_eq!(found("in.model.b.act"), plain("model.a.act"));
-        assert_eq!(found("logits"), plain("model.b.act"));
-        assert_eq!(found("out.model.rotary_emb"), Some(("model.rotary_emb".into(), true)));
-        assert_eq!(found("out.text.model.a.act"), plain("model.a.act"), "within a larger model");
-        assert_eq!(found("out.a.act"), plain("model.a.act"), "without the head");
+        assert_eq!(find_module("out.model.a.act"), plain("model.a.act"));
+        assert_eq!(find_module("in.model.b.act"), plain("model.a.act"));
+        assert_eq!(find_module("logits"), plain("model.b.act"));
+        assert_eq!(find_module("out.model.rotary_emb"), Some(("model.rotary_emb".into(), true)));
+        assert_eq!(find_module("out.text.model.a.act"), plain("model.a.act"), "within a larger model");
+        assert_eq!(find_module("out.a.act"), plain("model.a.act"), "without the head");
         for none in ["out.act", "out.model.c", "in.model.embed", "x", "by.model.embed"] {
-            assert_eq!(found(none), None, "{none}");
+            assert_eq!(find_module(none), None, "{none}");
         }
     }
 

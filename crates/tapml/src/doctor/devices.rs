@@ -4,7 +4,7 @@ use super::{PartKind, PartState, PlatformPart, has_backend};
 use crate::device::DeviceInfo;
 use crate::graph::{DType, Tensor as Host, TensorType};
 use crate::platform;
-use crate::runtime::{CompileOptions, Device, Module, Tensor, compile};
+use crate::runtime::{CompileOptions, Device, DeviceTensor, Module, compile};
 use crate::{Error, Result};
 
 /// Every device of a platform, and the library that compiles its kernels.
@@ -52,7 +52,7 @@ fn add(target: &str) -> Result<()> {
     let module = Module::op("add", serde_json::json!({}), &[ty.clone(), ty])?;
     let library = compile(&[module], &device, &CompileOptions::default())?.upload(&device)?;
     let values: Vec<f32> = (0..LEN).map(|i| i as f32).collect();
-    let vector = Tensor::new(&device, &Host::from_f32(vec![LEN], values.clone())?)?;
+    let vector = DeviceTensor::new(&device, &Host::from_f32(vec![LEN], values.clone())?)?;
     let sums = library.function("add")?.call_new(&[&vector, &vector])?;
     let sums = sums.first().ok_or_else(|| Error::bug("a sum without a result"))?.read()?.to_f64();
     if sums.len() == LEN && values.iter().zip(&sums).all(|(&v, &sum)| f64::from(2.0 * v) == sum) {

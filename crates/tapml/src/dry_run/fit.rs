@@ -35,7 +35,7 @@ pub enum Fit {
 
 impl Fit {
     /// What an error of planning means.
-    pub(super) fn of(error: &Error) -> Fit {
+    pub(super) fn from_error(error: &Error) -> Fit {
         let number = |name| error.detail(name).and_then(|text| text.parse::<u64>().ok());
         let what = error.detail("tensor").or(error.detail("kernel")).or(error.detail("op"));
         match (error.kind(), what, error.detail("limit"), number("asked"), number("offered")) {
@@ -71,7 +71,7 @@ impl Fit {
     }
 
     /// Whether this much memory is there; if not, the largest use of it is named.
-    pub(super) fn within(memory: &ProgramMemory, budget: u64) -> Fit {
+    pub(super) fn for_memory(memory: &ProgramMemory, budget: u64) -> Fit {
         let asked = memory.peak();
         if asked <= budget {
             return Fit::Fits;

@@ -12,7 +12,7 @@ const HEADER: &str = "name\tmodel_type\tparameters\tconfig";
 
 /// A line of a list.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListedModel {
     /// The model's name.
     pub name: String,
     /// `model_type` of its configuration.
@@ -25,7 +25,7 @@ pub struct Listed {
 
 /// Reads a list: tab-separated columns `name`, `model_type`, `parameters` (published, in billions) and `config`, the
 /// other keys of `config.json` as a JSON object. Lines that begin with `#` are comments. Errors name the line.
-pub fn read_list(path: &Path) -> Result<Vec<Listed>> {
+pub fn read_list(path: &Path) -> Result<Vec<ListedModel>> {
     let text = crate::files::read_text(path, MAX_BYTES, "a list of models")?;
     let lines =
         text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -52,7 +52,7 @@ pub fn read_list(path: &Path) -> Result<Vec<Listed>> {
     }
 }
 
-fn read_line(line: &str, at: &str) -> Result<Listed> {
+fn read_line(line: &str, at: &str) -> Result<ListedModel> {
     let bad = |text: String| Error::invalid(text).context(at.to_string());
     let columns: Vec<&str> = line.split('\t').collect();
     let [name, model_type, billions, config] = columns[..] else {
@@ -67,5 +67,5 @@ fn read_line(line: &str, at: &str) -> Result<Listed> {
     let comma = if keys.trim() == "}" { "" } else { "," };
     let text = format!("{{\"model_type\":{}{comma}{keys}", serde_json::Value::from(model_type));
     let config = Config::parse(Path::new("config.json"), text.as_bytes()).map_err(|e| e.context(at))?;
-    Ok(Listed { name: name.into(), model_type: model_type.into(), billions, config })
+    Ok(ListedModel { name: name.into(), model_type: model_type.into(), billions, config })
 }

@@ -10,12 +10,12 @@ mod target;
 
 use crate::graph::{DType, Graph, Symbols, fuse};
 use crate::import::quantize::{Scheme, quantize_graph};
-use crate::import::{ARCHITECTURES, Config, ImportOptions, Outline, Rows};
+use crate::import::{ARCHITECTURES, Config, ImportOptions, LogitRows, Outline};
 use crate::kernels::{CompileOptions, Overrides, Phase, Planner, ProgramMemory, Validator, compile_with};
 use crate::speed::traffic;
 use crate::{Error, ErrorKind, Result};
 pub use fit::Fit;
-pub use list::{Listed, read_list};
+pub use list::{ListedModel, read_list};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 pub use target::{TARGETS, Target};
@@ -86,17 +86,17 @@ pub struct TargetPlan {
     pub q4: Fit,
     /// Device memory of the program with weights in f16, if it compiles.
     pub memory: Option<ProgramMemory>,
-    /// With weights quantised as asked for, if that is; see [`DryRun::quantized`].
+    /// With weights quantised as asked for, if that is; see [`DryRun::with_quantization`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantized: Option<QuantizedPlan>,
 }
 
 impl TargetPlan {
-    fn refused(target: &'static Target, fit: Fit, quantized: bool) -> TargetPlan {
+    fn for_refusal(target: &'static Target, fit: Fit, quantized: bool) -> TargetPlan {
         TargetPlan {
             target: target.name,
             activation: target.activation(),
-            quantized: quantized.then(|| QuantizedPlan::refused(fit.clone())),
+            quantized: quantized.then(|| QuantizedPlan::for_refusal(fit.clone())),
             f16: fit.clone(),
             q4: fit,
             memory: None,
@@ -121,7 +121,7 @@ pub struct QuantizedPlan {
 }
 
 impl QuantizedPlan {
-    fn refused(fit: Fit) -> QuantizedPlan {
+    fn for_refusal(fit: Fit) -> QuantizedPlan {
         QuantizedPlan { fit, memory: None, bytes_per_token: None }
     }
 }
@@ -150,7 +150,7 @@ impl DryRun {
     }
 
     /// The same that also plans every model with its weights quantised by this scheme.
-    pub fn quantized(self, scheme: Scheme) -> DryRun {
+    pub fn with_quantization(self, scheme: Scheme) -> DryRun {
         DryRun { scheme: Some(scheme), ..self }
     }
 
@@ -168,9 +168,9 @@ impl DryRun {
             let row = match drawn {
                 _ if !known => {
                     let reason = Fit::Unsupported { reason: format!("architecture {}", plan.model_type) };
-                    TargetPlan::refused(target, reason, quantized)
+                    TargetPlan::for_refusal(target, reason, quantized)
                 }
-                Err(e) => TargetPlan::refused(target, Fit::of(e), quantized),
+                Err(e) => TargetPlan::for_refusal(target, Fit::from_error(e), quantized),
                 Ok(drawn) => {
                     plan.size.get_or_insert_with(|| drawn.size.clone());
                     self.place(index, drawn)
@@ -188,30 +188,30 @@ impl DryRun {
         let row = match outcome {
             Ok(memory) => {
                 let q4 = ProgramMemory { weights: drawn.size.weight_bytes_q4, ..memory };
-                let (f16, q4) = (Fit::within(&memory, *budget), Fit::within(&q4, *budget));
+                let (f16, q4) = (Fit::for_memory(&memory, *budget), Fit::for_memory(&q4, *budget));
                 let (target, activation) = (target.name, target.activation());
                 TargetPlan { target, activation, f16, q4, memory: Some(memory), quantized: None }
             }
             // By size, a 4-bit model has the same nodes, activations and states, so it does not run either.
-            Err(fit) => TargetPlan::refused(target, fit, false),
+            Err(fit) => TargetPlan::for_refusal(target, fit, false),
         };
         TargetPlan { quantized, ..row }
     }
 
     fn place_quantized(&mut self, index: usize, drawn: &Drawn, scheme: &Scheme) -> QuantizedPlan {
         let graph = quantize_graph(&drawn.graph, scheme).and_then(|(graph, _)| fuse(&graph));
-        let planned = graph.map_err(|e| Fit::of(&e)).and_then(|graph| {
+        let planned = graph.map_err(|e| Fit::from_error(&e)).and_then(|graph| {
             let memory = self.compile(index, &graph, &drawn.size)?;
             let symbols = Symbols::np(1, drawn.size.positions.saturating_sub(1));
-            Ok((memory, traffic::of_step(&graph, &symbols).map_err(|e| Fit::of(&e))?))
+            Ok((memory, traffic::of_step(&graph, &symbols).map_err(|e| Fit::from_error(&e))?))
         });
         match planned {
             Ok((memory, bytes)) => QuantizedPlan {
-                fit: Fit::within(&memory, self.targets[index].1),
+                fit: Fit::for_memory(&memory, self.targets[index].1),
                 memory: Some(memory),
                 bytes_per_token: Some(bytes),
             },
-            Err(fit) => QuantizedPlan::refused(fit),
+            Err(fit) => QuantizedPlan::for_refusal(fit),
         }
     }
 
@@ -226,7 +226,7 @@ impl DryRun {
         let capacity = Symbols::np(size.step_tokens, size.positions);
         let options = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };
         let program = compile_with(graph, &mut self.targets[index].2, &options);
-        program.map(|p| p.memory()).map_err(|e| Fit::of(&e))
+        program.map(|p| p.memory()).map_err(|e| Fit::from_error(&e))
     }
 
     /// Plans every node and validates its kernels; what is wrong with the first that is refused, or which operators are
@@ -244,7 +244,7 @@ impl DryRun {
                 validated[&plan.hash].clone()
             });
             if let Err(e) = outcome {
-                let fit = Fit::of(&e);
+                let fit = Fit::from_error(&e);
                 if !refused.contains(&fit) {
                     refused.push(fit);
                 }
@@ -264,7 +264,7 @@ struct Drawn {
 }
 
 fn draw(config: &Config, activation: DType, lengths: Lengths) -> Result<Drawn> {
-    let options = ImportOptions { activation, logits: Rows::Last, ..ImportOptions::default() };
+    let options = ImportOptions { activation, logits: LogitRows::Last, ..ImportOptions::default() };
     let outline = Outline::new(config, DType::F16, &options)?;
     let fused = fuse(&outline.graph)?;
     let summary = fused.summary()?;

@@ -48,8 +48,8 @@ pub const TARGETS: &[Target] = &[
         f16: true,
         memory: 80_000_000_000,
     },
-    unplanned("hip", "its kernels are compiled, but have never run on hardware: no limits are known"),
-    unplanned("opencl", "it runs, but its limits differ from driver to driver"),
+    without_plan("hip", "its kernels are compiled, but have never run on hardware: no limits are known"),
+    without_plan("opencl", "it runs, but its limits differ from driver to driver"),
 ];
 
 /// What desktop cards offer through Vulkan and wgpu: 32-bit buffers, 1,024 invocations, 48 KiB of workgroup memory.
@@ -75,7 +75,7 @@ const CUDA: Limits = Limits {
     ..DESKTOP
 };
 
-const fn unplanned(name: &'static str, about: &'static str) -> Target {
+const fn without_plan(name: &'static str, about: &'static str) -> Target {
     Target { name, about, limits: None, f16: true, memory: 0 }
 }
 
@@ -90,7 +90,7 @@ impl Target {
     }
 
     /// The targets that can be planned for.
-    pub fn served() -> impl Iterator<Item = &'static Target> {
+    pub fn planned_targets() -> impl Iterator<Item = &'static Target> {
         TARGETS.iter().filter(|t| t.limits.is_some())
     }
 
@@ -120,7 +120,7 @@ impl Target {
 
     /// The error of a target without limits.
     pub(super) fn unsupported(&self) -> Error {
-        let served: Vec<&str> = Target::served().map(|t| t.name).collect();
+        let served: Vec<&str> = Target::planned_targets().map(|t| t.name).collect();
         Error::unsupported(format!("target `{}` is not planned for: {}", self.name, self.about))
             .with_hint(format!("plan for one of {}", served.join(", ")))
     }

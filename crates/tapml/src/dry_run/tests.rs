@@ -68,12 +68,12 @@ fn quantised_plans_are_those_of_the_real_checkpoint() {
     for text in schemes {
         let scheme: Scheme = text.parse().unwrap();
         let dry_run = DryRun::new(&[target], None, lengths).unwrap();
-        let plan = dry_run.quantized(scheme).plan("llama", &config).unwrap();
+        let plan = dry_run.with_quantization(scheme).plan("llama", &config).unwrap();
         let (size, row) = (plan.size.unwrap(), plan.targets[0].quantized.clone().unwrap());
         assert!(row.fit.fits() && plan.targets[0].f16.fits(), "{text}: {row:?}");
 
         let options = GraphOptions { activation: target.activation(), quantize: Some(scheme), fuse: true };
-        let (_, model) = options.open(&folder, Rows::Last).unwrap();
+        let (_, model) = options.open(&folder, LogitRows::Last).unwrap();
         let capacity = Symbols::np(size.step_tokens, size.positions);
         let compile = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };
         let program = crate::kernels::compile(model.graph(), &target.info().unwrap(), &compile).unwrap();
@@ -89,7 +89,7 @@ fn quantised_plans_are_those_of_the_real_checkpoint() {
 fn what_no_scheme_can_serve_is_told_and_does_not_hide_the_plan_in_f16() {
     let scheme = "keep,embedding=keep,head=keep".parse().unwrap();
     let dry_run = DryRun::new(&[Target::find("webgpu").unwrap()], None, Lengths::default()).unwrap();
-    let plan = dry_run.quantized(scheme).plan("tiny", &llama("")).unwrap();
+    let plan = dry_run.with_quantization(scheme).plan("tiny", &llama("")).unwrap();
     let row = &plan.targets[0];
     let fit = &row.quantized.as_ref().unwrap().fit;
     assert!(matches!(fit, Fit::Failed { reason } if reason.contains("no weight can be quantised")), "{fit}");

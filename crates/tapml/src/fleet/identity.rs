@@ -5,7 +5,7 @@ use crate::graph::NodeId;
 use crate::kernels::Phase;
 use crate::migrate::Hash;
 use crate::migrate::suite::{Case, Suite};
-use crate::platform::{Platform, PlatformSpec, deciding};
+use crate::platform::{Platform, PlatformSpec, deciding_spec};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ impl Identity {
             all.dedup();
             all
         };
-        let target = |word: &String| Ok(deciding(&PlatformSpec::parse(word)?).to_string());
+        let target = |word: &String| Ok(deciding_spec(&PlatformSpec::parse(word)?).to_string());
         let kernels =
             fleet.kernels.texts().map(|(name, text)| format!("{name} {}", Hash::compute(text.as_bytes())));
         Ok(Identity {
@@ -73,7 +73,7 @@ impl Identity {
         if differences.is_empty() {
             Ok(())
         } else {
-            Err(another(&format!("the run `{run}` is of another check: {}", differences.join("; "))))
+            Err(other_run_error(&format!("the run `{run}` is of another check: {}", differences.join("; "))))
         }
     }
 }
@@ -84,7 +84,9 @@ pub(super) fn expect_same(fleet: &Fleet<'_>, records: &Records, members: &[Membe
         let own: Vec<&Record> = records.values().filter(|r| r.member.target == now.target).collect();
         if let Some(record) = own.iter().find(|record| record.member.class() != now.class()) {
             let (target, then, now) = (&now.target, record.member.class(), now.class());
-            return Err(another(&format!("the run has results of {target} as {then}; it is {now} now")));
+            return Err(other_run_error(&format!(
+                "the run has results of {target} as {then}; it is {now} now"
+            )));
         }
         if own.is_empty() {
             continue;
@@ -99,7 +101,7 @@ pub(super) fn expect_same(fleet: &Fleet<'_>, records: &Records, members: &[Membe
             let kernel = kernels.hash(device.as_ref(), fleet.suite.find_case(&record.case)?);
             if kernel != record.kernel {
                 let (case, target) = (&record.case, &now.target);
-                return Err(another(&format!(
+                return Err(other_run_error(&format!(
                     "{target} ran {case} of the run with another kernel than it has now"
                 )));
             }
@@ -129,7 +131,7 @@ impl<'a> Kernels<'a> {
 }
 
 /// The name stands for another run.
-pub(super) fn another(what: &str) -> Error {
+pub(super) fn other_run_error(what: &str) -> Error {
     Error::invalid(what)
         .with_hint("choose another name with --run, or repeat the command that the run began with")
 }

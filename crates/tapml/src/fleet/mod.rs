@@ -8,9 +8,9 @@ mod shared;
 mod worker;
 
 pub use identity::Identity;
-pub use queue::{Item, Memory, Task, Work};
-pub use report::{Cell, Column, FleetReport, Member, Record, SCHEMA, State, encode};
-pub use shared::Shared;
+pub use queue::{FleetQueue, Item, Memory, Task};
+pub use report::{CaseState, Cell, Column, FleetReport, Member, Record, SCHEMA, encode};
+pub use shared::BrokerQueue;
 
 use crate::kernels::Overrides;
 use crate::migrate::suite::Suite;
@@ -34,7 +34,7 @@ const ITEM: usize = 16;
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long the first device may take to come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How cases are spread over the devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct Fleet<'a> {
     /// How cases are spread.
     pub spread: Spread,
     /// How long a device that is lost may take to come back.
-    pub patience: Duration,
+    pub wait_timeout: Duration,
     /// Told of progress.
     pub progress: &'a dyn Progress,
     /// Set by the user to stop.
@@ -93,7 +93,7 @@ pub struct Fleet<'a> {
 
 impl Fleet<'_> {
     /// Runs the cases on all devices that the words name: `hub/webgpu` is every one of the hub, other words are one device.
-    pub fn run(&self, targets: &[String], work: &dyn Work) -> Result<FleetReport> {
+    pub fn run(&self, targets: &[String], work: &dyn FleetQueue) -> Result<FleetReport> {
         let start = Instant::now();
         let members = self.first(targets)?;
         if members.is_empty() {
@@ -102,10 +102,10 @@ impl Fleet<'_> {
                 .with_hint("`tapml device list hub` shows those that there are"));
         }
         identity::expect_same(self, &work.records()?, &members)?;
-        let wanted = self.wanted()?;
+        let wanted = self.wanted_cases()?;
         let lanes: BTreeSet<String> = members.iter().map(|m| self.spread.lane(m)).collect();
         self.progress.stage("check", (wanted.len() * lanes.len()) as u64);
-        let board = Board { wanted: &wanted, lanes: &lanes, work, told: AtomicUsize::new(0) };
+        let board = Board { wanted: &wanted, lanes: &lanes, work, reported: AtomicUsize::new(0) };
         board.put(self)?;
         let columns = self.all(targets, members, &board)?;
         let mut report = FleetReport { devices: columns, ..FleetReport::new(self.suite, self.spread) };
@@ -117,7 +117,7 @@ impl Fleet<'_> {
 
     /// The devices to begin with: agents that have just lost their hub are waited for.
     fn first(&self, targets: &[String]) -> Result<Vec<Member>> {
-        let until = Instant::now() + PATIENCE.min(self.patience);
+        let until = Instant::now() + FIRST_DEVICE_TIMEOUT.min(self.wait_timeout);
         loop {
             let found = members(targets)?;
             if !found.is_empty() || Instant::now() > until {
@@ -129,7 +129,7 @@ impl Fleet<'_> {
     }
 
     /// The names of the cases to run, with their operators; the operators take turns, so that every device sees all of them.
-    fn wanted(&self) -> Result<Vec<(String, &'static str)>> {
+    fn wanted_cases(&self) -> Result<Vec<(String, &'static str)>> {
         let graph = self.suite.graph();
         let known: Vec<&str> = graph.op_kinds().into_iter().map(|(name, _)| name).collect();
         if let Some(unknown) = self.ops.iter().find(|op| !known.contains(&op.as_str())) {
@@ -186,8 +186,8 @@ impl Fleet<'_> {
 pub(crate) struct Board<'a> {
     wanted: &'a [(String, &'static str)],
     lanes: &'a BTreeSet<String>,
-    pub(crate) work: &'a dyn Work,
-    told: AtomicUsize,
+    pub(crate) work: &'a dyn FleetQueue,
+    reported: AtomicUsize,
 }
 
 impl Board<'_> {
@@ -228,7 +228,7 @@ impl Board<'_> {
         let counts =
             self.lanes.iter().map(|of| Ok((of, self.work.count(of)?))).collect::<Result<Vec<_>>>()?;
         let all = counts.iter().map(|(_, count)| count).sum();
-        let told = self.told.fetch_max(all, Ordering::AcqRel);
+        let told = self.reported.fetch_max(all, Ordering::AcqRel);
         if all > told {
             log::info!("{all} of {} cases are done", self.wanted.len() * self.lanes.len());
         }

@@ -29,7 +29,7 @@ pub struct Task {
 
 /// A queue of items, in this process or shared by many. An item that is neither finished nor given back comes again: cases
 /// are delivered at least once, and the first record of a case stays.
-pub trait Work: Send + Sync {
+pub trait FleetQueue: Send + Sync {
     /// Adds items. Those that a queue of many has already may be added again.
     fn put(&self, items: Vec<Item>) -> Result<()>;
     /// The next item of a lane; `None` if there is none now.
@@ -50,10 +50,10 @@ pub trait Work: Send + Sync {
 
 /// A queue in this process.
 #[derive(Default)]
-pub struct Memory(Mutex<State>);
+pub struct Memory(Mutex<QueueState>);
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<(Item, u32)>,
     taken: BTreeMap<String, String>,
     records: Records,
@@ -61,12 +61,12 @@ struct State {
 }
 
 impl Memory {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Work for Memory {
+impl FleetQueue for Memory {
     fn put(&self, items: Vec<Item>) -> Result<()> {
         self.state().waiting.extend(items.into_iter().map(|item| (item, 0)));
         Ok(())

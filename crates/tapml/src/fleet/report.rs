@@ -1,6 +1,6 @@
 //! What a fleet run found: one record per case and lane, and the matrix of operators by devices.
 
-use super::{Records, Spread, Work};
+use super::{FleetQueue, Records, Spread};
 use crate::Result;
 use crate::migrate::suite::Suite;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl Member {
 /// How a case ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CaseState {
     /// Within the allowed error.
     #[default]
     Passed,
@@ -59,7 +59,7 @@ pub struct Record {
     /// The device.
     pub member: Member,
     /// How it ended.
-    pub state: State,
+    pub state: CaseState,
     /// Observed error over allowed error; the largest number if it could not be run.
     pub ratio: f64,
     /// Hash of the kernel that ran it, or version of the operator; empty if there is none.
@@ -142,7 +142,12 @@ impl FleetReport {
     }
 
     /// The records so far of a run that is stopped.
-    pub fn stopped(suite: &Suite, spread: Spread, work: &dyn Work, after: Duration) -> Result<FleetReport> {
+    pub fn for_stopped(
+        suite: &Suite,
+        spread: Spread,
+        work: &dyn FleetQueue,
+        after: Duration,
+    ) -> Result<FleetReport> {
         let mut report = FleetReport::new(suite, spread);
         report.add(&work.records()?, suite);
         (report.seconds, report.stopped) = (after.as_secs_f64(), true);
@@ -165,19 +170,19 @@ impl FleetReport {
             });
             let cell = &mut cells[cell];
             match record.state {
-                State::Skipped => {
+                CaseState::Skipped => {
                     cell.skipped += 1;
                     self.skipped += 1;
                     continue;
                 }
-                State::Failed => {
+                CaseState::Failed => {
                     cell.failed += 1;
                     self.failed += 1;
                     if self.failures.len() < MAX_FAILURES {
                         self.failures.push(record.clone());
                     }
                 }
-                State::Passed => {}
+                CaseState::Passed => {}
             }
             cell.cases += 1;
             cell.worst = cell.worst.max(record.ratio);
@@ -189,7 +194,7 @@ impl FleetReport {
     }
 
     /// Whether every case was run somewhere and passed.
-    pub fn passed(&self) -> bool {
+    pub fn passes(&self) -> bool {
         !self.stopped
             && self.failed == 0
             && self.skipped == 0

@@ -2,8 +2,8 @@
 //! same command once more, go on.
 
 use super::Records;
-use super::identity::{Identity, another};
-use super::queue::{Item, Task, Work};
+use super::identity::{Identity, other_run_error};
+use super::queue::{FleetQueue, Item, Task};
 use super::report::{Record, encode};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(12);
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A queue and results at a broker.
-pub struct Shared {
+pub struct BrokerQueue {
     queue: Queue,
     results: Bucket,
     run: String,
@@ -31,14 +31,14 @@ struct Sent {
     lost: u32,
 }
 
-impl Shared {
+impl BrokerQueue {
     /// The run of this name at a broker, such as `nats://host:4222`. Fails if the name stands for another check.
-    pub fn connect(url: &str, run: &str, identity: &Identity) -> Result<Shared> {
+    pub fn connect(url: &str, run: &str, identity: &Identity) -> Result<BrokerQueue> {
         let client = Arc::new(Client::connect(url)?);
         let queue = Queue::open(client.clone(), run, WAIT)?;
         let results = Bucket::open(client, "tapml_results", &format!("{run}."), KEPT)?;
         claim(&results, run, identity)?;
-        Ok(Shared { queue, results, run: run.into() })
+        Ok(BrokerQueue { queue, results, run: run.into() })
     }
 
     fn send(&self, item: Item, lost: u32) -> Result<()> {
@@ -52,9 +52,9 @@ impl Shared {
 /// Makes the name stand for this check, unless it stands for another.
 fn claim(results: &Bucket, run: &str, identity: &Identity) -> Result<()> {
     let row = format!("{run}.identity");
-    let known = || results.with(|rows| rows.get(&row).map(|row| row.value.clone()));
-    if known().is_none() && results.with(|rows| !rows.is_empty()) {
-        return Err(another(&format!("the run `{run}` has results, but nothing says what of")));
+    let known = || results.with_rows(|rows| rows.get(&row).map(|row| row.value.clone()));
+    if known().is_none() && results.with_rows(|rows| !rows.is_empty()) {
+        return Err(other_run_error(&format!("the run `{run}` has results, but nothing says what of")));
     }
     let bytes = serde_json::to_vec(identity).map_err(|e| Error::bug(format!("an identity: {e}")))?;
     if results.create(&row, &bytes)?.is_some() {
@@ -77,7 +77,7 @@ fn claim(results: &Bucket, run: &str, identity: &Identity) -> Result<()> {
     }
 }
 
-impl Work for Shared {
+impl FleetQueue for BrokerQueue {
     fn put(&self, items: Vec<Item>) -> Result<()> {
         items.into_iter().try_for_each(|item| self.send(item, 0))
     }
@@ -115,14 +115,15 @@ impl Work for Shared {
 
     fn records(&self) -> Result<Records> {
         let read = |bytes: &[u8]| serde_json::from_slice::<Record>(bytes).ok();
-        let all =
-            self.results.with(|rows| rows.values().filter_map(|row| read(&row.value)).collect::<Vec<_>>());
+        let all = self
+            .results
+            .with_rows(|rows| rows.values().filter_map(|row| read(&row.value)).collect::<Vec<_>>());
         Ok(all.into_iter().map(|record| ((record.lane.clone(), record.case.clone()), record)).collect())
     }
 
     fn count(&self, lane: &str) -> Result<usize> {
         let of = format!("{}.{}.", self.run, key(lane));
-        Ok(self.results.with(|rows| rows.keys().filter(|key| key.starts_with(&of)).count()))
+        Ok(self.results.with_rows(|rows| rows.keys().filter(|key| key.starts_with(&of)).count()))
     }
 
     fn busy(&self, lane: &str) -> Result<bool> {

@@ -2,7 +2,7 @@
 
 use super::identity::Kernels;
 use super::queue::{Item, Task};
-use super::report::{Column, Member, Record, State, finite};
+use super::report::{CaseState, Column, Member, Record, finite};
 use super::{Board, Fleet};
 use crate::migrate::report::is_defect;
 use crate::migrate::{CaseResult, CheckOptions, Checked, Quiet, check};
@@ -51,7 +51,7 @@ impl<'a> Worker<'a> {
             if self.column.done > done {
                 since = Instant::now();
             }
-            if !is_loss(&error) || since.elapsed() > self.fleet.patience {
+            if !is_loss(&error) || since.elapsed() > self.fleet.wait_timeout {
                 self.column.given_up = Some(error.to_string());
                 break;
             }
@@ -63,13 +63,13 @@ impl<'a> Worker<'a> {
 
     /// Works as long as the device stays. Fails as one that is lost when it goes or cannot be opened.
     fn shift(&mut self) -> Result<()> {
-        if self.over()? {
+        if self.is_over()? {
             return Ok(());
         }
         let mut device = open(self.fleet, &self.column.member)?;
         // Another agent may serve the device by now.
         self.kernels = Kernels::new(self.fleet.suite);
-        while !self.over()? {
+        while !self.is_over()? {
             let Some(task) = self.board.work.take(&self.lane)? else {
                 std::thread::sleep(IDLE);
                 if !self.board.work.busy(&self.lane)? {
@@ -78,26 +78,26 @@ impl<'a> Worker<'a> {
                 }
                 continue;
             };
-            self.one(device.as_mut(), task)?;
+            self.run_task(device.as_mut(), task)?;
             self.column.done += 1;
         }
         Ok(())
     }
 
-    fn over(&self) -> Result<bool> {
+    fn is_over(&self) -> Result<bool> {
         self.fleet.stop.check()?;
         self.board.done(&self.lane, self.fleet.progress)
     }
 
     /// Runs one task. What a lost device has not finished is given back.
-    fn one(&mut self, device: &mut dyn Platform, task: Task) -> Result<()> {
+    fn run_task(&mut self, device: &mut dyn Platform, task: Task) -> Result<()> {
         let cases = task.item.cases.clone();
         if cases.len() == 1 && task.lost >= LOSSES {
             let text = format!("{} devices were lost while they ran it", task.lost);
-            let records = vec![self.record(device, &cases[0], State::Failed, f64::INFINITY, text)?];
+            let records = vec![self.record(device, &cases[0], CaseState::Failed, f64::INFINITY, text)?];
             return self.board.work.finish(task, records);
         }
-        match self.checked(device, &task, cases) {
+        match self.check_cases(device, &task, cases) {
             Ok(checked) => {
                 let findings = checked.report.ops.iter().flat_map(|op| &op.findings).filter(|f| is_defect(f));
                 for finding in findings.map(ToString::to_string) {
@@ -127,7 +127,7 @@ impl<'a> Worker<'a> {
         let since = Instant::now();
         loop {
             match self.board.work.finish(task.clone(), records.to_vec()) {
-                Err(error) if is_loss(&error) && since.elapsed() < self.fleet.patience => {
+                Err(error) if is_loss(&error) && since.elapsed() < self.fleet.wait_timeout => {
                     self.fleet.stop.check()?;
                     log::info!("the queue: {error}");
                     std::thread::sleep(AGAIN);
@@ -138,7 +138,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Checks the cases, and says meanwhile that they are being worked on.
-    fn checked(&self, device: &mut dyn Platform, task: &Task, cases: Vec<String>) -> Result<Checked> {
+    fn check_cases(&self, device: &mut dyn Platform, task: &Task, cases: Vec<String>) -> Result<Checked> {
         let f = self.fleet;
         let options = CheckOptions { ops: Vec::new(), cases };
         let (tell, told) = std::sync::mpsc::channel::<()>();
@@ -159,21 +159,21 @@ impl<'a> Worker<'a> {
     fn records(&mut self, device: &dyn Platform, checked: &Checked) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for result in &checked.results {
-            records.push(self.judged(device, result)?);
+            records.push(self.record_result(device, result)?);
         }
         for skipped in &checked.report.skipped {
             let reason = skipped.reason.clone();
-            records.push(self.record(device, &skipped.case, State::Skipped, 0.0, reason)?);
+            records.push(self.record(device, &skipped.case, CaseState::Skipped, 0.0, reason)?);
         }
         Ok(records)
     }
 
-    fn judged(&mut self, device: &dyn Platform, result: &CaseResult) -> Result<Record> {
+    fn record_result(&mut self, device: &dyn Platform, result: &CaseResult) -> Result<Record> {
         let (case, ratio) = (self.fleet.suite.case_id(result.case), result.ratio());
         let (state, reason) = match (&result.outcome, result.is_failed()) {
-            (Err(error), _) => (State::Failed, error.to_string()),
-            (Ok(judgement), true) => (State::Failed, judgement.criterion.name().into()),
-            (Ok(_), false) => (State::Passed, String::new()),
+            (Err(error), _) => (CaseState::Failed, error.to_string()),
+            (Ok(judgement), true) => (CaseState::Failed, judgement.criterion.name().into()),
+            (Ok(_), false) => (CaseState::Passed, String::new()),
         };
         self.record(device, &case, state, ratio, reason)
     }
@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
         &mut self,
         device: &dyn Platform,
         case: &str,
-        state: State,
+        state: CaseState,
         ratio: f64,
         reason: String,
     ) -> Result<Record> {

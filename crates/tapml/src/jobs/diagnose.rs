@@ -22,7 +22,7 @@ fn repeats() -> u32 {
     DiagnoseOptions::default().repeats as u32
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -59,7 +59,7 @@ pub struct DiagnoseJob {
     #[serde(default = "repeats")]
     pub repeats: u32,
     /// Whether faults between operators are looked for, too.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub between: bool,
     /// How the checkpoint becomes a graph.
     #[serde(default)]
@@ -81,7 +81,7 @@ impl DiagnoseJob {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
-        if let Some((suite, model)) = super::recorded(&self.model, &self.inputs)? {
+        if let Some((suite, model)) = super::open_recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let target = open_platform(&self.target, &self.kernels)?;
             let options = DiagnoseOptions { between: self.between, impact: false, ..self.options() };
@@ -110,7 +110,7 @@ impl DiagnoseJob {
         let suite = match &self.suite {
             Some(path) => Suite::open(path)?,
             None => {
-                let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+                let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
                 let folder = LedgerFolder::take(&self.folder())?;
                 traced.write(&self.model, source.as_ref(), (&folder.suite(), true))?;
                 Suite::open(&folder.suite())?

@@ -32,11 +32,11 @@ pub struct RunJob {
     #[serde(default = "super::cpu")]
     pub source: String,
     /// How often each set of inputs runs, for the times.
-    #[serde(default = "once")]
+    #[serde(default = "default_repeats")]
     pub repeat: u32,
 }
 
-fn once() -> u32 {
+fn default_repeats() -> u32 {
     1
 }
 
@@ -125,7 +125,7 @@ impl RunJob {
         let suite = if is_onnx(&self.model) {
             None
         } else {
-            Some(super::recorded(&self.model, &Inputs::default())?.ok_or_else(|| {
+            Some(super::open_recorded(&self.model, &Inputs::default())?.ok_or_else(|| {
                 let text = format!("{} is no ONNX model", self.model.display());
                 Error::invalid(text).with_hint(
                     "`tapml run` takes `.onnx` files and suites of PyTorch modules; `tapml generate` runs language models",
@@ -136,12 +136,12 @@ impl RunJob {
         let mut source = open_platform(&self.source, &[])?;
         let (inputs, from) = (&self.inputs, source.as_mut());
         let traced = match suite {
-            None => TracedModel::of(&self.model, inputs, from, progress, stop)?,
+            None => TracedModel::trace(&self.model, inputs, from, progress, stop)?,
             Some((suite, model)) => TracedModel::of_suite((&suite, model), inputs, from, progress, stop)?,
         };
         let trace = start.elapsed().as_secs_f64();
         let model = &traced.first.model;
-        let Placed { ops, on_target, fusing } = placed(model.graph(), target.as_ref(), source.as_ref())?;
+        let Placed { ops, on_target, fusing } = place_nodes(model.graph(), target.as_ref(), source.as_ref())?;
         progress.stage("load", 0);
         let side = |node: &Node| {
             if on_target.contains(&node.name) { HybridSide::Target } else { HybridSide::Source }
@@ -160,14 +160,14 @@ impl RunJob {
                 stop.check()?;
                 hybrid.reset()?;
                 let begin = Instant::now();
-                let given = given(model, values);
+                let given = run_inputs(model, values);
                 found = hybrid.feed(given).context(|| format!("inputs `{label}`"))?;
                 seconds.push(begin.elapsed().as_secs_f64());
                 progress.advance(1);
             }
             let found: Outputs = found.into_iter().collect();
-            let shown = compared(model.graph(), values, &found)?;
-            let folder = if traced.labels.len() > 1 { folders.of(label, "") } else { String::new() };
+            let shown = compare_outputs(model.graph(), values, &found)?;
+            let folder = if traced.labels.len() > 1 { folders.unique_name(label, "") } else { String::new() };
             runs.push(Run { inputs: label.clone(), folder, outputs: shown, seconds });
             outputs.push(found);
         }
@@ -216,7 +216,7 @@ struct Placed {
 /// A graph of others' operators runs once and whole: there is one phase.
 const PHASE: Phase = Phase::Prefill;
 
-fn placed(graph: &Graph, target: &dyn Platform, source: &dyn Platform) -> Result<Placed> {
+fn place_nodes(graph: &Graph, target: &dyn Platform, source: &dyn Platform) -> Result<Placed> {
     let (mut ops, mut on_target): (Vec<RunOp>, _) = (Vec::new(), HashSet::new());
     for node in graph.nodes() {
         let types = graph.input_types(node);
@@ -259,13 +259,13 @@ fn count(ops: &mut Vec<RunOp>, node: &Node, platform: &str, kernel: String, reas
 }
 
 /// The inputs of a run, of all its values.
-fn given(model: &Model, values: &[Tensor]) -> HashMap<String, Tensor> {
+fn run_inputs(model: &Model, values: &[Tensor]) -> HashMap<String, Tensor> {
     let inputs = model.graph().inputs();
     inputs.filter_map(|(id, input)| Some((input.name.clone(), values.get(id.0 as usize)?.clone()))).collect()
 }
 
 /// The outputs beside those of the source.
-fn compared(graph: &Graph, values: &[Tensor], found: &Outputs) -> Result<Vec<RunOutput>> {
+fn compare_outputs(graph: &Graph, values: &[Tensor], found: &Outputs) -> Result<Vec<RunOutput>> {
     let mut files = FileNames::default();
     let output = |output: &crate::graph::Output| {
         let missing = || Error::bug(format!("output `{}` is missing", output.name));
@@ -276,7 +276,7 @@ fn compared(graph: &Graph, values: &[Tensor], found: &Outputs) -> Result<Vec<Run
             let text = format!("output `{}` has sizes {own:?}, the source gives {recorded:?}", output.name);
             return Err(Error::bug(text));
         }
-        let file = files.of(&output.name, ".npy");
+        let file = files.unique_name(&output.name, ".npy");
         let (max_difference, max_magnitude) = distance(&recorded.to_f64(), &own.to_f64());
         Ok(RunOutput {
             name: output.name.clone(),
@@ -307,7 +307,7 @@ struct FileNames(HashSet<String>);
 
 impl FileNames {
     /// A name that is not taken yet, from one that may be any text.
-    fn of(&mut self, name: &str, ending: &str) -> String {
+    fn unique_name(&mut self, name: &str, ending: &str) -> String {
         const LONGEST: usize = 100;
         let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let safe: String = name.chars().map(safe).take(LONGEST).collect();
@@ -338,14 +338,14 @@ mod tests {
             ("..", "output"),
             ("é", "_"),
         ] {
-            assert_eq!(FileNames::default().of(name, ""), file);
+            assert_eq!(FileNames::default().unique_name(name, ""), file);
         }
     }
 
     #[test]
     fn no_name_of_a_file_is_given_twice() {
         let mut names = FileNames::default();
-        let given = ["a b", "a_b", "A.b", "a_B", ""].map(|name| names.of(name, ".npy"));
+        let given = ["a b", "a_b", "A.b", "a_B", ""].map(|name| names.unique_name(name, ".npy"));
         assert_eq!(given, ["a_b.npy", "a_b-2.npy", "A.b.npy", "a_B-3.npy", "output.npy"]);
     }
 

@@ -35,7 +35,7 @@ pub struct InputSet {
 }
 
 /// A file that is to fill an input.
-pub(super) struct Source<'a> {
+pub(super) struct InputSource<'a> {
     /// The file.
     pub path: &'a Path,
     /// Its options.
@@ -56,7 +56,7 @@ pub(super) struct Filled {
     pub ids: Option<usize>,
 }
 
-impl Source<'_> {
+impl InputSource<'_> {
     /// An error about the input.
     pub fn unfit(&self, what: &str) -> Error {
         Error::invalid(format!("input `{}` takes {}, which {what}", self.wanted.name, self.wanted.text))
@@ -93,32 +93,37 @@ impl Source<'_> {
 }
 
 /// How files of some endings fill inputs.
-struct Kind {
+struct FileKind {
     /// What such a file is.
     what: &'static str,
     endings: &'static [&'static str],
     options: &'static [&'static str],
-    read: fn(&Source<'_>) -> Result<Filled>,
+    read: fn(&InputSource<'_>) -> Result<Filled>,
 }
 
 /// All kinds. What has another ending is read as `.npy`.
-const KINDS: [Kind; 6] = [
-    Kind { what: "an array", endings: &["npy"], options: &[], read: |source| plain(npy::read(source.path)?) },
-    Kind {
+const KINDS: [FileKind; 6] = [
+    FileKind {
+        what: "an array",
+        endings: &["npy"],
+        options: &[],
+        read: |source| plain(npy::read(source.path)?),
+    },
+    FileKind {
         what: "a tensor",
         endings: &["pb"],
         options: &[],
         read: |source| plain(read_tensor(source.path)?.1),
     },
-    Kind {
+    FileKind {
         what: "an image",
         endings: &["png", "jpg", "jpeg", "webp"],
         options: &picture::OPTIONS,
         read: picture::read,
     },
-    Kind { what: "sound", endings: &["wav"], options: &sound::OPTIONS, read: sound::read },
-    Kind { what: "a text", endings: &["txt"], options: &tokens::OPTIONS, read: tokens::read },
-    Kind { what: "numbers", endings: &["csv"], options: &numbers::OPTIONS, read: numbers::read },
+    FileKind { what: "sound", endings: &["wav"], options: &sound::OPTIONS, read: sound::read },
+    FileKind { what: "a text", endings: &["txt"], options: &tokens::OPTIONS, read: tokens::read },
+    FileKind { what: "numbers", endings: &["csv"], options: &numbers::OPTIONS, read: numbers::read },
 ];
 
 fn plain(tensor: Tensor) -> Result<Filled> {
@@ -126,7 +131,7 @@ fn plain(tensor: Tensor) -> Result<Filled> {
 }
 
 /// The kind of a file by its ending.
-fn kind_of(path: &Path) -> Option<&'static Kind> {
+fn kind_of(path: &Path) -> Option<&'static FileKind> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     KINDS.iter().find(|kind| kind.endings.contains(&ending.as_str()))
 }
@@ -262,7 +267,7 @@ impl Reader<'_> {
                 if arrays.contains_key(&wanted.name) {
                     continue;
                 }
-                let Some((tensor, how)) = tokens::beside(&wanted, shape, *ids)? else { continue };
+                let Some((tensor, how)) = tokens::companion_input(&wanted, shape, *ids)? else { continue };
                 self.progress.note(&format!("input `{}`: {how}, for the text of `{text}`", wanted.name));
                 arrays.insert(wanted.name, tensor);
             }
@@ -274,7 +279,7 @@ impl Reader<'_> {
         let context = || format!("input `{name}`");
         let wanted = self.takes.find(name)?;
         let tokenizer = |named: Option<&Path>| self.tokenizer(named);
-        let source = Source { path, options, wanted: &wanted, tokenizer: &tokenizer };
+        let source = InputSource { path, options, wanted: &wanted, tokenizer: &tokenizer };
         let Some(kind) = kind_of(path) else {
             let others = KINDS.iter().flat_map(|kind| kind.endings).map(|ending| format!(".{ending}"));
             let others = others.collect::<Vec<_>>().join(", ");
@@ -354,7 +359,7 @@ fn files_of(entries: &BTreeMap<String, PathBuf>, options: &Options) -> Vec<(Stri
     let one = |(_, path): (&String, &PathBuf)| {
         let kind = kind_of(path).filter(|_| path.is_file())?;
         let name = path.file_stem()?.to_string_lossy().into_owned();
-        Some((name, path.clone(), options.only(kind.options)))
+        Some((name, path.clone(), options.select(kind.options)))
     };
     entries.iter().filter_map(one).collect()
 }

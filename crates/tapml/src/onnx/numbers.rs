@@ -1,6 +1,6 @@
 //! Numbers in a text as an input: for lengths, thresholds and other small arrays.
 
-use super::inputs::{Filled, Source};
+use super::inputs::{Filled, InputSource};
 use super::options::wrong;
 use crate::graph::DType;
 use crate::{Error, Result};
@@ -12,7 +12,7 @@ const MAX_FILE: u64 = 16 << 20;
 
 /// Fills an input with numbers that commas or white space divide. Their order is that of memory. `shape=2x3` gives sizes; without
 /// it they are those that the model says, of which one may be free, else lines are rows.
-pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
+pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     let text = tapml_files::read_text(source.path, MAX_FILE, "numbers")?;
     let words = |line: &str| -> Vec<String> {
         let words = line.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
@@ -46,7 +46,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
     Ok(Filled { tensor, how: format!("{} numbers", all.len()), ids: None })
 }
 
-fn shape(source: &Source<'_>, lines: &[Vec<String>], count: usize) -> Result<Vec<usize>> {
+fn shape(source: &InputSource<'_>, lines: &[Vec<String>], count: usize) -> Result<Vec<usize>> {
     let product = |shape: &[usize]| shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
     if let Some(shape) = source.options.sizes("shape")? {
         return if product(&shape) == Some(count) {

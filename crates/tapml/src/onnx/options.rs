@@ -30,7 +30,7 @@ impl Options {
     }
 
     /// Those of these names.
-    pub fn only(&self, names: &[&str]) -> Options {
+    pub fn select(&self, names: &[&str]) -> Options {
         Options(self.0.iter().filter(|(name, _)| names.contains(&name.as_str())).cloned().collect())
     }
 

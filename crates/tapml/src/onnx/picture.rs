@@ -1,6 +1,6 @@
 //! An image as an input: which axes are rows, columns and channels, and what becomes of a sample.
 
-use super::inputs::{Filled, Source};
+use super::inputs::{Filled, InputSource};
 use super::options::wrong;
 use crate::engine::{Filter, Rgb};
 use crate::graph::{Bytes, Tensor};
@@ -26,7 +26,7 @@ struct Axes {
 /// Fills an input of 1 or 3 channels. Options: `size=HEIGHTxWIDTH`; `layout`; `channels=rgb|bgr|grey`; `filter`, by which the
 /// picture is resized as Pillow does it; a sample `s` of 0 to 255 becomes `(s · scale - mean) / std`. Without `scale` it is
 /// 1/255 for floats and 1 for integers.
-pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
+pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     let picture = Rgb::open(source.path)?;
     let (found, options) = ([picture.height, picture.width], source.options);
     let axes = axes(source, found)?;
@@ -49,7 +49,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
         source.elements(vec![256], &values)
     });
     let tables: Vec<Tensor> = tables.collect::<Result<_>>()?;
-    let planes = planes(&picture, order);
+    let planes = channels(&picture, order);
     let tensor = arrange(&axes, &tables, &planes)?;
     let resized = if same {
         format!("{}×{} pixels", found[0], found[1])
@@ -83,7 +83,7 @@ impl Order {
     }
 }
 
-fn order(source: &Source<'_>, channels: usize) -> Result<Order> {
+fn order(source: &InputSource<'_>, channels: usize) -> Result<Order> {
     let all = [Order::Rgb, Order::Bgr, Order::Grey].map(|order| (order.name(), order));
     let asked = source.options.word("channels", &all)?;
     let order = asked.unwrap_or(if channels == 1 { Order::Grey } else { Order::Rgb });
@@ -95,7 +95,7 @@ fn order(source: &Source<'_>, channels: usize) -> Result<Order> {
 }
 
 /// The axes of the input for a picture of these sizes.
-fn axes(source: &Source<'_>, found: [usize; 2]) -> Result<Axes> {
+fn axes(source: &InputSource<'_>, found: [usize; 2]) -> Result<Axes> {
     let asked = source.options.word("layout", &LAYOUTS)?;
     let declared = source.wanted.shape.as_deref();
     let layout = match (asked, declared) {
@@ -150,14 +150,14 @@ fn layout_of(shape: &[Option<usize>]) -> Option<&'static str> {
     }
 }
 
-fn no_image(source: &Source<'_>) -> Error {
+fn no_image(source: &InputSource<'_>) -> Error {
     let hint = "an image has the sizes [1, C, H, W], [1, H, W, C], [C, H, W], [H, W, C] or [H, W], with 1 or 3 channels C; \
         `layout=nhwc` says which";
     source.unfit("is no image").with_hint(hint)
 }
 
 /// The channels of a picture, each row by row. Grey is the luma of ITU-R BT.601, as Pillow computes it.
-fn planes(picture: &Rgb, order: Order) -> Vec<Vec<u8>> {
+fn channels(picture: &Rgb, order: Order) -> Vec<Vec<u8>> {
     let channel = |at: usize| picture.samples.iter().skip(at).step_by(3).copied().collect();
     match order {
         Order::Rgb => vec![channel(0), channel(1), channel(2)],
@@ -221,7 +221,7 @@ mod tests {
     fn grey_is_pillows() {
         let picture = Rgb { width: 2, height: 1, samples: vec![255, 0, 0, 10, 200, 30] };
         // Image.convert("L") gives 76 and 124.
-        assert_eq!(planes(&picture, Order::Grey), [[76, 124]]);
-        assert_eq!(planes(&picture, Order::Bgr), [[0, 30], [0, 200], [255, 10]]);
+        assert_eq!(channels(&picture, Order::Grey), [[76, 124]]);
+        assert_eq!(channels(&picture, Order::Bgr), [[0, 30], [0, 200], [255, 10]]);
     }
 }

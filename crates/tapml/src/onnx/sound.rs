@@ -1,6 +1,6 @@
 //! Sound as an input: one row of samples.
 
-use super::inputs::{Filled, Source};
+use super::inputs::{Filled, InputSource};
 use super::options::wrong;
 use crate::engine::Sound;
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ pub(super) const OPTIONS: [&str; 5] = ["rate", "channel", "scale", "start", "len
 /// Fills an input of which one size is the number of samples and the others are 1. Options: `rate`, which the file must have;
 /// `channel`, a number or `mean`; `scale`, by which samples are multiplied, for floats such that the loudest are ±1 and for
 /// integers 1; `start` and `length`, in samples. A part that ends behind the file is filled with zeros.
-pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
+pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     let (sound, options) = (Sound::open(source.path)?, source.options);
     if let Some(rate) = options.number("rate")?.filter(|rate| *rate != f64::from(sound.rate)) {
         let text = format!("the sound has {} samples a second, expected {rate}", sound.rate);
@@ -46,7 +46,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
 }
 
 /// The samples of the channel that is asked for, and which that is, in words.
-fn channel(source: &Source<'_>, sound: &Sound) -> Result<(Vec<f64>, String)> {
+fn channel(source: &InputSource<'_>, sound: &Sound) -> Result<(Vec<f64>, String)> {
     let count = sound.channels.max(1);
     match source.options.get("channel") {
         None if count == 1 => Ok((sound.samples.clone(), String::new())),
@@ -68,7 +68,7 @@ fn channel(source: &Source<'_>, sound: &Sound) -> Result<(Vec<f64>, String)> {
 }
 
 /// The sizes for `rest` samples, of which as many as the model says or as are asked for count, and how many these are.
-fn shape(source: &Source<'_>, asked: Option<usize>, rest: usize) -> Result<(Vec<usize>, usize)> {
+fn shape(source: &InputSource<'_>, asked: Option<usize>, rest: usize) -> Result<(Vec<usize>, usize)> {
     let Some(declared) = source.wanted.shape.as_deref() else {
         let length = asked.unwrap_or(rest);
         return Ok((vec![1, length], length));

@@ -1,6 +1,6 @@
 //! A text as an input: the ids of its tokens.
 
-use super::inputs::{Filled, Source};
+use super::inputs::{Filled, InputSource};
 use crate::graph::{DType, Tensor};
 use crate::import::onnx::InputType;
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ const PADDING: [&str; 4] = ["[PAD]", "<pad>", "<|pad|>", "<PAD>"];
 /// Fills an input of ids, `[1, n]` or `[n]`. Options: `tokenizer`, a folder that has one; `length`, to which a text that is shorter is
 /// filled up with the id `pad`. Without these the tokenizer lies beside the model, the length is the one that the model says, if it
 /// says one, and the tokenizer names the id.
-pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
+pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     let options = source.options;
     let text = tapml_files::read_text(source.path, MAX_FILE, "a text")?;
     let Some(dtype) = source.wanted.dtype.filter(|dtype| matches!(dtype, DType::I64 | DType::I32)) else {
@@ -66,7 +66,11 @@ pub(super) fn read(source: &Source<'_>) -> Result<Filled> {
 
 /// What stands beside the ids of a text, of this shape, of which so many are no padding: an input that nobody gave, and how it is
 /// filled; `None` if it is none of these.
-pub(super) fn beside(wanted: &InputType, shape: &[usize], ids: usize) -> Result<Option<(Tensor, String)>> {
+pub(super) fn companion_input(
+    wanted: &InputType,
+    shape: &[usize],
+    ids: usize,
+) -> Result<Option<(Tensor, String)>> {
     let length = shape.last().copied().unwrap_or(0);
     let (values, how): (Vec<f64>, _) = match wanted.name.as_str() {
         "attention_mask" | "input_mask" => {

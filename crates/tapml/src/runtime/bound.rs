@@ -1,9 +1,9 @@
 //! A program on a device whose inputs and outputs are tensors of the caller: nothing is copied that need not be.
 
-use super::device::{Device, Dropped, State};
-use super::function::Argument;
+use super::device::{Device, Dropped, ThreadState};
+use super::function::FunctionArgument;
 use super::library::compile_kernels;
-use super::tensor::Tensor;
+use super::tensor::DeviceTensor;
 use crate::device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
 use crate::graph::{Extent, Symbol, Symbols, Tensor as Host, TensorType};
 use crate::kernels::{Content, Phase, Port, Program, ProgramStep, Slice, symbol_bytes};
@@ -48,7 +48,7 @@ impl Bound {
     fn fill(&mut self, weights: &dyn Fn(&str) -> Result<Host>) -> Result<()> {
         let direct = direct(&self.program);
         let mut state = self.device.lock();
-        let State { device, kernels } = &mut *state;
+        let ThreadState { device, kernels } = &mut *state;
         self.kernels = compile_kernels(device.as_mut(), kernels, &self.program)?;
         for (index, plan) in self.program.buffers.iter().enumerate() {
             if direct.contains(&(index as u32)) {
@@ -78,7 +78,7 @@ impl Bound {
     }
 
     /// What `p` must be: `None` if the arguments say so, because there are no states.
-    pub fn past(&self) -> Result<Option<u64>> {
+    pub fn past_length(&self) -> Result<Option<u64>> {
         if self.program.states.is_empty() {
             return Ok(None);
         }
@@ -106,10 +106,10 @@ impl Bound {
     pub fn run<'a>(
         &mut self,
         symbols: &Symbols,
-        arguments: impl Iterator<Item = (&'a Argument, &'a Tensor)>,
+        arguments: impl Iterator<Item = (&'a FunctionArgument, &'a DeviceTensor)>,
     ) -> Result<()> {
         self.within_capacity(symbols)?;
-        let mut ports: Vec<(&Argument, BufferId)> = arguments.map(|(a, t)| (a, t.buffer())).collect();
+        let mut ports: Vec<(&FunctionArgument, BufferId)> = arguments.map(|(a, t)| (a, t.buffer())).collect();
         ports.sort_by_key(|(a, _)| (a.output, a.port));
         let ports: Vec<BufferId> = ports.into_iter().map(|(_, buffer)| buffer).collect();
         let before = self.position.take();
@@ -130,11 +130,11 @@ impl Bound {
     pub fn run_in_parts<'a>(
         &mut self,
         tokens: u64,
-        arguments: impl Iterator<Item = (&'a Argument, &'a Tensor)>,
+        arguments: impl Iterator<Item = (&'a FunctionArgument, &'a DeviceTensor)>,
     ) -> Result<()> {
-        let arguments: Vec<(&Argument, &Tensor)> = arguments.collect();
+        let arguments: Vec<(&FunctionArgument, &DeviceTensor)> = arguments.collect();
         let most = self.program.capacity.get(Symbol::N).unwrap_or(1).max(1);
-        let start = self.past()?.unwrap_or(0);
+        let start = self.past_length()?.unwrap_or(0);
         // All of it, or nothing.
         self.within_context(tokens, start)?;
         if tokens <= most {
@@ -142,8 +142,8 @@ impl Bound {
         }
         for first in (0..tokens).step_by(most as usize) {
             let symbols = Symbols::np(most.min(tokens - first), start + first);
-            let part = |(a, t): &(&Argument, &Tensor)| {
-                Tensor::reserve(&self.device, a.ty.sizes(&symbols)?, t.dtype())
+            let part = |(a, t): &(&FunctionArgument, &DeviceTensor)| {
+                DeviceTensor::reserve(&self.device, a.ty.sizes(&symbols)?, t.dtype())
             };
             let parts = arguments.iter().map(part).collect::<Result<Vec<_>>>()?;
             self.cut(&arguments, &parts, first, false)?;
@@ -156,8 +156,8 @@ impl Bound {
     /// Copies rows from `first` on between arguments and their parts: inputs into the parts, or outputs out of them.
     fn cut(
         &mut self,
-        arguments: &[(&Argument, &Tensor)],
-        parts: &[Tensor],
+        arguments: &[(&FunctionArgument, &DeviceTensor)],
+        parts: &[DeviceTensor],
         first: u64,
         outputs: bool,
     ) -> Result<()> {
@@ -204,7 +204,7 @@ impl Bound {
     }
 
     /// The list that runs the program with these arguments: inputs, then outputs.
-    fn list(&mut self, state: &mut State, ports: &[BufferId]) -> Result<ListId> {
+    fn list(&mut self, state: &mut ThreadState, ports: &[BufferId]) -> Result<ListId> {
         if let Some((_, list)) = self.lists.iter().find(|(known, _)| known == ports) {
             return Ok(*list);
         }

@@ -10,12 +10,12 @@ use tapml_kernels::KernelCache;
 /// A device, here or elsewhere. Clones are the same device; it is closed when the last of them, and everything that was
 /// made on it, is gone.
 #[derive(Clone)]
-pub struct Device(Arc<Shared>);
+pub struct Device(Arc<SharedDevice>);
 
-struct Shared {
+struct SharedDevice {
     word: String,
     info: DeviceInfo,
-    state: Mutex<State>,
+    state: Mutex<ThreadState>,
     /// What was dropped since the device was used last.
     dropped: Mutex<Vec<Dropped>>,
 }
@@ -27,7 +27,7 @@ pub(super) enum Dropped {
 }
 
 /// What only one thread at a time may use.
-pub(super) struct State {
+pub(super) struct ThreadState {
     pub device: Box<dyn Backend>,
     pub kernels: KernelCache,
 }
@@ -49,8 +49,8 @@ impl Device {
     /// A device that is open already.
     pub fn new(word: impl Into<String>, device: Box<dyn Backend>) -> Device {
         let info = device.info().clone();
-        let state = Mutex::new(State { device, kernels: KernelCache::new() });
-        Device(Arc::new(Shared { word: word.into(), info, state, dropped: Mutex::default() }))
+        let state = Mutex::new(ThreadState { device, kernels: KernelCache::new() });
+        Device(Arc::new(SharedDevice { word: word.into(), info, state, dropped: Mutex::default() }))
     }
 
     /// The word it was opened by.
@@ -83,7 +83,7 @@ impl Device {
         self.lock().device.memory()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ThreadState> {
         // A device that panicked within a call refuses further ones itself, so a poisoned lock adds nothing.
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = std::mem::take(&mut *self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner));

@@ -3,7 +3,7 @@
 use super::bound::Bound;
 use super::device::Device;
 use super::solve;
-use super::tensor::Tensor;
+use super::tensor::DeviceTensor;
 use crate::graph::{Symbol, Symbols, TensorType};
 use crate::kernels::Program;
 use crate::{Error, Result};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a function takes or gives.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Argument {
+pub struct FunctionArgument {
     /// Name.
     pub name: String,
     /// Dtype and sizes; `n` is bound by a call's arguments, `p` counts the tokens that the states hold.
@@ -23,11 +23,11 @@ pub struct Argument {
     pub(super) port: usize,
 }
 
-impl Argument {
+impl FunctionArgument {
     /// Inputs, then outputs.
-    pub(super) fn of(program: &Program) -> Vec<Argument> {
-        let of = |ports: &[crate::kernels::Port], output: bool| -> Vec<Argument> {
-            let argument = |(port, p): (usize, &crate::kernels::Port)| Argument {
+    pub(super) fn from_program(program: &Program) -> Vec<FunctionArgument> {
+        let of = |ports: &[crate::kernels::Port], output: bool| -> Vec<FunctionArgument> {
+            let argument = |(port, p): (usize, &crate::kernels::Port)| FunctionArgument {
                 name: p.name.clone(),
                 ty: p.ty.clone(),
                 output,
@@ -39,9 +39,12 @@ impl Argument {
     }
 
     /// For a kernel of one's own, in the order in which it binds them.
-    pub(super) fn in_order_of_bindings(program: &Program, writes: impl Fn(usize) -> bool) -> Vec<Argument> {
+    pub(super) fn in_order_of_bindings(
+        program: &Program,
+        writes: impl Fn(usize) -> bool,
+    ) -> Vec<FunctionArgument> {
         let (mut inputs, mut outputs): (Vec<_>, Vec<_>) =
-            Argument::of(program).into_iter().rev().partition(|a| !a.output);
+            FunctionArgument::from_program(program).into_iter().rev().partition(|a| !a.output);
         let next = |i| if writes(i) { outputs.pop() } else { inputs.pop() };
         (0..program.buffers.len()).filter_map(next).collect()
     }
@@ -75,7 +78,7 @@ impl Role {
 #[derive(Clone)]
 pub struct Function {
     name: String,
-    arguments: Arc<[Argument]>,
+    arguments: Arc<[FunctionArgument]>,
     role: Role,
     bound: Arc<Mutex<Bound>>,
     device: Device,
@@ -84,7 +87,7 @@ pub struct Function {
 impl Function {
     pub(super) fn new(
         name: String,
-        arguments: Vec<Argument>,
+        arguments: Vec<FunctionArgument>,
         role: Role,
         bound: Arc<Mutex<Bound>>,
         device: Device,
@@ -98,7 +101,7 @@ impl Function {
     }
 
     /// What it takes and gives, in the order of [`Function::call`].
-    pub fn arguments(&self) -> &[Argument] {
+    pub fn arguments(&self) -> &[FunctionArgument] {
         &self.arguments
     }
 
@@ -108,16 +111,16 @@ impl Function {
     }
 
     /// Runs the function with its inputs and outputs, in the order of [`Function::arguments`], all on its device.
-    /// Returns before the work is complete; what fails in it is told by [`Tensor::read`] or [`Device::wait`].
+    /// Returns before the work is complete; what fails in it is told by [`DeviceTensor::read`] or [`Device::wait`].
     ///
     /// Fails, before anything runs, if an argument has another dtype or shape than the others demand, or is given as an
     /// output and once more.
-    pub fn call(&self, arguments: &[&Tensor]) -> Result<()> {
-        self.checked(arguments).map_err(|e| e.context(format!("function `{}`", self.name)))
+    pub fn call(&self, arguments: &[&DeviceTensor]) -> Result<()> {
+        self.check_arguments(arguments).map_err(|e| e.context(format!("function `{}`", self.name)))
     }
 
     /// As [`Function::call`] with the inputs alone: makes the outputs.
-    pub fn call_new(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    pub fn call_new(&self, inputs: &[&DeviceTensor]) -> Result<Vec<DeviceTensor>> {
         self.with_outputs(inputs).map_err(|e| e.context(format!("function `{}`", self.name)))
     }
 
@@ -136,8 +139,8 @@ impl Function {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with_outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let wanted: Vec<&Argument> = self.arguments.iter().filter(|a| !a.output).collect();
+    fn with_outputs(&self, inputs: &[&DeviceTensor]) -> Result<Vec<DeviceTensor>> {
+        let wanted: Vec<&FunctionArgument> = self.arguments.iter().filter(|a| !a.output).collect();
         if wanted.len() != inputs.len() {
             return Err(self.count(inputs.len()));
         }
@@ -145,16 +148,16 @@ impl Function {
         let mut outputs = Vec::new();
         for argument in self.arguments.iter().filter(|a| a.output) {
             let shape = argument.ty.sizes(&symbols)?;
-            outputs.push(Tensor::reserve(&self.device, shape, argument.ty.dtype)?);
+            outputs.push(DeviceTensor::reserve(&self.device, shape, argument.ty.dtype)?);
         }
         let (mut given, mut made) = (inputs.iter().copied(), outputs.iter());
-        let next = |a: &Argument| if a.output { made.next() } else { given.next() };
-        let all: Vec<&Tensor> = self.arguments.iter().filter_map(next).collect();
-        self.checked(&all)?;
+        let next = |a: &FunctionArgument| if a.output { made.next() } else { given.next() };
+        let all: Vec<&DeviceTensor> = self.arguments.iter().filter_map(next).collect();
+        self.check_arguments(&all)?;
         Ok(outputs)
     }
 
-    fn checked(&self, arguments: &[&Tensor]) -> Result<()> {
+    fn check_arguments(&self, arguments: &[&DeviceTensor]) -> Result<()> {
         if arguments.len() != self.arguments.len() {
             return Err(self.count(arguments.len()));
         }
@@ -186,7 +189,7 @@ impl Function {
     fn symbols<'a>(
         &self,
         bound: &mut Bound,
-        pairs: impl Iterator<Item = (&'a Argument, &'a Tensor)>,
+        pairs: impl Iterator<Item = (&'a FunctionArgument, &'a DeviceTensor)>,
     ) -> Result<Symbols> {
         let pairs: Vec<_> = pairs.collect();
         for (argument, tensor) in &pairs {
@@ -196,7 +199,7 @@ impl Function {
         }
         let past = match self.role {
             Role::Prefill => Some(0),
-            _ => bound.past()?,
+            _ => bound.past_length()?,
         };
         let known = past.map_or(Symbols::new(), |p| Symbols::new().with_symbol(Symbol::P, p));
         let mut symbols = solve::symbols(known, pairs.iter().map(|(a, t)| (&a.ty, t.shape())))?;
@@ -208,7 +211,7 @@ impl Function {
         Ok(symbols)
     }
 
-    fn expect(&self, argument: &Argument, tensor: &Tensor, symbols: &Symbols) -> Result<()> {
+    fn expect(&self, argument: &FunctionArgument, tensor: &DeviceTensor, symbols: &Symbols) -> Result<()> {
         if !tensor.device().is(&self.device) {
             let text =
                 format!("`{}` is on {:?}, the function on {:?}", argument.name, tensor.device(), self.device);
@@ -223,7 +226,7 @@ impl Function {
     }
 
     fn count(&self, found: usize) -> Error {
-        let show = |a: &Argument| format!("{}: {}", a.name, a.ty);
+        let show = |a: &FunctionArgument| format!("{}: {}", a.name, a.ty);
         let (outputs, inputs): (Vec<_>, Vec<_>) = self.arguments.iter().partition(|a| a.output);
         let (all, less) = (self.arguments.len(), inputs.len());
         Error::invalid(format!("{found} arguments, expected {all}, or the {less} inputs alone")).with_hint(
@@ -238,13 +241,14 @@ impl Function {
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let show = |a: &Argument| format!("{}{}: {}", if a.output { "out " } else { "" }, a.name, a.ty);
+        let show =
+            |a: &FunctionArgument| format!("{}{}: {}", if a.output { "out " } else { "" }, a.name, a.ty);
         let arguments: Vec<String> = self.arguments.iter().map(show).collect();
         write!(f, "Function({}({}) on {})", self.name, arguments.join(", "), self.device.word())
     }
 }
 
-fn wrong(argument: &Argument, tensor: &Tensor, expected: &str) -> Error {
+fn wrong(argument: &FunctionArgument, tensor: &DeviceTensor, expected: &str) -> Error {
     let (name, dtype, shape) = (&argument.name, tensor.dtype(), tensor.shape());
     Error::invalid(format!("`{name}` must be {expected}, found {dtype}{shape:?}"))
 }

@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use super::device::Device;
-use super::function::{Argument, Function, Role};
+use super::function::{Function, FunctionArgument, Role};
 use super::module::{Body, Module};
 use crate::graph::{Model, Symbols};
 use crate::kernels::{self, KernelCache, Overrides, Program};
@@ -40,7 +40,7 @@ pub struct Library {
 struct Part {
     program: Arc<Program>,
     model: Option<Arc<Model>>,
-    arguments: Vec<Argument>,
+    arguments: Vec<FunctionArgument>,
     functions: Vec<(String, Role)>,
 }
 
@@ -90,7 +90,7 @@ fn part(module: &Module, device: &Device, options: &CompileOptions, alone: bool)
             let capacity = Symbols::np(step as u64, options.context.unwrap_or(CAPACITY) as u64);
             let program = kernel.program(module.name(), &capacity)?;
             program.kernels.iter().try_for_each(|k| k.check_limits(device.info()))?;
-            let arguments = Argument::in_order_of_bindings(&program, |i| kernel.writes(i));
+            let arguments = FunctionArgument::in_order_of_bindings(&program, |i| kernel.writes(i));
             Ok(Part { program: Arc::new(program), model: None, arguments, functions: roles })
         }
         Body::Graph { model, context } => {
@@ -103,7 +103,7 @@ fn part(module: &Module, device: &Device, options: &CompileOptions, alone: bool)
                 ..kernels::CompileOptions::new(Symbols::np(step as u64, past as u64))
             };
             let program = kernels::compile(model.graph(), device.info(), &compile)?;
-            let arguments = Argument::of(&program);
+            let arguments = FunctionArgument::from_program(&program);
             Ok(Part { program: Arc::new(program), model: Some(model.clone()), arguments, functions: roles })
         }
     }
@@ -121,7 +121,7 @@ impl Library {
     }
 
     /// What a function takes and gives.
-    pub fn arguments(&self, function: &str) -> Result<&[Argument]> {
+    pub fn arguments(&self, function: &str) -> Result<&[FunctionArgument]> {
         let found = self.parts.iter().find(|p| p.functions.iter().any(|(name, _)| name == function));
         found.map(|p| p.arguments.as_slice()).ok_or_else(|| no_function(function, self.functions()))
     }

@@ -29,8 +29,8 @@ mod solve;
 mod tensor;
 
 pub use device::Device;
-pub use function::{Argument, Function};
+pub use function::{Function, FunctionArgument};
 pub use kernel::{OwnKernel, parse_groups};
 pub use library::{CompileOptions, Library, Uploaded, compile};
 pub use module::Module;
-pub use tensor::Tensor;
+pub use tensor::DeviceTensor;

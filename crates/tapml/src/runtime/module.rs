@@ -62,7 +62,7 @@ impl Module {
     }
 
     /// The same module under another name. Fails on an empty name.
-    pub fn named(mut self, name: &str) -> Result<Module> {
+    pub fn with_name(mut self, name: &str) -> Result<Module> {
         if name.is_empty() {
             return Err(Error::invalid("a module needs a name"));
         }

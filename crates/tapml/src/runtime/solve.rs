@@ -41,21 +41,21 @@ fn solve(dim: &Dim, symbol: Symbol, known: &Symbols, size: u64) -> Result<u64> {
 mod tests {
     use super::*;
 
-    fn found(known: Symbols, arguments: &[(&str, &[usize])]) -> Result<Symbols> {
+    fn solve_for(known: Symbols, arguments: &[(&str, &[usize])]) -> Result<Symbols> {
         let types: Vec<TensorType> = arguments.iter().map(|(ty, _)| ty.parse().unwrap()).collect();
         symbols(known, types.iter().zip(arguments.iter().map(|a| a.1)))
     }
 
     #[test]
     fn shapes_bind_symbols() {
-        assert_eq!(found(Symbols::new(), &[("f32[8]", &[8])]).unwrap(), Symbols::new());
-        assert_eq!(found(Symbols::new(), &[("f32[4*n+2,8]", &[14, 8])]).unwrap().get(Symbol::N), Some(3));
-        let both = found(Symbols::new(), &[("f32[n+p,8]", &[9, 8]), ("f32[n]", &[2])]).unwrap();
+        assert_eq!(solve_for(Symbols::new(), &[("f32[8]", &[8])]).unwrap(), Symbols::new());
+        assert_eq!(solve_for(Symbols::new(), &[("f32[4*n+2,8]", &[14, 8])]).unwrap().get(Symbol::N), Some(3));
+        let both = solve_for(Symbols::new(), &[("f32[n+p,8]", &[9, 8]), ("f32[n]", &[2])]).unwrap();
         assert_eq!(both, Symbols::np(2, 7));
-        let after = found(Symbols::new().with_symbol(Symbol::P, 4), &[("f32[n+p]", &[9])]).unwrap();
+        let after = solve_for(Symbols::new().with_symbol(Symbol::P, 4), &[("f32[n+p]", &[9])]).unwrap();
         assert_eq!(after, Symbols::np(5, 4));
         for (ty, size) in [("f32[4*n]", 7), ("f32[n+8]", 7)] {
-            assert!(found(Symbols::new(), &[(ty, &[size])]).is_err(), "{ty}");
+            assert!(solve_for(Symbols::new(), &[(ty, &[size])]).is_err(), "{ty}");
         }
     }
 }

@@ -8,18 +8,18 @@ use crate::{Error, Result};
 
 /// A tensor in a device's memory, in row-major order. Its memory is freed when it is dropped.
 #[derive(Debug)]
-pub struct Tensor {
+pub struct DeviceTensor {
     device: Device,
     buffer: BufferId,
     dtype: DType,
     shape: Vec<usize>,
 }
 
-impl Tensor {
+impl DeviceTensor {
     /// A tensor of zeros. They are meant to be read: a checking device takes them as written, unlike the memory that a
     /// function's own outputs begin with.
-    pub fn allocate(device: &Device, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
-        let tensor = Tensor::reserve(device, shape, dtype)?;
+    pub fn allocate(device: &Device, shape: Vec<usize>, dtype: DType) -> Result<DeviceTensor> {
+        let tensor = DeviceTensor::reserve(device, shape, dtype)?;
         let mut state = device.lock();
         let zeros = state.device.record(&[Command::Fill { buffer: tensor.buffer, word: 0 }])?;
         let filled = state.device.replay(zeros, &Symbols::new());
@@ -29,23 +29,28 @@ impl Tensor {
     }
 
     /// Memory for a tensor that something is going to write.
-    pub(super) fn reserve(device: &Device, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+    pub(super) fn reserve(device: &Device, shape: Vec<usize>, dtype: DType) -> Result<DeviceTensor> {
         let bytes = byte_len(dtype, &shape)
             .ok_or_else(|| Error::invalid(format!("{dtype}{shape:?} has more bytes than can be counted")))?;
         let size = (bytes as u64).max(4).next_multiple_of(4);
         let label = format!("tensor {dtype}{shape:?}");
         let buffer = device.lock().device.create_buffer(&label, size)?;
-        Ok(Tensor { device: device.clone(), buffer, dtype, shape })
+        Ok(DeviceTensor { device: device.clone(), buffer, dtype, shape })
     }
 
     /// A copy of a host tensor.
-    pub fn new(device: &Device, value: &Host) -> Result<Tensor> {
-        Tensor::from_bytes(device, value.shape().to_vec(), value.dtype(), value.bytes())
+    pub fn new(device: &Device, value: &Host) -> Result<DeviceTensor> {
+        DeviceTensor::from_bytes(device, value.shape().to_vec(), value.dtype(), value.bytes())
     }
 
     /// A tensor with these bytes, which are read once and not kept.
-    pub fn from_bytes(device: &Device, shape: Vec<usize>, dtype: DType, bytes: &[u8]) -> Result<Tensor> {
-        let tensor = Tensor::reserve(device, shape, dtype)?;
+    pub fn from_bytes(
+        device: &Device,
+        shape: Vec<usize>,
+        dtype: DType,
+        bytes: &[u8],
+    ) -> Result<DeviceTensor> {
+        let tensor = DeviceTensor::reserve(device, shape, dtype)?;
         tensor.write(bytes)?;
         Ok(tensor)
     }
@@ -112,7 +117,7 @@ impl Tensor {
     }
 }
 
-impl Drop for Tensor {
+impl Drop for DeviceTensor {
     fn drop(&mut self) {
         self.device.give_back([Dropped::Buffer(self.buffer)]);
     }

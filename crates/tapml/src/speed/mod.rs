@@ -52,7 +52,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    fn of(runs: &[f64]) -> Rate {
+    fn from_runs(runs: &[f64]) -> Rate {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |i: usize| sorted.get(i).copied().unwrap_or(0.0);
@@ -219,13 +219,13 @@ impl Bench<'_> {
                 }
                 recording.start();
                 feeder.generate(&text, options.profile + 1)?;
-                recording.finish(&self.lowered(Phase::Decode)?, &symbols, self.bandwidth)?
+                recording.finish(&self.lowered_graph(Phase::Decode)?, &symbols, self.bandwidth)?
             }
             _ => Vec::new(),
         };
         let prefill_profile = if stopped { Vec::new() } else { self.profile_prefill(&mut feeder)? };
         let bytes_per_token = traffic::of_step(self.model.graph(), &symbols)?;
-        let (decode_rate, prefill_rate) = (Rate::of(&decode), Rate::of(&prefill));
+        let (decode_rate, prefill_rate) = (Rate::from_runs(&decode), Rate::from_runs(&prefill));
         let floor = if self.bandwidth > 0.0 { bytes_per_token as f64 / self.bandwidth } else { 0.0 };
         let run = |(&prefill_tps, &decode_tps): (&f64, &f64)| Run { prefill_tps, decode_tps };
         Ok(SpeedReport {
@@ -262,15 +262,15 @@ impl Bench<'_> {
                 prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64()
             })
         };
-        undisturbed(&mut run)?;
-        (0..self.options.runs).map(|_| undisturbed(&mut run)).collect()
+        run_undisturbed(&mut run)?;
+        (0..self.options.runs).map(|_| run_undisturbed(&mut run)).collect()
     }
 
     /// Tokens a second of each run behind `text`, and whether someone asked to stop before all were done.
     fn time_decode(&self, feeder: &mut Feeder<'_>, text: &mut Vec<u32>) -> Result<(Vec<f64>, bool)> {
         let (options, mut rates) = (self.options, Vec::new());
         for run in 0..=options.runs {
-            let made = undisturbed(|| {
+            let made = run_undisturbed(|| {
                 if options.depth == 0 {
                     *text = feeder.prompt(options.prompt_tokens);
                 }
@@ -302,12 +302,12 @@ impl Bench<'_> {
             let prompt = feeder.prompt(tokens);
             feeder.generate(&prompt, 1)?;
         }
-        let lowered = self.lowered(Phase::Prefill)?;
+        let lowered = self.lowered_graph(Phase::Prefill)?;
         recording.finish(&lowered, &Symbols::np(tokens as u64, 0), self.bandwidth)
     }
 
     /// The graph whose nodes the timings name.
-    fn lowered(&self, phase: Phase) -> Result<Graph> {
+    fn lowered_graph(&self, phase: Phase) -> Result<Graph> {
         let lowered = self.platform.lower(self.model.graph(), phase)?;
         Ok(lowered.unwrap_or_else(|| self.model.graph().clone()))
     }
@@ -317,11 +317,11 @@ impl Bench<'_> {
 const TRIES: usize = 5;
 
 /// Does it until no connection to a device is lost meanwhile.
-fn undisturbed<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
+fn run_undisturbed<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 0..TRIES {
-        let before = platform::reopened();
+        let before = platform::count_reopened();
         let done = run()?;
-        if platform::reopened() == before {
+        if platform::count_reopened() == before {
             return Ok(done);
         }
     }

@@ -70,7 +70,7 @@ impl Recording {
                 floor_seconds: 0.0,
                 loss_seconds: 0.0,
             });
-            let median = super::Rate::of(&seconds).median;
+            let median = super::Rate::from_runs(&seconds).median;
             row.count += 1;
             row.seconds += median;
             row.floor_seconds += floor;
@@ -99,7 +99,7 @@ impl Profiler {
         (profiler, recording)
     }
 
-    fn named(&self, command: &Command) -> (String, String) {
+    fn name_command(&self, command: &Command) -> (String, String) {
         match command {
             Command::Dispatch { label, kernel, .. } => {
                 (label.clone(), self.kernels.get(kernel).cloned().unwrap_or_default())
@@ -112,7 +112,8 @@ impl Profiler {
     fn time(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         let commands = self.lists.get(&list).cloned().unwrap_or_default();
         let seconds = self.device.time_commands(&commands, symbols)?;
-        let names: Vec<(String, String)> = commands.iter().map(|command| self.named(command)).collect();
+        let names: Vec<(String, String)> =
+            commands.iter().map(|command| self.name_command(command)).collect();
         let mut book = self.recording.book();
         let same = book.timed.len() == names.len()
             && book

@@ -5,10 +5,10 @@ use crate::graph::Graph;
 
 #[test]
 fn a_rate_is_the_median_of_its_runs() {
-    let rate = Rate::of(&[3.0, 1.0, 2.0, 10.0]);
+    let rate = Rate::from_runs(&[3.0, 1.0, 2.0, 10.0]);
     assert_eq!((rate.median, rate.min, rate.max), (2.5, 1.0, 10.0));
-    assert_eq!(Rate::of(&[4.0, 2.0, 9.0]).median, 4.0);
-    assert_eq!(Rate::of(&[]).median, 0.0);
+    assert_eq!(Rate::from_runs(&[4.0, 2.0, 9.0]).median, 4.0);
+    assert_eq!(Rate::from_runs(&[]).median, 0.0);
 }
 
 const TEXT: &str = "graph g
@@ -46,7 +46,7 @@ fn the_processors_memory_has_some_speed() {
 fn a_model_is_measured_on_the_emulator_kernel_by_kernel() {
     let model = crate::import::Checkpoint::random(
         std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/llama_draft")),
-        &crate::import::ImportOptions { logits: crate::import::Rows::Last, ..Default::default() },
+        &crate::import::ImportOptions { logits: crate::import::LogitRows::Last, ..Default::default() },
         1,
     )
     .unwrap();

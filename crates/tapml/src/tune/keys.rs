@@ -1,7 +1,7 @@
 //! What is measured: an operator at its types, the call that is timed, the kernels that make a difference to it, and which
 //! of them pass the operator's calls.
 
-use super::lowerings::{Lowering, Place};
+use super::lowerings::{Lowering, TunePlace};
 use super::time;
 use crate::Result;
 use crate::device::{Device, DeviceInfo};
@@ -38,7 +38,7 @@ impl<'a> Views<'a> {
     }
 
     /// The first view with calls at a place, and the nodes that have them.
-    fn find(&self, place: &Place, phase: Phase) -> Option<(usize, Vec<NodeId>)> {
+    fn find(&self, place: &TunePlace, phase: Phase) -> Option<(usize, Vec<NodeId>)> {
         (0..self.count()).find_map(|view| {
             let suite = self.get(view);
             let ids = suite.cases().filter(|case| suite.phase(*case) == phase).map(|case| case.node);
@@ -56,7 +56,7 @@ impl<'a> Views<'a> {
 /// An operator at given types, the call that is timed, and the kernels that make a difference to it.
 pub struct Key {
     /// The operator and its types.
-    pub place: Place,
+    pub place: TunePlace,
     view: usize,
     nodes: Vec<NodeId>,
     call: Case,
@@ -68,10 +68,10 @@ pub struct Key {
 
 impl Key {
     /// What is to be measured of a place; `None` if no recorded run reaches it, or if no kernel serves it.
-    pub fn of(place: &Place, views: &Views<'_>, info: &DeviceInfo, phase: Phase) -> Option<Key> {
+    pub fn for_place(place: &TunePlace, views: &Views<'_>, info: &DeviceInfo, phase: Phase) -> Option<Key> {
         let (view, nodes) = views.find(place, phase)?;
         let suite = views.get(view);
-        let call = timed(suite, &nodes, phase)?;
+        let call = timed_case(suite, &nodes, phase)?;
         let plans = plan_settings(&place.op, &place.inputs, phase, info).ok()?;
         let plans = different(plans, &suite.frames()[call.frame].symbols);
         let (passed, seconds, place) = (Vec::new(), Vec::new(), place.clone());
@@ -84,7 +84,7 @@ impl Key {
     }
 
     /// Kernels that do not pass its calls.
-    pub fn failed(&self) -> Vec<String> {
+    pub fn failed_kernels(&self) -> Vec<String> {
         self.kernels().filter(|kernel| !self.passed.contains(kernel)).collect()
     }
 
@@ -173,7 +173,7 @@ fn different(plans: Vec<NodePlan>, symbols: &Symbols) -> Vec<NodePlan> {
 }
 
 /// The call of these nodes that stands for the phase: of the most cached tokens, and of a prompt of the most new ones.
-fn timed(suite: &Suite, nodes: &[NodeId], phase: Phase) -> Option<Case> {
+fn timed_case(suite: &Suite, nodes: &[NodeId], phase: Phase) -> Option<Case> {
     let of_nodes = suite.cases().filter(|case| nodes.contains(&case.node) && suite.phase(*case) == phase);
     let size = |case: &Case| {
         let symbols = &suite.frames()[case.frame].symbols;

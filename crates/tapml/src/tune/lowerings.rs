@@ -8,20 +8,20 @@ use crate::kernels::{Choice, Fusing, Overrides, Phase, Planner, TuningCache, UNF
 
 /// An operator at the types of its inputs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct TunePlace {
     /// The operator.
     pub op: Op,
     /// Types of its inputs.
     pub inputs: Vec<TensorType>,
 }
 
-impl Place {
+impl TunePlace {
     /// Where a node of a graph stands.
-    pub fn of(graph: &Graph, node: &Node) -> Place {
-        Place { op: node.op.clone(), inputs: graph.input_types(node) }
+    pub fn from_node(graph: &Graph, node: &Node) -> TunePlace {
+        TunePlace { op: node.op.clone(), inputs: graph.input_types(node) }
     }
 
-    fn fused(&self) -> bool {
+    fn is_fused(&self) -> bool {
         matches!(self.op, Op::Fused(_))
     }
 }
@@ -30,18 +30,18 @@ impl Place {
 #[derive(Clone, Debug)]
 pub struct Lowering {
     /// The fused operators that are left out.
-    pub without: Vec<Place>,
+    pub without: Vec<TunePlace>,
     /// The graph.
     pub graph: Graph,
     /// What stands in it, with the number of nodes.
-    pub places: Vec<(Place, usize)>,
+    pub places: Vec<(TunePlace, usize)>,
 }
 
 /// A fused operator of the whole lowering, and the lowerings without it.
 #[derive(Clone, Debug)]
 pub struct Unfused {
     /// The operator.
-    pub place: Place,
+    pub place: TunePlace,
     /// The graph without it, without it and what takes its place, and so on.
     pub lowerings: Vec<Lowering>,
 }
@@ -61,17 +61,17 @@ impl<'a> Lowerer<'a> {
     }
 
     /// The graph without these fused operators.
-    pub fn without(&self, without: Vec<Place>) -> Result<Lowering> {
+    pub fn lower_without(&self, without: Vec<TunePlace>) -> Result<Lowering> {
         let mut choices = TuningCache::new(self.info);
-        for Place { op, inputs } in &without {
+        for TunePlace { op, inputs } in &without {
             choices.add(Choice::new(op, inputs, UNFUSED, Vec::new()));
         }
         let mut overrides = Overrides::default();
         overrides.choose(choices);
         let mut planner = Planner::new(self.info.clone(), overrides);
         let graph = lower(&self.graph, self.phase, &Fusing::All, &mut planner)?;
-        let mut places: Vec<(Place, usize)> = Vec::new();
-        for place in graph.nodes().iter().map(|node| Place::of(&graph, node)) {
+        let mut places: Vec<(TunePlace, usize)> = Vec::new();
+        for place in graph.nodes().iter().map(|node| TunePlace::from_node(&graph, node)) {
             match places.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, count)) => *count += 1,
                 None => places.push((place, 1)),
@@ -81,22 +81,24 @@ impl<'a> Lowerer<'a> {
     }
 
     /// For each fused operator of the whole lowering the lowerings without it.
-    pub fn unfused(&self, whole: &Lowering) -> Result<Vec<Unfused>> {
-        let fused = whole.places.iter().map(|(place, _)| place).filter(|place| place.fused());
-        fused.map(|place| Ok(Unfused { place: place.clone(), lowerings: self.down(whole, place)? })).collect()
+    pub fn find_unfused(&self, whole: &Lowering) -> Result<Vec<Unfused>> {
+        let fused = whole.places.iter().map(|(place, _)| place).filter(|place| place.is_fused());
+        fused
+            .map(|place| Ok(Unfused { place: place.clone(), lowerings: self.lower_place(whole, place)? }))
+            .collect()
     }
 
-    fn down(&self, whole: &Lowering, place: &Place) -> Result<Vec<Lowering>> {
+    fn lower_place(&self, whole: &Lowering, place: &TunePlace) -> Result<Vec<Lowering>> {
         let mut lowerings: Vec<Lowering> = Vec::new();
         let mut without = vec![place.clone()];
         loop {
-            let next = self.without(without.clone())?;
+            let next = self.lower_without(without.clone())?;
             // Other fused operators may have taken its place.
-            let new: Vec<Place> = next
+            let new: Vec<TunePlace> = next
                 .places
                 .iter()
                 .map(|(place, _)| place)
-                .filter(|place| place.fused() && !whole.has(place) && !without.contains(place))
+                .filter(|place| place.is_fused() && !whole.has(place) && !without.contains(place))
                 .cloned()
                 .collect();
             lowerings.push(next);
@@ -110,18 +112,18 @@ impl<'a> Lowerer<'a> {
 
 impl Lowering {
     /// Whether a node of the graph stands at such a place.
-    pub fn has(&self, place: &Place) -> bool {
+    pub fn has(&self, place: &TunePlace) -> bool {
         self.nodes(place) > 0
     }
 
     /// The number of nodes at such a place.
-    pub fn nodes(&self, place: &Place) -> usize {
+    pub fn nodes(&self, place: &TunePlace) -> usize {
         self.places.iter().find(|(known, _)| known == place).map_or(0, |(_, count)| *count)
     }
 
     /// What this graph has more nodes of than another, and less, with the numbers.
-    pub fn difference(&self, other: &Lowering) -> Vec<(Place, i64)> {
-        let mut all: Vec<(Place, i64)> = Vec::new();
+    pub fn difference(&self, other: &Lowering) -> Vec<(TunePlace, i64)> {
+        let mut all: Vec<(TunePlace, i64)> = Vec::new();
         let own = self.places.iter().map(|(place, count)| (place, *count as i64));
         for (place, count) in own.chain(other.places.iter().map(|(place, count)| (place, -(*count as i64)))) {
             match all.iter_mut().find(|(known, _)| known == place) {

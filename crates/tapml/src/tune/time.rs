@@ -76,15 +76,20 @@ fn run(
 }
 
 fn rounds(device: &mut dyn Device, commands: &[Command], call: &Call) -> Result<f64> {
-    let once = replayed(device, commands, call, 1)?;
+    let once = time_replays(device, commands, call, 1)?;
     let repeats = if once > LONG { 1 } else { REPEATS };
     let many: Vec<Command> = commands.iter().cycle().take(commands.len() * repeats).cloned().collect();
-    let least = replayed(device, &many, call, ROUNDS)?;
+    let least = time_replays(device, &many, call, ROUNDS)?;
     Ok(least.as_secs_f64() / repeats as f64)
 }
 
 /// The least time of a list, after one replay that does not count.
-fn replayed(device: &mut dyn Device, commands: &[Command], call: &Call, rounds: usize) -> Result<Duration> {
+fn time_replays(
+    device: &mut dyn Device,
+    commands: &[Command],
+    call: &Call,
+    rounds: usize,
+) -> Result<Duration> {
     let list = device.record(commands)?;
     device.replay(list, &call.symbols)?;
     device.wait()?;

@@ -1,6 +1,6 @@
 //! `tapml bench bugs`: put faults into kernels and between them, and count what is found.
 
-use super::super::common::{Activation, GraphArgs};
+use super::super::common::{ActivationArg, GraphArgs};
 use super::super::guard::Guard;
 use super::models::{self, BenchModel};
 use super::table;
@@ -93,7 +93,7 @@ pub struct BugsCommand {
 }
 
 /// What all parts of the bench share.
-struct Work<'a> {
+struct BenchWork<'a> {
     models: &'a [BenchModel],
     mutants: &'a [Mutant],
     info: &'a DeviceInfo,
@@ -180,7 +180,7 @@ impl BugsCommand {
         let workers = self.workers.unwrap_or_else(workers).max(1);
         let guard = Guard::new(spec, info, workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
-        let checker = (self.checker != "none").then(|| self.checking(workers, info)).transpose()?;
+        let checker = (self.checker != "none").then(|| self.open_checking(workers, info)).transpose()?;
         let open_checker = || checker.as_ref().map_or(&guard, |(guard, _)| guard).open();
         let options = RunOptions {
             open: &open,
@@ -196,7 +196,8 @@ impl BugsCommand {
         let _writer = self.json.file().map(Lock::writer).transpose()?;
         let kept = Kept::open(self, (target, settings), start)?;
         kept.lock().0.rows = rows;
-        let work = Work { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
+        let work =
+            BenchWork { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
         match self.all(&work) {
             // What is done is reported all the same.
             Err(e)
@@ -247,7 +248,7 @@ impl BugsCommand {
         let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
         let each = each_operator.map_or(String::new(), |n| format!(" each {n}"));
         let graph = match graph {
-            GraphArgs { activation: Activation::F32, no_fuse: false, quantize: None } => String::new(),
+            GraphArgs { activation: ActivationArg::F32, no_fuse: false, quantize: None } => String::new(),
             GraphArgs { activation, no_fuse, quantize } => {
                 let packed = quantize.as_ref().map_or(String::new(), |scheme| format!(" {scheme}"));
                 format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
@@ -265,7 +266,7 @@ impl BugsCommand {
 
     /// The devices that check kernels while they run, and what they are: an emulator is of the target's kind, so that it gets its
     /// kernels.
-    fn checking(&self, workers: usize, target: &DeviceInfo) -> Result<(Guard, DeviceInfo)> {
+    fn open_checking(&self, workers: usize, target: &DeviceInfo) -> Result<(Guard, DeviceInfo)> {
         let mut spec = device_spec(&self.checker)?;
         if spec.word == "emulator" && spec.option("kind").is_none() {
             let kind = if target.kind == AdapterKind::Cpu { "cpu" } else { "gpu" };
@@ -279,13 +280,14 @@ impl BugsCommand {
     }
 
     /// Mutants of kernels, then clean runs, then full diagnoses, as far as the time reaches.
-    fn all(&self, work: &Work<'_>) -> Result<()> {
+    fn all(&self, work: &BenchWork<'_>) -> Result<()> {
         let limit = self.limit.unwrap_or(usize::MAX);
         let of_kernels = work.mutants.iter().filter(|m| !m.is_between()).take(limit);
         let open: Vec<Mutant> = of_kernels.filter(|m| !work.kept.has(&m.id)).cloned().collect();
         let needed = |m: &&BenchModel| open.iter().any(|mutant| mutant.model == m.name);
         let beds = work.models.iter().filter(needed);
-        let beds = beds.map(|m| m.bed(self.graph.activation, self.seed, true, work.folder, work.stop));
+        let beds =
+            beds.map(|m| m.record_fixture(self.graph.activation, self.seed, true, work.folder, work.stop));
         let beds = beds.collect::<Result<Vec<Fixture>>>()?;
         let prepared = Prepared::new(&beds, work.options.sampling);
         let bar = Bar::new();
@@ -301,8 +303,8 @@ impl BugsCommand {
     }
 
     /// Full diagnoses of single faults, of several at once, and of none.
-    fn diagnoses(&self, work: &Work<'_>) -> Result<()> {
-        let Work { models, mutants, options, kept, .. } = work;
+    fn diagnoses(&self, work: &BenchWork<'_>) -> Result<()> {
+        let BenchWork { models, mutants, options, kept, .. } = work;
         // By what costs the device at once no diagnosis can be made.
         let real =
             |m: &&Mutant| kept.lock().0.mutants.iter().any(|r| r.id == m.id && r.real() && !r.sighting.lost);
@@ -327,7 +329,13 @@ impl BugsCommand {
             let needed =
                 |case: &PlannedCase| case.model == model.name && (case.long() && model.long()) == long;
             if cases.iter().any(needed) {
-                beds.push(model.bed(self.graph.activation, self.seed, long, work.folder, work.stop)?);
+                beds.push(model.record_fixture(
+                    self.graph.activation,
+                    self.seed,
+                    long,
+                    work.folder,
+                    work.stop,
+                )?);
             }
         }
         let bar = Bar::new();
@@ -338,14 +346,14 @@ impl BugsCommand {
     }
 
     /// Runs without a fault: every model in turn, dtypes and prompts after that.
-    fn clean_runs(&self, work: &Work<'_>) -> Result<bool> {
-        let Work { models, options, kept, stop, .. } = work;
+    fn clean_runs(&self, work: &BenchWork<'_>) -> Result<bool> {
+        let BenchWork { models, options, kept, stop, .. } = work;
         let bar = Bar::new();
         tapml::migrate::Progress::stage(&bar, "clean runs", self.clean as u64);
-        let dtypes = [Activation::F32, Activation::F16]
+        let dtypes = [ActivationArg::F32, ActivationArg::F16]
             .into_iter()
-            .filter(|d| *d == Activation::F32 || work.info.features.f16);
-        let dtypes: Vec<Activation> = dtypes.collect();
+            .filter(|d| *d == ActivationArg::F32 || work.info.features.f16);
+        let dtypes: Vec<ActivationArg> = dtypes.collect();
         for run in 0..self.clean {
             let model = &models[run % models.len()];
             let round = run / models.len();
@@ -358,7 +366,7 @@ impl BugsCommand {
                 return Ok(false);
             }
             // The long prompts of windows take long and say the same each time.
-            let bed = model.bed(dtype, seed, round == 0, work.folder, stop)?;
+            let bed = model.record_fixture(dtype, seed, round == 0, work.folder, stop)?;
             let prepared = Prepared::new(std::slice::from_ref(&bed), options.sampling);
             let done = bench::clean(&bed, &name, &prepared, options)?;
             kept.add(|report| report.clean.push(done));
@@ -370,12 +378,12 @@ impl BugsCommand {
 
     fn finish(&self, kept: &Kept<'_>) -> Result<Outcome> {
         let report = kept.report();
-        tell(&report, &self.json, self.markdown.as_deref())?;
+        write_report(&report, &self.json, self.markdown.as_deref())?;
         Ok(if report.holds() { Outcome::Holds } else { Outcome::Fails })
     }
 }
 
-fn tell(report: &BenchReport, json: &JsonArg, markdown: Option<&Path>) -> Result<()> {
+fn write_report(report: &BenchReport, json: &JsonArg, markdown: Option<&Path>) -> Result<()> {
     json.say(&table::text(report))?;
     if let Some(path) = markdown {
         tapml::files::write(path, table::markdown(report).as_bytes())?;
@@ -440,7 +448,7 @@ impl<'a> Kept<'a> {
         let (last, json, markdown) = (state.clone(), command.json.clone(), command.markdown.clone());
         stopping::set_last_words(move || {
             let state = last.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = tell(&state.0, &json, markdown.as_deref()) {
+            if let Err(error) = write_report(&state.0, &json, markdown.as_deref()) {
                 output::print_error(&error);
             }
         });

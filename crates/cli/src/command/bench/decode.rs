@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use tapml::exec::Interface;
 use tapml::graph::DType;
-use tapml::import::Rows;
+use tapml::import::LogitRows;
 use tapml::platform::PlatformSpec;
 use tapml::speed::{KernelTime, Rate, SpeedOptions, SpeedReport, measure};
 
@@ -75,9 +75,9 @@ impl DecodeCommand {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
         let model = if self.random {
-            self.graph.open_random(&self.model, Rows::Last)?
+            self.graph.open_random(&self.model, LogitRows::Last)?
         } else {
-            self.graph.open(&self.model, Rows::Last)?.1
+            self.graph.open(&self.model, LogitRows::Last)?.1
         };
         Interface::from_graph(model.graph())?.expect_logits()?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());

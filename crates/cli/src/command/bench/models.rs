@@ -1,18 +1,18 @@
 //! The models of the bench: where they are, and what is recorded of them.
 
-use super::super::common::{Activation, GraphArgs};
+use super::super::common::{ActivationArg, GraphArgs};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use tapml::bugs::bench::{Fixture, FixtureOptions, Sampling};
 use tapml::engine::Tokenizer;
 use tapml::graph::{Model, Node, Op};
-use tapml::import::Rows;
+use tapml::import::LogitRows;
 use tapml::migrate::{Hash, Quiet, Stop, graph_hash, weight_entries, weights_hash};
 
 /// Tokens of the two short prompts: fewer and more rows than the kernels treat one by one.
 const SHORT: [usize; 2] = [12, 7];
 /// Tokens beyond the window of the one long prompt that models with a window get.
-const BEYOND: usize = 9;
+const PAST_WINDOW: usize = 9;
 /// Ids that stand for a text where there is no tokenizer.
 const TOKENS: u32 = 512;
 /// Rows in calls of one row, of one operator that each layer has, over both short prompts and the nodes that are replayed: what
@@ -95,7 +95,7 @@ impl BenchModel {
         if path.is_dir() && !has_weights(path) {
             return BenchModel::random(path, args);
         }
-        let (checkpoint, model) = args.open(path, Rows::All)?;
+        let (checkpoint, model) = args.open(path, LogitRows::All)?;
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let mut tokens = Vec::new();
         let mut begin = None;
@@ -111,7 +111,7 @@ impl BenchModel {
     }
 
     fn random(path: &Path, args: &GraphArgs) -> Result<BenchModel> {
-        let model = args.open_random(path, Rows::All)?;
+        let model = args.open_random(path, LogitRows::All)?;
         let graph = model.graph();
         let table = |node: &Node| graph.input_types(node).into_iter().find(|ty| ty.shape.len() == 2);
         let of = |node: &Node| table(node)?.shape.first()?.as_const();
@@ -124,7 +124,7 @@ impl BenchModel {
     }
 
     /// The model with activations of this dtype.
-    fn with(&self, activation: Activation) -> Result<Model> {
+    fn open_with(&self, activation: ActivationArg) -> Result<Model> {
         if activation == self.args.activation {
             return Ok(self.model.clone());
         }
@@ -145,15 +145,15 @@ impl BenchModel {
             .enumerate()
             .map(|(i, &len)| piece(start + i * 17, len + seed as usize % 4))
             .collect();
-        if let Some(len) = self.beyond().filter(|_| long) {
+        if let Some(len) = self.past_window().filter(|_| long) {
             prompts.push(piece(start, len));
         }
         prompts
     }
 
     /// Tokens of a prompt that is longer than the window, if the context is long enough for it.
-    fn beyond(&self) -> Option<usize> {
-        let len = Fixture::window(&self.model).map(|window| window as usize + BEYOND);
+    fn past_window(&self) -> Option<usize> {
+        let len = Fixture::window(&self.model).map(|window| window as usize + PAST_WINDOW);
         len.filter(|len| len + self.steps() as usize <= self.context)
     }
 
@@ -166,20 +166,20 @@ impl BenchModel {
 
     /// Whether there is a long prompt.
     pub fn long(&self) -> bool {
-        self.beyond().is_some()
+        self.past_window().is_some()
     }
 
     /// Records the model's calls on the prompts of a seed into `folder`.
-    pub fn bed(
+    pub fn record_fixture(
         &self,
-        activation: Activation,
+        activation: ActivationArg,
         seed: u64,
         long: bool,
         folder: &Path,
         stop: &Stop,
     ) -> Result<Fixture> {
         let options = FixtureOptions { prompts: self.prompts(seed, long), steps: self.steps() };
-        let model = self.with(activation)?;
+        let model = self.open_with(activation)?;
         let length = if long { "long" } else { "short" };
         let out = folder.join(format!("{}-{activation:?}-{seed}-{length}", self.name));
         Fixture::carve(&self.name, &model, &options, &out, &Quiet, stop)

@@ -37,12 +37,12 @@ fn counts_of<K: Ord>(
 }
 
 /// One table as header and rows.
-struct Rows {
+struct TableRows {
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
 
-impl Rows {
+impl TableRows {
     fn text(&self) -> String {
         let mut out = table(&self.header);
         out.add_rows(&self.rows);
@@ -58,18 +58,18 @@ impl Rows {
     }
 }
 
-fn breakdown(report: &BenchReport, name: &'static str, key: impl Fn(&MutantRecord) -> String) -> Rows {
+fn breakdown(report: &BenchReport, name: &'static str, key: impl Fn(&MutantRecord) -> String) -> TableRows {
     let rows = counts(report, key).into_iter().map(|(name, c)| {
         let mean = c.seconds / c.mutants.max(1) as f64;
         let numbers = [c.mutants, c.equivalent, c.faults, c.seen, c.faults - c.seen].map(|n| n.to_string());
         [vec![name], numbers.to_vec(), vec![format!("{mean:.2}")]].concat()
     });
     let header = vec![name, "mutants", "no fault here", "faults", "seen", "missed", "s each"];
-    Rows { header, rows: rows.collect() }
+    TableRows { header, rows: rows.collect() }
 }
 
 /// What the programs launch, row by row, those without mutants too: how many there are, were tried, and were seen.
-fn launched(report: &BenchReport) -> Rows {
+fn launched_rows(report: &BenchReport) -> TableRows {
     let tried = counts(report, |r| r.row.clone());
     let held = counts_of(report, |r| !r.tuned_on, |r| r.row.clone());
     let rows = report.rows.iter().map(|row| {
@@ -93,20 +93,20 @@ fn launched(report: &BenchReport) -> Rows {
         "missed, held out",
         "none, because",
     ];
-    Rows { header, rows: rows.collect() }
+    TableRows { header, rows: rows.collect() }
 }
 
-fn rates(report: &BenchReport, tuned: Option<bool>) -> Rows {
+fn rates(report: &BenchReport, tuned: Option<bool>) -> TableRows {
     let row = |r: tapml::bugs::bench::PolicyRate| {
         let numbers = [r.faults, r.missed, r.clean, r.false_alarms].map(|n| n.to_string());
         [vec![r.policy, r.used_by], numbers.to_vec()].concat()
     };
     let rows = report.rates(tuned).into_iter().map(row).collect();
-    Rows { header: vec!["policy", "used by", "faults", "missed", "clean runs", "false alarms"], rows }
+    TableRows { header: vec!["policy", "used by", "faults", "missed", "clean runs", "false alarms"], rows }
 }
 
 /// Full diagnoses by what was diagnosed.
-fn diagnoses(report: &BenchReport) -> Rows {
+fn diagnoses(report: &BenchReport) -> TableRows {
     let kind = |d: &Diagnosed| match (d.name.split('/').next(), d.bugs.len()) {
         (Some("several"), _) => "several faults",
         (Some("clean"), _) => "no fault",
@@ -126,11 +126,11 @@ fn diagnoses(report: &BenchReport) -> Rows {
         [vec![name.to_string()], counts.map(|n| n.to_string()).to_vec(), vec![format!("{mean:.1}")]].concat()
     });
     let header = vec!["diagnoses", "runs", "faults", "reports", "missed", "false", "cause right", "s each"];
-    Rows { header, rows: rows.collect() }
+    TableRows { header, rows: rows.collect() }
 }
 
 /// Whether the stated causes are right, by family.
-fn causes(report: &BenchReport) -> Rows {
+fn causes(report: &BenchReport) -> TableRows {
     let row = |r: CauseRate| {
         let right = format!("{:.0} %", (100.0 * r.right as f64 / r.reported.max(1) as f64).floor());
         let [faults, reported, certain, wrong] =
@@ -138,11 +138,11 @@ fn causes(report: &BenchReport) -> Rows {
         vec![r.family, faults, reported, right, certain, wrong]
     };
     let header = vec!["family", "faults", "reports", "cause right", "certain", "certain and wrong"];
-    Rows { header, rows: report.causes().into_iter().map(row).collect() }
+    TableRows { header, rows: report.causes().into_iter().map(row).collect() }
 }
 
 /// What other constants would miss and raise, on the half that they are tuned on and on the other.
-fn grid(report: &BenchReport) -> Rows {
+fn grid(report: &BenchReport) -> TableRows {
     let row = |i: usize, (base, chain, shared, lambda): (f64, f64, f64, f64)| {
         let of = |tuned: bool| {
             let faults = report.mutants.iter().filter(|r| r.real() && r.tuned_on == tuned);
@@ -158,7 +158,7 @@ fn grid(report: &BenchReport) -> Rows {
     };
     let header =
         vec!["BASE", "CHAIN", "SHARED", "λ", "missed", "false", "missed, held out", "false, held out"];
-    Rows { header, rows: GRID.iter().enumerate().map(|(i, &set)| row(i, set)).collect() }
+    TableRows { header, rows: GRID.iter().enumerate().map(|(i, &set)| row(i, set)).collect() }
 }
 
 fn summary(report: &BenchReport) -> String {
@@ -213,7 +213,7 @@ fn wrong(report: &BenchReport) -> String {
 pub fn text(report: &BenchReport) -> String {
     let families = breakdown(report, "family", |r| r.family.to_string());
     let models = breakdown(report, "model", |r| r.model.clone());
-    let (launched, rates) = (launched(report), rates(report, None));
+    let (launched, rates) = (launched_rows(report), rates(report, None));
     let (diagnoses, causes) = (diagnoses(report), causes(report));
     format!(
         "{}\n\n{}\n\n{}\n\n{}\n\n{}\n\n{}\n{}\n{}",
@@ -235,7 +235,7 @@ pub fn markdown(report: &BenchReport) -> String {
         ("By model", breakdown(report, "model", |r| r.model.clone())),
         ("By mutation operator", breakdown(report, "mutation", |r| r.operator.clone())),
         ("By operator", breakdown(report, "operator", |r| r.op.clone())),
-        ("By kernel row", launched(report)),
+        ("By kernel row", launched_rows(report)),
         ("Policies, all", rates(report, None)),
         ("Policies, held out", rates(report, Some(false))),
         ("Full diagnoses", diagnoses(report)),

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tapml::fleet::{Cell, Fleet, FleetReport, Identity, Memory, Shared, Spread, Work};
+use tapml::fleet::{BrokerQueue, Cell, Fleet, FleetQueue, FleetReport, Identity, Memory, Spread};
 use tapml::graph::Model;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
@@ -37,8 +37,8 @@ pub struct FleetArgs {
           conflicts_with_all = ["watch", "junit"])]
     pub fleet: Option<Option<SpreadArg>>,
     /// Seconds that a device of the fleet may be away before it is given up
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
-    patience: u64,
+    #[arg(long = "patience", value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
+    wait_timeout: u64,
     /// Keep the work and its results at this broker (`nats://host:4222`): several processes with the same --run share the
     /// work, and the same command once more goes on where a killed one was
     #[arg(long, value_name = "URL", requires = "fleet", requires = "run")]
@@ -51,9 +51,9 @@ pub struct FleetArgs {
 
 impl FleetArgs {
     /// Where the work is kept: at a broker, or in this process.
-    fn work(&self, identity: &Identity) -> Result<Arc<dyn Work>> {
+    fn work(&self, identity: &Identity) -> Result<Arc<dyn FleetQueue>> {
         Ok(match (&self.broker, &self.run) {
-            (Some(broker), Some(run)) => Arc::new(Shared::connect(broker, run, identity)?),
+            (Some(broker), Some(run)) => Arc::new(BrokerQueue::connect(broker, run, identity)?),
             _ => Arc::new(Memory::default()),
         })
     }
@@ -87,7 +87,7 @@ impl CheckCommand {
                 None if runtimes => Spread::Every,
                 None => Spread::Share,
             },
-            patience: Duration::from_secs(self.fleet.patience),
+            wait_timeout: Duration::from_secs(self.fleet.wait_timeout),
             progress: &bar,
             stop,
         };
@@ -96,15 +96,17 @@ impl CheckCommand {
         let (of, with, json) = (suite.clone(), work.clone(), self.reports.json.clone());
         let (spread, start) = (fleet.spread, Instant::now());
         stopping::set_last_words(move || {
-            let told = FleetReport::stopped(&of, spread, with.as_ref(), start.elapsed());
-            if let Err(error) = told.map_err(anyhow::Error::from).and_then(|report| tell(&report, &json)) {
+            let told = FleetReport::for_stopped(&of, spread, with.as_ref(), start.elapsed());
+            if let Err(error) =
+                told.map_err(anyhow::Error::from).and_then(|report| write_report(&report, &json))
+            {
                 output::print_error(&error);
             }
         });
         let report = stopping::or_last_words(fleet.run(&targets, work.as_ref()));
         bar.finish();
         let report = report?;
-        tell(&report, &self.reports.json)?;
+        write_report(&report, &self.reports.json)?;
         if !report.missing.is_empty() {
             let reasons =
                 report.devices.iter().filter_map(|d| d.given_up.clone()).collect::<Vec<_>>().join("; ");
@@ -113,11 +115,11 @@ impl CheckCommand {
                 report.missing.len()
             );
         }
-        Ok(if report.passed() { Outcome::Holds } else { Outcome::Fails })
+        Ok(if report.passes() { Outcome::Holds } else { Outcome::Fails })
     }
 }
 
-fn tell(report: &FleetReport, json: &JsonArg) -> Result<()> {
+fn write_report(report: &FleetReport, json: &JsonArg) -> Result<()> {
     json.say(&render(report))?;
     json.write(report)
 }
@@ -162,7 +164,7 @@ fn render(report: &FleetReport) -> String {
             "\n\n{} {} on {target}: {} ({})",
             f.op,
             f.case,
-            shown::beginning(&f.reason).replace('\n', "\n  "),
+            shown::first_lines(&f.reason).replace('\n', "\n  "),
             tapml::migrate::ratio_text(f.ratio)
         );
     }

@@ -73,7 +73,8 @@ pub fn show(
     json: &JsonArg,
 ) -> Result<Outcome> {
     let phases = Phase::ALL.into_iter().filter(|phase| only.is_none_or(|only| only.phase() == *phase));
-    let lowered = phases.map(|phase| Lowered::of(platform, graph, phase)).collect::<Result<Vec<_>, _>>()?;
+    let lowered =
+        phases.map(|phase| Lowered::from_platform(platform, graph, phase)).collect::<Result<Vec<_>, _>>()?;
     let target = platform.describe();
     for (at, of) in lowered.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };

@@ -26,7 +26,7 @@ impl Llama3 {
         };
         if method.high < method.low {
             let least = format!("at least `low_freq_factor`, which is {}", method.low);
-            return Err(scaling.expected("high_freq_factor", &least));
+            return Err(scaling.expected_error("high_freq_factor", &least));
         }
         Ok(method)
     }

@@ -11,10 +11,7 @@ use tapml_graph::op::{LongRope, RopeAngles};
 pub fn angles(config: &Section, scaling: &Section, unscaled: &[f64], context: u32) -> Result<RopeAngles> {
     let original = original_context(config, scaling, context)?;
     let factor = growth(scaling, original, context)?;
-    let default = match factor > 1.0 {
-        true => (1.0 + factor.ln() / f64::from(original).ln()).sqrt(),
-        false => 1.0,
-    };
+    let default = if factor > 1.0 { (1.0 + factor.ln() / f64::from(original).ln()).sqrt() } else { 1.0 };
     let scale = scaling.number_or("attention_factor", default, 1e-6..=1e6)?;
     let slowed = |key| -> Result<RopeAngles> {
         let factors = scaling.numbers(key, unscaled.len(), 0.5..=1e6)?;

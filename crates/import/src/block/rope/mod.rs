@@ -51,23 +51,24 @@ impl Partial {
 /// As [`angles`] with other keys or defaults.
 pub fn partial_angles(config: &Section, keys: &Partial, head_dim: u32, context: u32) -> Result<RopeAngles> {
     let scaling = scaling(config)?;
-    if let Some(nested) = scaling.as_ref().and_then(nested) {
+    if let Some(nested) = scaling.as_ref().and_then(nested_key) {
         let text = "angles that differ between kinds of layers are not supported for this architecture";
         return Err(config.unsupported(&format!("rope_parameters.{nested}"), text));
     }
-    scaled(config, scaling, keys, head_dim, context)
+    scaled_angles(config, scaling, keys, head_dim, context)
 }
 
 /// The angles of the layers of this kind, such as `full_attention`, if `rope_parameters` has an object for each kind.
 pub fn layer_angles(config: &Section, kind: &str, head_dim: u32, context: u32) -> Result<Option<RopeAngles>> {
-    let Some(kinds) = scaling(config)?.filter(|s| nested(s).is_some()) else { return Ok(None) };
-    let own =
-        kinds.section(kind)?.ok_or_else(|| kinds.expected(kind, "an object like those of other layers"))?;
-    scaled(config, Some(own), &Partial::WHOLE, head_dim, context).map(Some)
+    let Some(kinds) = scaling(config)?.filter(|s| nested_key(s).is_some()) else { return Ok(None) };
+    let own = kinds
+        .section(kind)?
+        .ok_or_else(|| kinds.expected_error(kind, "an object like those of other layers"))?;
+    scaled_angles(config, Some(own), &Partial::WHOLE, head_dim, context).map(Some)
 }
 
 /// The angles for this many rotated elements at the base `theta`, not scaled.
-pub fn unscaled(theta: f64, rotary_dim: u32) -> RopeAngles {
+pub fn unscaled_angles(theta: f64, rotary_dim: u32) -> RopeAngles {
     spread(frequencies(theta, rotary_dim), 1.0)
 }
 
@@ -81,7 +82,7 @@ pub fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
 }
 
 /// A key that holds an object, as each does if there is one for each kind of layer.
-fn nested<'a>(scaling: &Section<'a>) -> Option<&'a str> {
+fn nested_key<'a>(scaling: &Section<'a>) -> Option<&'a str> {
     scaling.keys().find(|key| scaling.get(key).is_some_and(|value| value.is_object()))
 }
 
@@ -98,13 +99,13 @@ fn rotary_dim(config: &Section, scaling: Option<&Section>, keys: &Partial, head_
     if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
         let share = format!("{factor} of heads of {head_dim} elements are {rotary_dim}");
         let expected = format!("to rotate an even number of elements ({share})");
-        return Err(section.expected(key, &expected));
+        return Err(section.expected_error(key, &expected));
     }
     Ok(rotary_dim)
 }
 
 /// The angles as the section `scaling` of the configuration has them.
-fn scaled(
+fn scaled_angles(
     config: &Section,
     scaling: Option<Section>,
     keys: &Partial,
@@ -113,7 +114,7 @@ fn scaled(
 ) -> Result<RopeAngles> {
     let dim = rotary_dim(config, scaling.as_ref(), keys, head_dim)?;
     let outer_theta = config.number_or(keys.theta, DEFAULT_THETA, 1.0..=1e12)?;
-    let Some(scaling) = scaling else { return Ok(unscaled(outer_theta, dim)) };
+    let Some(scaling) = scaling else { return Ok(unscaled_angles(outer_theta, dim)) };
 
     let theta = scaling.number_or("rope_theta", outer_theta, 1.0..=1e12)?;
     let plain = frequencies(theta, dim);

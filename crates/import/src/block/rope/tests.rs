@@ -141,7 +141,7 @@ fn each_kind_of_layer_may_have_its_angles() {
             "rope_theta": 100.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}"#,
     );
     let of = |kind| layer_angles(&json.root(), kind, 8, 64);
-    assert_eq!(of("sliding_attention").unwrap(), Some(unscaled(100.0, 8)));
+    assert_eq!(of("sliding_attention").unwrap(), Some(unscaled_angles(100.0, 8)));
     assert_eq!(of("full_attention").unwrap().unwrap().inv_freq[0], 0.125);
     assert!(of("chunked_attention").unwrap_err().to_string().contains("`rope_parameters.chunked_attention`"));
     assert_eq!(angles(&json.root(), 8, 64).unwrap_err().kind(), ErrorKind::Unsupported);

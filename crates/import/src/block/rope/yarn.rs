@@ -30,7 +30,9 @@ impl Yarn {
         let original = original_context(config, scaling, context)?;
         let factor = growth(scaling, original, context)?;
         if theta <= 1.0 {
-            return Err(scaling.expected("rope_theta", "more than 1, as wavelengths must grow with the pair"));
+            return Err(
+                scaling.expected_error("rope_theta", "more than 1, as wavelengths must grow with the pair")
+            );
         }
         let turns = |key, default: f64| {
             scaling.number_or(key, default, 0.0..=1e6).map(|turns| if turns == 0.0 { default } else { turns })
@@ -40,10 +42,8 @@ impl Yarn {
             f64::from(rotary_dim) * (f64::from(original) / (turns * TAU)).ln() / (2.0 * theta.ln())
         };
         let (low, high) = (pair_of(turns("beta_fast", 32.0)?), pair_of(turns("beta_slow", 1.0)?));
-        let (low, high) = match scaling.flag_or("truncate", true)? {
-            true => (low.floor(), high.ceil()),
-            false => (low, high),
-        };
+        let (low, high) =
+            if scaling.flag_or("truncate", true)? { (low.floor(), high.ceil()) } else { (low, high) };
         let (low, high) = (low.max(0.0), high.min(f64::from(rotary_dim) - 1.0));
         let high = if low == high { high + 0.001 } else { high };
         Ok(Yarn { factor, low, high, attention_factor: attention_factor(scaling, factor)? })

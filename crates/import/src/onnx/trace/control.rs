@@ -1,12 +1,12 @@
 //! Nodes with graphs within them: the branch that is taken, and bodies once for each turn.
 
-use super::{Place, Scope, Tracer, Versions};
+use super::{Scope, Tracer, ValuePlace, Versions};
 use crate::onnx::messages::{Attribute, Graph, Node};
 use serde_json::{Map, Value, json};
 use tapml_graph::{Context, DType, Error, ErrorKind, Result, Tensor, ValueId};
 
 /// Turns of a loop that is unrolled, at most.
-const MAX_TURNS: i64 = 256;
+const MAX_ITERATIONS: i64 = 256;
 /// Nodes that a loop may become.
 const MAX_UNROLLED: usize = 1 << 13;
 
@@ -21,14 +21,14 @@ impl Tracer<'_, '_> {
         let mark = self.mark();
         let unrolled = match node.op_type.as_str() {
             "If" => self.branch(node, scope, versions),
-            "Loop" => self.turns(node, scope, versions),
+            "Loop" => self.unroll(node, scope, versions),
             _ => self.scan(node, scope, versions),
         };
         let made = match unrolled {
             Ok(made) => made,
             Err(why) if why.kind() == ErrorKind::Unsupported => {
                 self.rewind(mark);
-                let turns = self.most_turns(node, scope)?;
+                let turns = self.most_iterations(node, scope)?;
                 let Ok(made) = self.opaque(node, scope, versions, turns) else {
                     // What is told is why it could not be unrolled.
                     return Err(why);
@@ -39,13 +39,13 @@ impl Tracer<'_, '_> {
             Err(error) => return Err(error),
         };
         for (name, id) in node.output.iter().zip(made).filter(|(name, _)| !name.is_empty()) {
-            scope.names.insert(name, Place::Value(id));
+            scope.names.insert(name, ValuePlace::Value(id));
         }
         Ok(())
     }
 
     /// How often the graphs within a node run at most, where its inputs say so.
-    fn most_turns(&mut self, node: &Node, scope: &Scope<'_, '_>) -> Result<Option<u64>> {
+    fn most_iterations(&mut self, node: &Node, scope: &Scope<'_, '_>) -> Result<Option<u64>> {
         let Some(name) = node.input.first().filter(|name| !name.is_empty() && node.op_type == "Loop") else {
             return Ok(None);
         };
@@ -54,7 +54,7 @@ impl Tracer<'_, '_> {
     }
 
     fn note(&mut self, node: &Node, what: &str) {
-        let called = crate::onnx::check::called(node);
+        let called = crate::onnx::check::describe_node(node);
         self.unrolled.push(format!("{called}: {what}"));
     }
 
@@ -73,7 +73,7 @@ impl Tracer<'_, '_> {
         }
         let mut inner = Scope { names: Default::default(), outer: Some(scope), prefix };
         for (value, &id) in graph.input.iter().zip(inputs) {
-            inner.names.insert(&value.name, Place::Value(id));
+            inner.names.insert(&value.name, ValuePlace::Value(id));
         }
         self.initializers(graph, &mut inner)?;
         self.nodes(&graph.node, &mut inner, versions)?;
@@ -110,7 +110,7 @@ impl Tracer<'_, '_> {
         }
     }
 
-    fn turns<'n>(
+    fn unroll<'n>(
         &mut self,
         node: &'n Node,
         scope: &Scope<'_, 'n>,
@@ -126,8 +126,8 @@ impl Tracer<'_, '_> {
             }
         };
         let mut go_on = self.truth(node.input.get(1), scope)?;
-        if go_on && most > MAX_TURNS && !ends_itself(body) {
-            return Err(Error::unsupported(format!("its {most} turns are more than {MAX_TURNS}")));
+        if go_on && most > MAX_ITERATIONS && !ends_itself(body) {
+            return Err(Error::unsupported(format!("its {most} turns are more than {MAX_ITERATIONS}")));
         }
         let (start, given) = (self.nodes, node.input.iter());
         let given = given.skip(2).filter(|name| !name.is_empty());
@@ -136,10 +136,10 @@ impl Tracer<'_, '_> {
         let mut stacked: Vec<Vec<ValueId>> = vec![Vec::new(); body.output.len().saturating_sub(count + 1)];
         let mut turn = 0;
         while go_on && turn < most {
-            if turn == MAX_TURNS {
-                return Err(Error::unsupported(format!("it has more than {MAX_TURNS} turns")));
+            if turn == MAX_ITERATIONS {
+                return Err(Error::unsupported(format!("it has more than {MAX_ITERATIONS} turns")));
             }
-            self.expect_few(start)?;
+            self.expect_bounded(start)?;
             let own = format!("{prefix}{turn}/");
             let number = Tensor::from_i64(DType::I64, vec![], &[turn])?;
             let condition = Tensor::from_i64(DType::Bool, vec![], &[1])?;
@@ -192,14 +192,14 @@ impl Tracer<'_, '_> {
         if sizes.iter().any(|(_, size)| *size != turns) {
             return Err(Error::invalid(format!("its inputs have {sizes:?} turns, expected the same of all")));
         }
-        if turns > MAX_TURNS {
-            return Err(Error::unsupported(format!("its {turns} turns are more than {MAX_TURNS}")));
+        if turns > MAX_ITERATIONS {
+            return Err(Error::unsupported(format!("its {turns} turns are more than {MAX_ITERATIONS}")));
         }
         let start = self.nodes;
         let prefix = self.prefix(node, scope);
         let mut stacked: Vec<Vec<ValueId>> = vec![Vec::new(); body.output.len().saturating_sub(states)];
         for turn in 0..turns {
-            self.expect_few(start)?;
+            self.expect_bounded(start)?;
             let own = format!("{prefix}{turn}/");
             let mut inputs = carried.clone();
             for (at, (&id, (axis, _))) in scanned.iter().zip(&sizes).enumerate() {
@@ -229,10 +229,11 @@ impl Tracer<'_, '_> {
     }
 
     /// Fails if a loop has become too many nodes, of which there were `start` before it.
-    fn expect_few(&self, start: usize) -> Result<()> {
-        match self.nodes - start > MAX_UNROLLED {
-            true => Err(Error::unsupported(format!("its turns are more than {MAX_UNROLLED} nodes"))),
-            false => Ok(()),
+    fn expect_bounded(&self, start: usize) -> Result<()> {
+        if self.nodes - start > MAX_UNROLLED {
+            Err(Error::unsupported(format!("its turns are more than {MAX_UNROLLED} nodes")))
+        } else {
+            Ok(())
         }
     }
 

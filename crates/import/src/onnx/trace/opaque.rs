@@ -14,7 +14,7 @@ const MAX_NODES: usize = 4096;
 enum Outer<'n> {
     Name(&'n str),
     /// An initialiser of a graph within, which becomes a weight of the whole.
-    Stored(&'n messages::Tensor),
+    Stored(&'n messages::TensorProto),
 }
 
 /// Gives the place of the operator's input that stands for a value around a graph.
@@ -32,7 +32,7 @@ struct Writer<'w, 't, 'm> {
 struct Level<'u> {
     names: HashMap<String, String>,
     /// Initialisers that nobody has read yet.
-    stored: HashMap<&'u str, &'u messages::Tensor>,
+    stored: HashMap<&'u str, &'u messages::TensorProto>,
     written: Subgraph,
     up: Up<'u>,
 }
@@ -170,7 +170,7 @@ impl Writer<'_, '_, '_> {
 
     fn add(&mut self, nodes: &[Node], level: &mut Level<'_>, versions: &Versions<'_>) -> Result<()> {
         for node in nodes {
-            self.node(node, level, versions).context(|| crate::onnx::check::called(node))?;
+            self.node(node, level, versions).context(|| crate::onnx::check::describe_node(node))?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Writer<'_, '_, '_> {
     fn function(
         &mut self,
         node: &Node,
-        function: &messages::Function,
+        function: &messages::FunctionProto,
         inputs: &[String],
         level: &mut Level<'_>,
     ) -> Result<()> {
@@ -232,7 +232,7 @@ impl Writer<'_, '_, '_> {
         let stored = std::mem::take(&mut level.stored);
         let nodes: Vec<Node> = function.node.iter().map(|inner| bound(inner, node, function)).collect();
         self.tracer.depth += 1;
-        let done = self.add(&nodes, level, &Versions::of(&function.opset_import));
+        let done = self.add(&nodes, level, &Versions::from_sets(&function.opset_import));
         self.tracer.depth -= 1;
         let inner = std::mem::replace(&mut level.names, outer);
         level.stored = stored;

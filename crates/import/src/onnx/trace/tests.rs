@@ -1,7 +1,7 @@
 //! Models of a few nodes, run by operators of this file.
 use super::super::File;
 use super::super::messages::*;
-use super::{Runner, Traced};
+use super::{OperatorRunner, Traced};
 use prost::Message;
 use std::collections::HashMap;
 use tapml_graph::op::Foreign;
@@ -16,7 +16,7 @@ struct Small {
     asked: Vec<(String, Vec<bool>)>,
 }
 
-impl Runner for Small {
+impl OperatorRunner for Small {
     fn run(&mut self, _: &str, op: &Foreign, inputs: &[(Value, bool)]) -> Result<Vec<Value>> {
         self.asked.push((op.kind().into(), inputs.iter().map(|(_, constant)| *constant).collect()));
         let first = &inputs[0].0;
@@ -46,7 +46,7 @@ fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> Node {
     Node { op_type: op_type.into(), input: texts(inputs), output: texts(outputs), ..Node::default() }
 }
 
-fn named(name: &str) -> ValueInfo {
+fn value_info(name: &str) -> ValueInfo {
     ValueInfo { name: name.into(), r#type: None }
 }
 
@@ -57,17 +57,23 @@ fn of_type(name: &str, elem_type: i32, sizes: &[i64]) -> ValueInfo {
     ValueInfo { name: name.into(), r#type: Some(Type { tensor_type, ..Type::default() }) }
 }
 
-fn floats(name: &str, values: &[f32]) -> Tensor {
+fn floats(name: &str, values: &[f32]) -> TensorProto {
     let dims = vec![values.len() as i64];
-    Tensor { name: name.into(), dims, data_type: 1, float_data: values.to_vec(), ..Tensor::default() }
+    TensorProto {
+        name: name.into(),
+        dims,
+        data_type: 1,
+        float_data: values.to_vec(),
+        ..TensorProto::default()
+    }
 }
 
-fn ints(name: &str, values: &[i64]) -> Tensor {
+fn ints(name: &str, values: &[i64]) -> TensorProto {
     let (dims, int64_data) = (vec![], values.to_vec());
-    Tensor { name: name.into(), dims, data_type: 7, int64_data, ..Tensor::default() }
+    TensorProto { name: name.into(), dims, data_type: 7, int64_data, ..TensorProto::default() }
 }
 
-fn within(mut node: Node, name: &str, graph: Graph) -> Node {
+fn with_graph(mut node: Node, name: &str, graph: Graph) -> Node {
     node.attribute.push(Attribute { name: name.into(), g: Some(graph), r#type: 5, ..Attribute::default() });
     node
 }
@@ -78,7 +84,7 @@ fn model(nodes: Vec<Node>) -> Model {
         node: nodes,
         name: "g".into(),
         input: vec![of_type("x", 1, &[2])],
-        output: vec![named("y")],
+        output: vec![value_info("y")],
         initializer: vec![floats("two", &[2.0, 2.0]), ints("three", &[3])],
         ..Graph::default()
     };
@@ -98,7 +104,7 @@ fn x() -> Value {
     Value::from_f32(vec![2], vec![1.0, 10.0]).unwrap()
 }
 
-fn traced(model: &Model) -> Traced {
+fn trace_model(model: &Model) -> Traced {
     traced_with(model, &[("x", x())], &mut Small::default()).unwrap()
 }
 
@@ -131,16 +137,21 @@ fn names_are_made_unique_and_constants_are_weights() {
 fn branches_that_are_taken_stand_in_their_places() {
     let branch = |op: &str| Graph {
         node: vec![node(op, &["x", "two"], &["inner"])],
-        output: vec![named("inner")],
+        output: vec![value_info("inner")],
         ..Graph::default()
     };
-    let choice = within(node("If", &["flag"], &["y"]), "then_branch", branch("Add"));
-    let choice = within(choice, "else_branch", branch("Neg"));
+    let choice = with_graph(node("If", &["flag"], &["y"]), "then_branch", branch("Add"));
+    let choice = with_graph(choice, "else_branch", branch("Neg"));
     for (flag, expected) in [(1, [3.0, 12.0]), (0, [-1.0, -10.0])] {
         let mut model = model(vec![choice.clone()]);
-        let flag = Tensor { name: "flag".into(), data_type: 9, int32_data: vec![flag], ..Tensor::default() };
+        let flag = TensorProto {
+            name: "flag".into(),
+            data_type: 9,
+            int32_data: vec![flag],
+            ..TensorProto::default()
+        };
         model.graph.as_mut().unwrap().initializer.push(flag);
-        let traced = traced(&model);
+        let traced = trace_model(&model);
         assert_eq!(result(&traced), expected);
         assert_eq!((traced.model.graph().nodes().len(), traced.unrolled.len()), (1, 1));
         assert_eq!(traced.model.graph().nodes()[0].name, "y/inner");
@@ -150,15 +161,15 @@ fn branches_that_are_taken_stand_in_their_places() {
 #[test]
 fn loops_stand_as_often_as_they_ran() {
     let body = Graph {
-        input: vec![named("i"), named("go"), named("sum")],
+        input: vec![value_info("i"), value_info("go"), value_info("sum")],
         node: vec![node("Add", &["sum", "two"], &["next"]), node("Neg", &["next"], &["shown"])],
-        output: vec![named("go"), named("next"), named("shown")],
+        output: vec![value_info("go"), value_info("next"), value_info("shown")],
         ..Graph::default()
     };
-    let turns = within(node("Loop", &["three", "", "x"], &["y", "all"]), "body", body);
+    let turns = with_graph(node("Loop", &["three", "", "x"], &["y", "all"]), "body", body);
     let mut with = model(vec![turns]);
-    with.graph.as_mut().unwrap().output.push(named("all"));
-    let traced = traced(&with);
+    with.graph.as_mut().unwrap().output.push(value_info("all"));
+    let traced = trace_model(&with);
     assert_eq!(result(&traced), [7.0, 16.0]);
     let all = &traced.values[traced.model.graph().outputs()[1].value.0 as usize];
     assert_eq!((all.shape(), all.to_f64()), (&[3, 2][..], vec![-3.0, -12.0, -5.0, -14.0, -7.0, -16.0]));
@@ -170,12 +181,12 @@ fn loops_stand_as_often_as_they_ran() {
 #[test]
 fn scans_take_rows_in_turn() {
     let body = Graph {
-        input: vec![named("sum"), named("row")],
+        input: vec![value_info("sum"), value_info("row")],
         node: vec![node("Add", &["sum", "row"], &["next"])],
-        output: vec![named("next"), named("next")],
+        output: vec![value_info("next"), value_info("next")],
         ..Graph::default()
     };
-    let mut scan = within(node("Scan", &["zero", "x"], &["y", "all"]), "body", body);
+    let mut scan = with_graph(node("Scan", &["zero", "x"], &["y", "all"]), "body", body);
     scan.attribute.push(Attribute {
         name: "num_scan_inputs".into(),
         i: 1,
@@ -184,10 +195,11 @@ fn scans_take_rows_in_turn() {
     });
     let mut model = model(vec![scan]);
     let graph = model.graph.as_mut().unwrap();
-    let zero = Tensor { name: "zero".into(), data_type: 1, float_data: vec![0.0], ..Tensor::default() };
+    let zero =
+        TensorProto { name: "zero".into(), data_type: 1, float_data: vec![0.0], ..TensorProto::default() };
     graph.initializer.push(zero);
-    graph.output.push(named("all"));
-    let traced = traced(&model);
+    graph.output.push(value_info("all"));
+    let traced = trace_model(&model);
     assert_eq!(result(&traced), [11.0]);
     let all = &traced.values[traced.model.graph().outputs()[1].value.0 as usize];
     assert_eq!((all.shape(), all.to_f64()), (&[2][..], vec![1.0, 11.0]));
@@ -198,14 +210,14 @@ fn functions_stand_where_they_are_called_and_take_their_attributes() {
     let mut inner = node("Neg", &["a"], &["b"]);
     let given = Attribute { name: "alpha".into(), ref_attr_name: "given".into(), ..Attribute::default() };
     inner.attribute = vec![Attribute { r#type: 1, ..given }];
-    let function = Function {
+    let function = FunctionProto {
         name: "Own".into(),
         domain: "here".into(),
         input: vec!["a".into()],
         output: vec!["b".into()],
         node: vec![inner],
         opset_import: vec![OperatorSet { domain: String::new(), version: 13 }],
-        ..Function::default()
+        ..FunctionProto::default()
     };
     let mut call = node("Own", &["x"], &["h"]);
     (call.domain, call.name) = ("here".into(), "call".into());
@@ -214,7 +226,7 @@ fn functions_stand_where_they_are_called_and_take_their_attributes() {
     other.domain = "here".into();
     let mut model = model(vec![call, other]);
     model.functions = vec![function];
-    let traced = traced(&model);
+    let traced = trace_model(&model);
     assert_eq!(result(&traced), [1.0, 10.0]);
     let text = traced.model.graph().to_text();
     assert!(
@@ -239,24 +251,24 @@ fn what_cannot_be_a_graph_is_refused_by_name() {
     let sequence = model(vec![node("SequenceConstruct", &["x"], &["y"])]);
     assert!(wrong(&sequence, &[("x", x())]).contains("a sequence"));
     let mut texts = model(vec![node("Add", &["x", "words"], &["y"])]);
-    let words = Tensor {
+    let words = TensorProto {
         name: "words".into(),
         data_type: 8,
         string_data: vec![Default::default()],
-        ..Tensor::default()
+        ..TensorProto::default()
     };
     texts.graph.as_mut().unwrap().initializer.push(words);
     assert!(wrong(&texts, &[("x", x())]).contains("tensor `words`: its elements are string"));
     // A condition that never ends, and one that is no truth.
     let body = Graph {
-        input: vec![named("i"), named("go"), named("sum")],
+        input: vec![value_info("i"), value_info("go"), value_info("sum")],
         node: vec![node("Add", &["sum", "two"], &["next"])],
-        output: vec![named("go"), named("next")],
+        output: vec![value_info("go"), value_info("next")],
         ..Graph::default()
     };
-    let endless = model(vec![within(node("Loop", &["", "", "x"], &["y"]), "body", body.clone())]);
+    let endless = model(vec![with_graph(node("Loop", &["", "", "x"], &["y"]), "body", body.clone())]);
     assert!(wrong(&endless, &[("x", x())]).contains("its 9223372036854775807 turns are more than 256"));
-    let untrue = model(vec![within(node("Loop", &["three", "three", "x"], &["y"]), "body", body)]);
+    let untrue = model(vec![with_graph(node("Loop", &["three", "three", "x"], &["y"]), "body", body)]);
     assert!(wrong(&untrue, &[("x", x())]).contains("expected one bool, found i64"));
     // Functions that call each other.
     let mut again = node("Own", &["a"], &["b"]);
@@ -264,13 +276,13 @@ fn what_cannot_be_a_graph_is_refused_by_name() {
     let mut calls = model(vec![again.clone()]);
     calls.graph.as_mut().unwrap().node[0].input = vec!["x".into()];
     calls.graph.as_mut().unwrap().node[0].output = vec!["y".into()];
-    calls.functions = vec![Function {
+    calls.functions = vec![FunctionProto {
         name: "Own".into(),
         domain: "here".into(),
         input: vec!["a".into()],
         output: vec!["b".into()],
         node: vec![again],
-        ..Function::default()
+        ..FunctionProto::default()
     }];
     assert!(wrong(&calls, &[("x", x())]).contains("deep"));
 }
@@ -279,7 +291,7 @@ fn what_cannot_be_a_graph_is_refused_by_name() {
 fn inputs_of_initialisers_are_defaults() {
     let mut model = model(vec![node("Add", &["x", "two"], &["y"])]);
     model.graph.as_mut().unwrap().input.push(of_type("two", 1, &[2]));
-    assert_eq!(result(&traced(&model)), [3.0, 12.0]);
+    assert_eq!(result(&trace_model(&model)), [3.0, 12.0]);
     let other = Value::from_f32(vec![2], vec![0.5, 0.5]).unwrap();
     let mut small = Small::default();
     let given = traced_with(&model, &[("x", x()), ("two", other)], &mut small).unwrap();

@@ -50,10 +50,8 @@ fn nearest(x: f32) -> f32 {
 /// The code of a number that has one.
 fn code_of(number: f32) -> u8 {
     let size = number.abs();
-    let magnitude = match size < NORMAL {
-        true => (size / STEP) as u32,
-        false => (size.to_bits() - ((127 - 7 - 8) << 23)) >> 20,
-    };
+    let magnitude =
+        if size < NORMAL { (size / STEP) as u32 } else { (size.to_bits() - ((127 - 7 - 8) << 23)) >> 20 };
     magnitude as u8 | if number < 0.0 { 0x80 } else { 0 }
 }
 

@@ -217,7 +217,7 @@ impl Product {
             ("BIAS", flag(self.bias.is_some())),
             ("B_DTYPE", f64::from(bias)),
             ("RESIDUAL", flag(self.residual)),
-            ("TOGETHER", f64::from(self.joined_tiles(fill))),
+            ("TOGETHER", f64::from(self.tiles_per_sum(fill))),
             ("MIN_BLOCKS", 1.0),
             ("ACT_F32", flag(self.act == DType::F32)),
             ("OUT_F32", flag(self.out == DType::F32)),

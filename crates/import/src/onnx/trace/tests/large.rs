@@ -12,14 +12,14 @@ fn data_beyond_two_gibibytes_of_a_file_is_read() {
     data.seek(SeekFrom::Start(offset)).unwrap();
     data.write_all(&[5.0f32, 7.0].map(f32::to_le_bytes).concat()).unwrap();
     let mut model = model(vec![node("Add", &["x", "far"], &["y"])]);
-    let entry = |key: &str, value: String| Entry { key: key.into(), value };
-    let far = Tensor {
+    let entry = |key: &str, value: String| StringEntryProto { key: key.into(), value };
+    let far = TensorProto {
         name: "far".into(),
         dims: vec![2],
         data_type: 1,
         data_location: 1,
         external_data: vec![entry("location", "weights.bin".into()), entry("offset", offset.to_string())],
-        ..Tensor::default()
+        ..TensorProto::default()
     };
     model.graph.as_mut().unwrap().initializer.push(far);
     let path = folder.path().join("model.onnx");
@@ -42,7 +42,7 @@ fn fifty_thousand_nodes_are_a_graph() {
         }
     };
     let nodes = (0..count).map(|at| node("Neg", &[&name(at)], &[&name(at + 1)])).collect();
-    let traced = traced(&model(nodes));
+    let traced = trace_model(&model(nodes));
     assert_eq!(traced.model.graph().nodes().len(), count);
     assert_eq!(result(&traced), [1.0, 10.0]);
 }

@@ -7,13 +7,13 @@ use tapml_reference::foreign;
 /// Evaluates everything.
 struct Evaluates;
 
-impl Runner for Evaluates {
+impl OperatorRunner for Evaluates {
     fn run(&mut self, _: &str, op: &Foreign, inputs: &[(Value, bool)]) -> Result<Vec<Value>> {
         foreign::evaluate(op, &inputs.iter().map(|(tensor, _)| tensor.clone()).collect::<Vec<_>>())
     }
 }
 
-fn evaluated(model: &Model) -> Result<Traced> {
+fn evaluate(model: &Model) -> Result<Traced> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, model.encode_to_vec()).unwrap();
@@ -21,19 +21,19 @@ fn evaluated(model: &Model) -> Result<Traced> {
 }
 
 /// `sum = sum + step`, `step` around the body; `all` are the sums.
-fn counting(turns: i64, step: &str) -> Model {
+fn counting_model(turns: i64, step: &str) -> Model {
     let body = Graph {
-        input: vec![named("i"), named("go"), named("sum")],
+        input: vec![value_info("i"), value_info("go"), value_info("sum")],
         node: vec![node("Add", &["sum", step], &["next"])],
         initializer: vec![floats("own", &[0.5, 0.5])],
-        output: vec![named("go"), named("next"), named("next")],
+        output: vec![value_info("go"), value_info("next"), value_info("next")],
         ..Graph::default()
     };
-    let mut model = model(vec![within(node("Loop", &["count", "", "x"], &["y", "all"]), "body", body)]);
+    let mut model = model(vec![with_graph(node("Loop", &["count", "", "x"], &["y", "all"]), "body", body)]);
     let graph = model.graph.as_mut().unwrap();
     graph.initializer.push(ints("count", &[turns]));
     graph.initializer.last_mut().unwrap().dims = vec![];
-    graph.output.push(named("all"));
+    graph.output.push(value_info("all"));
     model
 }
 
@@ -44,7 +44,7 @@ fn all(traced: &Traced) -> &Value {
 #[test]
 fn a_long_loop_is_one_node_and_gives_what_its_turns_give() {
     for (step, by) in [("two", 2.0), ("own", 0.5)] {
-        let long = evaluated(&counting(10_000, step)).unwrap();
+        let long = evaluate(&counting_model(10_000, step)).unwrap();
         let [node] = long.model.graph().nodes() else { panic!("{}", long.model.graph().to_text()) };
         let Op::Foreign(op) = &node.op else { panic!("{:?}", node.op) };
         assert_eq!((op.kind(), op.inputs().len()), ("onnx.Loop@17", 4));
@@ -65,7 +65,7 @@ fn a_long_loop_is_one_node_and_gives_what_its_turns_give() {
         let text = long.model.graph().to_text();
         assert_eq!(Whole::parse(&text).unwrap().to_text(), text);
         // A short loop is unrolled, and the first turns are the same.
-        let short = evaluated(&counting(200, step)).unwrap();
+        let short = evaluate(&counting_model(200, step)).unwrap();
         assert!(short.model.graph().nodes().len() > 400 && short.unrolled[0].contains("200 times"));
         assert_eq!(all(&short).to_f64(), all(&long).to_f64()[..400]);
     }
@@ -75,13 +75,13 @@ fn a_long_loop_is_one_node_and_gives_what_its_turns_give() {
 fn a_loop_that_ends_itself_late_is_taken_back() {
     // `sum < limit` decides: nobody knows before how often.
     let body = Graph {
-        input: vec![named("i"), named("go"), named("sum")],
+        input: vec![value_info("i"), value_info("go"), value_info("sum")],
         node: vec![
             node("Add", &["sum", "two"], &["next"]),
             node("ReduceMax", &["next"], &["most"]),
             node("Less", &["most", "limit"], &["again"]),
         ],
-        output: vec![named("again"), named("next")],
+        output: vec![value_info("again"), value_info("next")],
         ..Graph::default()
     };
     let mut reduce = body.clone();
@@ -89,11 +89,16 @@ fn a_loop_that_ends_itself_late_is_taken_back() {
     reduce.node[1].attribute.push(keep);
     let mut model = model(vec![
         node("Add", &["x", "two"], &["h"]),
-        within(node("Loop", &["", "", "h"], &["y"]), "body", reduce),
+        with_graph(node("Loop", &["", "", "h"], &["y"]), "body", reduce),
     ]);
-    let limit = Tensor { name: "limit".into(), data_type: 1, float_data: vec![2000.0], ..Tensor::default() };
+    let limit = TensorProto {
+        name: "limit".into(),
+        data_type: 1,
+        float_data: vec![2000.0],
+        ..TensorProto::default()
+    };
     model.graph.as_mut().unwrap().initializer.push(limit);
-    let traced = evaluated(&model).unwrap();
+    let traced = evaluate(&model).unwrap();
     assert_eq!(traced.model.graph().op_kinds(), [("onnx.Add@17", 1), ("onnx.Loop@17", 1)]);
     assert_eq!(result(&traced), [1991.0, 2000.0]);
     assert!(traced.unrolled[0].contains("more than 256 turns"), "{:?}", traced.unrolled);
@@ -106,76 +111,78 @@ fn a_loop_that_ends_itself_late_is_taken_back() {
 #[test]
 fn a_long_scan_and_a_loop_within_a_branch_within_a_function() {
     let body = Graph {
-        input: vec![named("sum"), named("row")],
+        input: vec![value_info("sum"), value_info("row")],
         node: vec![node("Add", &["sum", "row"], &["next"])],
-        output: vec![named("next"), named("next")],
+        output: vec![value_info("next"), value_info("next")],
         ..Graph::default()
     };
     let count = |name: &str, i| Attribute { name: name.into(), i, r#type: 2, ..Attribute::default() };
     let list = |name: &str, ints| Attribute { name: name.into(), ints, r#type: 7, ..Attribute::default() };
-    let mut scan = within(node("Scan", &["zero", "long"], &["y", "all"]), "body", body);
+    let mut scan = with_graph(node("Scan", &["zero", "long"], &["y", "all"]), "body", body);
     scan.attribute.extend([count("num_scan_inputs", 1), list("scan_input_directions", vec![1])]);
     let mut long = model(vec![scan]);
     let graph = long.graph.as_mut().unwrap();
-    let zero = Tensor { name: "zero".into(), data_type: 1, float_data: vec![0.0], ..Tensor::default() };
+    let zero =
+        TensorProto { name: "zero".into(), data_type: 1, float_data: vec![0.0], ..TensorProto::default() };
     graph.initializer.extend([zero, floats("long", &(0..1000).map(|i| i as f32).collect::<Vec<_>>())]);
-    graph.output.push(named("all"));
-    let traced = evaluated(&long).unwrap();
+    graph.output.push(value_info("all"));
+    let traced = evaluate(&long).unwrap();
     assert_eq!(traced.model.graph().op_kinds(), [("onnx.Scan@17", 1)]);
     assert_eq!((result(&traced), all(&traced).to_f64()[1]), (vec![499500.0], 999.0 + 998.0));
 
     // The loop stands in a branch that its own turns choose; the function's own loop is within it.
     let turn = |add: &str| Graph {
-        input: vec![named("i"), named("go"), named("a")],
+        input: vec![value_info("i"), value_info("go"), value_info("a")],
         node: vec![node("Add", &["a", add], &["b"])],
-        output: vec![named("go"), named("b")],
+        output: vec![value_info("go"), value_info("b")],
         ..Graph::default()
     };
-    let function = Function {
+    let function = FunctionProto {
         name: "Many".into(),
         domain: "here".into(),
         input: vec!["a".into(), "n".into()],
         output: vec!["r".into()],
-        node: vec![within(node("Loop", &["n", "", "a"], &["r"]), "body", turn("a"))],
+        node: vec![with_graph(node("Loop", &["n", "", "a"], &["r"]), "body", turn("a"))],
         opset_import: vec![OperatorSet { domain: String::new(), version: 17 }],
-        ..Function::default()
+        ..FunctionProto::default()
     };
     let mut call = node("Many", &["s", "three"], &["t"]);
     call.domain = "here".into();
-    let branch = Graph { node: vec![call], output: vec![named("t")], ..Graph::default() };
-    let other = Graph { output: vec![named("s")], ..Graph::default() };
-    let choice = within(within(node("If", &["go"], &["u"]), "then_branch", branch), "else_branch", other);
+    let branch = Graph { node: vec![call], output: vec![value_info("t")], ..Graph::default() };
+    let other = Graph { output: vec![value_info("s")], ..Graph::default() };
+    let choice =
+        with_graph(with_graph(node("If", &["go"], &["u"]), "then_branch", branch), "else_branch", other);
     let outer = Graph {
-        input: vec![named("i"), named("go"), named("s")],
+        input: vec![value_info("i"), value_info("go"), value_info("s")],
         node: vec![choice, node("Mul", &["u", "eighth"], &["v"])],
         initializer: vec![floats("eighth", &[0.125, 0.125])],
-        output: vec![named("go"), named("v")],
+        output: vec![value_info("go"), value_info("v")],
         ..Graph::default()
     };
-    let mut nested = model(vec![within(node("Loop", &["count", "", "x"], &["y"]), "body", outer)]);
+    let mut nested = model(vec![with_graph(node("Loop", &["count", "", "x"], &["y"]), "body", outer)]);
     nested.functions = vec![function];
     let graph = nested.graph.as_mut().unwrap();
     graph.initializer.push(ints("count", &[300]));
     // Each turn doubles three times, and takes an eighth.
-    let traced = evaluated(&nested).unwrap();
+    let traced = evaluate(&nested).unwrap();
     assert_eq!(traced.model.graph().op_kinds(), [("onnx.Loop@17", 1)]);
     assert_eq!(result(&traced), [1.0, 10.0]);
 }
 
 #[test]
 fn a_loop_without_turns_that_stacks_needs_a_source_that_knows_the_sizes() {
-    let told = evaluated(&counting(0, "two")).unwrap_err().to_string();
+    let told = evaluate(&counting_model(0, "two")).unwrap_err().to_string();
     assert!(told.contains("`Loop` without turns has outputs of unknown sizes"), "{told}");
     /// Gives what a runtime gives that infers the sizes.
     struct Infers;
-    impl Runner for Infers {
+    impl OperatorRunner for Infers {
         fn run(&mut self, _: &str, _: &Foreign, inputs: &[(Value, bool)]) -> Result<Vec<Value>> {
             Ok(vec![inputs[2].0.clone(), Value::from_f32(vec![0, 2], vec![])?])
         }
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
-    std::fs::write(&path, counting(0, "two").encode_to_vec()).unwrap();
+    std::fs::write(&path, counting_model(0, "two").encode_to_vec()).unwrap();
     let traced =
         File::open(&path).unwrap().trace(&HashMap::from([("x".to_string(), x())]), &mut Infers).unwrap();
     assert_eq!((result(&traced), all(&traced).shape()), (vec![1.0, 10.0], &[0, 2][..]));

@@ -57,7 +57,7 @@ impl Product {
         self.fills().into_iter().find_map(|fill| {
             let stage = fill.teams * self.warps(fill) * self.format.stage().1;
             // Beside them, sums of tiles and of squares.
-            let sums = 128 * fill.teams * self.warps(fill) * self.joined_tiles(fill)
+            let sums = 128 * fill.teams * self.warps(fill) * self.tiles_per_sum(fill)
                 + self.k.div_ceil(256) * 4
                 + 256;
             let rings = most.saturating_sub(sums).min(fill.memory).saturating_sub(self.shared_bytes());
@@ -68,7 +68,7 @@ impl Product {
     }
 
     /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
-    pub fn joined_tiles(&self, fill: ChipFill) -> u32 {
+    pub fn tiles_per_sum(&self, fill: ChipFill) -> u32 {
         8u32.div_ceil(self.steps(fill)).min(4)
     }
 
