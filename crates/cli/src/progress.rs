@@ -1,6 +1,5 @@
 //! Progress of long work on standard error: a bar on a terminal, the notes of a job as lines elsewhere; nothing with `--quiet`.
 
-use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,14 +66,16 @@ impl Bar {
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }
 
-    /// Says something that is no progress, above the bar.
-    pub fn note(&self, label: &str, text: &str) {
-        self.bar.suspend(|| output::note(label, text));
+    /// Prints something that is no progress, above the bar.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
     }
 
-    /// Removes the bar.
+    /// Removes the bar. Removing it again leaves what was printed since alone.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        if !self.bar.is_finished() {
+            self.bar.finish_and_clear();
+        }
     }
 }
 

@@ -37,6 +37,7 @@ fn commands(folder: &Path) -> Vec<(Vec<String>, &'static str)> {
         ("carve MODEL --steps 1 --prompts PROMPTS --out draft.suite", "carve"),
         ("check draft.suite --target emulator", "read the suite"),
         ("doctor cpu emulator", "emulator"),
+        ("device check emulator --ops", "rms_norm"),
     ]
     .map(|(text, stage)| (words(text), stage))
     .to_vec()
@@ -49,6 +50,11 @@ fn on_terminal(folder: &Path, arguments: &[String], more: &str) -> String {
     let mut script = Command::new("script");
     let output = script.args(["-qec", &line, "/dev/null"]).current_dir(folder).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether a bar was drawn.
+fn has_spinner(text: &str) -> bool {
+    ["⠁", "⠉", "⠙", "⠚", "⠒", "⠂"].iter().any(|sign| text.contains(sign))
 }
 
 #[test]
@@ -64,12 +70,11 @@ fn progress_is_shown_on_a_terminal_unless_it_is_unwanted() {
         let is_check = arguments[0] == "check";
         let clear = || if is_check { None } else { Some(clear()) };
         let text = on_terminal(folder.path(), &arguments, "");
-        assert!(text.contains(stage), "{arguments:?}: {text}");
+        assert!(text.contains(stage) && has_spinner(&text), "{arguments:?}: {text}");
         assert!(!text.contains("error: "), "{arguments:?}: {text}");
         clear();
         let text = on_terminal(folder.path(), &arguments, "--quiet --json quiet.json");
-        let spinner = ["⠁", "⠉", "⠙", "⠚", "⠒", "⠂"].iter().any(|sign| text.contains(sign));
-        assert!(!spinner, "{arguments:?}: {text}");
+        assert!(!has_spinner(&text), "{arguments:?}: {text}");
         clear();
         let mut command = tapml(folder.path());
         let output = command.args(&arguments).output().unwrap();

@@ -129,17 +129,18 @@ impl GenerateCommand {
         let mut generator = Generator::new(session);
         generator.look_at(image)?;
         Sampler::new(options.sampling.clone())?;
-        bar.finish();
+        bar.stage("read the prompt", 0);
         let (text, generation) = match &tokenizer {
             None => {
                 let go_on =
                     |stopped: bool| if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
                 let mut each = |_| Ok(go_on(stop.check().is_err()));
                 let generation = generator.generate(&prompt, &options, &mut each)?;
+                bar.finish();
                 self.say_ids(&generation)?;
                 (String::new(), generation)
             }
-            Some(tokenizer) => self.stream(&mut generator, tokenizer, (&prompt, &options), &stop)?,
+            Some(tokenizer) => self.stream(&mut generator, tokenizer, (&prompt, &options), (&stop, &bar))?,
         };
         stop.check()?;
         self.finish(&target, prompt, text, generation)
@@ -166,12 +167,15 @@ impl GenerateCommand {
         generator: &mut Generator<Session>,
         tokenizer: &Tokenizer,
         (prompt, options): (&[u32], &GenerateOptions),
-        stop: &Stop,
+        (stop, bar): (&Stop, &Bar),
     ) -> Result<(String, Generation)> {
         let on_stdout = self.json.on_stdout();
         // A file or a pipe is given every character.
         let safe = output::is_terminal(on_stdout);
-        let print = |text: &str| print_to(on_stdout, &if safe { shown::whole(text) } else { text.into() });
+        let print = |text: &str| {
+            bar.finish();
+            print_to(on_stdout, &if safe { shown::whole(text) } else { text.into() })
+        };
         if let Some(prompt) =
             self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none())
         {

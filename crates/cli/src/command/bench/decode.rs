@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::command::common::{self, GraphArgs};
-use crate::output::{JsonArg, bytes, table};
+use crate::output::{self, JsonArg, bytes, table};
 use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
@@ -92,7 +92,7 @@ impl DecodeCommand {
         let spec = PlatformSpec::parse(&target)?;
         let overrides = common::overrides(&self.kernel)?;
         bar.stage(&format!("measure on {target}"), 0);
-        let mut note = |text: &str| bar.note("bench", text);
+        let mut note = |text: &str| bar.suspend(|| output::note("bench", text));
         let speed = measure(&spec, overrides, &model, &options, &mut note, &stop)?;
         bar.finish();
         self.say(&speed)?;

@@ -4,6 +4,7 @@ use super::operators;
 use super::speed::{self, Speed};
 use crate::Outcome;
 use crate::output::JsonArg;
+use crate::progress::Bar;
 use anyhow::Result;
 use serde::Serialize;
 use tapml::device::{Device, DeviceInfo, ErrorKind, conformance};
@@ -114,10 +115,12 @@ fn samples(spec: &PlatformSpec, json: &JsonArg) -> Result<Vec<SampleCheck>> {
     let own = OPS.iter().map(|info| (info.name, (info.samples)()));
     let fused = FUSIONS.iter().map(|fusion| (fusion.name, (fusion.samples)()));
     let others = KERNELS.iter().filter(|row| Foreign::is_kind(row.op())).map(|row| (row.op(), row.samples()));
+    let bar = Bar::new();
     for (name, samples) in own.chain(fused).chain(others) {
+        bar.stage(name, 0);
         let check =
             check_rows(&mut platform, name, &samples).map_err(|e| e.context(format!("operator `{name}`")))?;
-        operators::say(&check, name, json)?;
+        bar.suspend(|| operators::say(&check, name, json))?;
         checks.push(check);
     }
     Ok(checks)
