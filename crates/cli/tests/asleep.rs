@@ -87,11 +87,11 @@ impl Way {
     fn run(&mut self, arguments: &[&str], event: Option<(Event, u64)>) -> (u64, Value, String) {
         // A migration begins anew.
         let _ = std::fs::remove_dir_all(self.folder.join("ledger"));
-        let before = self.proxy.passed();
+        let before = self.proxy.passed_bytes();
         let child = self.start(arguments);
         if let Some((event, at)) = event {
             let until = Instant::now() + Duration::from_secs(120);
-            while self.proxy.passed() < before + at {
+            while self.proxy.passed_bytes() < before + at {
                 assert!(Instant::now() < until, "{arguments:?} sends less than it did");
                 std::thread::yield_now();
             }
@@ -102,7 +102,7 @@ impl Way {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}, {event:?}: {said}");
         let mut report = serde_json::from_slice(&output.stdout).unwrap();
         untime(&mut report);
-        (self.proxy.passed() - before, report, said)
+        (self.proxy.passed_bytes() - before, report, said)
     }
 
     fn happen(&mut self, event: Event, child: &Child) {
@@ -174,9 +174,9 @@ fn a_lost_connection_is_not_counted_as_a_fault() {
     let bench = ["bench", "bugs", "--models", &model, "--op", "append", "--limit", "6", "--checker", "none"];
     let bench = [&bench[..], &["--workers", "1"]].concat();
     let (bytes, ..) = way.run(&bench, None);
-    let before = way.proxy.passed();
+    let before = way.proxy.passed_bytes();
     let child = way.start(&bench);
-    while way.proxy.passed() < before + bytes / 2 {
+    while way.proxy.passed_bytes() < before + bytes / 2 {
         std::thread::yield_now();
     }
     way.happen(Event::Cut, &child);

@@ -28,7 +28,8 @@ fn a_check_through_a_bad_network_has_the_verdict_of_a_good_one() {
     let cases = |report: serde_json::Value| (report["cases"].clone(), report["failed"].clone());
     let direct = cases(json(&mut check(folder.path(), &suite, port, "emulator"), 0));
     let loss = (20, Duration::from_millis(200));
-    let bad = Proxy::with(port, Weather { delay: Duration::from_millis(100), loss, ..Weather::default() });
+    let bad =
+        Proxy::start_in(port, Weather { delay: Duration::from_millis(100), loss, ..Weather::default() });
     assert_eq!(cases(json(&mut check(folder.path(), &suite, bad.port, "emulator"), 0)), direct);
     bad.cut();
 }
@@ -40,7 +41,7 @@ fn a_check_through_bad_networks_and_a_hub_has_the_verdict_of_a_good_one() {
     let port: u16 = hub.place.rsplit(':').next().unwrap().parse().unwrap();
     let loss = (20, Duration::from_millis(200));
     let weather = Weather { delay: Duration::from_millis(200), loss, ..Weather::default() };
-    let [near, far] = [(); 2].map(|()| Proxy::with(port, weather));
+    let [near, far] = [(); 2].map(|()| Proxy::start_in(port, weather));
     let _agent = Serving::agent(folder.path(), &format!("ws://127.0.0.1:{}", far.port), "far", "emulator");
     let check = |port: u16| {
         let mut command = tapml(folder.path());
@@ -70,7 +71,7 @@ fn a_check_whose_connection_is_cut_has_no_verdict() {
         for (silent, after) in
             [(false, [Some(at), None]), (false, [None, Some(at)]), (true, [Some(at), None])]
         {
-            let proxy = Proxy::with(port, Weather { after, silent, ..Weather::default() });
+            let proxy = Proxy::start_in(port, Weather { after, silent, ..Weather::default() });
             let mut command = check(folder.path(), &suite, proxy.port, "emulator?answer-within=2");
             let start = Instant::now();
             let output = command.output().unwrap();

@@ -253,7 +253,7 @@ fn run(word: &str) -> Result<()> {
         show(&format!("first contents, 64 MiB, {round}, MB/s"), rates);
         device.destroy_buffer(buffer)?;
     }
-    println!("first contents: {:?} bytes sent and held", device.saved());
+    println!("first contents: {:?} bytes sent and held", device.saved_bytes());
     Ok(())
 }
 

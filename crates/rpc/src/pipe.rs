@@ -15,12 +15,11 @@ pub fn write(to: &mut impl Write, seq: u64, bytes: &[u8]) -> io::Result<()> {
     let mut head = [0; 12];
     head[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&seq.to_le_bytes());
-    match bytes.len() < AT_ONCE {
-        true => to.write_all(&[&head, bytes].concat())?,
-        false => {
-            to.write_all(&head)?;
-            to.write_all(bytes)?;
-        }
+    if bytes.len() < AT_ONCE {
+        to.write_all(&[&head, bytes].concat())?
+    } else {
+        to.write_all(&head)?;
+        to.write_all(bytes)?;
     }
     to.flush()
 }
@@ -43,9 +42,10 @@ pub fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
     }
     let mut bytes = Vec::with_capacity(len);
     from.take(len as u64).read_to_end(&mut bytes)?;
-    match bytes.len() == len {
-        true => Ok(Some((u64::from_le_bytes(seq), bytes.into()))),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if bytes.len() == len {
+        Ok(Some((u64::from_le_bytes(seq), bytes.into())))
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }
 

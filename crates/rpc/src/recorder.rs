@@ -37,24 +37,24 @@ impl Recorder {
 
     /// Notes which request runs from here on; 0 for none.
     pub fn request(&self, request: u64) {
-        self.said().note(Doing { request, ..Doing::default() });
+        self.recorded_words().note(Doing { request, ..Doing::default() });
     }
 
     /// Notes which turn of the request is set going.
     pub fn turn(&self, turn: u64) {
-        let mut said = self.said();
+        let mut said = self.recorded_words();
         let doing = Doing { turn, ..said.doing };
         said.note(doing);
     }
 
     /// Notes which command of the request's list runs from here on.
     pub fn command(&self, command: u64) {
-        let mut said = self.said();
+        let mut said = self.recorded_words();
         let doing = Doing { command, ..said.doing };
         said.note(doing);
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn recorded_words(&self) -> MutexGuard<'_, Said> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

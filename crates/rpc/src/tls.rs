@@ -34,13 +34,11 @@ pub fn client(ca: Option<&Path>) -> Result<Arc<ClientConfig>> {
     let own = ca.map(certificates).transpose()?.unwrap_or_default();
     roots.add_parsable_certificates(own.iter().cloned());
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let known = match roots.is_empty() {
-        true => None,
-        false => {
-            let known =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
-            Some(known.map_err(|e| Error::invalid(format!("the trusted certificates: {e}")))?)
-        }
+    let known = if roots.is_empty() {
+        None
+    } else {
+        let known = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        Some(known.map_err(|e| Error::invalid(format!("the trusted certificates: {e}")))?)
     };
     let trust = Trust { own, known, provider: provider.clone() };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -52,9 +50,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let text = tapml_files::read(path, MAX_BYTES, "certificates")?;
     let all = CertificateDer::pem_slice_iter(&text).collect::<std::result::Result<Vec<_>, _>>();
     let all = all.map_err(|e| Error::invalid(format!("{} holds no certificates: {e}", path.display())))?;
-    match all.is_empty() {
-        true => Err(Error::new(ErrorKind::InvalidInput, format!("{} holds no certificates", path.display()))),
-        false => Ok(all),
+    if all.is_empty() {
+        Err(Error::new(ErrorKind::InvalidInput, format!("{} holds no certificates", path.display())))
+    } else {
+        Ok(all)
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::hubs::{agent, at, hub, hub_at, known, threads};
+use common::hubs::{agent, hub, hub_address, hub_at, threads, wait_for_devices};
 use common::outer::Outer;
 use common::proxy::{Proxy, Weather};
 use common::{Emulators, Running, count, quick};
@@ -32,7 +32,7 @@ struct Work {
 }
 
 impl Work {
-    fn on(address: &Address) -> Work {
+    fn start_on(address: &Address) -> Work {
         Work { device: Box::new(RemoteDevice::open(address).unwrap()), times: 0 }
     }
 
@@ -51,7 +51,7 @@ impl Work {
 fn a_session_that_the_agent_has_ended_is_opened_again() {
     let settings = Settings { idle: Duration::from_millis(300), ..Config::default().settings };
     let agent = Running::processes(Config { settings, ..Config::default() });
-    let mut work = Work::on(&agent.at("emulator", ""));
+    let mut work = Work::start_on(&agent.address("emulator", ""));
     assert_eq!((work.run(&["a"]).unwrap(), work.times), (1, 1));
     // The agent ends the session of a client that sleeps.
     std::thread::sleep(Duration::from_secs(2));
@@ -68,18 +68,18 @@ fn a_place_that_the_old_session_still_has_is_waited_for() {
     let settings = Settings { idle: Duration::from_secs(4), ..Config::default().settings };
     let agent = Running::processes(Config { sessions: 1, settings, ..Config::default() });
     let through = |agent: &Running, proxy: &Proxy| {
-        let mut address = agent.at("emulator", "answer-within=1");
+        let mut address = agent.address("emulator", "answer-within=1");
         address.port = proxy.port;
-        Work::on(&address)
+        Work::start_on(&address)
     };
     let other = Running::threads(Config::default());
     let probe = Proxy::start(other.address.port());
     assert_eq!(through(&other, &probe).run(&["a", "b"]).unwrap(), 2);
-    let once = probe.passed();
+    let once = probe.passed_bytes();
     probe.cut();
     // In the second run the way falls silent, so that the agent knows of nothing until its session has been idle for long.
     let weather = Weather { after: [Some(once + once / 4), None], silent: true, ..Weather::default() };
-    let proxy = Proxy::with(agent.address.port(), weather);
+    let proxy = Proxy::start_in(agent.address.port(), weather);
     let mut work = through(&agent, &proxy);
     assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 1));
     assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
@@ -90,7 +90,7 @@ fn a_place_that_the_old_session_still_has_is_waited_for() {
 fn an_agent_that_is_started_again_is_waited_for() {
     let mut agent = Running::processes(Config::default());
     let place = agent.address.to_string();
-    let mut work = Work::on(&agent.at("emulator", ""));
+    let mut work = Work::start_on(&agent.address("emulator", ""));
     assert_eq!(work.run(&["a"]).unwrap(), 1);
     agent.stop();
     let later = std::thread::spawn(move || {
@@ -105,7 +105,7 @@ fn an_agent_that_is_started_again_is_waited_for() {
 fn an_agent_that_stays_away_ends_with_the_loss_after_the_time_given() {
     for seconds in [0, 1] {
         let mut agent = Running::processes(Config::default());
-        let mut work = Work::on(&agent.at("emulator", &format!("reconnect={seconds}")));
+        let mut work = Work::start_on(&agent.address("emulator", &format!("reconnect={seconds}")));
         assert_eq!(work.run(&["a"]).unwrap(), 1);
         agent.stop();
         let start = Instant::now();
@@ -123,7 +123,7 @@ fn an_agent_that_stays_away_ends_with_the_loss_after_the_time_given() {
 fn a_device_that_fails_is_told_and_not_tried_again() {
     let agent = Running::processes(quick(Duration::from_secs(2)));
     for (kernel, told) in [("abort", "signal"), ("exit", "exit code"), ("hang", "deadline")] {
-        let mut work = Work::on(&agent.at("trap", ""));
+        let mut work = Work::start_on(&agent.address("trap", ""));
         let error = work.run(&["fine", kernel]).unwrap_err();
         assert_eq!((error.kind(), work.times), (ErrorKind::DeviceLost, 1), "{kernel}: {error}");
         assert!(error.detail(told).is_some() && error.detail("connecting again").is_none(), "{error:?}");
@@ -139,7 +139,7 @@ fn a_kernel_that_ends_the_agent_itself_each_time_is_not_tried_for_ever() {
     let port = |outer: &Outer| outer.address.rsplit(':').next().unwrap().parse::<u16>().unwrap();
     let proxy = Arc::new(Proxy::start(port(&outer)));
     let address = Address::parse(&format!("ws://127.0.0.1:{}/trap", proxy.port), &[]).unwrap();
-    let mut work = Work::on(&address);
+    let mut work = Work::start_on(&address);
     let (over, way) = (Arc::new(AtomicBool::new(false)), proxy.clone());
     let keeper = std::thread::spawn({
         let over = over.clone();
@@ -187,7 +187,7 @@ impl Offer for Mobile {
 fn another_device_is_not_taken_for_the_one_that_was_lost() {
     let mut agent = Running::threads(Config::default());
     let place = agent.address.to_string();
-    let mut work = Work::on(&agent.at("emulator", ""));
+    let mut work = Work::start_on(&agent.address("emulator", ""));
     assert_eq!(work.run(&["a"]).unwrap(), 1);
     agent.stop();
     let _mobile = Running::listen(&place, Config::default(), Isolation::Thread(Arc::new(Mobile)));
@@ -202,8 +202,8 @@ fn the_same_device_is_found_again_through_a_hub() {
     let (place, mut serving) = hub(tapml_rpc::hub::Config::default());
     let mut lab = agent(place, "lab1", Isolation::Thread(Arc::new(Emulators)));
     let _other = threads(place, "lab2");
-    known(place, 2);
-    let mut work = Work::on(&at(place, "lab1", &[]));
+    wait_for_devices(place, 2);
+    let mut work = Work::start_on(&hub_address(place, "lab1", &[]));
     assert_eq!(work.run(&["a"]).unwrap(), 1);
     lab.stop();
     let _lab = threads(place, "lab1");

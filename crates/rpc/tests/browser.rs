@@ -44,20 +44,20 @@ impl Lab {
     /// Waits until the hub knows a tab, or knows none.
     fn wait_for_tab(&self, there: bool) {
         let until = Instant::now() + Duration::from_secs(120);
-        while client::devices(&self.at("", &[])).unwrap().is_empty() == there {
+        while client::devices(&self.address("", &[])).unwrap().is_empty() == there {
             assert!(Instant::now() < until, "there is a tab: {}", !there);
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    fn at(&self, name: &str, options: &[(&str, &str)]) -> Address {
+    fn address(&self, name: &str, options: &[(&str, &str)]) -> Address {
         let mut all: Vec<_> = options.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         all.push(("hub".into(), format!("ws://{}", self.hub)));
         Address::parse(&format!("hub/{name}"), &all).unwrap()
     }
 
     fn device(&self, options: &[(&str, &str)]) -> RemoteDevice {
-        RemoteDevice::open(&self.at("webgpu", options)).unwrap()
+        RemoteDevice::open(&self.address("webgpu", options)).unwrap()
     }
 
     /// The next session works.
@@ -123,14 +123,14 @@ fn record(
 #[test]
 fn a_tab_conforms_and_runs_whole_programs() {
     let Some(lab) = Lab::open() else { return };
-    let offered = client::devices(&lab.at("", &[])).unwrap();
+    let offered = client::devices(&lab.address("", &[])).unwrap();
     let info = offered[0].1.as_ref().unwrap();
     assert_eq!(info.platform, "webgpu");
     assert!(info.driver.starts_with("Chromium "), "{}", info.driver);
 
     let mut failed = Vec::new();
     for rule in tapml_rpc::conformance::rules() {
-        if let conformance::CaseOutcome::Failed(why) = rule.check(&lab.at("webgpu", &[])) {
+        if let conformance::CaseOutcome::Failed(why) = rule.check(&lab.address("webgpu", &[])) {
             failed.push(format!("{}: {why}", rule.name));
         }
     }
@@ -162,7 +162,7 @@ fn programs(lab: &Lab) {
         let mut device = lab.device(&[]);
         let program = compile(&graph, device.info(), &CompileOptions::new(Symbols::np(5, 0))).unwrap();
         let mut there = RemoteProgram::load(&mut device, &program, &weight).unwrap();
-        let (sent, held) = device.saved();
+        let (sent, held) = device.saved_bytes();
         assert_eq!(if round == 0 { held } else { sent }, 0, "round {round}: {sent} sent, {held} held");
         for rows in [1, 5] {
             let x = values(rows * WIDTH);
@@ -211,14 +211,14 @@ fn what_goes_wrong_in_a_tab_is_told_and_the_next_session_works() {
     lab.works();
 
     // The GPU's process crashes: the browser takes the device away, and gives another.
-    let lost = interrupted(&lab, |lab| assert!(lab.browser.as_ref().unwrap().kill_gpu_process()));
+    let lost = interrupt(&lab, |lab| assert!(lab.browser.as_ref().unwrap().kill_gpu_process()));
     assert!(lost.to_string().contains("the browser's device was lost"), "{lost}");
     assert_eq!(lost.detail("kernel"), Some("long"), "{lost}");
     lab.works();
 
     // The tab is closed.
     let mut tab = lab.browser.take();
-    let lost = interrupted(&lab, |_| tab = None);
+    let lost = interrupt(&lab, |_| tab = None);
     assert!(lost.detail("recent").unwrap().contains("replay list"), "{lost}");
     lab.wait_for_tab(false);
     lab.open_tab();
@@ -226,7 +226,7 @@ fn what_goes_wrong_in_a_tab_is_told_and_the_next_session_works() {
 }
 
 /// Runs a long kernel, and gives the error of the read that waits for it while `fault` happens.
-fn interrupted(lab: &Lab, fault: impl FnOnce(&Lab)) -> Error {
+fn interrupt(lab: &Lab, fault: impl FnOnce(&Lab)) -> Error {
     let mut device = lab.device(&[]);
     let (list, buffer) = record(&mut device, "long", LONG).unwrap();
     device.replay(list, &Symbols::new()).unwrap();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Emulators, Running, adder, count, listed};
+use common::{Emulators, Running, adder, count, record_kernels};
 use std::time::Duration;
 use tapml_device::conformance::{self, CaseOutcome};
 use tapml_device::{Binding, Command, Device, ErrorKind, Extent, FindingKind, Symbols};
@@ -38,7 +38,7 @@ fn the_conformance_suite_passes_through_a_process() {
 fn the_rules_of_the_wire_are_kept() {
     let agent = Running::processes(Config::default());
     for rule in tapml_rpc::conformance::rules() {
-        match rule.check(&agent.at("emulator", "")) {
+        match rule.check(&agent.address("emulator", "")) {
             CaseOutcome::Passed => assert_ne!(rule.name, "wire_wrong_token"),
             CaseOutcome::Skipped(reason) => assert_eq!(reason, "no token was given", "{}", rule.name),
             CaseOutcome::Failed(text) => panic!("{}: {text}", rule.name),
@@ -50,7 +50,7 @@ fn the_rules_of_the_wire_are_kept() {
     let agent =
         Running::threads(Config { token: Some("a token of some length".into()), ..Config::default() });
     let rule = tapml_rpc::conformance::rules().find(|r| r.name == "wire_wrong_token").unwrap();
-    let address = agent.at("emulator", &format!("token-file={}", file.display()));
+    let address = agent.address("emulator", &format!("token-file={}", file.display()));
     assert_eq!(rule.check(&address), CaseOutcome::Passed);
 }
 
@@ -126,16 +126,16 @@ fn an_agent_that_breaks_the_rules_is_told_what_was_expected_and_found() {
 #[test]
 fn devices_are_listed_and_unknown_ones_are_refused_with_advice() {
     let agent = Running::processes(Config::default());
-    let listed = client::devices(&agent.at("", "")).unwrap();
+    let listed = client::devices(&agent.address("", "")).unwrap();
     let local = Emulators.list();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].0, local[0].0);
     assert_eq!(listed[0].1.as_ref().unwrap(), local[0].1.as_ref().unwrap());
-    let error = tapml_rpc::RemoteDevice::open(&agent.at("toaster", "")).err().unwrap();
+    let error = tapml_rpc::RemoteDevice::open(&agent.address("toaster", "")).err().unwrap();
     assert_eq!((error.kind(), error.hint()), (ErrorKind::Unavailable, Some("there is `emulator`")));
-    let error = tapml_rpc::RemoteDevice::open(&agent.at("emulator", "colour=red")).err().unwrap();
+    let error = tapml_rpc::RemoteDevice::open(&agent.address("emulator", "colour=red")).err().unwrap();
     assert!(error.hint().unwrap().contains("profile"), "{error}");
-    let error = tapml_rpc::RemoteDevice::open(&agent.at("", "")).err().unwrap();
+    let error = tapml_rpc::RemoteDevice::open(&agent.address("", "")).err().unwrap();
     assert!(error.hint().unwrap().contains("device list ws://127.0.0.1"), "{error}");
 }
 
@@ -213,7 +213,7 @@ fn two_clients_use_one_device_at_the_same_time() {
     let agent = Running::processes(Config::default());
     let work = |start: u32| {
         let mut device = agent.open("emulator", "");
-        let (buffer, list) = listed(&mut device, &["add", "add again"]).unwrap();
+        let (buffer, list) = record_kernels(&mut device, &["add", "add again"]).unwrap();
         device.write(buffer, 0, &start.to_le_bytes().repeat(4)).unwrap();
         for _ in 0..50 {
             device.replay(list, &Symbols::new()).unwrap();
@@ -239,11 +239,11 @@ fn what_the_agent_holds_is_not_sent_again() {
         let mut out = vec![0; data.len()];
         device.read(buffer, 0, &mut out).unwrap();
         assert!(out == data, "round {round}");
-        assert_eq!(device.saved(), expected, "round {round}");
+        assert_eq!(device.saved_bytes(), expected, "round {round}");
         // A second write is no first contents: it goes straight.
         device.write(buffer, 0, &data[..4_000_000]).unwrap();
         device.wait().unwrap();
-        assert_eq!(device.saved(), expected);
+        assert_eq!(device.saved_bytes(), expected);
     }
 }
 
@@ -252,7 +252,7 @@ fn a_request_that_runs_can_be_given_up() {
     let agent = Running::processes(Config::default());
     let mut device = agent.open("trap", "");
     let stopper = device.stopper();
-    let (buffer, list) = listed(&mut device, &["hang"]).unwrap();
+    let (buffer, list) = record_kernels(&mut device, &["hang"]).unwrap();
     device.replay(list, &Symbols::new()).unwrap();
     let timer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));

@@ -6,7 +6,7 @@ mod common;
 
 use common::outer::Outer;
 use common::proxy::Proxy;
-use common::{Running, count, listed, quick};
+use common::{Running, count, quick, record_kernels};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
@@ -33,7 +33,7 @@ fn serves_on(agent: &Running) {
     assert_eq!(count(&mut device, &["fine", "fine too"]).unwrap(), 2);
 }
 
-fn lost(error: &Error) {
+fn expect_lost(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
 }
 
@@ -41,10 +41,10 @@ fn lost(error: &Error) {
 fn a_kernel_that_crashes_the_process_ends_in_a_post_mortem() {
     let agent = Running::processes(Config::default());
     let mut device = agent.open("trap", "");
-    let (buffer, list) = listed(&mut device, &["fine", "abort"]).unwrap();
+    let (buffer, list) = record_kernels(&mut device, &["fine", "abort"]).unwrap();
     device.replay(list, &Symbols::np(3, 4)).unwrap();
     let error = device.read(buffer, 0, &mut [0; 4]).unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.to_string().contains("SIGABRT"), "{error}");
     let detail = |name: &str| error.detail(name).unwrap_or_else(|| panic!("no detail `{name}`")).to_string();
     assert_eq!(
@@ -62,7 +62,7 @@ fn a_kernel_that_crashes_the_process_ends_in_a_post_mortem() {
     assert!(detail("running").contains("n = 3, p = 4"));
     // The device stays lost, with the same story.
     assert_eq!(device.wait().unwrap_err().to_string(), error.to_string());
-    lost(&device.create_buffer("b", 4).unwrap_err());
+    expect_lost(&device.create_buffer("b", 4).unwrap_err());
     serves_on(&agent);
 }
 
@@ -71,7 +71,7 @@ fn tracing_names_the_command_that_was_running() {
     let agent = Running::processes(Config::default());
     let mut device = agent.open("trap", "trace=on");
     let error = count(&mut device, &["fine", "fine 2", "exit", "fine 3"]).unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert_eq!((error.detail("kernel"), error.detail("exit code")), (Some("exit"), Some("7")), "{error}");
     assert!(error.to_string().contains("running `run exit`"), "{error}");
     assert!(error.detail("source").is_some_and(|s| s.contains("@compute")));
@@ -83,7 +83,7 @@ fn tracing_names_the_command_that_was_running() {
 fn a_panic_in_a_process_is_told_with_its_message() {
     let agent = Running::processes(Config::default());
     let error = count(&mut agent.open("trap", ""), &["panic"]).unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.detail("output").is_some_and(|o| o.contains("trapped")), "{error}");
     serves_on(&agent);
 }
@@ -96,7 +96,7 @@ fn a_kernel_that_never_ends_meets_the_deadline() {
         let mut device = agent.open("trap", options);
         let start = Instant::now();
         let error = count(&mut device, &["hang"]).unwrap_err();
-        lost(&error);
+        expect_lost(&error);
         assert!(error.to_string().contains("did not finish within"), "{error}");
         assert_eq!(error.detail("kernel"), Some("hang"));
         assert!(start.elapsed() < Duration::from_secs(30));
@@ -108,17 +108,17 @@ fn a_kernel_that_never_ends_meets_the_deadline() {
 fn each_turn_of_a_message_has_the_deadline_for_itself() {
     let agent = Running::processes(quick(Duration::from_secs(60)));
     let mut device = agent.open("trap", "deadline=2");
-    let (buffer, list) = listed(&mut device, &["slow"]).unwrap();
+    let (buffer, list) = record_kernels(&mut device, &["slow"]).unwrap();
     let turn = |p| BatchedStep { writes: Vec::new(), symbols: Symbols::np(1, p) };
     let (mut word, start) = ([0; 4], Instant::now());
     let read = Get { buffer, offset: 0, out: &mut word };
     device.run_steps(list, &[0, 1, 2, 3].map(turn), &mut [read]).unwrap();
     assert!(start.elapsed() > Duration::from_secs(2), "together they take longer than one may");
     assert_eq!(u32::from_le_bytes(word), 4);
-    let (buffer, list) = listed(&mut device, &["hang"]).unwrap();
+    let (buffer, list) = record_kernels(&mut device, &["hang"]).unwrap();
     let read = Get { buffer, offset: 0, out: &mut word };
     let error = device.run_steps(list, &[7, 8].map(turn), &mut [read]).unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.to_string().contains("did not finish within"), "{error}");
     assert_eq!(error.detail("kernel"), Some("hang"));
     assert!(error.detail("running").unwrap().contains("n = 1, p = 7 (turn 1 of 2)"), "{error}");
@@ -140,7 +140,7 @@ fn a_process_killed_in_the_middle_of_anything_loses_the_device_only() {
     for moment in ["upload", "launch", "read"] {
         let mut device = agent.open("trap");
         let big = device.create_buffer("big", 64 << 20).unwrap();
-        let (_, list) = listed(&mut device, &["slow"]).unwrap();
+        let (_, list) = record_kernels(&mut device, &["slow"]).unwrap();
         device.write(big, 0, &vec![3; 64 << 20]).unwrap();
         device.wait().unwrap();
         let victims = agent.sessions(1, Duration::from_secs(10));
@@ -169,7 +169,7 @@ fn a_process_killed_in_the_middle_of_anything_loses_the_device_only() {
             }),
         };
         let error = error.unwrap_err();
-        lost(&error);
+        expect_lost(&error);
         assert!(error.to_string().contains("killed (signal 9)"), "{moment}: {error}");
         if moment == "launch" {
             assert_eq!(error.detail("kernel"), Some("slow"));
@@ -182,7 +182,7 @@ fn a_process_killed_in_the_middle_of_anything_loses_the_device_only() {
 #[test]
 fn a_device_that_cannot_be_opened_is_told_and_the_agent_serves_on() {
     let agent = Running::processes(Config::default());
-    let error = RemoteDevice::open(&agent.at("stillborn", "")).err().unwrap();
+    let error = RemoteDevice::open(&agent.address("stillborn", "")).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("signal 6"), "{error}");
     serves_on(&agent);
@@ -192,13 +192,13 @@ fn a_device_that_cannot_be_opened_is_told_and_the_agent_serves_on() {
 fn a_lost_connection_is_a_lost_device_and_says_what_was_said_last() {
     let agent = Running::processes(Config::default());
     let proxy = Proxy::start(agent.address.port());
-    let mut address = agent.at("emulator", "");
+    let mut address = agent.address("emulator", "");
     address.port = proxy.port;
     let mut device = RemoteDevice::open(&address).unwrap();
     assert_eq!(count(&mut device, &["fine"]).unwrap(), 1);
     proxy.cut();
     let error = count(&mut device, &["more"]).unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.detail("recent").is_some_and(|r| r.contains("read 4 bytes")), "{error}");
     serves_on(&agent);
 }
@@ -233,7 +233,7 @@ fn an_agent_that_falls_silent_is_given_up() {
     let address = tapml_rpc::Address::parse(&format!("ws://127.0.0.1:{port}/x"), &options).unwrap();
     let mut device = RemoteDevice::open(&address).unwrap();
     let error = device.wait().unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.to_string().contains("no sign of life"), "{error}");
     drop(device);
     silent.join().unwrap();
@@ -292,11 +292,11 @@ fn another_version_and_a_wrong_token_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     tapml_testing::write_secret(&file, "the right token\n").unwrap();
-    let right = agent.at("emulator", &format!("token-file={}", file.display()));
+    let right = agent.address("emulator", &format!("token-file={}", file.display()));
     assert_eq!(count(&mut RemoteDevice::open(&right).unwrap(), &["fine"]).unwrap(), 1);
-    assert!(RemoteDevice::open(&agent.at("emulator", "")).is_err());
+    assert!(RemoteDevice::open(&agent.address("emulator", "")).is_err());
     // The fifth wrong token: the address is turned away for a while, even with the right one.
-    assert!(RemoteDevice::open(&agent.at("emulator", "")).is_err());
+    assert!(RemoteDevice::open(&agent.address("emulator", "")).is_err());
     assert!(RemoteDevice::open(&right).is_err());
 }
 
@@ -404,9 +404,9 @@ fn a_reader_that_never_reads_is_given_up() {
     send(&mut lazy, 2, Request::CreateBuffer(create));
     send(&mut lazy, 3, Request::Read(wire::Read { buffer: 1, offset: 0, size: 32 << 20 }));
     let until = Instant::now() + Duration::from_secs(60);
-    assert!(RemoteDevice::open(&agent.at("emulator", "")).is_err(), "its place is taken");
+    assert!(RemoteDevice::open(&agent.address("emulator", "")).is_err(), "its place is taken");
     let mut device = loop {
-        match RemoteDevice::open(&agent.at("emulator", "")) {
+        match RemoteDevice::open(&agent.address("emulator", "")) {
             Ok(device) => break device,
             Err(error) => assert!(Instant::now() < until, "{error}"),
         }
@@ -427,13 +427,13 @@ fn idle_sessions_are_ended_and_an_agent_that_stops_says_so() {
     assert_eq!(count(&mut device, &["fine"]).unwrap(), 1);
     std::thread::sleep(Duration::from_millis(2500));
     let error = device.wait().unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.to_string().contains("had sent nothing for long"), "{error}");
     let mut agent = Running::processes(Config::default());
     let mut device = agent.open("emulator", "");
     agent.stop();
     let error = device.wait().unwrap_err();
-    lost(&error);
+    expect_lost(&error);
     assert!(error.to_string().contains("the agent stops"), "{error}");
 }
 
@@ -455,7 +455,7 @@ fn tls_is_spoken_with_a_certificate_that_the_client_was_given() {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let tls = tapml_rpc::tls::server(&data.join("cert.pem"), &data.join("key.pem")).unwrap();
     let agent = Running::processes(Config { tls: Some(tls), ..Config::default() });
-    let mut address = agent.at("emulator", &format!("ca={}", data.join("cert.pem").display()));
+    let mut address = agent.address("emulator", &format!("ca={}", data.join("cert.pem").display()));
     address.tls = true;
     let mut device = RemoteDevice::open(&address).unwrap();
     assert_eq!(count(&mut device, &["one", "two"]).unwrap(), 2);
@@ -477,7 +477,7 @@ fn tls_is_spoken_with_a_certificate_that_the_client_was_given() {
     address.tls = false;
     assert!(RemoteDevice::open(&address).is_err());
     let plain = Running::threads(Config::default());
-    let mut address = plain.at("emulator", "");
+    let mut address = plain.address("emulator", "");
     address.tls = true;
     assert!(RemoteDevice::open(&address).is_err());
     serves_on(&plain);

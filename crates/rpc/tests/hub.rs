@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::hubs::{at, hub, hub_at, known, open, single, threads};
-use common::{count, listed};
+use common::hubs::{hub, hub_address, hub_at, open, single, threads, wait_for_devices};
+use common::{count, record_kernels};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -21,7 +21,7 @@ use tungstenite::{Message, WebSocket};
 fn devices_are_found_by_name_by_agent_and_by_platform() {
     let (place, _hub) = hub(Config::default());
     let _agents = (threads(place, "lab1"), threads(place, "lab2"));
-    let offers = known(place, 2);
+    let offers = wait_for_devices(place, 2);
     assert_eq!(
         offers.iter().map(|o| o.name.as_str()).collect::<Vec<_>>(),
         ["lab1/emulator", "lab2/emulator"]
@@ -36,10 +36,10 @@ fn devices_are_found_by_name_by_agent_and_by_platform() {
     // Two at once of a platform are of two agents.
     let names = [(); 2].map(|()| open(place, "emulator").unwrap()).map(|d| d.info().name.clone());
     assert!(names[0] != names[1], "{names:?}");
-    let none = RemoteDevice::open(&at(place, "webgpu", &[("wait", "1")])).err().unwrap();
+    let none = RemoteDevice::open(&hub_address(place, "webgpu", &[("wait", "1")])).err().unwrap();
     assert_eq!(none.kind(), ErrorKind::Unavailable);
     assert!(none.hint().unwrap().contains("lab1/emulator"), "{none}");
-    let refused = RemoteDevice::open(&at(place, "lab1/trap", &[("wait", "1")])).err().unwrap();
+    let refused = RemoteDevice::open(&hub_address(place, "lab1/trap", &[("wait", "1")])).err().unwrap();
     assert!(refused.to_string().contains("no agent at the hub offers `lab1/trap`"), "{refused}");
 }
 
@@ -69,7 +69,7 @@ fn say(socket: &mut WebSocket<TcpStream>, word: AgentWord) {
     socket.send(Message::Binary(wire::encode(&AgentToHub { word: Some(word) }))).unwrap();
 }
 
-fn heard(socket: &mut WebSocket<TcpStream>) -> HubWord {
+fn read_word(socket: &mut WebSocket<TcpStream>) -> HubWord {
     loop {
         if let Message::Binary(bytes) = socket.read().unwrap() {
             return wire::decode_hub_word(bytes).unwrap();
@@ -101,7 +101,7 @@ fn queue(
     who: u32,
     tell: &mpsc::Sender<(u32, tapml_device::Result<RemoteDevice>)>,
 ) -> JoinHandle<()> {
-    let (at, tell) = (at(hub, "lab", &[("priority", priority)]), tell.clone());
+    let (at, tell) = (hub_address(hub, "lab", &[("priority", priority)]), tell.clone());
     let thread = std::thread::spawn(move || tell.send((who, RemoteDevice::open(&at))).unwrap());
     // The queue is in the order of arrival.
     std::thread::sleep(Duration::from_millis(150));
@@ -112,15 +112,16 @@ fn queue(
 fn who_waits_is_served_by_priority_and_then_by_arrival() {
     let (place, _hub) = hub(Config::default());
     let _agent = single(place);
-    assert_eq!(known(place, 1)[0].sessions, 1);
+    assert_eq!(wait_for_devices(place, 1)[0].sessions, 1);
     let first = open(place, "lab").unwrap();
-    assert_eq!(known(place, 1)[0].busy, 1);
+    assert_eq!(wait_for_devices(place, 1)[0].busy, 1);
     let (tell, told) = mpsc::channel();
     let waiting: Vec<_> = [("0", 1), ("-1", 2), ("0", 3), ("7", 4)]
         .map(|(priority, who)| queue(place, priority, who, &tell))
         .into();
     // One gives up before its turn, and is in nobody's way.
-    let short = RemoteDevice::open(&at(place, "lab", &[("wait", "1"), ("priority", "9")])).err().unwrap();
+    let short =
+        RemoteDevice::open(&hub_address(place, "lab", &[("wait", "1"), ("priority", "9")])).err().unwrap();
     assert!(short.to_string().contains("none of 1 devices"), "{short}");
     assert!(told.try_recv().is_err(), "the device is leased");
     drop(first);
@@ -136,8 +137,8 @@ fn who_waits_is_served_by_priority_and_then_by_arrival() {
 fn the_rules_are_checked_with_one_session_and_end_without_a_free_one() {
     let (place, _hub) = hub(Config::default());
     let _agent = single(place);
-    known(place, 1);
-    let address = at(place, "emulator", &[("wait", "1")]);
+    wait_for_devices(place, 1);
+    let address = hub_address(place, "emulator", &[("wait", "1")]);
     let check = |name: &str| {
         let rule = conformance::rules().find(|rule| rule.name == name).unwrap();
         rule.check(&address)
@@ -157,15 +158,15 @@ fn the_rules_are_checked_with_one_session_and_end_without_a_free_one() {
 fn an_agent_that_vanishes_loses_its_sessions_and_comes_back() {
     let (place, _hub) = hub(Config::default());
     let mut first = threads(place, "lab");
-    known(place, 1);
+    wait_for_devices(place, 1);
     let mut device = open(place, "lab").unwrap();
     assert_eq!(count(&mut device, &["a"]).unwrap(), 1);
-    let (_, list) = listed(&mut device, &["slow"]).unwrap();
+    let (_, list) = record_kernels(&mut device, &["slow"]).unwrap();
     first.stop();
     let error = device.replay(list, &Symbols::new()).and_then(|()| device.wait()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     drop(device);
-    assert!(known(place, 0).is_empty());
+    assert!(wait_for_devices(place, 0).is_empty());
     // Who asks now waits for it to come back.
     let waiting = std::thread::spawn(move || open(place, "lab"));
     std::thread::sleep(Duration::from_millis(300));
@@ -177,7 +178,7 @@ fn an_agent_that_vanishes_loses_its_sessions_and_comes_back() {
 fn a_hub_that_is_restarted_finds_its_agents_again() {
     let (place, mut before) = hub(Config::default());
     let _agent = threads(place, "lab");
-    known(place, 1);
+    wait_for_devices(place, 1);
     let mut device = open(place, "lab").unwrap();
     assert_eq!(count(&mut device, &["a"]).unwrap(), 1);
     before.stop();
@@ -193,9 +194,9 @@ fn an_agent_that_refuses_or_does_not_come_is_told() {
     let (place, _hub) = hub(Config::default());
     let mut rude = raw(place, "agent");
     say(&mut rude, register("rude", "1", vec![offer("vulkan")]));
-    assert!(matches!(heard(&mut rude), HubWord::Registered(known) if known.name == "rude"));
+    assert!(matches!(read_word(&mut rude), HubWord::Registered(known) if known.name == "rude"));
     let client = std::thread::spawn(move || open(place, "vulkan"));
-    let HubWord::Open(asked) = heard(&mut rude) else { panic!("no session") };
+    let HubWord::Open(asked) = read_word(&mut rude) else { panic!("no session") };
     assert_eq!((asked.target.as_str(), asked.session.len()), ("vulkan", 32));
     say(
         &mut rude,
@@ -209,12 +210,12 @@ fn an_agent_that_refuses_or_does_not_come_is_told() {
     assert!(error.to_string().contains("rude/vulkan: the agent refuses: no\\u{1b}"), "{error}");
     // It closes in the middle of opening: the client goes on waiting, and gets another.
     let client = std::thread::spawn(move || open(place, "vulkan"));
-    assert!(matches!(heard(&mut rude), HubWord::Open(_)));
+    assert!(matches!(read_word(&mut rude), HubWord::Open(_)));
     drop(rude);
     let mut other = raw(place, "agent");
     say(&mut other, register("other", "2", vec![offer("vulkan")]));
-    assert!(matches!(heard(&mut other), HubWord::Registered(_)));
-    let HubWord::Open(asked) = heard(&mut other) else { panic!("no session") };
+    assert!(matches!(read_word(&mut other), HubWord::Registered(_)));
+    let HubWord::Open(asked) = read_word(&mut other) else { panic!("no session") };
     let mut session = raw(place, &format!("session/{}", asked.session));
     let hello = loop {
         if let Message::Binary(bytes) = session.read().unwrap() {
@@ -241,23 +242,23 @@ fn an_agent_takes_the_place_of_its_own_dead_connection_only() {
     let (place, _hub) = hub(Config::default());
     let mut half_open = raw(place, "agent");
     say(&mut half_open, register("tab", "1", vec![offer("webgpu")]));
-    assert!(matches!(heard(&mut half_open), HubWord::Registered(_)));
+    assert!(matches!(read_word(&mut half_open), HubWord::Registered(_)));
     let mut stranger = raw(place, "agent");
     say(&mut stranger, register("tab", "2", vec![offer("webgpu")]));
     assert!(
-        matches!(heard(&mut stranger), HubWord::Failed(f) if f.message.contains("another agent is named `tab`"))
+        matches!(read_word(&mut stranger), HubWord::Failed(f) if f.message.contains("another agent is named `tab`"))
     );
     let mut again = raw(place, "agent");
     say(&mut again, register("tab", "1", vec![offer("webgpu"), offer("webgpu:1")]));
-    assert!(matches!(heard(&mut again), HubWord::Registered(_)));
+    assert!(matches!(read_word(&mut again), HubWord::Registered(_)));
     assert!(half_open.read().is_err() || half_open.read().is_err(), "the old connection is closed");
-    assert_eq!(known(place, 2).len(), 2);
+    assert_eq!(wait_for_devices(place, 2).len(), 2);
     say(&mut again, AgentWord::Heartbeat(wire::Heartbeat {}));
-    assert!(matches!(heard(&mut again), HubWord::Heartbeat(_)));
+    assert!(matches!(read_word(&mut again), HubWord::Heartbeat(_)));
     // What it offers may change.
     say(&mut again, register("tab", "1", vec![offer("webgpu")]));
-    assert!(matches!(heard(&mut again), HubWord::Registered(_)));
-    assert_eq!(known(place, 1)[0].name, "tab/webgpu");
+    assert!(matches!(read_word(&mut again), HubWord::Registered(_)));
+    assert_eq!(wait_for_devices(place, 1)[0].name, "tab/webgpu");
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn lies_and_garbage_of_agents_are_refused() {
     let refused = |word: AgentWord| {
         let mut agent = raw(place, "agent");
         say(&mut agent, word);
-        let HubWord::Failed(failed) = heard(&mut agent) else { panic!("let in") };
+        let HubWord::Failed(failed) = read_word(&mut agent) else { panic!("let in") };
         failed.message
     };
     let long = "x".repeat(65);
@@ -288,7 +289,7 @@ fn lies_and_garbage_of_agents_are_refused() {
     for garbage in [vec![0xff; 64], vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f], Vec::new()] {
         let mut agent = raw(place, "agent");
         agent.send(Message::Binary(garbage.into())).unwrap();
-        assert!(matches!(heard(&mut agent), HubWord::Failed(_)));
+        assert!(matches!(read_word(&mut agent), HubWord::Failed(_)));
     }
     // A frame that claims a terabyte ends the connection before anything is kept for it.
     use std::io::{Read, Write};
@@ -298,7 +299,7 @@ fn lies_and_garbage_of_agents_are_refused() {
     let mut rest = Vec::new();
     agent.get_mut().read_to_end(&mut rest).unwrap();
     assert!(rest.len() < 256, "it says that it ends, and ends");
-    assert!(known(place, 0).is_empty());
+    assert!(wait_for_devices(place, 0).is_empty());
     let unknown = tungstenite::client(
         format!("ws://{place}/session/0123").into_client_request().unwrap(),
         TcpStream::connect(place).unwrap(),
@@ -327,14 +328,14 @@ fn tokens_keep_clients_and_agents_apart() {
         let mut agent = raw(place, "agent");
         let AgentWord::Register(word) = register("lab", "1", vec![offer("vulkan")]) else { unreachable!() };
         say(&mut agent, AgentWord::Register(Register { token: token.into(), ..word }));
-        heard(&mut agent)
+        read_word(&mut agent)
     };
     assert!(matches!(join("the token of clients"), HubWord::Failed(f) if f.message.contains("token")));
     assert!(matches!(join("the token of agents"), HubWord::Registered(_)));
-    let ask = |token: &str| client::offers(&at(place, "", &[("token-file", token)]));
+    let ask = |token: &str| client::offers(&hub_address(place, "", &[("token-file", token)]));
     assert!(ask(&agents).unwrap_err().to_string().contains("token is not accepted"));
     assert!(ask(&clients).is_ok());
-    let lease = RemoteDevice::open(&at(place, "vulkan", &[("token-file", &agents)])).err().unwrap();
+    let lease = RemoteDevice::open(&hub_address(place, "vulkan", &[("token-file", &agents)])).err().unwrap();
     assert!(lease.to_string().contains("token is not accepted"), "{lease}");
 }
 
@@ -376,7 +377,7 @@ fn a_page_is_served_and_other_sites_may_not_connect() {
 fn a_list_comes_from_whichever_hub_answers() {
     let (there, _hub) = hub(Config::default());
     let _agent = threads(there, "a");
-    known(there, 1);
+    wait_for_devices(there, 1);
     let hubs = format!("ws://127.0.0.1:1,ws://{there}");
     let address = Address::parse("hub/emulator", &[("hub".into(), hubs)]).unwrap();
     assert_eq!(client::offers(&address).unwrap()[0].name, "a/emulator");

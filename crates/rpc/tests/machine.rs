@@ -4,8 +4,8 @@
 mod common;
 
 use common::hubs;
-use common::outer::{Outer, TOKEN, again};
-use common::{Running, children, count, listed, processes_after, quick};
+use common::outer::{Outer, TOKEN, own_executable};
+use common::{Running, children, count, processes_after, quick, record_kernels};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -101,7 +101,7 @@ fn an_agent_killed_in_the_middle_of_anything_leaves_no_process_behind() {
         let mut device = agent.open("trap");
         let size = 64 << 20;
         let big = device.create_buffer("big", size as u64).unwrap();
-        let (_, list) = listed(&mut device, &["hang"]).unwrap();
+        let (_, list) = record_kernels(&mut device, &["hang"]).unwrap();
         device.wait().unwrap();
         let session = agent.sessions(1, Duration::ZERO);
         let killer = |process: &mut std::process::Child| {
@@ -158,9 +158,10 @@ fn sessions_leave_no_memory_files_or_processes_behind() {
         let id = agent.process.id();
         let session = |i: u32| {
             let mut device = agent.open("emulator");
-            match i.is_multiple_of(20) {
-                true => assert_eq!(count(&mut device, &["fine"]).unwrap(), 1),
-                false => device.wait().unwrap(),
+            if i.is_multiple_of(20) {
+                assert_eq!(count(&mut device, &["fine"]).unwrap(), 1)
+            } else {
+                device.wait().unwrap()
             }
         };
         (0..sessions / 5).for_each(session);
@@ -191,7 +192,7 @@ fn fifty_sessions_work_at_once() {
             scope.spawn(move || {
                 let mut device = agent.open("emulator", "");
                 all_open.wait();
-                let (buffer, list) = listed(&mut device, &["add", "add again"]).unwrap();
+                let (buffer, list) = record_kernels(&mut device, &["add", "add again"]).unwrap();
                 device.write(buffer, 0, &start.to_le_bytes().repeat(4)).unwrap();
                 device.replay(list, &Symbols::new()).unwrap();
                 let mut out = [0; 16];
@@ -283,7 +284,7 @@ fn sleepy_client() {
 
 /// A client at this address, and what it says.
 fn sleepy(word: &str, within: &[&str]) -> (std::process::Child, impl FnMut() -> String + use<>) {
-    let mut command = again("sleepy_client", within);
+    let mut command = own_executable("sleepy_client", within);
     command.env("TAPML_TEST_SLEEPY", word).env("TAPML_TOKEN", TOKEN);
     let mut client = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(client.stderr.take().unwrap()).lines();
@@ -334,7 +335,7 @@ fn a_client_that_slept_in_a_hubs_queue_is_still_in_it() {
     }
     let (place, _hub) = hubs::hub(tapml_rpc::hub::Config::default());
     let _agent = hubs::single(place);
-    hubs::known(place, 1);
+    hubs::wait_for_devices(place, 1);
     let first = hubs::open(place, "lab/emulator").unwrap();
     let (mut client, mut says) = sleepy(&format!("hub/lab/emulator?hub=ws://{place}"), &[]);
     assert_eq!(says(), "begins");
@@ -371,7 +372,7 @@ fn a_network_that_falls_silent_is_noticed_at_both_ends() {
     let [left, right] = &cable.names;
     let Some(agent) = Outer::start("network", &["ip", "netns", "exec", left]) else { return };
     let port = agent.address.rsplit(':').next().unwrap();
-    let mut command = again("network_client", &["ip", "netns", "exec", right]);
+    let mut command = own_executable("network_client", &["ip", "netns", "exec", right]);
     command.env("TAPML_TEST_CLIENT", port).env("TAPML_TOKEN", TOKEN);
     let mut client = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(client.stderr.take().unwrap()).lines();

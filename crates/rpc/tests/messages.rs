@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::hubs::{hub, known, threads};
+use common::hubs::{hub, threads, wait_for_devices};
 use common::{Running, count};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use tungstenite::{Bytes, Message, WebSocket};
 fn who_is_full_names_the_option_that_bounds_it() {
     let agent = Running::threads(Config { sessions: 1, ..Config::default() });
     let _one = agent.open("emulator", "");
-    let full = RemoteDevice::open(&agent.at("emulator", "")).err().unwrap();
+    let full = RemoteDevice::open(&agent.address("emulator", "")).err().unwrap();
     assert!(
         full.to_string().contains("1 sessions") && full.hint().unwrap().contains("--sessions"),
         "{full:?}"
     );
     let (place, _hub) = hub(tapml_rpc::hub::Config { clients: 1, ..Default::default() });
     let _agent = threads(place, "lab");
-    known(place, 1);
+    wait_for_devices(place, 1);
     let _one = common::hubs::open(place, "lab").unwrap();
     let full = common::hubs::open(place, "lab").err().unwrap();
     assert!(full.to_string().contains("1 clients") && full.hint().unwrap().contains("--clients"), "{full:?}");
@@ -78,7 +78,7 @@ fn a_message_above_the_limit_is_refused_with_words() {
     let agent = Running::threads(Config::default());
     let (place, _hub) = hub(tapml_rpc::hub::Config::default());
     let _lab = threads(place, "lab");
-    known(place, 1);
+    wait_for_devices(place, 1);
     let large = || Message::Binary(Bytes::from(vec![0; (16 << 20) + 1]));
     for at in [agent.address, place] {
         // Before a hello 64 KiB are the most.

@@ -22,7 +22,7 @@ fn pattern(round: usize) -> Vec<u8> {
 /// Kernels, small and large transfers; fails only by what the device or the network says.
 fn work(address: &Address) -> Result<()> {
     let mut device = RemoteDevice::open(address)?;
-    let (counted, list) = common::listed(&mut device, &["a", "b"])?;
+    let (counted, list) = common::record_kernels(&mut device, &["a", "b"])?;
     let large = device.create_buffer("large", LARGE as u64)?;
     for round in 1..=2 {
         device.write(large, 0, &pattern(round))?;
@@ -38,9 +38,9 @@ fn work(address: &Address) -> Result<()> {
 }
 
 /// The same through a network like this; how long it took.
-fn through(agent: &Running, weather: Weather, within: &str) -> (Result<()>, Duration) {
-    let proxy = Proxy::with(agent.address.port(), weather);
-    let mut address = agent.at("emulator", &format!("answer-within={within}"));
+fn run_through(agent: &Running, weather: Weather, within: &str) -> (Result<()>, Duration) {
+    let proxy = Proxy::start_in(agent.address.port(), weather);
+    let mut address = agent.address("emulator", &format!("answer-within={within}"));
     address.port = proxy.port;
     let start = Instant::now();
     let done = work(&address);
@@ -54,7 +54,7 @@ fn a_network_that_delays_and_loses_packets_gives_what_a_good_one_gives() {
     let agent = Running::threads(Config::default());
     let loss = (20, Duration::from_millis(200));
     let weather = Weather { delay: Duration::from_millis(200), loss, ..Weather::default() };
-    let (done, took) = through(&agent, weather, "20");
+    let (done, took) = run_through(&agent, weather, "20");
     done.unwrap();
     assert!(took > Duration::from_secs(2), "the network was not bad: {took:?}");
 }
@@ -64,12 +64,12 @@ fn bad_networks_on_both_sides_of_a_hub_give_what_good_ones_give() {
     let loss = (20, Duration::from_millis(200));
     let weather = Weather { delay: Duration::from_millis(200), loss, ..Weather::default() };
     let (place, _hub) = hubs::hub(tapml_rpc::hub::Config::default());
-    let [near, far] = [(); 2].map(|()| Proxy::with(place.port(), weather));
+    let [near, far] = [(); 2].map(|()| Proxy::start_in(place.port(), weather));
     let through = |proxy: &Proxy| SocketAddr::new(place.ip(), proxy.port);
     let _agent = hubs::threads(through(&far), "far");
-    hubs::known(place, 1);
+    hubs::wait_for_devices(place, 1);
     let start = Instant::now();
-    work(&hubs::at(through(&near), "far", &[])).unwrap();
+    work(&hubs::hub_address(through(&near), "far", &[])).unwrap();
     assert!(start.elapsed() > Duration::from_secs(4), "the networks were not bad: {:?}", start.elapsed());
     near.cut();
     far.cut();
@@ -83,7 +83,7 @@ fn a_connection_cut_anywhere_ends_right_or_with_a_clear_error() {
     let mut finished = 0;
     for at in cuts {
         for after in [[Some(at), None], [None, Some(at)]] {
-            let (done, took) = through(&agent, Weather { after, ..Weather::default() }, "5");
+            let (done, took) = run_through(&agent, Weather { after, ..Weather::default() }, "5");
             assert!(took < Duration::from_secs(30), "cut after {after:?}: {took:?}");
             match done {
                 Ok(()) => finished += 1,
@@ -112,7 +112,7 @@ fn a_connection_cut_anywhere_ends_right_or_with_a_clear_error() {
 fn a_network_that_falls_silent_in_the_middle_of_a_message_is_told_in_time() {
     let agent = Running::threads(Config { sessions: 64, ..Config::default() });
     for after in [[Some(300), None], [Some(4_500_000), None], [None, Some(500)], [None, Some(4_500_000)]] {
-        let (done, took) = through(&agent, Weather { after, silent: true, ..Weather::default() }, "1");
+        let (done, took) = run_through(&agent, Weather { after, silent: true, ..Weather::default() }, "1");
         let error = done.unwrap_err();
         assert!(took < Duration::from_secs(90), "silent after {after:?}: {took:?}");
         assert!(matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Unavailable), "{error}");
@@ -125,8 +125,8 @@ fn a_network_that_falls_silent_in_the_middle_of_a_message_is_told_in_time() {
 fn an_agent_that_takes_nothing_is_told_in_time() {
     let agent = Running::threads(Config::default());
     let weather = Weather { after: [Some(100_000), None], silent: true, ..Weather::default() };
-    let proxy = Proxy::with(agent.address.port(), weather);
-    let mut address = agent.at("emulator", "answer-within=1");
+    let proxy = Proxy::start_in(agent.address.port(), weather);
+    let mut address = agent.address("emulator", "answer-within=1");
     address.port = proxy.port;
     let mut device = RemoteDevice::open(&address).unwrap();
     // More than the system keeps on the way, and less than the window.

@@ -17,7 +17,7 @@ use tungstenite::{Message, WebSocket};
 /// What an agent answers to a call, given the honest answer.
 type Lie = dyn Fn(&CallNode, NodeResult) -> Vec<Reply> + Send + Sync;
 
-fn served(name: &str) -> wire::ServedOp {
+fn served_op(name: &str) -> wire::ServedOp {
     wire::ServedOp {
         name: name.into(),
         dtypes: vec!["f32".into(), "f16".into(), "bf16".into()],
@@ -27,7 +27,7 @@ fn served(name: &str) -> wire::ServedOp {
 }
 
 fn info() -> wire::DeviceInfo {
-    let ops = OPS.iter().map(|op| served(op.name)).collect();
+    let ops = OPS.iter().map(|op| served_op(op.name)).collect();
     wire::DeviceInfo { platform: "test".into(), name: "Test".into(), ops, ..Default::default() }
 }
 
@@ -76,7 +76,7 @@ fn session(tcp: TcpStream, info: wire::DeviceInfo, lie: &Lie) {
         let Ok(message) = wire::decode_request(bytes.clone()) else {
             // The fields before the request are known in every version.
             let seq = u64::from(bytes.get(1).copied().unwrap_or(0));
-            say(&mut socket, seq, failed(wire::ErrorKind::InvalidInput));
+            say(&mut socket, seq, failed_reply(wire::ErrorKind::InvalidInput));
             continue;
         };
         let replies = match message.request.unwrap() {
@@ -86,7 +86,7 @@ fn session(tcp: TcpStream, info: wire::DeviceInfo, lie: &Lie) {
                     vec![welcome(&info, !hello.target.is_empty())]
                 }
                 _ => {
-                    say(&mut socket, message.seq, failed(wire::ErrorKind::Unsupported));
+                    say(&mut socket, message.seq, failed_reply(wire::ErrorKind::Unsupported));
                     return;
                 }
             },
@@ -109,7 +109,7 @@ fn session(tcp: TcpStream, info: wire::DeviceInfo, lie: &Lie) {
                 Ok(result) => lie(&call, result),
                 Err(error) => vec![Reply::Failed(convert::error_to_wire(&error))],
             },
-            _ => vec![failed(wire::ErrorKind::Unsupported)],
+            _ => vec![failed_reply(wire::ErrorKind::Unsupported)],
         };
         for reply in replies {
             say(&mut socket, message.seq, reply);
@@ -122,7 +122,7 @@ fn say(socket: &mut WebSocket<TcpStream>, seq: u64, reply: Reply) {
     drop(socket.send(Message::Binary(wire::encode(&ToClient { seq, reply: Some(reply) }))));
 }
 
-fn failed(kind: wire::ErrorKind) -> Reply {
+fn failed_reply(kind: wire::ErrorKind) -> Reply {
     Reply::Failed(wire::Failed { kind: kind.into(), message: "refused".into(), ..Default::default() })
 }
 
@@ -282,8 +282,8 @@ fn wrong_results_are_named_and_the_next_call_is_served() {
             vec![Reply::NodeResult(r)]
         }),
         ("something else than its result", |_| vec![Reply::Done(wire::Done {})]),
-        ("the agent failed: refused", |_| vec![failed(wire::ErrorKind::Bug)]),
-        ("refused", |_| vec![failed(wire::ErrorKind::Unsupported)]),
+        ("the agent failed: refused", |_| vec![failed_reply(wire::ErrorKind::Bug)]),
+        ("refused", |_| vec![failed_reply(wire::ErrorKind::Unsupported)]),
     ];
     for (text, change) in lies {
         let address = agent(info(), move |call, result| match call.op.as_str() {
@@ -342,7 +342,7 @@ fn announcements_that_make_no_sense_are_refused() {
     assert!(text.contains("unknown dtype `f33`"), "{text}");
     let text = odd(&|info| info.ops[0].accumulate = "u32".into());
     assert!(text.contains("floating-point dtype of sums"), "{text}");
-    let text = odd(&|info| info.ops = vec![served("x"); 2000]);
+    let text = odd(&|info| info.ops = vec![served_op("x"); 2000]);
     assert!(text.contains("2000 operators, at most 1024"), "{text}");
     let text = odd(&|info| info.ops[0].version = "v".repeat(65));
     assert!(text.contains("65 bytes of version"), "{text}");

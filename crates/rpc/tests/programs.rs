@@ -65,7 +65,7 @@ fn a_program_runs_by_handle_as_it_runs_here() {
     for round in 0..2 {
         let mut remote = agent.open("emulator", "");
         let mut there = RemoteProgram::load(&mut remote, &program, &weight).unwrap();
-        let (sent, held) = remote.saved();
+        let (sent, held) = remote.saved_bytes();
         assert_eq!(if round == 0 { held } else { sent }, 0, "round {round}: {sent} sent, {held} held");
         let mut here = Instance::load(local.as_mut(), &program, &weight).unwrap();
         for rows in [1, 5, 2] {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::hubs::{Serving, agent_at, at, hub, known, open, threads};
+use common::hubs::{Serving, agent_at, hub, hub_address, open, threads, wait_for_devices};
 use common::{Emulators, count};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ fn isolation() -> Isolation {
 
 /// An agent that takes so many sessions at once.
 fn narrow(hub: SocketAddr, sessions: usize) -> Serving {
-    agent_at(at(hub, "", &[]), "lab", of_sessions(sessions), isolation())
+    agent_at(hub_address(hub, "", &[]), "lab", of_sessions(sessions), isolation())
 }
 
 #[test]
 fn an_agents_sessions_are_all_that_the_hub_gives_away() {
     let (place, _hub) = hub(Config::default());
     let _agent = narrow(place, 1);
-    assert_eq!(known(place, 1)[0].sessions, 1, "the emulator alone would take 4");
+    assert_eq!(wait_for_devices(place, 1)[0].sessions, 1, "the emulator alone would take 4");
     // Each waits for the one before, whose session has hardly ended.
     let clients: Vec<_> = (0..8)
         .map(|_| std::thread::spawn(move || count(&mut open(place, "lab/emulator")?, &["a"])))
@@ -45,13 +45,13 @@ fn an_agents_sessions_are_all_that_the_hub_gives_away() {
 fn a_place_that_somebody_took_past_the_hub_is_waited_for() {
     let (place, _hub) = hub(Config::default());
     let mut agent = Agent::bind("127.0.0.1:0", of_sessions(1), isolation()).unwrap();
-    agent.join(agent::Hub { address: at(place, "", &[]), name: "lab".into() });
+    agent.join(agent::Hub { address: hub_address(place, "", &[]), name: "lab".into() });
     let (direct, stopper) = (agent.address(), agent.stopper());
     let thread = std::thread::spawn(move || agent.serve().unwrap());
-    known(place, 1);
+    wait_for_devices(place, 1);
     let address = Address::parse(&format!("ws://{direct}/emulator"), &[]).unwrap();
     let held = RemoteDevice::open(&address).unwrap();
-    let late = RemoteDevice::open(&at(place, "lab", &[("wait", "2")])).err().unwrap();
+    let late = RemoteDevice::open(&hub_address(place, "lab", &[("wait", "2")])).err().unwrap();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert!(late.to_string().contains("none of 1 devices"), "{late}");
     let waiting = std::thread::spawn(move || count(&mut open(place, "lab")?, &["a"]));
@@ -95,12 +95,12 @@ fn clients_hear_of_a_broker_that_is_away_and_are_served_when_it_is_back() {
     let peers = Some(Peers { table: table.clone(), url: None, ca: None });
     let (place, _hub) = hub(Config { peers, ..Config::default() });
     let _agent = threads(place, "lab");
-    known(place, 1);
+    wait_for_devices(place, 1);
     let mut before = open(place, "lab").unwrap();
     table.away.store(true, Ordering::Release);
     assert_eq!(count(&mut before, &["a"]).unwrap(), 1, "open sessions go on");
     for name in ["lab", "of-another-hub"] {
-        let late = RemoteDevice::open(&at(place, name, &[("wait", "1")])).err().unwrap();
+        let late = RemoteDevice::open(&hub_address(place, name, &[("wait", "1")])).err().unwrap();
         assert_eq!(late.kind(), ErrorKind::Unavailable);
         assert!(
             late.to_string().contains("the broker is away") && !late.to_string().contains("free"),

@@ -55,7 +55,7 @@ pub fn compiler(word: &str) -> Option<Result<String>> {
 
 /// How often this process has opened a device elsewhere again whose connection was lost.
 pub fn count_reopened() -> u64 {
-    remote::reopened()
+    remote::count_reopened()
 }
 
 /// Opens a device by word, index and options, such as `vulkan:1`, `emulator?check=all` or `ws://host:port/vulkan`.
@@ -205,7 +205,7 @@ mod remote {
     use super::{Device, Error, Overrides, Platform, PlatformSpec, Result, with_kernels, without_memory};
     use tapml_exec::OperatorPlatform;
     use tapml_rpc::client::OPTIONS;
-    pub use tapml_rpc::client::{own_name, reopened};
+    pub use tapml_rpc::client::{count_reopened, own_name};
     use tapml_rpc::{Address, Remote, RemoteDevice};
 
     /// The platform of a device elsewhere, whichever sort it is of.

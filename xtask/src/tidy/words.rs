@@ -283,7 +283,3 @@ pub const PRIVATE: &[PrivateWord] = &[
     private("staged", "`loop-invariant`", &["exec", "kernels"]),
     private("whole", "`model`", &["migrate"]),
 ];
-
-/// For each crate how many names still break the rules of `names.rs`: functions, types, private words.
-pub const ALLOWED: &[(&str, [usize; 3])] =
-    &[("cfamily", [0, 1, 0]), ("cuda", [0, 1, 0]), ("rpc", [78, 1, 50])];

@@ -150,7 +150,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
     };
     let named = |offer: wire::Offer| {
         let at_hub = AtHub { agent: offer.agent.clone(), busy: offer.busy, sessions: offer.sessions };
-        let (name, info) = client::offered(offer);
+        let (name, info) = client::read_offer(offer);
         ((target(&name), info), address.hub.then_some(at_hub))
     };
     let (mut devices, mut others) = (Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use super::gate::{Gate, Place};
 use super::link::{Link, Reader};
 use super::listen::Arrived;
-use super::session::{Session, TICK};
+use super::session::{POLL_INTERVAL, Session};
 use super::worker::{Streams, Worker};
 use super::{Config, Isolation};
 use crate::pipe;
@@ -30,7 +30,7 @@ use tungstenite::{Message, WebSocket};
 const OPENING: Duration = Duration::from_secs(60);
 
 /// How long a client that is not let in may take to read why.
-pub const LINGER: Duration = Duration::from_secs(2);
+pub const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// What every connection goes through.
 pub struct Door {
@@ -65,7 +65,7 @@ impl Door {
             Err(error) => {
                 log::warn!("{from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                socket.get_mut().drain(LINGER);
+                socket.get_mut().drain(CLOSE_GRACE);
             }
         }
     }
@@ -162,7 +162,7 @@ impl Door {
         socket.set_config(|c| {
             (c.max_message_size, c.max_frame_size) = (Some(MAX_MESSAGE), Some(MAX_MESSAGE));
         });
-        socket.get_mut().let_in(TICK).map_err(|e| lost(&e))?;
+        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| lost_error(&e))?;
         let (path, stop) = (recorder.path().to_path_buf(), self.stop.clone());
         let blobs = self.blobs.clone();
         Session { link, socket, worker, streams, recorder: path, blobs, settings, stop, hello: seq }.run();
@@ -272,7 +272,7 @@ impl Callback for Origins<'_> {
 }
 
 fn reply(link: &Link, seq: u64, reply: Reply) -> Result<()> {
-    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| lost(&e))
+    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| lost_error(&e))
 }
 
 fn refuse(link: &Link, seq: u64, error: &Error) {
@@ -286,6 +286,6 @@ fn drain(socket: &mut WebSocket<Reader>) {
     while socket.read().is_ok_and(|m| !m.is_close()) {}
 }
 
-fn lost(error: &std::io::Error) -> Error {
+fn lost_error(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("the client is gone: {error}"))
 }

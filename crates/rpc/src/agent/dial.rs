@@ -4,7 +4,9 @@
 use super::accept::Door;
 use super::link::{Link, Reader};
 use crate::client::{Address, connect as dial};
-use crate::wire::limits::{BEAT, HANDSHAKE, HUB_PROTOCOL, MAX_HELLO, MAX_LABEL, PROTOCOL, SILENCE, VERSION};
+use crate::wire::limits::{
+    HANDSHAKE, HEARTBEAT, HUB_PROTOCOL, IDLE_TIMEOUT, MAX_HELLO, MAX_LABEL, PROTOCOL, VERSION,
+};
 use crate::wire::{self, AgentToHub, AgentWord, HubWord, Register, convert};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +21,7 @@ use tungstenite::{Message, WebSocket};
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 /// How often an agent looks around while its hub is silent.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A hub to dial.
 #[derive(Clone, Debug)]
@@ -49,7 +51,7 @@ pub fn stay(door: &Arc<Door>, hub: &Hub) {
         let address = all.next().unwrap_or(&hub.address);
         let hub = &Hub { address: address.clone(), name: hub.name.clone() };
         let left = visit(door, hub, &instance);
-        if begun.elapsed() > SILENCE {
+        if begun.elapsed() > IDLE_TIMEOUT {
             pause = BACK_OFF.0;
         }
         if let Err(error) = left {
@@ -115,7 +117,7 @@ fn attend(
                 heard = Instant::now();
                 match wire::decode_hub_word(bytes)? {
                     HubWord::Registered(known) => {
-                        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+                        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
                         log::info!("known at the hub as `{}`", known.name.escape_debug());
                     }
                     HubWord::Open(open) => sessions.extend(begin(door, hub, link, open)?),
@@ -124,17 +126,17 @@ fn attend(
                 }
                 sessions.retain(|thread| !thread.is_finished());
             }
-            Ok(Message::Close(_)) => return Err(gone(&"it closed the connection")),
+            Ok(Message::Close(_)) => return Err(gone_error(&"it closed the connection")),
             Ok(_) => heard = Instant::now(),
-            Err(tungstenite::Error::Io(e)) if is_tick(&e) => {}
-            Err(error) => return Err(gone(&error)),
+            Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {}
+            Err(error) => return Err(gone_error(&error)),
         }
-        if heard.elapsed() > SILENCE {
-            return Err(gone(&format!("silent for {} s", SILENCE.as_secs())));
+        if heard.elapsed() > IDLE_TIMEOUT {
+            return Err(gone_error(&format!("silent for {} s", IDLE_TIMEOUT.as_secs())));
         }
-        if pinged.elapsed() > BEAT {
+        if pinged.elapsed() > HEARTBEAT {
             pinged = Instant::now();
-            link.ping().map_err(|e| gone(&e))?;
+            link.ping().map_err(|e| gone_error(&e))?;
         }
     }
     Ok(())
@@ -174,26 +176,26 @@ fn begin(
 pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
     let tls = address.tls.then(|| dial::tls(address)).transpose()?;
     let tcp = dial::tcp(address)?;
-    let (link, reader) = Link::dialled(tcp, tls, HANDSHAKE).map_err(|e| gone(&e))?;
+    let (link, reader) = Link::dial(tcp, tls, HANDSHAKE).map_err(|e| gone_error(&e))?;
     let url = format!("{}://{}/{path}", if address.tls { "wss" } else { "ws" }, address.place());
     let request = url.as_str().into_client_request();
     let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
     let config = WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
     let (socket, _) = tungstenite::client::client_with_config(request, reader, Some(config))
-        .map_err(|e| dial::unavailable(address, &dial::unanswered("hub", e)))?;
+        .map_err(|e| dial::unavailable(address, &dial::handshake_failure("hub", e)))?;
     Ok((link, socket))
 }
 
 fn say(link: &Link, word: AgentWord) -> Result<()> {
-    link.send(&wire::encode(&AgentToHub { word: Some(word) })).map_err(|e| gone(&e))
+    link.send(&wire::encode(&AgentToHub { word: Some(word) })).map_err(|e| gone_error(&e))
 }
 
-fn is_tick(error: &std::io::Error) -> bool {
+fn is_timeout(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
-fn gone(error: &dyn std::fmt::Display) -> Error {
+fn gone_error(error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("the hub is gone: {error}"))
 }

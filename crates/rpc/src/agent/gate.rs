@@ -119,7 +119,7 @@ impl Gate {
     pub fn expect(&self, from: IpAddr, token: &str, want: Option<blake3::Hash>) -> Result<()> {
         let Some(want) = want else { return Ok(()) };
         let from = network(from);
-        if let Some(left) = self.barred(from) {
+        if let Some(left) = self.barred_for(from) {
             let text = format!(
                 "{WRONG} wrong tokens came from your address, which is turned away for {} s, the right token too",
                 left.as_secs() + 1
@@ -148,7 +148,7 @@ impl Gate {
     }
 
     /// For how long an address is still turned away.
-    fn barred(&self, from: IpAddr) -> Option<Duration> {
+    fn barred_for(&self, from: IpAddr) -> Option<Duration> {
         let (count, since) = *lock(&self.wrong).get(&from)?;
         FORGET.checked_sub(since.elapsed()).filter(|_| count >= WRONG)
     }

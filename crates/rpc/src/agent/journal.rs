@@ -12,7 +12,7 @@ use tapml_kernels::{Program, ProgramStep};
 const RECENT: usize = 32;
 
 /// Requests told in a post-mortem.
-const TOLD: usize = 48;
+const MAX_REPORTED: usize = 48;
 
 /// See the module.
 pub struct Journal {
@@ -90,7 +90,7 @@ impl Journal {
             Some(Work::Dispatch(d)) => one(d.kernel, &d.label),
             _ => None,
         };
-        running(self.names.commands(list), doing).iter().filter_map(dispatch).take(MEMBERS).collect()
+        running_part(self.names.commands(list), doing).iter().filter_map(dispatch).take(MEMBERS).collect()
     }
 
     /// How the session ended.
@@ -104,11 +104,11 @@ impl Journal {
     ) -> wire::PostMortem {
         let running = self.recent.iter().find(|entry| entry.seq == doing.request && doing.request > 0);
         let kernels = running.map_or_else(Vec::new, |e| self.kernels(&e.note, doing, &end.output, find));
-        let running = running.map_or_else(String::new, |e| e.note.tell(&self.names, doing.turn));
+        let running = running.map_or_else(String::new, |e| e.note.describe(&self.names, doing.turn));
         let until = self.recent.iter().filter(|e| doing.request == 0 || e.seq <= doing.request);
         let entries: Vec<&Entry> = until.collect();
-        let told = &entries[entries.len().saturating_sub(TOLD)..];
-        let told = told.iter().map(|e| format!("{}: {}", e.seq, e.note.tell(&self.names, 0)));
+        let told = &entries[entries.len().saturating_sub(MAX_REPORTED)..];
+        let told = told.iter().map(|e| format!("{}: {}", e.seq, e.note.describe(&self.names, 0)));
         wire::PostMortem {
             reason: reason.into(),
             summary: summary(reason, &end, busy, &running, &kernels),
@@ -126,7 +126,7 @@ impl Journal {
 }
 
 /// Of the parts of a list the one that runs, if that is known; else all.
-fn running<T>(all: &[T], doing: Doing) -> &[T] {
+fn running_part<T>(all: &[T], doing: Doing) -> &[T] {
     let one = doing.command.checked_sub(1).and_then(|at| all.get(at as usize..=at as usize));
     one.unwrap_or(all)
 }
@@ -144,7 +144,7 @@ fn of_program(program: &Program, doing: Doing, output: &str) -> Vec<wire::Kernel
             text: kernel.source.text.clone(),
         })
     };
-    running(&program.steps, doing).iter().filter_map(dispatch).take(MEMBERS).collect()
+    running_part(&program.steps, doing).iter().filter_map(dispatch).take(MEMBERS).collect()
 }
 
 /// The last line of this file that the process named.

@@ -28,14 +28,14 @@ pub struct Link {
     dialled: bool,
     /// Held while a frame is written.
     out: Mutex<()>,
-    patience: Mutex<Patience>,
+    wait_timeout: Mutex<WaitTimeout>,
     /// Whether the other side has sent anything.
     heard: AtomicBool,
 }
 
 /// How long the other side is waited for.
 #[derive(Clone, Copy)]
-struct Patience {
+struct WaitTimeout {
     /// When it must have been let in: until then no read and no write goes on for longer.
     until: Option<Instant>,
     /// How long it may take no byte of what is sent to it afterwards.
@@ -63,19 +63,19 @@ impl Link {
     ) -> io::Result<(Arc<Link>, Reader)> {
         let tls = tls.map(|config| ServerConnection::new(config.clone())).transpose();
         let tls = tls.map_err(io::Error::other)?.map(Connection::from);
-        Link::over(tcp, tls, false, within)
+        Link::from_stream(tcp, tls, false, within)
     }
 
     /// A connection that this side has dialled.
-    pub fn dialled(
+    pub fn dial(
         tcp: TcpStream,
         tls: Option<ClientConnection>,
         within: Duration,
     ) -> io::Result<(Arc<Link>, Reader)> {
-        Link::over(tcp, tls.map(Connection::from), true, within)
+        Link::from_stream(tcp, tls.map(Connection::from), true, within)
     }
 
-    fn over(
+    fn from_stream(
         tcp: TcpStream,
         tls: Option<Connection>,
         dialled: bool,
@@ -83,21 +83,22 @@ impl Link {
     ) -> io::Result<(Arc<Link>, Reader)> {
         tcp.set_nodelay(true)?;
         keep_alive(&tcp)?;
-        let patience = Mutex::new(Patience { until: Some(Instant::now() + within), slow: SLOW });
+        let patience = Mutex::new(WaitTimeout { until: Some(Instant::now() + within), slow: SLOW });
         let (out, heard) = (Mutex::default(), AtomicBool::new(false));
-        let link = Arc::new(Link { tcp, tls: tls.map(Mutex::new), dialled, out, patience, heard });
+        let link =
+            Arc::new(Link { tcp, tls: tls.map(Mutex::new), dialled, out, wait_timeout: patience, heard });
         let reader = Reader { link: link.clone(), raw: Vec::new(), awake: Awake::default() };
         Ok((link, reader))
     }
 
     /// How long the other side may take no byte of what is sent to it once it is let in, if that is not [`SLOW`].
     pub fn expect_within(&self, time: Duration) {
-        lock(&self.patience).slow = time;
+        lock(&self.wait_timeout).slow = time;
     }
 
     /// What comes next must end within a time from now.
     pub fn allow(&self, within: Duration) {
-        lock(&self.patience).until = Some(Instant::now() + within);
+        lock(&self.wait_timeout).until = Some(Instant::now() + within);
     }
 
     /// Whether the other side has sent nothing.
@@ -106,8 +107,8 @@ impl Link {
     }
 
     /// What is left of the time until the other side must have been let in; `None` if it is.
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let Some(until) = lock(&self.patience).until else { return Ok(None) };
+    fn time_left(&self) -> io::Result<Option<Duration>> {
+        let Some(until) = lock(&self.wait_timeout).until else { return Ok(None) };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
@@ -115,7 +116,7 @@ impl Link {
     /// Writes all of this. Who takes a byte now and then gets no more time than who takes none.
     fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            if let Some(left) = self.left()? {
+            if let Some(left) = self.time_left()? {
                 self.tcp.set_write_timeout(Some(left))?;
             }
             match (&self.tcp).write(bytes) {
@@ -253,7 +254,7 @@ impl Reader {
     /// The other side is let in: from here on a read returns after `tick` at the latest.
     pub fn let_in(&mut self, tick: Duration) -> io::Result<()> {
         let slow = {
-            let mut patience = lock(&self.link.patience);
+            let mut patience = lock(&self.link.wait_timeout);
             patience.until = None;
             patience.slow
         };
@@ -262,7 +263,7 @@ impl Reader {
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.link.left()?;
+        let left = self.link.time_left()?;
         let tcp = &self.link.tcp;
         if left.is_some() {
             tcp.set_read_timeout(left)?;

@@ -205,7 +205,7 @@ pub fn run_session(offer: &dyn Offer) -> Result<()> {
     // Linux ends this process before others when memory runs out; elsewhere there is no such file.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     worker::end_with_the_agent();
-    let streams = worker::inherited();
+    let streams = worker::inherit_streams();
     let mut streams =
         streams.map_err(|e| Error::new(ErrorKind::Io, format!("this process has no session: {e}")))?;
     executor::serve(&mut streams.from, &mut streams.to, offer)

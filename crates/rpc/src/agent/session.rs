@@ -22,10 +22,10 @@ use tapml_kernels::Program;
 use tungstenite::{Message, WebSocket};
 
 /// How often the watch looks.
-pub const TICK: Duration = Duration::from_millis(100);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a client may take to read the last message.
-const LINGER: Duration = Duration::from_secs(2);
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Longest message that is given to the process without a detour: less than any pipe holds.
 const DIRECT: usize = 32 << 10;
@@ -110,7 +110,7 @@ impl Session {
             }
             let _ = (feed.join(), answer.join());
         }
-        front.linger();
+        front.drain();
         shared.link.close();
     }
 }
@@ -191,7 +191,7 @@ impl Shared {
         let (reason, busy) = lock(&self.reason)
             .take()
             .unwrap_or((if end.signal == 9 { Reason::Killed } else { Reason::Crashed }, Duration::ZERO));
-        self.tell(reason, doing, end, busy);
+        self.report(reason, doing, end, busy);
     }
 
     /// A program whose pieces the session's process has kept.
@@ -204,7 +204,7 @@ impl Shared {
         Program::from_bytes(&all.concat()).ok()
     }
 
-    fn tell(&self, reason: Reason, doing: Doing, end: super::worker::End, busy: Duration) {
+    fn report(&self, reason: Reason, doing: Doing, end: super::worker::End, busy: Duration) {
         let journal = lock(&self.journal);
         let report = journal.post_mortem(reason, doing, end, busy, &|pieces| self.program(pieces));
         let seq = journal.done();
@@ -250,11 +250,11 @@ impl Front {
                 }
                 Ok(Message::Close(_)) => return true,
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if is_tick(&e) => {}
+                Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {}
                 Err(error) => {
                     if let Some(error) = too_large(&error) {
                         self.refuse(&error);
-                        self.socket.get_mut().drain(LINGER);
+                        self.socket.get_mut().drain(CLOSE_GRACE);
                         return false;
                     }
                     if breaks_the_protocol(&error) {
@@ -263,7 +263,7 @@ impl Front {
                     return true;
                 }
             }
-            if self.looked.elapsed() >= TICK {
+            if self.looked.elapsed() >= POLL_INTERVAL {
                 self.looked = Instant::now();
                 self.watch();
             }
@@ -283,13 +283,13 @@ impl Front {
     }
 
     /// Lets the client read what was sent last: a connection closed over unread bytes would lose it.
-    fn linger(&mut self) {
-        let until = Instant::now() + LINGER;
+    fn drain(&mut self) {
+        let until = Instant::now() + CLOSE_GRACE;
         while Instant::now() < until {
             match self.socket.read() {
                 Ok(Message::Close(_)) => return,
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if is_tick(&e) => {}
+                Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {}
                 Err(_) => return,
             }
         }
@@ -307,7 +307,9 @@ impl Front {
         }
         self.last = seq;
         match message.request {
-            Some(Request::Ping(_)) => self.shared.send(seq, Reply::Pong(wire::Pong {})).map_err(|e| gone(&e)),
+            Some(Request::Ping(_)) => {
+                self.shared.send(seq, Reply::Pong(wire::Pong {})).map_err(|e| gone_error(&e))
+            }
             Some(Request::Cancel(r)) => self.cancel(&r),
             Some(Request::Hello(_)) | None => Err(Error::invalid("a second hello")),
             Some(request) => {
@@ -336,7 +338,7 @@ impl Front {
             drop(queue);
             let error = Error::new(ErrorKind::Interrupted, "the request was given up before it started");
             let failed = Reply::Failed(convert::error_to_wire(&error));
-            return self.shared.send(r.request, failed).map_err(|e| gone(&e));
+            return self.shared.send(r.request, failed).map_err(|e| gone_error(&e));
         }
         drop(queue);
         if lock(&self.shared.journal).done() < r.request {
@@ -371,7 +373,7 @@ impl Front {
             // The thread cannot be ended: the session ends without it.
             if self.shared.end() {
                 let doing = recorder::last(&self.shared.recorder).unwrap_or_default();
-                self.shared.tell(reason, doing, super::worker::End::default(), busy);
+                self.shared.report(reason, doing, super::worker::End::default(), busy);
             }
         }
     }
@@ -386,10 +388,10 @@ fn breaks_the_protocol(error: &tungstenite::Error) -> bool {
     }
 }
 
-fn is_tick(error: &io::Error) -> bool {
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-fn gone(error: &io::Error) -> Error {
+fn gone_error(error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("the client is gone: {error}"))
 }

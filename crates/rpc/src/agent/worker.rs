@@ -162,7 +162,7 @@ fn process(mut command: Command) -> io::Result<(Worker, Streams)> {
     drop(command);
     let streams =
         Streams { to: Box::new(here.try_clone()?), from: Box::new(BufReader::new(Alert::new(here))) };
-    Ok((watched(child, printed), streams))
+    Ok((watch(child, printed), streams))
 }
 
 /// Standard input and output; what drivers print to standard output ends the session.
@@ -174,10 +174,10 @@ fn process(mut command: Command) -> io::Result<(Worker, Streams)> {
     let missing = || io::Error::other("the process has no streams");
     let to = Box::new(child.stdin.take().ok_or_else(missing)?);
     let from = Box::new(child.stdout.take().ok_or_else(missing)?);
-    Ok((watched(child, printed), Streams { to, from }))
+    Ok((watch(child, printed), Streams { to, from }))
 }
 
-fn watched(child: Child, mut printed: impl Read + Send + 'static) -> Worker {
+fn watch(child: Child, mut printed: impl Read + Send + 'static) -> Worker {
     let tail = Arc::new(Mutex::new(VecDeque::new()));
     let keep = tail.clone();
     let output = std::thread::spawn(move || {
@@ -210,7 +210,7 @@ pub fn end_with_the_agent() {}
 
 /// The streams of a process that [`process`] started, seen from inside.
 #[cfg(unix)]
-pub fn inherited() -> io::Result<Streams> {
+pub fn inherit_streams() -> io::Result<Streams> {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -219,6 +219,6 @@ pub fn inherited() -> io::Result<Streams> {
 
 /// The streams of a process that [`process`] started, seen from inside.
 #[cfg(not(unix))]
-pub fn inherited() -> io::Result<Streams> {
+pub fn inherit_streams() -> io::Result<Streams> {
     Ok(Streams { to: Box::new(io::stdout()), from: Box::new(io::stdin()) })
 }

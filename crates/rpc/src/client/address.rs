@@ -139,9 +139,9 @@ impl Address {
             match name.as_str() {
                 "token-file" => address.token_file = Some(value.into()),
                 "ca" => address.ca = Some(value.into()),
-                "insecure" => address.insecure = on(value),
+                "insecure" => address.insecure = is_on(value),
                 "deadline" => address.deadline = seconds()?,
-                "trace" => address.trace = on(value),
+                "trace" => address.trace = is_on(value),
                 // It would go to the device with the other options, and be shown wherever the target is.
                 "token" => return Err(secret(&bad("`token` is no option"))),
                 "answer-within" => address.answer_within = seconds()?,
@@ -175,9 +175,10 @@ impl Address {
 
     /// `host:port`, with brackets where they are needed.
     pub fn place(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
         }
     }
 }
@@ -205,7 +206,7 @@ fn hub_name(word: &str) -> Option<&str> {
     if word == "hub" { Some("") } else { word.strip_prefix("hub/") }
 }
 
-fn on(value: &str) -> bool {
+fn is_on(value: &str) -> bool {
     !matches!(value, "off" | "no" | "0" | "false")
 }
 

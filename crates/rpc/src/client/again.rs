@@ -16,7 +16,7 @@ const TRY: Duration = Duration::from_secs(15);
 static REOPENED: AtomicU64 = AtomicU64::new(0);
 
 /// How often this process has opened a session again after its connection was lost.
-pub fn reopened() -> u64 {
+pub fn count_reopened() -> u64 {
     REOPENED.load(Ordering::Relaxed)
 }
 

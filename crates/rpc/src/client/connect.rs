@@ -16,7 +16,7 @@ use tungstenite::http::HeaderValue;
 use tungstenite::protocol::WebSocketConfig;
 
 /// How long a read or a write waits before the caller looks around.
-const TICK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Pauses before a connection is tried again that was closed before anything was said on it: an agent that strangers besiege
 /// may have no place for a moment.
@@ -116,15 +116,15 @@ impl Write for Stream {
 }
 
 /// Why there is no connection.
-enum Refusal {
+enum ConnectRefusal {
     /// The other side has closed before it had answered: it may have had no place at that moment.
     Dropped(Error),
     Other(Error),
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal::Other(error)
+impl From<Error> for ConnectRefusal {
+    fn from(error: Error) -> ConnectRefusal {
+        ConnectRefusal::Other(error)
     }
 }
 
@@ -134,13 +134,13 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
     loop {
         match (dial(address), pauses.next()) {
             (Ok(socket), _) => return Ok(socket),
-            (Err(Refusal::Dropped(_)), Some(pause)) => std::thread::sleep(pause),
-            (Err(Refusal::Dropped(error) | Refusal::Other(error)), _) => return Err(error),
+            (Err(ConnectRefusal::Dropped(_)), Some(pause)) => std::thread::sleep(pause),
+            (Err(ConnectRefusal::Dropped(error) | ConnectRefusal::Other(error)), _) => return Err(error),
         }
     }
 }
 
-fn dial(address: &Address) -> std::result::Result<WebSocket<Stream>, Refusal> {
+fn dial(address: &Address) -> std::result::Result<WebSocket<Stream>, ConnectRefusal> {
     let url = format!("{}://{}/", if address.tls { "wss" } else { "ws" }, address.place());
     let request = url.as_str().into_client_request();
     let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
@@ -155,7 +155,7 @@ fn dial(address: &Address) -> std::result::Result<WebSocket<Stream>, Refusal> {
     let io = |e: io::Error| unavailable(address, &e.to_string());
     tcp.set_nodelay(true).map_err(io)?;
     tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
-    tcp.set_write_timeout(Some(TICK)).map_err(io)?;
+    tcp.set_write_timeout(Some(POLL_INTERVAL)).map_err(io)?;
     let stream = match tls {
         None => Stream::Plain(Patient { tcp: Alert::new(tcp), slow: SLOW }),
         Some(tls) => Stream::Tls(Box::new(secure(address, tls, tcp)?)),
@@ -163,10 +163,10 @@ fn dial(address: &Address) -> std::result::Result<WebSocket<Stream>, Refusal> {
     let (socket, _) =
         tungstenite::client::client_with_config(request, stream, Some(config)).map_err(|e| {
             let dropped = matches!(&e, HandshakeError::Failure(error) if has_ended(error));
-            let error = unavailable(address, &unanswered("agent", e));
-            if dropped { Refusal::Dropped(error) } else { Refusal::Other(error) }
+            let error = unavailable(address, &handshake_failure("agent", e));
+            if dropped { ConnectRefusal::Dropped(error) } else { ConnectRefusal::Other(error) }
         })?;
-    socket.get_ref().tcp().set_read_timeout(Some(TICK)).map_err(io)?;
+    socket.get_ref().tcp().set_read_timeout(Some(POLL_INTERVAL)).map_err(io)?;
     Ok(socket)
 }
 
@@ -196,13 +196,13 @@ fn secure(
     address: &Address,
     mut tls: ClientConnection,
     mut tcp: TcpStream,
-) -> std::result::Result<StreamOwned<ClientConnection, Patient>, Refusal> {
+) -> std::result::Result<StreamOwned<ClientConnection, Patient>, ConnectRefusal> {
     while tls.is_handshaking() {
         let done = tls.complete_io(&mut tcp);
         done.map_err(|e| match e {
-            e if is_late(&e) => Refusal::Other(unavailable(address, &late())),
-            e if is_end(&e) => Refusal::Dropped(unavailable(address, &ended("agent"))),
-            e => Refusal::Other(unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
+            e if is_late(&e) => ConnectRefusal::Other(unavailable(address, &late())),
+            e if is_end(&e) => ConnectRefusal::Dropped(unavailable(address, &ended_message("agent"))),
+            e => ConnectRefusal::Other(unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
                 "for an agent with a certificate of its own, give a copy of it: option `ca=FILE`; plain text is ws://",
             )),
         })?;
@@ -211,16 +211,16 @@ fn secure(
 }
 
 /// Why a WebSocket's handshake has failed.
-pub fn unanswered<R: HandshakeRole>(who: &str, error: HandshakeError<R>) -> String {
+pub fn handshake_failure<R: HandshakeRole>(who: &str, error: HandshakeError<R>) -> String {
     match error {
         HandshakeError::Interrupted(_) => late(),
         HandshakeError::Failure(tungstenite::Error::Io(e)) if is_late(&e) => late(),
-        HandshakeError::Failure(error) if has_ended(&error) => ended(who),
+        HandshakeError::Failure(error) if has_ended(&error) => ended_message(who),
         HandshakeError::Failure(error) => format!("no {who} answers there: {error}"),
     }
 }
 
-fn ended(who: &str) -> String {
+fn ended_message(who: &str) -> String {
     format!("the connection ended before the {who} had answered")
 }
 
@@ -249,9 +249,9 @@ fn late() -> String {
 
 /// Nobody answers there as expected.
 pub fn unavailable(address: &Address, why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{}: {why}", address.place()))
-        .with_hint(match address.hub {
-            true => "is `tapml device hub` running there? The variable TAPML_HUB or the option `hub=URL` names another",
-            false => "is `tapml device serve` running there?",
-        })
+    Error::new(ErrorKind::Unavailable, format!("{}: {why}", address.place())).with_hint(if address.hub {
+        "is `tapml device hub` running there? The variable TAPML_HUB or the option `hub=URL` names another"
+    } else {
+        "is `tapml device serve` running there?"
+    })
 }

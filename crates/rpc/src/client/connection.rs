@@ -37,7 +37,7 @@ impl Wait {
         Wait { silent: Duration::ZERO, looked: now, pinged: now, given_up: false }
     }
 
-    fn heard(&mut self) {
+    fn note_heard(&mut self) {
         (self.silent, self.looked) = (Duration::ZERO, Instant::now());
     }
 
@@ -68,7 +68,7 @@ pub struct Connection {
     /// How long the agent may show no sign of life while it is waited for.
     answer_within: Duration,
     /// The place in a hub's queue that the user has been told.
-    told: Option<wire::Queued>,
+    reported: Option<wire::Queued>,
 }
 
 impl Connection {
@@ -87,7 +87,7 @@ impl Connection {
             cut: false,
             stop: Arc::default(),
             answer_within,
-            told: None,
+            reported: None,
         }
     }
 
@@ -145,7 +145,7 @@ impl Connection {
             self.unfinished.push_back((seq, len));
             self.under_way += len as u64;
         }
-        self.socket.write(Message::Binary(bytes)).map_err(|e| self.broken(&e))?;
+        self.socket.write(Message::Binary(bytes)).map_err(|e| self.broken_error(&e))?;
         if flush {
             self.write(None)?;
         }
@@ -158,7 +158,7 @@ impl Connection {
             Some(message) => self.socket.send(message),
             None => self.socket.flush(),
         };
-        written.map_err(|e| self.broken(&e))
+        written.map_err(|e| self.broken_error(&e))
     }
 
     /// The next reply to this request. A failure that the agent tells is the error.
@@ -191,12 +191,12 @@ impl Connection {
             match self.socket.read() {
                 Ok(Message::Binary(bytes)) => {
                     let message = wire::decode_reply(bytes).map_err(|e| self.lose(e.message()))?;
-                    wait.heard();
+                    wait.note_heard();
                     match message.reply {
                         Some(Reply::Pong(_)) | None => {}
-                        Some(Reply::Queued(queued)) => self.queued(&queued),
+                        Some(Reply::Queued(queued)) => self.report_queue(&queued),
                         Some(Reply::Leased(leased)) => self.place = format!("hub/{}", leased.device),
-                        Some(Reply::PostMortem(report)) => return Err(self.ended(report)),
+                        Some(Reply::PostMortem(report)) => return Err(self.ended_error(report)),
                         Some(reply) => {
                             self.finish(message.seq);
                             return Ok((message.seq, reply));
@@ -205,19 +205,19 @@ impl Connection {
                 }
                 Ok(Message::Close(_)) => return Err(self.cut("the agent closed the connection")),
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if is_tick(&e) => {
-                    self.tick(&mut wait)?;
+                Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {
+                    self.poll(&mut wait)?;
                 }
-                Err(error) => return Err(self.broken(&error)),
+                Err(error) => return Err(self.broken_error(&error)),
             }
         }
     }
 
     /// Says once per place how long the queue at a hub is.
-    fn queued(&mut self, queued: &wire::Queued) {
+    fn report_queue(&mut self, queued: &wire::Queued) {
         let same = |told: &wire::Queued| (told.place, &told.trouble) == (queued.place, &queued.trouble);
-        if !self.told.as_ref().is_some_and(same) {
-            self.told = Some(queued.clone());
+        if !self.reported.as_ref().is_some_and(same) {
+            self.reported = Some(queued.clone());
             match queued.devices {
                 _ if !queued.trouble.is_empty() => {
                     log::warn!("{}: waiting: {}", self.place, queued.trouble.escape_debug());
@@ -231,7 +231,7 @@ impl Connection {
     }
 
     /// While waiting: is the agent alive, does the user still want the answer?
-    fn tick(&mut self, wait: &mut Wait) -> Result<()> {
+    fn poll(&mut self, wait: &mut Wait) -> Result<()> {
         wait.look();
         if wait.silent > self.answer_within {
             let text = format!("the agent gave no sign of life for {} s", wait.silent.as_secs());
@@ -240,17 +240,17 @@ impl Connection {
         if self.stop.load(Ordering::Acquire) && !wait.given_up {
             wait.given_up = true;
             let request = self.unfinished.back().map_or(self.seq, |(seq, _)| *seq);
-            return self.aside(Request::Cancel(wire::Cancel { request, grace_ms: GRACE_MS }));
+            return self.send_aside(Request::Cancel(wire::Cancel { request, grace_ms: GRACE_MS }));
         }
         if wait.pinged.elapsed() > self.answer_within / 4 {
             wait.pinged = Instant::now();
-            self.aside(Request::Ping(wire::Ping {}))?;
+            self.send_aside(Request::Ping(wire::Ping {}))?;
         }
         Ok(())
     }
 
     /// Sends a request beside the others.
-    fn aside(&mut self, request: Request) -> Result<()> {
+    fn send_aside(&mut self, request: Request) -> Result<()> {
         self.seq += 1;
         let bytes = wire::encode(&ToAgent { seq: self.seq, request: Some(request) });
         self.write(Some(Message::Binary(bytes)))
@@ -266,7 +266,7 @@ impl Connection {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    fn broken(&mut self, error: &tungstenite::Error) -> Error {
+    fn broken_error(&mut self, error: &tungstenite::Error) -> Error {
         // A write fails when the agent has closed: what it said last tells why.
         if let Some(error) = self.last_words() {
             return error;
@@ -275,7 +275,7 @@ impl Connection {
             tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
                 "the connection is closed".into()
             }
-            tungstenite::Error::Io(e) if is_tick(e) => {
+            tungstenite::Error::Io(e) if is_timeout(e) => {
                 let time = (3 * self.answer_within).as_secs();
                 format!("the agent has taken nothing of what was sent to it for {time} s")
             }
@@ -291,7 +291,7 @@ impl Connection {
             let Ok(Message::Binary(bytes)) = self.socket.read() else { return None };
             let message = wire::decode_reply(bytes).ok()?;
             let error = match message.reply {
-                Some(Reply::PostMortem(report)) => return Some(self.ended(report)),
+                Some(Reply::PostMortem(report)) => return Some(self.ended_error(report)),
                 Some(Reply::Failed(failed)) => convert::error_from_wire(failed),
                 _ => continue,
             };
@@ -305,7 +305,7 @@ impl Connection {
     }
 
     /// The session has ended, and the agent tells how; the error that tells so.
-    fn ended(&mut self, report: wire::PostMortem) -> Error {
+    fn ended_error(&mut self, report: wire::PostMortem) -> Error {
         // Both say nothing against the device: the client was away, or the agent is started again.
         self.cut = matches!(report.reason(), Reason::Idle | Reason::Shutdown);
         let error = post_mortem::error(&self.place, report);
@@ -324,7 +324,7 @@ impl Connection {
 
     /// Gives the device up, so that the agent can end the session; the error that tells so.
     pub fn lose(&mut self, why: &str) -> Error {
-        let told = self.recent.iter().map(|(seq, note)| format!("{seq}: {}", note.tell(&self.names, 0)));
+        let told = self.recent.iter().map(|(seq, note)| format!("{seq}: {}", note.describe(&self.names, 0)));
         let recent = told.collect::<Vec<_>>().join("\n");
         let error = Error::new(ErrorKind::DeviceLost, format!("the device at {} is lost: {why}", self.place))
             .with_detail("recent", recent)
@@ -344,7 +344,7 @@ impl Connection {
     }
 }
 
-pub fn is_tick(error: &std::io::Error) -> bool {
+pub fn is_timeout(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }

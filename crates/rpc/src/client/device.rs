@@ -7,7 +7,7 @@ use super::blobs::{self, Saved};
 use super::connection::Connection;
 use super::described;
 use crate::wire::convert::{self, handle};
-use crate::wire::limits::{COMMANDS, MAX_BINDINGS, MAX_TURNS, PIECE};
+use crate::wire::limits::{COMMANDS, MAX_BATCH, MAX_BINDINGS, PIECE};
 use crate::wire::{self, Reply, Request};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ use tapml_graph::{Error, Result, Symbols};
 pub struct RemoteDevice {
     pub(super) connection: Connection,
     origin: Origin,
-    mirror: HandleTable,
+    handles: HandleTable,
     /// Buffers that nothing was written to: their first contents are likely to be the same the next time.
     fresh: HashSet<BufferId>,
     /// What the agent can do beside the commands of a device.
@@ -85,7 +85,7 @@ impl RemoteDevice {
         Ok(RemoteDevice {
             connection,
             origin,
-            mirror: HandleTable::new(info),
+            handles: HandleTable::new(info),
             fresh: HashSet::new(),
             capabilities: capabilities.to_vec(),
             saved: Saved::default(),
@@ -104,7 +104,7 @@ impl RemoteDevice {
     }
 
     /// Bytes of first contents sent, and bytes that the agent held already.
-    pub fn saved(&self) -> (u64, u64) {
+    pub fn saved_bytes(&self) -> (u64, u64) {
         (self.saved.sent, self.saved.held)
     }
 
@@ -132,7 +132,7 @@ impl RemoteDevice {
     }
 
     /// Sends a request that is not answered.
-    pub(super) fn tell(&mut self, request: Request, flush: bool) -> Result<()> {
+    pub(super) fn send(&mut self, request: Request, flush: bool) -> Result<()> {
         self.connection.send(request, flush).map(drop)
     }
 
@@ -158,7 +158,7 @@ impl RemoteDevice {
     /// is waited for.
     fn turn(&mut self, writes: &[Put<'_>], symbols: &Symbols) -> Result<wire::Turn> {
         let put = |put: &Put<'_>| {
-            self.mirror.write(put.buffer, put.offset, put.data.len())?;
+            self.handles.write(put.buffer, put.offset, put.data.len())?;
             self.fresh.remove(&put.buffer);
             let data = Bytes::copy_from_slice(put.data);
             Ok(wire::Write { buffer: handle(put.buffer.0)?, offset: put.offset, data })
@@ -168,9 +168,9 @@ impl RemoteDevice {
     }
 
     /// Reads as the wire carries them; those of nothing are left out.
-    fn asked(&self, reads: &[Get<'_>]) -> Result<Vec<wire::Read>> {
+    fn wire_reads(&self, reads: &[Get<'_>]) -> Result<Vec<wire::Read>> {
         let get = |get: &Get<'_>| {
-            self.mirror.read(get.buffer, get.offset, get.out.len())?;
+            self.handles.read(get.buffer, get.offset, get.out.len())?;
             let (buffer, size) = (handle(get.buffer.0)?, get.out.len() as u64);
             Ok(wire::Read { buffer, offset: get.offset, size })
         };
@@ -220,26 +220,26 @@ impl RemoteDevice {
 
 impl Device for RemoteDevice {
     fn info(&self) -> &DeviceInfo {
-        self.mirror.info()
+        self.handles.info()
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        let id = self.mirror.create_buffer(label, size)?;
+        let id = self.handles.create_buffer(label, size)?;
         let request = wire::CreateBuffer { buffer: handle(id.0)?, label: clip(label), size };
-        self.tell(Request::CreateBuffer(request), false)?;
+        self.send(Request::CreateBuffer(request), false)?;
         self.fresh.insert(id);
         Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.mirror.destroy_buffer(buffer)?;
+        self.handles.destroy_buffer(buffer)?;
         self.fresh.remove(&buffer);
         let request = Request::DestroyBuffer(wire::DestroyBuffer { buffer: handle(buffer.0)? });
-        self.tell(request, false)
+        self.send(request, false)
     }
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.mirror.write(buffer, offset, data.len())?;
+        self.handles.write(buffer, offset, data.len())?;
         let fresh = self.fresh.remove(&buffer);
         if self.can("blobs") && fresh && offset == 0 && data.len() >= blobs::WORTHWHILE {
             return self.write_blobs(buffer, data);
@@ -250,62 +250,62 @@ impl Device for RemoteDevice {
             let write = wire::Write { buffer: id, offset: at, data: Bytes::copy_from_slice(piece) };
             // Long transfers begin at once, short ones leave with the next call.
             let flush = piece.len() >= blobs::WORTHWHILE;
-            self.tell(Request::Write(write), flush)?;
+            self.send(Request::Write(write), flush)?;
         }
         Ok(())
     }
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.mirror.read(buffer, offset, out.len())?;
+        self.handles.read(buffer, offset, out.len())?;
         let read = wire::Read { buffer: handle(buffer.0)?, offset, size: out.len() as u64 };
         self.receive(Request::Read(read), out)
     }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        let id = self.mirror.create_kernel(desc)?;
+        let id = self.handles.create_kernel(desc)?;
         if let Err(error) = described::check(desc) {
-            return self.mirror.destroy_kernel(id).and(Err(error));
+            return self.handles.destroy_kernel(id).and(Err(error));
         }
         let request = Request::CreateKernel(convert::kernel_to_wire(handle(id.0)?, desc));
         match self.ask(request) {
             Ok(_) => Ok(id),
             Err(error) => {
-                self.mirror.destroy_kernel(id)?;
+                self.handles.destroy_kernel(id)?;
                 Err(error)
             }
         }
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.mirror.destroy_kernel(kernel)?;
+        self.handles.destroy_kernel(kernel)?;
         let request = Request::DestroyKernel(wire::DestroyKernel { kernel: handle(kernel.0)? });
-        self.tell(request, false)
+        self.send(request, false)
     }
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         let converted: Vec<wire::Command> =
             commands.iter().map(convert::command_to_wire).collect::<Result<_>>().or_else(|e| {
                 // What the wire cannot carry is out of bounds as well; the books say so in the device's own words.
-                self.mirror.record(commands)?;
+                self.handles.record(commands)?;
                 Err(e)
             })?;
-        let id = self.mirror.record(commands)?;
+        let id = self.handles.record(commands)?;
         let list = handle(id.0)?;
         let mut parts = converted.chunks(COMMANDS).map(<[_]>::to_vec).collect::<Vec<_>>();
         let last = parts.pop().unwrap_or_default();
         for commands in parts {
             let part = wire::Record { list, commands, more: true };
-            self.tell(Request::Record(part), false)?;
+            self.send(Request::Record(part), false)?;
         }
         let record = wire::Record { list, commands: last, more: false };
-        self.tell(Request::Record(record), true)?;
+        self.send(Request::Record(record), true)?;
         Ok(id)
     }
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
-        self.mirror.replay(list, symbols)?;
+        self.handles.replay(list, symbols)?;
         let replay = wire::Replay { list: handle(list.0)?, symbols: convert::symbols_to_wire(symbols)? };
-        self.tell(Request::Replay(replay), true)
+        self.send(Request::Replay(replay), true)
     }
 
     fn step(
@@ -327,7 +327,7 @@ impl Device for RemoteDevice {
             return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
         }
         let wire::Turn { writes, symbols: values } = self.turn(writes, symbols)?;
-        let (list, asked) = (handle(list.0)?, self.asked(reads)?);
+        let (list, asked) = (handle(list.0)?, self.wire_reads(reads)?);
         let step = wire::Step { writes, list, symbols: values, reads: asked };
         self.receive_all(Request::Step(step), reads)
     }
@@ -335,21 +335,21 @@ impl Device for RemoteDevice {
     fn run_steps(&mut self, list: ListId, turns: &[BatchedStep<'_>], reads: &mut [Get<'_>]) -> Result<()> {
         let sent: usize = turns.iter().flat_map(|turn| &turn.writes).map(|put| put.data.len()).sum();
         let writes: usize = turns.iter().map(|turn| turn.writes.len()).sum();
-        let few = turns.len() <= MAX_TURNS && writes.max(reads.len()) <= MAX_BINDINGS && sent <= PIECE;
+        let few = turns.len() <= MAX_BATCH && writes.max(reads.len()) <= MAX_BINDINGS && sent <= PIECE;
         if !self.can("turns") || turns.len() < 2 || reads.is_empty() || !few {
             return one_by_one(self, list, turns, reads);
         }
         let turns = turns.iter().map(|turn| self.turn(&turn.writes, &turn.symbols));
         let turns = turns.collect::<Result<Vec<_>>>()?;
-        let (list, asked) = (handle(list.0)?, self.asked(reads)?);
+        let (list, asked) = (handle(list.0)?, self.wire_reads(reads)?);
         let turns = wire::Turns { list, turns, reads: asked };
         self.receive_all(Request::Turns(turns), reads)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.mirror.destroy_list(list)?;
+        self.handles.destroy_list(list)?;
         let request = Request::DestroyList(wire::DestroyList { list: handle(list.0)? });
-        self.tell(request, false)
+        self.send(request, false)
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -369,7 +369,7 @@ impl Device for RemoteDevice {
     }
 
     fn memory(&self) -> (u64, u64) {
-        self.mirror.memory()
+        self.handles.memory()
     }
 
     fn reopens(&self) -> bool {
@@ -378,7 +378,7 @@ impl Device for RemoteDevice {
 
     fn reopen(&mut self, lost: Error) -> Result<()> {
         self.connection = self.origin.open(&self.connection, lost)?;
-        self.mirror.clear();
+        self.handles.clear();
         self.fresh.clear();
         self.pending = None;
         Ok(())

@@ -14,7 +14,7 @@ mod program;
 mod regions;
 
 pub use address::{Address, OPTIONS};
-pub use again::reopened;
+pub use again::count_reopened;
 pub use device::{RemoteDevice, Stopper, own_name};
 pub use nodes::RemoteOperators;
 pub use program::RemoteProgram;
@@ -35,11 +35,11 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The devices that an agent offers; the address names none.
 pub fn devices(address: &Address) -> Result<Vec<Offered>> {
-    Ok(offers(address)?.into_iter().map(offered).collect())
+    Ok(offers(address)?.into_iter().map(read_offer).collect())
 }
 
 /// A device that runs kernels, or why it cannot be used.
-pub fn offered(offer: wire::Offer) -> Offered {
+pub fn read_offer(offer: wire::Offer) -> Offered {
     let info = match offer.info {
         Some(info) if info.ops.is_empty() => convert::info_from_wire(&info),
         Some(_) => Err(Error::unsupported("runs operators, no kernels")),
@@ -79,15 +79,12 @@ impl Remote {
             .ok_or_else(|| Error::invalid("the agent's welcome describes no device"))
             .context(at)?;
         let origin = Origin::new(address, &connection, welcome.agent, info.clone());
-        Ok(match info.ops.is_empty() {
-            true => {
-                let device = RemoteDevice::new(connection, origin, &info, &welcome.capabilities)?;
-                Remote::Device(Box::new(device))
-            }
-            false => {
-                let operators = RemoteOperators::new(connection, origin, &info).context(at)?;
-                Remote::Operators(Box::new(operators))
-            }
+        Ok(if info.ops.is_empty() {
+            let device = RemoteDevice::new(connection, origin, &info, &welcome.capabilities)?;
+            Remote::Device(Box::new(device))
+        } else {
+            let operators = RemoteOperators::new(connection, origin, &info).context(at)?;
+            Remote::Operators(Box::new(operators))
         })
     }
 }
@@ -107,7 +104,7 @@ pub struct OperatorDevice {
 pub fn operators(offer: &wire::Offer) -> Option<Result<OperatorDevice>> {
     let info = offer.info.as_ref().filter(|info| !info.ops.is_empty())?;
     let device = |(info, ops)| OperatorDevice { name: offer.name.clone(), info, ops };
-    Some(nodes::announced(info).map(device))
+    Some(nodes::read_announcement(info).map(device))
 }
 
 /// Connects, says hello, and is welcomed.

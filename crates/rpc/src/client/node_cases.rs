@@ -38,7 +38,7 @@ impl WireCase {
 /// All cases.
 pub fn cases() -> &'static [WireCase] {
     &[
-        WireCase { name: "the list of devices names it with its operators", run: listed },
+        WireCase { name: "the list of devices names it with its operators", run: check_listed },
         WireCase { name: "an unknown version is refused", run: version },
         WireCase { name: "an unknown device is refused", run: unknown_device },
         WireCase { name: "nothing is served before a hello", run: before_hello },
@@ -52,8 +52,8 @@ pub fn cases() -> &'static [WireCase] {
         WireCase { name: "held tensors are inputs", run: held_inputs },
         WireCase { name: "a tensor may come in pieces", run: pieces },
         WireCase { name: "an output may be held", run: held_output },
-        WireCase { name: "a freed tensor is gone", run: freed },
-        WireCase { name: "sessions do not see each other's tensors", run: apart },
+        WireCase { name: "a freed tensor is gone", run: check_freed },
+        WireCase { name: "sessions do not see each other's tensors", run: check_apart },
         WireCase { name: "a request for a kernel's device is refused", run: kernels },
         WireCase { name: "a request that the schema does not have is refused", run: future },
         WireCase { name: "after bytes that are no message the agent lives on", run: garbage },
@@ -111,16 +111,22 @@ impl Tester {
     }
 
     /// Passed if the request is refused by a Failed, of one of these kinds if there are any, and the session goes on.
-    fn refused(&self, mut session: Session, request: Request, kinds: &[ErrorKind]) -> Result<CaseOutcome> {
+    fn expect_refusal(
+        &self,
+        mut session: Session,
+        request: Request,
+        kinds: &[ErrorKind],
+    ) -> Result<CaseOutcome> {
         let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" or ");
         let outcome = match session.ask(request) {
-            Ok(reply) => failed("a Failed", what(&reply)),
+            Ok(reply) => failed_outcome("a Failed", describe_reply(&reply)),
             Err(error) if error.kind() == ErrorKind::DeviceLost => {
-                failed("a Failed, and the session to go on", &error.to_string())
+                failed_outcome("a Failed, and the session to go on", &error.to_string())
             }
-            Err(error) if !kinds.is_empty() && !kinds.contains(&error.kind()) => {
-                failed(&format!("a Failed of kind {}", names()), &format!("{}: {error}", error.kind().name()))
-            }
+            Err(error) if !kinds.is_empty() && !kinds.contains(&error.kind()) => failed_outcome(
+                &format!("a Failed of kind {}", names()),
+                &format!("{}: {error}", error.kind().name()),
+            ),
             Err(_) => return self.serves(session),
         };
         Ok(outcome)
@@ -129,11 +135,11 @@ impl Tester {
     /// Passed if the session gives for the call what it gave before.
     fn serves(&self, mut session: Session) -> Result<CaseOutcome> {
         let again = session.call(self.call.clone()).context(|| "the next call".into())?;
-        Ok(same(&self.output, &again))
+        Ok(compare_outputs(&self.output, &again))
     }
 
     /// The call with another change.
-    fn changed(&self, change: impl FnOnce(&mut CallNode)) -> Request {
+    fn change_call(&self, change: impl FnOnce(&mut CallNode)) -> Request {
         let mut call = self.call.clone();
         change(&mut call);
         Request::CallNode(call)
@@ -165,9 +171,10 @@ impl Session {
     fn put(&mut self, tensor: wire::Tensor, more: bool) -> Result<()> {
         match self.ask(Request::PutTensor(wire::PutTensor { tensor: Some(tensor), more }))? {
             Reply::Done(_) => Ok(()),
-            other => {
-                Err(Error::invalid(format!("a PutTensor is answered by {}, expected Done", what(&other))))
-            }
+            other => Err(Error::invalid(format!(
+                "a PutTensor is answered by {}, expected Done",
+                describe_reply(&other)
+            ))),
         }
     }
 }
@@ -195,7 +202,7 @@ fn node(sample: &Sample) -> Result<CallNode> {
     let tensors = sample.tensors(1)?;
     let input = |tensor: &tapml_graph::Tensor| wire::Tensor {
         data: Bytes::copy_from_slice(tensor.bytes()),
-        ..nodes::typed(tensor)
+        ..nodes::wire_type(tensor)
     };
     Ok(CallNode {
         node: "check".into(),
@@ -208,12 +215,12 @@ fn node(sample: &Sample) -> Result<CallNode> {
     })
 }
 
-fn failed(expected: &str, found: &str) -> CaseOutcome {
+fn failed_outcome(expected: &str, found: &str) -> CaseOutcome {
     CaseOutcome::Failed(format!("expected {expected}, found {found}"))
 }
 
 /// A reply in words.
-fn what(reply: &Reply) -> &'static str {
+fn describe_reply(reply: &Reply) -> &'static str {
     match reply {
         Reply::Welcome(_) => "a Welcome",
         Reply::Done(_) => "Done",
@@ -222,23 +229,23 @@ fn what(reply: &Reply) -> &'static str {
     }
 }
 
-fn same(expected: &(wire::Tensor, Bytes), found: &(wire::Tensor, Bytes)) -> CaseOutcome {
+fn compare_outputs(expected: &(wire::Tensor, Bytes), found: &(wire::Tensor, Bytes)) -> CaseOutcome {
     let ty = |tensor: &wire::Tensor| format!("{}{:?}", tensor.dtype, tensor.shape);
     match (expected.0 == found.0, expected.1 == found.1) {
-        (false, _) => failed(&ty(&expected.0), &ty(&found.0)),
+        (false, _) => failed_outcome(&ty(&expected.0), &ty(&found.0)),
         (_, false) => {
             let first = expected.1.iter().zip(&found.1).position(|(a, b)| a != b).unwrap_or(found.1.len());
-            failed("the same bytes for the same call", &format!("others from byte {first} on"))
+            failed_outcome("the same bytes for the same call", &format!("others from byte {first} on"))
         }
         _ => CaseOutcome::Passed,
     }
 }
 
-fn held(handle: u32) -> wire::Tensor {
+fn held_tensor(handle: u32) -> wire::Tensor {
     wire::Tensor { handle, ..wire::Tensor::default() }
 }
 
-fn listed(tester: &Tester) -> Result<CaseOutcome> {
+fn check_listed(tester: &Tester) -> Result<CaseOutcome> {
     let name = tester.address.target.split('?').next().unwrap_or_default();
     let all = offers(&tester.address)?;
     let devices = all.iter().filter_map(operators).collect::<Result<Vec<OperatorDevice>>>()?;
@@ -246,18 +253,20 @@ fn listed(tester: &Tester) -> Result<CaseOutcome> {
     Ok(match devices.iter().find(|device| device.name == name) {
         None => {
             let names: Vec<&str> = all.iter().map(|offer| offer.name.as_str()).collect();
-            failed(&format!("`{name}` with its operators"), &format!("[{}]", names.join(", ")))
+            failed_outcome(&format!("`{name}` with its operators"), &format!("[{}]", names.join(", ")))
         }
         Some(device) if device.ops.iter().any(|served| served.name == op) => CaseOutcome::Passed,
-        Some(_) => failed(&format!("`{op}` among its operators, as in the welcome"), "none of this name"),
+        Some(_) => {
+            failed_outcome(&format!("`{op}` among its operators, as in the welcome"), "none of this name")
+        }
     })
 }
 
 fn refused_hello(tester: &Tester, request: Request) -> Result<CaseOutcome> {
     Ok(match tester.dial()?.ask(request) {
-        Ok(reply) => failed("a Failed", what(&reply)),
+        Ok(reply) => failed_outcome("a Failed", describe_reply(&reply)),
         Err(error) if error.kind() == ErrorKind::DeviceLost && error.message().contains("closed") => {
-            failed("a Failed that says why, then the end", &error.to_string())
+            failed_outcome("a Failed that says why, then the end", &error.to_string())
         }
         Err(_) => tester.serves(tester.session()?)?,
     })
@@ -273,47 +282,47 @@ fn unknown_device(tester: &Tester) -> Result<CaseOutcome> {
 
 fn before_hello(tester: &Tester) -> Result<CaseOutcome> {
     Ok(match tester.dial()?.call(tester.call.clone()) {
-        Ok(_) => failed("a Failed or the end of the connection", "a NodeResult"),
+        Ok(_) => failed_outcome("a Failed or the end of the connection", "a NodeResult"),
         Err(_) => tester.serves(tester.session()?)?,
     })
 }
 
 fn unknown_operator(tester: &Tester) -> Result<CaseOutcome> {
-    let request = tester.changed(|call| call.op = "no_such_operator".into());
-    tester.refused(tester.session()?, request, &[ErrorKind::Unsupported])
+    let request = tester.change_call(|call| call.op = "no_such_operator".into());
+    tester.expect_refusal(tester.session()?, request, &[ErrorKind::Unsupported])
 }
 
 fn no_json(tester: &Tester) -> Result<CaseOutcome> {
-    let request = tester.changed(|call| call.attributes = "{\"eps\":".into());
-    tester.refused(tester.session()?, request, &[])
+    let request = tester.change_call(|call| call.attributes = "{\"eps\":".into());
+    tester.expect_refusal(tester.session()?, request, &[])
 }
 
 fn unknown_attribute(tester: &Tester) -> Result<CaseOutcome> {
-    let request = tester.changed(|call| {
+    let request = tester.change_call(|call| {
         let rest = call.attributes.trim_start_matches('{').to_string();
         let comma = if rest.starts_with('}') { "" } else { "," };
         call.attributes = format!("{{\"no_such_attribute\":1{comma}{rest}");
     });
-    tester.refused(tester.session()?, request, &[])
+    tester.expect_refusal(tester.session()?, request, &[])
 }
 
 fn missing_input(tester: &Tester) -> Result<CaseOutcome> {
-    tester.refused(tester.session()?, tester.changed(|call| call.inputs.clear()), &[])
+    tester.expect_refusal(tester.session()?, tester.change_call(|call| call.inputs.clear()), &[])
 }
 
 fn short_input(tester: &Tester) -> Result<CaseOutcome> {
-    let request = tester.changed(|call| {
+    let request = tester.change_call(|call| {
         let data = &mut call.inputs[0].data;
         data.truncate(data.len() - 4);
     });
-    tester.refused(tester.session()?, request, &[])
+    tester.expect_refusal(tester.session()?, request, &[])
 }
 
 fn odd_shape(tester: &Tester) -> Result<CaseOutcome> {
     if tester.call.inputs.len() < 2 {
         return Ok(CaseOutcome::Skipped(format!("`{}` has one input", tester.call.op)));
     }
-    let request = tester.changed(|call| {
+    let request = tester.change_call(|call| {
         let input = &mut call.inputs[0];
         // One more column than the others have.
         if let Some(columns) = input.shape.last_mut() {
@@ -322,11 +331,11 @@ fn odd_shape(tester: &Tester) -> Result<CaseOutcome> {
         let len = input.shape.iter().product::<u64>() as usize * 4;
         input.data = Bytes::from(vec![0; len]);
     });
-    tester.refused(tester.session()?, request, &[])
+    tester.expect_refusal(tester.session()?, request, &[])
 }
 
 fn unknown_handle(tester: &Tester) -> Result<CaseOutcome> {
-    tester.refused(tester.session()?, tester.changed(|call| call.inputs[0] = held(77)), &[])
+    tester.expect_refusal(tester.session()?, tester.change_call(|call| call.inputs[0] = held_tensor(77)), &[])
 }
 
 /// The call with its inputs put under 1, 2, ….
@@ -334,7 +343,7 @@ fn put_all(tester: &Tester, session: &mut Session) -> Result<CallNode> {
     let mut call = tester.call.clone();
     for (handle, input) in (1..).zip(&mut call.inputs) {
         session.put(wire::Tensor { handle, ..input.clone() }, false)?;
-        *input = held(handle);
+        *input = held_tensor(handle);
     }
     Ok(call)
 }
@@ -343,7 +352,7 @@ fn held_inputs(tester: &Tester) -> Result<CaseOutcome> {
     let mut session = tester.session()?;
     let call = put_all(tester, &mut session)?;
     session.call(call.clone())?;
-    Ok(same(&tester.output, &session.call(call)?))
+    Ok(compare_outputs(&tester.output, &session.call(call)?))
 }
 
 fn pieces(tester: &Tester) -> Result<CaseOutcome> {
@@ -352,8 +361,8 @@ fn pieces(tester: &Tester) -> Result<CaseOutcome> {
     let half = whole.data.len() / 2;
     session.put(wire::Tensor { handle: 1, data: whole.data.slice(..half), ..whole.clone() }, true)?;
     session.put(wire::Tensor { handle: 1, data: whole.data.slice(half..), ..whole }, false)?;
-    call.inputs[0] = held(1);
-    Ok(same(&tester.output, &session.call(call)?))
+    call.inputs[0] = held_tensor(1);
+    Ok(compare_outputs(&tester.output, &session.call(call)?))
 }
 
 fn held_output(tester: &Tester) -> Result<CaseOutcome> {
@@ -371,22 +380,22 @@ fn held_output(tester: &Tester) -> Result<CaseOutcome> {
     let direct = session.call(with(wire::Tensor { data: bytes.clone(), ..ty.clone() }))?;
     let (kept, data) = session.call(CallNode { keep: vec![9], ..call })?;
     if kept != *ty || !data.is_empty() {
-        return Ok(failed("the output's type and no data", &format!("{} bytes of data", data.len())));
+        return Ok(failed_outcome("the output's type and no data", &format!("{} bytes of data", data.len())));
     }
-    Ok(same(&direct, &session.call(with(held(9)))?))
+    Ok(compare_outputs(&direct, &session.call(with(held_tensor(9)))?))
 }
 
-fn freed(tester: &Tester) -> Result<CaseOutcome> {
+fn check_freed(tester: &Tester) -> Result<CaseOutcome> {
     let mut session = tester.session()?;
     let call = put_all(tester, &mut session)?;
     for handle in [1, 1, 500] {
         // Freeing what is not there is no error, and is not answered.
         session.connection.send(Request::DropTensor(wire::DropTensor { handle }), true)?;
     }
-    tester.refused(session, Request::CallNode(call), &[])
+    tester.expect_refusal(session, Request::CallNode(call), &[])
 }
 
-fn apart(tester: &Tester) -> Result<CaseOutcome> {
+fn check_apart(tester: &Tester) -> Result<CaseOutcome> {
     let mut one = tester.session()?;
     let other = match tester.session() {
         Ok(other) => other,
@@ -397,11 +406,11 @@ fn apart(tester: &Tester) -> Result<CaseOutcome> {
         Err(error) => return Err(error),
     };
     let call = put_all(tester, &mut one)?;
-    tester.refused(other, Request::CallNode(call), &[])
+    tester.expect_refusal(other, Request::CallNode(call), &[])
 }
 
 fn kernels(tester: &Tester) -> Result<CaseOutcome> {
-    tester.refused(tester.session()?, Request::Wait(wire::Wait {}), &[ErrorKind::Unsupported])
+    tester.expect_refusal(tester.session()?, Request::Wait(wire::Wait {}), &[ErrorKind::Unsupported])
 }
 
 fn future(tester: &Tester) -> Result<CaseOutcome> {
@@ -426,7 +435,7 @@ fn future(tester: &Tester) -> Result<CaseOutcome> {
                         .reply
                         .filter(|reply| !matches!(reply, Reply::Queued(_) | Reply::Leased(_))),
                 ),
-                Err(tungstenite::Error::Io(e)) if super::connection::is_tick(&e) => {}
+                Err(tungstenite::Error::Io(e)) if super::connection::is_timeout(&e) => {}
                 Ok(_) => {}
                 Err(error) => return Err(broken(error)),
             }
@@ -434,8 +443,8 @@ fn future(tester: &Tester) -> Result<CaseOutcome> {
     }
     Ok(match &seen[..] {
         [_, Reply::Failed(_), Reply::NodeResult(_)] => CaseOutcome::Passed,
-        [_, Reply::Failed(_), ..] => failed("the next call to be served", "no result"),
-        _ => failed("a Failed", "none"),
+        [_, Reply::Failed(_), ..] => failed_outcome("the next call to be served", "no result"),
+        _ => failed_outcome("a Failed", "none"),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::again::Origin;
 use super::connection::Connection;
-use super::regions::sent;
+use super::regions::wire_tensor;
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, Reply, Request, convert};
 use bytes::{Bytes, BytesMut};
@@ -54,7 +54,7 @@ impl RemoteOperators {
         info: &wire::DeviceInfo,
     ) -> Result<RemoteOperators> {
         let versioned = info.ops.iter().all(|op| !op.version.is_empty());
-        let (mut info, ops) = announced(info)?;
+        let (mut info, ops) = read_announcement(info)?;
         info.device = format!("{} at {}", info.device, connection.place());
         Ok(RemoteOperators { connection, origin, info, ops, versioned, handles: 0 })
     }
@@ -90,7 +90,7 @@ impl RemoteOperators {
 
     /// Inputs for the wire, and handles of those that were put for this call alone.
     fn inputs(&mut self, call: &NodeCall<'_>) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
-        let (mut inputs, put) = self.given(&call.inputs, &call.constants)?;
+        let (mut inputs, put) = self.ordered_inputs(&call.inputs, &call.constants)?;
         if let Op::Foreign(op) = call.op {
             inputs = op.place_inputs(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
         }
@@ -98,7 +98,7 @@ impl RemoteOperators {
     }
 
     /// As [`RemoteOperators::inputs`], in their own order.
-    pub(super) fn given(
+    pub(super) fn ordered_inputs(
         &mut self,
         given: &[NodeInput<'_>],
         constants: &[bool],
@@ -110,7 +110,7 @@ impl RemoteOperators {
                 NodeInput::Held(handle) => held(*handle),
                 NodeInput::Here(tensor) if bytes + tensor.bytes().len() <= WITH_CALL => {
                     bytes += tensor.bytes().len();
-                    sent(tensor)
+                    wire_tensor(tensor)
                 }
                 NodeInput::Here(tensor) => {
                     let handle = self.put(tensor)?;
@@ -126,7 +126,7 @@ impl RemoteOperators {
     fn run(&mut self, call: &NodeCall<'_>, inputs: Vec<wire::Tensor>) -> Result<Vec<Gave>> {
         let keep = call.keep.iter().map(|&keep| if keep { self.handle() } else { Ok(0) });
         let keep = keep.collect::<Result<Vec<u32>>>()?;
-        let places = Places::of(call.op);
+        let places = Places::from_op(call.op);
         let node = wire::CallNode {
             node: call.node.into(),
             op: call.op.name().into(),
@@ -134,7 +134,7 @@ impl RemoteOperators {
             symbols: convert::symbols_to_wire(call.symbols)?,
             inputs,
             keep: places.spread(&keep, 0),
-            outputs: places.declared(),
+            outputs: places.declared_types(),
         };
         let seq = self.connection.send(Request::CallNode(node), true)?;
         let outputs = self.results(seq, call);
@@ -168,7 +168,7 @@ impl RemoteOperators {
         let wrong = types(call, &part.outputs).err();
         let most = match wrong {
             None => need as u64,
-            Some(_) => claimed(call, &part.outputs).min(FORGIVEN).max(need as u64),
+            Some(_) => claimed_bytes(call, &part.outputs).min(FORGIVEN).max(need as u64),
         };
         let (mut data, mut have) = (BytesMut::new(), 0);
         loop {
@@ -205,7 +205,7 @@ impl RemoteOperators {
     }
 
     /// Receives outputs of types that the agent tells, at most [`FORGIVEN`] bytes.
-    fn told(&mut self, seq: u64, asked: usize) -> Result<Vec<Tensor>> {
+    fn receive_outputs(&mut self, seq: u64, asked: usize) -> Result<Vec<Tensor>> {
         let mut part = self.part(seq)?;
         let types: Vec<wire::Tensor> = part.outputs.drain(..).filter(|output| !output.absent).collect();
         let mut sizes = Vec::new();
@@ -247,9 +247,9 @@ impl RemoteOperators {
     }
 
     /// The outputs that a request is answered with, of types that the agent tells.
-    pub(super) fn told_by(&mut self, request: Request, asked: usize) -> Result<Vec<Tensor>> {
+    pub(super) fn request_outputs(&mut self, request: Request, asked: usize) -> Result<Vec<Tensor>> {
         let seq = self.connection.send(request, true)?;
-        self.told(seq, asked)
+        self.receive_outputs(seq, asked)
     }
 
     /// Frees a tensor that was put for one call.
@@ -295,7 +295,7 @@ impl NodeServer for RemoteOperators {
         let pieces = bytes.len().div_ceil(PIECE).max(1);
         for i in 0..pieces {
             let data = &bytes[i * PIECE..bytes.len().min((i + 1) * PIECE)];
-            let piece = wire::Tensor { handle, data: Bytes::copy_from_slice(data), ..typed(tensor) };
+            let piece = wire::Tensor { handle, data: Bytes::copy_from_slice(data), ..wire_type(tensor) };
             let put = wire::PutTensor { tensor: Some(piece), more: i + 1 < pieces };
             let Reply::Done(_) = self.ask(Request::PutTensor(put))? else {
                 return Err(Error::invalid(
@@ -324,7 +324,7 @@ impl NodeServer for RemoteOperators {
             keep: Vec::new(),
         };
         let (inputs, put) = self.inputs(&call)?;
-        let places = Places::of(&op);
+        let places = Places::from_op(&op);
         let asked = places.0.iter().flat_map(|places| places.iter()).filter(|place| place.is_asked()).count();
         let request = wire::CallNode {
             node: node.into(),
@@ -333,9 +333,9 @@ impl NodeServer for RemoteOperators {
             symbols: Vec::new(),
             inputs,
             keep: places.spread(&vec![0; asked], 0),
-            outputs: places.declared(),
+            outputs: places.declared_types(),
         };
-        let gave = self.told_by(Request::CallNode(request), asked);
+        let gave = self.request_outputs(Request::CallNode(request), asked);
         for handle in put {
             // If the connection is lost, the call's own error says so.
             drop(self.release(handle));
@@ -362,7 +362,7 @@ impl NodeServer for RemoteOperators {
 struct Places<'a>(Option<&'a [DeclaredType]>);
 
 impl<'a> Places<'a> {
-    fn of(op: &'a Op) -> Places<'a> {
+    fn from_op(op: &'a Op) -> Places<'a> {
         match op {
             Op::Foreign(op) => Places(Some(op.outputs())),
             _ => Places(None),
@@ -377,7 +377,7 @@ impl<'a> Places<'a> {
     }
 
     /// Types at their places; nothing of operators whose types are inferred at both ends.
-    fn declared(&self) -> Vec<wire::Tensor> {
+    fn declared_types(&self) -> Vec<wire::Tensor> {
         let one = |place: &DeclaredType| match place {
             DeclaredType::As(ty) => wire::Tensor {
                 dtype: ty.dtype.name().into(),
@@ -402,7 +402,7 @@ impl Drop for RemoteOperators {
 }
 
 /// A tensor's type, for the wire.
-pub(super) fn typed(tensor: &Tensor) -> wire::Tensor {
+pub(super) fn wire_type(tensor: &Tensor) -> wire::Tensor {
     let shape = tensor.shape().iter().map(|&size| size as u64).collect();
     wire::Tensor { dtype: tensor.dtype().name().into(), shape, ..wire::Tensor::default() }
 }
@@ -430,7 +430,7 @@ fn types(call: &NodeCall<'_>, found: &[wire::Tensor]) -> Result<()> {
 }
 
 /// The bytes that outputs of these types have, those that are held left out.
-fn claimed(call: &NodeCall<'_>, found: &[wire::Tensor]) -> u64 {
+fn claimed_bytes(call: &NodeCall<'_>, found: &[wire::Tensor]) -> u64 {
     let held = |i: usize| call.keep.get(i) == Some(&true);
     let sent = found.iter().enumerate().filter(|(i, _)| !held(*i));
     let bytes = sent.map(|(_, tensor)| {
@@ -441,7 +441,7 @@ fn claimed(call: &NodeCall<'_>, found: &[wire::Tensor]) -> u64 {
 }
 
 /// Identity and operators of a device that announces some.
-pub(super) fn announced(info: &wire::DeviceInfo) -> Result<(PlatformInfo, Vec<ServedOp>)> {
+pub(super) fn read_announcement(info: &wire::DeviceInfo) -> Result<(PlatformInfo, Vec<ServedOp>)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if info.platform.is_empty() || info.platform.len() > 64 || !info.platform.chars().all(plain) {
         let found = info.platform.escape_debug();
@@ -449,12 +449,12 @@ pub(super) fn announced(info: &wire::DeviceInfo) -> Result<(PlatformInfo, Vec<Se
             "the device's platform must be a word of at most 64 letters, digits, `-` and `_`, found `{found}`"
         )));
     }
-    let ops = info.ops.iter().map(served).collect::<Result<Vec<_>>>()?;
+    let ops = info.ops.iter().map(read_served).collect::<Result<Vec<_>>>()?;
     let (platform, device, driver) = (info.platform.clone(), info.name.clone(), info.driver.clone());
     Ok((PlatformInfo { platform, device, driver }, ops))
 }
 
-fn served(op: &wire::ServedOp) -> Result<ServedOp> {
+fn read_served(op: &wire::ServedOp) -> Result<ServedOp> {
     let dtype = |name: &String| {
         DType::parse(name).ok_or_else(|| {
             let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
@@ -474,7 +474,7 @@ fn served(op: &wire::ServedOp) -> Result<ServedOp> {
             )));
         }
         let version = match op.version.as_str() {
-            "" => unversioned()?,
+            "" => unique_version()?,
             version => version.into(),
         };
         Ok(ServedOp { name: op.name.clone(), dtypes, accumulate, version })
@@ -483,7 +483,7 @@ fn served(op: &wire::ServedOp) -> Result<ServedOp> {
 }
 
 /// A version that no other session gets: nothing that was found is believed later.
-fn unversioned() -> Result<String> {
+fn unique_version() -> Result<String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
         .map_err(|e| Error::bug(format!("the system gives no random numbers: {e}")))?;

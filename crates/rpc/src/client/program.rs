@@ -95,6 +95,6 @@ impl RemoteProgram {
     /// Frees it.
     pub fn unload(self, device: &mut RemoteDevice) -> Result<()> {
         let unload = Request::UnloadProgram(wire::UnloadProgram { program: self.id });
-        device.tell(unload, true)
+        device.send(unload, true)
     }
 }

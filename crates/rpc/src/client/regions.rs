@@ -1,6 +1,6 @@
 //! Several nodes as one call of an agent.
 
-use super::nodes::{RemoteOperators, typed};
+use super::nodes::{RemoteOperators, wire_type};
 use crate::wire::{self, Request};
 use bytes::Bytes;
 use tapml_exec::{NodeInput, Region};
@@ -12,7 +12,7 @@ impl RemoteOperators {
         let tensors: Vec<NodeInput<'_>> =
             region.inputs.iter().map(|input| NodeInput::Here(&input.tensor)).collect();
         let constants: Vec<bool> = region.inputs.iter().map(|input| input.constant).collect();
-        let (values, put) = self.given(&tensors, &constants)?;
+        let (values, put) = self.ordered_inputs(&tensors, &constants)?;
         let nodes = region.nodes.iter().map(|node| wire::GraphNode {
             node: node.name.clone(),
             op: node.op.kind().into(),
@@ -28,11 +28,11 @@ impl RemoteOperators {
             inputs: region.inputs.iter().map(|input| input.name.clone()).collect(),
             values,
             outputs: names,
-            types: types.iter().map(|ty| declared(ty)).collect(),
+            types: types.iter().map(|ty| output_type(ty)).collect(),
             keep: Vec::new(),
             symbols: Vec::new(),
         };
-        let found = self.told_by(Request::CallGraph(request), types.len());
+        let found = self.request_outputs(Request::CallGraph(request), types.len());
         for handle in put {
             // If the connection is lost, the call's own error says so.
             drop(self.free(handle));
@@ -50,7 +50,7 @@ impl RemoteOperators {
 }
 
 /// The type of an output.
-fn declared(ty: &TensorType) -> wire::Tensor {
+fn output_type(ty: &TensorType) -> wire::Tensor {
     wire::Tensor {
         dtype: ty.dtype.name().into(),
         shape: ty.shape.iter().filter_map(|size| size.as_const()).collect(),
@@ -59,6 +59,6 @@ fn declared(ty: &TensorType) -> wire::Tensor {
 }
 
 /// A tensor that travels with a call.
-pub(super) fn sent(tensor: &Tensor) -> wire::Tensor {
-    wire::Tensor { data: Bytes::copy_from_slice(tensor.bytes()), ..typed(tensor) }
+pub(super) fn wire_tensor(tensor: &Tensor) -> wire::Tensor {
+    wire::Tensor { data: Bytes::copy_from_slice(tensor.bytes()), ..wire_type(tensor) }
 }

@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "wire_read_beyond",
         text: "a read beyond a buffer fails with kind invalid_input, however much it claims",
-        body: read_beyond,
+        body: read_out_of_bounds,
     },
     Rule {
         name: "wire_credit",
@@ -48,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "wire_turns",
         text: "turns of one message write, run and are read as single steps are",
-        body: turns,
+        body: check_batches,
     },
     Rule {
         name: "wire_memory",
@@ -85,9 +85,13 @@ fn unknown_handles(address: &Address) -> Check {
     ];
     for (what, request) in unanswered {
         raw.send(request)?;
-        raw.refused(&format!("a wait after {what} that does not exist"), ErrorKind::InvalidInput, wait())?;
+        raw.expect_refusal(
+            &format!("a wait after {what} that does not exist"),
+            ErrorKind::InvalidInput,
+            wait(),
+        )?;
     }
-    raw.refused("a read of a buffer that does not exist", ErrorKind::InvalidInput, read(77, 4))?;
+    raw.expect_refusal("a read of a buffer that does not exist", ErrorKind::InvalidInput, read(77, 4))?;
     raw.done("refused requests")
 }
 
@@ -116,10 +120,11 @@ fn handles_twice(address: &Address) -> Check {
     raw.send(create(1, 16))?;
     raw.send(write(1, vec![5; 16]))?;
     raw.send(create(1, 16))?;
-    raw.refused("a wait after a buffer was created twice", ErrorKind::InvalidInput, wait())?;
-    match raw.pieces(read(1, 16))?.concat() == [5; 16] {
-        true => Ok(()),
-        false => fail("the first buffer has other contents after a refused second one of its handle"),
+    raw.expect_refusal("a wait after a buffer was created twice", ErrorKind::InvalidInput, wait())?;
+    if raw.pieces(read(1, 16))?.concat() == [5; 16] {
+        Ok(())
+    } else {
+        fail("the first buffer has other contents after a refused second one of its handle")
     }
 }
 
@@ -150,17 +155,18 @@ fn reads_in_pieces(address: &Address) -> Check {
     }
 }
 
-fn read_beyond(address: &Address) -> Check {
+fn read_out_of_bounds(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 16))?;
     for (offset, size) in [(0, 20), (16, 4), (0, 1 << 40), ((1 << 53) - 4, 4)] {
         let request = Request::Read(wire::Read { buffer: 1, offset, size });
         let what = format!("a read of {size} bytes at {offset} of a buffer of 16");
-        raw.refused(&what, ErrorKind::InvalidInput, request)?;
+        raw.expect_refusal(&what, ErrorKind::InvalidInput, request)?;
     }
-    match raw.pieces(read(1, 16))?.concat() == [0; 16] {
-        true => Ok(()),
-        false => fail("a read after refused ones: expected 16 zeros, found others"),
+    if raw.pieces(read(1, 16))?.concat() == [0; 16] {
+        Ok(())
+    } else {
+        fail("a read after refused ones: expected 16 zeros, found others")
     }
 }
 
@@ -208,9 +214,10 @@ fn blobs(address: &Address) -> Check {
     }
     raw.send(create(1, 1000))?;
     raw.send(Request::WriteBlob(wire::WriteBlob { buffer: 1, offset: 0, hash }))?;
-    match raw.pieces(read(1, 1000))?.concat() == data {
-        true => Ok(()),
-        false => fail("a buffer that a blob was written to: expected the blob's bytes, found others"),
+    if raw.pieces(read(1, 1000))?.concat() == data {
+        Ok(())
+    } else {
+        fail("a buffer that a blob was written to: expected the blob's bytes, found others")
     }
 }
 
@@ -233,7 +240,7 @@ fn steps(address: &Address) -> Check {
             vec![wire::Read { buffer: 2, offset: 0, size: 8 }, wire::Read { buffer: 1, offset: 12, size: 4 }];
         Request::Step(wire::Step { writes, list, symbols: Vec::new(), reads })
     };
-    raw.refused("a step of a list that does not exist", ErrorKind::InvalidInput, step(77, 3))?;
+    raw.expect_refusal("a step of a list that does not exist", ErrorKind::InvalidInput, step(77, 3))?;
     for byte in [4u8, 5] {
         let found = raw.pieces(step(1, byte))?.concat();
         if found != [byte; 12] {
@@ -243,7 +250,7 @@ fn steps(address: &Address) -> Check {
     Ok(())
 }
 
-fn turns(address: &Address) -> Check {
+fn check_batches(address: &Address) -> Check {
     let (mut raw, _) = Raw::capable(address, "turns")?;
     copies(&mut raw)?;
     let turns = |list| {
@@ -254,7 +261,7 @@ fn turns(address: &Address) -> Check {
         let read = |(buffer, offset)| wire::Read { buffer, offset, size: 8 };
         Request::Turns(wire::Turns { list, turns, reads: [(2, 0), (2, 8)].map(read).to_vec() })
     };
-    raw.refused("turns of a list that does not exist", ErrorKind::InvalidInput, turns(77))?;
+    raw.expect_refusal("turns of a list that does not exist", ErrorKind::InvalidInput, turns(77))?;
     let expected = [[6; 4], [9; 4], [8; 4], [0; 4]].concat();
     match raw.pieces(turns(1))?.concat() {
         found if found == expected => Ok(()),

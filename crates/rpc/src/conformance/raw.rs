@@ -81,10 +81,7 @@ impl Raw {
     /// An open session with a device that executes commands.
     pub fn device(address: &Address) -> Check<(Raw, Welcome)> {
         let (raw, welcome) = Raw::open(address)?;
-        match welcome.device.is_some() {
-            true => Ok((raw, welcome)),
-            false => skip("it runs operators, no commands"),
-        }
+        if welcome.device.is_some() { Ok((raw, welcome)) } else { skip("it runs operators, no commands") }
     }
 
     /// As [`Raw::device`], with an agent that tells this capability.
@@ -165,7 +162,7 @@ impl Raw {
     }
 
     /// Asks for something that must be refused with this kind.
-    pub fn refused(&mut self, what: &str, kind: wire::ErrorKind, request: Request) -> Check {
+    pub fn expect_refusal(&mut self, what: &str, kind: wire::ErrorKind, request: Request) -> Check {
         match self.ask(request)? {
             Reply::Failed(failed) if failed.kind() == kind => Ok(()),
             other => fail(format!("{what}: expected a failure of kind {kind:?}, found {}", other.words())),

@@ -116,9 +116,10 @@ fn list_of_devices(address: &Address) -> Check {
     let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
     let asked = address.target.split('?').next().unwrap_or_default();
     let plain = |name: &str| name.trim_end_matches(":0").to_string();
-    match address.hub || names.iter().any(|name| plain(name) == plain(asked)) {
-        true => Ok(()),
-        false => fail(format!("the list of devices: expected `{asked}` among them, found {names:?}")),
+    if address.hub || names.iter().any(|name| plain(name) == plain(asked)) {
+        Ok(())
+    } else {
+        fail(format!("the list of devices: expected `{asked}` among them, found {names:?}"))
     }
 }
 

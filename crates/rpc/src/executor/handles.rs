@@ -19,9 +19,10 @@ impl<T> Handles<T> {
 
     /// Fails if the handle is taken.
     pub fn expect_free(&self, id: u32) -> Result<()> {
-        match self.map.contains_key(&id) {
-            false => Ok(()),
-            true => Err(Error::invalid(format!("the {} {id} exists already", self.sort))),
+        if self.map.contains_key(&id) {
+            Err(Error::invalid(format!("the {} {id} exists already", self.sort)))
+        } else {
+            Ok(())
         }
     }
 
@@ -47,9 +48,10 @@ impl<T> Handles<T> {
     }
 
     fn missing(&self, id: u32) -> Error {
-        match self.map.contains_key(&id) {
-            false => Error::invalid(format!("no {} {id}", self.sort)),
-            true => Error::invalid(format!("the {} {id} could not be made", self.sort)),
+        if self.map.contains_key(&id) {
+            Error::invalid(format!("the {} {id} could not be made", self.sort))
+        } else {
+            Error::invalid(format!("no {} {id}", self.sort))
         }
     }
 }

@@ -29,11 +29,11 @@ const ACKNOWLEDGE_COUNT: usize = 1024;
 
 /// Serves one session: settings first, then a [`wire::Hello`], then requests, until the stream ends.
 pub fn serve(from: &mut impl Read, to: &mut impl Write, offer: &dyn Offer) -> Result<()> {
-    let Some((_, settings)) = pipe::read(from).map_err(|e| broken(&e))? else { return Ok(()) };
+    let Some((_, settings)) = pipe::read(from).map_err(|e| broken_error(&e))? else { return Ok(()) };
     let settings =
         Settings::decode(settings).map_err(|e| Error::bug(format!("the session's settings: {e}")))?;
     let recorder = Recorder::open(Path::new(&settings.recorder));
-    let Some((seq, hello)) = pipe::read(from).map_err(|e| broken(&e))? else { return Ok(()) };
+    let Some((seq, hello)) = pipe::read(from).map_err(|e| broken_error(&e))? else { return Ok(()) };
     recorder.request(seq);
     let opened = wire::decode_request(hello).and_then(|message| match message.request {
         Some(Request::Hello(hello)) => open(&hello, &settings, offer, &recorder),
@@ -102,7 +102,7 @@ fn requests(
     recorder: &Recorder,
 ) -> Result<()> {
     let (mut bytes, mut count) = (0, 0);
-    while let Some((seq, message)) = pipe::read(from).map_err(|e| broken(&e))? {
+    while let Some((seq, message)) = pipe::read(from).map_err(|e| broken_error(&e))? {
         (bytes, count) = (bytes + message.len(), count + 1);
         recorder.request(seq);
         let request = wire::decode_request(message)?.request.ok_or_else(|| Error::invalid("no request"))?;
@@ -133,10 +133,10 @@ fn requests(
 
 fn send(to: &mut impl Write, seq: u64, reply: Reply) -> Result<()> {
     let message: Bytes = wire::encode(&ToClient { seq, reply: Some(reply) });
-    pipe::write(to, seq, &message).map_err(|e| broken(&e))
+    pipe::write(to, seq, &message).map_err(|e| broken_error(&e))
 }
 
-fn broken(error: &std::io::Error) -> Error {
+fn broken_error(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("the session's stream broke: {error}"))
 }
 

@@ -69,7 +69,7 @@ impl Executor {
 
     /// Executes one request. Fails only if the session cannot go on.
     pub fn execute(&mut self, request: Request, answer: &mut Answer<'_>) -> Result<()> {
-        let answered = request.answered();
+        let answered = request.answer_kind();
         let earlier = if answered == Answered::AfterFailures { self.deferred.take() } else { None };
         let done = match earlier {
             Some(error) => Err(error),

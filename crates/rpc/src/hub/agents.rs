@@ -1,10 +1,10 @@
 //! An agent's connection: it registers, is told of sessions, and shows that it is there.
 
 use super::clients::Arrival;
-use super::{AGENTS, House, TICK, gone, is_tick, lock};
+use super::{AGENTS, HubState, POLL_INTERVAL, gone_error, is_timeout, lock};
 use crate::agent::gate::{Place, Waiting};
 use crate::agent::link::{Link, Reader};
-use crate::wire::limits::{BEAT, SILENCE, VERSION};
+use crate::wire::limits::{HEARTBEAT, IDLE_TIMEOUT, VERSION};
 use crate::wire::{self, AgentWord, HubToAgent, HubWord, Register, convert};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
 
-impl House {
+impl HubState {
     /// Serves an agent until it leaves.
     pub(super) fn agent(
         &self,
@@ -37,7 +37,7 @@ impl House {
             }
             Err(error) => {
                 log::warn!("agent at {from} is not let in: {error}");
-                let _ = tell(&link, HubWord::Failed(convert::error_to_wire(&error)));
+                let _ = send_word(&link, HubWord::Failed(convert::error_to_wire(&error)));
             }
         }
         link.finish();
@@ -67,7 +67,7 @@ impl House {
         let place = Place::take(&self.agents, AGENTS).ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("the hub has {AGENTS} agents already"))
         })?;
-        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
         Ok((self.register(link, connection, register)?, place))
     }
 
@@ -78,7 +78,7 @@ impl House {
             return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
         }
         let names: Vec<String> = register.devices.iter().map(|d| d.name.clone()).collect();
-        let (name, before) = self.known().register(connection, register)?;
+        let (name, before) = self.registry().register(connection, register)?;
         let row = lock(&self.registry).row(&name);
         if let (Some(shared), Some(row)) = (&self.shared, row) {
             shared.put_agent(row);
@@ -88,33 +88,33 @@ impl House {
         old.inspect(|old| old.close());
         lock(&self.controls).insert(connection, link.clone());
         log::info!("agent `{name}` offers {}", names.join(", "));
-        tell(link, HubWord::Registered(wire::Registered { name: name.clone(), version: VERSION }))?;
+        send_word(link, HubWord::Registered(wire::Registered { name: name.clone(), version: VERSION }))?;
         Ok(name)
     }
 
     /// Listens to an agent that is let in.
     fn attend(&self, socket: &mut WebSocket<Reader>, link: &Arc<Link>, connection: u64) -> Result<()> {
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
-        while !self.stopped() {
+        while !self.is_stopped() {
             match socket.read() {
                 Ok(Message::Binary(bytes)) => {
                     heard = Instant::now();
                     if let Err(error) = self.hear(wire::decode_agent_word(bytes), link, connection) {
-                        let _ = tell(link, HubWord::Failed(convert::error_to_wire(&error)));
+                        let _ = send_word(link, HubWord::Failed(convert::error_to_wire(&error)));
                         return Err(error);
                     }
                 }
                 Ok(Message::Close(_)) => return Ok(()),
                 Ok(_) => heard = Instant::now(),
-                Err(error) if is_tick(&error) => {}
-                Err(error) => return Err(gone(&error)),
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(gone_error(&error)),
             }
-            if heard.elapsed() > SILENCE {
-                return Err(gone(&format!("silent for {} s", SILENCE.as_secs())));
+            if heard.elapsed() > IDLE_TIMEOUT {
+                return Err(gone_error(&format!("silent for {} s", IDLE_TIMEOUT.as_secs())));
             }
-            if pinged.elapsed() > BEAT {
+            if pinged.elapsed() > HEARTBEAT {
                 pinged = Instant::now();
-                link.ping().map_err(|e| gone(&e))?;
+                link.ping().map_err(|e| gone_error(&e))?;
             }
         }
         Ok(())
@@ -122,7 +122,7 @@ impl House {
 
     fn hear(&self, word: Result<AgentWord>, link: &Arc<Link>, connection: u64) -> Result<()> {
         match word? {
-            AgentWord::Heartbeat(_) => tell(link, HubWord::Heartbeat(wire::Heartbeat {})),
+            AgentWord::Heartbeat(_) => send_word(link, HubWord::Heartbeat(wire::Heartbeat {})),
             AgentWord::Register(register) => self.register(link, connection, register).map(drop),
             AgentWord::Refused(refused) => {
                 // Only the agent that was asked may refuse.
@@ -130,8 +130,9 @@ impl House {
                 if pending.get(&refused.session).is_some_and(|p| p.connection == connection)
                     && let Some(pending) = pending.remove(&refused.session)
                 {
-                    let _ =
-                        pending.tell.send(Arrival::Refused { reason: refused.reason, busy: refused.busy });
+                    let _ = pending
+                        .arrivals
+                        .send(Arrival::Refused { reason: refused.reason, busy: refused.busy });
                 }
                 Ok(())
             }
@@ -140,6 +141,6 @@ impl House {
 }
 
 /// Says something to an agent.
-pub(super) fn tell(link: &Link, word: HubWord) -> Result<()> {
-    link.send(&wire::encode(&HubToAgent { word: Some(word) })).map_err(|e| gone(&e))
+pub(super) fn send_word(link: &Link, word: HubWord) -> Result<()> {
+    link.send(&wire::encode(&HubToAgent { word: Some(word) })).map_err(|e| gone_error(&e))
 }

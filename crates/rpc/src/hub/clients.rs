@@ -5,9 +5,9 @@ mod relay;
 
 pub(super) use relay::{Arrival, Pending};
 
-use super::registry::{Lease, Want};
-use super::{House, TICK, gone, is_tick, lock};
-use crate::agent::accept::{LINGER, hello};
+use super::registry::{DeviceRequest, Lease};
+use super::{HubState, POLL_INTERVAL, gone_error, is_timeout, lock};
+use crate::agent::accept::{CLOSE_GRACE, hello};
 use crate::agent::gate::{Place, Waiting};
 use crate::agent::link::{Link, Reader};
 use crate::wire::limits::{MAX_MESSAGE, VERSION, WINDOW};
@@ -20,8 +20,8 @@ use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
 
 /// A client that has said hello.
-struct Guest<'a> {
-    house: &'a House,
+struct HubClient<'a> {
+    hub: &'a HubState,
     socket: WebSocket<Reader>,
     link: Arc<Link>,
     seq: u64,
@@ -31,14 +31,14 @@ struct Guest<'a> {
     since: Instant,
     heard: Instant,
     /// When it was last told its place, and which.
-    told: Option<(Instant, wire::Queued)>,
+    reported: Option<(Instant, wire::Queued)>,
     /// Why devices were not had.
     refusals: Vec<String>,
     /// The lease's row, where hubs share a table.
     claim: Option<String>,
 }
 
-impl House {
+impl HubState {
     /// Serves a client until it leaves.
     pub(super) fn client(
         &self,
@@ -51,11 +51,11 @@ impl House {
         let outcome = self.let_in_client(&mut socket, from);
         drop(waiting);
         match outcome {
-            Ok((seq, hello, _place)) => self.guest(socket, link, seq, hello, forwarded),
+            Ok((seq, hello, _place)) => self.serve_client(socket, link, seq, hello, forwarded),
             Err(error) => {
                 log::warn!("client at {from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                socket.get_mut().drain(LINGER);
+                socket.get_mut().drain(CLOSE_GRACE);
                 Ok(())
             }
         }
@@ -67,7 +67,7 @@ impl House {
         Ok((seq, hello, place))
     }
 
-    fn guest(
+    fn serve_client(
         &self,
         mut socket: WebSocket<Reader>,
         link: Arc<Link>,
@@ -75,16 +75,13 @@ impl House {
         mut hello: Hello,
         forwarded: bool,
     ) -> Result<()> {
-        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
         hello.token = String::new();
         let name = hello.target.split('?').next().unwrap_or_default().to_string();
-        let id = match hello.target.is_empty() || forwarded {
-            true => 0,
-            false => self.enqueue(&name, hello.priority),
-        };
+        let id = if hello.target.is_empty() || forwarded { 0 } else { self.enqueue(&name, hello.priority) };
         let now = Instant::now();
-        let mut guest = Guest {
-            house: self,
+        let mut guest = HubClient {
+            hub: self,
             socket,
             link,
             seq,
@@ -92,12 +89,12 @@ impl House {
             id,
             since: now,
             heard: now,
-            told: None,
+            reported: None,
             refusals: Vec::new(),
             claim: None,
         };
         let served = match (forwarded, id) {
-            (true, _) => guest.forwarded(&name),
+            (true, _) => guest.serve_forwarded(&name),
             (false, 0) => guest.list(),
             (false, _) => guest.session(),
         };
@@ -106,18 +103,18 @@ impl House {
         if let Err(error) = &served {
             refuse(&guest.link, seq, error);
         }
-        guest.linger();
+        guest.drain();
         served
     }
 }
 
-impl Guest<'_> {
+impl HubClient<'_> {
     /// Answers what devices there are.
     fn list(&mut self) -> Result<()> {
         let welcome = wire::Welcome {
             version: VERSION,
             agent: concat!("tapml hub ", env!("CARGO_PKG_VERSION")).into(),
-            devices: self.house.known().list(),
+            devices: self.hub.registry().list(),
             limits: Some(wire::SessionLimits {
                 max_message: MAX_MESSAGE as u64,
                 window: WINDOW,
@@ -135,7 +132,7 @@ impl Guest<'_> {
         loop {
             let lease = self.queue()?;
             let over = Arc::new(AtomicBool::new(false));
-            match self.through(&lease, &over) {
+            match self.open_tunnel(&lease, &over) {
                 Ok(through) => {
                     self.dequeue();
                     return self.join(&lease, through, &over);
@@ -143,13 +140,13 @@ impl Guest<'_> {
                 Err(error) => {
                     log::warn!("{}: {error}", lease.place);
                     self.release();
-                    let mut registry = lock(&self.house.registry);
+                    let mut registry = lock(&self.hub.registry);
                     if error.detail(relay::BUSY).is_some() {
                         registry.rest(&lease.place.agent);
                         continue;
                     }
                     // An agent that has left may come back.
-                    if registry.has(&lease.home) {
+                    if registry.has(&lease.location) {
                         registry.exclude(self.id, &lease.place);
                         self.refusals.push(format!("{}: {error}", lease.place));
                     }
@@ -159,15 +156,15 @@ impl Guest<'_> {
     }
 
     /// Serves a client of another hub, which has leased the device for it.
-    fn forwarded(&mut self, name: &str) -> Result<()> {
-        let Want::Exactly(place) = Want::parse(name) else {
+    fn serve_forwarded(&mut self, name: &str) -> Result<()> {
+        let DeviceRequest::Exactly(place) = DeviceRequest::parse(name) else {
             return Err(Error::invalid("another hub asks for no device of an agent"));
         };
-        let lease = lock(&self.house.registry).here(&place);
+        let lease = lock(&self.hub.registry).find_local(&place);
         let lease = lease
             .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{place} is not here any more")))?;
         let over = Arc::new(AtomicBool::new(false));
-        let through = self.through(&lease, &over)?;
+        let through = self.open_tunnel(&lease, &over)?;
         self.join(&lease, through, &over)
     }
 
@@ -184,13 +181,13 @@ impl Guest<'_> {
     }
 
     /// Lets the client read what was sent last.
-    fn linger(&mut self) {
-        let until = Instant::now() + LINGER;
+    fn drain(&mut self) {
+        let until = Instant::now() + CLOSE_GRACE;
         while Instant::now() < until {
             match self.socket.read() {
                 Ok(Message::Close(_)) => return,
                 Ok(_) => {}
-                Err(error) if is_tick(&error) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(_) => return,
             }
         }
@@ -198,7 +195,7 @@ impl Guest<'_> {
 }
 
 fn say(link: &Link, seq: u64, reply: Reply) -> Result<()> {
-    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| gone(&e))
+    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| gone_error(&e))
 }
 
 fn refuse(link: &Link, seq: u64, error: &Error) {

@@ -38,7 +38,7 @@ impl Head {
         let mut bytes = Vec::new();
         let mut piece = [0; 1024];
         loop {
-            let have = from.read(&mut piece).map_err(|e| lost(&e))?;
+            let have = from.read(&mut piece).map_err(|e| lost_error(&e))?;
             bytes.extend_from_slice(&piece[..have]);
             if let Some(head) = Head::parse(&bytes)? {
                 return Ok(head);
@@ -100,15 +100,16 @@ impl Head {
     pub fn upgrade(self, mut reader: Reader, protocol: &str) -> Result<WebSocket<Reader>> {
         let key = self.key.ok_or_else(|| Error::invalid("no WebSocket handshake"))?;
         let accept = derive_accept_key(key.as_bytes());
-        let chosen = match self.protocols.iter().any(|p| p == protocol) {
-            true => format!("Sec-WebSocket-Protocol: {protocol}\r\n"),
-            false => String::new(),
+        let chosen = if self.protocols.iter().any(|p| p == protocol) {
+            format!("Sec-WebSocket-Protocol: {protocol}\r\n")
+        } else {
+            String::new()
         };
         let answer = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: {accept}\r\n{chosen}\r\n"
         );
-        reader.write_all(answer.as_bytes()).map_err(|e| lost(&e))?;
+        reader.write_all(answer.as_bytes()).map_err(|e| lost_error(&e))?;
         let config =
             WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
         Ok(WebSocket::from_partially_read(reader, self.rest, Role::Server, Some(config)))
@@ -135,10 +136,10 @@ fn answer(reader: &mut Reader, status: &str, kind: &str, body: &[u8]) -> Result<
          Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    reader.write_all(head.as_bytes()).and_then(|()| reader.write_all(body)).map_err(|e| lost(&e))
+    reader.write_all(head.as_bytes()).and_then(|()| reader.write_all(body)).map_err(|e| lost_error(&e))
 }
 
-fn lost(error: &std::io::Error) -> Error {
+fn lost_error(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("the other side is gone: {error}"))
 }
 

@@ -31,7 +31,7 @@ use tapml_graph::{Error, ErrorKind, Result};
 const AGENTS: usize = 1024;
 
 /// How often a thread looks around while its connection is silent.
-const TICK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// How a hub serves.
 #[derive(Clone)]
@@ -81,11 +81,11 @@ impl Default for Config {
 pub struct Hub {
     listener: TcpListener,
     address: SocketAddr,
-    house: Arc<House>,
+    state: Arc<HubState>,
 }
 
 /// What the threads of a hub share.
-struct House {
+struct HubState {
     config: Config,
     agent_token: Option<blake3::Hash>,
     gate: Gate,
@@ -117,12 +117,14 @@ impl Hub {
         let shared = config.peers.as_ref().map(|peers| -> Result<Shared> {
             let url = match &peers.url {
                 Some(url) => url.clone(),
-                None if address.ip().is_unspecified() => return Err(nowhere(scheme, address.port())),
+                None if address.ip().is_unspecified() => {
+                    return Err(undialable_error(scheme, address.port()));
+                }
                 None => format!("{scheme}://{address}"),
             };
             Ok(Shared { table: peers.table.clone(), id: clients::random_id()?, url, seen: AtomicU64::new(0) })
         });
-        let house = House {
+        let house = HubState {
             shared: shared.transpose()?,
             agent_token: agent_token.map(|t| blake3::hash(t.as_bytes())),
             gate: Gate::new(config.token.as_deref(), config.clients, "clients"),
@@ -134,7 +136,7 @@ impl Hub {
             next: AtomicU64::new(1),
             stop: Arc::default(),
         };
-        Ok(Hub { listener, address, house: Arc::new(house) })
+        Ok(Hub { listener, address, state: Arc::new(house) })
     }
 
     /// Where it listens.
@@ -144,13 +146,13 @@ impl Hub {
 
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
-        Stopper::new(self.house.stop.clone(), Some(self.address))
+        Stopper::new(self.state.stop.clone(), Some(self.address))
     }
 
     /// Serves until stopped. What goes wrong with one connection is logged and concerns that one alone.
     pub fn serve(&self) -> Result<()> {
-        let House { gate, config, stop, .. } = &*self.house;
-        let house = self.house.clone();
+        let HubState { gate, config, stop, .. } = &*self.state;
+        let house = self.state.clone();
         let serve: Arc<dyn Fn(Arrived) + Send + Sync> = Arc::new(move |arrived| house.receive(arrived));
         listen(&self.listener, gate, config.tls.as_ref(), stop, &serve);
         Ok(())
@@ -158,13 +160,13 @@ impl Hub {
 }
 
 /// Other hubs cannot dial an address that stands for all of this machine's.
-fn nowhere(scheme: &str, port: u16) -> Error {
+fn undialable_error(scheme: &str, port: u16) -> Error {
     let text =
         "hubs that share a broker dial each other, and nobody can dial the address that this one listens at";
     Error::invalid(text).with_hint(format!("say where it is reached: --advertise {scheme}://HOST:{port}"))
 }
 
-impl House {
+impl HubState {
     /// Serves one connection to its end.
     fn receive(&self, arrived: Arrived) {
         let Arrived { link, mut reader, from, place } = arrived;
@@ -212,27 +214,27 @@ impl House {
     }
 
     /// What is known, with what other hubs have told by now.
-    fn known(&self) -> MutexGuard<'_, Registry> {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
         let mut registry = lock(&self.registry);
-        if let Some(rows) = self.shared.as_ref().and_then(Shared::changed) {
-            registry.mirror(rows);
+        if let Some(rows) = self.shared.as_ref().and_then(Shared::changed_rows) {
+            registry.update_remote(rows);
         }
         registry
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 }
 
 /// Whether a read only found nothing in time.
-fn is_tick(error: &tungstenite::Error) -> bool {
+fn is_timeout(error: &tungstenite::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     let tungstenite::Error::Io(error) = error else { return false };
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
 /// The other side is gone.
-fn gone(error: &dyn std::fmt::Display) -> Error {
+fn gone_error(error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("the other side is gone: {error}"))
 }

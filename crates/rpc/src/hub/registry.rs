@@ -1,18 +1,18 @@
 //! What a hub knows: agents and their devices, who has leased one, who waits for one.
 
+mod device_request;
 mod queue;
-mod want;
 
-pub use want::{Place, Want};
+pub use device_request::{DeviceRequest, Place};
 
 use super::shared::{AgentRow, LeaseRow, Rows, WaitRow};
 use crate::wire::limits::MAX_LABEL;
 use crate::wire::{AdapterKind, Offer, Register, ServedOp};
+use device_request::WORDS;
 use queue::Waiter;
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
-use want::WORDS;
 
 /// Most agents at once.
 const AGENTS: usize = 1024;
@@ -34,7 +34,7 @@ const SHARED: u32 = 4;
 
 /// Where an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Location {
     /// It has this one of the hub's connections.
     Here(u64),
     /// It is at the hub with this address.
@@ -43,7 +43,7 @@ pub enum Home {
 
 /// An agent that is there.
 struct Agent {
-    home: Home,
+    location: Location,
     instance: String,
     /// Who it is.
     agent: String,
@@ -60,7 +60,7 @@ pub struct Lease {
     /// The device.
     pub place: Place,
     /// Where its agent is.
-    pub home: Home,
+    pub location: Location,
     /// Who the agent is.
     pub agent: String,
     /// How many sessions the device takes.
@@ -93,7 +93,8 @@ impl Registry {
         }
         let name = if asked.name.is_empty() { self.free_name(&asked.instance) } else { asked.name.clone() };
         let old = self.agents.get(&name);
-        if old.is_some_and(|old| old.home != Home::Here(connection) && old.instance != asked.instance) {
+        if old.is_some_and(|old| old.location != Location::Here(connection) && old.instance != asked.instance)
+        {
             let text = format!("another agent is named `{name}`");
             return Err(Error::new(ErrorKind::Unavailable, text).with_hint("give the agent another name"));
         }
@@ -116,11 +117,11 @@ impl Registry {
                 format!("the hub knows no more than {OPERATORS} operators of devices that run them"),
             ));
         }
-        let before = match old.map(|old| &old.home) {
-            Some(Home::Here(old)) if *old != connection => Some(*old),
+        let before = match old.map(|old| &old.location) {
+            Some(Location::Here(old)) if *old != connection => Some(*old),
             _ => None,
         };
-        let home = Home::Here(connection);
+        let home = Location::Here(connection);
         let mut agent = Agent::new(home, asked);
         // A list tells which operators a device has, a session what it takes.
         let infos = agent.devices.iter_mut().filter_map(|d| d.info.as_mut());
@@ -142,8 +143,9 @@ impl Registry {
 
     /// The agent of this connection is gone; its name, if it had not been replaced.
     pub fn leave(&mut self, connection: u64) -> Option<String> {
-        let home = Home::Here(connection);
-        let name = self.agents.iter().find(|(_, agent)| agent.home == home).map(|(name, _)| name.clone())?;
+        let home = Location::Here(connection);
+        let name =
+            self.agents.iter().find(|(_, agent)| agent.location == home).map(|(name, _)| name.clone())?;
         self.agents.remove(&name);
         let Registry { used, agents, .. } = self;
         used.retain(|place, _| agents.contains_key(&place.agent));
@@ -151,20 +153,21 @@ impl Registry {
     }
 
     /// Whether the agent of a lease is where it was.
-    pub fn has(&self, home: &Home) -> bool {
-        self.agents.values().any(|agent| agent.home == *home)
+    pub fn has(&self, home: &Location) -> bool {
+        self.agents.values().any(|agent| agent.location == *home)
     }
 
     /// A device of an agent that is here, without a lease.
-    pub fn here(&self, place: &Place) -> Option<Lease> {
-        let agent = self.agents.get(&place.agent).filter(|agent| matches!(agent.home, Home::Here(_)))?;
+    pub fn find_local(&self, place: &Place) -> Option<Lease> {
+        let agent =
+            self.agents.get(&place.agent).filter(|agent| matches!(agent.location, Location::Here(_)))?;
         let offer = agent.devices.iter().find(|offer| offer.name == place.device && offer.info.is_some())?;
         Some(agent.lease(place, agent.sessions_of(offer)))
     }
 
     /// What an agent that is here has registered, for other hubs.
     pub fn row(&self, name: &str) -> Option<Register> {
-        let agent = self.agents.get(name).filter(|agent| matches!(agent.home, Home::Here(_)))?;
+        let agent = self.agents.get(name).filter(|agent| matches!(agent.location, Location::Here(_)))?;
         Some(Register {
             name: name.into(),
             agent: agent.agent.clone(),
@@ -176,11 +179,11 @@ impl Registry {
     }
 
     /// Takes over what the other hubs have: their agents, their clients' leases, who waits there.
-    pub fn mirror(&mut self, rows: Rows) {
-        self.agents.retain(|_, agent| matches!(agent.home, Home::Here(_)));
+    pub fn update_remote(&mut self, rows: Rows) {
+        self.agents.retain(|_, agent| matches!(agent.location, Location::Here(_)));
         for AgentRow { url, register, .. } in rows.agents {
             let Some(r) = register else { continue };
-            let (name, agent) = (r.name.clone(), Agent::new(Home::Away(url), r));
+            let (name, agent) = (r.name.clone(), Agent::new(Location::Away(url), r));
             // An agent of this hub's own that has moved is found out by its connection.
             self.agents.entry(name).or_insert(agent);
         }
@@ -189,7 +192,7 @@ impl Registry {
         let waiter = |WaitRow { hub, waiter, target, priority, since }| Waiter {
             id: waiter,
             hub,
-            want: Want::parse(&target),
+            request: DeviceRequest::parse(&target),
             priority,
             since,
             not: HashSet::new(),
@@ -215,7 +218,7 @@ impl Registry {
     fn places(&self) -> Vec<(Place, u32)> {
         let of = |(name, agent): (&String, &Agent)| {
             let usable = agent.devices.iter().filter(|offer| offer.info.is_some());
-            let left = self.left(name, agent);
+            let left = self.sessions_left(name, agent);
             let room = |offer: &Offer| {
                 let place = Place { agent: name.clone(), device: offer.name.clone() };
                 let room = sessions(offer).saturating_sub(self.busy(&place)).min(left);
@@ -226,20 +229,20 @@ impl Registry {
         self.agents.iter().flat_map(of).collect()
     }
 
-    fn leased(&self) -> impl Iterator<Item = &Place> {
+    fn leased_devices(&self) -> impl Iterator<Item = &Place> {
         self.leases.values().chain(&self.away_leases)
     }
 
     fn busy(&self, place: &Place) -> u32 {
-        self.leased().filter(|leased| *leased == place).count() as u32
+        self.leased_devices().filter(|leased| *leased == place).count() as u32
     }
 
     /// How many more sessions an agent takes.
-    fn left(&self, name: &str, agent: &Agent) -> u32 {
+    fn sessions_left(&self, name: &str, agent: &Agent) -> u32 {
         if agent.rests.is_some_and(|until| Instant::now() < until) {
             return 0;
         }
-        let busy = self.leased().filter(|leased| leased.agent == name).count();
+        let busy = self.leased_devices().filter(|leased| leased.agent == name).count();
         agent.sessions.saturating_sub(busy as u32)
     }
 
@@ -252,10 +255,10 @@ impl Registry {
 }
 
 impl Agent {
-    fn new(home: Home, register: Register) -> Agent {
+    fn new(home: Location, register: Register) -> Agent {
         let Register { instance, agent, devices, sessions, .. } = register;
         let sessions = if sessions == 0 { u32::MAX } else { sessions };
-        Agent { home, instance, agent, devices, sessions, rests: None }
+        Agent { location: home, instance, agent, devices, sessions, rests: None }
     }
 
     fn sessions_of(&self, offer: &Offer) -> u32 {
@@ -263,8 +266,8 @@ impl Agent {
     }
 
     fn lease(&self, place: &Place, sessions: u32) -> Lease {
-        let (home, agent) = (self.home.clone(), self.agent.clone());
-        Lease { place: place.clone(), home, agent, sessions }
+        let (home, agent) = (self.location.clone(), self.agent.clone());
+        Lease { place: place.clone(), location: home, agent, sessions }
     }
 }
 
@@ -286,7 +289,7 @@ fn sessions(offer: &Offer) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::queue::Prospects;
+    use super::queue::QueuePosition;
     use super::*;
     use crate::wire::DeviceInfo;
 
@@ -300,7 +303,7 @@ mod tests {
         Register { name: name.into(), instance: name.into(), devices, ..Default::default() }
     }
 
-    pub(super) fn leased(registry: &mut Registry, id: u64) -> Option<String> {
+    pub(super) fn leased_devices(registry: &mut Registry, id: u64) -> Option<String> {
         registry.lease(id).map(|lease| lease.place.to_string())
     }
 
@@ -310,11 +313,11 @@ mod tests {
         assert_eq!(r.register(1, agent("a", &["vulkan"])).unwrap(), ("a".into(), None));
         let stranger = Register { instance: "other".into(), ..agent("a", &[]) };
         assert!(r.register(2, stranger).is_err());
-        let id = r.enqueue(Want::parse("a"), 0);
+        let id = r.enqueue(DeviceRequest::parse("a"), 0);
         r.lease(id).unwrap();
         assert_eq!(r.register(3, agent("a", &["vulkan"])).unwrap(), ("a".into(), Some(1)));
         assert_eq!(r.leave(1), None);
-        assert!(r.has(&Home::Here(3)), "the old connection's end is not the agent's");
+        assert!(r.has(&Location::Here(3)), "the old connection's end is not the agent's");
         assert_eq!(r.list()[0].busy, 1, "its open sessions count on");
         assert!(r.register(4, agent("vulkan", &[])).is_err());
         let nameless = |instance: &str| Register { instance: instance.into(), ..agent("", &["vulkan"]) };
@@ -336,19 +339,23 @@ mod tests {
             priority: 0,
             since,
         };
-        let own = r.enqueue(Want::parse("vulkan"), 0);
-        r.mirror(Rows { agents: vec![away.clone()], leases: Vec::new(), waiting: vec![wait("a", 1)] });
-        assert_eq!((r.prospects(own), r.lease(own)), (Prospects { place: 2, devices: 1 }, None));
-        r.mirror(Rows { agents: vec![away.clone()], leases: Vec::new(), waiting: vec![wait("a", u64::MAX)] });
-        assert_eq!(leased(&mut r, own).as_deref(), Some("a/vulkan"));
-        let far = r.enqueue(Want::parse("webgpu"), 0);
+        let own = r.enqueue(DeviceRequest::parse("vulkan"), 0);
+        r.update_remote(Rows { agents: vec![away.clone()], leases: Vec::new(), waiting: vec![wait("a", 1)] });
+        assert_eq!((r.queue_position(own), r.lease(own)), (QueuePosition { place: 2, devices: 1 }, None));
+        r.update_remote(Rows {
+            agents: vec![away.clone()],
+            leases: Vec::new(),
+            waiting: vec![wait("a", u64::MAX)],
+        });
+        assert_eq!(leased_devices(&mut r, own).as_deref(), Some("a/vulkan"));
+        let far = r.enqueue(DeviceRequest::parse("webgpu"), 0);
         let there = LeaseRow { hub: "h2".into(), waiter: 2, agent: "b".into(), device: "webgpu".into() };
-        r.mirror(Rows { agents: vec![away.clone()], leases: vec![there], waiting: Vec::new() });
+        r.update_remote(Rows { agents: vec![away.clone()], leases: vec![there], waiting: Vec::new() });
         assert_eq!(r.lease(far), None, "a client of the other hub has it");
-        r.mirror(Rows { agents: vec![away], ..Rows::default() });
-        assert_eq!(r.lease(far).unwrap().home, Home::Away("ws://h2".into()));
-        assert!(r.here(&Place { agent: "b".into(), device: "webgpu".into() }).is_none());
-        r.mirror(Rows::default());
+        r.update_remote(Rows { agents: vec![away], ..Rows::default() });
+        assert_eq!(r.lease(far).unwrap().location, Location::Away("ws://h2".into()));
+        assert!(r.find_local(&Place { agent: "b".into(), device: "webgpu".into() }).is_none());
+        r.update_remote(Rows::default());
         assert_eq!(r.list().len(), 1, "the other hub has gone");
     }
 

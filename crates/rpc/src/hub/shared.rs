@@ -100,7 +100,7 @@ pub struct Shared {
 
 impl Shared {
     /// The rows of other hubs, if any row has changed. What cannot be read is passed over: it is another release's.
-    pub fn changed(&self) -> Option<Rows> {
+    pub fn changed_rows(&self) -> Option<Rows> {
         let version = self.table.version();
         if self.seen.swap(version, Ordering::AcqRel) == version {
             return None;

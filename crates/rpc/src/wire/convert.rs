@@ -1,6 +1,6 @@
 //! Between the wire's messages and the types of [`tapml_device`].
 
-use super::limits::{MAX_DETAILS, MAX_INTEGER, MAX_TOLD};
+use super::limits::{MAX_DETAILS, MAX_INTEGER, MAX_REPORT_BYTES};
 use crate::wire;
 use tapml_device as device;
 use tapml_device::{BufferId, KernelDesc, KernelId};
@@ -16,11 +16,10 @@ pub fn handle(id: u64) -> Result<u32> {
 
 /// A number that the wire carries.
 pub fn integer(what: &str, value: u64) -> Result<u64> {
-    match value <= MAX_INTEGER {
-        true => Ok(value),
-        false => {
-            Err(Error::unsupported(format!("{what} is {value}, a remote device takes up to {MAX_INTEGER}")))
-        }
+    if value <= MAX_INTEGER {
+        Ok(value)
+    } else {
+        Err(Error::unsupported(format!("{what} is {value}, a remote device takes up to {MAX_INTEGER}")))
     }
 }
 
@@ -378,8 +377,8 @@ pub fn error_from_wire(failed: wire::Failed) -> Error {
 
 /// The beginning of a text of an error or a finding, which is for people.
 fn brief(mut text: String) -> String {
-    if text.len() > MAX_TOLD {
-        let end = (0..=MAX_TOLD).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    if text.len() > MAX_REPORT_BYTES {
+        let end = (0..=MAX_REPORT_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         let more = text.len() - end;
         text.truncate(end);
         text += &format!("… ({more} more bytes)");

@@ -37,7 +37,7 @@ pub const MAX_NAME: usize = 4096;
 pub const MAX_LABEL: usize = 256;
 
 /// Bytes of a text of an error or a finding that are told.
-pub const MAX_TOLD: usize = 256 << 10;
+pub const MAX_REPORT_BYTES: usize = 256 << 10;
 
 /// Details of an error that are told.
 pub const MAX_DETAILS: usize = 64;
@@ -52,7 +52,7 @@ pub const MAX_TEXT: usize = 4 << 20;
 pub const MAX_BINDINGS: usize = 1024;
 
 /// Most turns of one message.
-pub const MAX_TURNS: usize = 256;
+pub const MAX_BATCH: usize = 256;
 
 /// Commands sent in one message; longer lists are cut.
 pub const COMMANDS: usize = 1024;
@@ -94,10 +94,10 @@ pub const MAX_VERSION: usize = 64;
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How often the sides of a hub show that they are there, and after what time of silence a side is given up.
-pub const BEAT: Duration = Duration::from_secs(5);
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// See [`BEAT`].
-pub const SILENCE: Duration = Duration::from_secs(20);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a client that waits at a hub may be silent: its computer may have been asleep.
 pub const ASLEEP: Duration = Duration::from_secs(50);

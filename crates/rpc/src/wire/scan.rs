@@ -19,7 +19,7 @@ pub fn scan(bytes: &[u8], shape: &Shape) -> Result<()> {
     look(bytes, shape, &mut left)
 }
 
-fn one(left: &mut usize) -> Result<()> {
+fn count_one(left: &mut usize) -> Result<()> {
     let many = || Error::invalid(format!("the message has more than {MAX_FIELDS} fields"));
     *left = left.checked_sub(1).ok_or_else(many)?;
     Ok(())
@@ -27,7 +27,7 @@ fn one(left: &mut usize) -> Result<()> {
 
 fn numbers(mut bytes: &[u8], left: &mut usize) -> Result<()> {
     while !bytes.is_empty() {
-        one(left)?;
+        count_one(left)?;
         varint(&mut bytes)?;
     }
     Ok(())
@@ -42,7 +42,7 @@ fn look(bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
 
 fn walk(mut bytes: &[u8], nested: &[(u64, &Shape)], left: &mut usize) -> Result<()> {
     while !bytes.is_empty() {
-        one(left)?;
+        count_one(left)?;
         let key = varint(&mut bytes)?;
         match key & 7 {
             0 => drop(varint(&mut bytes)?),

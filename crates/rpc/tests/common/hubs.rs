@@ -56,18 +56,18 @@ pub fn hub(config: Config) -> (SocketAddr, Serving) {
 }
 
 /// The hub's address with options such as `wait=1`.
-pub fn at(hub: SocketAddr, name: &str, options: &[(&str, &str)]) -> Address {
+pub fn hub_address(hub: SocketAddr, name: &str, options: &[(&str, &str)]) -> Address {
     let mut all: Vec<_> = options.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
     all.push(("hub".into(), format!("ws://{hub}")));
     Address::parse(&format!("hub/{name}"), &all).unwrap()
 }
 
 pub fn open(hub: SocketAddr, name: &str) -> tapml_device::Result<RemoteDevice> {
-    RemoteDevice::open(&at(hub, name, &[]))
+    RemoteDevice::open(&hub_address(hub, name, &[]))
 }
 
 pub fn agent(hub: SocketAddr, name: &str, isolation: Isolation) -> Serving {
-    agent_at(at(hub, "", &[]), name, agent::Config::default(), isolation)
+    agent_at(hub_address(hub, "", &[]), name, agent::Config::default(), isolation)
 }
 
 /// An agent that dials this hub.
@@ -85,15 +85,15 @@ pub fn threads(hub: SocketAddr, name: &str) -> Serving {
 
 /// The same for a hub that wants the token of this file.
 pub fn threads_with(hub: SocketAddr, name: &str, token: &Path) -> Serving {
-    let address = at(hub, "", &[("token-file", &token.display().to_string())]);
+    let address = hub_address(hub, "", &[("token-file", &token.display().to_string())]);
     agent_at(address, name, agent::Config::default(), Isolation::Thread(Arc::new(Emulators)))
 }
 
 /// Waits until the hub knows so many devices.
-pub fn known(hub: SocketAddr, count: usize) -> Vec<Offer> {
+pub fn wait_for_devices(hub: SocketAddr, count: usize) -> Vec<Offer> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        let offers = client::offers(&at(hub, "", &[])).unwrap();
+        let offers = client::offers(&hub_address(hub, "", &[])).unwrap();
         if offers.len() == count {
             return offers;
         }

@@ -134,7 +134,7 @@ impl Running {
     }
 
     /// The address of a device with options such as `check=all&trace=on`.
-    pub fn at(&self, name: &str, options: &str) -> Address {
+    pub fn address(&self, name: &str, options: &str) -> Address {
         let pairs = options.split('&').filter_map(|o| o.split_once('='));
         let options: Vec<_> = pairs.map(|(n, v)| (n.to_string(), v.to_string())).collect();
         Address::parse(&format!("ws://{}/{name}", self.address), &options).unwrap()
@@ -142,7 +142,7 @@ impl Running {
 
     /// Opens a device.
     pub fn open(&self, name: &str, options: &str) -> RemoteDevice {
-        RemoteDevice::open(&self.at(name, options)).unwrap()
+        RemoteDevice::open(&self.address(name, options)).unwrap()
     }
 
     /// Stops the agent and waits for it.
@@ -223,7 +223,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 
 /// Makes a buffer of 4 words and a list that runs these kernels on it, one after the other.
-pub fn listed(device: &mut dyn Device, names: &[&str]) -> Result<(BufferId, ListId)> {
+pub fn record_kernels(device: &mut dyn Device, names: &[&str]) -> Result<(BufferId, ListId)> {
     let buffer = device.create_buffer("counted", 16)?;
     let one = || Extent::from_dim(1u64);
     let mut commands = Vec::new();
@@ -241,7 +241,7 @@ pub fn listed(device: &mut dyn Device, names: &[&str]) -> Result<(BufferId, List
 
 /// Runs the list of these kernels once and reads the first word.
 pub fn count(device: &mut dyn Device, names: &[&str]) -> Result<u32> {
-    let (buffer, list) = listed(device, names)?;
+    let (buffer, list) = record_kernels(device, names)?;
     device.replay(list, &Symbols::new())?;
     let mut word = [0; 4];
     device.read(buffer, 0, &mut word)?;

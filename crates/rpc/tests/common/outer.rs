@@ -30,7 +30,7 @@ pub fn outer_agent() {
 }
 
 /// This test's own executable, which runs only this test, behind a command such as `ip netns exec`.
-pub fn again(test: &str, within: &[&str]) -> Command {
+pub fn own_executable(test: &str, within: &[&str]) -> Command {
     let program = std::env::current_exe().unwrap();
     let mut command = match within {
         [] => Command::new(program),
@@ -51,7 +51,7 @@ impl Outer {
             tapml_testing::skip("linux", "processes are found through /proc");
             return None;
         }
-        let mut command = again("outer_agent", within);
+        let mut command = own_executable("outer_agent", within);
         let mut process = command.env("TAPML_TEST_OUTER", how).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = std::io::BufReader::new(process.stderr.take().unwrap()).lines();
         let line = lines.find_map(|l| l.unwrap().strip_prefix("outer agent at ").map(str::to_string));

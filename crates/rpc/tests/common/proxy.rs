@@ -49,11 +49,11 @@ impl Line {
 impl Proxy {
     /// In front of this port, without any fault.
     pub fn start(to: u16) -> Proxy {
-        Proxy::with(to, Weather::default())
+        Proxy::start_in(to, Weather::default())
     }
 
     /// In front of this port.
-    pub fn with(to: u16, weather: Weather) -> Proxy {
+    pub fn start_in(to: u16, weather: Weather) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let line = Arc::new(Line { to: AtomicU16::new(to), ..Line::default() });
@@ -83,7 +83,7 @@ impl Proxy {
     }
 
     /// Bytes that went towards the agent so far.
-    pub fn passed(&self) -> u64 {
+    pub fn passed_bytes(&self) -> u64 {
         self.line.passed.load(Ordering::Acquire)
     }
 

@@ -1,13 +1,13 @@
 //! The messages of a session: the way to the device's agent, here or at another hub, and their copying both ways.
 
-use super::{Guest, random_id, refuse};
-use crate::agent::accept::LINGER;
+use super::{HubClient, random_id, refuse};
+use crate::agent::accept::CLOSE_GRACE;
 use crate::agent::dial;
 use crate::agent::link::{Link, Reader};
 use crate::client::Address;
-use crate::hub::agents::tell;
-use crate::hub::registry::{Home, Lease};
-use crate::hub::{House, TICK, gone, is_tick, lock};
+use crate::hub::agents::send_word;
+use crate::hub::registry::{Lease, Location};
+use crate::hub::{HubState, POLL_INTERVAL, gone_error, is_timeout, lock};
 use crate::wire::limits::{COMING, HANDSHAKE, MAX_MESSAGE, PROTOCOL, too_large};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, convert};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ pub(in crate::hub) struct Pending {
     /// The agent's connection.
     pub connection: u64,
     /// Tells the client's thread.
-    pub tell: mpsc::Sender<Arrival>,
+    pub arrivals: mpsc::Sender<Arrival>,
     client: Arc<Link>,
     over: Arc<AtomicBool>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Through {
     peer: Option<WebSocket<Reader>>,
 }
 
-impl House {
+impl HubState {
     /// Serves the connection that an agent has dialled for a session: copies what it says to the client.
     pub(in crate::hub) fn session(
         &self,
@@ -52,9 +52,9 @@ impl House {
         link: Arc<Link>,
         pending: Pending,
     ) -> Result<()> {
-        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
         widen(&mut socket);
-        let Pending { tell, client, over, .. } = pending;
+        let Pending { arrivals: tell, client, over, .. } = pending;
         if tell.send(Arrival::Here(link)).is_err() {
             return Err(Error::new(ErrorKind::Interrupted, "the client has given up"));
         }
@@ -77,21 +77,21 @@ impl House {
     }
 }
 
-impl Guest<'_> {
+impl HubClient<'_> {
     /// The way to a device's agent.
-    pub(super) fn through(&mut self, lease: &Lease, over: &Arc<AtomicBool>) -> Result<Through> {
-        match &lease.home {
-            Home::Here(connection) => {
+    pub(super) fn open_tunnel(&mut self, lease: &Lease, over: &Arc<AtomicBool>) -> Result<Through> {
+        match &lease.location {
+            Location::Here(connection) => {
                 let agent = self.open(lease, *connection, over)?;
                 Ok(Through { agent, peer: None })
             }
-            Home::Away(url) => self.dial(lease, url),
+            Location::Away(url) => self.dial(lease, url),
         }
     }
 
     /// Asks the hub that has the agent.
     fn dial(&self, lease: &Lease, url: &str) -> Result<Through> {
-        let config = &self.house.config;
+        let config = &self.hub.config;
         let address = Address {
             ca: config.peers.as_ref().and_then(|peers| peers.ca.clone()),
             hub: true,
@@ -102,11 +102,11 @@ impl Guest<'_> {
         let token = config.token.clone().unwrap_or_default();
         let hello = Hello { target, token, ..self.hello.clone() };
         let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
-        link.send(&wire::encode(&hello)).map_err(|e| gone(&e))?;
+        link.send(&wire::encode(&hello)).map_err(|e| gone_error(&e))?;
         // The agent may take its time to come to that hub.
         link.allow(COMING + HANDSHAKE);
         loop {
-            match socket.read().map_err(|e| gone(&e))? {
+            match socket.read().map_err(|e| gone_error(&e))? {
                 Message::Binary(bytes) => match wire::decode_reply(bytes)?.reply {
                     Some(Reply::Leased(_)) => break,
                     Some(Reply::Failed(failed)) => return Err(convert::error_from_wire(failed)),
@@ -114,11 +114,11 @@ impl Guest<'_> {
                         return Err(Error::invalid("the other hub answers with something else than a lease"));
                     }
                 },
-                Message::Close(_) => return Err(gone(&"the other hub closed the connection")),
+                Message::Close(_) => return Err(gone_error(&"the other hub closed the connection")),
                 _ => {}
             }
         }
-        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
         widen(&mut socket);
         Ok(Through { agent: link, peer: Some(socket) })
     }
@@ -135,10 +135,10 @@ impl Guest<'_> {
             }
             let hello = Hello { target: self.target(lease), ..self.hello.clone() };
             let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
-            agent.send(&wire::encode(&hello)).map_err(|e| gone(&e))
+            agent.send(&wire::encode(&hello)).map_err(|e| gone_error(&e))
         });
         widen(&mut self.socket);
-        let (house, client) = (self.house, self.link.clone());
+        let (house, client) = (self.hub, self.link.clone());
         let how = std::thread::scope(|scope| {
             if let Some(mut peer) = peer {
                 scope.spawn(move || house.relay(&mut peer, &client, over));
@@ -149,7 +149,7 @@ impl Guest<'_> {
                 && error.kind() == ErrorKind::InvalidInput
             {
                 refuse(&self.link, 0, error);
-                self.socket.get_mut().drain(LINGER);
+                self.socket.get_mut().drain(CLOSE_GRACE);
             }
             agent.finish();
             agent.close();
@@ -163,17 +163,18 @@ impl Guest<'_> {
 
     /// Asks the agent to come; its connection for this session.
     fn open(&mut self, lease: &Lease, connection: u64, over: &Arc<AtomicBool>) -> Result<Arc<Link>> {
-        let control = lock(&self.house.controls).get(&connection).cloned();
+        let control = lock(&self.hub.controls).get(&connection).cloned();
         let control = control.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the agent has left"))?;
         let session = random_id()?;
         let (tell_me, told) = mpsc::channel();
-        let pending = Pending { connection, tell: tell_me, client: self.link.clone(), over: over.clone() };
-        lock(&self.house.pending).insert(session.clone(), pending);
+        let pending =
+            Pending { connection, arrivals: tell_me, client: self.link.clone(), over: over.clone() };
+        lock(&self.hub.pending).insert(session.clone(), pending);
         let open = wire::Open { session: session.clone(), target: self.target(lease) };
-        let come = tell(&control, HubWord::Open(open)).and_then(|()| self.arrival(&told, lease));
-        if lock(&self.house.pending).remove(&session).is_some() {
+        let come = send_word(&control, HubWord::Open(open)).and_then(|()| self.arrival(&told, lease));
+        if lock(&self.hub.pending).remove(&session).is_some() {
             // It has not come, and need not any more.
-            let _ = tell(&control, HubWord::Close(wire::Close { session }));
+            let _ = send_word(&control, HubWord::Close(wire::Close { session }));
         }
         come
     }
@@ -182,7 +183,7 @@ impl Guest<'_> {
         let until = Instant::now() + COMING;
         let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
         loop {
-            match told.recv_timeout(TICK) {
+            match told.recv_timeout(POLL_INTERVAL) {
                 Ok(Arrival::Here(link)) => return Ok(link),
                 Ok(Arrival::Refused { reason, busy }) => {
                     let refused = unavailable(format!("the agent refuses: {}", reason.escape_debug()));
@@ -193,10 +194,10 @@ impl Guest<'_> {
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
-            if !lock(&self.house.registry).has(&lease.home) {
+            if !lock(&self.hub.registry).has(&lease.location) {
                 return Err(unavailable("the agent has left".into()));
             }
-            if Instant::now() > until || self.house.stopped() {
+            if Instant::now() > until || self.hub.is_stopped() {
                 return Err(unavailable(format!("the agent did not come within {} s", COMING.as_secs())));
             }
         }
@@ -204,16 +205,16 @@ impl Guest<'_> {
 }
 
 /// Gives what comes from one side to the other until either is done.
-fn copy(from: &mut WebSocket<Reader>, to: &Link, over: &AtomicBool, house: &House) -> Result<()> {
+fn copy(from: &mut WebSocket<Reader>, to: &Link, over: &AtomicBool, house: &HubState) -> Result<()> {
     while !over.load(Ordering::Acquire) {
         match from.read() {
             Ok(Message::Binary(bytes)) => forward(to, &bytes)?,
             Ok(Message::Close(_)) => return Ok(()),
             Ok(_) => {}
-            Err(error) if is_tick(&error) => {}
-            Err(error) => return Err(too_large(&error).unwrap_or_else(|| gone(&error))),
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(too_large(&error).unwrap_or_else(|| gone_error(&error))),
         }
-        if house.stopped() {
+        if house.is_stopped() {
             return Err(Error::new(ErrorKind::Interrupted, "the hub was stopped"));
         }
     }
@@ -221,7 +222,7 @@ fn copy(from: &mut WebSocket<Reader>, to: &Link, over: &AtomicBool, house: &Hous
 }
 
 fn forward(to: &Link, bytes: &Bytes) -> Result<()> {
-    to.send(bytes).map_err(|e| gone(&e))
+    to.send(bytes).map_err(|e| gone_error(&e))
 }
 
 /// Messages of a session may be large.

@@ -30,7 +30,7 @@ pub fn label(what: &str, value: &str) -> Result<()> {
 }
 
 /// A list of things that a kernel or a call has few of.
-pub fn few(what: &str, count: usize) -> Result<()> {
+pub fn bounded_list(what: &str, count: usize) -> Result<()> {
     at_most(what, count, MAX_BINDINGS)
 }
 
@@ -52,12 +52,12 @@ pub fn hash(hash: &[u8]) -> Result<()> {
 
 /// Values of symbols.
 pub fn symbols(symbols: &[Symbol]) -> Result<()> {
-    few("symbols", symbols.len())?;
+    bounded_list("symbols", symbols.len())?;
     symbols.iter().try_for_each(|s| name("symbol", &s.name).and(integer("value", s.value)))
 }
 
 /// Places of buffers that are read.
 pub fn reads(reads: &[Read]) -> Result<()> {
-    few("reads", reads.len())?;
+    bounded_list("reads", reads.len())?;
     reads.iter().try_for_each(|r| integer("offset", r.offset).and(integer("size", r.size)))
 }

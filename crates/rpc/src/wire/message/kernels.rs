@@ -1,6 +1,6 @@
 //! Kernels.
 
-use super::bounds::{few, name};
+use super::bounds::{bounded_list, name};
 use super::{Answered, Names, Note, RequestMessage};
 use crate::wire::limits::MAX_TEXT;
 use crate::wire::{CreateKernel, DestroyKernel};
@@ -17,8 +17,8 @@ impl RequestMessage for CreateKernel {
         if len > MAX_TEXT {
             return Err(Error::invalid(format!("the kernel's text has {len} bytes, at most {MAX_TEXT}")));
         }
-        few("bindings", self.bindings.len())?;
-        few("constants", self.constants.len())?;
+        bounded_list("bindings", self.bindings.len())?;
+        bounded_list("constants", self.constants.len())?;
         self.constants.iter().try_for_each(|constant| name("constant", &constant.name))
     }
 

@@ -1,8 +1,8 @@
 //! Lists of commands: recorded, run, freed.
 
-use super::bounds::{at_most, few, integer, name, reads, symbols};
+use super::bounds::{at_most, bounded_list, integer, name, reads, symbols};
 use super::{Answered, Names, Note, RequestMessage};
-use crate::wire::limits::MAX_TURNS;
+use crate::wire::limits::MAX_BATCH;
 use crate::wire::{Command, DestroyList, Record, Replay, Size, Step, Symbol, Turns, Work, Write};
 use tapml_graph::{Context, Error, Result};
 
@@ -30,7 +30,7 @@ impl RequestMessage for Replay {
     }
 
     fn note(&self, _: &Names) -> Note {
-        Note::Replay { list: self.list, turns: vec![self.symbols.clone()] }
+        Note::Replay { list: self.list, steps: vec![self.symbols.clone()] }
     }
 }
 
@@ -43,7 +43,7 @@ impl RequestMessage for Step {
     }
 
     fn note(&self, _: &Names) -> Note {
-        Note::Replay { list: self.list, turns: vec![self.symbols.clone()] }
+        Note::Replay { list: self.list, steps: vec![self.symbols.clone()] }
     }
 }
 
@@ -51,14 +51,14 @@ impl RequestMessage for Turns {
     const ANSWERED: Answered = Answered::AfterFailures;
 
     fn check(&self) -> Result<()> {
-        at_most("turns", self.turns.len(), MAX_TURNS)?;
+        at_most("turns", self.turns.len(), MAX_BATCH)?;
         self.turns.iter().try_for_each(|one| turn(&one.writes, &one.symbols))?;
         reads(&self.reads)
     }
 
     fn note(&self, _: &Names) -> Note {
         let turns = self.turns.iter().map(|turn| turn.symbols.clone()).collect();
-        Note::Replay { list: self.list, turns }
+        Note::Replay { list: self.list, steps: turns }
     }
 }
 
@@ -75,7 +75,7 @@ impl RequestMessage for DestroyList {
 }
 
 fn turn(writes: &[Write], values: &[Symbol]) -> Result<()> {
-    few("writes", writes.len())?;
+    bounded_list("writes", writes.len())?;
     writes.iter().try_for_each(|write| integer("offset", write.offset))?;
     symbols(values)
 }
@@ -84,7 +84,7 @@ fn command(command: &Command) -> Result<()> {
     match command.work.as_ref().ok_or_else(|| Error::invalid("a command holds nothing"))? {
         Work::Dispatch(d) => {
             name("label", &d.label)?;
-            few("bindings", d.bindings.len())?;
+            bounded_list("bindings", d.bindings.len())?;
             d.bindings.iter().try_for_each(|b| integer("offset", b.offset).and(integer("size", b.size)))?;
             [&d.x, &d.y, &d.z].into_iter().try_for_each(size)
         }
@@ -97,6 +97,6 @@ fn command(command: &Command) -> Result<()> {
 fn size(size: &Option<Size>) -> Result<()> {
     let size = size.as_ref().ok_or_else(|| Error::invalid("a size is missing"))?;
     integer("constant", size.constant)?;
-    few("terms", size.terms.len())?;
+    bounded_list("terms", size.terms.len())?;
     size.terms.iter().try_for_each(|t| name("symbol", &t.symbol).and(integer("factor", t.factor)))
 }

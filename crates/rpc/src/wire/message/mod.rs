@@ -69,11 +69,11 @@ pub trait AgentMessage {
 
 impl Request {
     /// Whether the request is answered.
-    pub(crate) fn answered(&self) -> Answered {
-        fn of<M: RequestMessage>(_: &M) -> Answered {
+    pub(crate) fn answer_kind(&self) -> Answered {
+        fn kind_of<M: RequestMessage>(_: &M) -> Answered {
             M::ANSWERED
         }
-        with_to_agent!(self, message => of(message))
+        with_to_agent!(self, message => kind_of(message))
     }
 
     /// See [`RequestMessage::note`].
@@ -142,7 +142,7 @@ mod tests {
         let all = requests();
         assert!(all.len() >= 26, "{}", all.len());
         let declared = |which: &dyn Fn(Answered) -> bool| {
-            let named = all.iter().filter(|(_, request)| which(request.answered()));
+            let named = all.iter().filter(|(_, request)| which(request.answer_kind()));
             named.map(|(name, _)| name.clone()).collect::<BTreeSet<_>>()
         };
         assert_eq!(listed("Some are answered ("), declared(&|answered| answered != Answered::Never));
@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn every_request_has_words_of_its_own() {
         let names = Names::of_session();
-        let told: BTreeSet<String> = requests().iter().map(|(_, r)| r.note(&names).tell(&names, 0)).collect();
+        let told: BTreeSet<String> =
+            requests().iter().map(|(_, r)| r.note(&names).describe(&names, 0)).collect();
         // A step is told as the run of its list.
         assert_eq!(told.len(), requests().len() - 2, "{told:?}");
     }
@@ -165,7 +166,7 @@ mod tests {
         let destroy = Request::DestroyBuffer(crate::wire::DestroyBuffer { buffer: 3 });
         create.remember(&mut names, 20);
         assert_eq!(names.memory(), 16);
-        assert_eq!(destroy.note(&names).tell(&names, 0), "destroy buffer 3 `weights` of 16 bytes");
+        assert_eq!(destroy.note(&names).describe(&names, 0), "destroy buffer 3 `weights` of 16 bytes");
         destroy.remember(&mut names, 4);
         assert_eq!((names.memory(), names.buffer(3)), (0, "buffer 3, which does not exist".into()));
         assert_eq!(Names::default().buffer(3), "buffer 3");

@@ -36,7 +36,7 @@ pub enum Note {
     /// The creation of a kernel.
     Kernel { kernel: u32, name: String },
     /// Runs of a list, with the symbols of each.
-    Replay { list: u32, turns: Vec<Vec<Symbol>> },
+    Replay { list: u32, steps: Vec<Vec<Symbol>> },
     /// A run of a program.
     Program { program: u32, symbols: Vec<Symbol> },
 }
@@ -155,12 +155,12 @@ impl Names {
 
 impl Note {
     /// The request in words. `turn` is that of several turns which runs, from 1 on; 0 if none does or it is not known.
-    pub fn tell(&self, names: &Names, turn: u64) -> String {
+    pub fn describe(&self, names: &Names, turn: u64) -> String {
         match self {
             Note::Text(text) => text.clone(),
             Note::Kernel { kernel, name } => format!("create kernel {kernel} `{name}`"),
             Note::Program { program, symbols: values } => format!("run program {program}{}", symbols(values)),
-            Note::Replay { list, turns } => names.replay(*list, turns, turn),
+            Note::Replay { list, steps: turns } => names.replay(*list, turns, turn),
         }
     }
 }

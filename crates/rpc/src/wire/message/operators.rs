@@ -1,6 +1,6 @@
 //! Devices that run operators themselves: tensors to hold, nodes and graphs to run.
 
-use super::bounds::{at_most, few, integer, name, symbols};
+use super::bounds::{at_most, bounded_list, integer, name, symbols};
 use super::{Answered, Names, Note, ReplyMessage, RequestMessage};
 use crate::wire::limits::{MAX_ATTRIBUTES, MAX_OUTPUTS, MAX_RANK, PIECE};
 use crate::wire::{CallGraph, CallNode, DropTensor, NodeResult, PutTensor, Tensor};
@@ -38,7 +38,7 @@ impl RequestMessage for CallNode {
         name("op", &self.op)?;
         at_most("bytes of attributes", self.attributes.len(), MAX_ATTRIBUTES)?;
         symbols(&self.symbols)?;
-        few("inputs", self.inputs.len())?;
+        bounded_list("inputs", self.inputs.len())?;
         at_most("outputs to keep", self.keep.len(), MAX_OUTPUTS)?;
         at_most("outputs", self.outputs.len(), MAX_OUTPUTS)?;
         self.inputs.iter().chain(&self.outputs).try_for_each(tensor)

@@ -1,6 +1,6 @@
 //! What is said around a session: its beginning, signs of life, failures, its end.
 
-use super::bounds::{at_most, few, integer, label, name};
+use super::bounds::{at_most, bounded_list, integer, label, name};
 use super::{Answered, Names, Note, ReplyMessage, RequestMessage};
 use crate::wire::limits::{MAX_OPS, MAX_VERSION};
 use crate::wire::{
@@ -47,12 +47,12 @@ pub fn device(info: &DeviceInfo) -> Result<()> {
     name("name", &info.name)?;
     name("driver", &info.driver)?;
     name("platform", &info.platform)?;
-    few("features", info.features.len())?;
+    bounded_list("features", info.features.len())?;
     info.features.iter().try_for_each(|f| name("feature", &f.name).and(name("value", &f.value)))?;
     at_most("operators", info.ops.len(), MAX_OPS)?;
     info.ops.iter().try_for_each(|op| {
         name("op", &op.name)?;
-        few("dtypes", op.dtypes.len())?;
+        bounded_list("dtypes", op.dtypes.len())?;
         name("accumulate", &op.accumulate)?;
         at_most("bytes of version", op.version.len(), MAX_VERSION)
     })

@@ -21,7 +21,7 @@ impl std::fmt::Display for Place {
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum DeviceRequest {
     /// This device.
     Exactly(Place),
     /// Any device of a platform.
@@ -30,22 +30,24 @@ pub enum Want {
     Agent(String),
 }
 
-impl Want {
+impl DeviceRequest {
     /// Reads `AGENT/DEVICE`, a platform's word, or `AGENT`.
-    pub fn parse(name: &str) -> Want {
+    pub fn parse(name: &str) -> DeviceRequest {
         match name.split_once('/') {
-            Some((agent, device)) => Want::Exactly(Place { agent: agent.into(), device: device.into() }),
-            None if WORDS.contains(&name) => Want::Platform(name.into()),
-            None => Want::Agent(name.into()),
+            Some((agent, device)) => {
+                DeviceRequest::Exactly(Place { agent: agent.into(), device: device.into() })
+            }
+            None if WORDS.contains(&name) => DeviceRequest::Platform(name.into()),
+            None => DeviceRequest::Agent(name.into()),
         }
     }
 
     /// Whether this device is such.
     pub(super) fn suits(&self, place: &Place) -> bool {
         match self {
-            Want::Exactly(exact) => exact == place,
-            Want::Platform(word) => place.device.split(':').next() == Some(word),
-            Want::Agent(agent) => place.agent == *agent,
+            DeviceRequest::Exactly(exact) => exact == place,
+            DeviceRequest::Platform(word) => place.device.split(':').next() == Some(word),
+            DeviceRequest::Agent(agent) => place.agent == *agent,
         }
     }
 }
@@ -57,8 +59,11 @@ mod tests {
     #[test]
     fn words_name_a_device_a_platform_or_an_agent() {
         let exact = Place { agent: "lab3".into(), device: "vulkan:1".into() };
-        assert_eq!(Want::parse("lab3/vulkan:1"), Want::Exactly(exact.clone()));
-        assert!(Want::parse("vulkan").suits(&exact) && Want::parse("lab3").suits(&exact));
-        assert!(!Want::parse("webgpu").suits(&exact) && !Want::parse("lab3/vulkan").suits(&exact));
+        assert_eq!(DeviceRequest::parse("lab3/vulkan:1"), DeviceRequest::Exactly(exact.clone()));
+        assert!(DeviceRequest::parse("vulkan").suits(&exact) && DeviceRequest::parse("lab3").suits(&exact));
+        assert!(
+            !DeviceRequest::parse("webgpu").suits(&exact)
+                && !DeviceRequest::parse("lab3/vulkan").suits(&exact)
+        );
     }
 }
