@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 use tapml_graph::op::Foreign;
 use tapml_graph::{DType, Error, ErrorKind, Graph, Result, Tensor, TensorType};
-use tapml_import::onnx::{File, InputType, Runner};
+use tapml_import::onnx::{File, InputType, OperatorRunner};
 use tapml_reference::foreign;
 
 /// Elements of an input or a result, and terms of a sum.
@@ -18,7 +18,7 @@ struct Evaluates {
     left: usize,
 }
 
-impl Runner for Evaluates {
+impl OperatorRunner for Evaluates {
     fn run(&mut self, _: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
         self.left = self.left.checked_sub(1).ok_or_else(|| Error::invalid("enough operators"))?;
         let inputs: Vec<Tensor> = inputs.iter().map(|(tensor, _)| tensor.clone()).collect();

@@ -3,13 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
-use tapml_cfamily::{Dialect, Options};
+use tapml_cfamily::{Dialect, PrintOptions};
 use tapml_device::{BindingKind, Device, KernelDesc, Language, Source};
 use tapml_emulator::Emulator;
 
 thread_local! {
     static EMULATOR: RefCell<Emulator> =
-        RefCell::new(Emulator::new(tapml_emulator::Options::default()).expect("an emulator"));
+        RefCell::new(Emulator::new(tapml_emulator::EmulatorOptions::default()).expect("an emulator"));
 }
 
 fuzz_target!(
@@ -37,7 +37,7 @@ fuzz_target!(
                 emulator.destroy_kernel(kernel).expect("the kernel is there");
             }
             for dialect in [Dialect::Cuda, Dialect::Hip, Dialect::OpenCl] {
-                drop(tapml_cfamily::print(&desc, emulator.info(), Options::new(dialect)));
+                drop(tapml_cfamily::print(&desc, emulator.info(), PrintOptions::new(dialect)));
             }
         });
     }

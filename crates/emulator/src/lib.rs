@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use tapml_device::*;
-//! use tapml_emulator::{Emulator, Options};
+//! use tapml_emulator::{Emulator, EmulatorOptions};
 //!
 //! # fn main() -> tapml_device::Result<()> {
 //! let text = "
@@ -19,7 +19,7 @@
 //!     @compute @workgroup_size(4)
 //!     fn main(@builtin(local_invocation_index) i: u32) { y[i + 1u] = i; }";
 //! let source = Source { language: Language::Wgsl, file: "y.wgsl".into(), prelude: String::new(), text: text.into() };
-//! let mut device = Emulator::new(Options::parse("check=bounds")?)?;
+//! let mut device = Emulator::new(EmulatorOptions::parse("check=bounds")?)?;
 //! let kernel = device.create_kernel(&KernelDesc {
 //!     name: "shift".into(),
 //!     source,
@@ -30,10 +30,10 @@
 //!     workgroup_memory: 0,
 //!     needs_f16: false,
 //!     needs_subgroups: false,
-//!     overlaps: false,
+//!     dependent_launch: false,
 //! })?;
 //! let y = device.create_buffer("y", 16)?;
-//! let one = || Extent::of(1_u64);
+//! let one = || Extent::from_dim(1_u64);
 //! let list = device.record(&[Command::Dispatch {
 //!     label: "shift".into(),
 //!     kernel,

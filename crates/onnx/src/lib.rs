@@ -5,9 +5,9 @@
 //! PyTorch are evaluated by those that [`tapml_graph::aten`] defines them by.
 //!
 //! ```
-//! use tapml_graph::{Tensor, op::{Declared, Foreign}};
+//! use tapml_graph::{Tensor, op::{DeclaredType, Foreign}};
 //!
-//! let relu = Foreign::new("onnx.Relu@14", Default::default(), vec![true], vec![Declared::Unknown])?;
+//! let relu = Foreign::new("onnx.Relu@14", Default::default(), vec![true], vec![DeclaredType::Unknown])?;
 //! let x = Tensor::from_f32(vec![2], vec![-1.0, 3.0])?;
 //! let y = tapml_onnx::evaluate(&relu, &[Some(x)], false)?.remove(0).expect("it is asked for");
 //! assert_eq!(y.to_f64(), [0.0, 3.0]);

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use tapml::graph::{DType, Tensor as Host};
-//! use tapml::runtime::{CompileOptions, Device, Module, Tensor, compile};
+//! use tapml::runtime::{CompileOptions, Device, DeviceTensor, Module, compile};
 //!
 //! # fn main() -> tapml::Result<()> {
 //! let module = Module::op("add", serde_json::json!({}), &["f32[1024]".parse()?, "f32[1024]".parse()?])?;
@@ -10,9 +10,9 @@
 //! let library = compile(&[module], &device, &CompileOptions::default())?;
 //! let remote = library.upload(&device)?;
 //! let add = remote.function("add")?;
-//! let a = Tensor::new(&device, &Host::from_f32(vec![1024], vec![1.0; 1024])?)?;
-//! let b = Tensor::new(&device, &Host::from_f32(vec![1024], vec![2.0; 1024])?)?;
-//! let c = Tensor::allocate(&device, vec![1024], DType::F32)?;
+//! let a = DeviceTensor::new(&device, &Host::from_f32(vec![1024], vec![1.0; 1024])?)?;
+//! let b = DeviceTensor::new(&device, &Host::from_f32(vec![1024], vec![2.0; 1024])?)?;
+//! let c = DeviceTensor::allocate(&device, vec![1024], DType::F32)?;
 //! add.call(&[&a, &b, &c])?;
 //! assert_eq!(c.read()?.to_f32()[0], 3.0);
 //! # Ok(())
