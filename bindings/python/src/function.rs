@@ -6,7 +6,7 @@ use crate::module::NativeModule;
 use crate::tensor::NativeTensor;
 use pyo3::prelude::*;
 use tapml::jobs::overrides;
-use tapml::runtime::{Argument, CompileOptions, Function, Library, Module, Tensor, Uploaded};
+use tapml::runtime::{CompileOptions, DeviceTensor, Function, FunctionArgument, Library, Module, Uploaded};
 
 /// Compiled modules on the host.
 #[pyclass(frozen, name = "Library")]
@@ -34,7 +34,7 @@ pub fn compile(
 /// Name, type, and whether it is an output.
 type Row = (String, String, bool);
 
-fn rows(arguments: &[Argument]) -> Vec<Row> {
+fn rows(arguments: &[FunctionArgument]) -> Vec<Row> {
     arguments.iter().map(|a| (a.name.clone(), a.ty.to_string(), a.output)).collect()
 }
 
@@ -115,13 +115,13 @@ impl NativeFunction {
 
     /// Runs with all arguments.
     fn call(&self, py: Python<'_>, arguments: Vec<PyRef<'_, NativeTensor>>) -> PyResult<()> {
-        let tensors: Vec<&Tensor> = arguments.iter().map(|t| &t.0).collect();
+        let tensors: Vec<&DeviceTensor> = arguments.iter().map(|t| &t.0).collect();
         error::run(py, || self.0.call(&tensors))
     }
 
     /// Runs with the inputs and makes the outputs.
     fn call_new(&self, py: Python<'_>, inputs: Vec<PyRef<'_, NativeTensor>>) -> PyResult<Vec<NativeTensor>> {
-        let tensors: Vec<&Tensor> = inputs.iter().map(|t| &t.0).collect();
+        let tensors: Vec<&DeviceTensor> = inputs.iter().map(|t| &t.0).collect();
         let outputs = error::run(py, || self.0.call_new(&tensors))?;
         Ok(outputs.into_iter().map(NativeTensor).collect())
     }

@@ -68,7 +68,7 @@ fn work(kind: &str, fields: &str) -> Result<JobWork> {
         }
         "check" => {
             let job: CheckJob = read(fields)?;
-            Box::new(move |progress, stop| job.run(progress, stop).and_then(|r| done(r.passed(), &r)))
+            Box::new(move |progress, stop| job.run(progress, stop).and_then(|r| done(r.passes(), &r)))
         }
         "migrate" => {
             let job: MigrateJob = read(fields)?;

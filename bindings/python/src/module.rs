@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use tapml::engine::Tokenizer;
 use tapml::graph::{Bytes, Graph, Tensor, TensorType};
-use tapml::import::{Checkpoint, Rows};
+use tapml::import::{Checkpoint, LogitRows};
 use tapml::model::GraphOptions;
 use tapml::runtime::{Module, OwnKernel, parse_groups};
 use tapml::{Error, Result};
@@ -106,7 +106,8 @@ impl NativeModel {
         error::run(py, || {
             let options: GraphOptions =
                 serde_json::from_str(options).map_err(|e| Error::invalid(format!("options: {e}")))?;
-            let (checkpoint, model) = options.open(&path, if last { Rows::Last } else { Rows::All })?;
+            let (checkpoint, model) =
+                options.open(&path, if last { LogitRows::Last } else { LogitRows::All })?;
             let module = Module::model(model, Some(checkpoint.context()));
             let tokenizer = Tokenizer::open(checkpoint.dir()).ok();
             Ok(NativeModel { checkpoint, module, tokenizer })

@@ -5,11 +5,11 @@ use crate::device::NativeDevice;
 use crate::{dlpack, error};
 use pyo3::prelude::*;
 use tapml::graph::DType;
-use tapml::runtime::Tensor;
+use tapml::runtime::DeviceTensor;
 
 /// A tensor on a device.
 #[pyclass(frozen, name = "Tensor")]
-pub struct NativeTensor(pub Tensor);
+pub struct NativeTensor(pub DeviceTensor);
 
 /// The dtype of a name such as `f32`.
 pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
@@ -30,7 +30,7 @@ impl NativeTensor {
         name: &str,
     ) -> PyResult<NativeTensor> {
         let dtype = dtype(py, name)?;
-        error::run(py, || Tensor::allocate(&device.0, shape, dtype)).map(NativeTensor)
+        error::run(py, || DeviceTensor::allocate(&device.0, shape, dtype)).map(NativeTensor)
     }
 
     /// A copy of an array; the array's memory is read once, in place.
@@ -39,7 +39,7 @@ impl NativeTensor {
         let py = array.py();
         let array = HostArray::from_object(array)?;
         let (bytes, dtype, shape) = (array.bytes(), array.dtype, array.shape.clone());
-        error::run(py, || Tensor::from_bytes(&device.0, shape, dtype, bytes)).map(NativeTensor)
+        error::run(py, || DeviceTensor::from_bytes(&device.0, shape, dtype, bytes)).map(NativeTensor)
     }
 
     /// Replaces the contents.
