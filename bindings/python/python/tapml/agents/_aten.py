@@ -21,7 +21,7 @@ class AtenRuntime(Runtime):
     operators = ("aten.*",)
     dtypes = tuple(TORCH)
     refusals = (NotImplementedError, Unsupported)
-    #: Lines of Python that run ``module`` on ``example``, a tuple of tensors, and set ``found`` to the first result.
+    #: Lines of Python that run ``module.pt2`` on ``feed``, arrays by name, and set ``found`` to the first result.
     load = ""
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
@@ -56,7 +56,11 @@ class Torch(AtenRuntime):
     """PyTorch in eager mode, in the dtype of the inputs."""
 
     name = "torch"
-    load = "found = module(*example)[0].numpy()"
+    load = """
+import torch
+module = torch.export.load("module.pt2").module()
+found = module(*map(torch.from_numpy, feed.values()))[0].numpy()
+"""
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
         import torch
@@ -93,8 +97,9 @@ class Inductor(AtenRuntime):
 
     name = "inductor"
     load = """
-program = torch.compile(torch.export.export(module, example).module(), fullgraph=True)
-found = program(*example)[0].numpy()
+import torch
+module = torch.compile(torch.export.load("module.pt2").module(), fullgraph=True)
+found = module(*map(torch.from_numpy, feed.values()))[0].numpy()
 """
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
@@ -111,13 +116,11 @@ class ExecuTorch(AtenRuntime):
 
     name, package, install = "executorch", "executorch.exir", "executorch"
     load = """
+import executorch.exir, executorch.runtime, torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
-from executorch.runtime import Runtime
-exported = torch.export.export(module, example)
-program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch().buffer
-loaded = Runtime.get().load_program(program)
-found = loaded.load_method("forward").execute(example)[0].numpy()
+edge = executorch.exir.to_edge_transform_and_lower(torch.export.load("module.pt2"), partitioner=[XnnpackPartitioner()])
+program = executorch.runtime.Runtime.get().load_program(code := edge.to_executorch().buffer)
+found = program.load_method("forward").execute([*map(torch.from_numpy, feed.values())])[0].numpy()
 """
 
     @property
@@ -151,8 +154,9 @@ class LiteRt(AtenRuntime):
 
     name, package, install = "litert", "litert_torch", "litert-torch"
     load = """
-import litert_torch
-found = litert_torch.convert(module, example)(*example)
+import torch, litert_torch
+example = tuple(map(torch.from_numpy, feed.values()))
+found = litert_torch.convert(torch.export.load("module.pt2").module(), example)(*example)
 found = np.asarray(found[0] if isinstance(found, (list, tuple)) else found)
 """
 

@@ -32,7 +32,7 @@ def make_parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--deadline", metavar="SECONDS", type=float, default=DEADLINE, help="the agent ends if a call takes longer")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when the standard input is closed")
     parser.add_argument("--fault", metavar="NAME", help="for measuring: compute one thing wrongly, see --list-faults")
-    parser.add_argument("--print-load", action="store_true", help="the lines that run a call, read as JSON, without this package")
+    parser.add_argument("--write-program", metavar="DIR", help="write a call, read as JSON, as a program, and print the lines that run it")
     parser.add_argument("--list-faults", action="store_true", help="one fault a line, as JSON")
     return parser
 
@@ -66,10 +66,10 @@ def run(options: argparse.Namespace, make_runtime: Any) -> None:
         for known in FAULTS.values():
             print(json.dumps(known.describe()))
         return
-    if options.print_load:
-        from ._scripts import load_lines
+    if options.write_program:
+        from ._scripts import write_program
 
-        print(load_lines(getattr(options, "runtime", ""), json.load(sys.stdin)))
+        print(write_program(getattr(options, "runtime", ""), json.load(sys.stdin), pathlib.Path(options.write_program)))
         return
     fault: Any = None
     if options.fault:

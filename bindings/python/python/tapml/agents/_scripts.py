@@ -1,109 +1,66 @@
-"""Lines of Python that run a call without this package, for the scripts of ``tapml reduce``."""
+"""Programs and lines of Python that run a call without this package, for the folders of ``tapml reduce``."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+import pathlib
 from typing import Any
 
+import numpy as np
+
 from ._aten import ATEN_RUNTIMES
-from ._aten_calls import bind, find_operator
-from ._calls import Invalid, Node, parse_subgraph
-from ._onnx import EXPORTED, OnnxRuntime
+from ._aten_calls import is_aten, make_module
+from ._calls import Call, Invalid, Node, Value, parse_subgraph
+from ._onnx import OnnxRuntime, export_model
 from ._runtimes import RUNTIMES
 
-#: Whatever stands around the nodes of a script: nothing.
+#: Whatever stands around the nodes of a call: nothing.
 AROUND = Node("script", "script", 0, {}, (), ())
 
 
-class Name:
-    """A value of a module, as the module calls it."""
+def write_program(word: str, told: dict[str, Any], folder: pathlib.Path) -> str:
+    """Writes the program of a call into the folder, and gives lines that run it on a runtime and set ``found`` to the first result;
+    empty if none are known. They read ``feed``, arrays by name, and for operators of ONNX ``model``, a path.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-def load_lines(word: str, call: dict[str, Any]) -> str:
-    """Lines that set ``found`` to the first result of a call on a runtime; empty if none are known. They read ``feed``, arrays by
-    name, and for operators of ONNX ``model``, a path.
-
-    ``call`` has the names of its ``inputs``, of the ``constants`` among them and of its ``outputs``, its ``nodes`` as in a graph
-    within an operator, and whether it is a ``graph`` that the runtime may optimise."""
+    ``told`` has the names of the call's ``inputs``, of the ``constants`` among them and of its ``outputs``, its ``nodes`` as in a graph
+    within an operator, and whether it is a ``graph`` that the runtime may optimise. The folder has the arrays by name, in ``inputs`` and
+    ``constants``. PyTorch's operators become ``module.pt2``, and ``model.onnx`` for a runtime that takes ONNX models. The model of ONNX
+    operators is the caller's own. Raises Unsupported where PyTorch does not export the call."""
     runtime = {**RUNTIMES, **ATEN_RUNTIMES}.get(word)
-    if runtime is None or not runtime.load:
+    nodes = parse_subgraph({name: told.get(name) for name in ("inputs", "nodes", "outputs")}, AROUND)["nodes"]
+    takes_models = runtime is not None and issubclass(runtime, OnnxRuntime)
+    if all(node.domain == "aten" for node in nodes):
+        call = read_call(told, tuple(nodes), folder)
+        save_module(call, folder / "module.pt2")
+        if runtime is not None and takes_models:
+            (folder / "model.onnx").write_bytes(export_model(call, runtime.opset).SerializeToString())
+    elif not takes_models:
         return ""
-    parsed = parse_subgraph({name: call.get(name) for name in ("inputs", "nodes", "outputs")}, AROUND)
-    takes_models = issubclass(runtime, OnnxRuntime)
-    load = (call.get("graph") and takes_models and runtime.load_graph) or runtime.load
-    lines = load.strip().splitlines()
-    if not all(node.domain == "aten" for node in parsed["nodes"]):
-        return "\n".join(lines) if takes_models else ""
-    module = module_lines(parsed["inputs"], call.get("constants", []), parsed["nodes"], parsed["outputs"])
-    export = export_lines(runtime.opset, parsed["outputs"]) if takes_models else []
-    return "\n".join([*module, *export, *lines])
+    load = runtime.load if runtime is not None else ""
+    if runtime is not None and takes_models and told.get("graph"):
+        load = runtime.load_graph or load
+    return load.strip()
 
 
-def module_lines(inputs: Sequence[str], constants: Collection[str], nodes: Sequence[Node], outputs: Sequence[str]) -> list[str]:
-    """Lines that make ``module``, with its constants from files, and ``example``, the tensors that it is given."""
-    given = [name for name in inputs if name not in constants]
-    values: dict[str, Any] = {"": None, **{name: Name(name) for name in given}}
-    values.update({name: Name(f"self.{name}") for name in constants})
-    body = []
-    for node in nodes:
-        positional, keywords = bind(node, [values[name] for name in node.inputs])
-        arguments = [*map(write, positional), *(f"{name}={write(value)}" for name, value in keywords.items())]
-        body.append(assign(node, f"torch.ops.aten.{node.name}({', '.join(arguments)})"))
-        values.update((name, Name(name)) for name in node.outputs if name)
-    results = ", ".join(repr(values[name]) for name in outputs) + ("," if len(outputs) == 1 else "")
-    loaded = [
-        'for file in glob.glob("constants/*.npy"):',
-        "    module.register_buffer(file[10:-4], torch.from_numpy(np.load(file)))",
-    ]
-    return [
-        "import torch",
-        "",
-        "class Module(torch.nn.Module):",
-        f"    def forward({', '.join(['self', *given])}):",
-        *("        " + line for line in body),
-        f"        return ({results})",
-        "",
-        "module, example = Module().eval(), tuple(map(torch.from_numpy, feed.values()))",
-        *(loaded if constants else []),
-    ]
+def read_call(told: dict[str, Any], nodes: tuple[Node, ...], folder: pathlib.Path) -> Call:
+    """The call with its arrays, which lie in the folder."""
+    constants, values = set(told.get("constants", ())), {}
+    for name in told["inputs"]:
+        if not name.isidentifier():
+            raise Invalid(f"`{name[:80]}` is no name of an input: expected one that Python takes")
+        file = folder / ("constants" if name in constants else "inputs") / f"{name}.npy"
+        values[name] = Value(np.load(file, allow_pickle=False), name in constants)
+    return Call(nodes, values, tuple((name, None) for name in told["outputs"]), bool(told.get("graph")))
 
 
-def assign(node: Node, call: str) -> str:
-    """The line that gives the results of an operator their names."""
-    returns = find_operator(node)._schema.returns
-    listed = len(returns) == 1 and "List" in str(returns[0].type)
-    if len(returns) == 1 and not listed:
-        return f"{node.outputs[0]} = {call}"
-    asked = [(at, name) for at, name in enumerate(node.outputs) if name]
-    if len(asked) == 1:
-        return f"{asked[0][1]} = {call}[{asked[0][0]}]"
-    more = ["*_"] if listed or len(returns) > len(node.outputs) else []
-    return f"{', '.join([*(name or '_' for name in node.outputs), *more])} = {call}"
+def save_module(call: Call, file: pathlib.Path) -> None:
+    """Writes the call as an exported program of PyTorch."""
+    import torch
 
-
-def write(value: Any) -> str:
-    """An argument as Python has it."""
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(write, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    if isinstance(value, (Name, bool, int, float, str)) or value is None or type(value).__module__ == "torch":
-        return repr(value)
-    raise Invalid(f"an argument is a {type(value).__name__}, which no script has")
-
-
-def export_lines(opset: int, outputs: Sequence[str]) -> list[str]:
-    """Lines that export ``module`` as ``model``, as an agent does."""
-    options = f", opset_version={min(opset, EXPORTED)}" if opset else ""
-    names = f"input_names=list(feed), output_names={list(outputs)!r}"
-    return [
-        'model = "model.onnx"',
-        f"torch.onnx.export(module, example, model, dynamo=True, {names}, verbose=False{options})",
-    ]
+    if not is_aten(call):
+        raise Invalid("only PyTorch's operators become an exported program")
+    module, example = make_module(call)
+    with torch.no_grad():
+        program = torch.export.export(module, example)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # Places in this machine's files.
+    torch.export.save(program, file)
