@@ -23,7 +23,10 @@ pub use aspect::Aspect;
 pub use axis::{Attribute, Axis, AxisPlace, axes};
 pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
 pub use report::{CallSizes, ReductionReport};
-pub use reproducer::{LoadLines, MARKER, Reproducer, RuntimeReproducer, Values};
+pub use reproducer::{
+    Contents, ExportedProgram, Files, MARKER, PROGRAM_FILES, Reproducer, RuntimeReproducer, Values,
+    WriteProgram,
+};
 pub use rule::SizeRule;
 pub use simplify::Simplified;
 pub use specimen::Specimen;

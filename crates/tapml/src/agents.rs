@@ -6,6 +6,7 @@ use crate::exec::{Gave, NodeCall, NodeInput, NodeServer, PlatformInfo, Region, S
 use crate::graph::op::Foreign;
 use crate::graph::{ErrorKind, Tensor};
 use crate::platform::PlatformSpec;
+use crate::reduce::{ExportedProgram, Files, PROGRAM_FILES};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,11 +30,20 @@ pub(crate) fn python() -> std::ffi::OsString {
     std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into())
 }
 
-/// The lines of Python by which a call, told as JSON, runs on the runtime of this word without TapML; `None` if no runtime of that
+/// A call, told as JSON, with its arrays, as files that run on the runtime of this word without TapML; `None` if no runtime of that
 /// word is known, or Python has no agents, or not what they need to write them.
-pub fn load_lines(word: &str, call: &str) -> Option<String> {
+pub fn write_program(word: &str, call: &str, arrays: &Files) -> Option<ExportedProgram> {
+    let folder = tempfile::tempdir().ok()?;
+    for (path, bytes) in arrays {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent()?).ok()?;
+        std::fs::write(path, bytes).ok()?;
+    }
     let mut command = Command::new(python());
-    command.args(["-m", "tapml.agents", word, "--print-load"]).env("PYTHONSAFEPATH", "1");
+    command
+        .args(["-m", "tapml.agents", word, "--write-program"])
+        .arg(folder.path())
+        .env("PYTHONSAFEPATH", "1");
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut stdin = child.stdin.take()?;
@@ -42,8 +52,17 @@ pub fn load_lines(word: &str, call: &str) -> Option<String> {
     let writer = std::thread::spawn(move || drop(stdin.write_all(call.as_bytes())));
     let output = child.wait_with_output().ok()?;
     writer.join().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    (output.status.success() && !text.trim().is_empty() && text.len() as u64 <= MAX_REPORTED).then_some(text)
+    let lines = String::from_utf8(output.stdout).ok()?;
+    if !output.status.success() || lines.trim().is_empty() || lines.len() as u64 > MAX_REPORTED {
+        return None;
+    }
+    let mut files = Files::new();
+    for name in PROGRAM_FILES {
+        if let Ok(bytes) = std::fs::read(folder.path().join(name)) {
+            files.insert(name.into(), bytes);
+        }
+    }
+    Some(ExportedProgram { files, lines })
 }
 
 /// A process that serves a runtime, which ends with this.

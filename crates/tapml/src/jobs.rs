@@ -15,6 +15,7 @@ use crate::model::{GraphOptions, default_ledger, identity, suite_model};
 use crate::onnx::{Inputs, PlatformEvaluator, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
 use crate::prompts::Prompts;
+use crate::reduce::{ExportedProgram, Files};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -61,13 +62,17 @@ pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
     }
 }
 
-/// The lines of Python by which a call, told as JSON, runs on the runtime of this word without TapML, where such are known; see
-/// [`tapml_reduce::LoadLines`].
-pub fn load_lines(word: &str, call: &str) -> Option<String> {
+/// A call, told as JSON, with its arrays, as files that run on the runtime of this word without TapML; see
+/// [`tapml_reduce::WriteProgram`].
+pub fn write_program(word: &str, call: &str, arrays: &Files) -> Option<ExportedProgram> {
     #[cfg(feature = "remote")]
-    return crate::agents::load_lines(word, call);
+    return crate::agents::write_program(word, call, arrays);
     #[cfg(not(feature = "remote"))]
-    return None.filter(|_: &String| !word.is_empty() && !call.is_empty());
+    {
+        // Other runtimes are reached through agents alone.
+        let _ = (word, call, arrays);
+        None
+    }
 }
 
 /// Reads the user's kernels, given as `OP=FILE`.

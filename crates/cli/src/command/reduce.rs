@@ -19,7 +19,8 @@ use tapml::migrate::{RegionOutcome, Regions, SmallestRegion};
 use tapml::model::suite_model;
 use tapml::platform::{Platform, PlatformSpec};
 use tapml::reduce::{
-    ReduceOptions, Reduced, ReductionReport, Reproducer, RuntimeReproducer, Specimen, reduce,
+    ExportedProgram, Files, ReduceOptions, Reduced, ReductionReport, Reproducer, RuntimeReproducer, Specimen,
+    reduce,
 };
 
 /// Shrink a failing node call, or a few nodes that fail only together, to a few numbers that still fail, and write them with the
@@ -124,11 +125,11 @@ impl ReduceCommand {
         let report = report.with_reduction(&found, self.out.display().to_string());
         let files = if has_kernels {
             Reproducer::new(&found, &id, platform)?.write(&self.out, self.overwrite)?;
-            "README.md, index.html (any browser with WebGPU), `cargo run` (wgpu)"
+            "README.md, index.html (any browser with WebGPU), `cargo run` (wgpu)".into()
         } else {
             self.write_model(&found, &id, platform, &report)?
         };
-        self.json.say(&render(&found, &id, &self.out.display().to_string(), files))?;
+        self.json.say(&render(&found, &id, &self.out.display().to_string(), &files))?;
         self.json.write(&report)?;
         // What is written holds, but is not what was asked for.
         Ok(if stop.check().is_ok() { Outcome::Holds } else { Outcome::NotRun })
@@ -141,18 +142,23 @@ impl ReduceCommand {
         case: &str,
         platform: &dyn Platform,
         report: &ReductionReport,
-    ) -> Result<&'static str> {
+    ) -> Result<String> {
         // The lines run a runtime as it is installed: on another provider or device they would show nothing.
         let spec = PlatformSpec::parse(&self.target.target)?;
         let elsewhere = spec.options.iter().any(|(name, _)| name == "provider" || name == "device");
-        let load = |call: &str| if elsewhere { None } else { jobs::load_lines(platform.word(), call) };
-        let made = RuntimeReproducer::new(found, case, &platform.describe(), &load)?;
-        let files = match (made.has_model(), made.has_script()) {
-            (true, true) => "README.md, model.onnx, `python repro.py`",
-            (true, false) => "README.md, model.onnx",
-            (false, true) => "README.md, `python repro.py`",
-            (false, false) => "README.md, inputs and expected results as arrays",
+        let write = |call: &str, arrays: &Files| {
+            let program = jobs::write_program(platform.word(), call, arrays)?;
+            Some(if elsewhere { ExportedProgram { lines: String::new(), ..program } } else { program })
         };
+        let made = RuntimeReproducer::new(found, case, &platform.describe(), &write)?;
+        let contents = made.contents();
+        let written = [
+            (contents.program, "module.pt2"),
+            (contents.model, "model.onnx"),
+            (contents.script, "`python repro.py`"),
+        ];
+        let written = written.iter().filter(|(is_there, _)| *is_there).map(|(_, name)| *name);
+        let files = ["README.md"].into_iter().chain(written).collect::<Vec<_>>().join(", ");
         made.with_file("report.json", serde_json::to_vec_pretty(report)?).write(&self.out, self.overwrite)?;
         Ok(files)
     }

@@ -7,7 +7,7 @@ mod readme;
 mod runtime;
 
 pub use folder::MARKER;
-pub use runtime::{LoadLines, RuntimeReproducer};
+pub use runtime::{Contents, ExportedProgram, Files, PROGRAM_FILES, RuntimeReproducer, WriteProgram};
 
 use crate::reduce::Reduced;
 use crate::report::attributes_of;

@@ -1,7 +1,7 @@
 //! The README of a reproducer: what is wrong, in numbers, and how to see it.
 
-use super::Case;
 use super::nodes::Nodes;
+use super::{Case, Contents};
 use crate::reduce::Reduced;
 use crate::report::attributes_of;
 use crate::specimen::Specimen;
@@ -15,7 +15,13 @@ use tapml_migrate::tensor_type;
 const SHOWN: usize = 64;
 
 /// The README of the reproducer of operators of others.
-pub fn of_nodes(case: &str, nodes: &Nodes<'_>, on: &PlatformInfo, found: &Reduced, script: bool) -> String {
+pub fn of_nodes(
+    case: &str,
+    nodes: &Nodes<'_>,
+    on: &PlatformInfo,
+    found: &Reduced,
+    contents: Contents,
+) -> String {
     let mut text = format!("# {} {}\n\n", nodes.title("`"), describe_failure(&found.failure));
     let _ = write!(text, "Found on {} ({}).\n\n", on.device, on.platform);
     text += &numbers_of(found, "Run the script several times.");
@@ -25,7 +31,7 @@ pub fn of_nodes(case: &str, nodes: &Nodes<'_>, on: &PlatformInfo, found: &Reduce
     let _ = write!(text, "```\n{}```\n\n", nodes.lines());
     text += &sizes(found);
     text += &aspects(found);
-    text += &see_it(nodes, &found.failure, script);
+    text += &see_it(nodes, &found.failure, contents);
     text += &numbers(found);
     text += &values("Inputs", &found.smallest);
     text += &simpler(found, "they lie in `simplified/`");
@@ -36,19 +42,23 @@ const TOGETHER: &str =
     "The nodes run as one model, which the runtime may optimise; what is wrong shows only there.\n\n";
 
 /// How one sees it fail.
-fn see_it(nodes: &Nodes<'_>, failure: &Failure, script: bool) -> String {
+fn see_it(nodes: &Nodes<'_>, failure: &Failure, contents: Contents) -> String {
     let count = match nodes.ops().count() {
         1 => "one node".to_string(),
         count => format!("{count} nodes"),
     };
-    let what = match (nodes.are_aten(), script) {
-        (true, true) => format!("the PyTorch module in it, {count}, with `constants/`,"),
-        (true, false) => format!("a PyTorch module of the {count} above, with `constants/`,"),
-        (false, _) => format!("`model.onnx`, {count},"),
+    let what = if contents.model && contents.program {
+        format!("`model.onnx`, which PyTorch exported from `module.pt2`, {count},")
+    } else if contents.program {
+        format!("`module.pt2`, an exported program of {count},")
+    } else if contents.model {
+        format!("`model.onnx`, {count},")
+    } else {
+        format!("a PyTorch module of the {count} above, with `constants/`,")
     };
-    let torch = if nodes.are_aten() { "PyTorch, " } else { "" };
+    let torch = if contents.model { "" } else { "PyTorch, " };
     let mut text = String::from("## See it\n\n");
-    text += &if script {
+    text += &if contents.script {
         format!("    python repro.py\n\nneeds {torch}the runtime and NumPy. It runs {what} on `inputs/`.\n")
     } else {
         format!("Run {what} on `inputs/`.\n")
@@ -57,13 +67,13 @@ fn see_it(nodes: &Nodes<'_>, failure: &Failure, script: bool) -> String {
         Failure::Wrong(_) => COMPARED,
         Failure::Error(_) => "It should run, and give a result of the shape of `expected.npy`.\n",
     };
-    text += if script {
-        "Exit code 0: passes, 1: fails.\n\n"
-    } else {
-        "No script is given: TapML does not know how this runtime is called on this device, or NumPy has no such elements.\n\n"
-    };
-    text
+    text + if contents.script { "Exit code 0: passes, 1: fails.\n\n" } else { NO_SCRIPT }
 }
+
+const NO_SCRIPT: &str = "No script is given: TapML does not know how this runtime is called on this device, NumPy has no such elements, or PyTorch does not
+export the call.
+
+";
 
 const COMPARED: &str = "`expected.npy` is what the first result should be, the exact one (in `f64` on these inputs). Each element may
 be off by its own error in `allowed.npy`, which follows from the rounding of its type, the precision of sums, and how far the exact

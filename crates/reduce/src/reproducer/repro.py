@@ -10,5 +10,4 @@ MODEL_NAMEfeed = MODEL_FILE{file[7:-4]: np.load(file) for file in sorted(glob.gl
 expected, allowed = np.load("expected.npy"), np.load("allowed.npy")
 LOAD
 assert found.shape == expected.shape, f"expected the shape {expected.shape}, found {found.shape}"
-found = found.astype(np.float64)
 COMPARE

@@ -20,6 +20,10 @@ const SCHEMA: u32 = 1;
 
 /// The model in the folder.
 const MODEL: &str = "model.onnx";
+/// The exported program of PyTorch in the folder.
+const PROGRAM: &str = "module.pt2";
+/// The files in which operators stand.
+pub const PROGRAM_FILES: [&str; 2] = [MODEL, PROGRAM];
 
 const SCRIPT: &str = include_str!("repro.py");
 const ELEMENTS: &str = include_str!("elements.py");
@@ -30,17 +34,29 @@ const RUNS: &str = "print(f\"it runs, and gives the shape {found.shape}\")";
 /// A failing call of operators of others as files that need no TapML.
 #[derive(Clone, Debug)]
 pub struct RuntimeReproducer {
-    /// By path in the folder.
-    files: BTreeMap<String, Vec<u8>>,
+    files: Files,
     script: bool,
 }
 
-/// Gives the lines of Python that run a call on a runtime, which is told as JSON; `None` if it does not know them. The lines read
-/// `feed`, arrays by name, and of operators of ONNX `model`, a path, and set `found` to the first result.
-pub type LoadLines<'a> = dyn Fn(&str) -> Option<String> + 'a;
+/// Files by their path in a folder.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// A call as files that run without TapML.
+#[derive(Clone, Debug, Default)]
+pub struct ExportedProgram {
+    /// `module.pt2`, and `model.onnx` for a runtime that takes ONNX models, of PyTorch's operators; nothing of others.
+    pub files: Files,
+    /// Lines of Python that read `feed`, arrays by name, and of operators of ONNX `model`, a path, and set `found` to the first
+    /// result; empty where nobody knows them.
+    pub lines: String,
+}
+
+/// Makes a program of a call, which is told as JSON, with its arrays as files in `inputs/` and `constants/`; `None` where PyTorch is
+/// not installed or does not export it.
+pub type WriteProgram<'a> = dyn Fn(&str, &Files) -> Option<ExportedProgram> + 'a;
 
 impl RuntimeReproducer {
-    /// The reproducer of a reduced call. Where nobody gives `load`, there is no script.
+    /// The reproducer of a reduced call. Without lines that run it there is no script.
     ///
     /// # Errors
     /// An operator is neither PyTorch's nor one that an ONNX file holds.
@@ -48,20 +64,24 @@ impl RuntimeReproducer {
         found: &Reduced,
         case: &str,
         on: &PlatformInfo,
-        load: &LoadLines<'_>,
+        write: &WriteProgram<'_>,
     ) -> Result<RuntimeReproducer> {
-        let mut files = BTreeMap::new();
+        let mut files = Files::new();
         let nodes = Nodes::new(&found.smallest, wrong_output(&found.failure))?;
         let mut told = put(&mut files, "", &found.smallest, &found.failure)?;
-        // A module in the script gives the same result first for both sets of values.
-        let fits = |failure: &Failure| !nodes.are_aten() || wrong_output(failure) == told.output;
-        if let Some(simple) = found.simplified.as_ref().filter(|simple| fits(&simple.failure)) {
+        let lines = put_program(&mut files, "", &nodes, write);
+        if let Some(simple) = &found.simplified {
             let simpler = put(&mut files, "simplified/", &simple.specimen, &simple.failure)?;
-            told.script = told.script && simpler.script;
+            told.script &= simpler.script;
+            if nodes.are_aten() {
+                let nodes = Nodes::new(&simple.specimen, wrong_output(&simple.failure))?;
+                told.script &= put_program(&mut files, "simplified/", &nodes, write).is_some();
+            }
         }
-        let load = if told.script { load(&nodes.json().to_string()) } else { None };
-        if let Some(load) = &load {
-            files.insert("repro.py".into(), repro(load, &nodes, found, on, &told).into_bytes());
+        let lines = lines.filter(|lines| told.script && !lines.trim().is_empty());
+        told.has_model = files.contains_key(MODEL);
+        if let Some(lines) = &lines {
+            files.insert("repro.py".into(), repro(lines, &nodes, found, on, &told).into_bytes());
         }
         let case_json = json!({
             "schema": SCHEMA, "case": case, "op": operators_of(&found.smallest.call), "attributes": attributes_of(&found.smallest.call),
@@ -69,9 +89,10 @@ impl RuntimeReproducer {
         });
         let text = serde_json::to_string_pretty(&case_json).map_err(|e| Error::bug(e.to_string()))?;
         files.insert(folder::MARKER.into(), text.into_bytes());
-        let readme = readme::of_nodes(case, &nodes, on, found, load.is_some());
+        let script = lines.is_some();
+        let readme = readme::of_nodes(case, &nodes, on, found, Contents::new(&files, script));
         files.insert("README.md".into(), readme.into_bytes());
-        Ok(RuntimeReproducer { files, script: load.is_some() })
+        Ok(RuntimeReproducer { files, script })
     }
 
     /// Adds a file, such as the report.
@@ -80,14 +101,9 @@ impl RuntimeReproducer {
         self
     }
 
-    /// Whether there is a script.
-    pub fn has_script(&self) -> bool {
-        self.script
-    }
-
-    /// Whether there is an ONNX model.
-    pub fn has_model(&self) -> bool {
-        self.files.contains_key(MODEL)
+    /// What runs the call: an ONNX model, an exported program, a script.
+    pub fn contents(&self) -> Contents {
+        Contents::new(&self.files, self.script)
     }
 
     /// Writes the folder, whole or not at all. One that is there already is replaced only if it is a reproducer and
@@ -95,6 +111,44 @@ impl RuntimeReproducer {
     pub fn write(&self, folder: &Path, overwrite: bool) -> Result<()> {
         folder::write_files(&self.files, folder, overwrite)
     }
+}
+
+/// What in a folder runs the call.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents {
+    /// `model.onnx`.
+    pub model: bool,
+    /// `module.pt2`.
+    pub program: bool,
+    /// `repro.py`.
+    pub script: bool,
+}
+
+impl Contents {
+    fn new(files: &Files, script: bool) -> Contents {
+        Contents { model: files.contains_key(MODEL), program: files.contains_key(PROGRAM), script }
+    }
+}
+
+/// Adds the program of PyTorch's operators, in which the constants then stand; gives the lines that run the nodes.
+fn put_program(
+    files: &mut Files,
+    folder: &str,
+    nodes: &Nodes<'_>,
+    write: &WriteProgram<'_>,
+) -> Option<String> {
+    let own = |kind: &str| {
+        let prefix = format!("{folder}{kind}/");
+        let under = files.iter().filter(|(path, _)| path.starts_with(&prefix));
+        under.map(|(path, bytes)| (path[folder.len()..].to_string(), bytes.clone())).collect::<Vec<_>>()
+    };
+    let arrays: Files = own("inputs").into_iter().chain(own("constants")).collect();
+    let program = write(&nodes.json().to_string(), &arrays)?;
+    if !program.files.is_empty() {
+        files.retain(|path, _| !path.starts_with(&format!("{folder}constants/")));
+    }
+    files.extend(program.files.into_iter().map(|(path, bytes)| (format!("{folder}{path}"), bytes)));
+    Some(program.lines)
 }
 
 /// What a script compares.
@@ -105,6 +159,8 @@ struct ComparedOutput {
     output: usize,
     /// Where no single element is wrong, the sum that is.
     sum: Option<SumTest>,
+    /// Whether what runs is `model.onnx`.
+    has_model: bool,
 }
 
 /// The output that is compared.
@@ -116,12 +172,7 @@ fn wrong_output(failure: &Failure) -> usize {
 }
 
 /// Adds the files of one set of values.
-fn put(
-    files: &mut BTreeMap<String, Vec<u8>>,
-    folder: &str,
-    specimen: &Specimen,
-    failure: &Failure,
-) -> Result<ComparedOutput> {
+fn put(files: &mut Files, folder: &str, specimen: &Specimen, failure: &Failure) -> Result<ComparedOutput> {
     let output = wrong_output(failure);
     let nodes = Nodes::new(specimen, output)?;
     let aten = nodes.are_aten();
@@ -130,8 +181,8 @@ fn put(
     }
     // NumPy has no `bf16`, in which the runtime would give this result.
     let has_numbers = specimen.call.output_types.get(output).is_none_or(|ty| ty.dtype != DType::BF16);
-    let mut told = ComparedOutput { script: has_numbers, output, sum: None };
-    // Constants stand in the model; a module loads them.
+    let mut told = ComparedOutput { script: has_numbers, output, sum: None, has_model: !aten };
+    // Constants stand in the model. An exported program is made of these files.
     for (name, tensor, constant) in nodes.inputs().filter(|input| aten || !input.2) {
         let kind = if constant { "constants" } else { "inputs" };
         // NumPy has no `bf16`: its numbers as `f32` are not what the model takes.
@@ -202,7 +253,13 @@ fn shape_of(specimen: &Specimen, output: usize) -> Result<Vec<usize>> {
     specimen.call.output_types.get(output).ok_or_else(none)?.sizes(&specimen.call.symbols)
 }
 
-fn repro(load: &str, nodes: &Nodes<'_>, found: &Reduced, on: &PlatformInfo, told: &ComparedOutput) -> String {
+fn repro(
+    lines: &str,
+    nodes: &Nodes<'_>,
+    found: &Reduced,
+    on: &PlatformInfo,
+    told: &ComparedOutput,
+) -> String {
     let plain = |text: String| text.replace(['\\', '"'], "'");
     let title = plain(format!("{} {}", nodes.title(""), readme::describe_failure(&found.failure)));
     let compare = match (&found.failure, &told.sum) {
@@ -212,9 +269,8 @@ fn repro(load: &str, nodes: &Nodes<'_>, found: &Reduced, on: &PlatformInfo, told
             SUM.replace("POWER", &sum.power.to_string()).replace("LIMIT", &format!("{:e}", sum.limit))
         }
     };
-    // A module stands in the script itself.
-    let model = if nodes.are_aten() { ["", ""] } else { ["model, ", "\"model.onnx\", "] };
+    let model = if told.has_model { ["model, ", "\"model.onnx\", "] } else { ["", ""] };
     let text = SCRIPT.replace("TITLE", &title).replace("FOUND_ON", &plain(on.device.clone()));
     let text = text.replace("MODEL_NAME", model[0]).replace("MODEL_FILE", model[1]);
-    text.replace("LOAD", load.trim_end()).replace("COMPARE", compare.trim_end())
+    text.replace("LOAD", lines.trim_end()).replace("COMPARE", compare.trim_end())
 }
