@@ -172,6 +172,13 @@ fn runtimes_are_compared_on_one_suite() {
     assert_eq!(all, [0, 1], "{report}");
 }
 
+/// The report of a printed command as a shell takes it.
+fn run_command(folder: &Path, command: &str) -> serde_json::Value {
+    let mut words = shlex::split(command).unwrap().into_iter();
+    assert_eq!(words.next().as_deref(), Some("tapml"), "{command}");
+    json(tapml(folder).args(words), 0)
+}
+
 #[test]
 fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
     let Some(folder) = folder() else { return };
@@ -209,6 +216,8 @@ fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
         assert_eq!(told["cause"], cause, "{fault}: {told}");
         assert!(told["evidence"].as_str().unwrap().contains(evidence), "{fault}: {told}");
         assert_eq!(found["faults"].as_array().unwrap().len(), 1, "{fault}: {found}");
+        let reduced = run_command(folder.path(), told["reproduce"].as_str().unwrap());
+        assert_eq!(reduced["fails"], true, "{fault}: {reduced}");
         let report = run("migrate", &word, 1);
         assert_eq!(report["verdict"], "rejected", "{fault}: {report}");
         assert_eq!(report["regions"][0]["failing"], serde_json::json!(failing), "{fault}: {report}");
