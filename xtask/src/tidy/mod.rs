@@ -4,13 +4,15 @@ mod arrows;
 mod crates;
 mod functions;
 mod kernels;
+mod links;
 mod lists;
 mod names;
 mod sizes;
 mod words;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use walkdir::WalkDir;
 
 /// A Rust source file of the workspace.
@@ -38,6 +40,7 @@ pub fn run(root: &Path) -> Result<()> {
     arrows::check(root, &mut errors)?;
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
+    links::check(root, &mut errors)?;
     lists::check(root, &mut errors)?;
     names::check(&files, &mut errors)?;
     kernels::check(root, &mut errors)?;
@@ -51,6 +54,15 @@ pub fn run(root: &Path) -> Result<()> {
     }
     println!("tidy: {} files hold the house rules", files.len());
     Ok(())
+}
+
+/// The tracked files, relative to the root, with `/` between their parts.
+fn tracked_files(root: &Path) -> Result<Vec<String>> {
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
+    let output = output.context("could not start git")?;
+    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let listed = String::from_utf8(output.stdout).context("names of tracked files")?;
+    Ok(listed.split_terminator('\0').map(str::to_string).collect())
 }
 
 fn sources(root: &Path) -> Result<Vec<File>> {

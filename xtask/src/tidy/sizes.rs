@@ -1,9 +1,8 @@
 //! Budgets: lines of a file, lines of a function, `unwrap` and `expect` outside tests, glob imports, bytes of the tracked tree.
 
-use super::{File, functions};
-use anyhow::{Context, Result, ensure};
+use super::{File, functions, tracked_files};
+use anyhow::{Context, Result};
 use std::path::Path;
-use std::process::Command;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -52,12 +51,8 @@ fn check_lines(path: &str, count: usize, errors: &mut Vec<String>) {
 
 /// The tracked files: their bytes together, and the lines of sources beside Rust's that are not generated.
 pub fn check_tracked(root: &Path, errors: &mut Vec<String>) -> Result<()> {
-    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
-    let output = output.context("could not start git")?;
-    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
-    let listed = String::from_utf8(output.stdout).context("names of tracked files")?;
     let mut bytes = 0;
-    for name in listed.split_terminator('\0') {
+    for name in &tracked_files(root)? {
         let path = root.join(name);
         // A file that is deleted and not committed yet is tracked too.
         let Ok(metadata) = path.symlink_metadata() else { continue };
