@@ -242,7 +242,12 @@ fn the_kernels_of_an_onnx_model_are_measured_and_chosen() {
     ]);
     json(&mut carve, 0);
     let of_suite = json(keeping(here).args(["tune", "detector.suite", "--target", "emulator"]), 0);
-    assert_eq!(of_suite["ops"].as_array().unwrap().len(), ops.len(), "{of_suite}");
+    // What stands in the place of a fused operator is told only where it was faster, which may differ between two runs.
+    let fused = |report: &Value| -> Vec<Value> {
+        let ops = report["ops"].as_array().unwrap().iter();
+        ops.filter(|op| op["op"] == "conv_epilogue").map(|op| op["inputs"].clone()).collect()
+    };
+    assert_eq!(fused(&of_suite), fused(&report), "{of_suite}");
     let none = stderr(keeping(here).args(["tune", "detector.onnx", "--target", "emulator"]), 2);
     assert!(none.contains("no inputs given"), "{none}");
 }
