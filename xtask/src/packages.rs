@@ -58,6 +58,8 @@ pub fn install() {
 /// Whether apt-get succeeds at this.
 fn apt(arguments: &[&str]) -> bool {
     let mut command = Command::new("apt-get");
+    // Another installation of the machine may be at work.
+    command.args(["-o", "DPkg::Lock::Timeout=300"]);
     command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments);
     command.status().is_ok_and(|status| status.success())
 }
