@@ -1,10 +1,8 @@
 //! Links of the tracked markdown: a relative one leads to a tracked file or folder, an anchor to a heading of its page.
 
-mod markdown;
-
+use super::markdown::MarkdownPage;
 use super::tracked_files;
 use anyhow::{Context, Result};
-use markdown::MarkdownPage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -6,7 +6,9 @@ mod functions;
 mod kernels;
 mod links;
 mod lists;
+mod markdown;
 mod names;
+mod prose;
 mod sizes;
 mod words;
 
@@ -41,6 +43,7 @@ pub fn run(root: &Path) -> Result<()> {
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
     links::check(root, &mut errors)?;
+    prose::check(root, &mut errors)?;
     lists::check(root, &mut errors)?;
     names::check(&files, &mut errors)?;
     kernels::check(root, &mut errors)?;

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct MarkdownPage {
     pub links: Vec<MarkdownLink>,
     pub anchors: BTreeSet<String>,
+    /// Its text, without code: paragraphs, list items, headings and rows of tables.
+    pub blocks: Vec<TextBlock>,
 }
 
 pub struct MarkdownLink {
@@ -16,9 +18,21 @@ pub struct MarkdownLink {
 
 /// Lines that are read as one text, in which a code span or a link may wrap.
 #[derive(Default)]
-struct TextBlock {
-    first_line: usize,
-    text: String,
+pub struct TextBlock {
+    /// Counted from 1.
+    pub first_line: usize,
+    pub text: String,
+    pub kind: BlockKind,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum BlockKind {
+    #[default]
+    Paragraph,
+    /// The text begins with the item's marker.
+    ListItem,
+    Heading,
+    TableRow,
 }
 
 /// The fence that a block of code began with.
@@ -45,7 +59,7 @@ impl MarkdownPage {
         }
         reader.end_block();
         let links = reader.blocks.iter().flat_map(TextBlock::links).collect();
-        MarkdownPage { links, anchors: anchors(&reader.headings) }
+        MarkdownPage { links, anchors: anchors(&reader.headings), blocks: reader.blocks }
     }
 }
 
@@ -78,6 +92,7 @@ impl BlockReader {
             self.end_block();
             self.headings.push(heading.to_string());
             self.add_line(number, text);
+            self.current.kind = BlockKind::Heading;
             return self.end_block();
         }
         let marker = list_marker(text);
@@ -85,10 +100,12 @@ impl BlockReader {
             self.end_block();
             self.items.retain(|&column| column <= indent);
             self.items.push(indent + marker);
+            self.current.kind = BlockKind::ListItem;
         }
         let row = text.starts_with('|');
         if row {
             self.end_block();
+            self.current.kind = BlockKind::TableRow;
         }
         self.add_line(number, text);
         if row {
@@ -140,7 +157,7 @@ fn heading(text: &str) -> Option<&str> {
 }
 
 /// How many columns `* ` or `12. ` takes at the beginning of a line; 0 if there is none.
-fn list_marker(text: &str) -> usize {
+pub fn list_marker(text: &str) -> usize {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let marks: &[&str] = if digits == 0 { &["* ", "- ", "+ "] } else { &[". ", ") "] };
     let rest = &text[digits..];
@@ -152,6 +169,22 @@ fn list_marker(text: &str) -> usize {
 }
 
 impl TextBlock {
+    /// The text without list marker, `x` in the place of each code span, and links without their targets.
+    pub fn plain(&self) -> String {
+        let text = &self.text[if self.kind == BlockKind::ListItem { list_marker(&self.text) } else { 0 }..];
+        let (mut plain, mut at) = (String::new(), 0);
+        while let Some(c) = text[at..].chars().next() {
+            if c == '`' {
+                at = code_end(text, at);
+                plain.push_str("`x`");
+            } else {
+                at += c.len_utf8();
+                plain.push(c);
+            }
+        }
+        link_text(&plain)
+    }
+
     fn links(&self) -> Vec<MarkdownLink> {
         let text = self.text.as_str();
         let mut links = Vec::new();
@@ -247,10 +280,10 @@ fn anchors(headings: &[String]) -> BTreeSet<String> {
     anchors
 }
 
-/// A heading without the targets of its links, which are no part of its anchor.
-fn link_text(heading: &str) -> String {
+/// A text without the targets of its links: of a heading they are no part of its anchor.
+fn link_text(linked: &str) -> String {
     let mut text = String::new();
-    let mut rest = heading;
+    let mut rest = linked;
     while let Some(end) = rest.find("](") {
         text.push_str(&rest[..end]);
         let behind = &rest[end + 1..];
