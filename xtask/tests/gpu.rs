@@ -385,6 +385,7 @@ fn page_shows_the_newest_file_of_each_device() {
     let (mut record, _) = project.run(&["--only", "samples,migrate,bugs,decode"], 1);
     let data = project.path("docs/data/gpu");
     std::fs::create_dir_all(&data).unwrap();
+    std::fs::create_dir_all(project.path("docs/results")).unwrap();
     let mut write = |name: &str, date: &str, target: &str| {
         record["date"] = date.into();
         record["target"] = target.into();
@@ -399,7 +400,7 @@ fn page_shows_the_newest_file_of_each_device() {
         (
             output.status.code(),
             text(&output),
-            std::fs::read_to_string(project.path("docs/gpu.md")).unwrap_or_default(),
+            std::fs::read_to_string(project.path("docs/results/gpu.md")).unwrap_or_default(),
         )
     };
     let (code, printed, page) = make();
@@ -407,7 +408,7 @@ fn page_shows_the_newest_file_of_each_device() {
     for line in [
         "## `cuda` on TapML emulator (default)",
         "## `vulkan` on TapML emulator (default)",
-        "[2026-02-01-cuda.json](data/gpu/2026-02-01-cuda.json)",
+        "[2026-02-01-cuda.json](../data/gpu/2026-02-01-cuda.json)",
         "| `samples` | 587 | 0 | 23 |",
         "| `add/row` | 3 | 0 | 0.96 |",
         "| `llama/f16-q4` | accepted | 12 of 12 | 2016 of 2016 | 2704 | 0 | 0.99 |",

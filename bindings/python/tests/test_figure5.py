@@ -31,7 +31,7 @@ def test_the_script_runs(place: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_the_script_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "python.md").read_text()
+    page = (ROOT / "docs" / "guide" / "python.md").read_text()
     command = re.search(r"\$ tapml device (serve .*)", page)
     script = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert command and script

@@ -43,8 +43,8 @@ fn outputs_that_are_not_written_are_named() {
 
 #[test]
 fn every_cause_is_documented() {
-    let page = std::fs::read_to_string(tapml_testing::root().join("docs/causes.md")).unwrap();
+    let page = std::fs::read_to_string(tapml_testing::root().join("docs/reference/causes.md")).unwrap();
     for cause in Cause::ALL {
-        assert!(page.contains(&format!("`{cause}`")), "docs/causes.md does not tell of `{cause}`");
+        assert!(page.contains(&format!("`{cause}`")), "docs/reference/causes.md does not tell of `{cause}`");
     }
 }

@@ -133,7 +133,7 @@ fn every_other_command_that_is_stopped_ends_in_order_too() {
     );
     let bench = found("bench.json");
     assert!(bench["stopped"] == true && !bench["runs"].as_array().unwrap().is_empty(), "{bench}");
-    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.tsv");
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/data/models.tsv");
     stopped_after(start(path, &["compile", "--dry-run", "--list", list, "--json", "compiled.json"]), 50);
     let mut left: Vec<_> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const TOLERANCE: f64 = 0.03;
 
 fn list() -> String {
-    tapml_testing::root().join("docs/models.tsv").display().to_string()
+    tapml_testing::root().join("docs/data/models.tsv").display().to_string()
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn every_listed_model_is_planned_and_the_page_is_current() {
 
     let listed: BTreeSet<&str> = models.iter().map(|m| m["model_type"].as_str().unwrap()).collect();
     let missing: Vec<&str> = model_types().into_iter().filter(|t| !listed.contains(t)).collect();
-    assert!(missing.is_empty(), "docs/models.tsv has no model of {}", missing.join(", "));
-    tapml_testing::expect_file("docs/models.md", &std::fs::read_to_string(page).unwrap());
+    assert!(missing.is_empty(), "docs/data/models.tsv has no model of {}", missing.join(", "));
+    tapml_testing::expect_file("docs/reference/models.md", &std::fs::read_to_string(page).unwrap());
 }
 
 /// Every `model_type` that is supported.

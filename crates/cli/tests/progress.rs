@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Commands with the stage that they must show.
 fn commands(folder: &Path) -> Vec<(Vec<String>, &'static str)> {
-    let all = std::fs::read_to_string(tapml_testing::root().join("docs/models.tsv")).unwrap();
+    let all = std::fs::read_to_string(tapml_testing::root().join("docs/data/models.tsv")).unwrap();
     let list = folder.join("models.tsv");
     let lines: Vec<&str> = all.lines().filter(|line| !line.starts_with('#')).take(3).collect();
     std::fs::write(&list, lines.join("\n")).unwrap();

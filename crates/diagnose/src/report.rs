@@ -1,4 +1,4 @@
-//! The report of a diagnosis: its JSON fields are a promise to users, see `docs/diagnosis.md`.
+//! The report of a diagnosis: its JSON fields are a promise to users, see `docs/reference/reports.md`.
 
 use crate::diagnose::DiagnosisContext;
 use serde::{Deserialize, Serialize, Serializer};

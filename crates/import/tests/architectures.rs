@@ -105,5 +105,5 @@ fn the_page_of_architectures_is_current() {
     let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
     assert_eq!(set(&found), set(&registered), "`model_types: &[…]` in src/arch and the registry differ");
     assert_eq!(found.len(), registered.len(), "{found:?}");
-    tapml_testing::expect_file("docs/architectures.md", &page(&sources));
+    tapml_testing::expect_file("docs/reference/architectures.md", &page(&sources));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A TapML device agent in plain Python: operators computed by NumPy. docs/own-backend.md walks through it.
+"""A TapML device agent in plain Python: operators computed by NumPy. docs/guide/own-backend.md walks through it.
 
 pip install numpy websockets grpcio-tools
 python numpy_agent.py --listen 127.0.0.1:7071

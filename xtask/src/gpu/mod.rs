@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// Where the files are kept that `docs/gpu.md` is made from.
+/// Where the files are kept that `docs/results/gpu.md` is made from.
 const DATA: &str = "docs/data/gpu";
 
 /// Run all that needs a GPU: conformance, every kernel on its samples, migrations of trained models, faults, speeds.
@@ -76,7 +76,7 @@ struct GpuArgs {
     /// Print the steps that there are, and end
     #[arg(long)]
     list: bool,
-    /// Make docs/gpu.md from the newest file of each device, and end
+    /// Make docs/results/gpu.md from the newest file of each device, and end
     #[arg(long)]
     page: bool,
 }

@@ -1,4 +1,4 @@
-//! `docs/gpu.md`, made from the newest file of each device in `docs/data/gpu`.
+//! `docs/results/gpu.md`, made from the newest file of each device in `docs/data/gpu`.
 
 use super::DATA;
 use super::numbers::{Decode, LaunchCount, Migrate, Numbers, Worst};
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// The page, from the root.
-pub const PAGE: &str = "docs/gpu.md";
+pub const PAGE: &str = "docs/results/gpu.md";
 
 const INTRO: &str = include_str!("intro.md");
 
@@ -74,7 +74,7 @@ fn section(name: &str, run: &Run) -> String {
     let plan = if run.quick { "the short plan" } else { "the whole plan" };
     let _ = writeln!(
         text,
-        "{}, {}, commit {}, driver {}, {} processors. {} steps of {plan}: {}. The file: [{name}](data/gpu/{name}).",
+        "{}, {}, commit {}, driver {}, {} processors. {} steps of {plan}: {}. The file: [{name}](../data/gpu/{name}).",
         run.date,
         run.version,
         code(&run.commit),
@@ -360,8 +360,9 @@ mod tests {
             check(root, &mut errors);
             errors
         };
-        assert!(violations()[0].contains("docs/gpu.md is not what"), "{:?}", violations());
+        assert!(violations()[0].contains("docs/results/gpu.md is not what"), "{:?}", violations());
         std::fs::create_dir_all(root.join(DATA)).unwrap();
+        std::fs::create_dir_all(root.join(PAGE).parent().unwrap()).unwrap();
         std::fs::write(root.join(PAGE), make(root).unwrap()).unwrap();
         assert_eq!(violations(), Vec::<String>::new());
         let page = make(root).unwrap();

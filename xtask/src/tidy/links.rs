@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A part of `docs/gpu.md`, whose links start in `docs`. They are checked there.
+/// A part of `docs/results/gpu.md`, whose links start in `docs`. They are checked there.
 const PARTS: &[&str] = &["xtask/src/gpu/intro.md"];
 
 /// What links can lead to.

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: house rules that a compiler does not check. Each rule is one file and reports every violation.
 
 mod arrows;
+mod book;
 mod crates;
 mod functions;
 mod kernels;
@@ -43,6 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
     links::check(root, &mut errors)?;
+    book::check(root, &mut errors)?;
     prose::check(root, &mut errors)?;
     lists::check(root, &mut errors)?;
     names::check(&files, &mut errors)?;

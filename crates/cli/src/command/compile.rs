@@ -19,7 +19,7 @@ mod page;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tapml compile models/llama --target webgpu --dry-run\n  \
                         tapml compile models/llama --target webgpu --dry-run --quantize q4\n  \
-                        tapml compile --dry-run --list docs/models.tsv\n\n\
+                        tapml compile --dry-run --list docs/data/models.tsv\n\n\
                         Exit code 1: a model does not fit or is not supported on a target asked for.")]
 pub struct CompileCommand {
     /// Folder that holds a `config.json`

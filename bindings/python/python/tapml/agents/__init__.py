@@ -2,7 +2,7 @@
 
     python -m tapml.agents ort --listen 127.0.0.1:7071
 
-A runtime of one's own is a class with one method (``docs/other-runtimes.md``):
+A runtime of one's own is a class with one method (``docs/guide/other-runtimes.md``):
 
     from tapml.agents import OnnxRuntime, serve
 

@@ -48,22 +48,31 @@ fn introduction(report: &Report) -> String {
     format!(
         "# Models
 
-Published models against targets, planned from their configurations alone: no weights were read and no device was
-opened. This page is generated from [models.tsv](models.tsv); a test checks that it is current (`TAPML_BLESS=1` writes it).
+Published models against targets, planned from their configurations alone: no weights are read and no device is
+opened. This page is generated from [models.tsv](../data/models.tsv). A test checks that it is current (`TAPML_BLESS=1`
+writes it).
 
-    tapml compile --dry-run --list docs/models.tsv --markdown docs/models.md
+    tapml compile --dry-run --list docs/data/models.tsv --markdown docs/reference/models.md
 
-For each model the graph is built at full size with every shape checked, every kernel is specialised and validated within
-the target's limits, and the memory of the compiled program is planned: weights in f16, steps of up to {step} tokens, up to
-{positions} positions (*planned*; fewer where the model's context is shorter), logits of the last position. *Cache* is the
-size of caches and other states in f16 at that length.
+For each model the graph is built at full size with every shape checked. Every kernel is specialised and validated within
+the target's limits. The memory of the compiled program is planned for:
 
-*4-bit* is a plan of the weights' size alone: matrices in 4 bits with a scale in f16 for every 32 weights of a row, 4.5 bits
-for each: *4-bit fits* says that the memory would suffice. `--quantize q4` plans the kernels, too.
+* weights in f16;
+* steps of up to {step} tokens;
+* up to {positions} positions (*planned*), or fewer where the model's context is shorter;
+* logits of the last position.
 
-A cell says `fits`; or `too big:` with what is too big and which limit is too low, where `memory` is the memory assumed for
-the target; or `unsupported:` with the architecture, the key or the operator. Sizes of models whose architecture is not
-supported are the published ones, in brackets.
+*Cache* is the size of caches and other states in f16 at that length. *4-bit* is a plan of the weights' size alone:
+matrices in 4 bits with a scale in f16 for every 32 weights of a row, 4.5 bits for each. *4-bit fits* says that the memory
+would suffice. `--quantize q4` plans the kernels, too.
+
+| a cell | says |
+|---|---|
+| `fits` | it fits |
+| `too big:` | what is too big, and which limit is too low; `memory` is the memory assumed for the target |
+| `unsupported:` | the architecture, the key or the operator |
+
+Sizes of models whose architecture is not supported are the published ones, in brackets.
 "
     )
 }

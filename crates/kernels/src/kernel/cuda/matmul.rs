@@ -221,7 +221,7 @@ fn blocks(info: &DeviceInfo) -> u32 {
     (processors(info) / CLUSTER).max(1) * CLUSTER
 }
 
-/// The constants of a tensor map (see `docs/cuda.md`): its number, its binding, and bytes of an element, elements of a row,
+/// The constants of a tensor map (see `docs/design/kernels-cuda.md`): its number, its binding, and bytes of an element, elements of a row,
 /// width and height of the box.
 fn map(index: usize, binding: usize, [bytes, row, width, height]: [u32; 4]) -> Vec<(String, f64)> {
     let numbers = [("_BYTES", bytes), ("_ROW", row), ("_WIDTH", width), ("_HEIGHT", height)];
