@@ -1,10 +1,11 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask wire` writes the code that is generated from the
 //! wire's schema; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask test` does so and runs every
 //! test, `cargo xtask python` those of the Python package, `cargo xtask gpu` all that needs a GPU, `cargo xtask fuzz` what reads
-//! bytes of strangers, `cargo xtask dist` packs the command for users. `cargo xtask goldens` writes a small checkpoint of `tests/goldens` with its weights. Nothing here ships
-//! to users.
+//! bytes of strangers, `cargo xtask dist` packs the command for users, `cargo xtask docs` makes a site of `docs/`. `cargo xtask
+//! goldens` writes a small checkpoint of `tests/goldens` with its weights. Nothing here ships to users.
 
 mod dist;
+mod docs;
 mod fuzz;
 mod gpu;
 mod packages;
@@ -16,7 +17,7 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | goldens NAME --out DIR";
+const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Some("gpu") => return gpu::main(&root(), &arguments[1..]),
         Some("fuzz") => fuzz::run(&root(), &arguments[1..]),
         Some("dist") => dist::run(&root(), &arguments[1..]),
+        Some("docs") => docs::run(&root(), &arguments[1..]),
         Some("python") => python::run(&root(), &arguments[1..]),
         Some("goldens") => goldens(&arguments[1..]),
         _ => Err(anyhow::anyhow!(USAGE)),

@@ -61,6 +61,15 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The rules for pages alone: links lead somewhere, and the book has every page.
+pub fn check_pages(root: &Path) -> Result<()> {
+    let mut errors = Vec::new();
+    links::check(root, &mut errors)?;
+    book::check(root, &mut errors)?;
+    ensure!(errors.is_empty(), "{}", errors.join("\n"));
+    Ok(())
+}
+
 /// The tracked files, relative to the root, with `/` between their parts.
 fn tracked_files(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
