@@ -12,7 +12,7 @@ pub struct Crate {
     pub tests_use: &'static [&'static str],
 }
 
-/// Every crate. Only `tapml` sees every backend.
+/// Every crate. Only `jobs` sees every backend.
 pub const CRATES: &[Crate] = &[
     Crate {
         name: "graph",
@@ -154,8 +154,8 @@ pub const CRATES: &[Crate] = &[
         tests_use: &["testing"],
     },
     Crate {
-        name: "tapml",
-        holds: "the facade and the only stable Rust API; cargo features choose backends. Programs on devices (`runtime`), the long jobs as plain data (`jobs`).",
+        name: "jobs",
+        holds: "the long jobs as plain data, which the command and Python run alike: carve, check, migrate, diagnose, tune, measure, dry runs, fleets; programs on devices (`runtime`). The only crate that sees every backend.",
         uses: &[
             "graph",
             "files",
@@ -177,6 +177,15 @@ pub const CRATES: &[Crate] = &[
             "reduce",
             "bugs",
             "engine",
+        ],
+        tests_use: &[],
+    },
+    Crate {
+        name: "tapml",
+        holds: "the facade and the only stable Rust API: names of other crates and nothing of its own; cargo features choose backends.",
+        uses: &[
+            "graph", "files", "import", "device", "kernels", "rpc", "broker", "exec", "migrate", "diagnose",
+            "reduce", "bugs", "engine", "jobs",
         ],
         tests_use: &[],
     },

@@ -1,0 +1,241 @@
+//! Where a model's values first depart from those of another implementation: a golden file with hidden states and logits,
+//! or a suite with what the modules of a PyTorch model took and gave.
+
+mod golden;
+mod modules;
+
+use crate::job::open_platform;
+use crate::model::{GraphOptions, expect_context, teacher_forced};
+use golden::Golden;
+use modules::Modules;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tapml_exec::{Image, Platform};
+use tapml_graph::{Error, Graph, Model, Origin, Result, Tensor};
+use tapml_import::{Checkpoint, LogitRows};
+use tapml_migrate::{Progress, Stop};
+
+/// What a value is compared with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reference {
+    /// For prompt `i`: `p{i}.input_ids` [T], `p{i}.hidden.0` to `p{i}.hidden.L` and `p{i}.logits`, of all positions, of
+    /// those in `p{i}.positions`, or of the last ones.
+    Golden(PathBuf),
+    /// For prompt `i`: `p{i}.input_ids` [T], and by the names of modules `p{i}.in.MODULE` and `p{i}.out.MODULE` [T, …],
+    /// `p{i}.out.MODULE:1` for a second result, and `p{i}.logits`.
+    Suite(PathBuf),
+}
+
+/// Compares a model with another implementation. Operators are not fused, so that the nodes between two values are
+/// those of the checkpoint.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlignJob {
+    /// Checkpoint folder.
+    pub model: PathBuf,
+    /// The other implementation's values.
+    pub reference: Reference,
+    /// Where to run.
+    #[serde(default = "cpu")]
+    pub target: String,
+    /// A value departs if it differs by more than this share of the range of the other's values.
+    #[serde(default = "tolerance")]
+    pub tolerance: f64,
+}
+
+fn cpu() -> String {
+    "cpu".into()
+}
+
+fn tolerance() -> f64 {
+    1e-4
+}
+
+/// The worst difference of one value over all prompts.
+#[derive(Clone, Debug, Serialize)]
+pub struct AlignRow {
+    /// Name in the other implementation's file.
+    pub name: String,
+    /// Name in the graph.
+    pub value: String,
+    /// Largest difference as a share of the range.
+    pub worst: f64,
+    /// Where it is.
+    pub prompt: usize,
+    /// Token.
+    pub position: usize,
+    /// Element of the token's row.
+    pub column: usize,
+}
+
+/// A node of the graph.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeName {
+    /// Its name.
+    pub node: String,
+    /// Its operator.
+    pub op: &'static str,
+}
+
+/// The first value that departs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Departure {
+    /// The value.
+    #[serde(flatten)]
+    pub row: AlignRow,
+    /// What computes it from the value before, which still agrees.
+    pub nodes: Vec<NodeName>,
+}
+
+/// What the comparison found.
+#[derive(Clone, Debug, Serialize)]
+pub struct AlignReport {
+    /// Version of the fields.
+    pub schema: u32,
+    /// The checkpoint.
+    pub model: String,
+    /// The golden file or the suite.
+    pub golden: String,
+    /// The platform word.
+    pub target: String,
+    /// Number of prompts.
+    pub prompts: usize,
+    /// See [`AlignJob::tolerance`].
+    pub tolerance: f64,
+    /// In the order of computation.
+    pub values: Vec<AlignRow>,
+    /// The first value that departs, if one does.
+    pub departs: Option<Departure>,
+    /// What the file holds and the graph has no value for, by name; such places are not compared.
+    pub unmatched: Vec<String>,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+/// Another implementation's values, matched with those of a graph.
+trait Values {
+    /// The file, for messages.
+    fn path(&self) -> &Path;
+    fn prompts(&self) -> usize;
+    /// Token ids, and the image that some of them stand for.
+    fn prompt(&self, prompt: usize, checkpoint: &Checkpoint) -> Result<(Vec<u32>, Option<Image>)>;
+    /// Values of the graph that are compared, as pairs of a further output and a value.
+    fn wanted_values(&self) -> Vec<(String, String)>;
+    /// Compares what a run gave.
+    fn compare(
+        &self,
+        prompt: usize,
+        length: usize,
+        found: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<AlignRow>>;
+    /// What was not compared, if these rows were; see [`AlignReport::unmatched`].
+    fn unmatched_values(&self, rows: &[AlignRow]) -> Vec<String>;
+    /// What a file lacks in which nothing can be compared.
+    fn lacks(&self) -> &'static str;
+}
+
+impl AlignJob {
+    /// Compares.
+    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<AlignReport> {
+        let start = Instant::now();
+        let graph = GraphOptions { fuse: false, ..GraphOptions::default() };
+        let (checkpoint, model) = graph.open(&self.model, LogitRows::All)?;
+        let values: Box<dyn Values> = match &self.reference {
+            Reference::Golden(path) => Box::new(Golden::open(path, &checkpoint)?),
+            Reference::Suite(path) => Box::new(Modules::open(path, model.graph())?),
+        };
+        let mut platform = open_platform(&self.target, &[])?;
+        let mut rows: Vec<AlignRow> = Vec::new();
+        progress.stage("comparing prompts", values.prompts() as u64);
+        for prompt in 0..values.prompts() {
+            stop.check()?;
+            merge(&mut rows, compare(values.as_ref(), prompt, &checkpoint, &model, platform.as_mut())?);
+            progress.advance(1);
+        }
+        if rows.is_empty() {
+            let text = format!("{}: {}", values.path().display(), values.lacks());
+            return Err(Error::invalid(text).with_hint("`tapml align --help` says what such a file holds"));
+        }
+        rows.sort_by_key(|row| place(model.graph(), &row.value).unwrap_or(usize::MAX));
+        Ok(AlignReport {
+            schema: 1,
+            model: self.model.display().to_string(),
+            golden: values.path().display().to_string(),
+            target: self.target.clone(),
+            prompts: values.prompts(),
+            tolerance: self.tolerance,
+            departs: departure(model.graph(), &rows, self.tolerance),
+            unmatched: values.unmatched_values(&rows),
+            values: rows,
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+fn compare(
+    values: &dyn Values,
+    prompt: usize,
+    checkpoint: &Checkpoint,
+    model: &Model,
+    platform: &mut dyn Platform,
+) -> Result<Vec<AlignRow>> {
+    let (ids, image) = values.prompt(prompt, checkpoint)?;
+    expect_context(ids.len(), 0, checkpoint.context())?;
+    let wanted = values.wanted_values();
+    let more = wanted.iter().map(|(output, value)| (output.as_str(), value.as_str()));
+    let found = teacher_forced(model, (&ids, image.as_ref()), platform, more)?;
+    values.compare(prompt, ids.len(), &found)
+}
+
+/// Keeps the worse of each pair of rows.
+fn merge(rows: &mut Vec<AlignRow>, more: Vec<AlignRow>) {
+    for row in more {
+        match rows.iter_mut().find(|old| old.name == row.name) {
+            Some(old) if row.worst.is_nan() || row.worst > old.worst => *old = row,
+            Some(_) => {}
+            None => rows.push(row),
+        }
+    }
+}
+
+fn departure(graph: &Graph, rows: &[AlignRow], tolerance: f64) -> Option<Departure> {
+    let first = rows.iter().position(|row| row.worst.is_nan() || row.worst > tolerance)?;
+    let from = first.checked_sub(1).and_then(|i| place(graph, &rows[i].value)).map_or(0, |i| i + 1);
+    let to = place(graph, &rows[first].value).map_or(from, |i| i + 1);
+    let nodes = graph.nodes().get(from..to).unwrap_or_default();
+    let nodes = nodes.iter().map(|n| NodeName { node: n.name.clone(), op: n.op.name() }).collect();
+    Some(Departure { row: rows[first].clone(), nodes })
+}
+
+/// The number of the node that gives a value or an output of this name.
+fn place(graph: &Graph, name: &str) -> Option<usize> {
+    let output = graph.outputs().iter().find(|o| o.name == name).map(|o| o.value);
+    match graph.value(output.or_else(|| graph.find_value(name))?).origin {
+        Origin::Node { node, .. } => Some(node.0 as usize),
+        _ => None,
+    }
+}
+
+/// The largest difference as a share of the range of what is expected, and its row and column.
+fn worst(expected: &Tensor, found: &Tensor, positions: &[usize]) -> (f64, usize, usize) {
+    let (columns, values, found) = (expected.row_len().max(1), expected.to_f64(), found.to_f64());
+    let (low, high) =
+        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &v| (a.min(v), b.max(v)));
+    let range = (high - low).max(f64::MIN_POSITIVE);
+    let mut worst = (0.0, 0, 0);
+    for (index, &value) in values.iter().enumerate() {
+        let (row, column) = (index / columns, index % columns);
+        let other = positions.get(row).and_then(|p| found.get(p * columns + column));
+        let difference = other.map_or(f64::NAN, |other| (other - value).abs() / range);
+        if difference.is_nan() {
+            return (difference, row, column);
+        }
+        if difference > worst.0 {
+            worst = (difference, row, column);
+        }
+    }
+    worst
+}

@@ -1,0 +1,148 @@
+//! How far a model departs from another, token by token over a text: what quantising costs.
+
+use serde::Serialize;
+use tapml_exec::{Platform, Session};
+use tapml_graph::{Error, Model, Result};
+use tapml_migrate::Stop;
+
+/// Tokens of a window that are fed but not judged: the first have little in front of them.
+const UNJUDGED: usize = 1;
+
+/// What a comparison found. Natural logarithms throughout.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Tokens whose probabilities were compared.
+    pub tokens: usize,
+    /// Perplexity of the model that is compared with.
+    pub source_perplexity: f64,
+    /// Perplexity of the model under test.
+    pub perplexity: f64,
+    /// Mean over tokens of the Kullback-Leibler divergence of the model under test from the other.
+    pub kl: f64,
+    /// The largest divergence at one token.
+    pub kl_most: f64,
+    /// Share of tokens at which both find the same token the most likely.
+    pub top1_agreement: f64,
+}
+
+/// A model and the platform it runs on.
+pub struct Side<'a> {
+    /// The model, with logits for every position.
+    pub model: &'a Model,
+    /// Where it runs.
+    pub platform: &'a mut dyn Platform,
+}
+
+/// Compares two models over windows of `window` of these tokens, each of which begins anew. `begin` stands in front of
+/// each window if the vocabulary has such a token; `so_far` is told what holds after each. Fails if the vocabularies differ in
+/// size, and between two windows if someone has asked to stop.
+pub fn compare(
+    source: Side<'_>,
+    tested: Side<'_>,
+    ids: &[u32],
+    window: usize,
+    begin: Option<u32>,
+    stop: &Stop,
+    so_far: &mut dyn FnMut(Comparison),
+) -> Result<Comparison> {
+    if window < 2 || ids.len() < 2 {
+        return Err(Error::invalid(format!(
+            "{} tokens in windows of {window}: there is nothing to predict",
+            ids.len()
+        )));
+    }
+    let mut source = Session::new(source.platform, source.model, window)?;
+    let mut tested = Session::new(tested.platform, tested.model, window)?;
+    let mut sums = Sums::default();
+    for piece in ids.chunks(window - begin.iter().len()) {
+        let fed: Vec<u32> = begin.into_iter().chain(piece.iter().copied()).collect();
+        if fed.len() < 2 {
+            continue;
+        }
+        stop.check()?;
+        source.reset()?;
+        tested.reset()?;
+        let (expected, found) = (source.forward(&fed)?, tested.forward(&fed)?);
+        if expected.shape() != found.shape() {
+            let (expected, found) = (expected.shape(), found.shape());
+            return Err(Error::invalid(format!(
+                "logits of shape {found:?}, those of the source {expected:?}"
+            )));
+        }
+        let (expected, found) = (expected.to_f32(), found.to_f32());
+        let width = expected.len() / fed.len();
+        let rows = expected.chunks_exact(width).zip(found.chunks_exact(width));
+        for ((p, q), &next) in rows.zip(&fed[UNJUDGED..]) {
+            sums.add(&log_softmax(p), &log_softmax(q), next);
+        }
+        so_far(sums.comparison());
+    }
+    Ok(sums.comparison())
+}
+
+/// What a comparison is made of.
+#[derive(Default)]
+struct Sums {
+    tokens: usize,
+    source_loss: f64,
+    loss: f64,
+    kl: f64,
+    kl_most: f64,
+    agreed: usize,
+}
+
+impl Sums {
+    /// One token, `next`, that the source and the model under test predict with these logarithms of probabilities.
+    fn add(&mut self, p: &[f64], q: &[f64], next: u32) {
+        let kl: f64 = p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum();
+        self.source_loss -= p.get(next as usize).copied().unwrap_or(f64::NAN);
+        self.loss -= q.get(next as usize).copied().unwrap_or(f64::NAN);
+        self.kl += kl.max(0.0);
+        self.kl_most = self.kl_most.max(kl);
+        self.agreed += usize::from(largest(p) == largest(q));
+        self.tokens += 1;
+    }
+
+    fn comparison(&self) -> Comparison {
+        let count = self.tokens as f64;
+        Comparison {
+            tokens: self.tokens,
+            source_perplexity: (self.source_loss / count).exp(),
+            perplexity: (self.loss / count).exp(),
+            kl: self.kl / count,
+            kl_most: self.kl_most,
+            top1_agreement: self.agreed as f64 / count,
+        }
+    }
+}
+
+/// Logarithms of the probabilities that these logits mean.
+fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&x| f64::from(x - most).exp()).sum();
+    let shift = f64::from(most) + sum.ln();
+    logits.iter().map(|&x| f64::from(x) - shift).collect()
+}
+
+/// The place of the largest, the first of equals.
+fn largest(values: &[f64]) -> usize {
+    let mut best = 0;
+    for (i, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = i;
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_sum_to_one_and_ties_go_to_the_first() {
+        let p = log_softmax(&[1.0, 3.0, -100.0, 3.0]);
+        assert!((p.iter().map(|p| p.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
+        assert_eq!(largest(&p), 1);
+    }
+}

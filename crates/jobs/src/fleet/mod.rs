@@ -1,0 +1,285 @@
+//! A fleet: the cases of a suite spread over many devices, with a matrix of what is right where. Devices may come, vanish
+//! and come back; every case has its result once per lane, from a device that stayed until the result was there.
+
+mod identity;
+mod queue;
+mod report;
+mod shared;
+mod worker;
+
+pub use identity::Identity;
+pub use queue::{FleetQueue, Item, Memory, Task};
+pub use report::{CaseState, Cell, Column, FleetReport, Member, Record, SCHEMA, encode};
+pub use shared::BrokerQueue;
+
+use crate::platform::{self, PlatformSpec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, ErrorKind, Model, Result};
+use tapml_kernels::Overrides;
+use tapml_migrate::suite::Suite;
+use tapml_migrate::{Oracles, Progress, Stop};
+use tapml_rpc::{Address, client};
+
+/// Records by lane and case.
+pub type Records = BTreeMap<(String, String), Record>;
+
+/// Cases of an item: enough that opening a batch costs little, few enough that a lost device costs little.
+const ITEM: usize = 16;
+
+/// How often new devices are looked for.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long the first device may take to come.
+const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How cases are spread over the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Every case on one device, whichever is free.
+    #[default]
+    Share,
+    /// Every case on one device of each class: platform, device, driver and agent.
+    Class,
+    /// Every case on every device.
+    Every,
+}
+
+impl Spread {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Spread::Share => "share",
+            Spread::Class => "class",
+            Spread::Every => "every",
+        }
+    }
+
+    fn lane(self, member: &Member) -> String {
+        match self {
+            Spread::Share => "all".into(),
+            Spread::Class => member.class(),
+            Spread::Every => member.target.clone(),
+        }
+    }
+}
+
+/// What a fleet runs.
+pub struct Fleet<'a> {
+    /// The suite.
+    pub suite: &'a Suite,
+    /// What [`Suite::model`] gave.
+    pub model: &'a Model,
+    /// Exact results.
+    pub oracles: &'a Oracles,
+    /// The user's kernels.
+    pub kernels: &'a Overrides,
+    /// Names of operators; all if empty.
+    pub ops: &'a [String],
+    /// Names of cases; all if empty.
+    pub cases: &'a [String],
+    /// How cases are spread.
+    pub spread: Spread,
+    /// How long a device that is lost may take to come back.
+    pub wait_timeout: Duration,
+    /// Told of progress.
+    pub progress: &'a dyn Progress,
+    /// Set by the user to stop.
+    pub stop: &'a Stop,
+}
+
+impl Fleet<'_> {
+    /// Runs the cases on all devices that the words name: `hub/webgpu` is every one of the hub, other words are one device.
+    pub fn run(&self, targets: &[String], work: &dyn FleetQueue) -> Result<FleetReport> {
+        let start = Instant::now();
+        let members = self.first(targets)?;
+        if members.is_empty() {
+            let text = format!("no device answers to {}", targets.join(", "));
+            return Err(Error::new(ErrorKind::Unavailable, text)
+                .with_hint("`tapml device list hub` shows those that there are"));
+        }
+        identity::expect_same(self, &work.records()?, &members)?;
+        let wanted = self.wanted_cases()?;
+        let lanes: BTreeSet<String> = members.iter().map(|m| self.spread.lane(m)).collect();
+        self.progress.stage("check", (wanted.len() * lanes.len()) as u64);
+        let board = Board { wanted: &wanted, lanes: &lanes, work, reported: AtomicUsize::new(0) };
+        board.put(self)?;
+        let columns = self.all(targets, members, &board)?;
+        let mut report = FleetReport { devices: columns, ..FleetReport::new(self.suite, self.spread) };
+        report.missing = board.missing()?.into_iter().map(|(_, case)| case).collect();
+        report.add(&work.records()?, self.suite);
+        report.seconds = start.elapsed().as_secs_f64();
+        Ok(report)
+    }
+
+    /// The devices to begin with: agents that have just lost their hub are waited for.
+    fn first(&self, targets: &[String]) -> Result<Vec<Member>> {
+        let until = Instant::now() + FIRST_DEVICE_TIMEOUT.min(self.wait_timeout);
+        loop {
+            let found = members(targets)?;
+            if !found.is_empty() || Instant::now() > until {
+                return Ok(found);
+            }
+            self.stop.check()?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The names of the cases to run, with their operators; the operators take turns, so that every device sees all of them.
+    fn wanted_cases(&self) -> Result<Vec<(String, &'static str)>> {
+        let graph = self.suite.graph();
+        let known: Vec<&str> = graph.op_kinds().into_iter().map(|(name, _)| name).collect();
+        if let Some(unknown) = self.ops.iter().find(|op| !known.contains(&op.as_str())) {
+            return Err(Error::invalid(format!("the model has no operator `{unknown}`"))
+                .with_hint(format!("it has: {}", known.join(", "))));
+        }
+        self.cases.iter().try_for_each(|id| self.suite.find_case(id).map(drop))?;
+        let all = self.suite.cases().map(|case| (self.suite.case_id(case), graph.node(case.node).op.name()));
+        let named = all.filter(|(id, op)| {
+            (self.cases.is_empty() || self.cases.contains(id))
+                && (self.ops.is_empty() || self.ops.iter().any(|o| o == op))
+        });
+        Ok(named.collect())
+    }
+
+    /// One thread for each device, newcomers included, until all cases are done or nobody is left.
+    fn all(&self, targets: &[String], members: Vec<Member>, board: &Board<'_>) -> Result<Vec<Column>> {
+        let columns = Mutex::new(Vec::new());
+        let running = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let mut known: BTreeSet<String> = BTreeSet::new();
+            let mut begin = |member: Member| {
+                if !known.insert(member.target.clone()) || !board.lanes.contains(&self.spread.lane(&member)) {
+                    return;
+                }
+                running.fetch_add(1, Ordering::AcqRel);
+                let (columns, running) = (&columns, &running);
+                scope.spawn(move || {
+                    let column = worker::Worker::new(self, board, member).work();
+                    columns.lock().unwrap_or_else(PoisonError::into_inner).push(column);
+                    running.fetch_sub(1, Ordering::AcqRel);
+                });
+            };
+            members.into_iter().for_each(&mut begin);
+            let mut looked = Instant::now();
+            while running.load(Ordering::Acquire) > 0 {
+                std::thread::sleep(Duration::from_millis(20));
+                if looked.elapsed() > LOOK {
+                    looked = Instant::now();
+                    // A hub that is away now may come back.
+                    self::members(targets).unwrap_or_default().into_iter().for_each(&mut begin);
+                }
+            }
+        });
+        self.stop.check()?;
+        let mut columns = columns.into_inner().unwrap_or_else(PoisonError::into_inner);
+        columns
+            .sort_by(|a, b| (a.member.class(), &a.member.target).cmp(&(b.member.class(), &b.member.target)));
+        Ok(columns)
+    }
+}
+
+/// What the workers share.
+pub(crate) struct Board<'a> {
+    wanted: &'a [(String, &'static str)],
+    lanes: &'a BTreeSet<String>,
+    pub(crate) work: &'a dyn FleetQueue,
+    reported: AtomicUsize,
+}
+
+impl Board<'_> {
+    /// Puts what is missing into the queue.
+    fn put(&self, fleet: &Fleet<'_>) -> Result<()> {
+        let missing: BTreeSet<(String, String)> = self.missing()?.into_iter().collect();
+        let mut by_op: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+        for (case, op) in self.wanted {
+            by_op.entry(op).or_default().push(case);
+        }
+        let mut items = Vec::new();
+        let longest = by_op.values().map(Vec::len).max().unwrap_or(0);
+        for lane in self.lanes.iter().filter(|lane| !self.work.busy(lane).unwrap_or(false)) {
+            for at in (0..longest).step_by(ITEM) {
+                for cases in by_op.values() {
+                    let piece = cases.iter().skip(at).take(ITEM).map(|case| case.to_string());
+                    let cases: Vec<String> =
+                        piece.filter(|case| missing.contains(&(lane.clone(), case.clone()))).collect();
+                    if !cases.is_empty() {
+                        items.push(Item { lane: lane.clone(), cases });
+                    }
+                }
+            }
+        }
+        fleet.stop.check()?;
+        self.work.put(items)
+    }
+
+    /// Cases without a record, by lane.
+    fn missing(&self) -> Result<Vec<(String, String)>> {
+        let records = self.work.records()?;
+        let all = self.lanes.iter().flat_map(|l| self.wanted.iter().map(|(c, _)| (l.clone(), c.clone())));
+        Ok(all.filter(|key| !records.contains_key(key)).collect())
+    }
+
+    /// Whether a lane's cases are all done. Tells how many are, of all lanes.
+    pub(crate) fn done(&self, lane: &str, progress: &dyn Progress) -> Result<bool> {
+        let counts =
+            self.lanes.iter().map(|of| Ok((of, self.work.count(of)?))).collect::<Result<Vec<_>>>()?;
+        let all = counts.iter().map(|(_, count)| count).sum();
+        let told = self.reported.fetch_max(all, Ordering::AcqRel);
+        if all > told {
+            log::info!("{all} of {} cases are done", self.wanted.len() * self.lanes.len());
+        }
+        progress.advance(all.saturating_sub(told) as u64);
+        Ok(counts.iter().any(|(of, count)| *of == lane && *count >= self.wanted.len()))
+    }
+}
+
+/// The devices that words name now.
+fn members(targets: &[String]) -> Result<Vec<Member>> {
+    let mut all: Vec<Member> = Vec::new();
+    for target in targets {
+        let spec = PlatformSpec::parse(target)?;
+        let address = if spec.is_remote() { Some(Address::parse(&spec.word, &spec.options)?) } else { None };
+        let found = match address.filter(|address| address.hub) {
+            Some(address) => at_hub(&spec, &address)?,
+            None => vec![single(target, &spec)?],
+        };
+        for member in found {
+            if !all.iter().any(|known| known.target == member.target) {
+                all.push(member);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn at_hub(spec: &PlatformSpec, address: &Address) -> Result<Vec<Member>> {
+    let name = spec.word.strip_prefix("hub").unwrap_or_default().trim_start_matches('/');
+    let suits = |device: &str| {
+        let (agent, own) = device.split_once('/').unwrap_or((device, ""));
+        name.is_empty() || device == name || agent == name || own.split(':').next() == Some(name)
+    };
+    let offers = client::offers(address)?.into_iter().filter(|offer| suits(&offer.name));
+    let members = offers.filter_map(|offer| {
+        let info = offer.info?;
+        let word = format!("hub/{}", offer.name);
+        Some(Member {
+            target: PlatformSpec { word, ..spec.clone() }.to_string(),
+            platform: info.platform,
+            device: info.name,
+            driver: info.driver,
+            agent: offer.agent,
+        })
+    });
+    Ok(members.collect())
+}
+
+/// A device that is no hub's: opened once to learn what it is.
+fn single(target: &str, spec: &PlatformSpec) -> Result<Member> {
+    let info = platform::open(spec, Overrides::default())?.describe();
+    let agent = concat!("tapml ", env!("CARGO_PKG_VERSION")).to_string();
+    let (platform, device, driver) = (info.platform, info.device, info.driver);
+    Ok(Member { target: target.into(), platform, device, driver, agent })
+}

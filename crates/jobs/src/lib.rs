@@ -1,0 +1,25 @@
+//! The long jobs as plain data, which the command line and other languages run alike: carve, check, migrate, diagnose, reduce, tune, run,
+//! measure. Backends meet here and nowhere else; cargo features choose them.
+#![warn(missing_docs)]
+
+#[cfg(feature = "remote")]
+mod agents;
+pub mod align;
+pub mod doctor;
+pub mod dry_run;
+pub mod eval;
+#[cfg(feature = "remote")]
+pub mod fleet;
+pub mod job;
+pub mod lowered;
+pub mod model;
+pub mod node_tests;
+#[cfg(feature = "remote")]
+pub mod offer;
+pub mod onnx;
+pub mod platform;
+pub mod prompts;
+pub mod runtime;
+pub mod shown;
+pub mod speed;
+pub mod tune;

@@ -1,0 +1,360 @@
+//! A program on a device whose inputs and outputs are tensors of the caller: nothing is copied that need not be.
+
+use super::device::{Device, Dropped, ThreadState};
+use super::function::FunctionArgument;
+use super::library::compile_kernels;
+use super::tensor::DeviceTensor;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use tapml_device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
+use tapml_graph::{Error, Extent, Result, Symbol, Symbols, Tensor as Host, TensorType};
+use tapml_kernels::{Content, Phase, Port, Program, ProgramStep, Slice, symbol_bytes};
+
+/// Recorded lists that are kept, one for each combination of arguments.
+const LISTS: usize = 16;
+
+/// See the module.
+pub(super) struct Bound {
+    device: Device,
+    program: Arc<Program>,
+    /// Present unless it is an argument in a call's memory.
+    buffers: Vec<Option<BufferId>>,
+    kernels: Vec<KernelId>,
+    lists: VecDeque<(Vec<BufferId>, ListId)>,
+    /// Tokens that the states hold; `None` after a failed run.
+    position: Option<u64>,
+}
+
+impl Bound {
+    pub fn load(
+        device: &Device,
+        program: Arc<Program>,
+        weights: &dyn Fn(&str) -> Result<Host>,
+    ) -> Result<Bound> {
+        let mut bound = Bound {
+            device: device.clone(),
+            buffers: Vec::with_capacity(program.buffers.len()),
+            kernels: Vec::new(),
+            lists: VecDeque::new(),
+            position: Some(0),
+            program,
+        };
+        bound.fill(weights).map_err(|e| e.context(format!("program `{}`", bound.program.name)))?;
+        bound.reset()?;
+        Ok(bound)
+    }
+
+    fn fill(&mut self, weights: &dyn Fn(&str) -> Result<Host>) -> Result<()> {
+        let direct = direct(&self.program);
+        let mut state = self.device.lock();
+        let ThreadState { device, kernels } = &mut *state;
+        self.kernels = compile_kernels(device.as_mut(), kernels, &self.program)?;
+        for (index, plan) in self.program.buffers.iter().enumerate() {
+            if direct.contains(&(index as u32)) {
+                self.buffers.push(None);
+                continue;
+            }
+            let buffer = device.create_buffer(&plan.name, plan.size)?;
+            self.buffers.push(Some(buffer));
+            match &plan.content {
+                Content::Constant(bytes) => write(device.as_mut(), buffer, bytes)?,
+                Content::Weight { name, offset, len } => {
+                    let tensor = weights(name)?;
+                    let range = usize::try_from(*offset).ok().zip(usize::try_from(*len).ok());
+                    let bytes = range.and_then(|(offset, len)| tensor.bytes().slice(offset, len));
+                    let bytes = bytes.ok_or_else(|| Error::invalid(format!("weight `{name}` ends early")))?;
+                    write(device.as_mut(), buffer, &bytes)?;
+                }
+                Content::Symbols | Content::Activation | Content::State => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens that the states hold.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// What `p` must be: `None` if the arguments say so, because there are no states.
+    pub fn past_length(&self) -> Result<Option<u64>> {
+        if self.program.states.is_empty() {
+            return Ok(None);
+        }
+        let failed = || {
+            Error::invalid("an earlier run failed, so that the states are undefined")
+                .with_hint("reset the function and feed the tokens again")
+        };
+        self.position.ok_or_else(failed).map(Some)
+    }
+
+    /// States begin empty, or as zeros.
+    pub fn reset(&mut self) -> Result<()> {
+        let mut state = self.device.lock();
+        for port in self.program.states.iter().filter(|s| !s.grows) {
+            if let Some(buffer) = self.buffers[port.buffer as usize] {
+                let size = self.program.buffers[port.buffer as usize].size;
+                state.device.write(buffer, 0, &vec![0; size as usize])?;
+            }
+        }
+        self.position = Some(0);
+        Ok(())
+    }
+
+    /// One run.
+    pub fn run<'a>(
+        &mut self,
+        symbols: &Symbols,
+        arguments: impl Iterator<Item = (&'a FunctionArgument, &'a DeviceTensor)>,
+    ) -> Result<()> {
+        self.within_capacity(symbols)?;
+        let mut ports: Vec<(&FunctionArgument, BufferId)> = arguments.map(|(a, t)| (a, t.buffer())).collect();
+        ports.sort_by_key(|(a, _)| (a.output, a.port));
+        let ports: Vec<BufferId> = ports.into_iter().map(|(_, buffer)| buffer).collect();
+        let before = self.position.take();
+        let device = self.device.clone();
+        let mut state = device.lock();
+        let list = self.list(&mut state, &ports)?;
+        let buffer = self.program.buffers.iter().position(|b| b.content == Content::Symbols);
+        if let Some(buffer) = buffer.and_then(|i| self.buffers[i]) {
+            state.device.write(buffer, 0, &symbol_bytes(symbols)?)?;
+        }
+        state.device.replay(list, symbols)?;
+        let added = if self.program.states.is_empty() { Some(0) } else { symbols.get(Symbol::N) };
+        self.position = before.zip(added).map(|(before, added)| before + added);
+        Ok(())
+    }
+
+    /// A language model's run over `tokens`, in parts of as many as the program takes. Sizes of `n` rows are cut along.
+    pub fn run_in_parts<'a>(
+        &mut self,
+        tokens: u64,
+        arguments: impl Iterator<Item = (&'a FunctionArgument, &'a DeviceTensor)>,
+    ) -> Result<()> {
+        let arguments: Vec<(&FunctionArgument, &DeviceTensor)> = arguments.collect();
+        let most = self.program.capacity.get(Symbol::N).unwrap_or(1).max(1);
+        let start = self.past_length()?.unwrap_or(0);
+        // All of it, or nothing.
+        self.within_context(tokens, start)?;
+        if tokens <= most {
+            return self.run(&Symbols::np(tokens, start), arguments.into_iter());
+        }
+        for first in (0..tokens).step_by(most as usize) {
+            let symbols = Symbols::np(most.min(tokens - first), start + first);
+            let part = |(a, t): &(&FunctionArgument, &DeviceTensor)| {
+                DeviceTensor::reserve(&self.device, a.ty.sizes(&symbols)?, t.dtype())
+            };
+            let parts = arguments.iter().map(part).collect::<Result<Vec<_>>>()?;
+            self.cut(&arguments, &parts, first, false)?;
+            self.run(&symbols, arguments.iter().map(|(a, _)| *a).zip(&parts))?;
+            self.cut(&arguments, &parts, first, true)?;
+        }
+        Ok(())
+    }
+
+    /// Copies rows from `first` on between arguments and their parts: inputs into the parts, or outputs out of them.
+    fn cut(
+        &mut self,
+        arguments: &[(&FunctionArgument, &DeviceTensor)],
+        parts: &[DeviceTensor],
+        first: u64,
+        outputs: bool,
+    ) -> Result<()> {
+        let mut commands = Vec::new();
+        for ((argument, whole), part) in arguments.iter().zip(parts).filter(|((a, _), _)| a.output == outputs)
+        {
+            let cut = argument.ty.shape.first().is_some_and(|dim| dim.symbols().any(|s| s == Symbol::N));
+            let row = part.bytes() / part.shape().first().copied().unwrap_or(1).max(1);
+            let at = Extent::from_dim(if cut { first * row as u64 } else { 0 });
+            let (zero, len) = (Extent::from_dim(0u64), Extent::from_dim(part.bytes() as u64));
+            commands.push(if outputs {
+                copy((part.buffer(), zero), (whole.buffer(), at), len)
+            } else {
+                copy((whole.buffer(), at), (part.buffer(), zero), len)
+            });
+        }
+        let mut state = self.device.lock();
+        let list = state.device.record(&commands)?;
+        state.device.replay(list, &Symbols::np(0, 0))?;
+        state.device.destroy_list(list)
+    }
+
+    fn within_capacity(&self, symbols: &Symbols) -> Result<()> {
+        for &symbol in &self.program.symbols {
+            let (value, most) = (symbols.get(symbol), self.program.capacity.get(symbol));
+            let (Some(value), Some(most)) = (value, most) else { continue };
+            if value > most {
+                let option = if symbol == Symbol::N { "step" } else { "context" };
+                let text = format!("{symbol} = {value} is beyond the {most} that it was compiled for");
+                return Err(Error::invalid(text).with_hint(format!("compile with a larger `{option}`")));
+            }
+        }
+        self.within_context(symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0))
+    }
+
+    fn within_context(&self, tokens: u64, past: u64) -> Result<()> {
+        match self.program.context {
+            Some(context) if tokens.saturating_add(past) > context => Err(Error::invalid(format!(
+                "{tokens} tokens after {past} do not fit into a context of {context}"
+            ))
+            .with_hint("compile with a larger `context`, or begin anew with `prefill`")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The list that runs the program with these arguments: inputs, then outputs.
+    fn list(&mut self, state: &mut ThreadState, ports: &[BufferId]) -> Result<ListId> {
+        if let Some((_, list)) = self.lists.iter().find(|(known, _)| known == ports) {
+            return Ok(*list);
+        }
+        let commands = self.commands(ports)?;
+        let list = state.device.record(&commands)?;
+        self.lists.push_back((ports.to_vec(), list));
+        if self.lists.len() > LISTS
+            && let Some((_, old)) = self.lists.pop_front()
+        {
+            state.device.destroy_list(old)?;
+        }
+        Ok(list)
+    }
+
+    fn commands(&self, arguments: &[BufferId]) -> Result<Vec<Command>> {
+        let program = &self.program;
+        let ports: Vec<(&Port, BufferId)> =
+            program.inputs.iter().chain(&program.outputs).zip(arguments.iter().copied()).collect();
+        let buffer = |index: u32| -> Result<BufferId> {
+            let own = self.buffers.get(index as usize).copied().flatten();
+            let given = || ports.iter().find(|(port, _)| port.buffer == index).map(|(_, buffer)| *buffer);
+            own.or_else(given).ok_or_else(|| Error::bug(format!("buffer {index} is nowhere")))
+        };
+        let mut commands = Vec::new();
+        let copied = |output: bool| {
+            let inputs = program.inputs.len();
+            let side = if output { &ports[inputs..] } else { &ports[..inputs] };
+            side.iter().filter_map(|(port, given)| Some((*port, *given, self.buffers[port.buffer as usize]?)))
+        };
+        for (port, given, own) in copied(false) {
+            commands.push(copy(
+                (given, Extent::from_dim(0u64)),
+                (own, Extent::from_dim(0u64)),
+                length(&port.ty)?,
+            ));
+        }
+        for step in program.steps.iter().filter(|step| step.runs_in(Phase::Prefill)) {
+            commands.push(command(step, &self.kernels, &buffer)?);
+        }
+        for (port, given, own) in copied(true) {
+            commands.push(copy(
+                (own, Extent::from_dim(0u64)),
+                (given, Extent::from_dim(0u64)),
+                length(&port.ty)?,
+            ));
+        }
+        Ok(commands)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let lists = self.lists.drain(..).map(|(_, list)| Dropped::List(list));
+        self.device.give_back(lists.chain(self.buffers.drain(..).flatten().map(Dropped::Buffer)));
+    }
+}
+
+/// Buffers of a program that an argument may stand for: those of one input or output alone that hold nothing else in
+/// the run. Intermediate values may have shared the buffer of an output, and be larger.
+fn direct(program: &Program) -> HashSet<u32> {
+    let ports = || program.inputs.iter().chain(&program.outputs).map(|p| p.buffer);
+    let states: HashSet<u32> = program.states.iter().map(|s| s.buffer).collect();
+    let once = |buffer: &u32| ports().filter(|b| b == buffer).count() == 1;
+    ports().filter(|b| once(b) && !states.contains(b) && writers(program, *b) <= 1).collect()
+}
+
+/// How many nodes write a buffer.
+fn writers(program: &Program, buffer: u32) -> usize {
+    let mut nodes = HashSet::new();
+    for step in &program.steps {
+        match step {
+            ProgramStep::Dispatch { node, kernel, bindings, .. } => {
+                let kinds = program.kernels.get(*kernel as usize).map_or(&[][..], |k| &k.bindings);
+                let writes = |(slice, kind): (&Slice, &BindingKind)| {
+                    slice.buffer == buffer && *kind == BindingKind::ReadWrite
+                };
+                if bindings.iter().zip(kinds).any(writes) {
+                    nodes.insert(node.as_str());
+                }
+            }
+            ProgramStep::Copy { dst, .. } if *dst == buffer => return usize::MAX,
+            ProgramStep::Fill { buffer: filled, .. } if *filled == buffer => return usize::MAX,
+            ProgramStep::Copy { .. } | ProgramStep::Fill { .. } => {}
+        }
+    }
+    nodes.len()
+}
+
+/// Bytes of a value, as a copy takes them: multiples of 4.
+fn length(ty: &TensorType) -> Result<Extent> {
+    let bytes = ty.bytes().ok_or_else(|| Error::unsupported(format!("{ty} is too large")))?;
+    if let Some(constant) = bytes.as_const() {
+        return Ok(Extent::from_dim(constant.next_multiple_of(4)));
+    }
+    let words = [(0, 0), (1, 0), (0, 1)]
+        .iter()
+        .all(|&(n, p)| bytes.eval(&Symbols::np(n, p)).is_ok_and(|len| len.is_multiple_of(4)));
+    if words {
+        Ok(Extent::from_dim(bytes))
+    } else {
+        Err(Error::unsupported(format!("an argument of type {ty} does not end at a multiple of 4 bytes")))
+    }
+}
+
+fn copy(
+    (src, src_offset): (BufferId, Extent),
+    (dst, dst_offset): (BufferId, Extent),
+    len: Extent,
+) -> Command {
+    Command::Copy { src, src_offset, dst, dst_offset, len }
+}
+
+fn command(
+    step: &ProgramStep,
+    kernels: &[KernelId],
+    buffer: &dyn Fn(u32) -> Result<BufferId>,
+) -> Result<Command> {
+    Ok(match step {
+        ProgramStep::Dispatch { node, kernel, bindings, groups, .. } => {
+            let bind = |s: &Slice| Ok(Binding { buffer: buffer(s.buffer)?, offset: s.offset, size: s.size });
+            let kernel = kernels.get(*kernel as usize).copied();
+            Command::Dispatch {
+                label: node.clone(),
+                kernel: kernel.ok_or_else(|| Error::bug("a step runs a kernel that is not there"))?,
+                bindings: bindings.iter().map(bind).collect::<Result<_>>()?,
+                groups: groups.clone(),
+            }
+        }
+        ProgramStep::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
+            src: buffer(*src)?,
+            src_offset: src_offset.clone(),
+            dst: buffer(*dst)?,
+            dst_offset: dst_offset.clone(),
+            len: len.clone(),
+        },
+        ProgramStep::Fill { buffer: index, word, .. } => {
+            Command::Fill { buffer: buffer(*index)?, word: *word }
+        }
+    })
+}
+
+/// Writes bytes of any length into a buffer that is at least as long, rounded up to a multiple of 4.
+pub(super) fn write(device: &mut dyn tapml_device::Device, buffer: BufferId, bytes: &[u8]) -> Result<()> {
+    let whole = bytes.len() / 4 * 4;
+    if whole > 0 {
+        device.write(buffer, 0, &bytes[..whole])?;
+    }
+    if whole < bytes.len() {
+        let mut last = [0; 4];
+        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
+        device.write(buffer, whole as u64, &last)?;
+    }
+    Ok(())
+}
