@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: house rules that a compiler does not check. Each rule is one file and reports every violation.
 
+mod api;
 mod arrows;
 mod book;
 mod crates;
@@ -40,6 +41,7 @@ pub fn run(root: &Path) -> Result<()> {
     let mut errors = Vec::new();
     headers(&files, &mut errors);
     root_entries(root, &mut errors)?;
+    api::check(root, &files, &mut errors)?;
     arrows::check(root, &mut errors)?;
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
