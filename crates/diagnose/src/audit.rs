@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Instant;
 use tapml_device::Finding;
-use tapml_graph::{NodeId, Result, Symbol, TensorType};
+use tapml_graph::{NodeId, Result, Symbol};
+use tapml_migrate::estimate_work;
 use tapml_migrate::report::is_defect;
 use tapml_migrate::suite::Case;
 
@@ -39,7 +40,7 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
         if run.barred.contains(run.name(case.node)) {
             continue;
         }
-        let work = work(run, case);
+        let work = estimate_work(run.suite, case);
         let missed = if work <= left {
             left -= work;
             watch(run, case)?
@@ -141,22 +142,6 @@ fn class(size: u64) -> usize {
 fn size(run: &DiagnosisContext<'_>, case: Case, symbol: Symbol) -> u64 {
     let symbols = &run.suite.frames()[case.frame].symbols;
     symbols.get(symbol).unwrap_or(u64::from(symbol == Symbol::N))
-}
-
-/// About the multiplications of a call: elements of the outputs times the longest sum that one of them may be.
-fn work(run: &DiagnosisContext<'_>, case: Case) -> u64 {
-    let (graph, symbols) = (run.suite.graph(), &run.suite.frames()[case.frame].symbols);
-    let node = graph.node(case.node);
-    let sizes = |ty: &TensorType| ty.sizes(symbols).unwrap_or_default();
-    let outputs: Vec<Vec<usize>> = node.outputs.iter().map(|&v| sizes(&graph.value(v).ty)).collect();
-    let inputs: Vec<Vec<usize>> = graph.input_types(node).iter().map(sizes).collect();
-    let elements: u64 = outputs.iter().map(|shape| shape.iter().map(|&d| d as u64).product::<u64>()).sum();
-    if inputs.iter().all(|shape| outputs.contains(shape)) {
-        return elements;
-    }
-    let rows = inputs.iter().filter(|_| !node.op.row_wise()).filter_map(|shape| shape.first());
-    let longest = inputs.iter().filter_map(|shape| shape.last()).chain(rows).max();
-    elements.saturating_mul(longest.map_or(1, |&l| l as u64))
 }
 
 fn fault(run: &DiagnosisContext<'_>, case: Case, defects: Vec<Finding>) -> Fault {

@@ -139,6 +139,11 @@ pub trait Platform: Send {
         }
     }
 
+    /// Whether the host's processor computes what the platform runs, as in an emulator: more slowly than the CPU reference.
+    fn is_software(&self) -> bool {
+        false
+    }
+
     /// Tokens of a prompt that one run should take at most: as many as it needs to be fast.
     fn chunk(&self) -> usize {
         crate::CHUNK

@@ -20,6 +20,7 @@ mod migrate;
 mod model_check;
 mod noise;
 mod oracle;
+mod order;
 mod outcome;
 mod progress;
 pub mod range_test;
@@ -46,6 +47,7 @@ pub use migrate::{MigrateOptions, Migrated, ObtainSuite, migrate, migrate_suite,
 pub use model_check::{ModelCheck, Watch, check_model, row_distance, watch_model};
 pub use noise::{DeclaredPrecision, MovementLimits};
 pub use oracle::{Oracles, terms};
+pub use order::estimate_work;
 pub use progress::{JudgedCall, Progress, Quiet, Stop};
 pub use ratio::ratio_text;
 pub use reached::RowRegimes;

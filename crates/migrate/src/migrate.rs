@@ -1,5 +1,5 @@
-//! Migration, Algorithm 1: for each operator kind in graph order, check its calls alone, then the hybrid model with it,
-//! then accept or reject it. Evidence that still holds is taken from the ledger.
+//! Migration, Algorithm 1: for each operator kind, in the order of [`sort_moves`], check its calls alone, then the hybrid model
+//! with it, then accept or reject it. Evidence that still holds is taken from the ledger.
 
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::{Checker, composed_suites};
@@ -10,6 +10,7 @@ use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
 use crate::model_check::{ModelCheck, check_model};
 use crate::noise::MovementLimits;
 use crate::oracle::Oracles;
+use crate::order::sort_moves;
 use crate::outcome::{rejection, report};
 use crate::progress::{Progress, Stop};
 use crate::report::{MigrateReport, OpCheck, Seconds, SkippedNode};
@@ -135,11 +136,11 @@ pub fn migrate_suite(
         evidence: Vec::new(),
         seconds,
     };
-    for i in
-        (0..ledger.ops.len()).filter(|&i| !is_composed(suite.graph(), &ledger.ops[i].op)).collect::<Vec<_>>()
-    {
+    for at in sort_moves(&suite, &ledger.ops, run.target.is_software()) {
         stop.check()?;
-        run.op(&folder, &mut ledger, i, &choices)?;
+        if !is_composed(suite.graph(), &ledger.ops[at].op) {
+            run.op(&folder, &mut ledger, at, &choices)?;
+        }
     }
     run.decide_composed(&folder, &mut ledger, &composed)?;
     run.regions(&folder, &mut ledger, &choices)?;

@@ -13,7 +13,7 @@ use plans::Plans;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tapml_device::{Device, DeviceInfo, Finding};
+use tapml_device::{AdapterKind, Device, DeviceInfo, Finding};
 use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
@@ -151,6 +151,10 @@ impl Platform for DevicePlatform {
             options => format!("{} [{options}]", self.info.name),
         };
         PlatformInfo { platform: self.info.platform.clone(), device, driver: self.info.driver.clone() }
+    }
+
+    fn is_software(&self) -> bool {
+        self.info.kind == AdapterKind::Cpu
     }
 
     fn chunk(&self) -> usize {
