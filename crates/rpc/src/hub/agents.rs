@@ -29,7 +29,7 @@ impl HubState {
             Ok((name, _place)) => {
                 let left = self.attend(&mut socket, &link, connection);
                 lock(&self.controls).remove(&connection);
-                let gone = lock(&self.registry).leave(connection);
+                let gone = lock(&self.pool).leave(connection);
                 if let (Some(shared), Some(gone)) = (&self.shared, gone) {
                     shared.remove_agent(&gone);
                 }
@@ -78,8 +78,8 @@ impl HubState {
             return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
         }
         let names: Vec<String> = register.devices.iter().map(|d| d.name.clone()).collect();
-        let (name, before) = self.registry().register(connection, register)?;
-        let row = lock(&self.registry).row(&name);
+        let (name, before) = self.pool().register(connection, register)?;
+        let row = lock(&self.pool).registry().row(&name);
         if let (Some(shared), Some(row)) = (&self.shared, row) {
             shared.put_agent(row);
         }

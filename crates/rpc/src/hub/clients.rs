@@ -1,11 +1,12 @@
 //! A client's connection: hello, a place in the queue, a device, and then the messages of the session.
 
 mod queue;
-mod relay;
+mod tunnel;
 
-pub(super) use relay::{Arrival, Pending};
+pub(super) use tunnel::{Arrival, Pending, Tunnel};
 
-use super::registry::{DeviceRequest, Lease};
+use super::device_request::DeviceRequest;
+use super::registry::Destination;
 use super::{HubState, POLL_INTERVAL, gone_error, is_timeout, lock};
 use crate::agent::accept::{CLOSE_GRACE, hello};
 use crate::agent::gate::{Place, Waiting};
@@ -20,22 +21,19 @@ use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
 
 /// A client that has said hello.
-struct HubClient<'a> {
-    hub: &'a HubState,
-    socket: WebSocket<Reader>,
-    link: Arc<Link>,
-    seq: u64,
-    hello: Hello,
-    /// Its number in the queue.
-    id: u64,
+pub(super) struct HubClient<'a> {
+    pub(super) hub: &'a HubState,
+    pub(super) socket: WebSocket<Reader>,
+    pub(super) link: Arc<Link>,
+    pub(super) seq: u64,
+    pub(super) hello: Hello,
+    /// Its number in the queue; `None` if it asks for no device of this hub's.
+    pub(super) id: Option<u64>,
     since: Instant,
-    heard: Instant,
     /// When it was last told its place, and which.
     reported: Option<(Instant, wire::Queued)>,
     /// Why devices were not had.
     refusals: Vec<String>,
-    /// The lease's row, where hubs share a table.
-    claim: Option<String>,
 }
 
 impl HubState {
@@ -78,32 +76,22 @@ impl HubState {
         socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
         hello.token = String::new();
         let name = hello.target.split('?').next().unwrap_or_default().to_string();
-        let id = if hello.target.is_empty() || forwarded { 0 } else { self.enqueue(&name, hello.priority) };
-        let now = Instant::now();
-        let mut guest = HubClient {
-            hub: self,
-            socket,
-            link,
-            seq,
-            hello,
-            id,
-            since: now,
-            heard: now,
-            reported: None,
-            refusals: Vec::new(),
-            claim: None,
-        };
+        let waits = !hello.target.is_empty() && !forwarded;
+        let id = waits.then(|| self.enqueue(&name, hello.priority, &link));
+        let (since, reported, refusals) = (Instant::now(), None, Vec::new());
+        let mut client = HubClient { hub: self, socket, link, seq, hello, id, since, reported, refusals };
         let served = match (forwarded, id) {
-            (true, _) => guest.serve_forwarded(&name),
-            (false, 0) => guest.list(),
-            (false, _) => guest.session(),
+            (true, _) => client.serve_forwarded(&name),
+            (false, None) => client.list(),
+            (false, Some(id)) => client.session(id),
         };
-        guest.dequeue();
-        guest.release();
-        if let Err(error) = &served {
-            refuse(&guest.link, seq, error);
+        if let Some(id) = id {
+            self.leave(id);
         }
-        guest.drain();
+        if let Err(error) = &served {
+            refuse(&client.link, seq, error);
+        }
+        client.drain();
         served
     }
 }
@@ -114,7 +102,7 @@ impl HubClient<'_> {
         let welcome = wire::Welcome {
             version: VERSION,
             agent: concat!("tapml hub ", env!("CARGO_PKG_VERSION")).into(),
-            devices: self.hub.registry().list(),
+            devices: self.hub.pool().list(),
             limits: Some(wire::SessionLimits {
                 max_message: MAX_MESSAGE as u64,
                 window: WINDOW,
@@ -128,27 +116,27 @@ impl HubClient<'_> {
     }
 
     /// Waits for a device, and copies messages until one side leaves.
-    fn session(&mut self) -> Result<()> {
+    fn session(&mut self, id: u64) -> Result<()> {
         loop {
-            let lease = self.queue()?;
+            let target = self.queue(id)?;
             let over = Arc::new(AtomicBool::new(false));
-            match self.open_tunnel(&lease, &over) {
-                Ok(through) => {
-                    self.dequeue();
-                    return self.join(&lease, through, &over);
+            match self.open_tunnel(&target, &over) {
+                Ok(tunnel) => {
+                    self.hub.stop_waiting(id);
+                    return self.relay(&target, tunnel, &over);
                 }
                 Err(error) => {
-                    log::warn!("{}: {error}", lease.place);
-                    self.release();
-                    let mut registry = lock(&self.hub.registry);
-                    if error.detail(relay::BUSY).is_some() {
-                        registry.rest(&lease.place.agent);
+                    log::warn!("{}: {error}", target.place);
+                    self.hub.give_back(id);
+                    let mut pool = lock(&self.hub.pool);
+                    if error.detail(tunnel::BUSY).is_some() {
+                        pool.leases.rest(&target.place.agent, Instant::now());
                         continue;
                     }
                     // An agent that has left may come back.
-                    if registry.has(&lease.location) {
-                        registry.exclude(self.id, &lease.place);
-                        self.refusals.push(format!("{}: {error}", lease.place));
+                    if pool.registry().has(&target.location) {
+                        pool.leases.exclude(id, &target.place);
+                        self.refusals.push(format!("{}: {error}", target.place));
                     }
                 }
             }
@@ -160,23 +148,15 @@ impl HubClient<'_> {
         let DeviceRequest::Exactly(place) = DeviceRequest::parse(name) else {
             return Err(Error::invalid("another hub asks for no device of an agent"));
         };
-        let lease = lock(&self.hub.registry).find_local(&place);
-        let lease = lease
+        let target = lock(&self.hub.pool).registry().find_local(&place);
+        let target = target
             .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{place} is not here any more")))?;
         let over = Arc::new(AtomicBool::new(false));
-        let through = self.open_tunnel(&lease, &over)?;
-        self.join(&lease, through, &over)
+        let tunnel = self.open_tunnel(&target, &over)?;
+        self.relay(&target, tunnel, &over)
     }
 
-    /// The device's name at its agent, with the client's options.
-    fn target(&self, lease: &Lease) -> String {
-        match self.hello.target.split_once('?') {
-            Some((_, options)) => format!("{}?{options}", lease.place.device),
-            None => lease.place.device.clone(),
-        }
-    }
-
-    fn say(&self, seq: u64, reply: Reply) -> Result<()> {
+    pub(super) fn say(&self, seq: u64, reply: Reply) -> Result<()> {
         say(&self.link, seq, reply)
     }
 
@@ -194,11 +174,19 @@ impl HubClient<'_> {
     }
 }
 
+/// The device's name at its agent, with the client's options.
+pub(super) fn target_at_agent(hello: &Hello, target: &Destination) -> String {
+    match hello.target.split_once('?') {
+        Some((_, options)) => format!("{}?{options}", target.place.device),
+        None => target.place.device.clone(),
+    }
+}
+
 fn say(link: &Link, seq: u64, reply: Reply) -> Result<()> {
     link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| gone_error(&e))
 }
 
-fn refuse(link: &Link, seq: u64, error: &Error) {
+pub(super) fn refuse(link: &Link, seq: u64, error: &Error) {
     // A client that is gone needs no answer.
     let _ = say(link, seq, Reply::Failed(convert::error_to_wire(error)));
     link.finish();

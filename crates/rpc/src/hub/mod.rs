@@ -3,9 +3,14 @@
 
 mod agents;
 mod clients;
+mod device_request;
 mod http;
+mod lease;
 mod pages;
+mod pool;
 mod registry;
+mod relay;
+mod route;
 mod shared;
 
 pub use http::Page;
@@ -18,13 +23,15 @@ use crate::agent::{Stopper, not_listening, policy, resolve};
 use crate::wire::limits::{HUB_PROTOCOL, PROTOCOL};
 use clients::Pending;
 use http::Head;
-use registry::Registry;
+use lease::Expired;
+use pool::Pool;
+use route::Route;
 use shared::Shared;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Most connections of agents at once, those of sessions not counted.
@@ -90,7 +97,9 @@ struct HubState {
     agent_token: Option<blake3::Hash>,
     gate: Gate,
     agents: Arc<AtomicUsize>,
-    registry: Mutex<Registry>,
+    pool: Mutex<Pool>,
+    /// The clients that wait or have a device.
+    clients: Mutex<HashMap<u64, ClientEntry>>,
     /// The agents' connections.
     controls: Mutex<HashMap<u64, Arc<Link>>>,
     /// Sessions whose agent has yet to come.
@@ -98,6 +107,13 @@ struct HubState {
     next: AtomicU64,
     stop: Arc<AtomicBool>,
     shared: Option<Shared>,
+}
+
+/// A client that waits or has a device.
+struct ClientEntry {
+    link: Arc<Link>,
+    /// The lease's row, where hubs share a table.
+    claim: Option<String>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,19 +140,20 @@ impl Hub {
             };
             Ok(Shared { table: peers.table.clone(), id: clients::random_id()?, url, seen: AtomicU64::new(0) })
         });
-        let house = HubState {
+        let state = HubState {
             shared: shared.transpose()?,
             agent_token: agent_token.map(|t| blake3::hash(t.as_bytes())),
             gate: Gate::new(config.token.as_deref(), config.clients, "clients"),
             config,
             agents: Arc::default(),
-            registry: Mutex::default(),
+            pool: Mutex::default(),
+            clients: Mutex::default(),
             controls: Mutex::default(),
             pending: Mutex::default(),
             next: AtomicU64::new(1),
             stop: Arc::default(),
         };
-        Ok(Hub { listener, address, state: Arc::new(house) })
+        Ok(Hub { listener, address, state: Arc::new(state) })
     }
 
     /// Where it listens.
@@ -152,8 +169,8 @@ impl Hub {
     /// Serves until stopped. What goes wrong with one connection is logged and concerns that one alone.
     pub fn serve(&self) -> Result<()> {
         let HubState { gate, config, stop, .. } = &*self.state;
-        let house = self.state.clone();
-        let serve: Arc<dyn Fn(Arrived) + Send + Sync> = Arc::new(move |arrived| house.receive(arrived));
+        let state = self.state.clone();
+        let serve: Arc<dyn Fn(Arrived) + Send + Sync> = Arc::new(move |arrived| state.receive(arrived));
         listen(&self.listener, gate, config.tls.as_ref(), stop, &serve);
         Ok(())
     }
@@ -189,37 +206,65 @@ impl HubState {
         from: SocketAddr,
         waiting: Waiting,
     ) -> Result<()> {
-        let path = head.path.clone();
-        if !head.is_upgrade() {
-            http::page(&mut reader, pages::PAGES, &path)?;
+        let route = Route::from_head(&head);
+        if let Route::Page(path) = &route {
+            http::page(&mut reader, pages::PAGES, path)?;
             link.finish_plain();
             return Ok(());
         }
         if !head.may_connect(&self.config.origins, self.config.token.is_some()) {
             return http::refuse(&mut reader, "403 Forbidden", "pages of this origin may not connect");
         }
-        match path.as_str() {
-            "/agent" => self.agent(head.upgrade(reader, HUB_PROTOCOL)?, link, from, waiting),
-            "/" | "/client" => self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting, false),
-            "/forward" => self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting, true),
-            _ => {
-                let id = path.strip_prefix("/session/").unwrap_or_default();
-                let Some(pending) = lock(&self.pending).remove(id) else {
+        match route {
+            Route::Agent => self.agent(head.upgrade(reader, HUB_PROTOCOL)?, link, from, waiting),
+            Route::Client { forwarded } => {
+                self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting, forwarded)
+            }
+            Route::Session(id) => {
+                let Some(pending) = lock(&self.pending).remove(&id) else {
                     return http::refuse(&mut reader, "404 Not Found", "there is no such session");
                 };
                 drop(waiting);
                 self.session(head.upgrade(reader, PROTOCOL)?, link, pending)
             }
+            Route::Page(_) | Route::Nothing => {
+                http::refuse(&mut reader, "404 Not Found", "there is no such session")
+            }
         }
     }
 
-    /// What is known, with what other hubs have told by now.
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        let mut registry = lock(&self.registry);
+    /// Devices and leases as of now, with what other hubs have told by now.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        let mut pool = lock(&self.pool);
         if let Some(rows) = self.shared.as_ref().and_then(Shared::changed_rows) {
-            registry.update_remote(rows);
+            pool.update_remote(rows);
         }
-        registry
+        for Expired { id, held } in pool.leases.advance(Instant::now()) {
+            let entry = self.forget(id);
+            // A client that waits is told by its own thread. A relay that renews nothing is held up by a connection.
+            if let (Some(place), Some(entry)) = (held, entry) {
+                log::warn!("{place}: its client's lease has expired");
+                entry.link.close();
+            }
+        }
+        pool
+    }
+
+    /// Ends what is kept for a client beside its place in the pool.
+    fn forget(&self, id: u64) -> Option<ClientEntry> {
+        let mut entry = lock(&self.clients).remove(&id);
+        self.release(entry.as_mut().and_then(|entry| entry.claim.take()));
+        if let Some(shared) = &self.shared {
+            shared.remove_waiter(id);
+        }
+        entry
+    }
+
+    /// Tells the other hubs that a device is free.
+    fn release(&self, claim: Option<String>) {
+        if let (Some(shared), Some(claim)) = (&self.shared, claim) {
+            shared.table.remove(&claim);
+        }
     }
 
     fn is_stopped(&self) -> bool {

@@ -1,17 +1,11 @@
-//! What a hub knows: agents and their devices, who has leased one, who waits for one.
+//! The registry: which agents are here or at other hubs, and which devices they offer.
 
-mod device_request;
-mod queue;
-
-pub use device_request::{DeviceRequest, Place};
-
-use super::shared::{AgentRow, LeaseRow, Rows, WaitRow};
+use super::device_request::{Place, WORDS};
+use super::lease::{Capacity, DeviceCapacity};
+use super::shared::AgentRow;
 use crate::wire::limits::MAX_LABEL;
 use crate::wire::{AdapterKind, Offer, Register, ServedOp};
-use device_request::WORDS;
-use queue::Waiter;
-use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Most agents at once.
@@ -25,9 +19,6 @@ const OPERATORS: usize = 8192;
 
 /// Most sessions that one device may say to take.
 const SESSIONS: u32 = 64;
-
-/// How long an agent is left alone that had no place for a session.
-const REST: Duration = Duration::from_millis(500);
 
 /// Sessions of an emulator or a CPU that does not say how many it takes.
 const SHARED: u32 = 4;
@@ -50,13 +41,11 @@ struct Agent {
     devices: Vec<Offer>,
     /// How many sessions it takes, of all devices together.
     sessions: u32,
-    /// Until when it is not asked again: it had no place for a session.
-    rests: Option<Instant>,
 }
 
-/// A device that a client has.
+/// A device of an agent that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct Destination {
     /// The device.
     pub place: Place,
     /// Where its agent is.
@@ -71,14 +60,6 @@ pub struct Lease {
 #[derive(Default)]
 pub struct Registry {
     agents: BTreeMap<String, Agent>,
-    leases: BTreeMap<u64, Place>,
-    waiting: Vec<Waiter>,
-    /// What the clients of other hubs have, and who waits there.
-    away_leases: Vec<Place>,
-    away_waiting: Vec<Waiter>,
-    /// When a device was last leased.
-    used: BTreeMap<Place, Instant>,
-    next: u64,
 }
 
 impl Registry {
@@ -98,31 +79,12 @@ impl Registry {
             let text = format!("another agent is named `{name}`");
             return Err(Error::new(ErrorKind::Unavailable, text).with_hint("give the agent another name"));
         }
-        if old.is_none() && self.agents.len() >= AGENTS {
-            return Err(Error::new(ErrorKind::Unavailable, format!("the hub has {AGENTS} agents already")));
-        }
-        let others = self.agents.iter().filter(|(other, _)| **other != name);
-        let devices = others.map(|(_, agent)| agent.devices.len()).sum::<usize>() + asked.devices.len();
-        if devices > DEVICES {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the hub knows no more than {DEVICES} devices"),
-            ));
-        }
-        let others = self.agents.iter().filter(|(other, _)| **other != name);
-        let operators = others.map(|(_, agent)| operators(&agent.devices)).sum::<usize>();
-        if operators + self::operators(&asked.devices) > OPERATORS {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the hub knows no more than {OPERATORS} operators of devices that run them"),
-            ));
-        }
+        self.expect_room(&name, &asked)?;
         let before = match old.map(|old| &old.location) {
             Some(Location::Here(old)) if *old != connection => Some(*old),
             _ => None,
         };
-        let home = Location::Here(connection);
-        let mut agent = Agent::new(home, asked);
+        let mut agent = Agent::new(Location::Here(connection), asked);
         // A list tells which operators a device has, a session what it takes.
         let infos = agent.devices.iter_mut().filter_map(|d| d.info.as_mut());
         infos.flat_map(|info| &mut info.ops).for_each(|op| {
@@ -130,6 +92,27 @@ impl Registry {
         });
         self.agents.insert(name.clone(), agent);
         Ok((name, before))
+    }
+
+    /// Fails if this agent would be one too many, or offers too much beside the others.
+    fn expect_room(&self, name: &str, asked: &Register) -> Result<()> {
+        let full = |text: String| Err(Error::new(ErrorKind::Unavailable, text));
+        if !self.agents.contains_key(name) && self.agents.len() >= AGENTS {
+            return full(format!("the hub has {AGENTS} agents already"));
+        }
+        let others: Vec<&Agent> =
+            self.agents.iter().filter(|(other, _)| *other != name).map(|(_, agent)| agent).collect();
+        let devices = others.iter().map(|agent| agent.devices.len()).sum::<usize>() + asked.devices.len();
+        if devices > DEVICES {
+            return full(format!("the hub knows no more than {DEVICES} devices"));
+        }
+        let known = others.iter().map(|agent| operators(&agent.devices)).sum::<usize>();
+        if known + operators(&asked.devices) > OPERATORS {
+            return full(format!(
+                "the hub knows no more than {OPERATORS} operators of devices that run them"
+            ));
+        }
+        Ok(())
     }
 
     fn free_name(&self, instance: &str) -> String {
@@ -143,26 +126,33 @@ impl Registry {
 
     /// The agent of this connection is gone; its name, if it had not been replaced.
     pub fn leave(&mut self, connection: u64) -> Option<String> {
-        let home = Location::Here(connection);
-        let name =
-            self.agents.iter().find(|(_, agent)| agent.location == home).map(|(name, _)| name.clone())?;
+        let location = Location::Here(connection);
+        let agent = self.agents.iter().find(|(_, agent)| agent.location == location);
+        let name = agent.map(|(name, _)| name.clone())?;
         self.agents.remove(&name);
-        let Registry { used, agents, .. } = self;
-        used.retain(|place, _| agents.contains_key(&place.agent));
         Some(name)
     }
 
-    /// Whether the agent of a lease is where it was.
-    pub fn has(&self, home: &Location) -> bool {
-        self.agents.values().any(|agent| agent.location == *home)
+    /// Whether an agent is where it was.
+    pub fn has(&self, location: &Location) -> bool {
+        self.agents.values().any(|agent| agent.location == *location)
     }
 
-    /// A device of an agent that is here, without a lease.
-    pub fn find_local(&self, place: &Place) -> Option<Lease> {
-        let agent =
-            self.agents.get(&place.agent).filter(|agent| matches!(agent.location, Location::Here(_)))?;
-        let offer = agent.devices.iter().find(|offer| offer.name == place.device && offer.info.is_some())?;
-        Some(agent.lease(place, agent.sessions_of(offer)))
+    /// A device that can be used.
+    pub fn find(&self, place: &Place) -> Option<Destination> {
+        let agent = self.agents.get(&place.agent)?;
+        let offer = agent.usable().find(|offer| offer.name == place.device)?;
+        Some(Destination {
+            place: place.clone(),
+            location: agent.location.clone(),
+            agent: agent.agent.clone(),
+            sessions: agent.sessions_of(offer),
+        })
+    }
+
+    /// A device of an agent that is here.
+    pub fn find_local(&self, place: &Place) -> Option<Destination> {
+        self.find(place).filter(|target| matches!(target.location, Location::Here(_)))
     }
 
     /// What an agent that is here has registered, for other hubs.
@@ -178,96 +168,56 @@ impl Registry {
         })
     }
 
-    /// Takes over what the other hubs have: their agents, their clients' leases, who waits there.
-    pub fn update_remote(&mut self, rows: Rows) {
+    /// Takes over which agents the other hubs have.
+    pub fn set_remote(&mut self, rows: Vec<AgentRow>) {
         self.agents.retain(|_, agent| matches!(agent.location, Location::Here(_)));
-        for AgentRow { url, register, .. } in rows.agents {
+        for AgentRow { url, register, .. } in rows {
             let Some(r) = register else { continue };
             let (name, agent) = (r.name.clone(), Agent::new(Location::Away(url), r));
             // An agent of this hub's own that has moved is found out by its connection.
             self.agents.entry(name).or_insert(agent);
         }
-        let place = |LeaseRow { agent, device, .. }| Place { agent, device };
-        self.away_leases = rows.leases.into_iter().map(place).collect();
-        let waiter = |WaitRow { hub, waiter, target, priority, since }| Waiter {
-            id: waiter,
-            hub,
-            request: DeviceRequest::parse(&target),
-            priority,
-            since,
-            not: HashSet::new(),
-        };
-        self.away_waiting = rows.waiting.into_iter().map(waiter).collect();
     }
 
-    /// All devices under the names that clients ask for, with their state.
-    pub fn list(&self) -> Vec<Offer> {
-        let of = |(name, agent): (&String, &Agent)| {
-            let named = |offer: &Offer| {
+    /// All devices under the names that clients ask for, with how many sessions they have.
+    pub fn list(&self, busy: impl Fn(&Place) -> u32) -> Vec<Offer> {
+        let mut offers = Vec::new();
+        for (name, agent) in &self.agents {
+            for offer in &agent.devices {
                 let place = Place { agent: name.clone(), device: offer.name.clone() };
-                let busy = self.busy(&place);
-                let (name, sessions) = (place.to_string(), agent.sessions_of(offer));
-                Offer { name, agent: agent.agent.clone(), busy, sessions, ..offer.clone() }
-            };
-            agent.devices.iter().map(named).collect::<Vec<_>>()
-        };
-        self.agents.iter().flat_map(of).collect()
-    }
-
-    /// Every usable device and how many more sessions it takes.
-    fn places(&self) -> Vec<(Place, u32)> {
-        let of = |(name, agent): (&String, &Agent)| {
-            let usable = agent.devices.iter().filter(|offer| offer.info.is_some());
-            let left = self.sessions_left(name, agent);
-            let room = |offer: &Offer| {
-                let place = Place { agent: name.clone(), device: offer.name.clone() };
-                let room = sessions(offer).saturating_sub(self.busy(&place)).min(left);
-                (place, room)
-            };
-            usable.map(room).collect::<Vec<_>>()
-        };
-        self.agents.iter().flat_map(of).collect()
-    }
-
-    fn leased_devices(&self) -> impl Iterator<Item = &Place> {
-        self.leases.values().chain(&self.away_leases)
-    }
-
-    fn busy(&self, place: &Place) -> u32 {
-        self.leased_devices().filter(|leased| *leased == place).count() as u32
-    }
-
-    /// How many more sessions an agent takes.
-    fn sessions_left(&self, name: &str, agent: &Agent) -> u32 {
-        if agent.rests.is_some_and(|until| Instant::now() < until) {
-            return 0;
+                let (busy, sessions) = (busy(&place), agent.sessions_of(offer));
+                let (name, agent) = (place.to_string(), agent.agent.clone());
+                offers.push(Offer { name, agent, busy, sessions, ..offer.clone() });
+            }
         }
-        let busy = self.leased_devices().filter(|leased| leased.agent == name).count();
-        agent.sessions.saturating_sub(busy as u32)
+        offers
     }
 
-    /// An agent had no place for a session: it is asked again a little later.
-    pub fn rest(&mut self, name: &str) {
-        if let Some(agent) = self.agents.get_mut(name) {
-            agent.rests = Some(Instant::now() + REST);
-        }
+    /// How many sessions the agents and their usable devices take.
+    pub fn capacities(&self) -> BTreeMap<String, Capacity> {
+        let capacity = |agent: &Agent| {
+            let device =
+                |offer: &Offer| DeviceCapacity { device: offer.name.clone(), sessions: sessions(offer) };
+            Capacity { sessions: agent.sessions, devices: agent.usable().map(device).collect() }
+        };
+        self.agents.iter().map(|(name, agent)| (name.clone(), capacity(agent))).collect()
     }
 }
 
 impl Agent {
-    fn new(home: Location, register: Register) -> Agent {
+    fn new(location: Location, register: Register) -> Agent {
         let Register { instance, agent, devices, sessions, .. } = register;
         let sessions = if sessions == 0 { u32::MAX } else { sessions };
-        Agent { location: home, instance, agent, devices, sessions, rests: None }
+        Agent { location, instance, agent, devices, sessions }
     }
 
     fn sessions_of(&self, offer: &Offer) -> u32 {
         sessions(offer).min(self.sessions)
     }
 
-    fn lease(&self, place: &Place, sessions: u32) -> Lease {
-        let (home, agent) = (self.location.clone(), self.agent.clone());
-        Lease { place: place.clone(), location: home, agent, sessions }
+    /// The devices that could be opened.
+    fn usable(&self) -> impl Iterator<Item = &Offer> {
+        self.devices.iter().filter(|offer| offer.info.is_some())
     }
 }
 
@@ -289,7 +239,6 @@ fn sessions(offer: &Offer) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::queue::QueuePosition;
     use super::*;
     use crate::wire::DeviceInfo;
 
@@ -298,13 +247,9 @@ mod tests {
         Offer { name: name.into(), info: Some(info), ..Default::default() }
     }
 
-    pub(super) fn agent(name: &str, devices: &[&str]) -> Register {
+    fn agent(name: &str, devices: &[&str]) -> Register {
         let devices = devices.iter().map(|d| offer(d)).collect();
         Register { name: name.into(), instance: name.into(), devices, ..Default::default() }
-    }
-
-    pub(super) fn leased_devices(registry: &mut Registry, id: u64) -> Option<String> {
-        registry.lease(id).map(|lease| lease.place.to_string())
     }
 
     #[test]
@@ -313,50 +258,30 @@ mod tests {
         assert_eq!(r.register(1, agent("a", &["vulkan"])).unwrap(), ("a".into(), None));
         let stranger = Register { instance: "other".into(), ..agent("a", &[]) };
         assert!(r.register(2, stranger).is_err());
-        let id = r.enqueue(DeviceRequest::parse("a"), 0);
-        r.lease(id).unwrap();
         assert_eq!(r.register(3, agent("a", &["vulkan"])).unwrap(), ("a".into(), Some(1)));
         assert_eq!(r.leave(1), None);
         assert!(r.has(&Location::Here(3)), "the old connection's end is not the agent's");
-        assert_eq!(r.list()[0].busy, 1, "its open sessions count on");
         assert!(r.register(4, agent("vulkan", &[])).is_err());
         let nameless = |instance: &str| Register { instance: instance.into(), ..agent("", &["vulkan"]) };
         assert_eq!(r.register(5, nameless("x")).unwrap().0, "agent-1");
         assert_eq!(r.register(6, nameless("y")).unwrap().0, "agent-2");
         assert_eq!(r.register(7, nameless("x")).unwrap(), ("agent-1".into(), Some(5)));
+        assert_eq!(r.leave(3).as_deref(), Some("a"));
     }
 
     #[test]
-    fn several_hubs_have_one_queue() {
+    fn agents_of_other_hubs_are_found_as_long_as_their_hub_tells_of_them() {
         let mut r = Registry::default();
         r.register(1, agent("a", &["vulkan"])).unwrap();
-        let away =
-            AgentRow { hub: "h2".into(), url: "ws://h2".into(), register: Some(agent("b", &["webgpu"])) };
-        let wait = |target: &str, since| WaitRow {
-            hub: "h2".into(),
-            waiter: 1,
-            target: target.into(),
-            priority: 0,
-            since,
-        };
-        let own = r.enqueue(DeviceRequest::parse("vulkan"), 0);
-        r.update_remote(Rows { agents: vec![away.clone()], leases: Vec::new(), waiting: vec![wait("a", 1)] });
-        assert_eq!((r.queue_position(own), r.lease(own)), (QueuePosition { place: 2, devices: 1 }, None));
-        r.update_remote(Rows {
-            agents: vec![away.clone()],
-            leases: Vec::new(),
-            waiting: vec![wait("a", u64::MAX)],
-        });
-        assert_eq!(leased_devices(&mut r, own).as_deref(), Some("a/vulkan"));
-        let far = r.enqueue(DeviceRequest::parse("webgpu"), 0);
-        let there = LeaseRow { hub: "h2".into(), waiter: 2, agent: "b".into(), device: "webgpu".into() };
-        r.update_remote(Rows { agents: vec![away.clone()], leases: vec![there], waiting: Vec::new() });
-        assert_eq!(r.lease(far), None, "a client of the other hub has it");
-        r.update_remote(Rows { agents: vec![away], ..Rows::default() });
-        assert_eq!(r.lease(far).unwrap().location, Location::Away("ws://h2".into()));
-        assert!(r.find_local(&Place { agent: "b".into(), device: "webgpu".into() }).is_none());
-        r.update_remote(Rows::default());
-        assert_eq!(r.list().len(), 1, "the other hub has gone");
+        let row = |register| AgentRow { hub: "h2".into(), url: "ws://h2".into(), register: Some(register) };
+        r.set_remote(vec![row(agent("b", &["webgpu"])), row(agent("a", &["cuda"]))]);
+        let there = Place { agent: "b".into(), device: "webgpu".into() };
+        assert_eq!(r.find(&there).unwrap().location, Location::Away("ws://h2".into()));
+        assert!(r.find_local(&there).is_none() && r.row("b").is_none());
+        let names: Vec<String> = r.list(|_| 0).into_iter().map(|offer| offer.name).collect();
+        assert_eq!(names, ["a/vulkan", "b/webgpu"], "an agent that is here is not taken from there");
+        r.set_remote(Vec::new());
+        assert_eq!(r.list(|_| 0).len(), 1, "the other hub has gone");
     }
 
     #[test]
@@ -369,7 +294,7 @@ mod tests {
             agent
         };
         r.register(1, with("a", 2)).unwrap();
-        let listed = r.list()[0].info.clone().unwrap().ops;
+        let listed = r.list(|_| 0)[0].info.clone().unwrap().ops;
         assert_eq!(listed[1], ServedOp { name: "op1".into(), ..ServedOp::default() });
         assert!(r.register(2, with("b", OPERATORS - 1)).is_err());
         assert!(r.register(2, with("b", OPERATORS - 2)).is_ok());
@@ -383,5 +308,17 @@ mod tests {
         assert_eq!((sessions(&cpu), sessions(&offer("vulkan"))), (SHARED, 1));
         cpu.sessions = u32::MAX;
         assert_eq!(sessions(&cpu), SESSIONS);
+    }
+
+    #[test]
+    fn a_device_that_could_not_be_opened_is_listed_and_takes_no_session() {
+        let mut r = Registry::default();
+        let mut broken = agent("a", &["vulkan", "cuda"]);
+        broken.devices[1].info = None;
+        r.register(1, Register { sessions: 3, ..broken }).unwrap();
+        let devices = vec![DeviceCapacity { device: "vulkan".into(), sessions: 1 }];
+        assert_eq!(r.capacities()["a"], Capacity { sessions: 3, devices });
+        assert_eq!(r.list(|place| u32::from(place.device == "cuda"))[1].busy, 1);
+        assert!(r.find(&Place { agent: "a".into(), device: "cuda".into() }).is_none());
     }
 }

@@ -1,7 +1,8 @@
 //! What the hubs of several hosts share: agents, leases and queues as rows of a table that every hub sees. An agent's hub
 //! writes its row; a lease is the row that exactly one hub could create; who waits is known to all, so that the queue is one.
 
-use super::registry::{Lease, Place};
+use super::device_request::Place;
+use super::registry::Destination;
 use crate::wire::Register;
 use prost::Message as _;
 use std::sync::Arc;
@@ -152,12 +153,12 @@ impl Shared {
     }
 
     /// The key of a lease, if no other hub was faster.
-    pub fn claim(&self, lease: &Lease, waiter: u64) -> Result<Option<String>> {
-        let Place { agent, device } = lease.place.clone();
+    pub fn claim(&self, target: &Destination, waiter: u64) -> Result<Option<String>> {
+        let Place { agent, device } = target.place.clone();
         let row = LeaseRow { hub: self.id.clone(), waiter, agent, device }.encode_to_vec();
         let taken: Vec<String> = self.table.rows().into_iter().map(|(key, _)| key).collect();
-        for slot in 0..lease.sessions {
-            let key = format!("l.{}.{slot}", hash(&lease.place.to_string()));
+        for slot in 0..target.sessions {
+            let key = format!("l.{}.{slot}", hash(&target.place.to_string()));
             if !taken.contains(&key) && self.table.create(&key, &row)? {
                 return Ok(Some(key));
             }

@@ -1,11 +1,15 @@
 //! A client's time in the queue, until it has leased a device.
 
 use super::HubClient;
-use crate::hub::registry::{DeviceRequest, Lease};
-use crate::hub::{HubState, gone_error, is_timeout, lock};
-use crate::wire::limits::{ASLEEP, HEARTBEAT};
+use crate::agent::link::Link;
+use crate::hub::device_request::DeviceRequest;
+use crate::hub::lease::WAIT_TERM;
+use crate::hub::registry::Destination;
+use crate::hub::{ClientEntry, HubState, gone_error, is_timeout, lock};
+use crate::wire::limits::HEARTBEAT;
 use crate::wire::{self, Reply, Request};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::Message;
 
@@ -15,62 +19,71 @@ const AGENT_WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl HubState {
     /// Puts a client into the queue; its number there.
-    pub(super) fn enqueue(&self, name: &str, priority: i32) -> u64 {
-        let mut registry = lock(&self.registry);
-        let id = registry.enqueue(DeviceRequest::parse(name), priority);
-        let since = registry.waiting_since(id);
-        drop(registry);
+    pub(super) fn enqueue(&self, name: &str, priority: i32, link: &Arc<Link>) -> u64 {
+        let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_millis() as u64);
+        let id = self.pool().leases.enqueue(DeviceRequest::parse(name), priority, since, Instant::now());
+        lock(&self.clients).insert(id, ClientEntry { link: link.clone(), claim: None });
         if let Some(shared) = &self.shared {
             shared.put_waiter(id, name, priority, since);
         }
         id
     }
+
+    /// A client has what it has waited for.
+    pub(super) fn stop_waiting(&self, id: u64) {
+        if let Some(shared) = &self.shared {
+            shared.remove_waiter(id);
+        }
+    }
+
+    /// A client gives its device back, and waits on.
+    pub(super) fn give_back(&self, id: u64) {
+        lock(&self.pool).leases.give_back(id, Instant::now());
+        let claim = lock(&self.clients).get_mut(&id).and_then(|entry| entry.claim.take());
+        self.release(claim);
+    }
+
+    /// A client has left.
+    pub(super) fn leave(&self, id: u64) {
+        lock(&self.pool).leases.leave(id);
+        self.forget(id);
+    }
+
+    /// Leases a device to a client if one is free that nobody before it can take.
+    fn lease(&self, id: u64) -> Option<Destination> {
+        let target = self.pool().grant(id, Instant::now())?;
+        let Some(shared) = &self.shared else { return Some(target) };
+        match shared.claim(&target, id) {
+            Ok(Some(claim)) => {
+                match lock(&self.clients).get_mut(&id) {
+                    Some(entry) => entry.claim = Some(claim),
+                    None => self.release(Some(claim)),
+                }
+                return Some(target);
+            }
+            Ok(None) => log::debug!("{}: another hub was faster", target.place),
+            // Without the broker nobody knows who has what: the client waits.
+            Err(error) => log::debug!("{}: {error}", target.place),
+        }
+        self.give_back(id);
+        None
+    }
 }
 
 impl HubClient<'_> {
-    /// This client waits no more.
-    pub(super) fn dequeue(&self) {
-        lock(&self.hub.registry).dequeue(self.id);
-        if let (Some(shared), true) = (&self.hub.shared, self.id > 0) {
-            shared.remove_waiter(self.id);
-        }
-    }
-
-    /// Gives the device back.
-    pub(super) fn release(&mut self) {
-        lock(&self.hub.registry).release(self.id);
-        if let (Some(shared), Some(claim)) = (&self.hub.shared, self.claim.take()) {
-            shared.table.remove(&claim);
-        }
-    }
-
-    /// Leases a device if one is free that nobody before this client can take.
-    fn lease(&mut self) -> Option<Lease> {
-        let lease = self.hub.registry().lease(self.id)?;
-        let Some(shared) = &self.hub.shared else { return Some(lease) };
-        match shared.claim(&lease, self.id) {
-            Ok(Some(key)) => {
-                self.claim = Some(key);
-                return Some(lease);
-            }
-            Ok(None) => log::debug!("{}: another hub was faster", lease.place),
-            // Without the broker nobody knows who has what: the client waits.
-            Err(error) => log::debug!("{}: {error}", lease.place),
-        }
-        lock(&self.hub.registry).release(self.id);
-        None
-    }
-
     /// Waits until this client's turn has come.
-    pub(super) fn queue(&mut self) -> Result<Lease> {
+    pub(super) fn queue(&mut self, id: u64) -> Result<Destination> {
         loop {
             if self.hub.is_stopped() {
                 return Err(Error::new(ErrorKind::Unavailable, "the hub is being stopped"));
             }
-            if let Some(lease) = self.lease() {
-                return Ok(lease);
+            if let Some(target) = self.hub.lease(id) {
+                return Ok(target);
             }
-            let prospects = self.hub.registry().queue_position(self.id);
+            let prospects = self.hub.pool().leases.position(id);
+            if prospects.place == 0 {
+                return Err(gone_error(&format!("silent for {} s", WAIT_TERM.as_secs())));
+            }
             let trouble = self.hub.shared.as_ref().and_then(|shared| shared.table.trouble());
             let waited = self.since.elapsed();
             let limit = match (self.hello.wait_ms, prospects.devices) {
@@ -88,13 +101,13 @@ impl HubClient<'_> {
                 devices: prospects.devices,
                 trouble,
             })?;
-            self.look()?;
+            self.look(id)?;
         }
     }
 
     fn in_vain(&self, devices: u32, trouble: Option<&str>) -> Error {
         let known: Vec<String> =
-            self.hub.registry().list().into_iter().take(16).map(|offer| offer.name).collect();
+            self.hub.pool().list().into_iter().take(16).map(|offer| offer.name).collect();
         let asked = self.hello.target.escape_debug();
         if let Some(trouble) = trouble {
             let text = format!(
@@ -132,10 +145,10 @@ impl HubClient<'_> {
     }
 
     /// Looks for a tick whether the waiting client says something.
-    fn look(&mut self) -> Result<()> {
+    fn look(&mut self, id: u64) -> Result<()> {
         match self.socket.read() {
             Ok(Message::Binary(bytes)) => {
-                self.heard = Instant::now();
+                self.hub.pool().leases.renew(id, Instant::now());
                 let message = wire::decode_request(bytes)?;
                 match message.request {
                     Some(Request::Ping(_)) => self.say(message.seq, Reply::Pong(wire::Pong {})),
@@ -147,16 +160,10 @@ impl HubClient<'_> {
             }
             Ok(Message::Close(_)) => Err(gone_error(&"closed while it waited")),
             Ok(_) => {
-                self.heard = Instant::now();
+                self.hub.pool().leases.renew(id, Instant::now());
                 Ok(())
             }
-            Err(error) if is_timeout(&error) => {
-                if self.heard.elapsed() > ASLEEP {
-                    Err(gone_error(&format!("silent for {} s", ASLEEP.as_secs())))
-                } else {
-                    Ok(())
-                }
-            }
+            Err(error) if is_timeout(&error) => Ok(()),
             Err(error) => Err(gone_error(&error)),
         }
     }

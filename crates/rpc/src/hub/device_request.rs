@@ -1,7 +1,7 @@
 //! Names of devices, and which of them a client asks for.
 
 /// Words of platforms: an agent may not be named so.
-pub(super) const WORDS: [&str; 9] =
+pub const WORDS: [&str; 9] =
     ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
 
 /// An agent and one of its devices.
@@ -43,7 +43,7 @@ impl DeviceRequest {
     }
 
     /// Whether this device is such.
-    pub(super) fn suits(&self, place: &Place) -> bool {
+    pub fn suits(&self, place: &Place) -> bool {
         match self {
             DeviceRequest::Exactly(exact) => exact == place,
             DeviceRequest::Platform(word) => place.device.split(':').next() == Some(word),
