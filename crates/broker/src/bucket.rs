@@ -1,6 +1,7 @@
 //! A key-value bucket of JetStream, mirrored here: reading costs nothing, writing is one round trip.
 
-use crate::client::{Client, Message, unavailable};
+use crate::client::{Client, unavailable};
+use async_nats::Message;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,7 +138,7 @@ impl Bucket {
     fn write(
         &self,
         key: &str,
-        headers: &[(&str, String)],
+        headers: &[(&'static str, String)],
         value: &[u8],
     ) -> Result<std::result::Result<u64, u64>> {
         self.client.keep(&format!("$KV.{}.{key}", self.name), headers, value)
@@ -191,62 +192,56 @@ fn round(
     ready: &mpsc::Sender<()>,
 ) -> Result<()> {
     let connection = client.connections();
-    let (inbox, told, sid) = client.subscribe_inbox()?;
+    let subscription = client.subscribe_inbox()?;
     let head = format!("$KV.{name}.");
     let config = json!({ "stream_name": format!("KV_{name}"), "config": {
-        "deliver_subject": inbox, "deliver_policy": "last_per_subject", "filter_subject": format!("{head}{prefix}>"),
+        "deliver_subject": subscription.inbox, "deliver_policy": "last_per_subject", "filter_subject": format!("{head}{prefix}>"),
         "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
         "idle_heartbeat": HEARTBEAT.0.as_nanos() as u64, "inactive_threshold": 60_000_000_000u64,
     }});
     let made = client.api(&format!("CONSUMER.CREATE.KV_{name}"), &config);
-    let done =
-        made.and_then(|made| made.map_err(|code| unavailable(&format!("error {code}")))).and_then(|made| {
-            let pending = made["num_pending"].as_u64().unwrap_or(0);
-            let mut fresh = (pending > 0).then(BTreeMap::new);
-            if pending == 0 {
-                replace(mirror, BTreeMap::new(), ready);
+    let made = made?.map_err(|code| unavailable(&format!("error {code}")))?;
+    let mut fresh = (made["num_pending"].as_u64() > Some(0)).then(BTreeMap::new);
+    if fresh.is_none() {
+        replace(mirror, BTreeMap::new(), ready);
+    }
+    let (mut next, mut heard) = (1, Instant::now());
+    while !mirror.over.load(Ordering::Acquire) && client.connections() == connection {
+        let Some(message) = subscription.receive(Duration::from_millis(200))? else {
+            if heard.elapsed() > HEARTBEAT.1 {
+                return Err(unavailable(&"it is silent"));
             }
-            let (mut next, mut heard) = (1, Instant::now());
-            while !mirror.over.load(Ordering::Acquire) && client.connections() == connection {
-                let Ok(message) = told.recv_timeout(Duration::from_millis(200)) else {
-                    if heard.elapsed() > HEARTBEAT.1 {
-                        return Err(unavailable(&"it is silent"));
-                    }
-                    continue;
-                };
-                heard = Instant::now();
-                if message.status().is_some_and(|status| status >= 100) {
-                    continue;
-                }
-                let place =
-                    AckPlace::from_message(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
-                if place.delivered != next {
-                    return Err(unavailable(&"a change was missed"));
-                }
-                next += 1;
-                let key = message.subject.strip_prefix(&head).unwrap_or_default().to_string();
-                let removed = message.header("KV-Operation").is_some();
-                let entry = BucketEntry { value: message.payload, seq: place.seq, seen: Instant::now() };
-                let apply = |rows: &mut BTreeMap<String, BucketEntry>| {
-                    if removed { drop(rows.remove(&key)) } else { drop(rows.insert(key, entry)) }
-                };
-                match &mut fresh {
-                    Some(rows) => apply(rows),
-                    None => {
-                        apply(&mut lock(&mirror.rows));
-                        mirror.version.fetch_add(1, Ordering::AcqRel);
-                    }
-                }
-                if place.pending == 0
-                    && let Some(rows) = fresh.take()
-                {
-                    replace(mirror, rows, ready);
-                }
+            continue;
+        };
+        heard = Instant::now();
+        if message.status.is_some() {
+            continue;
+        }
+        let place = AckPlace::from_message(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
+        if place.delivered != next {
+            return Err(unavailable(&"a change was missed"));
+        }
+        next += 1;
+        let key = message.subject.strip_prefix(head.as_str()).unwrap_or_default().to_string();
+        let removed = message.headers.is_some_and(|headers| headers.get("KV-Operation").is_some());
+        let entry = BucketEntry { value: message.payload.into(), seq: place.seq, seen: Instant::now() };
+        let apply = |rows: &mut BTreeMap<String, BucketEntry>| {
+            if removed { drop(rows.remove(&key)) } else { drop(rows.insert(key, entry)) }
+        };
+        match &mut fresh {
+            Some(rows) => apply(rows),
+            None => {
+                apply(&mut lock(&mirror.rows));
+                mirror.version.fetch_add(1, Ordering::AcqRel);
             }
-            Ok(())
-        });
-    client.unsubscribe(sid);
-    done
+        }
+        if place.pending == 0
+            && let Some(rows) = fresh.take()
+        {
+            replace(mirror, rows, ready);
+        }
+    }
+    Ok(())
 }
 
 fn replace(mirror: &BucketCopy, rows: BTreeMap<String, BucketEntry>, ready: &mpsc::Sender<()>) {
@@ -275,7 +270,7 @@ pub struct AckPlace {
 impl AckPlace {
     /// Reads `$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TIMES.SEQ.DELIVERED.TIME.PENDING[.TOKEN]`.
     pub fn from_message(message: &Message) -> Option<AckPlace> {
-        let words: Vec<&str> = message.reply.split('.').collect();
+        let words: Vec<&str> = message.reply.as_ref()?.split('.').collect();
         let at = if words.len() >= 11 { 6 } else { 4 };
         let number = |i: usize| words.get(at + i)?.parse().ok();
         Some(AckPlace { times: number(0)?, seq: number(1)?, delivered: number(2)?, pending: number(4)? })

@@ -68,14 +68,14 @@ impl Queue {
         let next = json!({ "batch": 1, "no_wait": true }).to_string();
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{}", self.durable(lane));
         let message = self.client.request(&subject, &[], next.as_bytes())?;
-        if message.status().is_some() {
+        if message.status.is_some() {
             return Ok(None);
         }
         let place = AckPlace::from_message(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
         Ok(Some(Delivery {
-            payload: message.payload,
             before: place.times.saturating_sub(1),
-            token: message.reply,
+            token: message.reply.map_or_else(String::new, |reply| reply.to_string()),
+            payload: message.payload.into(),
         }))
     }
 
@@ -86,7 +86,7 @@ impl Queue {
 
     /// A message is still being worked on.
     pub fn renew(&self, token: &str) -> Result<()> {
-        self.client.publish(token, "", &[], b"+WPI")
+        self.client.publish(token, b"+WPI")
     }
 
     /// Whether a lane has messages that are not done with.

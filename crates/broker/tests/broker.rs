@@ -1,102 +1,18 @@
 //! Against a real server: what is kept, what is shared, and what happens when the server is killed and started again.
 #![allow(clippy::unwrap_used)]
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tapml_broker::{Bucket, Client, HubTable, Queue};
+mod common;
+
+use common::{Server, wait_until};
+use std::time::Duration;
+use tapml_broker::{Bucket, HubTable, Queue};
 use tapml_rpc::hub::Table;
-
-/// `nats-server` with JetStream in a folder of its own.
-struct Server {
-    process: Child,
-    url: String,
-    port: u16,
-    folder: tempfile::TempDir,
-}
-
-fn run(folder: &Path, port: u16) -> Option<Child> {
-    let mut command = Command::new("nats-server");
-    command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
-}
-
-impl Server {
-    fn start() -> Option<Server> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let folder = tempfile::tempdir().unwrap();
-        let Some(process) = run(folder.path(), port) else {
-            tapml_testing::skip("nats-server", "it is not installed");
-            return None;
-        };
-        let server = Server { process, url: format!("nats://127.0.0.1:{port}"), port, folder };
-        server.ready();
-        Some(server)
-    }
-
-    fn ready(&self) {
-        let until = Instant::now() + Duration::from_secs(20);
-        // It takes connections before it speaks, and resets some of them.
-        while let Err(error) = Client::connect(&self.url) {
-            assert!(Instant::now() < until, "the server does not start: {error}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    fn restart(&mut self) {
-        self.process = run(self.folder.path(), self.port).unwrap();
-        self.ready();
-    }
-
-    /// Starts it again with nothing that it knew.
-    fn again_empty(&mut self) {
-        self.folder = tempfile::tempdir().unwrap();
-        self.restart();
-    }
-
-    fn client(&self) -> Arc<Client> {
-        let until = Instant::now() + Duration::from_secs(20);
-        loop {
-            match Client::connect(&self.url) {
-                Ok(client) => return Arc::new(client),
-                Err(error) => assert!(Instant::now() < until, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Tries until it works.
-fn wait_until<T>(mut what: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(done) = what() {
-            return done;
-        }
-        assert!(Instant::now() < until, "it does not come to pass");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
 fn rows_are_created_once_and_outlive_the_server() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = Server::plain() else { return };
     let bucket = Bucket::open(server.client(), "test", "", LONG).unwrap();
     let other = Bucket::open(server.client(), "test", "a.", LONG).unwrap();
     assert!(bucket.create("a.1", b"one").unwrap().is_some());
@@ -123,7 +39,7 @@ fn rows_are_created_once_and_outlive_the_server() {
 
 #[test]
 fn work_comes_until_it_is_finished() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = Server::plain() else { return };
     let queue = |server: &Server| Queue::open(server.client(), "run-1", Duration::from_millis(800)).unwrap();
     let (one, two) = (queue(&server), queue(&server));
     assert!(!one.busy("lane").unwrap() && one.take("lane").unwrap().is_none());
@@ -152,7 +68,7 @@ fn work_comes_until_it_is_finished() {
 
 #[test]
 fn hubs_see_each_others_rows_and_those_of_a_killed_hub_go() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = Server::plain() else { return };
     let (one, two) =
         (HubTable::connect(&server.url, "lab").unwrap(), HubTable::connect(&server.url, "lab").unwrap());
     let has = |table: &HubTable, key: &str| table.rows().iter().any(|(k, _)| k == key).then_some(());
@@ -174,7 +90,7 @@ fn hubs_see_each_others_rows_and_those_of_a_killed_hub_go() {
 
 #[test]
 fn a_broker_that_comes_back_empty_is_told_everything_again() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = Server::plain() else { return };
     let tables = || HubTable::connect(&server.url, "lab").unwrap();
     let (one, two) = (tables(), tables());
     let has = |table: &HubTable, key: &str| table.rows().iter().any(|(k, _)| k == key).then_some(());

@@ -15,7 +15,7 @@ pub mod hub;
 mod offer;
 mod pipe;
 mod recorder;
-mod secret;
+pub mod secret;
 pub mod tls;
 pub mod wire;
 

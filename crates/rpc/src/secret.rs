@@ -1,4 +1,4 @@
-//! Tokens in files.
+//! Tokens, keys and credentials in files.
 
 use std::path::Path;
 use tapml_graph::{Error, Result};
@@ -6,16 +6,21 @@ use tapml_graph::{Error, Result};
 /// Larger files hold no token, bytes.
 const LONGEST: u64 = 4096;
 
-/// The text of a token's file, without white space around it. A file of this user's own that others may read or write is refused,
-/// as ssh does with keys: who may see it is not the user's to decide where the file is somebody else's.
+/// The text of a token's file, see [`read_secret`].
 pub fn read(path: &Path) -> Result<String> {
-    let text = tapml_files::read_text(path, LONGEST, "a token")?;
+    read_secret(path, LONGEST, "a token")
+}
+
+/// The text of a file that holds a secret, without white space around it. A file of this user's own that others may read or write
+/// is refused, as ssh does with keys: who may see it is not the user's to decide where the file is somebody else's.
+pub fn read_secret(path: &Path, longest: u64, what: &str) -> Result<String> {
+    let text = tapml_files::read_text(path, longest, what)?;
     if let Some(mode) = open_to_others(path) {
         let file = path.display();
         return Err(Error::invalid(format!(
-            "{file}: other users of this machine may read or change the token (mode {mode:04o}); expected a file of its owner alone"
+            "{file}: other users of this machine may read or change {what} (mode {mode:04o}); expected a file of its owner alone"
         ))
-        .with_hint(format!("`chmod 600 {file}`; take a new token if others may have seen this one")));
+        .with_hint(format!("`chmod 600 {file}`; take a new one if others may have seen it")));
     }
     Ok(text.trim().into())
 }
