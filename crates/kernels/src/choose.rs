@@ -123,6 +123,7 @@ impl KernelRow {
             });
         }
         plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
+        plan.accumulate.keeps_chain = self.keeps_chain;
         if !self.names(&plan.kernel) {
             // Rows that share a planner have its launch under their own name.
             let main = plan.launches.iter_mut().filter(|launch| launch.desc.name == plan.kernel);

@@ -172,7 +172,7 @@ impl BuiltIn {
             Accumulate { chain, .. } if chain.as_const() == Some(0) => {
                 "A verdict takes it that nothing is added up.".into()
             }
-            Accumulate { dtype, chain } => {
+            Accumulate { dtype, chain, .. } => {
                 format!("A verdict allows for sums in {dtype} whose longest chain of additions is {chain}.")
             }
         });

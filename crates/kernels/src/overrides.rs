@@ -205,6 +205,8 @@ impl Overrides {
             user.specialise(&mut launch.desc, &name);
         }
         plan.kernel = name;
+        // What the built-in kernel promises is no word of the user's.
+        plan.accumulate.keeps_chain = false;
         Ok(())
     }
 }

@@ -98,6 +98,15 @@ pub struct Accumulate {
     /// The longest serial chain of additions between steps of a tree; 0 if nothing is added up. A recurrence adds to its
     /// state once for each row, so that its chain grows with them.
     pub chain: Dim,
+    /// See [`crate::KernelRow::keeps_chain`]; a user's kernel makes no such promise.
+    pub keeps_chain: bool,
+}
+
+impl Accumulate {
+    /// Sums of this dtype in chains of this length, which nobody promises to keep.
+    pub const fn new(dtype: DType, chain: Dim) -> Accumulate {
+        Accumulate { dtype, chain, keeps_chain: false }
+    }
 }
 
 /// That an output may lie in the buffer of an input, which is then extended or advanced in place.

@@ -4,11 +4,11 @@
 mod common;
 
 use common::{devices, emulator, null, run_call, run_plan};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tapml_device::Device;
 use tapml_graph::op::OPS;
-use tapml_graph::{ErrorKind, Symbols};
-use tapml_kernels::{CompileOptions, Instance, Overrides, Phase, compile, plan_node};
+use tapml_graph::{DType, ErrorKind, Symbols};
+use tapml_kernels::{BuiltIn, CompileOptions, Instance, Overrides, Phase, any_device, compile, plan_node};
 
 const GOOD: &str = "// One invocation per row.
 enable f16;
@@ -225,4 +225,26 @@ fn bad_choices_are_refused() {
     overrides.add(&format!("rms_norm={path}")).unwrap();
     assert!(overrides.add(&format!("rms_norm={path}")).unwrap_err().to_string().contains("two kernels"));
     assert_eq!(overrides.files().count(), 1);
+}
+
+/// The plan of the sample of `linear` that any kernel serves.
+fn plan_linear(overrides: &Overrides) -> tapml_kernels::NodePlan {
+    let one = BuiltIn::find("linear/portable", DType::F32, &any_device()).unwrap();
+    let phase = Phase::of_run(&one.sample.symbols);
+    plan_node(&one.sample.op, &one.sample.types(), phase, null(false).info(), overrides).unwrap()
+}
+
+#[test]
+fn a_users_kernel_does_not_promise_what_the_built_in_one_does() {
+    let built_in = plan_linear(&Overrides::default());
+    assert!(built_in.kernel == "linear/portable" && built_in.accumulate.keeps_chain);
+    let text = BuiltIn::find("linear/portable", DType::F32, &any_device()).unwrap().text().unwrap();
+    let mut overrides = Overrides::default();
+    overrides.add_text("linear", Path::new("mine.wgsl"), &text).unwrap();
+    let own = plan_linear(&overrides);
+    assert!(own.kernel == "linear/mine.wgsl" && !own.accumulate.keeps_chain);
+    assert_eq!(
+        (own.accumulate.dtype, own.accumulate.chain),
+        (built_in.accumulate.dtype, built_in.accumulate.chain)
+    );
 }

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! with the roundoff `u` of f32, plus the rounding of the result. That is a bound, not a chance: a kernel that keeps what it
-//! declares is never blamed. One that adds all `K` products one by one loses nearly all of them.
+//! declares is never blamed. One that adds all `K` products one by one loses nearly all of them. Probed are kernels that
+//! [promise to keep their chain](tapml_exec::Accumulate::keeps_chain).
 
 use crate::range_test::Overflow;
 use crate::verdict::{Precision, STORAGE};
@@ -31,12 +32,6 @@ fn numbers(dtype: DType) -> Option<(f64, f64)> {
         _ => return None,
     };
     Some((small, small * 2f64.powi(24)))
-}
-
-/// Whether a kernel of this name declares a chain that it must keep: those written here in WGSL do. A user's own file, which
-/// stands in for one of them, has none of its own, and tensor cores do not round every addition.
-pub fn declares(kernel: &str) -> bool {
-    matches!(kernel, "linear/portable" | "linear/subgroup" | "linear/gemv")
 }
 
 /// The call that probes the sums of a recorded one; `None` if it forms none of this kind.

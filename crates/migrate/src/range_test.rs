@@ -212,9 +212,7 @@ pub(crate) fn run(
     for (hash, case, recorded) in &variants {
         probes.extend(range_call(recorded)?.map(|call| (hash, case, recorded, call)));
         let several = call_rows(recorded) > 1;
-        if several
-            && choices.of_case(suite, *case).is_ok_and(|choice| accumulation_order::declares(&choice.name))
-        {
+        if several && choices.of_case(suite, *case).is_ok_and(|choice| choice.accumulate.keeps_chain) {
             probes.extend(accumulation_order::order_call(recorded)?.map(|call| (hash, case, recorded, call)));
         }
     }

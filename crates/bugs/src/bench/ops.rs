@@ -264,8 +264,7 @@ fn probes(view: &View<'_>, choices: &KernelChoices, calls: &[Call]) -> Result<Ve
     let node = |call: &Call| {
         graph.find_node(&call.node).and_then(|id| choices.kernel_at(id, Phase::of_run(&call.symbols)).ok())
     };
-    let serial =
-        |call: &Call| rows && node(call).is_some_and(|choice| accumulation_order::declares(&choice.name));
+    let serial = |call: &Call| rows && node(call).is_some_and(|choice| choice.accumulate.keeps_chain);
     let made = |call: &Call| match range_test::range_call(call)? {
         None if serial(call) => accumulation_order::order_call(call),
         probe => Ok(probe),

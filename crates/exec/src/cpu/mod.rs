@@ -66,7 +66,7 @@ impl Platform for CpuPlatform {
             op if op.is_foreign() => Dim::from(tapml_reference::foreign::terms(op, inputs)),
             op => longest_chain(op, inputs),
         };
-        let accumulate = Accumulate { dtype: DType::F32, chain };
+        let accumulate = Accumulate::new(DType::F32, chain);
         Ok(KernelChoice { name: format!("{}/reference", op.name()), hash, accumulate, regimes: Vec::new() })
     }
 

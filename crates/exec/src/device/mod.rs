@@ -175,7 +175,7 @@ impl Platform for DevicePlatform {
                 DeclaredChain::Serial => reduction(op, inputs),
                 DeclaredChain::Longest(count) => Dim::from(count),
             };
-            plan.accumulate = Accumulate { dtype: sums.dtype, chain };
+            plan.accumulate = Accumulate::new(sums.dtype, chain);
         }
         Ok(plan)
     }

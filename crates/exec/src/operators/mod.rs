@@ -153,7 +153,7 @@ impl OperatorPlatform {
         Ok(KernelChoice {
             name: format!("{}/{}", fused.name(), self.word()),
             hash: hashes.into_iter().collect::<Vec<_>>().join("+"),
-            accumulate: Accumulate { dtype, chain: Dim::from(terms) },
+            accumulate: Accumulate::new(dtype, Dim::from(terms)),
             regimes: Vec::new(),
         })
     }
@@ -216,7 +216,7 @@ impl Platform for OperatorPlatform {
             op if op.is_foreign() => Dim::from(tapml_reference::foreign::terms(op, inputs)),
             _ => longest_chain(op, inputs),
         };
-        let accumulate = Accumulate { dtype: served.accumulate, chain };
+        let accumulate = Accumulate::new(served.accumulate, chain);
         let (name, hash) = (format!("{name}/{word}"), served.version.clone());
         Ok(KernelChoice { name, hash, accumulate, regimes: Vec::new() })
     }

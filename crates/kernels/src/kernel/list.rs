@@ -16,7 +16,16 @@ use tapml_graph::Result;
 
 /// A kernel that every device can take.
 const fn portable(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: serves_all, text: None }
+    KernelRow {
+        name,
+        also: None,
+        needs: Needs::NOTHING,
+        rows: Any,
+        plan,
+        preferred: serves_all,
+        text: None,
+        keeps_chain: false,
+    }
 }
 
 /// A convolution by tiles, where measurements say that they are faster.
@@ -26,7 +35,7 @@ const fn tiled_row(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -
 
 /// A kernel with subgroup operations.
 const fn subgroup(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::SUBGROUPS, rows, plan, preferred: on_gpu, text: None }
+    KernelRow { needs: Needs::SUBGROUPS, rows, preferred: on_gpu, ..portable(name, plan) }
 }
 
 /// A kernel on tensor cores, in WGSL.
@@ -59,13 +68,14 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("linear/gemv_cuda", COPIES, One, cuda::linear::plan),
     hopper("linear/gemm_hopper", Many, cuda::matmul::plan),
     cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::skinny_gemm::plan),
-    subgroup("linear/gemv", One, product::row::plan),
+    KernelRow { keeps_chain: true, ..subgroup("linear/gemv", One, product::row::plan) },
     coop("linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
         also: Some("linear/packed_subgroup"),
+        keeps_chain: true,
         ..subgroup("linear/subgroup", Any, linear::subgroup::plan)
     },
-    KernelRow { also: Some("linear/packed"), ..portable("linear/portable", linear::plan) },
+    KernelRow { also: Some("linear/packed"), keeps_chain: true, ..portable("linear/portable", linear::plan) },
     portable("rope_angles/portable", rope_angles::plan),
     portable("rope/portable", rope::plan),
     portable("append/portable", append::plan),

@@ -143,6 +143,10 @@ pub struct KernelRow {
     pub preferred: fn(&Request) -> bool,
     /// The text in the place of the planner's own, if it has another with the same bindings, constants and grid.
     pub text: Option<OwnText>,
+    /// Promises that no sum adds more terms one after the other than its plan's [`crate::Accumulate::chain`] says, and that
+    /// each of these additions is rounded to nearest in the dtype of the sums. A verdict holds the kernel to it by calls that
+    /// lose terms in a longer chain. Tensor cores, which do not round every addition, cannot promise it.
+    pub keeps_chain: bool,
 }
 
 /// A text in WGSL of a row that plans as another does.

@@ -299,7 +299,7 @@ pub fn plan(kernel: &KernelSource, launches: Vec<Launch>, chain: u32) -> NodePla
         launches,
         scratch: Vec::new(),
         constants: Vec::new(),
-        accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
+        accumulate: Accumulate::new(DType::F32, Dim::from(u64::from(chain))),
         in_place: Vec::new(),
         axes: Vec::new(),
     }
@@ -313,7 +313,7 @@ pub fn plan_of(launch: Launch, chain: u32) -> NodePlan {
         launches: vec![launch],
         scratch: Vec::new(),
         constants: Vec::new(),
-        accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
+        accumulate: Accumulate::new(DType::F32, Dim::from(u64::from(chain))),
         in_place: Vec::new(),
         axes: Vec::new(),
     }

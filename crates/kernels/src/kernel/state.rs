@@ -64,7 +64,7 @@ impl Recurrence {
         let launches = vec![copy(request, before)?, launch.groups(groups)];
         Ok(NodePlan {
             in_place: vec![InPlace { input: before, output: 1, copy: Some(0) }],
-            accumulate: Accumulate { dtype: DType::F32, chain },
+            accumulate: Accumulate::new(DType::F32, chain),
             ..planned(kernel, launches, 0).with_axes([Axis::cached_axis()])
         })
     }

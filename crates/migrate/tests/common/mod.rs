@@ -224,7 +224,7 @@ impl Platform for Twisted {
         Ok(KernelChoice {
             name: format!("{}/twisted", op.name()),
             hash: format!("{}-{version}", op.name()),
-            accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(64u64) },
+            accumulate: Accumulate::new(DType::F32, Dim::from(64u64)),
             regimes: Vec::new(),
         })
     }

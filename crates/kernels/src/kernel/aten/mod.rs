@@ -51,7 +51,7 @@ impl<'a> Composition<'a> {
             launches: Vec::new(),
             scratch: Vec::new(),
             constants: definition.constants.iter().map(|tensor| pad_to_words(tensor.bytes())).collect(),
-            accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(0u64) },
+            accumulate: Accumulate::new(DType::F32, Dim::from(0u64)),
             in_place: Vec::new(),
             axes: Vec::new(),
         };
