@@ -1,11 +1,11 @@
 //! The probe of sums: whether a kernel adds up more products one after the other than it declares. Verdicts allow what
 //! rounding may do in chains of that length, and on recorded inputs a chain several times longer stays within it.
 //!
-//! The probe is a call of `linear` whose weights are 1. A row of its input holds a large number `M`, its opposite `-M`, and
-//! everywhere else `s`, half of the distance of the numbers next to `M`: a sum that has met `M` and not yet `-M` loses every
-//! `s` that is added to it. All products are exact, and so is the result, `(K - 2) s`. In whichever order a kernel adds, if
-//! no chain is longer than `L` and chains meet in a tree, its error is at most (Higham, "Accuracy and Stability of Numerical
-//! Algorithms", 2002, section 4.2)
+//! The probe is a call of an operator that [gives dot products](tapml_graph::Operator::dot_product), with weights of 1. A row
+//! of its activations holds a large number `M`, its opposite `-M`, and everywhere else `s`, half of the distance of the numbers
+//! next to `M`: a sum that has met `M` and not yet `-M` loses every `s` that is added to it. All products are exact, and so is
+//! the result, `(K - 2) s`. In whichever order a kernel adds, if no chain is longer than `L` and chains meet in a tree, its
+//! error is at most (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2)
 //!
 //! ```text
 //! (L + log2 K + 2) · u · Σ|terms|,   Σ|terms| = 2 M + (K - 2) s
@@ -19,7 +19,8 @@ use crate::range_test::Overflow;
 use crate::verdict::{Precision, STORAGE};
 use rayon::prelude::*;
 use tapml_exec::Call;
-use tapml_graph::{Bytes, DType, Op, Result, Tensor};
+use tapml_graph::op::DotProduct;
+use tapml_graph::{Bytes, DType, Result, Tensor};
 
 /// Shorter sums lose no more than the bound allows.
 const TERMS: usize = 64;
@@ -36,7 +37,10 @@ fn numbers(dtype: DType) -> Option<(f64, f64)> {
 
 /// The call that probes the sums of a recorded one; `None` if it forms none of this kind.
 pub fn order_call(call: &Call) -> Result<Option<Call>> {
-    let (Op::Linear(_), [x, w, rest @ ..]) = (&call.op, call.inputs.as_slice()) else { return Ok(None) };
+    let Some(DotProduct { activations, weights }) = call.op.dot_product() else { return Ok(None) };
+    let (Some(x), Some(w)) = (call.inputs.get(activations), call.inputs.get(weights)) else {
+        return Ok(None);
+    };
     // Kernels for packed weights scale groups of activations by their largest, which this row would mislead.
     if w.dtype().packing().is_some() {
         return Ok(None);
@@ -51,10 +55,16 @@ pub fn order_call(call: &Call) -> Result<Option<Call>> {
         (row[first], row[last]) = (large, -large);
     }
     let like = |t: &Tensor, values: &[f64]| Tensor::from_f64(t.dtype(), t.shape().to_vec(), values);
-    let mut inputs = vec![like(x, &values)?, fill_ones(w)?];
-    for bias in rest {
-        inputs.push(like(bias, &vec![0.0; bias.len()])?);
-    }
+    let inputs = call.inputs.iter().enumerate().map(|(at, input)| {
+        if at == activations {
+            like(input, &values)
+        } else if at == weights {
+            fill_ones(input)
+        } else {
+            like(input, &vec![0.0; input.len()])
+        }
+    });
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let weights = vec![None; inputs.len()];
     Ok(Some(Call { inputs, weights, ..call.clone() }))
 }
@@ -70,7 +80,7 @@ fn fill_ones(like: &Tensor) -> Result<Tensor> {
 
 /// Where the outputs of a probe show longer chains than the kernel declares; `names` are its node and kernel hash.
 pub fn longer(call: &Call, outputs: &[Tensor], declared: Precision, names: (&str, &str)) -> Option<Overflow> {
-    let input = call.inputs.first().filter(|_| matches!(call.op, Op::Linear(_)))?;
+    let input = call.inputs.get(call.op.dot_product()?.activations)?;
     let (small, large) = numbers(input.dtype())?;
     let terms = input.row_len() as f64;
     if declared.accumulate != DType::F32 || declared.terms == 0 {

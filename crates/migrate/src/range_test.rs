@@ -56,7 +56,7 @@ pub struct Overflow {
     pub elements: [usize; 2],
     /// Whether, among inputs of the sign, it happens to all beyond some bound and to none before it.
     pub sharp: bool,
-    /// For a [probe of sums](crate::serial): the longest chain of additions that the kernel declares, and one that its
+    /// For a [probe of sums](crate::accumulation_order): the longest chain of additions that the kernel declares, and one that its
     /// error needs at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<[u64; 2]>,
@@ -198,7 +198,7 @@ pub(crate) fn run(
 ) -> Result<(u64, Vec<Overflow>)> {
     let graph = suite.graph();
     let probed = |node: &Node| {
-        node.op.saturation(&graph.input_types(node)).is_some() || matches!(node.op, Op::Linear(_))
+        node.op.saturation(&graph.input_types(node)).is_some() || node.op.dot_product().is_some()
     };
     // Fused operators of one name may differ.
     if !cases.iter().any(|case| probed(graph.node(case.node))) {

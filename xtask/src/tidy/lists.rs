@@ -8,6 +8,7 @@ use std::path::Path;
 const HELPERS: &[&str] = &[
     "activation",
     "broadcast",
+    "dot_product",
     "elementwise",
     "extreme",
     "neutral",

@@ -1,7 +1,7 @@
 //! `linear`: rows times a transposed weight matrix, plus an optional bias.
 
 use super::shape::{expect_dim, expect_inputs, expect_vector, matrix};
-use super::{Fill, Operator, Sample};
+use super::{DotProduct, Fill, Operator, Sample};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::TensorType;
@@ -76,6 +76,10 @@ impl Operator for Linear {
 
     fn row_wise(&self) -> bool {
         true
+    }
+
+    fn dot_product(&self) -> Option<DotProduct> {
+        Some(DotProduct { activations: 0, weights: 1 })
     }
 }
 

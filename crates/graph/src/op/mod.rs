@@ -15,6 +15,7 @@ use std::ops::Range;
 
 mod activation;
 mod broadcast;
+mod dot_product;
 mod elementwise;
 mod extreme;
 mod foreign;
@@ -25,6 +26,7 @@ mod shape;
 mod subgraph;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
+pub use dot_product::DotProduct;
 pub use extreme::Extreme;
 pub use foreign::{DeclaredType, Foreign};
 pub use gelu::GeluForm;
@@ -76,6 +78,11 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
 
     /// The input by which a function of its own saturates; `None` if it has none, or if its [`Operator::definition`] tells.
     fn saturation(&self) -> Option<Saturation> {
+        None
+    }
+
+    /// The inputs whose dot products its output consists of; `None` if it does anything else.
+    fn dot_product(&self) -> Option<DotProduct> {
         None
     }
 
@@ -209,6 +216,11 @@ macro_rules! operators {
             pub fn saturation(&self, inputs: &[TensorType]) -> Option<Saturation> {
                 let own = match self { $(Op::$ty(op) => op.saturation(),)+ Op::Fused(_) | Op::Foreign(_) => None };
                 own.or_else(|| Saturation::find_in_graph(&self.definition(inputs)?.ok()?))
+            }
+
+            /// See [`Operator::dot_product`].
+            pub fn dot_product(&self) -> Option<DotProduct> {
+                match self { $(Op::$ty(op) => op.dot_product(),)+ Op::Fused(_) | Op::Foreign(_) => None }
             }
 
             /// See [`Operator::size_from`].
