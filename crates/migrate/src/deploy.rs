@@ -4,22 +4,17 @@
 
 use crate::check::Checker;
 use crate::choices::KernelChoices;
+use crate::decide::{Basis, ComposedEvidence, Decision, Settled, decide_composed};
 use crate::identity::Hash;
 use crate::ledger::{Entry, Ledger, LedgerFolder, OpState, VERSION};
 use crate::migrate::{Migration, capacity};
 use crate::model_check::{ModelCheck, check_model};
 use crate::oracle::Oracles;
-use crate::outcome::rejection;
 use crate::report::{Deployed, KernelCheck, LaunchCoverage, OpCheck};
 use crate::suite::Suite;
 use std::collections::HashSet;
 use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions, Phase, Platform};
 use tapml_graph::{Graph, NodeId, Result};
-
-/// Why an operator that lowering puts in is not looked at.
-const NOT_ALL_RUN: &str = "not every operator runs on the target, so that nothing is fused";
-/// Why a composed operator has no check.
-const NOT_REACHED: &str = "no recorded run reaches it: add a prompt that does";
 
 /// The operators of composed suites that a graph does not have: fused ones, what fusing leaves of operators that it takes
 /// apart, and the choice of the next token. Each once, with the number of its nodes in the phase with most.
@@ -69,7 +64,7 @@ impl Migration<'_> {
         let all = self.composed_model(ledger, &passing)?;
         if all.passed {
             for (at, _) in &passing {
-                ledger.ops[*at].accept(all.clone());
+                ledger.ops[*at].enter_model(all.clone());
             }
         } else {
             self.composed_in_turn(ledger, &passing)?;
@@ -77,59 +72,76 @@ impl Migration<'_> {
         passing.iter().try_for_each(|(at, _)| self.save_decision(folder, ledger, *at))
     }
 
-    /// Checks one such operator alone in each phase that has it; its key if it passes.
+    /// Decides one such operator by its own calls in each phase that has it; its key if it passes and the model must tell.
     fn composed_alone(
         &mut self,
         folder: &LedgerFolder,
         ledger: &mut Ledger,
         at: usize,
-        (suites, whole): (&[&Suite], bool),
+        (suites, all_run): (&[&Suite], bool),
     ) -> Result<Option<Hash>> {
         let op = ledger.ops[at].op.clone();
-        let nodes_of = |suite: &Suite| -> Vec<NodeId> {
-            let nodes = (0u32..).map(NodeId).zip(suite.graph().nodes());
-            nodes.filter(|(_, node)| node.op.name() == op).map(|(id, _)| id).collect()
-        };
         // A phase that no run reaches shows among the launches that no check explains.
-        let reached = |suite: &&&Suite| nodes_of(suite).iter().all(|&id| suite.covers(id));
+        let reached = |suite: &&&Suite| nodes_of(suite, &op).iter().all(|&id| suite.covers(id));
         let suites: Vec<&Suite> = suites.iter().filter(reached).copied().collect();
-        if !whole || suites.is_empty() {
-            let reason = if whole { NOT_REACHED } else { NOT_ALL_RUN };
-            let (op, nodes) = (op, ledger.ops[at].nodes);
-            ledger.ops[at] = Entry { op, nodes, reason: Some(reason.into()), ..Entry::default() };
-            return self.save_decision(folder, ledger, at).map(|()| None);
+        let (mut check, mut key) = (None, None);
+        loop {
+            let (reached, check_of) = (!suites.is_empty(), check.as_ref());
+            match decide_composed(&ComposedEvidence { all_run, reached, check: check_of }) {
+                Decision::Check => {
+                    let own = self.composed_key(&op, &suites)?;
+                    let entry = &ledger.ops[at];
+                    let known = entry.check.clone().filter(|_| entry.check_key == Some(own));
+                    let made = || self.check_composed(folder, ledger, at, &suites, own);
+                    (check, key) = (Some(known.map_or_else(made, Ok)?), Some(own));
+                }
+                Decision::CheckModel(_) => return Ok(key),
+                Decision::Settled(settled) => {
+                    let entry = &mut ledger.ops[at];
+                    if settled.basis == Basis::Nodes {
+                        *entry = Entry { op, nodes: entry.nodes, ..Entry::default() };
+                    }
+                    settled.enter(entry);
+                    return self.save_decision(folder, ledger, at).map(|()| None);
+                }
+            }
         }
+    }
+
+    /// What the check of a composed operator depends on.
+    fn composed_key(&self, op: &str, suites: &[&Suite]) -> Result<Hash> {
         let mut text = format!("fused {VERSION} {op} {:?}\n", self.target.describe());
-        for suite in &suites {
-            let nodes = nodes_of(suite);
+        for suite in suites {
+            let nodes = nodes_of(suite, op);
             let choices = KernelChoices::from_platform(suite.graph(), self.target, nodes.iter().copied())?;
             text += &format!("{}\n", suite.hash());
             for id in nodes {
                 text += &format!("{} {:?}\n", suite.graph().node(id).name, choices.hash(id));
             }
         }
-        let key = Hash::compute(text.as_bytes());
-        if ledger.ops[at].check_key != Some(key) || ledger.ops[at].check.is_none() {
-            let checks = suites.iter().map(|suite| self.check_composed(suite, &op));
-            let checks = checks.collect::<Result<Vec<_>>>()?;
-            let check = checks.into_iter().reduce(OpCheck::and).unwrap_or_default();
-            let entry = &mut ledger.ops[at];
-            (entry.kernel, entry.seconds) = (check.kernel.clone(), check.seconds);
-            (entry.check, entry.check_key) = (Some(check), Some(key));
-            (entry.model, entry.model_key) = (None, None);
-            folder.save(ledger)?;
-        }
-        let check = ledger.ops[at].check.clone().unwrap_or_default();
-        if check.passes() {
-            return Ok(Some(key));
-        }
-        let entry = &mut ledger.ops[at];
-        (entry.state, entry.reason) = (OpState::Rejected, Some(rejection(&check)));
-        self.save_decision(folder, ledger, at).map(|()| None)
+        Ok(Hash::compute(text.as_bytes()))
+    }
+
+    /// Checks an operator's calls in each phase, and enters what it gave.
+    fn check_composed(
+        &mut self,
+        folder: &LedgerFolder,
+        ledger: &mut Ledger,
+        at: usize,
+        suites: &[&Suite],
+        key: Hash,
+    ) -> Result<OpCheck> {
+        let op = ledger.ops[at].op.clone();
+        let checks = suites.iter().map(|suite| self.check_phase(suite, &op));
+        let checks = checks.collect::<Result<Vec<_>>>()?;
+        let check = checks.into_iter().reduce(OpCheck::and).unwrap_or_default();
+        ledger.ops[at].enter_check(check.clone(), key);
+        folder.save(ledger)?;
+        Ok(check)
     }
 
     /// The check of an operator's calls of one phase.
-    fn check_composed(&mut self, suite: &Suite, op: &str) -> Result<OpCheck> {
+    fn check_phase(&mut self, suite: &Suite, op: &str) -> Result<OpCheck> {
         let own = suite.cases().filter(|case| suite.graph().node(case.node).op.name() == op);
         self.progress.stage(&format!("check {op}"), own.count() as u64);
         let oracles = Oracles::new(self.oracles.budget());
@@ -174,23 +186,27 @@ impl Migration<'_> {
         for &(at, key) in passing {
             accepted.push((at, key));
             let model = self.composed_model(ledger, &accepted)?;
-            if model.passed {
-                ledger.ops[at].accept(model);
-                continue;
+            ledger.ops[at].enter_model(model);
+            if ledger.ops[at].state != OpState::Accepted {
+                accepted.pop();
             }
-            accepted.pop();
-            let entry = &mut ledger.ops[at];
-            (entry.state, entry.reason) = (OpState::Rejected, Some(model.reason()));
-            entry.model = Some(model);
         }
         Ok(())
     }
 }
 
 impl Entry {
-    fn accept(&mut self, model: ModelCheck) {
-        (self.state, self.reason, self.model) = (OpState::Accepted, None, Some(model));
+    /// Decides by the check of the model, and enters both.
+    fn enter_model(&mut self, model: ModelCheck) {
+        Settled::by_model(&model).enter(self);
+        self.model = Some(model);
     }
+}
+
+/// The nodes of a kind in a suite's graph.
+fn nodes_of(suite: &Suite, op: &str) -> Vec<NodeId> {
+    let nodes = (0u32..).map(NodeId).zip(suite.graph().nodes());
+    nodes.filter(|(_, node)| node.op.name() == op).map(|(id, _)| id).collect()
 }
 
 /// What the deployed program launches, each row with the check of its calls; nothing if not the whole model runs on the

@@ -66,6 +66,15 @@ pub struct Entry {
     pub skipped: Vec<SkippedNode>,
 }
 
+impl Entry {
+    /// Enters a new check of the operator's calls; a check of the model was made after another one.
+    pub(crate) fn enter_check(&mut self, check: OpCheck, key: Hash) {
+        (self.kernel, self.seconds) = (check.kernel.clone(), check.seconds);
+        (self.check, self.check_key) = (Some(check), Some(key));
+        (self.model, self.model_key) = (None, None);
+    }
+}
+
 /// The limits of the model-wise check and what they were measured for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyedLimits {

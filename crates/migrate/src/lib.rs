@@ -7,6 +7,7 @@ pub mod attributes;
 mod carve;
 mod check;
 mod choices;
+mod decide;
 mod deploy;
 mod extremes;
 pub mod filter;

@@ -4,6 +4,7 @@
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::{Checker, composed_suites};
 use crate::choices::KernelChoices;
+use crate::decide::{Basis, Decision, Evidence, UNSEEN, decide};
 use crate::deploy::{composed_kinds, is_composed, list_deployed};
 use crate::identity::{self, Hash, ModelIdentity};
 use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
@@ -11,7 +12,7 @@ use crate::model_check::{ModelCheck, check_model};
 use crate::noise::MovementLimits;
 use crate::oracle::Oracles;
 use crate::order::sort_moves;
-use crate::outcome::{rejection, report};
+use crate::outcome::report;
 use crate::progress::{Progress, Stop};
 use crate::report::{MigrateReport, OpCheck, Seconds, SkippedNode};
 use crate::suite::{Prompt, Suite};
@@ -19,13 +20,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tapml_exec::{Accumulate, Fusing, Hybrid, HybridSide, Interface, LoadOptions, Phase, Platform};
-use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
+use tapml_graph::{Context, Error, Graph, Model, Node, NodeId, Result, Symbols};
 
 /// Memory for oracle results, bytes.
 const ORACLE_BYTES: usize = 512 << 20;
-
-/// Why a node of an image's encoder was not checked.
-const UNSEEN: &str = "no run needed it: give a prompt with an image";
 
 /// How to migrate.
 pub struct MigrateOptions<'a> {
@@ -222,7 +220,7 @@ pub(crate) struct Migration<'a> {
 }
 
 impl Migration<'_> {
-    /// Decides one operator and saves the ledger.
+    /// Gathers evidence of one operator until it is decided, and saves the ledger.
     fn op(
         &mut self,
         folder: &LedgerFolder,
@@ -231,97 +229,52 @@ impl Migration<'_> {
         choices: &KernelChoices,
     ) -> Result<()> {
         let start = Instant::now();
+        let op = ledger.ops[at].op.clone();
+        let (nodes, skipped) = self.nodes_of(&op, choices);
+        let check_key = self.check_key(&op, choices)?;
         let entry = &mut ledger.ops[at];
-        let (nodes, skipped) = self.nodes_of(&entry.op, choices);
-        entry.skipped = skipped;
-        let check_key = self.check_key(&entry.op, choices)?;
+        entry.skipped.clone_from(&skipped);
+        let mut check = entry.check.clone().filter(|_| entry.check_key == Some(check_key));
+        let (mut model, mut model_key, mut placed) = (None, None, Vec::new());
         let mut fresh = false;
-        if nodes.is_empty() {
-            let reason = entry.skipped.first().map(|s| s.reason.clone());
-            let kernel = String::new();
-            let unseen = entry.skipped.iter().all(|s| s.reason == UNSEEN);
-            *entry = Entry {
-                state: if unseen { OpState::Pending } else { OpState::Unsupported },
-                reason,
-                kernel,
-                check: None,
-                model: None,
-                ..entry.clone()
-            };
-            return self.save_decision(folder, ledger, at);
-        }
-        if entry.check_key != Some(check_key) || entry.check.is_none() {
-            fresh = true;
-            let check = self.check(&entry.op)?;
-            entry.kernel = check.kernel.clone();
-            entry.seconds = check.seconds;
-            (entry.check, entry.check_key) = (Some(check), Some(check_key));
-            (entry.model, entry.model_key) = (None, None);
-            folder.save(ledger)?;
-        }
-        let entry = &mut ledger.ops[at];
-        let check = entry.check.clone().unwrap_or_default();
-        // A node with a call that the target refused stays on the source.
-        let refused = |name: &String| check.skipped.iter().any(|s| s.node == *name);
-        let (refused, nodes): (Vec<String>, Vec<String>) = nodes.into_iter().partition(refused);
-        entry.skipped.extend(check.skipped.iter().filter(|s| refused.contains(&s.node)).cloned());
-        if !check.passes() || nodes.is_empty() {
-            let unsupported = check.unsupported.is_some() || (check.passes() && nodes.is_empty());
-            entry.state = if unsupported { OpState::Unsupported } else { OpState::Rejected };
-            entry.reason = Some(match check.skipped.first() {
-                Some(first) if unsupported => first.reason.clone(),
-                _ => rejection(&check),
-            });
-            (entry.model, entry.model_key) = (None, None);
-            return self.save_decision(folder, ledger, at);
-        }
-        let model_key = self.model_key(check_key, ledger)?;
-        let entry = &mut ledger.ops[at];
-        let known = if entry.model_key == Some(model_key) { entry.model.clone() } else { None };
-        let result = match known {
-            Some(model) => Ok(model),
-            None => {
-                fresh = true;
-                self.model_wise(ledger, &nodes, choices)
+        let settled = loop {
+            let (check_of, model_of) = (check.as_ref(), model.as_ref());
+            let evidence = Evidence { nodes: &nodes, skipped: &skipped, check: check_of, model: model_of };
+            match decide(&evidence).context(|| format!("the hybrid model with `{op}`"))? {
+                Decision::Check => {
+                    fresh = true;
+                    let made = self.check(&op)?;
+                    ledger.ops[at].enter_check(made.clone(), check_key);
+                    folder.save(ledger)?;
+                    check = Some(made);
+                }
+                Decision::CheckModel(nodes) => {
+                    let key = self.model_key(check_key, ledger)?;
+                    let entry = &ledger.ops[at];
+                    let known = entry.model.clone().filter(|_| entry.model_key == Some(key));
+                    fresh |= known.is_none();
+                    let run = || self.model_wise(ledger, &nodes, choices);
+                    model = Some(known.map_or_else(run, Ok));
+                    (model_key, placed) = (Some(key), nodes);
+                }
+                Decision::Settled(settled) => break settled,
             }
         };
         let entry = &mut ledger.ops[at];
-        self.settle(entry, result, model_key, nodes, check_key)?;
-        if fresh {
+        let refused = check.iter().flat_map(|check| &check.skipped).filter(|node| nodes.contains(&node.node));
+        entry.skipped.extend(refused.cloned());
+        if settled.state == OpState::Accepted {
+            self.placed.extend(placed);
+            self.evidence.push(check_key);
+        }
+        if fresh && settled.basis == Basis::Model {
             entry.seconds = start.elapsed().as_secs_f64().max(entry.seconds);
         }
-        self.save_decision(folder, ledger, at)
-    }
-
-    /// Enters the outcome of the model-wise check.
-    fn settle(
-        &mut self,
-        entry: &mut Entry,
-        result: Result<ModelCheck>,
-        key: Hash,
-        nodes: Vec<String>,
-        check_key: Hash,
-    ) -> Result<()> {
-        match result {
-            Ok(model) => {
-                let passed = model.passed;
-                entry.state = if passed { OpState::Accepted } else { OpState::Rejected };
-                entry.reason = (!passed).then(|| model.reason());
-                (entry.model, entry.model_key) = (Some(model), Some(key));
-                if passed {
-                    self.placed.extend(nodes);
-                    self.evidence.push(check_key);
-                }
-            }
-            Err(e) if e.kind() == ErrorKind::Unsupported => {
-                (entry.state, entry.reason) = (OpState::Unsupported, Some(e.to_string()));
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::OutOfMemory | ErrorKind::Compile) => {
-                (entry.state, entry.reason) = (OpState::Rejected, Some(format!("{}: {e}", e.kind().name())));
-            }
-            Err(e) => return Err(e.context(format!("the hybrid model with `{}`", entry.op))),
+        settled.enter(entry);
+        if let Some(Ok(model)) = model {
+            (entry.model, entry.model_key) = (Some(model), model_key);
         }
-        Ok(())
+        self.save_decision(folder, ledger, at)
     }
 
     /// Whether a node's operator is accepted, and the node runs on the target.

@@ -1,42 +1,12 @@
-//! From the ledger to the report, and to the sentences in it.
+//! From the ledger to the report.
 
 use crate::deploy::{is_composed, launch_coverage};
 use crate::ledger::{Ledger, OpState};
 use crate::report::{
     Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, PromptText, RegimeCount, SCHEMA, Seconds,
-    SkippedNode, is_defect,
+    SkippedNode,
 };
 use crate::suite::Suite;
-
-/// Why an operator failed its check alone, in one sentence.
-pub(crate) fn rejection(check: &OpCheck) -> String {
-    if let Some(finding) = check.findings.iter().find(|f| is_defect(f)) {
-        return format!("a defect in the kernel: {finding}");
-    }
-    if let (0, Some(beyond)) = (check.failed, check.overflows.first()) {
-        return format!("every recorded case passes, but a made-up call does not: {}", beyond.text());
-    }
-    if let (0, Some(made)) = (check.failed, check.made_failures.first()) {
-        let why = made.error.clone().unwrap_or_else(|| format!("{:.3e} times the allowed error", made.ratio));
-        let what = "every recorded case passes, but a call made of recorded values does not";
-        return format!("{what}: {} ({why})", made.case);
-    }
-    let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
-    let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));
-    let first = first.or(check.failures.first());
-    let why = first.map(|f| match (&f.error, &f.pattern) {
-        (Some(error), _) => format!(": {error}"),
-        (None, Some(pattern)) => format!(" ({}; {})", f.criterion, pattern.text),
-        (None, None) => format!(" ({})", f.criterion),
-    });
-    format!(
-        "{} of {} cases exceed the allowed error{}{}",
-        check.failed,
-        check.cases,
-        worst.unwrap_or_default(),
-        why.unwrap_or_default()
-    )
-}
 
 /// The report of a migration.
 pub(crate) fn report(

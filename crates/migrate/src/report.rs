@@ -138,7 +138,7 @@ pub struct OpCheck {
     /// Choices in all cases that may go either way because a rounding decides them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub undecided: u64,
-    /// Calls with made-up inputs over the whole range, apart from `cases`: see [`crate::probe`].
+    /// Calls with made-up inputs over the whole range, apart from `cases`: see [`crate::range_test`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub probes: u64,
     /// Those that gave NaN or infinity where the exact result has none.

@@ -1,10 +1,11 @@
 //! After the operators are accepted one by one: the accepted nodes of others' operators as one model of the target.
 
 use crate::choices::KernelChoices;
+use crate::decide::{RegionDecision, decide_region};
 use crate::identity::Hash;
 use crate::ledger::{KeyedRegions, Ledger, LedgerFolder, VERSION};
 use crate::migrate::Migration;
-use crate::regions::{MOST_RUNS, RegionOutcome, Regions, SmallestRegion, segments};
+use crate::regions::{MOST_RUNS, Regions, segments};
 use crate::report::RegionReport;
 use std::collections::BTreeSet;
 use tapml_graph::{Context, NodeId, Op, Result, Symbols};
@@ -53,22 +54,22 @@ impl Migration<'_> {
         let regions = Regions { suite, model, oracles, precision: &precision };
         let name = |id: &NodeId| model.graph().node(*id).name.clone();
         let (target, stop) = (&mut *self.target, self.stop);
-        let SmallestRegion { failing, outcome } = regions.check_smallest(target, nodes, stop)?;
-        let skipped = matches!(outcome, RegionOutcome::NotServed(_));
-        let reason = match outcome.reason() {
-            None if !failing.is_empty() => Some("it failed, and passed when it ran again".into()),
-            reason => reason,
+        let found = regions.check_smallest(target, nodes, stop)?;
+        let (passed, skipped, reason) = match decide_region(&found) {
+            RegionDecision::Passed => (true, None, None),
+            RegionDecision::Skipped(why) => (false, Some(why), None),
+            RegionDecision::Failed(why) => (false, None, Some(why)),
         };
         Ok(RegionReport {
             nodes: nodes.len() as u64,
             first: nodes.first().map(name).unwrap_or_default(),
             last: nodes.last().map(name).unwrap_or_default(),
             runs: regions.runs() as u64,
-            passed: reason.is_none(),
-            ratio: outcome.ratio(),
-            failing: failing.iter().map(name).collect(),
-            skipped: reason.clone().filter(|_| skipped),
-            reason: reason.filter(|_| !skipped),
+            passed,
+            ratio: found.outcome.ratio(),
+            failing: found.failing.iter().map(name).collect(),
+            skipped,
+            reason,
             reproduce: None,
         })
     }
