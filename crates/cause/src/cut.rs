@@ -1,6 +1,6 @@
 //! A small call that shows the fault: few rows and columns of a large one, so that many hypotheses can be evaluated.
 
-use crate::context::{Out, OutputView, Prediction};
+use crate::output_view::{Out, OutputView, Prediction};
 use tapml_exec::Call;
 use tapml_graph::{Dim, Op, Result, Symbol, Symbols};
 use tapml_reference::{Array, Value, eval};

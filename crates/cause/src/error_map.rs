@@ -1,6 +1,7 @@
 //! Which elements are wrong: in words, as a small drawing in text, and as a grid of ratios for a report to draw.
 
-use crate::context::{CallContext, Out};
+use crate::context::CallContext;
+use crate::output_view::Out;
 use crate::words::ranges;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! How well a prediction explains what was observed.
 
-use crate::context::{Out, OutputView, Prediction};
+use crate::output_view::{Out, OutputView, Prediction};
 use tapml_graph::{DType, Tensor};
 use tapml_migrate::verdict::{Exact, Precision, STORAGE, judge};
 

@@ -17,6 +17,7 @@ mod explain;
 mod explanation;
 mod fit;
 mod hypothesis;
+mod output_view;
 mod region;
 mod trials;
 mod words;

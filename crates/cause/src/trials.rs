@@ -1,8 +1,9 @@
 //! What hypotheses were tested, and how well each explains what was observed.
 
 use crate::Cause;
-use crate::context::{CallContext, OutputView, Prediction};
+use crate::context::CallContext;
 use crate::fit::{Score, explains_wrong, score};
+use crate::output_view::{OutputView, Prediction};
 use tapml_graph::Op;
 use tapml_reference::Value;
 

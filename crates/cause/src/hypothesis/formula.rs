@@ -1,8 +1,8 @@
 //! Another formula in the place of the operator's, or a step of it left out.
 
 use crate::Cause;
-use crate::context::Prediction;
 use crate::cut::{like, numbers};
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 use std::collections::HashMap;
 use tapml_graph::op::{Activation, OPS};

@@ -2,9 +2,9 @@
 
 use super::rivals;
 use crate::Cause;
-use crate::context::Prediction;
 use crate::cut::{like, matrix_sizes, numbers};
 use crate::error_map::block_sizes;
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 use tapml_reference::Value;

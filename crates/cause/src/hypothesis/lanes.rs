@@ -3,8 +3,8 @@
 
 use super::input::{floats, label, large};
 use crate::Cause;
-use crate::context::Prediction;
 use crate::cut::{like, matrix_sizes, numbers};
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 
 /// Lanes of four.

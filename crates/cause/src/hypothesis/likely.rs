@@ -2,7 +2,7 @@
 //! right about half of the time, so that it is named beside `unknown` and not in its place.
 
 use crate::Cause;
-use crate::context::Out;
+use crate::output_view::Out;
 use crate::trials::Trials;
 use crate::words::number;
 

@@ -1,8 +1,8 @@
 //! Attention: which keys a query sees, and of which head.
 
 use crate::Cause;
-use crate::context::Prediction;
 use crate::cut::numbers;
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 use tapml_graph::op::Attention;
 use tapml_graph::{Op, Symbols};

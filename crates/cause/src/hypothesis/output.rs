@@ -1,7 +1,7 @@
 //! The exact result with another sign or by a factor.
 
 use crate::Cause;
-use crate::context::Prediction;
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::words::{factor, number};
 

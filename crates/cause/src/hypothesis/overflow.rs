@@ -1,8 +1,8 @@
 //! NaN and infinities where the exact result has none.
 
 use crate::Cause;
-use crate::context::Out;
 use crate::cut::numbers;
+use crate::output_view::Out;
 use crate::trials::{Rank, Trials};
 use crate::words::number;
 

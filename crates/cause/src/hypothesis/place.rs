@@ -1,9 +1,9 @@
 //! Exact results at another place: rows, columns and heads exchanged or shifted, transposed, written with another stride.
 
 use crate::Cause;
-use crate::context::{Out, Prediction};
 use crate::error_map::block_sizes;
 use crate::fit::ratio;
+use crate::output_view::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 
 /// Wrong rows or columns that are looked for; of more, these many.

@@ -2,8 +2,8 @@
 
 use super::input::{floats, label};
 use crate::Cause;
-use crate::context::{Out, Prediction};
 use crate::cut::numbers;
+use crate::output_view::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 use tapml_migrate::terms;

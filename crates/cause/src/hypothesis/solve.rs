@@ -3,8 +3,8 @@
 use super::attribute::{get, meaning, paths, with_attribute};
 use super::input::{floats, label, large, predict_mapped};
 use crate::Cause;
-use crate::context::Prediction;
 use crate::fit::loss;
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::words::{factor, number};
 use serde_json::{Value, json};

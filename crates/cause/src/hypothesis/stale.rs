@@ -1,6 +1,6 @@
 //! Values of calls that ran before.
 
-use crate::context::Prediction;
+use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::{Cause, Earlier};
 use tapml_graph::Tensor;

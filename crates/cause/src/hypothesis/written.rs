@@ -2,9 +2,9 @@
 
 use super::rivals;
 use crate::Cause;
-use crate::context::{Out, Prediction};
 use crate::cut::numbers;
 use crate::error_map::block_sizes;
+use crate::output_view::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 use crate::words::{number, ranges};
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! Attributes of an operator of others that a platform ignores, or reads as something else.
 
-use super::{Assumed, ForeignSubject, known};
+use super::known;
+use super::subject::{Assumed, ForeignSubject};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use serde_json::{Map, Value};

@@ -1,6 +1,6 @@
 //! Inputs of an operator of others that a platform ignores, exchanges, or reads as something else.
 
-use super::{Assumed, ForeignSubject, like, undeclared_outputs};
+use super::subject::{Assumed, ForeignSubject, like, undeclared_outputs};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use tapml_graph::op::Foreign;

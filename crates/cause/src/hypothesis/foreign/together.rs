@@ -1,7 +1,7 @@
 //! What a runtime may do to a node that it runs with others as one model, and does not do to the node alone: fusion leaves it out,
 //! takes a cheaper function for it, or hands it another of the values at hand.
 
-use super::{Assumed, ForeignSubject, like};
+use super::subject::{Assumed, ForeignSubject, like, undeclared_outputs};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use serde_json::{Map, Value, json};
@@ -86,7 +86,7 @@ fn other_functions(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
             rule: String::new(),
         };
         let kind = format!("{}.{}{version}", subject.op.domain(), stand.other);
-        let op = Foreign::new(&kind, attributes, vec![true], super::undeclared_outputs(&subject.op));
+        let op = Foreign::new(&kind, attributes, vec![true], undeclared_outputs(&subject.op));
         if let Ok(op) = op {
             subject.test(trials, assumed, &op, &subject.inputs[..1], &subject.constants[..1]);
         }

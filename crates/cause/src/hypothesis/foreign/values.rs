@@ -1,7 +1,7 @@
 //! What a platform does to the values of an operator of others: other dtypes, special numbers, rounding, other layouts, and
 //! results that are not written.
 
-use super::{Assumed, ForeignSubject, like};
+use super::subject::{Assumed, ForeignSubject, evaluate, like, numbers, undeclared_outputs};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
@@ -169,12 +169,12 @@ fn try_floored(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     }
     let wide = |input: &Tensor| Tensor::from_f64(DType::F64, input.shape().to_vec(), &input.to_f64()).ok();
     let Some(inputs) = subject.inputs.iter().map(wide).collect::<Option<Vec<Tensor>>>() else { return };
-    let Ok(op) = subject.op.with_outputs(super::undeclared_outputs(&subject.op)) else { return };
-    let Some(outputs) = super::evaluate(trials, &op, &inputs, &subject.constants) else { return };
+    let Ok(op) = subject.op.with_outputs(undeclared_outputs(&subject.op)) else { return };
+    let Some(outputs) = evaluate(trials, &op, &inputs, &subject.constants) else { return };
     let dtype = subject.inputs.first().map_or(DType::I64, Tensor::dtype);
     let floor = |out: &Tensor| {
         let values: Vec<f64> = out.to_f64().into_iter().map(f64::floor).collect();
-        super::numbers(dtype, out.shape(), &values)
+        numbers(dtype, out.shape(), &values)
     };
     let Some(floored) = outputs.iter().map(floor).collect::<Option<Vec<Tensor>>>() else { return };
     let assumed = Assumed {
@@ -376,7 +376,7 @@ pub(in crate::hypothesis) fn overflowing(trials: &mut Trials<'_, '_>) {
         return;
     }
     let view = &trials.context.full;
-    let lost = |out: &crate::context::Out| {
+    let lost = |out: &crate::output_view::Out| {
         out.wrong().all(|i| !out.observed[i].is_finite() || out.observed[i] == 0.0)
     };
     let infinite = view.outs.iter().any(|out| out.wrong().any(|i| !out.observed[i].is_finite()));
