@@ -1,7 +1,7 @@
 //! Kernels that do not fail, run by the checking device: a race or an access out of bounds may do no harm in the recorded
 //! calls, on this device, today.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::explain;
 use crate::report::{Fault, FaultKind, LeftOut, Watched};
 use std::cmp::Reverse;

@@ -1,7 +1,7 @@
 //! From a failing call to its cause: the call repeated on the target, run once on the checking device, and handed to the
 //! hypotheses.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::Fault;
 use tapml_cause::{Cause, Earlier, Evidence, Explanation};
 use tapml_device::{Finding, FindingKind};

@@ -1,7 +1,7 @@
 //! A device's own functions: WGSL lets `tanh`, `exp` and their like be off by many roundings, and on some devices they are.
 //! A kernel that calls a poor one is blamed for what the device does, so the report says what the function gives there.
 
-use crate::diagnose::{DiagnosisContext, Reopen};
+use crate::context::{DiagnosisContext, Reopen};
 use std::path::Path;
 use tapml_exec::{Call, Overrides, Phase};
 use tapml_graph::op::Tanh;

@@ -1,7 +1,7 @@
 //! Harm: a wrong output put into the source's run in the place of the right one, and what becomes of the logits, or of the
 //! token that is chosen by them. A run may be one of the lowered graph, with calls composed of the recorded ones.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::Impact;
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //! by one factor accuse the operator that [gives rows factors](tapml_graph::op::Operator::gives_factors). A call that becomes
 //! right with one of them made [neutral](Neutral) accuses that one; one that stays wrong clears it.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::{Fault, UNKNOWN};
 use crate::{explain, within};
 use std::collections::{BTreeMap, HashSet};

@@ -4,9 +4,11 @@
 
 mod audit;
 mod between;
+mod context;
 mod diagnose;
 mod explain;
 mod functions;
+mod group;
 mod html;
 mod impact;
 mod inner;
@@ -20,7 +22,8 @@ mod shell;
 mod source;
 mod within;
 
-pub use diagnose::{DiagnoseOptions, Reopen, Subject, diagnose};
+pub use context::{DiagnoseOptions, Reopen, Subject};
+pub use diagnose::diagnose;
 pub use html::html;
 pub use report::{
     Blames, Diagnosis, Fault, FaultKind, Impact, LeftOut, NotRun, SCHEMA, Stage, UNKNOWN, Variant, Watched,

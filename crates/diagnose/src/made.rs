@@ -1,7 +1,7 @@
 //! Kernels that are right on every recorded call and wrong on one made of recorded values, for sizes that no run had.
 
-use crate::diagnose::DiagnosisContext;
-use crate::operators::same_code;
+use crate::context::DiagnosisContext;
+use crate::group::same_code;
 use crate::report::{Fault, FaultKind};
 use crate::{explain, functions, inner};
 use tapml_cause::{Cause, Explanation};

@@ -1,6 +1,6 @@
 //! Operators and kernels that did not run on the target: nothing can be said of them, and they are never called clean.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::NotRun;
 use tapml_exec::GivenKernel;
 use tapml_graph::NodeId;

@@ -1,9 +1,9 @@
 //! Operators alone: every recorded call replayed on the target; what fails is grouped by kernel, one fault for each.
 
-use crate::diagnose::DiagnosisContext;
-use crate::report::{Blames, Fault, FaultKind, UNKNOWN, Variant};
+use crate::context::DiagnosisContext;
+use crate::group::{Group, by_kernel, describe, fails, same_code};
+use crate::report::{Fault, FaultKind, UNKNOWN};
 use crate::{explain, functions, impact, inner, made, not_run, rule, source};
-use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
 use tapml_exec::Phase;
@@ -16,12 +16,6 @@ use tapml_migrate::{CaseResult, Checker, KernelChoices, MadeFailure, OpChecked, 
 
 /// So many elements beyond a bound are no accident.
 const CLEAR_COUNT: usize = 6;
-
-/// Calls of one operator that one kernel served.
-pub(crate) struct Group {
-    pub kernel: String,
-    pub results: Vec<CaseResult>,
-}
 
 /// A group that fails, and what probes of its kernel show beside.
 struct Failing {
@@ -165,10 +159,6 @@ fn overflows(run: &mut DiagnosisContext<'_>, beyond: &Overflow) {
     }
 }
 
-fn fails(group: &Group) -> bool {
-    group.results.iter().any(CaseResult::is_failed)
-}
-
 /// Things to know that are no faults.
 fn notes(run: &mut DiagnosisContext<'_>, done: &OpChecked) {
     let OpCheck { op, undecided, .. } = &done.check;
@@ -177,31 +167,6 @@ fn notes(run: &mut DiagnosisContext<'_>, done: &OpChecked) {
             "{undecided} choices of `{op}` may go either way: a rounding decides them, and either is right"
         ));
     }
-}
-
-fn by_kernel(run: &DiagnosisContext<'_>, results: Vec<CaseResult>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for result in results {
-        let phase = run.suite.phase(result.case);
-        let kernel = run.choices.kernel_at(result.case.node, phase).map_or("", |c| c.name.as_str());
-        match groups.iter_mut().find(|g| g.kernel == kernel) {
-            Some(group) => group.results.push(result),
-            None => groups.push(Group { kernel: kernel.into(), results: vec![result] }),
-        }
-    }
-    groups
-}
-
-/// The nodes that run the same code at the same types as one of these.
-pub(crate) fn same_code(run: &DiagnosisContext<'_>, nodes: &[String]) -> Vec<String> {
-    let graph = run.suite.graph();
-    // A runtime of others has one version for all its operators.
-    let hash = |id: NodeId| Some((graph.node(id).op.name(), run.choices.hash(id)?));
-    let faulty: HashSet<(&str, String)> =
-        nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();
-    let all = (0..graph.nodes().len() as u32).map(NodeId);
-    let same = all.filter(|&id| hash(id).is_some_and(|h| faulty.contains(&h)));
-    same.map(|id| graph.node(id).name.clone()).collect()
 }
 
 fn fault(run: &mut DiagnosisContext<'_>, op: &str, group: &Group) -> Result<Fault> {
@@ -221,73 +186,4 @@ fn fault(run: &mut DiagnosisContext<'_>, op: &str, group: &Group) -> Result<Faul
         fault.output_impact = impact::of_worst(run, &failed)?;
     }
     Ok(fault)
-}
-
-/// What the verdicts alone say of a group that fails.
-pub(crate) fn describe(run: &DiagnosisContext<'_>, op: &str, group: &Group) -> Fault {
-    let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.is_failed()).collect();
-    let mut nodes: Vec<NodeId> = failed.iter().map(|r| r.case.node).collect();
-    nodes.sort();
-    nodes.dedup();
-    let worst = failed.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
-    let first = failed.first().copied();
-    let judged = first.and_then(|r| r.outcome.as_ref().ok());
-    let error = first.and_then(|r| r.outcome.as_ref().err());
-    let case = |case: Case| run.suite.case_id(case);
-    Fault {
-        op: op.into(),
-        kernel: group.kernel.clone(),
-        nodes: nodes.iter().map(|&n| run.name(n).to_string()).collect(),
-        kind: FaultKind::Operator,
-        blames: Blames::Target,
-        rule: None,
-        cause: UNKNOWN.into(),
-        certain: false,
-        evidence: String::new(),
-        inner_operator: None,
-        first_bad_case: first.map(|r| case(r.case)).unwrap_or_default(),
-        worst_case: worst.map(|r| case(r.case)),
-        worst_ratio: worst.map_or(0.0, |r| r.ratio()),
-        criterion: judged
-            .map(|j| j.criterion.name().to_string())
-            .or(error.map(|e| e.kind().name().to_string()))
-            .unwrap_or_default(),
-        element: judged.map(|j| j.worst),
-        pattern: judged.and_then(|j| j.pattern.as_ref()).map(|p| p.text.clone()).unwrap_or_default(),
-        error_map: None,
-        cases: group.results.len() as u64,
-        failed: failed.len() as u64,
-        fit: 0.0,
-        tested: Vec::new(),
-        variants: variants(run, group),
-        findings: Vec::new(),
-        output_impact: None,
-        reproduce: first
-            .map(|r| run.reduction(&run.suite.path().display().to_string()).of_case(&case(r.case))),
-    }
-}
-
-/// The kernel's variants: nodes with the same code and constants.
-fn variants(run: &DiagnosisContext<'_>, group: &Group) -> Vec<Variant> {
-    let graph = run.suite.graph();
-    let mut order: Vec<Variant> = Vec::new();
-    let mut index: HashMap<&str, usize> = HashMap::new();
-    for result in &group.results {
-        let phase = run.suite.phase(result.case);
-        let Ok(choice) = run.choices.kernel_at(result.case.node, phase) else { continue };
-        let at = *index.entry(&choice.hash).or_insert_with(|| {
-            let types = graph.input_types(graph.node(result.case.node));
-            let types: Vec<String> = types.iter().map(ToString::to_string).collect();
-            order.push(Variant { types: types.join(", "), nodes: Vec::new(), cases: 0, failed: 0 });
-            order.len() - 1
-        });
-        let variant = &mut order[at];
-        variant.cases += 1;
-        variant.failed += u64::from(result.is_failed());
-        let name = run.name(result.case.node);
-        if !variant.nodes.iter().any(|n| n == name) {
-            variant.nodes.push(name.into());
-        }
-    }
-    order
 }

@@ -1,7 +1,7 @@
 //! Faults between operators in someone else's runtime: the nodes that are right alone run as one model, which the runtime fuses,
 //! lays out and plans as it does whole models, and are compared at the borders. What fails is made small.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::{Fault, FaultKind};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;

@@ -1,12 +1,9 @@
 //! The report of a diagnosis: its JSON fields are a promise to users, see `docs/reference/reports.md`.
 
-use crate::diagnose::DiagnosisContext;
 use serde::{Deserialize, Serialize, Serializer};
-use std::collections::BTreeSet;
 use tapml_cause::{ErrorMap, Tested};
 use tapml_device::Finding;
 use tapml_exec::PlatformInfo;
-use tapml_graph::NodeId;
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::verdict::JudgedElement;
 use tapml_migrate::{ModelCheck, ModelIdentity};
@@ -240,45 +237,6 @@ impl Fault {
     pub fn joint_nodes(&self) -> &[String] {
         let count = self.op.split('+').count();
         self.nodes.get(..count).unwrap_or(&self.nodes)
-    }
-
-    /// A fault of these nodes in a run of the whole model, of which no more is known yet.
-    pub(crate) fn between_operators(
-        run: &DiagnosisContext<'_>,
-        nodes: &[NodeId],
-        first_bad_case: String,
-    ) -> Fault {
-        let graph = run.suite.graph();
-        let ops: BTreeSet<&str> = nodes.iter().map(|&id| graph.node(id).op.name()).collect();
-        let kernels = nodes.iter().filter_map(|&id| Some(run.choices.get(id).ok()?.name.as_str()));
-        let join = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join("+");
-        Fault {
-            op: join(ops),
-            kernel: join(kernels.collect()),
-            nodes: nodes.iter().map(|&id| run.name(id).to_string()).collect(),
-            kind: FaultKind::Between,
-            blames: Blames::Target,
-            rule: None,
-            cause: UNKNOWN.into(),
-            certain: false,
-            evidence: String::new(),
-            inner_operator: None,
-            first_bad_case,
-            worst_case: None,
-            worst_ratio: 0.0,
-            criterion: "the whole model".into(),
-            element: None,
-            pattern: String::new(),
-            error_map: None,
-            cases: 0,
-            failed: 0,
-            fit: 0.0,
-            tested: Vec::new(),
-            variants: Vec::new(),
-            findings: Vec::new(),
-            output_impact: None,
-            reproduce: None,
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! When an operator fails, as far as its recorded calls tell: what all calls that fail have in common, and no other has.
 
-use crate::diagnose::DiagnosisContext;
-use crate::operators::Group;
+use crate::context::DiagnosisContext;
+use crate::group::Group;
 use crate::report::{Fault, UNKNOWN};
 use std::collections::{BTreeMap, BTreeSet};
 use tapml_cause::Cause;

@@ -1,8 +1,8 @@
 //! Calls of which the source, not the target, departs from the exact result.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::explain;
-use crate::operators::{Group, describe};
+use crate::group::{Group, describe};
 use crate::report::{Blames, Fault};
 use tapml_cause::Cause;
 use tapml_exec::Phase;

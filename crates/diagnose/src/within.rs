@@ -1,7 +1,7 @@
 //! The operator at fault within a fused one, by itself: what the definition gives it, and what the kernel left in its outputs.
 //! Hypotheses that know this operator, such as those about masks and positions, are tested on that call.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::explain;
 use tapml_cause::{Cause, Explanation};
 use tapml_exec::Call;

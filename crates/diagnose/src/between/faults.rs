@@ -1,53 +1,15 @@
 //! From what is not as it must be to faults: one for each cause, in words that a person can act on.
 
+use super::group::Group;
+use super::hybrid::target_nodes;
+use super::program;
 use super::scan::{Anomaly, AnomalyKind, Holds};
 use super::scene::Scene;
 use super::why::{self, Why};
-use super::{program, target_nodes};
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::{Fault, FaultKind};
 use std::collections::{BTreeSet, HashSet};
 use tapml_graph::{NodeId, Result, ValueId};
-
-/// A fault in the making: what one cause explains.
-pub(super) struct Group {
-    kind: FaultKind,
-    cause: String,
-    /// Tells faults of one cause apart: a kernel, a node that runs late.
-    key: String,
-    certain: bool,
-    evidence: String,
-    nodes: BTreeSet<NodeId>,
-    count: u64,
-    first: Anomaly,
-    /// Whether it is one of the program as a whole, which no placement of nodes leaves out.
-    whole: bool,
-    /// The node that runs after what reads its result.
-    late: Option<NodeId>,
-}
-
-impl Group {
-    /// A fault of the whole program.
-    pub fn whole(
-        cause: &str,
-        certain: bool,
-        evidence: String,
-        nodes: BTreeSet<NodeId>,
-        first: Anomaly,
-    ) -> Group {
-        let (kind, cause, key) = (FaultKind::Between, cause.into(), String::new());
-        Group { kind, cause, key, certain, evidence, nodes, count: 1, first, whole: true, late: None }
-    }
-
-    /// The same with so many anomalies that it explains.
-    pub fn with_count(self, count: u64) -> Group {
-        Group { count, ..self }
-    }
-
-    fn explains(&self, other: &Group) -> bool {
-        (self.kind, &self.cause, &self.key) == (other.kind, &other.cause, &other.key)
-    }
-}
 
 /// The faults behind some anomalies.
 #[derive(Default)]

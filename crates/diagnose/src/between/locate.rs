@@ -1,13 +1,15 @@
 //! Where a departure comes from: first in the values of single nodes, then by placement.
 
 use super::bisect::smallest;
+use super::departure::{Departure, DepartureKind};
 use super::faults::{self, Located};
+use super::hybrid::{hybrid, target_nodes};
+use super::probe;
 use super::runs::{self, RunStep};
 use super::scan::{Before, scan};
 use super::scene::{self, Shown};
 use super::traced::{self, FILL, TracedValues};
-use super::{Departure, DepartureKind, hybrid, probe, target_nodes};
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::{Fault, UNKNOWN};
 use std::collections::HashMap;
 use tapml_exec::{Hybrid, LoadOptions, POISON, TracedNode};

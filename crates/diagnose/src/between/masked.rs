@@ -3,12 +3,13 @@
 //! compared with itself: what it leaves in the program is what it gives alone, right or wrong.
 
 use super::faults::{self, Located};
+use super::hybrid::target_nodes;
+use super::probe;
 use super::runs::{self, RunStep};
 use super::scan::{Anomaly, AnomalyKind, Before, Differs, call_of, scan};
 use super::scene::{self, Scene, Shown};
 use super::traced::{self, FILL, TracedValues};
-use super::{probe, target_nodes};
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::explain;
 use crate::report::FaultKind;
 use std::collections::HashSet;

@@ -1,9 +1,19 @@
 //! Faults that no operator shows alone: the whole model on the target, as it is deployed, again and again, with poisoned
 //! memory, and in other steps. What departs is located in the values of single nodes or, where these cannot be seen or say
 //! nothing, by moving nodes from one platform to the other.
+//!
+//! Files of each step use those of the steps before alone:
+//!
+//! * a run, and the values that its nodes gave: `runs`, `hybrid`, `traced`;
+//! * what in it is not as it must be, as data: `scan`, `scene`, `departure`;
+//! * what explains that, by single calls: `substituted`, `why`, `group`, `program`, `faults`;
+//! * which further runs lead to the place: `bisect`, `probe`, `locate`, `masked`.
 
 mod bisect;
+mod departure;
 mod faults;
+mod group;
+mod hybrid;
 mod locate;
 mod masked;
 mod probe;
@@ -15,18 +25,16 @@ mod substituted;
 mod traced;
 mod why;
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::Fault;
 use faults::Located;
+use hybrid::target_nodes;
 use probe::ProbeRound;
-use runs::RunStep;
-use std::collections::HashSet;
 use std::time::Instant;
 use tapml_cause::Cause;
-use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions};
-use tapml_graph::{Error, ErrorKind, Node, NodeId, Result, Symbols, fusion};
+use tapml_graph::{Error, ErrorKind, Result};
+use tapml_migrate::ModelCheck;
 use tapml_migrate::report::SkippedNode;
-use tapml_migrate::{ModelCheck, MovementLimits};
 
 /// After a fault was found, its nodes go to the source and the rest is examined again, so many times at most.
 const ROUNDS: usize = 4;
@@ -34,44 +42,6 @@ const ROUNDS: usize = 4;
 /// What a fault of the whole program leaves open.
 const HIDES: &str = "a fault of the whole program shows wherever nodes run on the target; further faults between \
                      operators can be found only when it is mended";
-
-/// A run that departs from what it must be.
-#[derive(Clone)]
-struct Departure {
-    /// Texts that must run before, for the departure to show.
-    pub history: Vec<Vec<RunStep>>,
-    /// The text whose last step departs.
-    pub steps: Vec<RunStep>,
-    /// The step behind it, which may find what this one did, if there is one.
-    pub next: Option<RunStep>,
-    /// Room for so many rows, in which it shows: what lies behind the rows of a step depends on it.
-    pub capacity: Symbols,
-    pub how: DepartureKind,
-}
-
-impl Departure {
-    /// A departure that shows in programs with room for its own steps.
-    fn new(
-        history: Vec<Vec<RunStep>>,
-        steps: Vec<RunStep>,
-        next: Option<RunStep>,
-        how: DepartureKind,
-    ) -> Departure {
-        let all: Vec<RunStep> = history.iter().flatten().chain(&steps).chain(&next).cloned().collect();
-        Departure { history, steps, next, capacity: runs::capacity(&all), how }
-    }
-}
-
-/// How a run departs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum DepartureKind {
-    /// The results are so many times farther from the source's than the allowed errors explain.
-    Results(f64),
-    /// Another run of the same gives other bits.
-    Bits,
-    /// With other bytes in memory that nobody has written it gives other bits.
-    Poison,
-}
 
 /// Looks for faults between operators. Gives the check of the whole model as it was found first.
 pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<Option<ModelCheck>> {
@@ -179,47 +149,4 @@ fn add(run: &mut DiagnosisContext<'_>, fault: Fault) {
         }
         None => run.faults.push(fault),
     }
-}
-
-/// The nodes that run on the target.
-fn target_nodes(run: &DiagnosisContext<'_>) -> Vec<NodeId> {
-    let nodes = run.suite.graph().nodes().iter().zip(0u32..);
-    nodes.filter(|(n, _)| !run.barred.contains(&n.name)).map(|(_, i)| NodeId(i)).collect()
-}
-
-/// A hybrid with these nodes on the target.
-fn hybrid(
-    run: &mut DiagnosisContext<'_>,
-    nodes: &[NodeId],
-    capacity: &Symbols,
-    options: LoadOptions,
-) -> Result<Hybrid> {
-    let names: HashSet<&str> = nodes.iter().map(|&id| run.name(id)).collect();
-    let side = |node: &Node| {
-        if names.contains(node.name.as_str()) { HybridSide::Target } else { HybridSide::Source }
-    };
-    let options = LoadOptions { fusing: allowed_fusions(run, &options.fusing), ..options };
-    Hybrid::with_options(run.model, run.source, run.target, &side, capacity, options)
-}
-
-/// The fused operators that may be put in: a faulty one was told already, and would hide what lies between others.
-fn allowed_fusions(run: &DiagnosisContext<'_>, asked: &Fusing) -> Fusing {
-    let faulty = |name: &str| run.faults.iter().any(|fault| fault.op == name);
-    let names = fusion::FUSIONS.iter().map(|fusion| fusion.name);
-    match asked {
-        Fusing::All if names.clone().any(faulty) => {
-            Fusing::Only(names.filter(|name| !faulty(name)).map(str::to_string).collect())
-        }
-        asked => asked.clone(),
-    }
-}
-
-/// How far results may lie apart with these nodes on the target.
-fn limits(run: &DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<MovementLimits> {
-    let on_target: HashSet<NodeId> = nodes.iter().copied().collect();
-    let choices = &run.choices;
-    let declared = |id: NodeId, symbols: &Symbols| {
-        if on_target.contains(&id) { choices.declared_precision(id, symbols) } else { Ok(None) }
-    };
-    MovementLimits::measure(run.suite, run.model, run.oracles, &declared)
 }

@@ -1,11 +1,12 @@
 //! One round of runs of the whole model: against the source, against itself, with poisoned memory, in other steps.
 
+use super::departure::{Departure, DepartureKind};
 use super::faults::{self, Located};
+use super::hybrid::{hybrid, limits, target_nodes};
 use super::runs::{self, RunStep};
 use super::scan::{Before, scan};
 use super::traced::{self, TracedValues};
-use super::{Departure, DepartureKind, hybrid, limits, target_nodes};
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::report::Impact;
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,11 +1,11 @@
 //! Faults of a program as a whole: its uniform block, its results. They show in every node and are one fault each.
 
-use super::faults::Group;
+use super::group::Group;
 use super::scan::{Anomaly, AnomalyKind};
 use super::scene::Scene;
 use super::substituted;
 use super::why;
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use std::collections::BTreeSet;
 use tapml_exec::Call;
 use tapml_graph::{DType, NodeId, Result, Symbol, Tensor, TensorType};

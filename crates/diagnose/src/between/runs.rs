@@ -1,6 +1,6 @@
 //! Runs of a hybrid model over the recorded prompts, step by step.
 
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use std::collections::HashMap;
 use tapml_exec::{Hybrid, Interface, LOGITS};
 use tapml_graph::{Graph, Result, Symbol, Symbols, Tensor, ValueId};

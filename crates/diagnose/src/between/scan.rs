@@ -3,7 +3,7 @@
 
 use super::runs::RunStep;
 use super::traced::TracedValues;
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use tapml_exec::{Call, TracedNode};

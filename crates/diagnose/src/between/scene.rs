@@ -3,7 +3,7 @@
 use super::runs::{self, RunStep};
 use super::scan::{Anomaly, Before};
 use super::traced::TracedValues;
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use std::collections::HashMap;
 use tapml_exec::Hybrid;
 use tapml_graph::{Result, Tensor};

@@ -3,7 +3,7 @@
 
 use super::scan::Before;
 use super::traced::TracedValues;
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use std::collections::HashSet;
 use tapml_exec::Call;
 use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, TensorType, ValueId};

@@ -1,8 +1,8 @@
 //! The values of one step of a loaded program: what its nodes found and left, what they were given, and what memory was
 //! filled with.
 
-use super::hybrid;
-use crate::diagnose::DiagnosisContext;
+use super::hybrid::hybrid;
+use crate::context::DiagnosisContext;
 use std::collections::{HashMap, HashSet};
 use tapml_exec::{Hybrid, LoadOptions, TracedNode};
 use tapml_graph::{ErrorKind, NodeId, Origin, Result, Symbols, Tensor, ValueId};

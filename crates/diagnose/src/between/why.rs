@@ -5,7 +5,7 @@ use super::scan::{Differs, Wrong};
 use super::scene::Scene;
 use super::substituted::{self, Substitute};
 use super::traced::TracedValues;
-use crate::diagnose::DiagnosisContext;
+use crate::context::DiagnosisContext;
 use crate::explain;
 use crate::report::FaultKind;
 use tapml_exec::{Call, Phase, TracedNode, UNWRITTEN};
