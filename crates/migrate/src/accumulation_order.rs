@@ -15,7 +15,7 @@
 //! declares is never blamed. One that adds all `K` products one by one loses nearly all of them. Probed are kernels that
 //! [promise to keep their chain](tapml_exec::Accumulate::keeps_chain).
 
-use crate::range_test::Overflow;
+use crate::overflow::Overflow;
 use crate::verdict::{Precision, STORAGE};
 use rayon::prelude::*;
 use tapml_exec::Call;

@@ -23,6 +23,7 @@ mod noise;
 mod oracle;
 mod order;
 mod outcome;
+mod overflow;
 mod progress;
 pub mod range_test;
 mod ratio;

@@ -17,9 +17,9 @@
 use crate::accumulation_order;
 use crate::choices::KernelChoices;
 use crate::oracle::Oracles;
+pub use crate::overflow::Overflow;
 use crate::suite::{Case, Suite};
 use crate::verdict::Exact;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::{Call, Platform};
 use tapml_graph::op::{Reach, Saturation};
@@ -35,49 +35,6 @@ const ROWS: usize = 64;
 const FACTORS: usize = 10;
 /// The distances of magnitudes in the order of a row: neighbours differ, and any part of a row covers the range.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
-
-/// What a probe shows: where it gave NaN or infinity, and the exact result is finite, for infinity by a factor of two; or a
-/// longer chain of additions than is declared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Overflow {
-    /// Name of the node whose call was probed.
-    pub node: String,
-    /// Kernel variants of one operator are told apart by their hash.
-    pub kernel_hash: String,
-    /// The input nearest to zero where it happens; for operators with products, the largest activation of the row.
-    pub input: f64,
-    /// The exact result there.
-    pub exact: f64,
-    /// What the platform gave, in words, because JSON has no NaN.
-    pub observed: String,
-    /// The largest magnitude of this input in the recorded call.
-    pub recorded: f64,
-    /// Elements where it happens, and elements of the probe.
-    pub elements: [usize; 2],
-    /// Whether, among inputs of the sign, it happens to all beyond some bound and to none before it.
-    pub sharp: bool,
-    /// For a [probe of sums](crate::accumulation_order): the longest chain of additions that the kernel declares, and one that its
-    /// error needs at least.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chain: Option<[u64; 2]>,
-}
-
-impl Overflow {
-    /// One sentence.
-    pub fn text(&self) -> String {
-        let Overflow { node, input, exact, observed, recorded, elements: [wrong, all], .. } = self;
-        if let Some([declared, shown]) = self.chain {
-            return format!(
-                "`{node}` adds up at least {shown} products one after the other, where its kernel declares chains of at most \
-                 {declared}: it gives {observed} for {exact} ({wrong} of {all} elements of a made-up call)"
-            );
-        }
-        format!(
-            "`{node}` gives {observed} for an input of {input:.4e}, where the exact result is {exact:.4e} ({wrong} of {all} \
-             elements of a made-up call); the recorded inputs reach {recorded:.4e}"
-        )
-    }
-}
 
 /// The call with which the operator of a recorded one is probed; `None` if it is not of that kind.
 pub fn range_call(call: &Call) -> Result<Option<Call>> {
