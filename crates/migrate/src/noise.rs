@@ -260,7 +260,7 @@ impl Noisy<'_> {
             let (states, kept) = (empty_states::<f64>(graph)?, HashMap::new());
             Ok(Way { seed, values: Vec::new(), states, kept, results: HashMap::new() })
         };
-        let routers = graph.nodes().iter().filter(|node| matches!(node.op, Op::Route(_))).count() as u64;
+        let routers = graph.nodes().iter().filter(|node| node.op.chosen_count().is_some()).count() as u64;
         let mut ways: Vec<Way> = (0..=RUNS + routers.min(TURNED)).map(way).collect::<Result<_>>()?;
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
             ways.iter_mut().try_for_each(|way| self.begin(way, frame))?;
@@ -272,10 +272,10 @@ impl Noisy<'_> {
                 }
                 let inputs = |way: &Way| node.inputs.iter().map(|&v| self.get(&way.values, v)).collect();
                 let mut inputs: Vec<Vec<Value<f64>>> = ways.iter().map(inputs).collect::<Result<_>>()?;
-                if let Op::Route(route) = &node.op {
+                if let Some(count) = node.op.chosen_count() {
                     let (known, turned) = inputs.split_at_mut(RUNS as usize + 1);
-                    let count = turned.len().max(1);
-                    turn(known, &mut turned[router % count][0], route.k as usize)?;
+                    let turns = turned.len().max(1);
+                    turn(known, &mut turned[router % turns][0], count)?;
                     router += 1;
                 }
                 let outputs = self.evaluate_each(node, &run.symbols, &inputs)?;

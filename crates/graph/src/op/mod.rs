@@ -86,6 +86,12 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
         None
     }
 
+    /// How many of the largest numbers in each row of input 0 it chooses, for later operators to work with; `None` if it does
+    /// not choose. Where two lie near each other, a rounding decides what all that follows is made of.
+    fn chosen_count(&self) -> Option<usize> {
+        None
+    }
+
     /// The input that decides how large the output is.
     fn size_from(&self) -> usize {
         0
@@ -221,6 +227,11 @@ macro_rules! operators {
             /// See [`Operator::dot_product`].
             pub fn dot_product(&self) -> Option<DotProduct> {
                 match self { $(Op::$ty(op) => op.dot_product(),)+ Op::Fused(_) | Op::Foreign(_) => None }
+            }
+
+            /// See [`Operator::chosen_count`].
+            pub fn chosen_count(&self) -> Option<usize> {
+                match self { $(Op::$ty(op) => op.chosen_count(),)+ Op::Fused(_) | Op::Foreign(_) => None }
             }
 
             /// See [`Operator::size_from`].

@@ -118,6 +118,10 @@ impl Operator for Route {
         Ok(vec![chosen(DType::U32), chosen(inputs[0].dtype)])
     }
 
+    fn chosen_count(&self) -> Option<usize> {
+        Some(self.k as usize)
+    }
+
     fn samples() -> Vec<Sample> {
         use Scores::{Sigmoid, Softmax, SoftmaxOfTop};
         let plain = |k, scores, normalize| Route { k, scores, normalize, scale: 1.0, groups: None };
