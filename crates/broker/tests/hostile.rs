@@ -187,3 +187,22 @@ fn what_was_asked_before_a_connection_broke_is_not_asked_on_the_next() {
     let late = said.matches("PUB lost.2").count();
     assert!(late <= 1, "{late} of before the loss");
 }
+
+#[test]
+fn a_server_that_never_ends_its_first_line_is_given_up() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = taken.clone();
+    let url = server(move |_, mut tcp| {
+        let piece = [b'x'; 1 << 16];
+        while tcp.write_all(&piece).is_ok() {
+            count.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+    });
+    let start = Instant::now();
+    let error = Client::connect(&url).err().unwrap();
+    assert!(error.to_string().contains("no broker answers"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(15));
+    // The library knows no bound here. Time is one: it looks for the line's end from the start each time.
+    let taken = taken.load(Ordering::Relaxed);
+    assert!(taken < 1 << 30, "{} MiB", taken >> 20);
+}
