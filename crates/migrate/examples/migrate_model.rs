@@ -122,7 +122,7 @@ fn main() -> Result<()> {
     let suite = Suite::open(&done.suite)?;
     time_carving(&model, &suite, &prompts, options.steps)?;
     let replay = suite.model(Some(&model))?;
-    let oracles = Oracles::new(1 << 30);
+    let oracles = Oracles::new(Oracles::BUDGET);
     for turn in ["check", "check again"] {
         let checked =
             check(&suite, &replay, target.as_mut(), &oracles, &CheckOptions::default(), &Quiet, &stop)?;

@@ -22,9 +22,6 @@ use std::time::Instant;
 use tapml_exec::{Accumulate, Fusing, Hybrid, HybridSide, Interface, LoadOptions, Phase, Platform};
 use tapml_graph::{Context, Error, Graph, Model, Node, NodeId, Result, Symbols};
 
-/// Memory for oracle results, bytes.
-const ORACLE_BYTES: usize = 512 << 20;
-
 /// How to migrate.
 pub struct MigrateOptions<'a> {
     /// The ledger's folder.
@@ -75,7 +72,7 @@ pub fn migrate(
         };
         obtain_suite(model, identity, prompts, source, &carving, progress, stop)
     };
-    let oracles = Oracles::new(ORACLE_BYTES);
+    let oracles = Oracles::new(Oracles::MIGRATION_BUDGET);
     migrate_suite(model, identity, &carving, &oracles, source, target, options, progress, stop)
 }
 

@@ -32,6 +32,15 @@ struct Known {
 }
 
 impl Oracles {
+    /// Bytes of results that a job keeps which comes back to the same calls: a check that is repeated for an edited kernel, a
+    /// diagnosis, a bench of mutants.
+    pub const BUDGET: usize = 1 << 30;
+    /// Half of it for a migration, during which source and target both hold the model.
+    pub const MIGRATION_BUDGET: usize = Oracles::BUDGET / 2;
+    /// A quarter of it where the results of several views of a suite are kept at a time: its own calls, and those of fused
+    /// operators in each lowering.
+    pub const VIEW_BUDGET: usize = Oracles::BUDGET / 4;
+
     /// Keeps results of up to `budget` bytes in memory.
     pub fn new(budget: usize) -> Oracles {
         let (weights, known) = (WeightCache::with_budget(WEIGHTS), Mutex::default());

@@ -6,9 +6,6 @@ use tapml_graph::{Model, Op, Result, Symbol};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{CarveOptions, ModelIdentity, Oracles, Progress, PromptInput, Stop, carve};
 
-/// Bytes of exact results kept for one model.
-const ORACLE_BYTES: usize = 1 << 30;
-
 /// A model with recorded calls. Exact results are computed once and shared by all mutants.
 pub struct Fixture {
     /// The model's name in ids of mutants.
@@ -64,7 +61,7 @@ impl Fixture {
         let model = suite.model(Some(model))?;
         let most = suite.frames().iter().filter_map(|f| f.symbols.get(Symbol::N)).max().unwrap_or(0);
         let long = Fixture::window(&model).is_some_and(|window| most > u64::from(window));
-        Ok(Fixture { name: name.into(), suite, model, oracles: Oracles::new(ORACLE_BYTES), long })
+        Ok(Fixture { name: name.into(), suite, model, oracles: Oracles::new(Oracles::BUDGET), long })
     }
 
     /// The largest attention window of a model: faults of windows show only beyond it.
