@@ -70,7 +70,7 @@ pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 /// while they run. A client could switch them off for all kernels, unless the agent has fixed `checks=on`.
 pub(crate) fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     #[cfg(feature = "wgpu")]
-    if !spec.is_remote() && ["vulkan", "metal", "dx12"].contains(&spec.word.as_str()) {
+    if !spec.is_remote() && tapml_wgpu::is_platform(&spec.word) {
         let opened = tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec));
         let device = opened.map_err(|e| e.context(format!("platform `{spec}`")))?;
         return Ok(Box::new(device.trust_kernels(tapml_kernels::is_built_in)));

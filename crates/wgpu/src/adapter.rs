@@ -41,6 +41,11 @@ const PLATFORMS: [Platform; 3] = [
     },
 ];
 
+/// Whether a word names a platform of wgpu, on this operating system or another.
+pub fn is_platform(word: &str) -> bool {
+    PLATFORMS.iter().any(|platform| platform.word == word)
+}
+
 /// Everything the adapters of a platform (`vulkan`, `metal` or `dx12`) offer: discrete GPUs first, then integrated ones,
 /// others, and software. The place in this list is the index that [`crate::WgpuDevice::open`] takes.
 ///

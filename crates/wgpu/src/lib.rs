@@ -13,5 +13,5 @@ mod options;
 mod replay;
 mod transfer;
 
-pub use adapter::adapters;
+pub use adapter::{adapters, is_platform};
 pub use device::WgpuDevice;

@@ -1,8 +1,6 @@
 //! Names of devices, and which of them a client asks for.
 
-/// Words of platforms: an agent may not be named so.
-pub const WORDS: [&str; 9] =
-    ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
+use tapml_exec::WORDS;
 
 /// An agent and one of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

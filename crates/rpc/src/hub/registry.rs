@@ -1,11 +1,12 @@
 //! The registry: which agents are here or at other hubs, and which devices they offer.
 
-use super::device_request::{Place, WORDS};
+use super::device_request::Place;
 use super::lease::{Capacity, DeviceCapacity};
 use super::shared::AgentRow;
 use crate::wire::limits::MAX_LABEL;
 use crate::wire::{AdapterKind, Offer, Register, ServedOp};
 use std::collections::BTreeMap;
+use tapml_exec::WORDS;
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Most agents at once.
