@@ -28,9 +28,6 @@ pub use diagnose::DiagnoseJob;
 pub use record::{RecordJob, RecordReport};
 pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
 
-/// Bytes of exact results that are kept while a job runs.
-const ORACLE_BYTES: usize = 1 << 30;
-
 /// Where the model is known to work, unless a job says otherwise.
 fn cpu() -> String {
     "cpu".into()
@@ -51,7 +48,7 @@ pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>
 
 /// Exact results of one suite; `oracle` names a platform that evaluates in `f64` what TapML does not.
 pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
-    let own = Oracles::new(ORACLE_BYTES);
+    let own = Oracles::new(Oracles::BUDGET);
     match oracle {
         None => Ok(own),
         Some(word) => {

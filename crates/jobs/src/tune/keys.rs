@@ -12,9 +12,6 @@ use tapml_kernels::{Choice, NodePlan, Overrides, Phase, TuningCache, matters, pl
 use tapml_migrate::suite::{Case, Suite};
 use tapml_migrate::{Checker, OpChecked, Oracles, Progress, Stop};
 
-/// Bytes of exact results that are kept.
-const ORACLE_BYTES: usize = 256 << 20;
-
 /// A suite's calls: its own, and those of fused operators composed of them for each lowering.
 pub struct Views<'a> {
     own: &'a Suite,
@@ -122,7 +119,7 @@ pub fn prove(
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<()> {
-    let oracles: Vec<Oracles> = (0..views.count()).map(|_| Oracles::new(ORACLE_BYTES)).collect();
+    let oracles: Vec<Oracles> = (0..views.count()).map(|_| Oracles::new(Oracles::VIEW_BUDGET)).collect();
     let all: BTreeSet<(&str, usize)> = keys.iter().map(|key| (key.op(), key.view)).collect();
     for (op, view) in all {
         let suite = views.get(view);
