@@ -75,3 +75,16 @@ fn every_command_has_a_manual_page() {
     let output = tapml(folder.path()).arg("man").assert().success().get_output().clone();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), page("tapml.1"));
 }
+
+#[test]
+fn the_page_of_commands_is_current() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = tapml(folder.path()).args(["man", "--markdown"]).assert().success().get_output().clone();
+    let page = String::from_utf8(output.stdout).unwrap();
+    for command in commands() {
+        assert!(page.contains(&format!("\n## `tapml {command}`\n")), "{command}");
+    }
+    tapml_testing::expect_file("docs/reference/commands.md", &page);
+    let text = stderr(tapml(folder.path()).args(["man", "--markdown", "--out", "man"]), 2);
+    assert!(text.contains("cannot be used with"), "{text}");
+}

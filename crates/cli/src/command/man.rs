@@ -1,5 +1,7 @@
 //! `tapml man`: the manual pages, made of the same texts as `--help`.
 
+mod markdown;
+
 use crate::{Cli, Outcome};
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
@@ -15,12 +17,19 @@ pub struct ManCommand {
     /// Write `tapml.1`, `tapml-check.1` and so on into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print all commands as one page of Markdown
+    #[arg(long, conflicts_with = "out")]
+    markdown: bool,
 }
 
 impl ManCommand {
     pub fn run(self) -> Result<Outcome> {
         let mut command = Cli::command().disable_help_subcommand(true);
         command.build();
+        if self.markdown {
+            std::io::stdout().write_all(markdown::page(&command).as_bytes())?;
+            return Ok(Outcome::Holds);
+        }
         let Some(out) = self.out else {
             std::io::stdout().write_all(&page(&command)?.1)?;
             return Ok(Outcome::Holds);
