@@ -2,13 +2,12 @@
 //! `TAPML_BLESS=1 cargo xtask tidy` writes the list.
 
 mod declaration;
-mod resolve;
 
 use super::File;
+use super::modules::{Crates, leaves};
 use anyhow::{Context, Result, bail, ensure};
-use resolve::Crates;
 use std::path::Path;
-use syn::{Item, UseTree, Visibility};
+use syn::{Item, Visibility};
 
 const FACADE: &str = "crates/tapml/src/lib.rs";
 const LIST: &str = "crates/tapml/public_api.txt";
@@ -21,8 +20,8 @@ struct Named {
     source: Vec<String>,
 }
 
-pub fn check(root: &Path, files: &[File], errors: &mut Vec<String>) -> Result<()> {
-    let list = match list(files) {
+pub fn check(root: &Path, files: &[File], crates: &Crates, errors: &mut Vec<String>) -> Result<()> {
+    let list = match list(files, crates) {
         Ok(list) => list,
         Err(error) => {
             errors.push(format!("{FACADE}: {error:#}"));
@@ -48,12 +47,11 @@ pub fn check(root: &Path, files: &[File], errors: &mut Vec<String>) -> Result<()
     Ok(())
 }
 
-fn list(files: &[File]) -> Result<String> {
+fn list(files: &[File], crates: &Crates) -> Result<String> {
     let facade = files.iter().find(|file| file.path == Path::new(FACADE)).context("no such file")?;
     let mut named = Vec::new();
     find_names(&syn::parse_file(&facade.text)?.items, &mut Vec::new(), &mut named)?;
     named.sort_by(|a, b| a.public.cmp(&b.public));
-    let crates = Crates::parse(files)?;
     let mut text = String::new();
     for Named { public, source } in named {
         let found =
@@ -89,27 +87,6 @@ fn find_names(items: &[Item], modules: &mut Vec<String>, named: &mut Vec<Named>)
     Ok(())
 }
 
-/// The paths that a `use` names, each with the name it gets here; `*` for all of a module.
-fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String)> {
-    match tree {
-        UseTree::Path(path) => {
-            let mut inner = leaves(&path.tree);
-            for (source, name) in &mut inner {
-                if *name == "self" {
-                    *name = path.ident.to_string();
-                    source.clear();
-                }
-                source.insert(0, path.ident.to_string());
-            }
-            inner
-        }
-        UseTree::Name(name) => vec![(vec![name.ident.to_string()], name.ident.to_string())],
-        UseTree::Rename(rename) => vec![(vec![rename.ident.to_string()], rename.rename.to_string())],
-        UseTree::Glob(_) => vec![(Vec::new(), "*".into())],
-        UseTree::Group(group) => group.items.iter().flat_map(leaves).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +97,7 @@ mod tests {
     }
 
     fn list_of(facade: &str) -> Result<String> {
-        list(&[
+        let files = [
             file(FACADE, facade),
             file("crates/a/src/lib.rs", "mod inner; pub mod deep { pub fn act(&self) {} }\npub use inner::{Thing as Renamed, *};"),
             file(
@@ -128,7 +105,8 @@ mod tests {
                 "pub struct Thing { pub size: usize, hidden: u8 }\nimpl Thing { pub fn size(&self) -> usize { self.size } fn no(&self) {} }
                  pub enum Kind { A, B(u8) } pub trait Does { fn act(&self, n: &[u8]) -> Vec<u8>; } pub const N: u32 = 4;",
             ),
-        ])
+        ];
+        list(&files, &Crates::parse(&files)?)
     }
 
     #[test]

@@ -3,12 +3,14 @@
 mod api;
 mod arrows;
 mod book;
+mod circles;
 mod crates;
 mod functions;
 mod kernels;
 mod links;
 mod lists;
 mod markdown;
+mod modules;
 mod names;
 mod prose;
 mod sizes;
@@ -36,12 +38,15 @@ impl File {
     }
 }
 
-pub fn run(root: &Path) -> Result<()> {
+/// Checks every rule; `circles` lists what circles of files there are.
+pub fn run(root: &Path, circles: bool) -> Result<()> {
     let files = sources(root)?;
     let mut errors = Vec::new();
     headers(&files, &mut errors);
     root_entries(root, &mut errors)?;
-    api::check(root, &files, &mut errors)?;
+    let crates = modules::Crates::parse(&files)?;
+    api::check(root, &files, &crates, &mut errors)?;
+    circles::check(&crates, circles, &mut errors);
     arrows::check(root, &mut errors)?;
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;

@@ -1,6 +1,6 @@
 //! A declaration as lines of text: its kind and name, then what users can name of it.
 
-use super::resolve::Found;
+use super::super::modules::Found;
 use quote::ToTokens;
 use syn::{Fields, Item, TraitItem, Visibility};
 
