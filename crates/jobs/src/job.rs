@@ -33,12 +33,12 @@ fn cpu() -> String {
     "cpu".into()
 }
 
-fn four() -> u32 {
-    4
+fn carve_steps() -> u32 {
+    CarveJob::STEPS
 }
 
-fn eight() -> u32 {
-    8
+fn migrate_steps() -> u32 {
+    MigrateJob::STEPS
 }
 
 /// Opens a platform by its word with the user's kernels, given as `OP=FILE`.
@@ -99,7 +99,7 @@ pub struct CarveJob {
     #[serde(default = "cpu")]
     pub source: String,
     /// Decode steps after each prompt.
-    #[serde(default = "four")]
+    #[serde(default = "carve_steps")]
     pub steps: u32,
     /// Whether the weights go into the suite.
     #[serde(default)]
@@ -145,6 +145,9 @@ pub struct CarveSeconds {
 }
 
 impl CarveJob {
+    /// Decode steps unless a user says otherwise: few, as each adds a call of every node to the suite.
+    pub const STEPS: u32 = 4;
+
     /// Carves. What the checkpoint has to say (see [`Checkpoint::notes`]) goes to `progress`.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
         if is_onnx(&self.model) {
@@ -265,7 +268,7 @@ pub struct MigrateJob {
     #[serde(default)]
     pub oracle: Option<String>,
     /// Decode steps after each prompt.
-    #[serde(default = "eight")]
+    #[serde(default = "migrate_steps")]
     pub steps: u32,
     /// Folder that keeps what was decided; see [`default_ledger`].
     #[serde(default)]
@@ -276,6 +279,10 @@ pub struct MigrateJob {
 }
 
 impl MigrateJob {
+    /// Decode steps unless a user says otherwise, of a diagnosis too: faults of a cache may show only after it has grown, and
+    /// the whole model is compared at each step.
+    pub const STEPS: u32 = 8;
+
     /// The ledger's folder.
     pub fn ledger(&self) -> PathBuf {
         self.ledger.clone().unwrap_or_else(|| default_ledger(&self.model, &self.target, &self.graph))

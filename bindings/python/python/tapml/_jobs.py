@@ -85,7 +85,7 @@ def carve(
     prompts: Prompts = None,
     *,
     inputs: Inputs = None,
-    steps: int = 4,
+    steps: Optional[int] = None,
     source: DeviceLike = "cpu",
     overwrite: bool = False,
     self_contained: bool = False,
@@ -102,7 +102,7 @@ def carve(
         inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays, or files (``.npy``, images, sound,
             texts; see ``tapml carve --help``) by name, or a folder with ``NAME.npy`` or another file for each input, or with a
             folder of these for each of several runs.
-        steps: Decode steps after each prompt.
+        steps: Decode steps after each prompt; as many as ``tapml carve`` makes if not given.
         source: The platform where the model is known to work.
         overwrite: Whether an existing suite is replaced.
         self_contained: Whether the weights go into the suite, too.
@@ -172,7 +172,7 @@ def migrate(
     prompts: Prompts = None,
     *,
     inputs: Inputs = None,
-    steps: int = 8,
+    steps: Optional[int] = None,
     source: DeviceLike = "cpu",
     ledger: Optional[PathLike] = None,
     kernels: Optional[Mapping[str, PathLike]] = None,
@@ -190,7 +190,7 @@ def migrate(
         inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays, or files (``.npy``, images, sound,
             texts; see ``tapml carve --help``) by name, or a folder with ``NAME.npy`` or another file for each input, or with a
             folder of these for each of several runs.
-        steps: Decode steps after each prompt.
+        steps: Decode steps after each prompt; as many as ``tapml migrate`` makes if not given.
         source: The platform where the model is known to work.
         ledger: Folder that keeps what was decided; ``.tapml/MODEL-TARGET`` if not given. Calling again goes on from it.
         kernels: Kernel files to use instead of the built-in ones, by operator.
@@ -225,7 +225,7 @@ def diagnose(
     *,
     inputs: Inputs = None,
     suite: Optional[PathLike] = None,
-    steps: int = 8,
+    steps: Optional[int] = None,
     source: DeviceLike = "cpu",
     between: bool = True,
     kernels: Optional[Mapping[str, PathLike]] = None,
@@ -244,7 +244,7 @@ def diagnose(
             texts; see ``tapml carve --help``) by name, or a folder with ``NAME.npy`` or another file for each input, or with a
             folder of these for each of several runs.
         suite: A suite of the model; carved if not given.
-        steps: Decode steps after each prompt, if it is carved.
+        steps: Decode steps after each prompt, if it is carved; as many as ``tapml diagnose`` makes if not given.
         source: The platform where the model is known to work.
         between: Whether faults between operators are looked for, too.
         kernels: Kernel files to use instead of the built-in ones, by operator.

@@ -34,7 +34,7 @@ pub struct CarveCommand {
     #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
     source: String,
     /// Decode steps after each prompt
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = CarveJob::STEPS)]
     steps: u32,
     /// Put the weights into the suite too
     #[arg(long)]

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tapml::diagnose::{Blames, DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotRun, html};
-use tapml::jobs::DiagnoseJob;
+use tapml::jobs::{DiagnoseJob, MigrateJob};
 use tapml::migrate::ratio_text;
 use tapml::prompts::Prompts;
 use tapml::shown;
@@ -42,7 +42,7 @@ pub struct DiagnoseCommand {
     #[arg(long, value_name = "SUITE", conflicts_with = "steps")]
     suite: Option<PathBuf>,
     /// Decode steps after each prompt
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = MigrateJob::STEPS)]
     steps: u32,
     /// How often calls, and the whole model, are run to compare the results bit by bit
     #[arg(long, default_value_t = DiagnoseOptions::default().repeats as u32, value_parser = clap::value_parser!(u32).range(1..=1000))]

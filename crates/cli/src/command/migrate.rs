@@ -38,7 +38,7 @@ pub struct MigrateCommand {
     #[arg(long, value_name = "PLATFORM")]
     oracle: Option<String>,
     /// Decode steps after each prompt
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = MigrateJob::STEPS)]
     steps: u32,
     /// Folder that keeps what was decided; .tapml/MODEL-TARGET if not given. Re-running goes on from it
     #[arg(long, value_name = "DIR")]

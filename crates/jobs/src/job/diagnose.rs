@@ -1,6 +1,6 @@
 //! Diagnosis as a job: a model, or a suite of it, on a target.
 
-use super::{cpu, eight, open_platform, overrides};
+use super::{cpu, migrate_steps, open_platform, overrides};
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
 use crate::onnx::{Inputs, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
@@ -52,7 +52,7 @@ pub struct DiagnoseJob {
     #[serde(default)]
     pub suite: Option<PathBuf>,
     /// Decode steps after each prompt, if it is carved.
-    #[serde(default = "eight")]
+    #[serde(default = "migrate_steps")]
     pub steps: u32,
     /// How often calls, and the whole model, are run to compare the results bit by bit.
     #[serde(default = "repeats")]
