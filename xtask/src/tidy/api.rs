@@ -102,7 +102,7 @@ mod tests {
             file("crates/a/src/lib.rs", "mod inner; pub mod deep { pub fn act(&self) {} }\npub use inner::{Thing as Renamed, *};"),
             file(
                 "crates/a/src/inner.rs",
-                "pub struct Thing { pub size: usize, hidden: u8 }\nimpl Thing { pub fn size(&self) -> usize { self.size } fn no(&self) {} }
+                "pub struct Thing { pub size: usize, hidden: u8 }\nimpl Thing { pub const MOST: u8 = 1; pub fn size(&self) -> usize { self.size } fn no(&self) {} }
                  pub enum Kind { A, B(u8) } pub trait Does { fn act(&self, n: &[u8]) -> Vec<u8>; } pub const N: u32 = 4;",
             ),
         ];
@@ -113,7 +113,7 @@ mod tests {
     fn names_are_listed_with_what_can_be_used_of_them() {
         let text = list_of("pub mod x { pub use tapml_a::{Renamed, Kind, Does, N, deep::act}; }").unwrap();
         let expected = "trait x::Does\n    fn act(&self, n: &[u8]) -> Vec<u8>\nenum x::Kind\n    A\n    B(u8)\nconst x::N: u32\nstruct x::Renamed\n    \
-                        size: usize\n    fn size(&self) -> usize\nfn x::act(&self)\n";
+                        size: usize\n    const MOST: u8\n    fn size(&self) -> usize\nfn x::act(&self)\n";
         assert_eq!(text, expected);
     }
 

@@ -20,10 +20,10 @@ pub struct SourceModule {
     pub items: Vec<Item>,
 }
 
-/// A declaration, and the inherent methods of its type.
+/// A declaration, and the public members of its type's own `impl`s.
 pub struct Found<'a> {
     pub item: &'a Item,
-    pub methods: Vec<&'a syn::ImplItemFn>,
+    pub members: Vec<&'a ImplItem>,
 }
 
 impl Crates {
@@ -45,12 +45,12 @@ impl Crates {
         let of_crate = self.modules.iter().filter(|(other, _)| other.first() == module.first());
         let mut of_crate: Vec<_> = of_crate.collect();
         of_crate.sort_by_key(|(module, _)| *module);
-        let methods = of_crate
+        let members = of_crate
             .iter()
             .flat_map(|(_, module)| module.items.iter())
             .flat_map(|item| inherent(item, name))
             .collect();
-        Some(Found { item, methods })
+        Some(Found { item, members })
     }
 
     /// The file that declares what a path leads to; of a module, its own.
@@ -186,18 +186,19 @@ fn is_made(item: &Item, name: &str) -> bool {
     })
 }
 
-/// The public functions of an `impl` of a type of this name.
-fn inherent<'a>(item: &'a Item, name: &str) -> Vec<&'a syn::ImplItemFn> {
+/// The public members of an `impl` of a type of this name.
+fn inherent<'a>(item: &'a Item, name: &str) -> Vec<&'a ImplItem> {
     let Item::Impl(block) = item else { return Vec::new() };
     let Type::Path(of) = &*block.self_ty else { return Vec::new() };
     if block.trait_.is_some() || of.path.segments.last().is_none_or(|last| last.ident != name) {
         return Vec::new();
     }
-    let functions = block.items.iter().filter_map(|item| match item {
-        ImplItem::Fn(function) => Some(function),
-        _ => None,
-    });
-    functions.filter(|function| matches!(function.vis, Visibility::Public(_))).collect()
+    let is_public = |item: &&ImplItem| match item {
+        ImplItem::Fn(function) => matches!(function.vis, Visibility::Public(_)),
+        ImplItem::Const(constant) => matches!(constant.vis, Visibility::Public(_)),
+        _ => false,
+    };
+    block.items.iter().filter(is_public).collect()
 }
 
 /// The paths that a `use` names, each with the name it gets here; `*` for all of a module.

@@ -2,7 +2,7 @@
 
 use super::super::modules::Found;
 use quote::ToTokens;
-use syn::{Fields, Item, TraitItem, Visibility};
+use syn::{Fields, ImplItem, Item, TraitItem, Visibility};
 
 /// The lines of a declaration that users find under this path.
 pub fn lines(public: &str, found: &Found<'_>) -> Vec<String> {
@@ -32,7 +32,11 @@ pub fn lines(public: &str, found: &Found<'_>) -> Vec<String> {
         // A macro makes it.
         _ => (format!("made {public}"), Vec::new()),
     };
-    let methods = found.methods.iter().map(|method| signature(&method.sig));
+    let methods = found.members.iter().filter_map(|member| match member {
+        ImplItem::Fn(method) => Some(signature(&method.sig)),
+        ImplItem::Const(constant) => Some(format!("const {}: {}", constant.ident, text(&constant.ty))),
+        _ => None,
+    });
     std::iter::once(head)
         .chain(members.into_iter().chain(methods).map(|member| format!("    {member}")))
         .collect()
