@@ -148,7 +148,7 @@ pub struct Run {
 impl Run {
     /// Starts `tapml check … --fleet` in a command that was made for it.
     pub fn start(mut command: std::process::Command) -> Run {
-        command.args(["--json", "-"]).env("RUST_LOG", "warn,tapml::fleet=info");
+        command.args(["--json", "-"]).env("RUST_LOG", "warn,tapml_jobs::fleet=info");
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (tell, said) = mpsc::channel();
         let lines = BufReader::new(process.stderr.take().unwrap()).lines();
