@@ -48,6 +48,8 @@ fn on_terminal(folder: &Path, arguments: &[String], more: &str) -> String {
     let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
     let line = format!("'{}' {} {more}", env!("CARGO_BIN_EXE_tapml"), quoted.join(" "));
     let mut script = Command::new("script");
+    // Without it a terminal is taken for one that cannot draw.
+    script.env("TERM", "xterm");
     let output = script.args(["-qec", &line, "/dev/null"]).current_dir(folder).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
