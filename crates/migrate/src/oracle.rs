@@ -194,9 +194,11 @@ pub fn terms(call: &Call) -> usize {
         return usize::try_from(foreign::terms(&call.op, &call.input_types)).unwrap_or(usize::MAX);
     }
     let output = call.output_types.first().and_then(|t| t.sizes(&call.symbols).ok()).unwrap_or_default();
-    let floats = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| t.dtype().is_float());
+    // The numbers of a packed weight are summed over as those of any other.
+    let is_number = |dtype: DType| dtype.is_float() || dtype.packing().is_some();
+    let numbers = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| is_number(t.dtype()));
     // A weight is summed over even where all sizes are equal.
-    if floats().all(|(t, w)| t.shape() == output && w.is_none()) {
+    if numbers().all(|(t, w)| t.shape() == output && w.is_none()) {
         return 0;
     }
     let longest = |tensor: &tapml_graph::Tensor, weight: bool| {
@@ -207,5 +209,5 @@ pub fn terms(call: &Call) -> usize {
         }
     };
     let rows = output.first().copied().filter(|_| !call.op.row_wise()).unwrap_or(0);
-    floats().map(|(t, w)| longest(t, w.is_some())).max().unwrap_or(0).max(rows)
+    numbers().map(|(t, w)| longest(t, w.is_some())).max().unwrap_or(0).max(rows)
 }
