@@ -1,20 +1,30 @@
 //! What WebGPU checks of commands, and commands with everything resolved. A list is prepared as a whole before any of
 //! it runs, so that a refused replay leaves no trace.
+//!
+//! The rules are those of WebGPU's validation of bind groups, copies and dispatches. Nothing in this file changes a buffer.
 
 use crate::device::{Emulator, Stored};
 use crate::front::ReadyKernel;
 use tapml_device::{Binding, BindingKind, BufferId, Command, Error, KernelId, RecordedList, Result, Symbols};
 
 /// A binding resolved against its buffer: words from `first` to `first + len`.
+///
+/// It lies within the buffer: `resolve_one` has checked that.
 #[derive(Clone, Copy)]
 pub struct Range {
+    /// The buffer that is bound.
     pub buffer: BufferId,
+    /// Its first word.
     pub first: usize,
+    /// Number of words, at least 1.
     pub len: usize,
+    /// Whether the kernel may write to it.
     pub writes: bool,
 }
 
 /// A command that can no longer be refused.
+///
+/// The ranges of a dispatch are in the order of the kernel's bindings. A dispatch may have no workgroups along an axis.
 pub enum CheckedCommand {
     Dispatch {
         label: String,
@@ -29,6 +39,7 @@ pub enum CheckedCommand {
         dst: BufferId,
         to: usize,
     },
+    /// Every word of a buffer becomes `word`.
     Fill {
         buffer: BufferId,
         word: u32,
@@ -37,6 +48,10 @@ pub enum CheckedCommand {
 
 impl Emulator {
     /// Checks what does not depend on symbols.
+    ///
+    /// # Errors
+    ///
+    /// Handles that do not exist, bindings that do not fit the kernel, and copies within one buffer.
     pub(crate) fn check(&self, command: &Command) -> Result<()> {
         match command {
             Command::Dispatch { label, kernel, bindings, .. } => {
@@ -47,6 +62,7 @@ impl Emulator {
         }
     }
 
+    /// The source and the destination of a copy, which must differ.
     fn check_copy(&self, src: BufferId, dst: BufferId) -> Result<(&Stored, &Stored)> {
         let (source, target) = (self.stored_buffer(src)?, self.stored_buffer(dst)?);
         if src == dst {
@@ -57,9 +73,14 @@ impl Emulator {
     }
 
     /// Checks a command under these symbols and resolves it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Emulator::check`], and extents that have no value, exceed the limits or leave their buffer.
     pub(crate) fn prepare(&self, command: &Command, symbols: &Symbols) -> Result<CheckedCommand> {
         match command {
             Command::Dispatch { label, kernel, bindings, groups } => {
+                // Handles are looked up again: a buffer or kernel may be gone since the list was recorded.
                 let ranges = self.resolve(label, self.kernel(label, *kernel)?, bindings)?;
                 let groups = RecordedList::groups(self, label, groups, symbols)?;
                 Ok(CheckedCommand::Dispatch { label: label.clone(), kernel: *kernel, ranges, groups })
@@ -101,6 +122,11 @@ impl Emulator {
         Ok(ranges)
     }
 
+    /// Resolves one binding. A size of 0 binds the rest of the buffer, as WebGPU does where no size is given.
+    ///
+    /// # Errors
+    ///
+    /// Ranges outside the buffer, wrong alignment, more than the limits allow, or fewer bytes than the kernel's type needs.
     fn resolve_one(&self, kind: BindingKind, min_size: u32, binding: &Binding) -> Result<Range> {
         let stored = self.stored_buffer(binding.buffer)?;
         let limits = &self.info.limits;
@@ -113,6 +139,7 @@ impl Emulator {
             );
             return Err(Error::invalid(text));
         }
+        // A range of words needs at least an alignment of 4, even where limits ask for less.
         let align = u64::from(limits.min_offset_alignment.max(4));
         if !binding.offset.is_multiple_of(align) || !size.is_multiple_of(4) {
             return Err(Error::invalid(format!(
@@ -133,6 +160,7 @@ impl Emulator {
                 .with_detail("asked", size.to_string())
                 .with_detail("offered", max.to_string()));
         }
+        // An empty range has no last element that an index could be clamped to.
         if size < u64::from(min_size) || size == 0 {
             return Err(Error::invalid(format!(
                 "{size} bytes of buffer `{}` are bound, the kernel's type needs at least {}",
@@ -145,6 +173,7 @@ impl Emulator {
     }
 }
 
+/// A range of bytes as words of a buffer; an error if it is unaligned or reaches past the end.
 fn words_of(stored: &Stored, offset: u64, len: u64) -> Result<std::ops::Range<usize>> {
     let total = stored.words.len() as u64 * 4;
     let end = offset.checked_add(len).filter(|&end| end <= total && (offset | len).is_multiple_of(4));
@@ -158,6 +187,7 @@ fn words_of(stored: &Stored, offset: u64, len: u64) -> Result<std::ops::Range<us
 /// overlap.
 fn check_aliasing(label: &str, kernel: &str, ranges: &[Range]) -> Result<()> {
     for (i, a) in ranges.iter().enumerate() {
+        // All pairs: kernels have few bindings.
         for (j, b) in ranges.iter().enumerate().skip(i + 1) {
             let overlap = a.first < b.first + b.len && b.first < a.first + a.len;
             if a.buffer == b.buffer && (a.writes != b.writes || (a.writes && overlap)) {

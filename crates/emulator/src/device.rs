@@ -1,4 +1,7 @@
 //! The device: buffers, kernels and command lists.
+//!
+//! The device runs commands at once, on the thread that calls [`Device::replay`], so [`Device::wait`] has nothing to wait for.
+//! Handles are never given twice.
 
 use crate::check::shadow::WrittenHalves;
 use crate::front::{self, ReadyKernel};
@@ -18,11 +21,16 @@ const _: () = assert!(cfg!(target_endian = "little"), "buffers hold little-endia
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Invocations of a subgroup, unless set otherwise.
+/// It is also the only size at which matrices work.
 const SUBGROUP_SIZE: u32 = 32;
 
 /// A buffer.
+///
+/// `words` is empty while a dispatch uses the buffer: see `run.rs`.
 pub struct Stored {
+    /// The name that messages give it.
     pub label: String,
+    /// The content, zero at first as WebGPU demands.
     pub words: Vec<u32>,
     /// Bytes asked for; the words are rounded up.
     pub size: u64,
@@ -35,24 +43,38 @@ pub struct Stored {
 /// Where reads of unwritten memory are looked for, a buffer filled with a word other than 0 counts as unwritten: such a
 /// fill poisons memory.
 pub struct Emulator {
+    /// What the device says about itself; follows `subgroup_size`.
     pub(crate) info: DeviceInfo,
+    /// As given when it was made.
     pub(crate) options: EmulatorOptions,
+    /// Invocations of a subgroup: a power of two from 4 to 128.
     subgroup_size: u32,
+    /// How long one workgroup may run.
     pub(crate) time_limit: Duration,
     /// Texts of kernels that were stopped.
+    /// Other kernels of the same text get less time: see `Emulator::limit` in `run.rs`.
     pub(crate) stopped: HashSet<String>,
+    /// Threads of its own; `None` for those that the process shares.
     pub(crate) pool: Option<rayon::ThreadPool>,
+    /// The last number given to a handle of any kind.
     next: u64,
     pub(crate) buffers: HashMap<BufferId, Stored>,
     kernels: HashMap<KernelId, ReadyKernel>,
     lists: HashMap<ListId, RecordedList>,
+    /// Bytes of all buffers that exist.
     used: u64,
+    /// The most that `used` has been.
     peak: u64,
+    /// What checks found since [`Device::take_findings`] was last called.
     pub(crate) findings: Vec<Finding>,
 }
 
 impl Emulator {
     /// An emulator with these options. Fails if its threads cannot be started.
+    ///
+    /// # Errors
+    ///
+    /// Threads of its own that the system does not give.
     pub fn new(options: EmulatorOptions) -> Result<Emulator> {
         let pool = options.threads.map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build());
         let pool = pool
@@ -85,6 +107,10 @@ impl Emulator {
     }
 
     /// Sets the number of invocations of a subgroup for kernels compiled from now on: a power of two from 4 to 128.
+    ///
+    /// # Errors
+    ///
+    /// Any other size.
     pub fn with_subgroup_size(mut self, size: u32) -> Result<Emulator> {
         if !size.is_power_of_two() || !(4..=128).contains(&size) {
             return Err(Error::invalid(format!(
@@ -110,6 +136,7 @@ impl Emulator {
     }
 
     /// In checking mode a limit exceeded is a finding as well as an error.
+    /// Such a finding has no place in the source: its line is 0.
     fn note_limit(&mut self, desc: &KernelDesc, error: &Error) {
         if !self.options.check.is_any() || error.detail("limit").is_none() {
             return;
@@ -129,15 +156,18 @@ impl Emulator {
         });
     }
 
+    /// A number that no handle has. The first is 1.
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
+    /// The buffer of a handle, or an error that names the handle.
     pub(crate) fn stored_buffer(&self, id: BufferId) -> Result<&Stored> {
         self.buffers.get(&id).ok_or_else(|| Error::invalid(format!("no buffer {}", id.0)))
     }
 
+    /// The kernel of a handle, or an error that names the dispatch.
     pub(crate) fn kernel(&self, label: &str, id: KernelId) -> Result<&ReadyKernel> {
         self.kernels.get(&id).ok_or_else(|| Error::invalid(format!("dispatch `{label}`: no kernel {}", id.0)))
     }
@@ -158,10 +188,12 @@ impl Device for Emulator {
                 .with_detail("offered", max.to_string()));
         }
         let count = size.div_ceil(4) as usize;
+        // `vec![0; count]` would end the process where memory is short.
         let mut words = Vec::new();
         words.try_reserve_exact(count).map_err(|_| {
             Error::new(ErrorKind::OutOfMemory, format!("no memory for buffer `{label}` of {size} bytes"))
         })?;
+        // The memory is there already, so this does not allocate.
         words.resize(count, 0);
         let id = BufferId(self.fresh());
         self.used += count as u64 * 4;
@@ -183,6 +215,7 @@ impl Device for Emulator {
         let stored = stored.ok_or_else(|| Error::invalid(format!("no buffer {}", buffer.0)))?;
         let len = data.len() as u64;
         let end = offset.checked_add(len).filter(|&e| e <= stored.words.len() as u64 * 4);
+        // WebGPU writes whole words. The last bytes of a buffer whose size is no multiple of 4 are the exception.
         let aligned = |end: u64| offset.is_multiple_of(4) && (len.is_multiple_of(4) || end == stored.size);
         let Some(end) = end.filter(|&e| aligned(e)) else {
             let text = format!(
@@ -220,6 +253,7 @@ impl Device for Emulator {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let arithmetic = self.options.profile.arithmetic();
+        // The check of values looks at the operands after the instruction has run.
         let keep_operands = self.options.check.nonfinite;
         let choices = LowerChoices { arithmetic, subgroup_size: self.subgroup_size, keep_operands };
         let kernel = front::compile(desc, &self.info, choices).inspect_err(|e| self.note_limit(desc, e))?;
@@ -245,6 +279,7 @@ impl Device for Emulator {
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         let missing = || Error::invalid(format!("no list {}", list.0));
         let recorded = self.lists.get(&list).ok_or_else(missing)?;
+        // All of them are prepared before the first runs: a refused replay changes nothing.
         let steps = recorded.commands.iter().map(|command| self.prepare(command, symbols));
         let steps = steps.collect::<Result<Vec<_>>>()?;
         steps.into_iter().try_for_each(|step| self.execute(step))
@@ -254,6 +289,7 @@ impl Device for Emulator {
         self.lists.remove(&list).map(|_| ()).ok_or_else(|| Error::invalid(format!("no list {}", list.0)))
     }
 
+    // Replays have ended when they return.
     fn wait(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,7 @@
 //! Runs the workgroups of one dispatch on threads.
+//!
+//! Threads take blocks of workgroups from one counter. The order in which workgroups run is not fixed; a kernel whose result
+//! depends on it races.
 
 use crate::code::Code;
 use crate::vm::{Env, Unwatched, Vm, VmStop, Watch};
@@ -7,9 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parts of the grid that each thread takes at a time, so that uneven workgroups balance.
+/// Larger parts leave threads idle at the end, smaller ones touch the counter more often.
 const PARTS_PER_THREAD: u64 = 8;
 
 /// Runs all workgroups on the calling thread.
+/// Stops at the first workgroup that does not end.
 pub fn run_inline(code: &Code, env: &Env<'_>) -> Result<(), VmStop> {
     let mut vm = Vm::new(code);
     let [x, y, z] = env.groups;
@@ -24,6 +29,9 @@ pub fn run_inline(code: &Code, env: &Env<'_>) -> Result<(), VmStop> {
 }
 
 /// Runs all workgroups, on how many threads it says; each has a watch of its own, made by `watch` and handed to `done`.
+///
+/// `pool` is `None` for rayon's global threads. Of several failures a deadline is reported rather than
+/// [`VmStop::Elsewhere`], which only says that another thread failed.
 pub fn run<W: Watch>(
     code: &Code,
     env: &Env<'_>,
@@ -32,6 +40,7 @@ pub fn run<W: Watch>(
     done: impl Fn(W) + Sync,
 ) -> (Result<(), VmStop>, u64) {
     let [x, y, z] = env.groups.map(u64::from);
+    // Each factor is within the limit of a dispatch, so the product fits 64 bits.
     let total = x * y * z;
     let threads = pool.map_or_else(rayon::current_num_threads, rayon::ThreadPool::current_num_threads) as u64;
     let threads = threads.min(total).max(1);
@@ -46,14 +55,17 @@ pub fn run<W: Watch>(
                 break Ok(());
             }
             let mut groups = first..(first + block).min(total);
+            // x runs fastest, so that neighbouring groups, which tend to read the same memory, run on one thread.
             let at = |i: u64| [(i % x) as u32, (i / x % y) as u32, (i / x / y) as u32];
             if let Err(stop) = groups.try_for_each(|i| vm.run(env, at(i), &mut watch)) {
                 break Err(stop);
             }
         };
+        // Also after a failure: what was found until then is reported.
         done(watch);
         result
     };
+    // No other thread is woken, and the watch runs where the caller is.
     if threads == 1 {
         return (work(), 1);
     }

@@ -1,10 +1,14 @@
 //! Options of an emulator and their form on the command line.
+//!
+//! The form is that of a URL's query. Unknown words are errors, so that a misspelt check is not silently left out.
 
 use crate::profile::Profile;
 use std::time::Duration;
 use tapml_device::{Error, Features, Limits, Result};
 
 /// Which defects are looked for while kernels run.
+///
+/// Each check costs time. [`Checks::is_any`] is asked once per dispatch; without checks the VM has no hooks at all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Checks {
     /// Indices outside their array, vector or buffer.
@@ -36,6 +40,7 @@ impl Checks {
         let mut checks = Checks::NONE;
         for word in list.split(',') {
             match word.trim() {
+                // Words act from left to right: `all` and `none` replace what stands before them.
                 "all" => checks = Checks::ALL,
                 "none" => checks = Checks::NONE,
                 "bounds" => checks.bounds = true,
@@ -55,6 +60,16 @@ impl Checks {
 }
 
 /// How an emulator behaves.
+///
+/// # Examples
+///
+/// ```
+/// use tapml_emulator::EmulatorOptions;
+///
+/// let options = EmulatorOptions::parse("check=bounds&threads=2").unwrap();
+/// assert!(options.check.bounds && !options.check.race);
+/// assert_eq!(options.threads, Some(2));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EmulatorOptions {
     /// The device to imitate.
@@ -72,8 +87,10 @@ pub struct EmulatorOptions {
 }
 
 /// Lanes of the subgroups that hold matrices.
+/// Other sizes have no matrices, whatever the options say.
 const MATRIX_LANES: u32 = 32;
 /// Bytes of workgroup memory beside matrix units.
+/// WebGPU grants every kernel 16 KiB only.
 const MATRIX_MEMORY: u32 = 48 << 10;
 
 impl EmulatorOptions {
@@ -92,6 +109,10 @@ impl EmulatorOptions {
     }
 
     /// The form on the command line, such as `check=all&profile=mobile&threads=2`. An empty text gives the defaults.
+    ///
+    /// # Errors
+    ///
+    /// Unknown keys, and values that a key does not take. The hint lists what exists.
     pub fn parse(query: &str) -> Result<EmulatorOptions> {
         let mut options = EmulatorOptions::default();
         for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -114,6 +135,7 @@ impl EmulatorOptions {
     }
 }
 
+/// A number of threads. The upper bound keeps a mistyped number from starting threads without end.
 fn parse_threads(value: &str) -> Result<usize> {
     value
         .parse()
@@ -122,12 +144,14 @@ fn parse_threads(value: &str) -> Result<usize> {
         .ok_or_else(|| Error::invalid(format!("threads must be a number from 1 to 1024, found `{value}`")))
 }
 
+/// A whole number of seconds, at most a day.
 fn parse_timeout(value: &str) -> Result<Duration> {
     value.parse().ok().filter(|n| (1..=86_400).contains(n)).map(Duration::from_secs).ok_or_else(|| {
         Error::invalid(format!("timeout must be a number of seconds from 1 to 86400, found `{value}`"))
     })
 }
 
+/// Whether the device has matrix units.
 fn parse_matrices(value: &str) -> Result<bool> {
     match value {
         "on" => Ok(true),
@@ -136,6 +160,7 @@ fn parse_matrices(value: &str) -> Result<bool> {
     }
 }
 
+/// Whether the device says that it is a GPU.
 fn parse_kind(value: &str) -> Result<bool> {
     match value {
         "gpu" => Ok(true),

@@ -1,4 +1,6 @@
 //! Device profiles: limits, features and arithmetic of platforms that one may not own.
+//!
+//! A profile changes what the device reports and how the lowering computes floats.
 
 use tapml_device::{Error, Features, Limits, Result};
 
@@ -59,6 +61,7 @@ impl Profile {
         let webgpu = Limits::WEBGPU;
         match self {
             Profile::MobileWebgpu => webgpu,
+            // Weights of larger models do not fit WebGPU's default of 256 MiB for a buffer.
             _ => Limits { max_buffer_size: 2 << 30, ..webgpu },
         }
     }
@@ -86,6 +89,7 @@ impl Profile {
     }
 
     /// Arithmetic.
+    /// Only [`Profile::FastMath`] departs from IEEE arithmetic.
     pub fn arithmetic(self) -> Arithmetic {
         let fast = self == Profile::FastMath;
         Arithmetic { contract: fast, flush: fast, fast }

@@ -1,4 +1,7 @@
 //! Executes prepared commands: hands a dispatch's buffers to the threads that run it, and takes them back.
+//!
+//! While a dispatch runs its buffers are taken out of the device, so that threads may share them without a lock. They come back
+//! whatever the result is, also after a crash of the VM.
 
 use crate::check::collect::{self, Collector};
 use crate::check::shadow::{Accesses, WrittenHalves};
@@ -15,17 +18,25 @@ use std::time::{Duration, Instant};
 use tapml_device::{BufferId, Error, ErrorKind, Finding, KernelId, Result};
 
 /// Dispatches expected to take less than this run on the calling thread: waking others would take as long.
+/// The time is estimated from the kernel's last run.
 const SMALL_NANOS: u64 = 40_000;
 
 impl Emulator {
+    /// Runs one prepared command to its end.
+    ///
+    /// # Errors
+    ///
+    /// A kernel that does not end. Everything else was refused when the command was prepared.
     pub(crate) fn execute(&mut self, step: CheckedCommand) -> Result<()> {
         match step {
             CheckedCommand::Dispatch { label, kernel, ranges, groups } => {
                 self.dispatch(&label, kernel, &ranges, groups)
             }
             CheckedCommand::Copy { src, from, dst, to } => {
+                // Both exist and differ: preparing has checked it.
                 if let [Some(source), Some(target)] = self.buffers.get_disjoint_mut([&src, &dst]) {
                     target.words[to..to + from.len()].copy_from_slice(&source.words[from.clone()]);
+                    // Copying unwritten memory is no defect; the destination counts as unwritten from then on.
                     if let (Some(target), Some(source)) = (&mut target.written, &source.written) {
                         target.copy_words(to, source, from.start, from.len());
                     }
@@ -45,12 +56,14 @@ impl Emulator {
         }
     }
 
+    /// Runs all workgroups of a dispatch. No workgroups are no work and no error, as in WebGPU.
     fn dispatch(&mut self, label: &str, kernel: KernelId, ranges: &[Range], groups: [u32; 3]) -> Result<()> {
         if groups.contains(&0) {
             return Ok(());
         }
         let mut taken: Vec<(BufferId, Vec<u32>)> = Vec::new();
         for range in ranges {
+            // A buffer may be bound several times; it is taken out once.
             if taken.iter().all(|(id, _)| *id != range.buffer)
                 && let Some(stored) = self.buffers.get_mut(&range.buffer)
             {
@@ -59,6 +72,7 @@ impl Emulator {
             }
         }
         let result = self.run(label, kernel, ranges, &mut taken, groups);
+        // Before `result` is looked at: an error must not lose the buffers.
         for (id, words) in taken {
             if let Some(stored) = self.buffers.get_mut(&id) {
                 stored.words = words;
@@ -68,6 +82,7 @@ impl Emulator {
         for finding in findings {
             collect::add(&mut self.findings, finding);
         }
+        // Later kernels of the same text get a shorter limit.
         if result.is_err() {
             let text = self.kernel(label, kernel)?.desc.source.text.clone();
             self.stopped.insert(text);
@@ -91,6 +106,7 @@ impl Emulator {
         groups: [u32; 3],
     ) -> Result<(Vec<Finding>, Result<()>)> {
         let kernel = self.kernel(label, kernel)?;
+        // Running it again would cost the whole limit again.
         if let Some(&pc) = kernel.stopped.get() {
             return Err(self.not_ended(
                 label,
@@ -103,6 +119,7 @@ impl Emulator {
         let views: Vec<_> = taken
             .iter_mut()
             .map(|(id, words)| {
+                // One view per buffer: a buffer that any binding writes is atomic for all of its bindings.
                 let writes = ranges.iter().any(|r| r.buffer == *id && r.writes);
                 (*id, if writes { BufferView::Write(as_atomic(words)) } else { BufferView::Read(words) })
             })
@@ -119,12 +136,15 @@ impl Emulator {
         let buffers = ranges.iter().map(bind).collect::<Option<Vec<_>>>();
         let buffers =
             buffers.ok_or_else(|| Error::bug(format!("dispatch `{label}`: a checked range does not fit")))?;
+        // WGSL: the number of whole elements that fit the bound range.
         let lengths = kernel.code.lengths.iter().map(|l| {
             let bytes = ranges[l.binding as usize].len as u64 * 4;
             (bytes.saturating_sub(u64::from(l.offset)) / u64::from(l.stride.max(1))) as u32
         });
         let stop = AtomicBool::new(false);
         let env = Env { buffers, lengths: lengths.collect(), groups, limit, stop: &stop };
+        // A defect of the emulator must end neither the process nor the owner of the buffers. Words are plain numbers, so
+        // a dispatch that was cut off leaves nothing inconsistent.
         let work = AssertUnwindSafe(|| self.execute_groups(kernel, label, &env, ranges));
         let (result, findings) = std::panic::catch_unwind(work).map_err(|_| {
             Error::bug(format!("dispatch `{label}`: the emulator crashed in kernel `{}`", kernel.desc.name))
@@ -134,6 +154,7 @@ impl Emulator {
                 VmStop::Deadline { pc } => pc,
                 VmStop::Elsewhere => 0,
             };
+            // The first thread to fail set the place; a thread that was stopped by another knows none.
             let pc = *kernel.stopped.get_or_init(|| pc);
             let message = format!("a workgroup is still running after {limit:?}, stopped here");
             self.not_ended(label, kernel, pc, &message)
@@ -141,6 +162,7 @@ impl Emulator {
         Ok((findings, ended))
     }
 
+    /// Runs the workgroups, watched if there are checks; the findings come with the result.
     fn execute_groups(
         &self,
         kernel: &ReadyKernel,
@@ -160,10 +182,12 @@ impl Emulator {
             } else {
                 dispatch::run(code, env, pool, || Unwatched, |_| {})
             };
+            // Wall time times threads is the time of all groups together. At least 1: 0 means that nothing was measured.
             let spent = start.elapsed().as_nanos() as u64 * threads / groups.max(1);
             kernel.group_nanos.store(spent.max(1), Ordering::Relaxed);
             return (result, Vec::new());
         }
+        // Races need a writer: buffers that are only read have no table of accesses.
         let mut accesses: Vec<(BufferId, Accesses)> = Vec::new();
         for range in ranges.iter().filter(|r| r.writes && checks.race) {
             if let (Some(stored), true) =
@@ -178,6 +202,7 @@ impl Emulator {
                 .buffers
                 .get(&range.buffer)
                 .and_then(|s| s.written.as_ref())
+                // A buffer that is written as a whole needs no look at its bits.
                 .filter(|w| !w.known_full()),
             accesses: accesses.iter().find(|(id, _)| *id == range.buffer).map(|(_, a)| a),
         };
@@ -201,6 +226,7 @@ impl Emulator {
 }
 
 /// Words that several threads may write.
+/// The buffer stays ordinary memory; only the view is atomic.
 #[allow(unsafe_code)]
 fn as_atomic(words: &mut [u32]) -> &[AtomicU32] {
     // SAFETY: AtomicU32 has the size, alignment and bit validity of u32, and the exclusive borrow is given up for as

@@ -1,4 +1,6 @@
 //! Collects findings: one entry per kind and instruction, with the first occurrence and a count.
+//!
+//! Reports must not depend on the number of threads: of several occurrences the first in the order of the grid stays.
 
 use crate::front::ReadyKernel;
 use std::collections::HashMap;
@@ -6,15 +8,21 @@ use std::sync::Mutex;
 use tapml_device::{Finding, FindingKind};
 
 /// The first occurrence of a defect at one instruction.
+///
+/// `count` is that of all occurrences, on all lanes and workgroups.
 #[derive(Clone, Debug)]
 pub struct FirstOccurrence {
+    /// What happened, with values of this occurrence.
     pub message: String,
+    /// Where in the grid it happened.
     pub workgroup: [u32; 3],
+    /// Local index of the invocation.
     pub lane: u32,
     pub count: u64,
 }
 
 impl FirstOccurrence {
+    /// The order of the grid: x fastest, then y, z; within a workgroup by lane.
     fn order(&self) -> ([u32; 3], u32) {
         let [x, y, z] = self.workgroup;
         ([z, y, x], self.lane)
@@ -22,6 +30,7 @@ impl FirstOccurrence {
 }
 
 /// Defects by kind and instruction.
+/// The key's second part is the index of the instruction.
 pub type Entries = HashMap<(FindingKind, usize), FirstOccurrence>;
 
 /// What all threads of a dispatch found.
@@ -32,6 +41,7 @@ impl Collector {
     /// Adds one thread's entries. Of two first occurrences the one in the lower workgroup stays, so that reports do not
     /// depend on which thread came first.
     pub fn merge(&self, entries: Entries) {
+        // A thread that panicked ends the whole dispatch with an error, so nothing is lost.
         let Ok(mut all) = self.0.lock() else { return };
         for (key, entry) in entries {
             match all.get_mut(&key) {
@@ -73,12 +83,14 @@ impl Collector {
                 },
             );
         }
+        // Maps iterate in a random order.
         findings.sort_by_key(|f| (f.line, f.column, f.kind));
         findings
     }
 }
 
 /// Adds a finding, or counts it with the one of the same kernel, kind and line.
+/// A later dispatch of another label only counts: the first one stays.
 pub fn add(findings: &mut Vec<Finding>, finding: Finding) {
     let same = |f: &&mut Finding| {
         f.kind == finding.kind

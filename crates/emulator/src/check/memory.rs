@@ -1,4 +1,6 @@
 //! Checks of memory accesses: bounds, reads of what nobody wrote, races.
+//!
+//! Checks run before the access, while memory still holds the state that the access meets.
 
 use super::Watcher;
 use super::shadow::{Conflict, Who};
@@ -8,6 +10,7 @@ use crate::vm::{Env, Vm};
 use tapml_device::FindingKind;
 
 /// How an instruction touches memory.
+/// Atomic accesses race with nothing, and an atomic load counts as a write of its word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Touch {
     Read,
@@ -23,6 +26,7 @@ impl Watcher<'_> {
             return;
         }
         let view = vm.view(at);
+        // One comparison settles most uniform accesses.
         if !view.varying && view.get(0).0[0] <= last {
             return;
         }
@@ -40,6 +44,7 @@ impl Watcher<'_> {
             let index = view.lane(lane);
             self.record_defect(vm, FindingKind::OutOfBounds, pc, lane, count, || {
                 let length = u64::from(last) + 1;
+                // A negative `i32` is a huge unsigned index; the message shows both readings.
                 let signed =
                     if index as i32 >= 0 { String::new() } else { format!(" ({} as i32)", index as i32) };
                 let of =
@@ -67,6 +72,7 @@ impl Watcher<'_> {
         }
     }
 
+    /// Shadows workgroup memory, in words.
     fn workgroup(
         &mut self,
         vm: &Vm<'_>,
@@ -103,6 +109,7 @@ impl Watcher<'_> {
         }
     }
 
+    /// Shadows a buffer, in halves of words: an `f16` access touches one, any other two.
     fn storage(
         &mut self,
         vm: &Vm<'_>,
@@ -113,6 +120,7 @@ impl Watcher<'_> {
         (address, binding): (BoundAddress, u32),
     ) {
         let Some(shadow) = self.bindings.get(binding as usize).copied() else { return };
+        // Neither unwritten memory nor a race can be found here.
         if shadow.written.is_none() && shadow.accesses.is_none() {
             return;
         }
@@ -132,6 +140,7 @@ impl Watcher<'_> {
                         self.report_unwritten(vm, pc, lane, place);
                     }
                 }
+                // The first half stands for the whole word; accesses of both widths to one word would need both.
                 let conflict = match (shadow.accesses, touch) {
                     (Some(accesses), Touch::Write) => accesses.write(half, who),
                     (Some(accesses), Touch::Read) => accesses.read(half, who),
@@ -142,12 +151,14 @@ impl Watcher<'_> {
         }
     }
 
+    /// Reports a read of memory that has no value.
     fn report_unwritten(&mut self, vm: &Vm<'_>, pc: usize, lane: usize, place: impl FnOnce() -> String) {
         self.record_defect(vm, FindingKind::UninitializedRead, pc, lane, 1, || {
             format!("{} is read before anything wrote to it", place())
         });
     }
 
+    /// Reports a race. Shadows are kept for unwritten memory too, so conflicts are dropped where races are not looked for.
     fn conflict(
         &mut self,
         vm: &Vm<'_>,

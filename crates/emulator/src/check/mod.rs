@@ -1,4 +1,6 @@
 //! Checking mode: watches every instruction and reports what a GPU would do silently.
+//!
+//! Checks change no result. What they find is gathered per thread and merged when the dispatch ends.
 
 pub mod collect;
 mod memory;
@@ -13,6 +15,8 @@ use shadow::{Accesses, Who, WorkgroupShadow, WrittenHalves};
 use tapml_device::FindingKind;
 
 /// Shadow of one binding.
+///
+/// Bindings of one buffer share its tables.
 #[derive(Clone, Copy)]
 pub struct BindingShadow<'a> {
     /// First word of the binding in its buffer.
@@ -25,13 +29,17 @@ pub struct BindingShadow<'a> {
 
 /// Checks the workgroups that one thread runs.
 pub struct Watcher<'a> {
+    /// What to look for.
     checks: Checks,
+    /// One shadow per binding of the kernel.
     bindings: &'a [BindingShadow<'a>],
+    /// Shadow of the running workgroup's memory.
     shared: WorkgroupShadow,
     /// Linear index of the running workgroup.
     group: u32,
     /// Barriers passed that order workgroup memory, and storage.
     epochs: [u16; 2],
+    /// What was found in all workgroups so far.
     entries: Entries,
 }
 
@@ -53,6 +61,7 @@ impl<'a> Watcher<'a> {
         self.entries
     }
 
+    /// Counts a defect. The message is made for the first occurrence only, since it costs more than the check.
     fn record_defect(
         &mut self,
         vm: &Vm<'_>,
@@ -67,10 +76,12 @@ impl<'a> Watcher<'a> {
         self.entries.entry((kind, pc)).or_insert_with(new).count += count;
     }
 
+    /// An invocation with the epoch of storage or of workgroup memory.
     fn name_invocation(&self, lane: usize, storage: bool) -> Who {
         Who { group: self.group, epoch: self.epochs[usize::from(storage)], lane: lane as u16 }
     }
 
+    /// A barrier begins a new epoch for the memory that it orders.
     fn barrier(&mut self, vm: &Vm<'_>, pc: usize, inst: &Inst) {
         let Inst::Barrier { subgroup, storage, workgroup } = *inst else { return };
         self.uniform_flow(vm, pc, subgroup, "barrier");
@@ -82,6 +93,7 @@ impl<'a> Watcher<'a> {
     /// Reports an operation that must be reached by all invocations, of the workgroup or of each subgroup it reaches.
     fn uniform_flow(&mut self, vm: &Vm<'_>, pc: usize, subgroup: bool, what: &str) {
         let active = vm.mask();
+        // A full mask is uniform, and an empty one executes nothing.
         if !self.checks.barrier || active.is_empty() || active.full {
             return;
         }
@@ -100,6 +112,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
+    /// Reports a `workgroupUniformLoad` whose index is not the same in all active lanes.
     fn uniform_load(&mut self, vm: &Vm<'_>, pc: usize, at: Reg) {
         let view = vm.view(at);
         let mut lanes = vm.mask().lanes();
@@ -122,6 +135,7 @@ impl Watch for Watcher<'_> {
 
     fn start(&mut self, vm: &Vm<'_>, env: &Env<'_>) {
         let ([x, y, z], [gx, gy, _]) = (vm.workgroup, env.groups);
+        // Wraps in grids of more than 2^32 workgroups, where two could be taken for one.
         self.group = z.wrapping_mul(gy).wrapping_add(y).wrapping_mul(gx).wrapping_add(x);
         self.epochs = [0; 2];
         if self.checks.race || self.checks.uninit {

@@ -1,9 +1,14 @@
 //! Shadow memory: what is known about every word besides its value.
+//!
+//! Two accesses race if at least one is a non-atomic write, nothing orders them, and different invocations make them. Barriers order
+//! invocations of one workgroup; nothing orders workgroups within a dispatch.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Which 16-bit halves of a buffer's words were ever written.
+///
+/// Kernels set bits through a shared reference, from all threads; the host changes them between dispatches.
 pub struct WrittenHalves {
     /// Two bits per word, low half first.
     bits: Vec<AtomicU32>,
@@ -12,6 +17,7 @@ pub struct WrittenHalves {
     full: bool,
 }
 
+/// Two bits per word in an entry of 32 bits.
 const WORDS_PER_ENTRY: usize = 16;
 
 impl WrittenHalves {
@@ -28,6 +34,7 @@ impl WrittenHalves {
             let rest = self.words % WORDS_PER_ENTRY;
             let entries_full = self.bits[..whole].iter_mut().all(|e| *e.get_mut() == u32::MAX);
             let mask = (1_u32 << (2 * rest)) - 1;
+            // The last entry may have bits beyond the buffer.
             self.full = entries_full && (rest == 0 || *self.bits[whole].get_mut() & mask == mask);
         }
         self.full
@@ -49,11 +56,13 @@ impl WrittenHalves {
         self.set_halves(0..self.words * 2, written);
     }
 
+    /// Sets or clears a range of halves, entry by entry.
     fn set_halves(&mut self, halves: Range<usize>, written: bool) {
         self.full &= written;
         let mut at = halves.start;
         while at < halves.end {
             let end = halves.end.min((at / 32 + 1) * 32);
+            // A shift by 32 would overflow.
             let ones = if end - at == 32 { u32::MAX } else { ((1_u32 << (end - at)) - 1) << (at % 32) };
             let entry = self.bits[at / 32].get_mut();
             *entry = if written { *entry | ones } else { *entry & !ones };
@@ -71,6 +80,7 @@ impl WrittenHalves {
             let entry = self.bits[(to + i) / WORDS_PER_ENTRY].get_mut();
             *entry = (*entry & !(3 << shift)) | (bits << shift);
         }
+        // It may be full all the same; the next look finds out.
         self.full = false;
     }
 
@@ -78,6 +88,7 @@ impl WrittenHalves {
     pub fn set(&self, half: usize, count: u32) {
         let mask = ((1 << count) - 1) << (half % 32);
         let entry = &self.bits[half / 32];
+        // Most writes repeat earlier ones; a load keeps the cache line shared.
         if entry.load(Ordering::Relaxed) & mask != mask {
             entry.fetch_or(mask, Ordering::Relaxed);
         }
@@ -100,10 +111,12 @@ pub struct Who {
 }
 
 /// Stands for several invocations or several workgroups.
+/// A workgroup has fewer lanes than this.
 const MANY_LANES: u16 = u16::MAX;
 const MANY_GROUPS: u32 = u32::MAX;
 
 impl Who {
+    /// One word, so that a record is replaced by one atomic instruction.
     fn pack(self) -> u64 {
         // Groups count from 1, so that 0 is nobody.
         (u64::from(self.group.wrapping_add(1).max(1)) << 32)
@@ -111,6 +124,7 @@ impl Who {
             | u64::from(self.lane)
     }
 
+    /// `None` for a place that nobody touched.
     fn unpack(bits: u64) -> Option<Who> {
         let group = (bits >> 32) as u32;
         (bits != 0).then_some(Who {
@@ -129,6 +143,7 @@ impl Who {
     }
 
     /// One record for two readers.
+    /// The merged record conflicts with whatever one of the two would conflict with, but names neither.
     fn and(self, other: Who) -> Who {
         if self.group != other.group {
             return Who { group: MANY_GROUPS - 1, ..other };
@@ -155,7 +170,10 @@ pub enum Conflict {
 }
 
 /// The last accesses to every half word of a buffer during one dispatch, for all workgroups.
+///
+/// Only the last writer is kept, and readers are merged, so some races are found at another access or not at all.
 pub struct Accesses {
+    /// By half of a word; 0 is nobody, else a packed [`Who`].
     writers: Vec<AtomicU64>,
     readers: Vec<AtomicU64>,
 }
@@ -179,6 +197,7 @@ impl Accesses {
     /// A non-atomic read.
     pub fn read(&self, half: usize, now: Who) -> Option<Conflict> {
         let seen = self.readers[half].load(Ordering::Relaxed);
+        // Repeated reads by one invocation change nothing.
         if seen != now.pack() {
             let merge = |old: u64| Some(Who::unpack(old).map_or(now, |w| w.and(now)).pack());
             // The closure never declines, so the update always succeeds.
@@ -189,6 +208,7 @@ impl Accesses {
 }
 
 /// The state of one word of workgroup memory.
+/// Records are packed [`Who`]s; 0 is nobody.
 #[derive(Clone, Copy, Default)]
 struct Word {
     written: bool,
@@ -204,6 +224,7 @@ pub struct WorkgroupShadow {
 
 impl WorkgroupShadow {
     /// A new workgroup: nothing written, nothing accessed.
+    /// WGSL's zeros do not count as written: a read of them is what the check reports.
     pub fn reset(&mut self, words: usize) {
         self.words.clear();
         self.words.resize(words, Word::default());

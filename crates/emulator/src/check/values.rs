@@ -1,10 +1,13 @@
 //! Finds the instruction where a NaN or infinity is born from finite operands.
+//!
+//! Later instructions that carry the value on are not reported: one of their operands is not finite.
 
 use super::Watcher;
 use crate::code::{Bin, Inst, LANES, Reg, Tri, Un};
 use crate::vm::Vm;
 use tapml_device::FindingKind;
 
+/// Neither NaN nor infinity: the exponent is not all ones.
 fn is_finite(bits: u32) -> bool {
     bits & 0x7f80_0000 != 0x7f80_0000
 }
@@ -27,6 +30,7 @@ fn floats(inst: &Inst) -> Option<(Reg, [Option<Reg>; 3])> {
     }
 }
 
+/// Operations whose result may be NaN or infinite for a finite operand.
 fn un_overflows(op: Un) -> bool {
     use Un as U;
     matches!(
@@ -52,6 +56,7 @@ fn un_overflows(op: Un) -> bool {
 }
 
 /// The operation as WGSL writes it.
+/// For messages only.
 fn spell(inst: &Inst, operands: &[f32]) -> String {
     let name = match inst {
         Inst::Un { op, .. } => format!("{op:?}"),
@@ -82,6 +87,8 @@ fn spell(inst: &Inst, operands: &[f32]) -> String {
 }
 
 impl Watcher<'_> {
+    /// Looks at the result of an arithmetic instruction in active lanes. Operands must not have been overwritten: see
+    /// [`crate::lower::LowerChoices::keep_operands`].
     pub(super) fn values(&mut self, vm: &Vm<'_>, pc: usize, inst: &Inst) {
         let active = vm.mask();
         if active.is_empty() || !matches!(inst, Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. }) {
@@ -97,6 +104,7 @@ impl Watcher<'_> {
         for c in active.low..active.high {
             let odd =
                 result.get(c).zip(active.chunk(c), |x, m| if x & 0x7f80_0000 == 0x7f80_0000 { m } else { 0 });
+            // Operands are looked at only where the result is not finite, which is rare.
             if odd.any_all().0 == 0 {
                 continue;
             }

@@ -1,4 +1,7 @@
 //! Places in memory: what pointer expressions denote, and how to step into them.
+//!
+//! Constant steps add to the offset. Steps with an index in a register are kept as [`Dim`]s until the place is loaded or stored,
+//! where they are clamped. An index out of bounds therefore never leaves its own array, vector or matrix.
 
 use super::types::{Kind, MemoryLayout, width};
 use super::{Lower, LowerResult, Val};
@@ -15,23 +18,32 @@ pub enum Root {
 }
 
 /// One index that is known only when the kernel runs.
+///
+/// It adds `min(at, bound - 1) * scale` to the place.
 #[derive(Clone, Copy)]
 pub struct Dim {
+    /// The index, taken as unsigned: a negative one counts as too large.
     pub at: Reg,
+    /// Layout units between elements.
     pub scale: u32,
+    /// Elements that there are.
     pub bound: IndexBound,
 }
 
 /// A place: root, offset, and run-time indices, in units of the root's layout.
 #[derive(Clone)]
 pub struct AccessPlace {
+    /// The memory that the place lies in.
     pub root: Root,
+    /// Constant part of the distance from the root's start.
     pub offset: u32,
+    /// Steps that depend on registers, outermost first.
     pub dims: Vec<Dim>,
 }
 
 impl AccessPlace {
     /// The layout of the root's memory.
+    /// Only bindings are seen by the host; everything else holds one scalar a word.
     pub fn layout(&self) -> MemoryLayout {
         if matches!(self.root, Root::Memory(Mem::Binding(_))) {
             MemoryLayout::Host
@@ -63,6 +75,7 @@ impl Lower<'_> {
     }
 
     /// The place of a member or of an element with a constant index.
+    /// A constant index out of bounds is kept as a [`Dim`], so that it is clamped and reported like any other.
     pub(super) fn step_constant(
         &mut self,
         mut place: AccessPlace,
@@ -85,6 +98,7 @@ impl Lower<'_> {
     }
 
     /// The place of an element with an index in a register.
+    /// A register that holds a known index within bounds is a constant step.
     pub(super) fn step(
         &mut self,
         mut place: AccessPlace,
@@ -108,6 +122,7 @@ impl Lower<'_> {
     }
 
     /// The entry of the length table for a runtime-sized array at this place.
+    /// Equal arrays share the entry. WGSL allows such arrays in storage buffers only.
     pub(super) fn length_slot(&mut self, place: &AccessPlace, stride: u32) -> LowerResult<u32> {
         let Root::Memory(Mem::Binding(binding)) = place.root else {
             return self.fail("a runtime-sized array outside a binding");
@@ -122,9 +137,12 @@ impl Lower<'_> {
     }
 
     /// One index, scale and bound that stand for all indices of a place, in units of `unit` layout units.
+    /// A memory instruction has one index. Several are clamped one by one and summed, since each has a bound of its own. The sum then
+    /// needs no bound, which `u32::MAX` says.
     pub(super) fn combine(&mut self, dims: &[Dim], unit: u32) -> LowerResult<Dim> {
         match *dims {
             [] => Ok(Dim { at: self.constant(0), scale: 0, bound: IndexBound::Static(1) }),
+            // One index needs no instruction: the access itself clamps and scales it.
             [dim] => Ok(Dim { scale: dim.scale / unit, ..dim }),
             _ => {
                 let mut sum: Option<Reg> = None;
@@ -145,6 +163,7 @@ impl Lower<'_> {
     }
 
     /// Layout units that one address unit of a memory instruction has.
+    /// Offsets and scales are multiples of it, because WGSL aligns every scalar to its size.
     pub(super) fn unit(layout: MemoryLayout, kind: Kind) -> u32 {
         match layout {
             MemoryLayout::Host => width(kind),

@@ -1,4 +1,6 @@
 //! The entry point, inlined calls, and the variables of both.
+//!
+//! A call has a frame of its own; the variables of its function are made anew at each call. The VM has no call instruction.
 
 use super::access::{AccessPlace, Root};
 use super::{InlineFrame, Lower, LowerResult, MAX_DEPTH, Val, Variable, flow};
@@ -8,15 +10,19 @@ use naga::{AddressSpace, Binding, BuiltIn, Expression, Function, Handle, Type, T
 use std::rc::Rc;
 
 /// What a variable holds at first.
+///
+/// WGSL gives every variable without an initialiser the zero value of its type.
 enum Init {
     /// Nothing reads it before it is stored.
     Skip,
     Zero,
+    /// One register per scalar.
     Value(Vec<Reg>),
 }
 
 impl<'a> Lower<'a> {
     /// Lowers the entry point at `index`.
+    /// The whole body is at the tail, so that a `return` at its end costs nothing.
     pub(super) fn entry(&mut self, index: usize) -> LowerResult<()> {
         let module = self.types.module;
         let info = self.info;
@@ -29,6 +35,7 @@ impl<'a> Lower<'a> {
         let arguments = arguments
             .map(|a| Ok(Val::Regs(self.input(a.ty, a.binding.as_ref())?)))
             .collect::<LowerResult<Vec<_>>>()?;
+        // Built-in values live as long as the kernel: no statement may free them.
         self.fresh.clear();
         self.open_frame(&entry.function, function_info, None, arguments, ctrl)?;
         self.tail = true;
@@ -39,9 +46,11 @@ impl<'a> Lower<'a> {
     }
 
     /// Gives every global variable that the entry point uses a place.
+    /// Variables of the entry point's callees count as its own: naga's analysis includes them.
     fn open_globals(&mut self, info: &FunctionInfo) -> LowerResult<()> {
         let module = self.types.module;
         for (handle, global) in module.global_variables.iter() {
+            // An unused workgroup variable takes no memory, and an unused binding needs none.
             if info[handle].is_empty() {
                 continue;
             }
@@ -55,6 +64,7 @@ impl<'a> Lower<'a> {
                 (AddressSpace::WorkGroup, _) => {
                     let offset = self.code.workgroup_words;
                     let words = self.workgroup_words(inner)?;
+                    // Saturates, because the sizes come from the text.
                     self.code.workgroup_words = offset.saturating_add(words);
                     place(Root::Memory(Mem::Workgroup), offset)
                 }
@@ -69,6 +79,7 @@ impl<'a> Lower<'a> {
                 _ => continue,
             };
             if let (Root::Memory(mem), Some(name)) = (place.root, &global.name) {
+                // In order of their offsets: `Code::name` looks for the last one that begins before a word.
                 self.code.names.push((mem, place.offset, name.clone()));
             }
             self.globals.insert(handle, place);
@@ -77,6 +88,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A variable with registers of its own.
+    /// It is varying if an earlier round said so. Its home is the current depth until a block claims it.
     fn open_variable(&mut self, inner: &TypeInner, init: &Init) -> LowerResult<usize> {
         let count = self.types.scalars(inner);
         let count = self.need(count, "a variable of a type that has no values")?;
@@ -98,6 +110,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Registers of an entry point's argument: a built-in value or a struct of them.
+    /// Members of a struct follow one another.
     fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>) -> LowerResult<Vec<Reg>> {
         if let Some(Binding::BuiltIn(builtin)) = binding {
             return self.input_builtin(*builtin);
@@ -112,6 +125,7 @@ impl<'a> Lower<'a> {
         Ok(out)
     }
 
+    /// The registers of one built-in value: three for those that are vectors.
     fn input_builtin(&mut self, builtin: BuiltIn) -> LowerResult<Vec<Reg>> {
         let size = self.code.workgroup_size;
         let lanes = size.iter().product::<u32>();
@@ -126,6 +140,7 @@ impl<'a> Lower<'a> {
             BuiltIn::NumWorkGroups => {
                 return Ok((0..3).map(|i| self.builtin(Builtin::NumWorkgroups(i))).collect());
             }
+            // Overrides are resolved, so sizes are constants and fold.
             BuiltIn::WorkGroupSize => return Ok(size.iter().map(|&n| self.constant(n)).collect()),
             BuiltIn::GlobalInvocationId => return (0..3).map(|axis| self.global_id(axis)).collect(),
             BuiltIn::LocalInvocationIndex => self.builtin(Builtin::LocalIndex),
@@ -138,6 +153,7 @@ impl<'a> Lower<'a> {
         Ok(vec![one])
     }
 
+    /// `workgroup_id * workgroup_size + local_invocation_id` along one axis, as WGSL defines it.
     fn global_id(&mut self, axis: u8) -> LowerResult<Reg> {
         let group = self.builtin(Builtin::WorkgroupId(axis));
         let local = self.builtin(Builtin::LocalId(axis));
@@ -146,6 +162,7 @@ impl<'a> Lower<'a> {
         self.bin(Bin::Add, first, local)
     }
 
+    /// Makes a function's variables and the one for its result. `ctrl` is the construct that its `return`s leave.
     fn open_frame(
         &mut self,
         function: &'a Function,
@@ -186,6 +203,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Writes the result variable. The type does not matter, since a variable is stored register by register.
     pub(super) fn assign_result(&mut self, variable: usize, regs: &[Reg]) -> LowerResult<()> {
         let place = AccessPlace { root: Root::Variable(variable), offset: 0, dims: Vec::new() };
         let none = TypeInner::Scalar(naga::Scalar::U32);
@@ -193,6 +211,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Inlines a call.
+    /// Arguments are passed as they are: values share the caller's registers, and pointers pass places.
     pub(super) fn call(
         &mut self,
         function: Handle<Function>,
@@ -217,6 +236,7 @@ impl<'a> Lower<'a> {
         self.span = span;
         let frame = self.frames.pop();
         let frame = self.need(frame, "a call without a frame")?;
+        // Values that live to the end of the function have no later statement that frees them.
         let left: Vec<_> = frame.owned.iter().map(|&(_, r)| r).collect();
         self.regs.free(&left);
         for &variable in &frame.variables {
@@ -226,6 +246,7 @@ impl<'a> Lower<'a> {
         if let Some(variable) = frame.result {
             let regs = self.variable_regs(variable);
             match result {
+                // The result variable's registers become those of the call's value.
                 Some(result) => {
                     self.fresh.extend(&regs);
                     self.define(result, Val::Regs(regs));
@@ -236,6 +257,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// All registers of a variable.
     fn variable_regs(&self, variable: usize) -> Vec<Reg> {
         let Variable { first, count, .. } = self.variables[variable];
         (0..count).map(|i| first.offset(i)).collect()

@@ -2,12 +2,16 @@
 //!
 //! Where a condition is uniform the code jumps; where it is varying the mask narrows. Registers that hold masks live
 //! from the construct's start to its end.
+//!
+//! Lanes that leave a construct by `break`, `continue` or `return` go to a mask of the construct that they leave. They are inactive until
+//! that construct lets them rejoin. Constructs in between end when no lane is left in them.
 
 use super::{Ctrl, CtrlKind, Lower, LowerResult};
 use crate::code::{Bin, Inst, Reg, Un};
 use naga::{Block, Expression, Handle, Statement, SwitchCase, SwitchValue};
 
 impl<'a> Lower<'a> {
+    /// Opens a construct and gives its index. It is divergent if the caller says so, or if an earlier round found it to be.
     fn push_ctrl(&mut self, kind: CtrlKind, divergent: bool) -> usize {
         // Numbers must not depend on what is known so far: an `if` may be lowered in several ways and has none.
         let id = if kind == CtrlKind::If { 0 } else { self.id() };
@@ -17,16 +21,19 @@ impl<'a> Lower<'a> {
         self.ctrl.len() - 1
     }
 
+    /// Whether only some of the lanes that are in construct `index` may be active here.
     fn divergent_above(&self, index: usize) -> bool {
         self.ctrl[index + 1..].iter().any(|c| c.divergent)
     }
 
     /// The innermost construct of the current function that `accept` takes.
     fn enclosing(&self, accept: impl Fn(CtrlKind) -> bool) -> Option<usize> {
+        // The function itself is at `base`: a statement cannot leave a caller's construct.
         let base = self.frame().ctrl;
         (base..self.ctrl.len()).rev().find(|&i| accept(self.ctrl[i].kind))
     }
 
+    /// `if`. Both arms may be at the tail of the function.
     pub(super) fn branch(
         &mut self,
         condition: Handle<Expression>,
@@ -40,11 +47,13 @@ impl<'a> Lower<'a> {
         result
     }
 
+    /// Chooses the form of an `if`: one arm for a known condition, a jump for a uniform one, masks for a varying one.
     fn branch_on(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> LowerResult<()> {
         if let Some(&known) = self.known.get(&c) {
             return self.block(if known != 0 { accept } else { reject });
         }
         if c.is_varying() {
+            // naga writes the condition of `for` and `while` as such an `if`. One instruction does, and no mask is saved.
             if let Some(when) = lone_break(accept, reject)
                 && self.leave_if(c, when)?
             {
@@ -69,6 +78,10 @@ impl<'a> Lower<'a> {
     }
 
     /// Leaves an `if`; the construct around it learns whether an invocation left from inside.
+    ///
+    /// # Panics
+    ///
+    /// Without a construct on the stack: each call stands after a push of the same function.
     fn pop_if(&mut self) -> Ctrl {
         let ctrl = self.ctrl.pop().expect("an if was pushed");
         if let Some(outer) = self.ctrl.last_mut().filter(|outer| outer.kind == CtrlKind::If) {
@@ -77,6 +90,7 @@ impl<'a> Lower<'a> {
         ctrl
     }
 
+    /// Runs both arms one after the other, each with the lanes that take it.
     fn divergent_branch(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> LowerResult<()> {
         let save = self.regs.take(true, 1);
         let otherwise = self.label();
@@ -93,6 +107,7 @@ impl<'a> Lower<'a> {
         self.place_label(ctrl.end);
         self.emit(Inst::IfEnd { save })?;
         self.regs.free(&[save]);
+        // Without this, lanes that all left would still walk through what follows.
         if ctrl.left {
             self.skip_rest()?;
         }
@@ -112,6 +127,7 @@ impl<'a> Lower<'a> {
     /// `if !c { break; }` and `if c { break; }` of a loop without a nested mask; false if it must be lowered in full.
     fn leave_if(&mut self, c: Reg, when: bool) -> LowerResult<bool> {
         let Some(index) = self.enclosing(|kind| kind != CtrlKind::If) else { return Ok(false) };
+        // A saved mask in between would give the lanes back when it is restored.
         if self.ctrl[index].kind != CtrlKind::Loop || self.divergent_above(index) {
             return Ok(false);
         }
@@ -131,6 +147,10 @@ impl<'a> Lower<'a> {
         self.leave_to(index, wait)
     }
 
+    /// Active lanes leave to construct `index`, or to its continuing part if `wait`.
+    ///
+    /// Where only some lanes can be active, every loop, switch and function on the way becomes divergent: its lanes end at different
+    /// times. A `continue` does not leave its own loop, and loops cannot lie between.
     fn leave_to(&mut self, index: usize, wait: bool) -> LowerResult<()> {
         let divergent = self.divergent_above(index);
         if divergent {
@@ -149,6 +169,7 @@ impl<'a> Lower<'a> {
             if let Some(mask) = if wait { target.wait } else { target.leave } {
                 self.emit(Inst::Leave { mask })?;
             }
+            // All lanes of the construct leave together, so nobody is left to run what follows.
             if !divergent {
                 self.emit(Inst::Jump { to: target.next })?;
             }
@@ -158,11 +179,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// `return`: the value goes to the result variable of the frame.
     pub(super) fn ret(&mut self, value: Option<Handle<Expression>>) -> LowerResult<()> {
         if let (Some(value), Some(variable)) = (value, self.frame().result) {
             let regs = self.regs(value)?;
             self.assign_result(variable, &regs)?;
         }
+        // Nothing follows in this function, so lanes need not leave.
         if self.tail {
             return Ok(());
         }
@@ -170,6 +193,7 @@ impl<'a> Lower<'a> {
         self.leave_to(index, false)
     }
 
+    /// `loop`, `for` and `while`, which naga makes one statement. `next` is where `continue` goes.
     pub(super) fn repeat(
         &mut self,
         body: &'a Block,
@@ -189,6 +213,7 @@ impl<'a> Lower<'a> {
                 self.emit(Inst::ClearMask { mask })?;
             }
         }
+        // The mask is empty here if all lanes left before; the loop is then skipped.
         self.emit(Inst::JumpIfNone { to: end })?;
         self.place_label(top);
         self.block(body)?;
@@ -208,6 +233,7 @@ impl<'a> Lower<'a> {
         self.close(index)
     }
 
+    /// `break if` at the end of `continuing`.
     fn break_if(&mut self, index: usize, condition: Handle<Expression>) -> LowerResult<()> {
         let c = self.reg(condition)?;
         let Ctrl { id, end, leave, .. } = self.ctrl[index];
@@ -218,11 +244,13 @@ impl<'a> Lower<'a> {
             }
             return Ok(());
         }
+        // There is a jump on zero only.
         let stays = self.un(Un::Not, c)?;
         self.emit(Inst::JumpIfZero { c: stays, to: end })
     }
 
     /// Ends a loop, switch or function: those that left come back.
+    /// Masks are freed only here, since jumps to the end may come from anywhere inside.
     pub(super) fn close(&mut self, index: usize) -> LowerResult<()> {
         let ctrl = self.ctrl[index].clone();
         self.ctrl.truncate(index);
@@ -241,6 +269,7 @@ impl<'a> Lower<'a> {
         Ok(index)
     }
 
+    /// Takes and clears the mask of lanes that leave, if the construct needs one.
     fn open_mask(&mut self, index: usize) -> LowerResult<()> {
         if self.ctrl[index].divergent {
             let mask = self.regs.take(true, 1);
@@ -250,6 +279,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// `switch`. Each case is compared in turn; a table of jumps would not work with masks.
     pub(super) fn switch(
         &mut self,
         selector: Handle<Expression>,
@@ -265,6 +295,7 @@ impl<'a> Lower<'a> {
                 SwitchValue::I32(v) => self.add_match(selector, v as u32, &mut matches, &mut any)?,
                 SwitchValue::U32(v) => self.add_match(selector, v, &mut matches, &mut any)?,
             }
+            // WGSL has no fall-through. naga writes a case with several selectors as empty cases that fall through.
             if case.fall_through {
                 if !case.body.is_empty() {
                     return self.fail("a switch case that falls through after statements");
@@ -295,6 +326,7 @@ impl<'a> Lower<'a> {
         self.close(index)
     }
 
+    /// Adds `selector == value` to the condition of the case in work, and to that of all cases.
     fn add_match(
         &mut self,
         selector: Reg,
@@ -313,6 +345,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Each case is an `if` with a mask of its own; the default takes the lanes that no other case took.
     fn divergent_switch(&mut self, any: Option<Reg>, groups: &[(Option<Reg>, &'a Block)]) -> LowerResult<()> {
         let index = self.push_ctrl(CtrlKind::Switch, true);
         self.open_mask(index)?;
@@ -350,6 +383,7 @@ fn lone_break(accept: &Block, reject: &Block) -> Option<bool> {
 }
 
 /// Whether a loop's body has a `continue` of this loop.
+/// Inner loops are not looked into: their `continue` is their own.
 fn continues(block: &Block) -> bool {
     block.iter().any(|statement| match statement {
         Statement::Continue => true,

@@ -1,5 +1,8 @@
 //! Products of matrices that the lanes of a subgroup hold together. Lane `i` holds elements `8 i` to `8 i + 7` of a matrix
 //! of 16 by 16, row by row.
+//!
+//! These are naga's cooperative matrices, an extension of WGSL. In the VM a lane loads and stores its own 8 elements, and the product
+//! alone works across lanes.
 
 use super::access::{AccessPlace, Dim};
 use super::types::width;
@@ -8,10 +11,12 @@ use crate::code::{Bin, Builtin, HELD, IndexBound, Inst, Reg};
 use naga::{CooperativeData, Expression, Handle, TypeInner};
 
 /// The subgroup that holds a matrix.
+/// 256 elements, [`HELD`] in each lane.
 const LANES: u32 = 32;
 
 impl Lower<'_> {
     /// Loads a matrix.
+    /// The result has [`HELD`] registers.
     pub(super) fn load_matrix(&mut self, data: &CooperativeData) -> LowerResult<Vec<Reg>> {
         let (places, inner) = self.elements(data)?;
         let mut out = Vec::with_capacity(places.len());
@@ -36,6 +41,7 @@ impl Lower<'_> {
     }
 
     /// `a · b + c`.
+    /// Operands are copied to consecutive registers, as [`Inst::MultiplyAdd`] addresses them.
     pub(super) fn multiply_add(&mut self, operands: [Handle<Expression>; 3]) -> LowerResult<Vec<Reg>> {
         let mut at = [self.constant(0); 3];
         for (at, operand) in at.iter_mut().zip(operands) {
@@ -52,6 +58,10 @@ impl Lower<'_> {
     }
 
     /// Where a lane's elements lie, and what each is.
+    /// The pointer names the element at which the matrix begins. `stride` is the distance of rows, or of columns if the matrix is
+    /// not row-major.
+    ///
+    /// Every element gets an index with the array's bound, so that one outside is clamped.
     fn elements(&mut self, data: &CooperativeData) -> LowerResult<(Vec<AccessPlace>, TypeInner)> {
         if self.choices.subgroup_size != LANES {
             return self.fail("matrices of subgroups that have no 32 lanes");
@@ -68,6 +78,7 @@ impl Lower<'_> {
         };
         let (scalar, parts) = match *self.types.inner(element) {
             TypeInner::Scalar(scalar) => (scalar, 1),
+            // Vectors of 3 have padding between them; scalars would not be evenly spaced.
             TypeInner::Vector { size, scalar } if size as u32 != 3 => (scalar, size as u32),
             _ => return self.fail("a matrix in an array of neither scalars nor vectors"),
         };
@@ -77,6 +88,7 @@ impl Lower<'_> {
         let step = self.types.step(&array, place.layout());
         let step = self.need(step, "an array of unknown layout")?;
         let bound = match step.count {
+            // Indices count scalars, so the bound does too.
             Some(count) => IndexBound::Static(count.saturating_mul(parts)),
             None => IndexBound::Runtime(self.length_slot(&place, width(kind))?),
         };
@@ -89,6 +101,7 @@ impl Lower<'_> {
         let first = self.bin(Bin::Mul, index, parts)?;
         let lane = self.builtin(Builtin::SubgroupInvocation);
         let (two, held) = (self.constant(2), self.constant(HELD));
+        // 8 elements are half a row of 16: two lanes share a row.
         let row = self.bin(Bin::DivU, lane, two)?;
         let half = self.bin(Bin::RemU, lane, two)?;
         let column = self.bin(Bin::Mul, half, held)?;

@@ -1,4 +1,6 @@
 //! Expressions: constants, operators, composition, indexing.
+//!
+//! Values are lists of registers, one per scalar. Composition, swizzles and constant indices rearrange the list and emit nothing.
 
 use super::access::{AccessPlace, Root};
 use super::types::Kind;
@@ -58,6 +60,7 @@ impl<'a> Lower<'a> {
         self.need(regs.first().copied(), "a scalar without a value")
     }
 
+    /// The constant register of a literal. Abstract numbers become 32-bit ones.
     fn literal(&mut self, literal: Literal) -> LowerResult<Reg> {
         let bits = match literal {
             Literal::F32(x) => x.to_bits(),
@@ -80,6 +83,7 @@ impl<'a> Lower<'a> {
         Ok(self.constant(bits))
     }
 
+    /// `T()`: every scalar is the constant 0, which is false and `0.0` as well.
     fn zero(&mut self, ty: Handle<Type>) -> LowerResult<Vec<Reg>> {
         let count = self.types.scalars(self.types.inner(ty));
         let count = self.need(count, "the zero value of a type that has none")?;
@@ -98,6 +102,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// The value of a `const`.
     fn global_constant(&mut self, constant: Handle<Constant>) -> LowerResult<Vec<Reg>> {
         let init = self.types.module.constants[constant].init;
         self.global_expression(init)
@@ -109,6 +114,7 @@ impl<'a> Lower<'a> {
         self.constant_expression(&module.global_expressions, expression)
     }
 
+    /// The value of an expression of constants. naga has evaluated operators and built-in functions already.
     fn constant_expression(
         &mut self,
         arena: &'a Arena<Expression>,
@@ -141,6 +147,7 @@ impl<'a> Lower<'a> {
     pub(super) fn compute(&mut self, expression: Handle<Expression>, position: u32) -> LowerResult<()> {
         let function = self.frame().function;
         self.span = function.expressions.get_span(expression);
+        // Registers of the statement around it are none of this value's.
         let outer = std::mem::take(&mut self.fresh);
         let value = self.expression(expression)?;
         self.define(expression, value);
@@ -172,6 +179,7 @@ impl<'a> Lower<'a> {
         self.regs.free(&dead);
     }
 
+    /// Computes an expression from the values of its operands.
     fn expression(&mut self, expression: Handle<Expression>) -> LowerResult<Val> {
         let function = self.frame().function;
         Ok(Val::Regs(match function.expressions[expression] {
@@ -221,6 +229,7 @@ impl<'a> Lower<'a> {
         }))
     }
 
+    /// An element or member with a constant index, of a place or of a value in registers.
     fn access_constant(&mut self, base: Handle<Expression>, index: u32) -> LowerResult<Val> {
         let ty = self.type_of(base);
         match self.value(base)? {
@@ -250,6 +259,7 @@ impl<'a> Lower<'a> {
         Ok((index * step.scale, step.scale))
     }
 
+    /// An element whose index is in a register. Values are copied to consecutive registers first, as [`Inst::VarRead`] needs them.
     fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> LowerResult<Val> {
         let at = self.reg(index)?;
         let ty = self.type_of(base);
@@ -260,6 +270,7 @@ impl<'a> Lower<'a> {
             }
             Val::Regs(regs) => regs,
         };
+        // All elements have the same number of scalars.
         let (_, count) = self.part(ty, 0)?;
         let bound = regs.len() as u32 / count.max(1);
         if let Some(&index) = self.known.get(&at)
@@ -281,6 +292,7 @@ impl<'a> Lower<'a> {
         Ok(Val::Regs(out))
     }
 
+    /// `arrayLength`: uniform, since it depends on the binding only.
     fn array_length(&mut self, pointer: Handle<Expression>) -> LowerResult<Reg> {
         let place = self.place(pointer)?;
         let TypeInner::Array { stride, .. } = self.pointee(self.type_of(pointer))? else {
@@ -292,6 +304,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
+    /// Operators with one operand. Negation of an integer wraps.
     fn unary(&mut self, op: UnaryOperator, expr: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         let float = self.kind_of(expr)?.is_float();
         let op = match op {
@@ -302,6 +315,7 @@ impl<'a> Lower<'a> {
         self.regs(expr)?.into_iter().map(|r| self.un(op, r)).collect()
     }
 
+    /// Operators with two operands, after products of matrices and contraction had their turn.
     fn binary(
         &mut self,
         op: BinaryOperator,
@@ -320,6 +334,7 @@ impl<'a> Lower<'a> {
         let kind = self.kind_of(left)?;
         let (a, b) = (self.regs(left)?, self.regs(right)?);
         let (op, swap) = self.need(operator(op, kind), "an operator that this type does not have")?;
+        // Comparisons give booleans, which must not be rounded.
         let arithmetic = matches!(op, Bin::AddF | Bin::SubF | Bin::MulF | Bin::DivF | Bin::RemF);
         self.zip2(&a, &b, |l, a, b| {
             let (a, b) = if swap { (b, a) } else { (a, b) };
@@ -352,6 +367,7 @@ impl<'a> Lower<'a> {
         (0..n).map(|i| f(self, pick(a, i), pick(b, i), pick(c, i))).collect()
     }
 
+    /// `all` and `any` fold a vector to one boolean.
     fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         let regs = self.regs(argument)?;
         let (fold, start) = match fun {
@@ -384,6 +400,7 @@ impl<'a> Lower<'a> {
             return Ok(None);
         }
         let function = self.frame().function;
+        // Either side may be the product; the left one is taken first.
         for (product, addend) in [(left, right), (right, left)] {
             let Expression::Binary { op: BinaryOperator::Multiply, left: x, right: y } =
                 function.expressions[product]
@@ -391,6 +408,7 @@ impl<'a> Lower<'a> {
                 continue;
             };
             let is_matrix = |e| matches!(self.type_of(e), TypeInner::Matrix { .. });
+            // Its product is a sum of products, not one.
             if is_matrix(x) || is_matrix(y) {
                 continue;
             }
@@ -411,6 +429,7 @@ fn operator(op: BinaryOperator, kind: Kind) -> Option<(Bin, bool)> {
         Kind::U32 => Some(unsigned),
         Kind::Bool => None,
     };
+    // Floats differ from integers here: 0.0 equals -0.0, and NaN equals nothing.
     let float = kind.is_float();
     Some(match op {
         O::Add => (by(Bin::AddF, Bin::Add, Bin::Add)?, false),
@@ -434,6 +453,7 @@ fn operator(op: BinaryOperator, kind: Kind) -> Option<(Bin, bool)> {
 
 /// The construct's name for messages.
 pub(super) fn name_of(expression: &Expression) -> String {
+    // The debug text begins with the variant's name.
     let text = format!("{expression:?}");
     let end = text.find([' ', '(', '{']).unwrap_or(text.len());
     format!("the construct `{}`", &text[..end])

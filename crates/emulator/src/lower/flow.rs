@@ -1,12 +1,18 @@
 //! Facts about a function's body that lowering needs before it starts: how long each value lives, which loads may share
 //! a variable's registers instead of copying them, and the block in which each variable is at home.
+//!
+//! naga keeps all local variables at the function's start, wherever the text declares them. A declaration without a value inside a
+//! loop is a store of zero there. Homes undo this, so that a variable of a loop's body is not taken as carried between iterations.
 
 use naga::{Arena, Block, Expression, Function, Handle, LocalVariable, MathFunction, Statement};
 use std::collections::HashMap;
 
 /// Facts about one block.
+///
+/// Blocks are numbered in the order in which they begin; the body of the function is 0.
 #[derive(Default)]
 pub struct BlockFacts {
+    /// Number of the block within its function.
     pub id: u32,
     /// First and last position of each statement.
     pub positions: Vec<(u32, u32)>,
@@ -15,14 +21,19 @@ pub struct BlockFacts {
 /// Facts about one function. Positions number statements, and the expressions of `Emit`, in source order.
 #[derive(Default)]
 pub struct Flow {
+    /// By address: blocks have no handles, and the module outlives the lowering. The addresses are never followed.
     blocks: HashMap<*const Block, BlockFacts>,
     /// Position after which the value is not needed.
+    /// By expression; 0 if it is never used.
     pub dies: Vec<u32>,
     /// For a load of a variable: whether no store comes between the load and its last use.
+    /// By expression. Such a load needs no copy.
     pub shares: Vec<bool>,
     /// Block id of each variable's home: the variable is set anew whenever the block is entered, and unused outside it.
+    /// By local variable.
     pub home: Vec<u32>,
     /// For each variable: whether something may read it before it is stored as a whole.
+    /// By local variable.
     pub needs_init: Vec<bool>,
 }
 
@@ -34,6 +45,7 @@ impl Flow {
 }
 
 /// The variable at the root of a pointer expression, if it is a local one.
+/// `None` for globals and for pointers that are arguments.
 pub fn root(
     expressions: &Arena<Expression>,
     mut pointer: Handle<Expression>,
@@ -48,6 +60,7 @@ pub fn root(
 }
 
 /// Calls `f` on every operand of an expression.
+/// Literals, constants, variables and arguments have none.
 pub fn operands(expression: &Expression, mut f: impl FnMut(Handle<Expression>)) {
     use Expression as E;
     match *expression {
@@ -73,6 +86,9 @@ pub fn operands(expression: &Expression, mut f: impl FnMut(Handle<Expression>)) 
 }
 
 /// Whether the value may be made of its operands' registers, or its operands be read again where it is used.
+///
+/// Such a value must not outlive its operands: their registers are its own. Products are among them where a sum may contract
+/// them, because the fused operation reads the factors.
 fn forwards(expression: &Expression, contract: bool) -> bool {
     use Expression as E;
     let product = matches!(expression, E::Binary { op: naga::BinaryOperator::Multiply, .. });
@@ -90,24 +106,35 @@ fn forwards(expression: &Expression, contract: bool) -> bool {
         )
 }
 
+/// A block among the blocks around it.
 #[derive(Clone, Copy)]
 struct Scope {
+    /// Id of the block around it; its own for the function's body.
     parent: u32,
+    /// Number of blocks around it.
     depth: u32,
+    /// Whether a loop of this function is around it.
     in_loop: bool,
 }
 
+/// One walk over a function, and what it has seen.
 struct Pass<'a> {
     function: &'a Function,
+    /// The facts so far.
     flow: Flow,
+    /// The next position. The first is 1, so that 0 means never.
     position: u32,
+    /// Blocks by id.
     scopes: Vec<Scope>,
     /// First and last position of each loop.
     loops: Vec<(u32, u32)>,
+    /// Position at which each expression is computed.
     defined: Vec<u32>,
+    /// Positions of the stores to each local variable.
     stores: Vec<Vec<u32>>,
     /// Per variable: home so far, and whether its first reference stored the whole of it, and where.
     refs: Vec<Option<(u32, Option<u32>)>>,
+    /// Whether sums may read the operands of their products.
     contract: bool,
 }
 
@@ -133,6 +160,7 @@ pub fn analyse(function: &Function, contract: bool) -> Flow {
 }
 
 impl<'a> Pass<'a> {
+    /// The value is needed at this position.
     fn use_at(&mut self, expression: Handle<Expression>, position: u32) {
         let dies = &mut self.flow.dies[expression.index()];
         *dies = position.max(*dies);
@@ -143,6 +171,7 @@ impl<'a> Pass<'a> {
         list.into_iter().for_each(|e| self.use_at(e, position));
     }
 
+    /// Notes a reference to the variable behind a pointer, which widens its home. The first one also tells whether it stores the whole.
     fn refer(&mut self, pointer: Handle<Expression>, block: u32, whole_store: bool) {
         let Some(var) = root(&self.function.expressions, pointer) else { return };
         let whole = whole_store && matches!(self.function.expressions[pointer], Expression::LocalVariable(_));
@@ -154,6 +183,7 @@ impl<'a> Pass<'a> {
         });
     }
 
+    /// Notes a store to the variable behind a pointer.
     fn store(&mut self, pointer: Handle<Expression>, position: u32) {
         if let Some(var) = root(&self.function.expressions, pointer) {
             self.stores[var.index()].push(position);
@@ -173,6 +203,7 @@ impl<'a> Pass<'a> {
         a
     }
 
+    /// Walks a block and numbers its statements.
     fn block(&mut self, block: &'a Block, scope: Scope) {
         let id = self.scopes.len() as u32;
         self.scopes.push(scope);
@@ -185,6 +216,7 @@ impl<'a> Pass<'a> {
         self.flow.blocks.insert(block, BlockFacts { id, positions });
     }
 
+    /// Walks a block within another.
     fn child(&mut self, block: &'a Block, parent: u32, is_loop: bool) {
         let Scope { depth, in_loop, .. } = self.scopes[parent as usize];
         self.block(block, Scope { parent, depth: depth + 1, in_loop: in_loop || is_loop });
@@ -213,6 +245,7 @@ impl<'a> Pass<'a> {
             Statement::Loop { ref body, ref continuing, break_if } => {
                 self.child(body, block, true);
                 self.child(continuing, block, true);
+                // The condition is looked at after the continuing block.
                 self.use_all(break_if, self.position);
                 self.position += 1;
                 self.loops.push((at, self.position - 1));
@@ -221,6 +254,7 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Statements without blocks of their own: their operands are used, their result is defined.
     fn simple(&mut self, statement: &Statement, block: u32, at: u32) {
         match *statement {
             Statement::Store { pointer, value } => {
@@ -279,6 +313,7 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The value comes into being. It counts as used there, so that its registers are not freed before.
     fn define(&mut self, result: Option<Handle<Expression>>, at: u32) {
         if let Some(result) = result {
             self.defined[result.index()] = at;
@@ -286,6 +321,7 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// An expression of an `Emit`.
     fn emit(&mut self, expression: Handle<Expression>, block: u32) {
         let at = self.position;
         self.position += 1;
@@ -300,9 +336,11 @@ impl<'a> Pass<'a> {
     /// Stretches lifetimes over forwarding values and over loops, then decides which loads may share registers.
     fn lifetimes(&mut self) {
         let handles: Vec<_> = self.function.expressions.iter().map(|(h, _)| h).collect();
+        // Operands stand before their users in the arena: backwards, a user's lifetime is final when it stretches its operands'.
         for &handle in handles.iter().rev() {
             let (defined, mut dies) = (self.defined[handle.index()], self.flow.dies[handle.index()]);
             for &(first, last) in &self.loops {
+                // A value from before a loop and used in it is needed again in the next iteration.
                 if defined < first && first <= dies {
                     dies = dies.max(last);
                 }
@@ -320,6 +358,8 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// A variable whose references are all in a loop keeps its home there only if the home block stores the whole of it first.
+    /// Otherwise it carries a value from one iteration to the next, and its home is the function.
     fn homes(&mut self) {
         let home = |entry: &Option<(u32, Option<u32>)>| match *entry {
             None => 0,
@@ -328,6 +368,7 @@ impl<'a> Pass<'a> {
             Some(_) => 0,
         };
         self.flow.home = self.refs.iter().map(home).collect();
+        // Nothing reads the first value if the first reference, in the home block itself, stores the whole.
         let needs_init =
             |entry: &Option<(u32, Option<u32>)>| entry.is_some_and(|(home, stored)| stored != Some(home));
         self.flow.needs_init = self.refs.iter().map(needs_init).collect();

@@ -1,19 +1,25 @@
 //! Built-in functions on floats, integers, vectors and matrices. Formulas are those of WGSL section 17.
+//!
+//! A function of several operations is lowered to them, each rounded and flushed as the profile says. WGSL states the accuracy of
+//! such functions as that of their formula.
 
 use super::types::Kind;
 use super::{Lower, LowerResult};
 use crate::code::{Bin, Reg, Tri, Un};
 use naga::{Expression, Handle, MathFunction as M, TypeInner};
 
+/// An expression with its type.
 type TypedExpression<'t> = (Handle<Expression>, &'t TypeInner);
 
 impl Lower<'_> {
+    /// Lowers a built-in function. Operands have the same number of components, except that a scalar goes with all of a vector.
     pub(super) fn math(
         &mut self,
         fun: M,
         arg: Handle<Expression>,
         more: [Option<Handle<Expression>>; 3],
     ) -> LowerResult<Vec<Reg>> {
+        // The first argument decides which overload it is.
         let kind = self.kind_of(arg)?;
         let a = self.regs(arg)?;
         let mut rest = [Vec::new(), Vec::new(), Vec::new()];
@@ -49,6 +55,7 @@ impl Lower<'_> {
             M::ExtractBits | M::InsertBits => self.bit_field(fun, kind, &a, [b, c, d]),
             M::Dot4I8Packed => self.zip2(&a, b, |l, x, y| l.bin(Bin::DotI8, x, y)),
             M::Dot4U8Packed => self.zip2(&a, b, |l, x, y| l.bin(Bin::DotU8, x, y)),
+            // The result is a struct: all fractions, then all whole parts.
             M::Modf => {
                 let fraction: Vec<_> =
                     a.iter().map(|&r| self.un(Un::ModfFraction, r)).collect::<LowerResult<_>>()?;
@@ -66,6 +73,7 @@ impl Lower<'_> {
         }
     }
 
+    /// Functions that work on each component by itself.
     fn componentwise(
         &mut self,
         fun: M,
@@ -82,6 +90,7 @@ impl Lower<'_> {
         match fun {
             M::Min => self.zip2(a, b, |l, x, y| l.bin(min, x, y)),
             M::Max => self.zip2(a, b, |l, x, y| l.bin(max, x, y)),
+            // In this order, so that `low > high` gives `high`.
             M::Clamp => self.zip3(a, b, c, |l, x, low, high| {
                 let x = l.bin(max, x, low)?;
                 l.bin(min, x, high)
@@ -100,12 +109,14 @@ impl Lower<'_> {
         }
     }
 
+    /// Each component times a constant.
     fn scale(&mut self, kind: Kind, a: &[Reg], factor: f32) -> LowerResult<Vec<Reg>> {
         let factor = self.float_constant(factor);
         a.iter().map(|&r| self.float2(kind, Bin::MulF, r, factor)).collect()
     }
 
     /// `x·(1 - t) + y·t`.
+    /// The form with two products: with a finite `x` it gives `y` exactly where `t` is 1.
     fn mix(&mut self, kind: Kind, x: Reg, y: Reg, t: Reg) -> LowerResult<Reg> {
         let one = self.float_constant(1.0);
         let rest = self.float2(kind, Bin::SubF, one, t)?;
@@ -115,6 +126,7 @@ impl Lower<'_> {
     }
 
     /// `t²·(3 - 2t)` with `t = clamp((x - low)/(high - low), 0, 1)`.
+    /// Saturating does not round, so `t` needs no settling.
     fn smooth_step(&mut self, kind: Kind, low: Reg, high: Reg, x: Reg) -> LowerResult<Reg> {
         let above = self.float2(kind, Bin::SubF, x, low)?;
         let width = self.float2(kind, Bin::SubF, high, low)?;
@@ -128,6 +140,7 @@ impl Lower<'_> {
     }
 
     /// Exponential functions, which the `fast-math` profile approximates.
+    /// `None` for any other function.
     fn exponential(&mut self, fun: M, kind: Kind, a: &[Reg]) -> LowerResult<Option<Vec<Reg>>> {
         let fast = self.choices.arithmetic.fast;
         let op = match fun {
@@ -165,6 +178,7 @@ impl Lower<'_> {
         self.float2(kind, Bin::DivF, above, below)
     }
 
+    /// A sum from the first component to the last. The `fast-math` profile fuses each product into it.
     fn dot(&mut self, kind: Kind, a: &[Reg], b: &[Reg]) -> LowerResult<Reg> {
         let (mul, add) = if kind.is_float() { (Bin::MulF, Bin::AddF) } else { (Bin::Mul, Bin::Add) };
         let mut sum: Option<Reg> = None;
@@ -182,10 +196,12 @@ impl Lower<'_> {
         self.need(sum, "a dot product of empty vectors")
     }
 
+    /// An operation of floats that is settled, or of integers that wraps.
     fn operate(&mut self, kind: Kind, op: Bin, x: Reg, y: Reg) -> LowerResult<Reg> {
         if kind.is_float() { self.float2(kind, op, x, y) } else { self.bin(op, x, y) }
     }
 
+    /// `sqrt(dot(a, a))`; it overflows where the square does.
     fn length(&mut self, kind: Kind, a: &[Reg]) -> LowerResult<Reg> {
         if let [x] = *a {
             return self.un(Un::AbsF, x);
@@ -194,6 +210,7 @@ impl Lower<'_> {
         self.float1(kind, Un::SqrtF, square)
     }
 
+    /// Functions of vectors as a whole.
     fn geometry(&mut self, fun: M, kind: Kind, a: &[Reg], b: &[Reg], c: &[Reg]) -> LowerResult<Vec<Reg>> {
         match fun {
             M::Dot => Ok(vec![self.dot(kind, a, b)?]),
@@ -218,6 +235,7 @@ impl Lower<'_> {
                 let pairs = b.iter().flat_map(|&y| a.iter().map(move |&x| (x, y)));
                 pairs.map(|(x, y)| self.float2(kind, Bin::MulF, x, y)).collect()
             }
+            // `select(-e1, e1, dot(e2, e3) < 0.0)`.
             M::FaceForward => {
                 let (zero, d) = (self.float_constant(0.0), self.dot(kind, b, c)?);
                 let keep = self.bin(Bin::LtF, d, zero)?;
@@ -246,6 +264,7 @@ impl Lower<'_> {
         let r2 = self.float2(kind, Bin::MulF, ratio, ratio)?;
         let bent = self.float2(kind, Bin::MulF, r2, rest)?;
         let k = self.float2(kind, Bin::SubF, one, bent)?;
+        // Total reflection. The root is NaN there, but its value is not selected.
         let inside = self.bin(Bin::LtF, k, zero)?;
         let root = self.float1(kind, Un::SqrtF, k)?;
         let rd = self.float2(kind, Bin::MulF, ratio, d)?;
@@ -258,6 +277,7 @@ impl Lower<'_> {
         })
     }
 
+    /// `transpose` and `determinant`. Scalars go column by column: element (c, r) is at `c * rows + r`.
     fn matrix(&mut self, fun: M, kind: Kind, ty: &TypeInner, a: &[Reg]) -> LowerResult<Vec<Reg>> {
         let TypeInner::Matrix { columns, rows, .. } = *ty else {
             return self.fail("a matrix function on no matrix");
@@ -281,6 +301,7 @@ impl Lower<'_> {
             let minor: Vec<_> = cells.map(|(c, r)| a[c * n + r]).collect();
             let minor = self.determinant(kind, &minor, n - 1)?;
             let term = self.float2(kind, Bin::MulF, a[row], minor)?;
+            // Signs of the cofactors alternate.
             sum = Some(match sum {
                 None => term,
                 Some(s) => self.float2(kind, if row % 2 == 0 { Bin::AddF } else { Bin::SubF }, s, term)?,
@@ -321,6 +342,7 @@ impl Lower<'_> {
 }
 
 /// Functions that are one float instruction.
+/// `None` for integers, and for functions that take more than one instruction.
 fn plain_unary(fun: M, kind: Kind) -> Option<Un> {
     if !kind.is_float() {
         return None;
@@ -354,6 +376,7 @@ fn plain_unary(fun: M, kind: Kind) -> Option<Un> {
 }
 
 /// Functions that are one integer instruction.
+/// `None` for floats, and for functions that take more than one instruction.
 fn int_unary(fun: M, kind: Kind) -> Option<Un> {
     let signed = match kind {
         Kind::I32 => true,

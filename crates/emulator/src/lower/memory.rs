@@ -1,4 +1,6 @@
 //! Loads from and stores to places.
+//!
+//! A value is loaded or stored leaf by leaf. Variables live in registers, so their loads and stores are copies.
 
 use super::access::{AccessPlace, Root};
 use super::types::{Leaf, MemoryLayout, width};
@@ -7,6 +9,7 @@ use crate::code::{Access, Inst, Reg};
 use naga::TypeInner;
 
 impl Lower<'_> {
+    /// The entry of the access table; equal accesses share one.
     fn access_slot(&mut self, access: Access) -> u32 {
         let next = self.code.accesses.len() as u32;
         let slot = *self.accesses.entry(access).or_insert(next);
@@ -16,6 +19,7 @@ impl Lower<'_> {
         slot
     }
 
+    /// The scalars of a value in memory, or an error for types that have none.
     fn leaves(&self, inner: &TypeInner, layout: MemoryLayout) -> LowerResult<Vec<Leaf>> {
         let leaves = self.types.leaves(inner, layout);
         self.need(leaves, "a value of a type that cannot be loaded or stored")
@@ -38,9 +42,11 @@ impl Lower<'_> {
         let mut rest = leaves.as_slice();
         while let Some(&first) = rest.first() {
             let unit = Self::unit(place.layout(), first.kind);
+            // Neighbouring scalars of one width are read by one instruction, which resolves the address once.
             let follows = |(i, l): (usize, &Leaf)| {
                 width(l.kind) == width(first.kind) && l.offset == first.offset + i as u32 * unit
             };
+            // At most four: a vector. Longer runs would need more views in the VM.
             let run = rest.iter().enumerate().take_while(|&(i, l)| follows((i, l))).count().min(4);
             let dim = self.combine(&place.dims, unit)?;
             let slot = self.memory_access(place, first, dim.scale, dim.bound, run as u32)?;
@@ -52,6 +58,7 @@ impl Lower<'_> {
         Ok(out)
     }
 
+    /// The access of `count` scalars from a leaf on, with what [`Lower::combine`] made of the indices.
     fn memory_access(
         &mut self,
         place: &AccessPlace,
@@ -63,10 +70,12 @@ impl Lower<'_> {
         let Root::Memory(mem) = place.root else { return self.fail("a memory access to a variable") };
         let unit = Self::unit(place.layout(), leaf.kind);
         let half = place.layout() == MemoryLayout::Host && unit == 2;
+        // Exact: scalars are aligned to their width.
         let offset = (place.offset + leaf.offset) / unit;
         Ok(self.access_slot(Access { mem, scale, offset, bound, half, count }))
     }
 
+    /// Reads `count` scalars of a variable. Only an index in a register needs [`Inst::VarRead`].
     fn load_variable(
         &mut self,
         variable: usize,
@@ -101,6 +110,7 @@ impl Lower<'_> {
     }
 
     /// Stores a value in active lanes.
+    /// Loads read several words at once; stores do not, since a mask applies to each lane.
     pub(super) fn store(&mut self, place: &AccessPlace, inner: &TypeInner, value: &[Reg]) -> LowerResult<()> {
         if let Root::Variable(variable) = place.root {
             return self.store_variable(variable, place, value);
@@ -116,6 +126,7 @@ impl Lower<'_> {
     }
 
     /// The single-word access of an atomic operation.
+    /// Atomics have 32 bits, so the leaf is a whole word.
     pub(super) fn atomic_access(&mut self, place: &AccessPlace, leaf: Leaf) -> LowerResult<(Reg, u32)> {
         let unit = Self::unit(place.layout(), leaf.kind);
         let dim = self.combine(&place.dims, unit)?;
@@ -124,6 +135,9 @@ impl Lower<'_> {
 
     /// Lets the instructions that have just computed `value` write to the variable itself. False if they cannot, because
     /// the value lives on, was computed elsewhere, or needs what it would overwrite.
+    ///
+    /// This saves the copy of most assignments, such as `sum = sum + x`. The instructions must be the last that were emitted, with no label
+    /// behind their start, because code that jumps there would miss them.
     fn retarget(&mut self, targets: &[Reg], value: &[Reg]) -> bool {
         let n = value.len();
         let Some(start) = self.code.insts.len().checked_sub(n).filter(|&start| start >= self.last_label)
@@ -131,9 +145,11 @@ impl Lower<'_> {
             return false;
         };
         let position = self.position;
+        // A value with a later use must stay in a register of its own.
         let dies = |r: Reg| self.frame().owned.iter().any(|&(dies, owned)| owned == r && dies <= position);
         for (i, (&target, &s)) in targets.iter().zip(value).enumerate() {
             let same_class = target.is_varying() == s.is_varying();
+            // Instruction `i` may overwrite its own operand, unless a check looks at operands afterwards.
             let keep = if self.choices.keep_operands { i + 1 } else { i };
             let reads_old = |inst: &Inst| targets[..keep].iter().any(|&t| inst.reads(t));
             let inst = &self.code.insts[start + i];
@@ -152,8 +168,10 @@ impl Lower<'_> {
         true
     }
 
+    /// Stores to a variable in registers. It learns here whether the variable is varying.
     fn store_variable(&mut self, variable: usize, place: &AccessPlace, value: &[Reg]) -> LowerResult<()> {
         let home = self.variables[variable].home_depth;
+        // Uniform values at uniform indices, stored by all lanes, keep the variable uniform.
         let same = value.iter().all(|r| !r.is_varying()) && place.dims.iter().all(|d| !d.at.is_varying());
         // Invocations that are active at the variable's home but not here must keep its value.
         let stays_convergent = self.ctrl[home..].iter().all(|c| !c.divergent);
@@ -166,12 +184,14 @@ impl Lower<'_> {
         if place.dims.is_empty() {
             // A value made of the variable's own registers must be read before any of them changes.
             let targets: Vec<_> = (0..value.len() as u32).map(|i| first.offset(i)).collect();
+            // For example `v = v.yx`.
             let crossed = value.iter().enumerate().any(|(i, r)| targets[..i].contains(r));
             let value = if crossed {
                 value.iter().map(|&r| self.copy(r)).collect::<LowerResult<Vec<_>>>()?
             } else {
                 value.to_vec()
             };
+            // Redirected instructions ignore the mask, so all lanes must be active.
             if stays_convergent && self.retarget(&targets, &value) {
                 return Ok(());
             }

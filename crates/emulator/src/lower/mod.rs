@@ -2,6 +2,9 @@
 //! be uniform (equal in all active invocations) or varying.
 //!
 //! Uniformity is found by assuming the best and lowering again when an assumption breaks: see [`UniformityFacts`].
+//!
+//! The lowering relies on naga's validation: constructs that a valid module does not have give an error, not a panic. Pointers never
+//! become values in registers. A pointer expression denotes a place (`access.rs`), and a call passes places to the inlined body.
 
 mod access;
 mod call;
@@ -31,58 +34,76 @@ pub use tapml_wgsl::Fail;
 use types::{Kind, ModuleTypes};
 
 /// Most instructions of one kernel. Inlining can make a small text large.
+/// The limit bounds time and memory for hostile text.
 const MAX_INSTS: usize = 1 << 20;
 
 /// Most calls within calls.
+/// WGSL has no recursion; the limit bounds the stack of the lowering, which recurses per call.
 const MAX_DEPTH: usize = 200;
 
 /// Most bytes of registers of one workgroup.
+/// Each thread that runs workgroups allocates this much.
 const MAX_REGISTER_BYTES: u64 = 512 << 20;
 
 /// How often uniformity is refined before everything is taken as varying.
+/// The last round assumes nothing, so it cannot break an assumption.
 const MAX_ROUNDS: usize = 12;
 
+/// A result whose error is the construct that the emulator does not support, with its place.
 pub(crate) type LowerResult<T> = Result<T, Fail>;
 
 /// Choices that change the code.
+///
+/// They belong to the device, not to the kernel.
 #[derive(Clone, Copy)]
 pub struct LowerChoices {
+    /// How the profile computes floats.
     pub arithmetic: Arithmetic,
+    /// Invocations of a subgroup, a constant of the code.
     pub subgroup_size: u32,
     /// No instruction may overwrite its own operands: checks look at them afterwards.
     pub keep_operands: bool,
 }
 
 /// What was learnt about uniformity so far. Only grows.
+///
+/// The ids are those of [`Lower::id`], which each round deals out in the same order.
 #[derive(Default)]
 struct UniformityFacts {
     /// Variables that hold different values in different invocations.
     varying: HashSet<u32>,
     /// Loops, switches and functions that invocations leave at different times.
     divergent: HashSet<u32>,
+    /// Takes all variables as varying and all constructs as divergent.
     everything: bool,
+    /// Whether this round learnt something, so that its code must be thrown away.
     changed: bool,
 }
 
 impl UniformityFacts {
+    /// Whether a variable needs a value per invocation.
     fn is_varying(&self, id: u32) -> bool {
         self.everything || self.varying.contains(&id)
     }
 
+    /// Whether a construct needs masks.
     fn is_divergent(&self, id: u32) -> bool {
         self.everything || self.divergent.contains(&id)
     }
 
+    /// Records that a variable differs between invocations.
     fn set_varying(&mut self, id: u32) {
         self.changed |= !self.everything && self.varying.insert(id);
     }
 
+    /// Records that invocations leave a construct at different times.
     fn set_divergent(&mut self, id: u32) {
         self.changed |= !self.everything && self.divergent.insert(id);
     }
 }
 
 /// A value: registers of its scalars, or a place in memory.
+/// Composite values are lists of scalars in the order of their leaves; matrices go column by column.
 #[derive(Clone)]
 enum Val {
     Regs(Vec<Reg>),
@@ -90,15 +111,22 @@ enum Val {
 }
 
 /// A variable of the function or private address space.
+///
+/// Its scalars are in consecutive registers of one class, so that an index can be added to the first.
 struct Variable {
+    /// Its number among [`UniformityFacts`].
     id: u32,
+    /// The register of its first scalar.
     first: Reg,
+    /// Number of scalars.
     count: u32,
+    /// Class of the registers, as this round assumes it.
     varying: bool,
     /// Number of enclosing constructs at the variable's home.
     home_depth: usize,
 }
 
+/// What a construct is; `break` and `continue` look for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CtrlKind {
     Function,
@@ -108,9 +136,12 @@ enum CtrlKind {
 }
 
 /// An enclosing control construct.
+///
+/// Masks exist only where `divergent` is set, and are taken when the construct opens.
 #[derive(Clone)]
 struct Ctrl {
     kind: CtrlKind,
+    /// Its number among [`UniformityFacts`]; 0 for an `if`.
     id: u32,
     /// Whether some invocations may be inactive inside that are active around it.
     divergent: bool,
@@ -120,19 +151,29 @@ struct Ctrl {
     wait: Option<Reg>,
     /// Where a loop continues; equals `end` for the others.
     next: Label,
+    /// Where the construct is left.
     end: Label,
     /// Whether an invocation may have left from inside.
     left: bool,
 }
 
 /// One inlined function.
+///
+/// The vectors are indexed by naga's handles into the function's arenas.
 struct InlineFrame<'a> {
+    /// The function whose body is lowered.
     function: &'a Function,
+    /// Types and uses of its expressions, from naga's validation.
     info: &'a FunctionInfo,
+    /// Lifetimes of its values, shared by all calls of the function.
     flow: Rc<Flow>,
+    /// Values of expressions; `None` until they are computed.
     values: Vec<Option<Val>>,
+    /// Values or places that the call passes.
     arguments: Vec<Val>,
+    /// For each local variable its index in [`Lower::variables`].
     variables: Vec<usize>,
+    /// The variable that `return` writes, as an index in [`Lower::variables`].
     result: Option<usize>,
     /// Registers and the position after which they are free.
     owned: Vec<(u32, Reg)>,
@@ -141,26 +182,43 @@ struct InlineFrame<'a> {
 }
 
 /// The lowering of one entry point under given facts.
+///
+/// The tables of [`Code`] have maps beside them, so that equal entries are made once.
 struct Lower<'a> {
+    /// Layouts of the module's types.
     types: ModuleTypes<'a>,
+    /// What naga's validation found out about the module.
     info: &'a ModuleInfo,
     choices: LowerChoices,
+    /// What earlier rounds learnt, and this one adds.
     facts: UniformityFacts,
+    /// The code so far.
     code: Code,
+    /// Which registers are in use.
     regs: Regs,
+    /// The uniform register of each constant, by its bits.
     constants: HashMap<u32, Reg>,
+    /// The inverse of `constants`: what is in it is folded.
     known: HashMap<Reg, u32>,
     accesses: HashMap<Access, u32>,
     lengths: HashMap<RuntimeLength, u32>,
+    /// Registers of the built-in values in use.
     builtins: HashMap<Builtin, Reg>,
+    /// Places of the global variables that the entry point uses.
     globals: HashMap<Handle<GlobalVariable>, AccessPlace>,
+    /// Facts of each function that was inlined; `None` stands for the entry point.
     flows: HashMap<Option<Handle<Function>>, Rc<Flow>>,
+    /// Variables of all frames, also of those that ended.
     variables: Vec<Variable>,
+    /// Constructs around the statement in work, outermost first, over all frames.
     ctrl: Vec<Ctrl>,
+    /// Calls around the statement in work, innermost last.
     frames: Vec<InlineFrame<'a>>,
     /// Registers taken by the expression or statement in work.
     fresh: Vec<Reg>,
+    /// Place of the statement or expression in work, given to its instructions and to errors.
     span: Span,
+    /// The last id that was dealt out.
     next_id: u32,
     /// Whether nothing of the function follows the statement in work.
     tail: bool,
@@ -171,9 +229,14 @@ struct Lower<'a> {
 }
 
 /// Lowers the entry point at `index`.
+///
+/// # Errors
+///
+/// Constructs that the emulator does not know, and kernels that exceed one of its limits.
 pub fn lower(module: &Module, info: &ModuleInfo, index: usize, choices: LowerChoices) -> LowerResult<Code> {
     let mut facts = UniformityFacts::default();
     for round in 0..=MAX_ROUNDS {
+        // Facts only grow, so earlier rounds end by themselves in all but deeply chained kernels.
         facts.everything = round == MAX_ROUNDS;
         facts.changed = false;
         let mut lower = Lower::new(module, info, choices, facts);
@@ -187,6 +250,7 @@ pub fn lower(module: &Module, info: &ModuleInfo, index: usize, choices: LowerCho
 }
 
 impl<'a> Lower<'a> {
+    /// A lowering that has emitted nothing. `facts` are those of the rounds before.
     fn new(
         module: &'a Module,
         info: &'a ModuleInfo,
@@ -219,6 +283,7 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// The code with its tables in a fixed order: maps iterate in a random one.
     fn finish(mut self) -> LowerResult<Code> {
         (self.code.uniform_regs, self.code.varying_regs) = self.regs.counts();
         let lanes = self.code.workgroup_size.iter().product::<u32>();
@@ -235,6 +300,7 @@ impl<'a> Lower<'a> {
         Ok(self.code)
     }
 
+    /// Refuses the construct at the current place.
     fn fail<T>(&self, what: impl Into<String>) -> LowerResult<T> {
         Err(Fail { span: self.span, what: what.into() })
     }
@@ -244,15 +310,22 @@ impl<'a> Lower<'a> {
         value.ok_or_else(|| Fail { span: self.span, what: what.into() })
     }
 
+    /// A number for a variable or construct. The sequence must be the same in every round, since facts name numbers.
     fn id(&mut self) -> u32 {
         self.next_id += 1;
         self.next_id
     }
 
+    /// The innermost call.
+    ///
+    /// # Panics
+    ///
+    /// Outside a body: the entry point's frame is opened before any expression is looked at.
     fn frame(&self) -> &InlineFrame<'a> {
         self.frames.last().expect("a frame exists while code is lowered")
     }
 
+    /// As [`Lower::frame`], for changes.
     fn frame_mut(&mut self) -> &mut InlineFrame<'a> {
         self.frames.last_mut().expect("a frame exists while code is lowered")
     }
@@ -263,11 +336,13 @@ impl<'a> Lower<'a> {
         frame.info[expression].ty.inner_with(&self.types.module.types)
     }
 
+    /// The scalar kind of an expression of the current function.
     fn kind_of(&self, expression: Handle<Expression>) -> LowerResult<Kind> {
         let kind = self.types.kind(self.type_of(expression));
         self.need(kind, "a value that is no scalar, vector or matrix of 16- or 32-bit scalars")
     }
 
+    /// Appends an instruction that comes from the current place.
     fn emit(&mut self, inst: Inst) -> LowerResult<()> {
         if self.code.insts.len() >= MAX_INSTS {
             return self.fail(format!("a kernel of more than {MAX_INSTS} instructions after inlining"));
@@ -277,11 +352,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// A label that [`Lower::place_label`] must give a place.
     fn label(&mut self) -> Label {
         self.code.labels.push(u32::MAX);
         self.code.labels.len() as Label - 1
     }
 
+    /// The label stands before the next instruction.
     fn place_label(&mut self, label: Label) {
         self.last_label = self.code.insts.len();
         self.code.labels[label as usize] = self.last_label as u32;
@@ -292,6 +369,7 @@ impl<'a> Lower<'a> {
         if let Some(&reg) = self.constants.get(&bits) {
             return reg;
         }
+        // The VM sets constants before the first instruction, so no other value may have used the register.
         let reg = self.regs.take_untouched(false);
         self.constants.insert(bits, reg);
         self.known.insert(reg, bits);
@@ -305,6 +383,7 @@ impl<'a> Lower<'a> {
         first
     }
 
+    /// The result of an instruction with one operand, folded if the operand is constant.
     fn un(&mut self, op: Un, a: Reg) -> LowerResult<Reg> {
         if let Some(&x) = self.known.get(&a) {
             return Ok(self.constant(alu::fold_un(op, x)));
@@ -314,6 +393,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
+    /// The result of an instruction with two operands. It is varying if one of them is.
     fn bin(&mut self, op: Bin, a: Reg, b: Reg) -> LowerResult<Reg> {
         if let (Some(&x), Some(&y)) = (self.known.get(&a), self.known.get(&b)) {
             return Ok(self.constant(alu::fold_bin(op, x, y)));
@@ -333,6 +413,7 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// The result of an instruction with three operands. It is varying if one of them is.
     fn tri(&mut self, op: Tri, a: Reg, b: Reg, c: Reg) -> LowerResult<Reg> {
         if let (Some(&x), Some(&y), Some(&z)) = (self.known.get(&a), self.known.get(&b), self.known.get(&c)) {
             return Ok(self.constant(alu::fold_tri(op, x, y, z)));
@@ -342,6 +423,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
+    /// A copy in a register of its own, which survives changes of the source.
     fn copy(&mut self, s: Reg) -> LowerResult<Reg> {
         let d = self.take(s.is_varying(), 1);
         self.emit(Inst::Copy { d, s })?;
@@ -351,6 +433,7 @@ impl<'a> Lower<'a> {
     /// A register that lives as long as the kernel and holds a built-in value.
     fn builtin(&mut self, builtin: Builtin) -> Reg {
         let size = self.code.workgroup_size;
+        // An axis of size 1 has the coordinate 0 everywhere: the value is uniform and folds.
         let only_one = match builtin {
             Builtin::LocalId(axis) => size[axis as usize] == 1,
             Builtin::LocalIndex => size == [1; 3],

@@ -1,10 +1,15 @@
 //! Register allocation: lowest free registers first, so that a kernel's working set stays small.
+//!
+//! A register that is given back may be taken again by the next value. Values are freed as soon as their last use is lowered.
 
 use crate::code::Reg;
 
 /// One class of registers.
+///
+/// The list only grows. Its length is the number of registers that the VM must have.
 #[derive(Default)]
 struct RegisterClass {
+    /// Whether each register is in use.
     used: Vec<bool>,
 }
 
@@ -21,6 +26,7 @@ impl RegisterClass {
                 return first as u32;
             }
         }
+        // Free registers at the end begin the run; the list grows by what is missing.
         let first = self.used.len() - run;
         self.used[first..].fill(true);
         self.used.resize(first + n, true);
@@ -37,11 +43,13 @@ pub struct Regs {
 
 impl Regs {
     /// `n` consecutive registers.
+    /// The content is undefined: an earlier value may have left its own.
     pub fn take(&mut self, varying: bool, n: u32) -> Reg {
         if varying { Reg::varying(self.varying.take(n)) } else { Reg::uniform(self.uniform.take(n)) }
     }
 
     /// A register that was never in use: what it holds before the first instruction stays until it is read.
+    /// It may be freed only when nothing reads it any more, in any iteration of a loop.
     pub fn take_untouched(&mut self, varying: bool) -> Reg {
         let class = if varying { &mut self.varying } else { &mut self.uniform };
         class.used.push(true);
@@ -58,6 +66,7 @@ impl Regs {
     }
 
     /// How many registers of each class were in use at once.
+    /// Uniform first, then varying.
     pub fn counts(&self) -> (u32, u32) {
         (self.uniform.used.len() as u32, self.varying.used.len() as u32)
     }

@@ -1,4 +1,7 @@
 //! Statements that are not control flow: stores, atomics, barriers, subgroup operations.
+//!
+//! Each statement frees the registers that it took and that no value owns. Results of statements, such as that of an atomic, are
+//! bound to their expression like emitted values.
 
 use super::access::AccessPlace;
 use super::types::{Kind, Leaf};
@@ -15,6 +18,7 @@ impl<'a> Lower<'a> {
         let flow = self.frame().flow.clone();
         let facts = self.need(flow.block(block), "a block that was not analysed")?;
         let depth = self.ctrl.len();
+        // Stores in this block see the constructs between here and themselves, not those around the home.
         let at_home: Vec<_> = flow.home.iter().enumerate().filter(|&(_, &home)| home == facts.id).collect();
         for (index, _) in at_home {
             let variable = self.frame().variables[index];
@@ -24,6 +28,7 @@ impl<'a> Lower<'a> {
         let statements = block.span_iter().zip(&facts.positions).enumerate();
         for (index, ((statement, span), &(first, last))) in statements {
             self.span = *span;
+            // Only the last statement of a block at the tail is at the tail.
             self.tail = tail && index + 1 == block.len();
             self.position = first;
             let outer = std::mem::take(&mut self.fresh);
@@ -36,9 +41,11 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Lowers one statement. `position` is its first position in the function's [`super::flow::Flow`].
     fn statement(&mut self, statement: &'a Statement, position: u32) -> LowerResult<()> {
         match *statement {
             Statement::Emit(ref range) => {
+                // Expressions of one `Emit` have a position each.
                 for (i, expression) in range.clone().enumerate() {
                     self.compute(expression, position + i as u32)?;
                 }
@@ -55,6 +62,7 @@ impl<'a> Lower<'a> {
             Statement::Store { pointer, value } => self.store_statement(pointer, value),
             Statement::Atomic { pointer, fun, value, result } => self.atomic(pointer, fun, value, result),
             Statement::ControlBarrier(flags) => self.barrier(flags),
+            // One thread runs the workgroup in step, so its memory is always in order.
             Statement::MemoryBarrier(_) => Ok(()),
             Statement::WorkGroupUniformLoad { pointer, result } => self.uniform_load(pointer, result),
             Statement::CooperativeStore { target, ref data } => self.store_matrix(target, data),
@@ -64,6 +72,7 @@ impl<'a> Lower<'a> {
                 self.collective(op, collective_op, argument, result)
             }
             ref other => {
+                // The debug text begins with the variant's name, which is what the message needs.
                 let text = format!("{other:?}");
                 let end = text.find([' ', '(', '{']).unwrap_or(text.len());
                 self.fail(format!("the statement `{}`", &text[..end]))
@@ -71,6 +80,7 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// `Store`. In naga a store to an atomic is this statement too.
     fn store_statement(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
@@ -83,12 +93,14 @@ impl<'a> Lower<'a> {
         self.store(&place, &inner, &value)
     }
 
+    /// Index register and access of an atomic.
     fn atomic_place(&mut self, place: &AccessPlace, inner: &TypeInner) -> LowerResult<(Reg, u32)> {
         let kind = self.types.kind(inner);
         let kind = self.need(kind, "an atomic that is not of 32 bits")?;
         self.atomic_access(place, Leaf { offset: 0, kind })
     }
 
+    /// `atomicLoad`. Its result is varying: another workgroup may write between two lanes.
     pub(super) fn atomic_load(&mut self, place: &AccessPlace, inner: &TypeInner) -> LowerResult<Reg> {
         let (at, access) = self.atomic_place(place, inner)?;
         let (d, zero) = (self.take(true, 1), self.constant(0));
@@ -96,6 +108,7 @@ impl<'a> Lower<'a> {
         Ok(d)
     }
 
+    /// A read-modify-write. `atomicCompareExchangeWeak` gives the old value and whether it was exchanged.
     fn atomic(
         &mut self,
         pointer: Handle<Expression>,
@@ -106,6 +119,7 @@ impl<'a> Lower<'a> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
         let signed = self.kind_of(value)? == Kind::I32;
+        // Instructions have all operands; the constant stands for one that is not used.
         let mut compare = self.constant(0);
         let op = match fun {
             AtomicFunction::Add => AtomicOp::Add,
@@ -146,12 +160,14 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// `workgroupBarrier`, `storageBarrier` or `subgroupBarrier`.
     fn barrier(&mut self, flags: Barrier) -> LowerResult<()> {
         let subgroup = flags == Barrier::SUB_GROUP;
         let (storage, workgroup) = (flags.contains(Barrier::STORAGE), flags.contains(Barrier::WORK_GROUP));
         self.emit(Inst::Barrier { subgroup, storage, workgroup })
     }
 
+    /// `workgroupUniformLoad`: a barrier on both sides of the load, as WGSL defines it.
     fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
@@ -163,6 +179,7 @@ impl<'a> Lower<'a> {
             self.define(result, Val::Regs(vec![value]));
             return Ok(());
         }
+        // Every index must be equal in all invocations, which the check of barriers looks at.
         for dim in &place.dims {
             self.emit(Inst::UniformLoad { at: dim.at })?;
         }
@@ -172,6 +189,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// `subgroupBallot`: a `vec4<u32>`, 128 bits for the largest subgroup. Without a predicate it tells the active lanes.
     fn ballot(
         &mut self,
         result: Handle<Expression>,
@@ -187,6 +205,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Broadcasts, shuffles and quad operations.
     fn gather(
         &mut self,
         mode: GatherMode,
@@ -195,6 +214,7 @@ impl<'a> Lower<'a> {
     ) -> LowerResult<()> {
         let (mode, lane) = match mode {
             GatherMode::BroadcastFirst => (Gather::First, None),
+            // A broadcast is a shuffle whose lane is equal in all invocations.
             GatherMode::Broadcast(l) | GatherMode::Shuffle(l) => (Gather::Lane, Some(l)),
             GatherMode::ShuffleDown(l) => (Gather::Down, Some(l)),
             GatherMode::ShuffleUp(l) => (Gather::Up, Some(l)),
@@ -212,6 +232,7 @@ impl<'a> Lower<'a> {
         self.gather_from(mode, lane, argument, result)
     }
 
+    /// Gathers each component of a vector by itself.
     fn gather_from(
         &mut self,
         mode: Gather,
@@ -229,6 +250,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Reductions and scans over a subgroup, component by component.
     fn collective(
         &mut self,
         op: SubgroupOperation,
@@ -238,6 +260,7 @@ impl<'a> Lower<'a> {
     ) -> LowerResult<()> {
         use SubgroupOperation as S;
         let kind = self.kind_of(argument)?;
+        // Booleans and unsigned fall together: `All`, `Any` and the bit operations have no sign.
         let by = |float, signed, unsigned| match kind {
             Kind::F32 | Kind::F16 => float,
             Kind::I32 => signed,
@@ -270,6 +293,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Number of words that a workgroup variable takes.
+    /// Workgroup memory holds one scalar a word, also an `f16`.
     pub(super) fn workgroup_words(&self, inner: &TypeInner) -> LowerResult<u32> {
         let words = self.types.scalars(inner);
         self.need(words, "a workgroup variable of a type that has no size")

@@ -1,4 +1,7 @@
 //! Types as the emulator sees them: runs of scalars in registers, and byte layouts in buffers.
+//!
+//! Sizes and strides of buffers follow the WGSL section on memory layout; naga has computed the offsets of struct members and the
+//! strides of arrays.
 
 use crate::code::HELD;
 use naga::proc::IndexableLength;
@@ -6,9 +9,11 @@ use naga::{ArraySize, CooperativeSize, Handle, Module, Type, TypeInner, VectorSi
 pub use tapml_wgsl::Kind;
 
 /// The largest value or variable, in scalars, that is kept in registers.
+/// A larger one would take its number of registers in every lane of the workgroup.
 pub const MAX_SCALARS: u32 = 1 << 14;
 
 /// Bytes of a scalar in a buffer.
+/// Booleans have no layout in buffers; they count as 4 like any word.
 pub fn width(kind: Kind) -> u32 {
     if kind == Kind::F16 { 2 } else { 4 }
 }
@@ -23,6 +28,8 @@ pub enum MemoryLayout {
 }
 
 /// One scalar of a composite value: its offset and kind.
+///
+/// The offset is in the units of the layout that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf {
     pub offset: u32,
@@ -30,15 +37,21 @@ pub struct Leaf {
 }
 
 /// A step from a composite into one of its elements.
+///
+/// Element `i` lies `i * scale` layout units after the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessStep {
+    /// Distance between neighbouring elements, in layout units.
     pub scale: u32,
     /// Number of elements; `None` for a runtime-sized array.
     pub count: Option<u32>,
 }
 
 /// Type questions about one module.
+///
+/// Answers are `None` for types that no value of a compute kernel has, such as textures.
 pub struct ModuleTypes<'a> {
+    /// The module that the types belong to.
     pub module: &'a Module,
     /// Scalars of every type, in the order of the type arena.
     scalars: Vec<Option<u32>>,
@@ -48,6 +61,7 @@ impl<'a> ModuleTypes<'a> {
     /// Counts the scalars of every type once: nested structs would be walked again and again otherwise.
     pub fn new(module: &'a Module) -> ModuleTypes<'a> {
         let mut types = ModuleTypes { module, scalars: Vec::with_capacity(module.types.len()) };
+        // A type's parts stand before it in the arena, so their counts are there already.
         for (_, ty) in module.types.iter() {
             let scalars = types.count_scalars(&ty.inner);
             types.scalars.push(scalars);
@@ -60,6 +74,7 @@ impl<'a> ModuleTypes<'a> {
         self.scalars.get(ty.index()).copied().flatten()
     }
 
+    /// The structure of a type of the arena.
     pub fn inner(&self, ty: Handle<Type>) -> &'a TypeInner {
         &self.module.types[ty].inner
     }
@@ -77,6 +92,7 @@ impl<'a> ModuleTypes<'a> {
         self.count_scalars(inner)
     }
 
+    /// As [`ModuleTypes::scalars`]; it asks the table for the parts of a type and does not recurse.
     fn count_scalars(&self, inner: &TypeInner) -> Option<u32> {
         Some(match *inner {
             TypeInner::Scalar(_) | TypeInner::Atomic(_) => 1,
@@ -86,6 +102,7 @@ impl<'a> ModuleTypes<'a> {
                 columns: CooperativeSize::Sixteen,
                 rows: CooperativeSize::Sixteen,
                 ..
+            // A lane holds only its share of a cooperative matrix.
             } => HELD,
             TypeInner::Array { base, size, .. } => self.scalars_of(base)?.saturating_mul(self.count(size)??),
             TypeInner::Struct { ref members, .. } => {
@@ -96,12 +113,14 @@ impl<'a> ModuleTypes<'a> {
     }
 
     /// The scalars of a value in order.
+    /// Vectors and arrays go by index, structs by member, matrices by column.
     pub fn leaves(&self, inner: &TypeInner, layout: MemoryLayout) -> Option<Vec<Leaf>> {
         let mut out = Vec::new();
         self.add_leaves(inner, layout, 0, &mut out)?;
         Some(out)
     }
 
+    /// Appends the leaves of a value that begins at `at`.
     fn add_leaves(
         &self,
         inner: &TypeInner,
@@ -156,6 +175,7 @@ impl<'a> ModuleTypes<'a> {
                 count: Some(size as u32),
             },
             TypeInner::Matrix { columns, rows, scalar } => {
+                // A column is aligned as a vector, and vectors of 3 are aligned as those of 4.
                 let padded = if rows == VectorSize::Bi { 2 } else { 4 };
                 let scale = if flat { rows as u32 } else { padded * width(Kind::from_scalar(scalar)?) };
                 AccessStep { scale, count: Some(columns as u32) }
@@ -169,6 +189,7 @@ impl<'a> ModuleTypes<'a> {
     }
 
     /// Offset and type of a struct's member.
+    /// The offset is in layout units from the start of the struct.
     pub fn member(&self, inner: &TypeInner, index: u32, layout: MemoryLayout) -> Option<(u32, Handle<Type>)> {
         let TypeInner::Struct { ref members, .. } = *inner else { return None };
         let member = members.get(index as usize)?;

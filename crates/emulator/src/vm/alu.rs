@@ -1,10 +1,15 @@
 //! The meaning of every arithmetic instruction, once: the VM applies it to chunks, the compiler to constants.
+//!
+//! The functions are generic over [`Apply`] and inlined, so that the loop over lanes is inside the `match`, and the compiler makes one
+//! vector loop per operation. An operation that is not of a function's group is ignored there.
 
 use super::half;
 use super::scalar as s;
 use crate::code::{Bin, Tri, Un};
 
 /// What runs an operation: over the lanes of registers, or on constants.
+///
+/// Values are bits, as registers hold them.
 pub trait Apply {
     /// Runs a one-operand operation.
     fn unary(self, f: impl Fn(u32) -> u32);
@@ -14,20 +19,24 @@ pub trait Apply {
     fn ternary(self, f: impl Fn(u32, u32, u32) -> u32);
 }
 
+/// The float that a register holds.
 #[inline(always)]
 fn f(bits: u32) -> f32 {
     f32::from_bits(bits)
 }
 
+/// A boolean as a register holds it.
 #[inline(always)]
 fn b(value: bool) -> u32 {
     if value { !0 } else { 0 }
 }
 
 /// Cheap float operations.
+/// Each is one or a few vector instructions.
 #[inline(always)]
 pub fn un_float(op: Un, on: impl Apply) {
     match op {
+        // The sign bit alone changes, also of a NaN.
         Un::NegF => on.unary(|x| x ^ 0x8000_0000),
         Un::AbsF => on.unary(|x| x & 0x7fff_ffff),
         Un::SignF => on.unary(|x| s::sign(f(x)).to_bits()),
@@ -38,9 +47,11 @@ pub fn un_float(op: Un, on: impl Apply) {
         Un::FractF => on.unary(|x| (f(x) - f(x).floor()).to_bits()),
         Un::SqrtF => on.unary(|x| f(x).sqrt().to_bits()),
         Un::InverseSqrtF => on.unary(|x| (1.0 / f(x).sqrt()).to_bits()),
+        // `max` first: NaN becomes 0.
         Un::SaturateF => on.unary(|x| s::min(s::max(f(x), 0.0), 1.0).to_bits()),
         Un::ModfFraction => on.unary(|x| modf_fraction(f(x)).to_bits()),
         Un::RoundHalf => on.unary(half::round),
+        // An exponent of 0 is zero or subnormal; the sign stays.
         Un::FlushF => on.unary(|x| if x & 0x7f80_0000 == 0 { x & 0x8000_0000 } else { x }),
         Un::IsNan => on.unary(|x| b(x & 0x7fff_ffff > 0x7f80_0000)),
         Un::IsInf => on.unary(|x| b(x & 0x7fff_ffff == 0x7f80_0000)),
@@ -48,6 +59,7 @@ pub fn un_float(op: Un, on: impl Apply) {
     }
 }
 
+/// The difference of infinities would be NaN.
 fn modf_fraction(x: f32) -> f32 {
     if x.is_infinite() { 0.0_f32.copysign(x) } else { x - x.trunc() }
 }
@@ -69,6 +81,7 @@ pub fn un_math(op: Un, on: impl Apply) {
         Un::Sinh => on.unary(|x| f(x).sinh().to_bits()),
         Un::Cosh => on.unary(|x| f(x).cosh().to_bits()),
         Un::Tanh => on.unary(|x| f(x).tanh().to_bits()),
+        // In f64, which is more exact than the library's formulas in f32.
         Un::Asinh => on.unary(|x| (f64::from(f(x)).asinh() as f32).to_bits()),
         Un::Acosh => on.unary(|x| (f64::from(f(x)).acosh() as f32).to_bits()),
         Un::Atanh => on.unary(|x| (f64::from(f(x)).atanh() as f32).to_bits()),
@@ -101,14 +114,17 @@ pub fn un_int(op: Un, on: impl Apply) {
         Un::UToFloat => on.unary(|x| (x as f32).to_bits()),
         Un::FloatToBool => on.unary(|x| b(x & 0x7fff_ffff != 0)),
         Un::IntToBool => on.unary(|x| b(x != 0)),
+        // True has all bits set, so a mask gives 1, or the bits of 1.0 below.
         Un::BoolToInt => on.unary(|x| x & 1),
         Un::BoolToFloat => on.unary(|x| x & 0x3f80_0000),
         Un::HalfBits => on.unary(half::to_bits),
         Un::HalfFromBits => on.unary(|x| half::from_bits(x & 0xffff)),
         Un::Snorm8 => on.unary(|x| s::pack_norm(f(x), -1.0, 127.0) as u32 & 0xff),
+        // The clamp keeps it within its bits; signed values need a mask.
         Un::Unorm8 => on.unary(|x| s::pack_norm(f(x), 0.0, 255.0) as u32),
         Un::Snorm16 => on.unary(|x| s::pack_norm(f(x), -1.0, 32767.0) as u32 & 0xffff),
         Un::Unorm16 => on.unary(|x| s::pack_norm(f(x), 0.0, 65535.0) as u32),
+        // Both -127 and -128 mean -1.
         Un::FromSnorm8 => on.unary(|x| s::max((x as i32) as f32 / 127.0, -1.0).to_bits()),
         Un::FromUnorm8 => on.unary(|x| (x as f32 / 255.0).to_bits()),
         Un::FromSnorm16 => on.unary(|x| s::max((x as i32) as f32 / 32767.0, -1.0).to_bits()),
@@ -154,6 +170,7 @@ pub fn bin_int(op: Bin, on: impl Apply) {
         Bin::And => on.binary(|x, y| x & y),
         Bin::Or => on.binary(|x, y| x | y),
         Bin::Xor => on.binary(|x, y| x ^ y),
+        // WGSL takes the distance modulo the width of 32 bits.
         Bin::Shl => on.binary(|x, y| x << (y & 31)),
         Bin::ShrI => on.binary(|x, y| ((x as i32) >> (y & 31)) as u32),
         Bin::ShrU => on.binary(|x, y| x >> (y & 31)),
@@ -174,6 +191,7 @@ pub fn bin_int(op: Bin, on: impl Apply) {
 }
 
 /// Operations with three operands.
+/// They are cheap and work at vector width.
 #[inline(always)]
 pub fn tri(op: Tri, on: impl Apply) {
     match op {
@@ -186,6 +204,7 @@ pub fn tri(op: Tri, on: impl Apply) {
 }
 
 /// Whether an operation works on integers alone.
+/// It decides which of [`bin_int`] and [`bin_float`] runs the operation.
 pub fn is_int(op: Bin) -> bool {
     use Bin as B;
     !matches!(
@@ -209,6 +228,7 @@ pub fn is_int(op: Bin) -> bool {
 }
 
 /// Which group a one-operand operation belongs to.
+/// The groups are compiled apart, so that calls of the mathematics library stay out of the vector loops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum UnGroup {
     Float,
@@ -217,6 +237,7 @@ pub enum UnGroup {
 }
 
 /// The group of an operation.
+/// By position in [`Un`], which is a comparison or two instead of a table.
 #[inline(always)]
 pub fn group(op: Un) -> UnGroup {
     match op as u8 {
@@ -230,7 +251,9 @@ pub fn group(op: Un) -> UnGroup {
 }
 
 /// Evaluates on constants.
+/// The same functions fold constants, so a folded value has the bits that the VM would compute.
 pub struct ConstantEval<'a> {
+    /// Operands that an operation does not have are ignored.
     pub operands: [u32; 3],
     pub result: &'a mut u32,
 }

@@ -1,4 +1,6 @@
 //! Atomic operations on storage and workgroup memory, lane by lane in order.
+//!
+//! WGSL's atomics are relaxed. Storage words are changed by the CPU's atomic instructions, since other threads run other workgroups.
 
 use super::memory::BufferView;
 use super::{Env, Vm};
@@ -6,6 +8,7 @@ use crate::code::{AtomicOp, Mem, Reg};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// The word after the operation. `compare` matters to [`AtomicOp::CompareExchange`] only.
 fn combine(op: AtomicOp, old: u32, value: u32, compare: u32) -> u32 {
     let (a, b) = (old as i32, value as i32);
     match op {
@@ -30,13 +33,16 @@ fn combine(op: AtomicOp, old: u32, value: u32, compare: u32) -> u32 {
     }
 }
 
+/// Changes a word of workgroup memory, which one thread alone touches; gives the old value.
 fn on_shared(word: &Cell<u32>, op: AtomicOp, value: u32, compare: u32) -> u32 {
     word.replace(combine(op, word.get(), value, compare))
 }
 
+/// Changes a word of a buffer and gives the old value.
 fn on_storage(word: &AtomicU32, op: AtomicOp, value: u32, compare: u32) -> u32 {
     let update = |old: u32| Some(combine(op, old, value, compare));
     match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, update) {
+        // The closure never declines; the second arm is there for the type.
         Ok(old) | Err(old) => old,
     }
 }
@@ -50,10 +56,12 @@ impl Vm<'_> {
         for lane in self.active.lanes() {
             let i = address.resolve(at.lane(lane)) as usize;
             let (v, c) = (value.lane(lane), compare.lane(lane));
+            // An address past the end gives 0 and changes nothing; clamped indices do not reach it.
             let old = match access.mem {
                 Mem::Workgroup => self.shared.get(i).map(|w| on_shared(w, op, v, c)),
                 Mem::Binding(b) => match env.buffers[b as usize] {
                     BufferView::Write(words) => words.get(i).map(|w| on_storage(w, op, v, c)),
+                    // WGSL has no atomics in read-only buffers; a load is all that could be meant.
                     BufferView::Read(words) => words.get(i).copied(),
                 },
             };

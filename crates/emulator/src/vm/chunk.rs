@@ -1,16 +1,22 @@
 //! Chunks of lanes, register views, and the dispatch of hot loops to the CPU's vector width.
+//!
+//! Loops over the 16 lanes of a chunk have a fixed length, which is what makes the compiler turn them into vector instructions.
 
 use crate::code::LANES;
 use std::cell::Cell;
 
 /// The values of 16 neighbouring invocations.
+///
+/// It is aligned to a cache line of 64 bytes, so that a chunk is read by one aligned vector load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Chunk(pub [u32; LANES]);
 
 impl Chunk {
+    /// All lanes 0, which is an empty mask too.
     pub const ZERO: Chunk = Chunk([0; LANES]);
 
+    /// The same value in all lanes.
     #[inline(always)]
     pub fn splat(value: u32) -> Chunk {
         Chunk([value; LANES])
@@ -53,6 +59,7 @@ impl Chunk {
     }
 
     /// All lanes or-ed, and all lanes and-ed.
+    /// For a mask: nonzero if any lane is set, and all ones if every lane is.
     #[inline(always)]
     pub fn any_all(&self) -> (u32, u32) {
         let (mut any, mut all) = (0, !0);
@@ -65,28 +72,36 @@ impl Chunk {
 }
 
 /// The chunks of one register; a uniform register has one chunk that stands for all.
+///
+/// Lanes and chunks are numbered within the workgroup.
 #[derive(Clone, Copy)]
 pub struct ChunkView<'a> {
+    /// One chunk if uniform, else all of the workgroup.
     pub chunks: &'a [Cell<Chunk>],
+    /// Whether lanes have values of their own.
     pub varying: bool,
 }
 
 impl ChunkView<'_> {
+    /// A chunk. Every chunk of a uniform register is the same one.
     #[inline(always)]
     pub fn get(&self, chunk: usize) -> Chunk {
         self.chunks[if self.varying { chunk } else { 0 }].get()
     }
 
+    /// Replaces a chunk.
     #[inline(always)]
     pub fn set(&self, chunk: usize, value: Chunk) {
         self.chunks[if self.varying { chunk } else { 0 }].set(value);
     }
 
+    /// The value of one invocation.
     #[inline(always)]
     pub fn lane(&self, lane: usize) -> u32 {
         self.get(lane / LANES).0[lane % LANES]
     }
 
+    /// Replaces the value of one invocation of a varying register.
     #[inline(always)]
     pub fn set_lane(&self, lane: usize, value: u32) {
         let mut chunk = self.get(lane / LANES);
@@ -98,9 +113,12 @@ impl ChunkView<'_> {
 /// Vector instruction sets that hot loops are compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isa {
+    /// What every CPU of the target has.
     Baseline,
+    /// 256-bit vectors, with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// 512-bit vectors: two halves of a chunk's operation become one.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
@@ -110,6 +128,7 @@ impl Isa {
     pub fn detect() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
+            // Without `fma` a fused operation would be a call of the library.
             let avx2 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
             if avx2
                 && std::is_x86_feature_detected!("avx512f")
@@ -137,6 +156,7 @@ macro_rules! simd {
             #[inline(always)]
             fn body $(<$($lt),*>)? ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
+            // `body` is inlined here, so it is compiled for the features of this function.
             #[target_feature(enable = "avx2,fma")]
             fn avx2 $(<$($lt),*>)? ($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
             #[cfg(target_arch = "x86_64")]

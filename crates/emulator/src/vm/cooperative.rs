@@ -1,15 +1,19 @@
 //! Products of matrices that subgroups of 32 lanes hold together, 8 elements in a lane.
+//!
+//! Operands are `f16` or `f32` values, held as `f32`.
 
 use super::Vm;
 use crate::code::{HELD, Reg};
 
 /// Rows and columns.
+/// The only size that the emulator has.
 const SIZE: usize = 16;
 /// Bits that terms keep below the last one of the largest term's f32.
 const GUARD: u64 = 1;
 
 impl Vm<'_> {
     /// `d = a · b + c` in each subgroup that has an active lane, each element as [`add_up`] says.
+    /// Element `i` of a matrix is in register `i % 8` of lane `i / 8` of the subgroup.
     pub(super) fn multiply_add(&self, d: Reg, a: Reg, b: Reg, c: Reg) {
         let held = HELD as usize;
         let size = self.code.subgroup_size as usize;
@@ -21,6 +25,7 @@ impl Vm<'_> {
             let (a, b, c) = (matrix(a), matrix(b), matrix(c));
             for (i, &start) in c.iter().enumerate() {
                 let (row, column) = (i / SIZE, i % SIZE);
+                // Exact: two factors of at most 24 bits have a product of at most 48.
                 let product = |k: usize| f64::from(a[row * SIZE + k]) * f64::from(b[k * SIZE + column]);
                 let mut terms = [f64::from(start); SIZE + 1];
                 terms.iter_mut().enumerate().take(SIZE).for_each(|(k, term)| *term = product(k));
@@ -41,12 +46,15 @@ fn add_up(terms: &[f64]) -> f32 {
         return sum as f32;
     }
     // Products of numbers of f16, and f32: all exponents are far within those of f64.
+    // The exponent's bits alone, lowered: a power of two.
     let step = f64::from_bits(((largest.to_bits() >> 52) - 23 - GUARD) << 52);
+    // Multiples of a power of two within 53 bits add exactly.
     let sum = step * terms.iter().map(|term| (term / step).trunc()).sum::<f64>();
     towards_zero(sum)
 }
 
 /// The nearest f32 that is no larger.
+/// For both signs: one less in the bits is a smaller magnitude.
 fn towards_zero(x: f64) -> f32 {
     let near = x as f32;
     if f64::from(near).abs() > x.abs() { f32::from_bits(near.to_bits() - 1) } else { near }

@@ -1,4 +1,6 @@
 //! Which lanes are active, and the instructions that change it.
+//!
+//! A mask is a register of booleans. Saved masks are ordinary varying registers that the lowering has taken.
 
 use super::Vm;
 use super::chunk::{Chunk, ChunkView, Isa, simd};
@@ -6,7 +8,10 @@ use crate::code::{Inst, LANES, Label};
 use std::cell::Cell;
 
 /// The active lanes of a workgroup.
+///
+/// `low`, `high` and `full` are measured after every change, so that instructions need not look at lanes that are not active.
 pub struct Active {
+    /// One chunk of booleans per chunk of lanes.
     mask: Vec<Cell<Chunk>>,
     /// The lanes that exist: the last chunk may have spare ones.
     all: Vec<Cell<Chunk>>,
@@ -19,6 +24,7 @@ pub struct Active {
 }
 
 impl Active {
+    /// All lanes active.
     pub fn new(lanes: usize, chunks: usize) -> Active {
         let lane = |i: usize| if i < lanes { !0 } else { 0 };
         let chunk = |c: usize| Cell::new(Chunk(std::array::from_fn(|i| lane(c * LANES + i))));
@@ -52,15 +58,17 @@ impl Active {
 
     /// The active lanes in order.
     pub fn lanes(&self) -> impl Iterator<Item = usize> + '_ {
+        // Spare lanes of the last chunk are never set, so they are left out.
         (self.low * LANES..self.high * LANES).filter(|&lane| self.is(lane))
     }
 
+    /// Takes over first chunk, end and fullness that a mask loop found.
     fn measure(&mut self, state: (usize, usize, bool)) {
         (self.low, self.high, self.full) = state;
     }
 }
 
-/// What to do with the active mask `m` and a register chunk `x`: the new pair.
+/// Changes the active mask and the saved mask `x` in place. The result is what [`Active::measure`] takes.
 #[inline(always)]
 fn update(
     isa: Isa,
@@ -78,13 +86,19 @@ fn update(
     }
 }
 
+/// What happens to mask `m` and register `x`, with condition `c`.
 enum FrameKind {
+    /// `m` keeps the lanes where `c`, `x` gets the others.
     Split,
+    /// `m` and `x` change places.
     Swap,
+    /// The lanes of `x` come back to `m`.
     Join,
+    /// Lanes of `m` where `c` move to `x`.
     Leave,
 }
 
+// One pass updates both masks and measures the new one. `missing` gathers lanes that exist and are not active.
 macro_rules! mask_loop {
     ($name:ident($m:ident, $x:ident, $c:ident) $body:expr) => {
         simd! {
@@ -115,10 +129,12 @@ mask_loop!(leave(m, x, c)(m.zip(c, |m, c| m & !c), x.zip(m.zip(c, |m, c| m & c),
 mask_loop!(leave_unless(m, x, c)(m.zip(c, |m, c| m & c), x.zip(m.zip(c, |m, c| m & !c), |x, l| x | l)));
 mask_loop!(rejoin(m, x, _c)(m.zip(x, |m, x| m | x), Chunk::ZERO));
 
+/// There is no condition: any view stands in for it.
 fn swap(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> (usize, usize, bool) {
     swap_with(isa, mask, all, x, x)
 }
 
+/// As [`swap`].
 fn join(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> (usize, usize, bool) {
     join_with(isa, mask, all, x, x)
 }
@@ -151,6 +167,7 @@ impl Vm<'_> {
             Inst::JumpIfZero { c, to } => return (self.view(c).get(0).0[0] == 0).then_some(to),
             Inst::JumpIfNone { to } => return self.active.is_empty().then_some(to),
             Inst::ClearMask { mask } => {
+                // All chunks, since lanes outside the active range may have left bits in the register.
                 let view = self.view(mask);
                 (0..self.chunks).for_each(|c| view.set(c, Chunk::ZERO));
                 return None;
@@ -181,6 +198,7 @@ impl Vm<'_> {
         to.filter(|_| self.active.is_empty())
     }
 
+    /// Updates the mask with a saved one.
     fn update(&self, how: FrameKind, save: crate::code::Reg, c: crate::code::Reg) -> (usize, usize, bool) {
         update(self.isa, &self.active.mask, &self.active.all, self.view(save), how, self.view(c))
     }

@@ -1,4 +1,7 @@
 //! Loads and stores: clamped addresses, with fast paths for neighbouring lanes on neighbouring words.
+//!
+//! No address leaves its range: indices are clamped to the array, and what is still outside reads the last word or is not written.
+//! Unsynchronised accesses of other threads are relaxed atomics, so a race in a kernel is no undefined behaviour here.
 
 use super::chunk::{Chunk, ChunkView, simd};
 use super::mask::Active;
@@ -17,18 +20,26 @@ pub enum BufferView<'a> {
 }
 
 /// Words of memory, however they are held.
+///
+/// The three kinds are read-only buffers, buffers that may be written, and workgroup memory.
 pub trait Words: Copy {
+    /// Number of words.
     fn len(self) -> usize;
     /// The word at `i`, which is less than `len`.
     fn get(self, i: usize) -> u32;
     /// The words from `i` on.
+    /// There must be four of them.
     fn four(self, i: usize) -> [u32; 4];
 }
 
 /// Words that can be written.
+///
+/// These are shared slices too: lanes and threads write to one memory.
 pub trait WordsMut: Words {
+    /// Replaces a word.
     fn set(self, i: usize, value: u32);
     /// Replaces the bits of `mask` only.
+    /// Another thread may change the other half of the word at the same time.
     fn set_bits(self, i: usize, value: u32, mask: u32);
 }
 
@@ -111,8 +122,11 @@ impl WordsMut for &[Cell<u32>] {
 }
 
 /// An access with its bound looked up: addresses are `min(index, last) * scale + offset`.
+///
+/// Units are words, or halves of words if `half`.
 #[derive(Clone, Copy)]
 pub struct BoundAddress {
+    /// The highest index.
     pub last: u32,
     pub scale: u32,
     pub offset: u32,
@@ -120,17 +134,20 @@ pub struct BoundAddress {
 }
 
 impl BoundAddress {
+    /// The address of an index. It wraps instead of overflowing; accesses check it against the memory's length.
     #[inline(always)]
     pub fn resolve(self, index: u32) -> u32 {
         index.min(self.last).wrapping_mul(self.scale).wrapping_add(self.offset)
     }
 
+    /// The address of the `n`-th scalar of the same element.
     #[inline(always)]
     fn plus(self, n: u32) -> BoundAddress {
         BoundAddress { offset: self.offset + n, ..self }
     }
 }
 
+/// One scalar; past the end the last word is read.
 #[inline(always)]
 fn read<W: Words>(words: W, address: u32, is_half: bool) -> u32 {
     let last = words.len().saturating_sub(1);
@@ -142,6 +159,7 @@ fn read<W: Words>(words: W, address: u32, is_half: bool) -> u32 {
 }
 
 /// Whether lane `i` asks for index `first + i * step`, none of them clamped.
+/// `step` is at most 2.
 #[inline(always)]
 fn is_stepped(index: Chunk, step: u32, last: u32) -> bool {
     let first = index.0[0];
@@ -152,6 +170,7 @@ fn is_stepped(index: Chunk, step: u32, last: u32) -> bool {
     wrong == 0 && first <= last && last - first >= (LANES as u32 - 1) * step
 }
 
+/// Loads one scalar per lane. Equal indices and neighbours at distance 1 or 2, the common patterns, have loops of their own.
 #[inline(always)]
 fn load<W: Words>(
     words: W,
@@ -168,6 +187,7 @@ fn load<W: Words>(
     for c in low..high {
         let index = at.get(c);
         let first = address.resolve(index.0[0]) as usize;
+        // Falling indices give a huge step and take the slow path.
         let step = index.0[1].wrapping_sub(index.0[0]);
         let mut out = [0; LANES];
         let plain = step <= 2 && is_stepped(index, step, address.last);
@@ -176,6 +196,7 @@ fn load<W: Words>(
             continue;
         }
         let plain = plain && !address.half;
+        // Words between the lanes' addresses.
         let stride = step.wrapping_mul(address.scale) as usize;
         if plain && stride == 1 && first + LANES <= words.len() {
             for (i, o) in out.iter_mut().enumerate() {
@@ -195,6 +216,7 @@ fn load<W: Words>(
 }
 
 /// Loads runs of up to four words, such as vectors: one address per lane.
+/// Inactive lanes are loaded too: their index is clamped like any other, and nobody reads the value.
 #[inline(always)]
 fn load_run<W: Words>(
     words: W,
@@ -225,6 +247,8 @@ fn load_run<W: Words>(
 }
 
 /// Where a load goes, and from which addresses.
+///
+/// Views beyond `count` repeat the last one and are not written.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     d: [ChunkView<'a>; 4],
@@ -235,6 +259,7 @@ struct Target<'a> {
     high: usize,
 }
 
+/// Vectors with an address per lane go as runs; the rest goes scalar by scalar.
 #[inline(always)]
 fn load_any<W: Words>(words: W, to: Target<'_>) {
     let Target { d, count, at, address, low, high } = to;
@@ -255,6 +280,7 @@ simd! { fn index<'a>(isa: Isa, d: ChunkView<'a>, a: ChunkView<'a>, last: u32, lo
     }
 } }
 
+/// One scalar; past the end nothing is written.
 #[inline(always)]
 fn write<W: WordsMut>(words: W, address: u32, value: u32, is_half: bool) {
     if is_half {
@@ -268,9 +294,11 @@ fn write<W: WordsMut>(words: W, address: u32, value: u32, is_half: bool) {
     }
 }
 
+/// Stores in active lanes, in order of the lanes, so that the last of several at one address stays.
 #[inline(always)]
 fn store<W: WordsMut>(words: W, s: ChunkView<'_>, at: ChunkView<'_>, address: BoundAddress, active: &Active) {
     if !at.varying && !s.varying {
+        // All lanes write one value to one place.
         return write(words, address.resolve(at.get(0).0[0]), s.get(0).0[0], address.half);
     }
     for c in active.low..active.high {
@@ -338,6 +366,7 @@ impl Vm<'_> {
         }
     }
 
+    /// Chooses the kind of memory outside the loops over lanes.
     fn load(&self, env: &Env<'_>, d: Reg, at: Reg, access: &Access) {
         let (low, high) = self.range(d);
         let count = access.count as usize;
@@ -353,6 +382,7 @@ impl Vm<'_> {
         }
     }
 
+    /// A store to a read-only buffer does nothing; valid kernels have none.
     fn store(&self, env: &Env<'_>, s: Reg, at: Reg, access: &Access) {
         if self.active.is_empty() {
             return;

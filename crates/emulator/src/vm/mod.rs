@@ -1,4 +1,7 @@
 //! The virtual machine: runs one workgroup at a time, each instruction over the lanes of all its invocations.
+//!
+//! One thread runs all lanes of a workgroup in step, so a barrier needs nothing and workgroup memory needs no lock. Other threads run
+//! other workgroups with machines of their own; they share storage buffers only.
 
 pub mod alu;
 mod atomic;
@@ -22,10 +25,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What one dispatch binds and asks for.
+///
+/// It is shared by all threads of the dispatch.
 pub struct Env<'a> {
+    /// One view per binding, of the range that is bound.
     pub buffers: Vec<BufferView<'a>>,
     /// Lengths of runtime-sized arrays, as [`Code::lengths`] lists them.
     pub lengths: Vec<u32>,
+    /// Workgroups along x, y, z.
     pub groups: [u32; 3],
     /// How long one workgroup may run.
     pub limit: Duration,
@@ -34,14 +41,18 @@ pub struct Env<'a> {
 }
 
 /// Looks at every instruction before and after it runs. [`Unwatched`] compiles to nothing.
+///
+/// Hooks see the machine as it is between two instructions. They are not called for lanes, but once for the whole workgroup.
 pub trait Watch {
     /// Whether the hooks do anything.
     const ON: bool;
     /// Called before a workgroup's first instruction.
     fn start(&mut self, vm: &Vm<'_>, env: &Env<'_>);
     /// Called before an instruction.
+    /// Operands have their values; the result is not written.
     fn before_instruction(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
     /// Called after an instruction.
+    /// The mask is the one after the instruction.
     fn after_instruction(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
 }
 
@@ -65,25 +76,35 @@ pub enum VmStop {
 }
 
 /// Loop iterations between two looks at the clock.
+/// Asking the clock in each iteration would cost more than a short loop does.
 const CLOCK_INTERVAL: u32 = 1024;
 /// Looks at the clock before a workgroup may be stopped: one that waits because the machine does something else, or sleeps,
 /// has not run for long.
 const LOOKS: u32 = 512;
 
 /// Registers, mask and workgroup memory of one running workgroup.
+///
+/// Registers are `Cell`s, so that an instruction may read and write one register at once.
 pub struct Vm<'a> {
+    /// What it runs.
     pub code: &'a Code,
+    /// One chunk per uniform register, with the same value in all of its lanes.
     uniform: Vec<Cell<Chunk>>,
+    /// `chunks` chunks per varying register, one register after the other.
     varying: Vec<Cell<Chunk>>,
+    /// Chunks that hold the lanes of a workgroup, at least 1.
     chunks: usize,
     /// Invocations of a workgroup.
     pub lanes: usize,
+    /// Which lanes run the next instruction.
     active: mask::Active,
     /// Workgroup memory in words.
     pub shared: Vec<Cell<u32>>,
     /// The workgroup that is running.
     pub workgroup: [u32; 3],
+    /// What hot loops are compiled for on this CPU.
     isa: Isa,
+    /// Loop iterations and workgroups counted so far; it wraps.
     ticks: u32,
     /// When the clock was first looked at in this workgroup, and how often since.
     watched: Option<(Instant, u32)>,
@@ -117,6 +138,7 @@ impl<'a> Vm<'a> {
         vm
     }
 
+    /// Fills a register with a value that belongs to the invocation: x runs fastest in the local index.
     fn set_invocation_builtin(&self, builtin: Builtin, reg: Reg) {
         let [sx, sy, _] = self.code.workgroup_size;
         let view = self.view(reg);
@@ -153,13 +175,19 @@ impl<'a> Vm<'a> {
     }
 
     /// The active lanes.
+    /// Hooks read it; only control instructions change it.
     pub fn mask(&self) -> &mask::Active {
         &self.active
     }
 
     /// Runs one workgroup to its end.
+    ///
+    /// # Errors
+    ///
+    /// The time of the workgroup ran out, or another thread failed.
     pub fn run<W: Watch>(&mut self, env: &Env<'_>, workgroup: [u32; 3], watch: &mut W) -> Result<(), VmStop> {
         self.start(env, workgroup);
+        // Workgroups without loops count too, so that a thread sees soon that another has failed.
         self.count_step(env, 0)?;
         if W::ON {
             watch.start(self, env);
@@ -201,10 +229,12 @@ impl<'a> Vm<'a> {
         Ok(())
     }
 
+    /// Prepares a workgroup. Registers keep what the last one left: code writes a register before it reads it.
     fn start(&mut self, env: &Env<'_>, workgroup: [u32; 3]) {
         self.workgroup = workgroup;
         self.watched = None;
         self.active.reset();
+        // WGSL: workgroup variables are zero at the start of each workgroup.
         for word in &self.shared {
             word.set(0);
         }
@@ -218,6 +248,7 @@ impl<'a> Vm<'a> {
         }
     }
 
+    /// Looks at the clock now and then. Only loops can run without end, so only they and the start of a workgroup call it.
     fn count_step(&mut self, env: &Env<'_>, pc: usize) -> Result<(), VmStop> {
         self.ticks = self.ticks.wrapping_add(1);
         if !self.ticks.is_multiple_of(CLOCK_INTERVAL) {
@@ -228,6 +259,7 @@ impl<'a> Vm<'a> {
         }
         let now = Instant::now();
         let (since, looks) = self.watched.get_or_insert((now, 0));
+        // Time counts from the first look of this workgroup, not from its start.
         *looks = looks.saturating_add(1);
         if *looks >= LOOKS && now.duration_since(*since) >= env.limit {
             env.stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,6 @@
 //! Scalar rules of WGSL that differ from Rust's operators: division, shifts, conversions, bit fields, packing.
+//!
+//! Where WGSL leaves a result open, the rule here is one that it allows.
 
 /// `a / b`; a zero divisor gives `a`, the one overflowing quotient wraps (WGSL section 8.7).
 #[inline(always)]
@@ -27,12 +29,14 @@ pub fn rem_u(a: u32, b: u32) -> u32 {
 /// `f32` to `i32`: truncated, clamped to what both types represent; NaN gives 0.
 #[inline(always)]
 pub fn to_i(x: f32) -> i32 {
+    // The largest f32 below 2^31. Rust's `as` clamps the lower side and maps NaN to 0.
     (if x > 2_147_483_520.0 { 2_147_483_520.0 } else { x }) as i32
 }
 
 /// `f32` to `u32`: as [`to_i`].
 #[inline(always)]
 pub fn to_u(x: f32) -> u32 {
+    // The largest f32 below 2^32.
     (if x > 4_294_967_040.0 { 4_294_967_040.0 } else { x }) as u32
 }
 
@@ -63,6 +67,7 @@ pub fn rem_f(a: f32, b: f32) -> f32 {
 
 /// `x · 2^e`, exact before the one rounding to `f32`.
 pub fn ldexp(x: f32, e: i32) -> f32 {
+    // Any f32 is zero or infinite beyond, and 2^400 is finite as f64.
     let e = e.clamp(-400, 400);
     let scale = f64::from_bits(((e + 1023) as u64) << 52);
     (f64::from(x) * scale) as f32
@@ -118,6 +123,7 @@ pub fn field_mask(offset: u32, count: u32) -> u32 {
     if c == 0 { 0 } else { (u32::MAX >> (32 - c)) << o }
 }
 
+/// Offset and count as WGSL clips them: `min(offset, 32)` and `min(count, 32 - offset)`.
 fn clip(offset: u32, count: u32) -> (u32, u32) {
     let o = offset.min(32);
     (o, count.min(32 - o))

@@ -1,9 +1,12 @@
 //! Subgroup operations. A subgroup is a run of neighbouring lanes; only active lanes take part.
+//!
+//! Lanes go in order, so sums are formed from the first to the last and are the same on every CPU. WGSL leaves the order open.
 
 use super::chunk::ChunkView;
 use super::{Vm, half, scalar};
 use crate::code::{Collective, Gather, Reg, Scan};
 
+/// The value that changes nothing, with which exclusive scans begin.
 fn identity(op: Collective) -> u32 {
     match op {
         Collective::AddF | Collective::AddI | Collective::Or | Collective::Xor | Collective::Any => 0,
@@ -18,6 +21,7 @@ fn identity(op: Collective) -> u32 {
     }
 }
 
+/// One step of a reduction. Booleans are masks of all bits, so `All` and `Any` are bit operations.
 fn combine(op: Collective, x: u32, y: u32) -> u32 {
     let (a, b) = (f32::from_bits(x), f32::from_bits(y));
     match op {
@@ -41,9 +45,11 @@ impl Vm<'_> {
     /// First lane and end of each subgroup.
     fn subgroups(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (size, lanes) = (self.code.subgroup_size as usize, self.lanes);
+        // The last subgroup of a workgroup may have fewer lanes.
         (0..lanes).step_by(size).map(move |first| (first, (first + size).min(lanes)))
     }
 
+    /// The same value for all active lanes of a subgroup.
     fn set_active(&self, d: ChunkView<'_>, first: usize, end: usize, value: u32) {
         (first..end).filter(|&l| self.active.is(l)).for_each(|l| d.set_lane(l, value));
     }
@@ -62,6 +68,7 @@ impl Vm<'_> {
         }
     }
 
+    /// Reductions and scans. `is_half` rounds after every step, as an `f16` accumulator does.
     pub(super) fn collective(&self, op: Collective, scan: Scan, is_half: bool, d: Reg, a: Reg) {
         let (d, a) = (self.view(d), self.view(a));
         let round = |x: u32| if is_half { half::round(x) } else { x };
@@ -87,6 +94,7 @@ impl Vm<'_> {
         let (d, a, which) = (self.view(d), self.view(a), self.view(lane));
         for (first, end) in self.subgroups() {
             let leader = (first..end).find(|&l| self.active.is(l)).unwrap_or(first);
+            // The largest subgroup. Values are gathered before any is written: `d` and `a` may be one register.
             let mut out = [0; 128];
             for l in first..end {
                 let (id, w) = ((l - first) as u32, which.lane(l));

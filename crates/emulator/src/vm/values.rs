@@ -1,4 +1,7 @@
 //! Running arithmetic and variable instructions over the lanes of registers.
+//!
+//! Arithmetic is computed for whole chunks, inactive lanes included, since nobody reads what those get. Only assignments look at the
+//! mask.
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
@@ -6,13 +9,18 @@ use super::chunk::{Chunk, ChunkView, simd};
 use crate::code::{Bin, Inst, Reg, Tri, Un};
 
 /// Operands and the chunks to compute.
+///
+/// Instructions with fewer operands repeat one.
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
+    /// The result.
     d: ChunkView<'a>,
     a: ChunkView<'a>,
     b: ChunkView<'a>,
     c: ChunkView<'a>,
+    /// First chunk.
     low: usize,
+    /// One past the last chunk.
     high: usize,
 }
 
@@ -45,6 +53,7 @@ simd! { fn bin_float<'a>(isa: Isa, op: Bin, on: Lanes<'a>) { alu::bin_float(op, 
 simd! { fn bin_int<'a>(isa: Isa, op: Bin, on: Lanes<'a>) { alu::bin_int(op, on) } }
 simd! { fn tri<'a>(isa: Isa, op: Tri, on: Lanes<'a>) { alu::tri(op, on) } }
 
+/// Not compiled per instruction set: the time is spent in the library.
 fn un_math(op: Un, on: Lanes<'_>) {
     alu::un_math(op, on);
 }
@@ -58,6 +67,7 @@ simd! {
 }
 
 impl Vm<'_> {
+    /// The views of an instruction's registers. A uniform result takes one chunk.
     #[inline(always)]
     fn lanes_of(&self, d: Reg, a: Reg, b: Reg, c: Reg) -> Lanes<'_> {
         let (low, high) = self.range(d);
@@ -86,6 +96,7 @@ impl Vm<'_> {
         }
     }
 
+    /// Overwrites inactive lanes too, so `d` must be fresh or the mask full.
     pub(super) fn copy(&self, d: Reg, s: Reg) {
         let (low, high) = self.range(d);
         copy(self.isa, self.view(d), self.view(s), low, high);
@@ -95,6 +106,7 @@ impl Vm<'_> {
     #[inline(always)]
     pub(super) fn assign(&self, d: Reg, s: Reg) {
         if self.active.full || !d.is_varying() {
+            // A uniform variable is assigned only where all lanes are active.
             return self.copy(d, s);
         }
         let (to, from) = (self.view(d), self.view(s));
@@ -103,6 +115,7 @@ impl Vm<'_> {
         }
     }
 
+    /// Reads an element of a variable; each lane has an index of its own unless `at` is uniform.
     pub(super) fn var_read(&self, d: Reg, base: Reg, at: Reg, scale: u32, bound: u32) {
         let at = self.view(at);
         let pick = |index: u32| base.offset(index.min(bound - 1) * scale);
@@ -117,6 +130,7 @@ impl Vm<'_> {
         }
     }
 
+    /// Writes an element of a variable in active lanes.
     pub(super) fn var_write(&self, base: Reg, at: Reg, scale: u32, bound: u32, s: Reg) {
         let at = self.view(at);
         let pick = |index: u32| base.offset(index.min(bound - 1) * scale);
