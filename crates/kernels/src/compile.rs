@@ -1,5 +1,9 @@
 //! Graph to program: lowers the graph for each phase, plans every node, assigns buffers by lifetime, and lays out the
 //! steps.
+//!
+//! A program holds the steps of both phases. Lists of one phase are told apart by the phase of each step, and share
+//! buffers, weights and kernels. Buffers have the sizes that values take at capacity, so that one program serves all
+//! smaller runs.
 
 mod list;
 mod trace;
@@ -25,6 +29,7 @@ pub const POISON: u32 = 0x7fc1_7fc2;
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
     /// The largest `n` and `p` of any run; buffers are sized by it.
+    /// Both must fit 32 bits, because the uniform block holds them as `u32`.
     pub capacity: Symbols,
     /// The largest `n + p` of any run, if less than the sum of both capacities: the model's context length.
     pub context: Option<u64>,
@@ -36,6 +41,7 @@ pub struct CompileOptions {
     pub reuse_memory: bool,
     /// Whether a buffer is filled with NaNs before each value is written to it, so that a kernel which reads what nobody
     /// wrote shows. For debugging.
+    /// The fills are steps of the program, before the steps of the node that writes the value.
     pub poison: bool,
     /// Names of nodes whose inputs and outputs are copied before and after they run, into further outputs of the program;
     /// see [`trace_port`]. For debugging.
@@ -44,6 +50,7 @@ pub struct CompileOptions {
 
 impl CompileOptions {
     /// Up to these sizes, with built-in kernels and fusions, memory reused, nothing poisoned.
+    /// Nothing is traced, and the context is as long as both capacities together.
     pub fn new(capacity: Symbols) -> CompileOptions {
         CompileOptions {
             capacity,
@@ -57,6 +64,7 @@ impl CompileOptions {
     }
 
     /// The fusions of a program of these options: nodes that someone looks at one by one run by themselves.
+    /// A fused operator would hide the values within it.
     fn active_fusions(&self) -> &Fusing {
         let watched = self.poison || !self.trace.is_empty();
         if watched { &Fusing::Off } else { &self.fusing }
@@ -68,6 +76,8 @@ impl CompileOptions {
 /// A growing state whose new rows an appending operator adds is extended in place, and a fixed state that its last user
 /// advances is advanced in place where the kernel can; any other state is copied back at the end of a run. Fails with
 /// [`ErrorKind::Unsupported`] and a list of every node that has no kernel at its types.
+///
+/// The program is checked before it is returned, as one from a file would be.
 pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Result<Program> {
     compile_with(graph, &mut Planner::new(info.clone(), options.overrides.clone()), options)
 }
@@ -75,8 +85,10 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 /// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
     let prefill = LoweredGraph::from_graph(graph, Phase::Prefill, planner, options)?;
+    // Each phase has its own plans even where nothing is fused: kernels of one row serve only the decode phase.
     let decode = LoweredGraph::from_graph(graph, Phase::Decode, planner, options)?;
     let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
+        // One list without a phase then serves every run, and the device records it a single time.
         if prefill.runs_as(&decode) {
             compiler.list(&prefill, None)?;
         } else {
@@ -91,12 +103,15 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
 }
 
 /// A graph as it runs in one phase, with the plan of every node.
+///
+/// `plans[i]` belongs to `graph.nodes()[i]`. Names of values are those of the source graph.
 struct LoweredGraph {
     graph: Graph,
     plans: Vec<Arc<NodePlan>>,
 }
 
 impl LoweredGraph {
+    /// Lowers and plans; fails as [`compile`].
     fn from_graph(
         graph: &Graph,
         phase: Phase,
@@ -109,6 +124,7 @@ impl LoweredGraph {
     }
 
     /// Whether both phases are one: the same nodes by the same kernels.
+    /// Equal hashes mean equal launches.
     fn runs_as(&self, other: &LoweredGraph) -> bool {
         let same = |(a, b): (&Arc<NodePlan>, &Arc<NodePlan>)| a.kernel == b.kernel && a.hash == b.hash;
         self.graph == other.graph && self.plans.iter().zip(&other.plans).all(same)
@@ -116,6 +132,8 @@ impl LoweredGraph {
 }
 
 /// The plan of every node, or one error that lists all that are unsupported.
+///
+/// A user sees all that a device lacks at the first attempt. Any error of another kind ends planning at its node.
 fn plan_all(graph: &Graph, phase: Phase, planner: &mut Planner) -> Result<Vec<Arc<NodePlan>>> {
     let (mut plans, mut refused) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
@@ -145,16 +163,26 @@ fn plan_all(graph: &Graph, phase: Phase, planner: &mut Planner) -> Result<Vec<Ar
 type WeightPart = (String, u64, u64);
 
 /// A program in the making: what the lists of both phases share.
+///
+/// Indices are those of [`Program::buffers`] and [`Program::kernels`].
 struct Compiler<'a> {
     /// The graph that is compiled; lowered ones have its inputs, results and states.
     source: &'a Graph,
+    /// Sizes at capacity follow from them.
     options: &'a CompileOptions,
+    /// All buffers so far; those of activations are shared by both phases too.
     buffers: Buffers,
+    /// The buffer of each part of a weight that some launch binds.
     weights: HashMap<WeightPart, u32>,
+    /// Distinct descriptions in the order of their first use.
     kernels: Vec<KernelDesc>,
+    /// The index of each, by its serialised form.
     kernel_index: HashMap<Vec<u8>, u32>,
+    /// The steps so far, those of the prefill phase first.
     steps: Vec<ProgramStep>,
+    /// The buffer of the uniform block.
     symbols: u32,
+    /// The buffer of each input.
     inputs: Vec<u32>,
     /// The buffer of each state.
     states: Vec<u32>,
@@ -162,11 +190,14 @@ struct Compiler<'a> {
     results: HashMap<String, u32>,
     /// Memory that rows of the kernel list keep to themselves, by row and bytes.
     kept: HashMap<(String, u64), u32>,
+    /// Most workgroups of a dispatch in each dimension.
     max_groups: u32,
+    /// Copies for a debugger, whose buffers are added at the end.
     traces: Vec<trace::Trace>,
 }
 
 impl<'a> Compiler<'a> {
+    /// Adds the buffers that both phases have in common: symbols, inputs and states.
     fn new(source: &'a Graph, info: &DeviceInfo, options: &'a CompileOptions) -> Result<Compiler<'a>> {
         let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
         let mut buffers = Buffers::new(options.reuse_memory, limit);
@@ -193,6 +224,8 @@ impl<'a> Compiler<'a> {
             compiler.inputs.push(buffer);
         }
         for state in source.states() {
+            // A growing state is larger behind a run than before it: its type before counts `p` rows, that behind it
+            // `n + p`.
             let after = compiler.bytes(&state.name, &source.value(state.output).ty)?;
             let size = after.max(compiler.bytes(&state.name, &source.value(state.input).ty)?);
             let buffer = compiler.buffers.add(&state.name, size, Content::State)?;
@@ -210,6 +243,7 @@ impl<'a> Compiler<'a> {
         list.finish()
     }
 
+    /// Bytes of a value at capacity.
     fn bytes(&self, name: &str, ty: &TensorType) -> Result<u64> {
         bytes_at_capacity(ty, &self.options.capacity, self.options.context).ok_or_else(|| {
             Error::unsupported(format!("the size of `{name}`, {ty}, at {:?}", self.options.capacity))
@@ -217,6 +251,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// The buffer of a part of a weight; 0 bytes mean all from the first on.
+    ///
+    /// Equal parts share a buffer, in whichever node and phase they are bound.
     fn weight(&mut self, name: &str, ty: &TensorType, offset: u64, len: u64) -> Result<u32> {
         let bytes = self.bytes(name, ty)?;
         let len = if len == 0 { bytes.saturating_sub(offset) } else { len };
@@ -231,6 +267,7 @@ impl<'a> Compiler<'a> {
         Ok(added)
     }
 
+    /// The index of a description, which is added at its first use.
     fn kernel(&mut self, desc: &KernelDesc) -> Result<u32> {
         let key = serde_json::to_vec(desc).map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?;
         let next = self.kernels.len() as u32;
@@ -242,6 +279,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The memory of this size that a row of the kernel list keeps to itself.
+    /// Only launches of that row use it, in any phase, so that nothing else disturbs what they leave there.
     fn reserve_memory(&mut self, row: &str, bytes: u64) -> Result<u32> {
         let key = (row.to_string(), bytes);
         if let Some(&buffer) = self.kept.get(&key) {
@@ -252,6 +290,8 @@ impl<'a> Compiler<'a> {
         Ok(buffer)
     }
 
+    /// Resolves ports and states. Fails if a weight is an output of the graph itself, since nothing would write it
+    /// there.
     fn finish(mut self) -> Result<Program> {
         let source = self.source;
         let result = |name: &str, results: &HashMap<String, u32>| {
@@ -271,6 +311,7 @@ impl<'a> Compiler<'a> {
             buffer,
         });
         let inputs = inputs.collect();
+        // Traces follow the results, so that the indices of these do not depend on what is traced.
         outputs.extend(self.trace_ports()?);
         let states = source.states().iter().zip(&self.states);
         let states = states.map(|(state, &buffer)| StatePort {

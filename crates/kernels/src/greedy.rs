@@ -12,9 +12,11 @@ use tapml_device::{BatchedStep, Device, Get, KernelId, ListId, Put};
 use tapml_graph::{Error, GENERATED, NEXT_TOKEN, Result, Symbol, Symbols};
 
 /// Most steps that are set going before the host waits for them.
+/// The bound limits what is written for the steps and read back at a time.
 const MOST: u64 = 256;
 
 /// The buffers of a program that chooses its next token.
+/// All are indices of [`Program::buffers`].
 struct Ends {
     /// The input for token ids.
     ids: u32,
@@ -58,6 +60,7 @@ impl Instance {
         expect_within(self.program(), &Symbols::np(1, last.saturating_sub(1)))?;
         let ends = Ends::from_program(self.program())?;
         let (ids, generated) = (self.buffer(ends.ids), self.buffer(ends.generated));
+        // The list is recorded at the first call and freed by `Instance::unload`.
         let list = match self.greedy_list {
             Some(list) => list,
             None => *self.greedy_list.insert(self.record_following(device, cache, &ends)?),
@@ -70,16 +73,19 @@ impl Instance {
             let symbols = (start..end).map(|at| Symbols::np(1, at));
             let symbols = symbols.map(|s| Ok((symbol_bytes(&s)?, s))).collect::<Result<Vec<_>>>()?;
             let turns = symbols.iter().map(|(block, symbols)| {
+                // Only the very first step is given a token; each other one finds its token in the buffer of ids.
                 let begins = (symbols.get(Symbol::P) == Some(p)).then_some((ids, &token[..]));
                 let puts = begins.into_iter().chain(self.symbols().map(|buffer| (buffer, &block[..])));
                 let writes = puts.map(|(buffer, data)| Put { buffer, offset: 0, data }).collect();
                 BatchedStep { writes, symbols: symbols.clone() }
             });
+            // The state holds one `u32` for each position, so that position `start` begins at byte `4 * start`.
             let found = Get { buffer: generated, offset: start * 4, out: &mut bytes };
             device.run_steps(list, &turns.collect::<Vec<_>>(), &mut [found])?;
             let words = bytes.chunks_exact(4).filter_map(|word| word.try_into().ok());
             tokens.extend(words.map(u32::from_le_bytes));
         }
+        // The kernels of `argmax` mark a row so that has a NaN or +infinity, or nothing but -infinity.
         match tokens.iter().position(|token| *token == u32::MAX) {
             None => Ok(tokens),
             Some(bad) => {

@@ -1,4 +1,8 @@
 //! A program loaded on a device: its buffers, kernels and recorded command list.
+//!
+//! Loading allocates every buffer at its size at capacity and records the command lists. A run writes inputs and
+//! symbols and submits a list: no memory is allocated on the device, and no kernel compiled, between runs. Methods
+//! take `&mut dyn Device`, so that runs of one device come one after the other.
 
 use crate::cache::KernelCache;
 use crate::plan::{Phase, symbol_bytes};
@@ -12,12 +16,15 @@ use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbols, Tensor, Ten
 /// A loaded program. Use it with the device it was loaded on, and [`unload`](Instance::unload) it at the end.
 #[derive(Debug)]
 pub struct Instance {
+    /// Checked when it was loaded; indices into it hold.
     program: Arc<Program>,
+    /// One for each buffer of the program, in its order.
     buffers: Vec<BufferId>,
     /// The steps of a prompt; of any run if there is no list for the other phase.
     list: ListId,
     /// The steps of a run of one row, if they differ.
     decode: Option<ListId>,
+    /// The buffer of the uniform block, if the program has one.
     symbols: Option<BufferId>,
     /// The steps of one row that feed the next one, once they were asked for.
     pub(crate) greedy_list: Option<ListId>,
@@ -28,6 +35,9 @@ pub struct Instance {
 impl Instance {
     /// Allocates, uploads the weights that `weights` gives by name, compiles the kernels and records the steps.
     /// On failure everything allocated so far is freed.
+    ///
+    /// # Errors
+    /// As [`Instance::load_with`]. A lost device takes the place of the error that led there.
     pub fn load(
         device: &mut dyn Device,
         program: &Program,
@@ -39,6 +49,8 @@ impl Instance {
                 instance.kernels = cache.into_ids();
                 Ok(instance)
             }
+            // Kernels that cannot be freed on a lost device are a consequence: the loss is what a caller must know
+            // of.
             Err(e) => {
                 let freed = cache.clear(device);
                 Err(freed.err().filter(|e| e.kind() == ErrorKind::DeviceLost).unwrap_or(e))
@@ -47,6 +59,11 @@ impl Instance {
     }
 
     /// As [`Instance::load`], with kernels from a cache that outlives the instance.
+    ///
+    /// `weights` is asked for each part of a weight that some buffer holds, in the order of the buffers.
+    ///
+    /// # Errors
+    /// If the program does not hold together, the device refuses something, or a weight is missing or too short.
     pub fn load_with(
         device: &mut dyn Device,
         cache: &mut KernelCache,
@@ -74,6 +91,7 @@ impl Instance {
                 })
             }
             Err(e) => {
+                // The first error is the one to tell; freeing after it is an attempt.
                 buffers.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
                 Err(e.context(format!("program `{}`", program.name)))
             }
@@ -85,10 +103,12 @@ impl Instance {
         &self.program
     }
 
+    /// The device's buffer in the place of one of the program.
     pub(crate) fn buffer(&self, index: u32) -> BufferId {
         self.buffers[index as usize]
     }
 
+    /// See [`Instance::load`]; `None` for a program whose kernels bind no symbols.
     pub(crate) fn symbols(&self) -> Option<BufferId> {
         self.symbols
     }
@@ -96,6 +116,10 @@ impl Instance {
     /// Runs the program once. Every input must be given once, of exactly the dtype and sizes it has at these symbols.
     ///
     /// A growing state must hold `p` rows and holds `n + p` afterwards. Returns before the work is complete.
+    ///
+    /// # Errors
+    /// `InvalidInput` for symbols beyond the capacity, and for inputs that are missing, unknown, doubled or of
+    /// another type.
     pub fn run(
         &mut self,
         device: &mut dyn Device,
@@ -106,6 +130,8 @@ impl Instance {
     }
 
     /// As [`Instance::run`], but waits and reads these outputs, with the sizes they have at these symbols.
+    ///
+    /// Outputs come in the order in which they are named.
     pub fn step(
         &mut self,
         device: &mut dyn Device,
@@ -117,6 +143,7 @@ impl Instance {
             .iter()
             .map(|output| self.requested_output(output, symbols))
             .collect::<Result<Vec<_>>>()?;
+        // Devices read whole words: the buffer is longer than the tensor where elements are shorter than a word.
         let mut held: Vec<Vec<u8>> =
             wanted.iter().map(|(_, _, len)| vec![0; len.next_multiple_of(4)]).collect();
         let mut gets: Vec<Get<'_>> = wanted
@@ -133,6 +160,7 @@ impl Instance {
         wanted.into_iter().zip(held).map(tensor).collect()
     }
 
+    /// Checks symbols and inputs, and submits the list of the phase with writes before it and reads behind it.
     fn start(
         &self,
         device: &mut dyn Device,
@@ -165,11 +193,14 @@ impl Instance {
             .filter(|(_, data)| !data.is_empty())
             .map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data })
             .collect();
+        // Without a list for decode steps the other one serves both phases.
         let list = self.decode.filter(|_| Phase::of_run(symbols) == Phase::Decode).unwrap_or(self.list);
         device.step(list, symbols, &puts, gets)
     }
 
     /// Waits for the runs so far and reads an output, with the sizes it has at these symbols: those of the last run.
+    ///
+    /// Traces are read in the same way, under the names of [`crate::trace_port`].
     pub fn read(&self, device: &mut dyn Device, output: &str, symbols: &Symbols) -> Result<Tensor> {
         let port = self.output(output)?;
         self.fetch(device, port.buffer, &port.ty, symbols)
@@ -182,9 +213,13 @@ impl Instance {
     }
 
     /// Overwrites a state. A growing one takes as many rows as the tensor has; the next run's `p` must be that many.
+    ///
+    /// # Errors
+    /// `InvalidInput` if dtype or sizes differ, or if the rows do not fit the state at capacity.
     pub fn write_state(&mut self, device: &mut dyn Device, state: &str, value: &Tensor) -> Result<()> {
         let port = self.state(state)?;
         let symbols = match (port.grows, value.shape().first()) {
+            // The type of a growing state counts its rows by `p`.
             (true, Some(&rows)) => Symbols::np(0, rows as u64),
             _ => Symbols::np(0, 0),
         };
@@ -199,6 +234,9 @@ impl Instance {
     }
 
     /// Frees buffers, the list and the kernels that no cache owns.
+    ///
+    /// # Errors
+    /// The first error of the device; everything else is freed all the same.
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
         for list in self.decode.into_iter().chain(self.greedy_list) {
@@ -213,11 +251,13 @@ impl Instance {
         result
     }
 
+    /// The state of this name.
     fn state(&self, name: &str) -> Result<&StatePort> {
         let port = self.program.states.iter().find(|s| s.name == name);
         port.ok_or_else(|| Error::invalid(format!("there is no state `{name}`")))
     }
 
+    /// The output of this name; the error lists those that there are.
     fn output(&self, name: &str) -> Result<&Port> {
         let port = self.program.outputs.iter().find(|p| p.name == name);
         port.ok_or_else(|| {
@@ -235,6 +275,7 @@ impl Instance {
     }
 
     /// The buffer, if it has room for these bytes.
+    // Writes begin at byte 0, so that only the length matters.
     fn room(&self, buffer: u32, bytes: &[u8]) -> Result<BufferId> {
         let size = self.program.buffers[buffer as usize].size;
         if bytes.len() as u64 > size {
@@ -254,6 +295,7 @@ impl Instance {
         Ok((shape, len))
     }
 
+    /// Waits and reads a value of this type from the beginning of a buffer.
     fn fetch(
         &self,
         device: &mut dyn Device,
@@ -270,6 +312,8 @@ impl Instance {
 }
 
 /// Fails if the symbols are beyond what the program was compiled for.
+///
+/// Buffers are sized by the capacity, so that this keeps kernels within them.
 pub(crate) fn expect_within(program: &Program, symbols: &Symbols) -> Result<()> {
     let (mut rows, mut names) = (0u64, Vec::new());
     for &symbol in &program.symbols {
@@ -283,6 +327,7 @@ pub(crate) fn expect_within(program: &Program, symbols: &Symbols) -> Result<()> 
         rows = rows.saturating_add(value);
         names.push(symbol.to_string());
     }
+    // The context bounds the sum of new and cached rows, each of which may be within its own capacity.
     match program.context {
         Some(context) if rows > context => {
             let text = format!("{} = {rows} is beyond the context of {context}", names.join(" + "));
@@ -292,6 +337,7 @@ pub(crate) fn expect_within(program: &Program, symbols: &Symbols) -> Result<()> 
     }
 }
 
+/// Fails unless the tensor has the dtype and the sizes that this type has at these symbols.
 fn expect_type(name: &str, tensor: &Tensor, ty: &TensorType, symbols: &Symbols) -> Result<()> {
     let sizes = ty.sizes(symbols)?;
     if tensor.dtype() == ty.dtype && tensor.shape() == sizes {
@@ -302,6 +348,7 @@ fn expect_type(name: &str, tensor: &Tensor, ty: &TensorType, symbols: &Symbols) 
 }
 
 /// Bytes of any length in whole words, as devices take them.
+/// Bytes behind the end are zero.
 fn pad_to_words(bytes: &[u8]) -> Cow<'_, [u8]> {
     if bytes.len().is_multiple_of(4) {
         return Cow::Borrowed(bytes);
@@ -311,10 +358,12 @@ fn pad_to_words(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(words)
 }
 
+/// Writes bytes at the beginning of a buffer; devices take no empty writes.
 fn write_all(device: &mut dyn Device, buffer: BufferId, bytes: &[u8]) -> Result<()> {
     if bytes.is_empty() { Ok(()) } else { device.write(buffer, 0, &pad_to_words(bytes)) }
 }
 
+/// Creates the buffers and writes weights and constants. `buffers` holds those created so far even on failure.
 fn fill(
     device: &mut dyn Device,
     program: &Program,
@@ -344,6 +393,7 @@ fn fill(
     Ok(())
 }
 
+/// Fills states that do not grow with zeros, in full. Growing ones are read only up to rows that a run has written.
 fn zero_states(device: &mut dyn Device, program: &Program, buffers: &[BufferId]) -> Result<()> {
     for state in program.states.iter().filter(|state| !state.grows) {
         let size = program.buffers[state.buffer as usize].size;
@@ -368,6 +418,7 @@ fn record_all(
     }
     match device.record(&commands(program, &kernels, &place, Phase::Decode)) {
         Ok(decode) => Ok((prefill, Some(decode))),
+        // No list may outlive a failed load: the caller frees buffers alone.
         Err(e) => {
             drop(device.destroy_list(prefill));
             Err(e)
@@ -376,6 +427,8 @@ fn record_all(
 }
 
 /// The steps of a phase as commands; `place` gives the buffer that a step takes for one of the program.
+///
+/// Grids, offsets and lengths stay expressions of the symbols, which the device evaluates in each run.
 pub(crate) fn commands(
     program: &Program,
     kernels: &[KernelId],

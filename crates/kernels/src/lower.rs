@@ -1,5 +1,8 @@
 //! Lowering: a graph as a device runs it in one phase. Fused operators take the place of nodes wherever a row of the kernel
 //! list serves them; every node of what comes out is run by one row.
+//!
+//! Fusing changes neither the values that a graph gives nor their names. It depends on the phase and the device,
+//! because a fused operator is put in only where a kernel serves it in that phase.
 
 use crate::overrides::Overrides;
 use crate::plan::Phase;
@@ -17,6 +20,7 @@ pub enum Fusing {
     /// None.
     Off,
     /// Those of these names.
+    /// Names are those of the table of fusions, such as `norm_linear`.
     Only(HashSet<String>),
 }
 
@@ -43,12 +47,17 @@ pub fn lower(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner
     lowered.context(|| format!("lowering graph `{}` for {}", graph.name(), phase.name()))
 }
 
+/// Applies the fusions one after the other, in the order of their table; each sees what those before it left.
 fn fuse_graph(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) -> Result<Graph> {
+    // A sum within a norm operator is taken out first, so that fusions see the sum and the norm as nodes of their
+    // own.
     let mut lowered = split_norms(graph)?;
     let mut changed = false;
     for fusion in FUSIONS.iter().filter(|fusion| fusing.allows(fusion.name)) {
         let mut serves = |op: &Op, inputs: &[TensorType]| {
             let overrides = planner.overrides();
+            // A user's kernel would never run within a fused operator, and a measurement may have found fusing
+            // slower.
             let left = is_replaced(op, overrides) || overrides.choices().leaves_unfused(op, inputs);
             !left && planner.plan(op, inputs, phase).is_ok()
         };
@@ -56,6 +65,7 @@ fn fuse_graph(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planne
             (lowered, changed) = (next, true);
         }
     }
+    // Sums and norms that no fusion took are joined again, as the source graph had them.
     if changed { join_norms(&lowered, graph) } else { Ok(graph.clone()) }
 }
 

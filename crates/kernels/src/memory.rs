@@ -1,5 +1,8 @@
 //! Buffers by lifetime: whole buffers are reused, never ranges of one, because WebGPU forbids a dispatch that reads and
 //! writes one buffer.
+//!
+//! Buffers are planned in the order in which nodes run. A buffer that is given back may serve the next node; the
+//! device runs dispatches in order, so that its old content has been read by then.
 
 use crate::program::{BufferPlan, Content};
 use std::collections::HashMap;
@@ -7,10 +10,15 @@ use tapml_graph::{Error, Result};
 
 /// The buffers of a program being compiled. Buffers of activations return to a free list when given back.
 pub struct Buffers {
+    /// All buffers, used or free, by index.
     plans: Vec<BufferPlan>,
+    /// The buffer of each distinct constant.
     constants: HashMap<Vec<u8>, u32>,
+    /// Activations whose lifetime has ended.
     free: Vec<u32>,
+    /// Whether buffers return to `free`.
     reuse: bool,
+    /// The largest size, in bytes, that the device can bind and allocate.
     limit: u64,
 }
 
@@ -21,6 +29,7 @@ impl Buffers {
     }
 
     /// A buffer of its own, of at least 4 bytes.
+    /// It never becomes free. Returns its index.
     pub fn add(&mut self, name: &str, size: u64, content: Content) -> Result<u32> {
         let size = self.round_size(name, size)?;
         self.plans.push(BufferPlan { name: name.into(), size, content });
@@ -40,6 +49,11 @@ impl Buffers {
 
     /// A buffer for an intermediate value: the free one that wastes least, or the largest free one made larger, or a new
     /// one. `name` is used in errors.
+    ///
+    /// This is best fit with growth: a buffer's final size is the largest that any of its values takes.
+    ///
+    /// # Errors
+    /// `Unsupported` with the limit in its details if the size is beyond it.
     pub fn take(&mut self, name: &str, size: u64) -> Result<u32> {
         let size = self.round_size(name, size)?;
         let have = |&i: &u32| self.plans[i as usize].size;
@@ -50,11 +64,13 @@ impl Buffers {
         };
         self.free.retain(|&i| i != index);
         let plan = &mut self.plans[index as usize];
+        // Sizes only grow, so that values placed in it before still fit.
         plan.size = plan.size.max(size);
         Ok(index)
     }
 
     /// Ends the lifetime of what [`Buffers::take`] gave.
+    /// The same index must not be given back twice.
     pub fn give(&mut self, index: u32) {
         if self.reuse {
             self.free.push(index);
@@ -62,6 +78,7 @@ impl Buffers {
     }
 
     /// The size of a buffer so far.
+    /// It may still grow while activations are placed.
     pub fn size(&self, index: u32) -> u64 {
         self.plans[index as usize].size
     }
@@ -71,6 +88,7 @@ impl Buffers {
         self.plans
     }
 
+    /// At least one word, in whole words: a buffer of zero bytes cannot be bound.
     fn round_size(&self, name: &str, size: u64) -> Result<u64> {
         if size > self.limit {
             let text = format!("`{name}` takes {size} bytes, the device binds at most {}", self.limit);

@@ -1,4 +1,7 @@
 //! What it takes to run one node on a device in one phase: kernels, launches, scratch and constants.
+//!
+//! A plan is data: it names no device objects, and sizes that differ from run to run stay expressions of the symbols.
+//! The compiler turns plans of all nodes into one program.
 
 use crate::regime::Axis;
 use serde::{Deserialize, Serialize};
@@ -6,10 +9,14 @@ use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbol, Symbols};
 
 /// The symbols in the order of the uniform block `struct Symbols { n: u32, p: u32, … }` that every kernel binds last.
+/// The `symbols` prelude declares the same order.
 pub const SYMBOLS: [Symbol; 2] = [Symbol::N, Symbol::P];
 
 /// The uniform block's bytes for these values: each symbol of [`SYMBOLS`] as a little-endian `u32`, padded to 16 bytes.
 /// A symbol that is not bound counts as 0.
+///
+/// # Errors
+/// `InvalidInput` if a value needs more than 32 bits.
 pub fn symbol_bytes(symbols: &Symbols) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     for (slot, symbol) in bytes.chunks_exact_mut(4).zip(SYMBOLS) {
@@ -85,12 +92,15 @@ pub struct Launch {
     /// The kernel.
     pub desc: KernelDesc,
     /// One per binding.
+    /// `args[i]` belongs to `desc.bindings[i]`.
     pub args: Vec<Arg>,
     /// The number of workgroups.
     pub groups: Grid,
 }
 
 /// How the kernel adds up: what a verdict needs to know of its arithmetic.
+///
+/// Rounding errors of a sum grow with the longest chain of dependent additions, not with the number of terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accumulate {
     /// The dtype of sums.
@@ -110,6 +120,8 @@ impl Accumulate {
 }
 
 /// That an output may lie in the buffer of an input, which is then extended or advanced in place.
+///
+/// The launches then read and write one buffer under the output's binding alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
     /// Which input.
@@ -147,6 +159,7 @@ pub struct NodePlan {
     /// The row of the kernel list that made it, such as `linear/portable`, or operator and file of a user's kernel.
     pub kernel: String,
     /// BLAKE3 of sources, constants and geometry, in hexadecimal: equal hashes compute the same.
+    /// Empty until the plan has been chosen.
     pub hash: String,
     /// The dispatches in order; each may read what earlier ones wrote.
     pub launches: Vec<Launch>,
@@ -157,6 +170,7 @@ pub struct NodePlan {
     /// How the kernel adds up.
     pub accumulate: Accumulate,
     /// Outputs that may lie in the buffer of an input.
+    /// It is an offer: the compiler takes it up only where nobody needs the input afterwards.
     pub in_place: Vec<InPlace>,
     /// Sizes along which the kernels work in steps that the grids of the launches do not show, or in different ways.
     pub axes: Vec<Axis>,
@@ -170,6 +184,8 @@ impl NodePlan {
     }
 
     /// Whether two plans perform the same launches, whatever they are called.
+    ///
+    /// Scratch, constants and the way of adding up are not compared.
     pub fn does_the_same(&self, other: &NodePlan) -> bool {
         let unnamed = |plan: &NodePlan| -> Vec<Launch> {
             let mut launches = plan.launches.clone();
@@ -183,6 +199,7 @@ impl NodePlan {
     pub(crate) fn hash_of(launches: &[Launch], constants: &[Vec<u8>]) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         let mut add = |bytes: &[u8]| {
+            // Lengths stand in front, so that no two lists of parts give the same stream of bytes.
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
         };

@@ -1,4 +1,6 @@
 //! Plans for one device, made once: layers of a model repeat the same operators at the same types.
+//!
+//! Failures are remembered too: fusing asks again and again for operators that no kernel serves.
 
 use crate::choose::plan_node;
 use crate::overrides::Overrides;
@@ -13,12 +15,16 @@ use tapml_graph::{Op, Result, TensorType};
 pub struct Planner {
     info: DeviceInfo,
     overrides: Overrides,
+    /// What [`plan_node`] gave for each key, errors included.
     plans: HashMap<PlanKey, Result<Arc<NodePlan>>>,
 }
 
 /// What decides a plan on one device.
+///
+/// Device and overrides are not part of it, because a planner has one of each for all of its life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PlanKey {
+    /// The operator's identity: name, attributes, and what a node declares of an operator of others.
     op: String,
     inputs: Vec<TensorType>,
     phase: Phase,

@@ -1,4 +1,7 @@
 //! A compiled graph as plain data: buffers, kernels, steps and named ports. It says nothing of where it runs.
+//!
+//! A program can be written to a file and loaded elsewhere. Weights are named, not contained; everything else that a
+//! run needs is in it.
 
 use crate::plan::Phase;
 use serde::{Deserialize, Serialize};
@@ -197,6 +200,7 @@ pub struct ProgramMemory {
 
 impl ProgramMemory {
     /// All of it: the most that a run needs at any time.
+    /// All buffers exist from loading to unloading, so that the peak is their sum.
     pub fn peak(&self) -> u64 {
         self.weights + self.states + self.activations + self.constants
     }
@@ -225,6 +229,7 @@ impl Program {
     }
 
     /// Device memory by use.
+    /// Buffers at capacity count in full, whatever the sizes of a run are.
     pub fn memory(&self) -> ProgramMemory {
         let mut memory = ProgramMemory::default();
         for buffer in &self.buffers {

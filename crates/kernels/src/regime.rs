@@ -10,6 +10,8 @@ use std::fmt;
 use tapml_graph::{Dim, Symbol, Symbols, TensorType};
 
 /// A size at which the work of a kernel changes.
+///
+/// A step length comes from the grid of a launch or from an [`Axis`] that a planner declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Border {
     /// The work is done in steps of this length: tiles, parts, blocks of invocations.
@@ -28,10 +30,13 @@ pub struct Axis {
     /// Where the work changes.
     pub border: Border,
     /// The border is there for sizes above this one only.
+    /// 0 if it is there for all sizes.
     pub above: u64,
 }
 
 /// On which side of a border a size is.
+///
+/// Of steps there are three sides: a partial step alone, whole steps, and whole steps with a partial one behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BorderSide {
     /// Less than one step; or up to the limit.
@@ -43,6 +48,8 @@ enum BorderSide {
 }
 
 /// One way in which a kernel works: each axis that it names on one side of its border.
+///
+/// Axes are met together: a call belongs to the regime if each of its sizes is on the named side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regime(Vec<(Axis, BorderSide)>);
 
@@ -82,8 +89,10 @@ impl Axis {
         self.sides().iter().map(|side| Regime(vec![(self.clone(), *side)])).collect()
     }
 
+    /// The sides that a size can be on.
     fn sides(&self) -> &'static [BorderSide] {
         match self.border {
+            // Sizes that the border applies to are longer than one step.
             Border::Steps(length) if self.above >= length => &[BorderSide::Whole, BorderSide::Above],
             Border::Steps(_) => &[BorderSide::Below, BorderSide::Whole, BorderSide::Above],
             Border::Limit(_) => &[BorderSide::Below, BorderSide::Above],
@@ -104,12 +113,14 @@ impl Axis {
     }
 
     /// Sizes up to which every side that can be reached is reached: all remainders of the steps stand below it.
+    /// Two steps and a little hold a whole step, and every rest behind it.
     fn covering_size(&self) -> u64 {
         let (Border::Steps(border) | Border::Limit(border)) = self.border;
         border.saturating_mul(2).saturating_add(4).saturating_add(self.above)
     }
 
     /// Whether the rest is none, or half a step at least.
+    /// A small rest changes few results: a fault in it would drown in what is right.
     fn shows(&self, symbols: &Symbols) -> bool {
         match (&self.border, self.size.eval(symbols)) {
             (Border::Steps(length), Ok(size)) => {
@@ -158,12 +169,15 @@ impl Regime {
 
     /// The smallest sizes at which a run of one of these phases is of this regime, with no more than `context` rows in
     /// all, a rest of half a step at least if there are such sizes; `None` if no run is.
+    ///
+    /// Of each total only few splits into new and cached rows are tried: one new row, two, and all of them new.
     pub fn representative(&self, phases: &[Phase], context: u64) -> Option<Symbols> {
         let enough = self.0.iter().map(|(axis, _)| axis.covering_size()).max().unwrap_or(0);
         let found = |(n, p): (u64, u64)| {
             let symbols = Symbols::np(n, p);
             (phases.contains(&Phase::of_run(&symbols)) && self.holds(&symbols)).then_some(symbols)
         };
+        // Two passes need the same sequence twice: sizes that show the regime come first.
         let runs = || {
             (1..=context.min(enough)).flat_map(|total| {
                 let new = if total > 1 { [1, 2, total] } else { [1; 3] };
@@ -179,10 +193,13 @@ impl Regime {
 /// Steps follow from the grids of the launches: a workgroup treats so many rows or elements. Planners declare what their
 /// kernels do inside, such as tiles of keys. Beside these, runs of one row and of several, with rows in the cache and
 /// without, are told apart wherever sizes depend on it.
+///
+/// A size counts a single time, however many launches have steps of the same length along it.
 pub fn regimes(plan: &NodePlan, inputs: &[TensorType]) -> Vec<Regime> {
     let mut axes: Vec<Axis> = Vec::new();
     let grids = plan.launches.iter().flat_map(|launch| &launch.groups);
     // What is padded is not told apart by its size.
+    // A dividend that is above zero without any rows has a constant part.
     let padded = |size: &Dim| size.eval(&Symbols::np(0, 0)).map_or(true, |constant| constant > 0);
     let of_grids = grids.filter(|extent| extent.divisor > 1 && !padded(&extent.dim));
     let of_grids =
@@ -198,7 +215,9 @@ pub fn regimes(plan: &NodePlan, inputs: &[TensorType]) -> Vec<Regime> {
     };
     let rows = mentions(Symbol::N).then(Axis::rows);
     let cached = mentions(Symbol::P).then(Axis::cached_axis);
+    // They are in each regime that is told apart by both, so that they need none of their own.
     axes.retain(|axis| *axis != Axis::rows() && *axis != Axis::cached_axis());
+    // One row or several, times cached or not: every combination is a regime.
     let mut regimes = vec![Regime(Vec::new())];
     for axis in rows.into_iter().chain(cached) {
         let sided = |regime: &Regime| -> Vec<Regime> {
@@ -214,6 +233,7 @@ pub fn regimes(plan: &NodePlan, inputs: &[TensorType]) -> Vec<Regime> {
 }
 
 /// What a size of a grid counts.
+/// The words are those of reports; a size that is neither counts elements.
 fn noun(size: &Dim) -> &'static str {
     let plain = [(Symbol::N, "rows"), (Symbol::P, "cached rows")];
     let all = Dim::symbol(Symbol::N).checked_add(&Dim::symbol(Symbol::P));

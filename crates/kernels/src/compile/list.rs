@@ -1,4 +1,7 @@
 //! The steps of one lowered graph: where its values lie, and which launches compute them.
+//!
+//! Buffers are given out while the list is written. Steps run in this order on the device, so that a buffer whose
+//! value has had its last use may be written by the next step.
 
 use super::{Compiler, POISON};
 use crate::plan::{Arg, Launch, NodePlan, Phase, Scratch};
@@ -22,16 +25,20 @@ pub(super) struct StepList<'c, 'a> {
     pub(super) compiler: &'c mut Compiler<'a>,
     pub(super) graph: &'c Graph,
     pub(super) phase: Option<Phase>,
+    /// By value.
     homes: Vec<Home>,
     /// The last node that uses each value.
+    /// `None` if nothing uses it.
     last_use: Vec<Option<usize>>,
     /// Values that must outlive the last node.
     kept: Vec<bool>,
     /// Whether the run extends or advances each state in place.
+    /// Such a state needs no copy at the end of the run.
     in_place: Vec<bool>,
 }
 
 impl<'c, 'a> StepList<'c, 'a> {
+    /// Places inputs and states, whose buffers the compiler has made; everything else is placed node by node.
     pub(super) fn new(
         compiler: &'c mut Compiler<'a>,
         graph: &'c Graph,
@@ -53,12 +60,16 @@ impl<'c, 'a> StepList<'c, 'a> {
         Ok(StepList { compiler, graph, phase, homes, last_use, kept, in_place })
     }
 
+    ///
+    /// The order is: states in place, outputs, scratch, launches, release. Inputs are released last, so that no
+    /// output shares a buffer with an input of its own node.
     pub(super) fn node(&mut self, index: usize, node: &Node, plan: &NodePlan) -> Result<()> {
         self.trace_inputs(node)?;
         let mut copies = HashSet::new();
         for pair in &plan.in_place {
             let Some(state) = self.state_in_place(index, node, pair.input, pair.output) else { continue };
             self.homes[node.outputs[pair.output].0 as usize] = Home::Fixed(self.compiler.states[state]);
+            // A copy of a buffer to itself would bind it twice in one dispatch, which WebGPU forbids.
             copies.extend(pair.copy);
             self.in_place[state] = true;
         }
@@ -80,6 +91,7 @@ impl<'c, 'a> StepList<'c, 'a> {
                 self.compiler.buffers.give(buffer);
             }
         }
+        // An output that nothing uses is given back here as well.
         self.release(index, node.inputs.iter().chain(&node.outputs));
         Ok(())
     }
@@ -92,10 +104,12 @@ impl<'c, 'a> StepList<'c, 'a> {
         let at = before.0 as usize;
         let uses = node.inputs.iter().filter(|&&v| v == before).count();
         let lost = self.last_use[at] == Some(index) && !self.kept[at] && uses == 1;
+        // The output must be this state's own next value: an appended copy for something else needs other memory.
         let advanced = self.graph.states().get(state as usize)?.output == after;
         ((node.op.appends() || lost) && advanced).then_some(state as usize)
     }
 
+    /// The buffer of scratch memory, sized at capacity; `row` is the kernel that keeps it, if it is kept.
     fn scratch(&mut self, name: &str, wanted: &Scratch, row: &str) -> Result<u32> {
         let extent = match wanted {
             Scratch::Kept(bytes) => return self.compiler.reserve_memory(row, *bytes),
@@ -123,6 +137,7 @@ impl<'c, 'a> StepList<'c, 'a> {
         }
         let value = self.graph.value(output);
         let size = self.compiler.bytes(&value.name, &value.ty)?;
+        // The list of the other phase has placed it already; ports name one buffer for both phases.
         let known = self.compiler.results.get(&value.name).copied();
         let buffer = match known.filter(|buffer| !self.compiler.states.contains(buffer)) {
             Some(buffer) => buffer,
@@ -133,12 +148,14 @@ impl<'c, 'a> StepList<'c, 'a> {
         Ok(())
     }
 
+    /// Fills a buffer with NaNs, if options ask for it, before anything is written there.
     fn poison(&mut self, buffer: u32) {
         if self.compiler.options.poison {
             self.compiler.steps.push(ProgramStep::Fill { buffer, word: POISON, phase: self.phase });
         }
     }
 
+    /// Turns a launch of a plan into a step: arguments into ranges of buffers, the description into a kernel index.
     fn launch(&mut self, node: &Node, launch: &Launch, plan: &NodePlan, scratch: &[u32]) -> Result<()> {
         let mut bindings = Vec::with_capacity(launch.args.len());
         for arg in &launch.args {
@@ -153,6 +170,7 @@ impl<'c, 'a> StepList<'c, 'a> {
         }
         self.check_groups(launch)?;
         let mut desc = launch.desc.clone();
+        // Programmatic dependent launch lets a kernel begin before the one in front of it has ended.
         desc.dependent_launch &= !self.computes_weights(node);
         let kernel = self.compiler.kernel(&desc)?;
         let (row, groups, phase) = (plan.kernel.clone(), launch.groups.clone(), self.phase);
@@ -188,6 +206,7 @@ impl<'c, 'a> StepList<'c, 'a> {
         Ok(())
     }
 
+    /// The buffer of a value that has been placed.
     pub(super) fn home(&self, value: ValueId) -> Result<u32> {
         match self.homes[value.0 as usize] {
             Home::Fixed(buffer) | Home::Shared(buffer) => Ok(buffer),
@@ -198,6 +217,7 @@ impl<'c, 'a> StepList<'c, 'a> {
         }
     }
 
+    /// The range of an input, or of the part of a weight, which has a buffer of its own.
     fn input(&mut self, value: ValueId, offset: u64, len: u64) -> Result<Slice> {
         let described = self.graph.value(value);
         if described.origin != Origin::Weight {
@@ -208,6 +228,7 @@ impl<'c, 'a> StepList<'c, 'a> {
     }
 
     /// Gives back the buffers of values that nothing uses after this node.
+    /// Values with a buffer of their own stay where they are.
     fn release<'v>(&mut self, index: usize, values: impl Iterator<Item = &'v ValueId>) {
         for &value in values {
             let at = value.0 as usize;
@@ -227,6 +248,7 @@ impl<'c, 'a> StepList<'c, 'a> {
                 continue;
             }
             let (src, dst) = (self.home(state.output)?, self.compiler.states[index]);
+            // The copies run one after the other: the source might have been overwritten by a copy before this one.
             if self.compiler.states.contains(&src) {
                 let text = format!("state `{}` takes over what another state holds", state.name);
                 return Err(Error::unsupported(text));
@@ -234,6 +256,7 @@ impl<'c, 'a> StepList<'c, 'a> {
             let ty = &self.graph.value(state.output).ty;
             let len = self.compiler.bytes(&state.name, ty)?.next_multiple_of(4);
             let buffers = &self.compiler.buffers;
+            // A growing state is copied with all rows of its capacity: lengths here do not depend on the run.
             let len = Extent::from_dim(len.min(buffers.size(src)).min(buffers.size(dst)));
             let (src_offset, dst_offset) = (Extent::from_dim(0u64), Extent::from_dim(0u64));
             let phase = self.phase;
@@ -243,6 +266,9 @@ impl<'c, 'a> StepList<'c, 'a> {
     }
 
     /// Notes where results lie.
+    ///
+    /// # Errors
+    /// `Unsupported` for an output that is a state as it was before the run, since the run writes over it.
     fn note_results(&mut self) -> Result<()> {
         for output in self.graph.outputs() {
             let value = self.graph.value(output.value);

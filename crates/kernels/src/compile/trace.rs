@@ -34,7 +34,9 @@ const PREFIX: &str = "trace ";
 
 /// A copy whose destination is not there yet.
 pub(super) struct Trace {
+    /// Name of the port.
     name: String,
+    /// Bytes at capacity, in whole words.
     size: u64,
     /// Indices of the copies among the program's steps: one for each phase in which the node runs.
     steps: Vec<usize>,
@@ -42,6 +44,7 @@ pub(super) struct Trace {
 
 impl StepList<'_, '_> {
     /// Copies the inputs of a traced node, weights excepted, as they are now.
+    /// Weights do not change, and lie in parts.
     pub(super) fn trace_inputs(&mut self, node: &Node) -> Result<()> {
         if !self.compiler.options.trace.contains(&node.name) {
             return Ok(());
@@ -63,18 +66,21 @@ impl StepList<'_, '_> {
         outputs.try_for_each(|(k, &value)| self.trace(node, value, TracedValue::Output(k)))
     }
 
+    /// Adds the copy of a value; its destination is filled in by [`Compiler::trace_ports`].
     fn trace(&mut self, node: &Node, value: ValueId, what: TracedValue) -> Result<()> {
         let described = self.graph.value(value);
         let size = self.compiler.bytes(&described.name, &described.ty)?.max(4).next_multiple_of(4);
         let src = self.home(value)?;
         let (src_offset, dst_offset) = (Extent::from_dim(0u64), Extent::from_dim(0u64));
         let (compiler, phase) = (&mut *self.compiler, self.phase);
+        // A buffer may still grow while others are placed; the value fits what it has at this time.
         let len = Extent::from_dim(size.min(compiler.buffers.size(src)));
         let (name, step) = (trace_port(&node.name, what), compiler.steps.len());
         match compiler.traces.iter_mut().find(|trace| trace.name == name) {
             Some(known) => known.steps.push(step),
             None => compiler.traces.push(Trace { name, size, steps: vec![step] }),
         }
+        // `u32::MAX` is no buffer: a copy that was forgotten would fail the check of the program.
         compiler.steps.push(ProgramStep::Copy { src, src_offset, dst: u32::MAX, dst_offset, len, phase });
         Ok(())
     }

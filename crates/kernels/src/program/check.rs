@@ -1,4 +1,8 @@
 //! What must hold of every program: all indices, sizes and ranges, at every value of the symbols up to the capacity.
+//!
+//! Programs come from files too. After this check an instance can index buffers, kernels and ranges without looking,
+//! and no step reads or writes beyond a buffer that the program itself describes. Kernels are not judged here: what
+//! they do within the buffers that they are given is the device's to bound.
 
 use super::{Content, Port, Program, ProgramStep, SCHEMA, Slice};
 use crate::plan::SYMBOLS;
@@ -9,10 +13,12 @@ use tapml_graph::{Context, Dim, Error, Extent, Result, Symbols, TensorType};
 /// No buffer is larger than this, so that sums of sizes cannot overflow.
 const MAX_BUFFER: u64 = 1 << 40;
 
+/// Fails unless the program holds together; errors name the program and the place.
 pub fn check(program: &Program) -> Result<()> {
     inner(program).context(|| format!("program `{}`", program.name.escape_debug()))
 }
 
+/// The checks in order: later ones rely on the indices that those before them have accepted.
 fn inner(program: &Program) -> Result<()> {
     if program.schema != SCHEMA {
         let text = format!("schema {} is unknown, expected {SCHEMA}", program.schema);
@@ -29,6 +35,7 @@ fn inner(program: &Program) -> Result<()> {
     ports(program)
 }
 
+/// The symbols must be exactly those that kernels know, each with a capacity of 32 bits.
 fn symbols(program: &Program) -> Result<()> {
     if program.symbols != SYMBOLS {
         return Err(Error::invalid(format!("symbols are {:?}, expected {SYMBOLS:?}", program.symbols)));
@@ -48,7 +55,9 @@ fn symbols(program: &Program) -> Result<()> {
     }
 }
 
+/// Sizes are whole words, and hold what is put there when the program is loaded.
 fn buffers(program: &Program) -> Result<()> {
+    // A run writes the symbols to one place only.
     let uniforms = program.buffers.iter().filter(|b| b.content == Content::Symbols).count();
     if uniforms > 1 {
         return Err(Error::invalid("more than one buffer holds the symbols"));
@@ -56,6 +65,7 @@ fn buffers(program: &Program) -> Result<()> {
     for (i, buffer) in program.buffers.iter().enumerate() {
         let held = match &buffer.content {
             Content::Symbols => 16,
+            // A range that overflows is larger than any buffer.
             Content::Weight { offset, len, .. } if offset.checked_add(*len).is_none() => u64::MAX,
             Content::Weight { len, .. } => *len,
             Content::Constant(bytes) => bytes.len() as u64,
@@ -69,6 +79,7 @@ fn buffers(program: &Program) -> Result<()> {
     Ok(())
 }
 
+/// Constants must be finite, because JSON and WGSL have no other numbers, and each is set a single time.
 fn check_kernel(kernel: &KernelDesc) -> Result<()> {
     let mut names = HashSet::new();
     for (name, value) in &kernel.constants {
@@ -83,6 +94,7 @@ fn check_kernel(kernel: &KernelDesc) -> Result<()> {
     }
 }
 
+/// Indices hold, and nothing is written that is a weight, a constant or the symbols.
 fn check_step(program: &Program, step: &ProgramStep) -> Result<()> {
     match step {
         ProgramStep::Dispatch { node, row, .. } if row.is_empty() => {
@@ -116,6 +128,7 @@ fn check_step(program: &Program, step: &ProgramStep) -> Result<()> {
     }
 }
 
+/// As many ranges as bindings, each within its buffer and aligned to 256 bytes.
 fn dispatch(program: &Program, kernel: u32, bindings: &[Slice], groups: &Grid) -> Result<()> {
     let desc = program.kernels.get(kernel as usize);
     let desc = desc.ok_or_else(|| Error::invalid(format!("no kernel {kernel}")))?;
@@ -126,6 +139,7 @@ fn dispatch(program: &Program, kernel: u32, bindings: &[Slice], groups: &Grid) -
     let (mut reads, mut writes) = (HashSet::new(), HashSet::new());
     for (slice, kind) in bindings.iter().zip(&desc.bindings) {
         let size = size_of(program, slice.buffer)?;
+        // A size of 0 means to the end, so that the offset itself has to lie within the buffer.
         let end = slice.offset.checked_add(slice.size).filter(|&e| e <= size && slice.offset < size);
         if end.is_none() || !slice.offset.is_multiple_of(256) || !slice.size.is_multiple_of(4) {
             return Err(Error::invalid(format!("{slice:?} does not lie in a buffer of {size} bytes")));
@@ -137,20 +151,24 @@ fn dispatch(program: &Program, kernel: u32, bindings: &[Slice], groups: &Grid) -
                 true
             }
         };
+        // WebGPU counts a whole buffer as used: ranges that do not overlap are no excuse.
         if !fresh || reads.intersection(&writes).next().is_some() {
             let text =
                 format!("buffer {} is bound twice, and written, or is not to be written", slice.buffer);
             return Err(Error::invalid(text));
         }
     }
+    // The device's own limit is not known here; only the arithmetic must not overflow.
     groups.iter().try_for_each(|extent| largest_value(program, extent).map(drop))
 }
 
+/// Whether steps may write a buffer; false for a buffer that there is not.
 fn writable(program: &Program, buffer: u32) -> bool {
     let content = program.buffers.get(buffer as usize).map(|b| &b.content);
     matches!(content, Some(Content::Activation | Content::State))
 }
 
+/// Bytes of a buffer; fails for an index beyond the list.
 fn size_of(program: &Program, buffer: u32) -> Result<u64> {
     let plan = program.buffers.get(buffer as usize);
     plan.map(|b| b.size).ok_or_else(|| Error::invalid(format!("no buffer {buffer}")))
@@ -161,6 +179,7 @@ fn largest_value(program: &Program, extent: &Extent) -> Result<u64> {
     extent.eval(&program.capacity)
 }
 
+/// Names are unique among their kind, values at capacity fit their buffers, and inputs and states can be written.
 fn ports(program: &Program) -> Result<()> {
     let states =
         program.states.iter().map(|s| Port { name: s.name.clone(), ty: s.ty.clone(), buffer: s.buffer });
@@ -187,6 +206,7 @@ fn ports(program: &Program) -> Result<()> {
 pub(crate) fn largest(dim: &Dim, capacity: &Symbols, context: Option<u64>) -> Option<u64> {
     let [n, p] = SYMBOLS.map(|s| capacity.get(s).unwrap_or(0));
     let context = context.unwrap_or(u64::MAX);
+    // One symbol as large as it can be, and the other as large as the context then leaves.
     let corner = |first: u64, second: u64| {
         let a = first.min(context);
         (a, second.min(context - a))
@@ -198,6 +218,7 @@ pub(crate) fn largest(dim: &Dim, capacity: &Symbols, context: Option<u64>) -> Op
 }
 
 /// The most bytes that a value of this type takes; `None` on overflow or an unknown symbol.
+/// Packed dtypes count with all of their sections.
 pub(crate) fn bytes_at_capacity(ty: &TensorType, capacity: &Symbols, context: Option<u64>) -> Option<u64> {
     largest(&ty.bytes()?, capacity, context)
 }

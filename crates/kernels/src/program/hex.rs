@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
+/// Writes two lower-case digits for each byte.
 pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let text: String =
@@ -9,6 +10,7 @@ pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(&text)
 }
 
+/// Reads what [`serialize`] wrote; fails on upper-case digits, other characters and an odd count.
 pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(d)?;
     let digit = |b: u8| match b {
