@@ -1,4 +1,8 @@
 //! The built-in kernels by name, each as a sample of its operator launches it.
+//!
+//! `tapml kernel` lists and prints them, a user's kernel is compared with them, and tests run all of them. Kernels
+//! are planned at the sample cases of their operators, so that every description here is one that a device could be
+//! given.
 
 use crate::choose::{plan_by, rows_of};
 use crate::kernel::settings::{self, Setting};
@@ -12,6 +16,7 @@ use tapml_graph::op::Sample;
 use tapml_graph::{DType, Error, Result, TensorType};
 
 /// The kernel that every operator has.
+/// A name that is an operator alone means this variant of it.
 const PORTABLE: &str = "portable";
 
 /// A built-in kernel, specialised for a sample of its operator. Bindings and names of constants depend on the sample only
@@ -31,6 +36,9 @@ pub struct BuiltIn {
 }
 
 /// A device with the limits that WebGPU promises everywhere, and f16.
+///
+/// User kernels are compared with built-in ones as this device plans them, so that the outcome does not depend on the
+/// machine.
 pub fn any_device() -> DeviceInfo {
     DeviceInfo {
         platform: "any".into(),
@@ -43,11 +51,16 @@ pub fn any_device() -> DeviceInfo {
 }
 
 /// Bytes of shared memory, and invocations of a block, of chips that take CUDA kernels.
+/// The numbers are those of compute capability 9.0: 227 KiB for one block, and 1024 threads.
 const CUDA_MEMORY: u32 = 227 << 10;
+/// Invocations of a block at most.
 const CUDA_INVOCATIONS: u32 = 1024;
 
 impl Needs {
     /// A device like this one that has what is needed.
+    ///
+    /// Limits are raised too: kernels with such needs take more buffers and workgroup memory than WebGPU promises. A
+    /// device that meets the needs is returned as it is, with its own limits.
     pub fn met_by(&self, info: &DeviceInfo) -> DeviceInfo {
         let mut info = info.clone();
         if self.missing(&info).is_none() {
@@ -60,6 +73,7 @@ impl Needs {
             limits.max_workgroup_memory = limits.max_workgroup_memory.max(48 << 10);
         }
         features.matrices |= self.cooperative_matrices;
+        // At most one of the two is set, and `None` is the least.
         if let Some(chip) = self.cuda.max(self.cuda_exactly) {
             features.cuda = Some(chip);
             limits.max_workgroup_memory = CUDA_MEMORY;
@@ -74,15 +88,18 @@ impl Needs {
 /// Whether the source is that of a built-in kernel, whatever its constants. Such kernels, as planners specialise them, leave
 /// no array, end, and divide by no zero: the tests run them all on the emulator with all checks.
 pub fn is_built_in(desc: &KernelDesc) -> bool {
+    // Planning every sample takes a while; the set does not change while the process runs.
     static TEXTS: OnceLock<HashSet<String>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
         let samples = KERNELS.iter().flat_map(|row| BuiltIn::of_row(row, &any_device()).0);
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
+        // Texts that are put together have more shapes than samples show: each planner lists all of its own.
         let rows = product::row::texts().chain(attention::row::texts());
         let matrices = product::matrix::texts().chain(attention::matrix::texts());
         of_samples.chain(rows).chain(matrices).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
+    // Constants are not compared: planners set them, and the tests cover them.
     *language == Language::Wgsl && texts.contains(text) && is_prelude(prelude)
 }
 
@@ -100,6 +117,7 @@ impl BuiltIn {
         let row = rows_of(op).find(|row| row.names(&kernel)).filter(|_| setting.is_of(name));
         let row = row.ok_or_else(|| unknown(op, name))?;
         let (served, refused) = BuiltIn::of_row_with(row, &kernel, setting, info);
+        // `false` is the least: a sample with the wanted activations is taken if there is one, else the first of all.
         let fits = |b: &BuiltIn| b.main().is_some_and(|main| main.desc.needs_f16 == (dtype == DType::F16));
         let found = served.into_iter().min_by_key(|b| !fits(b));
         found.ok_or_else(|| {
@@ -109,6 +127,9 @@ impl BuiltIn {
 
     /// The kernel of this name, at every sample that it serves; first the one that [`BuiltIn::find`] gives for f32. Fails
     /// as that.
+    ///
+    /// A user's text is tried against them in this order, because a text that is put together differs from sample to
+    /// sample.
     pub(crate) fn cases(name: &str, info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
         let first = BuiltIn::find(name, DType::F32, info)?;
         let (kernel, setting) = Setting::parse(&first.kernel);
@@ -136,6 +157,7 @@ impl BuiltIn {
         (all, refused)
     }
 
+    /// The samples that a row serves under one name and with a setting, and why the first other one is not.
     fn of_row_with(
         row: &'static KernelRow,
         kernel: &str,
@@ -170,11 +192,15 @@ impl BuiltIn {
     }
 
     /// The kernel's launch; of several parts of a weight the first.
+    /// `None` if other launches do all the work, which is a bug of the planner.
     pub fn main(&self) -> Option<&Launch> {
         self.plan.launches.iter().find(|launch| launch.desc.name == self.kernel)
     }
 
     /// The kernel.
+    ///
+    /// # Errors
+    /// A bug error if the plan does not launch the kernel itself.
     pub fn desc(&self) -> Result<&KernelDesc> {
         let main = self.main().map(|launch| &launch.desc);
         main.ok_or_else(|| Error::bug(format!("the plan of `{}` does not launch it", self.kernel)))
@@ -187,6 +213,7 @@ impl BuiltIn {
 }
 
 /// The error of a name that no row has, or of a setting that its row does not have.
+/// The hint lists what would have been accepted.
 fn unknown(op: &str, name: &str) -> Error {
     let (kernel, setting) = Setting::parse(name);
     let settings: Vec<String> =
@@ -210,6 +237,7 @@ fn unknown(op: &str, name: &str) -> Error {
         return Error::invalid(text).with_hint(format!("known: {}", known.join(", ")));
     }
     known = KERNELS.iter().map(KernelRow::op).collect();
+    // The rows of an operator are neighbours in the list, so that this removes all repetitions.
     known.dedup();
     Error::invalid(format!("unknown operator `{op}`")).with_hint(format!("known: {}", known.join(", ")))
 }

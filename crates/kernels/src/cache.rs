@@ -1,4 +1,7 @@
 //! Compiled kernels of one device, shared by everything that is loaded on it.
+//!
+//! The key is the hash of the whole description, constants included: two specialisations of one text are two kernels.
+//! A device must not be exchanged for another one while its cache lives, because ids are those of the device.
 
 use std::collections::HashMap;
 use tapml_device::{Device, KernelDesc, KernelId};
@@ -9,6 +12,7 @@ use tapml_graph::{Context, Error, Result};
 /// One cache belongs to one device. Its kernels live until [`KernelCache::clear`].
 #[derive(Debug, Default)]
 pub struct KernelCache {
+    /// By the BLAKE3 hash of the description as JSON.
     kernels: HashMap<[u8; 32], KernelId>,
 }
 
@@ -19,6 +23,10 @@ impl KernelCache {
     }
 
     /// The compiled kernel, compiling it at the first request.
+    ///
+    /// # Errors
+    /// As [`Device::create_kernel`], with the kernel's name in front. Nothing is stored then, so that a retry
+    /// compiles anew.
     pub fn get(&mut self, device: &mut dyn Device, desc: &KernelDesc) -> Result<KernelId> {
         let key = serde_json::to_vec(desc)
             .map_err(|e| Error::bug(format!("kernel `{}` does not serialise: {e}", desc.name)))?;
@@ -42,6 +50,9 @@ impl KernelCache {
     }
 
     /// Frees all kernels. Programs loaded with them must be unloaded first.
+    ///
+    /// # Errors
+    /// The first error of the device; kernels that come after it are not freed, and the cache is empty in any case.
     pub fn clear(&mut self, device: &mut dyn Device) -> Result<()> {
         self.kernels.drain().try_for_each(|(_, id)| device.destroy_kernel(id))
     }

@@ -1,10 +1,14 @@
 //! Which of several built-in kernels each node runs on one device, as a measurement found: plain text that can be shipped.
+//!
+//! Choices are looked up by operator, attributes and input types, all as text. They are advice: a kernel that does
+//! not serve a node is passed over, and the first preferred row is taken instead.
 
 use serde::{Deserialize, Serialize};
 use tapml_device::DeviceInfo;
 use tapml_graph::{Error, Op, Result, TensorType};
 
 /// The form of the text.
+/// A file of another form is refused.
 const SCHEMA: u32 = 1;
 /// In the place of a kernel: the fused operator is left as the operators that it stands for.
 pub const UNFUSED: &str = "unfused";
@@ -13,6 +17,7 @@ pub const UNFUSED: &str = "unfused";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TuningCache {
+    /// Always [`SCHEMA`] in what [`TuningCache::parse`] gives.
     schema: u32,
     /// The word of the platform.
     pub platform: String,
@@ -33,6 +38,7 @@ pub struct Choice {
     /// Its attributes, as [`Op::attributes_text`] writes them.
     pub attributes: String,
     /// Types of its inputs.
+    /// Written as [`TensorType`] prints itself, with symbolic sizes.
     pub inputs: Vec<String>,
     /// The kernel: operator and variant; [`UNFUSED`] for a fused operator that is not put in.
     pub kernel: String,
@@ -68,6 +74,7 @@ impl TuningCache {
     }
 
     /// Whether they were measured on such a device with such a driver.
+    /// All three must be equal: a driver brings its own compiler.
     pub fn fit(&self, info: &DeviceInfo) -> bool {
         (&self.platform, &self.device, &self.driver) == (&info.platform, &info.name, &info.driver)
     }
@@ -82,8 +89,11 @@ impl TuningCache {
     }
 
     /// The kernel chosen for a node.
+    ///
+    /// `None` if nothing was measured for it. The first of several equal entries counts.
     pub fn kernel(&self, op: &Op, inputs: &[TensorType]) -> Option<&str> {
         let named: Vec<&Choice> = self.choices.iter().filter(|c| c.op == op.name()).collect();
+        // Texts of attributes and types cost more than names: most operators have no entry at all.
         if named.is_empty() {
             return None;
         }
@@ -106,6 +116,7 @@ impl Choice {
     }
 }
 
+/// Types as [`Choice::inputs`] holds them.
 fn texts(types: &[TensorType]) -> Vec<String> {
     types.iter().map(TensorType::to_string).collect()
 }

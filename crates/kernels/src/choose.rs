@@ -1,5 +1,8 @@
 //! Choosing a kernel: the rows of the list that implement the operator, those of them that serve such a call, and of these
 //! the user's, the tuned one, or the first that is preferred. Nothing else decides what runs.
+//!
+//! The order is: a user's kernel, the tuning cache, the rows in the order of the list. A plan that comes out of here
+//! is within the limits of the device, and carries the hash of what it launches.
 
 use crate::kernel::settings::{self, Setting};
 use crate::kernel::{KERNELS, KernelRow, Request};
@@ -14,6 +17,9 @@ use tapml_graph::{Context, Error, ErrorKind, Op, Result, TensorType};
 /// [`Overrides::choose`] tells of, else the first that is preferred for such a node on such a device. Fails with
 /// [`tapml_graph::ErrorKind::Unsupported`] if the device or the kernels cannot serve this operator at these types; the
 /// details name `op` and, where one is the reason, `limit`, `asked` and `offered`.
+///
+/// An operator without any row, and one whose rows all refuse the types, are both `Unsupported`; the message tells
+/// which.
 pub fn plan_node(
     op: &Op,
     inputs: &[TensorType],
@@ -28,17 +34,21 @@ pub fn plan_node(
 }
 
 /// Every kernel for one node on a device in one phase, the chosen one first. Fails as [`plan_node`] if there is none.
+///
+/// A user's kernels and a tuning cache play no part. Kernels that fail to plan are left out.
 pub fn plan_variants(
     op: &Op,
     inputs: &[TensorType],
     phase: Phase,
     info: &DeviceInfo,
 ) -> Result<Vec<NodePlan>> {
+    // Only built-in kernels are compared with each other.
     let none = Overrides::default();
     let mut plans = vec![plan_node(op, inputs, phase, info, &none)?];
     let outputs = op.infer(inputs)?;
     let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
     for row in rows_of(op.name()) {
+        // The chosen one stands in front already; rows with two names serve a node under one of them.
         if let Ok(plan) = row.serve(&request)
             && plan.kernel != plans[0].kernel
         {
@@ -49,6 +59,8 @@ pub fn plan_variants(
 }
 
 /// As [`plan_variants`], each kernel followed by itself with those settings that make a difference at these types.
+///
+/// Settings that lead to the same launches as a plan before them are left out, by their hashes.
 pub fn plan_settings(
     op: &Op,
     inputs: &[TensorType],
@@ -74,6 +86,9 @@ pub fn plan_settings(
 }
 
 /// The plan of a node by one row of the list under one of its names, with a setting; `None` if it does not serve the node.
+///
+/// # Errors
+/// `Unsupported` also if the row serves the node under its other name, or if other launches do all its work.
 pub(crate) fn plan_by(
     row: &KernelRow,
     kernel: &str,
@@ -84,6 +99,7 @@ pub(crate) fn plan_by(
 ) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
     let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
+    // Without a setting first: its error says why the row does not serve the node, which `with_setting` drops.
     row.serve(&request)?;
     let plan = with_setting(row, kernel, setting, &request)?;
     let plan = plan.filter(|plan| plan.kernel == setting.name(kernel));
@@ -106,6 +122,8 @@ pub fn rows_of(op: &str) -> impl Iterator<Item = &'static KernelRow> {
 impl KernelRow {
     /// The plan of a node by this kernel. Fails with [`ErrorKind::Unsupported`] where it does not serve such a node, in this
     /// phase, or on this device.
+    ///
+    /// The checks come in the order of their cost: needs of the device, number of rows, then the planner itself.
     pub fn serve(&self, request: &Request) -> Result<NodePlan> {
         if let Some(missing) = self.needs.missing(request.info) {
             return Err(Error::unsupported(format!("`{}` needs {missing}", self.name)));
@@ -116,6 +134,7 @@ impl KernelRow {
         }
         let mut plan = (self.plan)(request)?;
         if let Some(own) = self.text {
+            // Only the main launch has another text; those beside it stay as the planner made them.
             let main = plan.launches.iter_mut().filter(|launch| launch.desc.name == plan.kernel);
             main.for_each(|Launch { desc, .. }| {
                 (desc.source.file, desc.source.text) = (own.file.into(), own.text.into());
@@ -140,6 +159,7 @@ impl KernelRow {
 }
 
 /// The plan to take.
+/// See [`plan_node`] for the order.
 fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     let op = request.op.name();
     let mut rows = rows_of(op).peekable();
@@ -150,6 +170,7 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
         return Ok(plan);
     }
     if let Some(choice) = overrides.choice(request.op, request.inputs) {
+        // A choice of another version may name a kernel that there is not: it is passed over without an error.
         let (kernel, setting) = Setting::parse(choice);
         if let Some(row) = rows_of(op).find(|row| row.names(kernel))
             && let Some(plan) = with_setting(row, kernel, setting, request)?
@@ -161,6 +182,7 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     for row in rows.filter(|row| (row.preferred)(request)) {
         match row.serve(request) {
             Ok(plan) => return Ok(plan),
+            // Any other kind is a bug or a fault of the device, which another kernel must not hide.
             Err(e) if e.kind() == ErrorKind::Unsupported => first = Some(e),
             Err(e) => return Err(e),
         }
@@ -170,6 +192,8 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
 }
 
 /// The plan of the row that a user's kernel takes the place of, if there is such a kernel and the row serves the node.
+///
+/// Settings count as kernels of their own: a user can replace one of them and leave the default.
 fn users(request: &Request, overrides: &Overrides) -> Result<Option<NodePlan>> {
     let op = served_name(request.op.name());
     if !overrides.serves(op) {
@@ -198,6 +222,8 @@ fn with_setting(
     setting: Setting,
     request: &Request,
 ) -> Result<Option<NodePlan>> {
+    // The planner sees the setting; the names of plan and launches are changed afterwards, so that reports tell them
+    // apart.
     let request = Request { setting, ..*request };
     let mut plan = match row.serve(&request) {
         Ok(plan) if plan.kernel == kernel => plan,
@@ -214,6 +240,7 @@ fn with_setting(
     Ok((named > 0).then_some(plan))
 }
 
+/// Puts a user's kernel in, checks the limits again, because its workgroups may be larger, and computes the hash.
 fn finish_plan(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     overrides.apply(served_name(request.op.name()), &mut plan)?;
     plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;

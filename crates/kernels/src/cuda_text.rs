@@ -1,15 +1,22 @@
 //! Kernels in CUDA C++ that a user brings: their entry point and its parameters, read from the text.
+//!
+//! No compiler is at hand where a user's file is read. The text is searched for `extern "C" __global__` declarations
+//! with a small scanner, which does not run the preprocessor. What it cannot tell is left to the compiler on the
+//! device.
 
 use crate::kernel::cuda;
 use tapml_device::{BindingKind, KernelDesc};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// What an entry point takes.
+///
+/// The order is that of the bindings of the built-in kernel; tensor maps, if it has some, come behind them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parameters {
     /// Pointers: the text of each, and whether it may be written through.
     Pointers(Vec<(String, bool)>),
     /// One structure of all pointers, `const __grid_constant__`; tensor maps may stand behind it.
+    /// Its fields are not read here.
     Structure,
 }
 
@@ -21,11 +28,14 @@ pub struct CudaText {
     /// The text without its includes.
     pub text: String,
     /// Names of the entry points with what they take.
+    /// In the order of the text; a name may be there several times if the text declares it so.
     pub entries: Vec<(String, Parameters)>,
 }
 
 impl CudaText {
     /// Reads a text; `file` is for messages. Fails with [`ErrorKind::Compile`] on a header that there is not.
+    ///
+    /// Includes of TapML's headers are taken out of the text and resolved to the prelude.
     pub fn read(file: &str, text: &str) -> Result<CudaText> {
         if let Some((line, name)) = cuda::unknown_header(text) {
             let known: Vec<&str> = cuda::header_names().collect();
@@ -43,6 +53,7 @@ impl CudaText {
     }
 
     /// What of the interface is not as a built-in kernel has it, one sentence each.
+    /// Empty if it fits. A structure of pointers is taken to fit, since its fields are not read.
     pub fn differences(&self, expected: &KernelDesc) -> Vec<String> {
         let found = self.entries.iter().find(|(name, _)| *name == expected.entry);
         let Some((_, parameters)) = found else {
@@ -53,7 +64,9 @@ impl CudaText {
                 names.join(", ")
             )];
         };
+        // The layout of a structure is the compiler's business.
         let Parameters::Pointers(found) = parameters else { return Vec::new() };
+        // Constants `MAP0`, `MAP1`, … of the built-in kernel stand for its tensor maps, one each.
         let maps =
             (0..).take_while(|i| expected.constants.iter().any(|(name, _)| *name == format!("MAP{i}")));
         let (count, maps) = (expected.bindings.len(), maps.count());
@@ -75,6 +88,9 @@ impl CudaText {
 }
 
 /// The text with spaces in the place of comments and strings, so that what looks like code in them is none.
+///
+/// Strings end at the next quotation mark: an escaped one is not told apart. Line breaks within comments are lost, so
+/// that places in the result are not places in the file.
 fn plain(text: &str) -> String {
     // The linkage is a string that counts.
     const LINKAGE: &str = "\"C\"";
@@ -99,9 +115,12 @@ fn entries(text: &str) -> Vec<(String, Parameters)> {
 }
 
 /// The kernel that a declaration, behind its linkage, is of: attributes, return type, name, parameters.
+///
+/// `None` for what is no kernel, such as a function with C linkage alone.
 fn entry(declaration: &str) -> Option<(String, Parameters)> {
     let mut rest = declaration.trim_start().strip_prefix("__global__")?.trim_start();
     loop {
+        // One word of the declaration at a time; the first that is neither a keyword nor an attribute is the name.
         let word = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
         let behind = rest[word.len()..].trim_start();
         rest = match word {
@@ -124,6 +143,7 @@ fn entry(declaration: &str) -> Option<(String, Parameters)> {
 }
 
 /// The length of what stands in the parentheses that a text begins with.
+/// `None` if they do not close.
 fn group(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -137,9 +157,11 @@ fn group(text: &str) -> Option<usize> {
     None
 }
 
+/// The parameters of an entry point, from the text between its parentheses.
 fn parameters(text: &str) -> Parameters {
     let (mut depth, mut list) = (0, vec![String::new()]);
     for c in text.chars() {
+        // Commas within templates, arrays or nested parentheses do not separate parameters.
         depth += i32::from(matches!(c, '(' | '<' | '[')) - i32::from(matches!(c, ')' | '>' | ']'));
         match (c, list.last_mut()) {
             (',', _) if depth == 0 => list.push(String::new()),
@@ -150,12 +172,14 @@ fn parameters(text: &str) -> Parameters {
     let squeezed = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let list: Vec<String> = list.iter().map(squeezed).filter(|text| !text.is_empty()).collect();
     let pointer = |text: &str| outside_templates(text).contains('*');
+    // A grid constant without a pointer is passed by value: the structure of all pointers.
     let structure = |text: &String| text.contains("__grid_constant__") && !pointer(text);
     if list.first().is_some_and(structure) {
         return Parameters::Structure;
     }
     let written = |text: &str| {
         let outside = outside_templates(text);
+        // `const` in front of the first `*` belongs to what is pointed at; behind it, to the pointer itself.
         let pointee = outside.split('*').next().unwrap_or_default();
         pointer(text) && !pointee.split(' ').any(|word| word == "const")
     };

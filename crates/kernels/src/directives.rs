@@ -1,12 +1,17 @@
 //! The directives at the head of a user's kernel: `enable`, `requires` and `diagnostic`. WGSL wants them before all
 //! declarations, so before those that stand in front of the kernel. And what a comment line declares of its sums, such as
 //! `// accumulate: f32 serial`.
+//!
+//! Every byte of a text keeps its place: what is taken out is replaced by spaces, so that messages of the front end
+//! name the line and column of the user's file.
 
 use crate::wgsl;
 use tapml_device::{Language, Source};
 use tapml_graph::{DType, Error, Result};
 
 /// How a user's kernel adds up, as its file declares.
+///
+/// A verdict bounds the rounding error of a kernel by it, in place of the built-in kernel's own figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeclaredSums {
     /// The dtype of sums.
@@ -21,10 +26,12 @@ pub enum DeclaredChain {
     /// All terms of a sum are added one after the other.
     Serial,
     /// So many are.
+    /// At least 1; it fits 32 bits.
     Longest(u64),
 }
 
 /// What such a comment begins with.
+/// Spaces between the slashes and this word are allowed.
 const ACCUMULATE: &str = "accumulate:";
 /// The forms of the declaration.
 const FORMS: &str =
@@ -34,8 +41,10 @@ const FORMS: &str =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
     /// The text with spaces in the place of its directives, so that lines and columns stay.
+    /// It ends in a line break.
     pub text: String,
     /// The other directives, one per line: those that have to stand in front.
+    /// `enable f16` and `enable subgroups` are not among them: devices add these by themselves.
     pub front: String,
     /// Whether `f16` is enabled.
     pub f16: bool,
@@ -48,6 +57,10 @@ pub struct Directives {
 impl Directives {
     /// Takes the directives off a text; `file` is for messages. Fails on a directive that the front end does not know, and
     /// on a declaration of sums in another form.
+    ///
+    /// # Errors
+    /// Both kinds name the line. A directive behind the first declaration is left in the text for the front end to
+    /// refuse.
     pub fn split(file: &str, text: &str) -> Result<Directives> {
         let sums = declared_sums(file, text)?;
         let mut found = Directives { text: text.to_string(), sums, ..Directives::default() };
@@ -57,11 +70,13 @@ impl Directives {
             let kept = found.note(&directive);
             head += &blank(&text[at..start]);
             // naga does not know `subgroups`; the devices and the validator here take them without.
+            // A word of equal length keeps the columns of the rest.
             let known = text[start..end].replace("subgroups", "f16      ");
             head += &if kept { known } else { blank(&text[start..end]) };
             found.text.replace_range(start..end, &blank(&text[start..end]));
             at = end;
         }
+        // Only directives remain in `head`, so that no declaration of the user is parsed without its prelude.
         if !found.front.is_empty() {
             // The front end's word on each directive, at its place in the file.
             let (file, prelude) = (file.to_string(), String::new());
@@ -78,12 +93,15 @@ impl Directives {
     }
 
     /// Notes a directive; says whether the front end has to see it.
+    ///
+    /// An `enable` line of which some names are known is split: known ones set flags, the others go to `front`.
     fn note(&mut self, directive: &str) -> bool {
         let names = directive.strip_prefix("enable ").and_then(|rest| rest.strip_suffix(';'));
         let names: Vec<&str> =
             names.map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default();
         self.f16 |= names.contains(&"f16");
         self.subgroups |= names.contains(&"subgroups");
+        // The empty name is what a trailing comma leaves.
         let flags = |name: &&str| matches!(*name, "f16" | "subgroups" | "");
         if !names.is_empty() && names.iter().all(flags) {
             return false;
@@ -98,6 +116,8 @@ impl Directives {
 }
 
 /// What a comment line of a text declares of its sums.
+///
+/// The last of two would decide silently, so that a second declaration is an error.
 fn declared_sums(file: &str, text: &str) -> Result<Option<DeclaredSums>> {
     let mut found = None;
     for (number, line) in (1..).zip(text.lines()) {
@@ -137,11 +157,14 @@ fn parse_sums(text: &str) -> Option<DeclaredSums> {
 }
 
 /// Where the next directive starts, if one comes next behind `at`, and where it ends behind its semicolon.
+///
+/// Bounds are bytes. A directive without a semicolon is none: the search fails at the end of the text.
 fn next(text: &str, at: usize) -> Option<(usize, usize)> {
     let start = code(text, at);
     let word = text[start..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
     word.filter(|word| ["enable", "requires", "diagnostic"].contains(word))?;
     let mut end = start;
+    // Comments are skipped: a semicolon within one does not end the directive.
     while text.as_bytes().get(end) != Some(&b';') {
         end = code(text, end + text[end..].chars().next()?.len_utf8());
     }
@@ -149,6 +172,7 @@ fn next(text: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 /// The first byte from `at` on that is neither space nor comment.
+/// It is the length of the text if there is none.
 fn code(text: &str, mut at: usize) -> usize {
     loop {
         let rest = &text[at..];
@@ -165,6 +189,7 @@ fn code(text: &str, mut at: usize) -> usize {
 }
 
 /// The bytes of the comment that the text begins with; comments nest.
+/// One that does not end takes the rest of the text.
 fn comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while let Some(two) = text.as_bytes().get(at..at + 2) {
@@ -185,6 +210,7 @@ fn comment(text: &str) -> usize {
 }
 
 /// A directive on one line, without comments.
+/// A space stands wherever the text has spaces or comments.
 fn plain(directive: &str) -> String {
     let (mut line, mut at) = (String::new(), 0);
     while at < directive.len() {
@@ -198,6 +224,7 @@ fn plain(directive: &str) -> String {
 }
 
 /// Spaces in the place of all but line breaks.
+/// There is one character for each byte, so that byte offsets stay those of the text.
 fn blank(text: &str) -> String {
     text.bytes().map(|c| if c == b'\n' { '\n' } else { ' ' }).collect()
 }

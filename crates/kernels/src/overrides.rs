@@ -14,6 +14,7 @@ use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
 use tapml_graph::{Error, Op, Result, TensorType};
 
 /// Larger files are no kernels.
+/// The bound keeps a wrong path, such as that of a checkpoint, from being read into memory.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Kernels to use instead of the built-in ones, by operator.
@@ -21,7 +22,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// A user's kernel has the entry point, the bindings and the grid of the built-in one of its operator, and may use the
 /// declarations that stand before that one: the symbols, the dtypes, the decoding of weights. Its workgroup size is its
 /// own. How it adds up is taken to be as in the built-in one, unless a comment line of its file declares it, such as
-/// `// accumulate: f32 serial` or `// accumulate: f32 chain=64`. Constants of the built-in kernel that it does not declare are not set; further ones need a default.
+/// `// accumulate: f32 serial` or `// accumulate: f32 chain=64`. Constants of the built-in kernel that it does not
+/// declare are not set; further ones need a default.
 /// [`BuiltIn::text`] gives the built-in one in this form.
 ///
 /// A file in CUDA C++ (`.cu`) takes the place of a kernel in CUDA C++ and includes the same headers. All constants of the
@@ -30,17 +32,24 @@ const MAX_BYTES: u64 = 1 << 20;
 /// A few operators have several kernels, for different inputs: `add` means `add/portable`, and `add/row` is another.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
+    /// In the order in which they were given; each replaces another built-in kernel.
     kernels: Vec<UserKernel>,
+    /// Empty unless [`Overrides::choose`] was called.
     choices: Arc<TuningCache>,
 }
 
+/// A user's file, read and checked.
 #[derive(Clone, Debug)]
 struct UserKernel {
+    /// Operator of the built-in kernel.
     op: &'static str,
+    /// As the user gave it, for messages.
     path: PathBuf,
     /// Name of the file without its folder.
     file: String,
+    /// What stands at the head of the text, and the text without it.
     directives: Directives,
+    /// What its text declares.
     interface: Interface,
     /// Name of the built-in kernel in whose place it is used.
     replaces: String,
@@ -70,7 +79,8 @@ impl Overrides {
     /// Reads and checks `OP=FILE`, or `OP/VARIANT=FILE` for another kernel than `OP/portable`, with a setting if it has some.
     ///
     /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown operator or a kernel whose interface differs, with
-    /// [`tapml_graph::ErrorKind::Io`] if the file cannot be read, and with [`tapml_graph::ErrorKind::Compile`], file, line and column if it does
+    /// [`tapml_graph::ErrorKind::Io`] if the file cannot be read, and with [`tapml_graph::ErrorKind::Compile`], file,
+    /// line and column if it does
     /// not parse or validate.
     pub fn add(&mut self, spec: &str) -> Result<()> {
         let (op, path) = settings::cut(spec)
@@ -86,6 +96,8 @@ impl Overrides {
     }
 
     /// As [`Overrides::add`] with the file's text at hand; `path` is for messages.
+    ///
+    /// The text is compared with the built-in kernel at every sample case, and has to fit one of them.
     pub fn add_text(&mut self, op: &str, path: &Path, text: &str) -> Result<()> {
         let cases = BuiltIn::cases(op, &any_device())?;
         let Some(expected) = cases.first() else {
@@ -97,6 +109,7 @@ impl Overrides {
         let language = language(path)?;
         expect_language(expected, language, path)?;
         let file = path.display().to_string();
+        // Editors may put a byte order mark in front, which no front end takes.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let (directives, interface, differences) = match language {
             Language::Wgsl => of_wgsl(&file, text, &cases)?,
@@ -108,6 +121,7 @@ impl Overrides {
             let hint = format!("`tapml kernel {}` prints the built-in one", expected.choice());
             return Err(Error::invalid(text).with_hint(hint));
         }
+        // Reports name kernels by file names alone: a path would differ from machine to machine.
         let file =
             path.file_name().map_or_else(|| path.display().to_string(), |f| f.to_string_lossy().into_owned());
         let (op, path, replaces) = (expected.op, path.to_path_buf(), expected.kernel.clone());
@@ -158,6 +172,7 @@ impl Overrides {
     }
 
     /// Chooses among the built-in kernels from now on; one for which nothing was chosen is taken as without.
+    /// Choices of before are dropped.
     pub fn choose(&mut self, choices: TuningCache) {
         self.choices = Arc::new(choices);
     }
@@ -188,6 +203,9 @@ impl Overrides {
     }
 
     /// Puts the user's kernel, if there is one for this plan's main one, in its place.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the text was put together for this node in a form that the user's text does not fit.
     pub(crate) fn apply(&self, op: &str, plan: &mut NodePlan) -> Result<()> {
         let user = self.kernels.iter().find(|k| k.replaces == plan.kernel);
         let Some(user) = user else { return Ok(()) };
@@ -217,6 +235,7 @@ impl UserKernel {
         format!("{op}/{}", self.file)
     }
 
+    /// Makes a description of the built-in kernel that of the user's one, under this name.
     fn specialise(&self, desc: &mut KernelDesc, name: &str) {
         desc.name = name.into();
         desc.source.file = self.path.display().to_string();
@@ -230,10 +249,12 @@ impl UserKernel {
         };
         desc.source.prelude.insert_str(0, &self.directives.front);
         desc.source.text.clone_from(&self.directives.text);
+        // WebGPU refuses values for constants that a module does not declare.
         desc.constants.retain(|(name, _)| declared.overrides.iter().any(|(own, _)| own == name));
         if let Some((_, workgroup)) = declared.entries.iter().find(|(entry, _)| *entry == desc.entry) {
             desc.workgroup = *workgroup;
         }
+        // Its size may depend on constants: then that of the built-in kernel is assumed.
         desc.workgroup_memory = declared.workgroup_memory.unwrap_or(desc.workgroup_memory);
         desc.needs_f16 |= self.directives.f16;
         desc.needs_subgroups = self.directives.subgroups || self.directives.text.contains("subgroup");
@@ -241,6 +262,7 @@ impl UserKernel {
 }
 
 impl Interface {
+    /// What is not as a built-in kernel has it, one sentence each; empty if all fits.
     fn differences(&self, expected: &KernelDesc) -> Vec<String> {
         match self {
             Interface::Wgsl(declared) => differences(expected, declared),
@@ -252,6 +274,7 @@ impl Interface {
 /// What a text says of itself, what it declares, and where that is not as expected.
 type ReadText = (Directives, Interface, Vec<String>);
 
+/// Reads a text in WGSL and compares it with the cases of the built-in kernel.
 fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<ReadText> {
     let directives = Directives::split(file, text)?;
     // The text of some kernels is put together for a case, such as with a bias or without: one's own fits any of them.
@@ -273,6 +296,7 @@ fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<ReadText> {
     Ok((directives, Interface::Wgsl(declared), differences))
 }
 
+/// Reads a text in CUDA C++ and compares it with the built-in kernel.
 fn of_cuda(file: &str, text: &str, expected: &KernelDesc) -> Result<ReadText> {
     let (directives, own) = (Directives::of_cuda(file, text)?, CudaText::read(file, text)?);
     let differences = own.differences(expected);
@@ -342,6 +366,7 @@ fn differences(expected: &KernelDesc, found: &WgslDeclarations) -> Vec<String> {
     list
 }
 
+/// How WGSL writes a binding of this kind.
 fn words(kind: Option<BindingKind>) -> &'static str {
     kind.map_or("a resource that kernels cannot use", kernel_text::words)
 }

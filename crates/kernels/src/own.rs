@@ -1,4 +1,7 @@
 //! Kernels of one's own: WGSL that stands for no operator, read from its text alone.
+//!
+//! Such a kernel is launched on data of the user. Everything that a planner would know comes from the declarations of
+//! the text, and from the values of constants that the user gives.
 
 use crate::directives::Directives;
 use crate::validate::Validator;
@@ -20,6 +23,7 @@ pub fn own_kernel(
     entry: Option<&str>,
     constants: &[(String, f64)],
 ) -> Result<(KernelDesc, Vec<String>)> {
+    // A byte order mark is no part of WGSL.
     let directives = Directives::split(file, text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let source = Source {
         language: Language::Wgsl,
@@ -42,15 +46,18 @@ pub fn own_kernel(
         constants: constants.to_vec(),
         bindings: bindings(file, &found)?,
         workgroup,
+        // Memory whose size depends on constants is refused by the check below, which evaluates them.
         workgroup_memory: found.workgroup_memory.unwrap_or(0),
         needs_f16: directives.f16,
         needs_subgroups: directives.subgroups,
         dependent_launch: false,
     };
+    // Constants can make a valid text invalid, such as an array of length zero.
     Validator::new().check(&desc)?;
     Ok((desc, found.bindings.into_iter().map(|(.., name)| name).collect()))
 }
 
+/// Name and workgroup size of the wanted entry point, or of the only one. Errors list those that there are.
 fn entry_point(file: &str, found: &WgslDeclarations, wanted: Option<&str>) -> Result<(String, [u32; 3])> {
     let names = || found.entries.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let entry = match (wanted, found.entries.as_slice()) {
@@ -68,6 +75,7 @@ fn entry_point(file: &str, found: &WgslDeclarations, wanted: Option<&str>) -> Re
     })
 }
 
+/// The kinds of the bindings, which must be numbered without a gap: a launch passes them as a list.
 fn bindings(file: &str, found: &WgslDeclarations) -> Result<Vec<BindingKind>> {
     let kind = |(expected, (number, kind, name)): (u32, &(u32, Option<BindingKind>, String))| match kind {
         Some(kind) if *number == expected => Ok(*kind),

@@ -1,4 +1,7 @@
 //! Checks specialised kernels where no device is at hand: what a front end of a device would refuse is refused here.
+//!
+//! naga is the front end of wgpu. What it accepts here is what a device with wgpu accepts; other front ends may
+//! differ.
 
 use crate::wgsl::{WgslDeclarations, describe, parse};
 use naga::ShaderStage;
@@ -11,6 +14,7 @@ use tapml_graph::{Error, ErrorKind, Result};
 /// Checks kernels; remembers parsed sources, because many kernels are specialisations of one.
 #[derive(Default)]
 pub struct Validator {
+    /// Modules by source and by whether f16 is enabled, without values of constants.
     parsed: HashMap<(Source, bool), (naga::Module, ModuleInfo)>,
 }
 
@@ -35,6 +39,7 @@ impl Validator {
             self.parsed.insert(key.clone(), parse(&desc.source, desc.needs_f16)?);
         }
         let (module, info) = &self.parsed[&key];
+        // naga ignores values of unknown constants, but browsers refuse them.
         let known = describe(module, info).overrides;
         let mut constants = PipelineConstants::default();
         for (name, value) in &desc.constants {
@@ -44,6 +49,7 @@ impl Validator {
             constants.insert(name.clone(), *value);
         }
         let entry = Some((ShaderStage::Compute, desc.entry.as_str()));
+        // Sizes of workgroups and of memory are known only with all constants put in.
         let (module, info) = process_overrides(module, info, entry, &constants).map_err(|e| {
             let text = format!("{} with the constants {:?}: {e}", desc.source.file, desc.constants);
             Error::new(ErrorKind::Compile, text).with_detail("kernel", &desc.name)
@@ -52,6 +58,7 @@ impl Validator {
     }
 }
 
+/// Fails with a bug error unless the declarations are as the description says.
 fn compare(desc: &KernelDesc, found: &WgslDeclarations) -> Result<()> {
     if !found.entries.contains(&(desc.entry.clone(), desc.workgroup)) {
         let (entry, size) = (&desc.entry, desc.workgroup);
@@ -74,6 +81,7 @@ fn compare(desc: &KernelDesc, found: &WgslDeclarations) -> Result<()> {
     }
 }
 
+/// The error of a description that is not like its text: the planner's fault, not the user's.
 fn wrong(desc: &KernelDesc, text: &str) -> Error {
     Error::bug(format!("kernel `{}`: {text}", desc.name)).with_detail("kernel", &desc.name)
 }

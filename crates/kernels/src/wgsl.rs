@@ -1,4 +1,6 @@
 //! Reads WGSL with naga: what a kernel's source declares, or where it is wrong.
+//!
+//! Places in errors are those of the kernel's own text: lines of the prelude in front of it are subtracted.
 
 use naga::proc::Layouter;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
@@ -16,6 +18,7 @@ pub struct WgslDeclarations {
     /// Names of the `override` constants, and whether each has a default.
     pub overrides: Vec<(String, bool)>,
     /// Bytes of workgroup memory that the entry points use; `None` if they depend on overrides.
+    /// Each variable counts in whole words.
     pub workgroup_memory: Option<u32>,
 }
 
@@ -29,8 +32,13 @@ pub fn parse_declarations(source: &Source, f16: bool) -> Result<WgslDeclarations
 }
 
 /// As [`parse_declarations`]: the module itself, with what its validation found out.
+///
+/// # Errors
+/// [`ErrorKind::Compile`], also for text that nests too deep for the parser.
 pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
+    // The directive stands within the text of a kernel, where WGSL does not allow it.
     const MATRICES: &str = "enable wgpu_cooperative_matrix;";
+    // The parser recurses with the nesting of a text: a hostile one would exhaust the stack.
     source.check_nesting()?;
     let front = if f16 { "enable f16;" } else { "" };
     let full = source.full();
@@ -44,6 +52,7 @@ pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
         let log = e.emit_to_string_with_path(&full, &source.file);
         compile_error(source, &full, e.location(&full), e.message(), log)
     })?;
+    // What the device can do is checked elsewhere; here everything that WGSL has is allowed.
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| {
@@ -55,6 +64,7 @@ pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
     Ok((module, info))
 }
 
+/// An error at a place of the full text, told in lines of the kernel's own.
 fn compile_error(
     source: &Source,
     full: &str,
@@ -65,6 +75,7 @@ fn compile_error(
     let within = at.and_then(|at| Some((source.line_in_text(at.line_number)?, at.line_position)));
     let place = match (within, at) {
         (Some((line, column)), _) => format!("{}:{line}:{column}", source.file),
+        // The mistake is in the prelude, or shows there.
         (None, Some(at)) => format!("{} (what stands before it, line {})", source.file, at.line_number),
         (None, None) => source.file.clone(),
     };
@@ -81,6 +92,7 @@ fn compile_error(
 }
 
 /// What a parsed and validated source declares.
+/// Bindings of other groups than 0 are left out.
 pub fn describe(module: &Module, info: &ModuleInfo) -> WgslDeclarations {
     let compute = module.entry_points.iter().filter(|e| e.stage == ShaderStage::Compute);
     // The prelude declares memory that not every text uses.
@@ -89,6 +101,7 @@ pub fn describe(module: &Module, info: &ModuleInfo) -> WgslDeclarations {
         entries.clone().any(|e| !info.get_entry_point(e)[variable].is_empty())
     };
     let mut layouter = Layouter::default();
+    // Layouts cannot be computed while array lengths depend on constants without values.
     let sized = layouter.update(module.to_ctx()).is_ok();
     let (mut bindings, mut memory) = (Vec::new(), sized.then_some(0u32));
     for (handle, variable) in module.global_variables.iter() {
