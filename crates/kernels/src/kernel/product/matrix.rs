@@ -1,5 +1,9 @@
 //! Products of many rows on matrix units: `matrix.wgsl`, beside the launch for one row. Activations are f16;
 //! weights are f16, or packed ones that go by two planes of f16, so that nothing of them is lost.
+//!
+//! This is tiled multiplication with a multi-stage pipeline. A workgroup computes a tile of the result; each subgroup
+//! of it has a part of the tile in registers. Rows and weights go through workgroup memory in steps along K, and the
+//! loads of the steps ahead are issued before those at hand are multiplied.
 
 mod text;
 
@@ -11,8 +15,10 @@ use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::packing::Code;
 use tapml_graph::{DType, Extent, Packing, Result, TensorType};
 
+/// Name of the kernel in messages of a device.
 const NAME: &str = "product/matrix";
 /// Lanes of a subgroup.
+/// The texts divide lanes by this number, which is the size on NVIDIA GPUs.
 const SUBGROUP: u32 = 32;
 /// Rows and columns of one product on matrix units, and its elements along K.
 const UNIT: u32 = 16;
@@ -24,17 +30,24 @@ const MANY_COLUMNS: u32 = 3072;
 /// How a weight is stored.
 #[derive(Clone, Copy, PartialEq)]
 enum Format {
+    /// Elements of f16, as they are.
     Plain,
+    /// Packed integers of 4 bits.
     Four,
+    /// Packed integers of 8 bits.
     Eight,
 }
 
 /// What a workgroup computes, and each of its subgroups.
 #[derive(Clone, Copy)]
 struct Tile {
+    /// Rows of the result.
     rows: u32,
+    /// Columns of the result; of a gated product half of them belong to each weight.
     columns: u32,
+    /// Rows of a subgroup's part.
     own_rows: u32,
+    /// Columns of a subgroup's part.
     own_columns: u32,
     /// Elements along K at a time.
     depth: u32,
@@ -43,6 +56,7 @@ struct Tile {
 }
 
 impl Tile {
+    /// For plain weights.
     const LARGE: Tile =
         Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
     /// For two planes of a weight, or of two.
@@ -71,6 +85,7 @@ impl Tile {
         self.depth / 4 + 2
     }
 
+    /// Invocations of a workgroup: a subgroup for each part.
     fn lanes(self) -> u32 {
         self.rows / self.own_rows * self.columns / self.own_columns * SUBGROUP
     }
@@ -80,11 +95,14 @@ impl Tile {
 #[derive(Clone, Copy)]
 struct MatrixShape {
     format: Format,
+    /// Whether there are two weights, gate and up, of one input.
     gated: bool,
+    /// What a workgroup computes.
     tile: Tile,
 }
 
 impl MatrixShape {
+    /// Every shape that [`MatrixShape`] takes in a plan, so that all texts are known without a graph.
     fn all() -> impl Iterator<Item = MatrixShape> {
         let formats = [Format::Plain, Format::Four, Format::Eight].into_iter();
         let kinds = [(false, true), (false, false), (true, false)];
@@ -96,6 +114,7 @@ impl MatrixShape {
             })
         });
         shapes.flat_map(|shape| {
+            // Lengths 0 and DEPTH stand for rows of whole long steps, and for all others.
             [0, DEPTH].map(|k| MatrixShape { tile: shape.tile.with_row_length(k), ..shape })
         })
     }
@@ -106,6 +125,7 @@ impl MatrixShape {
     }
 
     /// Tiles of the weights.
+    /// A packed weight has two planes, for the upper and the lower part of its numbers.
     fn weight_tiles(self) -> u32 {
         if self.format == Format::Plain { 1 } else { 2 }
     }
@@ -129,9 +149,11 @@ impl MatrixShape {
 
     /// Bytes of workgroup memory.
     fn memory(self) -> u32 {
+        // Four f16 of a quad are 8 bytes; results are f32.
         8 * self.vec4_count() + 4 * self.waiting_results()
     }
 
+    /// Starts the launch; the text is put in later. Activations are f16.
     fn launch(self, out: DType) -> Result<LaunchBuilder> {
         let lanes = self.tile.lanes();
         let mut kernel =
@@ -162,6 +184,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     Ok(NodePlan { constants, ..plan_of(launch, chain) })
 }
 
+/// The launch and the longest chain of additions; `None` if the kernel does not serve the node.
 fn launch(request: &Request, weights: &[&BoundWeight], bias: Option<&TensorType>) -> Option<(Launch, u32)> {
     let (x, out) = (&request.inputs[0], request.outputs[0].dtype);
     let k = u32::try_from(x.shape[1].as_const()?).ok()?;
@@ -175,6 +198,7 @@ fn launch(request: &Request, weights: &[&BoundWeight], bias: Option<&TensorType>
         Some(Packing { code: Code::Int8, .. }) => Format::Eight,
         _ => return None,
     };
+    // A constant number of rows is that of a graph without prompts, for which other kernels are taken.
     let many = x.shape[0].as_const().is_none();
     let fits = x.dtype == DType::F16 && k > 0 && k.is_multiple_of(DEPTH) && width > 0;
     if !request.info.features.matrices || !many || !fits {
@@ -192,11 +216,13 @@ fn launch(request: &Request, weights: &[&BoundWeight], bias: Option<&TensorType>
     if let Some(packing) = packing {
         launch = launch.with_packing(packing);
     }
+    // A tile of a gated product gives half as many columns of the result as it multiplies.
     let columns = Extent::from_dim(u64::from(width.div_ceil(tile.columns / weights.len() as u32)));
     let groups = [Extent::ceil_div(x.shape[0].clone(), tile.rows), columns, single_workgroup()];
     let mut launch = launch.subgroups().groups(groups);
     text::compose_shape(shape).put_into(&mut launch.desc.source);
     launch.desc.check_limits(request.info).ok()?;
+    // One addition in f32 for each accumulation block, those within a block, and those within one product.
     Some((launch, k / shape.run() + shape.run() / UNIT * shape.weight_tiles() + UNIT))
 }
 

@@ -1,6 +1,8 @@
 //! Matrix products with weights read 16 bytes at a time and sums that meet in subgroups: planners of the variants
 //! `subgroup` of the operators that have such products. Workgroup `(x, y)` stands for octet `x` of columns of all rows when
 //! there are few, and for a tile of 64 rows by 8 octets when there are many, unless a setting says otherwise.
+//!
+//! An octet is what one workgroup computes of one row at a time: 8 columns, or 4 of each weight of a gated product.
 
 pub mod matrix;
 pub mod row;
@@ -15,8 +17,10 @@ use tapml_graph::{DType, Error, Extent, Result};
 /// Invocations of a workgroup.
 const LANES: u32 = 128;
 /// Rows of a tile.
+/// The setting `rows` takes another one.
 const TILE: u32 = 64;
 /// Elements along K of a tile at a time.
+/// It is also the least accumulation block.
 const DEPTH: u32 = 32;
 /// Additions that join the sums of a row's lanes: those of one lane, then of the subgroups, of which there are few.
 const LANE_ADDITIONS: u32 = 8;
@@ -37,10 +41,13 @@ pub const KERNEL: KernelSource = KernelSource {
 /// How a weight lies in 16 bytes.
 struct WeightLayout {
     /// Elements that are unpacked together.
+    /// As many as a word of a packed weight holds.
     piece: u32,
     /// Elements of 16 bytes.
+    /// One load of a lane is a `vec4<u32>`.
     load: u32,
     /// Among how many teams of lanes the columns are shared out.
+    /// Two for short packed rows, of which not every lane would get a load otherwise.
     teams: u32,
 }
 
@@ -69,6 +76,7 @@ impl WeightLayout {
     }
 
     /// The longest chain of additions, of either way.
+    /// Few rows are summed up by lanes, many by tiles; the declared chain covers both.
     fn chain(&self, k: u32) -> u32 {
         let loads = k.div_ceil(self.load * LANES / self.teams);
         let few = if self.piece == self.load { loads * (self.load / 4) } else { loads + self.load };
@@ -77,11 +85,14 @@ impl WeightLayout {
 }
 
 /// As [`super::linear::run`] for deeper tiles.
+/// A block of about the square root of K keeps both chains short: within a block, and of the blocks.
 fn run(k: u32) -> u32 {
     k.isqrt().next_power_of_two().clamp(DEPTH, 256)
 }
 
 /// The plan of `linear` by this kernel.
+///
+/// There is one launch for each part of a weight that is beyond the device's limits.
 pub fn linear(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Result<NodePlan> {
     let (x, out, bias) = (&request.inputs[0], &request.outputs[0], request.inputs.get(2));
     let product = Product::from_request(request, w, 8)?;
@@ -97,6 +108,8 @@ pub fn linear(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Resu
 }
 
 /// The plan of `gated_linear` by this kernel.
+///
+/// Both weights have the same type, so that they are split alike.
 pub fn plan_gated(
     kernel: &KernelSource,
     request: &Request,
@@ -119,14 +132,18 @@ pub fn plan_gated(
 struct Product<'a> {
     request: &'a Request<'a>,
     layout: WeightLayout,
+    /// Whether weights are packed; they all are, or none is.
     packed: bool,
+    /// Row length of inputs and weights.
     k: u32,
+    /// Rows of the whole weight, and columns of the result.
     width: u32,
     /// Outputs of an octet.
     outputs: u32,
 }
 
 impl<'a> Product<'a> {
+    /// `outputs` is the number of results of an octet.
     fn from_request(request: &'a Request<'a>, w: &BoundWeight, outputs: u32) -> Result<Product<'a>> {
         let k = constant("the row length", &request.inputs[0].shape[1])?;
         let width = constant("the number of outputs", &w.ty.shape[0])?;
@@ -153,6 +170,7 @@ impl<'a> Product<'a> {
             launch
         };
         let tiles = Extent::ceil_div(tokens.clone(), setting.size("rows", TILE));
+        // With few rows there is a single tile. With many, workgroups behind the last tile of columns end at once.
         let few = octets.div_ceil(setting.size("each", 1));
         Ok(launch.groups([Extent::from_dim(u64::from(few)), tiles, single_workgroup()]))
     }
