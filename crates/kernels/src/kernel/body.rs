@@ -1,5 +1,8 @@
 //! Bodies of fused operators, as planners read them: the nodes within, and which input or output of the fused operator each
 //! of their values is.
+//!
+//! A planner never executes a body. It looks for the few shapes of bodies that its kernel implements and refuses the
+//! others with an error of kind `Unsupported`, so that the next row of the kernel list is tried.
 
 use super::Request;
 use super::source::wrong_op;
@@ -9,12 +12,17 @@ use tapml_graph::{DType, Error, Graph, Node, Op, Origin, Result, TensorType, Val
 
 /// The body of a fused operator.
 pub struct FusedBody<'a> {
+    /// The nodes and values of the body.
     graph: &'a Graph,
+    /// The values that come from outside; their positions are the input indices of the fused operator.
     inputs: Vec<ValueId>,
 }
 
 impl<'a> FusedBody<'a> {
     /// That of the request's operator.
+    ///
+    /// # Errors
+    /// A bug error if the operator is not fused: the kernel list is wrong then, not the graph.
     pub fn of_request(request: &'a Request) -> Result<FusedBody<'a>> {
         let Op::Fused(fused) = request.op else { return Err(wrong_op(request)) };
         let graph = fused.body();
@@ -32,6 +40,7 @@ impl<'a> FusedBody<'a> {
     }
 
     /// The only node that is such, if there is exactly one.
+    // The second call of `next` tells whether there is another one; the search stops there.
     pub fn single_node(&self, wanted: impl Fn(&Op) -> bool) -> Option<&'a Node> {
         let mut found = self.graph.nodes().iter().filter(|node| wanted(&node.op));
         let first = found.next();
@@ -39,6 +48,7 @@ impl<'a> FusedBody<'a> {
     }
 
     /// The node that computes a value.
+    /// `None` for values that come from outside the body.
     pub fn maker(&self, value: ValueId) -> Option<&'a Node> {
         match self.graph.value(value).origin {
             Origin::Node { node, .. } => Some(self.graph.node(node)),
@@ -57,6 +67,9 @@ impl<'a> FusedBody<'a> {
     }
 
     /// The argument of a launch that reads a value from outside. Fails if the value is computed within.
+    ///
+    /// It binds the whole input. A packed weight takes [`FusedBody::read_weights`] instead, which binds section by
+    /// section.
     pub fn read(&self, value: ValueId) -> Result<Arg> {
         let index = self.inputs.iter().position(|&input| input == value);
         let index = index.ok_or_else(|| {
@@ -93,12 +106,16 @@ impl<'a> FusedBody<'a> {
     }
 
     /// Fails if the fused operator gives values that a kernel does not write.
+    ///
+    /// A planner passes everything that its kernel writes: an output that it left out would hold what was in its
+    /// buffer.
     pub fn expect_outputs(&self, written: &[Arg]) -> Result<()> {
         let given = (0..self.graph.outputs().len()).all(|at| written.contains(&Arg::Output(at)));
         if given { Ok(()) } else { Err(Error::unsupported("the kernel does not write all of the outputs")) }
     }
 
     /// The values that the fused operator gives.
+    /// In the order of the fused operator's outputs.
     pub fn results(&self) -> Vec<ValueId> {
         self.graph.outputs().iter().map(|output| output.value).collect()
     }
@@ -110,6 +127,8 @@ impl<'a> FusedBody<'a> {
 }
 
 /// A body of `norm_linear`: a normalised row and its projections.
+///
+/// The shape is `rms_norm(x) · W` or `rms_norm(a + b) · W`, with one weight matrix or more.
 pub struct Normalised<'a> {
     /// See [`tapml_graph::op::RmsNorm::eps`].
     pub eps: f32,
@@ -118,12 +137,14 @@ pub struct Normalised<'a> {
     /// Storage of the norm's weight.
     pub dtype: DType,
     /// What is normalised: a row, or the two terms of a sum.
+    /// They are the inputs of the sum in its own order, so that the kernel adds as the graph does.
     pub terms: Vec<ValueId>,
     /// The sum of the terms, if there are two.
     pub sum: Option<ValueId>,
     /// The norm's weight.
     pub weight: ValueId,
     /// The projections.
+    /// They are all nodes except the norm, the sum and the choice of the last row, in the order of the body.
     pub products: Vec<&'a Node>,
 }
 

@@ -1,5 +1,8 @@
 //! Texts in WGSL that are composed of several files. Those that differ from shape to shape are composed of fragments, which say
 //! what names they need of the others and which they give them, and of lines that a planner writes, such as bindings.
+//!
+//! WGSL has neither includes nor templates. A text is therefore put together here, before the device sees it; errors
+//! name all the files that it was put together of.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -8,6 +11,8 @@ use tapml_device::Source;
 /// A part of a text. Its names are those that differ from shape to shape; what all texts of a kernel have in common, and the
 /// shared declarations in front, go without saying. A name that ends in 0 is one of several that end in their numbers: see
 /// [`Composition::add_numbered`].
+///
+/// The lists of names are declarations of a fragment's interface. Tests compare them with the text itself.
 pub struct Fragment {
     /// The file's name in messages.
     pub file: &'static str,
@@ -57,9 +62,13 @@ pub(super) use joined;
 /// A text in the making. Lines are written to it as to a string.
 #[derive(Default)]
 pub struct Composition {
+    /// Files of the fragments, each listed at its first use.
     files: Vec<&'static str>,
+    /// The text so far.
     text: String,
+    /// Names that some fragment needs.
     needed: BTreeSet<String>,
+    /// Names that a fragment or a written line declares.
     given: BTreeSet<String>,
 }
 
@@ -70,6 +79,8 @@ impl Composition {
     }
 
     /// Adds a fragment for one of several things, such as weights: the names of the fragment that end in 0 end in this number.
+    ///
+    /// Only names that the fragment lists are renamed. Other words that end in 0 stay.
     pub fn add_numbered(&mut self, fragment: &Fragment, number: usize) {
         let listed = |name: &str| fragment.needs.contains(&name) || fragment.gives.contains(&name);
         let numbered = |name: &str| match name.strip_suffix('0') {
@@ -78,6 +89,7 @@ impl Composition {
         };
         let mut text = String::with_capacity(fragment.text.len());
         let mut rest = fragment.text;
+        // The text is cut into names and what lies between, so that a listed name within a longer one is left alone.
         while let Some(begin) = rest.find(is_of_name) {
             let (before, from) = rest.split_at(begin);
             let (name, after) = from.split_at(from.find(|c| !is_of_name(c)).unwrap_or(from.len()));
@@ -89,6 +101,7 @@ impl Composition {
         self.put(fragment, &text, numbered);
     }
 
+    /// Appends the text of a fragment and notes its names as `name` turns them.
     fn put(&mut self, fragment: &Fragment, text: &str, name: impl Fn(&str) -> String) {
         if !self.files.contains(&fragment.file) {
             self.files.push(fragment.file);
@@ -105,12 +118,15 @@ impl Composition {
     }
 
     /// Writes a line that gives a name.
+    /// The line is written as it stands; the name only counts for [`Composition::missing`].
     pub fn declare(&mut self, name: &str, line: impl AsRef<str>) {
         self.line(line);
         self.given.insert(name.into());
     }
 
     /// Writes the binding of a buffer of group 0.
+    ///
+    /// It declares a storage array without a fixed length; `element` is the WGSL type of its elements.
     pub fn bind(&mut self, at: usize, written: bool, name: &str, element: &str) {
         let access = if written { "read_write" } else { "read" };
         let line = format!("@group(0) @binding({at}) var<storage, {access}> {name}: array<{element}>;");
@@ -118,6 +134,7 @@ impl Composition {
     }
 
     /// Writes the binding of the symbols.
+    /// It comes behind all others, as the last binding of each kernel.
     pub fn bind_symbols(&mut self, at: usize) {
         self.declare("symbols", format!("@group(0) @binding({at}) var<uniform> symbols: Symbols;"));
     }
@@ -133,6 +150,10 @@ impl Composition {
     }
 
     /// Makes it the text of a source.
+    ///
+    /// # Panics
+    /// In debug builds, if a fragment needs a name that nothing gives. Release builds leave the finding to the WGSL
+    /// front end.
     pub fn put_into(self, source: &mut Source) {
         debug_assert!(self.missing().is_empty(), "{:?} are missing of {:?}", self.missing(), self.files);
         source.file = self.files.join("+");

@@ -1,4 +1,7 @@
 //! What a kernel asks of a device, and of a call: features and numbers of rows, never a platform's name.
+//!
+//! A kernel states its needs as data. Choosing compares them with what a device reports, and error messages print
+//! them.
 
 use tapml_device::DeviceInfo;
 
@@ -8,6 +11,7 @@ pub struct Needs {
     /// Subgroup operations.
     pub subgroups: bool,
     /// Products of 16 by 16 by 16 on tensor cores (cooperative matrices).
+    /// Kernels that use them also use subgroup operations; see [`Needs::COOPERATIVE_MATRICES`].
     pub cooperative_matrices: bool,
     /// CUDA C++ for chips of at least this compute capability, times ten.
     pub cuda: Option<u32>,
@@ -22,6 +26,7 @@ impl Needs {
     /// Subgroup operations.
     pub const SUBGROUPS: Needs = Needs { subgroups: true, ..Needs::NOTHING };
     /// Cooperative matrices.
+    /// Each product is the work of a whole subgroup, so that subgroups are needed as well.
     pub const COOPERATIVE_MATRICES: Needs = Needs { cooperative_matrices: true, ..Needs::SUBGROUPS };
 
     /// CUDA C++ from this compute capability on, times ten.
@@ -35,11 +40,14 @@ impl Needs {
     }
 
     /// The first need that a device does not meet, in words.
+    ///
+    /// `None` means that the device meets all of them. The order of the check is that of [`Needs::words`].
     pub fn missing(&self, info: &DeviceInfo) -> Option<String> {
         let features = &info.features;
         let met = |need: &Need| match *need {
             Need::Subgroups => features.subgroups.is_some(),
             Need::CooperativeMatrices => features.matrices,
+            // `None` is less than any `Some`: a device without CUDA never meets this.
             Need::Cuda(least) => features.cuda >= Some(least),
             Need::CudaExactly(chip) => features.cuda == Some(chip),
         };
@@ -51,6 +59,7 @@ impl Needs {
         self.all().map(Need::words).collect()
     }
 
+    /// The needs that are set, in a fixed order.
     fn all(&self) -> impl Iterator<Item = Need> {
         let matrices = self.cooperative_matrices.then_some(Need::CooperativeMatrices);
         let cuda = [self.cuda.map(Need::Cuda), self.cuda_exactly.map(Need::CudaExactly)];
@@ -60,13 +69,18 @@ impl Needs {
 
 /// One thing that is asked of a device.
 enum Need {
+    /// Subgroup operations, of any subgroup size.
     Subgroups,
+    /// Products of matrices by a subgroup.
     CooperativeMatrices,
+    /// The least compute capability, times ten.
     Cuda(u32),
+    /// The only compute capability, times ten.
     CudaExactly(u32),
 }
 
 impl Need {
+    /// In words, as errors show it.
     fn words(self) -> String {
         let capability = |chip: u32| format!("{}.{}", chip / 10, chip % 10);
         match self {
@@ -79,6 +93,9 @@ impl Need {
 }
 
 /// Numbers of rows of a call.
+///
+/// Planning knows sizes only as expressions of `n` and `p`. A size that is exactly `n` is one row in the decode
+/// phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowCount {
     /// One: a step of generation, or what there is only one row of.
@@ -91,6 +108,7 @@ pub enum RowCount {
 
 impl RowCount {
     /// Whether a kernel of these serves a call of those.
+    /// Rows of kind `Any` serve all calls; the others only calls of their own kind.
     pub fn include(self, call: RowCount) -> bool {
         self == RowCount::Any || self == call
     }

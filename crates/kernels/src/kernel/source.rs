@@ -1,4 +1,8 @@
 //! Building blocks of planners: sources, specialisation, sizes.
+//!
+//! A planner takes a [`KernelSource`], starts a launch with the dtypes of its activations, binds arguments in the
+//! order of the text's `@binding` numbers, sets `override` constants, and ends with the grid. Sizes that depend on
+//! the run reach the kernel by the symbols; all others are constants, which a compiler can unroll by.
 
 use super::Request;
 use super::elementwise::Formula;
@@ -9,19 +13,31 @@ use tapml_graph::{DType, Dim, Error, Extent, Packing, Result, Symbol, Symbols, T
 
 /// Shared declarations that stand in front of kernels.
 mod prelude {
+    /// The uniform block of the symbols, and `row_count`.
     pub const SYMBOLS: &str = include_str!("../prelude/symbols.wgsl");
+    /// Reading weights of f32, f16 and bf16 from words of 32 bits.
     pub const WEIGHTS: &str = include_str!("../prelude/weights.wgsl");
+    /// Unpacking integers and floating-point codes of 4 and 8 bits with their scales and zero points.
     pub const PACKED: &str = include_str!("../prelude/packed.wgsl");
+    /// `exp`, `tanh` and `log` of bounded error, which WGSL's own do not promise.
     pub const MATH: &str = include_str!("../prelude/math.wgsl");
+    /// Sums over the lanes of a team, and the inverse square root.
     pub const NORM: &str = include_str!("../prelude/norm.wgsl");
+    /// Rounding of f32 to the nearest f16, ties to even, which WGSL leaves open.
     pub const HALF: &str = include_str!("../prelude/half.wgsl");
+    /// Activations are f32: `act` and `to_act`.
     pub const ACT_F32: &str = include_str!("../prelude/act_f32.wgsl");
+    /// Activations are f16: `act` and `to_act`.
     pub const ACT_F16: &str = include_str!("../prelude/act_f16.wgsl");
+    /// Results are f32.
     pub const OUT_F32: &str = include_str!("../prelude/out_f32.wgsl");
+    /// Results are f16.
     pub const OUT_F16: &str = include_str!("../prelude/out_f16.wgsl");
 }
 
 /// Whether this text consists of shared declarations alone.
+///
+/// An empty text counts. Parts may come in any order and more than once, because only their content matters here.
 pub fn is_prelude(mut text: &str) -> bool {
     let known = [
         prelude::SYMBOLS,
@@ -42,8 +58,10 @@ pub fn is_prelude(mut text: &str) -> bool {
 }
 
 /// Invocations of the kernels that treat elements one by one.
+/// It is the largest workgroup that WebGPU promises on every device.
 const FLAT_LANES: u32 = 256;
 /// Elements that one workgroup of those kernels treats.
+/// Four for each invocation: one dispatch then reaches four times as many elements within the limit of workgroups.
 pub const FLAT_ELEMENTS: u32 = 1024;
 
 /// A built-in kernel's source and what its text fixes.
@@ -64,8 +82,10 @@ pub struct KernelSource {
     /// text; needs the `math` prelude.
     pub formula: &'static str,
     /// Invocations along x.
+    /// The text's `@workgroup_size` must be the same; validation compares them.
     pub lanes: u32,
     /// Bytes of workgroup memory.
+    /// At least what the text declares and uses; validation compares them.
     pub workgroup_memory: u32,
 }
 
@@ -86,10 +106,14 @@ impl KernelSource {
     }
 
     /// Starts a launch with activations `act` and results `out`, both `f32` or `f16`.
+    ///
+    /// # Errors
+    /// `Unsupported` for any other dtype.
     pub fn launch(&self, act: DType, out: DType) -> Result<LaunchBuilder> {
         let act_text = pick(act, prelude::ACT_F32, prelude::ACT_F16)?;
         let out_text = pick(out, prelude::OUT_F32, prelude::OUT_F16)?;
         let half = act == DType::F16 || out == DType::F16;
+        // Declarations come before their uses in reading order only: WGSL itself allows any order within a module.
         let parts = [
             (true, prelude::SYMBOLS),
             (half, prelude::HALF),
@@ -121,6 +145,7 @@ impl KernelSource {
     }
 
     /// File and text with the formula.
+    /// A formula of a foreign operator is written in the table of `onnx/map.rs`, one of the library's own in a file.
     fn own_text(&self) -> (String, String) {
         match (self.formula, self.name.split_once('/')) {
             ("", _) | (_, None) => (self.file.into(), self.text.into()),
@@ -134,6 +159,7 @@ impl KernelSource {
     }
 }
 
+/// The text for this dtype of activations; fails for any but f32 and f16.
 fn pick(dtype: DType, f32_text: &'static str, f16_text: &'static str) -> Result<&'static str> {
     match dtype {
         DType::F32 => Ok(f32_text),
@@ -143,8 +169,13 @@ fn pick(dtype: DType, f32_text: &'static str, f16_text: &'static str) -> Result<
 }
 
 /// A launch being built: bindings in order, then [`LaunchBuilder::groups`].
+///
+/// The n-th binding that is added is `@binding(n)` of group 0. Argument and kind are pushed together, so that both
+/// lists have the same length.
 pub struct LaunchBuilder {
+    /// The kernel, with the constants and bindings so far.
     desc: KernelDesc,
+    /// What the bindings so far are bound to.
     args: Vec<Arg>,
 }
 
@@ -170,6 +201,7 @@ impl LaunchBuilder {
     }
 
     /// Binds an output.
+    /// It is bound for reading and writing: WebGPU has no storage buffers that are only written.
     pub fn output(mut self, index: usize) -> LaunchBuilder {
         self.desc.bindings.push(BindingKind::ReadWrite);
         self.args.push(Arg::Output(index));
@@ -203,6 +235,8 @@ impl LaunchBuilder {
     }
 
     /// Sets an `override` constant.
+    /// A name that is set twice is an error of [`crate::Program::check`]. Values pass as `f64`, the type of the
+    /// WebGPU API.
     pub fn set(mut self, name: &str, value: impl Into<f64>) -> LaunchBuilder {
         self.desc.constants.push((name.into(), value.into()));
         self
@@ -214,12 +248,16 @@ impl LaunchBuilder {
     }
 
     /// Sets the number of rows that the kernel asks `row_count` for.
+    ///
+    /// # Errors
+    /// As [`affine`].
     pub fn rows(self, rows: &Dim) -> Result<LaunchBuilder> {
         let [n, p, constant] = affine(rows)?;
         Ok(self.set("ROWS_N", n).set("ROWS_P", p).set("ROWS_C", constant))
     }
 
     /// Sets how all weights are packed; the prelude then has the functions that unpack them.
+    /// All weights of a kernel are packed alike: only the first call has an effect.
     pub fn with_packing(mut self, packing: Packing) -> LaunchBuilder {
         if self.has("GROUP") {
             return self;
@@ -227,6 +265,7 @@ impl LaunchBuilder {
         self.desc.source.prelude += prelude::PACKED;
         let Packing { code, group, zeros } = packing;
         let launch = self.set("BITS", packing.bits()).set("GROUP", group).set("ZEROS", u32::from(zeros));
+        // The number is the order of the variants of `Code`, which the `packed` prelude repeats.
         launch.set("CODE", code as u32)
     }
 
@@ -236,6 +275,7 @@ impl LaunchBuilder {
     }
 
     /// Sets the storage of all weights.
+    /// Only the first call has an effect, because the constant is one for all weights of a kernel.
     pub fn weight_dtype(self, dtype: DType) -> Result<LaunchBuilder> {
         if self.has("W_DTYPE") {
             return Ok(self);
@@ -244,6 +284,7 @@ impl LaunchBuilder {
     }
 
     /// Sets the constants that say whether a weight or bias is given, and its storage.
+    /// The names come in that order; an absent weight has storage 0, which the text does not look at.
     pub fn with_presence(
         self,
         [given, dtype]: [&str; 2],
@@ -259,6 +300,7 @@ impl LaunchBuilder {
     }
 
     /// Adds the uniform block and the number of workgroups.
+    /// The uniform block is the last binding of every kernel.
     pub fn groups(mut self, groups: Grid) -> Launch {
         self.desc.bindings.push(BindingKind::Uniform);
         self.args.push(Arg::Symbols);
@@ -272,6 +314,8 @@ impl LaunchBuilder {
 }
 
 /// The number by which kernels know the storage of weights.
+///
+/// The `weights` prelude reads it as the constant `W_DTYPE`.
 pub fn weight_code(dtype: DType) -> Result<u32> {
     match dtype {
         DType::F32 => Ok(0),
@@ -287,11 +331,14 @@ pub fn single_workgroup() -> Extent {
 }
 
 /// The constants that [`LaunchBuilder::optional`] binds: four zero bytes if any input is absent.
+/// A buffer of zero bytes cannot be bound, and a text binds the same number of buffers whether an input is given or
+/// not.
 pub fn stand_in(given: &[Option<&TensorType>]) -> Vec<Vec<u8>> {
     if given.iter().any(Option::is_none) { vec![vec![0; 4]] } else { Vec::new() }
 }
 
 /// A plan of these launches without scratch and constants.
+/// `chain` is the longest chain of additions in f32; the hash is filled in when the plan is chosen.
 pub fn plan(kernel: &KernelSource, launches: Vec<Launch>, chain: u32) -> NodePlan {
     NodePlan {
         kernel: kernel.name.into(),
@@ -325,6 +372,7 @@ pub fn unserved_error(request: &Request) -> Error {
 }
 
 /// The error of a planner that was asked for another operator.
+/// It is a bug of the kernel list, never the fault of a graph.
 pub fn wrong_op(request: &Request) -> Error {
     Error::bug(format!("a planner was asked for `{}`", request.op.name()))
 }
@@ -335,6 +383,7 @@ pub fn may_be_one(rows: &Dim) -> bool {
 }
 
 /// A constant size that fits 32 bits.
+/// `what` is for messages, such as "the row length".
 pub fn constant(what: &str, dim: &Dim) -> Result<u32> {
     let value = dim
         .as_const()
@@ -343,9 +392,12 @@ pub fn constant(what: &str, dim: &Dim) -> Result<u32> {
 }
 
 /// Rows and row length of a value: its first size, and the product of the others. A vector of constant size is one row.
+///
+/// A vector of symbolic length is as many rows of width 1. A scalar is one row of width 1.
 pub fn rows_and_width(ty: &TensorType) -> Result<(Dim, u32)> {
     let (rows, rest) = match ty.shape.as_slice() {
         [] => (Dim::from(1u64), ty.shape.as_slice()),
+        // Its elements are taken as columns: `rest` is then the whole shape.
         [only] if only.as_const().is_some() => (Dim::from(1u64), ty.shape.as_slice()),
         [first, rest @ ..] => (first.clone(), rest),
     };
@@ -361,10 +413,15 @@ pub fn elements(rows: &Dim, width: u32) -> Result<Dim> {
 }
 
 /// A size `a·n + b·p + c` as `[a, b, c]`.
+/// The three numbers are the constants `ROWS_N`, `ROWS_P` and `ROWS_C` of the `symbols` prelude.
+///
+/// # Errors
+/// `Unsupported` if the size depends on another symbol, or a factor needs more than 32 bits.
 pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
     if let Some(other) = dim.symbols().find(|s| !SYMBOLS.contains(s)) {
         return Err(Error::unsupported(format!("the size {dim}: kernels know no symbol `{other}`")));
     }
+    // A size is affine in its symbols, so that three values determine it.
     let at = |n, p| dim.eval(&Symbols::np(n, p));
     let constant = at(0, 0)?;
     let small = |value: u64| {
@@ -375,6 +432,7 @@ pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
 }
 
 /// The error of something that is larger than a binding can be.
+/// The details name the limit, so that callers can react without reading the text.
 pub fn too_large(what: &str, asked: u64, limit: u64) -> Error {
     Error::unsupported(format!("{what} takes {asked} bytes, the device binds at most {limit}"))
         .with_detail("tensor", what)

@@ -12,16 +12,19 @@ use tapml_device::Grid;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
 /// Rows of a head's state that the kernels can hold: a quarter of them in the registers of each invocation.
+/// Registers hold 64 numbers of each invocation then.
 const MAX_ROWS: u32 = 256;
 /// Columns of a head's state that one workgroup holds; four invocations share a column.
 const COLUMNS: u32 = 64;
 /// Invocations of the workgroup of a recurrence.
 pub const LANES: u32 = 4 * COLUMNS;
 
+/// The flat kernel by which `append` copies a cache too: element `i` of the output is element `i` of the input.
 const COPY: KernelSource =
     KernelSource::flat("state/copy", "append/copy.wgsl", include_str!("append/copy.wgsl"));
 
 /// The copy of the state, input `before`, to output 1.
+/// States are f32, whatever the activations are.
 pub fn copy(request: &Request, before: usize) -> Result<Launch> {
     let (rows, width) = rows_and_width(&request.inputs[before])?;
     let copy = COPY.launch(DType::F32, DType::F32)?.input(before).output(1);
@@ -29,6 +32,9 @@ pub fn copy(request: &Request, before: usize) -> Result<Launch> {
 }
 
 /// A recurrence of `heads` heads, each with a state of `size` rows and columns.
+///
+/// The grid is one workgroup for each head and each 64 columns of its state. A workgroup walks through the tokens in
+/// order.
 pub struct Recurrence {
     /// Heads.
     pub heads: u32,
@@ -38,6 +44,9 @@ pub struct Recurrence {
 
 impl Recurrence {
     /// The plan of `kernel`, whose `launch` has every binding but the outputs. State `before` is an input.
+    ///
+    /// # Errors
+    /// `Unsupported` if a state has more rows than the registers of a workgroup hold.
     pub fn plan(
         &self,
         request: &Request,
@@ -61,6 +70,7 @@ impl Recurrence {
         // four, then the four sums, then those of the four invocations.
         let sum = Dim::from(u64::from(rows.div_ceil(16)) + 2 + 2);
         let chain = sum.checked_add(tokens).ok_or_else(|| Error::unsupported("the row count overflows"))?;
+        // The copy is launch 0; `in_place` names it, so that the compiler can leave it out.
         let launches = vec![copy(request, before)?, launch.groups(groups)];
         Ok(NodePlan {
             in_place: vec![InPlace { input: before, output: 1, copy: Some(0) }],

@@ -11,6 +11,7 @@ use tapml_graph::op::Broadcast;
 /// A formula of one number or two.
 pub struct Formula {
     /// A WGSL function `formula` of one `f32` or two, which may use the `math` prelude, and its constants.
+    /// Constants are `override` declarations of f32 within the text.
     pub text: &'static str,
     /// Values of the constants.
     pub constants: Vec<(&'static str, f64)>,
@@ -30,6 +31,8 @@ impl Formula {
 }
 
 /// Plans a node of an operator with this formula of its only input; `name` is the kernel's.
+///
+/// Input and output have the same shape and dtype. Formulas compute in f32, and results are rounded to the dtype.
 pub fn plan(request: &Request, name: &'static str, formula: &Formula) -> Result<NodePlan> {
     let flat = KernelSource::flat(name, "elementwise/portable.wgsl", include_str!("portable.wgsl"));
     let kernel = KernelSource { math: true, formula: formula.text, ..flat };
@@ -37,6 +40,7 @@ pub fn plan(request: &Request, name: &'static str, formula: &Formula) -> Result<
     let (rows, width) = rows_and_width(ty)?;
     let launch = kernel.launch(ty.dtype, ty.dtype)?.input(0).output(0).rows(&rows)?.set("K", width);
     let launch = launch.formula(formula);
+    // A chain of 1: the formula may add, but no sum grows with a size.
     Ok(planned(&kernel, vec![launch.flat(elements(&rows, width)?)], 1))
 }
 
@@ -47,6 +51,8 @@ const PAIRS_ROW: &str = concat!(include_str!("pairs.wgsl"), include_str!("second
 
 /// Plans a node of an operator with this formula of two inputs, of which the second stretches to the first; the names are
 /// those of the kernels for a second operand like the first, or of one column, and of one row.
+///
+/// A row operand is bound as a weight, of f32, f16 or bf16. Any other has the dtype of the activations.
 pub fn plan_pairs(request: &Request, names: [&'static str; 2], formula: &Formula) -> Result<NodePlan> {
     let (a, b) = (&request.inputs[0], &request.inputs[1]);
     let broadcast = Broadcast::from_types(a, b)?;
@@ -63,6 +69,7 @@ pub fn plan_pairs(request: &Request, names: [&'static str; 2], formula: &Formula
     let launch = if by_row {
         launch.weight_dtype(b.dtype)?
     } else {
+        // One text serves both: with `COLUMN` the second operand is read at the row, else at the element.
         launch.set("COLUMN", u32::from(broadcast == Broadcast::Column))
     };
     Ok(planned(&kernel, vec![launch.formula(formula).flat(elements(&rows, width)?)], 1))

@@ -1,5 +1,9 @@
 //! Weights of matrix products and tables as kernels bind them: one array of numbers, or words with their scales
 //! and zero points; and their split beyond a device's limits.
+//!
+//! A packed weight is one input that lies in sections: the words of the elements, their scales, and zero points if it
+//! has any. Kernels bind each section as an array of its own. A weight that is larger than a binding can be is cut by
+//! rows, and each part is a launch.
 
 use super::Request;
 use super::source::{LaunchBuilder, constant, stand_in, too_large, unserved_error};
@@ -9,14 +13,20 @@ use tapml_graph::packing::Section;
 use tapml_graph::{Dim, Error, Packing, Result, Symbols, TensorType};
 
 /// Weight rows, which are outputs, that a workgroup of a matrix product treats at least.
+///
+/// The bound is the smallest of all kernels, so that one split suits all of them; see [`BoundWeight::split`].
 pub const PART_ROWS: u32 = 4;
 
 /// A weight of an operator as kernels bind it: one array, or the sections that it is packed in.
+///
+/// Sizes are constant: weights do not change from run to run.
 pub struct BoundWeight<'a> {
+    /// Which input of the operator it is.
     index: usize,
     /// Its type.
     pub ty: &'a TensorType,
     /// Those of a packed weight.
+    /// Empty for a plain weight.
     sections: Vec<Section>,
 }
 
@@ -26,6 +36,7 @@ impl<'a> BoundWeight<'a> {
         BoundWeight::new(index, request.inputs.get(index).ok_or_else(|| unserved_error(request))?)
     }
 
+    /// The weight of this type that is input `index`.
     fn new(index: usize, ty: &'a TensorType) -> Result<BoundWeight<'a>> {
         let sections = match ty.dtype.packing() {
             Some(packing) => packing.sections(&ty.sizes(&Symbols::new())?)?,
@@ -64,11 +75,13 @@ impl<'a> BoundWeight<'a> {
     }
 
     /// Whether a kernel that has a place for zeros finds none.
+    /// A plain weight has no such place, and lacks nothing.
     fn lacks_zeros(&self) -> bool {
         self.packing().is_some_and(|packing| !packing.zeros)
     }
 
     /// The constants of a plan that binds the weight, and this bias, if the operator can have one.
+    /// Outer `None`: the operator has no bias at all. Inner `None`: it could have one, but this node has none.
     pub fn stand_in(&self, bias: Option<Option<&TensorType>>) -> Vec<Vec<u8>> {
         stand_in(&[bias.unwrap_or(Some(self.ty)), (!self.lacks_zeros()).then_some(self.ty)])
     }
@@ -76,6 +89,10 @@ impl<'a> BoundWeight<'a> {
     /// Splits a matrix by rows so that each part fits one binding, and one dispatch if a workgroup treats at least
     /// [`PART_ROWS`] of them. Parts begin at multiples of 256 bytes. All operators split alike, so that tied weights are
     /// stored once.
+    ///
+    /// # Errors
+    /// `Unsupported` unless the weight is a matrix, and if not even the smallest part that begins at an aligned byte
+    /// fits.
     pub fn split(&self, info: &DeviceInfo) -> Result<Vec<WeightPart>> {
         let rows = match self.ty.shape.as_slice() {
             [rows, _] => constant("the rows of a weight", rows)?,
@@ -95,7 +112,10 @@ impl<'a> BoundWeight<'a> {
     }
 
     /// Parts of at most `most` of the `rows`, which are called `what`.
+    ///
+    /// Parts are as large as possible, all but the last of equal length, in order and without a gap.
     fn cut(&self, rows: u32, most: u64, info: &DeviceInfo, what: &str) -> Result<Vec<WeightPart>> {
+        // Elements of one row, whatever the rank: of a stack, those of one matrix.
         let of_row = |sizes: &[Dim]| -> Result<u64> {
             let sizes = sizes.iter().map(|size| constant("the row length of a weight", size));
             sizes
@@ -109,6 +129,7 @@ impl<'a> BoundWeight<'a> {
         } else {
             vec![elements.saturating_mul(self.ty.dtype.size() as u64)]
         };
+        // A part may become a buffer of its own, so that both limits hold.
         let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
         let largest = arrays.iter().copied().max().unwrap_or(0);
         // An element's index is 32 bits wide.
@@ -117,6 +138,8 @@ impl<'a> BoundWeight<'a> {
         if u64::from(rows) <= fit {
             return Ok(vec![WeightPart { rows, ..self.whole() }]);
         }
+        // The alignment of bound offsets that WebGPU promises is 256 bytes; it must hold in every section at the same
+        // row.
         let step = arrays.iter().copied().map(aligned_rows).max().unwrap_or(1);
         let most = fit / step * step;
         if most == 0 {
@@ -131,6 +154,8 @@ impl<'a> BoundWeight<'a> {
 }
 
 /// Rows of a weight that are bound together; of a stack, its matrices.
+///
+/// `first` counts rows of the whole weight, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightPart {
     /// First row.
@@ -138,12 +163,14 @@ pub struct WeightPart {
     /// Number of rows.
     pub rows: u32,
     /// Rows of the whole weight; `None` if these are all.
+    // `rows` is not looked at then.
     of: Option<u32>,
 }
 
 impl LaunchBuilder {
     /// Binds a part of a weight and says how it is stored. A packed weight has a place for zeros: the first constant
     /// stands in it if there are none.
+    /// Arguments come section by section: words, scales, zeros.
     pub fn weight(self, weight: &BoundWeight, part: &WeightPart) -> Result<LaunchBuilder> {
         let lacks_zeros = weight.lacks_zeros();
         let launch = self.weight_without_zeros(weight, part)?;
@@ -185,6 +212,7 @@ impl BoundWeight<'_> {
 }
 
 /// Binds `len` bytes of a section of input `index`, in whole words: a section is followed by room for them.
+/// The length is rounded up because storage buffers are arrays of `u32`: half a word could not be read.
 fn section_arg(index: usize, section: &Section, start: usize, len: usize) -> Arg {
     let (offset, len) = ((section.offset + start) as u64, len.next_multiple_of(4) as u64);
     Arg::Input { index, offset, len }
@@ -196,6 +224,7 @@ pub fn args(index: usize, ty: &TensorType) -> Result<Vec<Arg>> {
 }
 
 /// The least number of rows whose bytes are a multiple of 256.
+/// It is a power of two from 1 to 256, found from how often 2 divides the bytes of a row.
 fn aligned_rows(row_bytes: u64) -> u64 {
     256 >> row_bytes.trailing_zeros().min(8)
 }
