@@ -1,4 +1,8 @@
 //! A checkpoint folder or GGUF file, opened: configuration, graph, weights and the ids of special tokens.
+//!
+//! Opening goes in four steps: configuration, graph, packed weights, plain weights. The graph is built
+//! before any element is read, so that a configuration that is not served fails fast. Weights stay mapped;
+//! only those that are made from others take memory.
 
 use crate::arch::{self, Decoder};
 use crate::class;
@@ -17,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tapml_graph::{DType, Derived, Error, Graph, Model, Result, Tensor};
 
+// The same text for every way in which a path is no model, so that one look tells the layout.
 /// What a model folder needs, as advice.
 const FOLDER: &str = "a model is a folder in Hugging Face layout: config.json, model.safetensors (or shards with \
                       model.safetensors.index.json) and, for text, tokenizer.json; or a GGUF file";
@@ -27,23 +32,32 @@ type Group = (Vec<String>, Derived);
 /// An opened checkpoint.
 #[derive(Debug)]
 pub struct Checkpoint {
+    /// The path as it was given, not made absolute.
     dir: PathBuf,
+    /// Kept whole: chat templates and notes read keys that the graph does not need.
     config: Config,
     model_type: &'static str,
     model: Model,
+    /// In the order of the layers; one more than there are layers.
     hidden: Vec<String>,
     vocab: usize,
     context: usize,
     image: Option<ImageTokens>,
     bos: Option<u32>,
     eos: Vec<u32>,
+    /// Sorted; filled by `open_with` only, as random weights leave nothing over.
     unused: Vec<String>,
+    /// What was lost when scales of packed weights were rounded, if anything was.
     note: Option<String>,
+    /// Made once: hashing reads every byte of the checkpoint from disk.
     weights_hash: OnceLock<String>,
 }
 
 impl Checkpoint {
     /// Opens a folder or GGUF file with the default options.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open_with`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Checkpoint> {
         Checkpoint::open_with(dir, &ImportOptions::default())
     }
@@ -53,6 +67,8 @@ impl Checkpoint {
     pub fn open_with(dir: impl AsRef<Path>, options: &ImportOptions) -> Result<Checkpoint> {
         let dir = dir.as_ref();
         let (config, weights) = open_files(dir)?;
+        // The graph is first built as if packed weights were f32. What is packed is put in its place
+        // afterwards, so that architectures know nothing of quantised checkpoints.
         let packed = Packed::from_weights(&weights, &config.root())?;
         let (decoder, model_type) = build(&config, &|name| packed.dtype(name), options)?;
         let Decoder { graph, sources, .. } = &decoder;
@@ -69,8 +85,12 @@ impl Checkpoint {
 
     /// A model of the shape that the folder's `config.json` describes, with random weights made from `seed`: for
     /// measuring speed where the weights are not at hand. Dtype of the weights is the configuration's, else bf16.
+    ///
+    /// # Errors
+    /// If the configuration describes quantised weights, names another dtype, or memory does not suffice.
     pub fn random(dir: impl AsRef<Path>, options: &ImportOptions, seed: u64) -> Result<Checkpoint> {
         let dir = dir.as_ref();
+        // Only the configuration of a GGUF file is used; its tensors are not read.
         let config = if gguf::is_gguf(dir) { gguf::open(dir)?.0 } else { read_config(dir)? };
         let root = config.root();
         Method::refuse(&root)?;
@@ -85,6 +105,8 @@ impl Checkpoint {
         Checkpoint::new(dir, config, model_type, decoder, (values, Vec::new()), options)
     }
 
+    /// What both ways of opening have in common. `weights` are there already, `derived` are made when they
+    /// are asked for.
     fn new(
         dir: &Path,
         config: Config,
@@ -96,6 +118,8 @@ impl Checkpoint {
         let vocab = decoder.vocab as usize;
         let context = decoder.context as usize;
         let generation = Config::read_if_present(&dir.join("generation_config.json"))?;
+        // `generation_config.json` wins over `config.json`, as in Transformers: it lists all ids that end a
+        // turn. Multimodal configurations keep the ids of text below `text_config`.
         let special = |key: &str| -> Result<Vec<u32>> {
             let preferred =
                 generation.as_ref().map(|g| g.root().ids(key, vocab)).transpose()?.unwrap_or_default();
@@ -116,6 +140,7 @@ impl Checkpoint {
             model_type,
             hidden: decoder.hidden,
             vocab,
+            // A caller may shorten the context, never lengthen it: positions beyond it were not trained.
             context: options.max_context.map_or(context, |most| most.min(context)),
             image: decoder.image,
             bos,
@@ -137,6 +162,7 @@ impl Checkpoint {
     }
 
     /// Things to know about the checkpoint that are no failure, one sentence each.
+    /// Never empty sentences; none for a checkpoint without anything remarkable.
     pub fn notes(&self) -> Vec<String> {
         class::unknown(&self.config, self.model_type).into_iter().chain(self.note.clone()).collect()
     }
@@ -186,6 +212,7 @@ impl Checkpoint {
 
     /// Names of the values that Transformers calls hidden states: what enters the first layer, then what leaves each
     /// layer. Fusion keeps these names.
+    /// One more than there are layers. The final norm is not applied to the last of them.
     pub fn hidden_values(&self) -> Vec<String> {
         self.hidden.clone()
     }
@@ -203,6 +230,9 @@ impl Checkpoint {
 }
 
 /// Configuration and weights, with the architecture known to be served before weights are looked at.
+///
+/// # Errors
+/// If there is no model, its `model_type` is not served, or a weight file is missing or damaged.
 pub(crate) fn open_files(path: &Path) -> Result<(Config, Weights)> {
     if gguf::is_gguf(path) {
         let (config, weights) = gguf::open(path)?;
@@ -236,11 +266,17 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     Config::read(&dir.join("config.json"))
 }
 
+/// The graph of a configuration, and the `model_type` that it was built by. `dtype_of` tells the dtype of a
+/// weight of the checkpoint; what it does not know counts as f32.
+///
+/// # Errors
+/// If the options or the architecture are not served, or a key is missing or out of its bounds.
 pub(crate) fn build(
     config: &Config,
     dtype_of: &dyn Fn(&str) -> Option<DType>,
     options: &ImportOptions,
 ) -> Result<(Decoder, &'static str)> {
+    // bf16 is a dtype of weights only: no kernel computes with bf16 activations.
     if !matches!(options.activation, DType::F32 | DType::F16) {
         let text = format!("activations in {} are not supported", options.activation);
         return Err(Error::unsupported(text).with_hint("supported: f32 and f16"));
@@ -253,6 +289,8 @@ pub(crate) fn build(
     Ok((decoder, model_type))
 }
 
+/// Each weight adds its header's length, the header and its bytes. The length keeps two different lists of
+/// weights from giving the same bytes.
 fn hash_weights(model: &Model) -> String {
     let mut names: Vec<&str> = model.graph().weights().map(|(_, v)| v.name.as_str()).collect();
     names.sort_unstable();
@@ -261,6 +299,7 @@ fn hash_weights(model: &Model) -> String {
         let (name, tensor) = tensor;
         let header = format!("{name}\0{}{:?}\0", tensor.dtype(), tensor.shape());
         hasher.update(&(header.len() as u64).to_le_bytes()).update(header.as_bytes());
+        // Several threads: one weight may have gigabytes.
         hasher.update_rayon(tensor.bytes());
     }
     hasher.finalize().to_hex().to_string()

@@ -1,5 +1,7 @@
 //! The class names of `architectures`. `model_type` alone decides what is built; a class that does not go with it may
 //! compute something else.
+//!
+//! A checkpoint is never refused for its classes: `Checkpoint::notes` shows the sentence that is made here.
 
 use crate::config::Config;
 use serde_json::Value;
@@ -10,6 +12,8 @@ const ENDINGS: &[&str] =
     &["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model", "ForMaskedLM", "ForPreTraining"];
 
 /// A sentence on the classes of `architectures` that do not go with the `model_type`, if there are any.
+///
+/// `None` also if the key is absent, as in a configuration made from GGUF metadata.
 pub fn unknown(config: &Config, model_type: &str) -> Option<String> {
     let fits = |class: &Value| class.as_str().is_some_and(|class| goes_with(class, model_type));
     let found = match config.root().get("architectures")? {
@@ -27,6 +31,7 @@ pub fn unknown(config: &Config, model_type: &str) -> Option<String> {
 /// Whether a class is that of a model type: its name begins with the type's, or the type's with it, such as
 /// `RwkvForCausalLM` for `rwkv5`.
 fn goes_with(class: &str, model_type: &str) -> bool {
+    // Case and underscores are no difference: `gpt_neox` goes with `GPTNeoX`.
     let letters = |text: &str| -> String {
         text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
     };

@@ -1,4 +1,7 @@
 //! Typed, bounded access to a model's JSON files; errors name the file and the key. A key is found under any of its spellings.
+//!
+//! Every number is read within bounds that the caller gives. So sizes that multiply later cannot overflow,
+//! and a hostile file cannot ask for memory without end.
 
 use crate::present::is_present;
 use crate::spelling::spellings;
@@ -7,12 +10,14 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, Result};
 
+// The bound is on the file. Values within it are bounded by the methods of `Section`.
 /// The largest JSON file that is read, in bytes: the index of a model with many shards is the longest of them.
 const MAX_JSON: u64 = 64 << 20;
 
 /// A JSON object read from a file.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// For messages; nothing is read from it again.
     path: PathBuf,
     /// Where in the file the object stands.
     prefix: String,
@@ -39,6 +44,8 @@ impl Config {
     }
 
     /// A configuration that follows from another file.
+    ///
+    /// Such as `config.json` made from the metadata of a GGUF file, at `path`.
     pub(crate) fn new(path: &Path, root: Map<String, Value>) -> Config {
         Config { path: path.to_path_buf(), prefix: String::new(), root }
     }
@@ -68,7 +75,9 @@ impl Config {
 /// other spellings.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
+    /// The file, for messages.
     path: &'a Path,
+    /// The keys around this object, each with a dot behind it.
     prefix: String,
     map: &'a Map<String, Value>,
 }
@@ -116,6 +125,9 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number within bounds.
+    ///
+    /// # Errors
+    /// If the key is absent, no whole number, or out of bounds.
     pub fn size(&self, key: &str, bounds: RangeInclusive<u32>) -> Result<u32> {
         self.require(key)?;
         self.size_or(key, 0, bounds)
@@ -136,6 +148,9 @@ impl<'a> Section<'a> {
     }
 
     /// A number within bounds.
+    ///
+    /// # Errors
+    /// If the key is absent, no number, or out of bounds.
     pub fn number(&self, key: &str, bounds: RangeInclusive<f64>) -> Result<f64> {
         self.require(key)?;
         self.number_or(key, 0.0, bounds)
@@ -160,6 +175,9 @@ impl<'a> Section<'a> {
     }
 
     /// A list of `len` numbers within bounds.
+    ///
+    /// # Errors
+    /// If the key is absent, the list has another length, or a number is out of bounds.
     pub fn numbers(&self, key: &str, len: usize, bounds: RangeInclusive<f64>) -> Result<Vec<f64>> {
         let items = self.require(key)?.as_array().filter(|items| items.len() == len);
         let number = |value: &Value| value.as_f64().filter(|v| bounds.contains(v));
@@ -177,6 +195,9 @@ impl<'a> Section<'a> {
     }
 
     /// A text.
+    ///
+    /// # Errors
+    /// If the key is absent or no text.
     pub fn text(&self, key: &str) -> Result<&'a str> {
         let value = self.require(key)?;
         value.as_str().ok_or_else(|| self.expected_error(key, "a text"))
@@ -195,6 +216,9 @@ impl<'a> Section<'a> {
     }
 
     /// Token ids: one number or a list of numbers below `vocab`; empty if the key is absent.
+    ///
+    /// # Errors
+    /// If a value is no whole number or not below `vocab`.
     pub fn ids(&self, key: &str, vocab: usize) -> Result<Vec<u32>> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };
         let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -222,6 +246,7 @@ impl<'a> Section<'a> {
         format!("{}: `{}{}`", self.path.display(), self.prefix, self.spelling(key))
     }
 
+    /// The value of a key that must be there. The error names all spellings that were looked for.
     fn require(&self, key: &str) -> Result<&'a Value> {
         self.get(key).ok_or_else(|| {
             let others: Vec<String> = spellings(key).skip(1).map(|other| format!("`{other}`")).collect();
@@ -237,6 +262,7 @@ impl<'a> Section<'a> {
 /// The text with `NaN`, `Infinity` and `-Infinity` outside of strings, which Python writes and JSON does not know, replaced
 /// by `null`.
 fn without_python_numbers(text: &[u8]) -> Vec<u8> {
+    // `-Infinity` is a word of its own: a `-` before `null` is no JSON.
     const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let mut kept = Vec::with_capacity(text.len());
     let (mut rest, mut quoted) = (text, false);

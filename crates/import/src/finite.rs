@@ -1,4 +1,7 @@
 //! Finds NaN and infinities in stored floats by their exponent bits, in parallel.
+//!
+//! A float is NaN or infinite exactly if all bits of its exponent are set. Shifting out the sign leaves one
+//! comparison for each element.
 
 use rayon::prelude::*;
 use tapml_graph::{DType, Tensor};
@@ -7,6 +10,9 @@ use tapml_graph::{DType, Tensor};
 const CHUNK: usize = 1 << 18;
 
 /// The index and value of the first element that is NaN or infinite; `None` for integers, packed elements and healthy floats.
+///
+/// The index counts elements in row-major order. Every byte of the tensor is read, so a mapped file comes
+/// into memory.
 pub fn first_not_finite(tensor: &Tensor) -> Option<(usize, f64)> {
     let index = match tensor.dtype() {
         DType::F64 => first::<8>(tensor, |b| u64::from_le_bytes(b) << 1 >= 0x7ff << 53),
@@ -21,6 +27,7 @@ pub fn first_not_finite(tensor: &Tensor) -> Option<(usize, f64)> {
     Some((index, value.to_f64()[0]))
 }
 
+/// The index of the first element, of `W` bytes each, for which `bad` holds.
 fn first<const W: usize>(tensor: &Tensor, bad: impl Fn([u8; W]) -> bool + Sync) -> Option<usize> {
     let elements = tensor.bytes().as_chunks::<W>().0;
     let per_task = CHUNK / W;

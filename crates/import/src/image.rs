@@ -1,4 +1,7 @@
 //! Which tokens of a prompt stand for which rows of what an encoder makes of an image.
+//!
+//! The layouts are those of the authors' code for LLaVA (`Whole`) and Phi-3-vision (`Crops`). The graph is
+//! the same for all images; only the order of rows in the prompt depends on the image.
 
 use tapml_graph::{Error, Result};
 
@@ -44,11 +47,14 @@ impl ImageTokens {
         };
         let parts = u64::from(down) * u64::from(across);
         if !(1..u64::from(most)).contains(&parts) {
+            // One of the crops is the whole image, so parts have one place less.
             let most = most - 1;
             return Err(Error::invalid(format!(
                 "an image cut in {down} by {across} parts, expected 1 to {most}"
             )));
         }
+        // Rows are numbered crop by crop. The two rows behind all crops are the end of a line and the
+        // separator.
         let end = most * side * side;
         let lines = |first: u32, down: u32, across: u32| {
             let of_line = move |line: u32| {

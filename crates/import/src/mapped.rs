@@ -1,4 +1,7 @@
 //! Files mapped into memory: read from disk only where they are used.
+//!
+//! Each map remembers the state of its file (`FileState`): length, times and inode. Whoever reads the bytes
+//! later can tell from it whether the file was replaced meanwhile.
 
 use std::fs::Metadata;
 use std::path::Path;
@@ -15,6 +18,11 @@ impl AsRef<[u8]> for Map {
 }
 
 /// The bytes of a regular file.
+///
+/// An empty file gives no bytes: an empty range cannot be mapped on every system.
+///
+/// # Errors
+/// If the path is no regular file, cannot be opened or cannot be mapped.
 #[allow(unsafe_code)]
 pub fn map(path: &Path) -> Result<Bytes> {
     let fail = |doing: &str, e: &std::io::Error| Error::io(doing, path, e);
@@ -37,11 +45,15 @@ pub fn map(path: &Path) -> Result<Bytes> {
 }
 
 /// When the file was last written, or its time of writing set, whichever is later.
+///
+/// In nanoseconds since 1970; 0 if the system does not tell. A tool may set the time of writing back, but
+/// not the time of that change.
 fn modified_time(metadata: &Metadata) -> u128 {
     let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     time.map_or(0, |time| time.as_nanos()).max(changed_time(metadata))
 }
 
+/// When the inode last changed, in nanoseconds since 1970 (`st_ctime`).
 #[cfg(unix)]
 fn changed_time(metadata: &Metadata) -> u128 {
     use std::os::unix::fs::MetadataExt;
@@ -54,6 +66,7 @@ fn changed_time(_: &Metadata) -> u128 {
     0
 }
 
+/// The number that tells a replaced file from one that was written again. 0 where there is none.
 #[cfg(unix)]
 fn inode(metadata: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(metadata)

@@ -9,6 +9,8 @@ use tapml_graph::op::MergeRows;
 use tapml_graph::{Builder, DType, Error, Graph, Op, Result, Symbol, TensorType, ValueId};
 
 /// A module's place in the checkpoint, such as `model.layers.0.self_attn`: weights and nodes are named under it.
+///
+/// Always without the prefix of a model within a model; [`Net`] puts that in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(String);
 
@@ -37,9 +39,12 @@ pub struct Net<'a> {
     prefix: String,
     /// Rows of an image, to be put in the place of tokens.
     image: Option<ValueId>,
+    /// Asked with full names, prefix included.
     dtype_of: &'a dyn Fn(&str) -> Option<DType>,
     options: &'a ImportOptions,
+    /// By the full name of the weight that is made.
     sources: HashMap<String, Source>,
+    /// Names of values in the order in which they were noted.
     hidden: Vec<String>,
 }
 
@@ -111,6 +116,7 @@ impl<'a> Net<'a> {
     /// `x: [n, hidden]` with the rows of the image in the places that the input `slots: u32[n]` names; `x` itself if
     /// there is no image.
     pub fn merge_image(&mut self, at: &Path, x: ValueId) -> Result<ValueId> {
+        // Taken, so that `finish` can tell that a tower was built whose rows nobody reads.
         let Some(image) = self.image.take() else { return Ok(x) };
         let slots = self.builder.input("slots", TensorType::new(DType::U32, [Symbol::N]))?;
         self.node(at, MergeRows {}, &[x, image, slots])
@@ -122,6 +128,8 @@ impl<'a> Net<'a> {
     }
 
     /// The weight of this name and shape.
+    /// Sizes outermost first. The dtype is the checkpoint's; a weight that is missing is reported when it
+    /// is loaded.
     pub fn weight(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
         let name = self.name(at);
         let dtype = (self.dtype_of)(&name).unwrap_or(DType::F32);
@@ -129,6 +137,8 @@ impl<'a> Net<'a> {
     }
 
     /// The weight of this name and shape, made from other tensors of the checkpoint.
+    ///
+    /// The dtype follows from that of the first tensor; [`Source::make`] refuses tensors of several dtypes.
     pub fn derive(&mut self, at: &Path, shape: &[u32], source: Source) -> Result<ValueId> {
         let source = source.with_prefix(&self.prefix);
         let part = source.tensors().first().map(String::as_str).unwrap_or_default();
@@ -149,12 +159,14 @@ impl<'a> Net<'a> {
     }
 
     /// A cache that grows by this step's rows: `[p, columns]`.
+    /// The caller sets what it holds after the step with [`Net::set_cache`].
     pub fn cache(&mut self, at: &Path, columns: u32) -> Result<ValueId> {
         let shape = [Symbol::P.into(), tapml_graph::Dim::from(u64::from(columns))];
         self.builder.state(self.name(at), TensorType::new(self.activation(), shape))
     }
 
     /// A state in f32 that keeps its shape from step to step, zero at the start.
+    /// f32 whatever the activation is: a recurrence adds its rounding errors up over all tokens.
     pub fn state(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
         let shape = shape.iter().map(|&size| u64::from(size));
         self.builder.state(self.name(at), TensorType::new(DType::F32, shape))

@@ -1,11 +1,17 @@
 //! Arrays as NumPy saves them, `.npy`: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
+//!
+//! A file is the letters `\x93NUMPY`, two bytes of version, the header's length (two bytes in version 1,
+//! four in 2 and 3), the header as a Python literal, then the elements in one piece. Arrays of objects
+//! (pickles) are never read.
 
 use std::path::Path;
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 
 /// Bytes of an array at most.
+/// The whole file is read into memory, so this bounds what a hostile path can cost.
 const MAX_ARRAY: u64 = 4 << 30;
 
+// `<` is little-endian, `|` is for elements of one byte. Big-endian codes are refused rather than turned.
 /// NumPy's codes of dtypes; `bf16` has none.
 const CODES: [(&str, DType); 12] = [
     ("<f8", DType::F64),
@@ -23,16 +29,21 @@ const CODES: [(&str, DType); 12] = [
 ];
 
 /// Reads the array of a file.
+///
+/// # Errors
+/// If the file is too large, no array, column by column, or of a dtype that no graph holds.
 pub fn read(path: &Path) -> Result<Tensor> {
     let bytes = tapml_files::read(path, MAX_ARRAY, "an array")?;
     array(&bytes).context(|| path.display().to_string())
 }
 
+/// The array of a file's bytes. [`Tensor::new`] checks that there are as many bytes as the shape needs.
 fn array(bytes: &[u8]) -> Result<Tensor> {
     let invalid =
         |text: String| Error::invalid(text).with_hint("`numpy.save(FILE, array)` writes what is read");
     let (header, rest) = Header::read(bytes).ok_or_else(|| invalid("this is no `.npy` array".into()))?;
     let Header { code, by_columns, shape } = header;
+    // With fewer than two axes both orders are the same.
     if by_columns && shape.len() > 1 {
         return Err(Error::unsupported("the array is stored column by column")
             .with_hint("save `numpy.ascontiguousarray(array)`"));
@@ -42,6 +53,7 @@ fn array(bytes: &[u8]) -> Result<Tensor> {
         Error::unsupported(format!("its elements are {code}, which no graph holds"))
             .with_hint("served are little-endian floats, integers and bool")
     })?;
+    // A copy: elements begin at any byte of the file.
     let tensor = Tensor::new(dtype, shape, Bytes::new(rest.to_vec()))?;
     if dtype == DType::Bool && tensor.bytes().iter().any(|&byte| byte > 1) {
         Err(invalid("a truth is neither 0 nor 1".into()))
@@ -52,7 +64,9 @@ fn array(bytes: &[u8]) -> Result<Tensor> {
 
 /// What stands in front of an array's elements: a literal of a Python dictionary with three entries.
 struct Header<'a> {
+    /// The code of the dtype, such as `<f4`.
     code: &'a str,
+    /// Fortran's order: the first axis changes fastest.
     by_columns: bool,
     shape: Vec<usize>,
 }
@@ -73,6 +87,8 @@ impl<'a> Header<'a> {
         };
         let (text, rest) = rest.split_at_checked(len)?;
         let text = std::str::from_utf8(text).ok()?.trim().strip_prefix('{')?.strip_suffix('}')?;
+        // NumPy itself writes the three entries in this form. A header in another legal form of Python is
+        // not read.
         let entry = |name: &str| Some(text.split_once(&format!("'{name}':"))?.1.trim_start());
         let code = entry("descr")?.strip_prefix('\'')?.split_once('\'')?.0;
         let order = entry("fortran_order")?;
@@ -88,6 +104,9 @@ impl<'a> Header<'a> {
 }
 
 /// Writes a file that NumPy loads; `bf16`, which NumPy does not have, as `f32`.
+///
+/// # Errors
+/// If the dtype is none of NumPy's or the file cannot be written.
 pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
     tapml_files::write(path, &file_of(tensor)?)
 }
@@ -101,6 +120,7 @@ pub fn file_of(tensor: &Tensor) -> Result<Vec<u8>> {
         return file_of(&Tensor::from_f32(tensor.shape().to_vec(), tensor.to_f32().into_owned())?);
     };
     let sizes: String = tensor.shape().iter().map(|size| format!("{size}, ")).collect();
+    // A tuple of one element needs its comma in Python.
     let shape = match tensor.shape() {
         [_] => sizes.trim_end(),
         _ => sizes.trim_end_matches(", "),

@@ -1,4 +1,6 @@
 //! Random weights of the types that a graph asks for, the same on every machine.
+//!
+//! Values depend on the seed and on the graph alone, not on threads or on the machine.
 
 use half::f16;
 use rayon::prelude::*;
@@ -25,6 +27,7 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
     let all = graph.weights().map(|(_, value)| Ok((value, value.ty.sizes(&Symbols::new())?)));
     let all: Vec<(&Value, Vec<usize>)> = all.collect::<Result<_>>()?;
     let count = |shape: &[usize]| shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
+    // Below this bound every weight has numbers of its own.
     let large = all.iter().map(|(_, shape)| count(shape)).fold(0, usize::saturating_add) > LARGE;
     let mut blocks: HashMap<DType, Bytes> = HashMap::new();
     let mut shared: HashMap<(DType, &[usize]), Tensor> = HashMap::new();
@@ -44,6 +47,7 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => entry.insert(block(dtype, most, mix(seed), fill)?),
             };
+            // At a multiple of 64 elements, so that slices stay aligned for vector loads.
             let start = key as usize % PERIOD / 64 * 64 * dtype.size();
             let bytes = byte_len(dtype, shape).and_then(|len| block.slice(start, len));
             let bytes = bytes.ok_or_else(|| Error::bug("the random sequence is too short"))?;
@@ -57,6 +61,7 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
 }
 
 /// Random codes, with scales that make numbers of [`DEVIATION`].
+/// Section 0 holds words, section 1 scales, section 2 zero points, where the packing has them.
 fn random_packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> {
     let sections = packing.sections(shape)?;
     let mut bytes = Vec::new();
@@ -66,6 +71,7 @@ fn random_packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> 
             (0, Code::Int4) => fill(DType::U32, &mut part, key, Fill::Nibbles)?,
             (0, _) => fill(DType::U32, &mut part, key, Fill::Random)?,
             (1, _) => repeat(&mut part, &packing.scale_of(DEVIATION as f32)),
+            // The middle of codes from 1 to 15, so that the numbers have the mean 0.
             (_, _) => repeat(&mut part, &f16::from_f32(8.0).to_le_bytes()),
         }
         bytes.push(part);
@@ -74,11 +80,13 @@ fn random_packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> 
     Tensor::from_packed(packing, shape.to_vec(), &parts)
 }
 
+/// Fills `bytes` with this element, over and over.
 fn repeat(bytes: &mut [u8], element: &[u8]) {
     bytes.chunks_exact_mut(element.len()).for_each(|to| to.copy_from_slice(element));
 }
 
 /// What a weight is filled with.
+/// Norm weights must not be random around 0: they would erase the activations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fill {
     Random,
@@ -88,6 +96,7 @@ enum Fill {
 }
 
 impl Fill {
+    /// Vectors that are no biases are factors of norms, and are 1.
     fn for_tensor(name: &str, shape: &[usize]) -> Fill {
         if shape.len() == 1 && !name.ends_with("bias") { Fill::Value(1.0) } else { Fill::Random }
     }
@@ -102,12 +111,15 @@ fn block(dtype: DType, most: usize, key: u64, with: Fill) -> Result<Bytes> {
     Ok(Bytes::new(bytes))
 }
 
+/// A tensor of its own numbers.
 fn tensor(dtype: DType, shape: Vec<usize>, key: u64, with: Fill) -> Result<Tensor> {
     let mut bytes = zeros(dtype, &shape)?;
     fill(dtype, &mut bytes, key, with)?;
     Tensor::new(dtype, shape, Bytes::new(bytes))
 }
 
+/// Fills whole elements, in parallel. U32 is for words of packed codes and takes raw bits, all others take
+/// numbers.
 fn fill(dtype: DType, bytes: &mut [u8], key: u64, with: Fill) -> Result<()> {
     bytes.par_chunks_mut(CHUNK * dtype.size()).enumerate().try_for_each(|(chunk, out)| {
         let (first, count) = ((chunk * CHUNK) as u64, out.len() / dtype.size());
@@ -145,6 +157,9 @@ fn zeros(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
 }
 
 /// Number `index` of the stream `key`, uniform with mean 0 and standard deviation [`DEVIATION`].
+///
+/// A uniform distribution on −a..a has the deviation a/√3, hence the factor √3. The upper 53 bits are all
+/// that an f64 holds.
 fn uniform(key: u64, index: u64) -> f32 {
     let unit = (mix(key.wrapping_add(index)) >> 11) as f64 * (-52f64).exp2() - 1.0;
     (unit * 3f64.sqrt() * DEVIATION) as f32

@@ -1,4 +1,7 @@
 //! Where a weight of the graph comes from: a tensor of the checkpoint as it is, or made from some.
+//!
+//! [`Source::shape_of_part`] states what a checkpoint must hold, `weights` checks it, [`Source::make`]
+//! computes. So `make` may rely on shapes; what it finds wrong is a bug, except dtypes that differ.
 
 use rayon::prelude::*;
 use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor};
@@ -109,6 +112,9 @@ impl Source {
     }
 
     /// The weight, of `shape`, from its tensors, whose shapes have been checked.
+    ///
+    /// # Errors
+    /// If the tensors have several dtypes, or memory does not suffice.
     pub fn make(&self, parts: Vec<Tensor>, shape: Vec<usize>) -> Result<Tensor> {
         let first = parts.first().ok_or_else(|| Error::bug("a weight is made from no tensor"))?;
         let dtype = first.dtype();
@@ -123,6 +129,7 @@ impl Source {
             Source::Converted(_, wanted) if *wanted == dtype => {
                 Tensor::new(dtype, shape, first.bytes().clone())
             }
+            // By way of f64, which holds every float exactly: one rounding.
             Source::Converted(_, wanted) => Tensor::from_f64(*wanted, shape, &first.to_f64()),
             Source::Positions { images, dtype, .. } => positions(*dtype, shape, &parts, *images),
             Source::RowOf { index, .. } => {
@@ -166,6 +173,7 @@ fn room(len: usize) -> Result<Vec<u8>> {
 }
 
 /// The elements of the parts, one after another.
+/// Copies in parallel: the experts of one layer can have gigabytes.
 fn join_parts(dtype: DType, shape: Vec<usize>, parts: &[Tensor]) -> Result<Tensor> {
     let mut bytes = room(parts.iter().map(|p| p.bytes().len()).sum())?;
     let mut rest: &mut [u8] = &mut bytes;
@@ -180,11 +188,13 @@ fn join_parts(dtype: DType, shape: Vec<usize>, parts: &[Tensor]) -> Result<Tenso
 }
 
 /// The elements of a matrix, or of each matrix of a stack, column by column.
+/// Reads in strides and writes in one piece: each task owns one column of one matrix.
 fn transpose(tensor: &Tensor) -> Result<Vec<u8>> {
     let size = tensor.dtype().size();
     let &[.., rows, columns] = tensor.shape() else { return Err(Error::bug("only matrices are transposed")) };
     let bytes: &[u8] = tensor.bytes();
     let mut out = room(bytes.len())?;
+    // A size of 0 would make chunks of 0 bytes.
     if bytes.is_empty() {
         return Ok(out);
     }

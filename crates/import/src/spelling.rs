@@ -1,4 +1,7 @@
 //! Keys of configurations that mean the same. Families spell them differently, and Transformers renames them.
+//!
+//! Architectures ask for one spelling only. [`spellings`] says where else to look, so no architecture lists
+//! alternatives of its own.
 
 /// Keys of one meaning in each row. A row needs no other change to be read everywhere. `crates/import/tests/configs.rs`
 /// holds the `attribute_map`s of Transformers 4 and 5 against them.

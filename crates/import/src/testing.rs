@@ -1,5 +1,8 @@
 //! Tiny random Llama checkpoints for tests. Names and shapes are written out here on their own, not taken from the
 //! importer, so that they check it.
+//!
+//! For tests of every crate: the feature `testing` builds it. The values of a seed are the same on every
+//! machine.
 
 pub mod gguf;
 
@@ -130,6 +133,7 @@ impl TinyLlama {
         if self.shards < 2 {
             return write(&dir.join("model.safetensors"), &tensors, &BTreeMap::new());
         }
+        // Shards of equal numbers of tensors, named as Transformers names them.
         let mut map = Map::new();
         for (i, part) in tensors.chunks(tensors.len().div_ceil(self.shards)).enumerate() {
             let name = format!("model-{:05}-of-{:05}.safetensors", i + 1, self.shards);
@@ -140,12 +144,16 @@ impl TinyLlama {
     }
 }
 
+/// Writes JSON; errors name the file.
 fn text(path: &Path, value: &Value) -> Result<()> {
     std::fs::write(path, value.to_string()).map_err(|e| tapml_graph::Error::io("write", path, &e))
 }
 
+/// Makes tensors of random values, one after another from one stream.
 struct Maker {
+    /// Of all tensors.
     dtype: DType,
+    /// Of the generator.
     state: u64,
     tensors: Vec<(String, Tensor)>,
 }

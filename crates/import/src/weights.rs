@@ -1,5 +1,8 @@
 //! The weight files of a checkpoint: one safetensors file, shards with an index, or what another format offers as a
 //! [`TensorFile`].
+//!
+//! Opening lists tensors and reads no element. Loading checks name, shape and dtype of every weight that
+//! the graph names, and reports all problems at once.
 
 use crate::config::Config;
 use crate::finite::first_not_finite;
@@ -17,8 +20,11 @@ const SINGLE: &str = "model.safetensors";
 /// The file that says which shard holds which tensor.
 const INDEX: &str = "model.safetensors.index.json";
 /// Dtypes that weights may have.
+///
+/// Integers and packed elements come in by way of `packed`, not from here.
 const SERVED: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 /// So many problems are listed in one message.
+/// A wrong folder makes every tensor a problem.
 const MOST_LISTED: usize = 10;
 
 /// A tensor of a file, without its elements.
@@ -35,6 +41,8 @@ pub struct ListedTensor {
 }
 
 /// A file that holds tensors of a checkpoint.
+///
+/// A file is checked against its own header before it becomes one of these.
 pub trait TensorFile: std::fmt::Debug + Send + Sync {
     /// Where the file lies.
     fn path(&self) -> &Path;
@@ -72,6 +80,7 @@ impl TensorFile for File {
 }
 
 /// A file and what it lists.
+/// `listed` is kept beside the file, because the trait makes a new list at each call.
 #[derive(Clone, Debug)]
 struct Shard {
     file: Arc<dyn TensorFile>,
@@ -82,12 +91,17 @@ struct Shard {
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
     shards: Vec<Shard>,
+    /// Name to shard and place in its list.
     index: HashMap<String, (usize, usize)>,
 }
 
 impl Weights {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    ///
+    /// # Errors
+    /// If there is neither, a shard is missing or leads out of the folder, or a header is damaged.
     pub fn open(dir: &Path) -> Result<Weights> {
+        // The single file wins where a folder holds both: the index may name shards that are not there.
         if is_present(&dir.join(SINGLE))? {
             return Ok(Weights::from_file(File::open(&dir.join(SINGLE))?));
         }
@@ -122,6 +136,7 @@ impl Weights {
     ) -> Result<HashMap<String, Tensor>> {
         let all = graph.weights().map(|(_, value)| value);
         let wanted: Vec<&Value> = all.filter(|value| !elsewhere(&value.name)).collect();
+        // All problems are collected: one run tells everything that is wrong with a checkpoint.
         let mut problems = Vec::new();
         let mut tensors = Vec::with_capacity(wanted.len());
         for value in &wanted {
@@ -134,6 +149,7 @@ impl Weights {
             return Err(join(problems));
         }
         if check_finite {
+            // The first in the order of the graph, not the first in time: the same message in every run.
             let first = tensors.par_iter().find_map_first(|(name, t)| Some((name, t, first_not_finite(t)?)));
             if let Some((name, tensor, (index, value))) = first {
                 return Err(self.not_finite(name, tensor, index, value));
@@ -144,6 +160,8 @@ impl Weights {
 
     /// Names of tensors that the graph does not use, sorted. Stored rotary frequencies do not count: they follow from
     /// the configuration.
+    ///
+    /// `more` are tensors that packed weights were made from.
     pub(crate) fn unused_tensors(
         &self,
         graph: &Graph,
@@ -154,6 +172,7 @@ impl Weights {
         let parts = sources.values().flat_map(Source::tensors).map(String::as_str);
         let used: HashSet<&str> = names.filter(|name| !sources.contains_key(*name)).chain(parts).collect();
         let listed = self.shards.iter().flat_map(|shard| &shard.listed).map(|tensor| tensor.name.as_str());
+        // Some exporters store the buffer of rotary frequencies.
         let unused =
             listed.filter(|n| !used.contains(n) && !more.contains(*n) && !n.ends_with("rotary_emb.inv_freq"));
         let mut unused: Vec<String> = unused.map(str::to_string).collect();
@@ -178,12 +197,18 @@ impl Weights {
     }
 
     /// The tensor of this name, whatever its dtype and sizes.
+    ///
+    /// # Errors
+    /// If there is none, or its element type is not read.
     pub(crate) fn any_tensor(&self, name: &str) -> Result<Tensor> {
         let (file, _, place) = self.find(name).ok_or_else(|| self.missing(name, &[]))?;
         file.load(place)
     }
 
     /// The tensor of this name, dtype and shape: a part of a quantised weight.
+    ///
+    /// # Errors
+    /// If there is none, or it has another dtype or shape.
     pub(crate) fn exact(&self, name: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let (file, listed, place) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
         if listed.dtype == Some(dtype) && listed.shape == shape {
@@ -203,6 +228,7 @@ impl Weights {
     }
 
     /// The weight that this value stands for.
+    /// As it lies in the file, or made from its parts.
     fn take(&self, value: &Value, source: Option<&Source>) -> Result<Tensor> {
         let shape = value.ty.sizes(&Symbols::new())?;
         let Some(source) = source else { return self.stored_tensor(&value.name, &shape) };
@@ -242,6 +268,7 @@ impl Weights {
         file.load(place)
     }
 
+    /// Names the single file, or the index if there are several.
     fn missing(&self, name: &str, shape: &[usize]) -> Error {
         let place = match self.shards.as_slice() {
             [only] => only.file.path().display().to_string(),
@@ -252,6 +279,7 @@ impl Weights {
             ),
             [] => "the checkpoint".to_string(),
         };
+        // The usual reason for a missing head is a configuration that does not say that it is tied.
         let hint = match name {
             "lm_head.weight" => "a model without it says `tie_word_embeddings: true` in config.json",
             _ => self.shards.first().map_or("a weight file is missing", |shard| shard.file.advice()),
@@ -259,6 +287,7 @@ impl Weights {
         Error::invalid(format!("{place}: tensor `{name}` of shape {shape:?} is missing")).with_hint(hint)
     }
 
+    /// Names file, tensor, place and value.
     fn not_finite(&self, name: &str, tensor: &Tensor, index: usize, value: f64) -> Error {
         let file = self.find(name).map(|(file, ..)| file.path().display().to_string()).unwrap_or_default();
         let place = coordinates(index, tensor.shape());
@@ -294,6 +323,10 @@ fn join(mut problems: Vec<Error>) -> Error {
     first.hint().map(str::to_string).into_iter().fold(error, Error::with_hint)
 }
 
+/// `by_file` is sorted, so that messages do not depend on the order of a hash table.
+///
+/// # Errors
+/// If a shard is missing, named by a path, damaged, or lacks a tensor that the index puts there.
 fn open_sharded(dir: &Path, config: &Config) -> Result<Weights> {
     let root = config.root();
     let path = dir.join(INDEX);
@@ -326,6 +359,7 @@ fn open_sharded(dir: &Path, config: &Config) -> Result<Weights> {
             let place = places.get(name).copied().ok_or_else(|| {
                 bad(format!("tensor `{name}` should be in {}, but is not", shard.display()))
             })?;
+            // Tensors that the index does not name stay out of reach by name, even if the shard has them.
             weights.index.insert(name.to_string(), (weights.shards.len(), place));
         }
         weights.shards.push(Shard { file: Arc::new(file), listed });
@@ -339,6 +373,7 @@ fn is_plain_name(text: &str) -> bool {
     matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) && !text.contains(['/', '\\'])
 }
 
+/// Tells the usual reasons: weights in another format, or not fetched at all.
 fn no_weights(dir: &Path) -> Error {
     let error = Error::invalid(format!("{}: there is no {SINGLE} and no {INDEX}", dir.display()));
     let names = std::fs::read_dir(dir).into_iter().flatten().flatten();

@@ -1,5 +1,8 @@
 //! Baichuan and Baichuan2: Llama with one projection of queries, keys and values; 13B has linear biases (ALiBi) instead of
 //! rotary positions, and Baichuan2 divides each row of the head's matrix by its length.
+//!
+//! `model_type` is the same for 7B, 13B and both generations. What differs is told from other keys: whether
+//! there are rotary positions, and the size of the vocabulary.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -20,6 +23,8 @@ use tapml_graph::Result;
 pub const BAICHUAN: Architecture = Architecture { model_types: &["baichuan"], build };
 
 /// Tokens of the first generation, whose head is a plain one. The configuration does not name the generation.
+///
+/// The second generation has 125 696 token ids.
 const FIRST_VOCAB: u32 = 64_000;
 
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
@@ -30,6 +35,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?;
     let mut attention =
         SelfAttention { projections: Projections::Fused { name: "W_pack" }, ..SelfAttention::new(&sizes) };
+    // The slopes stand for positions, so such a model rotates nothing.
     attention.scores.alibi = (!rotary).then(|| alibi::slopes(sizes.heads));
     let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer::new(sizes.hidden, &norm);

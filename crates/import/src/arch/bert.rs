@@ -1,5 +1,8 @@
 //! BERT: an encoder with learned positions and norms after each sum. It gives the last hidden states and, if the
 //! checkpoint has a pooler, the pooled output.
+//!
+//! The graph has no logits and no states. Attention sees all positions of the text, and norms follow the
+//! sums (post-norm).
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -19,6 +22,7 @@ pub const BERT: Architecture = Architecture { model_types: &["bert"], build };
 /// The pooler's projection.
 const POOLER: &str = "pooler.dense";
 
+/// Fails on relative positions and on decoders, whose graphs are others.
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let form = json.text_or("position_embedding_type", "absolute")?;
     if form != "absolute" {
@@ -40,6 +44,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let below = net.holds("bert.embeddings.word_embeddings.weight");
     let mut net = net.with_prefix(if below { "bert." } else { "" });
     let x = embed(&mut net, &sizes, types)?;
+    // The embedding is normalised too; it counts as the first hidden state.
     let mut x = norm(&mut net, &Path::new("embeddings.LayerNorm"), x, sizes.hidden, eps)?;
     net.hidden(x);
     for index in 0..sizes.layers {
@@ -55,6 +60,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     net.output("hidden", x);
     if net.holds(&format!("{POOLER}.weight")) {
         let at = Path::new(POOLER);
+        // The pooler reads the first row, that of `[CLS]`.
         let first = net.node(&Path::new("pooler.first"), Rows { first: 0, count: 1 }, &[x])?;
         let y = linear(&mut net, &at, first, Projection::new(sizes.hidden, sizes.hidden, true))?;
         let pooled = net.node(&Path::new("pooler.activation"), Tanh {}, &[y])?;
@@ -63,6 +69,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     Decoder::from_net(net, &sizes)
 }
 
+/// Self-attention with the checkpoint's names, without a causal mask and with biases.
 fn attention(sizes: &Sizes) -> SelfAttention {
     let plain = SelfAttention::new(sizes);
     SelfAttention {

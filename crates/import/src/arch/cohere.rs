@@ -1,5 +1,8 @@
 //! Cohere (Command-R, Aya): decoder whose attention and feed-forward layer stand side by side behind one layer
 //! normalisation without bias, with rotation of neighbouring pairs and a factor on the logits.
+//!
+//! One norm for both halves; `use_qk_norm` (Command-R+) adds norms of queries and keys with weights for
+//! each head. The head is tied unless the configuration says otherwise.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -35,6 +38,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         order: Order::Parallel,
         ..Layer::new(sizes.hidden, &norm)
     };
+    // Logits are multiplied, not divided, by this number.
     let scale = json.number_or("logit_scale", 0.0625, -1e6..=1e6)?;
     let frame = ModelFrame { logits_scale: Some(scale as f32), ..ModelFrame::llama(json, &norm, true)? };
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;

@@ -1,5 +1,8 @@
 //! Cohere2 (Command R7B): Cohere in which three of four layers are rotated and see a sliding window; the others see all
 //! positions and rotate nothing.
+//!
+//! The layers repeat in blocks of `sliding_window_pattern`, of which the last sees everything.
+//! `layer_types` wins where it is there.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -40,6 +43,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     frame.build(net, &sizes, |net, at, index, x| {
         let local = local[index as usize];
         attention.scores.window = local.then_some(window);
+        // A layer that sees all positions gets no angles.
         let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, local.then_some(angles));
         layer.apply(net, at, x, attend, |net, at, x| mlp.apply(net, at, x))
     })

@@ -1,5 +1,8 @@
 //! DeepSeekMoE: Llama whose feed-forward layers, but for the first ones, are sparse beside dense experts that all
 //! positions share. What its successors have in common with it stands here too.
+//!
+//! The router's weights are a softmax over all experts; the chosen ones are divided by their sum only if
+//! the configuration says so.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -19,6 +22,7 @@ use tapml_graph::{Result, ValueId};
 /// Dai et al., "DeepSeekMoE", 2024.
 pub const DEEPSEEK: Architecture = Architecture { model_types: &["deepseek"], build };
 
+/// Attention is Llama's; only the feed-forward layers differ.
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults::LLAMA)?;
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?;
@@ -39,10 +43,13 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 
 /// The feed-forward layers of all generations: dense ones, then sparse ones.
 pub struct FeedForward {
+    /// That of the first layers, with the width `intermediate_size`.
     dense: Mlp,
     /// The sparse ones.
     pub moe: Moe,
+    /// Layers below this number are dense.
     first_sparse: u32,
+    /// Of the others every `step`th is sparse, counted from layer 0.
     step: u32,
 }
 
@@ -59,6 +66,7 @@ impl FeedForward {
         let experts = json.size("n_routed_experts", 1..=1 << 12)?;
         let shared = json.optional_size("n_shared_experts", 1..=1 << 8)?.map(|count| SharedExpert {
             name: "shared_experts",
+            // Several shared experts are stored as one of their joint width.
             mlp: Mlp { intermediate: intermediate.saturating_mul(count), ..dense.clone() },
             gate: None,
         });

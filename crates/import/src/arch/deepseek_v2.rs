@@ -1,5 +1,8 @@
 //! DeepSeek-V2: DeepSeekMoE with latent attention, and experts chosen, in the larger model, from the best groups. What
 //! V3 has in common with it stands here too.
+//!
+//! The smaller model (Lite) chooses experts greedily, the larger one first the groups with the largest
+//! maximum. Attention is `block::latent`.
 
 use super::deepseek::FeedForward;
 use super::{Architecture, Decoder};
@@ -40,6 +43,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
 }
 
 /// Groups of experts.
+/// Reads how many there are and how many may be chosen from; `by` is how a group is scored.
 pub fn groups(json: &Section, by: GroupScore) -> Result<Groups> {
     let count = json.size("n_group", 1..=1 << 12)?;
     Ok(Groups { count, selected: json.size("topk_group", 1..=count)?, by })
@@ -47,6 +51,7 @@ pub fn groups(json: &Section, by: GroupScore) -> Result<Groups> {
 
 /// The sizes; a head's are those of its rotated part, because latent attention has others of its own.
 pub fn sizes(json: &Section) -> Result<Sizes> {
+    // `num_key_value_heads` is read with the others and counts for nothing here.
     let rotary_dim = json.size("qk_rope_head_dim", 2..=1 << 12)?;
     let sizes = Sizes::read(json, &Defaults { head_dim: Some(rotary_dim), ..Defaults::LLAMA })?;
     Ok(Sizes { head_dim: rotary_dim, ..sizes })
@@ -67,6 +72,7 @@ pub fn latent_decoder(
     let attention = LatentAttention {
         hidden: sizes.hidden,
         heads: sizes.heads,
+        // `null` means that queries have no latent (Lite); an absent key means the default.
         q_rank: (!json.is_null("q_lora_rank")).then_some(q_rank),
         kv_rank: json.size("kv_lora_rank", 1..=1 << 17)?,
         plain_dim,
@@ -76,6 +82,7 @@ pub fn latent_decoder(
         // The norms of the latents have an epsilon of their own.
         latent_norm: Norm::rms_of(1e-6),
         interleaved,
+        // Over the root of the whole head, rotated part included.
         scale: (factor / f64::from(plain_dim + sizes.head_dim).sqrt()) as f32,
     };
     let layer = Layer::new(sizes.hidden, &norm);

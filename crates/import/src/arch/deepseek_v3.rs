@@ -1,4 +1,7 @@
 //! DeepSeek-V3 and R1: DeepSeek-V2 whose router scores by sigmoid and has a bias that takes part in choosing only.
+//!
+//! Experts are chosen by `sigmoid(logit) + bias` and weighed by `sigmoid(logit)` alone. A group's score is
+//! the sum of its two best.
 
 use super::deepseek::FeedForward;
 use super::deepseek_v2::{groups, latent_decoder, sizes};
@@ -12,6 +15,7 @@ use tapml_graph::op::{GroupScore, Route, Scores};
 pub const DEEPSEEK_V3: Architecture = Architecture { model_types: &["deepseek_v3"], build };
 
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
+    // Other methods would give other numbers, so they are refused.
     for (key, served) in [("topk_method", "noaux_tc"), ("scoring_func", "sigmoid")] {
         let found = json.text_or(key, served)?;
         if found != served {

@@ -1,4 +1,7 @@
 //! Gemma: Llama with heads wider than their share, norms stored less 1, a scaled embedding and a GELU gate.
+//!
+//! A factor of a norm is stored as its difference to 1. `head_dim` is a key of its own: heads are wider
+//! than `hidden_size / num_attention_heads`.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -24,6 +27,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let mlp = Mlp::llama(&sizes, activation(json)?);
     let layer = Layer::new(sizes.hidden, &norm);
     let frame = ModelFrame {
+        // The root of the width: Gemma's embeddings are trained at this scale.
         embedding_scale: Some(f64::from(sizes.hidden).sqrt() as f32),
         ..ModelFrame::llama(json, &norm, true)?
     };
@@ -33,6 +37,8 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 }
 
 /// GELU by tanh, whatever form of GELU is named: the models were trained with it, older configurations say `gelu`.
+///
+/// Whichever key is there, plain `gelu` alone is replaced.
 fn activation(json: &Section) -> Result<ActivationOp> {
     const TANH: &str = "gelu_pytorch_tanh";
     let newer = json.get("hidden_activation").is_some();

@@ -1,5 +1,8 @@
 //! Gemma-2: Gemma with norms before and after attention and feed-forward layer, soft caps on scores and logits, and a
 //! sliding window in every other layer.
+//!
+//! Scores are divided by the root of `query_pre_attn_scalar`, which need not be the size of a head. A cap
+//! of `null` is no cap.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -29,6 +32,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     attention.scores.scale = scalar.sqrt().recip() as f32;
     attention.scores.softcap = json.positive_or("attn_logit_softcapping", Some(50.0))?;
     let window = json.size_or("sliding_window", 4096, 1..=1 << 26)?;
+    // Layers 0, 2, 4 and so on see the window.
     let local = windows::local_layers(json, sizes.layers, |index| index.is_multiple_of(2))?;
     let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_activation", "gelu_pytorch_tanh")?);
     let layer = Layer {

@@ -1,5 +1,8 @@
 //! Gemma-3 (the text model): Gemma-2 with a norm for each head instead of a soft cap on scores; five of six layers see a
 //! sliding window and rotate by frequencies of their own.
+//!
+//! A multimodal checkpoint (`gemma3`) holds the text model under `text_config`, its weights below
+//! `language_model.`. The vision tower is not read; its tensors count as unused.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -20,6 +23,7 @@ use tapml_graph::op::RopeAngles;
 pub const GEMMA3: Architecture = Architecture { model_types: &["gemma3_text", "gemma3"], build };
 
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
+    // The configuration of the text model alone has its keys at the top.
     match json.section("text_config")? {
         Some(text) => build_text(&text, net, "language_model."),
         None => build_text(json, net, ""),
@@ -40,6 +44,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
     attention.scores.softcap = json.positive_or("attn_logit_softcapping", None)?;
     let window = json.size_or("sliding_window", 4096, 1..=1 << 26)?;
     let pattern = json.size_or("sliding_window_pattern", 6, 1..=1 << 12)?;
+    // Five layers of six, the sixth sees everything.
     let local = windows::local_layers(json, sizes.layers, |index| !(index + 1).is_multiple_of(pattern))?;
     let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_activation", "gelu_pytorch_tanh")?);
     let layer = Layer {

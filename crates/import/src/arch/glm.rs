@@ -1,5 +1,8 @@
 //! GLM-4 (GLM-4-9B, GLM-Edge): Llama with biases on queries, keys and values, a fused gate, and rotation of neighbouring
 //! pairs in a part of each head.
+//!
+//! Only the first half of each head is rotated, in neighbouring pairs. The output projection has no bias
+//! even where queries have one.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,4 +1,6 @@
 //! GLM-4-0414: GLM-4 with norms also after attention and feed-forward layer.
+//!
+//! Everything else is GLM-4's: biases, fused gate and half rotation.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,5 +1,8 @@
 //! GPT-2: decoder with learned positions, layer normalisation, biases and GELU; matrices are stored as
 //! `[inputs, outputs]`.
+//!
+//! The matrices are those of `Conv1D`, so they are turned when they are loaded. Scores may be divided by
+//! the layer's number (`scale_attn_by_inverse_layer_idx`, counted from 1).
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -27,6 +30,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
         transposed: true,
         ..SelfAttention::new(&sizes)
     };
+    // Without it scores are taken as they are.
     if !json.flag_or("scale_attn_weights", true)? {
         attention.scores.scale = 1.0;
     }
@@ -39,6 +43,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     // The first checkpoints name their tensors without the outermost module.
     let root = if net.holds("wte.weight") && !net.holds("transformer.wte.weight") { "" } else { "transformer." };
     let names = ["wte", "h", "ln_f"].map(|name| format!("{root}{name}"));
+    // The head is tied by default and then has no tensor of its own.
     let names = [names[0].as_str(), names[1].as_str(), names[2].as_str(), "lm_head"];
     let positions = LearnedPositions { at: Path::new(format!("{root}wpe")), count: sizes.context };
     let frame = ModelFrame { positions: Some(positions), ..ModelFrame::with_names(json, &norm, true, names)? };

@@ -1,5 +1,8 @@
 //! GPT-BigCode (StarCoder, SantaCoder): GPT-2 with matrices stored as `[outputs, inputs]` and, in all published models, one
 //! key/value head.
+//!
+//! With one key/value head `c_attn` holds all queries, then the key, then the value; else query, key and
+//! value of each head in turn.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,5 +1,7 @@
 //! GPT-NeoX (Pythia, RedPajama): decoder with layer normalisation, one fused projection of queries, keys and values,
 //! partly rotated heads and GELU; the feed-forward layer stands beside attention or, where configured, after it.
+//!
+//! `use_parallel_residual` decides the order of the halves; both norms are there in either case.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -39,6 +41,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         order: if parallel { Order::Parallel } else { Order::Sequential },
         ..Layer::new(sizes.hidden, &norm)
     };
+    // The head is called `embed_out` and is not tied by default.
     let names = ["gpt_neox.embed_in", "gpt_neox.layers", "gpt_neox.final_layer_norm", "embed_out"];
     let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("gpt_neox.rotary_emb"), angles, &[])?;

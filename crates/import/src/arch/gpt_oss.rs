@@ -1,5 +1,8 @@
 //! gpt-oss: sparse decoder whose heads have a learned sink, whose every other layer sees a sliding window, and whose experts
 //! have biases and a clamped gate.
+//!
+//! The scores have one more column per head, a learned number, whose share of the softmax is dropped.
+//! Layers alternate, the first with a window.
 
 use super::{Architecture, Decoder};
 use crate::block::attention::SelfAttention;
@@ -44,15 +47,21 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 /// The sparse feed-forward layer: `(clamp(up) + 1) · g · sigmoid(alpha·g)` with `g = min(gate, limit)`, whose gate and up
 /// columns alternate.
 struct ClampedExperts {
+    /// Columns of input and output.
     hidden: u32,
+    /// Columns within one expert.
     intermediate: u32,
+    /// Experts.
     count: u32,
     route: Route,
+    /// Steepness of the sigmoid; 1.702 makes `g·sigmoid(alpha·g)` close to GELU.
     alpha: f32,
+    /// Gate and up are clamped to this; the gate from above only.
     limit: f32,
 }
 
 impl ClampedExperts {
+    /// Defaults of absent keys are those of gpt-oss-120b.
     fn read(json: &Section, sizes: &Sizes) -> Result<ClampedExperts> {
         let count = json.size_or("num_local_experts", 128, 1..=1 << 12)?;
         let k = json.size_or("num_experts_per_tok", 4, 1..=count)?;
@@ -66,12 +75,14 @@ impl ClampedExperts {
         })
     }
 
+    /// Router, both projections and the weighted sum for `x: [n, hidden]`.
     fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
         let logits = linear(net, &at.child("router"), x, Projection::new(self.hidden, self.count, true))?;
         let [experts, weights] = route(net, at, &self.route, &[logits])?;
         let at = at.child("experts");
         let between = self.intermediate;
         let both = self.expert_linear(net, &at, "gate_up_proj", x, experts, [2 * between, self.hidden])?;
+        // Even columns are the gate, odd ones up.
         let gate = net.node(&at.child("gate"), Columns { group: 2, first: 0, count: 1 }, &[both])?;
         let up = net.node(&at.child("up"), Columns { group: 2, first: 1, count: 1 }, &[both])?;
         let gated = self.gate_experts(net, &at, gate, up)?;
@@ -88,9 +99,11 @@ impl ClampedExperts {
         let share = net.node(&at.child("act_fn"), Sigmoid {}, &[steep])?;
         let gate = net.node(&at.child("glu"), Mul {}, &[gate, share])?;
         let product = net.node(&at.child("mul"), Mul {}, &[gate, up])?;
+        // `(up + 1)·glu` as `up·glu + glu`: no constant is needed.
         net.node(&at.child("add_glu"), Add {}, &[product, gate])
     }
 
+    /// Stored as `[experts, inputs, outputs]`, turned when it is loaded.
     fn expert_linear(
         &self,
         net: &mut Net,

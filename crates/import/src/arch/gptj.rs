@@ -1,5 +1,8 @@
 //! GPT-J: decoder whose attention and feed-forward layer stand side by side behind one layer normalisation, with rotation
 //! of neighbouring pairs in a part of each head and GELU.
+//!
+//! Queries, keys, values and the output projection have no biases; the feed-forward layer and the head
+//! have.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -32,6 +35,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     };
     let names = ["transformer.wte", "transformer.h", "transformer.ln_f", "lm_head"];
     let frame = ModelFrame { head_bias: true, ..ModelFrame::with_names(json, &norm, false, names)? };
+    // The rotated elements are the first of each head.
     let rotary_dim = json.size_or("rotary_dim", 64, 2..=sizes.head_dim)?;
     let angles = rope::angles(json, rotary_dim, sizes.context)?;
     let angles = net.node(&Path::new("transformer.rotary_emb"), angles, &[])?;

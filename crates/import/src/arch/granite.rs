@@ -1,4 +1,6 @@
 //! Granite: Llama with factors on the embedding, on the scores, on what each layer adds and on the logits.
+//!
+//! A factor that is absent is 1. Logits are divided by theirs, all others multiply.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -22,6 +24,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let factor = |key| json.number_or(key, 1.0, 1e-9..=1e9);
     let bias = json.flag_or("attention_bias", false)?;
     let mut attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
+    // The factor replaces the root of the head's size.
     attention.scores.scale = factor("attention_multiplier")? as f32;
     let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::llama(&sizes, activation) };

@@ -1,4 +1,6 @@
 //! InternLM: Llama with biases in attention.
+//!
+//! One key, `bias`, stands for all four projections of attention.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,4 +1,6 @@
 //! InternLM2 and InternLM2.5: Llama with one projection that holds, for each key/value head, its queries, key and value.
+//!
+//! Of the feed-forward layer `w1` is the gate, `w3` up, `w2` down.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

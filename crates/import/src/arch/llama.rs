@@ -1,4 +1,7 @@
 //! Llama: pre-norm decoder with rotary positions, grouped-query attention and a SiLU-gated feed-forward layer.
+//!
+//! The template of all others: `block` parts have Llama's values where a family says nothing else. It
+//! serves every checkpoint that calls itself `llama`, whoever trained it.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

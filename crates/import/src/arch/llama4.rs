@@ -1,5 +1,9 @@
 //! Llama-4 (the text model): sparse feed-forward layers beside a dense one; three of four layers rotate, normalise queries
 //! and keys and see positions in chunks, the others see all positions and scale queries by theirs.
+//!
+//! Chunked attention sees no position of an earlier chunk. Layers that see everything (every fourth) rotate
+//! nothing and scale queries by the logarithm of their position instead. The vision tower of multimodal
+//! checkpoints is not read.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -20,6 +24,7 @@ use tapml_graph::op::{PositionForm, PositionScale, Route, Scores};
 /// Meta AI, "The Llama 4 herd", 2025; the multimodal checkpoints hold the text model as a part.
 pub const LLAMA4: Architecture = Architecture { model_types: &["llama4_text", "llama4"], build };
 
+/// The text model, at the top of the configuration or below `text_config`.
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     match json.section("text_config")? {
         Some(text) => build_text(&text, net, "language_model."),
@@ -27,6 +32,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     }
 }
 
+/// The language model; `prefix` stands before the names of its weights.
 fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Decoder> {
     let defaults =
         Defaults { kv_heads: Some(8), head_dim: Some(128), context: 1 << 17, ..Defaults::LLAMA };
@@ -40,6 +46,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
     let layers = Kinds::read(json, &sizes, &norm)?;
 
     let step = json.size_or("interleave_moe_layer_step", 1, 1..=1 << 12)?;
+    // A list of layers wins over the step.
     let sparse: Vec<u32> = match json.get("moe_layers") {
         Some(_) => json.ids("moe_layers", sizes.layers as usize)?,
         None => (step - 1..sizes.layers).step_by(step as usize).collect(),
@@ -63,13 +70,16 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
 
 /// The kinds of attention and of feed-forward layers.
 struct Kinds {
+    /// Attention of the layers that rotate and see chunks.
     rotated: SelfAttention,
+    /// Attention of the layers that see all positions.
     global: SelfAttention,
     dense: Mlp,
     moe: Moe,
 }
 
 impl Kinds {
+    /// Reads all four kinds; each layer then takes two of them.
     fn read(json: &Section, sizes: &Sizes, norm: &Norm) -> Result<Kinds> {
         let bias = json.flag_or("attention_bias", false)?;
         let attention =
@@ -78,6 +88,7 @@ impl Kinds {
             after_rotation: true,
             ..QueryKeyNorm::of_heads(
                 ["q_norm", "k_norm"],
+                // The norm of queries and keys has no weights, and stands behind the rotation.
                 &norm.clone().without_weights(),
                 HeadWeights::Shared,
             )
@@ -101,9 +112,11 @@ impl Kinds {
     }
 }
 
+/// Experts are stored as stacks; the shared expert has the experts' own width.
 fn sparse_layer(json: &Section, sizes: &Sizes) -> Result<Moe> {
     let experts = json.size_or("num_local_experts", 16, 1..=1 << 12)?;
     let k = json.size_or("num_experts_per_tok", 1, 1..=experts)?;
+    // Weighing inputs and weighing results differ once several results are added.
     if k != 1 {
         let text = "the router weighs what enters the experts, which is supported for one expert only";
         return Err(json.unsupported("num_experts_per_tok", text));

@@ -1,4 +1,7 @@
 //! LLaVA: a vision tower whose hidden states, projected, take the places of tokens of a language model.
+//!
+//! The language model is built by its own architecture, below `language_model.`. It only sees rows of the
+//! image in the place of tokens (`Net::show`).
 
 use super::{Architecture, Decoder, find};
 use crate::image::{ImageTokens, Layout};
@@ -27,12 +30,14 @@ const ABSENT: &[(&str, &[(&str, u32)])] = &[
 const ABSENT_OF_BOTH: &[(&str, u32)] =
     &[("hidden_size", 4096), ("num_hidden_layers", 32), ("num_attention_heads", 32)];
 
+/// Tower, projector, then the language model of `text_config`.
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let missing = |key| json.expected_error(key, "an object");
     let vision = json.section("vision_config")?.ok_or_else(|| missing("vision_config"))?;
     let text = json.section("text_config")?.ok_or_else(|| missing("text_config"))?;
     let text = language(&text)?;
     let (architecture, _) = find(&text.root())?;
+    // A hostile configuration could nest itself without end.
     if architecture.model_types == LLAVA.model_types {
         return Err(text.root().unsupported("model_type", "the language model cannot be a LLaVA itself"));
     }
@@ -42,6 +47,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let image = project(json, &mut net, image, hidden)?;
     net.show(image);
     let decoder = (architecture.build)(&text.root(), net.with_prefix("language_model."))?;
+    // The token of LLaVA 1.5 stands behind Llama's own 32 000.
     let id = json.size_or("image_token_index", 32000, 0..=decoder.vocab - 1)?;
     Ok(Decoder { image: Some(ImageTokens { id, layout: Layout::Whole { rows: count } }), ..decoder })
 }
@@ -63,10 +69,12 @@ fn features(json: &Section, net: &mut Net, tower: &Tower) -> Result<(ValueId, u3
     let states = tower.apply(net, &at, 1, deepest as u32)?;
     let mut x = states[wanted[0]];
     for (i, &layer) in wanted.iter().enumerate().skip(1) {
+        // Several hidden states stand side by side, as wider rows.
         x = net.node(&Path::new(PROJECTOR).child("join").child(i), Concat::default(), &[x, states[layer]])?;
     }
     match json.text_or("vision_feature_select_strategy", "default")? {
         "full" => Ok((x, tower.rows())),
+        // The class token is no patch; the projector was trained without it.
         "default" if tower.rows() > 1 => {
             let count = tower.rows() - 1;
             Ok((net.node(&Path::new(PROJECTOR).child("patches"), Rows { first: 1, count }, &[x])?, count))

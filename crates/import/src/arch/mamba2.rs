@@ -1,4 +1,7 @@
 //! Mamba-2: layers of one block each, a gated state space behind a short convolution, without attention.
+//!
+//! One projection gives gate, convolution input and time steps side by side. The state is `[heads·state,
+//! head_dim]` in f32, the convolution keeps its last `taps − 1` rows.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -45,6 +48,7 @@ impl Mixer {
             groups: json.size_or("n_groups", 8, 1..=1 << 14)?,
             state: json.size_or("state_size", 128, 1..=1 << 12)?,
         };
+        // Does not overflow: 2¹⁴ heads of 2¹² elements at most.
         let (inner, expand) = (scan.heads * scan.head_dim, json.size_or("expand", 2, 1..=64)?);
         if u64::from(hidden) * u64::from(expand) != u64::from(inner) {
             let expected = format!("`hidden_size` · `expand` / `head_dim`, as the heads have {inner} columns");
@@ -71,6 +75,7 @@ impl Mixer {
     fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
         let SelectiveScan { heads, head_dim, groups, state } = self.scan;
         let (inner, shared) = (heads * head_dim, groups * state);
+        // x, B and C pass the convolution together; dt and the gate do not.
         let convolved = inner + 2 * shared;
         let all = inner + convolved + heads;
         let y = linear(net, &at.child("in_proj"), x, Projection::new(self.hidden, all, self.bias))?;
@@ -98,6 +103,7 @@ impl Mixer {
         let gate = net.node(&at.child("gate.act"), Silu {}, &[gate])?;
         let y = net.node(&at.child("gated"), Mul {}, &[y, gate])?;
         let weight = net.weight(&at.child("norm.weight"), &[inner])?;
+        // The gate is applied before the norm (`norm_before_gate = False` of the authors' code).
         let y = net.node(&at.child("norm"), self.norm.clone(), &[y, weight])?;
         linear(net, &at.child("out_proj"), y, Projection::new(inner, self.hidden, self.bias))
     }
@@ -120,6 +126,7 @@ impl Mixer {
         let bias = net.weight(&at.child("dt_bias"), &[self.scan.heads])?;
         let dt = net.node(&at.child("dt.biased"), Add {}, &[dt, bias])?;
         let dt = net.node(&at.child("dt.softplus"), Softplus {}, &[dt])?;
+        // A clamp without bounds would be a node that does nothing.
         if self.steps == Clamp::default() { Ok(dt) } else { net.node(&at.child("dt.clamped"), self.steps.clone(), &[dt]) }
     }
 }
@@ -137,6 +144,7 @@ fn step_bounds(json: &Section) -> Result<Clamp> {
     if ordered { Ok(bounds) } else { Err(json.expected_error(KEY, "the smaller number first, none below 0")) }
 }
 
+/// One norm and one mixer for each layer; `Sizes` is filled in for the frame's sake.
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let mixer = Mixer::read(json)?;
     let sizes = Sizes {

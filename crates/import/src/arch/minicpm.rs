@@ -1,4 +1,7 @@
 //! MiniCPM: Llama with factors on the embedding, on what each layer adds and on the logits.
+//!
+//! The factors are the paper's: `scale_depth / √layers` on what each half adds, `dim_model_base / hidden`
+//! on the logits.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

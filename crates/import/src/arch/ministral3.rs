@@ -1,4 +1,6 @@
 //! Ministral-3: Mistral whose queries grow with their position beyond the length it was first trained for.
+//!
+//! `mistral3` is the multimodal configuration; only its text model is read.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -44,6 +46,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
 }
 
 /// `1 + beta·ln(1 + ⌊t / original⌋)` for queries at position `t`, from `rope_parameters`.
+/// `None` without the key: models of the family need not scale.
 fn query_scale(json: &Section) -> Result<Option<PositionScale>> {
     let Some(rope) = rope::scaling(json)? else { return Ok(None) };
     if rope.get("llama_4_scaling_beta").is_none() {

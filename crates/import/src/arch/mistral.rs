@@ -1,4 +1,6 @@
 //! Mistral: Llama whose attention sees a sliding window, where one is configured.
+//!
+//! No projection has a bias. The default context is that of the configuration class, 4096·32.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,4 +1,6 @@
 //! Mixtral: Mistral with a sparse feed-forward layer.
+//!
+//! All layers are sparse and of the same form. `w1` is the gate, `w3` up, `w2` down.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

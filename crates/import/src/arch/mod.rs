@@ -1,4 +1,8 @@
 //! The architectures: one file each, listed once below.
+//!
+//! A file holds one constant row and a `build`, which reads `config.json`, fills in parts of `block/` and
+//! hands a closure for the layers to the frame. Defaults of absent keys are those of the family's
+//! configuration class in Transformers. Names of weights are those of the published checkpoints.
 
 use crate::block::sizes::Sizes;
 use crate::config::Section;
@@ -9,6 +13,8 @@ use std::collections::HashMap;
 use tapml_graph::{Graph, Result, ValueId};
 
 /// One architecture.
+///
+/// The row names no class: several classes of Transformers may share a `model_type`.
 #[derive(Clone, Copy)]
 pub struct Architecture {
     /// The values of `model_type` that mean it.
@@ -17,6 +23,7 @@ pub struct Architecture {
     pub(crate) build: fn(&Section<'_>, Net<'_>) -> Result<Decoder>,
 }
 
+// One list makes both the modules and the table, so that no architecture can be left out.
 macro_rules! architectures {
     ($($module:ident::$row:ident),+ $(,)?) => {
         $(mod $module;)+
@@ -77,6 +84,8 @@ architectures! {
 }
 
 /// What a configuration describes: a decoder-only language model, which may see an image, or an encoder of text.
+///
+/// What a `build` hands back; the importer adds weights and special tokens.
 #[derive(Debug)]
 pub struct Decoder {
     /// `ids: u32[n]` to `logits: f32[n, vocab]` (or `f32[1, vocab]`), with the caches as states. A model that sees also
@@ -96,6 +105,9 @@ pub struct Decoder {
 
 impl Decoder {
     /// The decoder whose result is `logits`.
+    ///
+    /// # Errors
+    /// If the graph does not verify.
     pub fn finish(mut net: Net<'_>, logits: ValueId, sizes: &Sizes) -> Result<Decoder> {
         net.output("logits", logits);
         Decoder::from_net(net, sizes)
@@ -109,6 +121,7 @@ impl Decoder {
 }
 
 /// The architecture that a configuration names. Fails with the list of known ones.
+/// The row, and the spelling of `model_type` that the configuration has.
 pub fn find(root: &Section) -> Result<(&'static Architecture, &'static str)> {
     let wanted = root.text("model_type")?;
     let rows = ARCHITECTURES.iter().flat_map(|a| a.model_types.iter().map(move |&name| (a, name)));

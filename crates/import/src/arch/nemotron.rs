@@ -1,4 +1,7 @@
 //! Nemotron (Minitron): decoder with layer normalisation stored less 1, partly rotated heads and squared ReLU.
+//!
+//! The feed-forward layer is not gated. Half of each head is rotated unless the configuration says
+//! otherwise.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

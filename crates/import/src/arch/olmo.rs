@@ -1,4 +1,7 @@
 //! OLMo: Llama with layer normalisation without weights and, where configured, clipped queries, keys and values.
+//!
+//! The norm is `layer_norm` with an epsilon of 1e-5 that no key names. `clip_qkv` holds queries, keys and
+//! values within ±clip before the rotation.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,4 +1,6 @@
 //! OLMo-2: Llama with norms after attention and feed-forward layer instead of before, and of all queries and all keys.
+//!
+//! Queries and keys are normalised over all their columns at once, before they are cut into heads.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -28,6 +30,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     };
     let mlp = Mlp::llama(&sizes, ActivationOp::read(json, "hidden_act", "silu")?);
     let layer = Layer {
+        // What enters a half is the stream itself.
         before: None,
         after: Some(["post_attention_layernorm", "post_feedforward_layernorm"]),
         ..Layer::new(sizes.hidden, &norm)

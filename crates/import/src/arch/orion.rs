@@ -1,4 +1,6 @@
 //! Orion: Llama with layer normalisation.
+//!
+//! The key of the epsilon is Llama's `rms_norm_eps`, although the norm subtracts the mean.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,5 +1,7 @@
 //! Phi (1, 1.5 and 2): decoder whose attention and feed-forward layer read one layer normalisation side by side, with
 //! biases, partly rotated heads and GELU.
+//!
+//! The head has a bias. The rotated share is `partial_rotary_factor`, 0.5 by default.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

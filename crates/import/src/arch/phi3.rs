@@ -1,5 +1,8 @@
 //! Phi-3, Phi-3.5 and Phi-4: Llama with fused projections, where configured partly rotated, within a window and with
 //! LongRoPE.
+//!
+//! `qkv_proj` holds queries, keys, values; `gate_up_proj` holds gate, up. Phi-3-vision builds on
+//! [`decoder`].
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -44,6 +44,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let processor = section("img_processor")?;
     let tower = tower(&processor)?;
     let parts = json.size_or("num_crops", PARTS, 1..=64)?;
+    // All crops are one input of the graph, whose size this bounds.
     if u64::from(parts + 1) * u64::from(tower.image()).pow(2) > MOST_PIXELS {
         return Err(json.expected_error("num_crops", &format!("parts of at most {MOST_PIXELS} pixels in all")));
     }
@@ -84,6 +85,7 @@ fn expect_crops(json: &Section) -> Result<()> {
     Ok(())
 }
 
+/// The tower with the sizes that its configuration leaves out. Its class token is dropped by the merge.
 fn tower(json: &Section) -> Result<Tower> {
     let name = json.text("model_name")?;
     if name != CLIP {
@@ -116,6 +118,7 @@ fn features(json: &Section, net: &mut Net, at: &Path, tower: &Tower, crops: u32)
         let row = at.child(name);
         let source = Source::Converted(row.to_string(), dtype);
         let row = net.derive(&row.child("row"), &[1, 4 * tower.hidden()], source)?;
+        // Separators become rows like any other, so that the projector treats them alike.
         x = net.node(&at.child(format!("append_{name}")), Append {}, &[x, row])?;
     }
     Ok(x)

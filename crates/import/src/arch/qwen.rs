@@ -1,5 +1,7 @@
 //! Qwen (1): Llama with one projection of queries, keys and values, which alone has biases. It is served up to the length
 //! it was trained for: its rotation and query factors beyond that are not.
+//!
+//! `c_attn` has a bias, every other projection none while `no_bias` holds. `w2` is the gate, `w1` up.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -22,6 +24,7 @@ const ROTARY: Partial = Partial { theta: "rotary_emb_base", factor: "rotary_pct"
 
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let mut sizes = Sizes::read(json, &Defaults { context: 8192, ..Defaults::LLAMA })?;
+    // `seq_length` is what the model was trained for; `max_position_embeddings` counts its extrapolation.
     sizes.context = json.size_or("seq_length", sizes.context, 1..=1 << 26)?;
     // The key counts both projections into the feed-forward layer.
     sizes.intermediate /= 2;

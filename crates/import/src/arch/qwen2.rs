@@ -1,5 +1,7 @@
 //! Qwen2 (Qwen1.5, Qwen2.5 and Coder): Llama with biases on queries, keys and values; the upper layers see a sliding
 //! window where that is switched on.
+//!
+//! The output projection has no bias. A window holds from layer `max_window_layers` on.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,4 +1,7 @@
 //! Qwen2-MoE (Qwen1.5-MoE): Qwen2 with sparse feed-forward layers, each beside a dense one whose share a gate decides.
+//!
+//! Layers may be dense by `decoder_sparse_step` and `mlp_only_layers`; these have the width
+//! `intermediate_size`.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -32,6 +35,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let activation = ActivationOp::read(json, "hidden_act", "silu")?;
     let dense = Mlp::llama(&sizes, activation.clone());
     let intermediate = json.size_or("shared_expert_intermediate_size", 5632, 1..=1 << 20)?;
+    // Its share is `sigmoid(gate(x))`, one number per position.
     let shared = SharedExpert {
         name: "shared_expert",
         mlp: Mlp { intermediate, ..dense.clone() },
@@ -43,6 +47,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         experts,
         router: "gate",
         choice_bias: None,
+        // A softmax over all experts; the chosen weights need not add up to 1.
         route: Route { k, scores: Scores::Softmax, normalize, scale: 1.0, groups: None },
         weigh_inputs: false,
         activation,

@@ -1,5 +1,8 @@
 //! Qwen3: Llama whose queries and keys are normalised head by head; the upper layers see a sliding window where that is
 //! switched on.
+//!
+//! The norm over each head has one weight of `head_dim` elements for all heads and stands before the
+//! rotation.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

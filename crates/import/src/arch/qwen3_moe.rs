@@ -1,4 +1,6 @@
 //! Qwen3-MoE: Qwen3 with sparse feed-forward layers.
+//!
+//! There is no shared expert. A window, where it is switched on, holds in all layers.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,5 +1,8 @@
 //! RWKV-5 (Eagle): a recurrence with a matrix of state for each head instead of attention; each channel forgets at a rate
 //! of its own.
+//!
+//! The names are those of the authors' checkpoints for Transformers. The mix takes `time_mix` of the token
+//! and the rest of the one before.
 
 use super::{Architecture, Decoder};
 use crate::block::rwkv::{Older, previous_rows, mix_rows, project, vector};
@@ -12,6 +15,7 @@ pub const RWKV5: Architecture = Architecture { model_types: &["rwkv5"], build };
 
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let version = json.text_or("model_version", "5_2")?;
+    // Other versions have parameters of other shapes.
     if version != "5_2" {
         let text = format!("version `{version}` of RWKV-5 is not supported");
         return Err(json.unsupported("model_version", &text).with_hint("supported: 5_2"));
@@ -24,6 +28,7 @@ fn attention(of: &Older, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId
     let width = of.width;
     let last = previous_rows(net, at, x, width)?;
     let mut mix = |name: &str| {
+        // From the row before to this one: a share of 1 is this row alone.
         let x = mix_rows(net, &at.child(format!("time_mix_{name}")), [last, x], width)?;
         project(net, &at.child(name), x, [width, width])
     };

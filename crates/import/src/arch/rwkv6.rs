@@ -1,4 +1,7 @@
 //! RWKV-6 (Finch): RWKV-5 whose mix with the token before and whose decays depend on the token.
+//!
+//! Shares run the other way round than in RWKV-5: 0 is the token itself, 1 the one before. Decays and mixes
+//! get an addition by way of two thin matrices.
 
 use super::{Architecture, Decoder};
 use crate::block::rwkv::{Older, previous_rows, mix_rows, project, times, times_plus, vector};
@@ -49,6 +52,7 @@ fn mixes(of: &Older, net: &mut Net, at: &Path, x: ValueId, last: ValueId) -> Res
     let mut results = [x; 5];
     for (index, (name, result)) in MIXES.iter().zip(&mut results).enumerate() {
         let own = at.child(format!("time_maa_{name}"));
+        // Each mix has its own `rank` columns of the thin product.
         let part = Columns { group: count * rank, first: index as u32 * rank, count: rank };
         let part = net.node(&own.child("thin"), part, &[thin])?;
         let stack = at.child("time_maa_w2").to_string();

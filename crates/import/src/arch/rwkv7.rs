@@ -1,5 +1,8 @@
 //! RWKV-7 (Goose): a recurrence whose state learns by the delta rule: each token takes out of the state what it finds under
 //! its key, in part, and puts its own value there. Names as in flash-linear-attention.
+//!
+//! All vectors and thin matrices are parts of the layer's module. The first layer's values flow through all
+//! others, which mix them into their own.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;
@@ -20,7 +23,9 @@ const SHORTEST: f32 = 1e-12;
 
 /// `config.json`, with the defaults of flash-linear-attention for absent keys.
 struct Config {
+    /// Heads are those of the recurrence.
     sizes: Sizes,
+    /// That of all layers; heads have one of their own.
     norm: Norm,
     /// Whether the embedding is normalised before the first layer.
     norm_first: bool,
@@ -31,6 +36,8 @@ struct Config {
 }
 
 impl Config {
+    /// # Errors
+    /// If sizes contradict each other or something is asked for that is not served.
     fn read(json: &Section) -> Result<Config> {
         let hidden = json.size_or("hidden_size", 2048, 1..=1 << 17)?;
         let head_dim = match (json.get("head_dim"), json.get("num_heads")) {
@@ -42,6 +49,7 @@ impl Config {
         }
         unsupported(json, hidden)?;
         let ratio = json.number_or("hidden_ratio", 4.0, 1e-3..=1e3)?;
+        // Rounded up to a multiple of 32, as in the reference.
         let inner = (f64::from(hidden) * ratio).min(f64::from(1 << 20)) as u32;
         let rank = |key: &str, default| json.size_or(key, default, 1..=1 << 14);
         let ranks = [
@@ -88,6 +96,7 @@ fn unsupported(json: &Section, hidden: u32) -> Result<()> {
     }
 }
 
+/// Time mixing and channel mixing, each behind a norm and added to the stream.
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     let config = Config::read(json)?;
     let (norm, width) = (&config.norm, config.sizes.hidden);

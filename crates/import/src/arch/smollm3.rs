@@ -1,4 +1,7 @@
 //! SmolLM3: Llama in which every fourth layer, or those that are listed, rotate nothing.
+//!
+//! Layers without rotation (NoPE): Kazemnejad et al., "The Impact of Positional Encoding on Length
+//! Generalization in Transformers", 2023. `no_rope_layers` holds 1 where a layer does rotate.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,5 +1,7 @@
 //! StableLM: Llama with layer normalisation and partly rotated heads; where configured with a norm for each head, or with
 //! attention and feed-forward layer side by side.
+//!
+//! A quarter of each head is rotated by default. Norms of heads have no biases even where the others have.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

@@ -1,5 +1,7 @@
 //! StarCoder2: pre-norm decoder with biases, layer normalisation, rotary positions, grouped-query attention, where
 //! configured within a window, and a feed-forward layer with GELU.
+//!
+//! The head is tied by default; the feed-forward layer has two projections.
 
 use super::{Architecture, Decoder};
 use crate::block::activation::ActivationOp;

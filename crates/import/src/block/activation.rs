@@ -1,4 +1,6 @@
 //! Activation functions as configurations name them.
+//!
+//! The names are the keys of `ACT2FN` in Transformers that published models use.
 
 use crate::config::Section;
 use crate::net::{Net, Path};
@@ -14,6 +16,7 @@ const KNOWN: &[ActivationRow] = &[
     ("swish", || Silu {}.into()),
     ("gelu", || Gelu { approximate: GeluForm::None }.into()),
     ("gelu_new", || Gelu { approximate: GeluForm::Tanh }.into()),
+    // `gelu_fast` multiplies in another order than `gelu_new`; the function is the same.
     ("gelu_fast", || Gelu { approximate: GeluForm::Tanh }.into()),
     ("gelu_pytorch_tanh", || Gelu { approximate: GeluForm::Tanh }.into()),
     ("quick_gelu", || Gelu { approximate: GeluForm::Quick }.into()),
@@ -24,6 +27,8 @@ const KNOWN: &[ActivationRow] = &[
 ];
 
 /// An activation function: an operator of one input.
+///
+/// Elementwise: shape and dtype of its input are those of its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActivationOp(Op);
 

@@ -1,4 +1,7 @@
 //! Self-attention, over a cache or within a text.
+//!
+//! The order of steps is: projections, clip, norms, rotation (norms behind it for some families), factor on
+//! queries, cache, scores, output projection. A family differs only in the fields of `SelfAttention`.
 
 use super::linear::{Projection, linear};
 use super::norm::{HeadWeights, Norm};
@@ -8,6 +11,8 @@ use tapml_graph::op::{Append, Attention, Clamp, Columns, PositionScale, Rope};
 use tapml_graph::{Result, ValueId};
 
 /// How queries, keys and values are projected.
+///
+/// All three orders give the same columns in the graph; cutting costs a `Columns` node each.
 #[derive(Clone, Copy, Debug)]
 pub enum Projections {
     /// One projection each.
@@ -28,6 +33,8 @@ pub enum Projections {
 }
 
 /// A normalisation of queries and keys.
+///
+/// Values are never normalised.
 #[derive(Clone, Debug)]
 pub struct QueryKeyNorm {
     /// Names of the norms of queries and keys.
@@ -83,6 +90,9 @@ pub struct SelfAttention {
 
 impl SelfAttention {
     /// Llama's: split projections without biases, scores over the square root of the size of heads.
+    ///
+    /// Scores are divided by the root of `head_dim`: Vaswani et al., "Attention Is All You Need", 2017,
+    /// section 3.2.1.
     pub fn new(sizes: &Sizes) -> SelfAttention {
         let Sizes { heads, kv_heads, head_dim, .. } = *sizes;
         let scale = f64::from(head_dim).sqrt().recip() as f32;
@@ -104,6 +114,8 @@ impl SelfAttention {
 
     /// Attention of `x: [n, hidden]`, rotated by `angles: [n, rotary_dim]` if there are some. If it is causal, keys are
     /// cached after the rotation, in the states `k` and `v`: `[p, kv_heads·head_dim]`; else there is no cache.
+    ///
+    /// Positions are those of this step: `p` to `p + n`. The result is `[n, hidden]`.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId, angles: Option<ValueId>) -> Result<ValueId> {
         let [q, k, v] = self.project(net, at, x)?;
         let early = self.norm.as_ref().filter(|norm| !norm.after_rotation);
@@ -121,6 +133,8 @@ impl SelfAttention {
             Some(scale) => net.node(&at.child("query_scale"), scale.clone(), &[q])?,
             None => q,
         };
+        // Keys are cached rotated and normalised, so that a step treats only its own rows. An encoder sees
+        // its whole text at once and needs no cache.
         let [k, v] = if self.scores.causal {
             [add_state(net, at, "k", k)?, add_state(net, at, "v", v)?]
         } else {
@@ -139,6 +153,7 @@ impl SelfAttention {
         linear(net, &at.child(self.output), y, out)
     }
 
+    /// Queries and keys after the norm, or as they are if there is none.
     fn normalise(
         &self,
         net: &mut Net,
@@ -170,6 +185,8 @@ impl SelfAttention {
         Ok([held("clip_q", q)?, held("clip_k", k)?, held("clip_v", v)?])
     }
 
+    /// Queries, keys and values as the projections give them: `[n, heads·head_dim]`, then twice `[n,
+    /// kv_heads·head_dim]`.
     fn project_unclipped(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 3]> {
         let widths = self.widths();
         let into = |outputs| Projection {
@@ -188,11 +205,14 @@ impl SelfAttention {
             }
             Projections::Grouped { name } => {
                 let fused = linear(net, &at.child(name), x, into(widths.iter().sum()))?;
+                // Each key/value head has a group of columns: its queries, its key, its value.
                 split(net, at, fused, widths.map(|width| width / self.scores.kv_heads))
             }
         }
     }
 
+    /// `x` with the first `rotary_dim` elements of each head rotated. The angles' columns say how many that
+    /// are.
     fn rotate(&self, net: &mut Net, at: &Path, x: ValueId, angles: ValueId) -> Result<ValueId> {
         let rotary_dim = net.ty(angles).shape.get(1).and_then(|size| size.as_const()).unwrap_or(0) as u32;
         let rope = Rope { head_dim: self.scores.head_dim, rotary_dim, interleaved: self.interleaved };

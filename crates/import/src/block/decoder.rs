@@ -1,4 +1,7 @@
 //! The frame of a decoder: token embedding, layers, final norm and language-model head.
+//!
+//! [`ModelFrame`] holds what may differ, as data; an architecture changes fields and hands a closure for
+//! its layers. Names of modules are those of the checkpoint, because weights are found by them.
 
 use super::attention::SelfAttention;
 use super::layer::Layer;
@@ -23,6 +26,8 @@ pub struct LearnedPositions {
 }
 
 /// Llama's names of the embedding table, the list of layers, the final norm and the head.
+///
+/// Most families of the Hugging Face hub keep these names.
 pub const LLAMA: [&str; 4] = ["model.embed_tokens", "model.layers", "model.norm", "lm_head"];
 
 /// What stands around the layers, with the names of the modules.
@@ -64,6 +69,9 @@ impl ModelFrame {
     }
 
     /// As [`ModelFrame::with_names`] with `prefix` before each name: where a language model is a part of another one.
+    ///
+    /// # Errors
+    /// If `tie_word_embeddings` is no truth value.
     pub fn with_prefix(
         json: &Section,
         norm: &Norm,
@@ -88,6 +96,9 @@ impl ModelFrame {
     }
 
     /// The whole decoder. `layer` adds one layer: its module, its number and what enters it, to what leaves it.
+    ///
+    /// # Errors
+    /// If a node does not fit its inputs, which sizes that contradict each other cause.
     pub fn build(
         &self,
         mut net: Net<'_>,
@@ -95,6 +106,7 @@ impl ModelFrame {
         mut layer: impl FnMut(&mut Net, &Path, u32, ValueId) -> Result<ValueId>,
     ) -> Result<Decoder> {
         let mut x = self.enter(&mut net, sizes)?;
+        // What Transformers lists first in `hidden_states`: the input of the first layer.
         net.hidden(x);
         for index in 0..sizes.layers {
             x = layer(&mut net, &self.layers.child(index), index, x)?;
@@ -128,6 +140,7 @@ impl ModelFrame {
         let dtype = net.activation();
         let table = net.weight(&self.embedding.child("weight"), &[sizes.vocab, sizes.hidden])?;
         let mut x = net.node(&self.embedding, Embedding { dtype }, &[ids, table])?;
+        // Before the image: its rows come from the projector at their own scale.
         if let Some(factor) = self.embedding_scale {
             x = net.node(&self.embedding.child("scale"), Scale { factor }, &[x])?;
         }
@@ -143,10 +156,12 @@ impl ModelFrame {
 
     /// Logits in f32 of the wanted rows of `x: [n, hidden]`.
     fn logits(&self, net: &mut Net, x: ValueId, sizes: &Sizes) -> Result<ValueId> {
+        // The last row is cut out before the head, whose product is the largest of the model.
         let x = match net.rows() {
             LogitRows::All => x,
             LogitRows::Last => net.node(&self.head.child("last_row"), LastRow {}, &[x])?,
         };
+        // A tied head reads the table under the table's name, so that there is one weight.
         let matrix = if self.tied { &self.embedding } else { &self.head };
         let (name, shape) = (matrix.child("weight"), [sizes.vocab, sizes.hidden]);
         let matrix = if self.unit_head {
@@ -158,6 +173,7 @@ impl ModelFrame {
         if self.head_bias {
             inputs.push(net.weight(&self.head.child("bias"), &[sizes.vocab])?);
         }
+        // Logits in f32 even for f16 activations: sampling compares numbers that lie close together.
         let dtype = (net.activation() != DType::F32).then_some(DType::F32);
         let mut logits = net.node(&self.head, Linear { dtype }, &inputs)?;
         if let Some(factor) = self.logits_scale {

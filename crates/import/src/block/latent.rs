@@ -1,4 +1,7 @@
 //! Multi-head latent attention: keys and values of all heads follow from one short row per position, which is cached.
+//!
+//! The cache holds the latent and one rotated key, not keys and values of each head. Keys and values of all
+//! cached positions are projected again in each step.
 
 use super::attention::add_state;
 use super::linear::{Projection, linear};
@@ -8,6 +11,9 @@ use tapml_graph::op::{Attention, Columns, Concat, Rope};
 use tapml_graph::{Result, ValueId};
 
 /// A latent attention layer. DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1.
+///
+/// The form is the paper's without absorbing `kv_b_proj` into other matrices; a recorded call shows each
+/// product.
 #[derive(Clone, Debug)]
 pub struct LatentAttention {
     /// Columns of input and output.
@@ -86,14 +92,17 @@ impl LatentAttention {
         let latent = self.latent_norm.apply(net, &at.child("kv_a_layernorm"), latent, self.kv_rank)?;
         let latent = add_state(net, at, "latent", latent)?;
         let rotated = self.rotate(net, &at.child("rope_k"), rotated, angles)?;
+        // The rotated key is cached after the rotation, like the keys of other families.
         let rotated = add_state(net, at, "rotated_key", rotated)?;
 
         let out = Projection::new(self.kv_rank, self.heads * (self.plain_dim + self.value_dim), false);
         let kv = linear(net, &at.child("kv_b_proj"), latent, out)?;
         let [plain, v] = split(net, at, ["k_plain", "value"], kv, [self.plain_dim, self.value_dim])?;
+        // `shared`: the one rotated key is put behind the plain part of every head.
         Ok((net.node(&at.child("key"), Concat { groups: self.heads, shared: true }, &[plain, rotated])?, v))
     }
 
+    /// Whole heads of `rotary_dim` elements: the part that is rotated has been cut out.
     fn rotate(&self, net: &mut Net, at: &Path, x: ValueId, angles: ValueId) -> Result<ValueId> {
         let Self { rotary_dim, interleaved, .. } = *self;
         net.node(at, Rope { head_dim: rotary_dim, rotary_dim, interleaved }, &[x, angles])

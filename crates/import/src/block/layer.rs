@@ -1,4 +1,6 @@
 //! Decoder layers: attention and a feed-forward layer, each added to what enters it, with norms around them.
+//!
+//! The residual stream is `[n, hidden]` throughout. Every node and norm is named below the layer's module.
 
 use super::norm::Norm;
 use crate::net::{Net, Path};
@@ -15,6 +17,8 @@ pub enum Order {
 }
 
 /// The structure of a decoder layer, with the names of its modules.
+///
+/// Pre-norm, post-norm and both are told apart by `before` and `after`.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// Columns of the residual stream.
@@ -60,7 +64,9 @@ impl Layer {
         let normed = self.enter(net, at, x, 0)?;
         let y = attend(net, &at.child(self.modules[0]), normed)?;
         let y = self.leave(net, at, y, 0)?;
+        // In both orders attention is added first, so that a parallel layer keeps one sum per half.
         let sum = net.node(&at.child("add_attention"), Add {}, &[x, y])?;
+        // One norm for both halves is computed once.
         let shared = self.before.is_none_or(|[first, second]| first == second);
         let y = match self.order {
             Order::Sequential => self.enter(net, at, sum, 1)?,
@@ -72,6 +78,8 @@ impl Layer {
         net.node(&at.child("add_mlp"), Add {}, &[sum, y])
     }
 
+    /// What enters attention (`which` 0) or the feed-forward layer (1): normalised if there is a norm
+    /// before it.
     fn enter(&self, net: &mut Net, at: &Path, x: ValueId, which: usize) -> Result<ValueId> {
         match self.before {
             Some(names) => self.norm.apply(net, &at.child(names[which]), x, self.hidden),
@@ -79,6 +87,7 @@ impl Layer {
         }
     }
 
+    /// What is added to the stream: normalised, then scaled, where the family does so.
     fn leave(&self, net: &mut Net, at: &Path, y: ValueId, which: usize) -> Result<ValueId> {
         let y = match self.after {
             Some(names) => self.norm.apply(net, &at.child(names[which]), y, self.hidden)?,

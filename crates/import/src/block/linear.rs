@@ -1,4 +1,6 @@
 //! A projection: `weight: [outputs, inputs]`, and `bias: [outputs]` where the model has one.
+//!
+//! `y = x·Wᵀ + b`, as `nn.Linear` of PyTorch has it.
 
 use crate::net::{Net, Path};
 use crate::source::Source;
@@ -26,9 +28,13 @@ impl Projection {
 }
 
 /// `x: [n, inputs]` to `[n, outputs]`.
+///
+/// # Errors
+/// If `x` has not as many columns as the matrix has inputs.
 pub fn linear(net: &mut Net, at: &Path, x: ValueId, size: Projection) -> Result<ValueId> {
     let (name, shape) = (at.child("weight"), [size.outputs, size.inputs]);
     let weight = if size.transposed {
+        // Turned when it is loaded: kernels read rows of outputs.
         let source = Source::Transposed(name.to_string());
         net.derive(&at.child("weight.transposed"), &shape, source)?
     } else {

@@ -1,4 +1,6 @@
 //! Feed-forward layers.
+//!
+//! Shazeer, "GLU Variants Improve Transformer", 2020, describes the gated forms.
 
 use super::activation::ActivationOp;
 use super::linear::{Projection, linear};
@@ -8,6 +10,8 @@ use tapml_graph::op::{Columns, Mul};
 use tapml_graph::{Result, ValueId};
 
 /// How a feed-forward layer is put together, with the names of its projections.
+///
+/// The activation stands on the gate's side in both gated forms.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// `down(act(gate(x)) · up(x))`.
@@ -89,6 +93,7 @@ impl Mlp {
         linear(net, &at.child(out), between, self.projection(width, self.hidden))
     }
 
+    /// One of the layer's matrices with the layer's own bias and layout.
     fn projection(&self, inputs: u32, outputs: u32) -> Projection {
         Projection { inputs, outputs, bias: self.bias, transposed: self.transposed }
     }

@@ -1,4 +1,8 @@
 //! Sparse feed-forward layers: a router chooses a few experts for each position.
+//!
+//! Every expert has the form of a gated feed-forward layer. The graph has one node per product for all
+//! experts (`ExpertLinear`), whose weight is a stack `[experts, outputs, inputs]`; the router's choice is
+//! one of its inputs.
 
 use super::activation::ActivationOp;
 use super::linear::{Projection, linear};
@@ -10,6 +14,8 @@ use tapml_graph::op::{Add, Columns, Combine, ExpertLinear, Mul, Route, Sigmoid};
 use tapml_graph::{Result, ValueId};
 
 /// How the checkpoint holds the matrices of the experts.
+///
+/// Either way the graph's weight is the same stack; see [`Source`].
 #[derive(Clone, Copy, Debug)]
 pub enum Experts {
     /// `experts.{i}.{name}.weight` for the gate, up and down projections, each `[outputs, inputs]`.
@@ -61,11 +67,13 @@ pub struct Moe {
 
 impl Moe {
     /// The layer's result for `x: [n, hidden]`: `[n, hidden]`.
+    /// The sum over the chosen experts is one node, `Combine`.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
         let [experts, weights] = self.choose(net, at, x)?;
         let entering =
             if self.weigh_inputs { net.node(&at.child("weigh"), Mul {}, &[x, weights])? } else { x };
         let y = self.run(net, &at.child("experts"), entering, experts)?;
+        // Weights that have multiplied the inputs must not multiply the results again.
         let inputs = if self.weigh_inputs { vec![y] } else { vec![y, weights] };
         let y = net.node(&at.child("combine"), Combine { k: self.route.k }, &inputs)?;
         let Some(SharedExpert { name, mlp, gate }) = &self.shared else { return Ok(y) };
@@ -79,6 +87,7 @@ impl Moe {
     }
 
     /// Chosen experts and their weights: `u32[n, k]` and `[n, k]`.
+    /// `router`: a projection without bias to one logit per expert.
     fn choose(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 2]> {
         let router = at.child(self.router);
         let logits = linear(net, &router, x, Projection::new(self.hidden, self.experts, false))?;
@@ -120,6 +129,7 @@ impl Moe {
 
     /// The matrices of one projection of all experts: `[experts, outputs, inputs]`.
     fn stack(&self, net: &mut Net, at: &Path, name: &str, [outputs, inputs]: [u32; 2]) -> Result<ValueId> {
+        // The experts of one layer become one weight when they are loaded.
         let names = (0..self.experts).map(|expert| at.child(expert).child(name).child("weight").to_string());
         let source = Source::Stacked(names.collect());
         net.derive(&at.child(name).child("weight"), &[self.experts, outputs, inputs], source)
@@ -139,6 +149,9 @@ impl Moe {
 }
 
 /// For each layer whether it is sparse: every `decoder_sparse_step`th one that `mlp_only_layers` does not list.
+///
+/// The keys are those of Qwen2-MoE and Qwen3-MoE in Transformers. `mlp_only_layers` counts from 0, the step
+/// from 1.
 pub fn sparse_layers(json: &Section, layers: u32) -> Result<Vec<bool>> {
     let step = json.size_or("decoder_sparse_step", 1, 1..=1 << 12)?;
     let dense = json.ids("mlp_only_layers", layers as usize)?;

@@ -1,4 +1,7 @@
 //! Normalisation layers.
+//!
+//! RMS: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. Layer: Ba et al., "Layer
+//! Normalization", 2016.
 
 use crate::config::Section;
 use crate::net::{Net, Path};
@@ -7,13 +10,18 @@ use tapml_graph::op::{LayerNorm, RmsNorm};
 use tapml_graph::{Op, Result, ValueId};
 
 /// A normalisation of the columns of `x: [n, width]`, and which weights it has.
+///
+/// A value, not a node: one norm of a configuration is applied at many places, with weights of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
     kind: NormKind,
+    /// Whether there is a factor for each column.
     weight: bool,
+    /// Whether there is something added to each column.
     bias: bool,
 }
 
+/// `offset` is added to the stored factor: 1 where checkpoints store it less 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum NormKind {
     Rms { eps: f32, offset: f32 },
@@ -107,6 +115,7 @@ impl Norm {
         net.node(at, self.op(Some(head_dim)), &inputs)
     }
 
+    /// The operator; `group` columns are normalised together, all of them if none.
     fn op(&self, group: Option<u32>) -> Op {
         match self.kind {
             NormKind::Rms { eps, offset } => RmsNorm { eps, offset, group }.into(),

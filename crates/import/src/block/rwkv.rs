@@ -1,5 +1,8 @@
 //! What the generations of RWKV share: the mix of a token with the one before it, products of two thin matrices, and the
 //! frame of RWKV-5 and RWKV-6.
+//!
+//! States are f32 and start as zeros: one row for the token before (`token_shift`), one matrix per head for
+//! the recurrence. Neither grows with the text.
 
 use super::activation::ActivationOp;
 use super::decoder::ModelFrame;
@@ -14,6 +17,8 @@ use tapml_graph::op::{Add, LayerNorm, Lerp, Linear, Mul, ReluSquared, Sigmoid, S
 use tapml_graph::{Error, Op, Result, ValueId};
 
 /// Positions of a model whose state has no end and whose configuration names none.
+///
+/// A bound of the importer alone: it keeps the context a number that later sizes can be made of.
 pub const UNBOUNDED: u32 = 1 << 20;
 
 /// A node with two outputs, named `rows` and `after` below it: those of an operator with a state.
@@ -23,6 +28,8 @@ pub fn stateful(net: &mut Net, at: &Path, op: impl Into<Op>, inputs: &[ValueId])
 }
 
 /// For each row of `x: [n, width]` the one before it, over the steps too; zeros before the first.
+///
+/// Peng et al., "RWKV: Reinventing RNNs for the Transformer Era", 2023, call it token shift.
 pub fn previous_rows(net: &mut Net, at: &Path, x: ValueId, width: u32) -> Result<ValueId> {
     let state = net.state(&at.child("before"), &[1, width])?;
     let [rows, after] = stateful(net, &at.child("token_shift"), TokenShift {}, &[x, state])?;
@@ -42,6 +49,8 @@ pub fn mix_rows(net: &mut Net, share: &Path, [a, b]: [ValueId; 2], width: u32) -
 }
 
 /// The product with a matrix that is stored as `[inputs, outputs]` under this very name.
+///
+/// The checkpoint holds such a matrix as a parameter of its own, without `.weight`.
 pub fn times(net: &mut Net, at: &Path, x: ValueId, [inputs, outputs]: [u32; 2]) -> Result<ValueId> {
     let source = Source::Transposed(at.to_string());
     let weight = net.derive(&at.child("transposed"), &[outputs, inputs], source)?;
@@ -104,6 +113,7 @@ impl Older {
         let norm = Norm::layer(json, "layer_norm_epsilon", 1e-5)?;
         let names = ["rwkv.embeddings", "rwkv.blocks", "rwkv.ln_out", "head"];
         ModelFrame::with_names(json, &norm, false, names)?.build(net, &sizes, |net, at, index, x| {
+            // The embedding is normalised once, by a norm that is stored in the first layer.
             let x = if index > 0 { x } else { norm.apply(net, &at.child("pre_ln"), x, older.width)? };
             let y = norm.apply(net, &at.child("ln1"), x, older.width)?;
             let y = attention(&older, net, &at.child("attention"), y)?;
@@ -123,6 +133,7 @@ impl Older {
             return Err(json
                 .expected_error("hidden_size", &format!("a multiple of `head_size`, which is {head_dim}")));
         }
+        // Weights are read as square matrices below, so another width cannot be served.
         let attention = json.size_or("attention_hidden_size", width, 1..=1 << 17)?;
         if attention != width {
             let text =
@@ -184,6 +195,8 @@ impl Older {
 
 /// `second(act(first(x)))`, two thin matrices of the module `at` as `nn.Sequential` names them, with a bias at the end if
 /// there is one.
+///
+/// Names: `lora.0`, `lora.1` (the activation) and `lora.2`.
 pub fn low_rank(
     net: &mut Net,
     at: &Path,

@@ -1,4 +1,7 @@
 //! The sizes that the configuration of nearly every decoder gives.
+//!
+//! The bounds keep every product of two sizes within u32 or, for whole tensors, within u64. They are far
+//! above all published models.
 
 use crate::config::Section;
 use tapml_graph::Result;
@@ -45,10 +48,15 @@ impl Defaults {
 
 impl Sizes {
     /// Reads the sizes.
+    ///
+    /// # Errors
+    /// If a key is missing or out of bounds, `heads` is no multiple of `kv_heads`, or `head_dim` is absent
+    /// and no whole number.
     pub fn read(json: &Section, defaults: &Defaults) -> Result<Sizes> {
         let hidden = json.size("hidden_size", 1..=1 << 17)?;
         let heads = json.size("num_attention_heads", 1..=1 << 12)?;
         let heads_key = json.spelling("num_attention_heads");
+        // An own `head_dim` wins: several families have heads that are wider than their share.
         let head_dim = match (json.get("head_dim"), defaults.head_dim) {
             (Some(_), _) => json.size("head_dim", 1..=1 << 12)?,
             (None, Some(size)) => size,

@@ -1,6 +1,9 @@
 //! Vision towers: transformers over the patches of images. CLIP: Radford et al., "Learning Transferable Visual Models
 //! From Natural Language Supervision", 2021, section 2.4; SigLIP: Zhai et al., "Sigmoid Loss for Language Image
 //! Pre-Training", 2023, section 4.
+//!
+//! A tower takes `pixels: f32[channels, images·height, width]` and has no states. Its weights and inputs
+//! are constants of a run, so it is computed once for an image.
 
 use super::activation::ActivationOp;
 use super::attention::SelfAttention;
@@ -17,13 +20,16 @@ use tapml_graph::{Result, ValueId};
 /// A vision tower.
 #[derive(Clone, Debug)]
 pub struct Tower {
+    /// Decides names, the class token and where biases stand.
     family: Family,
     hidden: u32,
     layers: u32,
     /// Height and width of an image, pixels.
     image: u32,
+    /// Height and width of a patch, pixels.
     patch: u32,
     channels: u32,
+    /// All norms of the tower.
     norm: Norm,
     attention: SelfAttention,
     mlp: Mlp,
@@ -40,6 +46,9 @@ enum Family {
 
 impl Tower {
     /// Reads the configuration of a tower, of Transformers' `clip_vision_model` or `siglip_vision_model` as `key` says.
+    ///
+    /// # Errors
+    /// If the tower is of another kind or a size is out of bounds.
     pub fn read(json: &Section, key: &str) -> Result<Tower> {
         let (family, patch, activation, eps) = match json.text(key)? {
             "clip_vision_model" => (Family::Clip, 32, "quick_gelu", 1e-5),
@@ -62,6 +71,7 @@ impl Tower {
         let layers = json.size_or("num_hidden_layers", 12, 1..=1 << 10)?;
         let head_dim = hidden / heads;
         let sizes = Sizes {
+            // A tower has neither tokens nor a length; these two sizes are never read.
             vocab: 0,
             hidden,
             intermediate: json.size_or("intermediate_size", 3072, 1..=1 << 16)?,
@@ -133,6 +143,7 @@ impl Tower {
         let layer =
             Layer { before: Some(["layer_norm1", "layer_norm2"]), ..Layer::new(self.hidden, &self.norm) };
         let mut attention = self.attention.clone();
+        // Several images are rows of one matrix. Attention in chunks of one image keeps them apart.
         attention.scores.chunk = (images > 1).then_some(self.rows());
         let mut states = vec![x];
         for index in 0..layers {
@@ -151,6 +162,7 @@ impl Tower {
         let patches = net.node(&at.child("patches"), Patches { patch, images, lead, dtype }, &[pixels])?;
         let projection = at.child("patch_embedding");
         let (weight, columns) = (projection.child("weight"), self.channels * patch * patch);
+        // `[hidden, channels, patch, patch]` as `[hidden, channels·patch²]`.
         let matrix = Source::Reshaped(weight.to_string());
         let matrix = net.derive(&weight.child("matrix"), &[self.hidden, columns], matrix)?;
         let mut inputs = vec![patches, matrix];

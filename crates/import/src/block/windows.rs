@@ -1,4 +1,7 @@
 //! Which layers see only a part of the positions before them.
+//!
+//! Transformers 5 lists the kind of each layer in `layer_types`; older configurations give a rule by
+//! numbers. The list wins where both are there.
 
 use crate::config::Section;
 use tapml_graph::Result;
@@ -21,7 +24,10 @@ pub fn local_layers(json: &Section, layers: u32, default: impl Fn(u32) -> bool) 
 }
 
 /// The window of a family that switches windows on by `use_sliding_window` (Qwen), if it is on.
+///
+/// `null` is no window, an absent key is the default of 4096.
 fn switched_on(json: &Section) -> Result<Option<u32>> {
+    // The flag alone decides: published configurations keep a number for a window that is off.
     let used = json.flag_or("use_sliding_window", false)? && !json.is_null("sliding_window");
     used.then(|| json.size_or("sliding_window", 4096, 1..=1 << 26)).transpose()
 }

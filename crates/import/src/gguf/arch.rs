@@ -1,5 +1,8 @@
 //! GGUF architectures: the `model_type` that each becomes, the names of its tensors in Hugging Face checkpoints, and the
 //! keys of `config.json` that follow from its metadata. One row each.
+//!
+//! Names and keys are those of `gguf-py/gguf/constants.py` and `tensor_mapping.py` of llama.cpp. A tensor
+//! without a row keeps its own name and shows up as unused.
 
 use super::config::{self, From, Key};
 
@@ -28,10 +31,13 @@ pub struct NameRow {
 }
 
 /// What turns a tensor of a file into that of a checkpoint.
+///
+/// `convert_hf_to_gguf.py` of llama.cpp makes these changes; here they are undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.
     None,
+    // llama.cpp rotates neighbouring elements for these families, Transformers halves.
     /// Rows of the rotated pairs of each head are interleaved in the file.
     Rotary(Heads),
     /// The file has the norm's factor, the checkpoint what is added to 1.
@@ -51,10 +57,12 @@ pub enum Heads {
     KeyValue,
 }
 
+/// A tensor whose layout is the same in both.
 const fn row(gguf: &'static str, name: &'static str) -> NameRow {
     NameRow { gguf, name, change: Change::None }
 }
 
+/// A tensor whose layout differs.
 const fn changed_row(gguf: &'static str, name: &'static str, change: Change) -> NameRow {
     NameRow { gguf, name, change }
 }
@@ -241,6 +249,7 @@ const ARCHITECTURES: &[Architecture] = &[
     },
     // Phi-1, 1.5 and 2.
     Architecture {
+        // The metadata does not name the activation.
         name: "phi2",
         model_type: "phi",
         keys: &[LAYER_EPS, Key("hidden_act", From::Text("gelu_new"))],
@@ -287,6 +296,7 @@ const ARCHITECTURES: &[Architecture] = &[
         tensors: &[ENDS, PRE_NORMS, ATTENTION, LISTED_NORMS, GATED],
     },
     Architecture {
+        // Norms without weights: files hold none, and the epsilon is fixed.
         name: "olmo",
         model_type: "olmo",
         keys: &[Key("clip_qkv", From::OptionalNumber("attention.clamp_kqv"))],

@@ -1,4 +1,6 @@
 //! A GGUF file opened as a checkpoint.
+//!
+//! From here on nothing knows of GGUF: architectures read the same keys and names as for a folder.
 
 use super::arch::Architecture;
 use super::config::config;
@@ -10,6 +12,9 @@ use std::path::Path;
 use tapml_graph::{Context, Error, Result};
 
 /// The file's configuration and weights, as a folder in Hugging Face layout would hold them.
+///
+/// # Errors
+/// If the file is damaged, a part of it is missing, or its architecture is not served.
 pub fn open(path: &Path) -> Result<(Config, Weights)> {
     let model = Model::open(path)?;
     let (architecture, json) = describe(&model).context(|| path.display().to_string())?;

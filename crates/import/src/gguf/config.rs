@@ -1,4 +1,8 @@
 //! `config.json` from a GGUF file's metadata.
+//!
+//! A row says where a key's value comes from. What no metadata says (activation, biases, tied embeddings)
+//! is told from the tensors that are there. The keys are then read with the bounds of every other
+//! configuration.
 
 use super::arch::Architecture;
 use super::metadata::{Metadata, MetadataValue};
@@ -9,6 +13,7 @@ use tapml_graph::{Error, Result};
 /// Divisors of rotary frequencies: for all lengths, for short and for long texts. Their names in the file.
 pub const FREQUENCIES: [&str; 3] =
     ["rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"];
+// Metadata may name one id only, while a chat ends with another.
 /// Control tokens that end a turn of a chat, as the makers of models spell them.
 const ENDS_OF_TURN: [&str; 7] =
     ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<EOT>"];
@@ -20,6 +25,8 @@ const CONTROL: u64 = 3;
 pub struct Key(pub &'static str, pub From);
 
 /// Where the value of a key comes from. Metadata keys stand below the architecture's name.
+///
+/// A missing required key is an error here; a missing optional key leaves the architecture's default.
 #[derive(Debug)]
 pub enum From {
     /// The whole number under this metadata key, which must be there. An array of equal ones is one.
@@ -56,13 +63,18 @@ pub const COMMON: &[Key] = &[
 
 /// A file, as the values of keys are made from it.
 pub struct Facts<'a> {
+    /// Metadata and tensors; the values of small tensors are read.
     model: &'a Model,
     architecture: &'static Architecture,
 }
 
 /// `config.json` of the file's model.
+///
+/// # Errors
+/// If a required key is missing or of another type, or the model is one that is not served in GGUF files.
 pub fn config(model: &Model, architecture: &'static Architecture) -> Result<Map<String, Json>> {
     let facts = Facts { model, architecture };
+    // Refused before anything is made: their tensors have no rows in the tables of names.
     facts.refuse_experts()?;
     facts.check_heads()?;
     let mut config = Map::new();
@@ -88,6 +100,7 @@ impl Facts<'_> {
         format!("{}.{end}", self.architecture.name)
     }
 
+    /// The value of a key; null if an optional one is absent.
     fn value(&self, from: &From) -> Result<Json> {
         Ok(match *from {
             From::Whole(end) => json!(self.whole(end)?),
@@ -100,6 +113,7 @@ impl Facts<'_> {
         })
     }
 
+    /// A value that must be there.
     fn require<T>(&self, end: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| {
             Error::invalid(format!("metadata `{}` is missing", self.key(end)))
@@ -107,6 +121,7 @@ impl Facts<'_> {
         })
     }
 
+    /// A whole number below the architecture's name that must be there.
     fn whole(&self, end: &str) -> Result<u64> {
         self.require(end, self.optional_whole(end)?)
     }
@@ -127,6 +142,7 @@ impl Facts<'_> {
         }
     }
 
+    /// A number below the architecture's name, if it is there.
     fn number(&self, end: &str) -> Result<Option<f64>> {
         self.metadata().number(&self.key(end))
     }
@@ -144,6 +160,7 @@ impl Facts<'_> {
 
     /// Elements of a head.
     fn head_dim(&self) -> Result<u64> {
+        // At least 1: a hostile count of 0 must not divide.
         let heads = self.whole("attention.head_count")?.max(1);
         Ok(self.optional_whole("attention.key_length")?.unwrap_or(self.whole("embedding_length")? / heads))
     }
@@ -180,6 +197,7 @@ impl Facts<'_> {
     }
 }
 
+/// From the table's rows: metadata may leave the number out or count unused tokens.
 fn vocab(facts: &Facts) -> Result<Json> {
     let rows = facts.model.find("token_embd.weight").and_then(|(_, entry)| entry.shape.first().copied());
     match rows {
@@ -195,10 +213,12 @@ fn key_value_heads(facts: &Facts) -> Result<Json> {
     Ok(json!(own.map_or_else(|| facts.whole("attention.head_count"), Ok)?))
 }
 
+/// See [`Facts::head_dim`].
 fn head_dim(facts: &Facts) -> Result<Json> {
     Ok(json!(facts.head_dim()?))
 }
 
+/// A file without a head of its own uses the table.
 fn tied_embedding(facts: &Facts) -> Result<Json> {
     Ok(json!(!facts.has("output.weight")))
 }
@@ -261,6 +281,7 @@ fn rotated_share(facts: &Facts) -> Result<Option<f64>> {
     if rotated >= head {
         return Ok(None);
     }
+    // The file counts elements, configurations give a share; the next float up survives the cut.
     let share = rotated as f64 / head as f64;
     // Readers multiply by the head's size and cut the fraction off.
     Ok(Some(if share * (head as f64) < rotated as f64 { share.next_up() } else { share }))
@@ -314,6 +335,7 @@ fn scaling(facts: &Facts) -> Result<Map<String, Json>> {
     Ok(scaling)
 }
 
+/// Absent where the tokenizer has none.
 fn bos(facts: &Facts) -> Result<Json> {
     Ok(json!(facts.metadata().whole("tokenizer.ggml.bos_token_id")?))
 }
@@ -332,6 +354,7 @@ fn eos(facts: &Facts) -> Result<Json> {
         let ends = ends.filter(|(_, (token, kind))| **kind == CONTROL && ENDS_OF_TURN.contains(*token));
         ids.extend(ends.map(|(id, _)| id as u64));
     }
+    // Order is kept: the first id is the tokenizer's own end of text.
     let mut seen = std::collections::HashSet::new();
     ids.retain(|&id| seen.insert(id));
     Ok(if ids.is_empty() { Json::Null } else { json!(ids) })

@@ -1,4 +1,7 @@
 //! Reads little-endian numbers and texts from bytes that may end anywhere.
+//!
+//! Every read is checked against the end; an error names the byte. Nothing is reserved by a count before
+//! the count is known to fit.
 
 use tapml_graph::{Error, Result};
 
@@ -10,7 +13,9 @@ pub const DAMAGED: &str = "the file is damaged or was made by a faulty writer; d
 /// A place in a file's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
+    /// The whole file, so that positions are those of the file.
     bytes: &'a [u8],
+    /// At most as large as `bytes` has bytes.
     at: usize,
 }
 
@@ -31,6 +36,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// If fewer bytes are left; the cursor then stays where it is.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let taken = rest.get(..len).ok_or_else(|| {
@@ -76,6 +84,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// A length of 64 bits and as many bytes.
+    ///
+    /// # Errors
+    /// If the length is larger than what is left.
     pub fn blob(&mut self) -> Result<&'a [u8]> {
         let len = self.count("bytes of a text", 1)?;
         self.take(len)

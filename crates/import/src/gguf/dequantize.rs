@@ -12,10 +12,13 @@ pub type Dequantize = fn(blocks: &[u8], out: &mut [f32]);
 
 /// Values of the 4-bit codes of the non-linear types (`kvalues_iq4nl`).
 const NON_LINEAR: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+// Doubled, so that the table holds whole numbers; the scale is halved instead.
 /// Twice the values of the codes of E2M1: sign, two bits of exponent, one of mantissa. OCP Microscaling Formats 1.0.
 const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// 32 codes of 4 bits, `d·(code − 8)`.
+///
+/// Block: `d: f16`, 16 bytes of codes.
 pub fn q4_0(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<18, 32>(blocks, out, |block, out| {
         let codes = unpack::<4, 16, 32>(&block[2..]);
@@ -24,6 +27,8 @@ pub fn q4_0(blocks: &[u8], out: &mut [f32]) {
 }
 
 /// 32 codes of 4 bits, `d·code + m`.
+///
+/// Block: `d: f16`, `m: f16`, 16 bytes of codes.
 pub fn q4_1(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<20, 32>(blocks, out, |block, out| {
         let codes = unpack::<4, 16, 32>(&block[4..]);
@@ -48,16 +53,21 @@ pub fn q5_1(blocks: &[u8], out: &mut [f32]) {
 }
 
 /// 32 codes of 8 bits, signed, `d·code`.
+///
+/// Block: `d: f16`, 32 codes.
 pub fn q8_0(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<34, 32>(blocks, out, |block, out| {
         let d = half(block, 0);
         for (y, &code) in out.iter_mut().zip(&block[2..]) {
+            // The code first, as ggml has it; a product of floats does not depend on the order.
             *y = f32::from(code as i8) * d;
         }
     });
 }
 
 /// 16 groups of 16 codes of 2 bits with 4-bit scales and minima, `d·scale·code − dmin·min`.
+///
+/// Block: 16 bytes of scales and minima, 64 bytes of codes, `d`, `dmin`.
 pub fn q2_k(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<84, 256>(blocks, out, |block, out| {
         let (d, dmin) = (half(block, 80), half(block, 82));
@@ -71,6 +81,8 @@ pub fn q2_k(blocks: &[u8], out: &mut [f32]) {
 }
 
 /// 16 groups of 16 codes of 3 bits with 6-bit scales, `d·(scale − 32)·(code − 4)`.
+///
+/// Block: 32 bytes of upper bits, 64 bytes of lower bits, 12 bytes of scales, `d`.
 pub fn q3_k(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<110, 256>(blocks, out, |block, out| {
         let d = half(block, 108);
@@ -102,6 +114,8 @@ pub fn q5_k(blocks: &[u8], out: &mut [f32]) {
 }
 
 /// 16 groups of 16 codes of 6 bits, the upper two apart, with 8-bit scales, `d·scale·(code − 32)`.
+///
+/// Block: 128 bytes of lower bits, 64 bytes of upper bits, 16 scales, `d`.
 pub fn q6_k(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<210, 256>(blocks, out, |block, out| {
         let d = half(block, 208);
@@ -136,6 +150,8 @@ pub fn iq4_xs(blocks: &[u8], out: &mut [f32]) {
 }
 
 /// 32 codes of E2M1 with a power of two as their scale.
+///
+/// Block: one exponent (e8m0), 16 bytes of codes.
 pub fn mxfp4(blocks: &[u8], out: &mut [f32]) {
     for_each_block::<17, 32>(blocks, out, |block, out| {
         // Half of 2^(e − 127), because the values are doubled; the two smallest are subnormal in f32.

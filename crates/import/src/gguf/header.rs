@@ -1,4 +1,6 @@
 //! Parses the header of a GGUF file and checks it against the file's length.
+//!
+//! Errors that name the file are the caller's. Positions in messages are bytes of the file.
 
 use super::cursor::{Cursor, DAMAGED, TRUNCATED, text};
 use super::kind::TensorKind;
@@ -9,6 +11,8 @@ use tapml_graph::{Bytes, Error, Result};
 /// The first bytes of every file.
 const MAGIC: [u8; 4] = *b"GGUF";
 /// Versions whose layout is read; they differ in the byte orders that they allow.
+///
+/// Version 1, whose counts have 32 bits, is not read.
 const VERSIONS: [u32; 2] = [2, 3];
 /// Where the file does not say, tensors begin at multiples of so many bytes.
 const DEFAULT_ALIGNMENT: u64 = 32;
@@ -19,6 +23,7 @@ const LEAST_PAIR: usize = 13;
 /// Bytes of the shortest tensor entry: an empty name, no sizes, type and offset.
 const LEAST_ENTRY: usize = 24;
 /// Sizes that a tensor has at most.
+/// `GGML_MAX_DIMS` of ggml.
 const MOST_SIZES: u32 = 4;
 
 /// What a header says, checked.
@@ -64,6 +69,7 @@ impl Header {
         for index in 0..tensors {
             entries.push(entry(&mut cursor).map_err(|e| e.context(format!("tensor entry {index}")))?);
         }
+        // Two tensors of one name would make the one that is read a matter of order.
         let mut seen = HashSet::new();
         if let Some(twice) = entries.iter().find(|e| !seen.insert(e.name.as_str())) {
             return Err(Error::invalid(format!("tensor `{}` is listed twice", twice.name)).with_hint(DAMAGED));
@@ -77,6 +83,10 @@ impl Header {
     }
 }
 
+/// Magic and version.
+///
+/// # Errors
+/// If this is no GGUF file, a big-endian one, or one of another version.
 fn version(cursor: &mut Cursor) -> Result<()> {
     let magic = cursor.array::<4>()?;
     if magic != MAGIC {
@@ -87,6 +97,7 @@ fn version(cursor: &mut Cursor) -> Result<()> {
     }
     match cursor.u32()? {
         version if VERSIONS.contains(&version) => Ok(()),
+        // Versions are small: a large number that is small the other way round tells the byte order.
         version if version.swap_bytes() <= u32::from(u16::MAX) => {
             let text =
                 format!("the file is big-endian (version {} in that byte order)", version.swap_bytes());
@@ -100,12 +111,14 @@ fn version(cursor: &mut Cursor) -> Result<()> {
 }
 
 /// A power of two.
+/// `general.alignment`, else the default.
 fn alignment(metadata: &Metadata) -> Result<usize> {
     let found = metadata.whole(ALIGNMENT)?.unwrap_or(DEFAULT_ALIGNMENT);
     let usable = u32::try_from(found).ok().filter(|a| a.is_power_of_two()).map(|a| a as usize);
     usable.ok_or_else(|| metadata.expected_error(ALIGNMENT, "a power of two below 2^32").with_hint(DAMAGED))
 }
 
+/// One tensor entry: name, count of sizes, sizes, type, offset.
 fn entry(cursor: &mut Cursor) -> Result<GgufEntry> {
     let name = text(cursor.blob()?)?.to_string();
     read_entry(cursor, name.clone()).map_err(|e| e.context(format!("tensor `{name}`")))

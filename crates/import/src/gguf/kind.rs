@@ -1,4 +1,7 @@
 //! How ggml stores the elements of tensors: types by number, sizes of their blocks, and what reads them.
+//!
+//! One table says everything of a type. A type without a reader still has a size, so that files which hold
+//! it can be listed.
 
 use super::dequantize::{self as read, Dequantize};
 use rayon::prelude::*;
@@ -9,6 +12,7 @@ use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor};
 const TASK: usize = 1 << 16;
 
 /// How a type becomes numbers.
+/// Types without a reader can be listed, not loaded.
 #[derive(Clone, Copy)]
 enum Reading {
     /// The elements are of this dtype.
@@ -22,8 +26,10 @@ enum Reading {
 /// Storage type of a tensor: `elements` of a row are packed into a block of `bytes`.
 #[derive(Clone, Copy)]
 pub struct TensorKind {
+    /// The number in files: `enum ggml_type`.
     id: u32,
     name: &'static str,
+    /// Of one block; 1 for plain numbers.
     elements: usize,
     bytes: usize,
     reading: Reading,
@@ -67,6 +73,7 @@ const KINDS: &[TensorKind] = &[
     row(41, "Q1_0", 128, 18, Reading::None),
 ];
 
+/// A row of the table.
 const fn row(id: u32, name: &'static str, elements: usize, bytes: usize, reading: Reading) -> TensorKind {
     TensorKind { id, name, elements, bytes, reading }
 }
@@ -114,6 +121,9 @@ impl TensorKind {
 
     /// Elements of this type as a tensor of `shape`: shared if they are stored in a dtype, dequantised to f32 if they
     /// are stored in blocks. Fails if the type is not read or the bytes are not as many as the shape needs.
+    ///
+    /// # Errors
+    /// Also if memory does not suffice: a quantised weight grows to 4 bytes per element.
     pub fn values(self, bytes: &Bytes, shape: Vec<usize>) -> Result<Tensor> {
         let read = match self.reading {
             Reading::Direct(dtype) => return Tensor::new(dtype, shape, bytes.clone()),
@@ -134,6 +144,7 @@ impl TensorKind {
                 .with_hint("quantised weights are computed with in f32, which takes 4 bytes each")
         })?;
         values.resize(count, 0.0);
+        // Chunks of values and of bytes begin at the same blocks.
         let blocks_of_task = TASK / self.elements;
         let tasks = values.par_chunks_mut(TASK).zip(bytes.par_chunks(blocks_of_task * self.bytes));
         tasks.for_each(|(values, blocks)| read(blocks, values));
@@ -148,6 +159,7 @@ impl TensorKind {
     }
 }
 
+// By hand: functions within a row are not compared.
 impl PartialEq for TensorKind {
     fn eq(&self, other: &TensorKind) -> bool {
         self.id == other.id

@@ -12,6 +12,7 @@ pub struct File {
     path: PathBuf,
     header: Header,
     bytes: Bytes,
+    /// Where the tensors' bytes begin in the file.
     begin: usize,
 }
 
@@ -61,6 +62,7 @@ impl File {
         shape: Vec<usize>,
     ) -> Result<Tensor> {
         let context = || format!("{}: tensor `{}`", self.path.display(), entry.name);
+        // Whole rows lie one after another, so equal parts are equal runs of bytes.
         let len = (entry.end - entry.start) / count.max(1);
         let start = self.begin + entry.start + parts.start * len;
         let outside = || Error::bug("a part of a tensor lies outside the file").context(context());

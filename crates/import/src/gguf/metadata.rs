@@ -1,4 +1,8 @@
 //! The key/value pairs of a GGUF file: typed, checked, and left in the mapped file where they are long.
+//!
+//! A file may hold a vocabulary of several hundred thousand texts; arrays are checked when the file is
+//! opened and decoded when they are asked for. The getters give `None` for an absent key and an error for
+//! one of another type.
 
 use super::cursor::{Cursor, DAMAGED, text};
 use std::collections::BTreeMap;
@@ -9,6 +13,7 @@ use tapml_graph::{Bytes, Error, Result};
 const MAX_KEY: usize = 65_535;
 
 /// Type of a value, by its number in the file.
+/// Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
     Unsigned(usize),
@@ -20,6 +25,7 @@ enum ValueKind {
 }
 
 impl ValueKind {
+    /// `gguf_metadata_value_type` of the format.
     fn parse(id: u32) -> Result<ValueKind> {
         Ok(match id {
             0 => ValueKind::Unsigned(1),
@@ -99,8 +105,10 @@ impl fmt::Display for MetadataValue {
 /// An array of scalars or texts; its bounds have been checked.
 #[derive(Clone, Debug)]
 pub struct MetadataArray {
+    /// Of all elements; never an array.
     kind: ValueKind,
     len: usize,
+    /// The elements as they lie in the file, texts with their lengths.
     bytes: Bytes,
 }
 
@@ -128,6 +136,7 @@ impl MetadataArray {
     }
 
     /// The scalars as `convert` makes them; nothing if this is no array of scalars, or one cannot be converted.
+    /// The elements of an array as `convert` makes them, with an error that says `what` was expected.
     fn scalars<T>(&self, convert: impl Fn(&MetadataValue) -> Option<T>) -> Option<Vec<T>> {
         let mut cursor = Cursor::new(&self.bytes);
         let mut scalars = Vec::with_capacity(self.len);
@@ -261,6 +270,7 @@ impl Metadata {
     }
 }
 
+/// Adds the key to an error.
 fn with_key(key: &str, error: Error) -> Error {
     error.context(format!("metadata `{key}`"))
 }
@@ -282,6 +292,7 @@ fn number(value: &MetadataValue) -> Option<f64> {
     }
 }
 
+/// A key of bounded length, in UTF-8.
 fn key(cursor: &mut Cursor) -> Result<String> {
     let bytes = cursor.blob()?;
     if bytes.len() > MAX_KEY {
@@ -292,6 +303,7 @@ fn key(cursor: &mut Cursor) -> Result<String> {
     Ok(text(bytes)?.to_string())
 }
 
+/// A type and a value of it.
 fn value(cursor: &mut Cursor, bytes: &Bytes) -> Result<MetadataValue> {
     match ValueKind::parse(cursor.u32()?)? {
         ValueKind::Text => {
@@ -303,12 +315,14 @@ fn value(cursor: &mut Cursor, bytes: &Bytes) -> Result<MetadataValue> {
     }
 }
 
+/// The element type, the count, and a view of the elements.
 fn array(cursor: &mut Cursor, bytes: &Bytes) -> Result<MetadataArray> {
     let kind = ValueKind::parse(cursor.u32()?)?;
     if kind == ValueKind::Array {
         return Err(Error::unsupported("arrays within arrays are not read")
             .with_hint("no published model has them; convert it again with current tools"));
     }
+    // The count is checked before the loop, so that a short file cannot claim a long array.
     let len = cursor.count(&format!("values of type {kind}"), kind.least_bytes())?;
     let start = cursor.position();
     match kind {
@@ -325,10 +339,12 @@ fn array(cursor: &mut Cursor, bytes: &Bytes) -> Result<MetadataArray> {
     Ok(MetadataArray { kind, len, bytes: view(bytes, start, cursor.position() - start)? })
 }
 
+/// Widened to 64 bits.
 fn scalar(kind: ValueKind, cursor: &mut Cursor) -> Result<MetadataValue> {
     Ok(match kind {
         ValueKind::Unsigned(size) => MetadataValue::Unsigned(read_unsigned(cursor, size)?),
         ValueKind::Signed(size) => {
+            // Shifting up and back down extends the sign.
             let unused = 64 - 8 * size;
             MetadataValue::Signed((read_unsigned(cursor, size)? << unused) as i64 >> unused)
         }
@@ -351,6 +367,7 @@ fn read_unsigned(cursor: &mut Cursor, size: usize) -> Result<u64> {
     Ok(cursor.take(size)?.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
 }
 
+/// A part of the file that stays mapped.
 fn view(bytes: &Bytes, start: usize, len: usize) -> Result<Bytes> {
     bytes.slice(start, len).ok_or_else(|| Error::bug("a value lies outside the file that it was read from"))
 }

@@ -1,4 +1,7 @@
 //! A model in one GGUF file, or split over several: `NAME-00001-of-00003.gguf` and so on.
+//!
+//! The names are those of `gguf-split` of llama.cpp. Only the first file has the model's metadata; every
+//! file says its own place.
 
 use super::{File, GgufEntry, Metadata};
 use crate::present::is_present;
@@ -12,6 +15,7 @@ const COUNT: &str = "split.count";
 const PLACE: &str = "split.no";
 /// Tensors of all files together.
 const TENSORS: &str = "split.tensors.count";
+// Five digits in the names.
 /// The most files of one model.
 const MOST_FILES: u64 = 99_999;
 
@@ -21,6 +25,8 @@ pub fn is_gguf(path: &Path) -> bool {
 }
 
 /// All files of a model. The first has the metadata.
+///
+/// `index` maps a tensor's name to its file and its place there.
 #[derive(Clone, Debug)]
 pub struct Model {
     files: Vec<File>,
@@ -29,6 +35,10 @@ pub struct Model {
 
 impl Model {
     /// Opens the file, and those beside it if it is the first of several.
+    ///
+    /// # Errors
+    /// If the path names a later part, a part is missing or misplaced, two parts hold one tensor, or
+    /// tensors are missing.
     pub fn open(path: &Path) -> Result<Model> {
         let first = File::open(path)?;
         let context = || path.display().to_string();
@@ -43,6 +53,8 @@ impl Model {
                     Error::invalid(text).with_hint("name the first file; the others are found beside it")
                 );
             }
+            // Bounded, because the count is a claim of the file. The first part that is not there ends the
+            // loop.
             for number in 2..=count.min(MOST_FILES + 1) {
                 files.push(sibling(path, number, count)?);
             }
@@ -102,6 +114,7 @@ fn index(files: &[File]) -> Result<HashMap<String, (usize, usize)>> {
     Ok(index)
 }
 
+/// From 0; 0 for a file that is not split.
 fn place(file: &File) -> Result<u64> {
     let place = file.metadata().whole(PLACE).context(|| file.path().display().to_string())?;
     Ok(place.unwrap_or_default())
@@ -129,6 +142,7 @@ fn sibling(path: &Path, number: u64, count: u64) -> Result<File> {
     Ok(file)
 }
 
+/// `None` if the first file is not named as `gguf-split` names it.
 fn sibling_path(path: &Path, number: u64, count: u64) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let stem = name.strip_suffix(&format!("-00001-of-{count:05}.gguf"))?;

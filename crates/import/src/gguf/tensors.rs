@@ -1,4 +1,7 @@
 //! The tensors of a GGUF file under the names and in the layout of a Hugging Face checkpoint.
+//!
+//! Nothing is read here before a tensor is loaded. A tensor whose layout is the same in both stays mapped;
+//! the others are copied.
 
 use super::arch::{Architecture, Change, Heads, NameRow};
 use super::shards::Model;
@@ -7,6 +10,7 @@ use std::path::Path;
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
 /// The most parts that one tensor is cut into, such as the experts of a layer.
+/// A bound on what one entry of a file can make.
 const MOST_PARTS: usize = 1 << 12;
 /// Endings that pass unchanged from a name in the file to that in a checkpoint.
 const ENDINGS: [&str; 2] = [".weight", ".bias"];
@@ -15,6 +19,7 @@ const ENDINGS: [&str; 2] = [".weight", ".bias"];
 #[derive(Debug)]
 pub struct Tensors {
     model: Model,
+    /// In the order of `listed`.
     places: Vec<TensorPlace>,
     listed: Vec<ListedTensor>,
 }
@@ -41,6 +46,7 @@ impl Tensors {
         Ok(tensors)
     }
 
+    /// Lists one tensor of the file under its names in a checkpoint: one, or one for each part.
     fn add(&mut self, name: &str, architecture: &Architecture) -> Result<()> {
         let Some((_, entry)) = self.model.find(name) else { return Ok(()) };
         if architecture.read_into_config(name) {
@@ -48,6 +54,7 @@ impl Tensors {
         }
         let mut list =
             |checkpoint: String, shape: Vec<usize>, change: Change, part: Option<(usize, usize)>| {
+                // In f32: the difference needs digits that 16 bits do not have.
                 let dtype = if change == Change::MinusOne { Some(DType::F32) } else { entry.kind.dtype() };
                 self.listed.push(ListedTensor { name: checkpoint, shape, stored: entry.kind.name(), dtype });
                 self.places.push(TensorPlace { name: name.to_string(), change, part });
@@ -95,6 +102,10 @@ impl Tensors {
             .ok_or_else(|| metadata.expected_error(&key(""), "a number of heads"))
     }
 
+    /// The tensor in the checkpoint's layout.
+    ///
+    /// # Errors
+    /// If its rows are not those of the heads that the metadata counts.
     fn change_tensor(&self, tensor: Tensor, change: Change) -> Result<Tensor> {
         match change {
             Change::None | Change::Parts => Ok(tensor),
@@ -158,6 +169,7 @@ fn halves(tensor: &Tensor, heads: usize) -> Result<Tensor> {
         let text = format!("expected rows for {heads} heads of an even size, found {rows}");
         return Err(Error::invalid(text));
     }
+    // Row `within` of a head: pair `within % half`, its first or second element by `within / half`.
     let half = head_dim / 2;
     gather(tensor, |row| {
         let (head, within) = (row / head_dim, row % head_dim);

@@ -1,4 +1,8 @@
 //! Attributes as JSON, as operators of others hold them: see [`tapml_graph::op::Foreign`].
+//!
+//! A finite float is a JSON number with a point, a whole number one without. What JSON cannot say stands in
+//! an object of one key: `{"float": "nan"}`, `{"tensor": …}`, and empty lists, whose type would be lost.
+//! [`write`] undoes [`read`].
 
 use super::messages::{Attribute, Graph, Node};
 use super::{tensor, write};
@@ -10,6 +14,7 @@ use tapml_graph::{Context, DType, Error, Result};
 /// Most elements of a tensor that is an attribute; larger ones are weights.
 const MAX_ELEMENTS: usize = 1 << 16;
 
+// Types 9 to 14 (sparse tensors, types, lists of tensors and graphs) are not served.
 /// `AttributeProto.AttributeType`.
 const FLOAT: i32 = 1;
 const INT: i32 = 2;
@@ -21,6 +26,8 @@ const STRINGS: i32 = 8;
 const GRAPH: i32 = 5;
 
 /// The attributes of a node. Fails on those that hold graphs, types or texts that are no UTF-8.
+///
+/// Tensors may lie in files of `folder`.
 pub fn read(node: &Node, folder: &Path) -> Result<Map<String, Value>> {
     match graphs(node).next() {
         Some((name, _)) => {
@@ -44,6 +51,7 @@ pub fn read_plain(node: &Node, folder: &Path) -> Result<Map<String, Value>> {
     node.attribute.iter().filter(|attribute| attribute.g.is_none()).map(one).collect()
 }
 
+/// The JSON of one attribute. An attribute whose `type` is left out is refused: its kind cannot be told.
 fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
     Ok(match attribute.r#type {
         FLOAT if attribute.f.is_finite() => number(attribute.f),
@@ -59,6 +67,7 @@ fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
             }
             json!({"tensor": {"dtype": read.dtype(), "shape": read.shape(), "data": elements(&read)?}})
         }
+        // An empty JSON list would not say of what.
         FLOATS if attribute.floats.is_empty() => json!({"floats": []}),
         INTS if attribute.ints.is_empty() => json!({"ints": []}),
         STRINGS if attribute.strings.is_empty() => json!({"strings": []}),
@@ -90,6 +99,7 @@ pub fn write(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
         let graph = write::subgraph(&graph, outer).context(|| format!("attribute `{name}`"))?;
         return Ok(Attribute { name: name.into(), r#type: GRAPH, g: Some(graph), ..Attribute::default() });
     }
+    // Whole numbers are tried first: a float with a whole value keeps its point in JSON.
     let mut made = Attribute { name: name.into(), ..Attribute::default() };
     let bytes = |text: &str| prost::bytes::Bytes::copy_from_slice(text.as_bytes());
     let texts = |list: &[Value]| list.iter().map(|v| v.as_str().map(bytes)).collect::<Option<Vec<_>>>();
@@ -139,6 +149,7 @@ pub fn write(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
     Ok(Attribute { r#type: kind, ..made })
 }
 
+/// Also the words for what is not finite.
 fn float(value: &Value) -> Option<f32> {
     match value {
         Value::String(text) if matches!(text.as_str(), "inf" | "-inf" | "nan") => text.parse().ok(),
@@ -162,6 +173,7 @@ fn parse_tensor(value: &Value) -> Option<tapml_graph::Tensor> {
             let values = data.iter().map(number).collect::<Option<Vec<f64>>>()?;
             tapml_graph::Tensor::from_f64(dtype, shape, &values).ok()
         }
+        // `from_i64` does not reach the upper half of the range.
         DType::U64 => {
             let words = data.iter().map(|v| v.as_u64().map(u64::to_le_bytes)).collect::<Option<Vec<_>>>()?;
             tapml_graph::Tensor::new(dtype, shape, tapml_graph::Bytes::new(words.concat())).ok()
@@ -174,10 +186,13 @@ fn parse_tensor(value: &Value) -> Option<tapml_graph::Tensor> {
 }
 
 /// The shortest digits that give this `f32` again.
+///
+/// By way of text: widening an f32 to f64 would show digits that it does not have.
 fn number(value: f32) -> Value {
     json!(value.to_string().parse::<f64>().unwrap_or_default())
 }
 
+/// JSON has no number for these.
 fn word(value: f32) -> &'static str {
     match (value.is_nan(), value > 0.0) {
         (true, _) => "nan",
@@ -186,10 +201,12 @@ fn word(value: f32) -> &'static str {
     }
 }
 
+/// ONNX does not prescribe UTF-8 for attributes; JSON does.
 fn text(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|_| Error::invalid("expected a text in UTF-8"))
 }
 
+/// The elements of a tensor as a flat list, row-major.
 fn elements(tensor: &tapml_graph::Tensor) -> Result<Value> {
     Ok(match tensor.dtype() {
         DType::Bool => json!(tensor.to_i64()?.iter().map(|&v| v != 0).collect::<Vec<bool>>()),

@@ -1,4 +1,7 @@
 //! Whether the parts of a model fit together: names that are read are made before, domains have a version, tensors their bytes.
+//!
+//! The rules are those of `onnx.checker` that the code behind relies on: topological order, single
+//! assignment, imported domains. Types and shapes are not inferred here.
 
 use super::messages::{Attribute, Graph, Model, Node, OperatorSet};
 use super::tensor::{self, Around};
@@ -12,7 +15,9 @@ pub fn domain(name: &str) -> &str {
 
 /// What holds for the nodes of a graph or of a function.
 struct Checker<'m> {
+    /// Those that may be used, the standard's as an empty text.
     domains: HashSet<String>,
+    /// Where external data may lie.
     folder: &'m Around,
 }
 
@@ -24,6 +29,7 @@ pub fn model(model: &Model, folder: &Around) -> Result<()> {
     };
     let own: Vec<&str> = model.functions.iter().map(|function| domain(&function.domain)).collect();
     // Functions belong to domains that nobody has to import.
+    // A function imports operator sets of its own.
     let checker = |sets: &[OperatorSet]| {
         let imported = sets.iter().map(|set| domain(&set.domain).to_string());
         Checker { domains: imported.chain(own.iter().map(|name| name.to_string())).collect(), folder }
@@ -31,6 +37,7 @@ pub fn model(model: &Model, folder: &Around) -> Result<()> {
     checker(&model.opset_import).graph(graph, None)?;
     for function in &model.functions {
         let of_function = checker(&function.opset_import);
+        // A function sees nothing of the graph that calls it.
         let mut scope = Scope { names: function.input.iter().map(String::as_str).collect(), outer: None };
         let context = || format!("function `{}`", function.name);
         of_function.nodes(&function.node, &mut scope).context(context)?;
@@ -41,15 +48,18 @@ pub fn model(model: &Model, folder: &Around) -> Result<()> {
 
 /// The names that nodes of a graph may read. Graphs within nodes see those around them.
 struct Scope<'s, 'm> {
+    /// Made so far in this graph.
     names: HashSet<&'m str>,
     outer: Option<&'s Scope<'s, 'm>>,
 }
 
 impl Scope<'_, '_> {
+    /// Looks outwards, as the specification's rule for subgraphs says.
     fn has(&self, name: &str) -> bool {
         self.names.contains(name) || self.outer.is_some_and(|outer| outer.has(name))
     }
 
+    /// Fails with the first output that nothing makes.
     fn has_all<'n>(&self, mut outputs: impl Iterator<Item = &'n String>) -> Result<()> {
         match outputs.find(|name| !self.has(name)) {
             Some(name) => Err(Error::invalid(format!("nothing makes the output `{name}`"))),
@@ -80,6 +90,7 @@ impl Checker<'_> {
         scope.has_all(graph.output.iter().map(|value| &value.name))
     }
 
+    /// Checks nodes in their order; names that they make count from then on.
     fn nodes<'m>(&self, nodes: &'m [Node], scope: &mut Scope<'_, 'm>) -> Result<()> {
         for node in nodes {
             if !self.domains.contains(domain(&node.domain)) {
@@ -90,6 +101,7 @@ impl Checker<'_> {
                 );
                 return Err(Error::invalid(text));
             }
+            // An empty name is an input that is left out.
             let unknown = |name: &&String| !name.is_empty() && !scope.has(name);
             if let Some(name) = node.input.iter().find(unknown) {
                 let text = format!("{} reads `{name}`, which nothing before it makes", describe_node(node));
@@ -108,6 +120,7 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Tensors and graphs of an attribute.
     fn attribute<'m>(&self, attribute: &'m Attribute, scope: &Scope<'_, 'm>) -> Result<()> {
         let mut tensors = attribute.t.iter().chain(&attribute.tensors);
         tensors.try_for_each(|tensor| tensor::check(tensor, self.folder))?;

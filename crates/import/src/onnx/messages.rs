@@ -1,5 +1,9 @@
 //! The messages of `onnx.proto` that a reader of models needs, with the numbers of their fields.
 //! Source: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>. Bytes share the file that they are read from.
+//!
+//! Written by hand instead of generated: a reader of models needs few of the fields, and unknown ones are
+//! skipped. Names are those of the schema without `Proto` where no other type has the name. Tags must never
+//! change.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -22,6 +26,8 @@ pub struct Model {
 }
 
 /// `OperatorSetIdProto`.
+///
+/// An empty domain is the standard's, `ai.onnx`.
 #[derive(Clone, PartialEq, Message)]
 pub struct OperatorSet {
     #[prost(string, tag = "1")]
@@ -31,6 +37,8 @@ pub struct OperatorSet {
 }
 
 /// `GraphProto`.
+///
+/// `node` is in topological order. An input may have the name of an initialiser, which is then its default.
 #[derive(Clone, PartialEq, Message)]
 pub struct Graph {
     #[prost(message, repeated, tag = "1")]
@@ -48,6 +56,8 @@ pub struct Graph {
 }
 
 /// `NodeProto`.
+///
+/// Empty names among inputs and outputs stand for what is left out.
 #[derive(Clone, PartialEq, Message)]
 pub struct Node {
     #[prost(string, repeated, tag = "1")]
@@ -65,6 +75,8 @@ pub struct Node {
 }
 
 /// `AttributeProto`.
+///
+/// Which field counts is said by `type`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Attribute {
     #[prost(string, tag = "1")]
@@ -98,6 +110,8 @@ pub struct Attribute {
 }
 
 /// `FunctionProto`.
+///
+/// Its inputs and outputs are names without types.
 #[derive(Clone, PartialEq, Message)]
 pub struct FunctionProto {
     #[prost(string, tag = "1")]
@@ -127,6 +141,8 @@ pub struct ValueInfo {
 }
 
 /// `TypeProto`.
+///
+/// One of the three is there; maps and sparse tensors are not read.
 #[derive(Clone, PartialEq, Message)]
 pub struct Type {
     #[prost(message, optional, tag = "1")]
@@ -145,6 +161,8 @@ pub struct Element {
 }
 
 /// `TypeProto.Tensor`.
+///
+/// `elem_type` is a number of `TensorProto.DataType`; without a shape the rank is unknown.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorType {
     #[prost(int32, tag = "1")]
@@ -170,6 +188,8 @@ pub struct Dimension {
 }
 
 /// `SparseTensorProto`.
+///
+/// Indices are not read: sparse initialisers are refused.
 #[derive(Clone, PartialEq, Message)]
 pub struct SparseTensor {
     #[prost(message, optional, tag = "1")]
@@ -177,6 +197,8 @@ pub struct SparseTensor {
 }
 
 /// `TensorProto`.
+///
+/// The elements stand in `raw_data`, in the field of their type, or in another file (`data_location` 1).
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorProto {
     #[prost(int64, repeated, tag = "1")]

@@ -28,6 +28,8 @@ pub fn is_onnx(path: &Path) -> bool {
 }
 
 /// An open model whose names, types and sizes hold.
+///
+/// Cheap to clone as far as tensors go: their bytes are shared.
 #[derive(Clone, Debug)]
 pub struct File {
     model: messages::Model,
@@ -77,6 +79,7 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
     let read = || {
         let bytes = map(path)?;
         let no_tensor = |reason: String| Error::invalid(format!("this is no ONNX tensor: {reason}"));
+        // Walked before it is decoded, like a model.
         walk::tensor(&bytes).map_err(no_tensor)?;
         let shared = prost::bytes::Bytes::from_owner(Mapped(bytes));
         let decoded = messages::TensorProto::decode(shared).map_err(|e| no_tensor(e.to_string()))?;
@@ -87,6 +90,7 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
     read().context(|| path.display().to_string())
 }
 
+/// The folder of a file; the current one for a bare name.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -100,6 +104,7 @@ impl AsRef<[u8]> for Mapped {
     }
 }
 
+/// Walks, then decodes. Bytes of tensors are views of the map.
 fn decode(bytes: &Bytes) -> Result<messages::Model> {
     let not_onnx = |reason: String| Error::invalid(format!("this is no ONNX model: {reason}"));
     walk::model(bytes).map_err(not_onnx)?;

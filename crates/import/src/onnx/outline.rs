@@ -1,4 +1,6 @@
 //! What a model consists of, in numbers and names.
+//!
+//! Nothing is read of external files but their names. `tapml inspect` prints it.
 
 use super::check::domain;
 use super::messages::{Dimension, Graph, Model, Node, TensorProto, Type, ValueInfo};
@@ -91,14 +93,17 @@ pub struct WeightOutline {
 /// Counts over all graphs of a model.
 #[derive(Default)]
 struct Counts {
+    // By domain and name.
     operators: BTreeMap<(String, String), usize>,
     nodes: usize,
     subgraphs: usize,
+    /// By code of the element type: tensors, elements, bytes.
     weights: BTreeMap<i32, (usize, u64, u64)>,
     files: BTreeSet<String>,
 }
 
 impl Counts {
+    /// Counts a graph and those within it.
     fn graph(&mut self, graph: &Graph) {
         let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
         graph.initializer.iter().chain(sparse).for_each(|tensor| self.tensor(tensor));
@@ -120,6 +125,7 @@ impl Counts {
     fn tensor(&mut self, tensor: &TensorProto) {
         let (elements, bytes) = tensor::len(tensor).unwrap_or_default();
         let sum = self.weights.entry(tensor.data_type).or_default();
+        // Saturating: sizes are claims of the file.
         *sum = (sum.0 + 1, sum.1.saturating_add(elements), sum.2.saturating_add(bytes));
         self.files.extend(tensor::external(tensor).map(str::to_string));
     }
@@ -235,6 +241,7 @@ fn value(value: &ValueInfo) -> ValueOutline {
     ValueOutline { name: value.name.clone(), ty: value.r#type.as_ref().map_or_else(|| "?".into(), type_text) }
 }
 
+/// Recursive; the depth of types is bounded by the walk.
 fn type_text(ty: &Type) -> String {
     if let Some(tensor) = &ty.tensor_type {
         let name = tensor::element_name(tensor.elem_type);

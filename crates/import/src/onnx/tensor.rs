@@ -1,4 +1,7 @@
 //! Types of elements, and whether a tensor has the bytes that it claims.
+//!
+//! A tensor has its elements in one of three places. Each place is checked against type and sizes before
+//! anything is made of it; files may lie only below the model's folder.
 
 use super::messages::TensorProto;
 use crate::mapped::map;
@@ -6,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use tapml_graph::{Bytes, Context, DType, Error, Result};
 
 /// Where the numbers of a type stand if not in `raw_data`.
+/// Several types share a field, as `onnx.proto` says for each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Field {
     Float,
@@ -16,6 +20,7 @@ enum Field {
     Text,
 }
 
+// Names are those of `DType` where there is one, which is how `dtype` finds it.
 /// `TensorProto.DataType`: number, name, bits of an element, field, and numbers of the field for each element.
 const ELEMENTS: &[(i32, &str, usize, Field, usize)] = &[
     (1, "f32", 32, Field::Float, 1),
@@ -48,6 +53,7 @@ const ELEMENTS: &[(i32, &str, usize, Field, usize)] = &[
     (28, "e3m2", 6, Field::Int32, 1),
 ];
 
+/// The row of a code.
 fn element(code: i32) -> Option<(&'static str, usize, Field, usize)> {
     let found = ELEMENTS.iter().find(|(own, ..)| *own == code);
     found.map(|&(_, name, bits, field, numbers)| (name, bits, field, numbers))
@@ -76,6 +82,7 @@ pub fn external(tensor: &TensorProto) -> Option<&str> {
     (tensor.data_location == 1).then(|| value(tensor, "location").unwrap_or_default())
 }
 
+/// An entry of the external data, such as `offset`.
 fn value<'t>(tensor: &'t TensorProto, key: &str) -> Option<&'t str> {
     tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }
@@ -83,6 +90,7 @@ fn value<'t>(tensor: &'t TensorProto, key: &str) -> Option<&'t str> {
 /// Where files beside a model may be.
 #[derive(Clone, Debug)]
 pub struct Around {
+    /// The folder of the model's path as it was given.
     folder: PathBuf,
     /// Folders below which a link may lead: that one, and the one to which the model's own path leads, as in a cache where all
     /// files of a model are links.
@@ -100,6 +108,9 @@ impl Around {
 }
 
 /// Checks that a tensor's bytes are there, in the model or in a file of its folder.
+///
+/// # Errors
+/// If type and sizes do not fit what is held, or a file is missing, too short or outside the folder.
 pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
     let name = &tensor.name;
     let invalid = |text: String| Error::invalid(format!("tensor `{name}`: {text}"));
@@ -145,6 +156,7 @@ pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
     }
 }
 
+/// The file's length alone is looked at.
 fn check_external(tensor: &TensorProto, (location, bytes): (&str, u64), around: &Around) -> Result<()> {
     let number = |key: &str| {
         let parsed = value(tensor, key).map(|text| {
@@ -159,12 +171,14 @@ fn check_external(tensor: &TensorProto, (location, bytes): (&str, u64), around: 
         return Err(Error::invalid(text));
     }
     let path = Path::new(location);
+    // No `..`, no root: a model must not read files elsewhere.
     let below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if location.is_empty() || !path.components().all(below) {
         let text = format!("its external data is at `{location}`, which is no path below the model's folder");
         return Err(Error::invalid(text));
     }
     let path = around.folder.join(path);
+    // Links are resolved before the comparison.
     let real = path.canonicalize().map_err(|e| Error::io("read", &path, &e))?;
     if !around.real.iter().any(|folder| real.starts_with(folder)) {
         let text = format!("its external data is at `{location}`, a link to {}", real.display());
@@ -210,6 +224,7 @@ pub fn read(tensor: &TensorProto, folder: &Path) -> Result<tapml_graph::Tensor> 
     tapml_graph::Tensor::new(dtype, shape, bytes).context(context)
 }
 
+/// The elements little-endian; shared with the map unless they lie in a typed field.
 fn bytes(tensor: &TensorProto, folder: &Path) -> Result<Bytes> {
     if let Some(location) = external(tensor) {
         let (_, len) = len(tensor)?;

@@ -15,6 +15,7 @@ use tapml_graph::{
 
 /// Functions within functions at most.
 const MAX_DEPTH: usize = 64;
+// Bounds the graph; `MAX_RUNS` bounds the time, as nodes can be taken back.
 /// Nodes of the graph at most, those of unrolled loops counted.
 const MAX_NODES: usize = 1 << 17;
 /// Operators that are run at most, those of loops that are taken back counted.
@@ -137,17 +138,21 @@ impl<'m> Scope<'_, 'm> {
 
 struct Tracer<'t, 'm> {
     file: &'m File,
+    /// By domain and name.
     functions: HashMap<(&'m str, &'m str), &'m FunctionProto>,
     runner: &'t mut dyn OperatorRunner,
     builder: Builder,
+    /// By the id of the value: as long as the builder has values.
     values: Vec<Tensor>,
     weights: HashMap<String, Tensor>,
     /// Initialisers that have become values, by their places in memory.
     stored: HashMap<*const messages::TensorProto, ValueId>,
+    /// Of values that are taken.
     names: HashSet<String>,
     node_names: HashSet<String>,
     nodes: usize,
     runs: usize,
+    /// Functions around the present node.
     depth: usize,
     unrolled: Vec<String>,
 }

@@ -1,8 +1,11 @@
 //! A walk over the wire format before anything is decoded: an empty message of two bytes takes a hundred in memory, and messages
 //! within each other take the stack.
+//!
+//! The walk allocates nothing. It bounds what the decoder may allocate, and the depth of its recursion.
 
 use prost::encoding::{WireType, decode_key, decode_varint};
 
+// Each part is a message or a text that the decoder allocates.
 /// Messages and texts of a model at most; the largest published ones have some ten thousand nodes.
 const PARTS: usize = 1 << 21;
 /// Graphs within graphs at most.
@@ -25,6 +28,7 @@ enum MessageKind {
 }
 
 impl MessageKind {
+    /// What a field of this message holds, by its number in `onnx.proto`.
     fn field(self, tag: u32) -> MessageKind {
         match (self, tag) {
             (MessageKind::Model, 7) | (MessageKind::Attribute, 6 | 11) => MessageKind::Graph,
@@ -54,6 +58,7 @@ pub fn tensor(bytes: &[u8]) -> Result<(), String> {
     message(bytes, MessageKind::Tensor, 0, &mut 0)
 }
 
+/// Counts one message; recursive for those that hold others.
 fn message(mut bytes: &[u8], kind: MessageKind, graphs: usize, parts: &mut usize) -> Result<(), String> {
     let failed = |e: prost::DecodeError| e.to_string();
     while !bytes.is_empty() {
@@ -79,6 +84,7 @@ fn message(mut bytes: &[u8], kind: MessageKind, graphs: usize, parts: &mut usize
             continue;
         }
         let inner = kind.field(tag);
+        // Types are not walked: the least part of one has two bytes, which bounds their number.
         *parts += if matches!(inner, MessageKind::Type) { part.len() / 2 + 1 } else { 1 };
         if *parts > PARTS {
             return Err(format!("it has more than {PARTS} parts"));

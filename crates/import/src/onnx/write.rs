@@ -1,4 +1,6 @@
 //! Writing models: nodes of operators of others as one ONNX file that any runtime reads.
+//!
+//! Elements are written as `raw_data`, sizes as constants. The order of nodes is the caller's.
 
 use super::messages::{
     Attribute, Dimension, Graph, Model, Node, OperatorSet, Shape, TensorProto, TensorType, Type, ValueInfo,
@@ -59,6 +61,7 @@ impl NewModel<'_> {
                 return Err(Error::unsupported(text));
             }
         }
+        // The lowest version of the format that may name this opset.
         let opset = *versions.entry("").or_insert(OPSET);
         let format = VERSIONS.iter().find(|(_, newest)| opset <= *newest);
         let named = |(name, ty): &(String, tapml_graph::TensorType)| value(name, ty);
@@ -103,6 +106,7 @@ fn with_inner(op: &Foreign, all: &mut Vec<Foreign>) -> Result<()> {
     Ok(())
 }
 
+/// Inputs beyond the operator's own belong to graphs within it, which read them by name.
 fn node(node: &NewNode<'_>) -> Result<Node> {
     let op = node.op;
     let attributes = op.attributes().iter().map(|(name, value)| {
@@ -127,6 +131,7 @@ pub(super) fn subgraph(graph: &Subgraph, outer: &[String]) -> Result<Graph> {
     for (name, &place) in &graph.outer {
         names.insert(name, outer.get(place).ok_or_else(|| missing(name))?);
     }
+    // Names of the graph around take the place of those that stand for outer values.
     let named =
         |name: &String| names.get(name.as_str()).map_or_else(|| name.clone(), |outer| outer.to_string());
     let values =
@@ -175,6 +180,7 @@ fn inner_value(name: &str, ty: &str) -> Result<ValueInfo> {
     Ok(ValueInfo { name: name.into(), r#type: Some(ty) })
 }
 
+/// A name with a type of constant sizes.
 fn value(name: &str, ty: &tapml_graph::TensorType) -> Result<ValueInfo> {
     let symbolic = || Error::invalid(format!("`{name}`: sizes must be constant, found {ty}"));
     let size = |size: &tapml_graph::Dim| {

@@ -1,5 +1,7 @@
 //! The layout of AutoAWQ's version `gemm`: `qweight: i32[k, o/8]` and `qzeros: i32[k/group, o/8]` hold eight neighbouring
 //! outputs in a word, in an order of their own; `scales: f16[k/group, o]`.
+//!
+//! A number is `scale·(code − zero)`. Source: `awq/utils/packing_utils.py` of AutoAWQ.
 
 use super::{Make, Matrix, Parts, turned_halves, words_of};
 use crate::config::Section;
@@ -22,6 +24,9 @@ pub struct Awq {
 
 impl Awq {
     /// Reads the keys; fails on what cannot be read.
+    ///
+    /// # Errors
+    /// If bits, version or the lack of zero points are not those of the layout that is read.
     pub fn read(config: &Section) -> Result<Awq> {
         let bits = config.size("bits", 1..=32)?;
         if bits != 4 {
@@ -35,6 +40,7 @@ impl Awq {
             return Err(config.unsupported("zero_point", "weights without zero points"));
         }
         let group = match config.get("group_size").and_then(serde_json::Value::as_i64) {
+            // AutoAWQ writes -1 for one group over all inputs.
             Some(-1) => None,
             _ => Some(config.size("group_size", 1..=1 << 20)?),
         };
@@ -81,6 +87,7 @@ fn code(word: u32, index: usize) -> u32 {
     (word >> (4 * PLACE[index])) & 15
 }
 
+/// Words along the outputs become words along the inputs: each code moves.
 fn unpack([words, scales, zeros]: &[Tensor; 3], matrix: &Matrix, parts: &mut Parts) {
     let (outputs, row, groups) = (matrix.outputs, matrix.words(), matrix.groups());
     let (words, columns) = (words_of(words), outputs / PER_WORD);
@@ -91,6 +98,7 @@ fn unpack([words, scales, zeros]: &[Tensor; 3], matrix: &Matrix, parts: &mut Par
         for at in 0..row {
             let read: [u32; 8] = std::array::from_fn(|j| words[(8 * at + j) * columns + column]);
             for (output, into) in into.chunks_exact_mut(row).enumerate() {
+                // Low bits first: the last of the eight is put in first.
                 into[at] = read.iter().rev().fold(0, |packed, &word| (packed << 4) | code(word, output));
             }
         }

@@ -17,6 +17,7 @@ const STORED: &str = "F8_E4M3";
 /// Names of scales, of blocks first.
 const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 /// What scales may lose of their size: beyond it they are below the normal numbers of f16.
+/// 2⁻¹¹ is half a step of f16's normal numbers: rounding one of them never loses more.
 const MOST_LOST: f64 = 1.0 / 2048.0;
 /// Elements that one task looks at.
 const CHUNK: usize = 1 << 18;
@@ -33,6 +34,9 @@ pub(super) type Read = (Packing, Make, f64);
 
 impl Fp8 {
     /// Reads the keys; fails on what cannot be read. How activations are to be quantised does not matter here: they are not.
+    ///
+    /// # Errors
+    /// If the format is not e4m3 or the sizes of blocks are no whole numbers.
     pub fn read(config: &Section) -> Result<Fp8> {
         let format = config.text_or("fmt", "e4m3")?;
         if format != "e4m3" {
@@ -67,6 +71,7 @@ impl Fp8 {
         [outputs, k]: [usize; 2],
         check_finite: bool,
     ) -> Result<Read> {
+        // Blocks that cut a row unevenly are split into groups that divide both, with repeated scales.
         let columns = self.block.map_or(k, |[_, columns]| common(columns, k));
         let packing = Packing::floats(columns as u32);
         packing.check().map_err(|_| {
@@ -137,6 +142,7 @@ impl Fp8 {
                 return Err(Error::invalid(format!("{}: expected scales {text}", found())));
             }
         };
+        // One scale for each group of each row, as packed weights have them.
         Ok((0..outputs)
             .flat_map(|output| (0..groups).map(|place| scales[at(output, place)]).collect::<Vec<_>>())
             .collect())
@@ -144,6 +150,7 @@ impl Fp8 {
 }
 
 /// 256 times these scales as f16, and what that loses of one at most. Fails if it is much, or if f16 does not reach so far.
+/// 256 is the factor between a number of e4m3 and what the packing stands for.
 fn halves(scales: &[f64]) -> Result<(Vec<u8>, f64)> {
     let mut lost = 0.0f64;
     let mut bytes = Vec::with_capacity(2 * scales.len());
@@ -176,6 +183,7 @@ fn expect_numbers(numbers: &Tensor) -> Result<()> {
 }
 
 /// The largest number that divides both.
+/// Euclid's algorithm.
 fn common(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common(b, a % b) }
 }

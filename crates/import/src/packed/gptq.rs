@@ -1,6 +1,8 @@
 //! The layout of AutoGPTQ: `qweight: i32[k·bits/32, o]` holds the elements of a column low bits first, `scales: f16[k/group,
 //! o]`, `qzeros: i32[k/group, o·bits/32]` the zero points of a row of groups likewise, less one in the first format;
 //! `g_idx: i32[k]` names the group of each input.
+//!
+//! A number is `scale·(code − zero)`. Source: `auto_gptq/nn_modules/qlinear` of AutoGPTQ.
 
 use super::{Make, Matrix, Parts, turned_halves, words_of};
 use crate::config::Section;
@@ -24,6 +26,9 @@ pub struct Gptq {
 
 impl Gptq {
     /// Reads the keys; fails on what cannot be read.
+    ///
+    /// # Errors
+    /// If bits or format are not read.
     pub fn read(config: &Section) -> Result<Gptq> {
         let bits = config.size("bits", 1..=32)?;
         if !matches!(bits, 4 | 8) {
@@ -34,6 +39,7 @@ impl Gptq {
             _ => Some(config.size("group_size", 1..=1 << 20)?),
         };
         let offset = match config.text_or("checkpoint_format", "gptq")? {
+            // The first format stores zero points less one; `gptq_v2` stores them as they are.
             "gptq" => 1,
             "gptq_v2" => 0,
             other => {
@@ -91,6 +97,7 @@ impl Gptq {
         ((word >> (index as u32 * self.bits)) & (u32::MAX >> (32 - self.bits))) + self.offset
     }
 
+    /// Words stay whole: only rows and columns are exchanged.
     fn unpack(&self, [words, scales, zeros]: &[Tensor; 3], matrix: &Matrix, parts: &mut Parts) {
         let (outputs, columns, groups) = (matrix.outputs, matrix.words(), matrix.groups());
         let words = words_of(words);
@@ -119,6 +126,8 @@ impl Gptq {
 }
 
 /// Fails unless each input is in the group of its place.
+///
+/// Without reordering `g_idx` is `i / group`, which says nothing new.
 fn in_order(index: &Tensor, group: usize) -> Result<()> {
     let wrong = words_of(index).iter().enumerate().position(|(i, &g)| g as usize != i / group);
     match wrong {

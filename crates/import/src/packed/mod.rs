@@ -1,5 +1,9 @@
 //! Weights that a checkpoint stores quantised, as its `quantization_config` says: which method, which tensors stand for a
 //! weight, and how they become the words and scales that operators read.
+//!
+//! The graph is built as if all weights were f32. [`Packed::load`] then replaces the type of each weight
+//! whose tensors are packed, and tells how to make it. Codes are only moved, never rounded: what another
+//! program quantised stays bit for bit.
 
 mod awq;
 mod fp8;
@@ -39,16 +43,20 @@ fn own_packings(config: &Section) -> Result<HashMap<String, Packing>> {
 /// The matrix of one packed tensor: its own shape, and how it is packed.
 #[derive(Clone, Copy)]
 struct Matrix {
+    /// Rows; with a stack, of one of its matrices.
     outputs: usize,
+    /// Inputs: elements of a row.
     k: usize,
     packing: Packing,
 }
 
 impl Matrix {
+    /// Groups of a row.
     fn groups(&self) -> usize {
         self.k / (self.packing.group as usize).max(1)
     }
 
+    /// Words of a row.
     fn words(&self) -> usize {
         self.k / self.packing.per_word() as usize
     }
@@ -57,8 +65,11 @@ impl Matrix {
 /// Words, scales and zeros of matrices, one behind the other.
 #[derive(Default)]
 struct Parts {
+    /// `[o, k / per_word]`, row by row.
     words: Vec<u32>,
+    /// `[o, k / group]`, as the packing stores them.
     scales: Vec<u8>,
+    /// As `scales`, in f16; empty without zero points.
     zeros: Vec<u8>,
 }
 
@@ -80,6 +91,9 @@ pub enum Method {
 
 impl Method {
     /// What a configuration says; `None` if the weights are not quantised. Fails if they are in a way that is not read.
+    ///
+    /// # Errors
+    /// With advice that lists the methods that are read.
     pub fn read(root: &Section) -> Result<Option<Method>> {
         let Some(config) = root.section(KEY)? else { return Ok(None) };
         let method = match config.text_or("quant_method", "")? {
@@ -113,6 +127,7 @@ impl Method {
     }
 
     /// The tensor that a weight of this name is stored in, if it is packed.
+    /// The name alone decides; whether it is there is asked elsewhere.
     fn tensor(&self, name: &str) -> Option<String> {
         match self {
             Method::Own(packings) => packings.contains_key(name).then(|| name.to_string()),
@@ -128,6 +143,8 @@ pub struct Packed<'a> {
     method: Option<Method>,
     weights: &'a Weights,
     /// Of [`Method::Own`]: the packed weights, and the tensors that some of them were made of.
+    /// A stacked weight's own name stands for tensors that the checkpoint has no more, such as those of
+    /// single experts.
     own: HashSet<String>,
 }
 
@@ -163,6 +180,7 @@ impl<'a> Packed<'a> {
         if let Some(Method::Own(packings)) = &method {
             for name in packings.keys() {
                 own.insert(name.clone());
+                // Some architectures ask whether `NAME` without its ending is held.
                 own.extend(name.rsplit_once('.').map(|(before, _)| before.to_string()));
             }
         }
@@ -176,6 +194,7 @@ impl<'a> Packed<'a> {
             .or_else(|| (self.own.contains(name) || self.holds(name)).then_some(DType::F32))
     }
 
+    /// Whether the checkpoint stores this weight packed.
     fn holds(&self, name: &str) -> bool {
         let Some(method) = &self.method else { return false };
         method.tensor(name).is_some_and(|tensor| match method {
@@ -244,6 +263,7 @@ impl<'a> Packed<'a> {
     ) -> Result<Option<Packing>> {
         let source = sources.get(&value.name);
         let names = source.map_or(std::slice::from_ref(&value.name), Source::tensors);
+        // A stack is packed as one weight, so all of its parts must be packed alike.
         match names.iter().filter(|name| self.holds(name)).count() {
             0 => return Ok(None),
             some if some < names.len() => {
@@ -283,6 +303,7 @@ impl<'a> Packed<'a> {
             loaded.used.extend(parts.into_iter().chain(fp8::Fp8::other_tensors(base)));
         }
         let ty = TensorType { dtype: DType::Packed(packing), shape: value.ty.shape.clone() };
+        // Made when a run asks for it: words take memory beside the mapped file.
         let derived = Derived::new(vec![ty], move || {
             let Parts { words, scales, zeros } = make()?;
             let words: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
@@ -298,6 +319,7 @@ impl<'a> Packed<'a> {
 type Make = Box<dyn Fn() -> Result<Parts> + Send + Sync>;
 
 /// The elements of an i32 tensor as they lie.
+/// As `u32`: codes are bits, not numbers with a sign.
 fn words_of(tensor: &Tensor) -> Vec<u32> {
     tensor.bytes().as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b)).collect()
 }

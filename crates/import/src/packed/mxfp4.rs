@@ -1,5 +1,7 @@
 //! The layout of gpt-oss checkpoints: `NAME_blocks: u8[…, o, k/32, 16]` holds 32 elements of e2m1 in 16 bytes, the first of
 //! two in the low bits, and `NAME_scales: u8[…, o, k/32]` the exponents of their scales (e8m0). Words are these bytes.
+//!
+//! Source: the OCP Microscaling Formats (MX) Specification, version 1.0.
 
 use super::{Make, Parts, words_of};
 use crate::weights::Weights;
@@ -27,6 +29,7 @@ pub(super) fn weight(weights: &Weights, names: &[String], sizes: &[usize]) -> Re
     let elements = weights.exact(&elements, DType::U8, &[rows, &[groups, 16]].concat())?;
     let scales = weights.exact(&scales, DType::U8, &[rows, &[groups]].concat())?;
     let make = move || {
+        // 255 is the one NaN of e8m0. It is looked for late, because the scales are mapped.
         if let Some(at) = scales.bytes().iter().position(|&byte| byte == 255) {
             return Err(Error::invalid(format!("scale {at} is NaN: the checkpoint is damaged")));
         }

@@ -1,4 +1,6 @@
 //! Which weights of a graph are quantised: operands of matrix products and tables, by what they are for.
+//!
+//! A weight qualifies by its readers, not by its name. So the choice holds for every architecture.
 
 use super::scheme::Scheme;
 use std::collections::HashMap;
@@ -41,6 +43,7 @@ pub fn choose(graph: &Graph, scheme: &Scheme) -> Result<Choice> {
     let mut choice = Choice { packings: HashMap::new(), kept: Vec::new() };
     let users = graph.users();
     for (id, weight) in graph.weights() {
+        // Norms and biases are vectors; integers and packed weights are left alone.
         if weight.ty.shape.len() < 2 || !weight.ty.dtype.is_float() {
             continue;
         }
@@ -59,6 +62,7 @@ pub fn choose(graph: &Graph, scheme: &Scheme) -> Result<Choice> {
 }
 
 /// How a weight is packed, or why it is not.
+/// The error is a reason for people, not a failure.
 fn packing(
     graph: &Graph,
     (id, weight): (ValueId, &Value),
@@ -67,6 +71,7 @@ fn packing(
 ) -> std::result::Result<Packing, String> {
     let mut classes = Vec::new();
     for &user in users {
+        // A small error in a router's logits chooses another expert, whose results differ by far more.
         if routes(graph, user) {
             return Err("chooses experts".into());
         }
@@ -89,6 +94,7 @@ fn packing(
         return Err(format!("has {outputs} outputs only"));
     }
     let fits = weight.ty.sizes(&Symbols::new()).and_then(|sizes| packing.sections(&sizes));
+    // Rows are never padded: a kernel would read beyond the weight.
     fits.map(|_| packing)
         .map_err(|_| format!("has rows that are no whole groups of {}: {}", packing.group, weight.ty))
 }
@@ -96,6 +102,7 @@ fn packing(
 /// What the weight is for in this node; `None` if it stays for the node's sake.
 fn class(graph: &Graph, weight: ValueId, user: NodeId) -> Option<Class> {
     let node = graph.node(user);
+    // Every occurrence must be a weight operand: a matrix that is also an input stays.
     let at = |operands: std::ops::Range<usize>| {
         node.inputs.iter().enumerate().all(|(i, &input)| input != weight || operands.contains(&i))
     };

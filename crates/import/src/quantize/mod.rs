@@ -1,5 +1,8 @@
 //! Quantises the weights of a model: which ones ([`Scheme`]), and how the numbers become words and scales (`pack`). A packed
 //! weight is made when somebody asks for it, so that a checkpoint of any size passes through.
+//!
+//! Quantisation needs no data: the error of each weight itself is made small. Which operators read a packed
+//! weight is decided by the graph's rewrite.
 
 mod choose;
 mod pack;

@@ -11,6 +11,7 @@ use tapml_graph::{Error, Packing, Result, Tensor};
 
 /// Elements that one task quantises, about.
 const CHUNK: usize = 1 << 16;
+// 0 puts the largest number exactly on the last code.
 /// How far the largest element of a group may lie beyond the last step, or before it, in steps: the scales tried.
 const REACH: [f32; 7] = [-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9];
 /// Shares of a group's range that are tried where there are zero points.
@@ -24,6 +25,7 @@ pub fn pack(weight: &Tensor, packing: Packing) -> Result<Tensor> {
     let (mut words, mut scales, mut zeros) = (room(0), room(1), room(2));
     // Bytes of a group in each section.
     let [word_bytes, scale_bytes] = [group / per_word * 4, sections[1].dtype.size()];
+    // Tasks hold whole groups, so that no two write to the same word.
     let task = (CHUNK / group).max(1);
     // Without zero points there is nothing to write them to.
     let mut none = vec![0u8; if packing.zeros { 0 } else { scales.len() / scale_bytes * 2 }];
@@ -41,6 +43,7 @@ pub fn pack(weight: &Tensor, packing: Packing) -> Result<Tensor> {
             scale.copy_from_slice(&of_scale[..scale_bytes]);
             zero.copy_from_slice(&of_zero);
             for (word, codes) in words.as_chunks_mut::<4>().0.iter_mut().zip(codes.chunks_exact(per_word)) {
+                // Low bits first: the last code is put in first.
                 let packed = codes.iter().rev().fold(0u32, |word, &code| (word << bits) | u32::from(code));
                 *word = packed.to_le_bytes();
             }
@@ -52,6 +55,7 @@ pub fn pack(weight: &Tensor, packing: Packing) -> Result<Tensor> {
 }
 
 /// Scale and zero point of a group as they are stored, and its codes; `None` if no scale is large enough.
+/// Dispatches by the code of the packing.
 fn encode(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> Option<([u8; 2], [u8; 2])> {
     let (scale, zero) = match packing.code {
         Code::Mxfp4 => return Some(([mxfp4::encode(numbers, codes), 0], [0; 2])),
@@ -170,6 +174,7 @@ fn with_zero(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> (f16, f16) 
     for share in RANGES {
         let scale = f16::from_f32((high - low) * share / last);
         let inverse = inverse(scale.to_f32());
+        // The zero point is a whole number, so that 0 is one of the steps.
         let zero = nearest((-low * share * inverse).clamp(0.0, last));
         let code = |x: f32| nearest((x * inverse + zero).clamp(0.0, last));
         let error: f32 = numbers.iter().map(|&x| (x - (code(x) - zero) * scale.to_f32()).powi(2)).sum();

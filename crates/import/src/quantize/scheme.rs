@@ -1,4 +1,6 @@
 //! How weights are to be quantised, as people write it: `q4`, `q4a,head=keep`.
+//!
+//! The text round-trips: what is the default is left out when it is printed.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -51,6 +53,10 @@ impl Form {
         }
     }
 
+    /// The form of this name.
+    ///
+    /// # Errors
+    /// With the list of names.
     fn parse(text: &str) -> Result<Form> {
         Form::ALL.into_iter().find(|form| form.name() == text).ok_or_else(|| {
             let known = Form::ALL.map(Form::name).join(", ");
@@ -64,6 +70,7 @@ impl Form {
 pub const FORMS_HELP: &str =
     "q4, q4a, q8, fp8 or mxfp4, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)";
 
+/// For every text that is no scheme.
 const HINT: &str = "write q4 (4 bits, groups of 32), q4a (4 bits, groups of 128 with zero points), q8 (8 bits, groups of \
                     32), fp8 (numbers of e4m3, groups of 32) or mxfp4 (numbers of e2m1, groups of 32); `,embedding=…` and `,head=…` choose another for these, or `keep`; their default is q8";
 

@@ -1,4 +1,7 @@
 //! A quantised checkpoint as a folder in Hugging Face layout, which opens as it is.
+//!
+//! The folder is an ordinary checkpoint whose `quantization_config` names the method `tapml`. It is built
+//! beside its final name and renamed at the end.
 
 use super::{Kept, Scheme, quantize};
 use crate::checkpoint::{build, open_files};
@@ -11,6 +14,7 @@ use std::path::Path;
 use tapml_files::NewFolder;
 use tapml_graph::{DType, Error, Model, Result, Symbols, Tensor, TensorType, byte_len};
 
+// Weights are not among them: theirs are written anew.
 /// Files beside the weights that belong to a model, by their endings: configuration, tokenizer, templates, licence.
 const COPIED: [&str; 7] = ["json", "txt", "model", "jinja", "tiktoken", "md", "py"];
 /// The file that makes a folder a model.
@@ -34,6 +38,9 @@ pub struct Written {
 /// Writes the checkpoint in `from` with its weights quantised to the folder `out`, which must not hold anything yet.
 /// Weights are made and written one after another. The folder appears under its name when it is complete.
 /// Asks `go_on` before each of them, and ends with its error.
+///
+/// # Errors
+/// If `from` is no folder or is quantised already, `out` holds something, or nothing can be quantised.
 pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Result<()>) -> Result<Written> {
     if !from.is_dir() {
         return Err(Error::unsupported(format!("{}: expected a model folder", from.display()))
@@ -45,6 +52,7 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Resul
     }
     let new = NewFolder::create(out, CONFIG, false)?;
     let (config, weights) = open_files(from)?;
+    // Rounding rounded numbers again would lose twice.
     Method::refuse(&config.root())?;
     let (decoder, _) = build(&config, &|name| weights.dtype(name), &ImportOptions::default())?;
     let values = weights.load(&decoder.graph, &decoder.sources, true, &|_| false)?;
@@ -116,6 +124,7 @@ fn copy_others(from: &Path, out: &Path) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ending = path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
         let wanted = COPIED.contains(&ending.as_str()) || name.starts_with("LICENSE");
+        // An index would name shards that are not there.
         let stale = name == CONFIG || name.ends_with(".index.json");
         let fits = std::fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= MOST_BYTES);
         if wanted && !stale && fits {

@@ -1,4 +1,7 @@
 //! Parses the header of a safetensors file and checks it against the file's length.
+//!
+//! The first 8 bytes are the header's length, little-endian; the JSON text follows; offsets count from its
+//! end. The rules are those of the format's own library: no gaps, no overlap, no duplicate names.
 
 use super::StoredType;
 use serde::Deserialize;
@@ -51,6 +54,7 @@ impl Header {
         let raw: Raw = serde_json::from_str(text).map_err(|e| {
             Error::invalid(format!("the header is not what safetensors prescribes: {e}")).with_hint(DAMAGED)
         })?;
+        // A JSON library keeps the last of two equal keys, so duplicates are looked for in the list.
         let mut seen = HashSet::new();
         if let Some((name, _)) = raw.tensors.iter().find(|(name, _)| !seen.insert(name.as_str())) {
             return Err(Error::invalid(format!("tensor `{name}` is listed twice")).with_hint(DAMAGED));
@@ -62,6 +66,10 @@ impl Header {
     }
 }
 
+/// The JSON text behind the length.
+///
+/// # Errors
+/// If the file ends too early, the length is too large, or the text is no UTF-8.
 fn header_text(file: &[u8]) -> Result<&str> {
     let have = file.len();
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
@@ -83,6 +91,7 @@ fn header_text(file: &[u8]) -> Result<&str> {
     })
 }
 
+/// Checks one entry by itself: known type, ordered offsets, and as many bytes as type and shape need.
 fn entry((name, raw): (String, RawEntry)) -> Result<HeaderEntry> {
     let bad = |text: String| Error::invalid(format!("tensor `{name}`: {text}")).with_hint(DAMAGED);
     let RawEntry { dtype, shape, data_offsets: (start, end) } = raw;
@@ -102,6 +111,7 @@ fn entry((name, raw): (String, RawEntry)) -> Result<HeaderEntry> {
 
 /// The tensors, sorted by start, must fill `data` bytes without overlap or gap.
 fn check_layout(tensors: &[HeaderEntry], data: usize) -> Result<()> {
+    // One pass over sorted entries finds overlaps and gaps alike.
     let mut end = 0;
     let mut before: Option<&HeaderEntry> = None;
     for entry in tensors {
@@ -125,6 +135,7 @@ fn check_layout(tensors: &[HeaderEntry], data: usize) -> Result<()> {
         end = entry.end;
         before = Some(entry);
     }
+    // Does not underflow: no entry ends behind `data`.
     match data - end {
         0 => Ok(()),
         extra => {
@@ -140,10 +151,12 @@ struct Raw {
     metadata: BTreeMap<String, String>,
 }
 
+/// As the JSON text has it, not yet checked.
 #[derive(Deserialize)]
 struct RawEntry {
     dtype: String,
     shape: Vec<usize>,
+    /// First byte and one past the last, behind the header.
     data_offsets: (usize, usize),
 }
 
@@ -153,6 +166,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
+/// Visits the map entry by entry, because a map type would drop duplicates without a word.
 struct RawVisitor;
 
 impl<'de> Visitor<'de> for RawVisitor {

@@ -10,8 +10,10 @@ use tapml_graph::{Bytes, Context, Error, Result, Tensor};
 #[derive(Clone, Debug)]
 pub struct File {
     path: PathBuf,
+    /// Checked against the length of `bytes`.
     header: Header,
     bytes: Bytes,
+    /// Where the tensors' bytes begin in the file.
     begin: usize,
 }
 
@@ -39,6 +41,7 @@ impl File {
     }
 
     /// The tensor of this name, sharing the map. Fails if there is none or its element type is not supported.
+    /// A linear search: for one tensor of a file. Checkpoints keep an index of their own.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let entry =
             self.entries().iter().find(|e| e.name == name).ok_or_else(|| {

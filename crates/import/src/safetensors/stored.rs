@@ -1,4 +1,7 @@
 //! Element types as the safetensors format names them, with those that TapML computes with marked.
+//!
+//! A file with a type that is not computed with can still be opened and listed; only loading such a tensor
+//! fails.
 
 use std::fmt;
 use tapml_graph::DType;
@@ -7,10 +10,12 @@ use tapml_graph::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredType {
     name: &'static str,
+    /// Of one element. Fewer than 8 where several share a byte.
     bits: usize,
     dtype: Option<DType>,
 }
 
+// The list of `Dtype` in the format's own library.
 /// All types of the format: name in the header, bits of one element, the dtype if TapML has it.
 const TYPES: &[StoredType] = &[
     row("F64", 64, Some(DType::F64)),
@@ -38,6 +43,7 @@ const TYPES: &[StoredType] = &[
     row("F4", 4, None),
 ];
 
+/// A row of the table.
 const fn row(name: &'static str, bits: usize, dtype: Option<DType>) -> StoredType {
     StoredType { name, bits, dtype }
 }
@@ -49,6 +55,8 @@ impl StoredType {
     }
 
     /// The stored form of a dtype.
+    ///
+    /// The first row wins: `U8`, not `F8_E4M3`, is the stored form of bytes.
     pub fn from_dtype(dtype: DType) -> StoredType {
         let found = TYPES.iter().find(|t| t.dtype == Some(dtype));
         *found.expect("every dtype has a row, which a test checks")

@@ -1,4 +1,7 @@
 //! Writes safetensors files.
+//!
+//! Headers are written before any element, from types alone. So a checkpoint of any size is written with
+//! one tensor in memory.
 
 use super::StoredType;
 use serde_json::{Map, Value, json};
@@ -45,9 +48,11 @@ pub fn write_each(
 }
 
 /// Name, dtype and shape of a tensor.
+/// All that a header needs.
 type Fact<'a> = (&'a str, DType, Vec<usize>);
 
 /// Writes a file of this header and of what `tensors` writes behind it, which appears under its name when it is complete.
+/// A process that is killed leaves no file of this name; see `tapml_files::NewFile`.
 fn finish(path: &Path, header: &[u8], tensors: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = |e: std::io::Error| Error::io("write", path, &e);
     let mut file = BufWriter::new(NewFile::create(path)?);
@@ -58,6 +63,10 @@ fn finish(path: &Path, header: &[u8], tensors: &dyn Fn(&mut dyn Write) -> Result
 }
 
 /// The header, and the bytes of all tensors.
+/// Offsets follow from the order of the list, without gaps.
+///
+/// # Errors
+/// If two tensors have one name, or sizes overflow.
 fn header(tensors: &[Fact], metadata: &BTreeMap<String, String>) -> Result<(Vec<u8>, usize)> {
     let mut map = Map::new();
     if !metadata.is_empty() {

@@ -1,4 +1,7 @@
 //! The scaling of Llama 3.1.
+//!
+//! Three ranges by wavelength: kept, blended, slowed down. The bounds are counted in turns over the
+//! original context.
 
 use super::original_context;
 use crate::config::Section;
@@ -10,7 +13,9 @@ use tapml_graph::Result;
 /// "The Llama 3 Herd of Models", 2024, section 3.4.2, and `rope_type: llama3` of Transformers.
 pub struct Llama3 {
     factor: f64,
+    /// Pairs that turn at most this often are slowed down by `factor`.
     low: f64,
+    /// Pairs that turn at least this often are kept.
     high: f64,
     original_context: f64,
 }
@@ -32,6 +37,8 @@ impl Llama3 {
     }
 
     /// The scaled frequency of a pair.
+    ///
+    /// Smooth between the two bounds; radians per position in and out.
     pub fn scale(&self, frequency: f64) -> f64 {
         // How often the pair turns over the original context.
         let turns = self.original_context * frequency / TAU;

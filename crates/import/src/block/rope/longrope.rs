@@ -1,4 +1,6 @@
 //! LongRoPE.
+//!
+//! The factors were found by search and are listed in the configuration, one for each pair.
 
 use super::{growth, original_context, spread};
 use crate::config::Section;
@@ -11,12 +13,14 @@ use tapml_graph::op::{LongRope, RopeAngles};
 pub fn angles(config: &Section, scaling: &Section, unscaled: &[f64], context: u32) -> Result<RopeAngles> {
     let original = original_context(config, scaling, context)?;
     let factor = growth(scaling, original, context)?;
+    // What Transformers computes where `attention_factor` is absent.
     let default = if factor > 1.0 { (1.0 + factor.ln() / f64::from(original).ln()).sqrt() } else { 1.0 };
     let scale = scaling.number_or("attention_factor", default, 1e-6..=1e6)?;
     let slowed = |key| -> Result<RopeAngles> {
         let factors = scaling.numbers(key, unscaled.len(), 0.5..=1e6)?;
         Ok(spread(unscaled.iter().zip(factors).map(|(f, factor)| f / factor), scale))
     };
+    // The graph holds both lists; which one a run uses depends on its length.
     let RopeAngles { inv_freq, scale, .. } = slowed("long_factor")?;
     let long = Some(LongRope { after: original, inv_freq, scale });
     Ok(RopeAngles { long, ..slowed("short_factor")? })

@@ -1,4 +1,7 @@
 //! Rotary positions: the angle per position of each pair, with the ways of scaling that configurations name.
+//!
+//! All numbers are computed in f64 and rounded to f32 once, in `spread`. Frequencies are constants of the
+//! graph; the angles follow from positions in the node `RopeAngles`.
 
 mod llama3;
 mod longrope;
@@ -14,9 +17,11 @@ use tapml_graph::Result;
 use tapml_graph::op::{DynamicNtk, RopeAngles};
 
 /// Base of the frequencies where a configuration gives none.
+/// That of Su et al., "RoFormer", 2021.
 const DEFAULT_THETA: f64 = 10_000.0;
 
 /// Scaling methods that are served, as configurations name them.
+/// For messages. `divided` is left out, because no `config.json` names it.
 const METHODS: &str = "`default`, `linear`, `dynamic`, `yarn`, `longrope` and `llama3`";
 
 /// The angles for heads of `head_dim` elements, of which `partial_rotary_factor` may say that only a part is rotated:
@@ -24,6 +29,9 @@ const METHODS: &str = "`default`, `linear`, `dynamic`, `yarn`, `longrope` and `l
 ///
 /// Reads `rope_scaling`, else `rope_parameters`, and `rope_theta` and `partial_rotary_factor` within or beside them;
 /// `context` is the length the model was made for. Fails on a method that is not served.
+///
+/// # Errors
+/// If a key is out of its bounds, or the rotated part is no even number of elements.
 pub fn angles(config: &Section, head_dim: u32, context: u32) -> Result<RopeAngles> {
     partial_angles(config, &Partial::WHOLE, head_dim, context)
 }
@@ -75,6 +83,7 @@ pub fn unscaled_angles(theta: f64, rotary_dim: u32) -> RopeAngles {
 /// `rope_scaling`, else `rope_parameters`, where Transformers 5 also keeps what stood beside it; none if both are empty.
 pub fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
     let filled = |s: &Section| s.keys().next().is_some();
+    // Both sections may be there; an empty object counts as none.
     match config.section("rope_scaling")?.filter(filled) {
         Some(older) => Ok(Some(older)),
         None => Ok(config.section("rope_parameters")?.filter(filled)),
@@ -89,12 +98,14 @@ fn nested_key<'a>(scaling: &Section<'a>) -> Option<&'a str> {
 /// The number of rotated elements of a head.
 fn rotary_dim(config: &Section, scaling: Option<&Section>, keys: &Partial, head_dim: u32) -> Result<u32> {
     let outer = config.number_or(keys.factor, keys.default, 0.0..=1.0)?;
+    // The share within the section wins: newer configurations keep it there.
     let inner = scaling.filter(|s| s.get("partial_rotary_factor").is_some());
     let (section, key, factor) = match inner {
         Some(inner) => (inner, "partial_rotary_factor", inner.number("partial_rotary_factor", 0.0..=1.0)?),
         None if config.get(keys.factor).is_some() => (config, keys.factor, outer),
         None => (config, "head_dim", outer),
     };
+    // Cut off, not rounded, as Transformers does (`int(head_dim * factor)`).
     let rotary_dim = (f64::from(head_dim) * factor) as u32;
     if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
         let share = format!("{factor} of heads of {head_dim} elements are {rotary_dim}");
@@ -118,6 +129,7 @@ fn scaled_angles(
 
     let theta = scaling.number_or("rope_theta", outer_theta, 1.0..=1e12)?;
     let plain = frequencies(theta, dim);
+    // `type` is the older name of the key.
     let key = if scaling.get("rope_type").is_some() { "rope_type" } else { "type" };
     match method(&scaling, key)? {
         "default" => Ok(spread(plain, 1.0)),
@@ -132,6 +144,7 @@ fn scaled_angles(
         }
         "dynamic" => {
             let factor = scaling.number("factor", 1.0..=1e6)? as f32;
+            // The base depends on the length of the run, so the node computes it.
             let dynamic = Some(DynamicNtk { factor, original: context });
             Ok(RopeAngles { dynamic, ..spread(plain, 1.0) })
         }
@@ -170,6 +183,8 @@ fn original_context(config: &Section, scaling: &Section, context: u32) -> Result
 }
 
 /// `factor`, else by how much `context` is longer than the texts before scaling.
+///
+/// A configuration of a lengthened model may give both lengths instead of a factor.
 fn growth(scaling: &Section, original: u32, context: u32) -> Result<f64> {
     scaling.number_or("factor", f64::from(context) / f64::from(original), 1e-3..=1e6)
 }
@@ -179,6 +194,7 @@ fn frequencies(theta: f64, rotary_dim: u32) -> impl Iterator<Item = f64> {
     (0..rotary_dim / 2).map(move |j| theta.powf(-2.0 * f64::from(j) / f64::from(rotary_dim)))
 }
 
+/// The node's constants: frequencies and the factor on cosines and sines, in f32.
 fn spread(frequencies: impl Iterator<Item = f64>, scale: f64) -> RopeAngles {
     RopeAngles::new(frequencies.map(|f| f as f32).collect(), scale as f32)
 }

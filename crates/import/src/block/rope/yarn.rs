@@ -1,4 +1,7 @@
 //! YaRN.
+//!
+//! Compared with `_compute_yarn_parameters` of Transformers: the ramp runs over pairs, its ends are rounded
+//! outwards, and equal ends are kept apart.
 
 use super::{growth, method, original_context, scaling};
 use crate::config::Section;
@@ -10,9 +13,12 @@ use tapml_graph::Result;
 ///
 /// Peng et al., "YaRN", 2023, sections 3.2 and 3.4, and `rope_type: yarn` of Transformers.
 pub struct Yarn {
+    /// By how much texts are longer than those of the training.
     factor: f64,
     /// The ends of the ramp, in pairs.
+    /// Below it pairs keep their frequency.
     low: f64,
+    /// Above it pairs are slowed down in full.
     high: f64,
     /// Factor on cosines and sines.
     pub attention_factor: f64,
@@ -34,6 +40,7 @@ impl Yarn {
                 scaling.expected_error("rope_theta", "more than 1, as wavelengths must grow with the pair")
             );
         }
+        // Some configurations write 0 for a number that they leave to the default.
         let turns = |key, default: f64| {
             scaling.number_or(key, default, 0.0..=1e6).map(|turns| if turns == 0.0 { default } else { turns })
         };
@@ -45,11 +52,13 @@ impl Yarn {
         let (low, high) =
             if scaling.flag_or("truncate", true)? { (low.floor(), high.ceil()) } else { (low, high) };
         let (low, high) = (low.max(0.0), high.min(f64::from(rotary_dim) - 1.0));
+        // Keeps the ramp from a division by 0; the number is that of Transformers.
         let high = if low == high { high + 0.001 } else { high };
         Ok(Yarn { factor, low, high, attention_factor: attention_factor(scaling, factor)? })
     }
 
     /// The scaled frequency of a pair.
+    /// Linear in the pair between `low` and `high`.
     pub fn scale(&self, pair: usize, frequency: f64) -> f64 {
         let slowed = ((pair as f64 - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
         slowed * frequency / self.factor + (1.0 - slowed) * frequency
@@ -67,6 +76,7 @@ fn attention_factor(scaling: &Section, factor: f64) -> Result<f64> {
     scaling.number_or("attention_factor", default, 1e-6..=1e6)
 }
 
+/// `mscale` and `mscale_all_dim`; 0 means that the key is not used.
 fn weight(scaling: &Section, key: &str) -> Result<f64> {
     scaling.number_or(key, 0.0, 0.0..=1e3)
 }
@@ -91,5 +101,6 @@ pub fn score_factor(config: &Section, context: u32) -> Result<f64> {
         return Ok(1.0);
     }
     let factor = growth(&scaling, original_context(config, &scaling, context)?, context)?;
+    // Squared: the factor belongs to queries and keys, and scores are their products.
     Ok(magnitude(factor, all).powi(2))
 }

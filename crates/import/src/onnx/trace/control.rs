@@ -1,10 +1,14 @@
 //! Nodes with graphs within them: the branch that is taken, and bodies once for each turn.
+//!
+//! A loop is unrolled while it stays small; else it becomes one operator (`opaque`), and a note says why.
+//! Only `Unsupported` leads there: a model that is wrong stays an error.
 
 use super::{Scope, Tracer, ValuePlace, Versions};
 use crate::onnx::messages::{Attribute, Graph, Node};
 use serde_json::{Map, Value, json};
 use tapml_graph::{Context, DType, Error, ErrorKind, Result, Tensor, ValueId};
 
+// Bounds the graph. A loop with more turns becomes one operator.
 /// Turns of a loop that is unrolled, at most.
 const MAX_ITERATIONS: i64 = 256;
 /// Nodes that a loop may become.
@@ -27,6 +31,7 @@ impl Tracer<'_, '_> {
         let made = match unrolled {
             Ok(made) => made,
             Err(why) if why.kind() == ErrorKind::Unsupported => {
+                // What was added before the bound was met must not stay in the graph.
                 self.rewind(mark);
                 let turns = self.most_iterations(node, scope)?;
                 let Ok(made) = self.opaque(node, scope, versions, turns) else {
@@ -53,6 +58,7 @@ impl Tracer<'_, '_> {
         Ok(self.tensor(id).to_i64()?.first().and_then(|&turns| u64::try_from(turns).ok()))
     }
 
+    /// A sentence for the report on what became of a node.
     fn note(&mut self, node: &Node, what: &str) {
         let called = crate::onnx::check::describe_node(node);
         self.unrolled.push(format!("{called}: {what}"));
@@ -80,6 +86,7 @@ impl Tracer<'_, '_> {
         graph.output.iter().map(|output| self.value(&output.name, &inner)).collect()
     }
 
+    /// The graph holds for inputs that take the same branch.
     fn branch<'n>(
         &mut self,
         node: &'n Node,
@@ -100,6 +107,7 @@ impl Tracer<'_, '_> {
         self.truth_of(id).context(|| format!("condition `{name}`"))
     }
 
+    /// The value of one bool.
     fn truth_of(&self, id: ValueId) -> Result<bool> {
         let tensor = self.tensor(id);
         match (tensor.dtype(), tensor.to_i64()?.as_slice()) {
@@ -110,6 +118,7 @@ impl Tracer<'_, '_> {
         }
     }
 
+    /// `Loop`: carried values, then one stacked output for each that is scanned.
     fn unroll<'n>(
         &mut self,
         node: &'n Node,
@@ -126,6 +135,7 @@ impl Tracer<'_, '_> {
             }
         };
         let mut go_on = self.truth(node.input.get(1), scope)?;
+        // A loop that computes its own end may stop early, so it is tried.
         if go_on && most > MAX_ITERATIONS && !ends_itself(body) {
             return Err(Error::unsupported(format!("its {most} turns are more than {MAX_ITERATIONS}")));
         }
@@ -144,6 +154,7 @@ impl Tracer<'_, '_> {
             let number = Tensor::from_i64(DType::I64, vec![], &[turn])?;
             let condition = Tensor::from_i64(DType::Bool, vec![], &[1])?;
             let mut inputs = vec![
+                // The turn's number and the condition are constants once the loop is unrolled.
                 self.weight(&format!("{own}turn"), number)?,
                 self.weight(&format!("{own}condition"), condition)?,
             ];
@@ -164,6 +175,7 @@ impl Tracer<'_, '_> {
         Ok(carried)
     }
 
+    /// `Scan` from version 9 on: states, then slices of the scanned inputs.
     fn scan<'n>(
         &mut self,
         node: &'n Node,
@@ -203,6 +215,7 @@ impl Tracer<'_, '_> {
             let own = format!("{prefix}{turn}/");
             let mut inputs = carried.clone();
             for (at, (&id, (axis, _))) in scanned.iter().zip(&sizes).enumerate() {
+                // 1 is backwards.
                 let row = if list("scan_input_directions", at) == 1 { turns - 1 - turn } else { turn };
                 let row =
                     self.weight(&format!("{own}row{at}"), Tensor::from_i64(DType::I64, vec![], &[row])?)?;
@@ -253,6 +266,7 @@ impl Tracer<'_, '_> {
         let mut widened = Vec::new();
         for (turn, &row) in rows.iter().enumerate() {
             let own = format!("{name}/{turn}");
+            // `Unsqueeze` takes its axes as an attribute before opset 13, as an input from then on.
             let (attributes, mut inputs) = match versions.get("") {
                 ..13 => (Map::from_iter([("axes".to_string(), json!([axis]))]), vec![Some(row)]),
                 _ => (Map::new(), vec![Some(row)]),
@@ -296,6 +310,7 @@ fn graph<'n>(node: &'n Node, name: &str) -> Result<&'n Graph> {
         .ok_or_else(|| Error::invalid(format!("it has no `{name}`")))
 }
 
+/// Negative axes count from the end.
 fn axis(axis: i64, rank: usize) -> Result<usize> {
     let from_end = if axis < 0 { axis + rank as i64 } else { axis };
     let found = usize::try_from(from_end).ok().filter(|&axis| axis < rank);

@@ -1,4 +1,8 @@
 //! Nodes that are not unrolled: one operator with the graphs within it, whose outer values are inputs of its own.
+//!
+//! Names within are made anew (`inner_0` and so on), so that no two graphs of one operator clash. An outer
+//! value is an input of the operator; `Subgraph::outer` says which name stands for which input. Functions
+//! are expanded here too.
 
 use super::{Scope, Tracer, Versions, bound, domain};
 use crate::onnx::messages::{self, Graph, Node};
@@ -24,20 +28,26 @@ type Up<'u> = &'u mut dyn FnMut(&mut Writer<'_, '_, '_>, &Outer<'_>) -> Result<u
 struct Writer<'w, 't, 'm> {
     tracer: &'w mut Tracer<'t, 'm>,
     /// Names given so far.
+    /// Counts up over all graphs of the operator.
     names: usize,
+    /// Against [`MAX_NODES`].
     nodes: usize,
 }
 
 /// A graph that is being written: what its names are called in it.
 struct Level<'u> {
+    /// The model's name to the new one.
     names: HashMap<String, String>,
     /// Initialisers that nobody has read yet.
     stored: HashMap<&'u str, &'u messages::TensorProto>,
+    /// What has been written so far.
     written: Subgraph,
+    /// Asks the level around for a value.
     up: Up<'u>,
 }
 
 impl Writer<'_, '_, '_> {
+    /// A name that no value of this operator has.
     fn fresh(&mut self) -> String {
         self.names += 1;
         format!("inner_{}", self.names - 1)
@@ -45,6 +55,7 @@ impl Writer<'_, '_, '_> {
 }
 
 impl Level<'_> {
+    /// A new name for one that a node or input of this graph makes.
     fn define(&mut self, name: &str, writer: &mut Writer<'_, '_, '_>) -> String {
         let own = writer.fresh();
         self.names.insert(name.into(), own.clone());
@@ -65,6 +76,7 @@ impl Level<'_> {
         }
     }
 
+    /// Takes a value of a level around in, at most one time for each name.
     fn take(&mut self, what: &Outer<'_>, name: &str, writer: &mut Writer<'_, '_, '_>) -> Result<String> {
         let place = (self.up)(writer, what)?;
         let own = self.define(name, writer);
@@ -107,6 +119,8 @@ impl Tracer<'_, '_> {
                         tracer.weight(&format!("{prefix}{}", stored.name), read)?
                     }
                 };
+                // Each outer value is one input, however often it is read. The operator's own inputs are
+                // left alone.
                 let known = ids[first..].iter().position(|known| *known == Some(id));
                 Ok(known.map(|at| first + at).unwrap_or_else(|| {
                     ids.push(Some(id));
@@ -146,6 +160,7 @@ fn complete(types: &mut [String], op: &str, given: &[Option<DType>]) {
 }
 
 impl Writer<'_, '_, '_> {
+    /// Writes one graph; initialisers are taken in when they are read.
     fn graph(&mut self, graph: &Graph, up: Up<'_>, versions: &Versions<'_>) -> Result<Subgraph> {
         let stored = graph.initializer.iter().map(|stored| (stored.name.as_str(), stored)).collect();
         let mut level = Level { names: HashMap::new(), stored, written: Subgraph::default(), up };
@@ -168,6 +183,7 @@ impl Writer<'_, '_, '_> {
         Ok(level.written)
     }
 
+    /// Writes nodes in their order.
     fn add(&mut self, nodes: &[Node], level: &mut Level<'_>, versions: &Versions<'_>) -> Result<()> {
         for node in nodes {
             self.node(node, level, versions).context(|| crate::onnx::check::describe_node(node))?;
@@ -175,6 +191,7 @@ impl Writer<'_, '_, '_> {
         Ok(())
     }
 
+    /// Writes one node, and the graphs within it.
     fn node(&mut self, node: &Node, level: &mut Level<'_>, versions: &Versions<'_>) -> Result<()> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
@@ -230,6 +247,7 @@ impl Writer<'_, '_, '_> {
         // A function sees nothing of what is around the node that calls it.
         let outer = std::mem::replace(&mut level.names, names);
         let stored = std::mem::take(&mut level.stored);
+        // Attributes that refer to the caller's are filled in first.
         let nodes: Vec<Node> = function.node.iter().map(|inner| bound(inner, node, function)).collect();
         self.tracer.depth += 1;
         let done = self.add(&nodes, level, &Versions::from_sets(&function.opset_import));

@@ -1,4 +1,7 @@
 //! Numbers of 8 bits: the code nearest to each number of a group, with the scale among several that errs least.
+//!
+//! E4M3 is that of Micikevicius et al., "FP8 Formats for Deep Learning", 2022: no infinities, 448 the
+//! largest number.
 
 use super::{best_scale, inverse};
 use half::f16;
@@ -37,6 +40,7 @@ pub fn encode(numbers: &[f32], codes: &mut [u8]) -> f16 {
 /// The nearest number that has a code, ties to the even one.
 fn nearest(x: f32) -> f32 {
     let most = float8(LARGEST);
+    // Saturates: the format has no infinity to round to.
     let x = x.clamp(-most, most);
     // The last of 20 bits of the mantissa that go, and half of what they can be.
     let bits = x.to_bits();

@@ -13,6 +13,7 @@ const LARGEST_EXPONENT: i32 = 2;
 pub fn encode(numbers: &[f32], codes: &mut [u8]) -> u8 {
     let largest = numbers.iter().fold(0.0f32, |most, &x| most.max(x.abs()));
     if !numbers.iter().all(|x| x.is_finite()) {
+        // A scale of NaN makes the whole group NaN, which later checks find.
         codes.fill(0);
         return 255;
     }
@@ -34,6 +35,8 @@ pub fn encode(numbers: &[f32], codes: &mut [u8]) -> u8 {
 }
 
 /// The code of the nearest number, ties to the even code; the largest for what lies beyond it.
+///
+/// The sign is bit 3; 0 is never written with a sign.
 fn code_of(x: f32) -> u32 {
     // The middles between neighbouring sizes, and whether a tie goes up: to the code whose last bit is 0.
     const MIDDLES: [(f32, bool); 7] =
