@@ -1,4 +1,6 @@
 //! Arrays in row-major order, their sizes, and walks over them with strides.
+//!
+//! Every size that a file or an input gives passes [`volume`] before memory is taken for it.
 
 use crate::real::Element;
 use std::cell::Cell;
@@ -14,6 +16,7 @@ thread_local! {
 
 /// Runs evaluations of which no input and no result may have more elements than this.
 pub fn limit_elements<T>(most: usize, run: impl FnOnce() -> T) -> T {
+    // A guard, so that the limit comes back if `run` panics.
     struct Restore(usize);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -32,6 +35,7 @@ pub fn volume(shape: &[usize]) -> Result<usize> {
     let most = MOST.get();
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
     // A size of zero hides the others from the product, but not from those who compute with the shape.
+    // So the product of the sizes that are not zero is bounded, too.
     let largest =
         shape.iter().filter(|&&size| size > 0).try_fold(1usize, |count, &size| count.checked_mul(size));
     count.zip(largest).filter(|&(_, largest)| largest <= most).map(|(count, _)| count).ok_or_else(|| {
@@ -124,6 +128,7 @@ pub fn strides(shape: &[usize]) -> Vec<usize> {
 /// If `from` does not broadcast to `to`.
 pub fn broadcast_strides(from: &[usize], to: &[usize]) -> Result<Vec<usize>> {
     let wrong = || Error::invalid(format!("the shape {from:?} does not broadcast to {to:?}"));
+    // NumPy aligns shapes at their last axes; axes that are missing in front are repeated.
     let missing = to.len().checked_sub(from.len()).ok_or_else(wrong)?;
     let own = strides(from);
     let mut result = vec![0; missing];
@@ -163,10 +168,15 @@ pub fn broadcast_shape<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Res
 
 /// Places of all elements of a shape, in row-major order, under strides of another array.
 pub struct StridedWalk {
+    /// Sizes of the walk, outermost first.
     shape: Vec<usize>,
+    /// Elements of the other array between neighbours along each axis.
     strides: Vec<usize>,
+    /// The index of the next element.
     index: Vec<usize>,
+    /// Its place in the other array.
     at: usize,
+    /// Elements that are still to come.
     left: usize,
 }
 
@@ -197,6 +207,7 @@ impl Iterator for StridedWalk {
             if self.index[axis] < self.shape[axis] {
                 break;
             }
+            // Back to the first element along this axis, before the next outer one moves on.
             self.at -= self.index[axis] * self.strides[axis];
             self.index[axis] = 0;
         }

@@ -1,4 +1,9 @@
 //! Operators of PyTorch, by the operators of the standard that they are defined by.
+//!
+//! [`tapml_graph::aten::define`] writes a call as a list of steps of ONNX operators. This file runs the steps in order.
+//! It holds no arithmetic of its own, so that an operator of PyTorch and its definition cannot differ.
+//!
+//! A step reads only inputs, constants and outputs of steps before it. A definition that reads anything else is a bug.
 
 use crate::facts::CallFacts;
 use crate::integers::OpenOutputs;
@@ -6,19 +11,26 @@ use tapml_graph::aten::{DOMAIN, Definition, OperandSource, define};
 use tapml_graph::op::Foreign;
 use tapml_graph::{Error, Result, Tensor, TensorType};
 
-/// Whether it is one of them.
+/// Whether the domain of `op` is the one of PyTorch.
 pub fn is_one(op: &Foreign) -> bool {
     op.domain() == DOMAIN
 }
 
 /// The values of a call: those that it is given, constants, and what its steps gave.
 struct CallValues<'a> {
+    /// The inputs of the call, `None` where an optional one is absent.
     inputs: &'a [Option<Tensor>],
+    /// The constants of the definition, by number.
     constants: Vec<Tensor>,
+    /// The outputs of each step that has run, in order.
     steps: Vec<Vec<Option<Tensor>>>,
 }
 
 impl CallValues<'_> {
+    /// One value.
+    ///
+    /// # Errors
+    /// Of kind `Bug` if nothing has given the value yet.
     fn get(&self, source: OperandSource) -> Result<Tensor> {
         let found = match source {
             OperandSource::Input(place) => self.inputs.get(place).cloned().flatten(),
@@ -30,18 +42,22 @@ impl CallValues<'_> {
         found.ok_or_else(|| Error::bug("a definition reads what is not there"))
     }
 
+    /// The inputs of a step at their places; a place without a source stays absent.
     fn inputs_of(&self, sources: &[Option<OperandSource>]) -> Result<Vec<Option<Tensor>>> {
         sources.iter().map(|source| source.map(|source| self.get(source)).transpose()).collect()
     }
 }
 
+/// The definition for inputs of these dtypes and shapes, on which it depends: PyTorch promotes dtypes.
 fn find_definition(op: &Foreign, inputs: &[Option<Tensor>]) -> Result<Definition> {
     let ty = |tensor: &Tensor| TensorType::new(tensor.dtype(), tensor.shape().iter().copied());
     let types: Vec<Option<TensorType>> = inputs.iter().map(|tensor| tensor.as_ref().map(ty)).collect();
     define(op, &types)
 }
 
-/// The values of all steps.
+/// The values of all steps, each evaluated as its own ONNX operator.
+///
+/// With `wide`, intermediate floats stay `f64`: only the final comparison rounds.
 fn run<'a>(definition: &Definition, inputs: &'a [Option<Tensor>], wide: bool) -> Result<CallValues<'a>> {
     let mut values = CallValues { inputs, constants: definition.constants.clone(), steps: Vec::new() };
     for step in &definition.steps {
@@ -63,6 +79,7 @@ pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<CallFacts> {
     let definition = define(op, inputs).ok()?;
     let mut all = CallFacts { exact: true, terms: 1 };
     for step in &definition.steps {
+        // A step without facts makes those of the whole unknown: a guess would be too strict or too lenient.
         let found = crate::facts(&step.op, &step.op.place_inputs(step.types.iter().cloned()))?;
         all = CallFacts { exact: all.exact && found.exact, terms: all.terms.max(found.terms) };
     }
@@ -78,6 +95,7 @@ pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
         }
         _ => false,
     };
+    // Running all steps is expensive, and most definitions leave nothing open.
     if !definition.outputs.iter().any(opens) {
         return Ok(Vec::new());
     }
@@ -86,6 +104,7 @@ pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
         Some(OperandSource::Step(step, place)) => {
             let (step, given) =
                 (&definition.steps[*step], values.inputs_of(&definition.steps[*step].inputs)?);
+            // The step is asked again with the values that it was given.
             Ok(crate::integers(&step.op, &given)?.into_iter().nth(*place).flatten())
         }
         _ => Ok(None),

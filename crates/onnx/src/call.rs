@@ -1,4 +1,10 @@
 //! One call of an operator: its inputs, its attributes with the types that the operator expects, its outputs.
+//!
+//! An evaluation reads its operator through a [`Call`] alone. So each attribute that it reads is recorded, and one that it
+//! does not read is refused: an unknown attribute could change the result.
+//!
+//! Attributes are JSON values in the form that [`Foreign`] describes. A list may stand bare or in an object that names its
+//! type, such as `{"ints": […]}`.
 
 use crate::array::Array;
 use crate::real::{Element, Real};
@@ -13,13 +19,18 @@ pub type Outputs = Result<Vec<Option<Tensor>>>;
 
 /// One call. Attributes that a function does not read are refused after it: none is ignored silently.
 pub struct Call<'a> {
+    /// The operator with its attributes and declared outputs.
     op: &'a Foreign,
+    /// Inputs at their places, `None` where an optional one is absent.
     inputs: &'a [Option<Tensor>],
+    /// Whether every float of the result is stored as `f64`.
     wide: bool,
+    /// Names of the attributes that were read. A cell, because reading is no change to the callers.
     read: RefCell<HashSet<&'static str>>,
 }
 
 impl<'a> Call<'a> {
+    /// A call of which no attribute is read yet.
     pub fn new(op: &'a Foreign, inputs: &'a [Option<Tensor>], wide: bool) -> Call<'a> {
         Call { op, inputs, wide, read: RefCell::default() }
     }
@@ -135,6 +146,7 @@ impl<'a> Call<'a> {
     /// Outputs at the places of the operator; those that nobody asks for are dropped.
     pub fn place(&self, mut outputs: Vec<Option<Tensor>>) -> Outputs {
         let asked = self.op.outputs();
+        // A function may give more outputs than the node names, or leave out absent ones at the end.
         outputs.resize(asked.len().max(outputs.len()), None);
         outputs.truncate(asked.len());
         for (place, (output, asked)) in outputs.iter_mut().zip(asked).enumerate() {
@@ -147,11 +159,16 @@ impl<'a> Call<'a> {
         Ok(outputs)
     }
 
+    /// The value of an attribute, which counts as read from here on, even if it is absent.
     fn attribute(&self, name: &'static str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(name);
         self.op.attributes().get(name)
     }
 
+    /// An attribute as `read` understands it; `None` if it is absent.
+    ///
+    /// # Errors
+    /// Of kind `InvalidInput`, with the first 80 characters of the value, if `read` does not understand it.
     fn parse_value<T>(
         &self,
         name: &'static str,
@@ -187,12 +204,12 @@ impl<'a> Call<'a> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    /// An integer that says yes or no.
+    /// An integer that says yes or no, as ONNX has no attributes of type bool: 0 is no.
     pub fn flag(&self, name: &'static str, default: bool) -> Result<bool> {
         Ok(self.int(name)?.map_or(default, |value| value != 0))
     }
 
-    /// A float.
+    /// A float. JSON has no infinities and no NaN: those stand as the texts `inf`, `-inf` and `nan`.
     pub fn float(&self, name: &'static str) -> Result<Option<f64>> {
         self.parse_value(name, "a float", |value| float(value.get("float").unwrap_or(value)))
     }
@@ -261,7 +278,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The dtype of a code of `TensorProto.DataType`.
+/// The dtype of a code of the enum `TensorProto.DataType` of onnx.proto.
 ///
 /// # Errors
 /// Of kind `Unsupported` if TapML has no such dtype.
@@ -274,11 +291,13 @@ pub fn element_type(code: i64) -> Result<DType> {
         5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
+        // 8 is STRING, which has no numbers.
         9 => DType::Bool,
         10 => DType::F16,
         11 => DType::F64,
         12 => DType::U32,
         13 => DType::U64,
+        // 14 and 15 are complex numbers; those from 17 on are floats and integers of at most 8 bits.
         16 => DType::BF16,
         other => {
             return Err(Error::unsupported(format!("the element type {other} of onnx.proto is not served")));
@@ -286,6 +305,7 @@ pub fn element_type(code: i64) -> Result<DType> {
     })
 }
 
+/// A number, or one of the three texts for what JSON cannot write.
 fn float(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) if matches!(text.as_str(), "inf" | "-inf" | "nan") => text.parse().ok(),
@@ -293,10 +313,13 @@ fn float(value: &Value) -> Option<f64> {
     }
 }
 
+/// The elements of a list, bare or under the name of its type.
 fn list<'v>(value: &'v Value, name: &str) -> Option<&'v Vec<Value>> {
     value.get(name).unwrap_or(value).as_array()
 }
 
+/// A tensor of an object with `dtype`, `shape` and `data`. `None` if one is missing, if the shape does not fit the data, or
+/// for a packed dtype.
 fn tensor(value: &Value) -> Option<Tensor> {
     let dtype = DType::parse(value.get("dtype")?.as_str()?).filter(|dtype| dtype.packing().is_none())?;
     let size = |size: &Value| size.as_u64().and_then(|size| usize::try_from(size).ok());
@@ -310,6 +333,7 @@ fn tensor(value: &Value) -> Option<Tensor> {
             let data = data.iter().map(float).collect::<Option<Vec<f64>>>()?;
             Tensor::from_f64(dtype, shape, &data).ok()
         }
+        // `i64` holds only half of the numbers of `u64`.
         DType::U64 => {
             let data = data.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>()?;
             u64::store(data, shape, dtype).ok()

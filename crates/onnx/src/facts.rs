@@ -16,6 +16,7 @@ pub struct CallFacts {
 pub struct InputSizes<'a> {
     /// The operator.
     pub op: &'a Foreign,
+    /// Dtype and constant shape of each input; `None` where an optional one is absent.
     inputs: Vec<Option<(DType, Vec<usize>)>>,
 }
 
@@ -26,6 +27,7 @@ impl<'a> InputSizes<'a> {
             let size = |dim: &tapml_graph::Dim| usize::try_from(dim.as_const()?).ok();
             Some((ty.dtype, ty.shape.iter().map(size).collect::<Option<Vec<usize>>>()?))
         };
+        // The outer option says whether the sizes are known, the inner one whether the input is there.
         let inputs = inputs.iter().map(|ty| ty.as_ref().map_or(Some(None), |ty| constant(ty).map(Some)));
         Some(InputSizes { op, inputs: inputs.collect::<Option<_>>()? })
     }

@@ -45,6 +45,7 @@ impl Integers {
             return (self.least, self.most);
         }
         let offset = self.offset.get(if self.offset.len() == 1 { 0 } else { i }).copied().unwrap_or(0.0);
+        // A tie that a single division decides is the same in every precision, so that no neighbour is allowed.
         let (low, high) = if self.ties_decided && (before - before.trunc()).abs() == 0.5 {
             (before.round_ties_even(), before.round_ties_even())
         } else {
@@ -59,6 +60,7 @@ impl Integers {
 /// The least and the greatest integer that is nearest to a number within `noise` of the magnitude of `value`.
 fn nearest(value: f64, noise: f64) -> (f64, f64) {
     let reach = noise * value.abs();
+    // Without noise there is one nearest integer; ties go to the even one.
     if value.is_infinite() || reach == 0.0 {
         return (value.round_ties_even(), value.round_ties_even());
     }

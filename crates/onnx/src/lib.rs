@@ -71,10 +71,12 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<V
     })?;
     let call = Call::new(op, inputs, wide);
     let run = || {
+        // Inputs are bounded as results are: [`limit_elements`] speaks of both.
         for (place, tensor) in inputs.iter().enumerate() {
             let volume = tensor.as_ref().map_or(Ok(0), |tensor| array::volume(tensor.shape()));
             volume.context(|| format!("input {place}"))?;
         }
+        // `check_attributes` comes after the function, because only then it is known what was read.
         let outputs = match row.run {
             EvaluationKind::Float { single, double } => {
                 if call.is_double() {
@@ -104,6 +106,7 @@ pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<CallFacts> {
 /// Names of the operators that have an evaluation in some version and domain, each once.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let first = |(at, row): (usize, &'static list::OperatorRow)| {
+        // An operator has one row for each domain and range of versions.
         let earlier = list::ROWS[..at].iter().any(|other| other.name == row.name);
         (!earlier).then_some(row.name)
     };

@@ -1,4 +1,6 @@
 //! The list of operators. One row says all of an operator: domain, name, versions, function, facts.
+//!
+//! Versions are those of operator sets. A function serves every version of its row and asks the call where versions differ.
 
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
@@ -26,12 +28,16 @@ pub enum EvaluationKind {
 
 /// One operator, or some versions of it.
 pub struct OperatorRow {
+    /// `onnx` for the standard, else the domain of the node.
     pub domain: &'static str,
+    /// The operator's name, as nodes have it.
     pub name: &'static str,
     /// First and last version that the function serves.
     pub since: u32,
     pub until: u32,
+    /// How it is evaluated.
     pub run: EvaluationKind,
+    /// What a verdict has to know of it, from the sizes of its inputs.
     pub facts: fn(&InputSizes<'_>) -> CallFacts,
     /// What its outputs of integers leave open, where it rounds to them.
     pub integers: Option<fn(&Call<'_>) -> OpenOutputs>,

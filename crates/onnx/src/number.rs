@@ -1,4 +1,7 @@
 //! Numbers of any dtype: floats in the precision of a call, integers of every width and truths as `i128`.
+//!
+//! One wide type in the place of nine keeps generic functions small. Sums and products modulo 2¹²⁸
+//! have the low bits of those in the dtype itself, and those are what is stored.
 
 use crate::array::Array;
 use crate::call::{Call, Outputs};
@@ -8,6 +11,7 @@ use tapml_graph::{DType, Error, Result, Tensor};
 /// Integers of every width, and truths as 0 and 1. They are stored with the low bits of their dtype.
 impl Element for i128 {
     fn read(tensor: &Tensor) -> Result<Vec<i128>> {
+        /// Elements of one width, widened.
         fn wide<T: Int>(tensor: &Tensor) -> Result<Vec<i128>> {
             Ok(T::read(tensor)?.into_iter().map(Int::wide).collect())
         }
@@ -18,6 +22,7 @@ impl Element for i128 {
     }
 
     fn store(values: Vec<i128>, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+        /// The low bits of each number, which is how integers of ONNX wrap.
         fn narrow<T: Int>(values: &[i128], shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
             T::store(values.iter().map(|&v| T::wrap(v)).collect(), shape, dtype)
         }
@@ -30,18 +35,23 @@ impl Element for i128 {
 
 /// What an operator adds, multiplies and compares. Integers wrap when they are stored.
 pub trait Number: Element {
-    /// The least and the greatest number of a dtype.
+    /// The least and the greatest number of a dtype: what a maximum or a minimum of no elements is.
     fn bounds(dtype: DType) -> (Self, Self);
+    /// The sum; of `i128` modulo 2¹²⁸.
     fn plus(self, other: Self) -> Self;
+    /// The product; of `i128` modulo 2¹²⁸.
     fn times(self, other: Self) -> Self;
+    /// 1. The name differs from `num_traits::One::one`, which [`crate::real::Real`] has.
     fn one_value() -> Self;
 
     /// Whether it is not a number.
+    // Only a NaN has no order with itself (IEEE 754).
     fn is_nan(self) -> bool {
         self.partial_cmp(&self).is_none()
     }
 
     /// The greater of two; a NaN if one is.
+    // `f32::max` would drop a NaN. If `other` is one, the comparison is false and gives it.
     fn greater(self, other: Self) -> Self {
         if self.is_nan() || self >= other { self } else { other }
     }
@@ -55,6 +65,7 @@ pub trait Number: Element {
 macro_rules! float_number {
     ($($type:ty),*) => {$(
         impl Number for $type {
+            // Infinities are the neutral elements of `max` and `min`, whatever float the dtype is.
             fn bounds(_: DType) -> ($type, $type) {
                 (<$type>::NEG_INFINITY, <$type>::INFINITY)
             }
@@ -94,7 +105,7 @@ impl Number for i128 {
     }
 }
 
-/// The least and the greatest integer of a dtype; 0 and 1 of truths.
+/// The least and the greatest integer of a dtype; 0 and 1 of truths. Signed integers are in two's complement.
 pub fn integer_bounds(dtype: DType) -> (i128, i128) {
     let bits = 8 * dtype.size() as u32;
     match dtype {
@@ -105,6 +116,8 @@ pub fn integer_bounds(dtype: DType) -> (i128, i128) {
 }
 
 /// Calls a function generic over [`Number`]: in the precision of the call for floats, in `i128` for integers and truths.
+///
+/// The dtype of the tensors chooses the type at run time, so that one generic function serves all of them.
 macro_rules! with_number {
     ($call:expr, $dtype:expr, $name:ident => $body:expr) => {
         match $dtype {
@@ -126,6 +139,8 @@ macro_rules! with_number {
 pub(crate) use with_number;
 
 /// Calls a function generic over [`Number`] that rounds nothing: in `f64` for floats, in `i128` for integers and truths.
+///
+/// `f64` holds every number of the other floats, so that one instance serves all. Nothing is computed that could round.
 macro_rules! with_exact {
     ($dtype:expr, $name:ident => $body:expr) => {
         match $dtype {

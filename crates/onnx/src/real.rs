@@ -1,4 +1,7 @@
 //! The numbers that operators compute with: floats in two precisions and integers that wrap.
+//!
+//! Floats of 16 bits are read into `f32` or `f64` and rounded when they are stored: no operator computes in them.
+//! An integer is read in its own width alone, so that a wrong dtype is an error and no silent conversion.
 
 use std::fmt::Debug;
 use std::ops::AddAssign;
@@ -6,16 +9,16 @@ use tapml_graph::{DType, Error, Result, Tensor};
 
 /// `f32` or `f64`.
 pub trait Real: num_traits::Float + num_traits::FloatConst + AddAssign + std::iter::Sum + Element {
-    /// The number nearest to this one.
+    /// The number nearest to this one, by round-to-nearest-even of IEEE 754.
     fn nearest(value: f64) -> Self;
     /// The same number.
     fn wide(self) -> f64;
-    /// The error function.
+    /// The error function, `2/√π · ∫₀ˣ exp(−t²) dt`.
     fn erf(self) -> Self;
-    /// `c[i, j] = Σ_k a[i, k]·b[k, j] + (c[i, j] if keep)`; see [`crate::product`].
+    /// `c[i, j] = Σ_k a[i, k]·b[k, j]` on this thread; see [`crate::product`].
     fn gemm(gemm: crate::product::Gemm<'_, Self>);
 
-    /// A count as a number.
+    /// A count as a number, rounded if the type has no such integer.
     fn count(value: usize) -> Self {
         Self::nearest(value as f64)
     }
@@ -60,12 +63,19 @@ impl Real for f64 {
 /// What an array holds.
 pub trait Element: Copy + Default + PartialOrd + PartialEq + Debug + Send + Sync + 'static {
     /// The numbers of a tensor: of any float for a float, of this dtype alone for an integer.
+    ///
+    /// # Errors
+    /// If the tensor has another dtype.
     fn read(tensor: &Tensor) -> Result<Vec<Self>>;
 
     /// A tensor of these numbers, rounded to `dtype`, which is a float for a float, else this one.
+    ///
+    /// # Errors
+    /// Of kind `Bug` if `dtype` is another: callers choose it. If the shape has another number of elements.
     fn store(values: Vec<Self>, shape: Vec<usize>, dtype: DType) -> Result<Tensor>;
 }
 
+/// [`Element`] for a float: `$read` converts from any float, `$store` rounds to any float.
 macro_rules! float_element {
     ($type:ty, $read:expr, $store:expr) => {
         impl Element for $type {
@@ -103,6 +113,7 @@ pub trait Int: Element + num_traits::PrimInt + num_traits::WrappingAdd + num_tra
     fn wide(self) -> i128;
 }
 
+/// [`Element`] and [`Int`] for integers, each with the one dtype that it is read from and stored as.
 macro_rules! int_element {
     ($($type:ident $dtype:ident),*) => {$(
         impl Element for $type {
@@ -110,6 +121,7 @@ macro_rules! int_element {
                 if tensor.dtype() != DType::$dtype {
                     return Err(Error::invalid(format!("expected {}, found {}", DType::$dtype, tensor.dtype())));
                 }
+                // Bytes of a tensor may lie at any address, so that they are not cast to a slice of integers.
                 let (chunks, _) = tensor.bytes().as_chunks::<{ size_of::<$type>() }>();
                 Ok(chunks.iter().map(|&bytes| $type::from_le_bytes(bytes)).collect())
             }
@@ -129,6 +141,7 @@ macro_rules! int_element {
             }
 
             fn wrap(value: i128) -> $type {
+                // `as` between integers keeps the low bits.
                 value as $type
             }
 
@@ -144,6 +157,7 @@ int_element!(i8 I8, u8 U8, i16 I16, u16 U16, i32 I32, u32 U32, i64 I64, u64 U64)
 impl Element for bool {
     fn read(tensor: &Tensor) -> Result<Vec<bool>> {
         match tensor.dtype() {
+            // A file may hold any byte for a truth.
             DType::Bool => Ok(tensor.bytes().iter().map(|&b| b != 0).collect()),
             other => Err(Error::invalid(format!("expected bool, found {other}"))),
         }
@@ -164,6 +178,7 @@ impl Element for bool {
 macro_rules! with_int {
     ($dtype:expr, $name:ident => $body:expr) => {{
         use tapml_graph::DType;
+        // `$body` is compiled once for each width, with `$name` as the type.
         macro_rules! arm {
             ($type:ty) => {{
                 type $name = $type;

@@ -1,4 +1,7 @@
 //! Windows that slide over the spatial axes of a tensor: their attributes, their places, what lies in each of them.
+//!
+//! Convolutions, pools and `Col2Im` share it. Attributes and formulas are those of `Conv` and `MaxPool` in ONNX's Operators.md.
+//! All sizes are at most [`MAX_ELEMENTS`], so that products of an index with a stride do not overflow `usize`.
 
 use crate::array::{MAX_ELEMENTS, volume};
 use crate::call::Call;
@@ -19,19 +22,28 @@ pub struct Windows {
     pub dilations: Vec<usize>,
     /// Padding before the input and behind it.
     pub begin: Vec<usize>,
+    /// Padding behind the input along each axis.
     pub end: Vec<usize>,
 }
 
 /// How padding is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoPad {
+    /// `NOTSET`: the attribute `pads` says it.
     NotSet,
+    /// `VALID`: none.
     Valid,
+    /// `SAME_UPPER`: so much that there are `⌈size / stride⌉` windows, an odd element at the end.
     SameUpper,
+    /// `SAME_LOWER`: the same, with an odd element at the beginning.
     SameLower,
 }
 
 impl AutoPad {
+    /// The attribute `auto_pad`. An empty text stands for its default.
+    ///
+    /// # Errors
+    /// If the attribute has another value.
     pub fn read(call: &Call<'_>) -> Result<AutoPad> {
         Ok(match call.text_or("auto_pad", "NOTSET")? {
             "NOTSET" | "" => AutoPad::NotSet,
@@ -94,6 +106,7 @@ impl Windows {
         for axis in 0..rank {
             let (size, stride) = (input[axis], strides[axis]);
             let span = span(kernel[axis], dilations[axis])?;
+            // `auto_pad` wins over `pads`: the standard does not allow both.
             if auto == AutoPad::Valid {
                 (begin[axis], end[axis]) = (0, 0);
             }
@@ -104,6 +117,7 @@ impl Windows {
                 output.push(windows);
                 continue;
             }
+            // `⌊(size + pads − span) / stride⌋ + 1`, or rounded up with `ceil_mode`.
             let room = (size + begin[axis] + end[axis]).checked_sub(span).ok_or_else(|| {
                 let text = format!(
                     "a window of {span} elements does not fit in {size} with padding {} and {}",

@@ -1,4 +1,7 @@
 //! `Attention` and `RotaryEmbedding` of the standard, and what they share with those of ONNX Runtime.
+//!
+//! Both exist from version 23 on. Inside, heads are an axis of their own: `[batch, heads, length, size]`. Inputs of three axes are
+//! brought to that form, and outputs back from it.
 
 use super::matmul::multiply_stacks;
 use super::softmax::softmax_row;
@@ -28,6 +31,8 @@ pub(super) fn with_heads<T: Real>(x: Array<T>, heads: Option<usize>) -> Result<A
 }
 
 /// Keys or values behind those of earlier steps.
+///
+/// Both are `[batch, heads, length, size]`; lengths add up, all other sizes have to be the same.
 pub(super) fn append_past<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<Array<T>> {
     let Some(past) = past else { return Ok(x) };
     let same = past.rank() == 4 && [0, 1, 3].iter().all(|&axis| past.shape[axis] == x.shape[axis]);
@@ -37,6 +42,7 @@ pub(super) fn append_past<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Resul
     let mut shape = past.shape.clone();
     shape[2] += x.shape[2];
     let mut y = Array::<T>::zeros(shape)?;
+    // Within a head all tokens lie in a row, so that each head takes two copies.
     let (old, new) = (past.shape[2] * past.shape[3], x.shape[2] * x.shape[3]);
     for head in 0..past.shape[0] * past.shape[1] {
         let to = &mut y.data[head * (old + new)..(head + 1) * (old + new)];
@@ -46,7 +52,10 @@ pub(super) fn append_past<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Resul
     Ok(y)
 }
 
-/// Each head as often as queries share it.
+/// Each head as often as queries share it: grouped-query attention, where consecutive heads of queries read one of keys.
+///
+/// # Errors
+/// If the heads of queries are no multiple of those of keys.
 pub(super) fn repeat_heads<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<T>> {
     let own = x.shape[1];
     if own == heads {
@@ -55,13 +64,16 @@ pub(super) fn repeat_heads<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<
     if own == 0 || !heads.is_multiple_of(own) {
         return Err(Error::invalid(format!("{heads} heads of queries for {own} of keys")));
     }
+    // A new axis behind the heads is repeated and merged, so that copies of one head stand together.
     let shape = [x.shape[0], own, 1, x.shape[2], x.shape[3]];
     let repeated = x.clone().reshape(shape.to_vec())?;
     let repeated = repeated.broadcast(&[shape[0], own, heads / own, shape[3], shape[4]])?;
     repeated.reshape(vec![shape[0], heads, shape[3], shape[4]])
 }
 
-/// What is added to the scores, `[batch, heads, queries, keys]`.
+/// What is added to the scores, `[batch, heads, queries, keys]`: the mask, and −∞ where a key is hidden.
+///
+/// `past` counts the keys of earlier steps. A mask of truths says which keys are kept; one of floats is added as it is.
 fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<T>> {
     let mut bias = Array::<T>::zeros(shape.to_vec())?;
     let (queries, keys) = (shape[2], shape[3]);
@@ -71,6 +83,7 @@ fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<
             DType::Bool => call.array::<bool>(3)?.map(|kept| if kept { T::zero() } else { hidden }),
             _ => call.array::<T>(3)?,
         };
+        // A last size of 1 broadcasts instead.
         // A mask that is too short hides the keys behind it.
         if let Some(&last) = mask.shape.last().filter(|&&last| last != 1 && last < keys) {
             let rows = mask.data.chunks(last.max(1));
@@ -82,6 +95,7 @@ fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<
         let places = StridedWalk::new(shape, &broadcast_strides(&mask.shape, shape)?);
         bias.data.iter_mut().zip(places).for_each(|(bias, at)| *bias = mask.data[at]);
     }
+    // `nonpad_kv_seqlen` of version 24: keys of each of the batch that are no padding.
     let lengths = call.optional_integers(6)?;
     if let Some(lengths) = &lengths
         && lengths.len() != shape[0]
@@ -109,6 +123,7 @@ fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<
 /// soft cap stands before the mask, and a query that sees no key gives zeros, as the standard says since its release 1.23.
 pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     let (q_heads, kv_heads) = (count(call, "q_num_heads")?, count(call, "kv_num_heads")?);
+    // The result has as many axes as the queries.
     let flat = call.input(0)?.shape().len() == 3;
     let q = with_heads(call.array::<T>(0)?, q_heads)?;
     let (k, v) = (with_heads(call.array::<T>(1)?, kv_heads)?, with_heads(call.array::<T>(2)?, kv_heads)?);
@@ -132,6 +147,7 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     call.ignore(&["softmax_precision"]);
     let mut scores = multiply_stacks(&q, &repeat_heads(&k, q.shape[1])?.transpose(&[0, 1, 3, 2]))?;
     scores.data.iter_mut().for_each(|s| *s = *s * scale);
+    // `qk_matmul_output_mode` names the stage of the scores that the fourth output shows.
     let mut told = (mode == 0).then(|| scores.clone());
     if softcap > T::zero() {
         scores.data.iter_mut().for_each(|s| *s = (*s / softcap).tanh() * softcap);
@@ -142,6 +158,7 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     told = if mode == 2 { Some(scores.clone()) } else { told };
     let keys = scores.shape[3].max(1);
     for (row, bias) in scores.data.chunks_mut(keys).zip(bias.data.chunks(keys)) {
+        // The softmax of a row of −∞ alone would be NaN.
         // A query that sees no key gives zeros.
         if bias.iter().all(|&bias| bias == T::neg_infinity()) {
             row.fill(T::zero())
@@ -176,14 +193,16 @@ pub fn attention_terms(sizes: &InputSizes<'_>) -> CallFacts {
 
 /// Cosines and sines, a row of as many as there are pairs for each position.
 pub(super) struct Angles<T> {
+    /// Cosines, `[…, pairs]`.
     cos: Array<T>,
+    /// Sines in the same shape.
     sin: Array<T>,
     /// Whether pairs are neighbours; else half of the turned elements apart.
     interleaved: bool,
 }
 
 impl<T: Real> Angles<T> {
-    /// From two inputs of one shape.
+    /// From the inputs at the places `cos` and `sin`, which have one shape of two axes or more.
     pub(super) fn read(call: &Call<'_>, cos: usize, sin: usize, interleaved: bool) -> Result<Angles<T>> {
         let (cos, sin) = (call.array::<T>(cos)?, call.array::<T>(sin)?);
         if cos.shape == sin.shape && cos.rank() >= 2 {
@@ -219,6 +238,7 @@ impl<T: Real> Angles<T> {
             for i in 0..half {
                 let (a, b) = if self.interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
                 let (cos, sin) = (self.cos.data[row * half + i], self.sin.data[row * half + i]);
+                // A rotation of the plane that the pair spans.
                 (x[a], x[b]) = (cos * x[a] - sin * x[b], sin * x[a] + cos * x[b]);
             }
         }
@@ -257,6 +277,7 @@ fn rotate_input<T: Real>(
 ) -> Outputs {
     let x = call.array::<T>(0)?;
     let shape = x.shape.clone();
+    // The standard requires `num_heads` for three axes.
     // ONNX Runtime tells the heads of three axes by the angles if it is not told.
     let own =
         (call.version() < 23).then_some(shape.last().copied().unwrap_or(0) / (2 * angles.pairs()).max(1));
@@ -280,8 +301,11 @@ fn rotate_input<T: Real>(
 
 /// Queries, keys and values of `[batch, heads, length, size]` each, several heads of queries for one of keys.
 pub(super) struct AttentionHeads<T> {
+    /// Queries.
     pub q: Array<T>,
+    /// Keys, with a number of heads that divides the one of queries.
     pub k: Array<T>,
+    /// Values, with as many heads as keys; their size may be another.
     pub v: Array<T>,
 }
 
@@ -302,6 +326,7 @@ impl<T: Real> AttentionHeads<T> {
                 format!("queries {:?}, keys {:?} and values {:?} do not fit", q.shape, k.shape, v.shape);
             return Err(Error::invalid(text));
         }
+        // ONNX Runtime's operators take 0, the default of the attribute, for "not given".
         let own = T::one() / T::count(q.shape[3]).sqrt();
         let scale = if scale == 0.0 { own } else { T::nearest(scale) };
         let mut scores = multiply_stacks(q, &repeat_heads(k, q.shape[1])?.transpose(&[0, 1, 3, 2]))?;

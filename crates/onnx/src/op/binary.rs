@@ -1,4 +1,7 @@
 //! Functions of two or more numbers at one place, which broadcast: arithmetic, bits, comparisons, choices.
+//!
+//! From version 7 on, shapes broadcast by the rules of NumPy. Integers are computed in `i128` and keep the low bits of their
+//! dtype. `Add` stands in [`super::elementwise`].
 
 use crate::array::{Array, StridedWalk, axis, broadcast_shape, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
@@ -15,6 +18,7 @@ fn pair<A: Element, B: Element>(call: &Call<'_>) -> Result<(Array<A>, Array<B>)>
         return Ok((a, b));
     }
     call.ignore(&["consumed_inputs", "broadcast"]);
+    // Without `axis` the shapes are aligned at their last axes, as NumPy does.
     let Some(at) = call.int("axis")? else { return Ok((a, b)) };
     let at = axis(at, a.rank().max(1))?;
     let behind = a.rank().checked_sub(at + b.rank()).ok_or_else(|| {
@@ -43,6 +47,10 @@ fn arithmetic<T: Element>(call: &Call<'_>, f: impl Fn(T, T) -> T) -> Outputs {
     call.like_first(binary(&a, &b, f)?)
 }
 
+/// Refuses a division of integers by zero: targets may give anything there.
+///
+/// # Errors
+/// Of kind `Unsupported`, as there is no value to compare with.
 fn refuse_zero(b: &Array<i128>) -> Result<()> {
     if b.data.contains(&0) {
         Err(Error::unsupported("integers are divided by zero, which the standard leaves undefined"))
@@ -65,7 +73,7 @@ pub fn mul(call: &Call<'_>) -> Outputs {
     with_number!(call, call.dtype(0)?, T => arithmetic::<T>(call, Number::times))
 }
 
-/// `a / b`; of integers towards zero.
+/// `a / b`; of integers towards zero. Floats follow IEEE 754, so that a division by zero gives an infinity or NaN.
 pub fn div(call: &Call<'_>) -> Outputs {
     match call.dtype(0)? {
         dtype if !dtype.is_float() => {
@@ -82,6 +90,7 @@ pub fn pow(call: &Call<'_>) -> Outputs {
     /// By squaring, modulo two to the power of 128.
     fn whole(a: i128, b: i128) -> i128 {
         match (a, b < 0) {
+            // Only 1 and −1 have negative powers that are integers; those of others are cut to 0.
             (1, _) => 1,
             (-1, _) => {
                 if b & 1 == 0 {
@@ -109,6 +118,7 @@ pub fn pow(call: &Call<'_>) -> Outputs {
             let (a, b) = pair::<T, T>(call)?;
             return call.like_first(binary(&a, &b, T::powf)?);
         }
+        // The standard lets the exponent have a dtype of its own from version 12 on.
         let (a, b) = pair::<T, i128>(call)?;
         call.like_first(binary(&a, &b, |a, b| a.powf(T::nearest(b as f64)))?)
     }
@@ -122,6 +132,7 @@ pub fn pow(call: &Call<'_>) -> Outputs {
             }
             call.like_first(binary(&a, &b, whole)?)
         }
+        // A base of integers with an exponent of floats is truncated to the base's dtype.
         (false, true) => {
             let (a, b) = pair::<i128, f64>(call)?;
             call.like_first(binary(&a, &b, |a, b| (a as f64).powf(b) as i128)?)
@@ -131,11 +142,13 @@ pub fn pow(call: &Call<'_>) -> Outputs {
 
 /// `a − ⌊a / b⌋·b`, or `a − trunc(a / b)·b` with `fmod`.
 pub fn modulo(call: &Call<'_>) -> Outputs {
+    /// The remainder with the sign of `b`, as Python's `%`.
     fn floor_modulo(a: f64, b: f64) -> f64 {
         let rest = a % b;
         if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
             rest + b
         } else if rest == 0.0 {
+            // A zero takes the sign of the divisor, as in Python.
             rest.copysign(b)
         } else {
             rest
@@ -147,6 +160,7 @@ pub fn modulo(call: &Call<'_>) -> Outputs {
     }
     refuse_zero(&call.array(1)?)?;
     let rest = |a: i128, b: i128| {
+        // Wrapping, because the least integer has no remainder by −1 in Rust.
         let rest = a.wrapping_rem(b);
         if truncates || rest == 0 || (rest < 0) == (b < 0) { rest } else { rest + b }
     };
@@ -216,6 +230,7 @@ pub fn bitwise_xor(call: &Call<'_>) -> Outputs {
     arithmetic(call, |a: i128, b| a ^ b)
 }
 
+/// Operators on truths, each from its formula.
 macro_rules! truths {
     ($($(#[$doc:meta])* $name:ident: $a:ident, $b:ident => $value:expr;)*) => {$(
         $(#[$doc])*
@@ -235,12 +250,14 @@ truths! {
     xor: a, b => a ^ b;
 }
 
+/// A comparison of two inputs of one dtype. A NaN is not equal to, less or greater than anything (IEEE 754).
 fn compare<T: Element>(call: &Call<'_>, f: impl Fn(&T, &T) -> bool) -> Outputs {
     check_dtypes(call)?;
     let (a, b) = pair::<T, T>(call)?;
     call.truths(binary(&a, &b, |a, b| f(&a, &b))?)
 }
 
+/// Comparisons, each by a method of `PartialEq` or `PartialOrd`. `f64` holds every float exactly, so that it compares all.
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident: $method:ident;)*) => {$(
         $(#[$doc])*
@@ -263,7 +280,7 @@ comparisons! {
     greater_or_equal: ge;
 }
 
-/// All inputs taken together, from the first on.
+/// All inputs taken together in their order, which broadcast. For floats the order decides how sums are rounded.
 fn fold<T: Number>(call: &Call<'_>, f: impl Fn(T, T) -> T) -> Result<Array<T>> {
     check_dtypes(call)?;
     call.ignore(&["consumed_inputs"]);
@@ -307,6 +324,7 @@ pub fn choose(call: &Call<'_>) -> Outputs {
         return Err(Error::invalid(format!("a choice between {} and {}", a.dtype(), b.dtype())));
     }
     let shape = broadcast_shape([condition.shape.as_slice(), a.shape(), b.shape()])?;
+    // Elements are copied as bytes: a choice rounds nothing and keeps the bits of a NaN.
     let size = a.dtype().size();
     let mut bytes = Vec::with_capacity(volume(&shape)?.saturating_mul(size));
     let walk = |from: &[usize]| {

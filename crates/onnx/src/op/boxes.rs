@@ -1,11 +1,16 @@
-//! `NonMaxSuppression`.
+//! `NonMaxSuppression` (from version 10 on): the boxes of each class that no better one overlaps.
+//!
+//! The greedy algorithm of the standard: boxes are taken by falling scores, and one that overlaps a box that is kept is dropped.
 
 use crate::array::Array;
 use crate::call::{Call, Outputs};
 use crate::real::Real;
 use tapml_graph::{DType, Error};
 
-/// Lower and upper corner of a box along the two axes.
+/// The least and the greatest coordinate of a box along each of its two axes.
+///
+/// `b` is `[y1, x1, y2, x2]` with any two opposite corners, or `[x, y, width, height]` around the centre if `centred`. Which axis
+/// comes first differs between the two, which changes no overlap.
 fn corners<T: Real>(b: &[T], centred: bool) -> [[T; 2]; 2] {
     let half = T::nearest(0.5);
     if centred {
@@ -15,7 +20,7 @@ fn corners<T: Real>(b: &[T], centred: bool) -> [[T; 2]; 2] {
     }
 }
 
-/// Whether the part that two boxes share is more than `threshold` of both.
+/// Whether the intersection of two boxes is more than `threshold` of their union. Boxes without an area overlap nothing.
 fn overlaps<T: Real>(a: [[T; 2]; 2], b: [[T; 2]; 2], threshold: T) -> bool {
     let area = |of: [[T; 2]; 2]| (of[0][1] - of[0][0]) * (of[1][1] - of[1][0]);
     let shared = |axis: usize| [a[axis][0].max(b[axis][0]), a[axis][1].min(b[axis][1])];
@@ -27,10 +32,16 @@ fn overlaps<T: Real>(a: [[T; 2]; 2], b: [[T; 2]; 2], threshold: T) -> bool {
     area(shared) / (area(a) + area(b) - area(shared)) > threshold
 }
 
-/// `NonMaxSuppression`: batch, class and box of what is kept, the best of each class first.
+/// `NonMaxSuppression`: batch, class and box of what is kept, `[kept, 3]`, the best of each class first.
+///
+/// `boxes` is `[batch, count, 4]` and `scores` `[batch, classes, count]`.
+///
+/// # Errors
+/// If the shapes do not fit each other.
 pub fn non_max_suppression<T: Real>(call: &Call<'_>) -> Outputs {
     let (boxes, scores) = (call.array::<T>(0)?, call.array::<T>(1)?);
     let centred = call.flag("center_point_box", false)?;
+    // `max_output_boxes_per_class`: without it, or with 0, nothing is kept.
     let most = if call.optional(2).is_some() { call.integer(2)? } else { 0 };
     let most = usize::try_from(most.max(0)).unwrap_or(usize::MAX);
     let overlap = if call.optional(3).is_some() { call.number(3)? } else { T::zero() };
@@ -47,6 +58,7 @@ pub fn non_max_suppression<T: Real>(call: &Call<'_>) -> Outputs {
             let corner = |i: usize| corners(&boxes.data[(n * count + i) * 4..][..4], centred);
             let mut order: Vec<usize> =
                 (0..count).filter(|&i| least.is_none_or(|least| scores[i] > least)).collect();
+            // The sort is stable, so that of equal scores the first box comes first.
             order.sort_by(|&a, &b| scores[b].wide().total_cmp(&scores[a].wide()));
             let mut chosen: Vec<usize> = Vec::new();
             for i in order {

@@ -1,4 +1,6 @@
 //! Numbers in another dtype: converted, or with the same bits.
+//!
+//! `Cast`, `CastLike` and `BitCast`. Texts and floats of 8 bits are not served.
 
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
@@ -20,10 +22,12 @@ fn convert_elements(call: &Call<'_>, dtype: DType) -> Outputs {
     }
     let x = call.array::<f64>(0)?;
     match dtype {
+        // Every number but zero is true, NaN too.
         DType::Bool => call.truths(x.map(|x| x != 0.0)),
         dtype if dtype.is_float() => call.single_output(x, dtype),
         dtype => {
             let (least, most) = integer_bounds(dtype);
+            // `as` truncates, saturates at `i128` and makes NaN 0; the bounds of the dtype come after it.
             call.single_output(x.map(|x| (x as i128).clamp(least, most)), dtype)
         }
     }
@@ -35,6 +39,7 @@ fn target(call: &Call<'_>) -> Result<DType> {
         return element_type(call.require_attribute("to", call.int("to")?)?);
     }
     let name = call.require_attribute("to", call.text("to")?)?;
+    // The names of `TensorProto.DataType`, by which the first version of `Cast` told the dtype.
     let numbers = [
         ("FLOAT", 1),
         ("UINT8", 2),
@@ -75,6 +80,7 @@ fn converted_integers(call: &Call<'_>, dtype: DType) -> OpenOutputs {
         return Ok(vec![None]);
     }
     let open = Integers::new(call.array::<f64>(0)?.data, vec![0.0], dtype).with_decided_ties();
+    // Truncation is done first: 255.9 fits in `u8`.
     let cut = |x: &f64| Some(x.trunc()).filter(|x| (open.least..=open.most).contains(x)).unwrap_or(f64::NAN);
     Ok(vec![Some(Integers { before: open.before.iter().map(cut).collect(), ..open })])
 }
@@ -89,7 +95,7 @@ pub fn cast_like_integers(call: &Call<'_>) -> OpenOutputs {
     converted_integers(call, call.dtype(1)?)
 }
 
-/// The same bits as another dtype of as many.
+/// `BitCast`: the same bits as another dtype of as many.
 ///
 /// # Errors
 /// If a wide evaluation does not say which float of 16 bits its input was.

@@ -1,5 +1,8 @@
 //! `If`, `Loop` and `Scan` as one operator: the graphs within them are attributes, and what these read of the graph around them are
 //! inputs behind the operator's own. See [`Foreign`] for their form.
+//!
+//! A graph within is read once into numbered values and run for each turn. Its nodes stand in topological order, so that one
+//! pass over them is enough. Work is bounded by [`MAX_STEPS`], because a file can ask for a loop without end.
 
 use crate::array::{axis, volume};
 use crate::call::{Call, Outputs};
@@ -15,25 +18,35 @@ const MAX_STEPS: usize = 1 << 22;
 
 /// What gives values within a graph.
 enum ValueOrigin {
+    /// The tensor of a `Constant` node, read once.
     Constant(Tensor),
+    /// Any other node, evaluated in every turn.
     Operator(Foreign),
 }
 
+/// A node of a graph within.
 struct BodyStep {
+    /// What gives its outputs.
     maker: ValueOrigin,
+    /// Its operator, for errors.
     name: String,
     /// Places of values.
     inputs: Vec<Option<usize>>,
+    /// Places of values that it gives; `None` where nobody reads an output.
     outputs: Vec<Option<usize>>,
 }
 
 /// A graph within an operator, with numbers in the place of names.
 struct GraphBody {
+    /// Places of values that each turn is given, in order.
     inputs: Vec<usize>,
     /// Places of values, and of the operator's inputs that fill them.
     outer: Vec<(usize, usize)>,
+    /// Nodes in topological order.
     steps: Vec<BodyStep>,
+    /// Places of values that a turn gives, in order.
     outputs: Vec<usize>,
+    /// Count of values.
     values: usize,
 }
 
@@ -42,6 +55,10 @@ struct GraphBody {
 struct ValueNames<'v>(HashMap<&'v str, usize>);
 
 impl<'v> ValueNames<'v> {
+    /// The place of a value that is made here.
+    ///
+    /// # Errors
+    /// If another node or input has made it: graphs of ONNX are in static single assignment form.
     fn define(&mut self, name: &'v str) -> Result<usize> {
         let place = self.0.len();
         match self.0.insert(name, place) {
@@ -50,12 +67,20 @@ impl<'v> ValueNames<'v> {
         }
     }
 
+    /// The place of a value that was made before.
+    ///
+    /// # Errors
+    /// If nothing has made it yet.
     fn find(&self, name: &str) -> Result<usize> {
         self.0.get(name).copied().ok_or_else(|| Error::invalid(format!("nothing makes the value `{name}`")))
     }
 }
 
 impl GraphBody {
+    /// The graph with names resolved.
+    ///
+    /// # Errors
+    /// If a name is made twice or never, or a node does not fit its operator.
     fn read(graph: &Subgraph) -> Result<GraphBody> {
         let mut names = ValueNames::default();
         let inputs = graph.inputs.iter().map(|name| names.define(name)).collect::<Result<_>>()?;
@@ -67,6 +92,7 @@ impl GraphBody {
             let inputs: Vec<Option<usize>> = node.inputs.iter().map(find).collect::<Result<_>>()?;
             let mut outputs = Vec::new();
             for name in &node.outputs {
+                // ONNX writes an absent input or output as an empty name.
                 outputs.push(if name.is_empty() { None } else { Some(names.define(name)?) });
             }
             let maker = match constant(&node.op, &node.attributes)? {
@@ -139,6 +165,7 @@ fn constant(kind: &str, attributes: &Map<String, Value>) -> Result<Option<Tensor
     }
     match (
         call.int("value_int")?,
+        // Exactly one attribute is there; texts and sparse tensors have no numbers that are served.
         call.ints("value_ints")?,
         call.float("value_float")?,
         call.floats("value_floats")?,
@@ -172,6 +199,7 @@ fn stack(rows: &[Tensor], at: i64) -> Result<Option<Tensor>> {
     let mut stacked = shape.clone();
     stacked.insert(at, rows.len());
     volume(&stacked)?;
+    // The new axis stands before axis `at`, so that blocks of `inner` bytes alternate between the rows.
     let inner = shape[at..].iter().product::<usize>() * dtype.size();
     let mut bytes = Vec::with_capacity(inner * shape[..at].iter().product::<usize>() * rows.len());
     for outer in 0..shape[..at].iter().product() {
@@ -205,6 +233,8 @@ fn stack_outputs(rows: Vec<Vec<Tensor>>, axes: &dyn Fn(usize) -> i64) -> Result<
     rows.into_iter().enumerate().map(one).collect()
 }
 
+// The new axis stands before axis `at`, so that blocks of `inner` bytes alternate between the rows.
+/// `If`: the outputs of the graph that the condition chooses. The other one is not run.
 pub fn branch(call: &Call<'_>) -> Outputs {
     let (yes, no) = (call.graph("then_branch")?, call.graph("else_branch")?);
     let taken = if truth(call.input(0)?)? { yes } else { no };
@@ -212,6 +242,13 @@ pub fn branch(call: &Call<'_>) -> Outputs {
     Ok(made.into_iter().map(Some).collect())
 }
 
+/// `Loop`: values carried from turn to turn, then one stacked output for each further value of a turn.
+///
+/// The body takes the number of the turn, the condition and the carried values. It gives the next condition, the carried
+/// values and one row of each stacked output. Both the count of turns and the first condition may be absent.
+///
+/// # Errors
+/// If the body has other inputs or outputs, or runs more than [`MAX_STEPS`] nodes.
 pub fn run_loop(call: &Call<'_>) -> Outputs {
     let graph = call.graph("body")?;
     let body = GraphBody::read(&graph)?;
@@ -225,6 +262,7 @@ pub fn run_loop(call: &Call<'_>) -> Outputs {
     let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); body.outputs.len().saturating_sub(count + 1)];
     let (done, mut turn) = (Cell::new(0), 0i64);
     while go_on && turn < most {
+        // The condition that the body is given is true, else this turn would not run.
         let number = Tensor::from_i64(DType::I64, vec![], &[turn])?;
         let mut inputs = vec![number, Tensor::from_i64(DType::Bool, vec![], &[1])?];
         inputs.append(&mut state);
@@ -246,6 +284,10 @@ pub fn run_loop(call: &Call<'_>) -> Outputs {
     Ok(state.into_iter().map(Some).chain(stacks).collect())
 }
 
+/// `Scan` from version 9 on: states carried over the rows of inputs, then one stacked output for each further value of a turn.
+///
+/// # Errors
+/// If inputs have different numbers of rows, or the body other inputs or outputs. For version 8.
 pub fn scan(call: &Call<'_>) -> Outputs {
     if call.version() < 9 {
         return Err(Error::unsupported("a `Scan` of version 8, which has a batch"));

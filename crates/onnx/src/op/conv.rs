@@ -1,4 +1,7 @@
 //! Convolutions: blocks of columns (im2col) times the weights, in parallel. How they are split follows from the sizes alone.
+//!
+//! `Conv` and `ConvTranspose` of ONNX over any number of spatial axes. Terms of a sum are added in one order whatever the
+//! number of threads, so that results can be compared bit by bit between runs.
 
 use crate::array::{Array, MAX_ELEMENTS, volume};
 use crate::call::{Call, Outputs};
@@ -15,6 +18,9 @@ const BLOCK: usize = 1 << 17;
 const RUN: usize = 512;
 
 /// `group`, bounded by the channels.
+///
+/// # Errors
+/// If the attribute is not positive or does not divide `channels`.
 fn groups(call: &Call<'_>, channels: usize) -> Result<usize> {
     let group = call.int_or("group", 1)?;
     let groups = usize::try_from(group).ok().filter(|&group| group > 0 && channels.is_multiple_of(group));
@@ -24,6 +30,9 @@ fn groups(call: &Call<'_>, channels: usize) -> Result<usize> {
 }
 
 /// Windows whose kernel is that of a weight `[outputs, inputs, …]`, which `kernel_shape` has to repeat.
+///
+/// # Errors
+/// If `kernel_shape` says something else.
 fn kernel(call: &Call<'_>, weight: &[usize]) -> Result<Vec<usize>> {
     let kernel = weight.get(2..).unwrap_or_default().to_vec();
     let told = sizes(call, "kernel_shape", kernel.len(), 1, 0)?;
@@ -36,11 +45,13 @@ fn kernel(call: &Call<'_>, weight: &[usize]) -> Result<Vec<usize>> {
 
 /// A run of neighbouring windows: the index of the first, and how many along the last axis.
 struct WindowRun {
+    /// Index of the first window along each axis.
     first: Vec<usize>,
+    /// Windows along the last axis, from 1 to [`RUN`].
     count: usize,
 }
 
-/// All windows as runs.
+/// All windows as runs, in row-major order. Without spatial axes there is one window.
 fn runs(output: &[usize]) -> Vec<WindowRun> {
     let Some((&last, outer)) = output.split_last() else {
         return vec![WindowRun { first: vec![], count: 1 }];
@@ -58,6 +69,8 @@ fn runs(output: &[usize]) -> Vec<WindowRun> {
 }
 
 /// The columns of these windows: for each channel and each element of the window a row with one number for each window.
+///
+/// `x` is one image, `[channels, …]`. Elements in the padding stay 0, so that they add nothing.
 fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[WindowRun], width: usize) -> Vec<T> {
     let image: usize = windows.input.iter().product();
     let channels = x.len() / image.max(1);
@@ -69,6 +82,7 @@ fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[WindowRun], width: usize
         let mut column = 0;
         for run in runs {
             let outer = rank.saturating_sub(1);
+            // The outer axes are the same for a whole run, and so is whether they lie in the padding.
             let base = (0..outer).try_fold(0, |place, axis| {
                 Some(place * windows.input[axis] + windows.tap_index(axis, run.first[axis], tap[axis])?)
             });
@@ -94,6 +108,9 @@ fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[WindowRun], width: usize
 }
 
 /// `x: [batch, channels, …]`, `w: [outputs, channels / groups, …]` to `[batch, outputs, …]`.
+///
+/// # Errors
+/// If the channels do not fit the weight, or the result has too many elements.
 pub fn convolve<T: Real>(x: &Array<T>, w: &Array<T>, groups: usize, windows: &Windows) -> Result<Array<T>> {
     let (batch, channels, outputs) = (x.shape[0], x.shape[1], w.shape[0]);
     if w.shape[1] * groups != channels || !outputs.is_multiple_of(groups) {
@@ -106,6 +123,7 @@ pub fn convolve<T: Real>(x: &Array<T>, w: &Array<T>, groups: usize, windows: &Wi
     let k = from * windows.taps();
     let shape = [&[batch, outputs], windows.output.as_slice()].concat();
     let mut y = Array::<T>::zeros(shape)?;
+    // Sums of no terms are zeros.
     if y.data.is_empty() || k == 0 || image == 0 {
         return Ok(y);
     }
@@ -192,6 +210,9 @@ pub fn conv_terms(sizes: &InputSizes<'_>) -> CallFacts {
 }
 
 /// Windows over the result of a transposed convolution, one for each element of its input.
+///
+/// A transposed convolution is the gradient of a convolution: roles are exchanged, and `input` of the windows is the result.
+/// Its size along an axis is `(size − 1)·stride + output_padding + span − pads`, as ONNX's `ConvTranspose` says.
 fn transposed_windows(call: &Call<'_>, input: &[usize], kernel: Vec<usize>) -> Result<Windows> {
     let rank = input.len();
     let strides = sizes(call, "strides", rank, 1, 1)?;
@@ -253,6 +274,7 @@ pub fn conv_transpose<T: Real>(call: &Call<'_>) -> Outputs {
     let windows = transposed_windows(call, &x.shape[2..], kernel(call, &w.shape)?)?;
     let (places, image): (usize, usize) = (windows.output.iter().product(), windows.input.iter().product());
     let taps = windows.taps();
+    // What each thread allocates for its columns.
     volume(&[to, taps, places])?;
     let mut y = Array::<T>::zeros([&[batch, groups * to], windows.input.as_slice()].concat())?;
     if image > 0 && places > 0 {
@@ -262,6 +284,7 @@ pub fn conv_transpose<T: Real>(call: &Call<'_>) -> Outputs {
             let mut columns = vec![T::zero(); to * taps * places];
             let a = Matrix::new(w, to * taps).transpose();
             T::gemm(Gemm { a, b: Matrix::new(x, places), c: &mut columns, k: from, n: places });
+            // Windows overlap where strides are smaller than the kernel, so that products are added.
             windows.visit(|window, tap, place| {
                 for channel in 0..to {
                     y[channel * image + place] += columns[(channel * taps + tap) * places + window];

@@ -1,4 +1,7 @@
-//! `Einsum`: sums of products named by letters.
+//! `Einsum`: sums of products named by letters, as `numpy.einsum` reads them.
+//!
+//! Each label is an index. A label of the result runs over the elements of the result, any other is summed over. An operand is
+//! read with one step for each label, so that diagonals, transposes and broadcasts need no code of their own.
 
 use crate::array::{Array, StridedWalk, strides, volume};
 use crate::call::{Call, Outputs};
@@ -9,12 +12,18 @@ use tapml_graph::{Error, Result};
 /// Labels of axes: letters, and numbers from 256 for the axes that `...` stands for, the last one first.
 type Labels = Vec<u32>;
 
+/// An error that shows at most 80 characters of the equation.
 fn wrong(equation: &str, why: &str) -> Error {
     let equation: String = equation.chars().take(80).collect();
     Error::invalid(format!("attribute `equation` `{}`: {why}", equation.escape_debug()))
 }
 
 /// The labels of each operand and of the result.
+///
+/// Without `->`, the result has the axes of `...` and then, in alphabetical order, the letters that stand there once.
+///
+/// # Errors
+/// If there are more or fewer operands than `ranks`, if labels do not fit the axes, or for any other character.
 fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Labels>, Labels)> {
     let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match text.split_once("->") {
@@ -34,6 +43,7 @@ fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Labels>, Labels)> {
     };
     // Axes of `...` are counted from the last, so that they broadcast.
     let spread = |count: usize| (0..count as u32).rev().map(|at| 256 + at);
+    // The result has as many axes for `...` as the operand with most of them.
     let mut widest = 0;
     let mut labels = Vec::new();
     for (text, &rank) in operands.iter().zip(ranks) {
@@ -63,6 +73,7 @@ fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Labels>, Labels)> {
         None => {
             let mut once: Labels = labels.iter().flatten().copied().filter(|&label| label < 256).collect();
             once.sort_unstable();
+            // A letter that stands twice, in one operand or in two, is summed over.
             let all = once.clone();
             once.retain(|label| all.iter().filter(|other| *other == label).count() == 1);
             spread(widest).chain(once).collect()
@@ -87,6 +98,7 @@ fn extents(
     result: &[u32],
 ) -> Result<Vec<(u32, usize)>> {
     let mut extents: Vec<(u32, usize)> = result.iter().map(|&label| (label, 1)).collect();
+    // A size of 1 broadcasts to any other.
     for (&label, &size) in labels.iter().flatten().zip(shapes.iter().copied().flatten()) {
         match extents.iter_mut().find(|(own, _)| *own == label) {
             None => extents.push((label, size)),
@@ -111,6 +123,7 @@ pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
     let extents = extents(equation, &shapes, &labels, &result)?;
     let sizes: Vec<usize> = extents.iter().map(|&(_, size)| size).collect();
     let (kept, summed) = sizes.split_at(result.len());
+    // Products are bounded as elements are: a short equation could ask for any number of them.
     volume(&sizes).map_err(|_| wrong(equation, "more than 2^31 products"))?;
     // The step of each operand along each label; an axis of size 1 is repeated.
     let steps = |(array, labels): (&Array<T>, &Labels)| -> Vec<usize> {
@@ -118,6 +131,7 @@ pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
         let step = |&(label, _): &(u32, usize)| {
             let axes =
                 labels.iter().enumerate().filter(|&(axis, &own)| own == label && array.shape[axis] != 1);
+            // A letter that stands twice in one operand walks its diagonal: the steps of both axes add up.
             axes.map(|(axis, _)| own[axis]).sum()
         };
         extents.iter().map(step).collect()

@@ -1,4 +1,4 @@
-//! Operators that compute each element from the elements at its place.
+//! Operators that compute each element from the elements at its place: `Add`, `Relu`, and what [`super::binary`] builds on.
 
 use crate::array::{Array, StridedWalk, broadcast_shape, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
@@ -6,6 +6,9 @@ use crate::real::{Element, Int, Real, with_int};
 use tapml_graph::Result;
 
 /// A function of two arrays that broadcast.
+///
+/// # Errors
+/// If the shapes do not broadcast, or the result has too many elements.
 pub fn binary<A: Element, B: Element, R>(
     a: &Array<A>,
     b: &Array<B>,
@@ -19,7 +22,7 @@ pub fn binary<A: Element, B: Element, R>(
     Ok(Array { shape, data })
 }
 
-/// `a + b`.
+/// `a + b`. Integers wrap in their own width.
 pub fn add(call: &Call<'_>) -> Outputs {
     fn float<T: Real>(call: &Call<'_>) -> Outputs {
         call.like_first(binary(&call.array::<T>(0)?, &call.array::<T>(1)?, |a, b| a + b)?)
@@ -38,6 +41,7 @@ pub fn add(call: &Call<'_>) -> Outputs {
 pub fn relu(call: &Call<'_>) -> Outputs {
     fn relu_typed<T: Element>(call: &Call<'_>) -> Outputs {
         let zero = T::default();
+        // `max` would drop a NaN; the comparison is false for it and keeps it.
         call.like_first(call.array::<T>(0)?.map(|x| if x < zero { zero } else { x }))
     }
     match call.dtype(0)? {

@@ -13,6 +13,7 @@ use tapml_graph::{Error, Result};
 /// Applies the activation that the attribute `activation` names. Its parameters are two numbers, which have no default.
 fn activate<T: Real>(call: &Call<'_>, y: &mut Array<T>, parameters: [Option<f64>; 2]) -> Result<()> {
     let name = call.text_or("activation", "")?;
+    // A parameter is read only by an activation that has it, so that others may leave it out.
     let parameter = |at: usize| {
         let value: Option<f64> = parameters[at];
         value
@@ -21,6 +22,7 @@ fn activate<T: Real>(call: &Call<'_>, y: &mut Array<T>, parameters: [Option<f64>
     };
     match name {
         "" => {}
+        // The comparison keeps a NaN, which `max` would drop.
         "Relu" => y.data.iter_mut().for_each(|v| *v = if *v < T::zero() { T::zero() } else { *v }),
         "Tanh" => y.data.iter_mut().for_each(|v| *v = v.tanh()),
         "Sigmoid" => y.data.iter_mut().for_each(|v| *v = logistic(*v)),
@@ -48,6 +50,9 @@ fn activate<T: Real>(call: &Call<'_>, y: &mut Array<T>, parameters: [Option<f64>
 }
 
 /// `FusedConv`: a tensor of the result's sizes is added before the activation.
+///
+/// # Errors
+/// If that tensor has another shape: it does not broadcast.
 pub fn conv<T: Real>(call: &Call<'_>) -> Outputs {
     let mut y = convolve_as(call, &call.array::<T>(0)?, &call.array::<T>(1)?)?;
     add_bias(&mut y, call.optional_array(2)?)?;
@@ -70,6 +75,7 @@ pub fn terms_of_conv(sizes: &InputSizes<'_>) -> CallFacts {
 /// `FusedGemm`.
 pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
     let mut y = gemm_sum::<T>(call)?;
+    // None of the activations that are served has a third parameter.
     call.ignore(&["activation_gamma"]);
     activate(call, &mut y, [call.float("activation_alpha")?, call.float("activation_beta")?])?;
     call.like_first(y)

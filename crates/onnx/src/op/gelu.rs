@@ -1,4 +1,4 @@
-//! `Gelu` of ONNX Runtime and its relatives.
+//! `Gelu` of ONNX Runtime and its relatives. That of the standard stands in [`super::unary`].
 
 use crate::array::{StridedWalk, broadcast_strides};
 use crate::call::{Call, Outputs};
@@ -15,6 +15,7 @@ fn by_tanh<T: Real>(x: T) -> T {
     T::nearest(0.5) * x * (T::one() + (root * (x + T::nearest(0.044715) * x * x * x)).tanh())
 }
 
+/// `f(x + bias)` for a bias that broadcasts to `x`, such as one number for each element of the last axis.
 fn with_bias<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
     let mut x = call.array::<T>(0)?;
     if let Some(bias) = call.optional_array::<T>(1)? {

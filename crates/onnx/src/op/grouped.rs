@@ -9,6 +9,8 @@ use crate::real::Real;
 use tapml_graph::{Error, Result};
 
 /// Where the tokens of this step stand, for each of the batch.
+///
+/// A batch holds sequences of several lengths. All have `length` rows in this step, behind different numbers of cached tokens.
 struct TokenPlaces {
     /// Tokens cached before it.
     past: Vec<usize>,
@@ -23,6 +25,7 @@ struct TokenPlaces {
 impl TokenPlaces {
     /// Of `length` tokens, for caches with room for `cached`.
     fn read(call: &Call<'_>, batch: usize, length: usize, cached: usize) -> Result<TokenPlaces> {
+        // Inputs `seqlens_k`, which counts the tokens of each sequence less one, and `total_sequence_length`.
         let (last, keys) = (call.integers(5)?, call.integer(6)?);
         let wrong = |what: String| Error::invalid(format!("{length} tokens of this step, {what}"));
         let keys =
@@ -50,6 +53,7 @@ impl TokenPlaces {
 
     /// The present keys or values: those of the past, those of this step, zeros where nothing is cached yet.
     fn present<T: Real>(&self, past: Option<&Array<T>>, x: &Array<T>) -> Result<Array<T>> {
+        // Tokens of this step stand right behind those of the past: rows behind them stay zeros.
         let [batch, heads, length, size] = [x.shape[0], x.shape[1], x.shape[2], x.shape[3]];
         let mut y = Array::<T>::zeros(vec![batch, heads, self.room, size])?;
         for head in 0..batch * heads {
@@ -73,6 +77,7 @@ fn heads<T: Real>(call: &Call<'_>, heads: usize, kv_heads: usize) -> Result<Atte
             .map(|(place, heads)| with_heads(call.array::<T>(place)?, Some(heads)));
         return Ok(AttentionHeads { q: q?, k: k?, v: v? });
     }
+    // Packed in one input: heads of queries, then those of keys, then those of values.
     let all = with_heads(call.array::<T>(0)?, Some(heads + 2 * kv_heads))?;
     let [batch, _, length, size] = [all.shape[0], all.shape[1], all.shape[2], all.shape[3]];
     let part = |first: usize, count: usize| -> Result<Array<T>> {
@@ -89,9 +94,11 @@ fn heads<T: Real>(call: &Call<'_>, heads: usize, kv_heads: usize) -> Result<Atte
 
 /// How scores become weights.
 struct Weighing<T> {
+    /// Scores are squeezed to `softcap · tanh(score / softcap)`; 0 leaves them.
     softcap: T,
     /// Keys that a query sees: itself and those before it; 0 if all.
     window: usize,
+    /// Whether keys behind a query are hidden.
     causal: bool,
     /// A score beside the keys whose weight counts for no value, for each head.
     sinks: Option<Vec<T>>,
@@ -100,6 +107,10 @@ struct Weighing<T> {
 }
 
 impl<T: Real> Weighing<T> {
+    /// From the attributes and inputs; `shape` is that of the scores, `[batch, heads, queries, keys]`.
+    ///
+    /// # Errors
+    /// If sinks are not one for each head, a bias does not broadcast, or a window is asked for without causality.
     fn read(call: &Call<'_>, shape: [usize; 4]) -> Result<Weighing<T>> {
         let causal = call.flag("causal", true)?;
         let window = call.int_or("local_window_size", -1)?;
@@ -112,6 +123,7 @@ impl<T: Real> Weighing<T> {
             Some(sinks) => {
                 return Err(Error::invalid(format!("sinks {:?} for {} heads", sinks.shape, shape[1])));
             }
+            // `smooth_softmax` is a sink of score 0: `exp(x) / (1 + Σ exp(x))`.
             None => call.flag("smooth_softmax", false)?.then(|| vec![T::zero(); shape[1]]),
         };
         let bias = match call.optional_array::<T>(10)? {
@@ -137,6 +149,7 @@ impl<T: Real> Weighing<T> {
             let hidden = self.causal && (key > at || self.window > 0 && key + self.window <= at);
             *score = if hidden { T::neg_infinity() } else { *score };
         }
+        // A sink takes part in the maximum and in the sum, but has no value.
         let sink = self.sinks.as_ref().map(|sinks| sinks[head]);
         let most = scores.iter().copied().chain(sink).fold(T::neg_infinity(), T::max);
         scores.iter_mut().for_each(|score| *score = (*score - most).exp());
@@ -199,6 +212,7 @@ pub fn group_query_attention<T: Real>(call: &Call<'_>) -> Outputs {
             )));
         }
     }
+    // An absent cache is empty; only tokens that both caches hold count.
     let cached = past.iter().map(|past| past.as_ref().map_or(0, |past| past.shape[2])).min().unwrap_or(0);
     let step = TokenPlaces::read(call, batch, length, cached)?;
     let interleaved = call.flag("rotary_interleaved", false)?;
@@ -218,6 +232,7 @@ pub fn group_query_attention<T: Real>(call: &Call<'_>) -> Outputs {
     let (k, v) = (step.present(past[0].as_ref(), &own.k)?, step.present(past[1].as_ref(), &own.v)?);
     let all = AttentionHeads { q: own.q, k, v };
     let y = all.attend(call.float_or("scale", 0.0)?, |[n, head, at], scores| {
+        // Rows of the cache behind the last token of this sequence hold nothing.
         let (seen, open) = scores.split_at_mut(step.total[n]);
         open.fill(T::zero());
         weighing.weigh(seen, head, step.past[n] + at, (n * heads + head) * length + at, step.keys);

@@ -1,4 +1,7 @@
 //! Operators that take elements from places that an input gives, or put elements there.
+//!
+//! `Gather`, `GatherElements`, `GatherND`, `Compress`, `ScatterElements`, `ScatterND` and `TensorScatter`. Every index is checked
+//! before anything is read or written with it: indices come from files.
 
 use crate::array::{Array, axis, axis_sizes, strides, volume};
 use crate::call::{Call, Outputs};
@@ -8,6 +11,9 @@ use crate::op::movement::gather as copy;
 use tapml_graph::{DType, Error, Result};
 
 /// An index along an axis of this size, counted from the end if it is negative.
+///
+/// # Errors
+/// If it lies outside of the axis: the standard calls that an error, and targets may clamp or read anything.
 fn place(index: i64, size: usize) -> Result<usize> {
     let counted = if index < 0 { index.checked_add(size as i64) } else { Some(index) };
     counted.and_then(|at| usize::try_from(at).ok()).filter(|&at| at < size).ok_or_else(|| {
@@ -33,6 +39,9 @@ pub fn gather(call: &Call<'_>) -> Outputs {
 }
 
 /// For each element of `indices`, the place in `data` that has its own index, but the given one along an axis.
+///
+/// # Errors
+/// If the ranks differ, or `indices` is larger than `data` along another axis than `at`.
 fn places_along(data: &[usize], indices: &Array<i64>, at: usize) -> Result<Vec<usize>> {
     let fits = |axis: usize| axis == at || indices.shape[axis] <= data[axis];
     if indices.rank() != data.len() || !(0..data.len()).all(fits) {
@@ -58,6 +67,9 @@ pub fn gather_elements(call: &Call<'_>) -> Outputs {
 
 /// Places of slices of `data`, each given by the last axis of `indices`, with the leading `batch` axes in common: their first
 /// elements, and the elements of a slice.
+///
+/// # Errors
+/// If the batch axes differ, an index has more numbers than `data` has axes left, or one lies outside.
 fn slices(data: &[usize], indices: &Array<i64>, batch: usize) -> Result<(Vec<usize>, usize)> {
     let wrong =
         || Error::invalid(format!("indices {:?} for {data:?} with {batch} batch axes", indices.shape));
@@ -68,6 +80,7 @@ fn slices(data: &[usize], indices: &Array<i64>, batch: usize) -> Result<(Vec<usi
     }
     let (steps, size) = (strides(data), product(&data[whole..]));
     let count = volume(&indices.shape[..indices.rank() - 1])?;
+    // Rows of indices belong to their batch in equal shares; a batch of size 0 has none.
     let per_batch = count.checked_div(product(&data[..batch])).unwrap_or(0);
     let per_batch_size = product(&data[batch..]);
     let one = |row: usize| {
@@ -98,6 +111,9 @@ pub fn gather_nd(call: &Call<'_>) -> Outputs {
 }
 
 /// `data` with updates put at places, or taken together with what stands there.
+///
+/// # Errors
+/// If the attribute `reduction` has another value than `none`, `add`, `mul`, `max` or `min`.
 fn put<T: Number>(call: &Call<'_>, reduction: &str, places: impl Iterator<Item = usize>) -> Outputs {
     let (mut data, updates) = (call.array::<T>(0)?, call.array::<T>(2)?);
     let together: fn(T, T) -> T = match reduction {
@@ -113,12 +129,14 @@ fn put<T: Number>(call: &Call<'_>, reduction: &str, places: impl Iterator<Item =
             )));
         }
     };
+    // In the order of the updates: of several at one place without a reduction the last one stays.
     for (at, &update) in places.zip(&updates.data) {
         data.data[at] = together(data.data[at], update);
     }
     call.like_first(data)
 }
 
+/// Refuses updates of another shape or dtype.
 fn check_updates(call: &Call<'_>, expected: &[usize]) -> Result<()> {
     let (data, updates) = (call.input(0)?, call.input(2)?);
     if updates.shape() == expected && updates.dtype() == data.dtype() {
@@ -155,6 +173,7 @@ pub fn scatter_nd(call: &Call<'_>) -> Outputs {
 /// Exact unless updates are added or multiplied. So many may meet at one place.
 fn scatter_facts(sizes: &InputSizes<'_>, updates: usize) -> CallFacts {
     let reduction = sizes.op.attributes().get("reduction").and_then(serde_json::Value::as_str);
+    // `max` and `min` choose a number and round nothing.
     let rounds = matches!(reduction, Some("add" | "mul")) && sizes.dtype(0).is_some_and(DType::is_float);
     if rounds { terms(updates.saturating_add(1)) } else { exact(sizes) }
 }
@@ -189,6 +208,7 @@ pub fn tensor_scatter(call: &Call<'_>) -> Outputs {
             update.shape()
         )));
     }
+    // Without `write_indices` rows are written from the first on.
     let starts = call.optional_integers(2)?.unwrap_or_else(|| vec![0; cache[0]]);
     if starts.len() != cache[0] || starts.iter().any(|&start| start < 0) {
         let text = format!("write indices {starts:?}: expected {} of at least 0", cache[0]);
@@ -223,6 +243,7 @@ pub fn compress(call: &Call<'_>) -> Outputs {
         None => (vec![x.len()], 0),
     };
     let [before, size, behind] = axis_sizes(&shape, at);
+    // A condition may be shorter than the axis: the rest is not kept.
     let kept: Vec<usize> = (0..condition.len()).filter(|&index| condition[index]).collect();
     if let Some(&index) = kept.iter().find(|&&index| index >= size) {
         return Err(Error::invalid(format!("condition {index} of an axis of {size} elements")));

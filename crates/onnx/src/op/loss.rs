@@ -1,4 +1,6 @@
-//! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`.
+//! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`, both from version 12 on.
+//!
+//! The latter is the former of the logarithm of a softmax over the classes.
 
 use super::softmax::log_probabilities;
 use crate::array::{Array, axis_sizes};
@@ -8,6 +10,12 @@ use crate::real::Real;
 use tapml_graph::{Error, Result, Tensor};
 
 /// The loss of `[batch, classes, …]` log-probabilities: `−weight[class]·x[class]` at each place, reduced.
+///
+/// Targets are `[batch, …]`. A target equal to `ignore_index` has the loss 0 and no weight. With `mean`, the sum is divided by
+/// the sum of the weights of all targets, which gives NaN if every target is ignored.
+///
+/// # Errors
+/// If shapes do not fit, a target is no class, or `reduction` is none of `none`, `sum` and `mean`.
 fn loss<T: Real>(call: &Call<'_>, x: &Array<T>) -> Result<Tensor> {
     let target = call.input(1)?;
     let weights = call.optional_array::<T>(2)?;
@@ -20,6 +28,7 @@ fn loss<T: Real>(call: &Call<'_>, x: &Array<T>) -> Result<Tensor> {
             x.shape
         )));
     }
+    // Places behind the classes: `x` is `[batch, classes, behind]`, targets are `[batch, behind]`.
     let [_, _, behind] = axis_sizes(&x.shape, 1);
     let mut weight_sum = T::zero();
     let mut losses = Vec::with_capacity(target.len());
@@ -49,6 +58,7 @@ fn loss<T: Real>(call: &Call<'_>, x: &Array<T>) -> Result<Tensor> {
     call.store(result, call.dtype(0)?)
 }
 
+/// The first input, which has at least the axes of the batch and of the classes.
 fn scores<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
     let x = call.array::<T>(0)?;
     match x.rank() {

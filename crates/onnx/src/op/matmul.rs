@@ -1,4 +1,6 @@
-//! Products of matrices.
+//! Products of matrices: `MatMul` and `Gemm` of the standard, `FusedMatMul` of ONNX Runtime.
+//!
+//! Floats are multiplied by [`crate::product`], integers by a loop that wraps.
 
 use crate::array::{Array, StridedWalk, broadcast_shape, broadcast_strides, volume};
 use crate::call::{Call, Outputs};
@@ -11,19 +13,27 @@ use tapml_graph::{Error, Result};
 struct MatrixStacks {
     /// The shape of the result.
     shape: Vec<usize>,
+    /// Rows of each matrix of the left operand.
     m: usize,
+    /// Terms of each sum.
     k: usize,
+    /// Columns of each matrix of the right operand.
     n: usize,
     /// Which matrix of each operand every matrix of the result needs.
     pairs: Vec<(usize, usize)>,
 }
 
 impl MatrixStacks {
+    /// From the shapes of both operands.
+    ///
+    /// # Errors
+    /// If one is a scalar, if the inner sizes differ, or if the stacks do not broadcast.
     fn new(a: &[usize], b: &[usize]) -> Result<MatrixStacks> {
         let wrong = || Error::invalid(format!("matrices {a:?} and {b:?} cannot be multiplied"));
         let (&last, &first) = a.last().zip(b.first()).ok_or_else(wrong)?;
         let (a_stack, m, k) = match a {
             [stack @ .., m, k] => (stack, *m, *k),
+            // A vector on the left is one row, one on the right one column. The result has no such axis.
             _ => (&[][..], 1, last),
         };
         let (b_stack, inner, n) = match b {
@@ -37,6 +47,7 @@ impl MatrixStacks {
         volume(&shape)?;
         let walk = |own: &[usize]| Ok(StridedWalk::new(&shape, &broadcast_strides(own, &shape)?));
         let pairs = walk(a_stack)?.zip(walk(b_stack)?).collect();
+        // The axes of the matrices follow those of the stacks.
         shape.extend((a.len() > 1).then_some(m));
         shape.extend((b.len() > 1).then_some(n));
         volume(&shape)?;
@@ -98,6 +109,7 @@ pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
 
 /// What `Gemm` gives.
 pub fn gemm_sum<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
+    // Unlike `MatMul`, `Gemm` takes matrices alone.
     let side = |place: usize, name| {
         let matrix = call.array::<T>(place)?;
         match (matrix.rank(), call.flag(name, false)?) {
@@ -111,6 +123,8 @@ pub fn gemm_sum<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
     let mut y = multiply_stacks(&side(0, "transA")?, &side(1, "transB")?)?;
     y.data.iter_mut().for_each(|y| *y = alpha * *y);
     if let Some(c) = call.optional_array::<T>(2)? {
+        // Unlike `MatMul`, `Gemm` takes matrices alone.
+        // Unidirectional: `C` broadcasts to the product, never the other way.
         let c = c.broadcast(&y.shape)?;
         y.data.iter_mut().zip(&c.data).for_each(|(y, &c)| *y += beta * c);
     }

@@ -1,4 +1,8 @@
 //! The operators by families: functions only, which [`crate::list`] names.
+//!
+//! A function takes a [`crate::call::Call`] and gives outputs at their places. It is written for clarity, not for speed: it is
+//! what targets are judged by. Names, attributes and defaults are those of ONNX's Operators.md, or of ONNX Runtime's
+//! ContribOperators.md for the domain `com.microsoft`.
 
 pub mod attention;
 pub mod binary;

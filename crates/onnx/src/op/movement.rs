@@ -1,11 +1,17 @@
-//! Operators that move elements of any dtype as bytes.
+//! Operators that move elements of any dtype as bytes: `Reshape`, `Transpose`, and [`gather`] for many others.
+//!
+//! Bytes are moved as they are, so that nothing is rounded and a NaN keeps its bits.
 
 use crate::array::{StridedWalk, axis, strides, volume};
 use crate::call::{Call, Outputs};
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
-/// A tensor of the elements of another at these places, in this shape.
+/// A tensor of the elements of another at these places, in this shape. Every place has to lie within the tensor.
+///
+/// # Errors
+/// If there are more or fewer places than the shape has elements, or for dtypes of other widths than 1, 2, 4 and 8 bytes.
 pub fn gather(tensor: &Tensor, shape: Vec<usize>, places: impl Iterator<Item = usize>) -> Result<Tensor> {
+    // The width is a constant, so that the compiler copies an element by one load and one store.
     fn copy<const W: usize>(bytes: &[u8], places: impl Iterator<Item = usize>) -> Vec<u8> {
         let elements = bytes.as_chunks::<W>().0;
         places.flat_map(|at| elements[at]).collect()
@@ -57,6 +63,7 @@ pub fn reshape(call: &Call<'_>) -> Outputs {
     }
     let known = volume(&shape)?;
     if let Some(at) = open {
+        // With another size of 0 the open one could be anything.
         shape[at] = x.len().checked_div(known).ok_or_else(wrong)?;
     }
     if volume(&shape)? != x.len() {
@@ -74,6 +81,7 @@ pub fn transpose(call: &Call<'_>) -> Outputs {
         None => (0..rank).rev().collect(),
         Some(order) => order.iter().map(|&at| axis(at, rank)).collect::<Result<Vec<usize>>>()?,
     };
+    // Sorted, an order of all axes is 0, 1, 2, …
     let mut sorted = order.clone();
     sorted.sort_unstable();
     if !sorted.iter().copied().eq(0..rank) {

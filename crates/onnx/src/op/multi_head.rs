@@ -13,15 +13,23 @@ use tapml_graph::{Error, Result};
 /// What is added to the scores of `[batch, heads, queries, keys]`: a filter where a mask is 0, and a bias. Keys behind a query
 /// are hidden if attention is causal.
 struct Added<T> {
+    /// `[batch, heads, queries, keys]`.
     shape: [usize; 4],
+    /// The bias, and the place in it of each score.
     bias: Option<(Array<T>, Vec<usize>)>,
+    /// Whether a mask keeps a key, `[batch, queries, keys]`.
     mask: Option<Vec<bool>>,
+    /// What is added where it does not: a large negative number, not −∞. So a row without keys has weights that sum up to 1.
     filter: T,
     /// Keys before the first query, if those behind a query are hidden.
     causal: Option<usize>,
 }
 
 impl<T: Real> Added<T> {
+    /// From the inputs of the mask and of the bias at `places`; `past` keys stand before those of this step.
+    ///
+    /// # Errors
+    /// If the mask has an unknown form, or the bias does not broadcast to the scores.
     fn read(call: &Call<'_>, places: [usize; 2], shape: [usize; 4], past: usize) -> Result<Added<T>> {
         volume(&shape)?;
         let [batch, _, queries, keys] = shape;
@@ -48,9 +56,11 @@ impl<T: Real> Added<T> {
                 (0..batch * queries * keys).map(|at| (at / keys / queries, at / keys % queries, at % keys));
             at.map(|(n, query, key)| kept(n, query, key)).collect()
         };
+        // Form 1: lengths `[batch]`. Form 2: ends, then starts, `[2 · batch]`. Others: a number above 0 keeps a key.
         let within = |n: usize, key: usize| (key as i64) < mask[n];
         Ok(match *shape {
             [own] if own == batch => rows(&|n, _, key| within(n, key)),
+            // A batch of 0 matches the first form.
             [own] if own == 2 * batch => rows(&|n, _, key| within(n, key) && key as i64 >= mask[batch + n]),
             [n, k] if (n, k) == (batch, keys) => rows(&|n, _, key| mask[n * keys + key] > 0),
             [n, q, k] if (n, q, k) == (batch, queries, keys) => {
@@ -125,6 +135,8 @@ pub fn multi_head<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The attention of queries to keys behind those of the past.
+///
+/// Gives the result `[batch, length, heads · size]`, and the queries with all keys and values.
 fn attend_with_past<T: Real>(
     call: &Call<'_>,
     own: AttentionHeads<T>,
@@ -161,6 +173,7 @@ pub fn project_and_attend<T: Real>(call: &Call<'_>) -> Outputs {
     let mut all = multiply_stacks(&x, &w)?;
     add_part(&mut all, call.optional_array(2)?.as_ref(), 0)?;
     let width = w.shape[1];
+    // Without the attribute the columns are three equal parts.
     let own = call.ints("qkv_hidden_sizes")?.unwrap_or_else(|| vec![width as i64 / 3; 3]);
     let sizes = own.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<usize>>>();
     let sizes = sizes.filter(|sizes| {
@@ -177,6 +190,7 @@ pub fn project_and_attend<T: Real>(call: &Call<'_>) -> Outputs {
         None => [None, None],
         Some(past) if past.rank() == 5 && past.shape[0] == 2 => {
             let shape = past.shape[1..].to_vec();
+            // `past` is `[2, batch, heads, length, size]`: keys, then values.
             let (k, v) = past.data.split_at(past.data.len() / 2);
             [k, v].map(|data| Some(Array { shape: shape.clone(), data: data.to_vec() }))
         }

@@ -10,15 +10,23 @@ use tapml_graph::{DType, Error, Result};
 
 /// The sizes that the attributes give.
 struct Blocks {
+    /// Rows of the weight, which is the size that is summed over: attribute `K`.
     k: usize,
+    /// Columns of the weight: attribute `N`.
     n: usize,
+    /// Bits of a number: 2, 4 or 8, so that none lies across two bytes.
     bits: usize,
+    /// Numbers along `k` that share a scale: a power of two from 16.
     block: usize,
     /// Blocks of a column of the product.
     count: usize,
 }
 
 impl Blocks {
+    /// From the attributes.
+    ///
+    /// # Errors
+    /// If a size is missing or not positive, or bits or block size are none of those above.
     fn read(call: &Call<'_>) -> Result<Blocks> {
         let size = |name, default| {
             let value = call.int_or(name, default)?;
@@ -40,6 +48,9 @@ impl Blocks {
     }
 
     /// Numbers of `bits` in rows of so many, the first of a byte in its low bits; each row begins a byte.
+    ///
+    /// # Errors
+    /// If there are more or fewer bytes; `place` is the input that the error names.
     fn unpack(&self, place: usize, bytes: &[u8], rows: usize, row: usize) -> Result<Vec<u8>> {
         let stride = (row * self.bits).div_ceil(8);
         if bytes.len() != rows * stride {
@@ -56,6 +67,7 @@ impl Blocks {
     fn zeros<T: Real>(&self, call: &Call<'_>) -> Result<Vec<T>> {
         let blocks = self.n * self.count;
         let zeros = match call.optional(3) {
+            // As ONNX Runtime: `2^(bits − 1)`, so that unsigned numbers stand for signed ones.
             None => return Ok(vec![T::count(1 << (self.bits - 1)); blocks]),
             Some(zeros) if zeros.dtype() == DType::U8 => {
                 let packed = self.unpack(3, zeros.bytes(), self.n, self.count)?;
@@ -77,6 +89,7 @@ impl Blocks {
         if packed.dtype() != DType::U8 {
             return Err(Error::invalid(format!("input 1: expected u8, found {}", packed.dtype())));
         }
+        // Rows are padded to whole blocks: numbers behind `k` are there, and are not read.
         let numbers = self.unpack(1, packed.bytes(), self.n, self.count * self.block)?;
         let scales = call.array::<T>(2)?.data;
         if scales.len() != self.n * self.count {

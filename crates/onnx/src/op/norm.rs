@@ -1,4 +1,7 @@
 //! Normalizations: means and variances over axes, scaled and shifted.
+//!
+//! Variances are those of the population, divided by the count itself, as all of these operators define them. `epsilon` is added
+//! to the variance under the root, except in `MeanVarianceNormalization`.
 
 use crate::array::{Array, StridedWalk, axis, axis_sizes, broadcast_strides, strides};
 use crate::call::{Call, Outputs, element_type};
@@ -6,7 +9,7 @@ use crate::facts::{CallFacts, InputSizes, product, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
-/// Mean and population variance, by two passes.
+/// Mean and population variance, by two passes: `E[x²] − E[x]²` would cancel where the mean is large.
 pub fn moments<T: Real>(values: impl Iterator<Item = T> + Clone, count: usize) -> (T, T) {
     let count = T::count(count);
     let mean = values.clone().sum::<T>() / count;
@@ -15,6 +18,9 @@ pub fn moments<T: Real>(values: impl Iterator<Item = T> + Clone, count: usize) -
 }
 
 /// Numbers of one channel each.
+///
+/// # Errors
+/// If there are more or fewer than `channels`.
 fn per_channel<T: Real>(call: &Call<'_>, place: usize, channels: usize) -> Result<Vec<T>> {
     let values = call.array::<T>(place)?.data;
     if values.len() == channels {
@@ -24,7 +30,7 @@ fn per_channel<T: Real>(call: &Call<'_>, place: usize, channels: usize) -> Resul
     }
 }
 
-/// Channels of `[batch, channels, …]`; those of a vector are 1.
+/// Channels of `[batch, channels, …]`, and the elements of each; a vector has one channel of one element.
 fn channels(shape: &[usize]) -> Result<(usize, usize)> {
     match shape {
         [] => Err(Error::invalid("a tensor of rank 0 has no channels")),
@@ -38,6 +44,7 @@ pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let epsilon = T::nearest(call.float_or("epsilon", 1e-5)?);
     let momentum = T::nearest(call.float_or("momentum", 0.9)?);
+    // The modes changed: an attribute from 14 on, outputs from 7 on, `is_test` before.
     let training = match call.version() {
         14.. => call.flag("training_mode", false)?,
         7.. => call.output_places() > 1,
@@ -62,6 +69,7 @@ pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
         };
         let (own_mean, own_variance): (Vec<T>, Vec<T>) = (0..channels).map(own).unzip();
         for (place, running, own) in [(3, mean, &own_mean), (4, variance, &own_variance)] {
+            // `running · momentum + batch · (1 − momentum)`, which is the reverse of PyTorch's momentum.
             let mixed = running.iter().zip(own).map(|(&r, &o)| r * momentum + o * (T::one() - momentum));
             let mixed = Array { shape: vec![channels], data: mixed.collect() };
             outputs.push(Some(call.store(mixed, call.dtype(place)?)?));
@@ -95,6 +103,8 @@ fn affine<T: Real>(y: &mut Array<T>, scale: Option<Array<T>>, shift: Option<Arra
 
 /// Each row of `width` elements with its mean taken off, if `centred`, and divided by the root of its mean square and
 /// `epsilon`. Gives the mean and the reciprocal root of each row.
+///
+/// `data` holds whole rows. The reciprocal root is what `LayerNormalization` gives as `InvStdDev`.
 fn normalize_rows<T: Real>(data: &mut [T], width: usize, epsilon: T, centred: bool) -> (Vec<T>, Vec<T>) {
     let mut rows = (Vec::new(), Vec::new());
     for row in data.chunks_mut(width.max(1)) {
@@ -112,6 +122,10 @@ fn normalize_rows<T: Real>(data: &mut [T], width: usize, epsilon: T, centred: bo
 }
 
 /// The dtype that mean and deviation are stored in.
+/// `stash_type`, which is `f32` by default even for inputs of 16 bits.
+///
+/// # Errors
+/// If it is no float.
 fn stash(call: &Call<'_>) -> Result<DType> {
     let dtype = element_type(call.int_or("stash_type", 1)?)?;
     if dtype.is_float() {
@@ -131,6 +145,9 @@ pub fn rms<T: Real>(call: &Call<'_>) -> Outputs {
     over_last_axes::<T>(call, false, 1e-5)
 }
 
+/// Both normalizations over the axes from `axis` on. Scale and shift broadcast to the whole input.
+///
+/// Outputs behind the first: the mean if `centred`, and the reciprocal root, each with sizes of 1 along the axes.
 fn over_last_axes<T: Real>(call: &Call<'_>, centred: bool, epsilon: f64) -> Outputs {
     let mut x = call.array::<T>(0)?;
     let axis = axis(call.int_or("axis", -1)?, x.rank())?;
@@ -165,11 +182,14 @@ pub fn skip_rms<T: Real>(call: &Call<'_>) -> Outputs {
     skip::<T>(call, false)
 }
 
+/// Inputs: both tensors, the scale, the shift if `centred`, the bias. Outputs: the result, mean and reciprocal root of each row
+/// in `f32`, and the sum before it is normalized.
 fn skip<T: Real>(call: &Call<'_>, centred: bool) -> Outputs {
     let mut x = call.array::<T>(0)?;
     let epsilon = T::nearest(call.float_or("epsilon", 1e-12)?);
     let width = *x.shape.last().ok_or_else(|| Error::invalid("a tensor of rank 0 has no last axis"))?;
     affine(&mut x, None, Some(call.array(1)?))?;
+    // The bias stands one place earlier without a shift.
     affine(&mut x, None, call.optional_array(if centred { 4 } else { 3 })?)?;
     let sum = x.clone();
     let (mean, inverse) = normalize_rows(&mut x.data, width, epsilon, centred);
@@ -209,6 +229,7 @@ pub fn group<T: Real>(call: &Call<'_>) -> Outputs {
     let groups = groups.ok_or_else(|| {
         Error::invalid(format!("attribute `num_groups` does not divide {channels} channels"))
     })?;
+    // From 21 on a scale and a shift for each channel, as in PyTorch.
     let scaled = if call.version() < 21 { groups } else { channels };
     let (scale, shift) = (per_channel::<T>(call, 1, scaled)?, per_channel::<T>(call, 2, scaled)?);
     if channels > 0 && image > 0 {
@@ -234,6 +255,7 @@ pub fn local_response<T: Real>(call: &Call<'_>) -> Outputs {
     if image > 0 {
         for (at, y) in y.data.chunks_mut(image).enumerate() {
             let (n, c) = (at / channels, at % channels);
+            // For even sizes one more channel behind than before, as the standard's `floor` and `ceil` have it.
             let near = c.saturating_sub((size - 1) / 2)..(c + size / 2 + 1).min(channels);
             for (place, y) in y.iter_mut().enumerate() {
                 let value = |c: usize| x.data[(n * channels + c) * image + place];
@@ -262,6 +284,7 @@ pub fn lp<T: Real>(call: &Call<'_>) -> Outputs {
         } else {
             places.clone().map(|at| x.data[at].abs()).sum::<T>()
         };
+        // The quotient would be NaN.
         if norm != T::zero() {
             places.for_each(|at| x.data[at] = x.data[at] / norm);
         }
@@ -275,6 +298,7 @@ pub fn mean_variance<T: Real>(call: &Call<'_>) -> Outputs {
     let axes = crate::array::axes(&call.ints("axes")?.unwrap_or(vec![0, 2, 3]), x.rank())?;
     let (inner, outer): (Vec<usize>, Vec<usize>) = (0..x.rank()).partition(|axis| axes.contains(axis));
     let own = strides(&x.shape);
+    // Axes that are reduced and those that are kept are walked apart, so that any set of axes is served.
     let walk = |axes: &[usize]| {
         let pick = |of: &[usize]| axes.iter().map(|&axis| of[axis]).collect::<Vec<usize>>();
         StridedWalk::new(&pick(&x.shape), &pick(&own)).collect::<Vec<usize>>()
@@ -284,6 +308,7 @@ pub fn mean_variance<T: Real>(call: &Call<'_>) -> Outputs {
     for first in outer {
         let places = inner.iter().map(|place| first + place);
         let (mean, variance) = moments(places.clone().map(|at| x.data[at]), inner.len());
+        // The constant is that of the function body in the standard: it is added to the deviation, not to the variance.
         let deviation = variance.sqrt() + T::nearest(1e-9);
         places.for_each(|at| y.data[at] = (x.data[at] - mean) / deviation);
     }

@@ -1,4 +1,6 @@
-//! Operators that order elements: the greatest of an axis, the distinct ones.
+//! Operators that order elements: the greatest of an axis (`TopK`), the distinct ones (`Unique`).
+//!
+//! Sorts are stable, so that equal elements keep the order of their places. Targets have to give the same places.
 
 use crate::array::{Array, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs};
@@ -8,6 +10,8 @@ use std::cmp::Ordering;
 use tapml_graph::{DType, Error, Result};
 
 /// The order of numbers, with NaN above all.
+///
+/// The order is total: two NaN are equal. −0 and 0 are equal, too.
 fn compare<T: Number>(a: T, b: T) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
@@ -21,6 +25,7 @@ pub fn top_k(call: &Call<'_>) -> Outputs {
             if call.version() < 10 { call.require_attribute("k", call.int("k")?)? } else { call.integer(1)? };
         let at = axis(call.int_or("axis", -1)?, x.rank())?;
         let largest = call.flag("largest", true)?;
+        // Whether the result has to be sorted; it always is.
         call.ignore(&["sorted"]);
         let [before, size, behind] = axis_sizes(&x.shape, at);
         let k = usize::try_from(k)
@@ -72,6 +77,7 @@ pub fn unique(call: &Call<'_>) -> Outputs {
             (0..before).flat_map(inner)
         };
         let order = |a: usize, b: usize| {
+            // Slices are compared element by element, as words are in a dictionary.
             let pairs = element(a).zip(element(b)).map(|(a, b)| compare(x.data[a], x.data[b]));
             pairs.fold(Ordering::Equal, Ordering::then)
         };
@@ -85,6 +91,7 @@ pub fn unique(call: &Call<'_>) -> Outputs {
                 _ => groups.push(vec![index]),
             }
         }
+        // The place of the first of each group tells their order in the tensor.
         if !sorted {
             groups.sort_by_key(|group| group[0]);
         }

@@ -1,4 +1,6 @@
 //! Pools: the largest, the mean or the norm of each window, or of each channel.
+//!
+//! Elements in the padding take no part: they are neither 0 nor −∞. Only `AveragePool` with `count_include_pad` counts them.
 
 use crate::array::{Array, volume};
 use crate::call::{Call, Outputs};
@@ -9,6 +11,9 @@ use rayon::prelude::*;
 use tapml_graph::{DType, Error, Result};
 
 /// Batch and channels in one, and the windows over the rest.
+///
+/// # Errors
+/// If batch or channels are missing, there is no `kernel_shape`, or a window does not fit.
 fn windows(call: &Call<'_>, shape: &[usize]) -> Result<(usize, Windows)> {
     let spatial = shape
         .get(2..)
@@ -27,6 +32,9 @@ fn pooled_shape(shape: &[usize], windows: &Windows) -> Vec<usize> {
 }
 
 /// Calls `fold` for each element of each window of each channel, and gives what it made of `start`.
+///
+/// `fold` is given what it has made so far, the element, and the place of the element in its channel. Channels run in parallel;
+/// within one, elements come in the order of the window.
 fn fold<T: Element, A: Copy + Send + Sync>(
     x: &Array<T>,
     windows: &Windows,
@@ -51,6 +59,7 @@ pub fn max_pool(call: &Call<'_>) -> Outputs {
         let by_column = call.flag("storage_order", false)?;
         let (_, windows) = windows(call, &x.shape)?;
         let image: usize = windows.input.iter().product();
+        // Of equal elements the first is chosen. A NaN stays only if nothing else is in the window.
         let best = fold(&x, &windows, None, |best, value, place| match best {
             Some((most, _)) if value <= most || value.partial_cmp(&value).is_none() => best,
             _ => Some((value, place)),
@@ -64,6 +73,7 @@ pub fn max_pool(call: &Call<'_>) -> Outputs {
                 best.ok_or_else(|| Error::unsupported("a window lies in the padding alone"))?;
             data.push(value);
             let place = if by_column { column_major(place, &windows.input) } else { place };
+            // Indices count over the whole input: batch and channels stand in front.
             chosen.push((at / places * image + place) as i64);
         }
         let chosen = Array { shape: shape.clone(), data: chosen };
@@ -72,6 +82,7 @@ pub fn max_pool(call: &Call<'_>) -> Outputs {
             Some(call.store(chosen, DType::I64)?),
         ])
     }
+    // The standard allows `i8` and `u8` beside floats; other integers do no harm.
     match call.dtype(0)? {
         dtype if !dtype.is_float() => with_int!(dtype, T => max_pool_typed::<T>(call)),
         _ if call.is_double() => max_pool_typed::<f64>(call),
@@ -96,6 +107,7 @@ pub fn average_pool<T: Real>(call: &Call<'_>) -> Outputs {
     let (_, windows) = windows(call, &x.shape)?;
     let sums = fold(&x, &windows, (T::zero(), 0usize), |(sum, count), value, _| (sum + value, count + 1))?;
     let counts = if padded { windows.padded_taps() } else { Vec::new() };
+    // A window in the padding alone has a count of 0 and gives NaN, unless the padding counts.
     let mean = |(at, (sum, count)): (usize, (T, usize))| {
         sum / T::count(if padded { counts[at % counts.len()] } else { count })
     };
@@ -114,6 +126,9 @@ pub fn lp_pool<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// One number for each channel of each of the batch.
+///
+/// # Errors
+/// If there are fewer than two axes, or no elements in a channel.
 fn global<T: Real>(call: &Call<'_>, f: impl Fn(&[T]) -> T) -> Outputs {
     let x = call.array::<T>(0)?;
     if x.rank() < 2 {
@@ -124,6 +139,7 @@ fn global<T: Real>(call: &Call<'_>, f: impl Fn(&[T]) -> T) -> Outputs {
         return Err(Error::invalid(format!("a pool over the empty images of {:?}", x.shape)));
     }
     let mut shape = x.shape.clone();
+    // Spatial axes stay, with sizes of 1.
     shape[2..].fill(1);
     call.like_first(Array { shape, data: x.data.chunks(image).map(f).collect() })
 }
@@ -171,6 +187,7 @@ pub fn max_unpool<T: Real>(call: &Call<'_>) -> Outputs {
         let full = spatial[axis].saturating_sub(1).saturating_mul(strides[axis]).saturating_add(kernel[axis]);
         shape.push(full.checked_sub(pads[axis] + pads[axis + rank]).ok_or_else(wrong)?);
     }
+    // `output_shape` may be larger than the attributes give, because strides do not tell how far the last window reached.
     // The places count within the shape that the attributes give, also if the result is larger.
     let own = shape.clone();
     if let Some(told) = call.optional_integers(2)? {

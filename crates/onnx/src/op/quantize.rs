@@ -1,4 +1,7 @@
-//! Numbers as integers with scales and zero points, and back.
+//! Numbers as integers with scales and zero points, and back: `QuantizeLinear`, `DequantizeLinear`, `DynamicQuantizeLinear`.
+//!
+//! A number `x` and its integer `q` are related by `x = (q − zero point) · scale`. Scales and zero points belong to a tensor, to
+//! the indices of an axis (from version 13 on) or to blocks (from version 21 on). Floats of 8 bits are not served.
 
 use crate::array::{Array, axis, axis_sizes};
 use crate::call::element_type;
@@ -9,6 +12,9 @@ use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
 /// The place of each element's scale: one scale for all, one for each index of an axis, or one for each block along it.
+///
+/// # Errors
+/// If the shape of the scales is none of these.
 fn scale_places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Vec<usize>> {
     let (given, block) = (call.int_or("axis", 1)?, call.int_or("block_size", 0)?);
     let count = x.iter().product::<usize>();
@@ -23,6 +29,7 @@ fn scale_places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Vec<usi
         return fits.then(|| (0..count).map(|flat| flat / behind % size).collect()).ok_or_else(wrong);
     }
     let block = usize::try_from(block).ok().filter(|&block| block > 0).ok_or_else(wrong)?;
+    // The last block may be shorter.
     let blocks = size.div_ceil(block);
     let mut expected = x.to_vec();
     expected[at] = blocks;
@@ -34,6 +41,9 @@ fn scale_places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Vec<usi
 }
 
 /// Zero points, as many as there are scales; zeros by default.
+///
+/// # Errors
+/// If there is another number of them.
 fn zero_points(call: &Call<'_>, scale: &[usize], count: usize) -> Result<Vec<i128>> {
     match call.optional_array::<i128>(2)? {
         None => Ok(vec![0; count]),
@@ -43,6 +53,8 @@ fn zero_points(call: &Call<'_>, scale: &[usize], count: usize) -> Result<Vec<i12
 }
 
 /// The integer nearest to `value`, the even one of two, moved by the zero point and kept within the dtype.
+///
+/// The zero point is added after rounding, as the standard says: before it, the sum would round ties otherwise.
 fn saturate<T: Real>(value: T, zero: i128, dtype: DType) -> i128 {
     let (least, most) = integer_bounds(dtype);
     (value.wide().round_ties_even() as i128).saturating_add(zero).clamp(least, most)
@@ -50,13 +62,18 @@ fn saturate<T: Real>(value: T, zero: i128, dtype: DType) -> i128 {
 
 /// `x / scale` with the zero point of each element.
 struct Quotients<T> {
+    /// The shape of the input.
     shape: Vec<usize>,
+    /// The quotient of each element.
     values: Vec<T>,
+    /// The zero point of each element.
     zeros: Vec<i128>,
+    /// The integer that they are rounded to.
     dtype: DType,
 }
 
 impl<T: Real> Quotients<T> {
+    /// From the inputs. The dtype is that of the zero point, else of `output_dtype`, else `u8`.
     fn from_call(call: &Call<'_>) -> Result<Quotients<T>> {
         // `saturate` concerns floats of 8 bits; division is done in the precision of the evaluation.
         call.ignore(&["saturate", "precision"]);
@@ -103,6 +120,7 @@ pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
 
 /// The scale with which all of `x`, and 0, lie within `u8`, and the zero point before it is rounded.
 fn dynamic_scale<T: Real>(x: &[T]) -> (T, T) {
+    // Both folds begin at 0, which so lies within.
     let most = x.iter().copied().fold(T::zero(), T::max);
     let least = x.iter().copied().fold(T::zero(), T::min);
     let scale = (most - least) / T::nearest(255.0);
@@ -112,6 +130,7 @@ fn dynamic_scale<T: Real>(x: &[T]) -> (T, T) {
 /// The numbers that `u8` with a scale and a zero point of their own stand for; zeros if there is nothing else.
 pub fn through_bytes<T: Real>(values: &[T]) -> Vec<T> {
     let (scale, zero) = dynamic_scale(values);
+    // All elements are zeros: the quotients would be NaN.
     if scale == T::zero() {
         return vec![T::zero(); values.len()];
     }
@@ -138,6 +157,7 @@ pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
 pub fn dynamic_quantize_integers(call: &Call<'_>) -> OpenOutputs {
     let x = call.array::<f64>(0)?;
     let (scale, zero) = dynamic_scale(&x.data);
+    // The scale is a quotient, too, so that ties of the results are not decided in every precision.
     let quotients = x.data.iter().map(|x| x / scale).collect();
     let zeros = Integers::new(vec![zero], vec![0.0], DType::U8);
     Ok(vec![Some(Integers::new(quotients, vec![zero], DType::U8)), None, Some(zeros)])

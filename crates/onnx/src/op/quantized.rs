@@ -21,6 +21,8 @@ enum Along {
 }
 
 /// The numbers of a parameter in a shape that broadcasts.
+///
+/// One number broadcasts to everything. A list is laid along the axis that `along` names; other shapes stay.
 fn parameter(tensor: &Tensor, along: Along, rank: usize) -> Array<f64> {
     let count = tensor.len();
     let shape = match (tensor.shape().len(), along) {
@@ -33,6 +35,9 @@ fn parameter(tensor: &Tensor, along: Along, rank: usize) -> Array<f64> {
 }
 
 /// The numbers of an input of 8 bits with its zero point taken off.
+///
+/// # Errors
+/// If it is no `i8` or `u8`, if the zero point has another dtype, or if it does not broadcast.
 fn centre_input(call: &Call<'_>, place: usize, zero: usize, along: Along) -> Result<Array<f64>> {
     let tensor = call.input(place)?;
     if !matches!(tensor.dtype(), DType::I8 | DType::U8) {
@@ -55,6 +60,7 @@ fn centre_input(call: &Call<'_>, place: usize, zero: usize, along: Along) -> Res
 
 /// A sum as the accumulator holds it, which wraps.
 fn wrap_sum(value: f64) -> i32 {
+    // `f64` to `i64` is exact here; `as i32` keeps the low bits.
     value as i64 as i32
 }
 
@@ -72,12 +78,19 @@ pub fn conv_integer(call: &Call<'_>) -> Outputs {
 
 /// Sums times `a_scale · b_scale / y_scale`, and the zero point of each.
 struct Scaled {
+    /// The sums, scaled.
     values: Array<f64>,
+    /// The zero point of each.
     zeros: Vec<f64>,
+    /// That of the result: `i8` or `u8`.
     dtype: DType,
 }
 
 impl Scaled {
+    /// `scales` are those of both operands and of the result, in shapes that broadcast to `y`.
+    ///
+    /// # Errors
+    /// If a scale or zero point does not broadcast, or the zero point is no `i8` or `u8`.
     fn from_sums(call: &Call<'_>, mut y: Array<f64>, scales: [Array<f64>; 3]) -> Result<Scaled> {
         for (at, scale) in scales.iter().enumerate() {
             let places = StridedWalk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
@@ -85,6 +98,7 @@ impl Scaled {
                 *y = if at < 2 { *y * scale.data[place] } else { *y / scale.data[place] };
             }
         }
+        // The zero point of the result decides its dtype.
         let zero = call.input(7)?;
         if !matches!(zero.dtype(), DType::I8 | DType::U8) {
             return Err(Error::unsupported(format!("an output in {} is not served", zero.dtype())));
@@ -110,6 +124,7 @@ impl Scaled {
     }
 }
 
+/// `QLinearMatMul` before it rounds. Inputs: each operand with scale and zero point, then those of the result.
 fn scaled_matmul(call: &Call<'_>) -> Result<Scaled> {
     let (a, b) = (centre_input(call, 0, 2, Along::Rows)?, centre_input(call, 3, 5, Along::Columns)?);
     let y = multiply_stacks(&a, &b)?;
@@ -128,6 +143,7 @@ pub fn qlinear_matmul_integers(call: &Call<'_>) -> OpenOutputs {
     Ok(scaled_matmul(call)?.integers())
 }
 
+/// `QLinearConv` before it rounds. Inputs as those of `QLinearMatMul`, then the bias.
 fn scaled_conv(call: &Call<'_>) -> Result<Scaled> {
     let (x, w) = (centre_input(call, 0, 2, Along::First)?, centre_input(call, 3, 5, Along::First)?);
     let mut y = convolve_as(call, &x, &w)?;

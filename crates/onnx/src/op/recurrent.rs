@@ -1,4 +1,6 @@
 //! `LSTM`, `GRU` and `RNN`, and an LSTM of ONNX Runtime with weights of 8 bits.
+//!
+//! Equations, orders of gates and defaults are those of the operators in ONNX's Operators.md.
 
 use super::quantize::through_bytes;
 use crate::array::{Array, volume};
@@ -84,6 +86,7 @@ impl<T: Real> CellActivation<T> {
     }
 }
 
+/// `1 / (1 + e⁻ˣ)`.
 fn sigmoid<T: Real>(x: T) -> T {
     // Neither branch computes the exponential of a large number.
     if x >= T::zero() { T::one() / (T::one() + (-x).exp()) } else { x.exp() / (T::one() + x.exp()) }
@@ -140,6 +143,7 @@ impl CellKind {
         }
     }
 
+    /// Refuses batches for which the result depends on how the work is split.
     fn check_batch(self, batch: usize) -> Result<()> {
         if self == CellKind::DynamicLstm && batch > 1 {
             let text = format!("{batch} sequences: which of their states share a scale depends on threads");
@@ -178,10 +182,13 @@ struct RecurrentProblem<T> {
     /// `[directions, batch, hidden]`.
     h: Array<T>,
     c: Array<T>,
+    /// `[directions, 3 · hidden]`: input, output, forget.
     peepholes: Option<Array<T>>,
     activations: Vec<CellActivation<T>>,
     clip: Option<T>,
+    /// Whether the forget gate is one less the input gate.
     input_forget: bool,
+    /// Whether a GRU multiplies the state with its weights before the reset gate applies.
     linear_before_reset: bool,
     batch_first: bool,
 }
@@ -347,6 +354,7 @@ impl<T: Real> RecurrentProblem<T> {
             let b = Matrix::new(&r, hidden).transpose();
             multiply(Gemm { a, b, c: &mut recurrent, k: hidden, n: gates });
             for n in 0..self.batch {
+                // A shorter sequence keeps its last state, and its outputs behind the end stay 0.
                 if step >= self.lengths[n] {
                     continue;
                 }
@@ -397,6 +405,7 @@ impl<T: Real> RecurrentProblem<T> {
         let size = self.hidden;
         let (f, g) = (gate.activations[0], gate.activations[1]);
         let reset: Vec<T> = (0..size).map(|i| f.apply(self.clip(gate.sum(size + i)))).collect();
+        // Without `linear_before_reset` the reset state is multiplied, which no product computed before holds.
         let kept: Vec<T> = h.iter().zip(&reset).map(|(&h, &reset)| h * reset).collect();
         let next: Vec<T> = (0..size)
             .map(|i| {
@@ -429,6 +438,7 @@ struct Gates<'a, T> {
 }
 
 impl<T: Real> Gates<'_, T> {
+    /// The argument of gate `i` without peepholes. Biases of the input come before those of the state.
     fn sum(&self, i: usize) -> T {
         self.x[i] + self.h[i] + self.bias[i] + self.bias[self.x.len() + i]
     }

@@ -1,4 +1,7 @@
 //! Operators that take the elements along axes together: sums, extrema, their places, running sums, determinants.
+//!
+//! Sums of floats are added one after the other in the precision of the call. What that costs is what
+//! [`CallFacts::terms`] tells a verdict. Reductions of no elements give the neutral element, as the standard says.
 
 use crate::array::{Array, axes, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs};
@@ -10,6 +13,9 @@ use tapml_graph::{DType, Error, Result};
 
 /// The axes that are reduced, from an attribute before version `since`, else from an input. All of them if none are given,
 /// unless `noop_with_empty_axes`.
+///
+/// # Errors
+/// If there is no such axis, or one is given twice.
 fn reduced_axes(call: &Call<'_>, rank: usize, since: u32) -> Result<Vec<usize>> {
     let given = if call.version() < since { call.ints("axes")? } else { call.optional_integers(1)? };
     let none = call.flag("noop_with_empty_axes", false)?;
@@ -21,6 +27,8 @@ fn reduced_axes(call: &Call<'_>, rank: usize, since: u32) -> Result<Vec<usize>> 
 }
 
 /// One number for the elements along the reduced axes.
+///
+/// Axes are an input from version `since` on. `f` is given all elements that become one, in row-major order.
 fn reduce<T: Element>(call: &Call<'_>, since: u32, f: impl Fn(&[T]) -> T) -> Outputs {
     let x = call.array::<T>(0)?;
     let reduced = reduced_axes(call, x.rank(), since)?;
@@ -38,7 +46,9 @@ fn reduce<T: Element>(call: &Call<'_>, since: u32, f: impl Fn(&[T]) -> T) -> Out
             shape.push(if is_reduced { 1 } else { size });
         }
     }
+    // Reduced axes go to the end.
     order.extend(&reduced);
+    // Behind this the elements that become one stand in a row.
     let x = x.transpose(&order);
     let data = (0..volume(&shape)?).map(|at| f(&x.data[at * count..(at + 1) * count])).collect();
     call.like_first(Array { shape, data })
@@ -50,6 +60,7 @@ const AXES_ARE_INPUTS: u32 = 18;
 /// `Σ x`.
 pub fn sum(call: &Call<'_>) -> Outputs {
     fn run<T: Number>(call: &Call<'_>) -> Outputs {
+        // `ReduceSum` moved its axes to an input in 13, five versions before the others.
         reduce::<T>(call, 13, |x| x.iter().fold(T::default(), |sum, &x| sum.plus(x)))
     }
     with_number!(call, call.dtype(0)?, T => run::<T>(call))
@@ -111,6 +122,7 @@ pub fn log_sum<T: Real>(call: &Call<'_>) -> Outputs {
 pub fn log_sum_exp<T: Real>(call: &Call<'_>) -> Outputs {
     reduce::<T>(call, AXES_ARE_INPUTS, |x| {
         let most = x.iter().copied().fold(T::neg_infinity(), T::max);
+        // `−∞ − (−∞)` would be NaN.
         // Sums of zeros alone and of infinities keep their value.
         let most = if most.is_finite() { most } else { T::zero() };
         x.iter().map(|&x| (x - most).exp()).sum::<T>().ln() + most
@@ -143,6 +155,7 @@ pub fn reduced_terms(sizes: &InputSizes<'_>) -> CallFacts {
     }
     let shape = sizes.shape(0);
     let all = product(shape);
+    // Axes that are an input have no values here, but the declared output tells how many elements are left.
     let declared = sizes.op.outputs().first().and_then(tapml_graph::op::DeclaredType::ty);
     if let Some(ty) = declared {
         let kept = ty.shape.iter().filter_map(tapml_graph::Dim::as_const);
@@ -206,6 +219,8 @@ pub fn arg_min(call: &Call<'_>) -> Outputs {
 }
 
 /// Running results along an axis, from its end if `reverse`, without the element itself if `exclusive`.
+///
+/// `first` is the neutral element of `f`: with `exclusive` it is the first result.
 fn scan_axis<T: Number>(call: &Call<'_>, first: T, f: impl Fn(T, T) -> T) -> Outputs {
     let mut x = call.array::<T>(0)?;
     let at = axis(call.integer(1)?, x.rank())?;
@@ -256,6 +271,7 @@ pub fn det<T: Real>(call: &Call<'_>) -> Outputs {
     call.like_first(Array { shape, data })
 }
 
+/// The determinant of one matrix `[n, n]`, which is changed to its upper triangle. An empty one has the determinant 1.
 fn determinant<T: Real>(a: &mut [T], n: usize) -> T {
     let mut result = T::one();
     for k in 0..n {
@@ -266,6 +282,7 @@ fn determinant<T: Real>(a: &mut [T], n: usize) -> T {
             result = -result;
         }
         result = result * a[k * n + k];
+        // The pivot is the largest of its column: all are zero, and so is the determinant.
         if a[k * n + k] == T::zero() {
             return T::zero();
         }

@@ -11,12 +11,19 @@ use tapml_graph::{Error, Result, Tensor};
 
 /// How places of the result are mapped to places of the input.
 struct Mapping<'a> {
+    /// `nearest`, `linear` or `cubic`.
     mode: &'a str,
+    /// `nearest_mode`; `simple` is that of versions before 11.
     nearest: &'a str,
+    /// `coordinate_transformation_mode`.
     coordinates: &'a str,
+    /// `cubic_coeff_a`, the parameter of Keys' kernel.
     cubic: f64,
+    /// Whether neighbours outside have no weight; else they repeat the border.
     exclude_outside: bool,
+    /// Whether the kernel is widened where the result is smaller.
     antialias: bool,
+    /// What `tf_crop_and_resize` gives outside of the input.
     extrapolation: f64,
 }
 
@@ -92,6 +99,10 @@ impl<'a> Mapping<'a> {
         })
     }
 
+    /// The elements of the input that element `x` of the result is computed from.
+    ///
+    /// # Errors
+    /// If a mode is unknown, or antialiasing needs more than [`MAX_NEIGHBOURS`].
     fn neighbours(&self, axis: &ResizeAxis, x: usize) -> Result<Neighbours> {
         let place = self.place(axis, x)?;
         let last = axis.from as f64 - 1.0;
@@ -130,6 +141,7 @@ impl<'a> Mapping<'a> {
             }
         }
         if self.antialias || self.exclude_outside {
+            // Weights that were left out or stretched have to sum up to 1 again.
             let sum: f64 = list.iter().map(|(_, weight)| weight).sum();
             list.iter_mut().for_each(|(_, weight)| *weight /= sum);
         }
@@ -149,6 +161,7 @@ impl<'a> Mapping<'a> {
     }
 }
 
+/// An error that shows at most 80 characters of a value that is not served.
 fn unknown(name: &str, found: &str) -> Error {
     let found: String = found.chars().take(80).collect();
     Error::unsupported(format!("attribute `{name}`: `{}` is not served", found.escape_debug()))
@@ -185,6 +198,7 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
         .iter()
         .map(|&size| ResizeAxis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
         .collect();
+    // Both other policies take one scale for all axes that are given, and round the sizes by it.
     let common = match policy {
         "stretch" => None,
         "not_larger" => Some(scales.iter().copied().fold(f64::INFINITY, f64::min)),
@@ -284,6 +298,7 @@ pub fn resize(call: &Call<'_>) -> Outputs {
     }
 }
 
+/// `linear` and `cubic`: axis by axis, as the weights of a place are products of those along its axes.
 fn interpolate<T: Real>(call: &Call<'_>, mapping: &Mapping<'_>, plan: &[ResizeAxis]) -> Outputs {
     let mut x = call.array::<T>(0)?;
     // What lies outside along one axis is extrapolated whatever the others say.

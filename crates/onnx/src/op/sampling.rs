@@ -14,8 +14,11 @@ use tapml_graph::{Error, Result};
 /// What lies outside of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Padding {
+    /// Zeros.
     Zeros,
+    /// The nearest element of the border.
     Border,
+    /// The image, reflected at its borders as often as needed.
     Reflection,
 }
 
@@ -32,8 +35,11 @@ fn reflect(x: f64, least: f64, most: f64) -> f64 {
 /// An axis of an image.
 #[derive(Clone, Copy)]
 struct ImageAxis {
+    /// Elements along it.
     size: usize,
+    /// Where it is reflected: at the centres of the outermost elements, or at their outer edges half an element further.
     least: f64,
+    /// The other end.
     most: f64,
 }
 
@@ -50,6 +56,11 @@ impl Padding {
 }
 
 /// Weights of the neighbours `floor(x) + offset`, which the offset of the first begins.
+///
+/// `ratio` is the part of `x` behind its floor, from 0 to 1. The cubic is Keys' with `a = −0.75`, as ONNX and PyTorch take it.
+///
+/// # Errors
+/// If the mode is unknown.
 fn weights(mode: &str, ratio: f64) -> Result<(f64, Vec<f64>)> {
     let cubic = |x: f64| {
         let (x, a) = (x.abs(), -0.75);
@@ -215,6 +226,7 @@ fn bilinear(y: f64, x: f64, height: usize, width: usize) -> impl Iterator<Item =
     let (top, left) = (y.floor(), x.floor());
     let corners = [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)];
     corners.into_iter().filter_map(move |(down, right)| {
+        // The weights of two neighbours along an axis are 1 less the distance.
         let weight = (1.0 - (y - top - down).abs()) * (1.0 - (x - left - right).abs());
         let inside = |at: f64, size: usize| (0.0..size as f64).contains(&at).then_some(at as usize);
         Some((inside(top + down, height)? * width + inside(left + right, width)?, weight))
@@ -267,6 +279,7 @@ pub fn deform_conv<T: Real>(call: &Call<'_>) -> Outputs {
             let (place, tap, channel) = (at % places, at / places % taps, at / places / taps);
             let channel = group % groups * from + channel;
             let set = (n * offset_groups + channel * offset_groups / channels) * taps + tap;
+            // Where the element lies in the image: without an offset as in any convolution.
             let position = |axis: usize, window: usize, tap: usize| {
                 let whole = (window * windows.strides[axis] + tap * windows.dilations[axis]) as f64;
                 whole - windows.begin[axis] as f64 + offsets[(set * 2 + axis) * places + place]

@@ -1,4 +1,6 @@
 //! Operators on shapes: asked for, changed without moving an element, and tensors made of a shape alone.
+//!
+//! Nothing here rounds, except `Range` of floats.
 
 use crate::array::{
     Array, MAX_ELEMENTS, StridedWalk, axes, axis, broadcast_shape, broadcast_strides, volume,
@@ -11,6 +13,9 @@ use crate::real::{Element, Real};
 use tapml_graph::{DType, Error, Result, Tensor};
 
 /// Sizes of an input of integers.
+///
+/// # Errors
+/// If one is negative, or a tensor of them would have too many elements.
 pub fn sizes(call: &Call<'_>, place: usize) -> Result<Vec<usize>> {
     let list = call.integers(place)?;
     let sizes = list.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<usize>>>();
@@ -62,6 +67,7 @@ pub fn squeeze(call: &Call<'_>) -> Outputs {
 pub fn unsqueeze(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let list = call.require_attribute("axes", given_axes(call)?)?;
+    // Sorted axes of the result: each is put in behind those before it.
     let new = axes(&list, x.shape().len() + list.len())?;
     let mut shape = x.shape().to_vec();
     new.iter().for_each(|&at| shape.insert(at, 1));
@@ -72,6 +78,7 @@ pub fn unsqueeze(call: &Call<'_>) -> Outputs {
 pub fn flatten(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let (rank, at) = (x.shape().len(), call.int_or("axis", 1)?);
+    // One axis more than there are is allowed: all axes are rows.
     let at = if at == rank as i64 { rank } else { axis(at, rank)? };
     let (rows, columns) = x.shape().split_at(at);
     reshape_tensor(call, x, vec![volume(rows)?, volume(columns)?])
@@ -96,6 +103,7 @@ pub fn constant_of_shape(call: &Call<'_>) -> Outputs {
         )));
     }
     let shape = sizes(call, 0)?;
+    // Every place reads the one element of `value`.
     let places = std::iter::repeat_n(0, volume(&shape)?);
     call.one_moved(gather(&value, shape, places)?)
 }
@@ -121,6 +129,7 @@ pub fn range(call: &Call<'_>) -> Outputs {
     let [start, limit, delta] = [0, 1, 2].map(|place| call.integer(place).map(i128::from));
     let (start, limit, delta) = (start?, limit?, delta?);
     let span = if delta < 0 { start - limit } else { limit - start };
+    // Widened to 128 bits, so that no difference of two inputs overflows.
     let step = usize::try_from(delta.unsigned_abs()).unwrap_or(usize::MAX) as i128;
     if step == 0 {
         return Err(Error::invalid("a range with steps of 0 has no end"));
@@ -173,6 +182,7 @@ pub fn one_hot(call: &Call<'_>) -> Outputs {
     let places = (0..total).map(|place| {
         let (outer, k, inner) = (place / behind / depth, place / behind % depth, place % behind);
         let index = indices.data[outer * behind + inner];
+        // A negative index that stays negative equals no place.
         let index = if index < 0 { index.saturating_add(depth as i64) } else { index };
         usize::from(index == k as i64)
     });
@@ -200,6 +210,7 @@ pub fn non_zero(call: &Call<'_>) -> Outputs {
         let strides = crate::array::strides(&x.shape);
         let index = |axis: usize, at: usize| (at / strides[axis] % x.shape[axis]) as i64;
         let rank = x.rank();
+        // Transposed: a row for each axis, in the order of the elements.
         let data = (0..rank).flat_map(|axis| found.iter().map(move |&at| (axis, at)));
         let data = data.map(|(axis, at)| index(axis, at)).collect();
         call.single_output(Array { shape: vec![rank, found.len()], data }, DType::I64)
@@ -219,6 +230,7 @@ pub fn trilu(call: &Call<'_>) -> Outputs {
         let k = if call.optional(1).is_some() { call.integer(1)? } else { 0 };
         for (at, value) in x.data.iter_mut().enumerate() {
             let (row, column) = (at / columns % rows, at % columns);
+            // Widened, because `k` may be any integer of 64 bits.
             let over = column as i128 - row as i128 - i128::from(k);
             if if upper { over < 0 } else { over > 0 } {
                 *value = T::default();

@@ -1,4 +1,6 @@
 //! Operators that cut, join, pad and rearrange tensors of any dtype.
+//!
+//! `Slice`, `Concat`, `Split`, `Pad`, `Tile`, `DepthToSpace`, `SpaceToDepth`. Elements are moved as bytes, and nothing rounds.
 
 use crate::array::{StridedWalk, axis, axis_sizes, strides, volume};
 use crate::call::{Call, Outputs};
@@ -9,19 +11,26 @@ use tapml_graph::{Bytes, Error, Result, Tensor};
 /// What is cut out along one axis: where it begins, in what steps, how many elements.
 #[derive(Clone, Copy)]
 struct AxisSlice {
+    /// The first element.
     start: i64,
+    /// Elements to the next one; negative steps go backwards.
     step: i64,
+    /// Elements that are taken.
     count: usize,
 }
 
 impl AxisSlice {
     /// A cut of an axis of this size; bounds are counted from the end if they are negative, and clamped.
+    ///
+    /// # Errors
+    /// If the step is 0.
     fn new(size: usize, start: i64, end: i64, step: i64) -> Result<AxisSlice> {
         let size = size as i64;
         let from_end = |at: i64| if at < 0 { at.saturating_add(size) } else { at };
         let (start, end) = match step {
             0 => return Err(Error::invalid("a slice with steps of 0")),
             1.. => (from_end(start).clamp(0, size), from_end(end).clamp(0, size)),
+            // Backwards the end may lie before the first element: −1 after clamping.
             _ => (from_end(start).clamp(-1, size - 1), from_end(end).clamp(-1, size - 1)),
         };
         let span = if step > 0 { end - start } else { start - end };
@@ -71,6 +80,9 @@ pub fn slice(call: &Call<'_>) -> Outputs {
 
 /// The places of all elements of a shape, in row-major order: the sum of the places that `place` gives for each axis and each
 /// index along it, or `None` if one is.
+///
+/// # Errors
+/// If there are too many elements.
 fn cross_places(
     shape: &[usize],
     place: impl Fn(usize, usize) -> Option<usize>,
@@ -128,6 +140,9 @@ pub fn concat(call: &Call<'_>) -> Outputs {
 }
 
 /// The elements from one place on along an axis, so many.
+///
+/// # Errors
+/// If the tensor that they make is invalid; `start` and `count` have to lie within the axis.
 fn part(x: &Tensor, at: usize, start: usize, count: usize) -> Result<Tensor> {
     let [before, size, behind] = axis_sizes(x.shape(), at);
     let row = behind * x.dtype().size();
@@ -182,9 +197,13 @@ pub fn split(call: &Call<'_>) -> Outputs {
 /// How elements outside are made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
+    /// One value for all of them.
     Constant,
+    /// The nearest element.
     Edge,
+    /// Mirrored at the outermost elements, which are not repeated.
     Reflect,
+    /// From the other end.
     Wrap,
 }
 
@@ -198,8 +217,10 @@ impl Mode {
             Mode::Constant => return None,
             Mode::Edge => at.clamp(0, size - 1),
             Mode::Wrap => at.rem_euclid(size),
+            // One element has no others to reflect to.
             Mode::Reflect if size == 1 => 0,
             Mode::Reflect => {
+                // The mirror image repeats after twice the size less its two ends.
                 let turn = at.rem_euclid(2 * (size - 1));
                 turn.min(2 * (size - 1) - turn)
             }
@@ -209,6 +230,9 @@ impl Mode {
 }
 
 /// The paddings before and behind each axis; a negative one cuts.
+///
+/// # Errors
+/// If they are missing, or not two for each axis.
 fn pads(call: &Call<'_>, rank: usize) -> Result<Vec<[i64; 2]>> {
     let list = match call.version() {
         0..2 => call.ints("paddings")?,
@@ -307,6 +331,8 @@ pub fn tile(call: &Call<'_>) -> Outputs {
 }
 
 /// The elements of a tensor seen in a finer shape, with the axes of that in another order.
+///
+/// `order` names axes of `finer`; their sizes multiplied to `shape` give the result.
 fn rearrange(call: &Call<'_>, finer: &[usize], order: &[usize], shape: Vec<usize>) -> Outputs {
     let own = strides(finer);
     let moved: Vec<usize> = order.iter().map(|&axis| finer[axis]).collect();
@@ -315,6 +341,9 @@ fn rearrange(call: &Call<'_>, finer: &[usize], order: &[usize], shape: Vec<usize
 }
 
 /// Sizes of an image `[n, c, h, w]`, and the size of a block.
+///
+/// # Errors
+/// If the tensor has other axes, or the block is not from 1 to 2¹⁵.
 fn image(call: &Call<'_>) -> Result<([usize; 4], usize)> {
     let shape = call.input(0)?.shape();
     let block = call.require_attribute("blocksize", call.int("blocksize")?)?;
@@ -333,6 +362,7 @@ pub fn depth_to_space(call: &Call<'_>) -> Outputs {
     }
     let (depth, shape) = (c / (b * b), vec![n, c / (b * b), h.saturating_mul(b), w.saturating_mul(b)]);
     match call.text_or("mode", "DCR")? {
+        // The two orders of the standard: depth, column, row, or column, row, depth.
         "DCR" => rearrange(call, &[n, b, b, depth, h, w], &[0, 3, 4, 1, 5, 2], shape),
         "CRD" => rearrange(call, &[n, depth, b, b, h, w], &[0, 1, 4, 2, 5, 3], shape),
         other => Err(Error::invalid(format!("attribute `mode`: there is no `{}`", other.escape_debug()))),

@@ -1,4 +1,6 @@
-//! Softmax and its relatives.
+//! Softmax and its relatives: `Softmax`, `LogSoftmax`, `Hardmax`.
+//!
+//! The greatest element is subtracted first, so that no exponential overflows. The quotient is the same.
 
 use crate::array::{Array, axis, axis_sizes};
 use crate::call::{Call, Outputs};
@@ -6,7 +8,9 @@ use crate::facts::{CallFacts, InputSizes, terms};
 use crate::real::Real;
 use tapml_graph::Result;
 
-/// Before version 13 the axes from `axis` on are one; from it on, one axis is meant.
+/// Sizes before the rows, of a row, and behind it: rows lie along the axis of the attribute.
+///
+/// Before version 13 the axes from `axis` on are one, and the default is 1. From it on one axis is meant, and the default is −1.
 fn rows(call: &Call<'_>, shape: &[usize]) -> Result<[usize; 3]> {
     if call.version() < 13 {
         // An axis equal to the rank leaves rows of one element.
@@ -45,6 +49,7 @@ pub fn softmax_row<T: Real>(row: &mut [T]) {
 /// The sum, whose error grows with the logarithm of the number of terms: one after the other, thousands of small terms are each
 /// rounded to a unit of a large sum.
 fn sum_in_halves<T: Real>(terms: &[T]) -> T {
+    // Short runs are added in order: the recursion would cost more than the sums.
     if terms.len() <= 8 {
         return terms.iter().copied().sum();
     }
@@ -75,6 +80,7 @@ pub fn hardmax<T: Real>(call: &Call<'_>) -> Outputs {
     each_row::<T>(call, |row| {
         let mut best = 0;
         for at in 1..row.len() {
+            // Strictly greater, so that the first of equal elements wins.
             if row[at] > row[best] {
                 best = at;
             }

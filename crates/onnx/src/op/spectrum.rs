@@ -1,4 +1,7 @@
 //! Fourier transforms by their definition, windows of signals, and the weights of mel filters.
+//!
+//! `DFT`, `STFT`, `HannWindow`, `HammingWindow`, `BlackmanWindow` and `MelWeightMatrix`, all from version 17 on. A transform of
+//! `n` elements takes `n²` steps. It is no fast one, because each result is then one sum with a known number of terms.
 
 use crate::array::{Array, axis, axis_sizes, volume};
 use crate::call::{Call, Outputs, element_type};
@@ -8,6 +11,8 @@ use rayon::prelude::*;
 use tapml_graph::{Error, Result};
 
 /// `exp(−2πi·k/n)` for every `k`.
+///
+/// Angles are computed in `f64` and rounded once.
 fn roots<T: Real>(n: usize) -> Result<Vec<(T, T)>> {
     volume(&[n])?;
     let root = |k: usize| {
@@ -18,6 +23,8 @@ fn roots<T: Real>(n: usize) -> Result<Vec<(T, T)>> {
 }
 
 /// `Σ_j x[j]·exp(∓2πi·j·k/n)` for each `k` below `count`; with `inverse` divided by `n`.
+///
+/// `n` is the number of `roots`. A row `x` that is shorter counts as if zeros followed.
 fn transform<T: Real>(x: &[(T, T)], roots: &[(T, T)], count: usize, inverse: bool) -> Vec<(T, T)> {
     let n = roots.len();
     let one = |k: usize| {
@@ -27,6 +34,7 @@ fn transform<T: Real>(x: &[(T, T)], roots: &[(T, T)], count: usize, inverse: boo
             let (cos, sin) = roots[at];
             let sin = if inverse { -sin } else { sin };
             sum = (sum.0 + re * cos - im * sin, sum.1 + re * sin + im * cos);
+            // `j·k` modulo `n`, without a product that could overflow.
             at = (at + k) % n;
         }
         if inverse { (sum.0 / T::count(n), sum.1 / T::count(n)) } else { sum }
@@ -35,6 +43,9 @@ fn transform<T: Real>(x: &[(T, T)], roots: &[(T, T)], count: usize, inverse: boo
 }
 
 /// A size from an input of one element.
+///
+/// # Errors
+/// If it is less than `least`, or 2³¹ or more.
 fn size(call: &Call<'_>, place: usize, least: i64) -> Result<usize> {
     let value = call.integer(place)?;
     let size = usize::try_from(value).ok().filter(|_| (least..1 << 31).contains(&value));
@@ -50,6 +61,7 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
     let parts = x.shape.last().copied().filter(|parts| (1..=2).contains(parts) && x.rank() > 1);
     let parts = parts
         .ok_or_else(|| Error::invalid(format!("expected a last axis of 1 or 2, found {:?}", x.shape)))?;
+    // The axis is an input from version 20 on, with another default.
     let at = if call.version() < 20 {
         call.int_or("axis", 1)?
     } else if call.optional(2).is_some() {
@@ -65,12 +77,14 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
     let behind = behind / parts;
     let n = match call.optional(1) {
         Some(_) => size(call, 1, 1)?,
+        // Half of a spectrum of `2·(own − 1)` elements.
         None if inverse && onesided => 2 * own.saturating_sub(1),
         None => own,
     };
     if n == 0 {
         return Err(Error::invalid("a transform of no elements"));
     }
+    // The inverse of a half spectrum is a real signal.
     let real = inverse && onesided;
     let count = if onesided && !inverse { n / 2 + 1 } else { n };
     let mut shape = x.shape.clone();
@@ -146,6 +160,7 @@ pub fn stft<T: Real>(call: &Call<'_>) -> Outputs {
     if let Some(window) = window.as_ref().filter(|window| window.data.len() != n) {
         return Err(Error::invalid(format!("a window of {} elements for frames of {n}", window.data.len())));
     }
+    // Frames lie within the signal: there is no padding.
     let frames = room / step + 1;
     let bins = if onesided { n / 2 + 1 } else { n };
     let mut y = Array::<T>::zeros(vec![batch, frames, bins, 2])?;
@@ -177,6 +192,8 @@ pub fn frame_terms(sizes: &InputSizes<'_>) -> CallFacts {
 }
 
 /// A sum of cosines, `Σ_i a_i·cos(2π·i·k/n)`.
+///
+/// `n` is the length, or one less for a window that is not periodic but symmetric.
 fn window<T: Real>(call: &Call<'_>, cosines: &[f64]) -> Outputs {
     let dtype = element_type(call.int_or("output_datatype", 1)?)?;
     let length = size(call, 0, 0)?;

@@ -1,4 +1,7 @@
 //! Functions of one number, element by element.
+//!
+//! Functions that round are computed in the precision of the call. Functions that do not round are computed in `f64` and `i128`,
+//! which hold every number of the other dtypes.
 
 use crate::array::Array;
 use crate::call::{Call, Outputs};
@@ -22,6 +25,7 @@ fn exact(call: &Call<'_>, float: impl Fn(f64) -> f64, int: impl Fn(i128) -> i128
     }
 }
 
+/// Functions that round, each from its formula.
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: $x:ident => $value:expr;)*) => {$(
         $(#[$doc])*
@@ -85,6 +89,7 @@ pub fn hard_sigmoid<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The value, but NaN where `x` is NaN.
+/// `min` and `max` of floats drop a NaN, unlike the operators.
 fn keep_nan<T: Real>(x: T, value: T) -> T {
     if x.is_nan() { x } else { value }
 }
@@ -104,6 +109,7 @@ pub fn elu<T: Real>(call: &Call<'_>) -> Outputs {
 /// `max(0, x) + min(0, α(e^(x/α) − 1))`.
 pub fn celu<T: Real>(call: &Call<'_>) -> Outputs {
     let alpha: T = call.single("alpha", 1.0)?;
+    // `exp_m1` keeps the digits that `exp(x) − 1` loses near 0.
     let low = |x: T| alpha * (x / alpha).exp_m1();
     map_elements::<T>(call, |x| keep_nan(x, x.max(T::zero()) + low(x).min(T::zero())))
 }
@@ -214,6 +220,7 @@ pub fn is_inf(call: &Call<'_>) -> Outputs {
 /// `min(max(x, least), most)`. The bounds are attributes before version 11, and inputs from it on. A NaN stays one.
 pub fn clip(call: &Call<'_>) -> Outputs {
     fn clip_typed<T: Number>(call: &Call<'_>, least: Option<T>, most: Option<T>) -> Outputs {
+        // Comparisons with a NaN are false, so that it stays.
         let high = |x: T| if least.is_some_and(|least| x < least) { least.unwrap_or(x) } else { x };
         let low = |x: T| if most.is_some_and(|most| x > most) { most.unwrap_or(x) } else { x };
         call.like_first(call.array::<T>(0)?.map(|x| low(high(x))))
@@ -248,6 +255,7 @@ pub fn dropout(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     call.ignore(&["consumed_inputs", "seed"]);
     let given = call.float_or("ratio", 0.5)?;
+    // Inference is `is_test` before 7, the only mode before 12, and the third input from 12 on.
     let training = match call.version() {
         0..7 => !call.flag("is_test", false)?,
         7..12 => false,
