@@ -1,4 +1,7 @@
 //! Attention of one row: `flash_decode.cu`.
+//!
+//! This is Flash-Decoding on one cluster of blocks for each key/value head: each block has a share of the cached
+//! rows, and the blocks bring their results together within the cluster, without a second launch.
 
 use super::{OVERLAP, bindings, desc};
 use crate::kernel::Request;
@@ -11,6 +14,7 @@ use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Extent, Op, Result, Symbol};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("flash_decode.cu");
 /// Warps of a block.
 const WARPS: u32 = 8;
@@ -20,6 +24,7 @@ const DEPTH: u32 = 2;
 const CLUSTER: u64 = 8;
 /// Cached rows that one block treats alone, and keys of a product: `flash_decode.cuh`.
 const BLOCK_ROWS: u64 = 256;
+/// The depth of a product of `mma` in f16.
 const KEYS: u64 = 16;
 /// Query heads that share a key/value head at most: the rows of a product on tensor cores that are used.
 const MOST_HEADS: u32 = 8;
@@ -52,6 +57,7 @@ pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
 /// It binds the queries, the caches of keys and values, and the output. If `joined`, the queries, keys and values as the
 /// projections leave them, the angles, and, written, the caches and the output.
 fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    // Masks that the text does not know are refused, not ignored.
     let plain = op.causal
         && op.window.is_none()
         && op.chunk.is_none()
@@ -66,6 +72,7 @@ fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc
     }
     // The rings, and in their place the sums of each warp.
     let group = op.heads / op.kv_heads;
+    // A stage of a warp has 16 keys and 16 values of 2 bytes an element: 64 bytes for each element of a head.
     let memory = (WARPS * DEPTH * 64 * op.head_dim).max(WARPS * group * op.head_dim * 4);
     if memory > info.limits.max_workgroup_memory {
         return None;
@@ -83,6 +90,7 @@ fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc
     ]
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
+    // The grid does not depend on how many rows are cached, so that a recorded list serves every step.
     Some((desc, [Extent::from_dim(CLUSTER), Extent::from_dim(u64::from(op.kv_heads)), single_workgroup()]))
 }
 

@@ -1,4 +1,6 @@
 //! The choice of experts for one row: `moe_router.cu`, which stands for a norm, the router, `route`, and the gate of a dense layer.
+//!
+//! One launch does the work of several short ones. Its results are rounded where the separate kernels round theirs.
 
 use super::linear::InputNorm;
 use super::{OVERLAP, bindings, desc, rms_norm};
@@ -10,8 +12,10 @@ use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::{Route, Scores};
 use tapml_graph::{DType, Extent, Op, Result, ValueId};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("moe_router.cu");
 /// Blocks of the cluster.
+/// The outputs of the router are shared out over them.
 const BLOCKS: u32 = 8;
 /// Warps of a block at most; each has one output of the router.
 const MOST_WARPS: u32 = 32;
@@ -20,6 +24,7 @@ const REGISTERS: [u32; 2] = [64, 32];
 /// Slots, a lane each.
 const MOST_SLOTS: u32 = 32;
 /// Elements that a warp takes at a time.
+/// Eight for each lane.
 const STEP: u32 = 256;
 
 /// The sizes of a choice.
@@ -41,6 +46,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let norm = body.only_node("norm", |op| matches!(op, Op::RmsNorm(_)))?;
     let route = body.only_node("choice", |op| matches!(op, Op::Route(_)))?;
     let sigmoid = body.only_node("share", |op| matches!(op, Op::Sigmoid(_)))?;
+    // The router and the gate are products of the same normalised row.
     let maker = |value| body.maker(value).filter(|node| matches!(node.op, Op::Linear(_)));
     let (router, gate) = (maker(route.inputs[0]), maker(sigmoid.inputs[0]));
     let (router, gate) = router.zip(gate).ok_or_else(|| unserved_error(request))?;
@@ -54,6 +60,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     };
     let act = body.ty(norm.outputs[0]).dtype;
     let size = |value: ValueId, at: usize| constant("a weight's size", &body.ty(value).shape[at]);
+    // The kernel rounds all of them to one dtype.
     let logits = [router.outputs[0], gate.outputs[0], sigmoid.outputs[0]];
     let alike = body.ty(*w).dtype == body.ty(*g).dtype && size(*g, 0)? == 1;
     if !alike || logits.iter().any(|&value| body.ty(value).dtype != act) {
@@ -77,9 +84,11 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 ///
 /// It binds the row, the weights of the norm, of the router and of the gate; and, written, the normalised row, the chosen experts, their
 /// weights, and the share.
+// One output more than there are experts: the gate of the dense layer.
 fn kernel(router: &Router, route: &Route, norm: InputNorm, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let &Router { k, experts, stored, act } = router;
     let warps = (experts + 1).div_ceil(BLOCKS);
+    // Weights are loaded before the kernel in front has ended, and wait in registers for the row.
     let registers = k.div_ceil(STEP) * if stored == DType::F32 { 8 } else { 4 };
     let fits = k > 0 && k.is_multiple_of(STEP) && warps <= MOST_WARPS && experts > 0;
     let held = registers <= REGISTERS[usize::from(warps > 16)];
@@ -89,6 +98,7 @@ fn kernel(router: &Router, route: &Route, norm: InputNorm, info: &DeviceInfo) ->
     }
     let mut desc = desc(info, "moe_router/cuda", "cuda/moe_router.cu", TEXT, warps * 32, 0);
     desc.bindings = bindings(4, 4);
+    // The numbers are those of the text's constant SCORES.
     let scores = match route.scores {
         Scores::Softmax => 0,
         Scores::Sigmoid => 1,

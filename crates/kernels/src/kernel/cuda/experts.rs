@@ -1,5 +1,9 @@
 //! Products of many rows with the matrices of chosen experts: `moe_permute.cu`, which brings the rows of each expert together, and
 //! `grouped_gemm.cu`.
+//!
+//! The first launch sorts the places by expert and cuts them into tiles, of which it writes a list. The second has a
+//! block for each tile that there can be; those beyond the list's length end at once. Its grid is therefore known
+//! before the choice.
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
@@ -10,18 +14,23 @@ use crate::regime::Axis;
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{DType, Dim, Extent, Packing, Result, TensorType};
 
+/// The text that sorts places.
 const GATHER: &str = include_str!("moe_permute.cu");
+/// The text of the product.
 const TEXT: &str = include_str!("grouped_gemm.cu");
 /// Places of a tile at most.
 const PLACES: u32 = 64;
 /// Threads of a block, and rows of weights of a tile; half as many outputs with a gate.
 const THREADS: u32 = 256;
+/// Threads of the one block that sorts.
 const GATHERING: u32 = 1024;
 /// Elements that share a scale.
+/// Packed weights with other groups are refused.
 const GROUP: u32 = 32;
 /// Bytes of a row of weights in a stage.
 const LINE: u32 = 64;
 /// Words that describe a tile.
+/// Expert, first place, count, and 0.
 const WORDS: u64 = 4;
 
 /// The plan of a product of many rows with the matrices of chosen experts.
@@ -49,6 +58,7 @@ fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
     let (stack, chosen, rows) = (asked.stack?, asked.expert_ids_input()?, asked.x.shape.first()?);
     let halves = asked.x.dtype == DType::F16 && request.outputs[0].dtype == DType::F16;
     let many = rows.as_const() != Some(1) && stack.count > 0 && asked.outputs > 0;
+    // Elements of a line: rows have to consist of whole ones.
     let step = if asked.packing().is_some() { 2 * LINE } else { LINE / 2 };
     let fits = asked.k > 0 && asked.k.is_multiple_of(step) && places.bias.is_none();
     if !halves || !many || !fits || request.info.features.cuda < Some(COPIES) {
@@ -61,6 +71,7 @@ fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
     let bytes = all.checked_mul(4)?;
     let described =
         bytes.checked_mul(WORDS)?.checked_add(&Dim::from(4 * WORDS * (partial + u64::from(PLACES))))?;
+    // The order has a word for each place, and one more; the list has four for each tile, and four for its length.
     let scratch =
         [Extent::from_dim(bytes.checked_add(&Dim::from(4u64))?), Extent::ceil_div(described, PLACES)];
     let [order, list] = [0, 1].map(Arg::Scratch);
@@ -70,6 +81,7 @@ fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
         groups: [single_workgroup(), single_workgroup(), single_workgroup()],
     };
     let desc = product(request.info, &asked, stack, arrays)?;
+    // Half of a tile's rows belong to each of two weights.
     let outputs = if asked.gated { THREADS / 2 } else { THREADS };
     let columns = Extent::from_dim(u64::from(asked.outputs.div_ceil(outputs)));
     let weights = request.args(&places.weights).ok()?;
@@ -89,6 +101,7 @@ fn arrays(weight: &TensorType) -> Option<usize> {
     }
 }
 
+/// The kernel that sorts places; `n`, `p` and a constant give the number of rows.
 fn gather(info: &DeviceInfo, stack: StackedExperts, [n, p, constant]: [u32; 3]) -> Option<KernelDesc> {
     let mut desc = desc(info, "moe_permute/cuda", "cuda/moe_permute.cu", GATHER, GATHERING, 0);
     desc.bindings = bindings(1, 2);
@@ -103,6 +116,7 @@ fn gather(info: &DeviceInfo, stack: StackedExperts, [n, p, constant]: [u32; 3]) 
     desc.check_limits(info).ok().map(|()| desc)
 }
 
+/// The kernel of the product; `arrays` is how many buffers each weight is bound as.
 fn product(
     info: &DeviceInfo,
     asked: &GemmProblem,
@@ -132,6 +146,7 @@ fn product(
     desc.check_limits(info).ok().map(|()| desc)
 }
 
+/// Constants as a description has them.
 fn constants<const N: usize>(named: [(&str, u32); N]) -> Vec<(String, f64)> {
     named.map(|(name, value)| (name.to_string(), f64::from(value))).to_vec()
 }

@@ -1,4 +1,8 @@
 //! Attention of many rows: `flash_prefill.cu`, and `rope_kv_write.cu`, which rotates new keys on their way to the cache.
+//!
+//! This is FlashAttention: keys and values go through shared memory in stages, while the maximum, the sum of
+//! exponentials and the results of each query stay in registers. The kernel for Hopper chips differs in its tensor
+//! core instructions and sizes.
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
@@ -11,18 +15,24 @@ use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Extent, Node, Op, Result, Symbol};
 
+/// The text for all chips.
 const TEXT: &str = include_str!("flash_prefill.cu");
+/// The text for Hopper chips.
 const HOPPER_TEXT: &str = include_str!("flash_prefill_hopper.cu");
+/// The text that rotates new keys and writes them with new values.
 const ROPE_KV_WRITE: &str = include_str!("rope_kv_write.cu");
 /// Queries of a block, and threads.
 const QUERIES: u32 = 64;
+/// Threads of a block: four warps of 16 queries each.
 const THREADS: u32 = 128;
 /// Keys of a stage, and stages.
 const KEYS: u32 = 64;
+/// Stages that are on their way at a time.
 const STAGES: u32 = 2;
 /// Of the kernel for Hopper chips: queries, which it keeps in shared memory too, threads and stages.
 const HOPPER_BLOCK: [u32; 3] = [128, 256, 4];
 /// What the alignment of its memory takes.
+/// Its size bounds what is lost in front of the first stage.
 const ALIGNMENT: u32 = 1024;
 /// Threads of a block that keeps keys and values.
 const KEEPERS: u32 = 256;
@@ -58,6 +68,7 @@ pub fn plan_hopper(request: &Request) -> Result<NodePlan> {
     plain(request, Chip::Hopper)
 }
 
+/// The plan of attention without rotations.
 fn plain(request: &Request, chip: Chip) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     let found = kernel(op, false, chip, request.info).filter(|_| is_plain_f16(request));
@@ -77,6 +88,7 @@ pub fn plan_with_rotation_hopper(request: &Request) -> Result<NodePlan> {
     plan_rotated(request, Chip::Hopper)
 }
 
+/// The plan of attention with rotated queries; keys are rotated as they are appended, and come as they are.
 fn plan_rotated(request: &Request, chip: Chip) -> Result<NodePlan> {
     let body = FusedBody::of_request(request)?;
     let node = body.only_node("attention", |op| matches!(op, Op::Attention(_)))?;
@@ -102,10 +114,12 @@ pub fn plan_appending(request: &Request) -> Result<NodePlan> {
     let (Some(keys), Some(values), Op::Rope(op)) = (keys, values, &rope.op) else {
         return Err(unserved_error(request));
     };
+    // Keys and values are bound under their own names; which append is which is told by the rotation.
     let [k, v, cache] = [rope.inputs[0], values.inputs[1], keys.inputs[0]];
     let all = [k, v, cache, values.inputs[0]];
     let halves = all.iter().all(|&value| body.ty(value).dtype == DType::F16);
     let width = constant("a row of keys", &body.ty(k).shape[1])?;
+    // A thread moves 16 elements, the two halves of a pair of pieces.
     let fits = halves && body.ty(v).shape == body.ty(k).shape && op.head_dim.is_multiple_of(16);
     let found = rope_kv_write(width / op.head_dim.max(1), op.head_dim, request.info).filter(|_| fits);
     let (desc, groups) = found.ok_or_else(|| unserved_error(request))?;
@@ -123,11 +137,13 @@ pub fn plan_appending(request: &Request) -> Result<NodePlan> {
 /// It binds the queries, if `joined` the angles by which they are rotated first, the caches of keys and values, and the
 /// output.
 fn kernel(op: &Attention, joined: bool, chip: Chip, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    // Bytes of a head.
     let row = op.head_dim * 2;
     let ([queries, threads, stages], beside) = match chip {
         Chip::Hopper => (HOPPER_BLOCK, HOPPER_BLOCK[0] * row + ALIGNMENT),
         Chip::Any => ([QUERIES, THREADS, STAGES], 0),
     };
+    // A stage has keys and values.
     let memory = stages * 2 * KEYS * row + beside;
     if !serves(op) || info.features.cuda < Some(COPIES) || memory > info.limits.max_workgroup_memory {
         return None;
@@ -160,6 +176,7 @@ fn rope_kv_write(kv_heads: u32, head_dim: u32, info: &DeviceInfo) -> Option<(Ker
     let mut desc = desc(info, "rope_kv_write/cuda", "cuda/rope_kv_write.cu", ROPE_KV_WRITE, KEEPERS, 0);
     desc.bindings = bindings(3, 2);
     desc.constants = vec![("KV_HEADS".into(), f64::from(kv_heads)), ("D".into(), f64::from(head_dim))];
+    // 16 elements each.
     let items = Dim::symbol(Symbol::N).checked_mul(u64::from(kv_heads * (head_dim / 16)))?;
     Some((desc, [Extent::ceil_div(items, KEEPERS), single_workgroup(), single_workgroup()]))
 }

@@ -1,5 +1,9 @@
 //! The product of one row with a weight, or with several at once: `gemv.cu`, with stacks of experts `moe_gemv.cu`, and what they are
 //! asked to do.
+//!
+//! A warp multiplies 16 outputs by a stage of the row on tensor cores. Warps of a team share the row length of a
+//! tile; teams of a block share the row itself, which lies in shared memory. Each warp loads its weights through a
+//! ring of stages of its own.
 
 mod fill;
 mod format;
@@ -16,7 +20,9 @@ use format::{Format, GROUP};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::{DType, Extent, Op, Result, TensorType};
 
+/// The text for plain products.
 const TEXT: &str = include_str!("gemv.cu");
+/// The text for stacks of matrices.
 const OF_EXPERTS: &str = include_str!("moe_gemv.cu");
 /// Outputs of a tile; half as many of a gated product.
 const TILE: u32 = 16;
@@ -24,6 +30,7 @@ const TILE: u32 = 16;
 pub const MOST: usize = 3;
 /// Slots of a row that a kernel knows, a lane each, and warps of a mixed product, one for each slot and run of the dense weight.
 const MOST_SLOTS: u32 = 32;
+/// Warps of a mixed product at most.
 const MOST_MIXED: u32 = 16;
 /// The normalisation that a product's input goes through.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,13 +58,19 @@ enum Dense {
 /// the slots' weights and the dense one's share; the biases; the residual; the outputs, that of dense weights last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
+    /// Row length of the input and of the weights.
     k: u32,
+    /// How all weights are stored.
     format: Format,
     /// Outputs of each weight.
     outputs: Vec<u32>,
+    /// Whether there are two weights, of which the first makes the gate of the second.
     gated: bool,
+    /// Storage of the biases, if there are some.
     bias: Option<DType>,
+    /// Dtype of the input: f16 or f32.
     act: DType,
+    /// Dtype of the outputs: f16 or f32.
     out: DType,
     /// The normalisation of the input.
     norm: Option<InputNorm>,
@@ -98,11 +111,13 @@ impl Projection {
         Projection::from_problem(&asked, out)
     }
 
+    /// The projection that a product is, if the kernel reads its weights and has no rest at its end.
     fn from_problem(asked: &GemmProblem, out: DType) -> Option<Projection> {
         let format = Format::from_type(asked.weight)?;
         let &GemmProblem { x, gated, k, outputs, stack, .. } = asked;
         let InputPlaces { weights, bias } = asked.places()?;
         let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
+        // A tile of a gated product has eight outputs of each weight.
         let tile = if gated { TILE / 2 } else { TILE };
         let few = stack.is_none_or(|s| s.slots <= MOST_SLOTS && s.count > 0 && outputs > 0);
         let fits = k > 0 && format.fits(k) && outputs.is_multiple_of(tile) && few;
@@ -127,6 +142,7 @@ impl Product {
             return Some((*first).clone());
         }
         let outputs = products.iter().flat_map(|p| p.outputs.clone()).collect();
+        // Everything but the outputs has to be equal.
         let alike = |p: &&Product| Product { outputs: first.outputs.clone(), ..(**p).clone() } == **first;
         let fits = rest.iter().all(alike) && !first.gated && products.len() <= MOST;
         fits.then_some(Product { outputs, ..(*first).clone() })
@@ -145,6 +161,7 @@ impl Product {
     /// A gated product with a stack and one of the same input with dense weights, in one launch; `None` if they do not go together.
     pub fn with_shared_expert(self, dense: &Product) -> Option<Product> {
         let [outputs] = dense.outputs[..] else { return None };
+        // The dense weights may have other outputs; storage and row length are the stack's.
         let alike = Product { outputs: self.outputs.clone(), stack: self.stack, ..dense.clone() } == self;
         let shared = self.stack.is_some_and(|stack| stack.shared) && self.gated && self.bias.is_none();
         (alike && shared).then_some(Product { dense: Some(Dense::SharedExpert(outputs)), ..self })
@@ -163,6 +180,8 @@ impl Product {
     }
 
     /// The kernel and its grid; `None` if the device cannot run it.
+    ///
+    /// The grid has at most as many blocks as run at once: each takes tiles until none is left.
     pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
         if info.features.cuda < Some(COPIES) {
             return None;
@@ -193,6 +212,7 @@ impl Product {
         let mut desc = desc(info, name, file, text, fill.teams * warps * 32, memory);
         desc.bindings = bindings(read, self.outputs.len() + results);
         let flag = |flag: bool| f64::from(u8::from(flag));
+        // Weights that there are not have no outputs.
         let output = |at: usize| f64::from(self.outputs.get(at).copied().unwrap_or(0));
         let (group, zeros) = self.format.groups();
         let (eps, offset) = self.norm.map_or((0.0, 0.0), |norm| (norm.eps, norm.offset));
@@ -218,6 +238,7 @@ impl Product {
             ("B_DTYPE", f64::from(bias)),
             ("RESIDUAL", flag(self.residual)),
             ("TOGETHER", f64::from(self.tiles_per_sum(fill))),
+            // A bound for the compiler's use of registers.
             ("MIN_BLOCKS", 1.0),
             ("ACT_F32", flag(self.act == DType::F32)),
             ("OUT_F32", flag(self.out == DType::F32)),
@@ -242,6 +263,7 @@ impl Product {
     }
 
     /// Parts that elements of `x` are taken in: digits of the base 256 beside whole numbers, else numbers of the weights' type.
+    /// They are what PLANES counts in the texts.
     fn limbs(&self) -> u32 {
         let wide = u32::from(self.act == DType::F32);
         match self.format {
@@ -264,12 +286,14 @@ impl Product {
     }
 
     /// Rows of `x`: a stack's slots can have one each.
+    /// Those of a mixed product's dense input count too, in pieces of the stack's row length.
     fn rows(&self) -> u32 {
         let slots = self.stack.map_or(1, |stack| if stack.shared { 1 } else { stack.slots });
         slots + if let Some(Dense::Mixed(runs)) = self.dense { runs } else { 0 }
     }
 
     /// Tiles of all outputs.
+    /// A mixed product adds its slots up, so that they have no tiles of their own.
     fn tiles(&self) -> u32 {
         let outputs = self.outputs.iter().sum::<u32>();
         let slots = self.stack.map_or(1, |stack| stack.slots);
@@ -290,6 +314,7 @@ impl Product {
             Format::Float => TILE + 4,
             Format::Four { .. } | Format::Eight => 4,
         };
+        // Which way of filling the chip is taken depends on the device: the longest chain of both counts.
         let chain = |fill| self.steps(fill) * 2 + step + self.warps(fill);
         self.fills().into_iter().map(chain).max().unwrap_or(step)
     }
@@ -305,6 +330,7 @@ pub fn plan_stack(request: &Request) -> Result<NodePlan> {
     plan_projection(request, Projection::of_stack(request.op, request.inputs, request.outputs[0].dtype))
 }
 
+/// The plan of a node that is such a product.
 fn plan_projection(request: &Request, found: Option<Projection>) -> Result<NodePlan> {
     let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved_error(request))?;
     let mut args = request.args(&[0])?;

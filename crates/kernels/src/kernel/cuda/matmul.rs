@@ -1,4 +1,8 @@
 //! Products of many rows on the tensor cores of Hopper chips: `gemm_hopper.cu`, and what it is asked to do.
+//!
+//! One group of warps brings tiles to shared memory by the tensor memory accelerator (TMA), through tensor maps; the
+//! other groups multiply them with `wgmma`. The grid is as large as the chip, and blocks take tiles one after the
+//! other.
 
 use super::{HOPPER, bindings, desc, linear::MOST, processors};
 use crate::kernel::Request;
@@ -11,19 +15,23 @@ use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::packing::Code;
 use tapml_graph::{DType, Dim, Extent, Node, Op, Packing, Result, TensorType};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("gemm_hopper.cu");
 /// Rows of a tile.
 const ROWS: u32 = 128;
 /// Rows of weights that a group of four warps takes, and how many such groups a block can have.
 const UNIT: u32 = 64;
+/// In the order in which equal costs are decided.
 const GROUPS: [u32; 3] = [2, 3, 1];
 /// What a tile costs beside its products, in rows of weights.
 const OVERHEAD: u32 = 20;
 /// Rows of a run that tiles are chosen for.
 const USUAL_ROWS: u32 = 512;
 /// Blocks of a cluster.
+/// Both bring a half of the rows, for both of them.
 const CLUSTER: u32 = 2;
 /// Threads of a group.
+/// Four warps, as `wgmma` takes them.
 const THREADS: u32 = 128;
 /// Elements along K of a stage.
 const STEP: u32 = 64;
@@ -36,19 +44,26 @@ const GROUP: u32 = 32;
 const RESERVED_BYTES: u32 = 3 << 10;
 /// Stages of the ring at most, and at least.
 const DEPTH: u32 = 8;
+/// Stages at least: with fewer, the kernel is not taken.
 const SHALLOWEST: u32 = 4;
 
 /// Products of one input with a weight, with two and a gate, or with up to [`MOST`]. The kernel binds, in this order: `x`;
 /// each weight, of a packed one words and scales; the biases; the outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matmul {
+    /// Row length of input and weights.
     k: u32,
+    /// How all weights are stored.
     format: Format,
     /// Outputs of each weight.
     outputs: Vec<u32>,
+    /// Whether there are two weights, of which the first makes the gate of the second.
     gated: bool,
+    /// Storage of the biases, if there are some.
     bias: Option<DType>,
+    /// Dtype of the outputs.
     out: DType,
+    /// Number of rows, affine in the symbols.
     rows: Dim,
 }
 
@@ -71,9 +86,11 @@ impl Projection {
         let format = Format::from_type(weight)?;
         let InputPlaces { weights, bias } = asked.places()?;
         let rows = x.shape.first()?;
+        // Boxes of the tensor maps are as wide as a stage.
         let fits = k > 0 && k.is_multiple_of(STEP) && outputs.is_multiple_of(8);
         let taken =
             x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32) && !(gated && out == DType::F32);
+        // One row is the business of the kernels for decoding.
         let many = rows.as_const() != Some(1) && affine(rows).is_ok();
         if !fits || !taken || !many || outputs == 0 {
             return None;
@@ -87,6 +104,7 @@ impl Projection {
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
+    /// Elements of f16, as they are.
     F16,
     /// In groups of [`GROUP`] elements.
     Packed(Code),
@@ -123,6 +141,8 @@ impl Matmul {
     }
 
     /// The kernel and its grid; `None` if the device cannot run it.
+    ///
+    /// Shared memory that is left beside results and what the text declares is filled with stages, up to [`DEPTH`].
     pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
         if info.features.cuda != Some(HOPPER) {
             return None;
@@ -140,6 +160,7 @@ impl Matmul {
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
         let arrays = if self.format.bits().is_some() { 2 } else { 1 };
+        // One group more than multiply: it only loads. Boxes of TMA begin at multiples of 1024 bytes.
         let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
         let mut desc = desc(info, "gemm_hopper/cuda", "cuda/gemm_hopper.cu", TEXT, threads, memory);
         desc.bindings = bindings(1 + weights * arrays + biases, self.outputs.len());
@@ -168,6 +189,7 @@ impl Matmul {
         .to_vec();
         // Half of the rows of a tile: the other block of the cluster brings the other half.
         desc.constants.extend(map(0, 0, [2, self.k, STEP, ROWS / CLUSTER]));
+        // Packed words are copied as 32-bit elements, 32 weights in as many words as an element has bits.
         let weight = match self.format.bits() {
             None => [2, self.k, STEP, UNIT],
             Some(bits) => {
@@ -188,6 +210,7 @@ impl Matmul {
         }
         let of_unit = if self.gated { UNIT / 2 } else { UNIT };
         let units: u32 = self.outputs.iter().map(|o| o.div_ceil(of_unit)).sum();
+        // Rounds of tiles over the clusters, times what a tile takes.
         let cost = |&groups: &u32| {
             let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * (USUAL_ROWS / ROWS);
             u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
@@ -263,6 +286,7 @@ pub fn plan_several(request: &Request) -> Result<NodePlan> {
 
 impl Matmul {
     /// The plan of a launch with these arguments.
+    /// Rows come in tiles, which the grid does not show: it is that of the chip.
     fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
         let (desc, groups) = self.kernel(request.info).ok_or_else(|| unserved_error(request))?;
         args.push(Arg::Symbols);

@@ -1,5 +1,9 @@
 //! Kernels in CUDA C++: for a single row, where a model's speed is that of reading its weights, and for many, where it is
 //! that of the tensor cores.
+//!
+//! A text is a small file of constants and an entry point; what kernels share lies in headers. Devices compile one
+//! string, so that headers are put in front of a text here, each behind a `#line` directive, so that messages name
+//! the right file.
 
 pub mod argmax;
 pub mod attention;
@@ -35,6 +39,7 @@ fn processors(info: &DeviceInfo) -> u32 {
 macro_rules! headers {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("include/", $name)))),*] };
 }
+/// Names and texts. User kernels can include the same ones.
 const HEADERS: &[(&str, &str)] = &headers![
     "base.cuh",
     "epilogue_gate.cuh",
@@ -69,6 +74,7 @@ const HEADERS: &[(&str, &str)] = &headers![
 ];
 
 /// The header that a line includes.
+/// `None` unless the line is nothing else, without spaces in front.
 fn included_header(line: &str) -> Option<&str> {
     line.strip_prefix("#include \"")?.strip_suffix('"')
 }
@@ -88,6 +94,7 @@ pub fn with_includes(text: &str) -> String {
 }
 
 /// Headers in front of a text, and the text without its includes.
+/// Unknown headers are left in the text; [`unknown_header`] finds them.
 pub fn compose_text(text: &str) -> (String, String) {
     let mut prelude = String::new();
     let text = compose(text, &mut prelude);
@@ -123,6 +130,7 @@ fn compose(text: &str, prelude: &mut String) -> String {
             None => rest.push_str(line),
             Some((name, text)) => {
                 rest.push_str(&format!("{COMMENTED}{name}\""));
+                // The line that a header begins with tells whether it is there already.
                 let head = format!("{HEAD}{name}\"\n");
                 if !prelude.contains(&head) {
                     let body = compose(text, prelude);
@@ -137,6 +145,7 @@ fn compose(text: &str, prelude: &mut String) -> String {
 }
 
 /// A kernel without constants and bindings.
+/// Its entry point is named as its file, and `memory` counts bytes of dynamic shared memory.
 fn desc(info: &DeviceInfo, name: &str, file: &str, text: &str, threads: u32, memory: u32) -> KernelDesc {
     let mut prelude = String::new();
     let text = compose(text, &mut prelude);
@@ -150,6 +159,8 @@ fn desc(info: &DeviceInfo, name: &str, file: &str, text: &str, threads: u32, mem
         workgroup_memory: memory,
         needs_f16: true,
         needs_subgroups: false,
+        // Programmatic dependent launch needs compute capability 9.0; texts wait for the kernel in front where they
+        // must.
         dependent_launch: info.features.cuda >= Some(OVERLAP),
     }
 }

@@ -1,4 +1,6 @@
 //! The sum of a sparse layer and a dense one beside it, for many rows: `moe_combine.cu`.
+//!
+//! The sum is that of the slots' results times their weights, plus the dense result times the sigmoid of its gate.
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
@@ -8,7 +10,9 @@ use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Extent, Op, Result};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("moe_combine.cu");
+/// Threads of a block, each with eight elements.
 const THREADS: u32 = 256;
 
 /// The plan of `moe_combine`.
@@ -29,6 +33,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let mut args = body.read_all(read)?;
     args.extend([body.write(sum.outputs[0])?, Arg::Symbols]);
     body.expect_outputs(&args)?;
+    // A slot after the other, then the dense layer.
     Ok(plan_of(Launch { desc, args, groups }, op.k + 2))
 }
 
@@ -47,6 +52,7 @@ fn kernel(rows: &Dim, width: u32, slots: u32, info: &DeviceInfo) -> Option<(Kern
         .map(|(name, value)| (name.to_string(), f64::from(value)))
         .to_vec();
     desc.check_limits(info).ok()?;
+    // Eight elements of f16 are 16 bytes.
     let eights = rows.checked_mul(u64::from(width / 8))?;
     Some((desc, [Extent::ceil_div(eights, THREADS), single_workgroup(), single_workgroup()]))
 }

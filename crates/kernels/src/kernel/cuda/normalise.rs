@@ -1,4 +1,6 @@
 //! Normalisation of f16 rows: `normalise.cu`.
+//!
+//! A block has a row. It serves any number of rows; a single one goes to `rms_norm.cu` where that serves it.
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
@@ -8,7 +10,9 @@ use crate::kernel::source::{
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Extent, Op, Result};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("normalise.cu");
+/// Threads of a block.
 const THREADS: u32 = 256;
 /// Elements of a row at most: each thread holds its part.
 const LONGEST: u32 = 1 << 14;
@@ -20,6 +24,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     Ok(NodePlan { constants: stand_in(&[weight]), ..plan_of(launch, chain) })
 }
 
+/// The launch and the longest chain of additions; `None` if the kernel does not serve the node.
 fn launch(request: &Request) -> Option<(Launch, u32)> {
     let (add, eps, offset, group) = match request.op {
         Op::RmsNorm(op) => (false, op.eps, op.offset, op.group),
@@ -29,6 +34,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     let (x, weight) = (&request.inputs[0], request.inputs.get(if add { 2 } else { 1 }));
     let [rows, k] = x.shape.as_slice() else { return None };
     let k = constant("the row length", k).ok()?;
+    // A weight of another length belongs to groups of columns, which this kernel does not know.
     let whole = weight.is_none_or(|ty| ty.elements() == Some(Dim::from(u64::from(k))));
     let served =
         x.dtype == DType::F16 && group.is_none() && whole && k.is_multiple_of(8) && k > 0 && k <= LONGEST;
@@ -54,6 +60,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
     let input = |index| Arg::Input { index, offset: 0, len: 0 };
+    // A kernel binds as many buffers whether a weight is given or not.
     let weights = if weight.is_some() { input(if add { 2 } else { 1 }) } else { Arg::Constant(0) };
     let args = if add {
         vec![input(0), input(1), weights, Arg::Output(0), Arg::Output(1), Arg::Symbols]

@@ -1,5 +1,7 @@
 //! The norm of one row: `rms_norm.cu`. It adds up in the order of a product that normalises its
 //! input itself.
+//!
+//! A result is the same to the bit, whether the norm is fused with a product of its row or not.
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
@@ -8,7 +10,9 @@ use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{DType, Op, Result, TensorType};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("rms_norm.cu");
+/// Warps of the one block.
 const WARPS: u32 = 8;
 /// The longest row, which a block keeps in registers.
 const LONGEST: u32 = 16384;
@@ -22,6 +26,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     };
     let x = &request.inputs[0];
     let weight = request.inputs.get(if adds { 2 } else { 1 });
+    // A norm without weights is left to the other kernels.
     let found = weight.and_then(|w| kernel(x, w, adds, [eps, offset], request.info));
     let (desc, k) = found.filter(|_| may_be_one(&x.shape[0])).ok_or_else(|| unserved_error(request))?;
     let inputs = (0..request.inputs.len()).map(|index| Arg::Input { index, offset: 0, len: 0 });
@@ -33,6 +38,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     ))
 }
 
+/// The kernel and the row length; `None` if it does not serve such rows, or the device cannot run it.
 fn kernel(
     x: &TensorType,
     weight: &TensorType,

@@ -1,4 +1,6 @@
 //! Products of any number of rows with weights of few outputs, routers and gates: `skinny_gemm.cu`.
+//!
+//! Such products are too narrow for tiles of tensor cores. Sums are made in f32.
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
@@ -7,10 +9,13 @@ use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error, w
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Extent, Result};
 
+/// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("skinny_gemm.cu");
+/// Threads of a block: eight warps, with four outputs each.
 const THREADS: u32 = 256;
 /// Rows and outputs of a block.
 const ROWS: u32 = 4;
+/// Outputs of a block.
 const OUTPUTS: u32 = 32;
 /// Outputs at most; more are worth tensor cores.
 const MOST: u32 = 256;
@@ -35,6 +40,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     }
     let rows = x.shape.first()?;
     let [n, p, c] = affine(rows).ok()?;
+    // The rows of a block lie in shared memory as f32.
     let memory = asked.k.checked_mul(4 * ROWS)?;
     let mut desc = desc(request.info, "skinny_gemm/cuda", "cuda/skinny_gemm.cu", TEXT, THREADS, memory);
     desc.bindings = bindings(2 + usize::from(bias.is_some()), 1);

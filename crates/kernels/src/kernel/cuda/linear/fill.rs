@@ -1,8 +1,12 @@
 //! How a chip is filled with a product of one row.
+//!
+//! A multiprocessor hides the latency of memory by how many bytes it has under way: warps, stages of their rings, and
+//! blocks at once. More of each take more shared memory, which is also what the row lies in.
 
 use super::{Dense, Format, MOST_MIXED, Product};
 
 /// Bytes of shared memory, with what the driver keeps of it, of which two blocks fit a multiprocessor.
+/// A multiprocessor of compute capability 9.0 offers 227 KiB.
 const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
 
 /// How a chip is filled, as measured on an H200. Any numbers are right.
@@ -55,12 +59,14 @@ impl Product {
     /// How a chip is filled, the stages of a ring, and the bytes of shared memory of a launch; `None` if there are too few.
     pub fn room(&self, most: u32) -> Option<(ChipFill, u32, u32)> {
         self.fills().into_iter().find_map(|fill| {
+            // All warps of a block have a ring.
             let stage = fill.teams * self.warps(fill) * self.format.stage().1;
             // Beside them, sums of tiles and of squares.
             let sums = 128 * fill.teams * self.warps(fill) * self.tiles_per_sum(fill)
                 + self.k.div_ceil(256) * 4
                 + 256;
             let rings = most.saturating_sub(sums).min(fill.memory).saturating_sub(self.shared_bytes());
+            // A ring of one stage could not load and be used at the same time.
             let depth = (rings / stage).clamp(2, fill.depth);
             let memory = self.shared_bytes() + depth * stage;
             (memory + sums <= most).then_some((fill, depth, memory))
@@ -80,6 +86,7 @@ impl Product {
         }
         let stages = self.format.stages(self.k);
         let most = stages.min(fill.warps);
+        // Stages that the slowest warp takes, times warps: what is beyond the row's stages is waiting.
         let taken = |warps: &u32| stages.div_ceil(*warps) * warps;
         (most.div_ceil(2)..=most).rev().min_by_key(taken).unwrap_or(1)
     }
