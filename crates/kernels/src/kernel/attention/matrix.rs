@@ -1,5 +1,8 @@
 //! Attention of many rows on matrix units: `matrix.wgsl`, in place of the launches of `attention/split` for them.
 //! Activations and caches are f16, heads of [`SIZES`] elements.
+//!
+//! The keys are gone over twice, for the largest score of each row and then for the sums. The algorithm needs no
+//! rescaling of sums, which the online softmax of FlashAttention does, at the price of a second pass over the keys.
 
 use super::super::Request;
 use super::super::compose::{Composition, Fragment, fragment};
@@ -11,14 +14,18 @@ use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Extent, Op, Result, Symbol};
 
 /// Elements of a head.
+/// Other sizes go to the other kernels of `attention`.
 const SIZES: [u32; 2] = [64, 128];
 /// Invocations of a workgroup.
+/// Four subgroups of 32.
 const LANES: u32 = 128;
 /// Rows of a workgroup.
+/// Each subgroup has 16 of them.
 const ROWS: u32 = 64;
 /// Rows, columns and depth of one product on matrix units.
 const UNIT: u32 = 16;
 /// Keys at a time, the second time over them.
+/// The first time, twice as many.
 const KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
@@ -32,11 +39,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
     let plan = plan_of(Launch { desc, args, groups }, chain());
     let keys = &request.inputs[1].shape[0];
+    // Both passes have steps of their own.
     Ok(plan.with_axes(super::axes(op, keys, KEYS)).with_axes(super::axes(op, keys, 2 * KEYS)))
 }
 
 /// The kernel and its grid for rows that are exactly `n`; `None` if it does not serve such attention, or the device cannot
 /// run it. It binds queries, keys, values, the results and the symbols.
+// Masks that the text does not know are refused, not ignored.
 fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let plain = op.causal && op.alibi.is_none() && op.chunk.is_none() && op.softcap.is_none();
     let size = op.head_dim;
@@ -48,6 +57,7 @@ fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     kernel.workgroup_memory = memory(size);
     let mut launch = kernel.launch(DType::F16, DType::F16).ok()?;
     for written in [false, false, false, true] {
+        // Only the kinds count here: `plan` binds the arguments.
         launch = launch.bind(written, Arg::Symbols);
     }
     let launch = launch.rows(&Dim::symbol(Symbol::N)).ok()?.set("HEADS", op.heads);
@@ -76,22 +86,27 @@ pub fn texts() -> impl Iterator<Item = String> {
 }
 
 /// Bytes of workgroup memory.
+/// Queries and staged keys and values; scores; and two planes of the exponentials of each subgroup.
 fn memory(size: u32) -> u32 {
     8 * ROWS * (size / 4 + 2) + 4 * ROWS * (2 * KEYS + 4) + 8 * 8 * UNIT * (KEYS / 4 + 2)
 }
 
+/// Sizes, bindings and functions.
 const MATRIX: Fragment = fragment!("attention/matrix.wgsl", ["DIM"] => []);
+/// The entry point up to the loops over the keys.
 const START: Fragment = fragment!("attention/matrix_start.wgsl", [] => ["main"]);
 /// What is done with the scores, the first time and the second time over the keys.
 const FIRST: Fragment = fragment!("attention/matrix_first.wgsl", [] => []);
 const SECOND: Fragment = fragment!("attention/matrix_second.wgsl", [] => []);
 
+/// The text for heads of so many elements.
 fn text(size: u32) -> Composition {
     let mut text = Composition::default();
     text.line("enable wgpu_cooperative_matrix;");
     text.declare("DIM", format!("const DIM = {size}u;"));
     text.add(&MATRIX);
     text.add(&START);
+    // Writing to a string cannot fail.
     let _ = main(&mut text, size);
     text
 }
@@ -137,6 +152,8 @@ fn over_keys(text: &mut Composition, keys: u32, given: &[&str], size: u32) -> st
             writeln!(text, "{indent}{from}_{keys}_{i} = {from}[{at}];")
         })
     };
+    // The first keys are loaded in front of the loop, and in it always the next: their latency is hidden behind the
+    // products.
     load(text, "    var ", "begin")?;
     writeln!(
         text,
@@ -165,6 +182,8 @@ fn scores(text: &mut Composition, units: u32, keys: u32, at: &str, step: &str) -
 }
 
 /// The sums of the values at hand. Matrix units cut bits off: what they give is added as f32.
+///
+/// Exponentials go by two planes of f16, upper and lower part, so that no more is lost of them than of f32.
 fn values(text: &mut Composition, units: u32) -> std::fmt::Result {
     for part in 0..KEYS / UNIT {
         for plane in 0..2 {

@@ -1,5 +1,10 @@
 //! `attention`: launch planner. Workgroup `(x, y)` treats head `x` of query row `y`. Four zero bytes are bound in the
 //! place of sinks and slopes where there are none.
+//!
+//! The portable kernel is the online softmax (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+//! 2018) that FlashAttention builds on: any number of keys needs the same workgroup memory. The other files of this
+//! folder hold kernels that share keys out, that use tensor cores, and that serve fused operators with rotations and
+//! appending in front.
 
 pub mod matrix;
 pub mod rope_kv_write;
@@ -25,6 +30,7 @@ const LANES: u32 = 64;
 /// context of a thousand.
 const RUNNING: u32 = 16;
 
+/// The kernel that serves every attention whose heads are small enough.
 const KERNEL: KernelSource = KernelSource {
     name: "attention/portable",
     file: "attention/portable.wgsl",
@@ -37,6 +43,10 @@ const KERNEL: KernelSource = KernelSource {
     workgroup_memory: 4 * (2 * MAX_HEAD_DIM + 2 * LANES),
 };
 
+/// The plan of `attention/portable`.
+///
+/// # Errors
+/// As [`check`].
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     check(op, request)?;
@@ -46,6 +56,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         Extent::from_dim(request.inputs[0].shape[0].clone()),
         single_workgroup(),
     ];
+    // Scores add products four at a time. Results add the keys of a round, four at a time too, and then one sum for
+    // each round.
     let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
     let plan = planned(&KERNEL, vec![launch.groups(groups)], chain).with_axes(axes(
         op,
@@ -57,6 +69,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
 /// that say which keys a query sees and how scores are made.
+///
+/// The symbols are not bound yet: a caller may set further constants.
 fn bound(
     kernel: &KernelSource,
     op: &Attention,
@@ -81,10 +95,12 @@ fn masks(launch: LaunchBuilder, op: &Attention, keys: [u32; 3], sinks: bool) -> 
     let launch = launch.set("CAUSAL", u32::from(op.causal)).set("WINDOW", op.window.unwrap_or(0));
     let launch = launch.set("CHUNK", op.chunk.unwrap_or(u32::MAX)).set("SOFTCAP", op.softcap.unwrap_or(0.0));
     let launch = launch.set("HAS_SINKS", u32::from(sinks));
+    // 0 stands for no window and no cap, and the largest number for a single chunk: no mask needs a case of its own.
     launch.set("HAS_ALIBI", u32::from(op.alibi.is_some()))
 }
 
 /// What changes along so many keys, of which a kernel treats some at a time: its steps, and what attention sees of them.
+/// Calls on both sides of a window or of a chunk's end are regimes of their own.
 pub fn axes(op: &Attention, keys: &Dim, at_a_time: u32) -> Vec<Axis> {
     let window = op.window.map(|window| Axis::limit("keys", keys.clone(), u64::from(window)));
     let chunk = op.chunk.map(|chunk| Axis::steps("keys", keys.clone(), u64::from(chunk)));
@@ -99,6 +115,7 @@ pub fn keys_of_run() -> Result<Dim> {
 }
 
 /// The constants of a plan: slopes, or what is bound in their place.
+/// Slopes are those of ALiBi (Press, Smith and Lewis, 2021), one for each head, as f32.
 fn slopes(op: &Attention) -> Vec<Vec<u8>> {
     let slopes = op.alibi.as_deref().unwrap_or(&[0.0]);
     vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()]
@@ -106,6 +123,8 @@ fn slopes(op: &Attention) -> Vec<Vec<u8>> {
 
 /// The attention of a fused operator's body, with what stands in front of it: rotations of queries and keys, and the
 /// appending of keys and values.
+///
+/// All arguments are those of the fused operator, not of the body's nodes.
 pub struct Appending<'a> {
     /// The attention.
     pub op: &'a Attention,
@@ -132,6 +151,7 @@ impl<'a> Appending<'a> {
         };
         let wrong = || Error::unsupported("the kernel needs rotations and appending in front of attention");
         let inputs = |value: ValueId| body.maker(value).map(|node| &node.inputs).ok_or_else(wrong);
+        // Only the numbers of inputs are looked at, not which operators these nodes are.
         let ([raw, angles], [k_cache, k], [v_cache, v]) =
             (&inputs(*q)?[..], &inputs(*keys)?[..], &inputs(*values)?[..])
         else {
@@ -164,6 +184,8 @@ impl<'a> Appending<'a> {
 
 /// The plan with copies of caches of this type, which are inputs, to where the outputs are extended, in front: each is left
 /// out where the cache is extended in place.
+///
+/// Copies come first, so that `in_place` names them by their own places among the launches.
 pub fn with_copies(mut plan: NodePlan, cache: &TensorType, pairs: [(usize, Arg); 2]) -> Result<NodePlan> {
     let (rows, width) = rows_and_width(cache)?;
     let mut copies = Vec::new();
@@ -173,6 +195,7 @@ pub fn with_copies(mut plan: NodePlan, cache: &TensorType, pairs: [(usize, Arg);
         plan.in_place.push(InPlace { input, output, copy: Some(copies.len()) });
         copies.push(copy.rows(&rows)?.set("K", width).flat(elements(&rows, width)?));
     }
+    // The kernel's own launches follow the copies, which the compiler leaves out together or one by one.
     plan.launches.splice(0..0, copies);
     Ok(plan)
 }
@@ -184,6 +207,9 @@ pub fn is_plain_f16(request: &Request) -> bool {
 }
 
 /// Fails on what the kernel does not take.
+///
+/// A causal attention must have exactly as many keys as there are rows of this run and rows before it: the kernel
+/// places queries at the end of the keys.
 fn check(op: &Attention, request: &Request) -> Result<()> {
     let (q, k) = (&request.inputs[0], &request.inputs[1]);
     let asked = op.head_dim.max(op.value_size());

@@ -1,4 +1,7 @@
 //! `rope_append/rows`: rotated queries, and rotated keys and values behind the cached ones, of many rows in one launch.
+//!
+//! One invocation turns or moves two elements, a half of a head apart, four times over. Keys go to rows `p` to `p + n
+//! - 1` of the caches, behind those that are there.
 
 use super::super::Request;
 use super::super::body::FusedBody;
@@ -10,6 +13,7 @@ use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol, ValueId};
 /// The text.
 pub const TEXT: &str = include_str!("keep.wgsl");
 
+/// Takes heads of any even size.
 const KERNEL: KernelSource = KernelSource::flat("rope_append/rows", "attention/keep.wgsl", TEXT);
 
 /// The plan. It binds queries, keys, values and angles, and, written, rotated queries and the caches of keys and values,
@@ -23,7 +27,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let ([first, second], [Some(keys), None] | [None, Some(keys)]) = (&appends[..], &turned[..]) else {
         return Err(wrong());
     };
+    // Both appending nodes look alike: the one whose rows are rotated is that of the keys.
     let (of_keys, of_values) = if turned[0].is_some() { (first, second) } else { (second, first) };
+    // The other rotation is that of the queries.
     let queries = body.nodes().iter().find(|node| matches!(node.op, Op::Rope(_)) && node.name != keys.name);
     let queries = queries.ok_or_else(wrong)?;
     let (Op::Rope(rope), width) = (&keys.op, |value: ValueId| body.ty(value).shape.get(1)?.as_const()) else {
@@ -36,6 +42,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let caches = [of_keys.inputs[0], of_values.inputs[0]];
     let alike = [k, v, caches[0], caches[1]].iter().all(|&value| body.ty(value).dtype == act);
     let rows = Dim::symbol(Symbol::N);
+    // Keys and values share the arithmetic of places, so that their widths have to be equal.
     let fits = alike && head_dim.is_multiple_of(2) && width(v) == width(k) && body.ty(q).shape[0] == rows;
     if !fits || queries.inputs[1] != keys.inputs[1] {
         return Err(unserved_error(request));
@@ -51,8 +58,10 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     for arg in [rotated, grown[0], grown[1]] {
         launch = launch.bind(true, arg);
     }
+    // The body may give the rotated keys too, which this kernel leaves nowhere.
     body.expect_outputs(&[rotated, grown[0], grown[1]])?;
     let launch = launch.rows(&rows)?.set("HEADS", heads).set("KV_HEADS", kv_heads).set("HEAD_DIM", head_dim);
+    // Heads of queries, of keys and of values; each item is a pair of elements.
     let items = u64::from(heads) + 2 * u64::from(kv_heads);
     let items = rows.checked_mul(items * u64::from(head_dim / 2)).ok_or_else(wrong)?;
     let launch =
@@ -60,5 +69,6 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let places = caches.map(|cache| body.input(cache).ok_or_else(wrong));
     let [keys_at, values_at] = places;
     let pairs = [(keys_at?, grown[0]), (values_at?, grown[1])];
+    // A rotation adds two products.
     with_copies(plan_of(launch, 1), body.ty(caches[0]), pairs)
 }

@@ -1,6 +1,10 @@
 //! `rope_append_attention/gemv`: one row's attention over parts of the keys, with the rotations and the appending in front. A
 //! team of lanes takes a key at a time, so that scores meet within subgroups; devices whose
 //! subgroups are smaller than a team have no use for it.
+//!
+//! This is split-K attention, as in Flash-Decoding: parts of the keys are treated by workgroups of their own, each
+//! with a running maximum, and brought together at the end. If the device lets a workgroup see what others wrote, the
+//! last one to finish does that; else a second launch.
 
 use super::super::Request;
 use super::super::body::FusedBody;
@@ -16,8 +20,10 @@ use tapml_graph::{DType, Extent, Result};
 /// Invocations of a workgroup.
 const LANES: u32 = 256;
 /// Parts of the keys.
+/// They are workgroups of one block of heads.
 const PARTS: u32 = 32;
 /// Heads of a block.
+/// Heads of a block read the same keys and values, which are loaded a single time for all of them.
 const MAX_BLOCK: u32 = 8;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
@@ -27,6 +33,7 @@ const LEAST: u32 = 16;
 /// Sizes of the sums of all subgroups, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
 
+/// The pool of sums comes on top of the memory given here; see [`with_end`].
 const KERNEL: KernelSource = KernelSource {
     name: "rope_append_attention/gemv",
     file: "",
@@ -44,7 +51,9 @@ const ROW: Fragment = fragment!("attention/row.wgsl", ["POOL", "nothing", "symbo
 /// Where their sums have been put together.
 const END: Fragment = fragment!("attention/row_end.wgsl", ["give"] => []);
 /// What brings the parts together, or leaves them.
+/// The last workgroup of a block does it, told by a counter in scratch memory.
 const LAST: Fragment = fragment!("attention/row_last.wgsl", [] => ["give", "nothing", "symbols"]);
+/// They stay in scratch memory for another launch.
 const PARTED: Fragment = fragment!("attention/row_parts.wgsl", [] => ["give", "nothing", "symbols"]);
 
 /// The text for blocks of so many heads with such a pool, which brings the parts together itself or leaves them.
@@ -88,6 +97,7 @@ pub fn texts() -> Vec<String> {
 }
 
 /// Blocks of heads that can be counted.
+/// Each has a counter in scratch memory that is kept between runs.
 const BLOCKS: u32 = 256;
 
 /// The plan: where workgroups see what others have left, in one launch; else the parts are brought together by another.
@@ -102,6 +112,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let together = info.features.device_barriers.then(|| with_end(&found, act, info, true)).flatten();
     if let Some((launch, words)) = together {
         let mut plan = plan_of(launch, chain(op)).with_axes(along_keys(op, act)?);
+        // The counters must be zero at the first run; the kernel leaves them at zero behind each.
         plan.scratch = vec![Scratch::Kept(4 * words)];
         return with_copies(plan, found.cache, found.pairs());
     }
@@ -142,6 +153,7 @@ fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) ->
     let op = found.op;
     let (least, _) = info.features.subgroups?;
     let (piece, team) = (piece(act), team(op, act));
+    // Narrow subgroups mean many sums: the narrowest that the device has counts.
     let subgroups = LANES / least.clamp(1, LANES);
     let group = op.heads / op.kv_heads.max(1);
     let sums = |block: u32| subgroups * block * op.head_dim.div_ceil(4);
@@ -149,6 +161,7 @@ fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) ->
     // More heads than four have too many numbers for the registers of a lane, but one alone reads keys for itself.
     let block = (2..=4).rev().find(fits).or_else(|| (1..=MAX_BLOCK).rev().find(fits))?;
     let pool = POOLS.into_iter().find(|pool| sums(block) <= *pool)?;
+    // A rotation joins the two halves of a head, each of whole pieces.
     let halves = op.head_dim > 0 && op.head_dim.is_multiple_of(2 * piece);
     if !halves || least < LEAST || team > least || subgroups * MAX_BLOCK > 256 || op.heads / block > BLOCKS {
         return None;
@@ -167,8 +180,10 @@ fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) ->
     let blocks = Extent::from_dim(u64::from(op.heads / block * PARTS));
     let mut launch = launch.groups([blocks, single_workgroup(), single_workgroup()]);
     text(block, pool, together).put_into(&mut launch.desc.source);
+    // Four more bytes hold whether this workgroup is the last.
     launch.desc.workgroup_memory += 16 * pool + if together { 4 } else { 0 };
     launch.desc.check_limits(info).ok()?;
+    // Of each head and part: its results, the largest score and the sum of exponentials; and the counters.
     let words = u64::from(op.heads) * u64::from(PARTS) * u64::from(op.head_dim + 2) + u64::from(BLOCKS);
     Some((launch, words))
 }

@@ -2,6 +2,10 @@
 //! keys; a second launch brings their results together. Workgroup `(i, y)` of the first stands for block `i / PARTS` and,
 //! of few rows, part `i % PARTS` of the keys; of many, for row `y · PARTS + i % PARTS` and all its keys. The grids do not
 //! depend on how much is cached.
+//!
+//! A part leaves its results, its largest score and its sum of exponentials in scratch memory, as Flash-Decoding
+//! does. With many rows nothing is left to bring together: the first launch writes the output, and the second ends at
+//! once.
 
 use super::super::Request;
 use super::super::body::FusedBody;
@@ -21,12 +25,15 @@ use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 const LANES: u32 = 128;
 /// Parts of the keys, unless a setting says otherwise, and at most.
 const PARTS: u32 = 32;
+/// The merging text has room for as many in workgroup memory.
 const MAX_PARTS: u32 = 64;
 /// Rows whose keys are shared out.
+/// Scratch memory has room for as many rows.
 const SKINNY_ROWS: u32 = 8;
 /// Heads of a block.
 const MAX_BLOCK: u32 = 8;
 /// Elements of the queries of a block, and of their results.
+/// Both lie in workgroup memory, as f32.
 const MAX_ELEMENTS: u32 = 1024;
 /// 16-byte pieces of keys that are treated at a time.
 const PIECES: u32 = 512;
@@ -35,9 +42,12 @@ const MAX_KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
 
+/// Keys and values come from the caches.
 const APART: FixedComposition = joined!("attention/split.wgsl", "attention/split_apart.wgsl");
+/// The new key is rotated, and appended with the new value, by the launch itself.
 const WITH_APPENDING: FixedComposition = joined!("attention/split.wgsl", "attention/split_joined.wgsl");
 
+/// Queries, pieces of keys, and the scores of a block with the keys at hand.
 const KERNEL: KernelSource = KernelSource {
     name: "attention/split",
     file: APART.file,
@@ -50,6 +60,7 @@ const KERNEL: KernelSource = KernelSource {
     workgroup_memory: 4 * MAX_ELEMENTS + 16 * PIECES + 4 * MAX_BLOCK * MAX_KEYS,
 };
 
+/// As [`KERNEL`] with rotations and appending.
 const FUSED: KernelSource = KernelSource {
     name: "rope_append_attention/split",
     file: WITH_APPENDING.file,
@@ -57,6 +68,7 @@ const FUSED: KernelSource = KernelSource {
     ..KERNEL
 };
 
+/// Brings parts together; a workgroup for each head.
 const MERGE: KernelSource = KernelSource {
     name: "attention/split_merge",
     file: "attention/split_merge.wgsl",
@@ -69,6 +81,10 @@ const MERGE: KernelSource = KernelSource {
     workgroup_memory: 4 * 2 * MAX_PARTS,
 };
 
+/// The plan of `attention/split`.
+///
+/// # Errors
+/// `Unsupported` for heads that are too large or do not consist of whole pieces of 16 bytes.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     check(op, request)?;
@@ -85,6 +101,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let merge = MERGE.launch(act, act)?.scratch(0, read).output(0).rows(rows)?;
     let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size()).set("PARTS", shape.parts);
     let merge = merge.groups([Extent::from_dim(u64::from(op.heads)), single_workgroup(), single_workgroup()]);
+    // Scratch memory is sized for the most rows that are shared out, not for the rows of a run.
     let floats =
         u64::from(SKINNY_ROWS * shape.parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
     let plan = NodePlan {
@@ -132,6 +149,7 @@ pub fn merge(op: &Attention, act: DType, parts: u32, y: Arg) -> Result<(Launch, 
 }
 
 /// Whether attention is such as rotations and appending can stand in front of.
+/// Sinks are refused where the body is read.
 pub fn is_plain(op: &Attention) -> bool {
     op.causal && op.alibi.is_none() && op.value_size() == op.head_dim
 }
@@ -162,7 +180,9 @@ impl SplitShape {
         }
         let group = op.heads / op.kv_heads.max(1);
         let fits = |block: &u32| group.is_multiple_of(*block) && block * head.max(value) <= MAX_ELEMENTS;
+        // The largest block that divides the heads of a key/value head and fits workgroup memory.
         let block = (1..=setting.size("block", MAX_BLOCK)).rev().find(fits);
+        // Each 16-byte column of values has a lane of its own, and at least four keys are treated at a time.
         let block = block.filter(|_| value / piece <= LANES && head / piece <= PIECES / 4);
         let block = block.ok_or_else(|| {
             Error::unsupported(format!("heads of {head} and {value} elements are too large"))
@@ -172,6 +192,7 @@ impl SplitShape {
         Ok(SplitShape { block, piece, keys, teams: LANES / (value / piece), parts })
     }
 
+    /// Sets the constants of the shape.
     fn set(&self, launch: super::LaunchBuilder) -> super::LaunchBuilder {
         launch
             .set("BLOCK", self.block)
