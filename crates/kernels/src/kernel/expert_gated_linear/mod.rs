@@ -1,6 +1,8 @@
 //! `expert_gated_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of some of the places
 //! where an expert was chosen when there are few, and for tiles of 16 outputs and 32 places of some of the experts when
 //! there are many. Stacks beyond one binding are split by experts, both alike, with one launch for each part.
+//!
+//! Places are those of `expert_linear`.
 
 use super::Request;
 use super::compose::{FixedComposition, joined};
@@ -15,8 +17,10 @@ use tapml_graph::{Extent, Op, Result};
 const TILE: u32 = 32;
 /// Outputs of a workgroup when there are few places.
 const OUTPUTS: u32 = PART_ROWS;
+/// Invocations of a workgroup.
 const LANES: u32 = 64;
 
+/// For plain weights.
 const TEXT: FixedComposition = joined!(
     "expert_gated_linear/portable.wgsl",
     "expert_linear/places.wgsl",
@@ -25,6 +29,7 @@ const TEXT: FixedComposition = joined!(
     "expert_gated_linear/bindings.wgsl",
     "weights/two.wgsl"
 );
+/// Tiles of both operands, a number for each lane, a counter, and the places of a tile lie in workgroup memory.
 const KERNEL: KernelSource = KernelSource {
     name: "expert_gated_linear/portable",
     file: TEXT.file,
@@ -36,6 +41,7 @@ const KERNEL: KernelSource = KernelSource {
     lanes: LANES,
     workgroup_memory: 2 * 128 * 16 + 4 * LANES + 4 + 4 * TILE,
 };
+/// For packed weights.
 const PACKED_TEXT: FixedComposition = joined!(
     "expert_gated_linear/portable.wgsl",
     "expert_linear/places.wgsl",
@@ -44,6 +50,7 @@ const PACKED_TEXT: FixedComposition = joined!(
     "expert_gated_linear/packed_bindings.wgsl",
     "weights/two_packed.wgsl"
 );
+/// A name of its own, so that reports tell both apart.
 const PACKED: KernelSource = KernelSource {
     name: "expert_gated_linear/packed",
     file: PACKED_TEXT.file,
@@ -55,12 +62,14 @@ const PACKED: KernelSource = KernelSource {
 /// is no binding left.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let [gate, up] = [BoundWeight::from_input(request, 1)?, BoundWeight::from_input(request, 2)?];
+    // With them there would be nine storage buffers; WebGPU promises eight.
     if gate.packing().is_some_and(|packing| packing.zeros) {
         return Err(unserved_error(request));
     }
     plan_with(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }
 
+/// The plan by one of both kernels; a launch for each part of the stacks.
 fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight; 2]) -> Result<NodePlan> {
     let Op::ExpertGatedLinear(_) = request.op else { return Err(wrong_op(request)) };
     let (x, w, chosen) = (&request.inputs[0], gate.ty, 3);

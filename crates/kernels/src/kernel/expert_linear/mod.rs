@@ -1,6 +1,10 @@
 //! `expert_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of some of the places where
 //! an expert was chosen when there are few, and for tiles of 32 outputs and 32 places of some of the experts when there
 //! are many. A stack beyond one binding is split by experts, with one launch for each part.
+//!
+//! A place is a row together with one of the experts that were chosen for it: `rows × slots` of them. Each place is a
+//! product of a row with the matrix of its expert. With many places, those of one expert are collected, so that its
+//! weights are read for a tile of them at a time.
 
 use super::Request;
 use super::compose::{FixedComposition, joined};
@@ -15,12 +19,14 @@ use tapml_graph::{Dim, Error, Extent, Op, Result};
 const TILE: u32 = 32;
 /// Outputs of a workgroup when there are few places.
 const OUTPUTS: u32 = PART_ROWS;
+/// Invocations of a workgroup.
 const LANES: u32 = 64;
 /// Places for each expert, in the mean, up to which they are treated one by one: `portable.wgsl`.
 const SKINNY_PLACES: u32 = 4;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
+/// For plain weights.
 const TEXT: FixedComposition = joined!(
     "expert_linear/portable.wgsl",
     "expert_linear/places.wgsl",
@@ -28,6 +34,7 @@ const TEXT: FixedComposition = joined!(
     "expert_linear/bindings.wgsl",
     "weights/one.wgsl"
 );
+/// Two tiles, a number for each lane, a counter, and the places of a tile lie in workgroup memory.
 const KERNEL: KernelSource = KernelSource {
     name: "expert_linear/portable",
     file: TEXT.file,
@@ -39,6 +46,7 @@ const KERNEL: KernelSource = KernelSource {
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4 + 4 * LANES + 4 + 4 * TILE,
 };
+/// For packed weights.
 const PACKED_TEXT: FixedComposition = joined!(
     "expert_linear/portable.wgsl",
     "expert_linear/places.wgsl",
@@ -46,6 +54,7 @@ const PACKED_TEXT: FixedComposition = joined!(
     "expert_linear/packed_bindings.wgsl",
     "weights/one_packed.wgsl"
 );
+/// A name of its own, so that reports tell both apart.
 const PACKED: KernelSource =
     KernelSource { name: "expert_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
@@ -55,6 +64,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     plan_with(if w.is_packed() { &PACKED } else { &KERNEL }, request, &w)
 }
 
+/// The plan by one of both kernels; a launch for each part of the stack.
 fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Result<NodePlan> {
     let Op::ExpertLinear(_) = request.op else { return Err(wrong_op(request)) };
     let (x, chosen) = (&request.inputs[0], 2);
@@ -68,7 +78,9 @@ fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Resul
         let launch = kernel.launch(x.dtype, x.dtype)?.input(0).weight(w, &part)?.input(chosen);
         let launch = launch.optional(chosen + 1, bias).output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", outputs).set("SLOTS", slots);
+        // The input has a row for each place, or one row for all experts that were chosen for it.
         let launch = launch.set("SHARED", u32::from(x.shape[1] == w.ty.shape[2])).set("EXPERTS", experts);
+        // A launch leaves places alone whose expert is not in its part.
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
         let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?;
         let groups = Extent::from_dim(u64::from(outputs.div_ceil(OUTPUTS)));

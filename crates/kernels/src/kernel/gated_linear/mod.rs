@@ -1,6 +1,9 @@
 //! `gated_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are
 //! few, and for a tile of 16 outputs and 32 rows when there are many, unless a setting says otherwise. Weights beyond one binding are split by rows, both
 //! alike, with one launch for each part.
+//!
+//! The operator is `silu(x · gateᵀ) · (x · upᵀ)`, element by element. Both products are made together, so that
+//! neither is stored.
 
 pub mod subgroup;
 
@@ -13,6 +16,7 @@ use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{Op, Result};
 
+/// For plain weights.
 const TEXT: FixedComposition = joined!(
     "gated_linear/portable.wgsl",
     "linear/reads.wgsl",
@@ -20,6 +24,7 @@ const TEXT: FixedComposition = joined!(
     "gated_linear/bindings.wgsl",
     "weights/two.wgsl"
 );
+/// A gate needs the bounded exponential of the `math` prelude.
 const KERNEL: KernelSource = KernelSource {
     name: "gated_linear/portable",
     file: TEXT.file,
@@ -31,6 +36,7 @@ const KERNEL: KernelSource = KernelSource {
     lanes: 64,
     workgroup_memory: 2 * 128 * 16,
 };
+/// For packed weights.
 const PACKED_TEXT: FixedComposition = joined!(
     "gated_linear/portable.wgsl",
     "linear/reads.wgsl",
@@ -38,6 +44,7 @@ const PACKED_TEXT: FixedComposition = joined!(
     "gated_linear/packed_bindings.wgsl",
     "weights/two_packed.wgsl"
 );
+/// A name of its own, so that reports tell both apart.
 const PACKED: KernelSource =
     KernelSource { name: "gated_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
@@ -47,12 +54,14 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     plan_with(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }
 
+/// The plan by one of both kernels; a launch for each part.
 fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight; 2]) -> Result<NodePlan> {
     let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };
     let x = &request.inputs[0];
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let width = constant("the number of outputs", &gate.ty.shape[0])?;
     let mut launches = Vec::new();
+    // Gate and up are of one type, so that the parts of one are those of the other.
     for part in gate.split(request.info)? {
         let launch =
             kernel.launch(x.dtype, x.dtype)?.input(0).weight(gate, &part)?.weight(up, &part)?.output(0);

@@ -1,6 +1,9 @@
 //! Products of one row: `row.wgsl`, and what it is asked to do. One launch serves one product, several of one input, or
 //! a gated one, with a normalisation in front or without. A subgroup takes four columns at a time, so that workgroups
 //! meet twice only, however much they do.
+//!
+//! Such products read each weight a single time, so that memory bandwidth bounds their speed. The row is brought to
+//! workgroup memory, then subgroups stream through the weights without waiting for each other.
 
 mod text;
 
@@ -16,12 +19,14 @@ use tapml_graph::packing::Code;
 use tapml_graph::{DType, Extent, Op, Packing, Result, TensorType};
 use text::RowShape;
 
+/// Name of the kernel in messages of a device.
 const NAME: &str = "product/row";
 /// Weights that one launch takes at most.
 pub const MOST: usize = 3;
 /// Invocations of a workgroup.
 const LANES: u32 = 256;
 /// Parts of quads of a workgroup at most.
+/// A sum for each of them lies in workgroup memory.
 const ITEMS: u32 = 64;
 /// Parts of quads that are worth making, so that a large GPU has enough of them.
 const SPREAD: u32 = 2048;
@@ -38,12 +43,16 @@ const TOGETHER: u32 = 4;
 /// Lanes of a subgroup below which its share of a quad is long: the kernel is not taken then.
 const LEAST: u32 = 16;
 /// The least size of a subgroup that a share of a row is reckoned by.
+/// With fewer loads for each part, some lanes would have none.
 const SUBGROUP: u32 = 32;
 
 /// How weights are stored.
+/// One launch reads weights of one format alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
+    /// f16 or bf16, two in a word.
     Plain(DType),
+    /// Words with scales of f16 and without zero points.
     Packed(Packing),
 }
 
@@ -85,14 +94,22 @@ pub struct InputNorm {
 /// weight, of a packed one words and scales; the biases; the sum; the outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
+    /// Row length of the input and of the weights; a multiple of [`Format::load`].
     k: u32,
+    /// How all weights are stored.
     format: Format,
     /// Outputs of each weight.
+    /// Of a gated product, one number for both weights.
     outputs: Vec<u32>,
+    /// Whether there are two weights, of which the first makes the gate of the second.
     gated: bool,
+    /// Storage of the biases, if there are some; then each weight has one.
     bias: Option<DType>,
+    /// Dtype of the row: f16 or f32.
     act: DType,
+    /// Dtype of the results: f16 or f32.
     out: DType,
+    /// What is done to the row before it is multiplied.
     norm: Option<InputNorm>,
 }
 
@@ -134,6 +151,7 @@ impl Product {
             return Some((*first).clone());
         }
         let outputs = products.iter().flat_map(|p| p.outputs.clone()).collect();
+        // Everything but the outputs has to be equal, the storage of biases included.
         let alike = |p: &&Product| Product { outputs: first.outputs.clone(), ..(**p).clone() } == **first;
         let fits = rest.iter().all(alike) && !first.gated && products.len() <= MOST;
         fits.then_some(Product { outputs, ..(*first).clone() })
@@ -150,6 +168,7 @@ impl Product {
     }
 
     /// The launch with these arguments in the order of the bindings.
+    /// `None` if the device cannot hold the row in workgroup memory, or there are too few arguments.
     fn launch(&self, info: &DeviceInfo, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
         let shape = self.shape(info)?;
         let mut kernel = KernelSource {
@@ -164,6 +183,7 @@ impl Product {
             launch = launch.bind(kind, args.next()?);
         }
         let share = self.share();
+        // The text with integers takes rows of either dtype by itself.
         if !shape.integer_row {
             launch = launch.set("X_WIDE", u32::from(self.act == DType::F32));
         }
@@ -174,6 +194,7 @@ impl Product {
         Some(launch)
     }
 
+    /// Sets the constants of the text: sizes, storage, and those of the norm.
     fn constants(&self, launch: LaunchBuilder) -> Option<LaunchBuilder> {
         let mut launch = launch.set("K", self.k);
         for (name, at) in ["O0", "O1", "O2"].into_iter().zip(0..self.weights()) {
@@ -195,6 +216,9 @@ impl Product {
     }
 
     /// How the columns are shared out.
+    ///
+    /// Parts of a quad give a large GPU more work at a time, but each needs enough loads for a subgroup. Large
+    /// numbers of workgroups are avoided, because every one of them brings the row to its memory.
     fn share(&self) -> Share {
         let loads = self.k / self.format.load();
         let quads: u32 = self.outputs.iter().map(|o| o.div_ceil(4)).sum();
@@ -208,6 +232,7 @@ impl Product {
         };
         let fits = |split: &u32| quads.saturating_mul(*split) <= SPREAD && loads / split >= SUBGROUP;
         let fitting = || [8, 4, 2].into_iter().filter(fits);
+        // Parts whose loads are whole rounds of a subgroup leave no lane idle; else the largest split that fits.
         let even = fitting().find(|split| loads.is_multiple_of(split * SUBGROUP));
         let split = even.or_else(|| fitting().next()).unwrap_or(1);
         let items = (quads * split).div_ceil(workgroups).next_multiple_of(8).min(most);
@@ -216,6 +241,7 @@ impl Product {
         Share { vec4s: each, split, groups: quads.div_ceil(each) }
     }
 
+    /// The text to use. The row becomes integers where that is exact and fits, and stays as it is otherwise.
     fn shape(&self, info: &DeviceInfo) -> Option<RowShape> {
         let shape = RowShape {
             packed: matches!(self.format, Format::Packed(_)),
@@ -226,6 +252,7 @@ impl Product {
             bias: self.bias.is_some(),
             pool: 0,
         };
+        // Pools have a few sizes only, so that devices compile few texts.
         let octets = (self.k / 8).next_multiple_of(8);
         let planes = ROW_SIZES.into_iter().find(|pool| octets <= *pool);
         let planes = planes.map(|pool| RowShape { integer_row: true, pool, ..shape });
@@ -239,6 +266,7 @@ impl Product {
     }
 
     /// The longest chain of additions on a device with such subgroups: those of a lane, the subgroup, the parts.
+    /// A narrower subgroup means more loads for each lane: the narrowest that the device has counts.
     pub fn chain(&self, info: &DeviceInfo) -> u32 {
         let least = info.features.subgroups.map_or(SUBGROUP, |(least, _)| least).max(1);
         let loads = (self.k / self.format.load()).div_ceil(self.share().split).div_ceil(least);
@@ -258,10 +286,12 @@ struct Share {
     vec4s: u32,
     /// Parts of a quad.
     split: u32,
+    /// Workgroups.
     groups: u32,
 }
 
 /// Every text.
+/// Constants are not put in.
 pub fn texts() -> impl Iterator<Item = String> {
     text::all().into_iter().map(|shape| shape.text().into_text())
 }
@@ -273,6 +303,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let Projection { product, weights, bias } = projection;
     let weights = request.args(&weights)?.into_iter();
     let args = [Arg::whole_input(0)].into_iter().chain(weights);
+    // The order is that of `RowShape::bindings`.
     let args = args.chain(bias.map(Arg::whole_input)).chain([Arg::Output(0)]);
     let launch = product.launch(request.info, args).ok_or_else(|| unserved_error(request))?;
     Ok(plan_of(launch, product.chain(request.info)))
@@ -305,6 +336,7 @@ pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
     args.extend(body.read_all(biases.filter_map(|(node, of)| Some(node.inputs[of.bias?])))?);
     let mut scratch = Vec::new();
     if let Some(sum) = of.sum {
+        // The kernel stores the sum in any case: where nobody else reads it, it goes to scratch memory.
         args.push(body.write(sum).unwrap_or(Arg::Scratch(0)));
         if body.output(sum).is_none() {
             let bytes = u64::from(product.k) * product.act.size() as u64;
@@ -316,6 +348,7 @@ pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
     }
     body.expect_outputs(&args)?;
     let launch = product.launch(request.info, args.into_iter()).ok_or_else(|| unserved_error(request))?;
+    // The sum of squares of the norm comes before the products: a workgroup adds it up and joins it in a tree.
     let chain = product.chain(request.info) + product.k.div_ceil(LANES) + LANES.ilog2();
     Ok(NodePlan { scratch, ..plan_of(launch, chain) })
 }

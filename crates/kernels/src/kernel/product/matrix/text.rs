@@ -1,23 +1,32 @@
 //! The texts of `product/matrix`.
+//!
+//! The entry point is written out line by line for each shape. Loops over the matrices of a subgroup are unrolled
+//! here.
 
 use super::{Format, MatrixShape, Tile, UNIT};
 use crate::kernel::compose::{Composition, Fragment, fragment};
 
+/// What all texts have in common: where rows are read, and where pieces of them go.
 const MATRIX: Fragment =
     fragment!("product/matrix.wgsl", ["DEPTH", "STEP", "tiles"] => ["x_from", "slot", "put_piece"]);
 /// Where a lane reads a weight, and how it is put into workgroup memory.
 const PLAIN: Fragment = fragment!("product/matrix_plain.wgsl", [] => ["w_from"]);
+/// What packed weights have in common: 16 elements are a share, with one scale.
 const PACKED: Fragment =
     fragment!("product/matrix_packed.wgsl", ["DEPTH", "STEP"] => ["w_row", "share_from", "share", "half_at"]);
+/// Two planes of integers of 4 bits.
 const FOUR: Fragment = fragment!("product/matrix_four.wgsl", ["PLANE", "tiles"] => ["put_share"]);
+/// Two planes of integers of 8 bits.
 const EIGHT: Fragment = fragment!("product/matrix_eight.wgsl", ["PLANE", "tiles"] => ["put_share"]);
 /// What becomes of the results.
 const ONE: Fragment = fragment!("product/matrix_one.wgsl", ["b", "results", "y"] => ["keep"]);
+/// Two products and the gate.
 const GATED: Fragment = fragment!("product/matrix_gated.wgsl", ["results", "y"] => ["held", "keep"]);
 
 /// The text of a shape.
 pub fn compose_shape(shape: MatrixShape) -> Composition {
     let mut text = Composition::default();
+    // WGSL wants directives in front of all declarations; `crate::wgsl` moves this one in front of the prelude.
     text.line("enable wgpu_cooperative_matrix;");
     text.add(&MATRIX);
     let formats: &[&Fragment] = match shape.format {
@@ -35,12 +44,18 @@ pub fn compose_shape(shape: MatrixShape) -> Composition {
 }
 
 /// Writes what differs from shape to shape: everything of a subgroup has a name, so that it stays in registers.
+///
+/// Unit 1 of row 0 of the result is `c0_1`, and `r0_1` is its sum within an accumulation block. `x0_1` is piece 0 of
+/// the rows for step 1, `w0_1` share 0 of the weights.
 struct MatrixWriter {
+    /// What is written.
     shape: MatrixShape,
+    /// The text so far.
     text: Composition,
 }
 
 impl MatrixWriter {
+    /// Writes a line of the text.
     fn line(&mut self, text: impl AsRef<str>) {
         self.text.line(text);
     }
@@ -76,6 +91,8 @@ impl MatrixWriter {
         let (quads, results) = (self.shape.vec4_count(), self.shape.waiting_results());
         self.text.declare("tiles", format!("var<workgroup> tiles: array<vec4<f16>, {quads}>;"));
         self.text.declare("results", format!("var<workgroup> results: array<f32, {results}>;"));
+        // Half of the lanes read one weight, and half the other: a function picks the binding, which WGSL cannot
+        // index.
         if self.shares().any(|(_, weight, _)| weight.is_none()) {
             for (suffix, words) in [("", words), ("_scale", "u32")] {
                 self.line(format!("\nfn either{suffix}(lane: u32, at: u32) -> {words} {{"));
@@ -88,6 +105,10 @@ impl MatrixWriter {
         }
     }
 
+    /// Writes the entry point: loads of the first steps, the loop over K, and the stores.
+    ///
+    /// A step waits until all lanes have multiplied what lies in workgroup memory, and puts its loads there. It waits
+    /// again, issues the loads of the step `ahead` steps on, and multiplies.
     fn main(&mut self) {
         let Tile { own_rows, own_columns, depth, ahead, .. } = self.shape.tile;
         let run = self.shape.run();
@@ -116,8 +137,10 @@ impl MatrixWriter {
             self.line("        workgroupBarrier();");
             self.put(step);
             self.line("        workgroupBarrier();");
+            // Loads behind the end read the last step again, so that the loop needs no case of its own.
             self.line(format!("        let k{step} = min(k + {}u * DEPTH, K - DEPTH);", ahead + step));
             self.load("        ", step, &format!("k{step}"));
+            // A block of its own, so that names of matrices may come again in the next step.
             self.line("        {");
             (0..self.shape.tile.depth / UNIT).for_each(|unit| self.multiply(unit));
             self.line("        }");
@@ -147,6 +170,7 @@ impl MatrixWriter {
     }
 
     /// Pieces of the rows that a lane brings.
+    /// A piece is 16 bytes: 8 elements of f16.
     fn pieces(&self) -> u32 {
         self.shape.tile.rows * self.shape.tile.depth / 8 / self.shape.tile.lanes()
     }
@@ -154,6 +178,7 @@ impl MatrixWriter {
     /// What a lane brings of the columns: number, weight, and its place among what all bring of that weight. `None` for the
     /// weight stands for the first one in the first half of the lanes, and the second one in the others.
     fn shares(&self) -> impl Iterator<Item = (u32, Option<&'static str>, String)> + use<> {
+        // A plain piece is 16 bytes; a packed share is 16 elements.
         let elements = if self.shape.format == Format::Plain { 8 } else { 16 };
         let (lanes, weights) = (self.shape.tile.lanes(), self.shape.weights());
         let all = self.shape.tile.columns * self.shape.tile.depth / elements;
@@ -169,6 +194,8 @@ impl MatrixWriter {
     }
 
     /// Where a lane reads, and the first steps of it.
+    ///
+    /// Variables are named after their number and their step, so that they are registers and not an array.
     fn start(&mut self) {
         let Tile { ahead, .. } = self.shape.tile;
         let lanes = self.shape.tile.lanes();
@@ -251,6 +278,7 @@ impl MatrixWriter {
     }
 
     /// Multiplies 16 elements along K.
+    /// Each of the two planes of a packed weight is multiplied by the same rows, into the same sums.
     fn multiply(&mut self, unit: u32) {
         let Tile { own_rows, own_columns, .. } = self.shape.tile;
         let quad = unit * UNIT / 4;
