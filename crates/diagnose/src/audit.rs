@@ -1,5 +1,7 @@
 //! Kernels that do not fail, run by the checking device: a race or an access out of bounds may do no harm in the recorded
 //! calls, on this device, today.
+//!
+//! The checking device is the emulator, which runs the same kernels. It is slow, so calls are chosen by size and their work is bounded.
 
 use crate::context::DiagnosisContext;
 use crate::explain;
@@ -16,12 +18,18 @@ use tapml_migrate::suite::Case;
 /// Kernels may go other ways from so many rows, or cached positions, on: a tile or a workgroup is full, keys are split.
 const BOUNDS: [u64; 7] = [1, 16, 32, 64, 128, 256, 512];
 /// Multiplications that the checking device may take in all, about a quarter of a minute of two cores.
+/// The estimate is [`estimate_work`]'s. A bound on time would make reports depend on the machine.
 const WORK: u64 = 600_000_000;
 /// Kernels that are named in a note.
+/// All of them are in [`Watched::left_out`].
 const NAMED: usize = 6;
 
 /// Runs, for every kernel at every set of types, a call of one row, one of a few, and the smallest recorded ones of more
 /// rows and more cached positions than each of [`BOUNDS`]. Calls beyond [`WORK`] are left out, and named.
+///
+/// # Errors
+///
+/// A request to stop, or a checking device that cannot go on. What a call does is a fault, not an error.
 pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
     if !run.options.audit {
         return Ok(());
@@ -37,6 +45,7 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
     for case in cases {
         run.stop.check()?;
         run.progress.advance(1);
+        // Kernels that fail were run by the checking device when they were explained; other barred nodes did not run.
         if run.barred.contains(run.name(case.node)) {
             continue;
         }
@@ -66,12 +75,14 @@ fn watch(run: &mut DiagnosisContext<'_>, case: Case) -> Result<Option<String>> {
     if !defects.is_empty() {
         let fault = fault(run, case, defects);
         run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+        // The nodes' later cases are passed over, since they would show the same defect.
         run.barred.extend(fault.nodes.iter().cloned());
         add(run, fault);
     }
     Ok(seen.missed)
 }
 
+/// The report's entry for a call that the checking device did not run.
 fn left_out(run: &DiagnosisContext<'_>, case: Case, reason: String) -> LeftOut {
     let kernel = run.choices.of_case(run.suite, case).map(|c| c.name.clone()).unwrap_or_default();
     LeftOut { kernel, case: run.suite.case_id(case), rows: size(run, case, Symbol::N), reason }
@@ -112,10 +123,12 @@ fn add(run: &mut DiagnosisContext<'_>, fault: Fault) {
 }
 
 /// The calls to run, small ones first.
+/// At most one call of each kernel hash and each pair of size classes.
 fn cases(run: &DiagnosisContext<'_>) -> Vec<Case> {
     let sizes = |case: &Case| {
         let (rows, cached) = (size(run, *case, Symbol::N), size(run, *case, Symbol::P));
         let sees_cache = !run.suite.graph().node(case.node).op.row_wise();
+        // Operators that work row by row do not see cached positions, so these make no class of their own.
         (rows, if sees_cache { cached } else { 0 })
     };
     let mut all: Vec<Case> = run.suite.cases().collect();
@@ -123,11 +136,13 @@ fn cases(run: &DiagnosisContext<'_>) -> Vec<Case> {
         let (rows, cached) = sizes(case);
         // Of a few rows the most, where a workgroup is nearly full; of many the fewest, which take least.
         let few = if class(rows) == 1 { Reverse(rows) } else { Reverse(0) };
+        // Frame and node at the end make the order total, so that reports are the same each time.
         (class(rows), class(cached), few, rows, cached, case.frame, case.node)
     });
     let mut seen: HashSet<(String, usize, usize)> = HashSet::new();
     let fresh = |case: &Case| {
         let (rows, cached) = sizes(case);
+        // A hash stands for text, constants and types: equal ones run the same code.
         let hash = run.choices.kernel_at(case.node, run.suite.phase(*case)).ok().map(|c| c.hash.clone());
         hash.is_some_and(|hash| seen.insert((hash, class(rows), class(cached))))
     };
@@ -139,11 +154,13 @@ fn class(size: u64) -> usize {
     BOUNDS.iter().filter(|&&bound| size > bound).count()
 }
 
+/// The size of a call along a symbol. Without the symbol it has one row, or no cached position.
 fn size(run: &DiagnosisContext<'_>, case: Case, symbol: Symbol) -> u64 {
     let symbols = &run.suite.frames()[case.frame].symbols;
     symbols.get(symbol).unwrap_or(u64::from(symbol == Symbol::N))
 }
 
+/// A fault that the checking device saw. It concerns all nodes that run the same code.
 fn fault(run: &DiagnosisContext<'_>, case: Case, defects: Vec<Finding>) -> Fault {
     let phase = run.suite.phase(case);
     let hash = run.choices.kernel_at(case.node, phase).ok().map(|c| c.hash.clone());
@@ -153,6 +170,7 @@ fn fault(run: &DiagnosisContext<'_>, case: Case, defects: Vec<Finding>) -> Fault
     let mut fault = Fault::between_operators(run, &nodes, run.suite.case_id(case));
     fault.kind = FaultKind::Operator;
     fault.cause = explain::finding_cause(defects[0].kind).name().into();
+    // The device saw the defect itself, whatever the values are.
     (fault.certain, fault.fit) = (true, 1.0);
     fault.evidence = format!("every recorded call is right on this platform, but {}", defects[0]);
     fault.criterion = defects[0].kind.name().into();

@@ -1,4 +1,6 @@
 //! What is diagnosed, and what is known of it while the diagnosis is under way.
+//!
+//! One [`DiagnosisContext`] goes through all stages. Each adds faults, and bars the nodes of faults from later runs on the target.
 
 use crate::report::{Blames, Fault, FaultKind, NotRun, Stage, UNKNOWN, Watched};
 use crate::shell::Reduction;
@@ -57,6 +59,8 @@ impl Default for DiagnoseOptions {
 }
 
 /// A diagnosis under way.
+///
+/// The first fields are those of [`Subject`], the last ones become fields of the report.
 pub(crate) struct DiagnosisContext<'a> {
     pub suite: &'a Suite,
     pub model: &'a Model,
@@ -66,8 +70,11 @@ pub(crate) struct DiagnosisContext<'a> {
     pub checker: Option<&'a mut dyn Platform>,
     pub overrides: &'a Overrides,
     pub reopen: Option<&'a Reopen<'a>>,
+    /// As given, with at least one repeat.
     pub options: DiagnoseOptions,
+    /// Told of stages and of each fault when it is found.
     pub progress: &'a dyn Progress,
+    /// Asked before each call and run, which may take long.
     pub stop: &'a Stop,
     /// The target's kernels.
     pub choices: KernelChoices,
@@ -84,11 +91,17 @@ pub(crate) struct DiagnosisContext<'a> {
     pub skipped: Vec<SkippedNode>,
     pub notes: Vec<String>,
     pub watched: Option<Watched>,
+    /// Recorded calls that were judged so far.
     pub calls: u64,
     pub stages: Vec<Stage>,
 }
 
 impl<'a> DiagnosisContext<'a> {
+    /// A diagnosis that has found nothing. It asks the target which kernel serves each node.
+    ///
+    /// # Errors
+    ///
+    /// The target's refusal to answer, as `KernelChoices::from_platform` gives it.
     pub fn new<'s: 'a>(
         subject: Subject<'s>,
         options: DiagnoseOptions,
@@ -104,6 +117,7 @@ impl<'a> DiagnosisContext<'a> {
             oracles,
             source,
             target,
+            // Written out: the lifetime of the trait object is shortened where the reference is coerced, not within an `Option`.
             checker: match checker {
                 Some(checker) => Some(checker),
                 None => None,
@@ -134,6 +148,7 @@ impl<'a> DiagnosisContext<'a> {
         (suite, oracles, choices): (&'a Suite, &'a Oracles, KernelChoices),
         work: impl FnOnce(&mut DiagnosisContext<'a>) -> T,
     ) -> T {
+        // The weights and faults stay: the lowered graph is of the same model.
         let own = (self.suite, self.oracles, std::mem::replace(&mut self.choices, choices));
         (self.suite, self.oracles) = (suite, oracles);
         let done = work(self);
@@ -164,6 +179,8 @@ impl<'a> DiagnosisContext<'a> {
 
 impl Fault {
     /// A fault of these nodes in a run of the whole model, of which no more is known yet.
+    ///
+    /// Operators and kernels are named once each, in alphabetical order.
     pub(crate) fn between_operators(
         run: &DiagnosisContext<'_>,
         nodes: &[NodeId],

@@ -1,5 +1,8 @@
 //! From a failing call to its cause: the call repeated on the target, run once on the checking device, and handed to the
 //! hypotheses.
+//!
+//! Hypotheses are those of `tapml-cause`. This file gathers the evidence that they need and decides between calls that say different
+//! things.
 
 use crate::context::DiagnosisContext;
 use crate::report::Fault;
@@ -13,11 +16,17 @@ use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Exact, Precision};
 
 /// Most failing calls whose cause is sought, as long as it is unknown.
+/// Each is repeated on the target and tested against all hypotheses, which takes time.
 const CALLS: usize = 3;
 /// Most calls of the same operator before the failing one that are searched for stale values.
+/// Half of them are runs before, half are nodes before.
 const EARLIER: usize = 4;
 
 /// Adds cause and evidence to a fault with these failing cases, the first one first.
+///
+/// # Errors
+///
+/// A request to stop, a lost device, or a suite whose values cannot be read.
 pub(crate) fn explain(
     run: &mut DiagnosisContext<'_>,
     failed: &[&CaseResult],
@@ -25,10 +34,12 @@ pub(crate) fn explain(
 ) -> Result<()> {
     let Some(first) = failed.first() else { return Ok(()) };
     let (call, _) = run.suite.call(first.case, run.model)?;
+    // Findings of the first call stand for all: hypotheses use them as hints.
     if !endless(first) {
         fault.findings = look(run, &call, first.case.node)?.findings;
     }
     let judged: Vec<Case> = failed.iter().filter(|r| r.outcome.is_ok()).map(|r| r.case).collect();
+    // Every call failed to run, so there are no values to explain.
     let Some(&main) = judged.first() else {
         return note_crash(first, fault);
     };
@@ -74,18 +85,23 @@ fn long_or_unknown(found: Explanation, failed: &[&CaseResult]) -> Explanation {
 }
 
 /// A share of what is wrong in another call from which on a cause explains that call, too.
+/// The rest may be elements that several faults or chance made wrong.
 const EXPLAINS: f64 = 0.9;
 
 /// The cause of a failing call, given up if it does not explain another failing call of the kernel; then it is one that
 /// explains both, if there is one. It is not certain where it was not tested on the other.
+///
+/// `name` is that of the other call, for the evidence.
 pub(crate) fn held_against(found: Explanation, other: &Explanation, name: &str) -> Explanation {
     let fit = |e: &Explanation, cause| e.tested.iter().find(|t| t.cause == cause).map(|t| t.fit);
     let explains = |e: &Explanation, cause| fit(e, cause).is_some_and(|fit| fit >= EXPLAINS);
     let share = match fit(other, found.cause) {
         Some(share) if share < EXPLAINS => share,
+        // Either it explains the other call too, or it was not tested there and stays, but is not certain.
         tested => return Explanation { certain: found.certain && tested.is_some(), ..found },
     };
     let rest = format!("but of what is wrong in `{name}` that explains {:.0} %", 100.0 * share);
+    // Hypotheses are listed best first, so this is the best one for both.
     let both = found.tested.iter().find(|t| explains(&found, t.cause) && explains(other, t.cause));
     let (cause, evidence) = match both {
         Some(t) => (t.cause, format!("{}; {rest}, while this explains both: {}", found.evidence, t.note)),
@@ -95,6 +111,7 @@ pub(crate) fn held_against(found: Explanation, other: &Explanation, name: &str) 
 }
 
 /// The calls whose cause is sought: the first of several rows that fails, the one that fails most, and the smallest.
+/// Several rows tell more than one: many faults spare the first row. The smallest is the quickest to test.
 fn choose_cases(
     run: &DiagnosisContext<'_>,
     main: Case,
@@ -120,6 +137,7 @@ fn endless(result: &CaseResult) -> bool {
     result.outcome.as_ref().is_err_and(|e| e.detail("deadline").is_some())
 }
 
+/// The fault of calls that all failed to run. It is certain, because the error is the observation.
 fn note_crash(first: &CaseResult, fault: &mut Fault) -> Result<()> {
     let error = first.outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
     fault.cause = Cause::Crash.name().into();
@@ -128,6 +146,7 @@ fn note_crash(first: &CaseResult, fault: &mut Fault) -> Result<()> {
     Ok(())
 }
 
+/// Copies an explanation into the report, with the first defect that a checking device saw if the evidence lacks it.
 fn put(fault: &mut Fault, found: Explanation) {
     fault.cause = found.cause.name().into();
     fault.certain = found.certain;
@@ -142,6 +161,7 @@ fn put(fault: &mut Fault, found: Explanation) {
     fault.error_map = Some(found.error_map);
 }
 
+/// Tests the hypotheses on a recorded call.
 fn of_case(run: &mut DiagnosisContext<'_>, case: Case, findings: &[Finding]) -> Result<Explanation> {
     let (call, _) = run.suite.call(case, run.model)?;
     let mut observed = repeats(run, &call)?;
@@ -150,6 +170,7 @@ fn of_case(run: &mut DiagnosisContext<'_>, case: Case, findings: &[Finding]) -> 
     let mut before = earlier_calls(run, case)?;
     if let Some((other, outputs)) = after_another(run, &call)? {
         before.push(other);
+        // This run counts as one more repeat: it differs from the others only by what ran before it.
         observed.push(outputs);
     }
     let earlier = before.iter().map(|Before { name, call, recorded, made }| Earlier {
@@ -175,8 +196,10 @@ fn of_case(run: &mut DiagnosisContext<'_>, case: Case, findings: &[Finding]) -> 
 
 /// A call that ran before another, and what the source gives for it.
 struct Before {
+    /// Name for the evidence.
     name: String,
     call: Call,
+    /// What the source gives for it.
     recorded: Vec<Tensor>,
     /// Whether it was made up; see [`Earlier`].
     made: bool,
@@ -200,12 +223,15 @@ fn after_another(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Option<(
     let mut recorded = None;
     run.source.replay(std::slice::from_ref(&other), &mut |_, outputs| recorded = outputs.ok())?;
     let mut last = None;
+    // In one replay, so that nothing runs between the two.
     let calls = [other.clone(), call.clone()];
+    // If only the first of them gives outputs, they are not taken for those of the second.
     run.target.replay(&calls, &mut |at, outputs| last = outputs.ok().filter(|_| at == 1).or(last.take()))?;
     let name = "with the inputs in reverse".to_string();
     Ok(recorded.zip(last).map(|(recorded, last)| (Before { name, call: other, recorded, made: true }, last)))
 }
 
+/// Chooses the hypotheses: operators of others have none that know what the operator computes.
 fn explain_evidence(run: &DiagnosisContext<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
     match evidence.call.op {
         Op::Foreign(_) => tapml_cause::explain_foreign(evidence, run.oracles),
@@ -214,6 +240,7 @@ fn explain_evidence(run: &DiagnosisContext<'_>, evidence: &Evidence<'_>) -> Resu
 }
 
 /// The cause of a wrong call that is no case of the suite.
+/// `None` if the target could not run it. Nothing is known of earlier calls or of defects.
 pub(crate) fn of_call(
     run: &DiagnosisContext<'_>,
     call: &Call,
@@ -237,6 +264,7 @@ fn earlier_calls(run: &DiagnosisContext<'_>, case: Case) -> Result<Vec<Before>> 
     let frames = (0..case.frame).rev().take(EARLIER / 2).map(|frame| Case { frame, ..case });
     let nodes = (0..case.node.0).rev().map(NodeId).filter(|&id| graph.node(id).op.name() == op);
     let nodes = nodes.take(EARLIER / 2).map(|node| Case { node, ..case });
+    // Not every node is recorded in every frame.
     let all = frames.chain(nodes).filter(|&case| run.suite.cases().any(|c| c == case));
     all.map(|case| {
         let (call, recorded) = run.suite.call(case, run.model)?;
@@ -245,6 +273,7 @@ fn earlier_calls(run: &DiagnosisContext<'_>, case: Case) -> Result<Vec<Before>> 
     .collect()
 }
 
+/// Findings in the words of `tapml-cause`, which does not know devices.
 fn convert_findings(findings: &[Finding]) -> Vec<tapml_cause::DeviceFinding> {
     let told = |f: &Finding| tapml_cause::DeviceFinding {
         kind: f.kind.name().into(),
@@ -255,6 +284,7 @@ fn convert_findings(findings: &[Finding]) -> Vec<tapml_cause::DeviceFinding> {
 }
 
 /// The cause that a defect seen by a checking device names.
+/// Findings that are no defects of a kernel, such as a limit, name none.
 pub(crate) fn finding_cause(kind: FindingKind) -> Cause {
     match kind {
         FindingKind::OutOfBounds => Cause::OutOfBounds,
@@ -278,6 +308,7 @@ pub(crate) fn repeats(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Vec
 }
 
 /// Whether two outputs have the same bits.
+/// NaNs of different payloads differ, and so do zeros of different signs.
 pub(crate) fn are_same(a: &[Tensor], b: &[Tensor]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes()[..] == b.bytes()[..])
 }
@@ -285,18 +316,21 @@ pub(crate) fn are_same(a: &[Tensor], b: &[Tensor]) -> bool {
 /// What the checking device saw of a call.
 #[derive(Default)]
 pub(crate) struct Look {
+    /// Everything it reported; not all of it is a defect.
     pub findings: Vec<Finding>,
     /// Why it did not run the call, or not to its end.
     pub missed: Option<String>,
 }
 
 /// What the checking device sees in a call, if it runs the same kernel.
+/// Findings of calls before are thrown away first, so that each finding belongs to this call.
 pub(crate) fn look(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Look> {
     let missed = |reason: &str| Look { missed: Some(reason.into()), ..Look::default() };
     let Some(checker) = run.checker.as_deref_mut() else { return Ok(missed("there is no checking device")) };
     let phase = Phase::of_run(&call.symbols);
     let same =
         match (checker.kernel_for(&call.op, &call.input_types, phase), run.choices.kernel_at(node, phase)) {
+            // Another kernel would tell nothing of the target's.
             (Ok(own), Ok(choice)) => own.hash == choice.hash,
             _ => false,
         };

@@ -1,5 +1,8 @@
 //! A device's own functions: WGSL lets `tanh`, `exp` and their like be off by many roundings, and on some devices they are.
 //! A kernel that calls a poor one is blamed for what the device does, so the report says what the function gives there.
+//!
+//! The measurement replaces the call within the built-in `tanh` kernel by the function, so that the device compiles and runs it like
+//! any kernel. Exact values are those of f64.
 
 use crate::context::{DiagnosisContext, Reopen};
 use std::path::Path;
@@ -8,8 +11,11 @@ use tapml_graph::op::Tanh;
 use tapml_graph::{DType, Dim, ErrorKind, NodeId, Result, Symbol, Symbols, Tensor, TensorType};
 
 /// A function of one number.
+/// Inputs go from [`LEAST`] to `most` in magnitude.
 struct UnaryFunction {
+    /// Its name in WGSL.
     name: &'static str,
+    /// The function in f64, whose own error is far below a rounding of f32.
     exact: fn(f64) -> f64,
     /// The largest magnitude at which it is measured.
     most: f64,
@@ -39,6 +45,7 @@ const FUNCTIONS: &[UnaryFunction] = &[
 /// The smallest magnitude at which functions are measured.
 const LEAST: f64 = 1e-3;
 /// The call that measures a function.
+/// Its 4096 inputs are one launch.
 const SHAPE: [usize; 2] = [32, 128];
 /// Roundings of f32 from which on a function is poor.
 const POOR: f64 = 16.0;
@@ -48,6 +55,10 @@ const FLOOR: f64 = 1.0 / 1024.0;
 const PLACE: &str = "tanh_accurate(v)";
 
 /// What is known of the functions that a node's kernel calls, where the device's own ones are poor: one sentence.
+///
+/// # Errors
+///
+/// A lost device, or a request to stop. Anything else means that nothing is known.
 pub(crate) fn poor(run: &DiagnosisContext<'_>, node: NodeId) -> Result<Option<String>> {
     let Some(reopen) = run.reopen else { return Ok(None) };
     let graph = run.suite.graph();
@@ -55,6 +66,7 @@ pub(crate) fn poor(run: &DiagnosisContext<'_>, node: NodeId) -> Result<Option<St
     let Ok(plan) = run.target.plan(&node.op, &graph.input_types(node), Phase::Prefill) else {
         return Ok(None);
     };
+    // A plan may have helper launches, whose functions are not this kernel's.
     let of_kernel = plan.launches.iter().filter(|launch| launch.desc.name == plan.kernel);
     let text: String = of_kernel.map(|launch| launch.desc.source.text.as_str()).collect();
     let mut told = Vec::new();
@@ -71,6 +83,7 @@ pub(crate) fn poor(run: &DiagnosisContext<'_>, node: NodeId) -> Result<Option<St
 }
 
 /// Whether a text of WGSL calls a function, in more than a comment.
+/// Block comments and shadowed names are not told apart; the measurement shows whether the function is poor.
 fn calls(text: &str, name: &str) -> bool {
     let called = |line: &str| {
         let code = line.split("//").next().unwrap_or_default();
@@ -88,12 +101,16 @@ fn calls(text: &str, name: &str) -> bool {
 struct WorstInput {
     /// Error in roundings of f32.
     roundings: f64,
+    /// The input.
     at: f64,
+    /// The function's value there.
     exact: f64,
+    /// What the device gave.
     found: f64,
 }
 
 impl WorstInput {
+    /// A sentence for the report.
     fn text(&self, name: &str) -> String {
         let WorstInput { roundings, at, exact, found } = self;
         format!(
@@ -104,6 +121,7 @@ impl WorstInput {
 }
 
 /// Runs a kernel of one call of the function on the target; `None` if there is no place for it in the device's kernels.
+/// The target is opened twice more: as it is, to read its kernel's text, and with the changed one.
 fn measure_function(reopen: &Reopen<'_>, function: &UnaryFunction) -> Result<Option<WorstInput>> {
     let call = call(function)?;
     let built_in =
@@ -122,6 +140,7 @@ fn measure_function(reopen: &Reopen<'_>, function: &UnaryFunction) -> Result<Opt
     let found = outputs.first().map(Tensor::to_f64).unwrap_or_default();
     let errors = inputs.iter().zip(&found).map(|(&at, &found)| {
         let exact = (function.exact)(at);
+        // Relative, but for results near zero: see `FLOOR`.
         let error = (found - exact).abs() / exact.abs().max(FLOOR);
         let roundings = if error.is_nan() { f64::INFINITY } else { error / DType::F32.unit_roundoff() };
         WorstInput { roundings, at, exact, found }
@@ -135,6 +154,7 @@ fn call(function: &UnaryFunction) -> Result<Call> {
     let count = rows * width;
     let value = |i: usize| {
         let magnitude = LEAST * (function.most / LEAST).powf(i as f64 / (count - 1) as f64);
+        // Signs alternate, so that both sides are covered at nearly the same magnitudes.
         if function.signed && i.is_multiple_of(2) { -magnitude } else { magnitude }
     };
     let values: Vec<f64> = (0..count).map(value).collect();

@@ -1,4 +1,6 @@
 //! The calls of one operator that one kernel serves, and what their verdicts alone say.
+//!
+//! A group is the unit of a fault: one kernel that is wrong is one root cause, however many nodes it serves.
 
 use crate::context::DiagnosisContext;
 use crate::report::{Blames, Fault, FaultKind, UNKNOWN, Variant};
@@ -8,8 +10,12 @@ use tapml_migrate::CaseResult;
 use tapml_migrate::suite::Case;
 
 /// Calls of one operator that one kernel served.
+///
+/// An operator may have several kernels, by types and by phase.
 pub(crate) struct Group {
+    /// Name of the kernel; empty if the target has none for the call.
     pub kernel: String,
+    /// Verdicts in the order in which the calls were run.
     pub results: Vec<CaseResult>,
 }
 
@@ -19,6 +25,7 @@ pub(crate) fn fails(group: &Group) -> bool {
 }
 
 /// The results by the kernel that served the call.
+/// Groups stand in the order of their first calls.
 pub(crate) fn by_kernel(run: &DiagnosisContext<'_>, results: Vec<CaseResult>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for result in results {
@@ -33,6 +40,7 @@ pub(crate) fn by_kernel(run: &DiagnosisContext<'_>, results: Vec<CaseResult>) ->
 }
 
 /// The nodes that run the same code at the same types as one of these.
+/// The hash joins those of a node's kernels in all phases, so two nodes are alike only if they are in every phase.
 pub(crate) fn same_code(run: &DiagnosisContext<'_>, nodes: &[String]) -> Vec<String> {
     let graph = run.suite.graph();
     // A runtime of others has one version for all its operators.
@@ -45,10 +53,12 @@ pub(crate) fn same_code(run: &DiagnosisContext<'_>, nodes: &[String]) -> Vec<Str
 }
 
 /// What the verdicts alone say of a group that fails.
+/// The cause is left unknown, and evidence is left empty.
 pub(crate) fn describe(run: &DiagnosisContext<'_>, op: &str, group: &Group) -> Fault {
     let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.is_failed()).collect();
     let mut nodes: Vec<NodeId> = failed.iter().map(|r| r.case.node).collect();
     nodes.sort();
+    // A node fails in several frames, and is named once.
     nodes.dedup();
     let worst = failed.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let first = failed.first().copied();
@@ -71,6 +81,7 @@ pub(crate) fn describe(run: &DiagnosisContext<'_>, op: &str, group: &Group) -> F
         worst_ratio: worst.map_or(0.0, |r| r.ratio()),
         criterion: judged
             .map(|j| j.criterion.name().to_string())
+            // A call that did not run is named by the kind of its error.
             .or(error.map(|e| e.kind().name().to_string()))
             .unwrap_or_default(),
         element: judged.map(|j| j.worst),
@@ -96,6 +107,7 @@ fn variants(run: &DiagnosisContext<'_>, group: &Group) -> Vec<Variant> {
     for result in &group.results {
         let phase = run.suite.phase(result.case);
         let Ok(choice) = run.choices.kernel_at(result.case.node, phase) else { continue };
+        // Variants stand in the order of their first calls; the map only finds them.
         let at = *index.entry(&choice.hash).or_insert_with(|| {
             let types = graph.input_types(graph.node(result.case.node));
             let types: Vec<String> = types.iter().map(ToString::to_string).collect();

@@ -1,6 +1,8 @@
 //! Which of the operators within a fused one is at fault. Outputs that are right clear what leads to them. Rows that are wrong
 //! by one factor accuse the operator that [gives rows factors](tapml_graph::op::Operator::gives_factors). A call that becomes
 //! right with one of them made [neutral](Neutral) accuses that one; one that stays wrong clears it.
+//!
+//! All of this is indirect: the values between operators stay inside the kernel. The result is named as probable and never as certain.
 
 use crate::context::DiagnosisContext;
 use crate::report::{Fault, UNKNOWN};
@@ -12,6 +14,7 @@ use tapml_graph::{Graph, Node, NodeId, Op, Origin, Result, Tensor, ValueId};
 use tapml_migrate::verdict::{Exact, judge};
 
 /// Rows with fewer elements do not tell a factor from chance.
+/// With one element a factor always fits.
 const MIN_ELEMENTS: usize = 8;
 
 /// The operator at fault within a fused one.
@@ -24,6 +27,8 @@ struct InnerOperator {
 
 /// Adds to a fault of a fused operator's kernel, which fails these calls, what the kernel stands for, which of that is at
 /// fault by the first call, and why if nothing else says so.
+///
+/// Each call comes with its name. Faults of other operators are left as they are.
 pub(crate) fn describe_inner(
     run: &mut DiagnosisContext<'_>,
     calls: &[(String, &Call)],
@@ -36,6 +41,7 @@ pub(crate) fn describe_inner(
     fault.evidence += &format!("; the kernel stands for {}", names.join(", "));
     if let Some(InnerOperator { op, evidence }) = locate(run, call, node)? {
         fault.evidence += &format!(", of which `{op}` is probably at fault: {evidence}");
+        // A cause that explains the fused call itself says more than one of a part.
         if fault.cause == UNKNOWN
             && let Some(found) = within::cause(run, calls, node, &op)?
         {
@@ -50,6 +56,7 @@ pub(crate) fn describe_inner(
 
 /// The operator at fault within the fused operator of a node whose kernel fails this call; `None` for other operators, and
 /// where more than one is left.
+/// Tries the clues in order of their cost: outputs, factors, then calls with neutral inputs.
 fn locate(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Option<InnerOperator>> {
     let Op::Fused(fused) = &call.op else { return Ok(None) };
     let Some(shown) = Shown::from_call(run, call, node)? else { return Ok(None) };
@@ -61,9 +68,11 @@ fn locate(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<O
             format!("each row of what is wrong is the exact one times one number, such as {factor:.4}");
         return Ok(Some(InnerOperator { op: op.into(), evidence }));
     }
+    // Suspects may shrink on the way, so each is asked whether others are left.
     for op in suspects.clone() {
         let Some(inputs) = neutral_inputs(fused, op).filter(|_| suspects.len() > 1) else { continue };
         let Some(now) = Shown::from_call(run, &with_neutral(call, &inputs)?, node)? else { continue };
+        // An output that was right before and is wrong with other inputs says nothing of this fault.
         let wrong = now.wrong.iter().zip(&shown.wrong).any(|(now, before)| *now && *before);
         // Other inputs may hide a fault of another operator, too, if more than what this one adds is gone.
         if !wrong && inputs.len() == 1 {
@@ -82,6 +91,7 @@ fn locate(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<O
 }
 
 /// What a call shows.
+/// Verdicts are those of single elements, so that the same test decides with changed inputs.
 struct Shown {
     /// Which outputs are wrong.
     wrong: Vec<bool>,
@@ -98,6 +108,7 @@ impl Shown {
         let Some(outputs) = observed.first() else { return Ok(None) };
         let wrong = |(exact, output): (&Exact, &Tensor)| {
             let judged = judge(std::slice::from_ref(exact), std::slice::from_ref(output), precision, None)?;
+            // A ratio is NaN where a value is: that is wrong too.
             Ok(judged.element_ratio > 1.0 || judged.element_ratio.is_nan())
         };
         let wrong: Vec<bool> = exact.iter().zip(outputs).map(wrong).collect::<Result<_>>()?;
@@ -111,6 +122,9 @@ impl Shown {
 /// The factor of the row that is off most, if every row of all outputs that is off by a hundredth is the exact one times one
 /// number, the same in all outputs, to a twentieth of what it is off. Each output is given by its exact and its observed
 /// values and the elements of a row. Rows of few elements say nothing: one element is always the exact one times a number.
+///
+/// The factor of a row is the least-squares one, `e·o / e·e`. A hundredth and a twentieth are squared in the code, since it compares
+/// sums of squares.
 fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
     let rows = outputs.first().map(|(exact, _, width)| exact.len() / (*width).max(1))?;
     let mut most: Option<f64> = None;
@@ -126,10 +140,12 @@ fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
                 count += 1;
             }
         }
+        // Rows that are nearly right have no factor to tell.
         if count < MIN_ELEMENTS || !(size > 0.0 && off.is_finite()) || off < 1e-4 * size {
             continue;
         }
         let factor = dot / size;
+        // What is left of the observed row when the multiple of the exact one is taken away, squared.
         let rest = squares - dot * factor;
         if rest > 0.0025 * off {
             return None;
@@ -159,6 +175,7 @@ fn by_outputs(body: &Graph, wrong: &[bool]) -> (Vec<&'static str>, Vec<String>) 
         ids.into_iter().map(name).filter(|name| seen.insert(*name)).collect::<Vec<&'static str>>()
     };
     let mut names = names_of(&mut left.iter().filter(|id| !right_names.contains(name(id))));
+    // Right and wrong outputs share all operators. Nodes that lead to wrong ones alone are then the best clue.
     if names.is_empty() {
         names = names_of(&mut if left.is_empty() { wrong.iter() } else { left.iter() });
     }
@@ -169,6 +186,7 @@ fn by_outputs(body: &Graph, wrong: &[bool]) -> (Vec<&'static str>, Vec<String>) 
     (names, evidence.collect())
 }
 
+/// All nodes that a value depends on. Each is visited once, so the recursion is bounded by the body.
 fn nodes_behind(body: &Graph, value: ValueId, found: &mut HashSet<NodeId>) {
     let Origin::Node { node, .. } = body.value(value).origin else { return };
     if found.insert(node) {
@@ -181,6 +199,7 @@ fn nodes_behind(body: &Graph, value: ValueId, found: &mut HashSet<NodeId>) {
 fn neutral_inputs(fused: &Fused, op: &str) -> Option<BTreeMap<usize, Neutral>> {
     let body = fused.body();
     let given: Vec<ValueId> = body.inputs().map(|(id, _)| id).collect();
+    // A neutral input must not change what another operator reads.
     let own = |value: ValueId| {
         let mut readers = body.nodes().iter().filter(|node| node.inputs.contains(&value));
         readers.all(|node| node.op.name() == op)
@@ -198,6 +217,7 @@ fn neutral_inputs(fused: &Fused, op: &str) -> Option<BTreeMap<usize, Neutral>> {
     found.map(|all| all.into_iter().flatten().collect())
 }
 
+/// The call with neutral tensors in the place of some inputs. They are no weights, so the target cannot use cached ones.
 fn with_neutral(call: &Call, inputs: &BTreeMap<usize, Neutral>) -> Result<Call> {
     let mut changed = call.clone();
     for (&at, neutral) in inputs {

@@ -1,4 +1,6 @@
 //! Kernels that are right on every recorded call and wrong on one made of recorded values, for sizes that no run had.
+//!
+//! The calls and their verdicts come from the check of operators; this file makes faults of those that fail.
 
 use crate::context::DiagnosisContext;
 use crate::group::same_code;
@@ -10,9 +12,14 @@ use tapml_graph::{NodeId, Result};
 use tapml_migrate::{MadeCall, MadeFailure};
 
 /// Most further failing calls that a cause has to explain, the largest first.
+/// Larger calls have fewer explanations that fit by chance.
 const OTHERS: usize = 2;
 
 /// One fault for each kernel, explained by the first of its made calls that was judged.
+///
+/// # Errors
+///
+/// A request to stop, or a lost device.
 pub(crate) fn find(run: &mut DiagnosisContext<'_>, failures: Vec<MadeFailure>) -> Result<()> {
     let mut kernels: Vec<(String, Vec<MadeFailure>)> = Vec::new();
     for failure in failures {
@@ -36,10 +43,12 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>, failures: Vec<MadeFailure>) -
     Ok(())
 }
 
+/// The fault of one kernel. Its nodes are all that run the same code.
 fn fault(run: &mut DiagnosisContext<'_>, failures: &[MadeFailure]) -> Result<Fault> {
     let names: Vec<String> = failures.iter().map(|f| run.name(f.made.case.node).to_string()).collect();
     let nodes = same_code(run, &names);
     let ids: Vec<NodeId> = nodes.iter().filter_map(|name| run.suite.graph().find_node(name)).collect();
+    // A call with values says more than one that did not run.
     let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
     let mut fault = Fault::between_operators(run, &ids, told.made.id());
     fault.kind = FaultKind::Operator;
@@ -88,6 +97,7 @@ fn explain_calls(
     let judged = failures.iter().filter(|failure| failure.outcome.is_ok()).map(|failure| &failure.made);
     let mut others: Vec<&MadeCall> = judged.filter(|other| other.id() != made.id()).collect();
     let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
+    // The largest first.
     others.sort_by_key(|made| std::cmp::Reverse(elements(made)));
     others.truncate(OTHERS);
     if let Some(mut found) = cause(run, made)? {
@@ -103,6 +113,7 @@ fn explain_calls(
         fault.evidence += &format!("; {}", found.evidence);
         fault.error_map = Some(found.error_map);
     }
+    // A certain cause needs no other explanation beside it.
     if let Some(poor) = functions::poor(run, made.case.node)?.filter(|_| !fault.certain) {
         fault.evidence += &format!("; {poor}");
     }
@@ -111,6 +122,7 @@ fn explain_calls(
     inner::describe_inner(run, &calls, made.case.node, fault)
 }
 
+/// The cause of one made call. It is no case of the suite, so the oracles evaluate the call itself.
 fn cause(run: &mut DiagnosisContext<'_>, made: &MadeCall) -> Result<Option<Explanation>> {
     let observed = explain::repeats(run, &made.call)?;
     let exact = run.oracles.exact(&made.call, 0)?;

@@ -1,4 +1,6 @@
 //! Operators and kernels that did not run on the target: nothing can be said of them, and they are never called clean.
+//!
+//! A diagnosis with such entries does not hold, even without a fault: see [`crate::Diagnosis::holds`].
 
 use crate::context::DiagnosisContext;
 use crate::report::NotRun;
@@ -12,6 +14,7 @@ pub(crate) const UNSEEN: &str = "no recorded run needed it";
 /// What of a checked operator was not run; `None` if every recorded call was.
 pub(crate) fn of_checked(run: &DiagnosisContext<'_>, done: &OpChecked) -> Option<NotRun> {
     let check = &done.check;
+    // Skipped nodes are counted against all nodes of the operator.
     let all = run.suite.graph().nodes().iter().filter(|node| node.op.name() == check.op).count();
     let reason = match check.skipped.as_slice() {
         [first, ..] if check.skipped.len() < all => {
@@ -22,12 +25,14 @@ pub(crate) fn of_checked(run: &DiagnosisContext<'_>, done: &OpChecked) -> Option
         [] => return None,
     };
     let given = run.overrides.given_kernels().find(|given| given.op == check.op);
+    // Who gave a kernel asks about that one, whatever else serves the operator.
     let kernel = given.map_or_else(|| check.kernel.clone(), |given| given.name);
     Some(NotRun { op: check.op.clone(), kernel, reason })
 }
 
 /// The user's kernels that no node runs, but for those of operators that are known not to run.
 pub(crate) fn unused_kernels(run: &DiagnosisContext<'_>, known: &[NotRun]) -> Vec<NotRun> {
+    // Told already, with a better reason.
     let fresh = |given: &GivenKernel| known.iter().all(|n| n.op != given.op);
     let given = run.overrides.given_kernels().filter(fresh);
     given

@@ -1,4 +1,7 @@
 //! Operators alone: every recorded call replayed on the target; what fails is grouped by kernel, one fault for each.
+//!
+//! Three kinds of calls show a fault: recorded ones, probes of the range of numbers, and calls made of recorded values. A kernel
+//! gets one fault, in which the recorded calls come first.
 
 use crate::context::DiagnosisContext;
 use crate::group::{Group, by_kernel, describe, fails, same_code};
@@ -15,16 +18,26 @@ use tapml_migrate::verdict::Criterion;
 use tapml_migrate::{CaseResult, Checker, KernelChoices, MadeFailure, OpChecked, Oracles};
 
 /// So many elements beyond a bound are no accident.
+/// Below it the cause is told, but not as certain.
 const CLEAR_COUNT: usize = 6;
 
 /// A group that fails, and what probes of its kernel show beside.
+/// It is explained after all operators are checked.
 struct Failing {
+    /// Name of the operator.
     op: &'static str,
+    /// The calls of one kernel.
     group: Group,
+    /// Probes that failed on nodes that this kernel serves.
     overflows: Vec<Overflow>,
 }
 
 /// Checks every operator and explains what fails.
+/// Nodes that no recorded run reached are barred and named as skipped.
+///
+/// # Errors
+///
+/// What ends the diagnosis: a lost device, a request to stop, memory. A call that fails is a fault.
 pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
     let unseen = |i: &u32| !run.suite.covers(NodeId(*i));
     let unseen: Vec<u32> = (0..run.suite.graph().nodes().len() as u32).filter(unseen).collect();
@@ -38,6 +51,10 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
 }
 
 /// The same of the operators that lowering puts in, on calls that are composed of the recorded ones of one phase.
+///
+/// # Errors
+///
+/// As [`find`].
 pub(crate) fn find_lowered<'a>(
     run: &mut DiagnosisContext<'a>,
     suite: &'a Suite,
@@ -51,6 +68,7 @@ pub(crate) fn find_lowered<'a>(
         if !kinds.contains(&op) {
             kinds.push(op);
         }
+        // Kernels of lowered operators are remembered, so that a user's kernel for one of them counts as used.
         let kernel =
             choices.kernel_at(case.node, suite.phase(*case)).map_or("", |choice| choice.name.as_str());
         if !run.lowered.iter().any(|(known, own)| (*known, own.as_str()) == (op, kernel)) {
@@ -75,16 +93,20 @@ fn of_kinds(run: &mut DiagnosisContext<'_>, kinds: &[&'static str]) -> Result<()
         notes(run, &done);
         match not_run::of_checked(run, &done) {
             Some(missing) => run.not_run.push(missing),
+            // Only operators whose calls all ran can be called clean.
             None => drop(run.checked.insert(op.to_string())),
         }
         run.barred.extend(done.check.skipped.iter().map(|s| s.node.clone()));
         run.skipped.extend(done.check.skipped.iter().cloned());
+        // They are kept back: faults of the target come first in the report.
         of_source.extend(source::of_checked(run, op, &done.results)?);
         let groups: Vec<Group> = by_kernel(run, done.results).into_iter().filter(fails).collect();
         let of_group = |g: &Group, b: &Overflow| serves(run, &g.kernel, &b.node);
+        // A probe of a kernel whose recorded calls fail too belongs to that fault.
         let (told, alone): (Vec<Overflow>, Vec<Overflow>) =
             done.check.overflows.into_iter().partition(|b| groups.iter().any(|g| of_group(g, b)));
         overflowing.extend(alone);
+        // So does a made call.
         let recorded = |failure: &MadeFailure| groups.iter().any(|group| group.kernel == failure.made.kernel);
         unreached.extend(done.made.into_iter().filter(|failure| !recorded(failure)));
         for group in groups {
@@ -100,6 +122,7 @@ fn of_kinds(run: &mut DiagnosisContext<'_>, kinds: &[&'static str]) -> Result<()
         let mut fault = fault(run, op, &group)?;
         beyond.iter().for_each(|beyond| show_overflow(&mut fault, beyond));
         run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+        // Also nodes whose calls happened to pass: they run the same wrong code.
         run.barred.extend(same_code(run, &fault.nodes));
         run.faults.push(fault);
         run.progress.advance(1);
@@ -169,11 +192,13 @@ fn notes(run: &mut DiagnosisContext<'_>, done: &OpChecked) {
     }
 }
 
+/// Everything that is known of a group that fails.
 fn fault(run: &mut DiagnosisContext<'_>, op: &str, group: &Group) -> Result<Fault> {
     let mut fault = describe(run, op, group);
     let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.is_failed()).collect();
     explain::explain(run, &failed, &mut fault)?;
     rule::add_rule(run, group, &mut fault)?;
+    // The device's functions are asked only where no certain cause is known.
     let judged = failed.iter().find(|r| r.outcome.is_ok()).filter(|_| !fault.certain);
     if let Some(poor) = judged.map(|r| functions::poor(run, r.case.node)).transpose()?.flatten() {
         fault.evidence += &format!("; {poor}");

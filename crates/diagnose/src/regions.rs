@@ -1,5 +1,7 @@
 //! Faults between operators in someone else's runtime: the nodes that are right alone run as one model, which the runtime fuses,
 //! lays out and plans as it does whole models, and are compared at the borders. What fails is made small.
+//!
+//! A region is a set of nodes that run as one model. Its inputs are recorded values, so a region that fails is wrong by itself.
 
 use crate::context::DiagnosisContext;
 use crate::report::{Fault, FaultKind};
@@ -13,26 +15,36 @@ use tapml_migrate::verdict::{Criterion, JudgedElement};
 use tapml_migrate::{RegionOutcome, Regions, WrongRegion, segments, smallest_failing};
 
 /// Regions tried so far.
+///
+/// Each trial builds and runs a model in the other runtime, which is slow; `most` bounds the whole search.
 struct Search {
+    /// Regions that were run so far.
     tried: usize,
+    /// Regions that may be run in all.
     most: usize,
     /// Why regions were not run.
     refused: Option<String>,
 }
 
 /// Looks for faults between operators of others.
+///
+/// # Errors
+///
+/// A request to stop, or a target that cannot go on.
 pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
     let start = Instant::now();
     if !run.target.runs_regions() {
         return Ok(());
     }
     let barred = |id: NodeId| run.barred.contains(run.name(id));
+    // Segments are runs of nodes in graph order without faulty ones. Parts of a failing one are appended behind them.
     let mut open: VecDeque<BTreeSet<NodeId>> = segments(run.suite.graph(), &|id| !barred(id)).into();
     run.progress.stage("run regions as one model", open.len() as u64);
     let (all, runs) = (run.suite.frames().len(), with_regions(run, |regions, _| Ok(regions.runs()))?);
     if runs < all {
         run.notes.push(format!("nodes ran as one model with the first {runs} of {all} recorded runs"));
     }
+    // Each fault is made small here, which takes many trials.
     let mut search = Search { tried: 0, most: 4 * run.options.trials, refused: None };
     while let Some(nodes) = open.pop_front() {
         run.stop.check()?;
@@ -47,6 +59,7 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
             run.progress.note(&format!("between {}: {}", fault.op, fault.cause));
             merge(run, fault);
             // Further faults lie in what is left when one of these nodes is taken out.
+            // The last node of the failing set is the one left out: without it that set does not fail.
             let before: BTreeSet<NodeId> = nodes.iter().copied().filter(|id| Some(*id) < last).collect();
             let behind: BTreeSet<NodeId> = nodes.iter().copied().filter(|id| Some(*id) > last).collect();
             open.extend([before, behind].into_iter().filter(|part| !part.is_empty()));
@@ -71,6 +84,7 @@ fn with_regions<T>(
     work(&regions, run.target)
 }
 
+/// Notes that regions were not, or not all, examined.
 fn skip(run: &mut DiagnosisContext<'_>, reason: String) {
     run.skipped.push(SkippedNode { node: "regions of several nodes".into(), reason });
 }
@@ -88,6 +102,7 @@ fn smallest(
     smallest_failing(nodes.clone(), &mut fails).map(Some)
 }
 
+/// Runs a region once. The first refusal is kept as the reason for the report.
 fn check(
     run: &mut DiagnosisContext<'_>,
     search: &mut Search,
@@ -102,6 +117,7 @@ fn check(
     Ok(outcome)
 }
 
+/// The fault of a smallest region. It is run once more, to see what is wrong.
 fn fault(run: &mut DiagnosisContext<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<Fault> {
     let graph = run.suite.graph();
     let ids: Vec<NodeId> = nodes.iter().copied().collect();
@@ -127,6 +143,7 @@ fn fault(run: &mut DiagnosisContext<'_>, search: &mut Search, nodes: &BTreeSet<N
             fault.evidence =
                 format!("each of these nodes runs alone, but not all of them as one model: {error}");
         }
+        // The same region failed a moment ago, so the result depends on chance.
         RegionOutcome::Passed { .. } | RegionOutcome::NotServed(_) => {
             fault.cause = Cause::Race.name().into();
             fault.evidence =
@@ -147,6 +164,7 @@ fn explain_wrong(run: &DiagnosisContext<'_>, wrong: &WrongRegion, fault: &mut Fa
         observed: judged.observed,
         allowed: judged.allowed,
     });
+    // A region of one node was optimised as a model, while single calls are run without that.
     let alone = if wrong.region.nodes.len() > 1 {
         "each of these nodes is right alone"
     } else {
@@ -160,6 +178,7 @@ fn explain_wrong(run: &DiagnosisContext<'_>, wrong: &WrongRegion, fault: &mut Fa
     (fault.certain, fault.fit) = (explanation.certain, explanation.fit);
     (fault.tested, fault.error_map) = (explanation.tested, Some(explanation.error_map));
     if let Some(rule) = explanation.rule.filter(|rule| !rule.is_empty()) {
+        // Both conditions hold: which nodes run together, and what the call is like.
         fault.rule = Some(match fault.rule.take() {
             Some(chain) => format!("{chain}, and of `{}` {rule}", found.node),
             None => rule,

@@ -1,4 +1,6 @@
 //! When an operator fails, as far as its recorded calls tell: what all calls that fail have in common, and no other has.
+//!
+//! Only operators of others get a rule. What a condition looks like is fixed by `tapml_migrate::attributes`.
 
 use crate::context::DiagnosisContext;
 use crate::group::Group;
@@ -10,11 +12,15 @@ use tapml_migrate::attributes::condition;
 use tapml_migrate::suite::Case;
 
 /// Sizes that vectors and tiles of kernels have: where a size is no multiple of one, a tail is left.
+/// Smaller ones come first, because a smaller one says more.
 const DIVISORS: [u64; 7] = [2, 3, 4, 8, 16, 32, 64];
 
 /// Conditions that one call meets, the more telling ones first.
+/// Texts serve as keys: equal conditions of different calls have equal texts.
 struct Met {
+    /// Attributes, then types, then sizes.
     conditions: Vec<String>,
+    /// Whether the call is wrong.
     failed: bool,
 }
 
@@ -53,11 +59,13 @@ fn attribute_names(run: &DiagnosisContext<'_>, group: &Group) -> BTreeSet<String
         .collect()
 }
 
+/// One condition per attribute name that any node has; a missing attribute is a condition too.
 fn of_attributes(op: &Op, names: &BTreeSet<String>) -> Vec<String> {
     let attributes = op.attributes();
     names.iter().map(|name| condition(name, attributes.get(name))).collect()
 }
 
+/// Conditions on the number, the types and the fixed sizes of inputs. Sizes that are symbols differ from run to run.
 fn of_types(types: &[TensorType]) -> Vec<String> {
     let mut conditions = vec![format!("there are {} inputs", types.len())];
     for (i, ty) in types.iter().enumerate() {
@@ -67,6 +75,7 @@ fn of_types(types: &[TensorType]) -> Vec<String> {
     for (i, ty) in types.iter().enumerate() {
         for (axis, size) in ty.shape.iter().enumerate() {
             let Some(size) = size.as_const() else { continue };
+            // The condition on a tail stands before the one on the exact size, which is rarely the reason.
             let no_multiple = DIVISORS.iter().filter(|&divisor| !size.is_multiple_of(*divisor));
             let axis = format!("size {axis} of input {i}");
             conditions.extend(no_multiple.map(|divisor| format!("{axis} is no multiple of {divisor}")));
@@ -79,6 +88,7 @@ fn of_types(types: &[TensorType]) -> Vec<String> {
 /// A rule with how many calls that meet it fail, and how many others.
 fn with_calls(met: &[Met], rule: String) -> String {
     let (inside, outside): (Vec<&Met>, Vec<&Met>) = met.iter().partition(|m| m.conditions.contains(&rule));
+    // The cause names a condition in words of its own; there is nothing to count.
     if inside.is_empty() {
         return rule;
     }
@@ -94,6 +104,7 @@ fn with_calls(met: &[Met], rule: String) -> String {
 fn find_separating(met: &[Met]) -> Option<String> {
     let failing: Vec<&Met> = met.iter().filter(|m| m.failed).collect();
     let right: Vec<&Met> = met.iter().filter(|m| !m.failed).collect();
+    // Without a right call every condition of a failing one would separate.
     let first = failing.first().filter(|_| !right.is_empty())?;
     let mut counts: BTreeMap<&str, [bool; 2]> = BTreeMap::new();
     for condition in &first.conditions {

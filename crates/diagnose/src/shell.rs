@@ -1,6 +1,8 @@
 //! Commands that a reader may paste into a shell.
 
 /// What is reduced, and where it fails: what the command that makes a standalone reproducer names.
+///
+/// Texts come from files of others, so every one of them is quoted.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'a> {
     /// The suite's folder.
@@ -27,6 +29,7 @@ impl Reduction<'_> {
         self.command(&format!("--nodes {names}"), last)
     }
 
+    /// The whole command line. `out` is the name of the reproducer's folder, without its extension.
     fn command(&self, what: &str, out: &str) -> String {
         let kernels: String =
             self.kernels.iter().map(|kernel| format!(" --kernel {}", quote(kernel))).collect();

@@ -1,4 +1,6 @@
 //! Calls of which the source, not the target, departs from the exact result.
+//!
+//! Such a fault blames the source; it does not make the target fail.
 
 use crate::context::DiagnosisContext;
 use crate::explain;
@@ -10,6 +12,12 @@ use tapml_graph::Result;
 use tapml_migrate::CaseResult;
 
 /// One fault of the source if it departs from the exact result of a call of this operator by more than rounding explains.
+///
+/// Each operator gets one fault, with its worst call.
+///
+/// # Errors
+///
+/// What the suite or the oracles give.
 pub(crate) fn of_checked(
     run: &mut DiagnosisContext<'_>,
     op: &str,
@@ -26,8 +34,10 @@ pub(crate) fn of_checked(
     let exact = run.oracles.exact_outputs(worst.case, || Ok(&call))?;
     let precision = run.choices.precision(worst.case.node, &call.symbols)?;
     let types = run.suite.graph().input_types(run.suite.graph().node(worst.case.node));
+    // Where the source has no kernel to name, its word stands for it.
     let kernel = run.source.kernel_for(&call.op, &types, Phase::of_run(&call.symbols));
     let kernel = kernel.map_or_else(|_| run.source.word().to_string(), |choice| choice.name);
+    // The group is empty, because its verdicts are of the target.
     let mut fault = describe(run, op, &Group { kernel, results: Vec::new() });
     let mut nodes: Vec<_> = departing.iter().map(|result| result.case.node).collect();
     nodes.sort();

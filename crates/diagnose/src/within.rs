@@ -1,5 +1,7 @@
 //! The operator at fault within a fused one, by itself: what the definition gives it, and what the kernel left in its outputs.
 //! Hypotheses that know this operator, such as those about masks and positions, are tested on that call.
+//!
+//! It works only where the outputs of that operator are outputs of the fused one, which is where they can be seen.
 
 use crate::context::DiagnosisContext;
 use crate::explain;
@@ -10,13 +12,18 @@ use tapml_graph::{NodeId, Op, Result, Tensor, TensorType};
 use tapml_reference::{Value, values_within};
 
 /// The call of one operator within a fused call, and which outputs of the fused call are its own.
+///
+/// Inputs that the fused call has are its own tensors; the others come from the reference.
 struct Within {
+    /// A call that the operator could have got.
     call: Call,
+    /// Indices of the fused call's outputs, in the order of the operator's.
     outputs: Vec<usize>,
 }
 
 /// Why these calls of a fused operator's node, each with its name, fail, if the operator named `op` is at fault: the cause of
 /// the first that explains the others, too. Never certain, because what a kernel hands from one operator to the next is not seen.
+/// `None` as soon as one call has no explanation.
 pub(crate) fn cause(
     run: &mut DiagnosisContext<'_>,
     calls: &[(String, &Call)],
@@ -37,6 +44,7 @@ pub(crate) fn cause(
     Ok(found.map(|found| Explanation { certain: false, ..found }))
 }
 
+/// The explanation of one fused call, as a call of the operator within it.
 fn of_call(
     run: &mut DiagnosisContext<'_>,
     call: &Call,
@@ -62,6 +70,7 @@ fn find_last_node(call: &Call, fused: &Fused, op: &str, inputs: &[Value<f64>]) -
         let places: Option<Vec<usize>> = node.outputs.iter().map(|&value| place(value)).collect();
         Some((node, places?))
     });
+    // The last one sees what all others made; its inputs are nearest to what the kernel computed with.
     let Some((node, outputs)) = placed.next_back() else { return Ok(None) };
     let values = values_within(fused, &call.symbols, inputs)?;
     let given: Vec<_> = body.inputs().map(|(id, _)| id).collect();

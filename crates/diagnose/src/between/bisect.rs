@@ -5,6 +5,7 @@ use tapml_graph::Result;
 /// What is left of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Smallest<T> {
+    /// What still fails, in the order of the input.
     pub items: Vec<T>,
     /// Whether leaving out any single item was tried and makes it pass.
     pub minimal: bool,
@@ -13,12 +14,18 @@ pub(super) struct Smallest<T> {
 /// The smallest part of `items` that still fails, by `ddmin` (Zeller and Hildebrandt, "Simplifying and Isolating
 /// Failure-Inducing Input", 2002): tries parts, then what is left without a part, in ever finer parts. The whole is known
 /// to fail. `fails` is asked at most `trials` times; items keep their order.
+/// `minimal` is false if the trials ran out.
+///
+/// # Errors
+///
+/// The first error of `fails`.
 pub(super) fn smallest<T: Clone>(
     items: Vec<T>,
     trials: usize,
     fails: &mut dyn FnMut(&[T]) -> Result<bool>,
 ) -> Result<Smallest<T>> {
     let mut search = Search { left: trials, fails };
+    // `parts` is the granularity: it doubles where nothing smaller fails, and starts at 2 again after a part did.
     let (mut items, mut parts) = (items, 2);
     while items.len() > 1 {
         let size = items.len().div_ceil(parts);
@@ -33,6 +40,7 @@ pub(super) fn smallest<T: Clone>(
         match found {
             Some((smaller, next)) => (items, parts) = (smaller, next.max(2)),
             None if search.left == 0 => return Ok(Smallest { items, minimal: false }),
+            // Every part was a single item, so each has been left out.
             None if parts >= items.len() => return Ok(Smallest { items, minimal: true }),
             None => parts = (2 * parts).min(items.len()),
         }
@@ -40,8 +48,11 @@ pub(super) fn smallest<T: Clone>(
     Ok(Smallest { items, minimal: true })
 }
 
+/// Counts the trials.
 struct Search<'a, T> {
+    /// Trials that may still be made.
     left: usize,
+    /// Whether a set fails.
     fails: &'a mut dyn FnMut(&[T]) -> Result<bool>,
 }
 
@@ -49,6 +60,7 @@ impl<T> Search<'_, T> {
     /// The first of these sets that fails.
     fn first(&mut self, sets: impl Iterator<Item = Vec<T>>) -> Result<Option<Vec<T>>> {
         for set in sets.filter(|set| !set.is_empty()) {
+            // The caller tells this from a search without success by `left`.
             if self.left == 0 {
                 return Ok(None);
             }

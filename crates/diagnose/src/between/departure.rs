@@ -14,6 +14,7 @@ pub(super) struct Departure {
     pub next: Option<RunStep>,
     /// Room for so many rows, in which it shows: what lies behind the rows of a step depends on it.
     pub capacity: Symbols,
+    /// What is wrong with it, which decides how further runs are compared.
     pub how: DepartureKind,
 }
 

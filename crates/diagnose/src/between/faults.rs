@@ -1,4 +1,6 @@
 //! From what is not as it must be to faults: one for each cause, in words that a person can act on.
+//!
+//! An anomaly is an observation, a group is a cause with its anomalies, a fault is a group in the report's form.
 
 use super::group::Group;
 use super::hybrid::target_nodes;
@@ -14,6 +16,7 @@ use tapml_graph::{NodeId, Result, ValueId};
 /// The faults behind some anomalies.
 #[derive(Default)]
 pub(super) struct Located {
+    /// Those of the whole program first, then in the order of the anomalies.
     pub faults: Vec<Fault>,
     /// Whether one is a fault of the program as a whole: it shows wherever nodes run on the target, and what other faults
     /// there are can be seen only without it.
@@ -21,29 +24,39 @@ pub(super) struct Located {
 }
 
 /// Most anomalies that are looked at one by one.
+/// Each takes several calls on the target. One cause usually shows in many nodes.
 const MOST: usize = 64;
 
 /// So many nodes that run late are one fault: nothing waits for what it reads.
+/// Each of them alone could be one missing dependency.
 const LATE: usize = 4;
 
 /// The faults that explain these anomalies, in the order in which they appear. The scene is that of the step that they are
 /// of; without it no output is wrong.
+///
+/// # Errors
+///
+/// A request to stop, a lost device, or values that cannot be read.
 pub(super) fn find_faults(
     run: &mut DiagnosisContext<'_>,
     mut anomalies: Vec<Anomaly>,
     scene: Option<&Scene>,
 ) -> Result<Located> {
+    // Faults of the whole program are taken first: they would show as an anomaly of every node.
     let mut groups = match scene {
         Some(scene) => program::take(run, scene, &mut anomalies)?,
         None => Vec::new(),
     };
     let beyond = anomalies.iter().filter(|a| matches!(a.what, AnomalyKind::Overrun { .. })).count();
+    // Overruns of most nodes have one reason rather than many.
     let everywhere = beyond > 4 && beyond * 2 > target_nodes(run).len();
     let mut single = Vec::new();
+    // Room for as many anomalies as there are overruns: explaining those takes no call.
     for anomaly in anomalies.into_iter().take(MOST.max(beyond)) {
         run.stop.check()?;
         single.extend(explain_anomaly(run, scene, anomaly, everywhere)?);
     }
+    // Before merging, which keeps the first anomaly of a group only.
     settle(&mut single);
     for group in single {
         match groups.iter_mut().find(|g| g.explains(&group)) {
@@ -72,6 +85,7 @@ fn settle(groups: &mut Vec<Group>) {
     for group in groups {
         let Some(node) = group.late else { continue };
         group.nodes.insert(node);
+        // The key decides what is merged: one fault, or one for each late node.
         group.key = if many { "late".into() } else { format!("late {}", node.0) };
     }
 }
@@ -102,6 +116,7 @@ fn explain_anomaly(
             overrun_fault(run, anomaly.node, *output, *bytes, everywhere)
         }
     };
+    // The reader that saw it belongs to the fault in any case.
     let mut nodes: BTreeSet<NodeId> = why.nodes.into_iter().collect();
     nodes.insert(anomaly.node);
     Ok(Some(Group {
@@ -112,6 +127,7 @@ fn explain_anomaly(
         evidence: format!("in {}: {}", anomaly.step, why.evidence),
         nodes,
         count: 1,
+        // What comes from outside, and the block of sizes, are the same for every node.
         whole: matches!(anomaly.what, AnomalyKind::Given { .. }) || why.cause == "wrong_symbol",
         late: why.late,
         first: anomaly,
@@ -134,6 +150,7 @@ fn given_fault(run: &DiagnosisContext<'_>, value: ValueId, holds: Holds, reader:
             true,
             format!("{begin}: those of the step before; the upload is lost or late"),
         ),
+        // Bytes that nothing explains: it is sure that something is wrong, and not what.
         _ => Why::between_operators(
             "missing_copy",
             false,
@@ -183,6 +200,7 @@ fn changed_fault(
     Why { nodes, ..why }
 }
 
+/// A state that is not what the step before left, or not empty at the start of a text.
 fn state_fault(run: &DiagnosisContext<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
     let states = run.suite.graph().states();
     let (name, reader) = (&states[state].name, run.name(reader));
@@ -242,9 +260,11 @@ fn overrun_fault(
         "`{name}` writes {bytes} bytes behind the end of its output {output}, in rows that this step does not have"
     );
     let kernel = run.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
+    // This one is the kernel's own fault, though it shows in a program.
     Why { kind: FaultKind::Operator, kernel, ..Why::between_operators("out_of_bounds", true, evidence) }
 }
 
+/// The report's form of a group. Its first anomaly gives the case and the numbers.
 fn finish(run: &DiagnosisContext<'_>, group: Group) -> Result<Fault> {
     let nodes: Vec<NodeId> = group.nodes.into_iter().collect();
     let judged = match &group.first.what {

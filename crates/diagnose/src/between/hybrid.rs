@@ -1,4 +1,6 @@
 //! The whole model with some of its nodes on the target.
+//!
+//! A hybrid runs each node on one of two platforms and carries values between them.
 
 use crate::context::DiagnosisContext;
 use std::collections::HashSet;
@@ -7,12 +9,17 @@ use tapml_graph::{Node, NodeId, Result, Symbols, fusion};
 use tapml_migrate::MovementLimits;
 
 /// The nodes that run on the target.
+/// In graph order.
 pub(super) fn target_nodes(run: &DiagnosisContext<'_>) -> Vec<NodeId> {
     let nodes = run.suite.graph().nodes().iter().zip(0u32..);
     nodes.filter(|(n, _)| !run.barred.contains(&n.name)).map(|(_, i)| NodeId(i)).collect()
 }
 
 /// A hybrid with these nodes on the target.
+///
+/// # Errors
+///
+/// What loading gives: a target without memory for it, or one that does not take the nodes in one program.
 pub(super) fn hybrid(
     run: &mut DiagnosisContext<'_>,
     nodes: &[NodeId],
@@ -40,6 +47,7 @@ fn allowed_fusions(run: &DiagnosisContext<'_>, asked: &Fusing) -> Fusing {
 }
 
 /// How far results may lie apart with these nodes on the target.
+/// Only nodes on the target add to the allowance, because the others compute what was recorded.
 pub(super) fn limits(run: &DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<MovementLimits> {
     let on_target: HashSet<NodeId> = nodes.iter().copied().collect();
     let choices = &run.choices;

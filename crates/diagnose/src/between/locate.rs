@@ -1,4 +1,7 @@
 //! Where a departure comes from: first in the values of single nodes, then by placement.
+//!
+//! Values of single nodes name the node and often the cause. Placement only names a set of nodes, but it works where values cannot be
+//! seen or where the fault goes away when they are kept.
 
 use super::bisect::smallest;
 use super::departure::{Departure, DepartureKind};
@@ -17,6 +20,12 @@ use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
 use tapml_migrate::MovementLimits;
 
 /// The faults behind a departure; none if rounding explains it.
+///
+/// `failing` are the recorded runs that depart, by index.
+///
+/// # Errors
+///
+/// A request to stop, a lost device, or a program that loads and cannot run.
 pub(super) fn locate(
     run: &mut DiagnosisContext<'_>,
     limits: &MovementLimits,
@@ -28,6 +37,7 @@ pub(super) fn locate(
     // shows needs one.
     let word = if departure.how == DepartureKind::Poison { POISON } else { FILL };
     let mut gone = false;
+    // The second look is without a fill, which may hide the fault.
     for fill in [Some(word), None] {
         let seen = match trace_departure(run, limits, departure, fill)? {
             Look::Seen(seen) => seen,
@@ -39,6 +49,7 @@ pub(super) fn locate(
         if !seen.located.faults.is_empty() {
             return Ok(seen.located);
         }
+        // A router whose two best choices lie within rounding may take either; what follows then differs by far.
         if seen.explains_departures(failing.len()) {
             run.notes.push(format!(
                 "the whole model's results depart from the source's because {}: a rounding decides, and either choice is \
@@ -63,6 +74,7 @@ const GONE: &str = "; when the values of single nodes are kept, which takes apar
 
 /// A look at the values of single nodes.
 enum Look {
+    /// What they show.
     Seen(NodeEvidence),
     /// The departure does not show while they are kept.
     Gone,
@@ -72,6 +84,7 @@ enum Look {
 
 /// What the values of the nodes say.
 struct NodeEvidence {
+    /// Faults that the values show.
     located: Located,
     /// Choices that differ from the source's although each is right on the inputs of its node.
     changed_choices: Vec<String>,
@@ -85,6 +98,7 @@ impl NodeEvidence {
 }
 
 /// Runs the departing text with the values of all nodes visible.
+/// Only a departure of results must show again; bits and poison are looked at by [`unsteady`].
 fn trace_departure(
     run: &mut DiagnosisContext<'_>,
     limits: &MovementLimits,
@@ -96,6 +110,7 @@ fn trace_departure(
         return Ok(Look::Blind);
     };
     let before = run_before(run, &mut whole, departure, fill)?;
+    // Both are filled while the steps run, until the first anomaly.
     let (mut turns, mut departs) = (Vec::new(), false);
     let judged = matches!(departure.how, DepartureKind::Results(_));
     let steps = (&departure.steps[..], departure.next.as_ref());
@@ -118,6 +133,7 @@ fn trace_departure(
 }
 
 /// Runs the texts before the departing one. Gives what the device may remember of the last step.
+/// The values of other steps are not read, since reading takes long.
 fn run_before(
     run: &DiagnosisContext<'_>,
     whole: &mut Hybrid,
@@ -146,6 +162,7 @@ fn changed_routers(run: &DiagnosisContext<'_>, step: &RunStep, traced: &[TracedN
     for node in traced {
         let Some(id) = run.suite.graph().find_node(&node.node) else { continue };
         for (&value, found) in run.suite.graph().node(id).outputs.iter().zip(&node.outputs) {
+            // Routers are the nodes that give integers: indices of experts.
             if !found.dtype().is_float() && run.suite.value(frame, value)?.bytes()[..] != found.bytes()[..] {
                 turns.push(format!("`{}` chooses otherwise in {}", node.node, step.label));
             }
@@ -160,6 +177,7 @@ fn unsteady(
     departure: &Departure,
     fill: Option<u32>,
 ) -> Result<Option<Fault>> {
+    // Poison is compared with no fill; chance with the same fill again.
     let other = match (departure.how, fill) {
         (DepartureKind::Poison, Some(_)) => None,
         (DepartureKind::Poison, None) => Some(POISON),
@@ -169,6 +187,7 @@ fn unsteady(
     let mut views: Vec<Vec<TracedNode>> = Vec::new();
     for fill in [fill, other] {
         let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else { return Ok(None) };
+        // Poison differs at once, chance may need several runs.
         for _ in 0..if departure.how == DepartureKind::Poison { 1 } else { run.options.repeats } {
             let mut last = Vec::new();
             runs::walk(run, &mut whole, &departure.steps, &mut |_, whole, _| {
@@ -180,6 +199,7 @@ fn unsteady(
     }
     for pair in views.windows(2) {
         for (a, b) in pair[0].iter().zip(&pair[1]) {
+            // Nodes behind it have other inputs, so the first one with equal inputs is where it begins.
             if equal(a.inputs.iter().flatten(), b.inputs.iter().flatten())
                 && !equal(a.outputs.iter(), b.outputs.iter())
             {
@@ -191,6 +211,7 @@ fn unsteady(
     Ok(None)
 }
 
+/// Whether two lists of tensors have the same bytes.
 fn equal<'t>(a: impl Iterator<Item = &'t Tensor>, b: impl Iterator<Item = &'t Tensor>) -> bool {
     a.map(|t| &t.bytes()[..]).eq(b.map(|t| &t.bytes()[..]))
 }
@@ -203,6 +224,7 @@ fn same_code(run: &DiagnosisContext<'_>, id: NodeId) -> Vec<NodeId> {
     nodes
 }
 
+/// The fault of a node that is not steady. Without a fill a difference may come from memory, so it is not certain.
 fn unsteady_fault(run: &DiagnosisContext<'_>, departure: &Departure, id: NodeId, fill: Option<u32>) -> Fault {
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let name = run.name(id);
@@ -227,6 +249,7 @@ fn unsteady_fault(run: &DiagnosisContext<'_>, departure: &Departure, id: NodeId,
 }
 
 /// The smallest set of nodes that departs when it is on the target and all others are on the source.
+/// All other nodes are known to be right on the source. The result is a set, not a cause.
 fn by_placement(
     run: &mut DiagnosisContext<'_>,
     limits: &MovementLimits,
@@ -237,6 +260,7 @@ fn by_placement(
     run.progress.stage("move nodes between the platforms", trials as u64);
     // Without the texts before it is faster, if it departs all the same.
     let short = Departure { history: Vec::new(), ..departure.clone() };
+    // Each trial runs all texts of the departure, so a short one saves much.
     let departure = if departs(run, limits, &short, &all)? { &short } else { departure };
     let found = smallest(all, trials, &mut |nodes| {
         run.progress.advance(1);
@@ -311,6 +335,7 @@ fn departs(
         }
         DepartureKind::Poison => {
             let first = last(run, &mut whole, departure)?;
+            // Two programs may not fit the device at once.
             drop(whole);
             let options = LoadOptions { poison: Some(true), ..traced::of_all(run, nodes) };
             let mut whole = hybrid(run, nodes, capacity, options)?;

@@ -1,6 +1,8 @@
 //! Faults between operators beside faulty operators. Nodes of faulty operators are on the source when the whole model is
 //! run, and a fault between them would go there too. So the model also runs with them on the target, and every node is
 //! compared with itself: what it leaves in the program is what it gives alone, right or wrong.
+//!
+//! A call alone and the same call in a program must give the same bits, because the kernel, the sizes and the inputs are the same.
 
 use super::faults::{self, Located};
 use super::hybrid::target_nodes;
@@ -35,6 +37,7 @@ pub(super) fn find(run: &mut DiagnosisContext<'_>) -> Result<Located> {
 }
 
 /// All nodes that the target can run, but those of faults between operators.
+/// Kernels that crash are left out with all their nodes, whichever operator they serve.
 fn nodes(run: &DiagnosisContext<'_>) -> Vec<NodeId> {
     let mut without: HashSet<&str> = run.skipped.iter().map(|s| s.node.as_str()).collect();
     let crash = Cause::Crash.name();
@@ -48,8 +51,10 @@ fn nodes(run: &DiagnosisContext<'_>) -> Vec<NodeId> {
 }
 
 /// How often the texts are run again without the nodes that nothing was said of.
+/// Anomalies that no cause explains would otherwise hide those of later nodes.
 const AGAIN: usize = 4;
 
+/// Runs the beginnings of the shortest texts, with the values of all nodes visible.
 fn look_at_nodes(run: &mut DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<Located> {
     let texts = runs::short(&probe::texts(run)?);
     let Some(mut whole) = traced::load(run, nodes, &runs::capacity(&texts.concat()), Some(FILL))? else {
@@ -87,6 +92,7 @@ fn find_anomalies(
             found.retain(|a| !matches!(a.what, AnomalyKind::Overrun { .. }));
             found.extend(differing_nodes(run, step, values)?);
             found.retain(|a| !without.contains(&a.node));
+            // By node, so that the first one in the graph is explained first.
             found.sort_by_key(|a| a.node);
             Ok(found)
         };
@@ -120,6 +126,7 @@ fn differing_nodes(
     });
     let mut differs: Vec<(NodeId, Differs)> = differs.collect();
     let calls: Vec<Call> = differs.iter().map(|(_, d)| d.call.clone()).collect();
+    // A kernel that gives something else each time is no evidence of the program.
     let mut again = replay_calls(run, &calls)?.into_iter();
     differs.retain(|(_, d)| again.next().flatten().is_some_and(|again| explain::are_same(&again, &d.alone)));
     let anomaly = |(node, found): (NodeId, Differs)| {
@@ -153,6 +160,7 @@ fn are_alike(alone: &[Tensor], observed: &[Tensor], values: &TracedValues, state
 }
 
 /// Bytes of what memory is filled with.
+/// Tensors of narrower types end with a part of one.
 const WORD: usize = 4;
 
 /// What each of these calls gives alone; `None` for one that cannot be run.

@@ -37,6 +37,7 @@ use tapml_migrate::ModelCheck;
 use tapml_migrate::report::SkippedNode;
 
 /// After a fault was found, its nodes go to the source and the rest is examined again, so many times at most.
+/// Each round runs the whole model several times.
 const ROUNDS: usize = 4;
 
 /// What a fault of the whole program leaves open.
@@ -44,8 +45,14 @@ const HIDES: &str = "a fault of the whole program shows wherever nodes run on th
                      operators can be found only when it is mended";
 
 /// Looks for faults between operators. Gives the check of the whole model as it was found first.
+/// `None` if the target did not run it.
+///
+/// # Errors
+///
+/// A lost device, a request to stop, or a defect of TapML. A target that refuses the model is noted.
 pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<Option<ModelCheck>> {
     let mut first = None;
+    // First, because rounds without the faulty nodes would hide what lies between them.
     if find_masked(run)? {
         return Ok(None);
     }
@@ -60,6 +67,7 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<Option<ModelCheck>>
         let Some(found) = probe_round(run)? else { break };
         first.get_or_insert(found.check.clone());
         let located = locate_faults(run, found)?;
+        // Without a new fault the next round would see the same again.
         if located.faults.is_empty() || add_all(run, located) {
             break;
         }
@@ -92,6 +100,7 @@ fn add_all(run: &mut DiagnosisContext<'_>, located: Located) -> bool {
     located.whole
 }
 
+/// Notes why the whole model, or the rest of it, was not examined.
 fn skip(run: &mut DiagnosisContext<'_>, reason: String) {
     run.skipped.push(SkippedNode { node: "the whole model".into(), reason });
 }
@@ -107,6 +116,7 @@ fn probe_round(run: &mut DiagnosisContext<'_>) -> Result<Option<ProbeRound>> {
                 skip(run, format!("{}: {e}", e.kind().name()));
                 Ok(None)
             }
+            // Any other error is what a user of the model would meet.
             _ => {
                 let fault = refusal_fault(run, &e);
                 add(run, fault);
@@ -131,6 +141,7 @@ fn locate_faults(run: &mut DiagnosisContext<'_>, found: ProbeRound) -> Result<Lo
     let start = Instant::now();
     let mut located = locate::locate(run, &found.limits, &departure, &found.failing)?;
     run.add_time("locate what departs", start);
+    // The run departs by all of its faults together, so that each gets the harm of the run.
     for fault in &mut located.faults {
         fault.output_impact = fault.output_impact.take().or(impact.clone());
     }

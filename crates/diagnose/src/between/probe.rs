@@ -1,4 +1,6 @@
 //! One round of runs of the whole model: against the source, against itself, with poisoned memory, in other steps.
+//!
+//! Cheaper and more telling runs come first. A later kind of run is made only if all before it agree.
 
 use super::departure::{Departure, DepartureKind};
 use super::faults::{self, Located};
@@ -15,11 +17,14 @@ use tapml_graph::{NodeId, Result, Symbols, Tensor};
 use tapml_migrate::{ModelCheck, MovementLimits, watch_model};
 
 /// Steps of a text that are run again: the prompt, what follows it, and what follows a step that followed.
+/// Later steps do the same as the third.
 const BEGINNING: usize = 3;
 
 /// What a round found.
 pub(super) struct ProbeRound {
+    /// The comparison with the source over all recorded runs.
     pub check: ModelCheck,
+    /// How far results may move with the nodes that are on the target.
     pub limits: MovementLimits,
     /// What departs, with its harm.
     pub departure: Option<(Departure, Option<Impact>)>,
@@ -30,8 +35,14 @@ pub(super) struct ProbeRound {
 }
 
 /// The results of each recorded run.
+/// Outputs by name, by index of the recorded run.
 type RunResults = HashMap<usize, HashMap<String, Tensor>>;
 
+/// Runs the model with all nodes that are not barred on the target.
+///
+/// # Errors
+///
+/// A target that does not take the model in one program, a lost device, a request to stop.
 pub(super) fn round(run: &mut DiagnosisContext<'_>) -> Result<ProbeRound> {
     let (nodes, start) = (target_nodes(run), Instant::now());
     run.progress.stage("measure how far the results may move", 0);
@@ -46,6 +57,7 @@ pub(super) fn round(run: &mut DiagnosisContext<'_>) -> Result<ProbeRound> {
     let check = {
         let (suite, model) = (run.suite, run.model);
         let all: Vec<&RunStep> = texts.iter().flatten().collect();
+        // Results are kept, so that repeats need no second run to compare with.
         let mut watch = |frame: usize, outputs: &HashMap<String, Tensor>| {
             let step = all.iter().find(|s| s.frame == Some(frame));
             if let Some(step) = step
@@ -69,6 +81,7 @@ pub(super) fn round(run: &mut DiagnosisContext<'_>) -> Result<ProbeRound> {
     if found.departure.is_none() {
         found.departure = halves(run, &mut whole, &found.limits)?.map(|d| (d, None));
     }
+    // The next program is traced and needs the memory.
     drop(whole);
     run.add_time("run it again and in other steps", start);
     let start = Instant::now();
@@ -85,6 +98,7 @@ pub(super) fn texts(run: &DiagnosisContext<'_>) -> Result<Vec<Vec<RunStep>>> {
 }
 
 /// The first recorded run whose results are too far from the source's.
+/// The steps behind it do not matter, but for one that may find what this one left.
 fn results(
     run: &DiagnosisContext<'_>,
     texts: &[Vec<RunStep>],
@@ -114,11 +128,13 @@ fn repeats(
     short.sort_by_key(|&text| runs::tokens(&texts[text]));
     short.truncate(runs::SHORT);
     let wanted = run.options.repeats;
+    // At least one more run, unless one is all that was asked for; the run with poisoned memory is the last of `wanted`.
     for repeat in 0..(wanted - 1).min(1).max(wanted.saturating_sub(2)) {
         let order = if repeat == 0 { &backwards } else { &short };
         for (at, text) in order.iter().enumerate() {
             let (mut differs, steps) = (None, begin(text));
             runs::walk(run, whole, &steps, &mut |step, _, outputs| {
+                // The walk cannot be ended from here, so that the first difference is kept.
                 if differs.is_none() && step.frame.is_some_and(|f| !are_same(&seen[&f], &outputs)) {
                     differs = step.frame;
                 }
@@ -141,6 +157,7 @@ fn repeats(
 }
 
 /// Runs a prompt in two steps: what the second computes must not depend on where the first ended.
+/// The longest prompt has the most rows to get wrong.
 fn halves(
     run: &mut DiagnosisContext<'_>,
     whole: &mut Hybrid,
@@ -197,6 +214,7 @@ fn run_poisoned(
         before = std::mem::take(&mut before).text();
         runs::walk(run, &mut whole, steps, &mut |step, whole, outputs| {
             let values = TracedValues::from_hybrid(run, whole, fill)?;
+            // Nodes are not judged: a NaN on its way is what is looked for.
             anomalies.extend(scan(run, step, &values, &before, false)?);
             before = Before::step(run, step, &values);
             filled.extend(step.frame.map(|frame| (frame, outputs)));
@@ -204,6 +222,7 @@ fn run_poisoned(
         })?;
     }
     drop(whole);
+    // Anomalies of several steps, so there is no single scene to explain them by.
     found.located = faults::find_faults(run, anomalies, None)?;
     if !found.located.faults.is_empty()
         || filled.iter().all(|(frame, outputs)| are_same(&seen[frame], outputs))
@@ -211,6 +230,7 @@ fn run_poisoned(
         return Ok(());
     }
     // Launches that join nodes are taken apart where values are looked at, and may round otherwise.
+    // Only a program that was taken apart in the same way can be compared bit by bit.
     let plain = taken_apart(run, nodes, &short, &capacity)?;
     let differs = |step: &RunStep| step.frame.is_some_and(|f| !are_same(&plain[&f], &filled[&f]));
     for (text, steps) in short.iter().enumerate() {

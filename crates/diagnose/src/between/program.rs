@@ -1,4 +1,6 @@
 //! Faults of a program as a whole: its uniform block, its results. They show in every node and are one fault each.
+//!
+//! They are recognised by what all nodes have in common, before single nodes are explained.
 
 use super::group::Group;
 use super::scan::{Anomaly, AnomalyKind};
@@ -11,17 +13,22 @@ use tapml_exec::Call;
 use tapml_graph::{DType, NodeId, Result, Symbol, Tensor, TensorType};
 
 /// A fault of the whole program shows in at least so many nodes.
+/// Fewer may have it in common by chance.
 const NODES: usize = 4;
 
 /// Numbers of a narrow type must be so many to be no accident.
+/// Small integers and zeros are in every type.
 const NUMBERS: usize = 256;
 
 /// Takes what faults of the whole program explain from the anomalies of a step, and gives these faults.
+///
+/// The tests go from the most to the least telling: narrow numbers, nothing written, other sizes.
 pub(super) fn take(
     run: &mut DiagnosisContext<'_>,
     scene: &Scene,
     anomalies: &mut Vec<Anomaly>,
 ) -> Result<Vec<Group>> {
+    // All anomalies are of what nodes find, and none is of what they compute.
     if anomalies.iter().all(|a| call(a).is_none()) {
         return Ok(Vec::new());
     }
@@ -64,12 +71,14 @@ fn narrowest_type(scene: &Scene) -> Option<DType> {
         };
         outputs().all(narrow)
     };
+    // A tensor of zeros fits every type.
     let telling = outputs().filter(|t| t.to_f32().iter().any(|v| *v != 0.0));
     let (tensors, numbers) = telling.fold((0, 0), |(count, sum), t| (count + 1, sum + t.len()));
     (tensors >= NODES && numbers >= NUMBERS)
         .then(|| [DType::BF16, DType::F16].into_iter().find(|&d| holds(d)))?
 }
 
+/// Its nodes are those that give the graph's results, since that is where the values are read.
 fn narrow_group(run: &DiagnosisContext<'_>, scene: &Scene, first: Anomaly, dtype: DType) -> Group {
     let graph = run.suite.graph();
     let results = graph.outputs().iter().filter_map(|o| match graph.value(o.value).origin {
@@ -93,9 +102,11 @@ fn silent(scene: &Scene) -> bool {
     let empty = |t: &Tensor| t.bytes().iter().all(|&b| b == 0);
     let empty = nodes.iter().filter(|t| t.outputs.iter().all(empty)).count();
     let left = left.count();
+    // Without a fill zeros are untouched memory already, and were counted.
     left >= NODES && left + if scene.values.fill.is_some() { empty } else { 0 } >= nodes.len()
 }
 
+/// Not certain: two causes have the same signs.
 fn silent_group(run: &DiagnosisContext<'_>, scene: &Scene, first: Anomaly) -> Group {
     let nodes: BTreeSet<NodeId> =
         scene.values.nodes.iter().filter_map(|t| run.suite.graph().find_node(&t.node)).collect();
@@ -115,6 +126,7 @@ fn uniform(
     anomalies: &mut Vec<Anomaly>,
 ) -> Result<Option<Group>> {
     let mut found = None;
+    // One node that computes with other sizes is enough: all share one block.
     for (at, anomaly) in anomalies.iter().enumerate() {
         let Some((call, observed)) = call(anomaly) else { continue };
         if let Some(stale) =

@@ -1,4 +1,6 @@
 //! Runs of a hybrid model over the recorded prompts, step by step.
+//!
+//! A text is a list of steps from an empty state, such as a prompt and then single tokens.
 
 use crate::context::DiagnosisContext;
 use std::collections::HashMap;
@@ -14,7 +16,9 @@ pub(super) struct RunStep {
     pub frame: Option<usize>,
     /// `p0.s3`, as cases of the suite begin; further words tell how a run differs from the recorded one.
     pub label: String,
+    /// Inputs of the graph by name.
     pub inputs: HashMap<String, Tensor>,
+    /// Rows of the step, and positions before it.
     pub symbols: Symbols,
     /// The recorded run that has the same positions, and the first row of these in it.
     pub like: (usize, usize),
@@ -45,6 +49,7 @@ pub(super) fn halves(suite: &Suite, prompt: usize) -> Result<Option<Vec<RunStep>
         return Ok(None);
     };
     let interface = Interface::from_graph(suite.graph())?;
+    // At least 1, since there are 3 tokens or more.
     let middle = ids.len() / 2;
     let half = |ids: &[u32], before: usize| {
         Ok(RunStep {
@@ -60,6 +65,7 @@ pub(super) fn halves(suite: &Suite, prompt: usize) -> Result<Option<Vec<RunStep>
 }
 
 /// Room for the longest of these steps, and for the last.
+/// `p` has room for a whole step behind the last position.
 pub(super) fn capacity(steps: &[RunStep]) -> Symbols {
     let most = |symbol| steps.iter().filter_map(|s| s.symbols.get(symbol)).max().unwrap_or(0);
     Symbols::np(most(Symbol::N).max(1), most(Symbol::P) + most(Symbol::N).max(1))
@@ -94,6 +100,7 @@ pub(super) fn feed(
 }
 
 /// How many of the shortest texts are looked at more closely.
+/// Two texts show what is left of one when the next begins.
 pub(super) const SHORT: usize = 2;
 
 /// Numbers that a text's steps are given.
@@ -110,6 +117,8 @@ pub(super) fn short(texts: &[Vec<RunStep>]) -> Vec<Vec<RunStep>> {
 
 /// The largest `|Δ| / allowed` of a step's results to what the source gave for the same positions; infinite if a value is
 /// not finite.
+///
+/// Rows of a step that is a part of a recorded one are compared with the same rows there.
 pub(super) fn ratio(
     run: &DiagnosisContext<'_>,
     limits: &MovementLimits,
@@ -130,9 +139,11 @@ pub(super) fn ratio(
             continue;
         }
         let (expected, found) = (expected.to_f32(), found.to_f32());
+        // Results with one row belong to the last position, wherever the step begins.
         let same = expected.chunks(width).enumerate().skip(if rows > 1 { first } else { 0 });
         for ((row, expected), found) in same.zip(found.chunks(width)) {
             let (_, error) = row_distance(expected, found);
+            // Rows are numbered over all results of the frame, in their order.
             let allowed = limits.allowed_movement(frame, before + row);
             let ratio = if error == 0.0 { 0.0 } else { error / allowed };
             worst = worst.max(if ratio.is_nan() { f64::INFINITY } else { ratio });

@@ -1,5 +1,7 @@
 //! Looks through the traced steps of a loaded program: does every node find what was left for it, and is what it leaves
 //! right for what it found? Each node is judged on its own inputs, so that one fault does not hide or imply another.
+//!
+//! Comparisons are of bytes: what a node finds must be exactly what was left or given.
 
 use super::runs::RunStep;
 use super::traced::TracedValues;
@@ -11,10 +13,12 @@ use tapml_graph::{DType, Graph, Model, NodeId, Origin, Result, State, Symbols, T
 use tapml_migrate::verdict::{Exact, Judgement, Precision, judge};
 
 /// So many equal bytes are no accident.
+/// Four words, such as the beginning of a row.
 const CLEAR_BYTES: usize = 16;
 
 /// Inputs that are so many times larger than in the recorded run come from a fault before; what a node makes of them says
 /// little, since rounding may do anything then.
+/// One is added to the recorded magnitude, so that small values are not taken for garbage.
 const GARBAGE: f32 = 1e3;
 
 /// Something that is not as it must be in a step.
@@ -27,6 +31,7 @@ pub(super) struct Anomaly {
     pub what: AnomalyKind,
 }
 
+/// What is not as it must be. The first four are about memory, the others about what a node computed.
 #[derive(Clone, Debug)]
 pub(super) enum AnomalyKind {
     /// A value that the program gets from outside is not what was given.
@@ -67,10 +72,14 @@ pub(super) enum Holds {
 /// A node call as it happened within the program, and why it is wrong.
 #[derive(Clone, Debug)]
 pub(super) struct Wrong {
+    /// The inputs are those that the node found.
     pub call: Call,
+    /// What it left.
     pub observed: Vec<Tensor>,
+    /// What it should have left, from the oracle.
     pub exact: Vec<Exact>,
     pub precision: Precision,
+    /// The verdict, which fails.
     pub judgement: Judgement,
 }
 
@@ -79,6 +88,7 @@ pub(super) struct Wrong {
 pub(super) struct Differs {
     pub call: Call,
     pub observed: Vec<Tensor>,
+    /// What the same call gives by itself.
     pub alone: Vec<Tensor>,
 }
 
@@ -91,6 +101,7 @@ pub(super) struct Before {
     pub read: HashMap<ValueId, Tensor>,
     /// What each node left.
     pub outputs: HashMap<NodeId, Vec<Tensor>>,
+    /// Sizes and positions of the step before.
     pub symbols: Option<Symbols>,
     /// Whether a text begins.
     first: bool,
@@ -113,6 +124,7 @@ struct StepView<'a, 'r> {
     run: &'a DiagnosisContext<'r>,
     step: &'a RunStep,
     values: &'a TracedValues,
+    /// By name, as the trace gives them.
     nodes: HashMap<&'a str, &'a TracedNode>,
 }
 
@@ -141,11 +153,13 @@ pub(super) fn scan(
     if judged {
         found.extend(view.judge_nodes()?);
     }
+    // Stable, so that what a node finds stands before what it leaves.
     found.sort_by_key(|a| a.node);
     Ok(found)
 }
 
 impl<'a, 'r> StepView<'a, 'r> {
+    /// The view of one step; nothing is copied.
     fn new(run: &'a DiagnosisContext<'r>, step: &'a RunStep, values: &'a TracedValues) -> StepView<'a, 'r> {
         let nodes = values.nodes.iter().map(|t| (t.node.as_str(), t)).collect();
         StepView { run, step, values, nodes }
@@ -157,6 +171,7 @@ impl<'a, 'r> StepView<'a, 'r> {
         all.filter_map(|(node, i)| Some((NodeId(i), *self.nodes.get(node.name.as_str())?)))
     }
 
+    /// What a node left in one of its outputs; `None` if it is not traced.
     fn left_output(&self, producer: NodeId, output: u32) -> Option<&'a Tensor> {
         self.nodes.get(self.run.name(producer))?.outputs.get(output as usize)
     }
@@ -169,10 +184,12 @@ impl<'a, 'r> StepView<'a, 'r> {
         before: &Before,
     ) -> Option<AnomalyKind> {
         if let Some(given) = self.values.given.get(&(reader, value)) {
+            // The kind is found out only where the bytes differ.
             let what = || AnomalyKind::Given { value, holds: self.judge_given(value, given, found, before) };
             return (!are_same(given, found)).then(what);
         }
         match self.run.suite.graph().value(value).origin {
+            // Inputs of the graph are given from outside, which was looked at above.
             Origin::Weight | Origin::Input => None,
             Origin::Node { node, output } => {
                 let left = self.left_output(node, output)?;
@@ -201,6 +218,7 @@ impl<'a, 'r> StepView<'a, 'r> {
         }
     }
 
+    /// What is wrong with a state as a node found it: it must be empty at the start of a text, and what the last step left after.
     fn state(&self, state: usize, found: &Tensor, before: &Before) -> Option<AnomalyKind> {
         let output = self.run.suite.graph().states()[state].output;
         if before.first {
@@ -257,6 +275,7 @@ impl<'a, 'r> StepView<'a, 'r> {
                 Ok((id, call, node.outputs.as_slice(), precision))
             })
             .collect::<Result<_>>()?;
+        // The oracle takes most of the time, so that nodes are judged in parallel; the order is kept.
         let wrong = calls.into_par_iter().filter_map(|(id, call, observed, precision)| {
             if is_spoilt(values, &call) {
                 return None;
@@ -288,6 +307,7 @@ impl<'a, 'r> StepView<'a, 'r> {
         })
     }
 
+    /// What the next step needs to know of this one. States that no traced node left are unknown to it.
     fn memory_after(&self) -> Before {
         let graph = self.run.suite.graph();
         let (mut left, mut read, mut outputs) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -311,6 +331,7 @@ impl<'a, 'r> StepView<'a, 'r> {
 }
 
 /// The call that a node made within the program.
+/// Inputs that the trace does not have are weights, which the model gives.
 pub(super) fn call_of(
     graph: &Graph,
     model: &Model,
@@ -368,6 +389,7 @@ fn is_rounded(given: &Tensor, dtype: DType, found: &Tensor) -> bool {
             || words(given).zip(words(found)).is_some_and(|(given, found)| through(&given, &found)))
 }
 
+/// Same shape and same bytes.
 fn are_same(a: &Tensor, b: &Tensor) -> bool {
     a.shape() == b.shape() && a.bytes()[..] == b.bytes()[..]
 }

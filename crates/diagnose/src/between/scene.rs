@@ -10,6 +10,7 @@ use tapml_graph::{Result, Tensor};
 
 /// A step in which something is not as it must be.
 pub(super) struct Scene {
+    /// The values of the step itself.
     pub values: TracedValues,
     /// What was before the step.
     pub before: Before,
@@ -36,6 +37,8 @@ pub(super) enum Shown {
 
 /// Runs a text from an empty state on a hybrid whose values can be seen, and inspects its steps until one shows
 /// something. The step `next` behind the text is only run to see what the others left to it.
+///
+/// `before` is what the text before left. The hybrid is reset, so that a state that is not empty is an anomaly.
 pub(super) fn first(
     run: &mut DiagnosisContext<'_>,
     whole: &mut Hybrid,
@@ -52,6 +55,7 @@ pub(super) fn first(
         let values = TracedValues::from_hybrid(run, whole, fill)?;
         let found = inspect(run, step, &values, &before, &outputs)?;
         if found.is_empty() {
+            // The values of a step without anomalies are not kept, only what the next one needs.
             before = Before::step(run, step, &values);
             continue;
         }

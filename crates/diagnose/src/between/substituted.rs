@@ -1,5 +1,7 @@
 //! What a node of a program did in the place of what it should: the same call with one thing changed, run alone, gives the
 //! very bits that the node left in the program.
+//!
+//! Equal bits are strong evidence, because a wrong guess changes nearly every element. The guesses are few and are tried on the target.
 
 use super::scan::Before;
 use super::traced::TracedValues;
@@ -9,9 +11,11 @@ use tapml_exec::Call;
 use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, TensorType, ValueId};
 
 /// Most calls that are tried for one node.
+/// The likeliest come first, so that the bound cuts unlikely ones.
 const TRIED: usize = 96;
 
 /// Outputs of fewer elements are too easily alike.
+/// A single number may be equal by chance.
 const CLEAR_COUNT: usize = 6;
 
 /// What was computed with in the place of what should be.
@@ -27,6 +31,7 @@ pub(super) enum Substitute {
 
 /// The sizes and positions that a uniform block may still hold or be counted on to: `n` and `p` of the step before, each
 /// alone and both, and the position behind it.
+/// Sets of symbols that equal the current ones, or each other, are left out.
 fn stale(now: &Symbols, before: Option<&Symbols>) -> Vec<Symbols> {
     let value = |symbols: &Symbols, symbol| symbols.get(symbol).unwrap_or(0);
     let Some(before) = before else { return Vec::new() };
@@ -53,6 +58,7 @@ pub(super) fn symbols(
     let old = |k: usize| ids.get(k).and_then(|id| before.read.get(id));
     let mut tries = Vec::new();
     for symbols in stale(&call.symbols, before.symbols.as_ref()) {
+        // Rows behind those that were found hold zeros or the fill, as memory was before.
         let words = [Some(0), values.fill].into_iter().flatten();
         let calls = words.filter_map(|word| with_other_sizes(call, &symbols, &old, word));
         tries.extend(calls.map(|call| (symbols.clone(), call)));
@@ -63,6 +69,7 @@ pub(super) fn symbols(
 /// The call as it is with other sizes and positions; `None` if outputs would have other shapes. Inputs with more rows
 /// than were found go on with what lies behind these in memory: what the step before left there, then what memory was
 /// filled with.
+/// A call that would compute the same, or that is not valid, is `None` too.
 fn with_other_sizes<'t>(
     call: &Call,
     symbols: &Symbols,
@@ -73,6 +80,7 @@ fn with_other_sizes<'t>(
     if !call.output_types.iter().all(same) {
         return None;
     }
+    // Operators that work row by row do not see positions.
     if call.op.row_wise() && call.input_types.iter().all(same) {
         // Rows of the same inputs: it computes the same.
         return None;
@@ -96,6 +104,10 @@ fn with_other_sizes<'t>(
 
 /// The value with which, in the place of one of its inputs, the node gives what it left in the program; and whether no
 /// other explains it as well.
+///
+/// # Errors
+///
+/// A request to stop, or a lost device.
 pub(super) fn value(
     run: &mut DiagnosisContext<'_>,
     node: NodeId,
@@ -109,11 +121,13 @@ pub(super) fn value(
     let graph = run.suite.graph();
     let mut tries = Vec::new();
     for (k, &input) in graph.node(node).inputs.iter().enumerate() {
+        // Weights are uploaded once, and no step writes them.
         if graph.value(input).origin == Origin::Weight {
             continue;
         }
         let found = &call.inputs[k];
         let mut add = |rank: u32, instead: Substitute, tensor: &Tensor| {
+            // An equal tensor would explain nothing.
             if tensor.shape() == found.shape() && tensor.bytes()[..] != found.bytes()[..] {
                 let mut call = call.clone();
                 call.inputs[k] = tensor.clone();
@@ -147,6 +161,7 @@ pub(super) fn value(
 }
 
 /// A tensor like this one that holds nothing but a word.
+/// Types narrower than a word take its first bytes.
 fn fill_with(like: &Tensor, word: u32) -> Option<Tensor> {
     let words = like.bytes().len().div_ceil(4);
     let mut bytes = word.to_le_bytes().repeat(words);
@@ -167,6 +182,7 @@ fn other_values<'v>(
     let mut found = Vec::new();
     let all = values.nodes.iter().filter_map(|t| Some((graph.find_node(&t.node)?, t)));
     for (id, traced) in all.filter(|(id, _)| *id != node) {
+        // The distance in the graph; outputs of other nodes rank behind all inputs.
         let rank = 1 + id.0.abs_diff(node.0);
         if graph.node(id).op.name() == op
             && let Some(tensor) = traced.inputs.get(k).and_then(Option::as_ref)
@@ -185,6 +201,7 @@ fn other_values<'v>(
 
 /// Which of these calls give what was observed, bit by bit; none if the call as it is gives it beside them, too: then it
 /// depends on more than what it computes with.
+/// Each guess must fit twice.
 fn fitting_calls<T>(
     run: &mut DiagnosisContext<'_>,
     (call, observed): (&Call, &[Tensor]),
@@ -194,6 +211,7 @@ fn fitting_calls<T>(
     // A kernel that races may give anything once.
     for _ in 0..2 {
         run.stop.check()?;
+        // The call itself runs last, beside the guesses, and must not fit.
         let calls: Vec<Call> = left.iter().map(|(_, call)| call.clone()).chain([call.clone()]).collect();
         let mut same = vec![false; calls.len()];
         run.target.replay(&calls, &mut |i, outputs| {

@@ -13,6 +13,7 @@ pub(super) const FILL: u32 = 0xcb3c_614e;
 
 /// See the module.
 pub(super) struct TracedValues {
+    /// Inputs as they were found and outputs as they were left, by node.
     pub nodes: Vec<TracedNode>,
     /// What came from outside the part of the program that reads it, by reader: inputs of the graph, values that the
     /// source computed, and those that another part left.

@@ -1,5 +1,8 @@
 //! Why a node leaves something wrong in a program although its operator is right: it did not run, ran too early, with
 //! other sizes, or on other values than it should.
+//!
+//! Evidence by bits is certain: the node left exactly what the guess gives. Where no bits tell, hypotheses about values give a probable
+//! cause.
 
 use super::scan::{Differs, Wrong};
 use super::scene::Scene;
@@ -14,11 +17,15 @@ use tapml_migrate::verdict::judge;
 
 /// Why an output within the program is wrong.
 pub(super) struct Why {
+    /// Whether the operator is wrong by itself after all.
     pub kind: FaultKind,
     /// The kernel that is wrong by itself; empty for others.
     pub kernel: String,
+    /// A cause of `tapml-cause`, or one that only programs have, such as `wrong_symbol`.
     pub cause: &'static str,
+    /// Whether the evidence leaves no other cause.
     pub certain: bool,
+    /// A clause that says what was seen.
     pub evidence: String,
     /// The node that ran too late, or not at all, for this one.
     pub late: Option<NodeId>,
@@ -35,6 +42,12 @@ impl Why {
 }
 
 /// Why a node is wrong.
+///
+/// The node is run alone first: if it is wrong there too, no program is needed to explain it.
+///
+/// # Errors
+///
+/// A request to stop, or a lost device.
 pub(super) fn explain_node(
     run: &mut DiagnosisContext<'_>,
     scene: &Scene,
@@ -46,6 +59,7 @@ pub(super) fn explain_node(
     let right = alone
         .first()
         .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passes()));
+    // The recorded calls passed, but this one has other inputs, such as those of a longer text.
     if !right {
         let phase = Phase::of_run(&wrong.call.symbols);
         let kernel = run.choices.kernel_at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
@@ -82,6 +96,7 @@ pub(super) fn of_other(
         Some(Why::between_operators("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
     } else if rows(&found.call.symbols) > Some(1) {
         // With a single row, what is read in the wrong row is memory that nobody wrote.
+        // Asked at once, because a substitute that fits makes a lost output uncertain.
         let other = substituted::value(run, node, call, &scene.values, &scene.before)?;
         other.map(|(instead, alone)| took(run, instead, alone))
     } else {
@@ -96,6 +111,7 @@ pub(super) fn of_other(
 }
 
 /// What the bits that the node left tell; `None` if they say nothing.
+/// Tests go from lost writes over wrong sizes to other values. An earlier one excludes what a later one would say.
 fn explain_bits(
     run: &mut DiagnosisContext<'_>,
     scene: &Scene,
@@ -112,6 +128,7 @@ fn explain_bits(
     let written = leading_rows(&wrong.observed, right);
     if let (Some(rows), Some(old)) = (written, old)
         && rows as u64 == old
+        // Only a longer step can be cut to the length of the one before.
         && n > Some(old)
     {
         let end = format!(
@@ -134,6 +151,7 @@ fn explain_bits(
 }
 
 /// What can be said if no bits tell.
+/// The result is never certain.
 fn guess_cause(
     run: &mut DiagnosisContext<'_>,
     scene: &Scene,
@@ -164,6 +182,7 @@ pub(super) fn computes_with(now: &Symbols, stale: &Symbols) -> String {
 }
 
 /// The fault of a node that computed with another value.
+/// A value that is not there yet means that the node ran too early; another value means a wrong binding.
 pub(super) fn took(run: &DiagnosisContext<'_>, instead: Substitute, certain: bool) -> Why {
     let graph = run.suite.graph();
     let name = |value: ValueId| graph.value(value).name.as_str();
@@ -183,6 +202,7 @@ pub(super) fn took(run: &DiagnosisContext<'_>, instead: Substitute, certain: boo
         Substitute::Nothing(input) => early(input, "what memory held before anyone wrote it"),
         Substitute::Before(input) => early(input, "the value of the step before"),
         Substitute::Other { input, other } => {
+            // Two states in each other's place are the layers' states; other values may be alike by chance.
             let state = is_state(run, input) && is_state(run, other);
             let cause = if state { "wrong_layer_state" } else { "swapped_operands" };
             let end = format!("it computes with `{}` in the place of `{}`", name(other), name(input));
@@ -223,6 +243,7 @@ fn left_alone(
 }
 
 /// The fault of a node that left its outputs as they were: its rows stand in another state, or it did not run.
+/// The second is certain only if the caller found no other reason, other nodes did write, and the node extends no state.
 fn lost_output(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) -> Why {
     match find_other_state(run, scene, node, call) {
         Some(other) => {
@@ -248,6 +269,7 @@ fn find_other_state(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, cal
     let graph = run.suite.graph();
     let (after, before, rows) = (scene.after.as_ref()?, call.inputs.first()?, call.inputs.get(1)?);
     let (start, len) = (before.bytes().len(), rows.bytes().len());
+    // Rows of zeros are found in any state that is empty.
     if !graph.node(node).op.appends() || rows.bytes().iter().all(|&b| b == 0) {
         return None;
     }
@@ -280,10 +302,12 @@ fn hypothesis(
     let found = explain::of_call(run, &wrong.call, &wrong.exact, observed, wrong.precision)?;
     Ok(match found {
         Some(found) => (found.cause.name(), found.certain, found.evidence),
+        // The target ran it in the program, but gives no outputs for the same call alone.
         None => ("crash", true, "it cannot be run alone".into()),
     })
 }
 
+/// Rows of a step.
 fn rows(symbols: &Symbols) -> Option<u64> {
     symbols.get(Symbol::N)
 }
@@ -291,6 +315,7 @@ fn rows(symbols: &Symbols) -> Option<u64> {
 /// How many rows, from the first, are those of another result, if not all are; of the output of which fewest are.
 fn leading_rows(found: &[Tensor], right: &[Tensor]) -> Option<usize> {
     let leading = |(a, b): (&Tensor, &Tensor)| {
+        // In bytes.
         let row = a.row_len() * a.dtype().size();
         let (a, b) = (&a.bytes()[..], &b.bytes()[..]);
         (a != b && row > 0).then(|| a.chunks(row).zip(b.chunks(row)).take_while(|(a, b)| a == b).count())

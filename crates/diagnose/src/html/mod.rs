@@ -1,4 +1,6 @@
 //! A diagnosis as one HTML page that needs no network: a template, its data and its filters.
+//!
+//! The template escapes every text by itself, because its name ends in `.html`. Texts come from models and devices of others.
 
 use crate::report::{Diagnosis, Fault, FaultKind};
 use minijinja::value::{Serde, Value as Any};
@@ -9,10 +11,17 @@ use tapml_graph::{Error, Result};
 use tapml_migrate::ratio_text;
 
 /// Renders the diagnosis.
+///
+/// The page holds the whole report as JSON, too.
+///
+/// # Errors
+///
+/// Only a defect of the template or of the report's fields.
 pub fn html(found: &Diagnosis) -> Result<String> {
     let bug = |e: minijinja::Error| Error::bug(format!("the report's page: {e:#}"));
     let mut env = Environment::new();
     env.add_filter("ratio", ratio_text);
+    // Infinity is stored as the largest finite number.
     env.add_filter("sci", |v: f64| if v < f64::MAX { format!("{v:.1e}") } else { "infinite".into() });
     env.add_filter("number", |v: f64| format!("{v:.8e}"));
     env.add_filter("fixed", |v: f64, digits: usize| format!("{v:.digits$}"));
@@ -23,6 +32,7 @@ pub fn html(found: &Diagnosis) -> Result<String> {
     let faults = found.faults_by_impact();
     let pictures: Vec<Any> = faults
         .iter()
+        // The drawing is made of numbers alone, so it needs no escaping.
         .map(|f| Any::from_safe_string(f.error_map.as_ref().map(drawing).unwrap_or_default()))
         .collect();
     let between = found.faults.iter().filter(|f| f.kind == FaultKind::Between).count();
@@ -51,16 +61,19 @@ fn verdict(found: &Diagnosis) -> &'static str {
     }
 }
 
+/// A ratio to compare: NaN is worse than any number.
 fn worst(fault: &Fault) -> f64 {
     if fault.worst_ratio.is_nan() { f64::INFINITY } else { fault.worst_ratio }
 }
 
 /// The cells of an output by how far they are off; right ones are left out.
 fn drawing(picture: &ErrorMap) -> String {
+    /// Pixels of a cell, with the gap to the next.
     const CELL: usize = 9;
     let [rows, columns] = picture.grid.cells;
     let [all_rows, all_columns] = picture.grid.shape;
     let (width, height) = (columns * CELL, rows * CELL);
+    // A report read from a file may hold any numbers.
     if width == 0 || height == 0 || picture.grid.ratios.len() != rows * columns {
         return String::new();
     }
@@ -69,6 +82,7 @@ fn drawing(picture: &ErrorMap) -> String {
     );
     for (i, &ratio) in picture.grid.ratios.iter().enumerate().filter(|(_, r)| **r > 1.0) {
         let (row, column) = (i / columns, i % columns);
+        // Ratios from 1e30 on are drawn as values that are not finite.
         let class = match ratio {
             r if r >= 1e30 => "nan",
             r if r >= 1000.0 => "far",
