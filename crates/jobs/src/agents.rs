@@ -1,6 +1,10 @@
 //! Other people's runtimes by their words: `ort`, `openvino`, `reference`, …. Each runs in a Python process of its own,
 //! `python -m tapml.agents WORD`, which lives as long as the platform. A runtime that takes its process with it fails the node
 //! that it ran; it is started again for the next one.
+//!
+//! The process listens on a free local port and prints it as its first line. Then the wire protocol is
+//! spoken as with any agent (`tapml_rpc`). Its standard input stays open: when TapML ends, in whatever way,
+//! the pipe closes and the process ends too.
 
 use crate::platform::PlatformSpec;
 use std::collections::HashMap;
@@ -14,10 +18,13 @@ use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_reduce::{ExportedProgram, Files, PROGRAM_FILES};
 use tapml_rpc::{Address, Remote};
 
+// The first import of a large package compiles and caches its modules.
 /// How long a runtime may take to start: a large one is imported in a minute on a slow disk.
 const START: Duration = Duration::from_secs(180);
+// That of `timeout` of GNU coreutils.
 /// The exit code of a process of which one call has taken too long.
 const OUT_OF_TIME: i32 = 124;
+// A runtime that prints without end must not fill memory.
 /// Bytes of what a process says that are told.
 const MAX_REPORTED: u64 = 64 << 10;
 
@@ -25,6 +32,8 @@ const MAX_REPORTED: u64 = 64 << 10;
 pub(crate) const HINT: &str = "other runtimes need Python with the package: `pip install 'tapml[agents]'`; TAPML_PYTHON names another Python";
 
 /// The interpreter that runs agents.
+///
+/// `python3` of the path unless `TAPML_PYTHON` names another.
 pub(crate) fn python() -> std::ffi::OsString {
     std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into())
 }
@@ -42,12 +51,15 @@ pub fn write_program(word: &str, call: &str, arrays: &Files) -> Option<ExportedP
     command
         .args(["-m", "tapml.agents", word, "--write-program"])
         .arg(folder.path())
+        // A file of the current folder must not take the place of a module.
         .env("PYTHONSAFEPATH", "1");
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut stdin = child.stdin.take()?;
     let call = call.to_string();
     // Who does not read all of it has ended, which its exit code tells.
+    // In a thread: a call may be larger than a pipe holds, and the program may print before it has read
+    // all.
     let writer = std::thread::spawn(move || drop(stdin.write_all(call.as_bytes())));
     let output = child.wait_with_output().ok()?;
     writer.join().ok()?;
@@ -67,10 +79,15 @@ pub fn write_program(word: &str, call: &str, arrays: &Files) -> Option<ExportedP
 /// A process that serves a runtime, which ends with this.
 struct Process {
     child: Child,
+    /// `ws://127.0.0.1:PORT/NAME`, empty until the process has said it.
     address: String,
 }
 
 impl Process {
+    /// Waits for the address line, at most [`START`].
+    ///
+    /// # Errors
+    /// `Unavailable` if Python or its packages are missing, or the process says nothing in time.
     fn start(spec: &PlatformSpec) -> Result<Process> {
         let python = python();
         let mut command = Command::new(&python);
@@ -97,6 +114,7 @@ impl Process {
             drop(std::io::copy(&mut reader, &mut std::io::sink()));
         });
         let mut process = Process { child, address: String::new() };
+        // An empty line stands for silence: both mean that nothing is served.
         let line = receiver.recv_timeout(START).unwrap_or_default();
         match line.trim().strip_prefix("serving at ") {
             Some(address) => {
@@ -109,6 +127,8 @@ impl Process {
     }
 
     /// Why a process serves nothing.
+    ///
+    /// The last line of its error output is the message of a Python exception.
     fn exit_error(&mut self, stderr: ChildStderr) -> Error {
         drop(self.child.kill());
         let mut told = String::new();
@@ -121,6 +141,7 @@ impl Process {
     /// How the process ended; `None` if it has not.
     fn end(&mut self) -> Option<String> {
         // The connection breaks a moment before the process is gone.
+        // One second at most.
         for _ in 0..50 {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(match status.code() {
@@ -153,13 +174,16 @@ impl Drop for Process {
 /// A runtime in a process, started again when it is lost.
 pub struct RuntimeServer {
     spec: PlatformSpec,
+    /// Kept alive as long as the server is used.
     process: Process,
     server: Box<dyn NodeServer>,
     /// Tensors that the runtime holds, and its handles for them.
     held: HashMap<u32, (Tensor, u32)>,
     /// Results that it holds, which a new process does not have.
     results: HashMap<u32, u32>,
+    /// Counts up. Handles of callers stay valid when the process changes; the process's own do not.
     handles: u32,
+    /// Without the port, which differs from run to run.
     info: PlatformInfo,
     ops: Vec<ServedOp>,
 }
@@ -176,15 +200,20 @@ impl RuntimeServer {
         Ok(RuntimeServer { spec, process, server, held, results, handles: 0, info, ops })
     }
 
+    /// A handle that no other tensor has.
     fn handle(&mut self) -> u32 {
         self.handles += 1;
         self.handles
     }
 
     /// What became of a call. A process that has ended, or with which no word can be exchanged any more, is started again.
+    ///
+    /// A loss is an error of the node that ran, not of the platform: replay goes on with the next node.
+    /// Held tensors are sent again; results are gone.
     fn survive<T>(&mut self, node: &str, result: Result<T>) -> Result<T> {
         let Err(error) = result else { return result };
         if error.kind() != ErrorKind::DeviceLost {
+            // Everything else is the runtime's own answer.
             return Err(error);
         }
         let end = match self.process.end() {
@@ -198,12 +227,14 @@ impl RuntimeServer {
         })?;
         (self.process, self.server) = (process, server);
         self.results.clear();
+        // Callers keep their handles; only the process's side is new.
         for (tensor, handle) in self.held.values_mut() {
             *handle = self.server.put(tensor)?;
         }
         Err(Error::invalid(end.clone()).with_detail("ended", end))
     }
 
+    /// The process's handle for one of ours.
     fn place(&self, handle: u32) -> Result<u32> {
         let held = self.held.get(&handle).map(|(_, there)| *there);
         held.or_else(|| self.results.get(&handle).copied()).ok_or_else(|| {
@@ -215,6 +246,7 @@ impl RuntimeServer {
     }
 }
 
+/// Starts a process and opens a connection to it.
 fn connect(spec: &PlatformSpec) -> Result<(Process, Box<dyn NodeServer>)> {
     let process = Process::start(spec)?;
     match Remote::open(&Address::parse(&process.address, &[])?)? {

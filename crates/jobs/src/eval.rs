@@ -1,4 +1,7 @@
 //! How far a model departs from another, token by token over a text: what quantising costs.
+//!
+//! Both models read the same tokens (teacher forcing); nothing is sampled. The divergence is that of the
+//! two distributions over the whole vocabulary, in f64.
 
 use serde::Serialize;
 use tapml_exec::{Platform, Session};
@@ -6,6 +9,8 @@ use tapml_graph::{Error, Model, Result};
 use tapml_migrate::Stop;
 
 /// Tokens of a window that are fed but not judged: the first have little in front of them.
+///
+/// The first token of a window is predicted from nothing.
 const UNJUDGED: usize = 1;
 
 /// What a comparison found. Natural logarithms throughout.
@@ -36,6 +41,9 @@ pub struct Side<'a> {
 /// Compares two models over windows of `window` of these tokens, each of which begins anew. `begin` stands in front of
 /// each window if the vocabulary has such a token; `so_far` is told what holds after each. Fails if the vocabularies differ in
 /// size, and between two windows if someone has asked to stop.
+///
+/// # Errors
+/// Also if there are fewer than two tokens, or the two models give logits of different shapes.
 pub fn compare(
     source: Side<'_>,
     tested: Side<'_>,
@@ -54,8 +62,10 @@ pub fn compare(
     let mut source = Session::new(source.platform, source.model, window)?;
     let mut tested = Session::new(tested.platform, tested.model, window)?;
     let mut sums = Sums::default();
+    // A begin token takes a place of the window.
     for piece in ids.chunks(window - begin.iter().len()) {
         let fed: Vec<u32> = begin.into_iter().chain(piece.iter().copied()).collect();
+        // The last window may hold one token, which predicts nothing.
         if fed.len() < 2 {
             continue;
         }
@@ -70,6 +80,7 @@ pub fn compare(
             )));
         }
         let (expected, found) = (expected.to_f32(), found.to_f32());
+        // Logits are `[tokens, vocab]`.
         let width = expected.len() / fed.len();
         let rows = expected.chunks_exact(width).zip(found.chunks_exact(width));
         for ((p, q), &next) in rows.zip(&fed[UNJUDGED..]) {
@@ -84,10 +95,13 @@ pub fn compare(
 #[derive(Default)]
 struct Sums {
     tokens: usize,
+    /// Sum of negative log-likelihoods of the source.
     source_loss: f64,
+    /// The same of the model under test.
     loss: f64,
     kl: f64,
     kl_most: f64,
+    /// Tokens at which both find the same token the most likely.
     agreed: usize,
 }
 
@@ -97,6 +111,7 @@ impl Sums {
         let kl: f64 = p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum();
         self.source_loss -= p.get(next as usize).copied().unwrap_or(f64::NAN);
         self.loss -= q.get(next as usize).copied().unwrap_or(f64::NAN);
+        // Rounding can make a divergence of 0 slightly negative.
         self.kl += kl.max(0.0);
         self.kl_most = self.kl_most.max(kl);
         self.agreed += usize::from(largest(p) == largest(q));
@@ -117,6 +132,8 @@ impl Sums {
 }
 
 /// Logarithms of the probabilities that these logits mean.
+///
+/// The largest is taken off first, so that no exponential overflows.
 fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&x| f64::from(x - most).exp()).sum();

@@ -1,5 +1,8 @@
 //! The long jobs, as plain data: carve, check, migrate, diagnose. What the command line and other languages run alike.
 //! A job says nothing and draws nothing; it tells its progress, and ends when it is asked to.
+//!
+//! Unknown fields are refused (`deny_unknown_fields`), so that a misspelt option of a caller is no silent
+//! default.
 
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
 use crate::onnx::{Inputs, PlatformEvaluator, TracedModel};
@@ -29,14 +32,17 @@ pub use record::{RecordJob, RecordReport};
 pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
 
 /// Where the model is known to work, unless a job says otherwise.
+/// The default source: the reference, which every machine has.
 fn cpu() -> String {
     "cpu".into()
 }
 
+/// For serde.
 fn carve_steps() -> u32 {
     CarveJob::STEPS
 }
 
+/// For serde.
 fn migrate_steps() -> u32 {
     MigrateJob::STEPS
 }
@@ -47,6 +53,9 @@ pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>
 }
 
 /// Exact results of one suite; `oracle` names a platform that evaluates in `f64` what TapML does not.
+///
+/// # Errors
+/// If `oracle` names no platform of this build, or it cannot be opened.
 pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
     let own = Oracles::new(Oracles::BUDGET);
     match oracle {
@@ -149,6 +158,10 @@ impl CarveJob {
     pub const STEPS: u32 = 4;
 
     /// Carves. What the checkpoint has to say (see [`Checkpoint::notes`]) goes to `progress`.
+    ///
+    /// # Errors
+    /// If the model, its tokenizer or the source cannot be opened, the suite's folder exists, or a run
+    /// fails.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
@@ -157,6 +170,7 @@ impl CarveJob {
             return Err(Error::invalid("arrays are inputs of ONNX models; this model reads prompts"));
         }
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
+        // Opened before the source: a missing file is told before a device is taken.
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let prompts = self.prompts.read(&checkpoint, &tokenizer)?;
         let mut source = open_platform(&self.source, &[])?;
@@ -186,10 +200,12 @@ impl CarveJob {
         })
     }
 
+    /// An ONNX model runs one time for each set of inputs; there are no steps.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
         let start = Instant::now();
         let mut source = open_platform(&self.source, &[])?;
         let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        // Tracing is the source's run; writing comes after.
         let run = start.elapsed().as_secs_f64();
         let manifest = traced.write(&self.model, source.as_ref(), (&self.out, self.overwrite))?;
         Ok(CarveReport {
@@ -234,6 +250,10 @@ pub struct CheckJob {
 
 impl CheckJob {
     /// Checks.
+    ///
+    /// # Errors
+    /// If the suite, its weights or the target cannot be opened, or a filter names nothing. Wrong results
+    /// are part of the report.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<CheckReport> {
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
@@ -289,6 +309,10 @@ impl MigrateJob {
     }
 
     /// Migrates, going on from the ledger. Also gives the model, which the report's page shows.
+    ///
+    /// # Errors
+    /// If something cannot be opened, or the source itself fails. What the target fails at is part of the
+    /// report.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
@@ -296,6 +320,7 @@ impl MigrateJob {
         if let Some((suite, model)) = open_recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let identity = suite.manifest().model.clone();
+            // The suite is there already; a checkpoint's is carved into the ledger.
             let obtain = |_: &tapml_migrate::ModelIdentity, _: &mut dyn Platform, _: &LedgerFolder| {
                 Suite::open(&self.model)
             };
@@ -322,6 +347,7 @@ impl MigrateJob {
         Ok((done.report, model))
     }
 
+    /// The suite is written into the ledger from the traced runs.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
         let mut source = open_platform(&self.source, &[])?;
         let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
@@ -348,6 +374,7 @@ impl MigrateJob {
         let oracles = oracles(self.oracle.as_deref())?;
         let options = MigrateOptions {
             ledger: &self.ledger(),
+            // No prompts: the suite holds the inputs.
             steps: 0,
             context: 0,
             import_seconds: 0.0,

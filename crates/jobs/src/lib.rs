@@ -1,5 +1,8 @@
 //! The long jobs as plain data, which the command line and other languages run alike: carve, check, migrate, diagnose, reduce, tune, run,
 //! measure. Backends meet here and nowhere else; cargo features choose them.
+//!
+//! A job is a struct of plain data with a `run`. It prints nothing: progress goes to a `Progress`, and a
+//! `Stop` ends it between two steps. The command line, the Python package and tests build the same structs.
 #![warn(missing_docs)]
 
 #[cfg(feature = "remote")]

@@ -1,4 +1,6 @@
 //! The lowered graphs of a model on a platform, and the row of the kernel list that each of their nodes runs by.
+//!
+//! What is shown is what `exec` runs: the same planner, the same kernel list, the same user's kernels.
 
 use crate::platform::Platform;
 use std::collections::HashMap;
@@ -29,6 +31,7 @@ impl Lowered {
         })?;
         let kernel = |node: &Node| match platform.kernel_for(&node.op, &lowered.input_types(node), phase) {
             Ok(choice) => Ok(Ok(choice.name)),
+            // A node without a kernel is part of the answer; any other error is not.
             Err(e) if e.kind() == ErrorKind::Unsupported => Ok(Err(e.to_string())),
             Err(e) => Err(e.context(format!("node `{}`", node.name))),
         };

@@ -1,4 +1,6 @@
 //! Models as commands and programs name them: a folder or a file, opened for one use or another.
+//!
+//! Every job opens models here, so that they agree on fusing, quantising and identity.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -30,6 +32,9 @@ impl Default for GraphOptions {
 
 impl GraphOptions {
     /// Opens a checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::open_with`], and those of quantising.
     pub fn open(&self, path: &Path, logits: LogitRows) -> Result<(Checkpoint, Model)> {
         self.open_with(path, ImportOptions { logits, ..ImportOptions::default() })
     }
@@ -42,6 +47,7 @@ impl GraphOptions {
             return Ok(model);
         }
         // Words and scales at random too: packing weights of no meaning would take time for nothing.
+        // The same seed each time, so that runs compare.
         let weights = random_weights(model.graph(), 1)?;
         Model::new(model.graph().clone(), weights)
     }
@@ -51,6 +57,7 @@ impl GraphOptions {
         self.open_with(path, ImportOptions { check_finite: false, ..ImportOptions::default() })
     }
 
+    /// Import, then quantise, then fuse.
     fn open_with(&self, path: &Path, options: ImportOptions) -> Result<(Checkpoint, Model)> {
         let options = ImportOptions { activation: self.activation, ..options };
         let checkpoint = Checkpoint::open_with(path, &options)?;
@@ -59,6 +66,8 @@ impl GraphOptions {
     }
 
     /// The checkpoint's model, quantised and fused as these options say.
+    ///
+    /// Quantised first: fused operators are chosen for the types that stand in the graph then.
     pub fn apply(&self, checkpoint: &Checkpoint) -> Result<Model> {
         let model = match &self.quantize {
             None => checkpoint.model().clone(),
@@ -80,6 +89,7 @@ pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
         tapml_files::read(&config, MAX_CONFIG, "a configuration")?
     } else {
         // A GGUF file has none; what follows from its metadata stands for it.
+        // Keys keep their order, so equal metadata gives equal bytes.
         serde_json::to_vec(checkpoint.config().json())
             .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?
     };
@@ -94,6 +104,9 @@ pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
 }
 
 /// A suite's graph with weights: from `given`, from the suite itself, or from where it was carved.
+///
+/// # Errors
+/// With advice if the checkpoint is not where the suite says.
 pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
     let manifest = suite.manifest();
     let path = match given {
@@ -110,6 +123,7 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
     let numbers = |name: &str| model.weight_type(name).is_some_and(|ty| ty.dtype.is_float());
     let mut weights = suite.graph().weights();
     let quantised = weights.any(|(_, weight)| weight.ty.dtype.packing().is_some() && numbers(&weight.name));
+    // What cannot be derived is left to the check of the suite, which names the weight.
     let derived = if quantised { derive(model, suite.graph().clone()).ok() } else { None };
     suite.model(Some(derived.as_ref().unwrap_or(model)))
 }
@@ -118,6 +132,7 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
 /// of a model that is quantised on the way.
 pub fn default_ledger(model: &Path, target: &str, graph: &GraphOptions) -> PathBuf {
     let mut name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    // A target's word holds signs such as `:` and `?` that file systems refuse.
     let safe = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
     };
@@ -128,6 +143,9 @@ pub fn default_ledger(model: &Path, target: &str, graph: &GraphOptions) -> PathB
 }
 
 /// One run over a whole prompt, all in f32: the model's outputs, and further values of the graph as `(output, value)`.
+///
+/// # Errors
+/// If ids or image do not fit the model's interface.
 pub fn teacher_forced<'a>(
     model: &Model,
     (ids, image): (&[u32], Option<&Image>),

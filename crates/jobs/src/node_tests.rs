@@ -1,6 +1,9 @@
 //! ONNX's own node tests as calls: one model of one operator each, with inputs.
 //!
 //! They are files of the Python package onnx, `onnx/backend/test/data/node`, last in version 1.21.0.
+//!
+//! Each test model is run by TapML's own evaluations first. So what is replayed on a platform is a call
+//! with known types, like one of a carved suite.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,6 +23,8 @@ pub struct NodeTests {
 }
 
 /// Runs operators by TapML's own evaluations.
+///
+/// The expected results of the package are compared elsewhere; here the runner only gives types.
 struct Own;
 
 impl OperatorRunner for Own {
@@ -60,6 +65,7 @@ impl NodeTests {
         Ok(tests)
     }
 
+    /// Every node of a traced test is a call of its own.
     fn add(&mut self, name: &str, traced: &Traced) {
         let graph = traced.model.graph();
         for node in graph.nodes() {
@@ -71,6 +77,7 @@ impl NodeTests {
     }
 }
 
+/// The call of a node with the values of the run.
 fn call(graph: &Graph, node: &tapml_graph::Node, values: &[Tensor]) -> Call {
     let weight = |id: &tapml_graph::ValueId| {
         let value = graph.value(*id);
@@ -91,6 +98,7 @@ fn call(graph: &Graph, node: &tapml_graph::Node, values: &[Tensor]) -> Call {
 fn trace_model(folder: &Path) -> Result<Traced> {
     let file = File::open(&folder.join("model.onnx"))?;
     let path = |at: usize| folder.join(format!("test_data_set_0/input_{at}.pb"));
+    // Inputs are numbered without gaps.
     let inputs = (0..).map(path).take_while(|path| path.exists()).map(|path| Ok(read_tensor(&path)?.1));
     let inputs: Vec<Tensor> = inputs.collect::<Result<_>>()?;
     let names = file.outline().inputs.into_iter().map(|input| input.name);

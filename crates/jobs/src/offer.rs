@@ -1,4 +1,6 @@
 //! What an agent on this machine offers to clients elsewhere: its devices, by the words of the command line.
+//!
+//! A client names what it wants; what the agent has fixed by options stays fixed.
 
 use crate::platform::{self, PlatformSpec};
 use tapml_device::{Device, DeviceInfo};
@@ -8,6 +10,7 @@ pub use tapml_rpc::{Offer, Offered};
 /// Devices of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
+    /// What was named; nothing means everything.
     targets: Vec<PlatformSpec>,
 }
 
@@ -23,6 +26,7 @@ impl Local {
         }
     }
 
+    /// The named devices, or one entry for each backend of this build.
     fn allowed_targets(&self) -> Vec<PlatformSpec> {
         if !self.targets.is_empty() {
             return self.targets.clone();
@@ -33,6 +37,7 @@ impl Local {
 
     /// The devices of one target: all of a word if the whole machine is offered.
     fn target_devices(&self, target: &PlatformSpec) -> Vec<Offered> {
+        // The name that a client asks for has no options: they are the agent's own affair.
         let named = |index: usize, info: Result<DeviceInfo>| {
             (PlatformSpec { index, options: Vec::new(), ..target.clone() }.to_string(), info)
         };

@@ -1,4 +1,6 @@
 //! Models of others' operators as jobs take them: arrays for their inputs, and the run on a source that gives all their values.
+//!
+//! Running a model and recording it is one thing here (`File::trace`): the graph's sizes come from the run.
 
 mod inputs;
 mod numbers;
@@ -21,6 +23,7 @@ use tapml_migrate::{Progress, RecordedRun, Stop, identity_of_file, record, tenso
 use tapml_reference::foreign::Evaluator;
 
 /// Runs nodes on the source.
+/// Counts progress by nodes and stops between two of them.
 struct OnSource<'a> {
     source: &'a mut dyn Platform,
     progress: &'a dyn Progress,
@@ -37,6 +40,8 @@ impl OperatorRunner for OnSource<'_> {
 }
 
 /// A platform that evaluates operators of others in `f64`.
+///
+/// The lock makes it usable by oracles of several threads; calls run one at a time.
 pub struct PlatformEvaluator(Mutex<Box<dyn Platform>>);
 
 impl PlatformEvaluator {
@@ -50,6 +55,7 @@ impl Evaluator for PlatformEvaluator {
     fn evaluate(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>> {
         let inputs: Vec<(Tensor, bool)> =
             inputs.iter().zip(constants).map(|(tensor, &constant)| (tensor.clone(), constant)).collect();
+        // A panic of another call leaves the platform as usable as it was.
         let mut platform = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let outputs = platform.discover("oracle", op, &inputs)?;
         let declared = op.outputs().iter().filter_map(DeclaredType::ty);
@@ -87,6 +93,7 @@ impl TracedModel {
     ) -> Result<TracedModel> {
         let file = File::open(path)?;
         let sets = inputs.read(path, &file, progress)?;
+        // Saturating: the number of nodes is a claim of the file, and only progress depends on it.
         let nodes = file.outline().nodes as u64;
         progress.stage("carve", nodes.saturating_mul(sets.len() as u64));
         let mut traced: Option<TracedModel> = None;
@@ -99,6 +106,7 @@ impl TracedModel {
                 traced = Some(TracedModel { first: run, labels: vec![set.label], more: Vec::new() });
                 continue;
             };
+            // One suite has one graph; calls of several runs share its nodes.
             if run.model.graph() != known.first.model.graph() {
                 let (own, first) = (&set.label, &known.labels[0]);
                 let text = format!(
@@ -164,6 +172,7 @@ impl TracedModel {
 }
 
 /// Every value of a graph of others' operators with these inputs, by its id.
+/// Runs node by node, without a program: types are checked after each.
 fn values(
     model: &Model,
     arrays: &HashMap<String, Tensor>,
@@ -206,6 +215,7 @@ fn values(
             known.insert(id, (tensor, false));
         }
     }
+    // In the order of ids, as suites store them.
     let ids = (0..graph.values().len()).map(|at| ValueId(at as u32));
     ids.map(|id| known.remove(&id).map(|(tensor, _)| tensor).ok_or_else(missing)).collect()
 }

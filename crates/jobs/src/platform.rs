@@ -1,4 +1,8 @@
 //! From a platform's word to the thing itself. The only place where backends meet; a new one is a row in [`BACKENDS`].
+//!
+//! A word has the form `NAME[:INDEX][?OPTION=VALUE&…]`; see `PlatformSpec`. Words with `://` or `hub` are
+//! devices elsewhere, words of runtimes are Python processes, `cpu` is the reference, everything else is a
+//! row of the table.
 
 use tapml_device::{Device, DeviceInfo};
 use tapml_exec::{CpuPlatform, DevicePlatform};
@@ -8,13 +12,17 @@ use tapml_kernels::Overrides;
 
 /// A backend that serves one platform word.
 struct Backend {
+    /// The word on the command line.
     word: &'static str,
+    /// What there is, without opening it for work.
     list: fn() -> Result<Vec<DeviceInfo>>,
+    /// Opens one by index and options.
     open: fn(&PlatformSpec) -> Result<Box<dyn Device>>,
     /// Finds the library that compiles kernels, where that is not a part of the driver, and gives its name and version.
     compiler: Option<fn() -> Result<String>>,
 }
 
+// The order is that in which `device list` shows them and `fastest` tries them.
 const BACKENDS: &[Backend] = &[
     #[cfg(feature = "emulator")]
     Backend { word: "emulator", list: emulator::list, open: emulator::open, compiler: None },
@@ -59,6 +67,9 @@ pub fn count_reopened() -> u64 {
 }
 
 /// Opens a device by word, index and options, such as `vulkan:1`, `emulator?check=all` or `ws://host:port/vulkan`.
+///
+/// # Errors
+/// `Unavailable` if this build or machine has no such device; invalid input on a wrong option.
 pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     if spec.is_remote() {
         return remote::open(spec).map_err(|e| e.context(format!("platform `{spec}`")));
@@ -68,6 +79,8 @@ pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 
 /// As [`open_device`] for kernels that are planned, here or by a client elsewhere: those that are built in need no checks
 /// while they run. A client could switch them off for all kernels, unless the agent has fixed `checks=on`.
+///
+/// wgpu can check every access of a kernel at a cost; built-in kernels are proven by the emulator.
 pub(crate) fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     #[cfg(feature = "wgpu")]
     if !spec.is_remote() && tapml_wgpu::is_platform(&spec.word) {
@@ -80,6 +93,9 @@ pub(crate) fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 
 /// Opens a platform: `cpu`, a device with its kernels and the user's overrides of them, or a device elsewhere that runs
 /// operators itself.
+///
+/// # Errors
+/// As [`open_device`], and if there are kernels to replace where none can be.
 pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platform>> {
     if spec.is_remote() {
         return remote::platform(spec, overrides).map_err(|e| e.context(format!("platform `{spec}`")));
@@ -90,6 +106,7 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
     if spec.word != "cpu" {
         return Ok(Box::new(open_with_kernels(spec, overrides)?));
     }
+    // A misspelt option must not pass as none.
     spec.expect_options(&[])?;
     if spec.index > 0 {
         return Err(Error::invalid(format!("there is one `cpu`, not {}", spec.index + 1)));
@@ -131,6 +148,7 @@ pub(crate) fn as_it_says(spec: &PlatformSpec, info: &DeviceInfo) -> DeviceInfo {
     DeviceInfo { name: name.into(), ..info.clone() }
 }
 
+/// The device with the kernel list on top; reads the options `memory` and `tuning`.
 fn with_kernels(
     spec: &PlatformSpec,
     device: Box<dyn Device>,
@@ -140,6 +158,7 @@ fn with_kernels(
     if let Some(choices) = crate::tune::choices(spec.option("tuning"), &as_it_says(spec, device.info()))? {
         overrides.choose(choices);
     }
+    // Poison reuses buffers as planned, so that a read of stale memory shows as NaN.
     let (reuse, poison) = match spec.option("memory") {
         None | Some("planned") => (true, false),
         Some("plain") => (false, false),
@@ -154,6 +173,8 @@ fn with_kernels(
 }
 
 /// The fastest platform present: the first GPU of any backend, else `cpu`.
+///
+/// Software adapters count as none: the reference is the better choice then.
 pub fn fastest() -> PlatformSpec {
     use tapml_device::AdapterKind;
     let gpu = BACKENDS.iter().filter(|b| b.word != "emulator").find_map(|b| {
@@ -165,6 +186,7 @@ pub fn fastest() -> PlatformSpec {
     gpu.unwrap_or(PlatformSpec { word: "cpu".into(), index: 0, options: Vec::new() })
 }
 
+/// The row of a word.
 fn backend(word: &str) -> Result<&'static Backend> {
     BACKENDS.iter().find(|b| b.word == word).ok_or_else(|| {
         let words: Vec<&str> = device_words().collect();
@@ -179,6 +201,7 @@ fn query(spec: &PlatformSpec) -> String {
     pairs.join("&")
 }
 
+/// Without the feature there is no such row.
 #[cfg(feature = "cuda")]
 fn open_cuda(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     Ok(Box::new(tapml_cuda::CudaDevice::open(spec.index, &query(spec))?))
@@ -265,6 +288,7 @@ mod remote {
         no_remote()
     }
 
+    /// The same error for all that needs the feature.
     fn no_remote<T>() -> Result<T> {
         Err(Error::new(ErrorKind::Unavailable, "this build has no remote devices"))
     }

@@ -1,4 +1,7 @@
 //! Prompts as people and prompt files give them: texts or token ids, with an image for models that see.
+//!
+//! The bundled prompts are chosen by what kernels do at different numbers of rows. A carved suite that
+//! holds them reaches every regime of a small model.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -10,16 +13,20 @@ use tapml_migrate::PromptInput;
 
 /// What a bundled prompt asks of the bundled image.
 const BUNDLED_QUESTION: &str = "What does this picture show?";
+// One row takes the decode kernels, two the smallest prefill.
 /// Tokens of the bundled prompts that every model is given: one and two rows are ways of their own in which kernels work.
 const SHORT: [usize; 2] = [1, 2];
 /// Tokens of those that a small model is given: below, at and above the tiles of 32 to 512 rows and the parts of 256 keys of
 /// the kernels. Each is followed by one step, whose keys are one more.
 const LONG: [usize; 5] = [33, 64, 129, 256, 513];
+// A path to something else, such as weights, is refused before it is read.
 /// Bytes that a file of prompts may have, and one of its lines: longer ones are no prompts of any model.
 const MAX_FILE: u64 = 64 << 20;
 /// See [`MAX_FILE`].
 const MAX_LINE: usize = 4 << 20;
 /// Rows times parameters that the long prompts may come to: seconds on the emulator.
+///
+/// A proxy for time: a product with a matrix costs rows times parameters.
 const LONG_WORK: u64 = 400_000_000;
 
 /// Where the prompts of a run are from.
@@ -42,6 +49,9 @@ impl Prompts {
     }
 
     /// The prompts with their token ids.
+    ///
+    /// # Errors
+    /// If a file cannot be read, holds no prompts, or an image cannot be placed.
     pub fn read(&self, checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Vec<PromptInput>> {
         let vision = Vision::open(checkpoint)?;
         let input = |Line { text, picture }: Line| -> Result<PromptInput> {
@@ -65,6 +75,7 @@ impl Prompts {
             let mut before = 0;
             prompts.extend(cut.into_iter().map(|ids| {
                 // Cut within the text: people see that it is.
+                // The text starts somewhere within the bundled one.
                 let mark = if before > 0 { "…" } else { "" };
                 before += ids.len() - 1;
                 let text = format!("{mark}{}", tokenizer.decode(&ids).unwrap_or_default());
@@ -74,6 +85,7 @@ impl Prompts {
         Ok(prompts)
     }
 
+    /// The prompts as text, with their images.
     fn lines(&self, sees: bool) -> Result<Vec<Line>> {
         match self {
             Prompts::Bundled => lines(None, sees),
@@ -114,6 +126,7 @@ fn cut(ids: &[u32], lengths: &[usize]) -> Vec<Vec<u32>> {
 }
 
 /// An image as it is given.
+/// Decoded only for a model that sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Picture {
     File(PathBuf),
@@ -137,6 +150,7 @@ fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
         return Ok(sees.then_some(question).into_iter().chain(texts).collect());
     };
     let text = tapml_files::read_text(file, MAX_FILE, "prompts")?;
+    // Editors on Windows write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().filter(|l| !l.trim().is_empty());
     if let Some((at, line)) = text.lines().enumerate().find(|(_, line)| line.len() > MAX_LINE) {
@@ -147,6 +161,7 @@ fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
     let lines: Vec<Line> = lines
         .map(|line| match line.strip_prefix("![](").and_then(|rest| rest.split_once(')')) {
             Some((image, text)) if sees => {
+                // `join` with an absolute path gives that path.
                 let path = file.parent().unwrap_or(Path::new("")).join(image);
                 Line { text: text.trim_start().to_string(), picture: Some(Picture::File(path)) }
             }
@@ -200,6 +215,7 @@ impl Given<'_> {
         })
     }
 
+    /// Through the chat template if there is one and it is wanted, which brings the special tokens with it.
     fn encode(
         &self,
         checkpoint: &Checkpoint,

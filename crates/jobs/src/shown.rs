@@ -1,8 +1,12 @@
 //! Text on its way to people. All output of the command and the Python package passes here: names, errors and texts of models, agents and drivers are
 //! others', and must neither command a terminal nor bury everything else.
+//!
+//! Two dangers are met: escape sequences that command a terminal, and characters that reorder or hide text
+//! (Unicode TR 36 and CVE-2021-42574). TapML's own emphasis passes as two private marks.
 
 use std::fmt::Write;
 
+// Longer lines are data that nobody reads in a terminal.
 /// Characters of a line that are shown.
 const LINE: usize = 4000;
 /// Lines of one error or detail that are shown.
@@ -47,10 +51,13 @@ pub fn whole(text: &str) -> String {
 }
 
 /// JSON text with what [`report`] spells out as JSON spells it.
+///
+/// JSON allows such characters in strings; a terminal that shows the file would obey them.
 pub fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c != '\n' && (c.is_control() || hides(c)) {
+            // JSON escapes are UTF-16 units: a character beyond the first plane takes two.
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(out, "\\u{unit:04x}");
             }
@@ -74,7 +81,9 @@ pub fn first_lines(text: &str) -> String {
 
 /// Adds a line with everything spelt out that a terminal would obey or that hides what stands beside it.
 fn spell(line: &str, styled: bool, out: &mut String) {
+    // A line that leaves a mark open must not colour the rest of the terminal.
     let mut open = false;
+    // Line ends of Windows are no control characters to spell out.
     for c in line.strip_suffix('\r').unwrap_or(line).chars() {
         if MARKS.contains(&c) {
             open = c == MARKS[0];

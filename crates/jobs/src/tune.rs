@@ -1,6 +1,10 @@
 //! Choosing among the built-in kernels and their settings by measurement: one counts only if it passes the carved calls of
 //! its operator, and the fastest of those is chosen for each operator at the types that the model has as the device runs
 //! it. A fused operator is left unfused where the operators that then stand in its place are faster.
+//!
+//! Three graphs meet here: the model's, the lowered one with all fused operators, and lowered ones with
+//! some left out. A choice holds for an operator at given input types on one device, as its name and driver
+//! say.
 
 mod kept;
 mod keys;
@@ -27,6 +31,8 @@ use tapml_migrate::suite::Suite;
 use tapml_migrate::{Progress, Stop};
 
 /// Measures the variants of a model's operators on a device.
+///
+/// The result is a `TuningCache`; the caller decides where it is kept.
 #[derive(Clone, Debug)]
 pub struct TuneJob {
     /// Checkpoint folder, GGUF or ONNX file, or a suite of operators of others.
@@ -82,6 +88,10 @@ struct Compared {
 
 impl TuneJob {
     /// Tunes. Gives the choices and what they rest on.
+    ///
+    /// # Errors
+    /// If the target has no kernels, something cannot be opened, or a run fails for another reason than a
+    /// wrong kernel.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(TuningCache, Vec<Tuned>)> {
         let spec = PlatformSpec::parse(&self.target)?;
         if spec.word == "cpu" {
@@ -99,6 +109,7 @@ impl TuneJob {
         }
     }
 
+    /// A suite of few steps in a temporary folder; the weights stay in the checkpoint.
     fn carve(&self, out: &Path, progress: &dyn Progress, stop: &Stop) -> Result<()> {
         let job = CarveJob {
             inputs: self.inputs.clone(),
@@ -114,6 +125,7 @@ impl TuneJob {
         job.run(progress, stop).map(drop)
     }
 
+    /// Prove first, time after: a wrong kernel is never timed.
     fn tune(
         &self,
         spec: &PlatformSpec,
@@ -134,6 +146,7 @@ impl TuneJob {
         let views = Views::new(&suite, &compared.lowerings(), phase)?;
         let mut keys = compared.keys(&views, &info, phase);
         prove(&views, &model, &mut platform, &mut keys, progress, stop)?;
+        // Timing opens the device anew, so that compiled programs of the proof take no memory.
         drop(platform);
         time(&views, &model, spec, &mut keys, progress, stop)?;
         let (without, times) = compared.decide(&keys);
@@ -144,6 +157,7 @@ impl TuneJob {
             let Some(key) = keys.iter().find(|key| key.place == *place) else { continue };
             let left = chosen.without.contains(place);
             let unfused = times.iter().find(|(known, _)| known == place).map(|(_, seconds)| *seconds);
+            // A choice of one says nothing.
             if key.kernels().count() < 2 && unfused.is_none() && !left {
                 continue;
             }
@@ -175,12 +189,14 @@ impl Phase {
 }
 
 impl Compared {
+    /// Lowers the model with everything fused, then without each fused operator.
     fn new(lowerer: &Lowerer<'_>) -> Result<Compared> {
         let whole = lowerer.lower_without(Vec::new())?;
         let unfused = lowerer.find_unfused(&whole)?;
         Ok(Compared { whole, unfused })
     }
 
+    /// The whole one first.
     fn lowerings(&self) -> Vec<&Lowering> {
         std::iter::once(&self.whole).chain(self.unfused.iter().flat_map(|u| &u.lowerings)).collect()
     }
@@ -204,6 +220,8 @@ impl Compared {
     }
 
     /// The fused operators to leave out, and the seconds of what stands in the place of one node of each.
+    ///
+    /// A fused operator that no kernel runs right is left out whatever it would save.
     fn decide(&self, keys: &[Key]) -> (Vec<TunePlace>, Vec<(TunePlace, f64)>) {
         let (mut without, mut times) = (Vec::new(), Vec::new());
         for Unfused { place, lowerings } in &self.unfused {
@@ -216,8 +234,10 @@ impl Compared {
                 continue;
             };
             let costs = lowerings.iter().filter_map(|l| Some((l, cost(&l.difference(&self.whole), keys)?)));
+            // Of the lowerings without it the fastest counts.
             let Some((best, more)) = costs.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
             times.push((place.clone(), own + more / self.whole.nodes(place).max(1) as f64));
+            // Seconds more than the whole: a negative number is a gain.
             if more < 0.0 {
                 without.extend(best.without.clone());
             }

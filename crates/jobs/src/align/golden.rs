@@ -1,4 +1,6 @@
 //! Golden files: hidden states between layers, and logits.
+//!
+//! A golden is one safetensors file. Token ids may be stored in any dtype; they are read as numbers.
 
 use super::{AlignRow, Values, worst};
 use std::collections::BTreeMap;
@@ -19,6 +21,8 @@ pub struct Golden {
 }
 
 /// The number of prompts in a file. Fails if there are none.
+///
+/// Prompts are numbered without gaps from 0.
 pub fn prompts(file: &File, path: &Path) -> Result<usize> {
     let has = |i: usize| file.entries().iter().any(|e| e.name == format!("p{i}.input_ids"));
     match (0..).take_while(|&i| has(i)).count() {
@@ -36,18 +40,21 @@ pub fn find(file: &File, prompt: usize, name: &str) -> Result<Option<Tensor>> {
 }
 
 /// The token ids of a prompt.
+/// Empty if the file holds none.
 pub fn ids(file: &File, prompt: usize) -> Result<Vec<u32>> {
     let ids = find(file, prompt, "input_ids")?.map(|t| t.to_f64()).unwrap_or_default();
     Ok(ids.into_iter().map(|id| id as u32).collect())
 }
 
 impl Golden {
+    /// Names of hidden states are matched with those that the checkpoint's graph gives.
     pub fn open(path: &Path, checkpoint: &Checkpoint) -> Result<Golden> {
         let file = File::open(path)?;
         let prompts = prompts(&file, path)?;
         let hidden = checkpoint.hidden_values().into_iter().enumerate();
         let mut names: Vec<(String, String)> =
             hidden.map(|(index, value)| (format!("hidden.{index}"), value)).collect();
+        // Last, because rows are in the order of computation.
         names.push(("logits".into(), "logits".into()));
         Ok(Golden { file, path: path.to_path_buf(), prompts, names })
     }
@@ -55,6 +62,7 @@ impl Golden {
     /// The image, and in which parts it is cut if it is.
     fn pixels(&self) -> Result<Pixels> {
         let parts = match self.file.tensor("parts") {
+            // An image that is not cut has one part.
             Err(_) => [1, 1],
             Ok(parts) => match *parts.to_f64() {
                 [down, across] => [down, across].map(|count| count as u32),
@@ -72,6 +80,7 @@ impl Golden {
             return Ok(listed);
         }
         if rows <= length {
+            // Fewer rows than tokens are those of the last positions.
             Ok((length - rows..length).collect())
         } else {
             Err(Error::invalid(format!(

@@ -1,5 +1,8 @@
 //! Where a model's values first depart from those of another implementation: a golden file with hidden states and logits,
 //! or a suite with what the modules of a PyTorch model took and gave.
+//!
+//! The tolerance is a share of the range of the expected values, so that one number serves embeddings and
+//! logits. NaN counts as a departure.
 
 mod golden;
 mod modules;
@@ -125,6 +128,7 @@ trait Values {
     /// Values of the graph that are compared, as pairs of a further output and a value.
     fn wanted_values(&self) -> Vec<(String, String)>;
     /// Compares what a run gave.
+    /// One prompt: a run over all its tokens with the wanted values as further outputs.
     fn compare(
         &self,
         prompt: usize,
@@ -201,6 +205,7 @@ fn merge(rows: &mut Vec<AlignRow>, more: Vec<AlignRow>) {
     }
 }
 
+/// The first row beyond the tolerance, and the nodes since the row before it.
 fn departure(graph: &Graph, rows: &[AlignRow], tolerance: f64) -> Option<Departure> {
     let first = rows.iter().position(|row| row.worst.is_nan() || row.worst > tolerance)?;
     let from = first.checked_sub(1).and_then(|i| place(graph, &rows[i].value)).map_or(0, |i| i + 1);
@@ -224,10 +229,12 @@ fn worst(expected: &Tensor, found: &Tensor, positions: &[usize]) -> (f64, usize,
     let (columns, values, found) = (expected.row_len().max(1), expected.to_f64(), found.to_f64());
     let (low, high) =
         values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &v| (a.min(v), b.max(v)));
+    // Constant values have no range; any difference then departs.
     let range = (high - low).max(f64::MIN_POSITIVE);
     let mut worst = (0.0, 0, 0);
     for (index, &value) in values.iter().enumerate() {
         let (row, column) = (index / columns, index % columns);
+        // A place that the model's value does not have counts as NaN.
         let other = positions.get(row).and_then(|p| found.get(p * columns + column));
         let difference = other.map_or(f64::NAN, |other| (other - value).abs() / range);
         if difference.is_nan() {

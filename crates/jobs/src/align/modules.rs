@@ -1,4 +1,7 @@
 //! Suites of a PyTorch model: what its modules took and gave, at the places where the graph has values of the same name.
+//!
+//! Module names of PyTorch and node names of the graph agree, because the importer names nodes by the
+//! checkpoint's modules. What has no counterpart is listed, not guessed.
 
 use super::golden::{find, ids, prompts};
 use super::{AlignRow, Values, worst};
@@ -16,8 +19,11 @@ const SHOWN: &str = "value: ";
 pub struct Modules {
     file: File,
     path: PathBuf,
+    /// Prompts that the file numbers.
     prompts: usize,
+    /// In the order of their names.
     places: Vec<ModulePlace>,
+    /// Names without a value in the graph, without the prompt's number.
     unmatched: BTreeSet<String>,
 }
 
@@ -32,6 +38,7 @@ struct ModulePlace {
 }
 
 impl Modules {
+    /// Matches every tensor of the file with a value of the graph.
     pub fn open(path: &Path, graph: &Graph) -> Result<Modules> {
         let file = File::open(path)?;
         let prompts = prompts(&file, path)?;
@@ -63,6 +70,7 @@ impl Modules {
         } else {
             Some(first)
         };
+        // Fused or transposed forms differ in shape and are left to `unmatched`.
         let rows = |t: &Tensor| t.shape().first().copied();
         Ok(expected.filter(|e| rows(e) == rows(found) && e.row_len() == found.row_len()))
     }
@@ -79,6 +87,7 @@ fn place(graph: &Graph, name: &str) -> Option<ModulePlace> {
     let node = node(graph, module)?;
     let value = match side {
         "out" => *node.outputs.first()?,
+        // Weights are inputs of a node too; a module's input is the first that is none.
         "in" => *node.inputs.iter().find(|&&v| graph.value(v).origin != Origin::Weight)?,
         _ => return None,
     };
@@ -99,6 +108,7 @@ fn node<'a>(graph: &'a Graph, module: &str) -> Option<&'a Node> {
         .nodes()
         .iter()
         .filter(|n| (ends(&n.name, module) && dotted(module)) || (ends(module, &n.name) && dotted(&n.name)));
+    // Two candidates are none: a wrong match would accuse the wrong node.
     alike.next().filter(|_| alike.next().is_none())
 }
 

@@ -1,4 +1,7 @@
 //! Devices: each is opened and adds two vectors.
+//!
+//! A device that is listed may still fail to compile or to compute. So every one runs a kernel, and its
+//! result is compared.
 
 use super::{PartKind, PartState, PlatformPart, has_backend};
 use crate::platform;
@@ -29,6 +32,7 @@ pub(super) fn examine(word: &str) -> Vec<PlatformPart> {
     parts
 }
 
+/// One device, by its number behind the word.
 fn examine_device(word: &str, index: usize, info: &DeviceInfo) -> PlatformPart {
     let target = if index == 0 { word.to_string() } else { format!("{word}:{index}") };
     let part = PlatformPart::new(&target, PartKind::Device, PartState::Ready)
@@ -44,6 +48,8 @@ fn examine_device(word: &str, index: usize, info: &DeviceInfo) -> PlatformPart {
 }
 
 /// Compiles and runs a sum of two vectors on a device. Fails if it is wrong.
+///
+/// Small whole numbers: sums in f32 are exact, and any difference is a fault.
 fn add(target: &str) -> Result<()> {
     const LEN: usize = 1000;
     let ty = TensorType::new(DType::F32, [LEN]);

@@ -1,4 +1,7 @@
 //! What this machine has to run models on, what is missing, and how to install it.
+//!
+//! Nothing is installed or changed. Parts are looked at one after another, so that a driver that hangs is
+//! known by the stage that was told last.
 
 mod devices;
 #[cfg(feature = "remote")]
@@ -68,6 +71,7 @@ pub struct PlatformPart {
 }
 
 impl PlatformPart {
+    /// A part without name, version and reason.
     fn new(platform: &str, part: PartKind, state: PartState) -> PlatformPart {
         PlatformPart {
             platform: platform.into(),
@@ -80,10 +84,12 @@ impl PlatformPart {
         }
     }
 
+    /// Its own name, unless that is empty.
     fn with_name(self, name: &str) -> PlatformPart {
         PlatformPart { name: Some(name.into()).filter(|name: &String| !name.is_empty()), ..self }
     }
 
+    /// A version, unless that is empty.
     fn with_version(self, version: &str) -> PlatformPart {
         PlatformPart { version: Some(version.into()).filter(|version: &String| !version.is_empty()), ..self }
     }
@@ -95,6 +101,7 @@ impl PlatformPart {
         PlatformPart { state, ..self }.with_reason(&error.to_string(), error.hint())
     }
 
+    /// Why it cannot be used, and what to do.
     fn with_reason(self, reason: &str, hint: Option<&str>) -> PlatformPart {
         PlatformPart { reason: Some(reason.into()), hint: hint.map(str::to_string), ..self }
     }
@@ -150,11 +157,14 @@ impl Doctor {
         Ok(Doctor { words: words.to_vec() })
     }
 
+    /// Whether a platform is among those named, or none are.
     fn is_wanted(&self, word: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|wanted| wanted == word)
     }
 
     /// Looks at every part. A stage is a platform.
+    ///
+    /// Never fails: what is wrong is in the parts.
     pub fn run(&self, progress: &dyn Progress) -> Examination {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let mut parts = Vec::new();
@@ -190,6 +200,7 @@ impl Doctor {
     }
 }
 
+/// The reference needs nothing but this process.
 fn reference(processors: usize) -> PlatformPart {
     let name = format!("the reference, up to {processors} threads");
     PlatformPart::new("cpu", PartKind::Reference, PartState::Ready).with_name(&name)

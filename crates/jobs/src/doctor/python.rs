@@ -1,4 +1,7 @@
 //! Python with TapML's package, and the runtimes that its agents serve.
+//!
+//! Python is asked one time for all runtimes; each answer is a line of JSON, the interpreter's first.
+//! Starting a runtime takes seconds, so it happens only where it was named.
 
 use super::{PartKind, PartState, PlatformPart, subprocess};
 use crate::agents::{HINT, RuntimeServer, python};
@@ -15,6 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What `python -m tapml.agents --list-runtimes` says of Python.
 #[derive(Deserialize)]
 struct PythonSetup {
+    /// The version of Python.
     python: String,
     /// The version of TapML's package, empty if it is not installed but on the path.
     tapml: Option<String>,
@@ -27,9 +31,11 @@ struct PythonSetup {
 /// What it says of a runtime.
 #[derive(Deserialize)]
 struct RuntimePackage {
+    /// Its word.
     runtime: String,
     /// What `pip install` takes.
     install: String,
+    /// `None` if it is not installed.
     version: Option<String>,
 }
 
@@ -52,6 +58,7 @@ pub(super) fn examine(words: &[&str], start: bool, progress: &dyn Progress) -> V
     parts
 }
 
+/// The lines of the list.
 fn parse(text: &str) -> Result<(PythonSetup, Vec<RuntimePackage>), String> {
     let mut lines = text.lines();
     let wrong = |error: serde_json::Error| format!("Python's list of runtimes is not understood: {error}");
@@ -75,6 +82,7 @@ fn lacking(words: &[&str], reason: &str) -> Vec<PlatformPart> {
     std::iter::once(python).chain(words.iter().map(runtime)).collect()
 }
 
+/// The part of Python itself.
 fn describe(found: &PythonSetup) -> PlatformPart {
     let tapml = match found.tapml.as_deref() {
         Some("") | None => "tapml on the path".to_string(),
@@ -92,9 +100,11 @@ fn describe(found: &PythonSetup) -> PlatformPart {
     PlatformPart { state: PartState::Missing, ..part }.with_reason(&reason, Some(HINT))
 }
 
+/// One runtime, started if that is wanted.
 fn examine_runtime(word: &str, package: Option<&RuntimePackage>, start: bool) -> PlatformPart {
     let part = PlatformPart::new(word, PartKind::Runtime, PartState::Missing);
     let Some(package) = package else {
+        // The list of words of this build and that of the package differ.
         return part.with_reason("the package in Python is of another version", Some(HINT));
     };
     let Some(version) = &package.version else {

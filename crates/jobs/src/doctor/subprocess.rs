@@ -1,4 +1,6 @@
 //! What a short-lived program prints, within a time limit.
+//!
+//! The error is a text for people, not a `Result` of the library: a missing program is a finding.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,6 +8,7 @@ use std::time::{Duration, Instant};
 /// The standard output of a program that ends with code 0 within the limit; else why there is none.
 pub(super) fn output(command: &mut Command, limit: Duration) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
+    // No input: a program that asks something ends instead of waiting.
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().map_err(|error| format!("could not start `{name}`: {error}"))?;
     let until = Instant::now() + limit;

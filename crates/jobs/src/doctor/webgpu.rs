@@ -1,4 +1,6 @@
 //! A browser, whose tab offers its GPU to a hub.
+//!
+//! Whether WebGPU works in it can be told only within a tab, which the hub's page does.
 
 use super::{PartKind, PartState, PlatformPart, subprocess};
 use std::process::Command;

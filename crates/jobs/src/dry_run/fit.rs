@@ -1,4 +1,7 @@
 //! Whether a model fits a target, and if not, why.
+//!
+//! Errors of planning carry details by name (`limit`, `asked`, `offered`, `tensor`, `kernel`, `op`); from
+//! them a refusal is told apart from a fault.
 
 use super::{Error, ErrorKind, ProgramMemory};
 use serde::Serialize;
@@ -51,6 +54,8 @@ impl Fit {
     }
 
     /// One out of several that were found; more than one reason of the gravest kind are told together.
+    ///
+    /// A fault wins over what is unsupported, that over a limit.
     pub(super) fn join(all: Vec<Fit>) -> Result<(), Fit> {
         let failed = all.iter().find(|f| matches!(f, Fit::Failed { .. }));
         if let Some(failed) = failed {

@@ -52,6 +52,7 @@ pub fn read_list(path: &Path) -> Result<Vec<ListedModel>> {
     }
 }
 
+/// One line; `at` is file and line for messages.
 fn read_line(line: &str, at: &str) -> Result<ListedModel> {
     let bad = |text: String| Error::invalid(text).context(at.to_string());
     let columns: Vec<&str> = line.split('\t').collect();
@@ -65,6 +66,7 @@ fn read_line(line: &str, at: &str) -> Result<ListedModel> {
         return Err(bad(format!("expected a JSON object, found `{config}`")));
     };
     let comma = if keys.trim() == "}" { "" } else { "," };
+    // `model_type` has a column of its own and is put in front of the other keys.
     let text = format!("{{\"model_type\":{}{comma}{keys}", serde_json::Value::from(model_type));
     let config = Config::parse(Path::new("config.json"), text.as_bytes()).map_err(|e| e.context(at))?;
     Ok(ListedModel { name: name.into(), model_type: model_type.into(), billions, config })

@@ -3,6 +3,9 @@
 //!
 //! A plan is for weights in f16, with the size that they would have in 4 bits beside it, and, if a scheme is given, for
 //! weights that are quantised by it.
+//!
+//! The same code plans for a real device, so a dry run finds what loading would find. Plans are shared
+//! between models by operator, types and attributes.
 
 mod fit;
 mod list;
@@ -19,6 +22,7 @@ use tapml_import::{ARCHITECTURES, Config, ImportOptions, LogitRows, Outline};
 use tapml_kernels::{CompileOptions, Overrides, Phase, Planner, ProgramMemory, Validator, compile_with};
 pub use target::{TARGETS, Target};
 
+// The form of ggml's `Q4_0`.
 /// Weights that share a scale, and the bytes that they and it take: 32 times 4 bits and one f16.
 const GROUP: u64 = 32;
 const GROUP_BYTES: u64 = 18;
@@ -91,6 +95,7 @@ pub struct TargetPlan {
 }
 
 impl TargetPlan {
+    /// The same answer for every form of the weights.
     fn for_refusal(target: &'static Target, fit: Fit, quantized: bool) -> TargetPlan {
         TargetPlan {
             target: target.name,
@@ -129,7 +134,9 @@ impl QuantizedPlan {
 pub struct DryRun {
     lengths: Lengths,
     scheme: Option<Scheme>,
+    /// With the bytes of memory that are assumed, and the planner that remembers plans.
     targets: Vec<(&'static Target, u64, Planner)>,
+    /// Parses and validates WGSL, as an implementation of WebGPU would.
     validator: Validator,
     /// The outcome of validating the kernels of each plan, by [`tapml_kernels::NodePlan::hash`].
     validated: HashMap<String, Result<()>>,
@@ -138,6 +145,8 @@ pub struct DryRun {
 impl DryRun {
     /// For these targets with these lengths; `memory` replaces the targets' own bytes of memory. Fails if a target has no
     /// backend.
+    ///
+    /// A target without known limits is refused here, not planned for with guesses.
     pub fn new(targets: &[&'static Target], memory: Option<u64>, lengths: Lengths) -> Result<DryRun> {
         let planned = targets.iter().map(|&target| {
             let info = target.info().ok_or_else(|| target.unsupported())?;
@@ -158,6 +167,7 @@ impl DryRun {
     pub fn plan(&mut self, name: &str, config: &Config) -> Result<ModelPlan> {
         let model_type = config.root().text("model_type")?.to_string();
         let known = ARCHITECTURES.iter().any(|a| a.model_types.contains(&model_type.as_str()));
+        // Drawn at most two times: targets with f16 and those without differ in the dtype of activations.
         let mut graphs: BTreeMap<bool, Result<Drawn>> = BTreeMap::new();
         let mut plan = ModelPlan { model: name.into(), model_type, size: None, targets: Vec::new() };
         for index in 0..self.targets.len() {
@@ -180,6 +190,7 @@ impl DryRun {
         Ok(plan)
     }
 
+    /// One model on one target.
     fn place(&mut self, index: usize, drawn: &Drawn) -> TargetPlan {
         let quantized = self.scheme.map(|scheme| self.place_quantized(index, drawn, &scheme));
         let outcome = self.compile(index, &drawn.fused, &drawn.size);
@@ -197,10 +208,12 @@ impl DryRun {
         TargetPlan { quantized, ..row }
     }
 
+    /// The same with weights packed by the scheme; types change, no value is needed.
     fn place_quantized(&mut self, index: usize, drawn: &Drawn, scheme: &Scheme) -> QuantizedPlan {
         let graph = quantize_graph(&drawn.graph, scheme).and_then(|(graph, _)| fuse(&graph));
         let planned = graph.map_err(|e| Fit::from_error(&e)).and_then(|graph| {
             let memory = self.compile(index, &graph, &drawn.size)?;
+            // The last step reads the whole cache.
             let symbols = Symbols::np(1, drawn.size.positions.saturating_sub(1));
             Ok((memory, traffic::of_step(&graph, &symbols).map_err(|e| Fit::from_error(&e))?))
         });
@@ -234,6 +247,7 @@ impl DryRun {
         let DryRun { targets, validator, validated, .. } = self;
         let planner = &mut targets[index].2;
         let mut refused: Vec<Fit> = Vec::new();
+        // Both phases: a kernel for one row may be refused where another is not.
         for (node, phase) in graph.nodes().iter().flat_map(|node| Phase::ALL.map(|phase| (node, phase))) {
             let outcome = planner.plan(&node.op, &graph.input_types(node), phase).and_then(|plan| {
                 if !validated.contains_key(&plan.hash) {
@@ -262,6 +276,7 @@ struct Drawn {
     size: ModelSize,
 }
 
+/// Imports and fuses; all weights count as f16.
 fn draw(config: &Config, activation: DType, lengths: Lengths) -> Result<Drawn> {
     let options = ImportOptions { activation, logits: LogitRows::Last, ..ImportOptions::default() };
     let outline = Outline::new(config, DType::F16, &options)?;
@@ -270,6 +285,7 @@ fn draw(config: &Config, activation: DType, lengths: Lengths) -> Result<Drawn> {
     let context = outline.context as u64;
     let positions = context.min(lengths.positions);
     // Growing states hold activations; those of constant size are f32 or activations and are counted as they are.
+    // In f16, whatever the target's activations are: one number for all targets.
     let row = summary.state_bytes_per_token / activation.size() as u64 * DType::F16.size() as u64;
     let size = ModelSize {
         parameters: summary.parameters,

@@ -1,4 +1,7 @@
 //! The targets that a dry run plans for. A new one is a row in [`TARGETS`].
+//!
+//! Limits are those that nearly every device of the sort grants, not those of the best one. Memory is what
+//! a model may take, less than the hardware has.
 
 use super::{DType, Error};
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
@@ -52,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     without_plan("opencl", "it runs, but its limits differ from driver to driver"),
 ];
 
+// Sizes of buffers are multiples of 4.
 /// What desktop cards offer through Vulkan and wgpu: 32-bit buffers, 1,024 invocations, 48 KiB of workgroup memory.
 const DESKTOP: Limits = Limits {
     max_buffer_size: i32::MAX as u64 & !3,
@@ -75,6 +79,7 @@ const CUDA: Limits = Limits {
     ..DESKTOP
 };
 
+/// A target that is listed with the reason why nothing is planned for it.
 const fn without_plan(name: &'static str, about: &'static str) -> Target {
     Target { name, about, limits: None, f16: true, memory: 0 }
 }
@@ -109,6 +114,7 @@ impl Target {
             limits: self.limits.clone()?,
             features: Features {
                 f16: self.f16,
+                // What only some devices of the sort have is not assumed.
                 subgroups: None,
                 cuda: None,
                 matrices: false,

@@ -1,4 +1,7 @@
 //! What a run at a broker is a run of: a name is a label, and results count only for the check that they were made for.
+//!
+//! Two processes that name the same run at a broker add to one result. The identity keeps them from adding
+//! results of different suites, kernels or releases.
 
 use super::{Fleet, Member, Record, Records};
 use crate::platform::{Platform, PlatformSpec, deciding_spec};
@@ -32,6 +35,7 @@ pub struct Identity {
 impl Identity {
     /// The identity of a fleet's run on these targets.
     pub fn new(fleet: &Fleet<'_>, targets: &[String]) -> Result<Identity> {
+        // The order of words on a command line decides nothing.
         let sorted = |mut all: Vec<String>| {
             all.sort();
             all.dedup();
@@ -57,6 +61,7 @@ impl Identity {
         let parts = |of: &Identity| {
             [
                 ("TapML", of.version.clone()),
+                // Twelve digits of a hash are enough for people.
                 ("suite", of.suite.chars().take(12).collect()),
                 ("targets", list(&of.targets)),
                 ("spread", of.spread.clone()),
@@ -87,6 +92,7 @@ pub(super) fn expect_same(fleet: &Fleet<'_>, records: &Records, members: &[Membe
                 "the run has results of {target} as {then}; it is {now} now"
             )));
         }
+        // A device without results of this run cannot contradict any.
         if own.is_empty() {
             continue;
         }

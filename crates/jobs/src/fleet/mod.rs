@@ -1,5 +1,9 @@
 //! A fleet: the cases of a suite spread over many devices, with a matrix of what is right where. Devices may come, vanish
 //! and come back; every case has its result once per lane, from a device that stayed until the result was there.
+//!
+//! A lane is a set of cases that shall all be run: one for the whole fleet, for each class, or for each
+//! device. Work is delivered at least once and recorded at most once. Threads share the board; each device
+//! has one thread.
 
 mod identity;
 mod queue;
@@ -26,6 +30,7 @@ use tapml_rpc::{Address, client};
 /// Records by lane and case.
 pub type Records = BTreeMap<(String, String), Record>;
 
+// A lost device costs the cases of one item.
 /// Cases of an item: enough that opening a batch costs little, few enough that a lost device costs little.
 const ITEM: usize = 16;
 
@@ -57,6 +62,7 @@ impl Spread {
         }
     }
 
+    /// The lane that a device works in.
     fn lane(self, member: &Member) -> String {
         match self {
             Spread::Share => "all".into(),
@@ -92,6 +98,10 @@ pub struct Fleet<'a> {
 
 impl Fleet<'_> {
     /// Runs the cases on all devices that the words name: `hub/webgpu` is every one of the hub, other words are one device.
+    ///
+    /// # Errors
+    /// If no device answers, a name is unknown, or the queue's run is of another check. Failing cases are
+    /// part of the report.
     pub fn run(&self, targets: &[String], work: &dyn FleetQueue) -> Result<FleetReport> {
         let start = Instant::now();
         let members = self.first(targets)?;
@@ -100,6 +110,7 @@ impl Fleet<'_> {
             return Err(Error::new(ErrorKind::Unavailable, text)
                 .with_hint("`tapml device list hub` shows those that there are"));
         }
+        // Before anything runs: results of another driver or kernel must not be mixed in.
         identity::expect_same(self, &work.records()?, &members)?;
         let wanted = self.wanted_cases()?;
         let lanes: BTreeSet<String> = members.iter().map(|m| self.spread.lane(m)).collect();
@@ -154,6 +165,7 @@ impl Fleet<'_> {
                 if !known.insert(member.target.clone()) || !board.lanes.contains(&self.spread.lane(&member)) {
                     return;
                 }
+                // Counted before the thread starts, so that the loop below cannot miss it.
                 running.fetch_add(1, Ordering::AcqRel);
                 let (columns, running) = (&columns, &running);
                 scope.spawn(move || {
@@ -164,6 +176,7 @@ impl Fleet<'_> {
             };
             members.into_iter().for_each(&mut begin);
             let mut looked = Instant::now();
+            // Polled: newcomers are looked for in the same loop.
             while running.load(Ordering::Acquire) > 0 {
                 std::thread::sleep(Duration::from_millis(20));
                 if looked.elapsed() > LOOK {
@@ -183,9 +196,11 @@ impl Fleet<'_> {
 
 /// What the workers share.
 pub(crate) struct Board<'a> {
+    /// Names of cases with their operators.
     wanted: &'a [(String, &'static str)],
     lanes: &'a BTreeSet<String>,
     pub(crate) work: &'a dyn FleetQueue,
+    /// How many done cases progress has been told of, over all threads.
     reported: AtomicUsize,
 }
 
@@ -227,6 +242,7 @@ impl Board<'_> {
         let counts =
             self.lanes.iter().map(|of| Ok((of, self.work.count(of)?))).collect::<Result<Vec<_>>>()?;
         let all = counts.iter().map(|(_, count)| count).sum();
+        // `fetch_max` gives each new case to one thread, so that progress counts it one time.
         let told = self.reported.fetch_max(all, Ordering::AcqRel);
         if all > told {
             log::info!("{all} of {} cases are done", self.wanted.len() * self.lanes.len());
@@ -255,6 +271,7 @@ fn members(targets: &[String]) -> Result<Vec<Member>> {
     Ok(all)
 }
 
+/// The devices of a hub that a word names: all, those of an agent, one device, or one platform.
 fn at_hub(spec: &PlatformSpec, address: &Address) -> Result<Vec<Member>> {
     let name = spec.word.strip_prefix("hub").unwrap_or_default().trim_start_matches('/');
     let suits = |device: &str| {

@@ -1,5 +1,8 @@
 //! The work of a fleet: items of a few cases each, taken by whoever is free, given back when a device is lost, and what
 //! came out of them, once per case.
+//!
+//! Whoever implements it decides how long an item may be silent before it comes again; see
+//! [`FleetQueue::renew`].
 
 use super::Records;
 use super::report::Record;
@@ -49,14 +52,19 @@ pub trait FleetQueue: Send + Sync {
 }
 
 /// A queue in this process.
+///
+/// Items are never silent here: a worker that ends gives its item back.
 #[derive(Default)]
 pub struct Memory(Mutex<QueueState>);
 
 #[derive(Default)]
 struct QueueState {
+    /// With how often each was lost.
     waiting: VecDeque<(Item, u32)>,
+    /// Lanes by token.
     taken: BTreeMap<String, String>,
     records: Records,
+    /// The last token given.
     next: u64,
 }
 

@@ -1,4 +1,6 @@
 //! What a fleet run found: one record per case and lane, and the matrix of operators by devices.
+//!
+//! The fields are a stable form (`SCHEMA`); records are also what a broker keeps.
 
 use super::{FleetQueue, Records, Spread};
 use serde::{Deserialize, Serialize};
@@ -204,6 +206,8 @@ impl FleetReport {
 }
 
 /// A ratio that JSON can hold.
+///
+/// NaN becomes the largest number, so that it sorts as the worst.
 pub fn finite(ratio: f64) -> f64 {
     if ratio.is_nan() { f64::MAX } else { ratio.clamp(f64::MIN, f64::MAX) }
 }

@@ -1,5 +1,8 @@
 //! The work of a fleet at a broker, shared by all processes that run the same fleet: whoever is killed, the others, or the
 //! same command once more, go on.
+//!
+//! The queue is a work queue of JetStream, the results are a key-value bucket; `tapml_broker` wraps both.
+//! Keys are hashed or escaped by `key`, because lanes hold signs that subjects must not.
 
 use super::Records;
 use super::identity::{Identity, other_run_error};
@@ -11,6 +14,7 @@ use std::time::{Duration, Instant};
 use tapml_broker::{Bucket, Client, Queue, key};
 use tapml_graph::{Error, ErrorKind, Result};
 
+// Three times the interval at which workers say that they are alive.
 /// An item that was taken comes to somebody else after this time without a word about it.
 const WAIT: Duration = Duration::from_secs(12);
 
@@ -19,8 +23,11 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A queue and results at a broker.
 pub struct BrokerQueue {
+    /// Items of this run.
     queue: Queue,
+    /// Records by `RUN.LANE.CASE`, and the identity.
     results: Bucket,
+    /// Its name.
     run: String,
 }
 
@@ -41,6 +48,7 @@ impl BrokerQueue {
         Ok(BrokerQueue { queue, results, run: run.into() })
     }
 
+    /// Puts one item.
     fn send(&self, item: Item, lost: u32) -> Result<()> {
         let lane = key(&item.lane);
         let sent =
@@ -109,6 +117,7 @@ impl FleetQueue for BrokerQueue {
     }
 
     fn give_back(&self, task: Task, pieces: Vec<Item>) -> Result<()> {
+        // Pieces first, then the item is forgotten: a crash between the two costs a repetition, not a loss.
         pieces.into_iter().try_for_each(|item| self.send(item, task.lost + 1))?;
         self.queue.finish(&task.token)
     }

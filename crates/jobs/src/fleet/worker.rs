@@ -1,4 +1,7 @@
 //! One device of a fleet: takes items, runs them, gives them back when the device is lost, and waits for it to return.
+//!
+//! A shift lasts as long as one connection. Between shifts the worker waits and tries again; time without a
+//! finished item counts against `wait_timeout`.
 
 use super::identity::Kernels;
 use super::queue::{Item, Task};
@@ -10,6 +13,7 @@ use tapml_graph::{Error, ErrorKind, Result};
 use tapml_migrate::report::is_defect;
 use tapml_migrate::{CaseResult, CheckOptions, Checked, Quiet, check};
 
+// A case that takes three devices down is a result: it fails.
 /// How often a case may lose its device before the case is what is wrong.
 const LOSSES: u32 = 3;
 
@@ -22,6 +26,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// Most defects told of one device.
 const DEFECTS: usize = 20;
 
+// A third of the time after which the queue forgets a silent task.
 /// How often a task is said to be worked on.
 const RENEW: Duration = Duration::from_secs(4);
 
@@ -46,6 +51,7 @@ impl<'a> Worker<'a> {
     pub fn work(mut self) -> Column {
         let mut since = Instant::now();
         loop {
+            // A shift that finished something starts the time anew.
             let done = self.column.done;
             let Err(error) = self.shift() else { break };
             if self.column.done > done {
@@ -84,6 +90,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Whether the lane is done; fails if the user has stopped.
     fn is_over(&self) -> Result<bool> {
         self.fleet.stop.check()?;
         self.board.done(&self.lane, self.fleet.progress)
@@ -113,6 +120,7 @@ impl<'a> Worker<'a> {
                     self.column.lost += 1;
                 }
                 // One of the cases may be what loses devices: it shall be alone the next time.
+                // Single cases: the next loss names its case.
                 let pieces = task.item.cases.iter();
                 let piece = |case: &String| Item { lane: self.lane.clone(), cases: vec![case.clone()] };
                 let pieces = pieces.map(piece).collect();
@@ -156,6 +164,7 @@ impl<'a> Worker<'a> {
         })
     }
 
+    /// Passed and failed cases, then those without a kernel.
     fn records(&mut self, device: &dyn Platform, checked: &Checked) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for result in &checked.results {
@@ -168,6 +177,7 @@ impl<'a> Worker<'a> {
         Ok(records)
     }
 
+    /// The reason of a failure is the criterion that it missed, or the error.
     fn record_result(&mut self, device: &dyn Platform, result: &CaseResult) -> Result<Record> {
         let (case, ratio) = (self.fleet.suite.case_id(result.case), result.ratio());
         let (state, reason) = match (&result.outcome, result.is_failed()) {
@@ -178,6 +188,7 @@ impl<'a> Worker<'a> {
         self.record(device, &case, state, ratio, reason)
     }
 
+    /// One record of this lane and device.
     fn record(
         &mut self,
         device: &dyn Platform,

@@ -1,4 +1,8 @@
 //! Diagnosis as a job: a model, or a suite of it, on a target.
+//!
+//! A diagnosis uses the suite that a migration of the same model and target carved, if there is one. The
+//! emulator stands by as a checker: it runs the same kernels and sees races and out-of-bounds accesses that
+//! a device hides.
 
 use super::{cpu, migrate_steps, open_platform, overrides};
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
@@ -17,10 +21,12 @@ use tapml_migrate::ledger::LedgerFolder;
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{CarveOptions, Progress, Stop, obtain_suite, weight_entries, weights_hash};
 
+/// For serde.
 fn repeats() -> u32 {
     DiagnoseOptions::default().repeats as u32
 }
 
+/// For serde.
 fn default_true() -> bool {
     true
 }
@@ -72,6 +78,9 @@ impl DiagnoseJob {
     }
 
     /// Diagnoses.
+    ///
+    /// # Errors
+    /// If something cannot be opened or the source fails. Faults of the target are the result.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<Diagnosis> {
         if self.suite.is_some() && !self.inputs.is_empty() {
             return Err(Error::invalid("arrays beside a suite, which has its own inputs")
@@ -98,6 +107,7 @@ impl DiagnoseJob {
         self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop)
     }
 
+    /// The defaults with the job's number of repeats.
     fn options(&self) -> DiagnoseOptions {
         DiagnoseOptions { repeats: self.repeats as usize, ..DiagnoseOptions::default() }
     }
@@ -120,6 +130,7 @@ impl DiagnoseJob {
         self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop)
     }
 
+    /// Common to all sorts of models: oracle, checker, diagnosis, commands for the reader.
     fn of_suite(
         &self,
         (suite, model): (&Suite, &Model),
@@ -160,6 +171,7 @@ impl DiagnoseJob {
         let prompts = self.prompts.read(checkpoint, &tokenizer)?;
         let folder = LedgerFolder::take(&self.folder())?;
         let mut identity = identity(checkpoint)?;
+        // Computed here, so that a suite that is there can be recognised as that of these weights.
         identity.weights = weights_hash(&weight_entries(model)?).to_string();
         let options = CarveOptions {
             out: &folder.suite(),
@@ -187,6 +199,8 @@ impl DiagnoseJob {
         let wanted: Vec<_> = graph.nodes().iter().map(|node| hashes(target, node)).collect();
         // A kernel in CUDA C++ is another one than the emulator's, which then says nothing of its nodes.
         let wgsl: Vec<String> = self.kernels.iter().filter(|k| k.ends_with(".wgsl")).cloned().collect();
+        // Three kinds of emulator choose different kernels; the one that agrees with the target most sees
+        // most of its faults.
         let mut best: Option<(usize, Box<dyn Platform>)> = None;
         for (kind, matrices) in [("cpu", "off"), ("gpu", "off"), ("gpu", "on")] {
             let options = [("check", "all"), ("kind", kind), ("matrices", matrices)];

@@ -1,4 +1,7 @@
 //! Programs that somebody else has run: operators, what they were given and what they gave, written as a suite.
+//!
+//! The other side writes plain files: JSON and `.npy`. Everything in them is hostile: sizes are bounded,
+//! names checked, types compared by the graph's verifier.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -31,8 +34,10 @@ pub struct RecordJob {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Program {
+    /// See [`SCHEMA`].
     schema: u32,
     name: String,
+    /// What the program was run on.
     source: PlatformInfo,
     inputs: Vec<Named>,
     weights: Vec<Named>,
@@ -46,6 +51,7 @@ struct Program {
 #[serde(deny_unknown_fields)]
 struct Named {
     name: String,
+    /// Its number: `N.npy` holds it.
     value: u32,
 }
 
@@ -108,6 +114,8 @@ impl RecordJob {
 }
 
 /// The graph of a program with its weights, and the value of each of its values.
+///
+/// Values are numbered by the recorder; the graph numbers them anew in the order of execution.
 fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
     let read = |value: u32| npy::read(&folder.join(format!("{value}.npy")));
     let mut builder = Builder::new(&program.name);
@@ -145,6 +153,7 @@ fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
             let op =
                 Foreign::new(&node.op, node.attributes.clone(), places, gave.iter().map(declare).collect())?;
             let several = node.outputs.iter().flatten().count() > 1;
+            // Values are named by their node; several outputs by place too.
             let name = |(place, value): (usize, &Option<u32>)| {
                 value.map(|_| if several { format!("{}.{place}", node.name) } else { node.name.clone() })
             };

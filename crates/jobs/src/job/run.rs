@@ -1,4 +1,7 @@
 //! One forward run of a model that generates no text.
+//!
+//! The model is traced on the source first, which gives all sizes and the expected outputs. Then it runs on
+//! the target, node by node where the source must help, as one program where the target serves every node.
 
 use super::open_platform;
 use crate::onnx::{Inputs, TracedModel};
@@ -35,6 +38,7 @@ pub struct RunJob {
     pub repeat: u32,
 }
 
+/// For serde.
 fn default_repeats() -> u32 {
     1
 }
@@ -119,6 +123,9 @@ pub struct RunSeconds {
 
 impl RunJob {
     /// Runs every set of inputs; gives the report and each set's outputs.
+    ///
+    /// # Errors
+    /// If an operator is served by neither platform, inputs do not fit, or a run fails.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(RunReport, Vec<Outputs>)> {
         let start = Instant::now();
         let suite = if is_onnx(&self.model) {
@@ -215,6 +222,7 @@ struct Placed {
 /// A graph of others' operators runs once and whole: there is one phase.
 const PHASE: Phase = Phase::Prefill;
 
+/// Asks the target for every node, then the source for what is left.
 fn place_nodes(graph: &Graph, target: &dyn Platform, source: &dyn Platform) -> Result<Placed> {
     let (mut ops, mut on_target): (Vec<RunOp>, _) = (Vec::new(), HashSet::new());
     for node in graph.nodes() {
@@ -232,6 +240,7 @@ fn place_nodes(graph: &Graph, target: &dyn Platform, source: &dyn Platform) -> R
         }
         count(&mut ops, node, platform, kernel, reason);
     }
+    // Fused kernels cover several nodes; a node on the other side would cut through one.
     if on_target.len() < graph.nodes().len() {
         return Ok(Placed { ops, on_target, fusing: Fusing::Off });
     }
@@ -293,6 +302,7 @@ fn compare_outputs(graph: &Graph, values: &[Tensor], found: &Outputs) -> Result<
 fn distance(recorded: &[f64], own: &[f64]) -> (Option<f64>, f64) {
     let mut most = Some(0.0f64);
     for (a, b) in recorded.iter().zip(own) {
+        // Equal infinities and two NaN count as equal.
         let apart = if (a == b) || (a.is_nan() && b.is_nan()) { 0.0 } else { (a - b).abs() };
         most = most.filter(|_| apart.is_finite()).map(|most| most.max(apart));
     }
@@ -307,9 +317,11 @@ struct FileNames(HashSet<String>);
 impl FileNames {
     /// A name that is not taken yet, from one that may be any text.
     fn unique_name(&mut self, name: &str, ending: &str) -> String {
+        // File systems allow 255 bytes.
         const LONGEST: usize = 100;
         let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let safe: String = name.chars().map(safe).take(LONGEST).collect();
+        // A leading dot hides a file.
         let name = match safe.trim_start_matches('.') {
             "" => "output",
             rest => rest,

@@ -1,4 +1,7 @@
 //! Files for the inputs of an ONNX model: which there are, and how each becomes an array.
+//!
+//! A file's ending decides how it is read; what the model declares decides the shape and dtype. Every
+//! conversion is told to the user in words, because a wrong one looks like a wrong model.
 
 use super::options::Options;
 use super::{numbers, picture, sound, tokens};
@@ -82,6 +85,7 @@ impl InputSource<'_> {
         }
         let rounded: Vec<f64> = values.iter().map(|value| value.round()).collect();
         let made = Tensor::from_f64(dtype, shape, &rounded)?;
+        // Compared after the conversion: saturation and wrap-around both show.
         let found = made.to_f64();
         match rounded.iter().zip(&found).find(|(wanted, held)| wanted != held) {
             Some((value, _)) => Err(Error::invalid(format!("{dtype} does not hold {value}"))
@@ -125,6 +129,7 @@ const KINDS: [FileKind; 6] = [
     FileKind { what: "numbers", endings: &["csv"], options: &numbers::OPTIONS, read: numbers::read },
 ];
 
+/// An array that is taken as it is.
 fn plain(tensor: Tensor) -> Result<Filled> {
     Ok(Filled { tensor, how: String::new(), ids: None })
 }
@@ -144,6 +149,7 @@ fn split(word: &str) -> Result<(PathBuf, Options)> {
     }
 }
 
+/// The last part of a path, for messages.
 fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -196,8 +202,10 @@ impl Takes for Graph {
 /// Reads files for one model, and tells how each became an array.
 struct Reader<'a> {
     model: &'a Path,
+    /// What the model declares.
     takes: &'a dyn Takes,
     progress: &'a dyn Progress,
+    /// By folder: a tokenizer takes long to open, and several inputs may share one.
     tokenizers: RefCell<BTreeMap<PathBuf, Rc<Tokenizer>>>,
 }
 
@@ -230,6 +238,7 @@ impl Inputs {
 }
 
 impl Reader<'_> {
+    /// One set from `NAME=FILE` words.
     fn files(&self, files: &[String]) -> Result<InputSet> {
         let mut given = Vec::new();
         for word in files {
@@ -261,6 +270,7 @@ impl Reader<'_> {
             }
             arrays.insert(name.clone(), filled.tensor);
         }
+        // Masks beside a text follow from it; the first text decides.
         if let [(text, shape, ids), ..] = &texts[..] {
             for wanted in self.takes.types() {
                 if arrays.contains_key(&wanted.name) {
@@ -274,6 +284,7 @@ impl Reader<'_> {
         Ok(InputSet { label, arrays })
     }
 
+    /// One input from one file.
     fn fill(&self, name: &str, path: &Path, options: &Options) -> Result<Filled> {
         let context = || format!("input `{name}`");
         let wanted = self.takes.find(name)?;
@@ -316,6 +327,7 @@ impl Reader<'_> {
         Ok(opened)
     }
 
+    /// One set from a folder of files, or one for each folder within.
     fn folder(&self, word: &Path) -> Result<Vec<InputSet>> {
         let (folder, options) = match word.to_str() {
             Some(text) => split(text)?,
@@ -343,6 +355,7 @@ impl Reader<'_> {
             let text = format!("{} holds neither files for inputs nor folders of them", folder.display());
             return Err(Error::invalid(text).with_hint(hint()));
         }
+        // An option that no file of the folder has would silently do nothing.
         let used = |option: &str| {
             sets.iter().flat_map(|(_, files)| files).any(|(.., own)| own.get(option).is_some())
         };

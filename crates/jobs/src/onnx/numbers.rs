@@ -45,6 +45,7 @@ pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     Ok(Filled { tensor, how: format!("{} numbers", all.len()), ids: None })
 }
 
+/// Sizes from the option, from the model with at most one free size, or from the lines.
 fn shape(source: &InputSource<'_>, lines: &[Vec<String>], count: usize) -> Result<Vec<usize>> {
     let product = |shape: &[usize]| shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
     if let Some(shape) = source.options.sizes("shape")? {

@@ -1,4 +1,7 @@
 //! What stands behind the `?` of a file that fills an input: `scale=1/255&layout=nhwc`.
+//!
+//! Values are read when they are asked for, so that an error can say what was expected there. All numbers
+//! are finite.
 
 use std::fmt::Display;
 use tapml_graph::{Error, Result};
@@ -59,6 +62,9 @@ impl Options {
     }
 
     /// A number, or two with a `/` between them.
+    ///
+    /// # Errors
+    /// If it is no finite number.
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         let read = |value| number(value).ok_or_else(|| wrong(name, value, "a number such as 0.5 or 1/255"));
         self.get(name).map(read).transpose()

@@ -1,4 +1,6 @@
 //! An image as an input: which axes are rows, columns and channels, and what becomes of a sample.
+//!
+//! The order is that of usual preprocessing: decode, resize, choose channels, scale, normalise, lay out.
 
 use super::inputs::{Filled, InputSource};
 use super::options::wrong;
@@ -16,6 +18,7 @@ const FILTERS: [(&str, Filter); 3] =
 /// The sizes of what is made.
 struct Axes {
     /// A letter for each axis.
+    /// `n`, `c`, `h` and `w`, outermost first.
     layout: &'static str,
     channels: usize,
     height: usize,
@@ -82,6 +85,7 @@ impl Order {
     }
 }
 
+/// The channels that are asked for, else those that the number of channels means.
 fn order(source: &InputSource<'_>, channels: usize) -> Result<Order> {
     let all = [Order::Rgb, Order::Bgr, Order::Grey].map(|order| (order.name(), order));
     let asked = source.options.word("channels", &all)?;
@@ -124,6 +128,7 @@ fn axes(source: &InputSource<'_>, found: [usize; 2]) -> Result<Axes> {
                 .map_err(|sizes| wrong("size", &format!("{sizes:?}"), "height and width, such as 480x640"))?,
         ),
     };
+    // The model's own size wins, the option fills in what is free, else the picture's size stands.
     let side = |axis: char, at: usize| match (declared(axis), size.map(|size| size[at])) {
         (Some(declared), Some(asked)) if declared != asked => {
             Err(source.unfit(&format!("has {declared} where `size` asks for {asked}")))
@@ -149,6 +154,7 @@ fn layout_of(shape: &[Option<usize>]) -> Option<&'static str> {
     }
 }
 
+/// The error of an input that has none of the layouts.
 fn no_image(source: &InputSource<'_>) -> Error {
     let hint = "an image has the sizes [1, C, H, W], [1, H, W, C], [C, H, W], [H, W, C] or [H, W], with 1 or 3 channels C; \
         `layout=nhwc` says which";

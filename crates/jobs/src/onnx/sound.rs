@@ -1,4 +1,6 @@
 //! Sound as an input: one row of samples.
+//!
+//! Nothing is resampled: a filter would be part of the result. The user is told which program does it.
 
 use super::inputs::{Filled, InputSource};
 use super::options::wrong;
@@ -91,6 +93,7 @@ fn shape(source: &InputSource<'_>, asked: Option<usize>, rest: usize) -> Result<
         (Some(length), _) | (None, Some(length)) => length,
         (None, None) => rest,
     };
+    // 1 GiB in f32.
     if length == 0 || length > (1 << 28) {
         return Err(wrong("length", &length.to_string(), "1 to 268435456 samples"));
     }

@@ -1,4 +1,6 @@
 //! A text as an input: the ids of its tokens.
+//!
+//! The tokenizer's own special tokens are added, as `encode` of Hugging Face tokenizers does.
 
 use super::inputs::{Filled, InputSource};
 use std::path::Path;
@@ -27,6 +29,7 @@ pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     };
     let tokenizer = (source.tokenizer)(options.get("tokenizer").map(Path::new))?;
     let mut ids: Vec<i64> =
+        // Editors end a file with a line break that belongs to no text.
         tokenizer.encode(text.trim_end_matches(['\r', '\n']))?.into_iter().map(i64::from).collect();
     let count = ids.len();
     let declared = match source.wanted.shape.as_deref() {

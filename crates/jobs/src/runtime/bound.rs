@@ -1,4 +1,8 @@
 //! A program on a device whose inputs and outputs are tensors of the caller: nothing is copied that need not be.
+//!
+//! A program has planned buffers for everything. Those of inputs and outputs that live alone in their
+//! buffer are left out, and the caller's tensor takes their place; all others are copied in and out. A list
+//! of commands is recorded for each combination of argument buffers and replayed afterwards.
 
 use super::device::{Device, Dropped, ThreadState};
 use super::function::FunctionArgument;
@@ -10,22 +14,27 @@ use tapml_device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
 use tapml_graph::{Error, Extent, Result, Symbol, Symbols, Tensor as Host, TensorType};
 use tapml_kernels::{Content, Phase, Port, Program, ProgramStep, Slice, symbol_bytes};
 
+// Callers usually alternate between a few sets of tensors.
 /// Recorded lists that are kept, one for each combination of arguments.
 const LISTS: usize = 16;
 
 /// See the module.
 pub(super) struct Bound {
     device: Device,
+    /// Shared with the library that it was uploaded from.
     program: Arc<Program>,
     /// Present unless it is an argument in a call's memory.
     buffers: Vec<Option<BufferId>>,
     kernels: Vec<KernelId>,
+    /// Oldest first; the oldest is dropped when there are too many.
     lists: VecDeque<(Vec<BufferId>, ListId)>,
     /// Tokens that the states hold; `None` after a failed run.
     position: Option<u64>,
 }
 
 impl Bound {
+    /// # Errors
+    /// If a kernel does not compile, memory does not suffice, or a weight is missing.
     pub fn load(
         device: &Device,
         program: Arc<Program>,
@@ -44,6 +53,7 @@ impl Bound {
         Ok(bound)
     }
 
+    /// Makes kernels and buffers. On an error the buffers made so far are freed when `Bound` is dropped.
     fn fill(&mut self, weights: &dyn Fn(&str) -> Result<Host>) -> Result<()> {
         let direct = direct(&self.program);
         let mut state = self.device.lock();
@@ -111,11 +121,13 @@ impl Bound {
         let mut ports: Vec<(&FunctionArgument, BufferId)> = arguments.map(|(a, t)| (a, t.buffer())).collect();
         ports.sort_by_key(|(a, _)| (a.output, a.port));
         let ports: Vec<BufferId> = ports.into_iter().map(|(_, buffer)| buffer).collect();
+        // Taken out until the run has been started: a failure leaves states that nobody may use.
         let before = self.position.take();
         let device = self.device.clone();
         let mut state = device.lock();
         let list = self.list(&mut state, &ports)?;
         let buffer = self.program.buffers.iter().position(|b| b.content == Content::Symbols);
+        // Symbols change from run to run; the recorded list reads them from their buffer.
         if let Some(buffer) = buffer.and_then(|i| self.buffers[i]) {
             state.device.write(buffer, 0, &symbol_bytes(symbols)?)?;
         }
@@ -132,6 +144,7 @@ impl Bound {
         arguments: impl Iterator<Item = (&'a FunctionArgument, &'a DeviceTensor)>,
     ) -> Result<()> {
         let arguments: Vec<(&FunctionArgument, &DeviceTensor)> = arguments.collect();
+        // A part takes as many tokens as the program's activations have room for.
         let most = self.program.capacity.get(Symbol::N).unwrap_or(1).max(1);
         let start = self.past_length()?.unwrap_or(0);
         // All of it, or nothing.
@@ -218,6 +231,7 @@ impl Bound {
         Ok(list)
     }
 
+    /// Copies in, the program's steps, copies out.
     fn commands(&self, arguments: &[BufferId]) -> Result<Vec<Command>> {
         let program = &self.program;
         let ports: Vec<(&Port, BufferId)> =
@@ -240,6 +254,7 @@ impl Bound {
                 length(&port.ty)?,
             ));
         }
+        // Steps of prefill serve every number of rows; the decode variants are for graphs of one row.
         for step in program.steps.iter().filter(|step| step.runs_in(Phase::Prefill)) {
             commands.push(command(step, &self.kernels, &buffer)?);
         }
@@ -284,6 +299,7 @@ fn writers(program: &Program, buffer: u32) -> usize {
                     nodes.insert(node.as_str());
                 }
             }
+            // Copies and fills may write a part; such a buffer is never the caller's own.
             ProgramStep::Copy { dst, .. } if *dst == buffer => return usize::MAX,
             ProgramStep::Fill { buffer: filled, .. } if *filled == buffer => return usize::MAX,
             ProgramStep::Copy { .. } | ProgramStep::Fill { .. } => {}
@@ -308,6 +324,7 @@ fn length(ty: &TensorType) -> Result<Extent> {
     }
 }
 
+/// A copy of `len` bytes.
 fn copy(
     (src, src_offset): (BufferId, Extent),
     (dst, dst_offset): (BufferId, Extent),
@@ -316,6 +333,7 @@ fn copy(
     Command::Copy { src, src_offset, dst, dst_offset, len }
 }
 
+/// A step of the program as a command on these buffers.
 fn command(
     step: &ProgramStep,
     kernels: &[KernelId],

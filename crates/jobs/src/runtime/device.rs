@@ -1,4 +1,7 @@
 //! A device that tensors and functions share.
+//!
+//! One lock guards the device; whoever holds it is the only user. Dropping must not wait for that lock, so
+//! what is dropped is noted and freed by the next user. Lock order: `state`, then `dropped`.
 
 use crate::platform::{self, PlatformSpec};
 use std::fmt;
@@ -13,7 +16,9 @@ use tapml_kernels::KernelCache;
 pub struct Device(Arc<SharedDevice>);
 
 struct SharedDevice {
+    /// As given, options included.
     word: String,
+    /// Read one time; asking does not take the lock.
     info: DeviceInfo,
     state: Mutex<ThreadState>,
     /// What was dropped since the device was used last.
@@ -35,6 +40,9 @@ pub(super) struct ThreadState {
 impl Device {
     /// Opens a device by the word of the command line: `emulator`, `vulkan:1`, `emulator?check=all`,
     /// `ws://host:port/NAME`. `cpu` is no device: it runs whole models without kernels.
+    ///
+    /// # Errors
+    /// `Unsupported` for `cpu`; otherwise those of opening a device.
     pub fn open(word: &str) -> Result<Device> {
         let spec = PlatformSpec::parse(word)?;
         if spec.word == "cpu" {
@@ -83,6 +91,7 @@ impl Device {
         self.lock().device.memory()
     }
 
+    /// The device, after everything that was dropped meanwhile has been freed.
     pub(super) fn lock(&self) -> MutexGuard<'_, ThreadState> {
         // A device that panicked within a call refuses further ones itself, so a poisoned lock adds nothing.
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);

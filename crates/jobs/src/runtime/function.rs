@@ -1,4 +1,7 @@
 //! Functions of an uploaded library.
+//!
+//! Arguments are checked before anything is sent: device, dtype, shape, aliasing. Symbols are solved from
+//! the shapes.
 
 use super::bound::Bound;
 use super::device::Device;
@@ -76,9 +79,11 @@ impl Role {
 /// A function on a device. Clones are the same function; functions of one language model share what it remembers.
 #[derive(Clone)]
 pub struct Function {
+    /// As the library calls it.
     name: String,
     arguments: Arc<[FunctionArgument]>,
     role: Role,
+    /// Shared by the functions of one module; the lock orders their runs.
     bound: Arc<Mutex<Bound>>,
     device: Device,
 }
@@ -138,6 +143,7 @@ impl Function {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Solves the sizes of the outputs, makes them, then calls.
     fn with_outputs(&self, inputs: &[&DeviceTensor]) -> Result<Vec<DeviceTensor>> {
         let wanted: Vec<&FunctionArgument> = self.arguments.iter().filter(|a| !a.output).collect();
         if wanted.len() != inputs.len() {
@@ -156,6 +162,7 @@ impl Function {
         Ok(outputs)
     }
 
+    /// Checks, then runs by role.
     fn check_arguments(&self, arguments: &[&DeviceTensor]) -> Result<()> {
         if arguments.len() != self.arguments.len() {
             return Err(self.count(arguments.len()));
@@ -165,6 +172,7 @@ impl Function {
         let symbols = self.symbols(&mut bound, pairs())?;
         for (argument, tensor) in pairs() {
             self.expect(argument, tensor, &symbols)?;
+            // Two inputs may be one tensor; an output may be nothing else.
             let again = arguments.iter().filter(|t| t.buffer() == tensor.buffer()).count() > 1;
             if argument.output && again {
                 return Err(Error::invalid(format!("`{}` is an output and given twice", argument.name))
@@ -202,6 +210,7 @@ impl Function {
         };
         let known = past.map_or(Symbols::new(), |p| Symbols::new().with_symbol(Symbol::P, p));
         let mut symbols = solve::symbols(known, pairs.iter().map(|(a, t)| (&a.ty, t.shape())))?;
+        // A symbol that no argument has decides nothing; it still needs a value.
         for (symbol, default) in [(Symbol::N, 1), (Symbol::P, 0)] {
             if symbols.get(symbol).is_none() {
                 symbols = symbols.with_symbol(symbol, default);
@@ -210,6 +219,7 @@ impl Function {
         Ok(symbols)
     }
 
+    /// Device, dtype and shape of one argument.
     fn expect(&self, argument: &FunctionArgument, tensor: &DeviceTensor, symbols: &Symbols) -> Result<()> {
         if !tensor.device().is(&self.device) {
             let text =
@@ -224,6 +234,7 @@ impl Function {
         }
     }
 
+    /// The error for a wrong number of arguments.
     fn count(&self, found: usize) -> Error {
         let show = |a: &FunctionArgument| format!("{}: {}", a.name, a.ty);
         let (outputs, inputs): (Vec<_>, Vec<_>) = self.arguments.iter().partition(|a| a.output);
@@ -247,6 +258,7 @@ impl fmt::Debug for Function {
     }
 }
 
+/// The error for a wrong type.
 fn wrong(argument: &FunctionArgument, tensor: &DeviceTensor, expected: &str) -> Error {
     let (name, dtype, shape) = (&argument.name, tensor.dtype(), tensor.shape());
     Error::invalid(format!("`{name}` must be {expected}, found {dtype}{shape:?}"))

@@ -7,7 +7,9 @@ use tapml_kernels::{BufferPlan, Content, Port, Program, ProgramStep, SCHEMA, SYM
 /// WGSL of one's own, with the types of what it binds.
 #[derive(Clone, Debug)]
 pub struct OwnKernel {
+    /// As it will be compiled.
     desc: KernelDesc,
+    /// Name and type of each binding, in order.
     arguments: Vec<(String, TensorType)>,
     groups: Grid,
 }
@@ -58,11 +60,13 @@ impl OwnKernel {
         self.desc.bindings.get(i) == Some(&BindingKind::ReadWrite)
     }
 
+    /// A program of one dispatch with a buffer for each binding.
     pub(super) fn program(&self, name: &str, capacity: &Symbols) -> Result<Program> {
         let (mut buffers, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for (i, (argument, ty)) in self.arguments.iter().enumerate() {
             let bytes =
                 ty.bytes().ok_or_else(|| Error::invalid(format!("`{argument}`: {ty} is too large")))?;
+            // At least 4 bytes: an empty buffer cannot be bound.
             let size = bytes.eval(capacity)?.max(4).next_multiple_of(4);
             buffers.push(BufferPlan { name: argument.clone(), size, content: Content::Activation });
             let port = Port { name: argument.clone(), ty: ty.clone(), buffer: i as u32 };

@@ -1,4 +1,7 @@
 //! Modules compiled for a device, and on it.
+//!
+//! Compiling needs the device's limits and features, not the device: the result is plain data. Uploading
+//! compiles kernels and sends weights.
 
 use super::bound::Bound;
 use super::device::Device;
@@ -30,6 +33,7 @@ pub struct CompileOptions {
 /// Compiled modules, as plain data on the host.
 #[derive(Clone, Debug)]
 pub struct Library {
+    /// Name of the device it was compiled for.
     target: String,
     parts: Vec<Part>,
 }
@@ -38,8 +42,10 @@ pub struct Library {
 #[derive(Clone, Debug)]
 struct Part {
     program: Arc<Program>,
+    /// The weights, which are sent when it is uploaded.
     model: Option<Arc<Model>>,
     arguments: Vec<FunctionArgument>,
+    /// One, or three that share states.
     functions: Vec<(String, Role)>,
 }
 
@@ -65,6 +71,7 @@ pub fn compile(modules: &[Module], device: &Device, options: &CompileOptions) ->
     }
 }
 
+/// Compiles one module. `alone` is whether its functions need no prefix.
 fn part(module: &Module, device: &Device, options: &CompileOptions, alone: bool) -> Result<Part> {
     let language = module.is_language_model();
     let step = options.step.unwrap_or(if language { STEP } else { CAPACITY });
@@ -95,6 +102,7 @@ fn part(module: &Module, device: &Device, options: &CompileOptions, alone: bool)
         Body::Graph { model, context } => {
             let asked = options.context.unwrap_or(if language { CONTEXT } else { CAPACITY });
             let most = if language { asked.min(context.unwrap_or(asked)) } else { asked };
+            // A context of `most` positions has `most − 1` before the last token.
             let (step, past) = if language { (step.min(most), most - 1) } else { (step, most) };
             let compile = tapml_kernels::CompileOptions {
                 context: language.then_some(most as u64),
@@ -179,6 +187,7 @@ impl Uploaded {
     }
 }
 
+/// The error for a name that the library does not have.
 fn no_function<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let known: Vec<&str> = known.collect();
     Error::invalid(format!("there is no function `{name}`"))

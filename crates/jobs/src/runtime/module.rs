@@ -13,6 +13,7 @@ pub struct Module {
     pub(super) body: Body,
 }
 
+/// What a module is made of.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     /// A graph with its weights, and the context length if it has one.
@@ -25,6 +26,9 @@ pub(super) enum Body {
 
 impl Module {
     /// One operator on inputs of these types, with its attributes as a JSON object. Inputs are named by their number.
+    ///
+    /// # Errors
+    /// If there is no such operator, its attributes are wrong, or it does not take these types.
     pub fn op(name: &str, attributes: serde_json::Value, inputs: &[TensorType]) -> Result<Module> {
         let op = Op::parse(name, attributes)?;
         let outputs = op.infer(inputs)?.len();

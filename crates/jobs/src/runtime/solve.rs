@@ -1,4 +1,6 @@
 //! Values of symbols from the shapes of arguments.
+//!
+//! Sizes are affine in the symbols (`a·n + b·p + c`), so one unknown symbol is solved from two evaluations.
 
 use tapml_graph::{Dim, Error, Result, Symbol, Symbols, TensorType};
 
@@ -29,6 +31,7 @@ pub fn symbols<'a>(
 fn solve(dim: &Dim, symbol: Symbol, known: &Symbols, size: u64) -> Result<u64> {
     let at = |value: u64| dim.eval(&known.clone().with_symbol(symbol, value));
     let (zero, one) = (at(0)?, at(1)?);
+    // At least 1: a size that does not depend on the symbol must not divide by 0.
     let factor = one.saturating_sub(zero).max(1);
     match size.checked_sub(zero) {
         Some(rest) if rest.is_multiple_of(factor) => Ok(rest / factor),

@@ -1,4 +1,7 @@
 //! Tensors in a device's memory.
+//!
+//! Buffers are multiples of 4 bytes, which is what devices copy; the last bytes of a tensor are padded on
+//! the way.
 
 use super::bound::write;
 use super::device::{Device, Dropped};
@@ -11,6 +14,7 @@ pub struct DeviceTensor {
     device: Device,
     buffer: BufferId,
     dtype: DType,
+    /// The slowest axis first.
     shape: Vec<usize>,
 }
 
@@ -55,6 +59,9 @@ impl DeviceTensor {
     }
 
     /// Replaces the contents: as many bytes as the tensor has.
+    ///
+    /// # Errors
+    /// If the number of bytes differs or the device fails.
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         if bytes.len() != self.bytes() {
             let (want, have) = (self.bytes(), bytes.len());
@@ -70,6 +77,7 @@ impl DeviceTensor {
             return Err(Error::invalid(format!("a tensor of {have} bytes does not fill {want} bytes")));
         }
         let mut state = self.device.lock();
+        // Devices read multiples of 4 bytes; the rest goes through a word.
         let (whole, rest) = out.split_at_mut(out.len() / 4 * 4);
         if whole.is_empty() {
             state.device.wait()?

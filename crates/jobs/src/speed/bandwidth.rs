@@ -1,4 +1,7 @@
 //! How many bytes a second the memory gives: a kernel that reads a large buffer and does nothing else.
+//!
+//! The number is a floor for real kernels, measured on the same device in the same run, not a figure from a
+//! data sheet.
 
 use std::time::Instant;
 use tapml_device::{
@@ -25,6 +28,7 @@ const PER_INVOCATION: u64 = 16;
 const GROUP_BYTES: u64 = WIDTH * PER_INVOCATION * 16;
 /// Reads in the longer of two lists, whose difference has no submission in it.
 const MANY: usize = 9;
+// The best counts: other work on the machine can only slow a run down.
 const TRIES: usize = 5;
 
 /// Bytes a second of a device.
@@ -36,6 +40,7 @@ pub fn of_device(device: &mut dyn Device) -> Result<f64> {
         (_, AdapterKind::Integrated) => 512 << 20,
         (_, AdapterKind::Cpu | AdapterKind::Other) => 64 << 20,
     };
+    // One dimension of workgroups, 64 KiB read by each.
     let most = u64::from(limits.max_groups_per_dim) * GROUP_BYTES;
     let mut bytes = sized.min(limits.max_binding_size).min(limits.max_buffer_size).min(most);
     bytes = bytes / GROUP_BYTES * GROUP_BYTES;
@@ -51,6 +56,7 @@ pub fn of_device(device: &mut dyn Device) -> Result<f64> {
     device.destroy_kernel(kernel).and(measured)
 }
 
+/// Buffers of this size, then the time of reading them.
 fn measure(device: &mut dyn Device, kernel: KernelId, bytes: u64) -> Result<f64> {
     let x = device.create_buffer("read by the measurement", bytes)?;
     let seen = device.create_buffer("written by the measurement", 4);
@@ -89,6 +95,7 @@ fn seconds(device: &mut dyn Device, kernel: KernelId, buffers: [BufferId; 2], by
     Ok(if each > 0.0 { each } else { many / MANY as f64 })
 }
 
+/// The kernel of [`TEXT`].
 fn desc() -> KernelDesc {
     KernelDesc {
         name: "speed/read".into(),
@@ -111,6 +118,7 @@ fn desc() -> KernelDesc {
 
 /// Bytes a second that this machine's processors read together.
 pub fn of_host() -> f64 {
+    // 256 MiB, beyond the caches of usual processors.
     const WORDS: usize = 32 << 20;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let words = vec![1u64; WORDS];

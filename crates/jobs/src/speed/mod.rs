@@ -1,5 +1,8 @@
 //! How fast a model generates on a platform, and what the platform's memory would allow: tokens a second against the floor
 //! that reading the weights and the cache once a token sets.
+//!
+//! Prompts differ from run to run, so that no cache of prefixes helps. Times are wall-clock times around
+//! whole steps, transfers of ids and logits included.
 
 mod bandwidth;
 mod profile;
@@ -52,6 +55,7 @@ pub struct Rate {
 }
 
 impl Rate {
+    // The median: one disturbed run must not move the number.
     fn from_runs(runs: &[f64]) -> Rate {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -123,6 +127,9 @@ pub struct SpeedReport {
 
 /// Measures a language model with logits of the last row on a platform. `note` is told what is being done. Whoever asks to
 /// stop once a run has been timed gets what the runs so far tell.
+///
+/// # Errors
+/// If prompt, tokens or runs are 0, something cannot be opened, or every run lost its connection.
 pub fn measure(
     spec: &PlatformSpec,
     overrides: Overrides,
@@ -171,7 +178,10 @@ fn capacity(options: &SpeedOptions) -> Symbols {
 }
 
 /// Positions, and tokens of the largest step.
+///
+/// With a depth the text grows from run to run, so room for all runs is counted.
 fn sizes(options: &SpeedOptions) -> (usize, usize) {
+    // The first token comes from the prompt's step.
     let steps = options.tokens + 1;
     let decoded = match options.depth {
         0 => options.prompt_tokens + steps + options.profile,
@@ -192,6 +202,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Load, prefill, decode, profile: in this order, so that timing single kernels disturbs no rate.
     fn run(self, note: &mut dyn FnMut(&str)) -> Result<SpeedReport> {
         let options = self.options;
         note("loading the model");
@@ -201,6 +212,7 @@ impl Bench<'_> {
         let vocab = session.vocab().unwrap_or(1).max(1);
         let mut feeder = Feeder { generator: Generator::new(session), vocab, turn: 0, stop: self.stop };
         let mut text = feeder.prompt(options.prompt_tokens.max(options.depth));
+        // The first run compiles and uploads; it counts as loading.
         feeder.generate(&text[..1], 1)?;
         let load_seconds = start.elapsed().as_secs_f64();
         note("prefill");
@@ -262,6 +274,7 @@ impl Bench<'_> {
                 prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64()
             })
         };
+        // Not counted: caches and clocks warm up.
         run_undisturbed(&mut run)?;
         (0..self.options.runs).map(|_| run_undisturbed(&mut run)).collect()
     }

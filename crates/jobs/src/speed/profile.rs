@@ -1,5 +1,7 @@
 //! Where the time of a step goes: a device that hands every call on, and while it is asked to has the commands of a list
 //! timed one by one.
+//!
+//! Commands are timed alone, so their sum is more than a step takes where the device overlaps them.
 
 use super::traffic;
 use serde::Serialize;

@@ -20,6 +20,7 @@ impl TunePlace {
         TunePlace { op: node.op.clone(), inputs: graph.input_types(node) }
     }
 
+    /// Whether the operator stands for several.
     fn is_fused(&self) -> bool {
         matches!(self.op, Op::Fused(_))
     }
@@ -55,6 +56,7 @@ pub struct Lowerer<'a> {
 impl<'a> Lowerer<'a> {
     /// For the graph as it is deployed.
     pub fn new(graph: &Graph, info: &'a DeviceInfo, phase: Phase) -> Result<Lowerer<'a>> {
+        // A language model is deployed with the choice of the next token behind its logits.
         let graph = graph.greedy()?.unwrap_or_else(|| graph.clone());
         Ok(Lowerer { graph, info, phase })
     }
@@ -87,6 +89,7 @@ impl<'a> Lowerer<'a> {
             .collect()
     }
 
+    /// Ends because each round leaves out at least one more operator of a finite list.
     fn lower_place(&self, whole: &Lowering, place: &TunePlace) -> Result<Vec<Lowering>> {
         let mut lowerings: Vec<Lowering> = Vec::new();
         let mut without = vec![place.clone()];

@@ -1,4 +1,7 @@
 //! The time that one plan takes: its launches many times over in one list.
+//!
+//! The least of several rounds counts. Inputs are those of a recorded call, so that data-dependent kernels
+//! do real work.
 
 use std::time::{Duration, Instant};
 use tapml_device::{Binding, BufferId, Command, Device};
@@ -6,6 +9,7 @@ use tapml_exec::Call;
 use tapml_graph::{Error, Result};
 use tapml_kernels::{Arg, KernelCache, NodePlan, Scratch, symbol_bytes};
 
+// Many in one list: one submission costs more than a short kernel runs.
 /// How often a plan is repeated in a list if one run of it is short.
 const REPEATS: usize = 64;
 /// A run that takes longer is not repeated within a list.
@@ -24,6 +28,7 @@ pub fn plan(device: &mut dyn Device, plan: &NodePlan, call: &Call) -> Result<f64
     timed.and_then(|seconds| freed.and(cleared).map(|()| seconds))
 }
 
+/// Buffers, commands, rounds. What is made is freed by the caller, on errors too.
 fn run(
     device: &mut dyn Device,
     cache: &mut KernelCache,
@@ -52,6 +57,7 @@ fn run(
     }
     for wanted in &plan.scratch {
         let bytes = wanted.bytes().eval(&call.symbols)?;
+        // A kernel may rely on zeros there before its first run.
         let zeros = if let Scratch::Kept(_) = wanted { vec![0; bytes as usize] } else { Vec::new() };
         scratch.push(filled(device, &zeros, bytes)?);
     }
@@ -75,6 +81,7 @@ fn run(
     rounds(device, &commands, call)
 }
 
+/// Decides by one replay whether the plan is long.
 fn rounds(device: &mut dyn Device, commands: &[Command], call: &Call) -> Result<f64> {
     let once = time_replays(device, commands, call, 1)?;
     let repeats = if once > LONG { 1 } else { REPEATS };
