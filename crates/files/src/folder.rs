@@ -1,4 +1,8 @@
 //! A folder that appears at its final name complete or not at all: written beside it, then renamed.
+//!
+//! The steps are: lock, clear what a killed writer left, write into `.NAME.partial`, sync, rename. An old
+//! folder steps aside as `.NAME.old` between the two renames. Whoever is killed in between leaves a state
+//! that the next writer repairs.
 
 use crate::leftover::{Leftover, remove};
 use crate::lock::Lock;
@@ -11,10 +15,15 @@ use tapml_graph::{Error, Result};
 /// Dropped without [`NewFolder::publish`], it is removed.
 #[derive(Debug)]
 pub struct NewFolder {
+    /// `.NAME.partial`, removed unless it is published.
     partial: Leftover,
+    /// The final name.
     target: PathBuf,
+    /// `.NAME.old`: where the old folder waits while the new one takes its name.
     old: PathBuf,
+    /// A file that shows what sort of folder it is.
     marker: String,
+    /// Whether an existing folder of the sort may be replaced.
     overwrite: bool,
     // The last to go: whoever has it may clear the others.
     lock: Lock,
@@ -31,6 +40,7 @@ impl NewFolder {
         let parent = parent(target);
         fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
         let sibling = |ending: &str| parent.join(format!(".{name}.{ending}"));
+        // Before anything is cleared: what looks left over may be another writer's.
         let lock = Lock::writer(target)?;
         let (partial, old) = (sibling("partial"), sibling("old"));
         recover(target, &old, &partial)?;
@@ -52,9 +62,13 @@ impl NewFolder {
 
     /// Gives the folder its final name. The caller has synced the files. Fails if something else has taken the name
     /// meanwhile.
+    ///
+    /// # Errors
+    /// If the name has been taken or a rename fails; an old folder is then back in its place.
     pub fn publish(self) -> Result<()> {
         let NewFolder { lock: _lock, partial, target, old, marker, overwrite } = self;
         sync_folder(partial.path())?;
+        // A second time: the lock keeps other writers of this program away, not people.
         refuse_existing(&target, &marker, overwrite)?;
         partial.publish(|partial| {
             let replaces = overwrite && target.exists();
@@ -70,6 +84,7 @@ impl NewFolder {
             })
         })?;
         sync_folder(&parent(&target))?;
+        // Last: a failure here leaves the new folder in place.
         if old.exists() {
             fs::remove_dir_all(&old).map_err(|e| Error::io("remove", &old, &e))?;
         }
@@ -77,10 +92,12 @@ impl NewFolder {
     }
 }
 
+/// Fails unless the name is free, or holds an empty folder or one of the sort that may be replaced.
 fn refuse_existing(target: &Path, marker: &str, overwrite: bool) -> Result<()> {
     if fs::symlink_metadata(target).is_err() {
         return Ok(());
     }
+    // An empty folder holds nothing that could be lost; `rename` replaces it.
     let empty = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
     let ours = target.join(marker).is_file();
     match (overwrite, ours || empty) {

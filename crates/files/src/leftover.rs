@@ -1,4 +1,7 @@
 //! What must not stay on disk when its owner ends, whether by returning or because the process is about to end.
+//!
+//! One list for the process, guarded by one lock. It is held while a path is removed or renamed, so that
+//! [`abandon`] never sees a path halfway.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +15,7 @@ static ALL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 pub(crate) struct Leftover(PathBuf);
 
 impl Leftover {
+    /// Notes the path, which need not exist yet.
     pub(crate) fn new(path: PathBuf) -> Leftover {
         all().push(path.clone());
         Leftover(path)
@@ -22,7 +26,11 @@ impl Leftover {
     }
 
     /// Lets `rename` give the path its final name; [`abandon`] waits meanwhile. If it fails, the path is removed.
+    ///
+    /// # Errors
+    /// The result is that of `rename`.
     pub(crate) fn publish<T>(self, rename: impl FnOnce(&Path) -> T) -> T {
+        // The lock must go before `self` is dropped, which takes it again.
         let waiting = all();
         let done = rename(&self.0);
         drop(waiting);
@@ -43,6 +51,7 @@ impl Drop for Leftover {
 pub fn abandon() {
     // The newest first: a folder goes before the lock that says whose it is. Another thread may still write into it.
     for path in all().iter().rev() {
+        // A folder that is still written to may fill again while it is removed.
         for _ in 0..20 {
             if remove(path) || !path.exists() {
                 break;
@@ -51,6 +60,7 @@ pub fn abandon() {
     }
 }
 
+/// The list; a panic elsewhere leaves it usable.
 fn all() -> MutexGuard<'static, Vec<PathBuf>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }

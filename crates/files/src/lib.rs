@@ -1,5 +1,9 @@
 //! Files and folders on disk: what is read is looked at first, what is written appears whole or not at all and has one
 //! writer, and what a killed process left behind is cleared by the next one.
+//!
+//! Everything here holds for one machine: locks are advisory locks of the operating system, renames are
+//! within one file system. What must survive a power failure is synced before it is renamed, and its folder
+//! after.
 
 mod folder;
 mod leftover;
@@ -20,6 +24,8 @@ use std::path::{Path, PathBuf};
 use tapml_graph::{Error, Result};
 
 /// The folder that holds `path`.
+///
+/// `.` for a bare name, `/` for the root: a path that can be opened in any case.
 pub fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(p) if p.as_os_str().is_empty() => PathBuf::from("."),
@@ -29,13 +35,19 @@ pub fn parent(path: &Path) -> PathBuf {
 }
 
 /// Whether this is what tells names of unfinished things apart: the number of a process and a count.
+///
+/// Only names of this form are swept, so that a user's file with a similar name is safe.
 fn is_unique(text: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.split_once('-').is_some_and(|(process, count)| number(process) && number(count))
 }
 
 /// Makes renames and new names within the folder durable. Does nothing where folders cannot be opened as files.
+///
+/// # Errors
+/// If the folder cannot be opened or synced.
 pub fn sync_folder(path: &Path) -> Result<()> {
+    // Windows does not open folders as files.
     if !cfg!(unix) {
         return Ok(());
     }

@@ -1,4 +1,8 @@
 //! A lock that shows whether its owner lives: the operating system releases it with the process.
+//!
+//! The lock is on an open file (`flock` on Unix), not on its existence. So a killed process leaves a file,
+//! but no lock. The file is removed with the lock to leave nothing behind, which is why a taken lock is
+//! checked against the file's name.
 
 use crate::leftover::Leftover;
 use crate::parent;
@@ -11,6 +15,7 @@ use tapml_graph::{Error, Result};
 pub struct Lock {
     // Removed before it is unlocked: whoever gets the lock of a file without a name sees that it has none.
     _path: Leftover,
+    /// Closing it releases the lock.
     _file: File,
 }
 
@@ -26,7 +31,11 @@ impl Lock {
     }
 
     /// Takes the lock at `path`, made if there is none; `None` if somebody else holds it.
+    ///
+    /// # Errors
+    /// If the file cannot be made or the file system has no locks.
     pub fn take(path: &Path) -> Result<Option<Lock>> {
+        // Each turn opens the file anew: the one before had lost its name.
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(path);
             let file = file.map_err(|e| Error::io("create", path, &e))?;
@@ -62,6 +71,7 @@ pub(crate) fn try_lock(file: &File, path: &Path) -> Result<Taken> {
     }
 }
 
+/// Whether `path` names this very file: the same device and inode.
 #[cfg(unix)]
 fn is_named(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

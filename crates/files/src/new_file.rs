@@ -1,4 +1,7 @@
 //! A file that appears under its name whole or not at all: written beside it under a name of its own, then renamed.
+//!
+//! The unfinished file is `.NAME.PROCESS-COUNT.partial` beside the final one, locked by its writer. A sweep
+//! removes those that nobody has locked.
 
 use crate::leftover::{Leftover, remove};
 use crate::lock::{Taken, try_lock};
@@ -11,12 +14,15 @@ use tapml_graph::{Error, Result};
 
 const ENDING: &str = ".partial";
 /// Bytes of the final name that the name of the unfinished file begins with, so that both are short enough.
+///
+/// File systems allow 255 bytes for a name.
 const NAME_BYTES: usize = 180;
 
 /// A file in the making. Dropped before [`NewFile::finish`], it leaves nothing behind. What writers that were killed left of a
 /// file of the same name is removed.
 #[derive(Debug)]
 pub struct NewFile {
+    /// The final name, links resolved.
     path: PathBuf,
     file: File,
     /// Absent where something else than a regular file has the name, such as a pipe: that is written through.
@@ -25,6 +31,9 @@ pub struct NewFile {
 
 impl NewFile {
     /// Begins the file `path`, whose folder must exist. A file of that name stays as it is until the new one is finished.
+    ///
+    /// # Errors
+    /// If the folder is missing, cannot be written, or `path` names a folder.
     pub fn create(path: &Path) -> Result<NewFile> {
         // A link stays, and what it points to is replaced.
         let linked = fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink());
@@ -43,6 +52,7 @@ impl NewFile {
         let folder = parent(path);
         sweep(&folder, &stem);
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        // A process number may have been used before, so a name may be taken.
         loop {
             let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
             let partial = folder.join(format!("{stem}{unique}{ENDING}"));
@@ -59,10 +69,14 @@ impl NewFile {
     }
 
     /// Makes the file durable and gives it its name, in place of a file that has it.
+    ///
+    /// # Errors
+    /// If syncing or renaming fails; the old file is then untouched.
     pub fn finish(self) -> Result<()> {
         let NewFile { path, file, partial } = self;
         let Some(partial) = partial else { return Ok(()) };
         let failed = |e: io::Error| Error::io("write", &path, &e);
+        // Before the rename: else a power failure may leave the new name with no content.
         file.sync_all().map_err(failed)?;
         partial.publish(|partial| fs::rename(partial, &path)).map_err(failed)?;
         sync_folder(&parent(&path))
@@ -89,6 +103,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Fails early if a file that is written after long work could not be written.
+///
+/// Nothing is left behind by the check.
 pub fn expect_writable(path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(data) if data.is_dir() => {
@@ -110,6 +126,7 @@ fn sweep(folder: &Path, stem: &str) {
             continue;
         }
         let path = entry.path();
+        // Someone else's file: it cannot be told whether its writer lives.
         let Ok(file) = File::open(&path) else { continue };
         if matches!(try_lock(&file, &path), Ok(Taken::Ours)) {
             remove(&path);

@@ -1,4 +1,7 @@
 //! Reading: what a path names is looked at before it is opened, and no more is read than its reader can use.
+//!
+//! The kind is checked twice: by name before opening, because opening a pipe would wait, and on the open
+//! file, because the name may have changed meanwhile.
 
 use std::fs::{self, File, Metadata};
 use std::io::Read;
@@ -6,6 +9,9 @@ use std::path::Path;
 use tapml_graph::{Error, Result};
 
 /// Opens a regular file for reading. What never ends or never begins, such as a device or a pipe, is refused unopened.
+///
+/// # Errors
+/// If there is no such file, it may not be read, or it is no regular file.
 pub fn open(path: &Path) -> Result<File> {
     let failed = |e: std::io::Error| Error::io("read", path, &e);
     expect_regular(path, &fs::metadata(path).map_err(failed)?)?;
@@ -15,6 +21,9 @@ pub fn open(path: &Path) -> Result<File> {
 }
 
 /// Reads a regular file of at most `most` bytes; `what` says what it should be, such as `a kernel`.
+///
+/// # Errors
+/// If it cannot be opened or has more bytes.
 pub fn read(path: &Path, most: u64, what: &str) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::io("read", path, &e);
     let file = open(path)?;
@@ -55,6 +64,7 @@ pub fn expect_regular(path: &Path, data: &Metadata) -> Result<()> {
     Err(Error::invalid(text).with_hint(hint))
 }
 
+/// What a path names instead of a regular file.
 fn kind(data: &Metadata) -> &'static str {
     #[cfg(unix)]
     {

@@ -1,4 +1,7 @@
 //! A folder for the time of a process.
+//!
+//! The folder holds a lock and, beside it, the content. A sweep of later processes removes folders whose
+//! lock is free.
 
 use crate::is_unique;
 use crate::leftover::{Leftover, remove};
@@ -15,7 +18,9 @@ const CONTENT: &str = "content";
 /// were killed are removed when one is made.
 #[derive(Debug)]
 pub struct Temporary {
+    /// Apart from the lock file, so that callers may empty it.
     content: PathBuf,
+    /// Declared before the lock: fields are dropped in this order, and the lock must go last.
     _folder: Leftover,
     _lock: Lock,
 }
@@ -68,6 +73,7 @@ fn private(path: &Path) -> std::io::Result<()> {
 }
 
 /// Removes folders whose owners are gone. Those of other users cannot be locked.
+/// Names alone do not decide: the lock does.
 fn sweep(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
