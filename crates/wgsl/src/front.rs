@@ -1,5 +1,8 @@
 //! From a kernel description to a module: parsing, validation, override constants, and the checks that the text fits its
 //! description.
+//!
+//! Overrides are resolved here, so that what comes behind sees constants alone. Sizes of bindings and of
+//! workgroup memory are then known and are compared with the description, on which planning rests.
 
 use crate::source::SourceMap;
 use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
@@ -11,6 +14,9 @@ use naga::{
 use tapml_device::{BindingKind, DeviceInfo, Error, ErrorKind, KernelDesc, Result};
 
 /// Stack of the thread that compiles: front ends and what comes behind them recurse over nested source.
+///
+/// [`Source::check_nesting`](tapml_device::Source::check_nesting) bounds the depth; the stack has room for
+/// it.
 const COMPILE_STACK: usize = 64 << 20;
 
 /// A construct that is not taken, and where it stands.
@@ -56,6 +62,7 @@ pub fn compile<T: Send>(
     back: impl FnOnce(&Module) -> std::result::Result<T, Fail> + Send,
 ) -> Result<(Module, T)> {
     desc.check_limits(info)?;
+    // Before the front end sees the text: overflowing the stack would end the process.
     desc.source.check_nesting().map_err(|e| e.with_detail("kernel", &desc.name))?;
     let work = || {
         let module =
@@ -72,10 +79,12 @@ pub fn compile<T: Send>(
             Error::new(ErrorKind::OutOfMemory, format!("could not start the compiler's thread: {e}"))
         })?;
         let crashed = || Error::bug(format!("the compiler crashed on kernel `{}`", desc.name));
+        // A panic of the front end is a bug of the compiler, not of the caller.
         thread.join().unwrap_or_else(|_| Err(crashed()))
     })
 }
 
+/// What all steps need.
 struct WgslFront<'a> {
     desc: &'a KernelDesc,
     info: &'a DeviceInfo,
@@ -83,6 +92,7 @@ struct WgslFront<'a> {
 }
 
 impl WgslFront<'_> {
+    /// Parse, validate, resolve overrides, compare with the description.
     fn module(self) -> Result<Module> {
         if self.source.wants_f16 && !self.info.features.f16 {
             let text =
@@ -95,6 +105,7 @@ impl WgslFront<'_> {
         let declared_info = self.validate(&declared)?;
         let constants = self.constants(&declared)?;
         let entry = (ShaderStage::Compute, self.desc.entry.as_str());
+        // Looked for before overrides are resolved, which needs it.
         self.find_entry(&declared)?;
         let resolved = process_overrides(&declared, &declared_info, Some(entry), &constants);
         let (naga, info) = resolved.map_err(|e| self.fail(Span::UNDEFINED, &chain(&e), &chain(&e)))?;
@@ -107,10 +118,12 @@ impl WgslFront<'_> {
         Ok(Module { naga, info, layouter, entry, min_sizes, source: self.source })
     }
 
+    /// An error with a place; `log` is the compiler's whole text.
     fn fail(&self, span: Span, message: &str, log: &str) -> Error {
         self.source.error(ErrorKind::Compile, &self.desc.name, span, message).with_detail("log", log)
     }
 
+    /// The first label of naga's error is the place of the fault.
     fn parse(&self) -> Result<naga::Module> {
         naga::front::wgsl::parse_str(&self.source.text).map_err(|error| {
             let span = error.labels().next().map_or(Span::UNDEFINED, |(span, _)| span);
@@ -119,7 +132,9 @@ impl WgslFront<'_> {
         })
     }
 
+    /// With the capabilities that the device has and no others.
     fn validate(&self, module: &naga::Module) -> Result<ModuleInfo> {
+        // `unpack2x16float` and its kin need no f16.
         let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
         capabilities.set(Capabilities::SHADER_FLOAT16, self.info.features.f16);
         let subgroups = Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER;
@@ -151,12 +166,14 @@ impl WgslFront<'_> {
                 };
                 return Err(Error::invalid(text).with_hint(hint).with_detail("kernel", &self.desc.name));
             };
+            // naga looks constants with an `@id` up by that number.
             let key = found.id.map_or_else(|| name.clone(), |id| id.to_string());
             constants.insert(key, *value);
         }
         Ok(constants)
     }
 
+    /// Index of the compute entry point of the description's name.
     fn find_entry(&self, module: &naga::Module) -> Result<usize> {
         let is_entry = |e: &naga::EntryPoint| e.stage == ShaderStage::Compute && e.name == self.desc.entry;
         module.entry_points.iter().position(is_entry).ok_or_else(|| {
@@ -177,6 +194,7 @@ impl WgslFront<'_> {
         let used = info.get_entry_point(entry);
         for (handle, var) in module.global_variables.iter() {
             let Some(binding) = &var.binding else { continue };
+            // What the entry point does not reach is not bound.
             if used[handle].is_empty() {
                 continue;
             }
@@ -211,6 +229,7 @@ impl WgslFront<'_> {
         Ok(min_sizes)
     }
 
+    /// Compares workgroup size and memory with the description.
     fn check_workgroup(
         &self,
         (module, layouter): (&naga::Module, &Layouter),
@@ -229,6 +248,7 @@ impl WgslFront<'_> {
         let globals = module.global_variables.iter();
         let shared = globals.filter(|(h, v)| v.space == AddressSpace::WorkGroup && !used[*h].is_empty());
         let bytes: u64 = shared.map(|(_, v)| u64::from(layouter[v.ty].size)).sum();
+        // Less is allowed: the description may be rounded up.
         if bytes > u64::from(self.desc.workgroup_memory) {
             let message = format!(
                 "the text declares {bytes} bytes of workgroup memory, the description says {}",
@@ -240,6 +260,7 @@ impl WgslFront<'_> {
     }
 }
 
+/// How a global is bound; `None` for what no binding can be.
 fn kind_of(var: &GlobalVariable) -> Option<BindingKind> {
     match var.space {
         AddressSpace::Uniform => Some(BindingKind::Uniform),
@@ -282,6 +303,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     lower_first(&text)
 }
 
+/// An acronym such as `WGSL` stays as it is.
 fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {

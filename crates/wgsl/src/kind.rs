@@ -1,4 +1,6 @@
 //! The scalar types of WGSL kernels.
+//!
+//! Abstract numbers count as the types that WGSL makes of them by default: `f32` and `i32`.
 
 use naga::{Scalar, ScalarKind};
 

@@ -1,4 +1,7 @@
 //! Where in a kernel's file a span of the compiled text lies.
+//!
+//! Text is only ever replaced by spaces of the same length behind the header, so a byte of the compiled
+//! text has its place in the file by subtraction.
 
 use naga::Span;
 use tapml_device::{Error, ErrorKind, Source};
@@ -9,6 +12,7 @@ const MATRICES: &str = "wgpu_cooperative_matrix";
 /// The text given to the front end, and how its positions map to the kernel's file.
 #[derive(Clone, Debug)]
 pub struct SourceMap {
+    /// Prelude and text as they were given.
     source: Source,
     /// What the front end parses: directives, prelude and text.
     pub text: String,
@@ -48,8 +52,10 @@ impl SourceMap {
                 body.push_str(line);
                 continue;
             }
+            // Blanks of the same length keep lines and columns.
             body.extend(line.bytes().map(|c| if c == b'\n' { '\n' } else { ' ' }));
         }
+        // One line in front, without a line break: line numbers stay.
         let mut header = String::from(if wants_f16 { "enable f16; " } else { "" });
         if wants_matrices {
             header += &format!("enable {MATRICES}; ");
@@ -82,6 +88,7 @@ impl SourceMap {
         let Some(before) = self.text.get(..range.start) else { return unknown };
         let full_line = before.matches('\n').count() as u32 + 1;
         let line_start = before.rfind('\n').map_or(0, |p| p + 1);
+        // The header stands in the first line.
         let skipped = if line_start == 0 { self.header } else { 0 };
         let column = (range.start - line_start).saturating_sub(skipped) as u32 + 1;
         let line_text = self.text[line_start..].lines().next().unwrap_or_default();
