@@ -1,4 +1,6 @@
 //! A headless Chromium with WebGPU on its software adapter, for tests of what runs in a browser.
+//!
+//! Processes are found and killed through `/proc` and `kill`, so this is for Linux.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +11,9 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 /// Chromium with one tab and a profile of its own, until it is dropped.
 #[derive(Debug)]
 pub struct Browser {
+    /// The browser's own process; its helpers are its children.
     process: Child,
+    /// Removed when the browser is closed.
     profile: std::path::PathBuf,
 }
 
@@ -24,6 +28,9 @@ impl Browser {
     }
 
     /// Opens a page.
+    ///
+    /// # Errors
+    /// If the profile cannot be made or Chromium does not start.
     pub fn open(url: &str) -> std::io::Result<Browser> {
         // One at a time has this name: processes have different ids, threads count up.
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -31,6 +38,8 @@ impl Browser {
         let profile = std::env::temp_dir().join(format!("tapml-browser-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&profile)?;
         let process = Command::new(CHROMIUM)
+            // No sandbox: containers that tests run in allow none. SwiftShader is Chromium's software
+            // Vulkan.
             .args(["--headless=new", "--no-sandbox", "--disable-quic", "--no-first-run", "--disable-sync"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-extensions"])
             .args(["--disable-dev-shm-usage", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"])
@@ -48,6 +57,7 @@ impl Browser {
         let mut family = vec![self.process.id()];
         let mut at = 0;
         while let Some(parent) = family.get(at).copied() {
+            // Breadth first: the GPU process is a child or grandchild.
             family.extend(children(parent));
             at += 1;
         }

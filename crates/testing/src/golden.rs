@@ -1,5 +1,9 @@
 //! The small checkpoints of `tests/goldens`. Their random weights are not stored: `weights.json` describes them, and this
 //! makes the files from it. `tools/goldens/weights.py` says what the description holds and makes the same files, to the bit.
+//!
+//! The generator is SplitMix64, started from the hash of a tensor's name. So a tensor's values depend on
+//! its name, its description and the seed, not on the order of tensors. Values near a normal distribution
+//! are sums of four 16-bit parts.
 
 use crate::root;
 use half::{bf16, f16};
@@ -7,12 +11,18 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Instead of the weight files in a golden's folder.
 const DESCRIPTION: &str = "weights.json";
 /// More elements in one tensor are refused.
+/// Goldens are small; a wrong size in a description must not fill memory.
 const MOST_ELEMENTS: u64 = 1 << 24;
+/// The offset basis of FNV-1a with 64 bits.
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The folder of a golden, by its name below `tests/goldens`, with its weights.
+///
+/// # Panics
+/// If there is no such golden or its weights cannot be made.
 pub fn golden(name: &str) -> PathBuf {
     ready(name).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -43,6 +53,7 @@ pub fn write_golden(name: &str, out: &Path) -> Result<(), String> {
     write(&files(&golden_path(name))?, out)
 }
 
+/// Where it is stored in the repository.
 fn golden_path(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
 }
@@ -60,12 +71,14 @@ fn ready(name: &str) -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let shared = root().join(target).join("goldens").join(format!("{hash:016x}"));
     let ready = shared.join(name);
+    // The name holds the hash of the content, so what is there is right.
     if ready.is_dir() {
         return Ok(ready);
     }
     let number = SCRATCH.fetch_add(1, Ordering::Relaxed);
     let scratch = shared.with_extension(format!("{}.{number}", std::process::id()));
     write(&files, &scratch.join(name))?;
+    // A folder appears whole: tests of other processes look at it.
     let renamed = std::fs::rename(&scratch, &shared);
     if renamed.is_err() {
         let _ = std::fs::remove_dir_all(&scratch);
@@ -74,6 +87,7 @@ fn ready(name: &str) -> Result<PathBuf, String> {
     if ready.is_dir() { Ok(ready) } else { Err(format!("could not make {}: {renamed:?}", ready.display())) }
 }
 
+/// Writes files into a new folder.
 fn write(files: &[(String, Vec<u8>)], folder: &Path) -> Result<(), String> {
     let said = |path: &Path, e: std::io::Error| format!("could not write {}: {e}", path.display());
     std::fs::create_dir_all(folder).map_err(|e| said(folder, e))?;
@@ -170,7 +184,9 @@ fn fill<'a>(name: &str, described: &'a Value, seed: u64, out: &mut Vec<u8>) -> O
             let first = first.first().map_or(Some("F32"), Value::as_str)?;
             for word in words {
                 let parts = [0, 16, 32, 48].map(|shift| (word >> shift & 0xffff) as i64);
+                // Four uniform parts of 0..=65535: their mean, 131 070, is taken off.
                 let u = parts.iter().sum::<i64>() - 131_070;
+                // 37 837 is the standard deviation of the sum: √(4·(2³² − 1)/12).
                 let value = (mean + deviation * (u as f64 / 37837.0)) as f32;
                 let value = match first {
                     "F32" => value,
@@ -216,6 +232,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Fowler, Noll and Vo, 64 bits; `start` is the hash so far.
 fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

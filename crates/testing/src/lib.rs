@@ -1,5 +1,7 @@
 //! Helpers for tests that need something the machine may lack: a counted, named skip, and paths of bundled data.
 //! Only dev-dependencies and `xtask` point here.
+//!
+//! A skip is never silent: it is printed, counted, and a failure where the environment demands the test.
 #![warn(missing_docs)]
 
 mod browser;
@@ -31,6 +33,7 @@ pub fn skip(what: &str, reason: &str) {
         !required.split(',').any(|r| r == what),
         "{what} is required here (TAPML_REQUIRE), but the test would be skipped: {reason}"
     );
+    // The test harness names threads after their tests.
     let name = std::thread::current().name().unwrap_or("test").to_string();
     let line = format!("skipped: {name}: {what}: {reason}\n");
     eprint!("{line}");
@@ -42,6 +45,8 @@ pub fn skip(what: &str, reason: &str) {
 }
 
 /// The repository's root.
+///
+/// Found from this crate's manifest, so that tests may run in any folder.
 pub fn root() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).map(PathBuf::from).unwrap_or(manifest)
@@ -49,6 +54,9 @@ pub fn root() -> PathBuf {
 
 /// Fails unless the file, given from the repository's root, holds exactly this text, which a test has generated. With
 /// `TAPML_BLESS` set, the file is written instead.
+///
+/// # Panics
+/// If the texts differ, with the first line that does.
 pub fn expect_file(file: &str, generated: &str) {
     let path = root().join(file);
     if std::env::var_os("TAPML_BLESS").is_some() {

@@ -1,9 +1,12 @@
 //! NVRTC, the compiler of CUDA C++, where a machine has it.
+//!
+//! Only compiles: it shows that a text is CUDA C++ for an architecture, on machines without a GPU.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
 
+/// `nvrtcCreateProgram`.
 type Create = unsafe extern "C" fn(
     *mut *mut c_void,
     *const c_char,
@@ -15,6 +18,7 @@ type Create = unsafe extern "C" fn(
 
 /// The loaded library. No GPU is needed.
 pub struct Nvrtc {
+    /// Kept loaded as long as its functions are called.
     library: Library,
 }
 
@@ -29,6 +33,9 @@ impl Nvrtc {
     }
 
     /// Compiles a text for an architecture such as `sm_90a`; the log if it is refused.
+    ///
+    /// # Panics
+    /// If a text holds a zero byte or the library lacks a function.
     pub fn compile(&self, text: &str, options: &[&str]) -> Result<(), String> {
         let text = CString::new(text).unwrap();
         let options: Vec<CString> = options.iter().map(|o| CString::new(*o).unwrap()).collect();
