@@ -1,4 +1,7 @@
 //! Where a broker is, and what it is shown: `nats://[user:password@]host[:port][?options]`, or `tls://…`.
+//!
+//! Secrets never reach messages or `url`: a parse error shows the address without what stands before the
+//! `@`.
 
 use async_nats::ConnectOptions;
 use std::path::PathBuf;
@@ -6,9 +9,12 @@ use tapml_graph::{Error, Result};
 use tapml_rpc::{secret, tls};
 
 /// Larger files hold no credentials, bytes.
+///
+/// A wrong path must not be read into memory as a whole.
 const LONGEST: u64 = 64 << 10;
 
 /// What a broker is shown.
+/// One at most: two would hide a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Login {
     Nothing,
@@ -38,6 +44,9 @@ pub struct Address {
 
 impl Address {
     /// Reads an address.
+    ///
+    /// # Errors
+    /// If scheme, host, port or an option is wrong, or several logins are given.
     pub fn parse(text: &str) -> Result<Address> {
         let bad = |what: &str| {
             Error::invalid(format!("broker `{}`: {what}", without_secret(text)))
@@ -49,9 +58,11 @@ impl Address {
             "tls" => true,
             _ => return Err(bad("expected nats:// or tls://")),
         };
+        // The last `@`: a password may hold one.
         let (secret, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let place = place.trim_end_matches('/');
+        // An IPv6 address stands in brackets and has colons of its own.
         let (host, port) = match place.rsplit_once(':').filter(|_| !place.ends_with(']')) {
             Some((host, port)) => (host, port.parse().map_err(|_| bad(&format!("`{port}` is no port")))?),
             None => (place, 4222),
@@ -102,6 +113,9 @@ impl Address {
     }
 
     /// What a connection shows, and what it trusts. Files are read anew each time: credentials are renewed.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is readable by others, or holds no credentials.
     pub fn options(&self) -> Result<ConnectOptions> {
         let options = ConnectOptions::new().tls_client_config((*tls::client(self.ca.as_deref())?).clone());
         Ok(match &self.login {

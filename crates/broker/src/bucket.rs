@@ -1,4 +1,8 @@
 //! A key-value bucket of JetStream, mirrored here: reading costs nothing, writing is one round trip.
+//!
+//! Buckets are those of NATS' key-value stores: a stream `KV_NAME` with subjects `$KV.NAME.KEY`, the last
+//! message of a subject is its value. A thread per bucket keeps the mirror; it reads everything anew after
+//! each break, so that no change is missed for good.
 
 use crate::client::{Client, unavailable};
 use async_nats::Message;
@@ -9,16 +13,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, Result};
 
+// `err_code`s of JetStream's server.
 /// A stream of this name exists with other settings.
 const EXISTS: u64 = 10_058;
 
 /// The last message of a subject is not the one that was expected.
 const CHANGED: u64 = 10_071;
 
+// Three heartbeats missed in a row are silence.
 /// How often a mirror hears something at least, and after what silence it begins anew.
 const HEARTBEAT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
 
 /// What the server tells a window of duplicates may be at most.
+///
+/// The server refuses a window longer than the rows' own life.
 const DUPLICATES: Duration = Duration::from_secs(120);
 
 /// A row.
@@ -34,14 +42,19 @@ pub struct BucketEntry {
 
 /// See the module.
 pub struct Bucket {
+    /// Shared with others of the same broker.
     client: Arc<Client>,
     name: String,
+    /// Filled by the watching thread.
     copy: Arc<BucketCopy>,
 }
 
 struct BucketCopy {
+    /// By key, without the subject's head.
     rows: Mutex<BTreeMap<String, BucketEntry>>,
+    /// Rises with every change, so that readers can tell whether to look again.
     version: AtomicU64,
+    /// Set when the bucket is dropped; the thread ends within its next wait.
     over: AtomicBool,
     /// How often the whole bucket was read, and when last; none while it cannot be read.
     read: Mutex<(u64, Option<Instant>)>,
@@ -55,6 +68,7 @@ struct WatchedBucket {
     max_age: Duration,
 }
 
+/// A panic elsewhere leaves the data as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -62,6 +76,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Bucket {
     /// Opens a bucket, which is made if there is none, and mirrors the keys that begin with `prefix` (empty: all; else it
     /// ends with a dot). Rows that nobody writes again for `max_age` go.
+    ///
+    /// # Errors
+    /// If the bucket cannot be made, or is not read within ten seconds.
     pub fn open(client: Arc<Client>, name: &str, prefix: &str, max_age: Duration) -> Result<Bucket> {
         let of = WatchedBucket { client: client.clone(), name: name.into(), prefix: prefix.into(), max_age };
         of.make()?;
@@ -114,6 +131,8 @@ impl Bucket {
     }
 
     /// Writes a row if there is none; its number, or `None`.
+    ///
+    /// Two round trips if the key was removed before.
     pub fn create(&self, key: &str, value: &[u8]) -> Result<Option<u64>> {
         if let Some(seq) = self.replace(key, 0, value)? {
             return Ok(Some(seq));
@@ -135,6 +154,7 @@ impl Bucket {
         self.write(key, &mark, &[])?.map(drop).map_err(|code| unavailable(&format!("error {code}")))
     }
 
+    /// One message to the key's subject.
     fn write(
         &self,
         key: &str,
@@ -157,6 +177,7 @@ impl WatchedBucket {
         let WatchedBucket { client, name, max_age, .. } = self;
         let config = json!({
             "name": format!("KV_{name}"), "subjects": [format!("$KV.{name}.>")], "retention": "limits",
+            // Only the last value of a key is kept.
             "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "max_consumers": -1,
             "max_age": max_age.as_nanos() as u64, "duplicate_window": max_age.min(&DUPLICATES).as_nanos() as u64,
             "storage": "file", "discard": "new", "num_replicas": 1, "allow_rollup_hdrs": true, "deny_delete": true,
@@ -178,6 +199,7 @@ fn watch(of: &WatchedBucket, mirror: &BucketCopy, ready: &mpsc::Sender<()>) {
                 log::debug!("{error}");
             }
         }
+        // Between two rounds nobody may rely on the mirror.
         lock(&mirror.read).1 = None;
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -191,6 +213,7 @@ fn round(
     mirror: &BucketCopy,
     ready: &mpsc::Sender<()>,
 ) -> Result<()> {
+    // Taken first: a connection that breaks while the consumer is made ends the round.
     let connection = client.connections();
     let subscription = client.subscribe_inbox()?;
     let head = format!("$KV.{name}.");
@@ -201,6 +224,7 @@ fn round(
     }});
     let made = client.api(&format!("CONSUMER.CREATE.KV_{name}"), &config);
     let made = made?.map_err(|code| unavailable(&format!("error {code}")))?;
+    // Rows are collected apart until all are read, so that readers never see half a bucket.
     let mut fresh = (made["num_pending"].as_u64() > Some(0)).then(BTreeMap::new);
     if fresh.is_none() {
         replace(mirror, BTreeMap::new(), ready);
@@ -214,10 +238,12 @@ fn round(
             continue;
         };
         heard = Instant::now();
+        // A heartbeat.
         if message.status.is_some() {
             continue;
         }
         let place = AckPlace::from_message(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
+        // Numbers of a consumer have no gaps.
         if place.delivered != next {
             return Err(unavailable(&"a change was missed"));
         }
@@ -244,6 +270,7 @@ fn round(
     Ok(())
 }
 
+/// Puts a whole new copy in place, and says that it is there.
 fn replace(mirror: &BucketCopy, rows: BTreeMap<String, BucketEntry>, ready: &mpsc::Sender<()>) {
     *lock(&mirror.rows) = rows;
     mirror.version.fetch_add(1, Ordering::AcqRel);
@@ -271,6 +298,7 @@ impl AckPlace {
     /// Reads `$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TIMES.SEQ.DELIVERED.TIME.PENDING[.TOKEN]`.
     pub fn from_message(message: &Message) -> Option<AckPlace> {
         let words: Vec<&str> = message.reply.as_ref()?.split('.').collect();
+        // Newer servers put domain and account in front.
         let at = if words.len() >= 11 { 6 } else { 4 };
         let number = |i: usize| words.get(at + i)?.parse().ok();
         Some(AckPlace { times: number(0)?, seq: number(1)?, delivered: number(2)?, pending: number(4)? })

@@ -1,5 +1,8 @@
 //! A client of a NATS server for threads that wait, which dials again when its connection breaks. What is asked while there is no
 //! connection fails, and so does what waits for an answer when it breaks: nothing is asked twice.
+//!
+//! One thread owns the connection and dials again; callers ask through a handle and wait. Nothing is queued
+//! while the broker is away: a caller sees `Unavailable` and decides.
 
 use crate::address::Address;
 use crate::connection::{CONNECT_TIMEOUT, Connection, Handle};
@@ -14,9 +17,11 @@ use tapml_graph::{Error, ErrorKind, Result};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+// Short enough that a broker's restart costs little, long enough not to be a load.
 /// How long to wait before dialling again.
 const AGAIN: Duration = Duration::from_millis(250);
 
+// A reader that hangs must not fill memory.
 /// Most bytes of messages of a subscription that wait to be read, and most messages.
 const BACKLOG: (usize, usize) = (256 << 20, 1 << 16);
 
@@ -28,10 +33,13 @@ pub struct Client {
 struct Inner {
     /// Servers, of which the first that answers is taken.
     addresses: Vec<Address>,
+    /// The handle of the present connection, if there is one.
     current: Mutex<Option<Handle>>,
     /// How often a connection was made.
     made: AtomicU64,
+    /// Set when the client is dropped.
     over: AtomicBool,
+    /// Wakes the thread for that.
     stop: Notify,
 }
 
@@ -40,10 +48,12 @@ pub struct Subscription {
     /// The subject.
     pub inbox: String,
     messages: mpsc::Receiver<Message>,
+    /// Bytes that wait to be read.
     backlog: Arc<AtomicUsize>,
     task: tokio::task::AbortHandle,
 }
 
+/// A panic elsewhere leaves the data as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -84,11 +94,15 @@ impl Client {
         lock(&self.inner.current).is_some()
     }
 
+    /// # Errors
+    /// `Unavailable` while there is no connection.
     fn handle(&self) -> Result<Handle> {
         lock(&self.inner.current).clone().ok_or_else(away_error)
     }
 
     /// Publishes a message.
+    ///
+    /// Returns when the message is handed to the connection, not when the server has it.
     pub fn publish(&self, subject: &str, payload: &[u8]) -> Result<()> {
         let (subject, payload) = (subject.to_string(), payload.to_vec());
         let done = self.handle()?.call(async move |client: async_nats::Client| {
@@ -99,6 +113,9 @@ impl Client {
     }
 
     /// Publishes a message with headers and waits for the answer.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no connection, no answer in time, or nobody listens.
     pub fn request(
         &self,
         subject: &str,
@@ -242,6 +259,7 @@ impl Inner {
     }
 }
 
+/// The value of a JetStream answer, or its error number.
 fn read_answer(answer: &Message, what: &str) -> Result<std::result::Result<Value, u64>> {
     let value: Value = serde_json::from_slice(&answer.payload)
         .map_err(|e| unavailable(&format!("the broker's answer to {what} is no JSON: {e}")))?;
@@ -257,10 +275,12 @@ fn read_answer(answer: &Message, what: &str) -> Result<std::result::Result<Value
     }
 }
 
+/// There is no connection.
 fn away_error() -> Error {
     unavailable(&"the broker is away")
 }
 
+/// There is one, and no answer came in time.
 fn silent_error() -> Error {
     unavailable(&"the broker does not answer")
 }

@@ -1,5 +1,8 @@
 //! One connection to a NATS server: a client of `async-nats` on a runtime of its own. Both end with the connection, so that
 //! nothing that was asked on it is asked again on a later one.
+//!
+//! The runtime has one thread, that of [`Connection::run`]. Library panics, endless messages and silent
+//! servers all end the connection, which the client then makes anew.
 
 use crate::address::Address;
 use async_nats::connection::State;
@@ -21,6 +24,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a silent connection is tried with a ping. The third that is not answered ends it.
 const PING: Duration = Duration::from_secs(3);
 
+// Servers limit messages to 1 MiB by default.
 /// Most bytes that may come without a whole message among them: more than the largest message, and what comes behind it.
 const WITHOUT_MESSAGE: u64 = 16 << 20;
 
@@ -29,6 +33,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module.
 pub struct Connection {
+    /// Dropped with the connection: its tasks end.
     runtime: Runtime,
     client: Client,
     /// Told when the connection is lost.
@@ -55,6 +60,7 @@ impl Connection {
             .connection_timeout(CONNECT_TIMEOUT)
             .request_timeout(Some(CONNECT_TIMEOUT))
             .ping_interval(PING)
+            // Other addresses of a cluster may not be reachable or trusted from here.
             .ignore_discovered_servers()
             // The library dials again by itself, and sends what has waited meanwhile. It never comes to that.
             .reconnect_delay_callback(move |_| {
@@ -87,6 +93,7 @@ impl Connection {
                 Ok(Connection { runtime, client, lost })
             }
             Err(error) => {
+                // Does not wait for a blocking look-up.
                 runtime.shutdown_background();
                 Err(error)
             }

@@ -1,4 +1,7 @@
 //! A work queue of JetStream: a message comes again until it is acknowledged, to whoever asks next.
+//!
+//! Retention is by work: a message is gone when it is acknowledged. A consumer stands for each lane of each
+//! run. Delivery is at least once, so whoever takes work must bear repetition.
 
 use crate::bucket::{AckPlace, expect_key};
 use crate::client::{Client, unavailable};
@@ -11,15 +14,18 @@ use tapml_graph::Result;
 /// The stream of all work.
 const STREAM: &str = "TAPML_WORK";
 
+// Another release may have made it with other settings; it works as well.
 /// Settings of a stream or consumer that exists differ.
 const EXISTS: [u64; 2] = [10_058, 10_148];
 
+// A run that nobody continues must not stay for ever.
 /// How long work is kept that nobody does.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// See the module.
 pub struct Queue {
     client: Arc<Client>,
+    /// Part of every subject: runs do not see each other's work.
     run: String,
     /// How long a message may be out without a word.
     wait: Duration,
@@ -40,6 +46,9 @@ pub struct Delivery {
 
 impl Queue {
     /// The queue of a run. A message that was taken comes again after `wait` without a word about it.
+    ///
+    /// # Errors
+    /// If `run` is no key or the stream cannot be made.
     pub fn open(client: Arc<Client>, run: &str, wait: Duration) -> Result<Queue> {
         expect_key(run)?;
         let config = json!({
@@ -80,6 +89,9 @@ impl Queue {
     }
 
     /// A message is done with. Waits until the broker knows.
+    ///
+    /// # Errors
+    /// If the broker does not answer: the message may then come again.
     pub fn finish(&self, token: &str) -> Result<()> {
         self.client.request(token, &[], b"+ACK").map(drop)
     }
@@ -103,6 +115,7 @@ impl Queue {
         }
     }
 
+    /// Makes the lane's consumer unless it is known to be there.
     fn lane(&self, lane: &str) -> Result<()> {
         expect_key(lane)?;
         if self.lanes.lock().unwrap_or_else(PoisonError::into_inner).contains(lane) {
@@ -125,10 +138,12 @@ impl Queue {
         }
     }
 
+    /// Where a lane's messages go.
     fn subject(&self, lane: &str) -> String {
         format!("tapml.work.{}.{lane}", self.run)
     }
 
+    /// The name of a lane's consumer.
     fn durable(&self, lane: &str) -> String {
         format!("{}_{lane}", self.run)
     }

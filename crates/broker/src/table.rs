@@ -1,4 +1,8 @@
 //! The table that hubs of several hosts share, in a bucket whose rows go when nobody refreshes them.
+//!
+//! A hub refreshes its own rows; a row of a hub that is gone disappears by age. Leases are made by
+//! `create`, which one hub wins. Writes happen on a thread, so that a broker that is away does not hold up
+//! a hub.
 
 use crate::bucket::Bucket;
 use crate::client::Client;
@@ -10,23 +14,29 @@ use tapml_graph::Result;
 use tapml_rpc::hub::Table;
 
 /// How long a row stays that its hub does not refresh, and how often a hub does.
+///
+/// Three refreshes may fail before a row goes.
 const LIFE: Duration = Duration::from_secs(15);
 
 /// See [`LIFE`].
 const REFRESH: Duration = Duration::from_secs(4);
 
+// Longer than a refresh takes to come round.
 /// How long nobody leases after a broker was away: it may have lost rows, which their hubs write again within this.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// One hub's view of the shared table.
 pub struct HubTable {
+    /// All hubs' rows.
     bucket: Arc<Bucket>,
+    /// This hub's rows, shared with the thread.
     own: Arc<Own>,
 }
 
 #[derive(Default)]
 struct Own {
     state: Mutex<HubState>,
+    /// Wakes the thread when a row is due.
     changed: Condvar,
     over: AtomicBool,
 }
@@ -62,6 +72,7 @@ impl HubTable {
         Ok(HubTable { bucket, own })
     }
 
+    /// Changes this hub's rows and notes that one has to be written.
     fn due(&self, key: &str, change: impl FnOnce(&mut HubState)) {
         let mut state = self.own.state();
         change(&mut state);
@@ -82,6 +93,7 @@ impl Table for HubTable {
         // Rows also go by time alone, of which nobody tells.
         let alive =
             self.bucket.with_rows(|rows| rows.values().filter(|row| row.seen.elapsed() < LIFE).count());
+        // The number of living rows in the lower bits: it falls without a message.
         self.bucket.version() << 20 | alive as u64
     }
 
@@ -112,6 +124,7 @@ impl Table for HubTable {
     fn trouble(&self) -> Option<String> {
         match self.bucket.read() {
             (_, None) => Some("the hubs' broker is away".into()),
+            // The first reading misses nothing: no broker was away before it.
             (1, _) => None,
             (_, Some(when)) if when.elapsed() > SETTLE => None,
             _ => Some("the hubs' broker has just come back".into()),
@@ -150,6 +163,7 @@ fn keep(own: &Own, bucket: &Bucket) {
     rows.iter().for_each(|key| drop(bucket.remove(key)));
 }
 
+/// Writes one row as it is now, or removes it.
 fn write(own: &Own, bucket: &Bucket, key: &str) -> Result<()> {
     let row = own.state().rows.get(key).cloned();
     match row {
