@@ -1,9 +1,14 @@
 //! Commands of a list: dispatches, copies and fills, with sizes that may depend on symbols.
+//!
+//! Commands of a list take effect in their order; a backend adds what barriers it needs. Sizes are
+//! `Extent`s: expressions in symbols, evaluated at replay.
 
 use crate::{BufferId, Device, KernelId};
 use tapml_graph::{Error, Extent, Result, Symbols};
 
 /// A range of a buffer bound to one binding of a kernel.
+///
+/// A binding of size 0 at the end of a buffer covers nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     /// The buffer.
@@ -70,6 +75,9 @@ pub struct RecordedList {
 
 impl RecordedList {
     /// The workgroup counts of a dispatch under `symbols`, checked against the device's limit.
+    ///
+    /// # Errors
+    /// If a symbol is unbound or a count is beyond the limit, with the name of the dispatch.
     pub fn groups(device: &dyn Device, label: &str, grid: &Grid, symbols: &Symbols) -> Result<[u32; 3]> {
         RecordedList::groups_within(device.info().limits.max_groups_per_dim, label, grid, symbols)
     }

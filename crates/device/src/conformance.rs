@@ -1,5 +1,8 @@
 //! The device conformance suite: what every [`Device`] must do, as small cases with WGSL kernels. A new backend, a remote
 //! device and the emulator run the same list. Cases leave the device as they found it.
+//!
+//! Results are exact: cases use integers and float operations that the WGSL specification rounds in one
+//! way. A case that needs a feature is skipped where the device does not tell it.
 
 mod bench;
 mod buffers;
@@ -29,6 +32,7 @@ pub enum CaseOutcome {
 pub struct ConformanceCase {
     /// Name in lower case with underscores.
     pub name: &'static str,
+    /// What is checked; it ends early by `?`.
     body: fn(&mut Bench<'_>) -> Check,
 }
 
@@ -38,6 +42,7 @@ impl ConformanceCase {
     pub fn run(&self, device: &mut dyn Device) -> Result<CaseOutcome> {
         let mut bench = Bench::new(self.name, device);
         let checked = (self.body)(&mut bench);
+        // Always cleaned, also after a failure: the next case counts memory.
         let cleaned = bench.clean();
         match checked.and(cleaned) {
             Ok(()) => Ok(CaseOutcome::Passed),

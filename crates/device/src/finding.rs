@@ -1,4 +1,7 @@
 //! What a checking device reports about a kernel's run: races, bounds, uninitialised reads and the like.
+//!
+//! Findings are data and serialise, so that a device elsewhere can send them. Their names in JSON are
+//! stable.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -69,6 +72,7 @@ pub struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
+        // A place of 0 is unknown and is left out.
         for place in [self.line, self.column].into_iter().take_while(|&p| p > 0) {
             write!(f, ":{place}")?;
         }

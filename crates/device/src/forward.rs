@@ -2,7 +2,8 @@
 
 /// In an `impl Device`: the methods named, each handed to the device in this field.
 ///
-/// [`Device::step`](crate::Device::step), [`turns`](crate::Device::turns) and [`timed`](crate::Device::timed) are left out on
+/// [`Device::step`](crate::Device::step), [`run_steps`](crate::Device::run_steps) and
+/// [`time_commands`](crate::Device::time_commands) are left out on
 /// purpose: by default they are made of the others, so that none passes by what the outer device does.
 #[macro_export]
 macro_rules! forward {

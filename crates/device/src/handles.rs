@@ -1,5 +1,8 @@
 //! What can be told about calls without a device: handles, bounds, alignments and limits. [`crate::null::NullDevice`] and
 //! devices that are elsewhere keep one, so that a wrong call is refused before anything happens.
+//!
+//! Numbers of handles are never given twice, not even across kinds. So a stale handle is refused instead of
+//! meaning something else.
 
 use crate::{
     Binding, BindingKind, BufferId, Command, DeviceInfo, KernelDesc, KernelId, Limits, ListId, RecordedList,
@@ -12,14 +15,18 @@ use tapml_graph::{Error, Extent, Result, Symbols};
 #[derive(Debug)]
 pub struct HandleTable {
     info: DeviceInfo,
+    /// The last number given.
     next: u64,
     buffers: HashMap<BufferId, KnownBuffer>,
     kernels: HashMap<KernelId, KnownKernel>,
     lists: HashMap<ListId, RecordedList>,
+    /// Bytes of all buffers, each rounded up to whole words.
     used: u64,
+    /// The most that `used` has been.
     peak: u64,
 }
 
+/// A buffer without its contents.
 #[derive(Debug)]
 struct KnownBuffer {
     label: String,
@@ -34,6 +41,7 @@ impl KnownBuffer {
     }
 }
 
+/// A kernel without its text.
 #[derive(Debug)]
 struct KnownKernel {
     name: String,
@@ -73,6 +81,9 @@ impl HandleTable {
     }
 
     /// The size of a buffer in whole words, if the device allows it.
+    ///
+    /// # Errors
+    /// `Unsupported` with the details `limit`, `asked` and `offered`.
     pub fn check_size(&self, label: &str, size: u64) -> Result<u64> {
         let max = self.info.limits.max_buffer_size;
         size.checked_next_multiple_of(4).filter(|_| size <= max).ok_or_else(|| {
@@ -106,6 +117,9 @@ impl HandleTable {
     }
 
     /// The range of bytes that a write touches.
+    ///
+    /// # Errors
+    /// If there is no such buffer, the range lies outside, or it is no whole words.
     pub fn write(&self, buffer: BufferId, offset: u64, len: usize) -> Result<Range<usize>> {
         let stored = self.buffer(buffer)?;
         let have = stored.rounded_len();
@@ -115,6 +129,7 @@ impl HandleTable {
                 stored.label
             ))
         })?;
+        // A tensor of an odd number of bytes ends where its buffer ends.
         let to_the_end = range.end as u64 == stored.len;
         if offset.is_multiple_of(4) && (len.is_multiple_of(4) || to_the_end) {
             Ok(range)
@@ -160,6 +175,7 @@ impl HandleTable {
     pub fn replay(&self, list: ListId, symbols: &Symbols) -> Result<&[Command]> {
         let commands = self.lists.get(&list).map(|l| l.commands.as_slice()).ok_or_else(|| no_list(list))?;
         for command in commands {
+            // Again at each replay: a part may have been destroyed since.
             self.check(command)?;
             self.check_sizes(command, symbols)?;
         }
@@ -191,11 +207,13 @@ impl HandleTable {
         })
     }
 
+    /// A number that no handle has.
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
+    /// What is known of a buffer.
     fn buffer(&self, id: BufferId) -> Result<&KnownBuffer> {
         self.buffers.get(&id).ok_or_else(|| no_buffer(id))
     }
@@ -217,6 +235,7 @@ impl HandleTable {
         }
     }
 
+    /// Existence, number, ranges and aliasing of bindings.
     fn check_dispatch(&self, kernel: KernelId, bindings: &[Binding]) -> Result<()> {
         let kernel = self.kernels.get(&kernel).ok_or_else(|| no_kernel(kernel))?;
         if kernel.bindings.len() != bindings.len() {
@@ -244,6 +263,7 @@ impl HandleTable {
         Ok(())
     }
 
+    /// Range, alignment and size of one binding.
     fn check_binding(&self, binding: &Binding, kind: BindingKind) -> Result<()> {
         let Limits { max_binding_size, max_uniform_size, min_offset_alignment, .. } = self.info.limits;
         let buffer = self.buffer(binding.buffer)?;
@@ -258,6 +278,7 @@ impl HandleTable {
         if !offset.is_multiple_of(u64::from(min_offset_alignment.max(1))) {
             return Err(Error::invalid(format!("offset {offset} is no multiple of {min_offset_alignment}")));
         }
+        // 0 stands for the rest of the buffer.
         let size = if size == 0 { len - offset } else { size };
         let (limit, max) = match kind {
             BindingKind::Uniform => ("max_uniform_size", max_uniform_size),
@@ -291,6 +312,7 @@ impl HandleTable {
     }
 }
 
+/// The same message for all calls.
 fn no_buffer(id: BufferId) -> Error {
     Error::invalid(format!("no buffer {}", id.0))
 }

@@ -1,4 +1,7 @@
 //! What a device tells about itself: identity, limits, features.
+//!
+//! Everything serialises: a device elsewhere sends it, dry runs make it up, and tuning keys are derived
+//! from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +20,8 @@ pub enum AdapterKind {
 }
 
 /// Limits in the units of the WebGPU specification, section 3.6.2.
+///
+/// Backends of other APIs translate theirs into these units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Largest buffer, bytes.
@@ -40,6 +45,7 @@ pub struct Limits {
 }
 
 impl Limits {
+    // Section 3.6.2 of the specification, column "Default".
     /// The default limits that every WebGPU implementation grants.
     pub const WEBGPU: Limits = Limits {
         max_buffer_size: 256 << 20,
@@ -55,6 +61,8 @@ impl Limits {
 }
 
 /// Optional abilities.
+///
+/// An ability that is not said to be there is absent; older agents leave out newer fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Features {

@@ -1,4 +1,6 @@
 //! A kernel as data: source text, specialisation constants, bindings, workgroup size.
+//!
+//! A description holds all that decides the compiled code on a device.
 
 use crate::{DeviceInfo, Features};
 use serde::{Deserialize, Serialize};
@@ -39,6 +41,7 @@ impl Source {
 
     /// The line within `text` (from 1) of a line of the full source; `None` if it lies in the prelude.
     pub fn line_in_text(&self, full_line: u32) -> Option<u32> {
+        // A prelude ends with a line break, so its lines can be counted.
         let prelude = self.prelude.matches('\n').count() as u32;
         full_line.checked_sub(prelude).filter(|&l| l > 0)
     }
@@ -97,6 +100,7 @@ impl KernelDesc {
         let l = &info.limits;
         let storage = self.bindings.iter().filter(|&&b| b != BindingKind::Uniform).count() as u64;
         let invocations = self.workgroup.iter().fold(1u64, |all, &w| all.saturating_mul(u64::from(w)));
+        // All limits are looked at in one order, so that an error is the same on every backend.
         let rows = [
             ("max_storage_buffers", storage, u64::from(l.max_storage_buffers)),
             ("max_invocations", invocations, u64::from(l.max_invocations)),
@@ -124,6 +128,7 @@ impl KernelDesc {
         self.source.text.lines().any(|line| line.trim() == "enable wgpu_cooperative_matrix;")
     }
 
+    /// The first feature that is lacking.
     fn check_features(&self, features: &Features, device: &str) -> Result<()> {
         let lacks = if self.source.language == Language::Cuda && features.cuda.is_none() {
             "cuda"

@@ -1,5 +1,9 @@
 //! What a device is to TapML: buffers, kernels, command lists, findings and errors with a device trace.
 //! The trait knows no operators and no GPU API. [`null::NullDevice`] is the template for a new backend.
+//!
+//! Kernels are data ([`KernelDesc`]), work is lists of [`Command`]s whose sizes may depend on symbols. A
+//! list is recorded one time and replayed with other values, so that a decode step costs one call.
+//! [`conformance`] states what every backend must do.
 #![warn(missing_docs)]
 
 mod command;
@@ -70,11 +74,16 @@ pub struct BatchedStep<'a> {
 /// complete; [`read`](Device::read) and [`wait`](Device::wait) wait, and report what failed since. After
 /// [`ErrorKind::DeviceLost`] every further call fails with that kind. No call panics on bad handles or sizes:
 /// they are [`ErrorKind::InvalidInput`].
+///
+/// A device is used by one thread at a time (`Send`, not `Sync`). Wrappers hand calls on with `forward!`.
 pub trait Device: Send {
     /// Name, driver, limits and features.
     fn info(&self) -> &DeviceInfo;
 
     /// Allocates `size` bytes (rounded up to a multiple of 4), zeroed. `label` names it in errors and traces.
+    ///
+    /// # Errors
+    /// `Unsupported` beyond the limits, `OutOfMemory` if memory does not suffice.
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId>;
 
     /// Frees a buffer once the commands that use it have run.
@@ -87,6 +96,9 @@ pub trait Device: Send {
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()>;
 
     /// Compiles a kernel. The error names the kernel and the line in its source file.
+    ///
+    /// # Errors
+    /// `Compile` for a faulty text, `Unsupported` beyond limits or features.
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId>;
 
     /// Frees a kernel. Lists that use it can no longer be replayed.
@@ -96,6 +108,10 @@ pub trait Device: Send {
     fn record(&mut self, commands: &[Command]) -> Result<ListId>;
 
     /// Runs a recorded list with these symbol values, as one submission.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a symbol is missing, a size does not fit, or a part was destroyed. `Unsupported`
+    /// if a grid is beyond the limit. Nothing runs then.
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()>;
 
     /// Writes, runs a recorded list with these symbol values, and reads: a step of something that was prepared once. The
@@ -107,6 +123,7 @@ pub trait Device: Send {
         writes: &[Put<'_>],
         reads: &mut [Get<'_>],
     ) -> Result<()> {
+        // A failed write runs nothing; what was written before it stays.
         writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
         self.replay(list, symbols)?;
         reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out))
@@ -169,6 +186,7 @@ pub fn one_by_one<D: Device + ?Sized>(
     turns: &[BatchedStep<'_>],
     reads: &mut [Get<'_>],
 ) -> Result<()> {
+    // Without steps the reads still happen.
     let Some((last, before)) = turns.split_last() else {
         return reads.iter_mut().try_for_each(|get| device.read(get.buffer, get.offset, get.out));
     };

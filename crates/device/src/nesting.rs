@@ -4,6 +4,7 @@
 use crate::kernel::{Language, Source};
 use tapml_graph::{Error, ErrorKind, Result};
 
+// The emulator's and the printers' stacks have room for this depth.
 /// Deepest nesting that is read: kernels stay below 60. A front end takes a few KiB of stack for each level.
 const MAX_DEPTH: usize = 200;
 
@@ -34,6 +35,7 @@ impl Source {
 fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     // Operators of the expression under way at each level.
+    // `depth` is the sum over all levels of 1 and its operators.
     let mut levels: Vec<usize> = vec![0];
     let (mut depth, mut line, mut at) = (1, 1, 0);
     while at < bytes.len() {
@@ -69,6 +71,7 @@ fn too_deep(text: &str) -> Option<usize> {
                 *own += 1;
                 depth += 1;
             }
+            // A chain of `else if` nests as deep as it is long.
             b'e' if rest.starts_with(b"else") => {
                 *own += 1;
                 depth += 1;
@@ -103,6 +106,7 @@ fn comment_len(text: &[u8]) -> usize {
     at
 }
 
+/// Whether `else` follows a closing brace: the chain goes on.
 fn follows_else(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"else")
 }

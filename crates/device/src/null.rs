@@ -1,6 +1,9 @@
 //! A device that stores buffers and runs no kernels: the template for a new backend, and a way to test planning without
 //! hardware. Everything else holds: handles, bounds, alignments and limits are checked, copies and fills are done.
 //! Kernels are accepted if they fit the limits; dispatches leave buffers as they are.
+//!
+//! A new backend starts as a copy of this file: what `handles` checks stays, `bytes` and `run` become calls
+//! of the driver.
 
 use crate::{
     AdapterKind, BufferId, Command, Device, DeviceInfo, Features, HandleTable, KernelDesc, KernelId, Limits,
@@ -12,6 +15,7 @@ use tapml_graph::{Error, ErrorKind, Result, Symbols};
 /// See the module.
 pub struct NullDevice {
     handles: HandleTable,
+    /// Contents, rounded up to whole words.
     bytes: HashMap<BufferId, Vec<u8>>,
 }
 
@@ -29,6 +33,7 @@ impl NullDevice {
         NullDevice { handles: HandleTable::new(info), bytes: HashMap::new() }
     }
 
+    /// One command whose ranges have been checked.
     fn run(&mut self, command: &Command, symbols: &Symbols) -> Result<()> {
         match command {
             Command::Dispatch { .. } => {}
@@ -50,6 +55,7 @@ impl NullDevice {
     }
 }
 
+/// `None` if memory does not suffice, instead of ending the process.
 fn allocate_zeroed(size: u64) -> Option<Vec<u8>> {
     let size = usize::try_from(size).ok()?;
     let mut bytes = Vec::new();
@@ -64,6 +70,7 @@ impl Device for NullDevice {
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        // Memory first: a handle must not exist without contents.
         let bytes = allocate_zeroed(self.handles.check_size(label, size)?).ok_or_else(|| {
             Error::new(ErrorKind::OutOfMemory, format!("no memory for buffer `{label}` of {size} bytes"))
         })?;

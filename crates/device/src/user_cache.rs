@@ -1,4 +1,6 @@
 //! Where files are kept that can be made again, such as compiled kernels.
+//!
+//! Nothing here is needed to run: a deleted cache is filled again.
 
 use std::path::PathBuf;
 

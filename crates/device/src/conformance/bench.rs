@@ -1,4 +1,6 @@
 //! What cases are written with: a device that remembers what was made on it, and checks that end a case.
+//!
+//! Whatever a case makes is noted, so that it is freed however the case ends.
 
 use crate::{
     Binding, BindingKind, BufferId, Command, Device, ErrorKind, Extent, KernelDesc, KernelId, Language,
@@ -7,6 +9,7 @@ use crate::{
 use tapml_graph::{Error, Symbols};
 
 /// Why a case ended early.
+/// An error of the device counts as a failure, except for a lost device.
 pub(super) enum EarlyEnd {
     Failed(String),
     Skipped(String),
@@ -58,6 +61,7 @@ pub(super) fn has_detail(what: &str, error: &Error, name: &str, value: &str) -> 
 /// A device, and what the case made on it.
 pub(super) struct Bench<'a> {
     pub(super) device: &'a mut dyn Device,
+    /// Names kernels and files in messages.
     case: &'static str,
     buffers: Vec<BufferId>,
     kernels: Vec<KernelId>,
@@ -65,6 +69,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
+    /// Nothing made yet.
     pub(super) fn new(case: &'static str, device: &'a mut dyn Device) -> Bench<'a> {
         Bench { device, case, buffers: Vec::new(), kernels: Vec::new(), lists: Vec::new() }
     }
@@ -179,6 +184,7 @@ impl<'a> Bench<'a> {
 
     /// The first words of a buffer.
     pub(super) fn words(&mut self, buffer: BufferId, count: usize) -> Check<Vec<u32>> {
+        // Not zeros: a read that does nothing must not pass.
         let mut bytes = vec![0xa5; count * 4];
         self.device.read(buffer, 0, &mut bytes)?;
         Ok(words_of(&bytes))
@@ -192,6 +198,7 @@ impl<'a> Bench<'a> {
 
     /// Frees what the case has left.
     pub(super) fn clean(&mut self) -> Check {
+        // All parts are freed, then the first error is told.
         let mut first = Ok(());
         for list in self.lists.drain(..) {
             first = first.and(self.device.destroy_list(list));

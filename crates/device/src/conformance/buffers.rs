@@ -1,8 +1,11 @@
 //! Cases about buffers: contents, handles, bounds, limits, accounting.
+//!
+//! Refused calls must change nothing; each case ends by looking at the contents.
 
 use super::bench::{Bench, Check, bytes_of, equal, expect_refusal, fail, skip, words_of};
 use crate::{BufferId, ErrorKind};
 
+/// Memory that was used before must be cleared too.
 pub(super) fn start_zeroed(b: &mut Bench<'_>) -> Check {
     for round in 0..3 {
         let id = b.create_zeroed("zeroed", 40_000)?;
@@ -19,6 +22,7 @@ pub(super) fn start_zeroed(b: &mut Bench<'_>) -> Check {
     b.holds("the rest of a partly written buffer", partly, &expected)
 }
 
+/// A destroyed handle and one that never was.
 pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
     let id = b.create_zeroed("gone", 16)?;
     b.destroy_buffer(id)?;
@@ -32,6 +36,7 @@ pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
     if other == id { fail("the handle of a destroyed buffer was used again") } else { Ok(()) }
 }
 
+/// Writes are of whole words; reads may begin and end anywhere.
 pub(super) fn write_and_read_at_offsets(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..1000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
     let id = b.create_holding("pattern", &words)?;
@@ -55,6 +60,7 @@ pub(super) fn write_and_read_at_offsets(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// The one exception: a write may end where its buffer ends.
 pub(super) fn write_alignment(b: &mut Bench<'_>) -> Check {
     let id = b.create_zeroed("ten bytes", 10)?;
     b.device.write(id, 0, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])?;
@@ -70,6 +76,7 @@ pub(super) fn write_alignment(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// Sums of offset and length that overflow are among them.
 pub(super) fn bounds(b: &mut Bench<'_>) -> Check {
     let id = b.create_holding("sixteen bytes", &[1, 2, 3, 4])?;
     let kinds = &[ErrorKind::InvalidInput];
@@ -81,6 +88,7 @@ pub(super) fn bounds(b: &mut Bench<'_>) -> Check {
     b.holds("a buffer after refused writes", id, &[1, 2, 3, 4])
 }
 
+/// Refused by size, without an attempt to allocate.
 pub(super) fn above_the_limit(b: &mut Bench<'_>) -> Check {
     let max = b.device.info().limits.max_buffer_size;
     for size in [max.saturating_add(4), u64::MAX] {
@@ -91,6 +99,7 @@ pub(super) fn above_the_limit(b: &mut Bench<'_>) -> Check {
     b.holds("a buffer made after a refused one", id, &[5])
 }
 
+/// Empty tensors exist.
 pub(super) fn of_no_bytes(b: &mut Bench<'_>) -> Check {
     let id = b.create_zeroed("empty", 0)?;
     b.device.write(id, 0, &[])?;
@@ -103,6 +112,7 @@ pub(super) fn of_no_bytes(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// Sizes count rounded up to whole words.
 pub(super) fn memory_accounting(b: &mut Bench<'_>) -> Check {
     let (before, _) = b.device.memory();
     let first = b.create_zeroed("first", 1000)?;
@@ -121,6 +131,7 @@ pub(super) fn memory_accounting(b: &mut Bench<'_>) -> Check {
     }
 }
 
+/// The size of a weight of a model, not of a test.
 pub(super) fn large_round_trip(b: &mut Bench<'_>) -> Check {
     const BYTES: usize = 64 << 20;
     let max = b.device.info().limits.max_buffer_size;

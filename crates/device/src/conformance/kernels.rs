@@ -1,16 +1,20 @@
 //! Cases about compiling kernels: errors that point at the source, constants, limits, handles.
+//!
+//! An error must name the kernel and the line within its own text: lines of the prelude do not count.
 
 use super::bench::{Bench, Check, equal, expect_refusal, fail, has_detail, skip};
 use crate::{BindingKind::ReadWrite, ErrorKind, KernelDesc, KernelId, Language, Source};
 
 const PRELUDE: &str = "alias Word = u32;\nfn twice(x: Word) -> Word {\n    return 2u * x;\n}\n";
 
+/// A kernel that every device takes.
 const GOOD: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @compute @workgroup_size(1)
 fn main() { out[0] = 1u; }
 ";
 
+/// The error of a text with a prelude names this line, in the message and as a detail.
 fn points_at(b: &mut Bench<'_>, text: &str, line: u32) -> Check {
     let mut desc = b.desc(&[ReadWrite], [1, 1, 1], text);
     desc.source.prelude = PRELUDE.into();
@@ -55,6 +59,7 @@ pub(super) fn undeclared_binding(b: &mut Bench<'_>) -> Check {
     has_detail("an undeclared binding", &error, "kernel", &desc.name)
 }
 
+/// One constant of each type, one with a default that depends on another, one as an array's size.
 const CONSTANTS: &str = "
 override COUNT: u32;
 override SHIFT: i32 = -3;
@@ -78,6 +83,7 @@ fn main(@builtin(local_invocation_index) at: u32) {
 }
 ";
 
+/// Its description with these values.
 fn constants(b: &Bench<'_>, values: &[(&str, f64)]) -> KernelDesc {
     let mut desc = b.desc(&[ReadWrite], [8, 1, 1], CONSTANTS);
     desc.constants = values.iter().map(|&(name, value)| (name.into(), value)).collect();
@@ -142,6 +148,7 @@ pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
     equal("a kernel made after refused ones", &found, &[1])
 }
 
+/// Planning rests on descriptions, so a wrong one is refused.
 pub(super) fn check_misdescribed(b: &mut Bench<'_>) -> Check {
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
     let mut sized = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
@@ -158,6 +165,7 @@ pub(super) fn check_misdescribed(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// Devices with all features have nothing to refuse.
 pub(super) fn missing_features(b: &mut Bench<'_>) -> Check {
     let features = b.device.info().features.clone();
     let mut lacking = Vec::new();

@@ -21,6 +21,7 @@ fn main(
 }
 ";
 
+/// All axes of the grid differ, so that a mix-up shows.
 pub(super) fn builtin_values(b: &mut Bench<'_>) -> Check {
     let desc = b.desc(&[BindingKind::ReadWrite], [4, 3, 2], BUILTINS);
     let kernel = b.kernel(&desc)?;
@@ -63,6 +64,7 @@ fn main(@builtin(local_invocation_index) at: u32, @builtin(workgroup_id) group: 
 }
 ";
 
+/// Workgroup memory must start as zeros, which `untouched` shows.
 pub(super) fn workgroup_memory(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..256).map(|i| i * 7 % 101).collect();
     let source = b.create_holding("words", &words)?;
@@ -97,6 +99,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 }
 ";
 
+/// Sums of many workgroups in any order.
 pub(super) fn atomics(b: &mut Bench<'_>) -> Check {
     let totals = b.create_zeroed("totals", 24)?;
     let mut desc = b.desc(&[BindingKind::ReadWrite], [32, 1, 1], ATOMICS);
@@ -134,6 +137,7 @@ fn main() {
 }
 ";
 
+/// Wrapping, truncation and bit operations as Rust's have them.
 pub(super) fn integers(b: &mut Bench<'_>) -> Check {
     let (s, t) = (-123_456_789i32, 1_007i32);
     let (a, w) = (s as u32, t as u32);
@@ -188,6 +192,7 @@ fn main() {
 }
 ";
 
+/// Only operations whose result the specification fixes.
 pub(super) fn floats(b: &mut Bench<'_>) -> Check {
     let (x, y) = (-2.75f32, 0.375f32);
     let words = b.create_holding("floats", &bits(&[x, y, 2.5, -3.5, 1e6]))?;
@@ -417,6 +422,7 @@ fn main(
 }
 ";
 
+/// One bit for each operation, so that a failure names it.
 pub(super) fn subgroups(b: &mut Bench<'_>) -> Check {
     let Some((least, most)) = b.device.info().features.subgroups else {
         return skip("the device has no subgroup operations");

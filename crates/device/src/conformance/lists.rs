@@ -1,4 +1,6 @@
 //! Cases about command lists: sizes from symbols, order, bindings, and what must be refused.
+//!
+//! Order is what most of them check: a backend that forgets a barrier fails here.
 
 use super::bench::{Bench, Check, bound, dispatch, expect_refusal, fail};
 use crate::{Binding, BindingKind, BufferId, Command, ErrorKind, Extent, KernelId, ListId};
@@ -24,6 +26,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
+/// What [`MIX`] computes.
 fn mix(words: &[u32]) -> Vec<u32> {
     let n = words.len();
     let one = |i: usize| {
@@ -50,6 +53,7 @@ fn times(factor: u64, symbol: Symbol) -> Dim {
     Dim::symbol(symbol).checked_mul(factor).unwrap_or_default()
 }
 
+/// One list, several values: nothing of an earlier replay may stay.
 pub(super) fn symbolic_grid(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
     let words = b.create_zeroed("words", 64 * 4)?;
@@ -78,6 +82,7 @@ pub(super) fn empty_grid(b: &mut Bench<'_>) -> Check {
     b.holds("words after two dispatches", words, &[2; 4])
 }
 
+/// A refused replay leaves the list usable.
 pub(super) fn grid_errors(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
     let words = b.create_zeroed("words", 16)?;
@@ -166,6 +171,7 @@ pub(super) fn fills(b: &mut Bench<'_>) -> Check {
     b.holds("a buffer filled twice", large, &vec![2; 300_000])
 }
 
+/// Each reads what all workgroups of the one before wrote.
 pub(super) fn dependent_dispatches(b: &mut Bench<'_>) -> Check {
     let kernel = mixer(b)?;
     let mut expected: Vec<u32> = (0..100).collect();
@@ -181,6 +187,7 @@ pub(super) fn dependent_dispatches(b: &mut Bench<'_>) -> Check {
     b.holds("words after 200 dispatches, each reading what the last one wrote", first, &expected)
 }
 
+/// Writes of the host, kernels, copies and fills in one order.
 pub(super) fn mixed_order(b: &mut Bench<'_>) -> Check {
     let (adder, mixer) = (add_one(b)?, mixer(b)?);
     let first = b.create_zeroed("first", 80)?;
@@ -315,6 +322,7 @@ const SUM: &str = "
 fn main(@builtin(local_invocation_index) at: u32) { sum[at] = first[at] + second[at]; }
 ";
 
+/// WebGPU's rule; other backends must refuse it as well, or kernels would not be portable.
 pub(super) fn aliased_writes(b: &mut Bench<'_>) -> Check {
     let align = u64::from(b.device.info().limits.min_offset_alignment);
     let desc = b.desc(&[BindingKind::Read, BindingKind::Read, BindingKind::ReadWrite], [4, 1, 1], SUM);
@@ -373,6 +381,7 @@ pub(super) fn uniforms_at_offsets(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// A list outlives its parts but can no longer run.
 pub(super) fn destroyed_parts(b: &mut Bench<'_>) -> Check {
     let (adder, doomed) = (add_one(b)?, add_one(b)?);
     let words = b.create_zeroed("words", 16)?;

@@ -1,4 +1,6 @@
 //! Cases about steps: writes, a list and reads in one call.
+//!
+//! A step is the same as its single calls; devices behind a wire have code of their own for it.
 
 use super::bench::{Bench, Check, expect_refusal, fail};
 use crate::{Command, ErrorKind, Extent, Get, ListId, Put};
@@ -18,6 +20,7 @@ fn copier(b: &mut Bench<'_>) -> Check<([crate::BufferId; 3], ListId)> {
     Ok((buffers, list))
 }
 
+/// Reads of no bytes and of other buffers are among them.
 pub(super) fn write_run_read(b: &mut Bench<'_>) -> Check {
     let ([source, other, copied], list) = copier(b)?;
     let mut expected = [0u8; 16];
@@ -48,6 +51,7 @@ pub(super) fn write_run_read(b: &mut Bench<'_>) -> Check {
     b.holds("what a step without reads has copied", copied, &words)
 }
 
+/// Each part of a step can be what is wrong.
 pub(super) fn errors(b: &mut Bench<'_>) -> Check {
     let ([source, _, copied], list) = copier(b)?;
     let symbols = Symbols::np(1, 0);
