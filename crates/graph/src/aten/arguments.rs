@@ -1,4 +1,6 @@
 //! The arguments of a call: tensors by the schema's names, and attributes. Those that nothing reads are refused.
+//!
+//! Attributes come from a file. Their lists are short by the size of the file, and every number that becomes a size is bounded.
 
 use super::builder::{Builder, Operand};
 use crate::dtype::DType;
@@ -22,6 +24,7 @@ pub enum TensorArgument {
 /// A number as PyTorch tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number {
+    /// Integers beyond 2⁵³ are rounded.
     pub value: f64,
     /// Whether it is written with a point.
     pub float: bool,
@@ -29,13 +32,21 @@ pub struct Number {
 
 /// The arguments of one call.
 pub struct Arguments<'a> {
+    /// The call.
     op: &'a Foreign,
+    /// What stands in the place of each tensor of the schema; several for a list.
     given: BTreeMap<&'static str, Vec<TensorArgument>>,
+    /// Attributes that the definition looked at.
     read: RefCell<HashSet<&'static str>>,
 }
 
 impl<'a> Arguments<'a> {
     /// `tensors` are the schema's arguments that are tensors, in order; a name with `*` in front is a list of them.
+    ///
+    /// A number in the place of a tensor is an attribute of that name, and takes no input.
+    ///
+    /// # Errors
+    /// If there are more inputs than the schema takes, or fewer than a list asks for.
     pub fn new(op: &'a Foreign, tensors: &[&'static str], builder: &Builder) -> Result<Arguments<'a>> {
         let mut given = BTreeMap::new();
         let mut place = 0;
@@ -135,11 +146,16 @@ impl<'a> Arguments<'a> {
         self.given.get(name).map_or(Ok(Vec::new()), |all| all.iter().map(one).collect())
     }
 
+    /// An attribute that is there and not null, which counts as read.
     fn value(&self, name: &'static str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(name);
         self.op.attributes().get(name).filter(|value| !value.is_null())
     }
 
+    /// An attribute as `read` understands it; `None` if it is absent or null.
+    ///
+    /// # Errors
+    /// Of kind `InvalidInput`, with the first 80 characters of the value.
     fn parse_value<T>(
         &self,
         name: &'static str,
@@ -200,6 +216,7 @@ impl<'a> Arguments<'a> {
         self.parse_value(name, "a list of integers", |value| {
             let list = value.get("ints").unwrap_or(value);
             match list.as_i64() {
+                // PyTorch's schemas take one integer for a list of them.
                 Some(one) => Some(vec![one]),
                 None => list.as_array()?.iter().map(Value::as_i64).collect(),
             }
@@ -220,6 +237,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// A list of so many small sizes that are no less than `least`; one stands for all.
+    ///
+    /// Small is at most 32767. An empty list counts as absent.
+    ///
+    /// # Errors
+    /// If the argument is missing without a default, or has other sizes.
     pub fn sizes(
         &self,
         name: &'static str,
@@ -245,6 +267,12 @@ impl<'a> Arguments<'a> {
     }
 }
 
+///
+/// Small is at most 32767. An empty list counts as absent.
+///
+/// # Errors
+/// If the argument is missing without a default, or has other sizes.
+/// A number of an attribute: of JSON, a truth as 0 or 1, or a text for what JSON cannot write.
 fn number(value: &Value) -> Option<Number> {
     let value = value.get("float").unwrap_or(value);
     match value {

@@ -1,4 +1,7 @@
-//! Functions of each element.
+//! Functions of each element, with PyTorch's promotion of dtypes.
+//!
+//! ONNX operators take operands of one dtype. So a definition casts operands first, by the rules of
+//! <https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>.
 
 use super::arguments::{Arguments, Number, TensorArgument};
 use super::builder::{Builder, Operand, broadcast_shape};
@@ -41,6 +44,11 @@ pub fn to_dtype(builder: &mut Builder, arguments: &Arguments) -> Defined {
 }
 
 /// The dtype in which two operands are computed, as PyTorch promotes them.
+///
+/// The category counts first: floats win over integers. Within one, a tensor wins over a number without dimensions.
+///
+/// # Errors
+/// Of kind `Unsupported` for two floats of several widths, and for two integers other than `i32` with `i64` or bool with any.
 fn promote_dtype(builder: &Builder, a: &Operand, b: &Operand) -> Result<DType> {
     let weak = |x: &Operand| x.rank() == 0;
     let (one, other) = (a.dtype, b.dtype);
@@ -62,6 +70,8 @@ fn promote_dtype(builder: &Builder, a: &Operand, b: &Operand) -> Result<DType> {
 }
 
 /// A number as an operand beside a tensor, and the dtype that both are computed in.
+///
+/// A Python number never widens a tensor of its own category.
 fn promote_number(builder: &Builder, x: &Operand, number: Number) -> DType {
     match x.dtype {
         dtype if dtype.is_float() => dtype,
@@ -72,6 +82,9 @@ fn promote_number(builder: &Builder, x: &Operand, number: Number) -> DType {
 }
 
 /// The two operands, of one dtype.
+///
+/// # Errors
+/// If neither is a tensor, or their dtypes have no common one.
 fn operands(builder: &mut Builder, arguments: &Arguments, [a, b]: [&str; 2]) -> Result<[Operand; 2]> {
     match (arguments.tensor_argument(a), arguments.tensor_argument(b)) {
         (TensorArgument::Tensor(a), TensorArgument::Tensor(b)) => {
@@ -103,6 +116,7 @@ fn scale_operand(builder: &mut Builder, x: &Operand, factor: f64) -> Result<Oper
 pub fn sum(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined {
     let alpha = arguments.float("alpha", 1.0)?;
     let [a, b] = operands(builder, arguments, ["self", "other"])?;
+    // PyTorch refuses a fractional `alpha` for integers.
     if a.dtype == DType::Bool || (!a.dtype.is_float() && alpha.fract() != 0.0) {
         return Err(Error::unsupported(format!("a sum of {} with `alpha` {alpha}", a.dtype)));
     }
@@ -176,6 +190,10 @@ pub fn choose(builder: &mut Builder, arguments: &Arguments) -> Defined {
     Ok(vec![select_elements(builder, &condition, &a, &b)?])
 }
 
+/// `a` where `condition` holds, else `b`, of one dtype; all three broadcast.
+///
+/// # Errors
+/// If the condition is no bool, or the shapes do not broadcast.
 pub fn select_elements(
     builder: &mut Builder,
     condition: &Operand,
@@ -225,6 +243,7 @@ pub fn clamp(
     let (least, most) = (bound(low, defaults[0])?, bound(high, defaults[1])?);
     let ty = (x.dtype, x.shape.clone());
     let inputs = [Some(&x), least.as_ref(), most.as_ref()];
+    // An absent bound in the middle keeps its place; at the end it is left out.
     let taken = if most.is_some() { 3 } else { 2 };
     builder.step("onnx.Clip@13", json!({}), &inputs[..taken], &[ty])
 }
@@ -253,6 +272,7 @@ pub fn softplus(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let soft = scale_operand(builder, &soft, beta.recip())?;
     let threshold = builder.number(threshold, x.dtype)?;
     let ty = (DType::Bool, x.shape.clone());
+    // PyTorch compares `βx`, not `x`, with the threshold.
     let straight = builder.add_operator("onnx.Greater@13", json!({}), &[&steep, &threshold], ty)?;
     Ok(vec![select_elements(builder, &straight, &x, &soft)?])
 }

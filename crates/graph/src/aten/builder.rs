@@ -1,4 +1,7 @@
 //! Puts the steps of a definition together, and keeps their types.
+//!
+//! Every method checks the types of its operands and states the type of its result, so that each step is a valid call of its ONNX
+//! operator. All sizes are constants. No value has more elements than [`MOST`], whatever a file asks for.
 
 use super::{Definition, DefinitionStep, OperandSource};
 use crate::dim::Dim;
@@ -17,20 +20,26 @@ const MOST_CONSTANT: usize = 1 << 24;
 /// A value with its type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
+    /// Where it is found.
     pub source: OperandSource,
+    /// The dtype of its elements.
     pub dtype: DType,
+    /// Its sizes, outermost first; none for a number without dimensions.
     pub shape: Vec<usize>,
 }
 
 impl Operand {
+    /// Dtype and shape as a type of the graph.
     pub fn ty(&self) -> TensorType {
         TensorType::new(self.dtype, self.shape.iter().copied())
     }
 
+    /// Count of dimensions.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
+    /// Count of elements, at most [`MOST`].
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
@@ -42,6 +51,9 @@ impl Operand {
 }
 
 /// A dimension of so many.
+///
+/// # Errors
+/// If there is none.
 pub fn axis(value: i64, rank: usize) -> Result<usize> {
     let from_front = if value < 0 { value.checked_add(rank as i64) } else { Some(value) };
     let found = from_front.and_then(|value| usize::try_from(value).ok()).filter(|axis| *axis < rank);
@@ -49,6 +61,9 @@ pub fn axis(value: i64, rank: usize) -> Result<usize> {
 }
 
 /// The shape to which two shapes stretch.
+///
+/// # Errors
+/// If two sizes of one dimension differ and neither is 1.
 pub fn broadcast_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |shape: &[usize], d: usize| (d + shape.len()).checked_sub(rank).map_or(1, |d| shape[d]);
@@ -62,15 +77,23 @@ pub fn broadcast_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
 
 /// A definition in the making.
 pub struct Builder {
+    /// The inputs at their places.
     inputs: Vec<Option<Operand>>,
+    /// The steps so far.
     steps: Vec<DefinitionStep>,
+    /// The constants so far.
     constants: Vec<Tensor>,
     /// Dtypes that the operator declares for its outputs, where it does.
     declared: Vec<Option<TensorType>>,
+    /// Whether somebody asks for each output.
     asked: Vec<bool>,
 }
 
 impl Builder {
+    /// A definition without steps.
+    ///
+    /// # Errors
+    /// Of kind `Unsupported` if a size is not constant, or an input has more than [`MOST`] elements.
     pub fn new(op: &Foreign, inputs: &[Option<TensorType>]) -> Result<Builder> {
         let operand = |(place, ty): (usize, &Option<TensorType>)| {
             let Some(ty) = ty else { return Ok(None) };
@@ -109,6 +132,9 @@ impl Builder {
     }
 
     /// Adds an operator; gives its outputs.
+    ///
+    /// # Errors
+    /// If an output has more than [`MOST`] elements, or the operator is not valid.
     pub fn step(
         &mut self,
         kind: &str,
@@ -167,6 +193,9 @@ impl Builder {
     }
 
     /// A constant of one number.
+    ///
+    /// # Errors
+    /// If there are more than [`MOST_CONSTANT`] elements.
     pub fn fill_constant(&mut self, value: f64, dtype: DType, shape: Vec<usize>) -> Result<Operand> {
         check(&shape, MOST_CONSTANT)?;
         let count = shape.iter().product();
@@ -194,6 +223,7 @@ impl Builder {
         if shape.iter().product::<usize>() != x.elements() {
             return Err(Error::invalid(format!("{:?} do not fill {shape:?}", x.shape)));
         }
+        // No step, so that a definition has no operators without effect.
         if x.shape == shape {
             return Ok(x.clone());
         }
@@ -205,6 +235,7 @@ impl Builder {
     /// The same values as another value, where a node gives one of its operands as it is.
     pub fn copy_value(&mut self, x: &Operand) -> Result<Operand> {
         match x.source {
+            // An output of a step is a value of its own already.
             OperandSource::Step(..) => Ok(x.clone()),
             _ => self.unary("onnx.Identity@14", json!({}), x),
         }
@@ -294,6 +325,7 @@ impl Builder {
         self.add_operator("onnx.MatMul@13", json!({}), &[a, b], (a.dtype, shape))
     }
 
+    /// The definition, with these outputs.
     pub fn finish(self, outputs: Vec<Option<OperandSource>>) -> Definition {
         Definition { steps: self.steps, constants: self.constants, outputs }
     }

@@ -1,4 +1,7 @@
 //! The list of operators. One row says all of an operator: its name, its arguments that are tensors, its definition.
+//!
+//! Names are those of PyTorch's `native_functions.yaml`, with the overload behind the point. A version of an ONNX operator in a
+//! definition is one that reads the attributes and inputs which the definition gives.
 
 use super::arguments::Arguments;
 use super::arithmetic::{self, Defined};
@@ -11,9 +14,11 @@ pub struct AtenRow {
     pub name: &'static str,
     /// The arguments of its schema that are tensors, in order; `*` in front of a list of them.
     pub tensors: &'static [&'static str],
+    /// Adds the steps of the definition and gives its outputs by their places.
     pub define: fn(&mut Builder, &Arguments) -> Defined,
 }
 
+/// An operator with these tensors.
 const fn row(
     name: &'static str,
     tensors: &'static [&'static str],
@@ -22,15 +27,19 @@ const fn row(
     AtenRow { name, tensors, define }
 }
 
+/// An operator of the one tensor `self`.
 const fn define_row(name: &'static str, define: fn(&mut Builder, &Arguments) -> Defined) -> AtenRow {
     row(name, &["self"], define)
 }
 
+/// An operator of the tensors `self` and `other`, either of which may be a number instead.
 const fn two(name: &'static str, define: fn(&mut Builder, &Arguments) -> Defined) -> AtenRow {
     row(name, &["self", "other"], define)
 }
 
+/// Tensors of linear layers, convolutions and normalisations. The last two may be absent.
 const NORM: &[&str] = &["input", "weight", "bias"];
+/// Tensors of a batch normalisation in inference.
 const STATISTICS: &[&str] = &["input", "weight", "bias", "running_mean", "running_var"];
 
 /// Every operator, by families.

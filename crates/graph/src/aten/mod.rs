@@ -108,6 +108,7 @@ pub fn define(op: &Foreign, inputs: &[Option<TensorType>]) -> Result<Definition>
 
 /// Whether an output is of the declared type. In an evaluation in `f64` no float is stored in less.
 fn is_declared(declared: &TensorType, given: &Operand) -> bool {
+    // Shapes are the same in every precision.
     let widened = declared.dtype == DType::F64 && given.dtype.is_float();
     (declared.dtype == given.dtype || widened) && declared.shape == given.ty().shape
 }

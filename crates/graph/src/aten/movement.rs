@@ -1,4 +1,6 @@
 //! What moves, stretches and chooses elements, and what makes them of nothing.
+//!
+//! Views of PyTorch share memory with their input. No value of a graph changes, so that a view is the same as a copy here.
 
 use super::arguments::Arguments;
 use super::arithmetic::Defined;
@@ -9,6 +11,9 @@ use crate::tensor::Tensor;
 use serde_json::json;
 
 /// Sizes of which one may be -1: what is left.
+///
+/// # Errors
+/// If they do not hold exactly so many `elements`, or the open size is not determined.
 fn filled_up(given: &[i64], elements: usize) -> Result<Vec<usize>> {
     let wrong = || Error::invalid(format!("{elements} elements do not fill {given:?}"));
     let known = given.iter().filter(|size| **size != -1).map(|&size| usize::try_from(size).ok());
@@ -17,6 +22,7 @@ fn filled_up(given: &[i64], elements: usize) -> Result<Vec<usize>> {
     let open = given.len() - known.len();
     let rest = match open {
         0 => 1,
+        // With a known size of 0 the open one could be anything.
         1 if product > 0 && elements.is_multiple_of(product) => elements / product,
         _ => return Err(wrong()),
     };
@@ -33,6 +39,7 @@ pub fn view(builder: &mut Builder, arguments: &Arguments, name: &'static str) ->
     reshape_to(builder, &x, &shape)
 }
 
+/// The same elements in a shape of as many, as a value of its own.
 fn reshape_to(builder: &mut Builder, x: &Operand, shape: &[usize]) -> Defined {
     let made = builder.reshape(x, shape)?;
     Ok(vec![builder.copy_value(&made)?])
@@ -109,6 +116,7 @@ pub fn expand(builder: &mut Builder, arguments: &Arguments) -> Defined {
     arguments.ignore(&["implicit"]);
     let x = arguments.tensor("self")?;
     let sizes = arguments.needed_ints("size")?;
+    // New dimensions stand in front; -1 has no meaning for them.
     let missing = sizes.len().checked_sub(x.rank());
     let missing = missing.ok_or_else(|| Error::invalid(format!("{sizes:?} for {}", x.ty())))?;
     let size = |(d, &size): (usize, &i64)| match (size, d.checked_sub(missing)) {
@@ -127,6 +135,7 @@ pub fn repeat(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let repeats = repeats.ok_or_else(|| Error::invalid(format!("`repeats` does not fit {}", x.ty())))?;
     let missing = repeats.len() - x.rank();
     let sizes: Vec<usize> = vec![1; missing].into_iter().chain(x.shape.iter().copied()).collect();
+    // Each dimension is repeated on a new one in front of it, and both are merged.
     let apart: Vec<usize> = sizes.iter().flat_map(|&size| [1, size]).collect();
     let wide: Vec<usize> = sizes.iter().zip(&repeats).flat_map(|(&size, &count)| [count, size]).collect();
     let shape = sizes.iter().zip(&repeats).map(|(&size, &count)| size.checked_mul(count));
@@ -138,6 +147,8 @@ pub fn repeat(builder: &mut Builder, arguments: &Arguments) -> Defined {
 }
 
 /// A bound of a slice: counted from the end if negative, kept within the dimension.
+///
+/// PyTorch clamps bounds of slices, while an index outside is an error.
 fn bound(value: i64, size: usize) -> usize {
     let from_front = if value < 0 { value.saturating_add(size as i64) } else { value };
     usize::try_from(from_front).unwrap_or(0).min(size)
@@ -170,6 +181,7 @@ pub fn select(builder: &mut Builder, arguments: &Arguments) -> Defined {
 /// One after the other along a dimension.
 pub fn concat(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let mut parts = arguments.list("tensors")?;
+    // A legacy rule of `torch.cat`, for tensors of the shape `[0]`.
     // An empty vector joins anything.
     if parts.iter().any(|part| part.rank() > 1) {
         parts.retain(|part| part.shape != [0]);
@@ -188,6 +200,7 @@ pub fn stack(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let mut wide = Vec::new();
     for part in &parts {
         let mut shape = part.shape.clone();
+        // Parts of other ranks are refused by `concat`.
         shape.insert(at.min(part.rank()), 1);
         wide.push(builder.reshape(part, &shape)?);
     }
@@ -230,6 +243,7 @@ pub fn split(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn pad(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.tensor("self")?;
     let (given, value) = (arguments.needed_ints("pad")?, arguments.float("value", 0.0)?);
+    // Negative widths cut in PyTorch. They are not served.
     let small = |&width: &i64| usize::try_from(width).ok().filter(|width| *width <= 1 << 20);
     let widths = given.iter().map(small).collect::<Option<Vec<usize>>>();
     let widths = widths.filter(|widths| widths.len() % 2 == 0 && widths.len() <= 2 * x.rank());
@@ -253,11 +267,16 @@ pub fn pad(builder: &mut Builder, arguments: &Arguments) -> Defined {
 
 /// Rows of a table.
 pub fn embedding(builder: &mut Builder, arguments: &Arguments) -> Defined {
+    // They concern gradients alone.
     arguments.ignore(&["padding_idx", "scale_grad_by_freq", "sparse"]);
     let (table, indices) = (arguments.tensor("weight")?, arguments.tensor("indices")?);
     Ok(vec![gather_along(builder, &table, &indices, 0)?])
 }
 
+/// Slices of `x` along dimension `at`; the dimensions of `indices` stand in its place.
+///
+/// # Errors
+/// If `x` has no dimension, or the indices are no `i32` or `i64`.
 fn gather_along(builder: &mut Builder, x: &Operand, indices: &Operand, at: usize) -> Result<Operand> {
     if x.rank() == 0 || !matches!(indices.dtype, DType::I32 | DType::I64) {
         return Err(Error::invalid(format!("indices of {} into {}", indices.ty(), x.ty())));
@@ -270,6 +289,7 @@ fn gather_along(builder: &mut Builder, x: &Operand, indices: &Operand, at: usize
 pub fn index_select(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let (x, indices) = (arguments.tensor("self")?, arguments.tensor("index")?);
     let at = x.axis(arguments.needed_int("dim")?)?;
+    // PyTorch takes a number for a list of one index.
     let indices = if indices.rank() == 0 { builder.reshape(&indices, &[1])? } else { indices };
     Ok(vec![gather_along(builder, &x, &indices, at)?])
 }
@@ -279,6 +299,7 @@ pub fn gather(builder: &mut Builder, arguments: &Arguments) -> Defined {
     arguments.expect("sparse_grad", false)?;
     let (x, index) = (arguments.tensor("self")?, arguments.tensor("index")?);
     let at = x.axis(arguments.needed_int("dim")?)?;
+    // PyTorch allows smaller sizes along other dimensions. They are not served.
     let fits = |d: usize| d == at || index.shape.get(d) == x.shape.get(d);
     if index.rank() != x.rank() || index.dtype != DType::I64 || !(0..x.rank()).all(fits) {
         return Err(Error::unsupported(format!("indices of {} into {}", index.ty(), x.ty())));
@@ -299,6 +320,7 @@ pub fn full(builder: &mut Builder, arguments: &Arguments, value: Option<f64>) ->
         }
     };
     let given = arguments.number("fill_value")?;
+    // Without `dtype`, a float gives PyTorch's default dtype and an integer `i64`.
     let own = match (&like, given) {
         (Some(like), _) => like.dtype,
         (None, Some(number)) if !number.float => DType::I64,
@@ -314,6 +336,7 @@ pub fn full(builder: &mut Builder, arguments: &Arguments, value: Option<f64>) ->
 }
 
 /// Most numbers of a range.
+/// A constant of the definition: 2²⁴.
 const MOST: f64 = 16_777_216.0;
 
 /// `start`, `start + step`, … before `end`.
@@ -323,6 +346,7 @@ pub fn arange(builder: &mut Builder, arguments: &Arguments) -> Defined {
     };
     arguments.ignore(&["requires_grad"]);
     let [start, end, step] = [number("start", 0.0)?, number("end", 0.0)?, number("step", 1.0)?];
+    // With a step of 0 it is infinite; `max` drops the NaN of a range from a number to itself, which is empty.
     let count = ((end.0 - start.0) / step.0).ceil().max(0.0);
     if count.is_nan() || count > MOST {
         return Err(Error::unsupported(format!("a range of {count} numbers")));

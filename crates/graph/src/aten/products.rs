@@ -1,4 +1,7 @@
 //! Products, attention and normalisation.
+//!
+//! Meanings are those of `torch.matmul` and `torch.nn.functional`. A product of matrices with a sum is one `Gemm`, which rounds
+//! its result alone.
 
 use super::arguments::Arguments;
 use super::arithmetic::{Defined, select_elements};
@@ -13,15 +16,25 @@ const MOST_MASK: usize = 1 << 24;
 
 /// `alpha · a · b + beta · c`, of matrices; `b` may lie with rows and columns exchanged.
 struct AtenGemm<'a> {
+    /// `[m, k]`.
     a: &'a Operand,
+    /// `[k, n]`, or `[n, k]` if `transposed`.
     b: &'a Operand,
+    /// What broadcasts to `[m, n]` and is added.
     c: Option<&'a Operand>,
+    /// Whether rows and columns of `b` are exchanged.
     transposed: bool,
+    /// Factor of the product.
     alpha: f64,
+    /// Factor of `c`.
     beta: f64,
 }
 
 impl AtenGemm<'_> {
+    /// Adds the step; gives its output `[m, n]`.
+    ///
+    /// # Errors
+    /// If operands are no matrices of one float dtype, inner sizes differ, or `c` does not broadcast.
     fn add(self, builder: &mut Builder) -> Result<Operand> {
         let ([m, k], [rows, columns]) = (self.a.shape.as_slice(), self.b.shape.as_slice()) else {
             return Err(Error::invalid(format!("a product of {} and {}", self.a.ty(), self.b.ty())));
@@ -55,6 +68,7 @@ pub fn linear(builder: &mut Builder, arguments: &Arguments) -> Defined {
     if width != columns || columns == 0 {
         return Err(Error::invalid(format!("a product of {} and {}", x.ty(), weight.ty())));
     }
+    // All dimensions but the last are rows, as a `Gemm` takes matrices alone.
     let rows = builder.reshape(&x, &[x.elements() / columns, columns])?;
     let product =
         AtenGemm { a: &rows, b: &weight, c: bias.as_ref(), transposed: true, alpha: 1.0, beta: 1.0 };
@@ -110,6 +124,7 @@ pub fn matmul(builder: &mut Builder, arguments: &Arguments) -> Defined {
     if a.rank() == 0 || b.rank() == 0 {
         return Err(Error::invalid("a product needs dimensions"));
     }
+    // A vector on the left is one row, one on the right one column; the result has no such dimension.
     let wide = if a.rank() == 1 { builder.reshape(&a, &[1, a.shape[0]])? } else { a.clone() };
     let tall = if b.rank() == 1 { builder.reshape(&b, &[b.shape[0], 1])? } else { b.clone() };
     let product = builder.matmul(&wide, &tall)?;
@@ -139,6 +154,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
         Some(scale) => scale.value,
         None => (*e as f64).sqrt().recip(),
     };
+    // PyTorch refuses both, too.
     if causal && mask.is_some() {
         return Err(Error::invalid("both `attn_mask` and `is_causal`"));
     }
@@ -146,6 +162,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
         if l.checked_mul(s).is_none_or(|elements| elements > MOST_MASK) {
             return Err(Error::unsupported(format!("a causal mask of {l} × {s}")));
         }
+        // Aligned at the upper left corner, as `torch.ones(L, S).tril()`: query `i` sees the keys up to `i`.
         let seen: Vec<i64> = (0..l * s).map(|at| i64::from(at % s <= at / s)).collect();
         mask = Some(builder.constant(Tensor::from_i64(DType::Bool, vec![l, s], &seen)?));
     }
@@ -172,6 +189,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
         (Some(added), None) => scores = builder.pair("onnx.Add@14", &scores, added)?,
         (None, _) => {}
     }
+    // A row of −∞ alone is NaN here.
     let mut shares = builder.unary("onnx.Softmax@13", json!({"axis": -1}), &scores)?;
     // Where a row sees something, what it does not see has no share anyway.
     if let Some(seen) = hidden.filter(|_| !causal) {
@@ -188,11 +206,17 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
 
 /// Heads of queries that share those of keys and values.
 struct HeadGroups {
+    /// Heads of keys and values.
     groups: usize,
+    /// Heads of queries for each of them.
     each: usize,
 }
 
 impl HeadGroups {
+    /// Heads are the dimension before the last two.
+    ///
+    /// # Errors
+    /// If there is none, or the heads of queries are no multiple of those of keys and values.
     fn from_operands(q: &Operand, k: &Operand, v: &Operand) -> Result<HeadGroups> {
         let wrong = || Error::invalid(format!("heads of {}, {} and {}", q.ty(), k.ty(), v.ty()));
         let heads = |x: &Operand| x.rank().checked_sub(3).map(|at| x.shape[at]).ok_or_else(wrong);
@@ -204,20 +228,24 @@ impl HeadGroups {
         }
     }
 
+    /// The dimension of heads in two.
     fn split(&self, builder: &mut Builder, x: &Operand, [groups, each]: [usize; 2]) -> Result<Operand> {
         let at = x.rank() - 3;
         let shape = [&x.shape[..at], &[groups, each], &x.shape[at + 1..]].concat();
         builder.reshape(x, &shape)
     }
 
+    /// `[…, groups, each, l, e]`: consecutive heads of queries share one of keys.
     fn of_queries(&self, builder: &mut Builder, q: &Operand) -> Result<Operand> {
         self.split(builder, q, [self.groups, self.each])
     }
 
+    /// `[…, groups, 1, s, e]`, which broadcasts to the queries.
     fn of_keys(&self, builder: &mut Builder, k: &Operand) -> Result<Operand> {
         self.split(builder, k, [self.groups, 1])
     }
 
+    /// A mask with a dimension of heads, split as the scores are. One without broadcasts as it is.
     fn of_mask(&self, builder: &mut Builder, mask: &Operand) -> Result<Operand> {
         match mask.rank().checked_sub(3).map(|at| mask.shape[at]) {
             None => Ok(mask.clone()),
@@ -228,6 +256,9 @@ impl HeadGroups {
 }
 
 /// Weights of a normalisation, or ones and zeros in their place.
+///
+/// # Errors
+/// If one has another shape or dtype than `x`.
 fn affine(
     builder: &mut Builder,
     arguments: &Arguments,
@@ -291,6 +322,7 @@ pub fn group_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let groups = groups.ok_or_else(|| Error::invalid(format!("`num_groups` does not fit {}", x.ty())))?;
     let epsilon = arguments.float("eps", 1e-5)?;
     let (batch, channels) = (x.shape[0], x.shape[1]);
+    // Each group is a channel of an instance: the scale of ONNX's `GroupNormalization` differs between its versions.
     let rows = builder.reshape(&x, &[batch, groups, x.elements() / (batch * groups).max(1)])?;
     let (ones, zeros) = (
         builder.fill_constant(1.0, x.dtype, vec![groups])?,
@@ -313,6 +345,7 @@ pub fn group_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
 
 /// `softmax`, or its logarithm, along a dimension.
 pub fn softmax(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined {
+    // `half_to_float`, which only CUDA has, gives `f32` for `f16`.
     arguments.expect("half_to_float", false)?;
     let x = arguments.floats("self")?;
     if arguments.dtype("dtype")?.is_some_and(|dtype| dtype != x.dtype) {

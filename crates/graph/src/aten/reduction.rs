@@ -1,4 +1,6 @@
-//! Reductions along dimensions.
+//! Reductions along dimensions, as `ReduceMean`, `ReduceSum`, `ArgMax` and their relatives of ONNX.
+//!
+//! A reduction of a number without dimensions gives the number itself: ONNX has no axis there, and PyTorch allows 0 and −1.
 
 use super::arguments::Arguments;
 use super::arithmetic::Defined;
@@ -8,6 +10,9 @@ use crate::error::{Error, Result};
 use serde_json::json;
 
 /// The dimensions of `dim`; all where it is absent or empty.
+///
+/// # Errors
+/// If there is no such dimension. One that is given twice counts as one.
 fn dims(x: &Operand, arguments: &Arguments) -> Result<Vec<usize>> {
     let given = arguments.ints("dim")?.unwrap_or_default();
     let mut dims = given.into_iter().map(|dim| x.axis(dim)).collect::<Result<Vec<usize>>>()?;
@@ -19,7 +24,7 @@ fn dims(x: &Operand, arguments: &Arguments) -> Result<Vec<usize>> {
     Ok(dims)
 }
 
-/// The shape that is left.
+/// The shape that is left. Reduced dimensions have size 1 if `keeps`, else they go.
 fn remaining_shape(x: &Operand, dims: &[usize], keeps: bool) -> Vec<usize> {
     let size = |(d, &size): (usize, &usize)| match (dims.contains(&d), keeps) {
         (false, _) => Some(size),
@@ -29,6 +34,9 @@ fn remaining_shape(x: &Operand, dims: &[usize], keeps: bool) -> Vec<usize> {
     x.shape.iter().enumerate().filter_map(size).collect()
 }
 
+/// One reduction of `x`, in its own dtype.
+///
+/// `kind` names a version that takes its axes as an attribute.
 fn reduce_dims(
     builder: &mut Builder,
     x: &Operand,
@@ -44,6 +52,9 @@ fn reduce_dims(
 }
 
 /// A reduction of floats, or one that chooses.
+///
+/// # Errors
+/// Of kind `Unsupported` for a `dtype` other than that of the input, and for means of integers.
 pub fn reduce(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined {
     let x = arguments.tensor("self")?;
     let (dims, keeps) = (dims(&x, arguments)?, arguments.flag("keepdim", false)?);
@@ -63,12 +74,17 @@ pub fn reduce(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defin
 pub fn variance(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.floats("self")?;
     let (dims, keeps) = (dims(&x, arguments)?, arguments.flag("keepdim", false)?);
+    ///
+    /// # Errors
+    /// Of kind `Unsupported` for a `dtype` other than that of the input, and for means of integers.
+    // `correction` is 1 by default: Bessel's correction.
     let correction = arguments.float("correction", 1.0)?;
     let terms: usize = dims.iter().map(|&d| x.shape[d]).product();
     let mean = reduce_dims(builder, &x, "onnx.ReduceMean@13", &dims, true)?;
     let distance = builder.pair("onnx.Sub@14", &x, &mean)?;
     let square = builder.pair("onnx.Mul@14", &distance, &distance)?;
     let sum = reduce_dims(builder, &square, "onnx.ReduceSum@11", &dims, keeps)?;
+    // PyTorch bounds the divisor by 0 from below, so that too few terms give an infinity or NaN.
     let divisor = builder.number((terms as f64 - correction).max(0.0), x.dtype)?;
     Ok(vec![builder.pair("onnx.Div@14", &sum, &divisor)?])
 }
@@ -77,6 +93,7 @@ pub fn variance(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn arg(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined {
     let x = arguments.tensor("self")?;
     let keeps = arguments.flag("keepdim", false)?;
+    // Without `dim` the place counts through all elements.
     let Some(dim) = arguments.int("dim")? else {
         let flat = builder.reshape(&x, &[x.elements()])?;
         let found = builder.add_operator(

@@ -1,4 +1,7 @@
-//! Convolutions, pools and sampling.
+//! Convolutions, pools and sampling, as `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool` and `Resize` of ONNX.
+//!
+//! All need a batch and channels in front. PyTorch pads both ends of a dimension alike, while ONNX has a number for each.
+//! Sizes from arguments are at most 32767 (see [`Arguments::sizes`]), so that the product of two of them fits in `usize`.
 
 use super::arguments::Arguments;
 use super::arithmetic::Defined;
@@ -9,6 +12,9 @@ use crate::tensor::Tensor;
 use serde_json::json;
 
 /// Batch, channels, and this many dimensions behind them.
+///
+/// # Errors
+/// Of kind `Unsupported` for other numbers of dimensions, and for inputs without a batch.
 fn spatial(x: &Operand, count: Option<usize>) -> Result<&[usize]> {
     match x.shape.get(2..) {
         Some(rest) if !rest.is_empty() && count.is_none_or(|count| rest.len() == count) => Ok(rest),
@@ -19,14 +25,20 @@ fn spatial(x: &Operand, count: Option<usize>) -> Result<&[usize]> {
 /// How far windows reach along one dimension.
 #[derive(Clone, Copy)]
 struct Reach {
+    /// Elements of the input.
     size: usize,
+    /// Elements of a window, at least 1.
     kernel: usize,
+    /// Elements between windows, at least 1.
     stride: usize,
+    /// Elements in front of the input, and as many behind it.
     padding: usize,
+    /// Elements between those of a window, at least 1.
     dilation: usize,
 }
 
 impl Reach {
+    /// From the first element of a window to behind its last.
     fn span(&self) -> usize {
         self.dilation * (self.kernel - 1) + 1
     }
@@ -36,6 +48,7 @@ impl Reach {
         let room = (self.size + 2 * self.padding).checked_sub(self.span())?;
         let more = if ceil { self.stride - 1 } else { 0 };
         let count = (room + more) / self.stride + 1;
+        // A window that would begin behind the input, in its padding, is left out.
         let beyond = ceil && (count - 1) * self.stride >= self.size + self.padding;
         Some(if beyond { count - 1 } else { count })
     }
@@ -53,6 +66,7 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
     let bias = arguments.optional("bias");
     let size = spatial(&x, dims)?.to_vec();
     let count = size.len();
+    // `convolution` needs every argument; `conv1d` and `conv2d` have defaults.
     let default = dims.map(|_| 1);
     let stride = arguments.sizes("stride", count, default, 1)?;
     let padding = arguments.sizes("padding", count, dims.map(|_| 0), 0)?;
@@ -64,6 +78,7 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
     let wrong =
         || Error::invalid(format!("a convolution of {} with {} in {groups} groups", x.ty(), weight.ty()));
     let [first, second, kernel @ ..] = weight.shape.as_slice() else { return Err(wrong()) };
+    // A weight is `[outputs, inputs / groups, …]`, but `[inputs, outputs / groups, …]` where it is transposed.
     let grouped = second.checked_mul(groups).ok_or_else(wrong)?;
     let (taken, given) = if transposed { (*first, grouped) } else { (grouped, *first) };
     if taken != x.shape[1] || kernel.len() != count || kernel.contains(&0) || !given.is_multiple_of(groups) {
@@ -104,6 +119,7 @@ fn windows(
 ) -> Result<(Vec<usize>, Vec<Reach>, bool)> {
     let size = spatial(x, Some(dims))?;
     let kernel = arguments.sizes("kernel_size", dims, None, 1)?;
+    // Windows that do not overlap are PyTorch's default.
     let stride = if arguments.ints("stride")?.is_none_or(|stride| stride.is_empty()) {
         kernel.clone()
     } else {
@@ -117,6 +133,7 @@ fn windows(
     for d in 0..dims {
         let (kernel, stride, padding) = (kernel[d], stride[d], padding[d]);
         let reach = Reach { size: size[d], kernel, stride, padding, dilation: dilation[d] };
+        // PyTorch refuses a padding of more than half a window.
         let windows = reach.windows(ceil).filter(|windows| *windows > 0 && 2 * reach.padding <= reach.kernel);
         let wrong = || {
             Error::invalid(format!(
@@ -171,6 +188,7 @@ pub fn average_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -
     let counts = arguments.flag("count_include_pad", true)?;
     let divisor = arguments.number("divisor_override")?;
     let floor: Vec<Option<usize>> = reaches.iter().map(|reach| reach.windows(false)).collect();
+    // PyTorch does not count elements behind the padding in the divisor of such a window.
     if ceil && !floor.iter().copied().eq(shape[2..].iter().map(|&size| Some(size))) {
         return Err(Error::unsupported("`ceil_mode` with windows that end behind the border"));
     }
@@ -183,6 +201,7 @@ pub fn average_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -
     });
     let mean = builder.add_operator("onnx.AveragePool@11", attributes, &[&x], (x.dtype, shape))?;
     let Some(divisor) = divisor else { return Ok(vec![mean]) };
+    // The mean counts all elements of a window, so that this takes its divisor back.
     let elements = reaches.iter().map(|reach| reach.kernel).product::<usize>() as f64;
     let factor = builder.number(elements / divisor.value, x.dtype)?;
     Ok(vec![builder.pair("onnx.Mul@14", &mean, &factor)?])
@@ -194,6 +213,7 @@ pub fn adaptive_average_pool(builder: &mut Builder, arguments: &Arguments, dims:
     let size = spatial(&x, Some(dims))?.to_vec();
     let asked = arguments.sizes("output_size", dims, None, 1)?;
     let shape = [&x.shape[..2], asked.as_slice()].concat();
+    // One window is the whole plane, whatever its size.
     if asked.iter().all(|&size| size == 1) {
         return Ok(vec![builder.add_operator(
             "onnx.GlobalAveragePool@1",
@@ -202,6 +222,7 @@ pub fn adaptive_average_pool(builder: &mut Builder, arguments: &Arguments, dims:
             (x.dtype, shape),
         )?]);
     }
+    // Otherwise windows overlap and differ in size, which no pool of ONNX does.
     if !size.iter().zip(&asked).all(|(size, asked)| size.is_multiple_of(*asked)) {
         return Err(Error::unsupported(format!("windows of several sizes: {asked:?} of {}", x.ty())));
     }
@@ -211,6 +232,11 @@ pub fn adaptive_average_pool(builder: &mut Builder, arguments: &Arguments, dims:
 }
 
 /// A picture in another size, by the nearest neighbour or linear.
+///
+/// Linear interpolation has half-pixel centres unless corners are aligned. The nearest neighbour is `floor(x / scale)`.
+///
+/// # Errors
+/// If sizes and factors are both missing, or a size would be 0 or more than 32767.
 pub fn upsample(builder: &mut Builder, arguments: &Arguments, linear: bool) -> Defined {
     let x = arguments.floats("input")?;
     let size = spatial(&x, None)?.to_vec();

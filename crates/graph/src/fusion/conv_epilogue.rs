@@ -9,16 +9,21 @@ use crate::dtype::DType;
 use crate::graph::{TensorType, ValueId};
 use crate::op::{Fill, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "conv_epilogue", find, samples };
 
+/// The places that [`sites`] finds behind convolutions.
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     sites(uses, &["Conv"])
 }
 
 /// A convolution with its result.
 struct Convolved {
+    /// The graph so far.
     sample: FusedSample,
+    /// The last value, which the next node takes.
     y: ValueId,
+    /// Its type, which no epilogue changes.
     ty: TensorType,
 }
 
@@ -56,6 +61,7 @@ impl Convolved {
 
     /// Normalised by one constant of each kind for each of these channels.
     fn with_batch_norm(self, channels: u64) -> Convolved {
+        // Scale and variance are positive, as in a trained model: the root of the variance is taken.
         let (one, positive) = (Fill::Normal(1.0), Fill::Around(2.0, 0.3));
         let channels = [channels];
         let given: [(&[u64], Fill); 4] =
@@ -63,12 +69,14 @@ impl Convolved {
         self.with_node("onnx.BatchNormalization@15", r#"{"epsilon":1e-05}"#, &given)
     }
 
+    /// The sample, with the last value as its output.
     fn finish(mut self) -> Sample {
         self.sample.output(self.y);
         self.sample.finish(1, 0)
     }
 }
 
+/// Activations by attributes and in parts, normalisations, residuals, and one to three spatial axes.
 fn samples() -> Vec<Sample> {
     const SAME: &str = r#"{"kernel_shape":[3,3],"pads":[1,1,1,1]}"#;
     let (f32, f16) = (DType::F32, DType::F16);
@@ -77,6 +85,7 @@ fn samples() -> Vec<Sample> {
     };
     let one = Fill::Normal(1.0);
     let depthwise = r#"{"group":6,"kernel_shape":[3,3],"strides":[2,2],"pads":[0,1,1,0]}"#;
+    // ReLU6 as exporters write it, with bounds as inputs.
     let six: [(&[u64], Fill); 2] = [(&[], Fill::Values("0")), (&[], Fill::Values("6"))];
     let hard_swish =
         plain("a hard swish in parts", f32).with_node("onnx.Add@14", "{}", &[(&[1], Fill::Values("3"))]);

@@ -1,5 +1,7 @@
 //! `elementwise_chain`: nodes of the ONNX standard that compute one element after the other, where nothing in front of them
 //! takes them as its epilogue.
+//!
+//! It stands last in the list of fusions, so that epilogues of products and convolutions take their nodes first.
 
 use super::epilogue::{ELEMENTWISE, sites};
 use super::samples::{FusedSample, constant_type};
@@ -8,12 +10,14 @@ use super::{Fusion, Site};
 use crate::dtype::DType;
 use crate::op::{Fill, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "elementwise_chain", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     sites(uses, &ELEMENTWISE)
 }
 
+/// Chains that use a value twice, constants without axes, and constants for each channel.
 fn samples() -> Vec<Sample> {
     let one = Fill::Normal(1.0);
     let swish = |name: &str, dtype, shape: &[u64]| {

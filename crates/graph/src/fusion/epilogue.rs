@@ -1,5 +1,8 @@
 //! Epilogues: what nodes of the ONNX standard compute element by element of a result, and of nothing that depends on it in
 //! another way, can be computed before the result is stored.
+//!
+//! A node with the result as its only input, or with other inputs that are known before, joins. Every node of an epilogue has
+//! the type of the result, so that one index reaches all of its values.
 
 use super::Site;
 use super::uses::Uses;
@@ -54,7 +57,9 @@ pub fn sites(uses: &Uses<'_>, names: &[&str]) -> Vec<Site> {
     named.filter_map(|(id, node)| site(uses, id, node)).collect()
 }
 
+/// The place at node `id`, with every length of its epilogue that one value leaves.
 fn site(uses: &Uses<'_>, id: NodeId, node: &Node) -> Option<Site> {
+    // Operators with further outputs would need more than one value to leave.
     let [y] = node.outputs[..] else { return None };
     let all: Vec<NodeId> = std::iter::once(id).chain(epilogue_nodes(uses, id, y)).collect();
     let counts = (2..=all.len()).rev().filter(|&count| gives_one(uses, &all[..count]));
@@ -65,6 +70,7 @@ fn site(uses: &Uses<'_>, id: NodeId, node: &Node) -> Option<Site> {
 /// The nodes that may be computed with the result of a node, in order.
 fn epilogue_nodes(uses: &Uses<'_>, first: NodeId, y: ValueId) -> Vec<NodeId> {
     let ty = &uses.graph.value(y).ty;
+    // `beyond` holds values that depend on the result through a node outside: a node that needs one cannot join.
     let (mut inside, mut beyond, mut found) = (HashSet::from([y]), HashSet::new(), Vec::new());
     for (id, node) in uses.nodes().skip(first.0 as usize + 1) {
         let reads = |values: &HashSet<ValueId>| node.inputs.iter().any(|value| values.contains(value));
@@ -79,6 +85,7 @@ fn epilogue_nodes(uses: &Uses<'_>, first: NodeId, y: ValueId) -> Vec<NodeId> {
     found
 }
 
+/// Whether a node computes each element by itself and gives exactly the type `ty`.
 fn is_elementwise(graph: &Graph, node: &Node, ty: &TensorType) -> bool {
     let known = standard_name(node).is_some_and(|name| ELEMENTWISE.contains(&name));
     known && matches!(node.outputs[..], [y] if graph.value(y).ty == *ty)

@@ -15,7 +15,9 @@ use std::sync::Arc;
 /// are those of the operator, in order, and have exactly the types that the operator takes and gives.
 #[derive(Clone, Debug)]
 pub struct Fused {
+    /// The row that it is an operator of.
     fusion: &'static Fusion,
+    /// Shared by clones of the operator.
     body: Arc<Graph>,
 }
 
@@ -26,6 +28,7 @@ struct Attributes {
     body: Graph,
 }
 
+// The names are compared: functions have no reliable equality.
 impl PartialEq for Fused {
     fn eq(&self, other: &Fused) -> bool {
         self.name() == other.name() && self.body == other.body

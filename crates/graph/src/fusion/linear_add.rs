@@ -1,4 +1,6 @@
 //! `linear_add`: a projection and what it is added to, such as the residual stream.
+//!
+//! The projection's own result leaves the operator nowhere. The sum has the type of that result, so that nothing stretches.
 
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
@@ -7,12 +9,16 @@ use crate::dtype::DType;
 use crate::graph::{Node, NodeId};
 use crate::op::{Add, Fill, Linear, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "linear_add", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
+/// The place where `node` adds the result of a projection that nothing else uses.
+///
+/// The projection has as many rows as the run.
 fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
     if !uses.is_whole_add(node) {
         return None;
@@ -26,6 +32,7 @@ fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
     Some(Site { ways: vec![vec![vec![product, id]]] })
 }
 
+/// Weights of several dtypes, with a bias and without.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, act, store, bias: bool| {
         let mut s = FusedSample::new(name, &FUSION);
@@ -37,6 +44,7 @@ fn samples() -> Vec<Sample> {
         }
         let product = s.node(Linear::default(), &given);
         let rows = s.rows(act, 128);
+        // Residual streams of models have a few large elements.
         let residual = s.input(rows, Fill::Spiky(8.0));
         let sum = s.node(Add {}, &[residual, product]);
         s.output(sum);

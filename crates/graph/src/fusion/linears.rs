@@ -10,13 +10,18 @@ use crate::op::{Fill, Linear, Sample};
 /// Projections that one operator holds at most.
 const MOST: usize = 3;
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "linears", find, samples };
 
+/// Places at every value of the graph.
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     let values = (0..uses.graph.values().len() as u32).map(ValueId);
     values.filter_map(|value| site(uses, value)).collect()
 }
 
+/// The place of two or three projections that take the value `x` and have as many rows as the run.
+///
+/// Other users of `x` may stand beside them.
 fn site(uses: &Uses<'_>, x: ValueId) -> Option<Site> {
     let linear = |&&id: &&NodeId| {
         let node = uses.graph.node(id);
@@ -27,6 +32,7 @@ fn site(uses: &Uses<'_>, x: ValueId) -> Option<Site> {
     fits.then(|| Site { ways: vec![vec![users]] })
 }
 
+/// Two projections and three, with biases and without, of several numbers of rows.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, n, outputs: &[u64], bias: bool| {
         let mut s = FusedSample::new(name, &FUSION);

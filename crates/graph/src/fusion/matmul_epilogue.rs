@@ -8,12 +8,15 @@ use super::{Fusion, Site};
 use crate::dtype::DType;
 use crate::op::{Fill, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "matmul_epilogue", find, samples };
 
+/// The places that [`sites`] finds behind products of matrices.
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     sites(uses, &["MatMul", "Gemm"])
 }
 
+/// Batches, a bias, a residual, and an activation of several nodes.
 fn samples() -> Vec<Sample> {
     let one = Fill::Normal(1.0);
     let matmul = |name: &str, dtype, [a, b, y]: [&[u64]; 3], activation: &str| {
@@ -24,6 +27,7 @@ fn samples() -> Vec<Sample> {
             sample.input(constant_type(dtype, b), Fill::Normal(0.2)),
         ];
         let product = sample.foreign("onnx.MatMul@13", "{}", &given, &ty);
+        // The bias stands in front, as some exporters write it.
         let bias = sample.input(constant_type(dtype, &b[b.len() - 1..]), one);
         let sum = sample.foreign("onnx.Add@14", "{}", &[bias, product], &ty);
         let activated = sample.foreign(activation, "{}", &[sum], &ty);

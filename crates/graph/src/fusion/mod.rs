@@ -92,6 +92,7 @@ impl Fusion {
         for site in (self.find)(&uses) {
             for way in site.ways {
                 let inside: HashSet<NodeId> = way.iter().flatten().copied().collect();
+                // Nodes that another place has taken, or that could not be one node without a circle, are left as they are.
                 if inside.is_empty() || !inside.is_disjoint(&taken) || !uses.is_convex(&inside) {
                     continue;
                 }
@@ -136,12 +137,16 @@ impl Fusion {
 
 /// A fused operator that takes the place of nodes.
 struct FusedPart {
+    /// The name of its last node, with the fusion's behind it.
     name: String,
     op: Op,
+    /// Values of the graph that it takes, in the order of the body's inputs.
     inputs: Vec<ValueId>,
+    /// Values of the graph that it gives in their place.
     outputs: Vec<ValueId>,
 }
 
+/// Puts the fused operators in the place of all nodes `inside`.
 fn replace(
     graph: &Graph,
     patch: &mut Patch<'_>,
@@ -152,6 +157,7 @@ fn replace(
     nodes.sort_unstable();
     patch.replace(&nodes)?;
     for FusedPart { name, op, inputs, outputs } in parts {
+        // Names of nodes are unique.
         let name = if graph.find_node(&name).is_some() { format!("{name}.fused") } else { name };
         let wires: Vec<_> = inputs.iter().map(|&value| patch.tap(value)).collect();
         let made = patch.wire(name, op, &wires)?;

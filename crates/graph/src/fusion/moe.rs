@@ -34,12 +34,14 @@ pub struct ExpertSum<'g> {
 /// The layer behind these normalised rows.
 pub fn layer<'g>(uses: &Uses<'g>, norm: &ResidualNorm) -> Option<ExpertLayer<'g>> {
     let users = uses.users(norm.y);
+    // Router, dense gate, experts and the dense layer take the rows, and nothing else.
     if users.len() != 4 || uses.is_kept(norm.y) {
         return None;
     }
     let find = |wanted: &dyn Fn(&Node) -> bool| -> Option<FoundNode<'g>> {
         let mut found = users.iter().map(|&id| (id, uses.graph.node(id))).filter(|(_, node)| wanted(node));
         let first = found.next()?;
+        // Exactly one node may fit, else it is another architecture.
         (found.next().is_none() && uses.takes_first(first.1, norm.y)).then_some(first)
     };
     let leads = |node: &Node, to: fn(&Op) -> bool| {

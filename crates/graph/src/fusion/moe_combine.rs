@@ -1,4 +1,6 @@
 //! `moe_combine`: the sum of a sparse layer's results by their weights and of the dense layer's by its share.
+//!
+//! It is tried behind `moe_down`, which takes the projections as well. It remains where that one is not served.
 
 use super::samples::FusedSample;
 use super::uses::Uses;
@@ -6,14 +8,17 @@ use super::{Fusion, Site, maker, moe};
 use crate::dtype::DType;
 use crate::op::{Add, Combine, Fill, Mul, Op, Sample, Sigmoid};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "moe_combine", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
+/// The place around a `combine`: its sum with the dense layer, and the sigmoid that gives the dense layer's share.
 fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     let found = moe::sum(uses, combine)?;
+    // `mul(dense, share)`: the second operand is the share.
     let share = *found.scaled.1.inputs.get(1)?;
     let (sigmoid, node) = maker(uses.graph, share)?;
     let alone = matches!(node.op, Op::Sigmoid(_)) && uses.only_user(share).is_some();
@@ -21,6 +26,7 @@ fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     alone.then(|| Site { ways: vec![vec![nodes]] })
 }
 
+/// Few rows and many, with different numbers of experts for each.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, n, slots: u64, width: u64| {
         let mut s = FusedSample::new(name, &FUSION);

@@ -8,12 +8,14 @@ use crate::dtype::DType;
 use crate::graph::NodeId;
 use crate::op::{Add, Combine, ExpertLinear, Fill, Linear, Mul, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "moe_down", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
+/// The place around a `combine`: with the residual addition behind it if there is one, and without.
 fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     let found = moe::sum(uses, combine)?;
     let [experts, dense] = found.down;
@@ -25,6 +27,7 @@ fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     Some(Site { ways: with.into_iter().chain([vec![alone]]).collect() })
 }
 
+/// With a residual and without, for a dense layer of the experts' size and of another.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, act, store, dense: u64, residual: bool| {
         let slots = 2u64;

@@ -1,4 +1,6 @@
 //! `moe_gated_linear`: gate and up of the chosen experts, and those of the dense layer beside them.
+//!
+//! Both read the same rows. Nothing is added up here: the operator has an output for each of them.
 
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
@@ -8,6 +10,7 @@ use crate::dtype::DType;
 use crate::graph::{NodeId, TensorType, ValueId};
 use crate::op::{ExpertGatedLinear, Fill, GatedLinear, Op, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "moe_gated_linear", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
@@ -16,6 +19,9 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     experts.filter_map(|found| site(uses, found)).collect()
 }
 
+/// The place of a sparse layer and a dense one that take the same rows `x`.
+///
+/// Inputs of the sparse layer are the rows, its weights, and the indices of the chosen experts.
 fn site(uses: &Uses<'_>, (id, node): moe::FoundNode<'_>) -> Option<Site> {
     let x = *node.inputs.first()?;
     let dense = uses.users(x).iter().copied().find(|&user| is_dense(uses, user, x))?;
@@ -23,6 +29,7 @@ fn site(uses: &Uses<'_>, (id, node): moe::FoundNode<'_>) -> Option<Site> {
     uses.are_weights(&weights).then(|| Site { ways: vec![vec![vec![id, dense]]] })
 }
 
+/// Whether a node is a gated projection of `x` by weights.
 fn is_dense(uses: &Uses<'_>, id: NodeId, x: ValueId) -> bool {
     let node = uses.graph.node(id);
     let gated = matches!(node.op, Op::GatedLinear(_));
@@ -34,6 +41,7 @@ pub fn expert_ids_type(slots: u64) -> TensorType {
     TensorType::new(DType::U32, [Dim::symbol(Symbol::N), Dim::from(slots)])
 }
 
+/// Two experts and four, with a dense layer of several sizes.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, act, store, slots, dense: u64| {
         let mut s = FusedSample::new(name, &FUSION);

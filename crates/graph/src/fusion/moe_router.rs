@@ -7,8 +7,10 @@ use super::{Fusion, Site, moe};
 use crate::dtype::DType;
 use crate::op::{Fill, Linear, RmsNorm, Route, Sample, Scores, Sigmoid};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "moe_router", find, samples };
 
+/// Norms whose rows a sparse layer with a dense one beside it takes; see [`moe::layer`].
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     let norms = uses.nodes().filter_map(|node| uses.norm(node));
     let sites = norms.filter_map(|norm| {
@@ -20,6 +22,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     sites.collect()
 }
 
+/// Scores by softmax and by sigmoid, normalised and not, and a number of experts that is no power of two.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, act, store, experts: u64, route: Route| {
         let mut s = FusedSample::new(name, &FUSION);

@@ -11,15 +11,22 @@ use crate::op::{Add, Fill, GatedLinear, LastRow, Linear, Op, RmsNorm, Sample};
 /// Projections that one operator holds at most.
 const MOST: usize = 3;
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "norm_linear", find, samples };
 
+/// Places at every norm of whole rows.
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     let norms = uses.nodes().filter_map(|node| uses.norm(node));
     norms.filter_map(|norm| site(uses, norm)).collect()
 }
 
+/// The place of a norm whose rows only projections take, directly or behind `last_row`.
+///
+/// Ways, best first: with the addition in front, all projections in one operator, then each with a norm of its own. Then the
+/// same without the addition.
 fn site(uses: &Uses<'_>, norm: ResidualNorm) -> Option<Site> {
     let (mut front, mut y) = (vec![norm.id], norm.y);
+    // An output has to be stored, so that the norm is computed anyway.
     if uses.is_kept(y) {
         return None;
     }
@@ -37,6 +44,7 @@ fn site(uses: &Uses<'_>, norm: ResidualNorm) -> Option<Site> {
         return None;
     }
     let together = |front: &[NodeId]| -> Way { vec![front.iter().chain(users).copied().collect()] };
+    // The norm is then computed in each of the operators.
     let apart = |front: &[NodeId]| -> Way {
         users.iter().map(|&user| front.iter().copied().chain([user]).collect()).collect()
     };
@@ -51,6 +59,7 @@ fn site(uses: &Uses<'_>, norm: ResidualNorm) -> Option<Site> {
     Some(Site { ways })
 }
 
+/// Norms and sums, of one projection, of three, and of a gated one.
 fn samples() -> Vec<Sample> {
     let mut all = Vec::new();
     for (act, store, what) in [(DType::F16, DType::F16, "f16"), (DType::F32, DType::BF16, "f32")] {
@@ -76,6 +85,7 @@ fn plain(name: &str, act: DType, store: DType, add: bool, outputs: &[u64]) -> Sa
     s.finish(1, 0)
 }
 
+/// The last row of 256 elements, normalised, and its gated projection.
 fn gated_sample(name: &str, act: DType, store: DType, add: bool) -> Sample {
     let mut s = FusedSample::new(name, &FUSION);
     let y = front(&mut s, act, add, true);

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::graph::{Node, NodeId, Origin, ValueId};
 use crate::op::{Attention, Fill, Op, Rope, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "rope_append", find, samples };
 
 /// The nodes in front of an attention that rotate new keys and append keys and values to their caches.
@@ -24,6 +25,7 @@ fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
+/// The place in front of an attention: with the rotation of its queries if it takes the same angles, and without.
 fn site(uses: &Uses<'_>, (_, node): (NodeId, &Node)) -> Option<Site> {
     let Op::Attention(op) = &node.op else { return None };
     let appending = find_append(uses, op, node)?;
@@ -49,12 +51,14 @@ fn find_appended_rows(uses: &Uses<'_>, cache: ValueId) -> Option<(NodeId, ValueI
     let (id, node) = uses.maker_for_one(cache)?;
     let Op::Append(_) = node.op else { return None };
     let Origin::State(state) = uses.graph.value(node.inputs[0]).origin else { return None };
+    // The new state is exactly what the attention reads.
     let extended = uses.graph.states().get(state as usize)?.output == cache;
     let all = Dim::symbol(Symbol::N).checked_add(&Dim::symbol(Symbol::P))?;
     let grows = uses.graph.value(cache).ty.shape.first() == Some(&all);
     (extended && grows).then_some((id, node.inputs[1]))
 }
 
+/// With and without queries, in two dtypes, with cached rows and without.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, act, queries: bool, n, p| {
         let (head_dim, heads, kv_heads) = (64, 4, 2);

@@ -8,12 +8,14 @@ use crate::dtype::DType;
 use crate::graph::{Node, NodeId};
 use crate::op::{Attention, Fill, Op, Rope, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "rope_append_attention", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
+/// The place of an attention whose queries and new keys are rotated by the same angles.
 fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
     let Op::Attention(op) = &node.op else { return None };
     let appending = rope_append::find_append(uses, op, node)?;
@@ -23,6 +25,7 @@ fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
     (rope.inputs[1] == appending.angles).then(|| Site { ways: vec![vec![nodes]] })
 }
 
+/// Sizes of heads, numbers of cached rows, a window and a soft cap, each for one new row.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, act, op: Attention, p| {
         let (heads, kv) = (u64::from(op.heads * op.head_dim), u64::from(op.kv_heads * op.head_dim));

@@ -1,4 +1,6 @@
 //! `rope_attention`: attention whose queries are rotated as they are read.
+//!
+//! It serves graphs whose keys are rotated elsewhere, and stands behind `rope_append_attention` in the list.
 
 use super::samples::FusedSample;
 use super::uses::Uses;
@@ -8,12 +10,14 @@ use crate::dtype::DType;
 use crate::graph::{Node, NodeId, TensorType, ValueId};
 use crate::op::{Attention, Fill, Op, Rope, Sample};
 
+/// The row of [`super::FUSIONS`].
 pub const FUSION: Fusion = Fusion { name: "rope_attention", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
     uses.nodes().filter_map(|node| site(uses, node)).collect()
 }
 
+/// The place of an attention of three inputs whose queries are rotated for it alone.
 fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
     let Op::Attention(op) = &node.op else { return None };
     let (rope, _) = rotation(uses, op, *node.inputs.first()?)?;
@@ -24,6 +28,7 @@ fn site(uses: &Uses<'_>, (id, node): (NodeId, &Node)) -> Option<Site> {
 pub fn rotation<'g>(uses: &Uses<'g>, op: &Attention, value: ValueId) -> Option<(NodeId, &'g Node)> {
     let (id, node) = uses.maker_for_one(value)?;
     let Op::Rope(rope) = &node.op else { return None };
+    // Whole heads in halves alone: neither pairs of neighbours nor a part of a head.
     let whole = rope.head_dim == op.head_dim && rope.rotary_dim == op.head_dim && !rope.interleaved;
     (whole && !uses.is_kept(value)).then_some((id, node))
 }
@@ -39,6 +44,8 @@ fn all_rows(dtype: DType, width: u32) -> TensorType {
     TensorType::new(dtype, [rows.unwrap_or(Dim::symbol(Symbol::N)), Dim::from(u64::from(width))])
 }
 
+// The sum of two symbols does not overflow; the default only avoids a panic.
+/// Sizes of heads, cached keys, and a window.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, op: Attention, n, p| {
         let mut s = FusedSample::new(name, &FUSION);

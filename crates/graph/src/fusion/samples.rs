@@ -9,11 +9,17 @@ use crate::op::{Append, DeclaredType, Fill, Foreign, Fused, Op, Rope, Sample, Sa
 /// A body in the making, with recipes for the values of its inputs. Its methods panic on a mistake: samples are source
 /// code.
 pub struct FusedSample {
+    /// The name of the case.
     name: String,
+    /// What the body is a case of.
     fusion: &'static Fusion,
+    /// The body.
     builder: Builder,
+    /// A type and a recipe for each input.
     inputs: Vec<SampleInput>,
+    /// Count of values that nodes have given, which numbers their names.
     values: usize,
+    /// Count of outputs, which numbers their names.
     outputs: usize,
 }
 

@@ -9,7 +9,9 @@ use std::collections::HashSet;
 pub struct Uses<'g> {
     /// The graph.
     pub graph: &'g Graph,
+    /// The nodes that use each value, by its id.
     users: Vec<Vec<NodeId>>,
+    /// Results and new states, which have to exist after the run.
     kept: HashSet<ValueId>,
 }
 
@@ -88,6 +90,7 @@ impl<'g> Uses<'g> {
 
     /// The norm that a node is, if it normalises whole rows of the run by a weight.
     pub fn norm(&self, (id, node): (NodeId, &Node)) -> Option<ResidualNorm> {
+        // A norm of groups normalises parts of a row.
         let Op::RmsNorm(RmsNorm { group: None, .. }) = node.op else { return None };
         let [x, weight] = node.inputs[..] else { return None };
         if !self.has_rows_of_run(x) || !self.are_weights(&[weight]) {
@@ -105,6 +108,7 @@ impl<'g> Uses<'g> {
 
     /// Whether the nodes can become one: nothing that they need is computed from what they compute.
     pub fn is_convex(&self, inside: &HashSet<NodeId>) -> bool {
+        // Nodes stand in topological order, so that a path between two of them lies between their ids.
         let Some(first) = inside.iter().min() else { return true };
         let last = inside.iter().max().unwrap_or(first);
         let mut behind: HashSet<ValueId> = HashSet::new();
