@@ -9,6 +9,7 @@ use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Error, Extent, Result};
 
+/// Workgroup memory holds vectors of four rows: two arrays of the elements of a head, two of one vector for each lane.
 const KERNEL: KernelSource = KernelSource {
     math: true,
     lanes: 64,
@@ -22,10 +23,14 @@ const MOST: u32 = 384;
 const ROWS: u32 = 4;
 
 /// Where something is that a launch reads.
+/// An input is bound as its node gives it; outputs and scratch are what launches before have written.
 #[derive(Clone, Copy)]
 pub(super) enum ReadPlace<'a> {
+    /// An input of the node.
     Given(Placed<'a>),
+    /// An output that a launch before has written.
     Output(usize),
+    /// Scratch memory that a launch before has written.
     Scratch(usize),
 }
 
@@ -35,6 +40,7 @@ impl ReadPlace<'_> {
         if matches!(self, ReadPlace::Scratch(_)) { DType::F32 } else { dtype }
     }
 
+    /// Binds it for reading; constant 0 stands for an input without elements, which cannot be bound.
     fn read(self, launch: LaunchBuilder) -> LaunchBuilder {
         match self {
             ReadPlace::Given(input) if input.count().is_ok_and(|count| count > 0) => {
@@ -46,6 +52,7 @@ impl ReadPlace<'_> {
         }
     }
 
+    /// Binds it for writing; an input is never written.
     pub fn write(self, launch: LaunchBuilder) -> LaunchBuilder {
         match self {
             ReadPlace::Scratch(index) => launch.scratch(index, BindingKind::ReadWrite),
@@ -58,10 +65,15 @@ impl ReadPlace<'_> {
 /// Heads in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct HeadsBuffer<'a> {
+    /// The buffer.
     pub place: ReadPlace<'a>,
+    /// Where rows lie in it.
     pub rows: HeadRows,
+    /// How many heads there are.
     pub heads: u32,
+    /// Rows of a head.
     pub length: u32,
+    /// Elements of a row.
     pub size: u32,
 }
 
@@ -69,6 +81,7 @@ impl<'a> HeadsBuffer<'a> {
     /// Of an input of three dimensions with so many heads, or of four.
     pub fn from_input(node: &OnnxNode<'a>, place: usize, heads: u32) -> Result<HeadsBuffer<'a>> {
         let input = node.input(place)?;
+        // Three dimensions have the heads side by side in a row, four have them one behind the other.
         let told = |length, heads, size, rows| HeadsBuffer {
             place: ReadPlace::Given(input),
             rows,
@@ -95,24 +108,31 @@ impl<'a> HeadsBuffer<'a> {
 
 /// A plan that grows: launches, and scratch that they write.
 pub(super) struct Steps {
+    /// Dtype of the node's activations.
     pub dtype: DType,
+    /// Elements of the batch.
     pub batch: u32,
+    /// In the order in which they run.
     pub launches: Vec<Launch>,
+    /// What they leave for each other.
     pub scratch: Vec<Scratch>,
 }
 
 impl Steps {
+    /// No launches yet.
     pub fn new(dtype: DType, batch: u32) -> Steps {
         Steps { dtype, batch, launches: Vec::new(), scratch: Vec::new() }
     }
 
     /// Scratch for so many elements of f32.
+    /// Returns its index.
     pub fn room(&mut self, elements: u32) -> usize {
         self.scratch.push(Scratch::Temporary(Extent::from_dim(4 * u64::from(elements.max(1)))));
         self.scratch.len() - 1
     }
 
     /// Moves heads to this place, or to scratch.
+    /// What is returned describes the heads where they then are.
     pub fn move_heads<'a>(
         &mut self,
         side: HeadsBuffer<'a>,
@@ -149,6 +169,7 @@ impl Steps {
     pub fn plan(self, attend: &ReadyAttention, terms: u32) -> Result<NodePlan> {
         let Steps { dtype, batch, mut launches, scratch } = self;
         launches.push(attend.launch(dtype, batch)?);
+        // Scores add products of a head, results add keys; the longer of both counts.
         let chain = attend.q.size.max(attend.keys).max(terms);
         Ok(NodePlan { scratch, ..plan_with(&KERNEL, launches, vec![vec![0; 8]], chain) })
     }
@@ -157,15 +178,20 @@ impl Steps {
 /// How heads are moved: rows that the result has room for if it keeps cached ones, angles, and a bias.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HeadsMove<'a> {
+    /// Rows that the result has room for; those of the heads themselves if nothing is cached.
     pub room: Option<u32>,
+    /// Rows in front of the new ones.
     pub past: Past<'a>,
+    /// The rotation of new rows.
     pub turn: Option<HeadRotation<'a>>,
+    /// A bias for new rows, and its first element that counts.
     pub added: Option<(Placed<'a>, u32)>,
 }
 
 /// What is added to scores.
 #[derive(Clone, Copy)]
 pub(super) struct Bias<'a> {
+    /// The input: of the activations' dtype.
     pub given: Placed<'a>,
     /// Elements from one to the next of the batch, heads, queries and keys.
     pub strides: [u32; 4],
@@ -174,39 +200,54 @@ pub(super) struct Bias<'a> {
 /// What hides keys.
 #[derive(Clone, Copy)]
 pub(super) struct Mask<'a> {
+    /// The input: truths or integers.
     pub given: Placed<'a>,
     /// What `MASK` means in the kernel.
     pub kind: u32,
     /// Elements from one to the next of the batch, heads, queries and keys.
     pub strides: [u32; 4],
+    /// What is added to a score that is hidden, where the kind does not hide it altogether.
     pub filter: f64,
 }
 
 /// Attention of heads that are ready.
 pub(super) struct ReadyAttention<'a> {
+    /// Queries.
     pub q: HeadsBuffer<'a>,
+    /// Keys, the cached ones first.
     pub k: HeadsBuffer<'a>,
+    /// Values, as the keys.
     pub v: HeadsBuffer<'a>,
+    /// The output, and where its rows lie.
     pub y: (usize, HeadRows),
     /// Most keys that are there.
     pub keys: u32,
     /// Keys before that of the first query.
     pub ahead: u32,
+    /// How many keys each of the batch has, and what `LENGTHS` means in the kernel.
     pub lengths: Option<(Placed<'a>, u32)>,
+    /// The factor of scores.
     pub scale: f64,
+    /// The cap of scores; 0 for none.
     pub softcap: f64,
+    /// Whether a query sees only keys up to its own place.
     pub causal: bool,
+    /// Keys that a query sees at most; 0 for all.
     pub window: u32,
+    /// What is added to scores.
     pub bias: Option<Bias<'a>>,
+    /// What hides keys.
     pub mask: Option<Mask<'a>>,
     /// What `SINKS` means in the kernel, and those that are given.
     pub sinks: (u32, Option<Placed<'a>>),
 }
 
 impl ReadyAttention<'_> {
+    /// The launch: a workgroup for each head, each four rows of queries, and each of the batch.
     fn launch(&self, dtype: DType, batch: u32) -> Result<Launch> {
         let ReadyAttention { q, k, v, .. } = self;
         let given = |input: Option<Placed>| input.map_or(Arg::Constant(0), whole);
+        // Heads that were moved to scratch are f32 there, so that each side has a type of its own.
         let sides = [("asked", q), ("kept_key", k), ("kept_value", v)];
         let mut text: String =
             sides.iter().map(|(name, side)| alias(name, dtype, side.place.dtype(dtype))).collect();
@@ -259,6 +300,9 @@ pub(super) fn strides_of(given: &Placed, to: [u32; 4]) -> Result<[u32; 4]> {
 }
 
 /// Refuses heads that the kernel does not take, or that do not fit each other.
+///
+/// # Errors
+/// `InvalidInput` for sizes that contradict each other, `Unsupported` for what only this kernel refuses.
 pub(super) fn check(
     node: &OnnxNode,
     batch: u32,
@@ -349,6 +393,7 @@ pub(super) fn append_cached<'a>(
         let room = room.ok_or_else(|| node.unserved_error("so many keys"))?;
         let to = cache_output(node, at + 1, steps.batch, &side, room)?;
         before[at] = past.room;
+        // Without a cache, an output for it, or a bias, keys and values stay where they are.
         if past.room > 0 || to.is_some() || added[at].is_some() {
             let how = HeadsMove { room: Some(room), past, added: added[at], turn: None };
             moved[at] = steps.move_heads(side, to, how)?;
@@ -380,6 +425,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let mut steps = Steps::new(dtype, batch);
     let ([k, v], ahead) = append_cached(&node, &mut steps, [k, v], [4, 5], [None; 2])?;
     let lengths = node.may_take(6, DType::I64, &[batch])?;
+    // The standard allows one or the other: lengths are for caches outside of the operator.
     if lengths.is_some() && ahead > 0 {
         return Err(node.unserved_error("lengths of cached keys"));
     }

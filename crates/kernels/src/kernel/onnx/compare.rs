@@ -1,4 +1,6 @@
 //! Comparisons and truths, and casts: elements of all dtypes as bits in words.
+//!
+//! The kernels write whole words of four truths, so that no two invocations write one word.
 
 use super::joining::{self, words_of};
 use super::pairs::OperandWalk;
@@ -8,12 +10,16 @@ use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
+/// Elements are read as bits: no dtype needs a text of its own.
 const COMPARE: KernelSource =
     KernelSource::flat("onnx/compare", "onnx/compare.wgsl", include_str!("compare.wgsl"));
 /// The text of halves stands in front of it: casts round to them without a device's f16.
 const CAST: KernelSource = KernelSource::flat("onnx/cast", "onnx/cast.wgsl", "");
 
 /// The number by which the kernels know a dtype.
+///
+/// # Errors
+/// `Unsupported` for a dtype that they do not know.
 fn code(node: &OnnxNode, dtype: DType) -> Result<u32> {
     Ok(match dtype {
         DType::F32 => 0,
@@ -28,6 +34,7 @@ fn code(node: &OnnxNode, dtype: DType) -> Result<u32> {
     })
 }
 
+/// The plan of a comparison, of a logical operator, or of `Cast`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     if node.op.name() == "Cast" {
@@ -58,15 +65,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         _ => return Err(node.unserved_error("it")),
     };
     let (a, y) = (node.input(0)?, node.output(0)?);
+    // Operators of one operand bind it twice, since the text has two.
     let b = if relation >= 8 { a } else { node.input(1)? };
     let code = code(&node, a.dtype())?;
     if relation >= 9 {
         node.float_dtype()?;
     }
     let is_logical = (5..9).contains(&relation);
+    // Truths are compared by `Equal` alone, and logical operators take nothing else.
     if is_logical != (code == 4) && relation != 0 {
         return Err(Error::invalid(format!("`{}` of {}", node.op.kind(), a.ty)));
     }
+    // Early versions stretch the second operand by an attribute.
     if node.version() < 7 && relation < 8 || code > 5 || a.dtype() != b.dtype() {
         return Err(node.unserved_error(&format!("{} and {}", a.ty, b.ty)));
     }
@@ -81,7 +91,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&COMPARE, launches, vec![walk.words()], 0))
 }
 
+/// A cast to the same dtype copies.
 fn plan_cast(node: &OnnxNode) -> Result<NodePlan> {
+    // The dtype is that of the declared output; `saturate` concerns numbers of 8 bits, which are not served.
     node.reads(&["to", "saturate"])?;
     let x = node.input(0)?;
     let y = node.gives(0, node.output(0)?.dtype(), &x.sizes()?)?;

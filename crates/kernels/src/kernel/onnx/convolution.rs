@@ -1,4 +1,8 @@
 //! Convolutions, computed as they are defined.
+//!
+//! Tensors are `[batch, channels, …]` with up to three dimensions behind, and weights `[outputs, channels of a group,
+//! …]`, as in <https://onnx.ai/onnx/operators/onnx__Conv.html>. A convolution can also run as a product of matrices
+//! in tiles.
 
 use super::epilogue::{Epilogue, with_epilogue};
 use super::window::{Window, windowed};
@@ -9,24 +13,35 @@ use crate::plan::{Arg, NodePlan};
 use tapml_device::AdapterKind;
 use tapml_graph::{Dim, Error, Extent, Result};
 
+/// The convolution as it is defined.
 const DIRECT: KernelSource = windowed!("convolution", "convolution.wgsl");
+/// The convolution as a product; lines of the text are repeated by [`repeat_text`].
 const TILED: KernelSource = windowed!("convolution_tiled", "convolution_tiled.wgsl");
+/// The transposed convolution: each element of the output looks for what reaches it.
 const TRANSPOSED: KernelSource = windowed!("transposed", "transposed.wgsl");
 
 /// Channels of the output that an invocation treats.
 const TILE: u32 = 4;
 
+/// Attributes; the last one is that of transposed convolutions alone.
 const READ: [&str; 7] =
     ["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "output_padding"];
 
 /// What both kinds have in common: sizes of input, weight and output, groups, and the bias.
 struct ConvSizes {
+    /// Sizes of the input.
     x: Vec<u32>,
+    /// Sizes of the weight.
     w: Vec<u32>,
+    /// Sizes of the output.
     y: Vec<u32>,
+    /// Groups of channels; at least 1.
     groups: u32,
 }
 
+///
+/// # Errors
+/// `Unsupported` for operands of several dtypes or ranks, `InvalidInput` for sizes that contradict each other.
 fn parts(node: &OnnxNode) -> Result<ConvSizes> {
     let dtype = node.float_dtype()?;
     let (x, w, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
@@ -46,8 +61,11 @@ fn parts(node: &OnnxNode) -> Result<ConvSizes> {
 
 /// A convolution to plan, alone or with what becomes of its result.
 struct ConvProblem<'a> {
+    /// The convolution.
     node: OnnxNode<'a>,
+    /// What becomes of its result.
     epilogue: Epilogue,
+    /// Its window.
     window: Window,
     /// Channels of x in a group, of y in a group, groups.
     channels: u32,
@@ -55,12 +73,14 @@ struct ConvProblem<'a> {
     groups: u32,
     /// Elements of a channel of y.
     places: u32,
+    /// Elements of the batch.
     batch: u32,
     /// Terms of a sum.
     terms: u32,
 }
 
 impl<'a> ConvProblem<'a> {
+    /// Checks that the declared sizes are those that the window gives.
     fn from_request(request: &'a Request) -> Result<ConvProblem<'a>> {
         let (node, epilogue) = with_epilogue(request, 1)?;
         node.reads(&READ[..6])?;
@@ -93,6 +113,7 @@ impl<'a> ConvProblem<'a> {
             Extent::from_dim(u64::from(groups.saturating_mul(tiles))),
             Extent::from_dim(u64::from(batch)),
         ];
+        // An invocation adds all terms one after the other, and the bias.
         let chain = terms.saturating_add(1);
         Ok(plan_with(&kernel, vec![launch.groups(grid)], vec![vec![0; 4]], chain))
     }
@@ -124,6 +145,7 @@ pub fn gains_by_tiles(request: &Request) -> bool {
 }
 
 // What an invocation of the tiled kernel does for each of its elements of the tiles, and for each of its places.
+// `#` is a number, so that each value has a name of its own and stays in a register.
 const LOAD_W: &str = "            w# = weight(first + (lane + #u * LANES) % DEPTH, tile + (lane + #u * LANES) / DEPTH, base);\n";
 const LOAD_X: &str =
     "            x# = term(first + lane / COLUMNS + #u * (LANES / COLUMNS), corner, plane, is_place);\n";
@@ -165,6 +187,7 @@ impl Tile {
     /// Channels and terms below which most of a tile is empty.
     const LEAST: u32 = 8;
 
+    /// Fails where a tile would be mostly empty.
     fn from_problem(problem: &ConvProblem) -> Result<Tile> {
         let &ConvProblem { outputs, places, terms, .. } = problem;
         if outputs < Tile::LEAST || terms < Tile::LEAST || places == 0 {
@@ -190,10 +213,12 @@ impl Tile {
         share(outputs, self.rows) * share(places, self.columns) * share(terms, Tile::DEPTH)
     }
 
+    /// Invocations of a workgroup.
     fn lanes(self) -> u32 {
         self.rows / Tile::CHANNELS * (self.columns / self.cells)
     }
 
+    /// Bytes of workgroup memory: both tiles, that of the weights with one element more in each step.
     fn memory(self) -> u32 {
         Tile::DEPTH * (self.rows + 1 + self.columns) * 4
     }
@@ -220,6 +245,7 @@ impl Tile {
     }
 }
 
+/// `ConvTranspose`; see <https://onnx.ai/onnx/operators/onnx__ConvTranspose.html>.
 pub fn plan_transposed(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&[&READ[..], &["output_shape"]].concat())?;

@@ -1,5 +1,9 @@
 //! `com.microsoft.DynamicQuantizeLSTM`: inputs and weights without their zero points lie in scratch as integers of 32 bits; the
 //! products of the inputs are made for all steps at once, those of the states by one workgroup for each direction.
+//!
+//! Inputs are quantised as they run, weights are quantised in the file:
+//! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.DynamicQuantizeLSTM>.
+//! Sums of integers are exact, so that their order does not matter.
 
 use super::quantize::{Dynamic, bits, integers};
 use super::quantized::{Centre, Products, integers_of};
@@ -11,14 +15,17 @@ use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Result};
 
+/// Scales the sums of the inputs' products and adds the bias.
 const GATES: KernelSource =
     KernelSource::flat("onnx/scaled_gates", "onnx/scaled_gates.wgsl", include_str!("scaled_gates.wgsl"));
+/// Walks through the steps.
 const LSTM: KernelSource =
     KernelSource { math: true, ..integers!("dynamic_lstm", 14336, "recurrent.wgsl", "dynamic_lstm.wgsl") };
 
 /// What lies in scratch behind the result, which has scratch 0: parts of the extremes of x, its scale, its zero point, x in bytes,
 /// x, w and r as integers, products of x, and gates without the state.
 const PARTS: usize = 1;
+// PARTS takes three buffers, so that the next one is 4.
 const BYTES: usize = 4;
 const X: usize = 5;
 const W: usize = 6;
@@ -28,8 +35,11 @@ const INPUTS: usize = 9;
 
 /// A weight of 8 bits with its parameters.
 struct QuantizedWeight<'a> {
+    /// The integers: `[directions, rows, columns]`, of i8 or u8.
     data: Placed<'a>,
+    /// One for each direction, or one for each column of it.
     scale: Placed<'a>,
+    /// Zero points, as many as scales.
     zero: Option<Placed<'a>>,
     /// Whether each column has a scale.
     each: bool,
@@ -75,6 +85,7 @@ impl<'a> QuantizedWeight<'a> {
     }
 }
 
+/// The plan of the operator for one sequence.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     let (x, r) = (node.input(0)?, node.input(2)?);
@@ -88,6 +99,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
     let w = QuantizedWeight::from_node(&node, 1, 8, &[directions, inputs, columns])?;
     let r = QuantizedWeight::from_node(&node, 2, 10, &[directions, hidden, columns])?;
+    // Four gates: input, output, forget and cell.
     if Some(columns) != hidden.checked_mul(4) {
         return Err(Error::invalid(format!("{columns} columns for {hidden} hidden units")));
     }
@@ -123,11 +135,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.set("HAS_C", u32::from(given_c.is_some())).set("EACH", u32::from(r.each));
     launches.push(sequences.launch(sequences.set(launch.scratch(0, BindingKind::ReadWrite), &node)));
     launches.extend(copies);
+    // Products are exact sums of integers: only the state adds up from step to step.
     let chain = steps.saturating_add(2);
     let plan = plan_with(&LSTM, launches, vec![vec![0; 4], products.table()], chain);
     let mut scratch = vec![integers_of(elements)];
     scratch.extend(dynamic.scratch());
     scratch.push(integers_of(x.count()?.div_ceil(4)));
+    // In the order of the scratch indices from X on.
     let counts = [x.count()?, w.data.count()?, r.data.count()?, gates, gates];
     scratch.extend(counts.map(integers_of));
     Ok(NodePlan { scratch, ..plan })

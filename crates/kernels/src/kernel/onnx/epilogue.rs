@@ -1,5 +1,8 @@
 //! What becomes of a result before it is stored: the nodes of a fused operator's body behind the first, as one function of
 //! WGSL. A kernel calls it wherever it stores a result, and is the same with and without.
+//!
+//! Values within the function are f32, so that nothing is rounded between the nodes. Operands are read at the
+//! element, at the channel, or at place 0; an operand of any other form is refused.
 
 use super::{OnnxNode, broadcast_strides, count, map, normalise, pairs, plan_with, sizes_of, strides};
 use crate::kernel::Request;
@@ -20,8 +23,11 @@ const NONE: &str = "fn epilogue(v: f32, at: u32, part: u32) -> f32 {\n    return
 /// The function `epilogue(v, at, part)` of a result `v`, the element `at` which it is, and the channel `part` of it, with the
 /// operands that it reads.
 pub struct Epilogue {
+    /// The function and what it calls.
     text: String,
+    /// What it reads, in the order of its bindings.
     operands: Vec<Arg>,
+    /// Values of its `override` constants.
     constants: Vec<(String, f64)>,
     /// Whether the `math` prelude is needed.
     pub math: bool,
@@ -38,9 +44,11 @@ pub fn with_epilogue<'a>(request: &'a Request, axis: i32) -> Result<(OnnxNode<'a
             let node = OnnxNode::from_body_node(&body, first)?;
             let ty = node.output(0)?.ty;
             let rank = ty.shape.len() as i32;
+            // An axis that the output does not have leaves the function without channels.
             let axis = if axis < 0 { rank + axis } else { axis };
             let axis = usize::try_from(axis).ok().filter(|&axis| axis < ty.shape.len());
             let mut writer = EpilogueWriter::new(&body, ty, axis)?;
+            // The result of the first node is the argument of the function.
             writer.values.insert(first.outputs[0], "v".into());
             rest.iter().try_for_each(|node| writer.node(node))?;
             Ok((node, writer.finish()?))
@@ -49,6 +57,7 @@ pub fn with_epilogue<'a>(request: &'a Request, axis: i32) -> Result<(OnnxNode<'a
     }
 }
 
+/// Elements are results of the function alone.
 const CHAIN: KernelSource = KernelSource::flat("onnx/chain", "onnx/chain.wgsl", include_str!("chain.wgsl"));
 
 /// Nodes that compute one element after the other, without anything in front of them. Channels are those of the standard, of
@@ -71,6 +80,7 @@ pub fn plan_chain(request: &Request) -> Result<NodePlan> {
 }
 
 impl Epilogue {
+    /// The function that gives back its first argument.
     pub fn empty() -> Epilogue {
         Epilogue { text: NONE.into(), operands: Vec::new(), constants: Vec::new(), math: false }
     }
@@ -92,21 +102,32 @@ impl Epilogue {
 
 /// The function in the making.
 struct EpilogueWriter<'a> {
+    /// The nodes.
     body: &'a FusedBody<'a>,
+    /// The type of every value within.
     ty: &'a TensorType,
+    /// Its sizes.
     sizes: Vec<u32>,
+    /// The dimension of channels, if there are such.
     axis: Option<usize>,
     /// The expression of each value that is computed.
     values: HashMap<ValueId, String>,
+    /// Each is bound a single time, however many nodes read it.
     operands: Vec<(ValueId, Arg)>,
+    /// Values of constants, under their numbered names.
     constants: Vec<(String, f64)>,
+    /// Shared functions that some formula calls.
     shared: Vec<&'static str>,
+    /// Formulas, renamed, and declarations of constants.
     functions: String,
+    /// The lines of the function so far.
     lines: String,
+    /// Whether some formula needs the `math` prelude.
     math: bool,
 }
 
 impl<'a> EpilogueWriter<'a> {
+    /// Nothing written yet.
     fn new(body: &'a FusedBody<'a>, ty: &'a TensorType, axis: Option<usize>) -> Result<EpilogueWriter<'a>> {
         Ok(EpilogueWriter {
             body,
@@ -123,6 +144,7 @@ impl<'a> EpilogueWriter<'a> {
         })
     }
 
+    /// Writes a line for a node. Fails if its output has another type than the first one's.
     fn node(&mut self, given: &'a GraphNode) -> Result<()> {
         let node = OnnxNode::from_body_node(self.body, given)?;
         if node.output(0)?.ty != self.ty || given.outputs.len() != 1 {
@@ -148,6 +170,7 @@ impl<'a> EpilogueWriter<'a> {
                 }
             },
         };
+        // Values are counted, so that each node has a name of its own.
         let name = format!("v{}", self.values.len());
         writeln!(self.lines, "    let {name} = {text};").map_err(|e| Error::bug(e.to_string()))?;
         self.values.insert(given.outputs[0], name);
@@ -156,6 +179,7 @@ impl<'a> EpilogueWriter<'a> {
 
     /// Adds the function of a formula under a name of its own, with its constants.
     fn function(&mut self, mut text: &'static str, constants: &[(&'static str, f64)]) -> String {
+        // A text begins with the shared functions that it calls: they are cut off, and written in front of all.
         while let Some(shared) = SHARED.iter().find(|shared| text.starts_with(**shared)) {
             text = &text[shared.len()..];
             if !self.shared.contains(shared) {
@@ -180,6 +204,7 @@ impl<'a> EpilogueWriter<'a> {
         let alike = |(d, stride): (usize, &u32)| self.sizes[d] == 1 || *stride == all[d];
         let only =
             |(d, stride): (usize, &u32)| self.sizes[d] == 1 || *stride == u32::from(Some(d) == self.axis);
+        // A size of 1 says nothing about the stride: any form serves it.
         let place = if own.iter().all(|&stride| stride == 0) {
             "0"
         } else if own.iter().enumerate().all(alike) {
@@ -192,6 +217,7 @@ impl<'a> EpilogueWriter<'a> {
         self.read(node, id, place)
     }
 
+    /// The expression that reads an operand at a place, which is an expression too.
     fn read(&mut self, node: &OnnxNode, id: ValueId, place: &str) -> Result<String> {
         let ty = self.body.ty(id);
         if ty.dtype != self.ty.dtype || !matches!(ty.dtype, DType::F32 | DType::F16) {
@@ -229,6 +255,7 @@ impl<'a> EpilogueWriter<'a> {
             };
             let inner = format!("{name}_{}", self.values.len());
             writeln!(self.lines, "    let {inner} = {text};").map_err(|e| Error::bug(e.to_string()))?;
+            // Comparisons keep NaN, which `clamp` need not.
             text = format!("select({inner}, {limit}, {inner} {order} {limit})");
         }
         Ok(text)
@@ -250,6 +277,7 @@ impl<'a> EpilogueWriter<'a> {
         Ok(format!("fma(({v} - {mean}) / sqrt({variance} + {constant}), {scale}, {bias})"))
     }
 
+    /// Fails unless the body gives exactly one value, computed within.
     fn finish(self) -> Result<Epilogue> {
         let [output] = self.body.results()[..] else {
             return Err(Error::unsupported("the kernel gives one output"));
@@ -276,6 +304,7 @@ fn rename_declarations(text: &str, number: usize) -> String {
         let (before, from) = rest.split_at(begin);
         let (name, after) = from.split_at(from.find(|c| !of_name(c)).unwrap_or(from.len()));
         made += before;
+        // Formulas of pairs name the type of numbers, which is a float here.
         made += if name == "val" { "f32" } else { name };
         if NAMES.contains(&name) {
             made += &format!("_{number}");

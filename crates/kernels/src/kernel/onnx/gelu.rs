@@ -12,8 +12,10 @@ use tapml_graph::{Dim, Result};
 /// The factor of `QuickGelu` that its formula has.
 const QUICK: f64 = 1.702;
 
+/// The plan of `Gelu`, `BiasGelu`, `FastGelu` or `QuickGelu`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
+    // The declared output comes from a file: it has to be what the kernel writes.
     node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
     let form = match node.op.name() {
         "Gelu" | "BiasGelu" => GeluForm::None,
@@ -29,6 +31,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         }
         _ => return Err(node.unserved_error("it")),
     };
+    // The other forms have no attributes.
     if form != GeluForm::Quick {
         node.reads(&[])?;
     }
@@ -38,6 +41,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
 }
 
+/// The plan with a bias of the last dimension, which is added before the function.
 fn plan_biased(node: &OnnxNode, formula: &Formula) -> Result<NodePlan> {
     let flat = KernelSource::flat("onnx/biased_gelu", "onnx/biased.wgsl", include_str!("biased.wgsl"));
     let kernel = KernelSource { math: true, formula: formula.text, ..flat };

@@ -1,5 +1,8 @@
 //! Attention of ONNX Runtime: with groups of heads, with several heads, and of one product:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
+//!
+//! They differ in how heads lie in the inputs, in masks, and in how cached keys and values are given. Heads are moved
+//! to where the kernel of attention takes them, and one launch attends.
 
 use super::attention::{
     Bias, HeadsBuffer, HeadsMove, Mask, ReadPlace, ReadyAttention, Steps, append_cached, cache_output,
@@ -12,6 +15,8 @@ use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Result};
 
 /// Queries, keys and values of `GroupQueryAttention`: of an input each, or of one for all.
+///
+/// One input for all has the heads of queries first, then those of keys and of values.
 fn grouped_sides<'a>(node: &OnnxNode<'a>, q_heads: u32, kv_heads: u32) -> Result<[HeadsBuffer<'a>; 3]> {
     if node.input(0)?.sizes()?.len() != 3 || q_heads == 0 || kv_heads == 0 {
         return Err(Error::invalid(format!("{q_heads} and {kv_heads} heads of {}", node.input(0)?.ty)));
@@ -36,9 +41,11 @@ fn grouped_turn<'a>(node: &OnnxNode<'a>, batch: u32, q: &HeadsBuffer) -> Result<
     }
     let turn = HeadRotation::from_inputs(node, [7, 8], q.size, interleaved)?;
     let listed = node.may_take(9, DType::I64, &[batch, q.length])?;
+    // Without a list, positions count from the number of cached rows, which the kernel learns as it runs.
     Ok(Some(HeadRotation { listed, positions: if listed.is_some() { 1 } else { 3 }, ..turn }))
 }
 
+/// Attributes of `GroupQueryAttention` that are read, or refused by their values.
 const GROUPED: [&str; 16] = [
     "num_heads",
     "kv_num_heads",
@@ -59,6 +66,7 @@ const GROUPED: [&str; 16] = [
 ];
 
 /// Refuses what is not served by name.
+/// Attributes of quantisation do not matter while the types of the caches are `NONE`.
 fn check_grouped(node: &OnnxNode) -> Result<()> {
     node.reads(&[&GROUPED[..], &["k_norm_epsilon"]].concat())?;
     for name in ["qk_output", "sliding_window_cache"] {
@@ -106,6 +114,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("room for {room} keys, {} cached ones", past[0].room)));
     }
     // Cached rows end where the new ones have room behind them.
+    // The lengths count the new rows too, less one.
     let before = past.map(|past| Past { lengths, ..past });
     let turn = grouped_turn(&node, batch, &q)?;
     let mut steps = Steps::new(dtype, batch);
@@ -116,6 +125,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     let kept_k = cache_output(&node, 1, batch, &k, room)?;
     let how = HeadsMove { room: Some(room), past: before[0], turn, added: None };
     let mut key = steps.move_heads(k, kept_k, how)?;
+    // One launch writes the output of the cache in f16, the other scratch in f32.
     if turn.is_some() && dtype == DType::F16 && kept_k.is_some() {
         // The cache rounds what is turned; attention takes it as it was.
         key = steps.move_heads(k, None, how)?;
@@ -132,6 +142,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
             Some(Bias { given, strides: strides_of(&given, [batch, q.heads, q.length, keys])? })
         }
     };
+    // A score of 0 beside the keys: the denominator has one more term of e^0.
     let smooth = if node.int("smooth_softmax", 0)? != 0 { 2 } else { 0 };
     let sinks = node.may_take(11, dtype, &[q.heads])?;
     let attend = ReadyAttention {
@@ -145,6 +156,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
         scale: scale(&node, q.size)?,
         softcap: node.float("softcap", 0.0)?.max(0.0),
         causal: node.int("causal", 1)? != 0,
+        // -1 means no window; so does any other negative number here.
         window: u32::try_from(node.int("local_window_size", -1)?).unwrap_or(0),
         bias,
         mask: None,
@@ -164,6 +176,7 @@ fn masks<'a>(
     let mask = match node.optional(places[0]) {
         None => None,
         Some(given) => {
+            // One length for each; ends, then starts; numbers for keys; or numbers for queries and keys.
             let (kind, strides) = match *given.sizes()?.as_slice() {
                 [own] if own == batch => (3, [0; 4]),
                 [own] if own == 2 * batch => (4, [batch, 0, 0, 0]),
@@ -207,12 +220,14 @@ pub fn plan_multi_head(request: &Request) -> Result<NodePlan> {
     check(&node, batch, &q, &k, &v)?;
     let mut steps = Steps::new(dtype, batch);
     let width = |side: &HeadsBuffer| count(&[side.heads, side.size]);
+    // The bias has the columns of queries, keys and values one behind the other.
     let (first, second) = (width(&q)?, width(&q)?.saturating_add(width(&k)?));
     let all = second.saturating_add(width(&v)?);
     let mut added = [None; 3];
     if node.optional(3).is_some() {
         let bias = node.takes(3, dtype, &[all])?;
         // Keys and values that have heads already are ready.
+        // Cross attention may give keys and values that were projected before.
         let ready = node.input(1)?.sizes()?.len() == 4;
         let rest = |from: u32| (!ready).then_some((bias, from));
         added = [Some((bias, 0)), rest(first), rest(second)];
@@ -243,6 +258,8 @@ pub fn plan_multi_head(request: &Request) -> Result<NodePlan> {
 }
 
 /// Columns of queries, keys and values of a product of this width, each of which its heads share.
+///
+/// Queries and keys have equal sizes; without the attribute all three have.
 fn hidden_sizes(node: &OnnxNode, width: u32, own: u32) -> Result<[u32; 3]> {
     let told = node.ints("qkv_hidden_sizes")?;
     let hidden: Vec<u32> = match &told {
@@ -284,6 +301,7 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
             product.write(launch)
         })?;
     steps.launches.push(launch);
+    // The product leaves queries, keys and values side by side in each row.
     let side = |size: u32, from: u32| {
         let rows = HeadRows::by_row(length, width, size / own, from);
         HeadsBuffer { place: product, rows, heads: own, length, size: size / own }
@@ -309,6 +327,7 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
         if k.size != v.size {
             return Err(node.unserved_error("keys and values of several sizes that are kept"));
         }
+        // The cache is one tensor: keys are its first half, values the second.
         for (at, side) in sides.iter_mut().enumerate() {
             let from = |room: u32| Ok::<_, Error>(if at == 0 { 0 } else { half(room)? });
             let cached = past.map(|past| past.0);
@@ -337,5 +356,6 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
         mask,
         sinks: (0, None),
     };
+    // The projection adds up a row, and its bias.
     steps.plan(&attend, inner.saturating_add(1))
 }

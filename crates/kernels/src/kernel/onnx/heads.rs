@@ -7,14 +7,19 @@ use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
+/// An invocation for each element of the result.
 const KERNEL: KernelSource = KernelSource::flat("onnx/heads", "onnx/integers.wgsl+onnx/heads.wgsl", "");
 
 /// Where rows of heads lie within a buffer, in elements.
 #[derive(Clone, Copy)]
 pub struct HeadRows {
+    /// The first element of all.
     pub from: u32,
+    /// Elements from one of the batch to the next.
     pub batch: u32,
+    /// Elements from one head to the next.
     pub head: u32,
+    /// Elements from one row of a head to the next.
     pub row: u32,
 }
 
@@ -40,11 +45,15 @@ impl HeadRows {
 /// Cosines and sines by which rows are turned.
 #[derive(Clone, Copy)]
 pub struct HeadRotation<'a> {
+    /// `[rows, pairs]`, in any dimensions.
     pub cosines: Placed<'a>,
+    /// As the cosines.
     pub sines: Placed<'a>,
+    /// Pairs of elements that are turned; the rest of a head stays.
     pub pairs: u32,
     /// Rows of cosines.
     pub rows: u32,
+    /// Whether partners are neighbours; else they are `pairs` elements apart.
     pub interleaved: bool,
     /// What `POSITIONS` means in the kernel.
     pub positions: u32,
@@ -85,17 +94,25 @@ pub struct Past<'a> {
 
 /// Rows of heads from where they are to where they are kept.
 pub struct Moved<'a> {
+    /// Elements of the batch.
     pub batch: u32,
+    /// Heads of each.
     pub heads: u32,
+    /// Elements of a row.
     pub size: u32,
+    /// New rows.
     pub length: u32,
     /// Rows that the result has room for.
     pub room: u32,
+    /// Where new rows are.
     pub x: HeadRows,
+    /// Where rows of the result go.
     pub y: HeadRows,
+    /// Rows in front of the new ones.
     pub past: Past<'a>,
     /// Whether the result has the cached rows too.
     pub keeps: bool,
+    /// The rotation of new rows, if they are turned.
     pub turn: Option<HeadRotation<'a>>,
     /// What is added to new rows, and the element that it begins with.
     pub added: Option<(Placed<'a>, u32)>,
@@ -103,6 +120,9 @@ pub struct Moved<'a> {
 
 impl Moved<'_> {
     /// The launch; constant 0 stands where an input is absent. The rows are of the first dtype, the result of the last.
+    ///
+    /// `x` binds what is read and `y` what is written; between them come the cache, the angles, the lengths and the
+    /// bias.
     pub fn launch(
         &self,
         [given_dtype, dtype, out]: [DType; 3],
@@ -179,6 +199,7 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("{} pairs of {size} elements are turned", turn.pairs)));
     }
     let listed = node.optional(if is_standard { 3 } else { 1 });
+    // Angles for each row, listed positions, or the first position of all rows.
     let positions = match listed.map(|listed| listed.sizes()).transpose()? {
         None if is_standard && turn.rows == batch.saturating_mul(length) => 0,
         Some(list) if list == [batch, length] => 1,
@@ -193,5 +214,6 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
     let moved =
         Moved { batch, heads, size, length, room: length, x: rows, y: rows, past, keeps: false, turn, added };
     let launch = moved.launch([dtype; 3], |launch| launch.read(whole(x)), |launch| launch.output(y.index))?;
+    // A rotation adds two products. The constant is as long as one position of 64 bits.
     Ok(plan_with(&KERNEL, vec![launch], vec![vec![0; 8]], 2))
 }

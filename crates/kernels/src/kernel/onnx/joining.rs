@@ -1,6 +1,9 @@
 //! Operators that copy runs of elements: `Concat` and `Split` with a launch for each part, and those that give the elements of
 //! their first input in the same order, `Reshape`, `Squeeze`, `Unsqueeze`, `Flatten`, `Identity`, and `Dropout` where nothing
 //! is dropped, with one run of all. Sizes are those that the node declares; inputs that hold sizes are not read.
+//!
+//! Elements are copied as bits. Dtypes of 8 bytes are two cells each; those of one or two bytes, f16 excepted, are
+//! copied only as a whole, by words.
 
 use super::{OnnxNode, Placed, count, plan_with, whole};
 use crate::kernel::Request;
@@ -8,6 +11,7 @@ use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
+/// An invocation copies four cells.
 const KERNEL: KernelSource = KernelSource::flat("onnx/joining", "onnx/joining.wgsl", "");
 
 /// What is copied as one.
@@ -22,9 +26,13 @@ pub enum CopyCell {
 /// Runs of cells: how many cells in all, and of each run; where they begin in x and in y, each with the distance of two.
 #[derive(Clone, Copy)]
 pub struct Runs {
+    /// Cells of all runs.
     pub cells: u32,
+    /// Cells of one run.
     pub run: u32,
+    /// Distance of two runs in x, and where the first begins.
     pub x: (u32, u32),
+    /// As `x`, in y.
     pub y: (u32, u32),
 }
 
@@ -54,6 +62,9 @@ impl Runs {
 }
 
 /// Words of 32 bits that hold a tensor.
+///
+/// # Errors
+/// `Unsupported` if there are more than 32 bits can count.
 pub fn words_of(value: &Placed) -> Result<u32> {
     let bytes = u64::from(value.count()?) * value.dtype().size() as u64;
     let words = u32::try_from(bytes.div_ceil(4));
@@ -68,6 +79,7 @@ pub fn plan_words(from: Arg, y: &Placed, constants: Vec<Vec<u8>>) -> Result<Node
 }
 
 /// The plan that gives the first input's elements in the same order.
+/// Sizes may differ, as long as there are as many elements.
 pub fn plan_copied(node: &OnnxNode, y: &Placed) -> Result<NodePlan> {
     let x = node.input(0)?;
     if x.dtype() == y.dtype() && x.count()? == y.count()? {
@@ -77,6 +89,7 @@ pub fn plan_copied(node: &OnnxNode, y: &Placed) -> Result<NodePlan> {
     }
 }
 
+/// The plan of an operator that leaves the elements in their order.
 pub fn plan_copy(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "axes", "shape", "allowzero", "ratio", "seed"])?;
@@ -91,13 +104,18 @@ pub fn plan_copy(request: &Request) -> Result<NodePlan> {
 
 /// Where the parts of a tensor along an axis are, in cells: the length of a run of each, and of one of the whole.
 struct AxisParts {
+    /// What is copied as one.
     cell: CopyCell,
+    /// Cells of a run of each part.
     runs: Vec<u32>,
+    /// Cells of a run of the whole.
     whole: u32,
+    /// How many runs there are of each.
     outer: u32,
 }
 
 impl AxisParts {
+    /// Fails unless the parts make up the whole along the axis, and agree with it along all others.
     fn from_node(node: &OnnxNode, whole: &Placed, parts: &[Placed]) -> Result<AxisParts> {
         let (dtype, sizes) = (whole.dtype(), whole.sizes()?);
         let (cell, cells) = match dtype.size() {
@@ -110,6 +128,7 @@ impl AxisParts {
         for part in parts {
             let mut own = part.sizes()?;
             let size = own.get(axis).copied().unwrap_or(0);
+            // With the size along the axis replaced, a part has to have the sizes of the whole.
             own.splice(axis.min(own.len())..(axis + 1).min(own.len()), [sizes[axis]]);
             match rest.checked_sub(size).filter(|_| own == sizes && part.dtype() == dtype) {
                 Some(left) => rest = left,
@@ -145,6 +164,7 @@ impl AxisParts {
     }
 }
 
+/// `Concat`: a launch for each input.
 pub fn plan_concat(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
@@ -155,6 +175,7 @@ pub fn plan_concat(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
 }
 
+/// `Split`. How long the parts are is told by the declared outputs, whatever the attribute or input says.
 pub fn plan_split(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "split", "num_outputs"])?;

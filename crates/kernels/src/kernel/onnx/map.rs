@@ -1,4 +1,7 @@
 //! Functions of one number.
+//!
+//! Each function is a WGSL text `formula(v)` on f32, with its attributes as `override` constants. The same texts
+//! serve alone, by the kernel of [`crate::kernel::elementwise`], and as parts of an epilogue.
 
 use super::{OnnxNode, plan_with, whole};
 use crate::kernel::Request;
@@ -63,6 +66,7 @@ const FUNCTIONS: &[FunctionRow] = &[
         concat!(include_str!("order.wgsl"), include_str!("../gelu/tail.wgsl"), include_str!("erf.wgsl")),
         &[],
     ),
+    // Celu divides by the attribute that it multiplies by; ELU is the same text with a divisor of 1.
     ("Celu", include_str!("elu.wgsl"), &[("alpha", "ALPHA", 1.0), ("alpha", "DIVISOR", 1.0)]),
     ("Mish", include_str!("mish.wgsl"), &[]),
     ("Swish", include_str!("swish.wgsl"), &[("alpha", "ALPHA", 1.0)]),
@@ -91,6 +95,9 @@ const FUNCTIONS: &[FunctionRow] = &[
 ];
 
 /// The formula of a node, with its constants.
+///
+/// # Errors
+/// `Unsupported` for another operator, and for attributes that it does not have.
 pub(super) fn formula(node: &OnnxNode) -> Result<Formula> {
     let formula = match node.op.name() {
         "Sigmoid" => sigmoid::formula(),
@@ -118,6 +125,7 @@ pub(super) fn formula(node: &OnnxNode) -> Result<Formula> {
     Ok(formula)
 }
 
+/// The plan of a function of one number, or of `Clip`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
@@ -128,6 +136,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
 }
 
+/// Limits are bound, or set as constants.
 const CLIP: KernelSource = KernelSource::flat("onnx/clip", "onnx/clip.wgsl", include_str!("clip.wgsl"));
 
 /// The limits are attributes up to version 10, inputs of one element after it.
@@ -137,6 +146,7 @@ fn plan_clip(node: &OnnxNode) -> Result<NodePlan> {
         Some(limit) if limit.dtype() != x.dtype() || limit.count()? != 1 => {
             Err(Error::invalid(format!("a limit of {} for {}", limit.ty, x.ty)))
         }
+        // 0: no limit, 1: the bound one, 2: the constant.
         Some(limit) => Ok((whole(limit), 1u32)),
         None => Ok((Arg::Constant(0), if node.op.attributes().contains_key(name) { 2 } else { 0 })),
     };

@@ -1,4 +1,8 @@
 //! Products of matrices: `MatMul` of batches, and `Gemm`.
+//!
+//! All products are of row-major operands given by strides, so that transposed matrices need no copy and no text of
+//! their own. See <https://onnx.ai/onnx/operators/onnx__MatMul.html> and
+//! <https://onnx.ai/onnx/operators/onnx__Gemm.html>.
 
 use super::epilogue::{Epilogue, with_epilogue};
 use super::{OnnxNode, Placed, broadcast_strides, count, plan_with, strides, whole, words};
@@ -7,6 +11,7 @@ use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Error, Extent, Op, Result};
 
+/// A tile of each operand lies in workgroup memory, as f32.
 const KERNEL: KernelSource = KernelSource {
     workgroup_memory: 2048,
     ..KernelSource::flat("onnx/matrix", "onnx/matrix.wgsl", include_str!("matrix.wgsl"))
@@ -20,22 +25,29 @@ const TILE: u32 = 16;
 
 /// One product of a batch, or many.
 struct Product {
+    /// Rows of the product.
     m: u32,
+    /// Columns of the product.
     n: u32,
+    /// Terms of a sum.
     k: u32,
     /// Elements from one row to the next and from one column to the next.
     a: [u32; 2],
     b: [u32; 2],
     /// Sizes of the batch, and the strides of both along it.
     batch: [Vec<u32>; 3],
+    /// The factor of the product.
     alpha: f64,
+    /// The factor of `c`.
     beta: f64,
     /// Sizes of the output.
     output: Vec<u32>,
+    /// Strides of what is added, along rows and columns, if something is.
     c: Option<[u32; 2]>,
 }
 
 impl Product {
+    /// Checks dtypes and the declared output, and plans the launch with its epilogue.
     fn plan(&self, node: &OnnxNode, epilogue: Epilogue) -> Result<NodePlan> {
         let dtype = node.float_dtype()?;
         let (a, b, y) = (node.input(0)?, node.input(1)?, node.gives(0, dtype, &self.output)?);
@@ -74,7 +86,8 @@ impl Product {
     }
 }
 
-/// The launch that gives `a · b + c` of `[m, k]` and `[k, n]`, with a row of `c` if it has one; constant 0 stands for the sizes. The result is of f32.
+/// The launch that gives `a · b + c` of `[m, k]` and `[k, n]`, with a row of `c` if it has one. Constant 0 stands for
+/// the sizes. The result is of f32.
 pub fn launch_projection(
     dtype: DType,
     [m, k, n]: [u32; 3],
@@ -109,6 +122,7 @@ fn matrix(of: &Placed, is_column: bool) -> Result<Vec<u32>> {
 
 /// A product, alone or with what becomes of its result.
 pub fn plan_with_epilogue(request: &Request) -> Result<NodePlan> {
+    // The planners of both operators make the epilogue again.
     let (node, _) = with_epilogue(request, COLUMNS)?;
     if node.op.name() == "Gemm" { plan_gemm(request) } else { plan_matmul(request) }
 }
@@ -122,6 +136,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     if node.int("transBatchA", 0)? != 0 || node.int("transBatchB", 0)? != 0 {
         return Err(node.unserved_error("transposed batches"));
     }
+    // The result of a product with a vector has no dimension of columns, which would be the channels.
     if matches!(request.op, Op::Fused(_)) && node.input(1)?.ty.shape.len() < 2 {
         return Err(node.unserved_error("an epilogue of a product with a vector"));
     }
@@ -146,6 +161,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     }
     let rank = batch_a.len().max(batch_b.len());
     let at = |sizes: &[u32], d: usize| (d + sizes.len()).checked_sub(rank).map_or(1, |at| sizes[at]);
+    // A size of 1 stretches to the other one; `broadcast_strides` refuses what does not fit.
     let size = |d: usize| match at(batch_a, d) {
         1 => at(batch_b, d),
         size => size,
@@ -157,6 +173,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
         Ok(of_matrices.into_iter().map(|stride| stride.wrapping_mul(volume)).collect())
     };
     // A vector has no rows, or no columns.
+    // The output lacks the dimension that a vector was given.
     let ranks = [node.input(0)?.sizes()?.len(), node.input(1)?.sizes()?.len()];
     let rows_and_columns = [(ranks[0] > 1, *m), (ranks[1] > 1, *n)];
     let own = rows_and_columns.into_iter().filter_map(|(there, size)| there.then_some(size));
@@ -176,6 +193,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     product.plan(&node, epilogue)
 }
 
+/// `Gemm`: `alpha · a · b + beta · c`, where `c` stretches to the product.
 pub fn plan_gemm(request: &Request) -> Result<NodePlan> {
     let (node, epilogue) = with_epilogue(request, COLUMNS)?;
     node.reads(&["alpha", "beta", "transA", "transB", "broadcast"])?;

@@ -99,34 +99,48 @@ use tapml_graph::{DType, Dim, Error, Extent, Op, Result, TensorType};
 const MAX_RANK: usize = 8;
 
 /// A node of an operator of the standard: inputs and outputs by their places.
+///
+/// Optional inputs may be left out, so that places and numbers differ: a kernel binds numbers, the standard names
+/// places.
 struct OnnxNode<'a> {
+    /// The operator, with its attributes as the file has them.
     op: &'a Foreign,
+    /// By place; `None` where an input is left out.
     inputs: Vec<Option<Placed<'a>>>,
+    /// By place; `None` where an output is not asked for.
     outputs: Vec<Option<Placed<'a>>>,
 }
 
 /// An input or output: its number among those that are there, and its type.
 #[derive(Clone, Copy)]
 struct Placed<'a> {
+    /// Its number: what [`Arg::Input`] and [`Arg::Output`] take.
     index: usize,
+    /// Its type, as the graph declares it.
     ty: &'a TensorType,
 }
 
 impl Placed<'_> {
+    /// The dtype of its elements.
     fn dtype(&self) -> DType {
         self.ty.dtype
     }
 
+    /// Its sizes; fails as [`sizes_of`].
     fn sizes(&self) -> Result<Vec<u32>> {
         sizes_of(self.ty)
     }
 
+    /// How many elements it has.
     fn count(&self) -> Result<u32> {
         count(&self.sizes()?)
     }
 }
 
 /// Sizes that fit 32 bits.
+///
+/// # Errors
+/// `Unsupported` for symbolic or larger sizes, and for more than [`MAX_RANK`] dimensions.
 fn sizes_of(ty: &TensorType) -> Result<Vec<u32>> {
     if ty.shape.len() > MAX_RANK {
         return Err(Error::unsupported(format!("{ty}: kernels take at most {MAX_RANK} dimensions")));
@@ -137,6 +151,9 @@ fn sizes_of(ty: &TensorType) -> Result<Vec<u32>> {
 }
 
 /// Elements of these sizes.
+///
+/// # Errors
+/// `Unsupported` for more than 32 bits can count: kernels index elements by `u32`.
 fn count(sizes: &[u32]) -> Result<u32> {
     let count = sizes.iter().try_fold(1u32, |all, &size| all.checked_mul(size));
     count.ok_or_else(|| Error::unsupported(format!("{sizes:?}: more than 2³² elements")))
@@ -152,6 +169,8 @@ fn strides(sizes: &[u32]) -> Vec<u32> {
 }
 
 /// The strides of an operand that stretches to these sizes: 0 along a dimension where all read the same.
+///
+/// Dimensions are aligned from the last on, as the standard's broadcasting has it.
 fn broadcast_strides(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
     let missing = to.len().checked_sub(from.len());
     let missing = missing.ok_or_else(|| Error::invalid(format!("{from:?} does not stretch to {to:?}")))?;
@@ -165,6 +184,7 @@ fn broadcast_strides(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
 }
 
 impl<'a> OnnxNode<'a> {
+    /// The node of a request. Fails with a bug error if the operator is no foreign one.
     fn from_request(request: &'a Request) -> Result<OnnxNode<'a>> {
         let Op::Foreign(op) = request.op else { return Err(wrong_op(request)) };
         let number = |types: &'a [TensorType]| {
@@ -176,18 +196,22 @@ impl<'a> OnnxNode<'a> {
         Ok(OnnxNode { op, inputs: op.place_inputs(number(request.inputs)), outputs })
     }
 
+    /// The version of the operator set; the largest number if none is given, which stands for the newest.
     fn version(&self) -> u32 {
         self.op.version().unwrap_or(u32::MAX)
     }
 
+    /// An input that must be there.
     fn input(&self, place: usize) -> Result<Placed<'a>> {
         self.optional(place).ok_or_else(|| Error::invalid(format!("input {place} is missing")))
     }
 
+    /// An input that may be left out.
     fn optional(&self, place: usize) -> Option<Placed<'a>> {
         self.inputs.get(place).copied().flatten()
     }
 
+    /// An output that must be asked for.
     fn output(&self, place: usize) -> Result<Placed<'a>> {
         let output = self.outputs.get(place).copied().flatten();
         output.ok_or_else(|| self.unserved_error(&format!("output {place} is not asked for")))
@@ -211,6 +235,7 @@ impl<'a> OnnxNode<'a> {
         self.optional(place).map(|_| self.takes(place, dtype, sizes)).transpose()
     }
 
+    /// Fails unless dtype and sizes are these; `what` is a verb for messages.
     fn expect(&self, found: Placed, what: &str, dtype: DType, sizes: &[u32]) -> Result<()> {
         if found.dtype() == dtype && found.sizes()? == sizes {
             return Ok(());
@@ -227,6 +252,7 @@ impl<'a> OnnxNode<'a> {
         }
     }
 
+    /// An integer attribute.
     fn int(&self, name: &str, default: i64) -> Result<i64> {
         let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
         value
@@ -234,11 +260,13 @@ impl<'a> OnnxNode<'a> {
             .ok_or_else(|| Error::invalid(format!("attribute `{name}` is {value}, expected an integer")))
     }
 
+    /// A number attribute; integers count too.
     fn float(&self, name: &str, default: f64) -> Result<f64> {
         let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
         value.as_f64().ok_or_else(|| self.unserved_error(&format!("attribute `{name}` of {value}")))
     }
 
+    /// A text attribute.
     fn text(&self, name: &str, default: &'static str) -> Result<&str> {
         let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
         value
@@ -246,8 +274,10 @@ impl<'a> OnnxNode<'a> {
             .ok_or_else(|| Error::invalid(format!("attribute `{name}` is {value}, expected a text")))
     }
 
+    /// A list of integers; `None` if the attribute is absent.
     fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         let Some(value) = self.op.attributes().get(name) else { return Ok(None) };
+        // Importers write a list plainly, or as an object that names its type.
         let list = value.as_array().or_else(|| value.get("ints")?.as_array());
         let ints = list.and_then(|list| list.iter().map(|value| value.as_i64()).collect());
         let wrong = || Error::invalid(format!("attribute `{name}` is {value}, expected integers"));
@@ -262,6 +292,7 @@ impl<'a> OnnxNode<'a> {
         found.ok_or_else(|| Error::invalid(format!("axis {value} of a tensor of {rank} dimensions")))
     }
 
+    /// The error of a node that the standard allows and the kernel does not serve.
     fn unserved_error(&self, what: &str) -> Error {
         Error::unsupported(format!("the kernel of `{}` does not serve {what}", self.op.kind()))
     }
@@ -282,6 +313,7 @@ fn launch(kernel: &KernelSource, dtype: DType, text: String) -> Result<LaunchBui
 }
 
 /// 32-bit words as bytes of a constant; an empty list has one word.
+/// A buffer of zero bytes cannot be bound.
 fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let mut bytes: Vec<u8> = values.into_iter().flat_map(u32::to_le_bytes).collect();
     bytes.resize(bytes.len().max(4), 0);
@@ -294,6 +326,9 @@ fn plan_with(kernel: &KernelSource, launches: Vec<Launch>, constants: Vec<Vec<u8
 }
 
 /// So many workgroups along two dimensions.
+///
+/// A dispatch has at most 65,535 workgroups in each dimension on every WebGPU device. Texts count `x + 65535 · y` and
+/// end those beyond the last.
 fn grid(groups: u32) -> Grid {
     [
         Extent::from_dim(u64::from(groups.min(65535))),

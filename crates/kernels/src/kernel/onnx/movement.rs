@@ -1,4 +1,7 @@
 //! Operators that move elements of any dtype: one text writes words, behind it stands where each element comes from.
+//!
+//! Elements are moved as bits, whatever their dtype. An invocation writes a whole word, which may hold several
+//! elements: two invocations that wrote parts of one word would race.
 
 use super::joining::words_of;
 use super::pairs::OperandWalk;
@@ -21,13 +24,20 @@ macro_rules! moved {
 
 pub(super) use moved;
 
+/// The source of an element follows from its coordinates, by strides.
 const STRIDED: KernelSource = moved!("strided", "strided.wgsl");
+/// Starts, axes and steps are read as the kernel runs.
 const SLICE: KernelSource = moved!("slice", "integers.wgsl", "axes.wgsl", "slice.wgsl");
+/// Pads and axes are read as the kernel runs.
 const PAD: KernelSource = moved!("pad", "integers.wgsl", "axes.wgsl", "pad.wgsl");
+/// Indices are read as the kernel runs.
 const GATHER: KernelSource = moved!("gather", "integers.wgsl", "gather.wgsl");
+/// One of two operands for each element.
 const WHERE: KernelSource = KernelSource::flat("onnx/where", "onnx/where.wgsl", include_str!("where.wgsl"));
 
 /// The launch of a text that moves words.
+///
+/// It binds the output and sets the constants that `move.wgsl` declares. The uniform block comes last, as everywhere.
 pub fn finish(
     kernel: &KernelSource,
     launch: LaunchBuilder,
@@ -40,6 +50,7 @@ pub fn finish(
     Ok(plan_with(kernel, vec![launch.flat(Dim::from(u64::from(words)))], constants, 0))
 }
 
+/// Starts the launch. The dtype plays no part, since words are moved.
 pub fn start(kernel: &KernelSource) -> Result<LaunchBuilder> {
     kernel.launch(DType::F32, DType::F32)
 }
@@ -67,6 +78,7 @@ pub fn strided_over(node: &OnnxNode, dims: &[u32], along: Vec<u32>) -> Result<No
 }
 
 /// A plan that fills the output with the one element in these words.
+/// Strides of zero read the one element everywhere; constant 0 holds the sizes, constant 1 the element.
 pub fn plan_repeated(y: &Placed, element: Vec<u8>) -> Result<NodePlan> {
     let sizes = y.sizes()?;
     let walk = OperandWalk::from_strides(&sizes, vec![vec![0; sizes.len()]]);
@@ -74,6 +86,7 @@ pub fn plan_repeated(y: &Placed, element: Vec<u8>) -> Result<NodePlan> {
     finish(&STRIDED, launch, y, vec![walk.words(), element])
 }
 
+/// `Transpose`; the default order is reversed.
 pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["perm"])?;
@@ -91,6 +104,7 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
     }
 }
 
+/// `Expand`. The declared output tells the sizes, and the input that holds them is not read.
 pub fn plan_expand(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
@@ -116,8 +130,11 @@ fn shapes(x: &Placed, y: &Placed) -> Result<Vec<u8>> {
 
 /// Integers that are an input, or an attribute in early versions.
 struct Integers {
+    /// Where they are.
     arg: Arg,
+    /// Words of each: 2 of 64 bits, 1 of 32.
     words: u32,
+    /// How many there are.
     count: u32,
 }
 
@@ -125,6 +142,7 @@ struct Integers {
 struct PlanConstants(Vec<Vec<u8>>);
 
 impl PlanConstants {
+    /// Adds a constant; gives the argument that binds it.
     fn add(&mut self, bytes: Vec<u8>) -> Arg {
         self.0.push(bytes);
         Arg::Constant(self.0.len() - 1)
@@ -142,6 +160,7 @@ impl PlanConstants {
     }
 }
 
+/// `Slice`. Starts may be activations: the kernel clamps them, so that no element outside of the input is read.
 pub fn plan_slice(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["starts", "ends", "axes"])?;
@@ -152,6 +171,7 @@ pub fn plan_slice(request: &Request) -> Result<NodePlan> {
     let alike = |given: &Option<Integers>| {
         given.as_ref().is_none_or(|given| given.words == starts.words && given.count == starts.count)
     };
+    // One constant tells the words of all three lists.
     if !alike(&axes) || !alike(&steps) {
         return Err(node.unserved_error("integers of several dtypes"));
     }
@@ -169,6 +189,7 @@ pub fn plan_slice(request: &Request) -> Result<NodePlan> {
     finish(&SLICE, launch, &y, constants.0)
 }
 
+/// `Pad`, in the modes of the standard.
 pub fn plan_pad(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["mode", "pads", "value"])?;
@@ -183,6 +204,7 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
     let mut constants = PlanConstants(vec![shapes(&x, &y)?]);
     let pads = constants.integers(&node, 1, "pads")?.ok_or_else(|| node.unserved_error("no pads"))?;
     let axes = constants.integers(&node, 3, "axes")?;
+    // The attribute of early versions is a float; other dtypes would need its bits in their own form.
     let value = node.float("value", 0.0)? as f32;
     if axes.as_ref().is_some_and(|axes| axes.words != pads.words || 2 * axes.count != pads.count)
         || (value != 0.0 && x.dtype() != DType::F32)
@@ -198,6 +220,7 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
     finish(&PAD, launch, &y, constants.0)
 }
 
+/// `Gather`: the indices take the place of the axis.
 pub fn plan_gather(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
@@ -212,6 +235,7 @@ pub fn plan_gather(request: &Request) -> Result<NodePlan> {
     finish(&GATHER, launch, &y, Vec::new())
 }
 
+/// `Where`, for elements of whole words.
 pub fn plan_where(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;

@@ -1,5 +1,8 @@
 //! `MatMulNBits` of ONNX Runtime: a product with weights of 2, 4 or 8 bits in blocks, read as they are stored:
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits>.
+//!
+//! A column of the weight is cut into blocks along K, each with a scale and a zero point. Blocks are stored one after
+//! the other, low bits first; the last one of a column is padded.
 
 use super::{OnnxNode, count, plan_with, whole};
 use crate::kernel::Request;
@@ -7,6 +10,7 @@ use crate::kernel::source::{KernelSource, single_workgroup};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Extent, Result};
 
+/// For few rows: 32 lanes share a column.
 const ROWS: KernelSource = KernelSource {
     workgroup_memory: 4096,
     ..KernelSource::flat(
@@ -15,6 +19,7 @@ const ROWS: KernelSource = KernelSource {
         concat!(include_str!("nbits.wgsl"), include_str!("nbits_rows.wgsl")),
     )
 };
+/// For many rows: tiles of 64 by 64.
 const TILE: KernelSource = KernelSource {
     workgroup_memory: 8192,
     ..KernelSource::flat(
@@ -35,6 +40,8 @@ fn size(node: &OnnxNode, name: &str, default: i64) -> Result<u32> {
 }
 
 /// What `ZEROS` means in the kernel, and the input.
+///
+/// Packed zero points begin a byte with each column.
 fn zero_points(node: &OnnxNode, n: u32, blocks: u32, bits: u32) -> Result<(u32, Arg)> {
     let Some(zeros) = node.optional(3) else { return Ok((0, Arg::Constant(0))) };
     let dtype = node.float_dtype()?;
@@ -50,15 +57,18 @@ fn zero_points(node: &OnnxNode, n: u32, blocks: u32, bits: u32) -> Result<(u32, 
     }
 }
 
+/// The plan of the operator.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["K", "N", "bits", "block_size", "accuracy_level", "weight_prepacked"])?;
     let (dtype, a) = (node.float_dtype()?, node.input(0)?);
     let (k, n) = (size(&node, "K", 0)?, size(&node, "N", 0)?);
     let (bits, block) = (size(&node, "bits", 4)?, size(&node, "block_size", 0)?);
+    // `g_idx` gives the group of each element, which the text takes from its place.
     if ![2, 4, 8].contains(&bits) || node.optional(4).is_some() || node.int("weight_prepacked", 0)? != 0 {
         return Err(node.unserved_error("such bits, `g_idx`, or weights packed for one device"));
     }
+    // The operator's own limits.
     if block < 16 || !block.is_power_of_two() {
         return Err(Error::invalid(format!("`block_size` is {block}, expected a power of two from 16")));
     }
@@ -86,6 +96,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.set("HAS_BIAS", u32::from(bias.is_some()));
     let groups = |size: u32, each: u32| Extent::from_dim(u64::from(size.div_ceil(each)));
     let (launch, chain) = if m > SKINNY_ROWS {
+        // A lane of a tile adds all terms; of a few rows, every 32nd.
         (launch.groups([groups(n, 64), groups(m, 64), single_workgroup()]), k)
     } else {
         let launch = launch.set("ROWS", if m == 1 { 1u32 } else { 4 });

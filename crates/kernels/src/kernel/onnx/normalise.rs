@@ -1,4 +1,7 @@
 //! Normalisations: by given statistics, and by those of rows.
+//!
+//! Where TapML's own operators do the same, their planners are called with a request of their types, so that there is
+//! a single kernel for both.
 
 use super::{OnnxNode, Placed, count, grid, plan_with, strides, whole, words};
 use crate::kernel::norm::{LANES, WORKGROUP_MEMORY};
@@ -8,8 +11,10 @@ use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::{LayerNorm, RmsNorm};
 use tapml_graph::{Dim, Error, Op, Result, TensorType};
 
+/// An invocation for each element.
 const BATCH: KernelSource =
     KernelSource::flat("onnx/batch_norm", "onnx/batch_norm.wgsl", include_str!("batch_norm.wgsl"));
+/// A workgroup for each row.
 const INSTANCE: KernelSource = KernelSource {
     norm: true,
     workgroup_memory: WORKGROUP_MEMORY,
@@ -17,8 +22,11 @@ const INSTANCE: KernelSource = KernelSource {
 };
 
 /// The statistics of so many channels by which a node normalises.
+///
+/// They are scale, bias, mean and variance, in the order of the inputs. Fails on a node that trains.
 pub(super) fn expect_statistics<'a>(node: &OnnxNode<'a>, channels: u32) -> Result<Vec<Placed<'a>>> {
     node.reads(&["epsilon", "momentum", "spatial", "training_mode", "is_test"])?;
+    // Further outputs are the running statistics of training.
     let trains = node.int("training_mode", 0)? != 0 || node.outputs.iter().skip(1).any(Option::is_some);
     if trains || node.version() < 7 || node.int("spatial", 1)? == 0 {
         return Err(node.unserved_error("training, or statistics of each element"));
@@ -26,6 +34,7 @@ pub(super) fn expect_statistics<'a>(node: &OnnxNode<'a>, channels: u32) -> Resul
     (1..5).map(|place| node.takes(place, node.float_dtype()?, &[channels])).collect()
 }
 
+/// `BatchNormalization` with given statistics; see <https://onnx.ai/onnx/operators/onnx__BatchNormalization.html>.
 pub fn plan_batch(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     let dtype = node.float_dtype()?;
@@ -56,6 +65,7 @@ pub fn plan_layer(request: &Request) -> Result<NodePlan> {
     if node.outputs.iter().skip(1).any(Option::is_some) || rows == 0 || k == 0 {
         return Err(node.unserved_error("further outputs, or an empty tensor"));
     }
+    // Rows are all dimensions in front of the axis, columns all from it on.
     let flat = |sizes: &[u32]| TensorType::new(dtype, sizes.iter().map(|&size| u64::from(size)));
     let inputs = [flat(&[rows, k]), flat(&[k]), flat(&[k])];
     let op = Op::from(LayerNorm::new(node.float("epsilon", 1e-5)? as f32));
@@ -108,6 +118,7 @@ pub fn plan_instance(request: &Request) -> Result<NodePlan> {
     let groups = u32::try_from(groups).ok().filter(|&groups| groups > 0 && channels % groups == 0);
     let groups = groups.ok_or_else(|| Error::invalid(format!("groups of {channels} channels")))?;
     let k = image.saturating_mul(channels / groups);
+    // Scale and bias change at each group, or at each channel within it.
     let (weights, channel) = if in_groups && node.version() < 21 { (groups, k) } else { (channels, image) };
     let (scale, bias) = (node.takes(1, dtype, &[weights])?, node.takes(2, dtype, &[weights])?);
     let rows = count(&[batch, groups])?;
@@ -117,6 +128,7 @@ pub fn plan_instance(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&INSTANCE, vec![launch.groups(grid(rows))], Vec::new(), k.div_ceil(LANES)))
 }
 
+/// A workgroup for each index over the kept dimensions.
 const ALONG: KernelSource = KernelSource {
     norm: true,
     workgroup_memory: WORKGROUP_MEMORY,
@@ -143,6 +155,7 @@ pub fn plan_along(request: &Request) -> Result<NodePlan> {
         (vec![node.int("axis", -1)?], form as u32)
     } else {
         node.reads(&["axes"])?;
+        // The standard's default, which leaves the channels.
         (node.ints("axes")?.unwrap_or(vec![0, 2, 3]), 0)
     };
     if x.count()? == 0 {
@@ -150,6 +163,7 @@ pub fn plan_along(request: &Request) -> Result<NodePlan> {
     }
     let axes = axes.iter().map(|&axis| node.axis(axis, sizes.len())).collect::<Result<Vec<_>>>()?;
     let own = strides(&sizes);
+    // Kept dimensions come first in the table: an index over them, then one over the others, gives a place.
     let (gone, kept): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|d| axes.contains(d));
     let order: Vec<usize> = kept.iter().chain(&gone).copied().collect();
     let table = words(order.iter().map(|&d| sizes[d]).chain(order.iter().map(|&d| own[d])));
@@ -161,6 +175,7 @@ pub fn plan_along(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&ALONG, vec![launch.groups(grid(rows))], vec![table], terms.div_ceil(LANES)))
 }
 
+/// The power is that of `Pow`, of bounded error.
 const LOCAL: KernelSource = KernelSource {
     math: true,
     ..KernelSource::flat(
@@ -184,6 +199,7 @@ pub fn plan_local(request: &Request) -> Result<NodePlan> {
     };
     let launch = LOCAL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", x.count()?);
     let launch = launch.set("CHANNELS", channels.max(1)).set("INNER", count(&sizes[2..])?.max(1));
+    // The standard divides the sum by the size; the factor takes that in.
     let launch = launch.set("SIZE", size).set("ALPHA", node.float("alpha", 1e-4)? / f64::from(size));
     let launch = launch.set("BETA", node.float("beta", 0.75)?).set("BIAS", node.float("bias", 1.0)?);
     Ok(plan_with(&LOCAL, vec![launch.flat(Dim::from(u64::from(x.count()?)))], Vec::new(), size))

@@ -1,4 +1,7 @@
 //! Operators that look for the first elements of lines along an axis: `ArgMax`, `ArgMin`, `TopK`.
+//!
+//! The order is total: NaN has a place in it, and of equal elements the first index comes first unless a node asks
+//! otherwise.
 
 use super::{OnnxNode, count, grid, launch, plan_with, whole};
 use crate::kernel::Request;
@@ -7,12 +10,14 @@ use crate::plan::{NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Error, Extent, Result};
 
+/// A number and an index for each of 256 lanes lie in workgroup memory.
 const ARGUMENT: KernelSource = KernelSource {
     workgroup_memory: 2048,
     ..KernelSource::flat("onnx/argument", "onnx/ahead.wgsl+onnx/argument.wgsl", "")
 };
 /// Of integers of two words.
 const LONG_ARGUMENT: KernelSource = KernelSource { workgroup_memory: 3072, ..ARGUMENT };
+/// A workgroup looks for the next element of its line again and again.
 const TOP_K: KernelSource = KernelSource {
     workgroup_memory: 1024,
     ..KernelSource::flat("onnx/top_k", "onnx/ahead.wgsl+onnx/top_k.wgsl", "")
@@ -20,23 +25,30 @@ const TOP_K: KernelSource = KernelSource {
 
 /// Lines along an axis: their elements, the distance of two, how many lines there are.
 struct Lines {
+    /// Elements of a line.
     k: u32,
+    /// Elements of the tensor from one of a line to the next.
     step: u32,
+    /// Lines.
     count: u32,
 }
 
 impl Lines {
+    /// The lines along an axis of a tensor of these sizes.
     fn from_axis(sizes: &[u32], axis: usize) -> Result<Lines> {
         let (k, step) = (sizes[axis], count(&sizes[axis + 1..])?);
         Ok(Lines { k, step, count: count(&sizes[..axis])?.saturating_mul(step) })
     }
 
+    /// Sets the constants of the texts.
     fn set(&self, launch: LaunchBuilder) -> LaunchBuilder {
         launch.set("K", self.k).set("STEP", self.step).set("LINES", self.count)
     }
 }
 
 /// The numbers of a dtype with their order, in front of a text.
+///
+/// The dtype is that of the activations in the text: integers are declared by the text itself.
 fn order_text(node: &OnnxNode, text: &str) -> Result<(DType, String)> {
     let dtype = node.input(0)?.dtype();
     let (numbers, order) = match dtype {
@@ -68,10 +80,12 @@ pub fn plan_argument(request: &Request) -> Result<NodePlan> {
     }
     let (act, text) = order_text(&node, include_str!("argument.wgsl"))?;
     let kernel = if x.dtype() == DType::I64 { &LONG_ARGUMENT } else { &ARGUMENT };
+    // Short lines share a workgroup: a lane has about four elements.
     let team = lines.k.div_ceil(4).next_power_of_two().min(256);
     let launch = lines.set(launch(kernel, act, text)?.read(whole(x)).output(y.index)).set("TEAM", team);
     let launch = launch.set("LAST", u32::from(node.int("select_last_index", 0)? != 0));
     let largest = u32::from(node.op.name() == "ArgMax");
+    // Both operators take NaN as what they look for, as NumPy does.
     let launch = launch.set("LARGEST", largest).set("NAN_FIRST", 1u32);
     let launch = launch.groups(grid(lines.count.div_ceil(256 / team)));
     Ok(plan_with(kernel, vec![launch], Vec::new(), 0))

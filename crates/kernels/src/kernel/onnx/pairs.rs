@@ -7,21 +7,29 @@ use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Result};
 
+/// The text is put together for the operator and its dtype.
 const KERNEL: KernelSource =
     KernelSource { math: true, ..KernelSource::flat("onnx/pairs", "onnx/pairs.wgsl", "") };
 
 /// The formulas of an operator, by the numbers that it computes with. Those of unsigned integers are those of signed ones where
 /// the same text does for both.
 struct Formulas {
+    /// The operator's name, without domain and version.
     name: &'static str,
+    /// For f32 and f16, which compute in f32.
     floats: Option<&'static str>,
+    /// `None` where the operator has no such integers.
     i32: Option<&'static str>,
+    /// As `i32`.
     u32: Option<&'static str>,
+    /// Integers of 64 bits are pairs of words: WGSL has none.
     i64: Option<&'static str>,
+    /// As `i64`.
     u64: Option<&'static str>,
 }
 
 impl Formulas {
+    /// Of floats alone.
     const fn floats(name: &'static str, text: &'static str) -> Formulas {
         Formulas { floats: Some(text), ..Formulas::bits(name, None, None) }
     }
@@ -31,6 +39,7 @@ impl Formulas {
         Formulas { name, floats: None, i32: one, u32: one, i64: two, u64: two }
     }
 
+    /// The text that declares numbers of this dtype, and the formula.
     fn for_dtype(&self, dtype: DType) -> Option<(&'static str, &'static str)> {
         let (numbers, text) = match dtype {
             DType::F32 | DType::F16 => (include_str!("numbers_float.wgsl"), self.floats),
@@ -54,6 +63,7 @@ macro_rules! formula {
     };
 }
 
+/// A row for each operator.
 const FORMULAS: &[Formulas] = &[
     Formulas {
         floats: Some(formula!("a + b")),
@@ -69,6 +79,8 @@ const FORMULAS: &[Formulas] = &[
     },
     Formulas {
         // Towards zero; a zero divisor has no result.
+        // WGSL makes no promise for a zero divisor; `select` evaluates both sides, so that the divisor is replaced
+        // too.
         i32: Some(formula!("select(a / select(b, 1, b == 0), 0, b == 0)")),
         u32: Some(formula!("select(a / max(b, 1u), 0u, b == 0u)")),
         i64: Some(include_str!("divide_i64.wgsl")),
@@ -129,8 +141,10 @@ pub(super) fn expect_pair(node: &OnnxNode) -> Result<()> {
     Ok(())
 }
 
+/// The plan of an operator of two operands.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
+    // These take any number of operands.
     if matches!(node.op.name(), "Max" | "Min") && node.inputs.len() != 2 {
         return variadic::plan_node(&node, "");
     }
@@ -149,6 +163,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         _ => &[],
     })?;
     let (a, b, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
+    // Early versions stretch the second operand by an attribute.
     if node.version() < 7 || node.optional(2).is_some() {
         return Err(node.unserved_error("such operands"));
     }
@@ -173,7 +188,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 
 /// How operands are walked along the elements of an output: dimensions that all walk alike are one.
 pub struct OperandWalk {
+    /// Sizes of the dimensions that are left.
     sizes: Vec<u32>,
+    /// Of each operand, one for each of these dimensions.
     strides: Vec<Vec<u32>>,
 }
 
@@ -187,6 +204,7 @@ impl OperandWalk {
     /// Of operands with these strides, one for each dimension.
     pub fn from_strides(to: &[u32], strides: Vec<Vec<u32>>) -> OperandWalk {
         let mut walk = OperandWalk { sizes: Vec::new(), strides: vec![Vec::new(); strides.len()] };
+        // Dimensions of size 1 are never walked. Two neighbours are one where every operand steps over both alike.
         for (d, &size) in to.iter().enumerate().filter(|(_, size)| **size != 1) {
             let joins = |(kept, own): (&Vec<u32>, &Vec<u32>)| {
                 kept.last().is_some_and(|&outer| Some(outer) == own[d].checked_mul(size))
@@ -203,11 +221,13 @@ impl OperandWalk {
         walk
     }
 
+    /// Dimensions that are left.
     pub fn rank(&self) -> u32 {
         self.sizes.len() as u32
     }
 
     /// How an operand is walked: 0 as the output, 1 if it has one element, 2 by its strides.
+    /// The kernel divides by sizes only in the last form.
     pub fn form(&self, operand: usize) -> u32 {
         match self.strides[operand].as_slice() {
             [1] => 0,

@@ -8,10 +8,15 @@ use crate::kernel::source::{KernelSource, LaunchBuilder};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Result, Tensor};
 
+/// Elements on one side of a diagonal; zeros elsewhere.
 const TRILU: KernelSource = moved!("trilu", "integers.wgsl", "trilu.wgsl");
+/// A one on a diagonal; zeros elsewhere.
 const EYE: KernelSource = moved!("eye", "eye.wgsl");
+/// One of two values for each element.
 const ONE_HOT: KernelSource = moved!("one_hot", "integers.wgsl", "one_hot.wgsl");
+/// An index for each element of the output.
 const GATHER_ELEMENTS: KernelSource = moved!("gather_elements", "integers.wgsl", "gather_elements.wgsl");
+/// A row of indices for each slice of the output.
 const GATHER_ND: KernelSource = moved!("gather_nd", "integers.wgsl", "slices.wgsl", "gather_nd.wgsl");
 
 /// `Tile`. The repeats are an input, which the declared sizes tell.
@@ -27,6 +32,7 @@ pub fn plan_tile(request: &Request) -> Result<NodePlan> {
     if from.len() != to.len() || x.dtype() != y.dtype() || !from.iter().zip(&to).all(fits) {
         return Err(Error::invalid(format!("`Tile` declares {} from {}", y.ty, x.ty)));
     }
+    // Each dimension becomes two, how often it is repeated and its size; the repeated one has a stride of 0.
     let repeats = from.iter().zip(&to).flat_map(|(&from, &to)| [to.checked_div(from).unwrap_or(0), from]);
     let along = strides(&from).into_iter().flat_map(|stride| [0, stride]);
     strided_over(&node, &repeats.collect::<Vec<_>>(), along.collect())
@@ -37,6 +43,7 @@ pub fn plan_blocks(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["blocksize", "mode"])?;
     let x = node.input(0)?;
+    // The bound keeps the square within 32 bits.
     let b = u32::try_from(node.int("blocksize", 0)?).ok().filter(|&b| b > 0 && b <= 1 << 15);
     let (&[n, c, h, w], Some(b)) = (x.sizes()?.as_slice(), b) else {
         return Err(node.unserved_error(&format!("such blocks of {}", x.ty)));
@@ -51,6 +58,7 @@ pub fn plan_blocks(request: &Request) -> Result<NodePlan> {
     if !divides {
         return Err(Error::invalid(format!("{} has no whole blocks of {b}", x.ty)));
     }
+    // The finer shape has a dimension for each part of a block; the order is that of the standard's transposition.
     let (finer, order, sizes) = match (to_space, by_rows) {
         (true, false) => (
             [n, b, b, c / (b * b), h, w],
@@ -75,6 +83,7 @@ pub fn plan_blocks(request: &Request) -> Result<NodePlan> {
     strided_over(&node, &dims, order.iter().map(|&d| own[d]).collect())
 }
 
+/// `Trilu`. The diagonal is an input, which the kernel reads; it is 0 if absent.
 pub fn plan_trilu(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["upper"])?;
@@ -96,6 +105,7 @@ pub fn plan_trilu(request: &Request) -> Result<NodePlan> {
     finish(&TRILU, launch, &y, vec![vec![0; 4]])
 }
 
+/// `EyeLike`.
 pub fn plan_eye(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     // The dtype is that of the declared output.
@@ -106,6 +116,7 @@ pub fn plan_eye(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("{} is no matrix", node.input(0)?.ty)));
     };
     let k = i32::try_from(node.int("k", 0)?).map_err(|_| node.unserved_error("such a diagonal"))?;
+    // The one element of the diagonal, in the dtype of the output.
     let mut bytes = Tensor::from_f64(y.dtype(), vec![1], &[1.0])?.bytes().to_vec();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     let launch = start(&EYE)?.read(Arg::Constant(0)).set("COLUMNS", columns.max(1)).set("K", k);
@@ -126,6 +137,7 @@ pub fn plan_one_hot(request: &Request) -> Result<NodePlan> {
     if node.input(1)?.count()? != 1 {
         return Err(Error::invalid(format!("a depth of {}", node.input(1)?.ty)));
     }
+    // The standard allows indices of any number type.
     let floats = indices.dtype() == DType::F32;
     let words = if floats { 1 } else { int_words(&node, &indices)? };
     let launch = start(&ONE_HOT)?.read(whole(values)).read(whole(indices)).set("DEPTH", depth.max(1));
@@ -133,6 +145,7 @@ pub fn plan_one_hot(request: &Request) -> Result<NodePlan> {
     finish(&ONE_HOT, launch.set("INT_WORDS", words), &y, Vec::new())
 }
 
+/// `GatherElements`.
 pub fn plan_gather_elements(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
@@ -166,6 +179,7 @@ pub struct Slices {
     pub slice: u32,
     /// Rows of indices for each of the batch.
     rows: u32,
+    /// Elements of the tensor for each of the batch.
     batch_size: u32,
     /// Sizes and strides of the dimensions that are indexed.
     pub table: Vec<u8>,
@@ -202,6 +216,7 @@ impl Slices {
     }
 }
 
+/// `GatherND`.
 pub fn plan_gather_nd(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["batch_dims"])?;

@@ -1,4 +1,8 @@
 //! `MaxPool` and `AveragePool`.
+//!
+//! See <https://onnx.ai/onnx/operators/onnx__MaxPool.html> and
+//! <https://onnx.ai/onnx/operators/onnx__AveragePool.html>. An invocation goes over the window of one element of the
+//! output.
 
 use super::window::{Window, windowed};
 use super::{OnnxNode, plan_with, whole};
@@ -7,8 +11,10 @@ use crate::kernel::source::KernelSource;
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Error, Result};
 
+/// Maximum and mean are one text, told apart by a constant.
 const KERNEL: KernelSource = windowed!("pool", "order.wgsl", "pool.wgsl");
 
+/// The plan of either operator.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     let mean = node.op.name() == "AveragePool";
@@ -27,15 +33,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     if from.len() < 3
         || to.get(..2) != from.get(..2)
         || y.dtype() != dtype
+        // The second output of `MaxPool` would be the indices.
         || node.outputs.iter().skip(1).any(Option::is_some)
     {
         return Err(node.unserved_error(&format!("{} with such outputs", x.ty)));
     }
     let window = Window::from_node(&node, (&from[2..], &to[2..], &kernel), false)?;
     let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
+    // Whether the divisor of a mean counts elements of the padding.
     let counts = mean && node.int("count_include_pad", 0)? != 0;
     let launch = launch.set("MEAN", u32::from(mean)).set("COUNT_PADS", u32::from(counts));
     let launch = window.set(launch).flat(Dim::from(u64::from(y.count()?)));
+    // A maximum adds nothing up.
     let chain = if mean { super::count(&kernel)? } else { 0 };
     Ok(plan_with(&KERNEL, vec![launch], Vec::new(), chain))
 }

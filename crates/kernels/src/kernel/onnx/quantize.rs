@@ -1,4 +1,7 @@
 //! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`: one invocation for each word of integers, or each float.
+//!
+//! Integers of 8 and 16 bits lie several to a word. A quantising invocation writes a whole word, so that no two write
+//! one word.
 
 use super::joining::{CopyCell, Runs, words_of};
 use super::{OnnxNode, Placed, count, plan_with, strides, whole};
@@ -23,9 +26,13 @@ macro_rules! integers {
 }
 pub(super) use integers;
 
+/// Floats to integers.
 const QUANTIZE: KernelSource = integers!("quantize", 0, "scales.wgsl", "quantize.wgsl");
+/// Integers to floats.
 const DEQUANTIZE: KernelSource = integers!("dequantize", 0, "scales.wgsl", "dequantize.wgsl");
+/// The least and the greatest element of each workgroup's share.
 const EXTREMES: KernelSource = integers!("extremes", 2048, "extremes.wgsl");
+/// The scale and the zero point that follow from the extremes.
 const DYNAMIC: KernelSource = integers!("dynamic_scale", 0, "dynamic_scale.wgsl");
 
 /// Workgroups that look for the least and the greatest element.
@@ -50,6 +57,8 @@ pub fn set(launch: LaunchBuilder, constants: impl IntoIterator<Item = (&'static 
 }
 
 /// Which scale is that of an element.
+///
+/// There are three forms: one scale for all, one for each index of an axis, and one for each block along an axis.
 fn scales(node: &OnnxNode, x: &Placed, scale: &Placed) -> Result<Vec<(&'static str, u32)>> {
     let (sizes, given) = (x.sizes()?, scale.sizes()?);
     if given.len() <= 1 && scale.count()? == 1 {
@@ -70,9 +79,11 @@ fn scales(node: &OnnxNode, x: &Placed, scale: &Placed) -> Result<Vec<(&'static s
     }
 }
 
+/// The plan of `QuantizeLinear` or `DequantizeLinear`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "saturate", "block_size", "output_dtype", "precision"])?;
+    // The attributes of dtypes repeat what the declared output says.
     let (x, scale) = (node.input(0)?, node.input(1)?);
     let quantizes = node.op.name() == "QuantizeLinear";
     let floats = if quantizes { x.dtype() } else { scale.dtype() };
@@ -93,13 +104,17 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 
 /// Numbers that are quantised with a scale and a zero point of their own.
 pub struct Dynamic {
+    /// Where they are.
     pub x: Arg,
+    /// Their dtype.
     pub dtype: DType,
+    /// How many there are.
     pub count: u32,
 }
 
 impl Dynamic {
     /// Groups that look for the extremes.
+    /// The bound keeps the parts few enough for the one workgroup that brings them together.
     fn groups(&self) -> u32 {
         self.count.div_ceil(1024).clamp(1, MOST_GROUPS)
     }
@@ -137,6 +152,7 @@ impl Dynamic {
     }
 }
 
+/// `DynamicQuantizeLinear`: <https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html>.
 pub fn plan_dynamic(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
@@ -148,6 +164,7 @@ pub fn plan_dynamic(request: &Request) -> Result<NodePlan> {
     let (scale, zero) = (node.gives(1, DType::F32, &[])?, node.gives(2, DType::U8, &[])?);
     let dynamic = Dynamic { x: whole(x), dtype: DType::F32, count: count(&x.sizes()?)? };
     let mut launches = dynamic.launches(0, |launch| launch.output(y.index))?;
+    // The launch that quantises reads both from scratch; these copies give them to the outputs.
     for (scratch, output) in [(1, scale), (2, zero)] {
         let bind = |launch: LaunchBuilder| launch.scratch(scratch, BindingKind::Read).output(output.index);
         launches.push(Runs::single(1, 0).launch(CopyCell::Word, bind)?);

@@ -1,5 +1,8 @@
 //! Products and convolutions of integers of 8 bits: `MatMulInteger`, `ConvInteger`, `QLinearMatMul`, `QLinearConv`. The zero points
 //! are taken off first, then integers of 32 bits are multiplied and added up, and for the latter two their sums are scaled.
+//!
+//! Sums of products of two integers of 8 bits are exact in 32 bits, whatever their order, up to the point where they
+//! wrap.
 
 use super::joining::words_of;
 use super::quantize::{bits, integers, set};
@@ -11,8 +14,11 @@ use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
+/// Takes zero points off.
 const CENTRE: KernelSource = integers!("centre", 0, "scales.wgsl", "centre.wgsl");
+/// Scales sums to integers of 8 bits.
 const REQUANTIZE: KernelSource = integers!("requantize", 0, "requantize.wgsl");
+/// Products of matrices of integers.
 const MATRIX: KernelSource = KernelSource {
     workgroup_memory: 2048,
     ..KernelSource::flat(
@@ -21,6 +27,7 @@ const MATRIX: KernelSource = KernelSource {
         include_str!("integer_matrix.wgsl"),
     )
 };
+/// Convolutions of integers.
 const CONVOLUTION: KernelSource = windowed!("integer_convolution", "integer_convolution.wgsl");
 
 /// Channels of the output that an invocation of a convolution treats.
@@ -29,8 +36,11 @@ const TILE: u32 = 4;
 /// Where the parameters of an operand stand among the inputs.
 #[derive(Clone, Copy)]
 struct QuantizedOperand {
+    /// The place of the integers.
     data: usize,
+    /// The place of the scale, where there is one.
     scale: usize,
+    /// The place of the zero point.
     zero: usize,
 }
 
@@ -50,10 +60,15 @@ pub fn integers_of(count: u32) -> Scratch {
 
 /// What takes the zero point off integers: `zero` is what is bound, `place` which zero point is that of an element.
 pub struct Centre<'a> {
+    /// The integers.
     pub x: Arg,
+    /// Their bits, and whether they have a sign; see [`bits`].
     pub bits: [(&'static str, u32); 2],
+    /// How many there are.
     pub count: u32,
+    /// Zero points; none means 0.
     pub zero: Option<Arg>,
+    /// Constants that say which zero point is that of an element.
     pub place: &'a [(&'static str, u32)],
 }
 
@@ -82,6 +97,7 @@ fn centre_operand(
         return Err(node.unserved_error(&format!("{}", x.dtype())));
     }
     let zero = node.optional(operand.zero);
+    // A list of one counts as a single zero point.
     let each =
         zero.map_or(Ok(false), |zero| Ok::<bool, Error>(zero.sizes()?.len() == 1 && zero.count()? != 1))?;
     if let Some(zero) = zero {
@@ -103,8 +119,11 @@ fn centre_operand(
 
 /// Products of a batch of matrices of integers.
 pub struct Products {
+    /// Rows.
     pub m: u32,
+    /// Columns.
     pub n: u32,
+    /// Terms of a sum.
     pub k: u32,
     /// Sizes of the batch, and the strides of both operands along it.
     pub batch: [Vec<u32>; 3],
@@ -127,6 +146,7 @@ impl Products {
         Ok(launch.groups([groups(self.n), groups(self.m), batch]))
     }
 
+    /// The batch as a constant: its sizes, then the strides of both operands.
     pub fn table(&self) -> Vec<u8> {
         words(self.batch.iter().flatten().copied())
     }
@@ -191,6 +211,7 @@ fn finish_plan(
     table: Vec<u8>,
     y: &Placed,
 ) -> Result<NodePlan> {
+    // Scratch 0 and 1 hold both operands, scratch 2 the sums, if they are scaled afterwards.
     let [a, b] = operands(node);
     let counts = [node.input(a.data)?.count()?, node.input(b.data)?.count()?, y.count()?];
     let scratch = counts.iter().take(if scales_sums(node) { 3 } else { 2 }).map(|&count| integers_of(count));
@@ -198,6 +219,7 @@ fn finish_plan(
     Ok(NodePlan { scratch, ..plan_with(kernel, launches, vec![vec![0; 4], table], 1) })
 }
 
+/// `MatMulInteger` or `QLinearMatMul`.
 pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&[])?;
@@ -226,6 +248,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     let products = Products { m: *m, n: *n, k: *k, batch: [batch.clone(), a_strides, b_strides] };
     let y = output(&node, &[batch.as_slice(), &[*m, *n]].concat())?;
     let mut launches =
+        // Zero points of the first operand belong to its rows, those of the second to its columns.
         vec![centre_operand(&node, first, (*m, *k), 0)?, centre_operand(&node, second, (*n, 1), 1)?];
     launches.push(products.launch([0, 1], 1, |launch| bind_sums(&node, &y, launch))?);
     if scales_sums(&node) {
@@ -234,6 +257,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     finish_plan(&node, &MATRIX, launches, products.table(), &y)
 }
 
+/// `ConvInteger` or `QLinearConv`.
 pub fn plan_convolution(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;

@@ -1,5 +1,8 @@
 //! `LSTM`, `GRU` and `RNN`: one workgroup for each sequence and direction, which keeps the state in its memory. The outputs are
 //! made as one and copied to where they belong, as each may be missing.
+//!
+//! See <https://onnx.ai/onnx/operators/onnx__LSTM.html>, and likewise for the others. Steps depend on each other:
+//! they are a loop within the kernel, with barriers between them.
 
 use super::joining::{CopyCell, Runs};
 use super::{OnnxNode, Placed, count, plan_with, whole};
@@ -26,7 +29,9 @@ macro_rules! recurrent {
 
 /// A kind of cell.
 struct CellKind {
+    /// The text that walks through the steps.
     kernel: KernelSource,
+    /// Gates of a cell; each has a row of weights for each hidden unit.
     gates: u32,
     /// Its activations unless a node names others.
     activations: &'static [&'static str],
@@ -34,18 +39,21 @@ struct CellKind {
     has_cell: bool,
 }
 
+/// Long short-term memory.
 const LSTM: CellKind = CellKind {
     kernel: recurrent!("lstm", "lstm.wgsl", 12288),
     gates: 4,
     activations: &["sigmoid", "tanh", "tanh"],
     has_cell: true,
 };
+/// Gated recurrent unit.
 const GRU: CellKind = CellKind {
     kernel: recurrent!("gru", "gru.wgsl", 12288),
     gates: 3,
     activations: &["sigmoid", "tanh"],
     has_cell: false,
 };
+/// The plain recurrent cell.
 const RNN: CellKind = CellKind {
     kernel: recurrent!("rnn", "rnn.wgsl", 8192),
     gates: 1,
@@ -56,6 +64,7 @@ const RNN: CellKind = CellKind {
 /// Hidden units that the workgroup's memory holds.
 const MOST_HIDDEN: u32 = 1024;
 
+/// Attributes of all three; those that change a result are looked at one by one.
 const READ: [&str; 11] = [
     "hidden_size",
     "direction",
@@ -72,13 +81,21 @@ const READ: [&str; 11] = [
 
 /// Sizes of sequences and states.
 pub struct Sequences {
+    /// Steps of the longest sequence.
     pub steps: u32,
+    /// Sequences.
     pub batch: u32,
+    /// Elements of an input.
     pub inputs: u32,
+    /// Hidden units of a state.
     pub hidden: u32,
+    /// One, or two for a bidirectional node.
     pub directions: u32,
+    /// Whether the batch is the first dimension, in front of the steps: `layout` is 1.
     batch_first: bool,
+    /// 1 if the one direction goes from the last step to the first.
     reverse: u32,
+    /// Bound of what activations take; 0 for none.
     clip: f64,
 }
 
@@ -99,6 +116,7 @@ impl Sequences {
             let list = given.as_array().or_else(|| given.get("strings")?.as_array());
             let names: Vec<&str> = list.into_iter().flatten().filter_map(|name| name.as_str()).collect();
             let expected = activations.repeat(directions as usize);
+            // Names of activations differ in case from exporter to exporter.
             let alike = names.iter().zip(&expected).all(|(name, own)| name.eq_ignore_ascii_case(own));
             if names.len() != expected.len() || !alike {
                 return Err(node.unserved_error(&format!("the activations {names:?}")));
@@ -114,6 +132,7 @@ impl Sequences {
             return Err(node.unserved_error(&format!("{hidden} hidden units")));
         }
         let clip = node.float("clip", 0.0)?;
+        // 0 stands for no clip in the kernel, so that a clip of 0 cannot be told.
         if clip < 0.0 || (clip == 0.0 && node.op.attributes().contains_key("clip")) {
             return Err(node.unserved_error(&format!("`clip` of {clip}")));
         }
@@ -159,6 +178,7 @@ impl Sequences {
         for place in 0..=states {
             let asked = node.outputs.get(place).copied().flatten().is_some();
             let sizes = if place == 0 { self.all().to_vec() } else { self.state().to_vec() };
+            // Scratch holds all hidden states, then the last one of each kind.
             let from = if place == 0 { 0 } else { all.saturating_add(last.saturating_mul(place as u32 - 1)) };
             if asked {
                 let y = node.gives(place, dtype, &sizes)?;
@@ -176,6 +196,7 @@ pub fn optional(node: &OnnxNode, place: usize) -> Arg {
     node.optional(place).map_or(Arg::Constant(0), whole)
 }
 
+/// The plan of a node by the kernel of its cell.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     let CellKind { kernel, gates, activations, has_cell } = match node.op.name() {

@@ -1,4 +1,6 @@
 //! Reductions along some dimensions, and the global pools, which reduce all behind the second.
+//!
+//! A team of lanes adds up the terms of one output: each lane takes every n-th, and a tree joins the lanes.
 
 use super::{OnnxNode, grid, launch, plan_with, strides, whole, words};
 use crate::kernel::Request;
@@ -6,6 +8,7 @@ use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Error, Result};
 
+/// A number for each of 256 lanes lies in workgroup memory.
 const KERNEL: KernelSource = KernelSource {
     math: true,
     workgroup_memory: 1024,
@@ -15,17 +18,26 @@ const KERNEL: KernelSource = KernelSource {
 const LONG: KernelSource = KernelSource { workgroup_memory: 2048, ..KERNEL };
 
 /// How a reduction works: what a lane begins with, what a term is, how two come together, what becomes of the whole.
+///
+/// All four are WGSL expressions of `v`, or of `a` and `b`, on the type `val`.
 struct Reduction {
+    /// What a lane begins with; it may read its first term as `v`.
     start: &'static str,
+    /// What becomes of an element before it is taken together with others.
     term: &'static str,
+    /// How two are taken together; the order is not fixed.
     join: &'static str,
+    /// What becomes of the whole.
     finish: &'static str,
 }
 
+/// The zero of any type of numbers.
 const SUM: Reduction = Reduction { start: "val()", term: "v", join: "a + b", finish: "v" };
+/// The sum over the number of terms.
 const MEAN: Reduction = Reduction { finish: "v / f32(TERMS)", ..SUM };
 /// The first term again: it changes nothing. What is not a number stays so.
 const MAX: Reduction = Reduction { start: "v", term: "v", join: "larger(a, b)", finish: "v" };
+/// As [`MAX`] with the other order.
 const MIN: Reduction = Reduction { join: "smaller(a, b)", ..MAX };
 
 /// Of floats.
@@ -41,6 +53,7 @@ fn reduction(name: &str) -> Option<Reduction> {
         "ReduceL1" => Reduction { term: "abs(v)", ..SUM },
         "ReduceL2" => Reduction { term: "v * v", finish: "sqrt(v)", ..SUM },
         "ReduceSumSquare" => Reduction { term: "v * v", ..SUM },
+        // `formula` is the logarithm of `log.wgsl`.
         "ReduceLogSum" => Reduction { finish: "formula(v)", ..SUM },
         _ => return None,
     })
@@ -69,6 +82,7 @@ fn reduction_of_long(name: &str) -> Option<Reduction> {
 }
 
 impl Reduction {
+    /// The text with the functions of this reduction behind it.
     fn text(&self, numbers: &str) -> String {
         let Reduction { start, term, join, finish } = self;
         let functions = [("start", "v: val", start), ("term", "v: val", term), ("finish", "v: val", finish)];
@@ -88,6 +102,7 @@ impl Reduction {
 fn text_of(node: &OnnxNode) -> Result<(KernelSource, DType, String)> {
     let (name, dtype) = (node.op.name(), node.input(0)?.dtype());
     let (kernel, found, numbers) = match dtype {
+        // It subtracts the maximum first, so that it has a text of its own.
         DType::F32 | DType::F16 if name == "ReduceLogSumExp" => {
             let text = [
                 include_str!("order.wgsl"),
@@ -123,6 +138,7 @@ fn axes(node: &OnnxNode, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
         return Ok(reduced);
     }
     let given = if node.op.name() == "ReduceSum" { node.version() >= 13 } else { node.version() >= 18 };
+    // Without axes all dimensions are reduced, unless the node says that none are.
     if node.optional(1).is_none() && (!given || node.int("noop_with_empty_axes", 0)? == 0) {
         return Ok(vec![true; rank]);
     }
@@ -135,6 +151,7 @@ fn axes(node: &OnnxNode, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
         });
         left.eq(to.iter().copied())
     };
+    // At most 256 sets, since tensors have at most eight dimensions.
     let all = (0..1usize << rank).map(|bits| (0..rank).map(|d| bits >> d & 1 == 1).collect::<Vec<bool>>());
     let found: Vec<Vec<bool>> = all.filter(|reduced| fits(reduced)).collect();
     let matter = |reduced: &[bool]| -> Vec<bool> {
@@ -148,6 +165,7 @@ fn axes(node: &OnnxNode, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
     }
 }
 
+/// The plan of a reduction or of a global pool.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axes", "keepdims", "noop_with_empty_axes"])?;
@@ -174,6 +192,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
     let order: Vec<usize> = kept.iter().chain(&gone).copied().collect();
     let sizes = words(order.iter().map(|&d| from[d]).chain(order.iter().map(|&d| own[d])));
+    // Short sums share a workgroup: a lane has about four terms.
     let team = terms.div_ceil(4).next_power_of_two().min(256);
     let launch = launch(&kernel, act, text)?.read(whole(x)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("OUTPUTS", outputs).set("TERMS", terms);

@@ -1,4 +1,7 @@
 //! `Resize` and `Upsample`, by the nearest neighbour or linear.
+//!
+//! See <https://onnx.ai/onnx/operators/onnx__Resize.html>. An invocation computes one element of the output;
+//! coordinates are in f32.
 
 use super::{OnnxNode, plan_with, strides, whole, words};
 use crate::kernel::Request;
@@ -6,9 +9,11 @@ use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Result};
 
+/// Modes are constants of the one text.
 const KERNEL: KernelSource =
     KernelSource::flat("onnx/resize", "onnx/resize.wgsl", include_str!("resize.wgsl"));
 
+/// Attributes; some matter only in modes that are refused.
 const READ: [&str; 8] = [
     "mode",
     "nearest_mode",
@@ -20,11 +25,13 @@ const READ: [&str; 8] = [
     "keep_aspect_ratio_policy",
 ];
 
+/// The plan of either operator.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&READ)?;
     let dtype = node.float_dtype()?;
     let (x, y) = (node.input(0)?, node.output(0)?);
+    // Versions before 11 have other defaults and another place of the scales.
     let old = node.version() < 11;
     let linear = match node.text("mode", "nearest")? {
         "nearest" => 0u32,
@@ -47,15 +54,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "asymmetric" => 3,
         other => return Err(node.unserved_error(&format!("`coordinate_transformation_mode` of `{other}`"))),
     };
+    // An empty tensor stands for an input that is left out.
     let filled =
         |place: usize| node.optional(place).filter(|given| given.count().is_ok_and(|count| count > 0));
     let scales = filled(if old { 1 } else { 2 });
+    // Other policies keep the aspect ratio, which is not served.
     let stretches = node.text("keep_aspect_ratio_policy", "stretch")? == "stretch";
     let (from, to) = (x.sizes()?, y.sizes()?);
     let wide = scales
         .is_some_and(|scales| scales.dtype() != DType::F32 || scales.count().ok() != Some(from.len() as u32));
     let flags = node.int("antialias", 0)? != 0 || node.int("exclude_outside", 0)? != 0;
     let empty = from.contains(&0) && !to.contains(&0);
+    // The text has room for five dimensions.
     if from.len() != to.len() || from.len() > 5 || y.dtype() != dtype || empty || flags || wide || !stretches
     {
         return Err(node.unserved_error("such attributes or sizes"));

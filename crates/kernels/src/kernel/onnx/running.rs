@@ -1,4 +1,7 @@
 //! `CumSum` and `CumProd`: one invocation for each line along the axis.
+//!
+//! Terms are added one after the other, in the order that the standard defines. The axis is an input that the kernel
+//! reads.
 
 use super::movement::int_words;
 use super::{OnnxNode, launch, pairs, plan_with, whole, words};
@@ -7,8 +10,10 @@ use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{DType, Dim, Error, Result};
 
+/// The text is put together for the operator and its dtype.
 const KERNEL: KernelSource = KernelSource::flat("onnx/running", "onnx/integers.wgsl+onnx/running.wgsl", "");
 
+/// The plan of either operator.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["exclusive", "reverse"])?;
@@ -43,6 +48,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     // Lines along an axis of one element are as many as there are elements.
     let shortest = sizes.iter().copied().min().unwrap_or(1).max(1);
     let launches = vec![launch.flat(Dim::from(u64::from(x.count()? / shortest)))];
+    // The axis is not known here: the longest dimension bounds the chain.
     let longest = sizes.iter().copied().max().unwrap_or(1);
     Ok(plan_with(&KERNEL, launches, vec![words(sizes)], longest))
 }

@@ -11,10 +11,12 @@ use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
+/// An invocation goes over the updates of one line along the axis, so that no two write one place.
 const ELEMENTS: KernelSource = KernelSource {
     math: true,
     ..KernelSource::flat("onnx/scatter_elements", "onnx/integers.wgsl+onnx/scatter_elements.wgsl", "")
 };
+/// Puts rows of updates at their slices.
 const ROWS: KernelSource = KernelSource {
     math: true,
     ..KernelSource::flat(
@@ -28,12 +30,15 @@ const OWNERS: KernelSource = KernelSource::flat("scatter_owner", "onnx/scatter_o
 
 /// How updates and data come together, in front of a text.
 struct Together {
+    /// Dtype of the activations in the text.
     act: DType,
+    /// The type `num` and the function `together`.
     text: String,
     /// Whether an update takes the place of what stands there.
     replaces: bool,
 }
 
+/// The attribute `reduction`: its text, or that of a replacement.
 fn parse_reduction(node: &OnnxNode) -> Result<Together> {
     let dtype = node.input(0)?.dtype();
     let name = match node.text("reduction", "none")? {
@@ -68,10 +73,12 @@ fn copy_data(x: &Placed, y: &Placed) -> Result<Launch> {
     Runs::single(words_of(y)?, 0).launch(CopyCell::Word, |launch| launch.read(whole(*x)).output(y.index))
 }
 
+/// As a size of a grid.
 fn elements(count: u32) -> Dim {
     Dim::from(u64::from(count))
 }
 
+/// `ScatterElements`, and `Scatter`, its name before version 11.
 pub fn plan_elements(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis", "reduction"])?;
@@ -85,6 +92,7 @@ pub fn plan_elements(request: &Request) -> Result<NodePlan> {
     let mut launches = vec![copy_data(&x, &y)?];
     if indices.count()? > 0 {
         let (own, steps) = (strides(&sizes), strides(&to));
+        // Lines are told by the coordinates of all dimensions but the axis.
         let others = || (0..to.len()).filter(|&d| d != axis);
         let of = |list: &[u32]| others().map(|d| list[d]).collect::<Vec<u32>>();
         let lines = count(&of(&sizes))?;
@@ -101,6 +109,7 @@ pub fn plan_elements(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&ELEMENTS, launches, Vec::new(), 0))
 }
 
+/// `ScatterND`.
 pub fn plan_nd(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["reduction"])?;
@@ -123,6 +132,7 @@ pub fn plan_nd(request: &Request) -> Result<NodePlan> {
         Ok(slices.set(launch).set("INT_WORDS", ints))
     };
     let table = slices.table.clone();
+    // One invocation for each element of a slice goes over all rows, so that sums are made in their order.
     if !replaces {
         let launch =
             start(&ROWS, include_str!("scatter_joined.wgsl"))?.read(whole(updates)).read(Arg::Constant(0));
@@ -131,6 +141,7 @@ pub fn plan_nd(request: &Request) -> Result<NodePlan> {
     }
     // Who writes each slice is settled first, so that no two rows write one place.
     let owners = y.count()? / slice;
+    // A run of one cell with a step of 0 reads the zero again and again.
     let clear = Runs { cells: owners, run: 1, x: (0, 0), y: (1, 0) };
     launches.push(
         clear.launch(CopyCell::Word, |launch| {

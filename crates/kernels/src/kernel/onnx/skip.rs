@@ -9,12 +9,14 @@ use crate::plan::{Arg, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{Error, Extent, Result};
 
+/// A workgroup for each row.
 const KERNEL: KernelSource = KernelSource {
     norm: true,
     workgroup_memory: WORKGROUP_MEMORY,
     ..KernelSource::flat("onnx/skip_norm", "onnx/skip_norm.wgsl", include_str!("skip_norm.wgsl"))
 };
 
+/// The plan of either operator.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["epsilon"])?;
@@ -24,11 +26,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let y = node.gives(0, dtype, &sizes)?;
     let k = *sizes.last().ok_or_else(|| node.unserved_error("a tensor without dimensions"))?;
     let repeated = skip.sizes()?;
+    // Leading sizes of 1 stretch: what is left has to be the end of the sizes.
     let repeated: Vec<u32> = repeated.iter().copied().skip_while(|&size| size == 1).collect();
     if !sizes.ends_with(&repeated) || skip.dtype() != dtype {
         return Err(Error::invalid(format!("`{}` adds {} to {}", node.op.kind(), skip.ty, x.ty)));
     }
     let centred = node.op.name() == "SkipLayerNormalization";
+    // The simplified operator has no beta, and its bias stands in that place.
     let (beta, bias) = if centred { (node.may_take(3, dtype, &[k])?, 4) } else { (None, 3) };
     let (gamma, bias) = (node.takes(2, dtype, &[k])?, node.may_take(bias, dtype, &[k])?);
     if node.outputs.iter().skip(1).take(2).any(Option::is_some) || x.count()? == 0 || k == 0 {
@@ -56,6 +60,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         single_workgroup(),
     ];
     let plan = plan_with(&KERNEL, vec![launch.groups(grid)], vec![vec![0; 4]], k.div_ceil(LANES));
+    // The text binds the sum in any case; where nobody asks for it, it is not written.
     let unasked = if sum.is_none() { vec![Scratch::Temporary(Extent::from_dim(4u64))] } else { Vec::new() };
     Ok(NodePlan { scratch: unasked, ..plan })
 }

@@ -1,4 +1,6 @@
 //! `Softmax` and `LogSoftmax`: along one dimension, and up to version 12 along all behind one.
+//!
+//! A team of lanes treats one line: the maximum, then the sum of exponentials, then the results.
 
 use super::{OnnxNode, count, grid, plan_with, whole};
 use crate::kernel::Request;
@@ -6,6 +8,7 @@ use crate::kernel::source::KernelSource;
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
+/// A number for each of 256 lanes lies in workgroup memory.
 const KERNEL: KernelSource = KernelSource {
     math: true,
     workgroup_memory: 1024,
@@ -16,6 +19,7 @@ const KERNEL: KernelSource = KernelSource {
     )
 };
 
+/// The plan of either operator.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axis"])?;
@@ -23,6 +27,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let x = node.input(0)?;
     let sizes = x.sizes()?;
     let y = node.gives(0, dtype, &sizes)?;
+    // The default axis is another one, too: 1 before that version, the last dimension from it on.
     let flat = node.version() < 13;
     let axis = node.axis(node.int("axis", if flat { 1 } else { -1 })?, sizes.len())?;
     let (k, step) =

@@ -8,10 +8,12 @@ use crate::plan::{Arg, NodePlan};
 use std::fmt::Write;
 use tapml_graph::{DType, Dim, Result};
 
+/// The text is put together for the number of operands.
 const KERNEL: KernelSource =
     KernelSource { math: true, ..KernelSource::flat("onnx/variadic", "onnx/variadic.wgsl", "") };
 
 /// Operands that a device of WebGPU's limits binds beside the sizes and the output.
+/// WebGPU promises eight storage buffers.
 const MOST_OPERANDS: usize = 6;
 
 /// `Sum` and `Mean`.
@@ -35,6 +37,7 @@ pub fn plan_node(node: &OnnxNode, finish: &str) -> Result<NodePlan> {
     let shapes = operands.iter().map(Placed::sizes).collect::<Result<Vec<_>>>()?;
     let walk =
         OperandWalk::from_operands(&y.sizes()?, &shapes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+    // One operand of floats is copied bit by bit.
     if operands.len() == 1 && y.dtype().is_float() {
         return joining::plan_copied(node, &y);
     }
@@ -57,6 +60,7 @@ pub fn plan_node(node: &OnnxNode, finish: &str) -> Result<NodePlan> {
 /// What the text needs of the operands: their bindings, the function that takes them together, and what becomes of the result.
 fn bindings(count: usize, finish: &str) -> String {
     let mut text = format!("const OPERANDS = {count}u;\n");
+    // Operands are taken together from the first to the last.
     let mut total = String::from("    var v = val(x0[meeting(e, 0u)]);\n");
     for at in 0..count {
         let _ = writeln!(text, "@group(0) @binding({at}) var<storage, read> x{at}: array<num>;");

@@ -21,10 +21,15 @@ const DIMS: usize = 3;
 
 /// A window along each dimension.
 pub struct Window {
+    /// Sizes of what the window reads.
     pub input: Vec<u32>,
+    /// Sizes of the result.
     pub output: Vec<u32>,
+    /// Sizes of the window.
     pub kernel: Vec<u32>,
+    /// Steps of the window.
     pub strides: Vec<u32>,
+    /// Distances of its elements.
     pub dilations: Vec<u32>,
     /// In front.
     pub pads: Vec<i64>,
@@ -36,6 +41,9 @@ pub struct Window {
 
 impl Window {
     /// Of a node with these sizes behind batch and channels; `transposed` where the input is what the window writes to.
+    ///
+    /// # Errors
+    /// `Unsupported` for more than three dimensions, `InvalidInput` for attributes that are no small integers.
     pub fn from_node(
         node: &OnnxNode,
         (input, output, kernel): (&[u32], &[u32], &[u32]),
@@ -47,6 +55,7 @@ impl Window {
         }
         let list = |name: &str, count: usize, default: i64| -> Result<Vec<i64>> {
             let list = node.ints(name)?.unwrap_or_else(|| vec![default; count]);
+            // 16 bits keep products with sizes within 64 bits.
             let fits = list.len() == count && list.iter().all(|v| i64::from(*v as i16) == *v);
             if fits {
                 Ok(list)
@@ -72,6 +81,7 @@ impl Window {
             "SAME_LOWER" => Some(false),
             other => return Err(node.unserved_error(&format!("`auto_pad` of `{other}`"))),
         };
+        // `pads` means nothing then.
         if auto == "VALID" {
             (pads, ends) = (vec![0; rank], vec![0; rank]);
         }
@@ -100,6 +110,7 @@ impl Window {
                 return (input + stride - 1) / stride;
             }
             let span = i64::from(self.kernel[d].saturating_sub(1)) * i64::from(self.dilations[d]) + 1;
+            // A negative room has no places: division would round it towards zero.
             let room = input + self.pads[d] + self.ends[d] - span;
             if room < 0 { 0 } else { room / stride + 1 }
         };
