@@ -84,7 +84,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 ///
 /// It binds the row, the weights of the norm, of the router and of the gate; and, written, the normalised row, the chosen experts, their
 /// weights, and the share.
-// One output more than there are experts: the gate of the dense layer.
+/// One output more than there are experts: the gate of the dense layer.
 fn kernel(router: &Router, route: &Route, norm: InputNorm, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let &Router { k, experts, stored, act } = router;
     let warps = (experts + 1).div_ceil(BLOCKS);

@@ -167,8 +167,8 @@ impl Product {
         (alike && shared).then_some(Product { dense: Some(Dense::SharedExpert(outputs)), ..self })
     }
 
-    /// A product with a stack, whose results are added up, and one with a dense weight on an input of its own, in one launch; `None` if they
-    /// do not go together.
+    /// A product with a stack, whose results are added up, and one with a dense weight on an input of its own, in one
+    /// launch; `None` if they do not go together.
     pub fn mixed_with(self, dense: &Product) -> Option<Product> {
         let stack = self.stack.filter(|stack| !stack.shared)?;
         let runs = dense.k / self.k;

@@ -9,15 +9,21 @@ pub const GROUP: u32 = 32;
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// f16, in one array.
     F16,
+    /// bf16, in one array.
     BF16,
     /// 4 bits in groups of so many elements, with zero points of their own or, where groups are shorter than 64, without.
     Four {
+        /// Elements that share a scale: 32, 64 or 128.
         group: u32,
+        /// Whether groups have zero points of their own.
         zeros: bool,
     },
+    /// Integers of 8 bits in groups of [`GROUP`].
     Eight,
     /// Numbers of 8 bits.
+    /// They are E4M3 in groups of [`GROUP`].
     Float,
 }
 
@@ -66,6 +72,8 @@ impl Format {
     }
 
     /// Elements of a row that a warp takes at a time, and bytes of 16 rows of them.
+    ///
+    /// A stage is 128 bytes of each of 16 rows, with the scales and zero points of these elements.
     pub fn stage(self) -> (u32, u32) {
         match self {
             Format::F16 | Format::BF16 => (64, 2048),

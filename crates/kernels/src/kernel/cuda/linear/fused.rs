@@ -1,4 +1,7 @@
 //! Plans of fused operators that hold products of one row.
+//!
+//! Each planner finds the nodes that it knows in the body, describes one launch that does the work of all, and lists
+//! arguments in the order that [`super::Product`] documents.
 
 use super::{InputNorm, MOST_MIXED, Product, Projection};
 use crate::kernel::Request;
@@ -10,13 +13,18 @@ use tapml_graph::{Error, Node, Op, Result, ValueId};
 
 /// A node of a fused operator's body that is a product, with the arguments of its weights and its bias.
 struct BodyProduct<'a> {
+    /// The node within the body.
     node: &'a Node,
+    /// What it asks of the kernel, with inputs by their places at the node.
     projection: Projection,
+    /// The sections of its weights, as inputs of the fused operator.
     weights: Vec<Arg>,
+    /// Its bias, as an input of the fused operator.
     bias: Option<Arg>,
 }
 
 impl<'a> BodyProduct<'a> {
+    /// Fails if the kernel does not read such weights, or if they are computed within the body.
     fn from_node(body: &FusedBody<'a>, node: &'a Node) -> Result<BodyProduct<'a>> {
         let (types, out) = (body.types(node), body.ty(node.outputs[0]).dtype);
         let found = Projection::from_op(&node.op, &types, out);
@@ -39,6 +47,7 @@ impl<'a> BodyProduct<'a> {
 pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
     let body = FusedBody::of_request(request)?;
     let of = Normalised::from_body(&body)?;
+    // The prologue of this kernel normalises a row, not a sum of two.
     let ([x], None) = (&of.terms[..], of.sum) else { return Err(unserved_error(request)) };
     let inner =
         of.products.iter().map(|node| BodyProduct::from_node(&body, node)).collect::<Result<Vec<_>>>()?;
@@ -52,6 +61,7 @@ pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
         args.push(body.write(inner.node.outputs[0])?);
     }
     body.expect_outputs(&args)?;
+    // The norm adds up in the order of the kernel for norms.
     product.plan(request, args, rms_norm::chain(product.k))
 }
 
@@ -62,6 +72,7 @@ pub fn plan_added(request: &Request) -> Result<NodePlan> {
     let node = body.only_node("projection", |op| !matches!(op, Op::Add(_)))?;
     let inner = BodyProduct::from_node(&body, node)?;
     let product = &inner.projection.product;
+    // Addition commutes: the product may be either of the two inputs.
     let residual = add.inputs.iter().copied().find(|value| *value != node.outputs[0]);
     let residual = residual.filter(|_| product.act == product.out && !product.gated);
     let residual = residual.ok_or_else(|| unserved_error(request))?;
@@ -89,6 +100,7 @@ pub fn plan_moe_gated(request: &Request) -> Result<NodePlan> {
 
 /// The products of a sparse layer and of the dense one beside it.
 fn experts_and_dense<'a>(body: &FusedBody<'a>) -> Result<[BodyProduct<'a>; 2]> {
+    // Operators are told by their names, so that plain and gated ones both count.
     let stacked = |op: &Op| op.name().contains("expert");
     let product = |op: &Op| op.name().ends_with("linear");
     let experts = body.only_node("product with experts", |op| product(op) && stacked(op))?;
@@ -110,6 +122,7 @@ pub fn plan_moe_down(request: &Request) -> Result<NodePlan> {
     args.extend(body.read_all([chosen, combine.inputs[1], scaled.inputs[1]])?);
     let (product, sum) = match adds[..] {
         [sum] => (product, sum),
+        // Two additions: of the dense result, and of a residual to both.
         [both, sum] => {
             let residual = sum.inputs.iter().copied().find(|value| *value != both.outputs[0]);
             args.push(body.read(residual.ok_or_else(|| unserved_error(request))?)?);
