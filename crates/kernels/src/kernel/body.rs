@@ -40,7 +40,7 @@ impl<'a> FusedBody<'a> {
     }
 
     /// The only node that is such, if there is exactly one.
-    // The second call of `next` tells whether there is another one; the search stops there.
+    /// The second call of `next` tells whether there is another one; the search stops there.
     pub fn single_node(&self, wanted: impl Fn(&Op) -> bool) -> Option<&'a Node> {
         let mut found = self.graph.nodes().iter().filter(|node| wanted(&node.op));
         let first = found.next();

@@ -1,10 +1,13 @@
 //! What an operator that multiplies rows by weights asks for, whichever kernel serves it.
+//!
+//! Planners for few rows, for tiles and for tensor cores begin with the same questions; the answers are here.
 
 use super::source::{constant, weight_code};
 use tapml_graph::{DType, Op, Packing, TensorType};
 
 /// A product, or two and a gate, by the operator and the types of its inputs.
 pub struct GemmProblem<'a> {
+    /// All inputs of the operator, for the bias.
     inputs: &'a [TensorType],
     /// The rows.
     pub x: &'a TensorType,
@@ -64,6 +67,7 @@ impl<'a> GemmProblem<'a> {
         let size = |ty: &TensorType, at| constant("a size", ty.shape.get(at)?).ok();
         let (count, outputs, k) = (size(weight, 0)?, size(weight, 1)?, size(weight, 2)?);
         let slots = size(inputs.get(if gated { 3 } else { 2 })?, 1)?;
+        // An input of one row for each slot has a longer row than the weights take.
         let stack = Some(StackedExperts { count, slots, shared: size(x, 1)? == k });
         Some(GemmProblem { inputs, x, weight, gated, k, outputs, stack })
     }
@@ -81,6 +85,7 @@ impl<'a> GemmProblem<'a> {
     /// Where the inputs lie; `None` for a bias that no kernel reads.
     pub fn places(&self) -> Option<InputPlaces> {
         let count = if self.gated { 2 } else { 1 };
+        // The bias stands behind the weights, and behind the chosen experts where there are some.
         let after = 1 + count + usize::from(self.stack.is_some());
         let bias = self.inputs.get(after).map(|ty| (after, ty.dtype));
         let read = bias.is_none_or(|(_, dtype)| weight_code(dtype).is_ok());

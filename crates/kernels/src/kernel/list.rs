@@ -1,5 +1,9 @@
 //! The kernel list. Of an operator's rows the first that serves a call and is preferred for it on the device is taken,
 //! unless a measurement or a user says otherwise; the last of them is the one that asks for least.
+//!
+//! Names are `operator/variant`. Rows of one operator need not stand together, but their order counts. A row that is
+//! not portable needs one that is behind it, or the operator has a definition by others: a fused one, or an operator
+//! of PyTorch.
 
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, HOPPER, OVERLAP};
@@ -59,12 +63,17 @@ const fn hopper(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result
 }
 
 /// Every kernel.
+///
+/// The order of operators has no meaning; lists and error messages follow it.
 pub const KERNELS: &[KernelRow] = &[
+    // TapML's own operators: what language models, their routers and their recurrences consist of.
     KernelRow { also: Some("embedding/packed"), ..portable("embedding/portable", embedding::plan) },
     cuda("rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
     cuda("rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
     portable("rms_norm/portable", rms_norm::plan),
     portable("layer_norm/portable", layer_norm::plan),
+    // One row: CUDA first, then subgroups. Many rows: tensor cores. The skinny one serves routers, of any number of
+    // rows.
     cuda("linear/gemv_cuda", COPIES, One, cuda::linear::plan),
     hopper("linear/gemm_hopper", Many, cuda::matmul::plan),
     cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::skinny_gemm::plan),
@@ -79,6 +88,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("rope_angles/portable", rope_angles::plan),
     portable("rope/portable", rope::plan),
     portable("append/portable", append::plan),
+    // The split kernel serves any device with subgroups; the portable one takes what all others refuse.
     cuda("attention/flash_decode_cuda", OVERLAP, One, cuda::attention::plan),
     hopper("attention/flash_prefill_hopper", Any, cuda::flash_prefill::plan_hopper),
     cuda("attention/flash_prefill_cuda", COPIES, Any, cuda::flash_prefill::plan),
@@ -146,6 +156,7 @@ pub const KERNELS: &[KernelRow] = &[
         also: Some("expert_gated_linear/packed"),
         ..portable("expert_gated_linear/portable", expert_gated_linear::plan)
     },
+    // Fused operators. Without a row that serves it, a fused operator is not put in: they need no portable row.
     cuda("moe_router/cluster_cuda", OVERLAP, One, cuda::choose::plan),
     cuda("moe_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan_moe_gated),
     cuda("moe_down/gemv_cuda", COPIES, One, cuda::linear::plan_moe_down),
@@ -161,10 +172,12 @@ pub const KERNELS: &[KernelRow] = &[
     subgroup("norm_linear/gemv", One, product::row::plan_of_norm),
     cuda("linear_add/gemv_cuda", COPIES, One, cuda::linear::plan_added),
     hopper("linears/gemm_hopper", Many, cuda::matmul::plan_several),
+    // Fused operators of the ONNX standard, which every device can take.
     tiled_row("conv_epilogue/tiled", onnx::plans::tiled_convolution),
     portable("conv_epilogue/portable", onnx::plans::convolution),
     portable("elementwise_chain/portable", onnx::plans::chain),
     portable("matmul_epilogue/portable", onnx::plans::product_with_epilogue),
+    // The ONNX standard: functions of one number.
     portable("onnx.Relu/portable", onnx::plans::map),
     portable("onnx.LeakyRelu/portable", onnx::plans::map),
     portable("onnx.ThresholdedRelu/portable", onnx::plans::map),
@@ -204,6 +217,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.Acosh/portable", onnx::plans::map),
     portable("onnx.Atanh/portable", onnx::plans::map),
     portable("onnx.Clip/portable", onnx::plans::map),
+    // Functions of two numbers, with broadcasting, and of more.
     portable("onnx.Add/portable", onnx::plans::pairs),
     portable("onnx.Sub/portable", onnx::plans::pairs),
     portable("onnx.Mul/portable", onnx::plans::pairs),
@@ -219,6 +233,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.BitwiseXor/portable", onnx::plans::pairs),
     portable("onnx.Sum/portable", onnx::plans::variadic),
     portable("onnx.Mean/portable", onnx::plans::variadic),
+    // Truths, and casts.
     portable("onnx.Equal/portable", onnx::plans::compare),
     portable("onnx.Less/portable", onnx::plans::compare),
     portable("onnx.LessOrEqual/portable", onnx::plans::compare),
@@ -232,6 +247,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.IsInf/portable", onnx::plans::compare),
     portable("onnx.Cast/portable", onnx::plans::compare),
     portable("onnx.Where/portable", onnx::plans::choose),
+    // Copies, and other movements of elements.
     portable("onnx.Reshape/portable", onnx::plans::copy),
     portable("onnx.Flatten/portable", onnx::plans::copy),
     portable("onnx.Squeeze/portable", onnx::plans::copy),
@@ -256,6 +272,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.OneHot/portable", onnx::plans::one_hot),
     portable("onnx.Concat/portable", onnx::plans::concat),
     portable("onnx.Split/portable", onnx::plans::split),
+    // Reductions, and what looks along an axis.
     portable("onnx.ReduceMean/portable", onnx::plans::reduce),
     portable("onnx.ReduceSum/portable", onnx::plans::reduce),
     portable("onnx.ReduceMax/portable", onnx::plans::reduce),
@@ -275,6 +292,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.CumProd/portable", onnx::plans::running),
     portable("onnx.Softmax/portable", onnx::plans::softmax),
     portable("onnx.LogSoftmax/portable", onnx::plans::softmax),
+    // Normalisations.
     portable("onnx.BatchNormalization/portable", onnx::plans::batch_norm),
     portable("onnx.LayerNormalization/portable", onnx::plans::layer_norm),
     portable("onnx.InstanceNormalization/portable", onnx::plans::instance_norm),
@@ -284,6 +302,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.LpNormalization/portable", onnx::plans::norm_along),
     portable("onnx.MeanVarianceNormalization/portable", onnx::plans::norm_along),
     portable("onnx.LRN/portable", onnx::plans::local_response),
+    // Windows and products.
     tiled_row("onnx.Conv/tiled", onnx::plans::tiled_convolution),
     portable("onnx.Conv/portable", onnx::plans::convolution),
     portable("onnx.ConvTranspose/portable", onnx::plans::transposed_convolution),
@@ -291,6 +310,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.AveragePool/portable", onnx::plans::pool),
     portable("onnx.MatMul/portable", onnx::plans::matmul),
     portable("onnx.Gemm/portable", onnx::plans::gemm),
+    // Integers of 8 bits.
     portable("onnx.QuantizeLinear/portable", onnx::plans::quantize),
     portable("onnx.DequantizeLinear/portable", onnx::plans::quantize),
     portable("onnx.DynamicQuantizeLinear/portable", onnx::plans::dynamic_quantize),
@@ -299,6 +319,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.ConvInteger/portable", onnx::plans::integer_convolution),
     portable("onnx.QLinearConv/portable", onnx::plans::integer_convolution),
     portable("onnx.Resize/portable", onnx::plans::resize),
+    // Recurrences, and constants.
     portable("onnx.LSTM/portable", onnx::plans::recurrent),
     portable("com.microsoft.DynamicQuantizeLSTM/portable", onnx::plans::dynamic_lstm),
     portable("onnx.GRU/portable", onnx::plans::recurrent),
@@ -307,6 +328,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.Size/portable", onnx::plans::sizes),
     portable("onnx.ConstantOfShape/portable", onnx::plans::filled),
     portable("onnx.Range/portable", onnx::plans::range),
+    // Attention, and operators of ONNX Runtime.
     portable("onnx.Attention/portable", onnx::plans::attention),
     portable("onnx.RotaryEmbedding/portable", onnx::plans::rotary),
     portable("com.microsoft.RotaryEmbedding/portable", onnx::plans::rotary),
@@ -321,6 +343,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("com.microsoft.BiasGelu/portable", onnx::plans::gelu),
     portable("com.microsoft.FastGelu/portable", onnx::plans::gelu),
     portable("com.microsoft.QuickGelu/portable", onnx::plans::gelu),
+    // Operators of PyTorch, each by the operators that define it.
     portable("aten.relu.default/portable", aten::plan),
     portable("aten.neg.default/portable", aten::plan),
     portable("aten.abs.default/portable", aten::plan),

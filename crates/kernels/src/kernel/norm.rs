@@ -29,6 +29,7 @@ impl Runs {
         let width = constant("the row length", &x.shape[1])?;
         let len = group.unwrap_or(width);
         let per_row = width / len.max(1);
+        // A power of two, because sums of a team are joined in a tree.
         let team = group.map_or(LANES, |len| len.div_ceil(2).next_power_of_two().min(LANES));
         Ok(Runs { len, per_row, count: elements(&x.shape[0], per_row)?, team })
     }
@@ -42,6 +43,7 @@ impl Runs {
     /// Sets the sizes and gives the launch.
     pub fn launch(&self, launch: LaunchBuilder) -> Result<Launch> {
         let launch = launch.rows(&self.count)?.set("K", self.len).set("TEAM", self.team);
+        // Teams of one workgroup treat neighbouring runs.
         let groups = Extent::ceil_div(self.count.clone(), LANES / self.team);
         Ok(launch.groups([groups, single_workgroup(), single_workgroup()]))
     }

@@ -1,10 +1,15 @@
 //! Sizes that kernels leave free, and what is tried for each: the settings that `tapml tune` measures beside the defaults,
 //! which stand in the planners. A new setting is a row in [`SETTINGS`].
+//!
+//! A tuning cache names kernels with their settings, so that a name must keep its meaning: a setting that is changed
+//! is another one, with another name.
 
 use std::fmt;
 
 /// Sizes by name, as far as they are not the kernel's defaults. The text of the kernel has a constant for each, named alike
 /// in capitals.
+///
+/// Settings are static, so that they are copied freely and compared by value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting(&'static [(&'static str, u32)]);
 
@@ -105,6 +110,7 @@ impl Setting {
     /// Kernel and setting of a name; the default if there is no such setting.
     pub fn parse(name: &str) -> (&str, Setting) {
         let Some((kernel, _)) = name.split_once('@') else { return (name, Setting::default()) };
+        // The whole name is compared: sizes in another order name no setting.
         let row = rows_of(kernel).find(|row| row.setting.name(kernel) == name);
         (kernel, row.map_or(Setting::default(), |row| row.setting))
     }
@@ -144,6 +150,7 @@ pub fn matters(kernel: &str, rows: u64) -> bool {
 /// Cuts `KERNEL@SETTING=REST`, the names of settings having signs of equality too.
 pub fn cut(spec: &str) -> Option<(&str, &str)> {
     let (kernel, _) = spec.split_once('@')?;
+    // The longest match is not needed: no setting's name with `=` behind it begins another one.
     rows_of(kernel).find_map(|row| {
         let rest = spec.strip_prefix(&row.setting.name(kernel))?.strip_prefix('=')?;
         Some((&spec[..spec.len() - rest.len() - 1], rest))

@@ -5,6 +5,7 @@ use super::elementwise::{self, Formula};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
+/// The plan of `add`, whose second operand may be one row or one column.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     elementwise::plan_pairs(request, ["add/portable", "add/row"], &Formula::new(include_str!("formula.wgsl")))
 }

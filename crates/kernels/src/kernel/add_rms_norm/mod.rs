@@ -1,4 +1,6 @@
 //! `add_rms_norm`: launch planner. Workgroup `x` treats row `x`. Without a weight, four zero bytes are bound in its place.
+//!
+//! The sum of both inputs is an output, too.
 
 use super::Request;
 use super::norm::{LANES, Runs, WORKGROUP_MEMORY};
@@ -6,6 +8,7 @@ use super::source::{KernelSource, plan as planned, stand_in, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// Binds both terms and the weight, then the two outputs.
 const KERNEL: KernelSource = KernelSource {
     name: "add_rms_norm/portable",
     file: "add_rms_norm/portable.wgsl",
@@ -18,6 +21,7 @@ const KERNEL: KernelSource = KernelSource {
     workgroup_memory: WORKGROUP_MEMORY,
 };
 
+/// The plan of `add_rms_norm`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::AddRmsNorm(op) = request.op else { return Err(wrong_op(request)) };
     let (x, weight) = (&request.inputs[0], request.inputs.get(2));

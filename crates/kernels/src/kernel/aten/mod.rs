@@ -1,5 +1,8 @@
 //! Kernels of PyTorch's operators: those of the operators that define them ([`tapml_graph::aten`]), one after the other, with
 //! what lies between them in scratch memory. What only changes a shape is no launch: the same buffer has another type then.
+//!
+//! A plan of such an operator is a small program: arguments of each step's launches are moved to where the
+//! definition's values lie. Steps are planned without a user's kernels, which stand for whole operators.
 
 use super::Request;
 use super::source::wrong_op;
@@ -19,11 +22,13 @@ const COPY: &str = "onnx.Identity@14";
 /// Plans an operator by its definition. The plan is named by the step that adds up most, the last of equals.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Foreign(op) = request.op else { return Err(wrong_op(request)) };
+    // The definition depends on the types of the inputs, as given here.
     let definition = define(op, &op.place_inputs(request.inputs.iter().cloned()))?;
     let mut composition = Composition::new(request, op, &definition)?;
     for at in 0..definition.steps.len() {
         composition.add_step(at)?;
     }
+    // Outputs that are views of inputs, of constants or of other outputs need memory of their own.
     for (from, to) in std::mem::take(&mut composition.copies) {
         composition.add_copy(from, to)?;
     }
@@ -32,8 +37,11 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 
 /// A plan in the making.
 struct Composition<'a> {
+    /// The operator.
     request: &'a Request<'a>,
+    /// Its steps.
     definition: &'a Definition,
+    /// The launches so far; constants of the definition come first among its constants.
     plan: NodePlan,
     /// Of each input that is there, by its place, its number.
     numbers: Vec<Option<usize>>,
@@ -44,6 +52,7 @@ struct Composition<'a> {
 }
 
 impl<'a> Composition<'a> {
+    /// Places the outputs: a step that makes one writes it directly.
     fn new(request: &'a Request<'a>, op: &Foreign, definition: &'a Definition) -> Result<Composition<'a>> {
         let plan = NodePlan {
             kernel: String::new(),
@@ -98,6 +107,7 @@ impl<'a> Composition<'a> {
         }
     }
 
+    /// Adds the launches of a step; what it makes lies in an output or in scratch of its own.
     fn add_step(&mut self, at: usize) -> Result<()> {
         let step = &self.definition.steps[at];
         if VIEWS.contains(&step.op.name()) {
@@ -123,6 +133,7 @@ impl<'a> Composition<'a> {
         self.add(&op, &step.types, &given, &made)
     }
 
+    /// Adds a launch that copies a value to an output.
     fn add_copy(&mut self, from: Arg, output: usize) -> Result<()> {
         let ty = &self.request.outputs[output];
         let declared = vec![tapml_graph::op::DeclaredType::As(ty.clone())];
@@ -138,6 +149,7 @@ impl<'a> Composition<'a> {
         let moved = |arg: Arg| match arg {
             Arg::Input { index, offset, len } => match given[index] {
                 Arg::Input { index, .. } => Ok(Arg::Input { index, offset, len }),
+                // Scratch and constants are bound as a whole only.
                 other if offset == 0 && len == 0 => Ok(other),
                 _ => Err(Error::unsupported(format!(
                     "`{}` binds a part of what another step makes",
@@ -157,6 +169,7 @@ impl<'a> Composition<'a> {
             launch.desc.name = named(&launch.desc.name);
             launch.args = launch.args.iter().map(|&arg| moved(arg)).collect::<Result<_>>()?;
         }
+        // A chain that grows with the run counts as the longest.
         let longest = |chain: &Dim| chain.as_const().unwrap_or(u64::MAX);
         let plan = &mut self.plan;
         if plan.kernel.is_empty() || longest(&step.accumulate.chain) >= longest(&plan.accumulate.chain) {

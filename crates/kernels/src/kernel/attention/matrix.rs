@@ -45,7 +45,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 
 /// The kernel and its grid for rows that are exactly `n`; `None` if it does not serve such attention, or the device cannot
 /// run it. It binds queries, keys, values, the results and the symbols.
-// Masks that the text does not know are refused, not ignored.
+/// Masks that the text does not know are refused, not ignored.
 fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let plain = op.causal && op.alibi.is_none() && op.chunk.is_none() && op.softcap.is_none();
     let size = op.head_dim;

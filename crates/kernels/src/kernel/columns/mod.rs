@@ -5,9 +5,11 @@ use super::source::{KernelSource, constant, elements, plan as planned, wrong_op}
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// Binds the rows, then the output.
 const KERNEL: KernelSource =
     KernelSource::flat("columns/portable", "columns/portable.wgsl", include_str!("portable.wgsl"));
 
+/// The plan of `columns`, which takes a range of each group of columns.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Columns(op) = request.op else { return Err(wrong_op(request)) };
     let (x, y) = (&request.inputs[0], &request.outputs[0]);

@@ -6,9 +6,11 @@ use super::source::{KernelSource, constant, elements, plan as planned, stand_in,
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// Binds the rows of all slots, their weights, then the sum.
 const KERNEL: KernelSource =
     KernelSource::flat("combine/portable", "combine/portable.wgsl", include_str!("portable.wgsl"));
 
+/// The plan of `combine`: the weighted sum of the results of a row's experts.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Combine(op) = request.op else { return Err(wrong_op(request)) };
     let (y, weights, z) = (&request.inputs[0], request.inputs.get(1), &request.outputs[0]);

@@ -6,9 +6,11 @@ use super::source::{KernelSource, constant, elements, plan as planned, wrong_op}
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Op, Result};
 
+/// Binds both inputs, then the output.
 const KERNEL: KernelSource =
     KernelSource::flat("concat/portable", "concat/portable.wgsl", include_str!("portable.wgsl"));
 
+/// The plan of `concat`, which puts columns of two inputs side by side, part by part.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Concat(op) = request.op else { return Err(wrong_op(request)) };
     let (a, b, y) = (&request.inputs[0], &request.inputs[1], &request.outputs[0]);

@@ -8,10 +8,13 @@ use super::weights::BoundWeight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// The kernel, and the bindings of a packed weight.
 const TEXT: FixedComposition = joined!("dequantize/portable.wgsl", "weights/one_packed.wgsl");
+/// Binds the sections of the weight, then the output.
 const KERNEL: KernelSource =
     KernelSource { weights: true, ..KernelSource::flat("dequantize/portable", TEXT.file, TEXT.text) };
 
+/// The plan of `dequantize`. The weight is bound as a whole: one beyond the device's limits is refused.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Dequantize(_) = request.op else { return Err(wrong_op(request)) };
     let w = BoundWeight::from_packed_input(request, 0)?;

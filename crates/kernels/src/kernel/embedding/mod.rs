@@ -8,11 +8,15 @@ use super::weights::BoundWeight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// For plain tables.
 const TEXT: FixedComposition = joined!("embedding/portable.wgsl", "embedding/bindings.wgsl");
+/// Binds the ids, the table, then the output.
 const KERNEL: KernelSource =
     KernelSource { weights: true, ..KernelSource::flat("embedding/portable", TEXT.file, TEXT.text) };
+/// For packed tables.
 const PACKED_TEXT: FixedComposition =
     joined!("embedding/portable.wgsl", "embedding/packed_bindings.wgsl", "weights/one_packed.wgsl");
+/// Binds the sections of the table in its place.
 const PACKED: KernelSource = KernelSource {
     weights: true,
     ..KernelSource::flat("embedding/packed", PACKED_TEXT.file, PACKED_TEXT.text)
@@ -24,6 +28,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     plan_with(if table.is_packed() { &PACKED } else { &KERNEL }, request, &table)
 }
 
+/// The plan by either of both.
 fn plan_with(kernel: &KernelSource, request: &Request, table: &BoundWeight) -> Result<NodePlan> {
     let Op::Embedding(_) = request.op else { return Err(wrong_op(request)) };
     let out = &request.outputs[0];
@@ -36,6 +41,7 @@ fn plan_with(kernel: &KernelSource, request: &Request, table: &BoundWeight) -> R
         let launch =
             kernel.launch(out.dtype, out.dtype)?.input(0).weight(table, &part)?.output(0).rows(rows)?;
         let launch = launch.set("K", width);
+        // Each launch writes the rows whose ids are in its part.
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows).set("VOCAB", vocab);
         launches.push(launch.flat(elements(rows, width)?));
     }

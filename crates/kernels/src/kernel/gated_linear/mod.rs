@@ -1,6 +1,6 @@
-//! `gated_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are
-//! few, and for a tile of 16 outputs and 32 rows when there are many, unless a setting says otherwise. Weights beyond one binding are split by rows, both
-//! alike, with one launch for each part.
+//! `gated_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there
+//! are few, and for a tile of 16 outputs and 32 rows when there are many, unless a setting says otherwise. Weights
+//! beyond one binding are split by rows, both alike, with one launch for each part.
 //!
 //! The operator is `silu(x · gateᵀ) · (x · upᵀ)`, element by element. Both products are made together, so that
 //! neither is stored.

@@ -6,12 +6,14 @@ use super::source::{KernelSource, elements, plan as planned, rows_and_width, wro
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// For a share of each element.
 const KERNEL: KernelSource = KernelSource::flat(
     "lerp/portable",
     "lerp/portable.wgsl+lerp/share.wgsl",
     concat!(include_str!("portable.wgsl"), include_str!("share.wgsl")),
 );
 
+/// For one row of shares, which is a weight.
 const ROW: KernelSource = KernelSource {
     weights: true,
     ..KernelSource::flat(
@@ -21,6 +23,7 @@ const ROW: KernelSource = KernelSource {
     )
 };
 
+/// The plan of `lerp`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Lerp(_) = request.op else { return Err(wrong_op(request)) };
     let (x, t) = (&request.inputs[0], &request.inputs[2]);

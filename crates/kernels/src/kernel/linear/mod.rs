@@ -1,6 +1,7 @@
-//! `linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are few, and
-//! for a tile of 32 outputs and 32 rows when there are many, unless a setting says otherwise. A weight beyond one binding is split by rows, which are
-//! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place.
+//! `linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are few,
+//! and for a tile of 32 outputs and 32 rows when there are many, unless a setting says otherwise. A weight beyond one
+//! binding is split by rows, which are outputs, with one launch for each part. Without a bias, four zero bytes are
+//! bound in its place.
 //!
 //! With few rows each lane of a workgroup takes every 64th pair of elements, and the sums meet in workgroup memory.
 //! With many, tiles of both operands go through workgroup memory in steps along K.

@@ -1,5 +1,7 @@
 //! `position_scale`: launch planner. One invocation per element; workgroup `x` treats elements `1024·x` to
 //! `1024·x + 1023`.
+//!
+//! The factor of a row follows from its position, which counts from the cached rows on.
 
 use super::Request;
 use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
@@ -8,6 +10,7 @@ use crate::regime::Axis;
 use tapml_graph::op::PositionForm;
 use tapml_graph::{Op, Result};
 
+/// Binds the rows, then the output; the logarithm is that of the `math` prelude.
 const KERNEL: KernelSource = KernelSource {
     math: true,
     ..KernelSource::flat(
@@ -17,6 +20,7 @@ const KERNEL: KernelSource = KernelSource {
     )
 };
 
+/// The plan of `position_scale`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::PositionScale(op) = request.op else { return Err(wrong_op(request)) };
     let x = &request.inputs[0];
@@ -27,6 +31,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
             launch.set("FORM", 0u32).set("FACTOR", beta).set("FLOOR", floor).set("SHIFT", shift)
         }
         PositionForm::LogN { train } => {
+            // The reciprocal is rounded a single time, from f64.
             let factor = f64::from(train).ln().recip() as f32;
             launch.set("FORM", 1u32).set("FACTOR", factor).set("FLOOR", 1u32).set("SHIFT", 0u32)
         }

@@ -6,12 +6,15 @@ use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{DType, Op, Result};
 
+/// Binds the output alone.
 const KERNEL: KernelSource =
     KernelSource::flat("positions/portable", "positions/portable.wgsl", include_str!("portable.wgsl"));
 
+/// The plan of `positions`: row `i` of a run has position `p + i`, and an offset.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Positions(op) = request.op else { return Err(wrong_op(request)) };
     let rows = &request.outputs[0].shape[0];
+    // The dtype plays no part: the text writes integers.
     let launch = KERNEL.launch(DType::F32, DType::F32)?.output(0).rows(rows)?.set("OFFSET", op.offset);
     Ok(planned(&KERNEL, vec![launch.flat(rows.clone())], 0).with_axes([Axis::cached_axis()]))
 }

@@ -5,10 +5,12 @@ use super::elementwise::{self, Formula};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
+/// The plan of `relu_squared`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     elementwise::plan(request, "relu_squared/portable", &formula())
 }
 
+/// The formula.
 pub fn formula() -> Formula {
     Formula::new(include_str!("formula.wgsl"))
 }

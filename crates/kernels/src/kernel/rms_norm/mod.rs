@@ -1,5 +1,7 @@
 //! `rms_norm`: launch planner. Workgroup `x` treats row `x`, or several groups of columns. Without a weight, four zero
 //! bytes are bound in its place.
+//!
+//! Sums are made in f32, by a team of lanes for each run of columns; see [`super::norm`].
 
 use super::Request;
 use super::norm::{LANES, Runs, WORKGROUP_MEMORY};
@@ -7,6 +9,7 @@ use super::source::{KernelSource, plan as planned, stand_in, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// Binds the input, the weight, then the output.
 const KERNEL: KernelSource = KernelSource {
     name: "rms_norm/portable",
     file: "rms_norm/portable.wgsl",
@@ -19,6 +22,7 @@ const KERNEL: KernelSource = KernelSource {
     workgroup_memory: WORKGROUP_MEMORY,
 };
 
+/// The plan of `rms_norm`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::RmsNorm(op) = request.op else { return Err(wrong_op(request)) };
     let (x, weight) = (&request.inputs[0], request.inputs.get(1));

@@ -1,5 +1,9 @@
 //! `rope_angles`: launch planner, and the frequencies as exact fractions of a turn. One invocation per pair;
 //! workgroup `x` treats pairs `1024·x` to `1024·x + 1023`. Without positions the frequencies are bound in their place.
+//!
+//! An angle is a position times a frequency. As floats, such products lose the fraction of a turn at far positions.
+//! Frequencies are therefore turned into fixed-point fractions of a turn here, whose products with integers are exact
+//! modulo one turn.
 
 use super::Request;
 use super::source::{KernelSource, elements, plan as planned, wrong_op};
@@ -8,6 +12,7 @@ use crate::regime::Axis;
 use tapml_graph::op::RopeAngles;
 use tapml_graph::{DType, Error, Op, Result};
 
+/// Binds positions, the output, then the table of frequencies.
 const KERNEL: KernelSource = KernelSource {
     math: true,
     ..KernelSource::flat(
@@ -17,6 +22,7 @@ const KERNEL: KernelSource = KernelSource {
     )
 };
 
+/// The plan of `rope_angles`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::RopeAngles(op) = request.op else { return Err(wrong_op(request)) };
     let pairs =
@@ -31,6 +37,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         launch = launch.set("LONG", 1u32).set("AFTER", long.after).set("LONG_SCALE", long.scale);
     }
     if let Some(dynamic) = op.dynamic {
+        // The quotient is made in f64 and rounded when the constant is set.
         let rate = f64::from(dynamic.factor) / f64::from(dynamic.original);
         launch = launch.set("RATE", rate).set("ORIGINAL", dynamic.original);
     }
@@ -54,11 +61,13 @@ fn turn_fraction(f: f32) -> u64 {
     /// `2^104 / 2π`, rounded down.
     const PER_RADIAN: u128 = 0x28_BE60_DB93_9105_4A7F_09D5_F47D;
     let bits = f.abs().to_bits();
+    // A subnormal number has the exponent of the smallest normal one, without the implied bit.
     let (exponent, fraction) = ((bits >> 23).max(1), bits & 0x7f_ffff);
     let mantissa = u128::from(if bits >> 23 == 0 { fraction } else { fraction | 0x80_0000 });
     // f = mantissa · 2^(exponent − 150); the product has 128 bits at most.
     let shift = 150 - exponent + 40;
     let product = mantissa * PER_RADIAN;
+    // Beyond 127 nothing is left. The shift is at least 62, because |f| < 4.
     let rounded = match shift {
         0..=127 => (product >> shift) + (product >> (shift - 1) & 1),
         _ => 0,

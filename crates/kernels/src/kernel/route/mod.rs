@@ -1,4 +1,7 @@
 //! `route`: launch planner. Workgroup `x` treats row `x`.
+//!
+//! It gives the experts that each row chooses and their weights. The limit of 64 experts that are chosen follows from
+//! the size of a workgroup; how many there are to choose from is not limited by it.
 
 use super::Request;
 use super::source::{KernelSource, constant, plan as planned, single_workgroup, stand_in, wrong_op};
@@ -9,6 +12,7 @@ use tapml_graph::{Error, Extent, Op, Result};
 /// Invocations of a workgroup. Each keeps one chosen expert, and weighs one group.
 const LANES: u32 = 64;
 
+/// Binds the logits, the bias, then chosen experts and their weights.
 const KERNEL: KernelSource = KernelSource {
     name: "route/portable",
     file: "route/portable.wgsl",
@@ -21,6 +25,10 @@ const KERNEL: KernelSource = KernelSource {
     workgroup_memory: 3 * 4 * LANES,
 };
 
+/// The plan of `route`.
+///
+/// # Errors
+/// `Unsupported` with the limit in its details for more chosen experts or groups than a workgroup has lanes.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Route(op) = request.op else { return Err(wrong_op(request)) };
     let (logits, bias) = (&request.inputs[0], request.inputs.get(1));
@@ -35,6 +43,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
                 .with_detail("offered", LANES.to_string()));
         }
     }
+    // The numbers are those of the text's constant SCORES.
     let scores = match op.scores {
         Scores::Softmax => 0u32,
         Scores::Sigmoid => 1,
@@ -51,6 +60,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
     let launches =
         vec![launch.groups([Extent::from_dim(rows.clone()), single_workgroup(), single_workgroup()])];
+    // A lane adds up the scores of every 64th expert.
     let chain = experts.div_ceil(LANES);
     Ok(NodePlan { constants: stand_in(&[bias]), ..planned(&KERNEL, launches, chain) })
 }

@@ -6,9 +6,11 @@ use super::source::{KernelSource, elements, plan as planned, rows_and_width, wro
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+/// Binds the rows, then the output.
 const KERNEL: KernelSource =
     KernelSource::flat("rows/portable", "rows/portable.wgsl", include_str!("portable.wgsl"));
 
+/// The plan of `rows`, which takes a range of them.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Rows(op) = request.op else { return Err(wrong_op(request)) };
     let x = &request.inputs[0];

@@ -163,7 +163,7 @@ pub struct WeightPart {
     /// Number of rows.
     pub rows: u32,
     /// Rows of the whole weight; `None` if these are all.
-    // `rows` is not looked at then.
+    /// `rows` is not looked at then.
     of: Option<u32>,
 }
 

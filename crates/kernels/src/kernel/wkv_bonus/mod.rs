@@ -1,4 +1,6 @@
 //! `wkv_bonus`: launch planner. Workgroup `(x, y)` treats head `x` of row `y`.
+//!
+//! The operator gives what the row itself adds to its results in RWKV, beside the state.
 
 use super::Request;
 use super::source::{KernelSource, constant, plan as planned, single_workgroup, wrong_op};
@@ -8,6 +10,7 @@ use tapml_graph::{Extent, Op, Result};
 /// Invocations of a workgroup; each adds up every 64th product.
 const LANES: u32 = 64;
 
+/// Binds four inputs, then the output.
 const KERNEL: KernelSource = KernelSource {
     weights: true,
     lanes: LANES,
@@ -15,6 +18,7 @@ const KERNEL: KernelSource = KernelSource {
     ..KernelSource::flat("wkv_bonus/portable", "wkv_bonus/portable.wgsl", include_str!("portable.wgsl"))
 };
 
+/// The plan of `wkv_bonus`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::WkvBonus(op) = request.op else { return Err(wrong_op(request)) };
     let (r, u) = (&request.inputs[0], &request.inputs[3]);
