@@ -275,7 +275,7 @@ impl Instance {
     }
 
     /// The buffer, if it has room for these bytes.
-    // Writes begin at byte 0, so that only the length matters.
+    /// Writes begin at byte 0, so that only the length matters.
     fn room(&self, buffer: u32, bytes: &[u8]) -> Result<BufferId> {
         let size = self.program.buffers[buffer as usize].size;
         if bytes.len() as u64 > size {

@@ -1,4 +1,7 @@
 //! The text of a built-in kernel as a file to start one's own from: it opens with what a kernel in its place is given.
+//!
+//! The comment is made from the same descriptions that a device is given, so that it cannot differ from them. Its
+//! wording is that of one sample: sizes in it are examples.
 
 use crate::built_in::BuiltIn;
 use crate::kernel::cuda;
@@ -26,6 +29,7 @@ pub struct BindingText {
     pub of: String,
 }
 
+/// What `tapml kernel NAME` prints.
 impl BuiltIn {
     /// The complete text of the kernel in the form that [`crate::Overrides::add`] takes, headed by a comment on what it is
     /// given: bindings, constants, grid, and the declarations in front of it.
@@ -88,6 +92,7 @@ impl BuiltIn {
     }
 
     /// The other launches of a node, and whether they come before or after the kernel.
+    /// A file in the kernel's place does not replace these.
     fn other_launches(&self) -> Vec<String> {
         let at = self.plan.launches.iter().position(|launch| launch.desc.name == self.kernel).unwrap_or(0);
         let others = self.plan.launches.iter().enumerate().filter(|(_, l)| l.desc.name != self.kernel);
@@ -95,6 +100,7 @@ impl BuiltIn {
         others.map(|(index, Launch { desc, .. })| format!("{} {} it", desc.name, word(index))).collect()
     }
 
+    /// What an argument is, in words.
     fn bound(&self, arg: Arg) -> String {
         match arg {
             Arg::Input { index, offset, .. } => match self.sample.inputs.get(index) {
@@ -124,12 +130,14 @@ impl BuiltIn {
     fn case(&self) -> String {
         let attributes = self.sample.op.attributes_text();
         let more = if attributes.chars().count() > LONGEST { "…" } else { "" };
+        // Cut by characters, not bytes: attributes may hold any text.
         let attributes: String = attributes.chars().take(LONGEST).collect();
         let types: Vec<String> = self.sample.types().iter().map(ToString::to_string).collect();
         let of = if types.is_empty() { "" } else { " of " };
         format!("{} {attributes}{more}{of}{}", self.op, types.join(", "))
     }
 
+    /// The comment, line by line; each begins with `//`.
     fn comment(&self) -> Result<String> {
         let desc = self.desc()?;
         let mut c = Comment::default();
@@ -237,6 +245,7 @@ impl Comment {
     }
 }
 
+/// Items with commas between them; `none` if there are none.
 fn join_lines(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() { "none".into() } else { items.join(", ") }
@@ -268,6 +277,7 @@ fn section(ty: &TensorType, offset: u64) -> &'static str {
     at.and_then(|at| names.get(at)).copied().unwrap_or_default()
 }
 
+/// As a formula of the symbols.
 fn extent(extent: &Extent) -> String {
     match extent.divisor {
         0 | 1 => extent.dim.to_string(),
