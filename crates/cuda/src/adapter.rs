@@ -1,4 +1,7 @@
 //! Finding CUDA devices, and what to install when there is none.
+//!
+//! Everything is asked of the driver; nothing is looked up by a chip's name. A device tells its limits
+//! before it is opened.
 
 use crate::driver::Driver;
 use crate::error::{CudaResult, check};
@@ -10,6 +13,7 @@ use std::sync::Arc;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
+// The length of a range is an argument of 32 bits; sizes are multiples of 4.
 /// Lengths of ranges are handed to WGSL kernels as words.
 const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 /// The first release with launches that overlap and graphs of them.
@@ -24,6 +28,7 @@ pub fn adapters() -> Result<Vec<DeviceInfo>> {
     (0..count).map(|index| Ok(describe(api, index, version, CudaOptions::default())?.0)).collect()
 }
 
+/// The error of a machine without driver or device.
 fn no_device(text: String) -> Error {
     Error::new(ErrorKind::Unavailable, text)
         .with_hint("install NVIDIA's driver; in a container, start it with access to the GPU (`--gpus all`)")
@@ -59,6 +64,7 @@ fn release(api: &Api) -> Result<c_int> {
     Ok(version)
 }
 
+/// `13000` as `13.0`.
 fn text_of(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
@@ -93,6 +99,8 @@ pub(crate) fn open(index: usize, options: CudaOptions) -> Result<Opened> {
 }
 
 /// Opens a device of this driver.
+///
+/// Tests call it with a table of functions that needs no driver.
 pub(crate) fn open_on(api: &'static Api, at: c_int, version: c_int, options: CudaOptions) -> Result<Opened> {
     let (info, capability) = describe(api, at, version, options)?;
     let driver = handle(api, at).and_then(|device| Driver::open(api, device)).map_err(|failure| {
@@ -102,6 +110,7 @@ pub(crate) fn open_on(api: &'static Api, at: c_int, version: c_int, options: Cud
     Ok(Opened { driver, info, capability, release: version / 1000 })
 }
 
+/// The driver's handle of a device.
 #[allow(unsafe_code)]
 fn handle(api: &Api, index: c_int) -> CudaResult<c_int> {
     let mut device = 0;
@@ -116,6 +125,7 @@ fn describe(api: &Api, index: c_int, version: c_int, options: CudaOptions) -> Re
     info.map_err(|failure| no_device(format!("CUDA device {index} does not tell what it is: {failure}")))
 }
 
+/// Asks the driver for everything that a device's info holds.
 #[allow(unsafe_code)]
 fn ask(api: &Api, index: c_int, version: c_int, options: CudaOptions) -> CudaResult<(DeviceInfo, u32)> {
     let device = handle(api, index)?;
@@ -153,13 +163,16 @@ fn ask(api: &Api, index: c_int, version: c_int, options: CudaOptions) -> CudaRes
             max_invocations: number(attribute::MAX_THREADS_PER_BLOCK)?,
             max_workgroup_size: [block(0)?, block(1)?, block(2)?],
             max_workgroup_memory: number(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            // The limit in y and z; x could be larger, but grids of WebGPU are alike in all axes.
             max_groups_per_dim: 65535,
+            // That of memory which the driver allocates, and WebGPU's default.
             min_offset_alignment: 256,
         },
         features: Features {
             f16: options.f16,
             subgroups: Some((32, 32)),
             cuda: options.tuned.then_some(capability),
+            // Kernels in CUDA C++ use tensor cores by themselves.
             matrices: false,
             device_barriers: false,
             processors: Some(number(attribute::MULTIPROCESSOR_COUNT)?).filter(|&count| count > 0),

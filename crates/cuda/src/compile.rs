@@ -1,4 +1,7 @@
 //! From a kernel description to a kernel of the driver, and the compiler's messages to lines of the kernel's own file.
+//!
+//! A kernel takes one of two ways: WGSL is printed as CUDA C++, CUDA C++ gets its constants as `#define`s.
+//! From there both are compiled, cached, loaded and checked alike.
 
 use crate::cache::Cache;
 use crate::driver::{CudaKernel, Driver};
@@ -11,11 +14,15 @@ use tapml_cfamily::{Arg, Bounds, Dialect, Printed, print};
 use tapml_device::{DeviceInfo, KernelDesc, Language};
 use tapml_graph::{Error, ErrorKind, Result};
 
+// The architectures' limit for static shared memory.
 /// Bytes of shared memory that a text itself may declare; more is for launches to give.
 const MAX_STATIC_SHARED: u32 = 48 << 10;
 
 /// A compiled kernel and how to launch it.
+///
+/// What a dispatch needs, without the description.
 pub(crate) struct Compiled {
+    /// Shared with calls that are made but not yet run.
     pub(crate) kernel: Arc<CudaKernel>,
     pub(crate) name: String,
     /// Its arguments in order.
@@ -33,6 +40,7 @@ pub(crate) struct Compiled {
 /// What compiles for one device.
 pub(crate) struct CudaFront {
     /// None in tests that compile nothing.
+    /// Loaded one time in the process.
     pub(crate) compiler: Option<&'static Compiler>,
     pub(crate) cache: Cache,
     /// Compute capability times ten.
@@ -42,8 +50,11 @@ pub(crate) struct CudaFront {
 
 /// Text for the compiler, before anything of it was compiled.
 struct CompilerText {
+    /// What the compiler reads.
     text: String,
+    /// Name of the kernel in it.
     entry: String,
+    /// In the order of the declaration.
     args: Vec<Arg>,
     min_sizes: Vec<u32>,
     shared: u32,
@@ -90,6 +101,10 @@ impl CudaFront {
         })
     }
 
+    /// The text, its arguments and its memory.
+    ///
+    /// # Errors
+    /// If the kernel is beyond the limits or its WGSL is not valid.
     fn text(&self, desc: &KernelDesc, info: &DeviceInfo) -> Result<CompilerText> {
         desc.check_limits(info)?;
         if desc.source.language == Language::Cuda {
@@ -98,6 +113,7 @@ impl CudaFront {
                 entry: desc.entry.clone(),
                 args: (0..desc.bindings.len() as u32).map(Arg::Pointer).collect(),
                 min_sizes: Vec::new(),
+                // All shared memory of a CUDA kernel is dynamic, so the launch gives it.
                 shared: desc.workgroup_memory,
                 printed: None,
             });
@@ -114,6 +130,7 @@ impl CudaFront {
             entry: printed.name.clone(),
             args: printed.args.clone(),
             min_sizes: printed.min_sizes.clone(),
+            // WGSL's workgroup memory is declared in the text.
             shared: 0,
             printed: Some(printed),
         })
@@ -124,10 +141,12 @@ impl CudaFront {
         let compiler = self.compiler.ok_or_else(|| Error::bug("there is no compiler"))?;
         let architecture = compiler.architecture(self.capability);
         let mut options = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
+        // Warnings would be about code that nobody wrote.
         if text.printed.is_some() {
             // The printer's own helpers are not all used by every kernel.
             options.push("--disable-warnings".into());
         }
+        // Another compiler may make other code of the same text.
         let version = format!("{:?}", compiler.version);
         let mut parts: Vec<&str> = vec![&version, &text.text];
         parts.extend(options.iter().map(String::as_str));
@@ -207,6 +226,7 @@ fn fit(kernel: &CudaKernel, desc: &KernelDesc, text: &CompilerText, info: &Devic
     if text.shared > 0 { kernel.allow_shared(text.shared).map_err(fail) } else { Ok(()) }
 }
 
+/// With the details that dry runs and reports read.
 fn too_much(desc: &KernelDesc, limit: &str, asked: u32, offered: u32) -> Error {
     let text =
         format!("kernel `{}` needs {limit} = {asked}, as compiled for CUDA it has {offered}", desc.name);

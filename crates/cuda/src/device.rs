@@ -1,4 +1,8 @@
 //! The device: buffers, kernels and lists of CUDA behind the books that refuse wrong calls.
+//!
+//! Calls are checked by [`HandleTable`] first, so the driver never sees a wrong one. Everything runs on one
+//! stream, which gives the order that the trait asks for. A failure of the driver is for good: the context
+//! is lost with it.
 
 use crate::adapter::{self, Opened};
 use crate::cache::Cache;
@@ -18,14 +22,22 @@ use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// A CUDA device with one stream that keeps the order of calls.
 pub struct CudaDevice {
+    /// Refuses wrong calls.
     handles: HandleTable,
+    /// As the device was opened.
     options: CudaOptions,
+    /// Compiles kernels.
     front: CudaFront,
     // Graphs go before what they use, and all of it before the driver's context.
+    /// By handle, with their graphs.
     lists: HashMap<ListId, CudaList>,
+    /// By handle.
     kernels: CompiledKernels,
+    /// By handle.
     buffers: Memories,
+    /// Pinned memory for transfers.
     staging: Staging,
+    /// Last of the fields that own objects of the driver.
     driver: Arc<Driver>,
     /// How often something was freed that lists may use.
     frees: u64,
@@ -35,9 +47,12 @@ pub struct CudaDevice {
     lost: Option<String>,
 }
 
+/// For errors that come later: the driver reports a fault at the next wait, not at the launch.
 #[derive(Default)]
 struct Running {
+    /// How many.
     count: usize,
+    /// Label of the dispatch, name of the kernel.
     last: Option<(String, String)>,
 }
 
@@ -52,6 +67,7 @@ impl CudaDevice {
         CudaDevice::from_opened(opened, Some(compiler), options, Cache::of_user())
     }
 
+    /// A device of an opened adapter; tests pass no compiler.
     fn from_opened(
         opened: Opened,
         compiler: Option<&'static Compiler>,
@@ -90,6 +106,7 @@ impl CudaDevice {
         result.map_err(|failure| self.lose(doing, failure))
     }
 
+    /// Makes the error of a lost device, and keeps it for all further calls.
     fn lose(&mut self, doing: &str, failure: CudaFailure) -> Error {
         let error = device_lost(doing, failure);
         let Running { count, last } = std::mem::take(&mut self.running);
@@ -106,6 +123,7 @@ impl CudaDevice {
         error
     }
 
+    /// All work so far has succeeded; a later error is not its.
     fn all_done(&mut self) {
         self.running = Running::default();
     }
@@ -115,12 +133,14 @@ impl CudaDevice {
         self.frees += 1;
     }
 
+    /// Zeroed memory, as the trait promises.
     fn allocate(&self, size: u64) -> CudaResult<CudaMemory> {
         let memory = self.driver.memory(size)?;
         self.driver.clear(&memory)?;
         Ok(memory)
     }
 
+    /// An error of allocation, with what is free.
     fn no_memory(&self, doing: &str, size: u64, failure: CudaFailure) -> Error {
         let error = call_error(doing, failure);
         match self.driver.free_memory() {
@@ -160,6 +180,7 @@ impl CudaDevice {
         }
     }
 
+    /// Makes the calls; with `sync` it waits after each.
     fn run_calls(&mut self, list: ListId, calls: &[LaunchCall]) -> Result<()> {
         if !self.options.sync {
             self.note(list, None);
@@ -236,6 +257,7 @@ impl Device for CudaDevice {
         let bytes = self.handles.check_size(label, size)?;
         let doing = format!("create buffer `{label}` of {size} bytes");
         let memory = self.allocate(bytes).map_err(|e| self.no_memory(&doing, bytes, e))?;
+        // Memory first: a handle must not exist without it.
         let id = self.handles.create_buffer(label, size)?;
         self.buffers.insert(id, memory);
         Ok(id)
@@ -252,6 +274,7 @@ impl Device for CudaDevice {
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.alive()?;
         let range = self.handles.write(buffer, offset, data.len())?;
+        // A read of nothing still waits.
         if range.is_empty() {
             return Ok(());
         }
@@ -292,6 +315,7 @@ impl Device for CudaDevice {
         self.alive()?;
         let list = self.handles.record(commands)?;
         let mut each = commands.iter();
+        // Lengths do not depend on symbols, so they are checked when a list is recorded.
         match each.try_for_each(|command| launch::check_lengths(command, &self.buffers, &self.kernels)) {
             Ok(()) => {
                 let name = |id| self.kernels.get(&id).map_or("", |kernel| kernel.name.as_str());
@@ -317,6 +341,7 @@ impl Device for CudaDevice {
         }
     }
 
+    /// Events between the calls: waiting for each would add the time of the wait.
     fn time_commands(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
         let list = self.record(commands)?;
         let timed = self.calls(list, symbols).and_then(|calls| self.time_calls(list, &calls, commands.len()));

@@ -1,5 +1,8 @@
 //! Safe handles on what the driver keeps: a context with one stream, memory, events, kernels and graphs. Callers check
 //! ranges.
+//!
+//! All `unsafe` of the backend is here, in `sys` and in `nvrtc`. Every object keeps the driver alive and
+//! frees itself.
 #![allow(unsafe_code)]
 
 use crate::error::{CudaFailure, CudaResult, check};

@@ -1,4 +1,6 @@
 //! What the driver reports, as errors of TapML.
+//!
+//! A status is turned into words by the driver itself, so that newer codes have text too.
 
 use crate::sys::{self, CuStatus, OUT_OF_MEMORY};
 use std::ffi::CStr;
@@ -10,6 +12,7 @@ pub(crate) use tapml_cfamily::device::{call_error, device_lost};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CudaFailure(pub(crate) CuStatus);
 
+/// The end of a call of the driver.
 pub(crate) type CudaResult<T = ()> = Result<T, CudaFailure>;
 
 /// The end of a call of the driver.

@@ -1,4 +1,7 @@
 //! Commands with all their sizes known, and how they are handed to the driver.
+//!
+//! A call holds handles of buffers, not addresses, except in arguments of kernels. Graphs are captured from
+//! the same calls that run one by one, so both do the same.
 
 use crate::compile::Compiled;
 use crate::driver::{Argument, CudaKernel, CudaMemory, Driver};
@@ -10,10 +13,14 @@ use tapml_cfamily::Arg;
 use tapml_device::{Binding, BufferId, Command, HandleTable, KernelId, RecordedList};
 use tapml_graph::{Error, Result, Symbols};
 
+/// By handle.
 pub(crate) type Memories = HashMap<BufferId, CudaMemory>;
+/// By handle.
 pub(crate) type CompiledKernels = HashMap<KernelId, Compiled>;
 
 /// One command, ready.
+///
+/// What does nothing (an empty grid, a copy of no bytes) is no call.
 pub(crate) enum LaunchCall {
     Launch {
         /// Place of the command in its list.
@@ -64,6 +71,7 @@ impl LaunchCall {
             } => driver.launch(kernel, arguments, *groups, *block, *shared, *overlaps),
             LaunchCall::Copy { src, from, dst, to, len, .. } => match memory(src).zip(memory(dst)) {
                 Some((src, dst)) => driver.copy(src, *from, dst, *to, *len),
+                // Cannot happen: the books have checked that both exist.
                 None => Ok(()),
             },
             LaunchCall::Fill { buffer, word, .. } => memory(buffer).map_or(Ok(()), |m| driver.fill(m, *word)),
@@ -90,6 +98,7 @@ pub(crate) fn calls(
                     continue;
                 }
                 let compiled = find_compiled(kernels, *kernel)?;
+                // A programmatic dependent launch waits for a kernel in front of it, not for a copy.
                 let behind_kernel = matches!(calls.last(), Some(LaunchCall::Launch { .. }));
                 calls.push(LaunchCall::Launch {
                     at,
@@ -134,6 +143,7 @@ pub(crate) fn memory(memories: &Memories, buffer: BufferId) -> Result<&CudaMemor
     memories.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
 }
 
+/// Addresses, offsets and lengths in the order in which the kernel declares them, then tensor maps.
 fn arguments(
     compiled: &Compiled,
     bindings: &[Binding],
@@ -150,6 +160,7 @@ fn arguments(
         Ok(match arg {
             Arg::Pointer(_) => Argument::Address(memory.address() + binding.offset),
             Arg::Offset(_) => Argument::Address(binding.offset),
+            // Bound ranges are at most [`Limits`](tapml_device::Limits) large, which fits 32 bits.
             Arg::Bytes(_) => Argument::Bytes(u32::try_from(length(binding, memory)).unwrap_or(!3)),
         })
     };
@@ -161,6 +172,8 @@ fn arguments(
 }
 
 /// Bytes of a bound range.
+///
+/// A size of 0 stands for the rest of the buffer.
 fn length(binding: &Binding, memory: &CudaMemory) -> u64 {
     if binding.size == 0 { memory.size().saturating_sub(binding.offset) } else { binding.size }
 }
@@ -169,6 +182,7 @@ fn length(binding: &Binding, memory: &CudaMemory) -> u64 {
 pub(crate) fn check_lengths(command: &Command, memories: &Memories, kernels: &CompiledKernels) -> Result<()> {
     let Command::Dispatch { label, kernel, bindings, .. } = command else { return Ok(()) };
     let compiled = find_compiled(kernels, *kernel)?;
+    // Clamped indices stay within an array that has at least one element.
     for (index, (binding, &least)) in bindings.iter().zip(&compiled.min_sizes).enumerate() {
         let bytes = length(binding, memory(memories, binding.buffer)?);
         if bytes < u64::from(least) {

@@ -1,13 +1,18 @@
 //! A recorded list and the graphs that were made of it: one for each geometry, that is the values of all sizes that depend
 //! on symbols. Most steps of a model differ in what the block of symbols holds and not in geometry.
+//!
+//! A graph has fixed arguments and grids. So it may run again only while its geometry is the same and
+//! nothing that it uses was freed.
 
 use crate::driver::CudaGraph;
 use std::collections::HashMap;
 use tapml_device::{Command, KernelId};
 use tapml_graph::{Extent, Result, Symbols};
 
+// The one that was asked for longest ago makes room.
 /// Graphs of one list that are kept. Prompts of many lengths make many that never come again.
 const MOST: usize = 32;
+// A launch of a graph costs about as much as a few launches of kernels.
 /// Lists of fewer calls gain nothing from a graph.
 pub(crate) const LEAST_CALLS: usize = 4;
 
@@ -21,11 +26,13 @@ pub(crate) struct CudaList {
     names: Vec<(String, String)>,
     /// By geometry: what is known of it.
     made: HashMap<Vec<u64>, Made>,
+    /// Counts requests; orders what was asked for.
     turn: u64,
 }
 
 /// What was made of a geometry.
 struct Made {
+    /// None until the geometry came a second time.
     graph: Option<CudaGraph>,
     /// When it was last asked for.
     turn: u64,
@@ -100,6 +107,7 @@ impl CudaList {
         }
     }
 
+    /// Drops the geometry that was asked for longest ago.
     fn make_room(&mut self) {
         if self.made.len() < MOST {
             return;

@@ -1,5 +1,8 @@
 //! Tensor maps: what the copy engine of a Hopper chip is told of an array, so that it brings boxes of it to shared memory by
 //! itself.
+//!
+//! Source: "Tensor Memory Access" in the CUDA Programming Guide, and `cuTensorMapEncodeTiled` of the
+//! driver's reference.
 
 use crate::driver::{Argument, Driver};
 use crate::error::call_error;
@@ -17,8 +20,11 @@ const MOST: u32 = 256;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Map {
     pub(crate) binding: u32,
+    /// Of an element.
     bytes: u32,
+    /// Elements of a row.
     row: u32,
+    /// Width and height of a box, elements.
     size: [u32; 2],
 }
 
@@ -28,11 +34,13 @@ impl Map {
         (0..).map_while(|i| Map::for_binding(desc, i)).collect()
     }
 
+    /// Map `index`; `None` if the description has none of that number.
     fn for_binding(desc: &KernelDesc, index: u32) -> Option<Result<Map>> {
         let constant = |what: &str| {
             let name = format!("MAP{index}{what}");
             let value = desc.constants.iter().find(|(n, _)| *n == name)?.1;
             let whole = value >= 0.0 && value <= f64::from(u32::MAX) && value.fract() == 0.0;
+            // A value that is no whole number becomes 0, which `holds` refuses.
             Some(if whole { value as u32 } else { 0 })
         };
         let binding = constant("")?;
@@ -46,6 +54,7 @@ impl Map {
         Some(if map.holds(desc.bindings.len()) { Ok(map) } else { Err(map.map_error(desc, index)) })
     }
 
+    /// Whether the driver will take the map: the limits of `cuTensorMapEncodeTiled`.
     fn holds(&self, bindings: usize) -> bool {
         let [width, height] = self.size;
         let whole = self.row.checked_mul(self.bytes).is_some_and(|row| row > 0 && row.is_multiple_of(16));
@@ -53,6 +62,7 @@ impl Map {
         (self.binding as usize) < bindings && matches!(self.bytes, 2 | 4) && whole && fits
     }
 
+    /// Tells what the constants were.
     fn map_error(&self, desc: &KernelDesc, index: u32) -> Error {
         let text = format!("kernel `{}`: its constants make no tensor map MAP{index}: {self:?}", desc.name);
         Error::invalid(text).with_detail("kernel", &desc.name).with_hint(
@@ -75,6 +85,7 @@ impl Map {
         let row = u64::from(self.row) * u64::from(self.bytes);
         let shape = sys::MapShape {
             dtype: if self.bytes == 2 { sys::MAP_F16 } else { sys::MAP_U32 },
+            // The driver wants 1 to 2³² rows.
             sizes: [u64::from(self.row), (bytes / row).clamp(1, 1 << 32)],
             row,
             area: self.size,

@@ -1,4 +1,7 @@
 //! NVRTC, the compiler of CUDA C++ in a library: where it is found, and from text to machine code.
+//!
+//! Order of the search: the file that `TAPML_NVRTC` names, the system's loader, installed toolkits, Python
+//! packages. A named file that does not load is an error, not a reason to search on.
 #![allow(unsafe_code)]
 
 use crate::error::check;
@@ -11,6 +14,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use tapml_graph::{Error, ErrorKind, Result};
 
+/// For every way in which no compiler is found.
 const HINT: &str = "install CUDA's compiler library, for example by `pip install nvidia-cuda-nvrtc`, or let TAPML_NVRTC \
                     name the file `libnvrtc.so`";
 
@@ -41,6 +45,7 @@ pub(crate) fn compiler(driver: i32) -> Result<&'static Compiler> {
     })
 }
 
+/// Tries all places; the last failure is told.
 fn load(driver: i32) -> std::result::Result<Compiler, String> {
     if let Some(path) = std::env::var_os("TAPML_NVRTC").filter(|path| !path.is_empty()) {
         return open(&path).map_err(|why| format!("TAPML_NVRTC: {why}"));
@@ -70,6 +75,7 @@ fn names(driver: i32) -> Vec<String> {
     let name = |major: i32| {
         if cfg!(windows) { format!("nvrtc64_{major}0_0.dll") } else { format!("libnvrtc.so.{major}") }
     };
+    // Without a version last: it may be of any release.
     let mut names: Vec<String> = majors.into_iter().map(name).collect();
     if !cfg!(windows) {
         names.push("libnvrtc.so".into());
@@ -109,6 +115,7 @@ fn python_path() -> Vec<PathBuf> {
     told.lines().filter(|line| !line.is_empty()).map(PathBuf::from).collect()
 }
 
+/// The folders in a folder, sorted.
 fn folders(root: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
@@ -121,6 +128,7 @@ fn libraries(folder: &Path, driver: i32) -> Vec<PathBuf> {
     names(driver).into_iter().map(|name| folder.join(name)).filter(|path| path.is_file()).collect()
 }
 
+/// Loads a library and asks what it can do.
 fn open(name: &OsStr) -> std::result::Result<Compiler, String> {
     // SAFETY: loading the compiler's library runs its initialisers only.
     let library = unsafe { Library::new(name) };
@@ -176,7 +184,9 @@ impl Compiler {
     }
 }
 
+/// Asks for a length, terminator included.
 type SizeFunction = unsafe extern "system" fn(CuObject, *mut usize) -> CuStatus;
+/// Fills a buffer of that length.
 type Take = unsafe extern "system" fn(CuObject, *mut std::ffi::c_char) -> CuStatus;
 
 /// A text and what was made of it.
@@ -186,6 +196,8 @@ struct NvrtcProgram<'a> {
 }
 
 impl<'a> NvrtcProgram<'a> {
+    /// # Errors
+    /// If the text holds a zero byte or memory does not suffice.
     fn new(api: &'a Nvrtc, text: &str) -> std::result::Result<NvrtcProgram<'a>, Refusal> {
         let text = CString::new(text).map_err(|_| Refusal::Log("the text holds a zero byte".into()))?;
         let mut raw = ptr::null_mut();
@@ -197,12 +209,14 @@ impl<'a> NvrtcProgram<'a> {
         if status == 0 { Ok(NvrtcProgram { api, raw }) } else { Err(Refusal::Status(status)) }
     }
 
+    /// The compiler's messages; empty if there are none.
     fn log(&self) -> String {
         let bytes = self.bytes(self.api.nvrtcGetProgramLogSize, self.api.nvrtcGetProgramLog);
         let bytes = bytes.unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
     }
 
+    /// A length, then as many bytes.
     fn bytes(&self, size: SizeFunction, take: Take) -> std::result::Result<Vec<u8>, Refusal> {
         let mut len = 0;
         // SAFETY: gives a number.

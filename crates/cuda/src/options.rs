@@ -1,4 +1,6 @@
 //! Options of a device: the query string after `?` in a platform word, such as `checks=off`.
+//!
+//! They are part of a platform's identity: results with checks do not stand for results without.
 
 use tapml_cfamily::device::switches;
 use tapml_graph::Result;

@@ -1,5 +1,7 @@
 //! A table of the driver's functions over host memory. What was launched is noted for each thread; calls can be made to
 //! fail.
+//!
+//! Tests run the whole backend on it without a GPU. Kernels are noted, not computed.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::sys::{Api, CuAddress, CuObject, CuStatus, LaunchConfig, TensorMap};
@@ -12,6 +14,7 @@ use std::ptr;
 /// Buffers above this do not fit.
 pub const MEMORY: usize = 1 << 30;
 
+/// What a call does when it runs: at once, or when its graph does.
 #[derive(Clone, Debug)]
 enum Op {
     Copy(CuAddress, CuAddress, usize),
@@ -47,6 +50,7 @@ pub fn fail_to_capture(fails: bool) {
     CAPTURE_FAILS.set(fails);
 }
 
+/// Runs a call, or adds it to the graph that is being captured.
 fn act(op: Op) -> CuStatus {
     let op = CAPTURED.with_borrow_mut(|captured| match captured {
         Some(all) => {
@@ -61,6 +65,7 @@ fn act(op: Op) -> CuStatus {
     0
 }
 
+/// Does it on host memory.
 fn perform(op: &Op) {
     match op {
         // SAFETY: addresses and lengths are of memory that was allocated here, as the device has checked.
@@ -80,6 +85,7 @@ unsafe fn put<T>(place: *mut T, value: T) -> CuStatus {
     0
 }
 
+/// 256 bytes, as the driver aligns.
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 256).expect("a size that was asked for")
 }

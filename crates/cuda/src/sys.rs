@@ -1,5 +1,8 @@
 //! The functions of the CUDA driver and of NVRTC that a device needs, from libraries that are loaded when they are first
 //! used. Types and numbers are those of NVIDIA's headers `cuda.h` and `nvrtc.h`.
+//!
+//! Nothing is linked: a build for CUDA runs on machines without it. Names end with `_v2` where the header
+//! defines them so.
 #![allow(unsafe_code)]
 
 use libloading::Library;
@@ -14,7 +17,9 @@ pub(crate) type CuAddress = u64;
 /// A status: 0 or an error.
 pub(crate) type CuStatus = c_int;
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: CuStatus = 2;
+/// `CUDA_ERROR_NOT_FOUND`.
 pub(crate) const NOT_FOUND: CuStatus = 500;
 
 /// Numbers of `CUdevice_attribute`.
@@ -34,7 +39,9 @@ pub(crate) const FUNCTION_MAX_THREADS: c_int = 0;
 pub(crate) const FUNCTION_STATIC_SHARED: c_int = 1;
 pub(crate) const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
 
+/// `CU_STREAM_NON_BLOCKING`: no order with the default stream of others.
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may go on calling.
 pub(crate) const CAPTURE_THREAD_LOCAL: c_int = 1;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
 pub(crate) const LAUNCH_PROGRAMMATIC: c_int = 6;
@@ -153,6 +160,7 @@ pub(crate) fn api() -> Result<&'static Api, &'static str> {
     static LOADED: OnceLock<Result<Api, String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         let mut why = Vec::new();
+        // The name with a version first: the other one comes with development packages.
         for name in NAMES {
             // SAFETY: loading the driver's library runs its initialisers only.
             let library = unsafe { Library::new(name) };
