@@ -1,4 +1,6 @@
 //! Finding HIP devices, and what to install when there is none.
+//!
+//! As for CUDA, everything is asked of the runtime. A device tells its limits before it is opened.
 
 use crate::error::{HipResult, check};
 use crate::runtime::Hip;
@@ -8,6 +10,7 @@ use tapml_cfamily::device::DriverOptions;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
+// An argument of 32 bits; sizes are multiples of 4.
 /// Lengths of ranges are handed to kernels as words.
 const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 
@@ -19,15 +22,18 @@ pub fn adapters() -> Result<Vec<DeviceInfo>> {
     (0..count(api)?).map(|index| describe(api, index, DriverOptions::default())).collect()
 }
 
+/// The error of a machine without runtime or device.
 fn no_device(text: String) -> Error {
     Error::new(ErrorKind::Unavailable, text)
         .with_hint("install AMD's driver and ROCm (`libamdhip64`, `libhiprtc`); ROCM_PATH names its folder")
 }
 
+/// The runtime, or what to install.
 fn load_api() -> Result<&'static Api> {
     sys::api().map_err(|why| no_device(format!("no HIP runtime found: {why}")))
 }
 
+/// Devices of the runtime, at least one.
 #[allow(unsafe_code)]
 fn count(api: &Api) -> Result<c_int> {
     let mut count = 0;
@@ -45,6 +51,7 @@ pub(crate) fn open(index: usize, options: DriverOptions) -> Result<(Hip, DeviceI
     open_on(api, rtc()?, index, options)
 }
 
+/// The compiler, or what to install.
 fn rtc() -> Result<&'static Rtc> {
     sys::rtc().map_err(|why| no_device(format!("no compiler of HIP kernels (hipRTC) found: {why}")))
 }
@@ -57,6 +64,8 @@ pub fn compiler() -> Result<String> {
 }
 
 /// Opens a device of this runtime.
+///
+/// Tests call it with tables of functions that need no runtime.
 pub(crate) fn open_on(
     api: &'static Api,
     rtc: &'static Rtc,
@@ -76,11 +85,13 @@ pub(crate) fn open_on(
     Ok((hip, info))
 }
 
+/// What a device tells about itself, with a failure as an error.
 fn describe(api: &Api, index: c_int, options: DriverOptions) -> Result<DeviceInfo> {
     let info = ask(api, index, options);
     info.map_err(|failure| no_device(format!("HIP device {index} does not tell what it is: {failure}")))
 }
 
+/// Asks the runtime for everything that a device's info holds.
 #[allow(unsafe_code)]
 fn ask(api: &Api, device: c_int, options: DriverOptions) -> HipResult<DeviceInfo> {
     let number = |what: c_int| -> HipResult<u32> {
@@ -99,11 +110,13 @@ fn ask(api: &Api, device: c_int, options: DriverOptions) -> HipResult<DeviceInfo
     check(unsafe { (api.hipDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, device) })?;
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     let block = |axis: c_int| number(attribute::MAX_BLOCK_DIM_X + axis);
+    // 32 or 64, by the family of chips.
     let lanes = number(attribute::WARP_SIZE)?;
     let memory = memory as u64 & !3;
     Ok(DeviceInfo {
         platform: "hip".into(),
         name: String::from_utf8_lossy(name).into_owned(),
+        // `MAJOR·10⁷ + MINOR·10⁵ + PATCH`.
         driver: format!("HIP {}.{}", version / 10_000_000, version / 100_000 % 100),
         kind: match number(attribute::INTEGRATED)? {
             0 => AdapterKind::Discrete,

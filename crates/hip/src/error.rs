@@ -1,4 +1,6 @@
 //! What the runtime reports, as errors of TapML.
+//!
+//! A status is turned into words by the runtime itself.
 
 use crate::sys::{self, HipStatus, OUT_OF_MEMORY};
 use std::ffi::CStr;
@@ -9,6 +11,7 @@ use tapml_cfamily::device::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HipFailure(pub(crate) HipStatus);
 
+/// The end of a call of the runtime.
 pub(crate) type HipResult<T = ()> = Result<T, HipFailure>;
 
 /// The end of a call of the runtime.

@@ -1,4 +1,6 @@
 //! hipRTC, the compiler of HIP in a library: from text to a code object for the thread's device.
+//!
+//! Code is made anew in each process.
 #![allow(unsafe_code)]
 
 use crate::error::HipFailure;
@@ -15,6 +17,7 @@ fn call_refusal(status: HipStatus) -> Refusal<HipFailure> {
 /// Compiles a text. Without a named architecture hipRTC compiles for the device of the thread.
 pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal<HipFailure>> {
     let program = RtcProgram::new(rtc, text)?;
+    // No contraction: a product and a sum are rounded one by one, as the text has them.
     let mut options = [c"-std=c++17".as_ptr(), c"-ffp-contract=off".as_ptr()];
     // SAFETY: so many options, each ending with a zero.
     let status =
@@ -28,7 +31,9 @@ pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal<HipFailu
     })
 }
 
+/// Asks for a length, terminator included.
 type SizeFunction = unsafe extern "C" fn(HipObject, *mut usize) -> HipStatus;
+/// Fills a buffer of that length.
 type Take = unsafe extern "C" fn(HipObject, *mut c_char) -> HipStatus;
 
 /// A text and what was made of it.
@@ -38,6 +43,8 @@ struct RtcProgram<'a> {
 }
 
 impl<'a> RtcProgram<'a> {
+    /// # Errors
+    /// If the text holds a zero byte or the library fails.
     fn new(rtc: &'a Rtc, text: &str) -> Result<RtcProgram<'a>, Refusal<HipFailure>> {
         let text = CString::new(text).map_err(|_| Refusal::Log("the text holds a zero byte".into()))?;
         let mut raw = ptr::null_mut();
@@ -49,12 +56,14 @@ impl<'a> RtcProgram<'a> {
         if status == 0 { Ok(RtcProgram { rtc, raw }) } else { Err(call_refusal(status)) }
     }
 
+    /// The compiler's messages; empty if there are none.
     fn log(&self) -> String {
         let bytes = self.bytes(self.rtc.hiprtcGetProgramLogSize, self.rtc.hiprtcGetProgramLog);
         let bytes = bytes.unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
     }
 
+    /// A length, then as many bytes.
     fn bytes(&self, size: SizeFunction, take: Take) -> Result<Vec<u8>, Refusal<HipFailure>> {
         let mut len = 0;
         // SAFETY: gives a number.

@@ -1,4 +1,7 @@
 //! Safe handles on what the runtime keeps: the stream that works in order, memory and kernels. Callers check ranges.
+//!
+//! Every object keeps the stream alive and frees itself. Writes and reads wait for the stream, because
+//! their host memory is the caller's.
 #![allow(unsafe_code)]
 
 use crate::error::{HipFailure, HipResult, check};
@@ -14,14 +17,18 @@ use tapml_device::DeviceInfo;
 
 /// An open device of HIP and its compiler.
 pub struct Hip {
+    /// Shared with memory and kernels.
     stream: Arc<Stream>,
+    /// Loaded one time in the process.
     rtc: &'static Rtc,
 }
 
 /// A device with one stream that keeps the order of calls.
 struct Stream {
     api: &'static Api,
+    /// Number of the device, made that of the thread before each call.
     device: c_int,
+    /// Owned; everything runs on it in the order of the calls.
     raw: HipObject,
 }
 
@@ -42,6 +49,7 @@ impl Drop for Stream {
 /// Memory of the device.
 pub struct HipMemory {
     stream: Arc<Stream>,
+    /// Owned.
     raw: HipAddress,
 }
 
@@ -57,6 +65,7 @@ impl Drop for HipMemory {
 }
 
 impl HipMemory {
+    /// A place within the memory; callers check the range.
     fn address_at(&self, offset: usize) -> HipAddress {
         self.raw.wrapping_byte_add(offset)
     }
@@ -65,7 +74,9 @@ impl HipMemory {
 /// A kernel that was loaded.
 pub struct HipKernel {
     stream: Arc<Stream>,
+    /// Owned; holds the function.
     module: HipObject,
+    /// Belongs to the module.
     function: HipObject,
 }
 
@@ -81,6 +92,7 @@ impl Drop for HipKernel {
 }
 
 impl Stream {
+    /// A stream of its own on a device.
     fn open(api: &'static Api, device: c_int) -> HipResult<Arc<Stream>> {
         let mut raw = ptr::null_mut();
         // SAFETY: gives a stream of the device that was made that of the thread.

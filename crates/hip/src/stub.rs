@@ -1,5 +1,7 @@
 //! Tables of the functions of the runtime and of hipRTC over host memory. What was launched is noted for each thread, with
 //! its arguments; nothing is computed. Calls can be made to fail.
+//!
+//! Tests run the whole backend on it without a GPU.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::sys::{Api, HipAddress, HipObject, HipStatus, Rtc, attribute};
@@ -56,6 +58,7 @@ unsafe fn put<T>(place: *mut T, value: T) -> HipStatus {
     0
 }
 
+/// 256 bytes, as the runtime aligns.
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 256).unwrap()
 }

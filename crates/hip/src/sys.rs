@@ -1,5 +1,7 @@
 //! The functions of the HIP runtime and of hipRTC that a device needs, from libraries that are loaded when they are first
 //! used. Types and numbers are those of AMD's headers `hip_runtime_api.h` and `hiprtc.h`, alike in ROCm 5, 6 and 7.
+//!
+//! Nothing is linked: a build for HIP runs on machines without it.
 #![allow(unsafe_code)]
 
 use libloading::Library;
@@ -14,6 +16,7 @@ pub(crate) type HipAddress = *mut c_void;
 /// A status: 0 or an error.
 pub(crate) type HipStatus = c_int;
 
+/// `hipErrorOutOfMemory`.
 pub(crate) const OUT_OF_MEMORY: HipStatus = 2;
 
 /// Numbers of `hipDeviceAttribute_t`.
@@ -85,6 +88,7 @@ fn places(name: &str) -> Vec<std::path::PathBuf> {
     std::iter::once(name.into()).chain(installed).collect()
 }
 
+/// The first library that loads; the last failure if none does.
 fn load<T>(names: &[&str], from: fn(Library) -> Result<T, libloading::Error>) -> Result<T, String> {
     let mut why = String::new();
     for place in names.iter().flat_map(|name| places(name)) {
