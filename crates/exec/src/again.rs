@@ -1,7 +1,11 @@
 //! Work on a device elsewhere that is repeated when the way to the device was lost, such as by a machine that slept.
+//!
+//! Only `DeviceLost` is repeated; every other error is the work's own. A device that does not reopen fails
+//! with the first loss.
 
 use tapml_device::{Device, Error, ErrorKind, Result};
 
+// One loss is an accident, three at the same place are a cause.
 /// How often the same work may lose its device before it is taken for what ends the device.
 const LOSSES: u32 = 3;
 
@@ -33,6 +37,7 @@ pub(crate) fn repeat_from<D: Reopen, T>(
     loop {
         match work(device) {
             Err(lost) if lost.kind() == ErrorKind::DeviceLost => {
+                // What got further is no repetition of the same loss.
                 if progress() > reached {
                     (losses, reached) = (0, progress());
                 }

@@ -1,4 +1,7 @@
 //! Graphs of two stages: the encoder of an image runs when an image is given, the rest in every step.
+//!
+//! Splitting is done for every platform in the same way, so that hybrids, sessions and suites agree on
+//! which nodes a run holds.
 
 use crate::{LoadOptions, Loaded, NodeEvent, Observer, Platform};
 use std::collections::HashMap;
@@ -53,11 +56,13 @@ fn load_part_watched(
     let options = LoadOptions { trace, ..LoadOptions::default() };
     match platform.load_with(model, capacity, &options) {
         // It shows nodes as they run, or not at all, which the run says.
+        // Whether an observer is served is then known when the graph runs.
         Err(error) if error.kind() == ErrorKind::Unsupported => platform.load(model, capacity),
         loaded => loaded,
     }
 }
 
+/// Loads the graph in one piece, or in two stages.
 fn load_by(
     load: Load,
     platform: &mut dyn Platform,
@@ -65,6 +70,7 @@ fn load_by(
     capacity: &Symbols,
 ) -> Result<Box<dyn Loaded>> {
     let once = model.graph().loop_invariant_nodes();
+    // One stage alone is the graph itself.
     if !once.contains(&true) || !once.contains(&false) {
         return load(platform, model, capacity);
     }
@@ -106,8 +112,11 @@ pub(crate) fn has_encoder_inputs<'a>(
 }
 
 struct CachedEncoder {
+    /// The whole model, for names.
     model: Model,
+    /// The encoder.
     first: Stage,
+    /// What runs in each step.
     every: Stage,
     /// What the encoder gave last, by name.
     kept: HashMap<String, Tensor>,
@@ -132,6 +141,7 @@ impl Loaded for CachedEncoder {
         let results = self.every.run(graph, symbols, &[inputs, &self.kept], observer)?;
         let output = |o: &tapml_graph::Output| {
             let name = &graph.value(o.value).name;
+            // An output may be a value of the encoder, or an input itself.
             let found = results.get(name).or_else(|| self.kept.get(name)).or_else(|| inputs.get(name));
             let found = found.ok_or_else(|| Error::bug(format!("no stage gave `{name}`")))?;
             Ok((o.name.clone(), found.clone()))
@@ -156,6 +166,7 @@ struct Stage {
 }
 
 impl Stage {
+    /// Cuts the nodes out of the graph and loads them.
     fn load(
         load: Load,
         platform: &mut dyn Platform,

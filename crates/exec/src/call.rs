@@ -1,4 +1,7 @@
 //! One node call as data: what a platform needs to run one operator alone.
+//!
+//! A call holds everything: no graph, suite or session is needed to run it. Tensors share their bytes, so a
+//! call is cheap to clone.
 
 use tapml_graph::{Error, Op, Result, Symbols, Tensor, TensorType};
 
@@ -49,6 +52,7 @@ impl Call {
         Ok(())
     }
 
+    /// An error that names the node.
     fn wrong(&self, message: String) -> Error {
         Error::invalid(message).context(format!("node `{}`", self.node))
     }

@@ -1,4 +1,6 @@
 //! An image among the tokens of a prompt.
+//!
+//! The graph does not know where in a prompt an image stands; `slots` says it for each step.
 
 use tapml_graph::Tensor;
 

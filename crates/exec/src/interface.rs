@@ -1,5 +1,7 @@
 //! What a model's graph looks like from outside: the input for token ids, the vocabulary, the logits, and where an image
 //! goes if the model sees images.
+//!
+//! Commands and sessions ask it for the names of inputs and outputs.
 
 use crate::image::{Image, NOWHERE};
 use std::collections::HashMap;
@@ -18,10 +20,13 @@ pub const SLOTS: &str = "slots";
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// `None` for a model that takes arrays of constant sizes and no tokens.
+    /// Name of the input for token ids.
     ids: Option<String>,
+    /// Ids lie below this; none if no `embedding` reads them.
     vocab: Option<u64>,
     /// Whether logits are computed for the last position only; `None` if there are no logits.
     last_only: Option<bool>,
+    /// Names, in the graph's order.
     outputs: Vec<String>,
     image: Option<ImagePlace>,
 }
@@ -29,6 +34,7 @@ pub struct Interface {
 /// Where an image goes.
 #[derive(Clone, Debug)]
 struct ImagePlace {
+    /// Of `pixels`.
     shape: Vec<usize>,
     /// Rows that the encoder makes of it.
     rows: usize,
@@ -41,12 +47,14 @@ impl Interface {
         Interface::read(graph).context(|| format!("graph `{}`", graph.name()))
     }
 
+    /// See [`Interface::from_graph`].
     fn read(graph: &Graph) -> Result<Interface> {
         if graph.nodes().iter().any(|node| matches!(node.op, Op::Foreign(_))) {
             return Ok(Interface::of_arrays(graph));
         }
         let (mut id, mut pixels, mut slots) = (None, None, None);
         for (value, input) in graph.inputs() {
+            // Any other name is that of the ids: importers may choose it.
             let place = match input.name.as_str() {
                 PIXELS => &mut pixels,
                 SLOTS => &mut slots,
@@ -72,6 +80,7 @@ impl Interface {
         Ok(Interface { ids: Some(ids.name.clone()), vocab: table_rows(graph, id), last_only, outputs, image })
     }
 
+    /// Every input is an array, and nothing is known of tokens.
     fn of_arrays(graph: &Graph) -> Interface {
         let outputs = graph.outputs().iter().map(|o| o.name.clone()).collect();
         Interface { ids: None, vocab: None, last_only: None, outputs, image: None }
@@ -122,6 +131,7 @@ impl Interface {
         if ids.is_empty() {
             return Err(Error::invalid("no token ids given"));
         }
+        // Any id is right where no table says otherwise.
         let vocab = self.vocab.unwrap_or(u64::from(u32::MAX) + 1);
         match ids.iter().position(|&id| u64::from(id) >= vocab) {
             None => Ok(()),
@@ -174,6 +184,7 @@ impl Interface {
             let known = image.and_then(|image| image.slots.get(position..)).unwrap_or_default();
             let slots = known.iter().copied().chain(std::iter::repeat(NOWHERE)).take(ids.len());
             inputs.insert(SLOTS.to_string(), Tensor::from_u32(vec![ids.len()], slots.collect())?);
+            // A prompt may be fed in several steps; the encoder runs in the first.
             if let Some(image) = image.filter(|_| position == 0) {
                 inputs.insert(PIXELS.to_string(), image.pixels.clone());
             }
@@ -195,6 +206,7 @@ fn per_token(input: &Value) -> Result<()> {
     Err(Error::unsupported(format!("input `{}`: expected u32[n], found {}", input.name, input.ty)))
 }
 
+/// The shape of the pixels, and the rows that the graph makes of them.
 fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<ImagePlace> {
     per_token(slots)?;
     let sizes = pixels.ty.sizes(&Symbols::new());
@@ -232,6 +244,7 @@ fn last_only(graph: &Graph) -> Result<Option<bool>> {
     }
 }
 
+/// The smallest table that the ids index.
 fn table_rows(graph: &Graph, ids: ValueId) -> Option<u64> {
     let tables =
         graph.nodes().iter().filter(|n| matches!(n.op, Op::Embedding(_)) && n.inputs.first() == Some(&ids));

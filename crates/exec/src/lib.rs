@@ -1,5 +1,8 @@
 //! Where graphs run: platforms, replay of single node calls, placement of nodes on two platforms at once, and sessions.
 //! Knows no GPU API, reads no files and judges no numbers.
+//!
+//! A platform loads graphs whole or runs single calls; a hybrid joins two of them. Judging is left to
+//! `migrate`, files to `import`.
 #![warn(missing_docs)]
 
 mod again;
@@ -36,6 +39,9 @@ pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, PO
 pub use trace::{LoadOptions, TracedNode};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.
+///
+/// The place is compared, not the content: a weight of gigabytes is compared at once. Whoever keeps one of
+/// them keeps its bytes alive.
 fn same_bytes(a: &tapml_graph::Tensor, b: &tapml_graph::Tensor) -> bool {
     a.dtype() == b.dtype() && a.shape() == b.shape() && std::ptr::eq::<[u8]>(&**a.bytes(), &**b.bytes())
 }

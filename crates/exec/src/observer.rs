@@ -1,4 +1,6 @@
 //! The recorder hook: sees every node of a run with its inputs and outputs.
+//!
+//! Recording works through this hook alone; platforms know nothing of suites.
 
 use tapml_graph::{Graph, Node, NodeId, Result, Symbols, Tensor};
 

@@ -1,4 +1,7 @@
 //! What a platform is: it replays single calls, and loads whole graphs to run them step by step.
+//!
+//! The trait has defaults for what only some platforms do; `Unsupported` means that another way must be
+//! taken, not that the run failed.
 
 use crate::{Call, LoadOptions, Observer, TracedNode};
 use serde::{Deserialize, Serialize};
@@ -45,6 +48,8 @@ pub struct Launched {
 
 /// The longest chain of additions that an operator could form, where nothing is known of how it adds up: over the largest
 /// size, and over the rows too if they see each other.
+///
+/// An upper bound of the error follows from it; too long a chain only widens what is allowed.
 pub(crate) fn longest_chain(op: &Op, inputs: &[TensorType]) -> Dim {
     let largest = inputs.iter().flat_map(|ty| &ty.shape).filter_map(|d| d.as_const()).max().unwrap_or(0);
     let rows = inputs.first().and_then(|ty| ty.shape.first()).filter(|_| !op.row_wise());
@@ -56,6 +61,7 @@ pub(crate) fn reduction(op: &Op, inputs: &[TensorType]) -> Dim {
     let matrix = |ty: &&TensorType| ty.shape.len() > 1;
     let rows = inputs.iter().filter(matrix).filter_map(|ty| ty.shape.last()?.as_const());
     let terms = Dim::from(rows.max().unwrap_or(0));
+    // Symbolic sizes are compared at one row each.
     let some = Symbols::np(1, 1);
     let first = inputs.iter().filter(|_| !op.row_wise()).filter_map(|ty| ty.shape.first());
     let most = first.max_by_key(|dim| dim.eval(&some).unwrap_or(0));

@@ -1,4 +1,7 @@
 //! Several nodes of a graph as one model, with values for what they are given.
+//!
+//! Values are named `v` and their id, which is unique in the graph. A region keeps the graph's order of
+//! nodes.
 
 use crate::Call;
 use std::collections::{BTreeSet, HashMap};
@@ -43,6 +46,7 @@ pub struct RegionInput {
     pub constant: bool,
 }
 
+/// The name of a value within a region.
 fn name(id: ValueId) -> String {
     format!("v{}", id.0)
 }
@@ -52,6 +56,7 @@ impl Region {
     /// that nobody reads.
     pub fn outputs_of(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Vec<ValueId> {
         let made = nodes.iter().flat_map(|&id| graph.node(id).outputs.iter().copied());
+        // Nobody reads it: it may still be wrong, so it is shown.
         let seen = |id: &ValueId| {
             let mut users =
                 graph.nodes().iter().zip(0u32..).filter(|(node, _)| node.inputs.contains(id)).peekable();
@@ -112,6 +117,7 @@ impl Region {
                 return Err(Error::unsupported(format!("`{}` is no operator of others", node.op.name())));
             };
             for &input in node.inputs.iter().filter(|id| !made.contains(id)) {
+                // A value that several nodes read is given one time.
                 if known.insert(input) {
                     let (tensor, constant) = given(input)?;
                     inputs.push(RegionInput { name: name(input), tensor, constant });

@@ -1,4 +1,6 @@
 //! A whole graph on one platform, fed with token ids: what generation, logits and benchmarks run on.
+//!
+//! Longer inputs are cut into chunks, whose results are joined. Positions count over all of them.
 
 use crate::image::Image;
 use crate::interface::{Interface, LOGITS};
@@ -10,12 +12,15 @@ pub const CHUNK: usize = 64;
 
 /// A language model on a platform, with its position in the context.
 pub struct Session {
+    /// The graph, with its states.
     loaded: Box<dyn Loaded>,
     interface: Interface,
     image: Option<Image>,
+    /// Tokens in the states.
     position: usize,
     context: usize,
     chunk: usize,
+    /// Set by a failed step: states are undefined until a reset.
     broken: bool,
 }
 
@@ -49,6 +54,7 @@ impl Session {
         Session::load(platform, model, (context, chunk), cached_encoder::load)
     }
 
+    /// Checks the interface and loads for these sizes.
     fn load(
         platform: &mut dyn Platform,
         model: &Model,
@@ -60,6 +66,7 @@ impl Session {
         if context == 0 || chunk == 0 {
             return Err(Error::invalid(format!("context {context} and chunk {chunk} must be at least 1")));
         }
+        // Room for more would never be used.
         let chunk = chunk.min(context);
         let loaded = load(platform, model, &capacity(context, chunk))?;
         Ok(Session { loaded, interface, image: None, position: 0, context, chunk, broken: false })
@@ -101,6 +108,7 @@ impl Session {
         }
         self.interface.check(&[first])?;
         fits(count, self.position, self.context)?;
+        // Slots differ from step to step, which the device's own loop does not know.
         if self.image.is_some() {
             return Ok(None);
         }
@@ -143,6 +151,7 @@ impl Session {
         self.interface.vocab()
     }
 
+    /// One run of at most a chunk.
     fn step(&mut self, ids: &[u32]) -> Result<Tensor> {
         let symbols = self.interface.symbols(ids.len(), self.position);
         let inputs = self.interface.inputs_at(ids, self.position, self.image.as_ref())?;
@@ -177,5 +186,6 @@ pub(crate) fn fits(new: usize, position: usize, context: usize) -> Result<()> {
 
 /// The largest sizes of runs of at most `chunk` tokens within `context`.
 pub(crate) fn capacity(context: usize, chunk: usize) -> Symbols {
+    // The last token has `context − 1` before it.
     Symbols::np(chunk as u64, context as u64 - 1)
 }

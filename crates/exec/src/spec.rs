@@ -1,5 +1,8 @@
 //! The words for platforms on the command line: `cpu`, `vulkan:1`, `emulator?check=all&profile=mobile`,
 //! `ws://host:port/vulkan:1`, `hub/webgpu`.
+//!
+//! Only words and their form are known here; which options a platform takes is for the platform to say.
+//! Printing a spec gives its word again.
 
 use std::fmt;
 use tapml_graph::{Error, Result};
@@ -48,12 +51,15 @@ impl PlatformSpec {
     /// Reads `WORD[:INDEX][?NAME=VALUE[&NAME=VALUE]…]`. The index of a remote device is part of its name. An option without `=VALUE` has the value `on`.
     pub fn parse(text: &str) -> Result<PlatformSpec> {
         // Options may hold what nobody shall see.
+        // Messages must not hold a secret that an address carries.
         let shown = if text.contains("token=") { text.split('?').next().unwrap_or_default() } else { text };
         PlatformSpec::parts(text).map_err(|e| e.context(format!("platform `{shown}`")))
     }
 
+    /// See [`PlatformSpec::parse`].
     fn parts(text: &str) -> Result<PlatformSpec> {
         let (head, tail) = text.split_once('?').map_or((text, None), |(head, tail)| (head, Some(tail)));
+        // An address has colons of its own.
         let (word, index) = if is_remote(head) {
             (head, None)
         } else {
@@ -118,6 +124,7 @@ impl fmt::Display for PlatformSpec {
     }
 }
 
+/// By its beginning alone.
 fn is_remote(word: &str) -> bool {
     word.starts_with("ws://") || word.starts_with("wss://") || word.starts_with("hub/") || word == "hub"
 }

@@ -1,4 +1,7 @@
 //! What a debugger asks of a loaded graph: another use of memory, and the values that single nodes find and leave.
+//!
+//! Traces are copies that the program itself takes in its order of work, so memory that is used again does
+//! not spoil them.
 
 use std::collections::HashSet;
 use tapml_graph::Tensor;

@@ -1,4 +1,6 @@
 //! Graphs with operators of others on this machine's processor: their nodes are served one by one.
+//!
+//! The plain loop of a server of nodes serves them.
 
 use crate::{Gave, NodeCall, NodeInput, NodeServer, PlatformInfo, ServedOp};
 use std::collections::HashMap;
@@ -12,8 +14,11 @@ pub(super) fn is_in(graph: &Graph) -> bool {
 
 /// Serves nodes by the reference, and by the evaluations of operators of others.
 pub(super) struct CpuServer {
+    /// The `cpu` platform's own.
     info: PlatformInfo,
+    /// The kinds of the graph at hand.
     ops: Vec<ServedOp>,
+    /// By handle.
     held: HashMap<u32, Tensor>,
     handles: u32,
 }
@@ -32,6 +37,7 @@ impl CpuServer {
         CpuServer { info, ops, held: HashMap::new(), handles: 0 }
     }
 
+    /// Keeps a tensor under a new handle.
     fn hold(&mut self, tensor: Tensor) -> Result<u32> {
         self.handles = self.handles.checked_add(1).ok_or_else(|| Error::bug("no handles are left"))?;
         self.held.insert(self.handles, tensor);

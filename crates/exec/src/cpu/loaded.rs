@@ -1,4 +1,8 @@
 //! A graph on the `cpu` platform: its values, its states, and the loop over its nodes.
+//!
+//! A run goes through the nodes in graph order on the thread pool; operators split their own work. Values
+//! are freed after their last use. After a failed run `rows` is none, so that the next run is refused until
+//! a reset.
 
 use super::quantized::{Quantized, only_packed};
 use super::rows::StateRows;
@@ -13,11 +17,13 @@ use tapml_reference::{Value, eval, on_pool};
 
 /// See the module.
 pub(super) struct CpuLoaded {
+    /// Graph and weights.
     model: Model,
     /// For each value of the graph that is a weight, its numbers, unless only nodes with packed weights use it.
     weights: Vec<Option<Value<f32>>>,
     /// For each node with packed weights, what it computes with.
     quantized: Vec<Option<Quantized>>,
+    /// In the order of the graph's states.
     states: Vec<Held>,
     /// Rows that went into states of a fixed shape; `None` after a failed run.
     rows: Option<u64>,
@@ -41,6 +47,7 @@ const WATCHED: usize = 64 << 20;
 
 /// What an observer is to see of a node.
 struct WatchedNode {
+    /// In the graph that runs.
     id: NodeId,
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
@@ -50,6 +57,7 @@ struct WatchedNode {
 type RunValues = Vec<Option<Tensor>>;
 
 impl CpuLoaded {
+    /// Converts weights, which all graphs of the platform share.
     pub fn new(model: &Model, shared: &ConvertedWeights) -> Result<CpuLoaded> {
         let graph = model.graph();
         let quantized = graph.nodes().iter().map(|node| {
@@ -75,6 +83,10 @@ impl CpuLoaded {
         Ok(loaded)
     }
 
+    /// Inputs and states by value id.
+    ///
+    /// # Errors
+    /// If an input is missing, unknown or of another type, or `p` is not what the states hold.
     fn start(&self, symbols: &Symbols, inputs: &HashMap<String, Tensor>) -> Result<RunValues> {
         let graph = self.model.graph();
         let mut values: RunValues = vec![None; graph.values().len()];
@@ -134,6 +146,7 @@ impl CpuLoaded {
         }
     }
 
+    /// One value as `f32` numbers.
     fn number(&self, values: &RunValues, symbols: &Symbols, id: ValueId) -> Result<Value<f32>> {
         match &self.weights[id.0 as usize] {
             Some(weight) => Ok(weight.clone()),
@@ -141,12 +154,14 @@ impl CpuLoaded {
         }
     }
 
+    /// The outputs of one node, each rounded to its dtype.
     fn evaluate(
         &mut self,
         (index, node): (usize, &Node),
         values: &RunValues,
         symbols: &Symbols,
     ) -> Result<Vec<Tensor>> {
+        // Rows are added in place: copying the cache in each step would be quadratic.
         if let Some(i) = self.grows[index]
             && let Held::Rows(rows) = &mut self.states[i]
             && let Some(new) = &values[node.inputs[1].0 as usize]
@@ -221,6 +236,7 @@ impl CpuLoaded {
         Ok(())
     }
 
+    /// Outputs by name, and the states for the next run.
     fn finish(&mut self, values: &RunValues, symbols: &Symbols) -> Result<HashMap<String, Tensor>> {
         let model = self.model.clone();
         let graph = model.graph();
@@ -304,6 +320,7 @@ fn dead(graph: &Graph) -> Vec<Vec<ValueId>> {
     dead
 }
 
+/// Fails unless a tensor has this type.
 fn expect(name: &str, tensor: &Tensor, dtype: DType, sizes: &[usize]) -> Result<()> {
     if tensor.dtype() == dtype && tensor.shape() == sizes {
         return Ok(());

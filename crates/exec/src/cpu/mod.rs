@@ -1,5 +1,8 @@
-//! The `cpu` platform: the reference in `f32`, threaded. The source of most migrations, and the only platform that an
-//! observer can watch.
+//! The `cpu` platform: the reference in `f32`, threaded. The source of most migrations. An observer sees
+//! every node as it runs.
+//!
+//! It has no launches, plans no memory and fuses nothing: a graph runs as it is written. Weights are
+//! converted one time for all graphs.
 
 mod foreign;
 mod loaded;
@@ -19,6 +22,7 @@ use weights::ConvertedWeights;
 /// The reference in `f32` on this machine's processor.
 #[derive(Default)]
 pub struct CpuPlatform {
+    /// Shared with everything that is loaded.
     weights: ConvertedWeights,
 }
 

@@ -1,4 +1,6 @@
 //! Nodes whose weights are packed, computed from the packed bytes: the numbers of a whole weight are never in memory.
+//!
+//! A packed row is unpacked into a small buffer, multiplied and forgotten.
 
 use super::weights::ConvertedWeights;
 use std::sync::Arc;
@@ -8,11 +10,13 @@ use tapml_reference::{PackedRows, Value, eval};
 
 /// A node with packed weights.
 pub(super) struct Quantized {
+    /// With its weights.
     kind: QuantizedKind,
     /// Inputs of the node that are no packed weights: the first, experts, the bias.
     pub inputs: Vec<ValueId>,
 }
 
+/// The operators that read packed weights.
 enum QuantizedKind {
     Table(Arc<PackedStack>),
     Linear(Arc<PackedStack>),
@@ -82,6 +86,7 @@ impl Quantized {
     }
 }
 
+/// The only matrix of a weight that is no stack.
 fn single_matrix(stack: &PackedStack) -> Result<&PackedRows> {
     stack.first().ok_or_else(|| Error::bug("a weight without rows"))
 }
@@ -133,6 +138,7 @@ fn multiply_chosen(
     let &[n, slots] = experts.shape() else { return Err(Error::bug("experts of another rank")) };
     let (first, x) = (single_matrix(stack)?, x.as_float()?);
     let (k, outputs) = (first.k(), first.rows());
+    // All slots of a row share one input, or each has a block of its own.
     let shared = x.row_len() == k;
     let mut places = vec![Vec::new(); stack.len()];
     for (place, &expert) in experts.as_ids()?.iter().enumerate() {
@@ -144,6 +150,7 @@ fn multiply_chosen(
         })?;
         known.push(place);
     }
+    // Rows are gathered by expert, so that each matrix is unpacked one time.
     let used: Vec<(usize, Vec<usize>)> =
         places.into_iter().enumerate().filter(|(_, places)| !places.is_empty()).collect();
     let products = used.iter().map(|(expert, places)| {

@@ -6,6 +6,7 @@ use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 /// Rows of a growing state.
 #[derive(Debug)]
 pub(super) struct StateRows {
+    /// Shared with views.
     store: Arc<Store>,
     dtype: DType,
     /// Sizes behind the first.
@@ -26,6 +27,7 @@ impl AsRef<[u8]> for Store {
 }
 
 impl Store {
+    /// Doubles when it is full, so that adding rows costs a constant on average.
     fn push(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         if end > self.words.len() * 8 {
@@ -56,6 +58,7 @@ impl StateRows {
             let (dtype, shape, row) = (new.dtype(), new.shape(), &self.row);
             return Err(Error::bug(format!("{dtype}{shape:?} pushed behind rows of {}{row:?}", self.dtype)));
         }
+        // Copies everything if a view is alive; see the module of observers.
         Arc::make_mut(&mut self.store).push(new.bytes());
         Ok(())
     }
@@ -68,6 +71,7 @@ impl StateRows {
         Tensor::new(self.dtype, shape, bytes)
     }
 
+    /// 0 if a size is 0.
     fn row_bytes(&self) -> usize {
         self.row.iter().product::<usize>() * self.dtype.size()
     }

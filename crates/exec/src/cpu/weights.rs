@@ -1,4 +1,7 @@
 //! Weights as `f32`, converted once and shared by all graphs that name them, of however many checkpoints.
+//!
+//! Entries are never removed while the platform lives. Two threads may convert one weight at a time; the
+//! later one stays.
 
 use super::quantized::PackedStack;
 use std::collections::HashMap;
@@ -14,9 +17,11 @@ pub(super) struct ConvertedWeights {
     packed: Arc<Mutex<HashMap<String, PackedWeight>>>,
 }
 
+/// A packed weight, ready for products.
 struct PackedWeight {
     /// As in [`WeightEntry`].
     tensor: Tensor,
+    /// One matrix, or one for each expert.
     stack: Arc<PackedStack>,
 }
 
@@ -58,6 +63,7 @@ impl ConvertedWeights {
     }
 }
 
+/// A panic elsewhere leaves the map usable.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,8 @@
 //! A graph on a device: a compiled program whose states stay there between runs.
+//!
+//! A device elsewhere may be lost and opened again. Then the program is loaded again and the history is run
+//! again, in the same pieces, so that states have the same bits. Of a device that cannot be lost no history
+//! is kept.
 
 use super::trace::Trace;
 use super::{PlatformState, SharedState, lock};
@@ -10,6 +14,7 @@ use tapml_kernels::{Instance, Program, is_trace};
 
 /// See the module.
 pub(super) struct DeviceLoaded {
+    /// The device, shared with the platform.
     shared: SharedState,
     /// The model, if the device may be lost and opened again, or if every node is traced.
     model: Option<Model>,
@@ -36,6 +41,7 @@ enum Ran {
 }
 
 impl DeviceLoaded {
+    /// Uploads weights and compiles kernels; repeated if the device is lost meanwhile.
     pub fn new(shared: &SharedState, program: &Program, model: &Model) -> Result<DeviceLoaded> {
         let mut inner = lock(shared);
         let instance = repeat(&mut *inner, |inner| place(inner, program, model))?;
@@ -68,6 +74,7 @@ impl DeviceLoaded {
         })
     }
 
+    /// Loads and runs everything again on the device that was opened again.
     fn restore(&mut self, inner: &mut PlatformState) -> Result<()> {
         let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
         let mut instance = place(inner, program, self.model.as_ref().ok_or_else(device_gone)?)?;
@@ -89,6 +96,7 @@ impl DeviceLoaded {
         if !lock(&self.shared).device.reopens() {
             return;
         }
+        // Without states only the last run matters, for traces.
         if self.instance.as_ref().is_none_or(|instance| instance.program().states.is_empty()) {
             self.history.clear();
         }
@@ -127,6 +135,7 @@ fn run_again(instance: &mut Instance, inner: &mut PlatformState, history: &[Ran]
     device.wait()
 }
 
+/// Never seen by users.
 fn device_gone() -> Error {
     Error::bug("the program was unloaded while in use")
 }
@@ -193,6 +202,7 @@ impl Loaded for DeviceLoaded {
 }
 
 impl DeviceLoaded {
+    /// One run, and what it gave.
     fn step(
         &mut self,
         symbols: &Symbols,
@@ -208,6 +218,7 @@ impl DeviceLoaded {
         let outputs = program.outputs.iter().filter(|o| !is_trace(&o.name));
         let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
+        // Set again when the run has succeeded.
         (self.rows, self.ran) = (None, None);
         let given: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();

@@ -1,4 +1,7 @@
 //! A platform made of a device and the kernels for it.
+//!
+//! The platform and everything loaded on it share one device behind one lock. Plans, compiled kernels and
+//! uploaded weights are kept there and are gone with the device.
 
 mod loaded;
 mod plans;
@@ -27,10 +30,14 @@ pub const UNWRITTEN: [u32; 2] = [replay::POISON, tapml_kernels::POISON];
 
 /// A device with its kernels. What it has loaded shares the device and keeps it alive.
 pub struct DevicePlatform {
+    /// What plans are made for.
     info: DeviceInfo,
+    /// As the device was opened, for reports.
     options: String,
     overrides: Overrides,
+    /// Of graphs that are loaded from here on.
     reuse_memory: bool,
+    /// Likewise.
     poison: bool,
     shared: SharedState,
 }
@@ -38,8 +45,11 @@ pub struct DevicePlatform {
 /// What the platform and everything loaded on it use together.
 struct PlatformState {
     device: Box<dyn Device>,
+    /// Compiled kernels, by description.
     kernels: KernelCache,
+    /// Plans of single nodes, for replay.
     plans: Plans,
+    /// Weights of replayed calls.
     weights: WeightBuffers,
     /// What a device that may be lost has found in calls whose results are known.
     findings: Vec<Finding>,
@@ -53,6 +63,7 @@ impl Reopen for PlatformState {
         self.kernels = KernelCache::new();
         self.plans = Plans::default();
         self.weights = WeightBuffers::new(weights::BUDGET);
+        // Tells loaded graphs that their buffers are gone.
         self.generation += 1;
         Ok(())
     }
@@ -119,6 +130,7 @@ impl DevicePlatform {
         self.overrides = overrides;
         repeat(&mut *lock(&self.shared), |inner| {
             let PlatformState { device, plans, .. } = inner;
+            // Plans were chosen by the overrides from before.
             plans.clear(device.as_mut())
         })
     }
@@ -135,6 +147,7 @@ fn deployed_graph(graph: &Graph, greedy: bool) -> Result<Cow<'_, Graph>> {
     Ok(choosing.map_or(Cow::Borrowed(graph), Cow::Owned))
 }
 
+// More than one row, so that prefill has its own kernels.
 /// Rows of the program whose launches are counted; no kernel depends on it.
 const DEPLOYED_ROWS: u64 = 2;
 /// Tokens of a prompt that a run on a device with CUDA's kernels takes at most.
@@ -170,6 +183,7 @@ impl Platform for DevicePlatform {
 
     fn plan(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<NodePlan> {
         let mut plan = plan_node(op, inputs, phase, &self.info, &self.overrides)?;
+        // A user's kernel may declare how it adds up, which decides the allowed error.
         if let Some(sums) = self.overrides.sums(&plan.kernel) {
             let chain = match sums.chain {
                 DeclaredChain::Serial => reduction(op, inputs),

@@ -1,4 +1,6 @@
 //! Plans of single nodes, compiled, by operator and input types.
+//!
+//! A plan is made and compiled at its first call and serves all later ones, whatever their symbols are.
 
 use crate::Call;
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ pub(super) struct CompiledPlan {
 /// What decides a plan on one device.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct PlanKey {
+    /// Operator with attributes, as text.
     op: String,
     inputs: Vec<TensorType>,
     phase: Phase,
@@ -60,6 +63,7 @@ impl Plans {
             match constant(device, &plan.kernel, bytes) {
                 Ok(buffer) => constants.push(buffer),
                 Err(e) => {
+                    // What was uploaded before the failure is freed.
                     constants.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
                     return Err(e);
                 }
@@ -78,6 +82,7 @@ impl Plans {
     }
 }
 
+/// Uploads one constant.
 fn constant(device: &mut dyn Device, kernel: &str, bytes: &[u8]) -> Result<BufferId> {
     let label = format!("constant of {kernel}");
     let buffer = device.create_buffer(&label, bytes.len().max(4) as u64)?;

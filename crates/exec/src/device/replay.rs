@@ -1,5 +1,8 @@
 //! Replay of single calls on a device, many per submission: calls are sorted by plan, cut into batches, and a batch that
 //! fails is halved until the call that fails stands alone.
+//!
+//! Batches bound memory and give results early. Halving finds the call that fails without running each
+//! alone.
 
 mod batch;
 mod layout;
@@ -15,6 +18,7 @@ use tapml_device::DeviceInfo;
 use tapml_graph::{Context, ErrorKind, Result, Tensor, TensorType};
 use tapml_kernels::Overrides;
 
+// A submission of more takes long before the first result comes.
 /// Most dispatches of one batch.
 const DISPATCHES: usize = 1000;
 
@@ -27,8 +31,10 @@ const WEIGHTS: u64 = 256 << 20;
 
 /// A call that is ready to run.
 struct ReadyCall<'a> {
+    /// The caller's index.
     index: usize,
     call: &'a Call,
+    /// Shared by calls of the same plan.
     planned: Arc<CompiledPlan>,
 }
 
@@ -78,6 +84,7 @@ fn plan<'a>(
             Err(e) => sink(index, Err(e.clone().context(format!("node `{}`", call.node)))),
         }
     }
+    // Equal weights side by side: each is uploaded one time.
     items.sort_by(|(a, x), (b, y)| (a, &x.call.weights, x.index).cmp(&(b, &y.call.weights, y.index)));
     Ok(items.into_iter().map(|(_, item)| item).collect())
 }
@@ -130,6 +137,7 @@ fn run(
         Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
         Err(e) => e,
     };
+    // Weights of earlier batches may be what fills the memory.
     if error.kind() == ErrorKind::OutOfMemory {
         inner.weights.clear(inner.device.as_mut())?;
     }
@@ -152,6 +160,7 @@ fn run(
     run(inner, info, second, sink)
 }
 
+/// Hands the outputs of a batch to the sink.
 fn deliver(items: &[ReadyCall<'_>], outputs: Vec<Vec<Tensor>>, sink: &mut Sink<'_>) {
     for (item, outputs) in items.iter().zip(outputs) {
         sink(item.index, Ok(outputs));

@@ -11,6 +11,7 @@ pub(super) struct Trace {
     nodes: Vec<NodeTrace>,
 }
 
+/// The values of one node.
 struct NodeTrace {
     node: String,
     inputs: Vec<Option<TracedPort>>,
@@ -107,6 +108,7 @@ fn value(
     let len = tapml_graph::byte_len(port.ty.dtype, &shape);
     let bytes = len.and_then(|len| whole.bytes().slice(0, len));
     let bytes = bytes.ok_or_else(|| Error::bug(format!("a trace of {} is too short", port.ty)))?;
+    // Whole words behind the value: a kernel may write the rest of its last word.
     let rest = whole.bytes().get(bytes.len().next_multiple_of(4)..).unwrap_or_default();
     // A device may keep a NaN and not its bits.
     let nan = |word: u32| f32::from_bits(word).is_nan();

@@ -1,4 +1,7 @@
 //! Weights on the device for replay: each range uploaded once, the longest unused ones freed when room is short.
+//!
+//! The key is name and range: a kernel may bind a part of a weight. A weight that does not fit the budget
+//! alone is uploaded all the same.
 
 use std::collections::HashMap;
 use tapml_device::{BufferId, Device};
@@ -9,9 +12,12 @@ pub(super) const BUDGET: u64 = 1 << 30;
 
 /// Weights by name and range.
 pub(super) struct WeightBuffers {
+    /// Bytes.
     budget: u64,
     entries: HashMap<(String, u64, u64), UploadedWeight>,
+    /// Bytes of all entries.
     used: u64,
+    /// Of the present batch.
     turn: u64,
 }
 
@@ -81,9 +87,11 @@ impl WeightBuffers {
         entries.into_iter().try_for_each(|entry| self.free(device, entry))
     }
 
+    /// Frees idle weights, the longest unused first.
     fn make_room(&mut self, device: &mut dyn Device, size: u64) -> Result<()> {
         while self.used + size > self.budget {
             let idle = self.entries.iter().filter(|(_, e)| e.turn < self.turn);
+            // Nothing idle is left: the turn needs more than the budget.
             let Some(key) = idle.min_by_key(|(_, e)| e.turn).map(|(key, _)| key.clone()) else { break };
             if let Some(entry) = self.entries.remove(&key) {
                 self.free(device, entry)?;
@@ -92,12 +100,14 @@ impl WeightBuffers {
         Ok(())
     }
 
+    /// Frees one, and counts it off.
     fn free(&mut self, device: &mut dyn Device, entry: UploadedWeight) -> Result<()> {
         self.used -= entry.size;
         device.destroy_buffer(entry.buffer)
     }
 }
 
+/// A range of a weight's bytes.
 fn cut(name: &str, tensor: &Tensor, (offset, len): (u64, u64)) -> Result<tapml_graph::Bytes> {
     let have = tensor.bytes().len();
     let start = usize::try_from(offset).unwrap_or(usize::MAX);

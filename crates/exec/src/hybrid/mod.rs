@@ -1,5 +1,9 @@
 //! One graph on two platforms: nodes placed on the source or the target, values copied between them, results of the
 //! target fed back into the source.
+//!
+//! A placement splits the graph into parts; each is loaded as a graph of its own. Parts that two placements
+//! share are loaded one time, which makes trying one operator after another cheap. After a failed step the
+//! hybrid is broken until it is reset.
 
 mod segment;
 mod split;
@@ -50,10 +54,12 @@ impl HybridSide {
 /// A state lives on a platform if all nodes that touch it are in one segment there, else on the host between segments.
 pub struct Hybrid {
     model: Model,
+    /// Of the whole graph.
     interface: Interface,
     capacity: Symbols,
     /// How the target loads its segments.
     options: LoadOptions,
+    /// In execution order.
     segments: Vec<Segment>,
     /// Segments of the placements before this one.
     spare: Vec<Segment>,
@@ -65,6 +71,7 @@ pub struct Hybrid {
     crossed: HashMap<String, Tensor>,
     /// Whether the last run was given an image.
     encoded: bool,
+    /// Tokens in the states.
     position: usize,
     /// Whether `segments` are the whole graph.
     placed: bool,
@@ -124,6 +131,7 @@ impl Hybrid {
         let model = self.model.clone();
         let graph = model.graph();
         let parts = split::split(graph, &|id| placement(graph.node(id)));
+        // Everything new is loaded before anything old is given up: a failure leaves the old placement.
         let mut fresh: Vec<Segment> = Vec::new();
         for part in &parts {
             if self.segments.iter().chain(&self.spare).any(|s| s.part == *part) {
@@ -256,6 +264,7 @@ impl Hybrid {
         Ok(())
     }
 
+    /// Runs the segments in order on values by name.
     fn step(&mut self, tokens: usize, inputs: HashMap<String, Tensor>) -> Result<HashMap<String, Tensor>> {
         let graph = self.model.graph();
         let symbols = self.interface.symbols(tokens, self.position);

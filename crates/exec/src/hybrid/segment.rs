@@ -1,4 +1,6 @@
 //! One part of a split graph, loaded on its platform.
+//!
+//! A segment takes values by name from the host and gives its results back in the same way.
 
 use super::split::HybridPart;
 use crate::{LoadOptions, Loaded, Platform};
@@ -7,6 +9,7 @@ use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
 
 /// See the module.
 pub(super) struct Segment {
+    /// What it is a part of: segments are compared by it.
     pub part: HybridPart,
     pub loaded: Box<dyn Loaded>,
     /// Names of the values that it takes.
@@ -18,6 +21,8 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    /// # Errors
+    /// If the platform cannot run a node, or memory does not suffice.
     pub fn load(
         model: &Model,
         platform: &mut dyn Platform,

@@ -1,5 +1,7 @@
 //! Splits a graph into runs of nodes that stay on one side, as few as the data flow allows: first the nodes that no step
 //! changes, then the others.
+//!
+//! Each part costs a transfer and a submission, hence as few as possible.
 
 use super::HybridSide;
 use tapml_graph::{Graph, NodeId, Origin};
@@ -7,9 +9,11 @@ use tapml_graph::{Graph, NodeId, Origin};
 /// Nodes of one side that run together, in graph order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HybridPart {
+    /// Where they run.
     pub side: HybridSide,
     /// Whether they run only when an image is given; see [`Graph::loop_invariant_nodes`].
     pub loop_invariant: bool,
+    /// In graph order.
     pub nodes: Vec<NodeId>,
 }
 
@@ -22,6 +26,7 @@ pub(super) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> HybridSide) -> Vec<H
     for wanted in [true, false] {
         let stage = Stage { graph, sides: &sides, loop_invariant: &once, wanted };
         let (source, target) = (stage.alternate(HybridSide::Source), stage.alternate(HybridSide::Target));
+        // The source goes first where both need as many.
         parts.extend(if target.len() < source.len() { target } else { source });
     }
     parts
@@ -36,6 +41,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// The parts if `first` begins and the sides take turns.
     fn alternate(&self, first: HybridSide) -> Vec<HybridPart> {
         // What is not of this stage has run before it, or is not needed in it.
         let mut done: Vec<bool> = self.loop_invariant.iter().map(|&once| once != self.wanted).collect();

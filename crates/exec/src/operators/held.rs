@@ -1,4 +1,7 @@
 //! Tensors that a server holds: freed when nobody here needs them any more.
+//!
+//! A value that stays with the server is a [`Held`]; dropping the last one releases it there. Lock order:
+//! weights, then server.
 
 use super::{Gave, NodeCall, NodeServer};
 use crate::Region;
@@ -19,8 +22,10 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A server, and the weights that it holds.
 #[derive(Clone)]
 pub(super) struct ServerWeights {
+    /// Shared by all that is loaded.
     server: Server,
     weights: Arc<Mutex<HashMap<String, HeldWeight>>>,
+    /// Rises when the server was opened again.
     generation: Arc<AtomicU64>,
 }
 
@@ -59,6 +64,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A lost server has freed everything already; there is nobody to tell.
         if self.held_in == self.generation.load(Ordering::Relaxed) {
+            // A failure to release is no failure of the run; the server frees all at its end.
             drop(lock(&self.server).release(self.id));
         }
     }
@@ -90,6 +96,7 @@ impl ServerWeights {
         }
     }
 
+    /// The handle of a tensor that the server has now.
     fn hold(&self, id: u32) -> Held {
         let (server, generation) = (self.server.clone(), self.generation.clone());
         Held { server, id, held_in: self.generation(), generation }

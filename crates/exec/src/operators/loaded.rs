@@ -1,4 +1,7 @@
 //! A graph on a server of nodes: the loop over its nodes, its values and its states.
+//!
+//! Only what is read outside crosses the wire: outputs, traced values and what the plan keeps here. States
+//! stay with the server between runs.
 
 use super::held::{Held, ServerWeights, ValuePlace};
 use super::plan::OperatorPlan;
@@ -14,13 +17,16 @@ use tapml_graph::{
 /// See the module.
 pub(super) struct OperatorLoaded {
     model: Model,
+    /// The server and its weights.
     shared: ServerWeights,
     /// For each value that is a weight, where the server holds it.
     weights: Vec<Option<Arc<Held>>>,
+    /// Which values are needed where, and until when.
     plan: OperatorPlan,
     states: Vec<ValuePlace>,
     /// Rows that went into the states; `None` after a failed run.
     rows: Option<u64>,
+    /// Names of nodes whose values are kept.
     trace: HashSet<String>,
     /// `None` before the first run and after a failed one.
     traced: Option<Vec<TracedNode>>,
@@ -69,6 +75,7 @@ impl OperatorLoaded {
         again.inspect(|()| self.generation = generation)
     }
 
+    /// One run over all nodes.
     fn step(
         &mut self,
         symbols: &Symbols,
@@ -130,6 +137,7 @@ impl OperatorLoaded {
         Ok(values)
     }
 
+    /// One call of the server.
     fn node(&self, node: &Node, values: &mut PlacedValues, symbols: &Symbols) -> Result<()> {
         let graph = self.model.graph();
         let input = |id: &ValueId| match (&values[id.0 as usize], &self.weights[id.0 as usize]) {
@@ -164,6 +172,7 @@ impl OperatorLoaded {
         }
     }
 
+    /// The values of the traced nodes, as the run left them.
     fn trace(&self, values: &PlacedValues) -> Result<Vec<TracedNode>> {
         let graph = self.model.graph();
         let one = |node: &Node| {
@@ -192,6 +201,7 @@ fn put(model: &Model, shared: &ServerWeights) -> Result<Vec<Option<Arc<Held>>>> 
     Ok(weights)
 }
 
+/// A bug: the order of nodes is that of the graph.
 fn missing(graph: &Graph, id: ValueId) -> Error {
     Error::bug(format!("value `{}` is not there when it is needed", graph.value(id).name))
 }

@@ -1,5 +1,8 @@
 //! A platform that runs whole operators itself, in whatever way: it is asked for one node after the other, and holds
 //! tensors for them. The rest of the graph is run here, as a plain loop.
+//!
+//! The other side may be a runtime behind an agent, or evaluations in this process. It sees one node at a
+//! time and no graph, except for regions.
 
 mod held;
 mod loaded;
@@ -112,6 +115,7 @@ pub trait NodeServer: Send {
 
 impl ServedOp {
     /// Whether an operator of this name is meant.
+    /// A domain stands for all of its operators, in every version.
     fn is(&self, name: &str) -> bool {
         match self.name.strip_suffix(".*") {
             // The rest has no version with a point, and no further domain in front of the name.
@@ -123,8 +127,11 @@ impl ServedOp {
 
 /// The platform made of a server of nodes. What it has loaded shares the server and keeps it alive.
 pub struct OperatorPlatform {
+    /// As the server describes itself.
     info: PlatformInfo,
+    /// Asked one time: what a server serves does not change.
     ops: Vec<ServedOp>,
+    /// The server, with the weights that it holds.
     shared: ServerWeights,
 }
 
@@ -158,8 +165,10 @@ impl OperatorPlatform {
         })
     }
 
+    /// One call with its weights held by the server and its other inputs sent along.
     fn run_call(&self, call: &Call) -> Result<Vec<Tensor>> {
         call.check()?;
+        // Refused here, so that a call that is not served costs no round trip.
         self.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
         if let Op::Fused(fused) = &call.op {
             return self.shared.run_region(&Region::of_call(call, fused)?);
@@ -225,6 +234,7 @@ impl Platform for OperatorPlatform {
         for (i, call) in calls.iter().enumerate() {
             let outputs = repeat(&mut self.shared.clone(), |_| self.run_call(call));
             match outputs.context(|| format!("node `{}`", call.node)) {
+                // Nothing more can be run; the calls behind it are not this call's fault.
                 Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
                 outputs => sink(i, outputs),
             }
@@ -243,6 +253,7 @@ impl Platform for OperatorPlatform {
         options: &LoadOptions,
     ) -> Result<Box<dyn Loaded>> {
         for node in model.graph().nodes() {
+            // Every node is asked for before a weight is sent.
             let choice = self.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill);
             choice.context(|| format!("node `{}`", node.name))?;
         }

@@ -18,6 +18,7 @@ impl OperatorPlan {
     }
 }
 
+/// Outputs, traced values, and what such a value becomes by way of a state.
 fn runs_here(graph: &Graph, trace: &HashSet<String>) -> Vec<bool> {
     let mut here = vec![false; graph.values().len()];
     let traced = graph.nodes().iter().filter(|node| trace.contains(&node.name));
@@ -41,6 +42,7 @@ fn runs_here(graph: &Graph, trace: &HashSet<String>) -> Vec<bool> {
     here
 }
 
+/// Outputs, states and traced values are never dead.
 fn dead(graph: &Graph, trace: &HashSet<String>) -> Vec<Vec<ValueId>> {
     let mut last: Vec<Option<usize>> = vec![None; graph.values().len()];
     for (i, node) in graph.nodes().iter().enumerate() {

@@ -1,4 +1,7 @@
 //! One batch: upload all inputs, one list of dispatches, one submission, read all outputs.
+//!
+//! Grids are evaluated here, because calls of one batch have different symbols. What was made is freed in
+//! every case.
 
 use super::ReadyCall;
 use super::layout::{BufferRange, ReplayLayout, Role};
@@ -14,6 +17,7 @@ use tapml_kernels::{Arg, Launch, Scratch, symbol_bytes};
 /// kernel leaves out shows.
 pub(in crate::device) const POISON: u32 = 0x7fc0_7fc0;
 
+// Below it a copy into a shared buffer costs less than a buffer of its own.
 /// Bytes from which an input is written from where it is.
 const LARGE: usize = 16 << 20;
 
@@ -28,6 +32,7 @@ struct ItemPlaces {
     scratch: Vec<BufferRange>,
 }
 
+/// Where an input lies.
 enum Input {
     Value(BufferRange),
     Weight,
@@ -58,6 +63,7 @@ pub(super) fn run(
     freed.map(|()| outputs)
 }
 
+/// Lays out, uploads, records, runs, reads.
 fn perform(
     inner: &mut PlatformState,
     info: &DeviceInfo,
@@ -86,6 +92,7 @@ fn perform(
             }
             None => {
                 let word = if let Role::Zeroed(_) = role { 0 } else { POISON };
+                // Filled on the device: nothing has to be sent.
                 commands.push(Command::Fill { buffer, word });
             }
         }
@@ -151,6 +158,7 @@ fn lay_out<'a>(
     Ok(ItemPlaces { symbols, inputs, outputs, scratch: scratch.collect::<Result<_>>()? })
 }
 
+/// One launch of an item.
 fn dispatch(
     inner: &mut PlatformState,
     item: &ReadyCall<'_>,
@@ -170,6 +178,7 @@ fn dispatch(
     Ok(Command::Dispatch { label: item.call.node.clone(), kernel, bindings, groups: [x, y, z] })
 }
 
+/// The range that an argument stands for.
 fn bind(
     inner: &mut PlatformState,
     item: &ReadyCall<'_>,

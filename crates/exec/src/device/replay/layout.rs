@@ -32,7 +32,9 @@ pub(super) struct BufferRange {
 /// Sizes of the buffers of each role, in the order in which they fill.
 #[derive(Debug)]
 pub(super) struct ReplayLayout {
+    /// Bytes in use of each buffer of a role.
     sizes: HashMap<Role, Vec<u64>>,
+    /// Of every range, bytes.
     alignment: u64,
     /// Largest buffer, bytes.
     limit: u64,
@@ -48,6 +50,7 @@ impl ReplayLayout {
     pub fn place(&mut self, role: Role, len: u64) -> BufferRange {
         let len = len.max(4).next_multiple_of(4);
         let sizes = self.sizes.entry(role).or_default();
+        // `u64::MAX` stands for no buffer yet: the sum then exceeds every limit.
         let offset = sizes.last().map_or(u64::MAX, |last| last.next_multiple_of(self.alignment));
         let end = offset.saturating_add(len);
         if end > self.limit || role == Role::Large {
