@@ -1,4 +1,6 @@
 //! The inverse of fusing: fused operators replaced by the small graphs that define them.
+//!
+//! So whoever knows the plain operators alone can run any graph, such as a reference or an exporter.
 
 use crate::error::{Context, Error, Result};
 use crate::graph::{Graph, NodeId, ValueId};
@@ -40,6 +42,10 @@ impl Graph {
     }
 }
 
+/// Puts a definition in the place of a node: its inputs are the node's, its outputs take the place of the node's.
+///
+/// # Errors
+/// Of kind `Bug` if the definition does not fit the operator.
 fn expand_one(
     graph: &Graph,
     id: NodeId,
@@ -49,6 +55,7 @@ fn expand_one(
 ) -> Result<()> {
     let node = graph.node(id);
     patch.replace(&[id])?;
+    // The node goes, so that one of its parts may take its name.
     names.nodes.remove(&node.name);
     let mut wires: HashMap<ValueId, Wire> =
         definition.inputs().map(|(v, _)| v).zip(node.inputs.iter().map(|&v| patch.tap(v))).collect();
@@ -57,6 +64,7 @@ fn expand_one(
         let inputs = inner.inputs.iter().map(|v| wires.get(v).copied().ok_or_else(missing));
         let inputs = inputs.collect::<Result<Vec<Wire>>>()?;
         let gives = |v: &ValueId| definition.outputs().iter().position(|o| o.value == *v);
+        // Whoever looks for a value by its name finds the node that gives it.
         let replaced = inner.outputs.first().and_then(gives).and_then(|i| node.outputs.get(i));
         let name = match replaced {
             Some(&value) => names.fresh_node(&graph.value(value).name),
@@ -79,11 +87,14 @@ fn expand_one(
 
 /// Names that are taken, of nodes and of values.
 struct TakenNames {
+    /// Names of nodes.
     nodes: HashSet<String>,
+    /// Names of values.
     values: HashSet<String>,
 }
 
 impl TakenNames {
+    /// All names of a graph.
     fn from_graph(graph: &Graph) -> TakenNames {
         TakenNames {
             nodes: graph.nodes().iter().map(|n| n.name.clone()).collect(),

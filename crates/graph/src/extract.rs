@@ -1,4 +1,6 @@
 //! Cutting a set of nodes out of a graph as a graph of its own.
+//!
+//! It makes small cases of large models: a layer, or the nodes around one that fails.
 
 use crate::error::{Error, Result};
 use crate::graph::{Builder, Graph, NodeId, Origin, State, ValueId};
@@ -31,8 +33,11 @@ impl Graph {
 }
 
 struct Extract<'g> {
+    /// The whole graph.
     graph: &'g Graph,
+    /// The nodes of the subgraph.
     inside: BTreeSet<NodeId>,
+    /// The nodes that use each value of the whole graph.
     users: Vec<Vec<NodeId>>,
     /// Values that results of the graph name.
     results: HashSet<ValueId>,
@@ -41,20 +46,24 @@ struct Extract<'g> {
 }
 
 impl<'g> Extract<'g> {
+    /// From a set of nodes that exist.
     fn new(graph: &'g Graph, inside: BTreeSet<NodeId>) -> Extract<'g> {
         let results = graph.outputs().iter().map(|o| o.value).collect();
         let after = graph.states().iter().map(|s| s.output).collect();
         Extract { graph, inside, users: graph.users(), results, after }
     }
 
+    /// Whether a node of the subgraph gives a value.
     fn computes(&self, value: ValueId) -> bool {
         matches!(self.graph.value(value).origin, Origin::Node { node, .. } if self.inside.contains(&node))
     }
 
+    /// Whether some node inside, or outside, uses a value.
     fn used_by(&self, value: ValueId, inside: bool) -> bool {
         self.users[value.0 as usize].iter().any(|n| self.inside.contains(n) == inside)
     }
 
+    /// Whether a state stays one: nobody outside sees its value before the run.
     fn keeps(&self, state: &State) -> bool {
         let before = state.input;
         self.computes(state.output)
@@ -63,6 +72,7 @@ impl<'g> Extract<'g> {
             && !self.after.contains(&before)
     }
 
+    /// The subgraph, with its values in the old order.
     fn run(self) -> Result<Graph> {
         let graph = self.graph;
         let (kept, cut): (Vec<&State>, Vec<&State>) = graph.states().iter().partition(|s| self.keeps(s));
@@ -73,6 +83,7 @@ impl<'g> Extract<'g> {
         for (i, value) in graph.values().iter().enumerate() {
             let old = ValueId(i as u32);
             if self.computes(old) {
+                // All outputs of a node are added with the first.
                 if let Origin::Node { node, output: 0 } = value.origin {
                     self.add_node(node, &mut builder, &mut ids)?;
                 }
@@ -102,6 +113,7 @@ impl<'g> Extract<'g> {
         builder.finish()
     }
 
+    /// Adds a node, whose inputs are added already.
     fn add_node(&self, id: NodeId, builder: &mut Builder, ids: &mut HashMap<ValueId, ValueId>) -> Result<()> {
         let node = self.graph.node(id);
         let inputs: Vec<ValueId> = node.inputs.iter().map(|v| ids[v]).collect();

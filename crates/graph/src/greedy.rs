@@ -19,6 +19,7 @@ impl Graph {
     /// [`GENERATED`] keeps. `None` unless the graph takes ids alone, `u32[n]`, remembers in states, and gives `logits`
     /// in f32, a row for each token or one in all; and if it has values of these names.
     pub fn greedy(&self) -> Result<Option<Graph>> {
+        // Whatever does not fit is no error: the caller chooses tokens itself then.
         let n = Dim::symbol(Symbol::N);
         let inputs: Vec<&TensorType> = self.inputs().map(|(_, value)| &value.ty).collect();
         let takes_ids = inputs == [&TensorType::new(DType::U32, [n.clone()])] && !self.states().is_empty();
@@ -36,6 +37,7 @@ impl Graph {
         }
     }
 
+    /// The graph with the state and the node; `after` names the state's value after the run.
     fn with_choice(&self, logits: ValueId, after: String) -> Result<Graph> {
         let mut graph = self.clone();
         let (p, n) = (Dim::symbol(Symbol::P), Dim::symbol(Symbol::N));

@@ -1,5 +1,12 @@
 //! Graphs of tensor operators: dtypes, symbolic sizes, host tensors, operators, graphs and their rewrites.
 //! No I/O, and no device is named here.
+//!
+//! * A [`Graph`] is a list of nodes in topological order over values with types. [`Builder`] makes one, [`violations`] checks it.
+//! * An [`Op`] is a closed enumeration; what an operator means stands in its file in [`op`].
+//! * [`mod@rewrite`] and [`fusion`] change graphs by patches, so that a graph itself stays as it is.
+//! * [`text`] is the form that people read and write.
+//!
+//! Graphs and attributes come from files that may be hostile: sizes are symbolic or bounded, and arithmetic on them is checked.
 #![warn(missing_docs)]
 
 pub mod aten;

@@ -1,4 +1,7 @@
 //! The verifier: what must hold of every graph. Reports all errors with node names, not only the first.
+//!
+//! Graphs are deserialized from files, so that no id, type or name in one may be trusted before this. Each check guards its own
+//! look-ups: a wrong id is a violation and never a panic.
 
 use crate::dim::{Dim, Symbol, Symbols};
 use crate::error::{Error, Result};
@@ -46,6 +49,7 @@ pub fn violations(graph: &Graph) -> Vec<String> {
     errors
 }
 
+/// Values have distinct names, and so have nodes. A node may have the name of a value.
 fn names(graph: &Graph, errors: &mut Vec<String>) {
     let mut seen = HashSet::new();
     for value in graph.values() {
@@ -84,10 +88,12 @@ fn limits(graph: &Graph, errors: &mut Vec<String>) {
     }
 }
 
+/// Whether an id names a value.
 fn exists(graph: &Graph, id: ValueId) -> bool {
     (id.0 as usize) < graph.values().len()
 }
 
+/// Nodes use what stands before them, have attributes that can be written, and give the types that they infer.
 fn nodes(graph: &Graph, errors: &mut Vec<String>) {
     for (i, node) in graph.nodes().iter().enumerate() {
         let name = &node.name;
@@ -128,6 +134,7 @@ fn attributes(node: &Node, errors: &mut Vec<String>) {
     }
 }
 
+/// The outputs of a node have the inferred `types`, and name it as their origin.
 fn node_outputs(graph: &Graph, index: usize, types: &[TensorType], errors: &mut Vec<String>) {
     let node = &graph.nodes()[index];
     if types.len() != node.outputs.len() {
@@ -157,7 +164,11 @@ fn node_outputs(graph: &Graph, index: usize, types: &[TensorType], errors: &mut 
     }
 }
 
+/// Values name their origin rightly and stand in the order of nodes and states.
+///
+/// The text form has no other order: a graph in another one would come back as a different graph.
 fn origins(graph: &Graph, errors: &mut Vec<String>) {
+    // The node and the output that the next computed value has to be.
     let mut next = (0, 0);
     let mut next_state = 0;
     for (i, value) in graph.values().iter().enumerate() {
@@ -195,6 +206,7 @@ fn origins(graph: &Graph, errors: &mut Vec<String>) {
     }
 }
 
+/// A weight has constant sizes, and its bytes fit in the address space.
 fn weight(name: &str, ty: &TensorType, errors: &mut Vec<String>) {
     if ty.shape.iter().any(|d| d.as_const().is_none()) {
         errors.push(format!("weight `{name}` has a symbolic size: {ty}"));
@@ -203,6 +215,7 @@ fn weight(name: &str, ty: &TensorType, errors: &mut Vec<String>) {
     }
 }
 
+/// States start as their own value and hold a value of the right type after the run.
 fn states(graph: &Graph, errors: &mut Vec<String>) {
     let mut seen = HashSet::new();
     for (index, state) in graph.states().iter().enumerate() {
@@ -234,11 +247,13 @@ fn after_step(before: &TensorType) -> TensorType {
     if let Some(first) = after.shape.first_mut()
         && *first == Dim::symbol(Symbol::P)
     {
+        // `p + n` does not overflow; the default only avoids a panic.
         *first = first.checked_add(&Dim::symbol(Symbol::N)).unwrap_or_default();
     }
     after
 }
 
+/// Outputs have distinct names and name values that exist.
 fn outputs(graph: &Graph, errors: &mut Vec<String>) {
     let mut seen = HashSet::new();
     for output in graph.outputs() {

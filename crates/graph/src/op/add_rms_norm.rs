@@ -29,6 +29,7 @@ impl AddRmsNorm {
 impl Operator for AddRmsNorm {
     const NAME: &'static str = "add_rms_norm";
 
+    /// `a` and `b` of one type `[n, k]` give that type twice. `w: [k]` is needed if the offset is not 0.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[2, 3])?;
         expect_same("a", &inputs[0], "b", &inputs[1])?;
@@ -40,6 +41,7 @@ impl Operator for AddRmsNorm {
         Ok(vec![inputs[0].clone(), inputs[0].clone()])
     }
 
+    /// An `add` and an `rms_norm`. The norm reads the sum as it is stored, rounded to its dtype.
     fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
         let build = || {
             expect_inputs(inputs, &[2, 3])?;
@@ -57,6 +59,7 @@ impl Operator for AddRmsNorm {
         Some(build())
     }
 
+    /// Prefill and decode, outliers, an offset, and no weight.
     fn samples() -> Vec<Sample> {
         let sum = |name: &str, op, n, k: usize, fill, x| {
             let shape = format!("n,{k}");

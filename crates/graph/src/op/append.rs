@@ -15,6 +15,7 @@ pub struct Append {}
 impl Operator for Append {
     const NAME: &'static str = "append";
 
+    /// `cache: [p, k]` and `new: [n, k]` of one dtype give `[n+p, k]`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[2])?;
         let (cached, columns) = matrix("cache", &inputs[0])?;
@@ -27,6 +28,7 @@ impl Operator for Append {
         Ok(vec![TensorType::new(inputs[0].dtype, [sum, columns.clone()])])
     }
 
+    /// An empty cache, decode, odd widths, and a dtype of 16 bits.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, p, k: usize, dtype| {
             Sample::new(name, Append {}, n, p)
@@ -41,6 +43,7 @@ impl Operator for Append {
         ]
     }
 
+    /// A runtime may write the new rows into the buffer of the cache.
     fn appends(&self) -> bool {
         true
     }

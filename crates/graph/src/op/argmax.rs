@@ -48,6 +48,7 @@ impl Operator for Argmax {
         vec![
             case("decode", 1, 9, "n,4096", Fill::Normal(3.0)),
             case("first token", 1, 0, "1,33", Fill::Normal(1.0)),
+            // Few distinct numbers, so that many elements are the greatest.
             case("equal elements", 1, 3, "n,5000", Fill::Below(4)),
             case("prefill, a row for each", 7, 2, "n,320", Fill::Normal(1.0)),
             case("prefill, the last row alone", 5, 4, "1,1025", Fill::Below(7)),

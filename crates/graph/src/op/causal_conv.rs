@@ -28,6 +28,7 @@ impl Operator for CausalConv {
         let taps = match inputs[1].shape.as_slice() {
             [channels, one, taps] if inputs[1].dtype.is_float() && one.as_const() == Some(1) => {
                 expect_dim("the first size of `w`", channels, columns)?;
+                // One tap would be no convolution over rows and would have no state.
                 taps.as_const().filter(|&k| k >= 2)
             }
             _ => None,
@@ -60,6 +61,7 @@ impl Operator for CausalConv {
             biased("prefill", 9, 320, 4, f32, f32, f32),
             biased("decode", 1, 160, 4, f32, bf16, bf16),
             case("no bias", 5, 64, 4, f32, f32),
+            // The new state then keeps rows of the old one.
             case("fewer rows than the state, odd sizes", 2, 33, 5, f32, f16),
             biased("two taps, f16 bias", 3, 17, 2, f32, bf16, f16),
             biased("f16", 4, 40, 4, f16, f16, f32),

@@ -20,6 +20,10 @@ pub struct Clamp {
 impl Operator for Clamp {
     const NAME: &'static str = "clamp";
 
+    /// The type of `x`.
+    ///
+    /// # Errors
+    /// If both bounds are absent, or `min` is above `max`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         match (self.min, self.max) {
             (None, None) => Err(Error::invalid("one of `min` and `max` must be given")),
@@ -30,6 +34,7 @@ impl Operator for Clamp {
         }
     }
 
+    /// Both bounds, and each of them alone.
     fn samples() -> Vec<Sample> {
         let named = |min, max, suffix: &str| {
             let mut samples = sample::elementwise(&Clamp { min, max }.into(), 1);

@@ -20,6 +20,10 @@ pub struct Combine {
 impl Operator for Combine {
     const NAME: &'static str = "combine";
 
+    /// `[n, k·w]` gives `[n, w]` in the dtype of `y`; the weights may have another dtype.
+    ///
+    /// # Errors
+    /// If `k` is 0 or does not divide the columns, or the weights are not `[n, k]`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[1, 2])?;
         let (rows, columns) = matrix("y", &inputs[0])?;
@@ -34,6 +38,7 @@ impl Operator for Combine {
         Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), Dim::from(width)])])
     }
 
+    /// With weights and without, one block and several, and weights in another dtype.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, k: u32, width: u32, dtype| {
             Sample::new(name, Combine { k }, n, 0).input(dtype, &format!("n,{}", k * width), Fill::Normal(1.0))

@@ -30,6 +30,7 @@ impl Default for Concat {
     }
 }
 
+/// The default of [`Concat::groups`], for serde.
 fn default_one() -> u32 {
     1
 }
@@ -56,6 +57,7 @@ impl Concat {
 impl Operator for Concat {
     const NAME: &'static str = "concat";
 
+    /// `[n, groups·k]` and `[n, groups·l]`, or `[n, l]` if it is shared, give `[n, groups·(k+l)]`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[2])?;
         let [a, b] = [&inputs[0], &inputs[1]];
@@ -70,6 +72,7 @@ impl Operator for Concat {
         Ok(vec![TensorType::new(a.dtype, [a.shape[0].clone(), Dim::from(columns)])])
     }
 
+    /// One group and several, own and shared parts, rows of a step and cached ones.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, p, rows: &str, op: Concat, [k, l]: [u32; 2], dtype| {
             let (a, b) = (op.groups * k, if op.shared { l } else { op.groups * l });

@@ -18,6 +18,7 @@ pub struct Dequantize {}
 impl Operator for Dequantize {
     const NAME: &'static str = "dequantize";
 
+    /// A matrix or a stack of matrices of a float dtype, packed ones too, gives the same shape in `f32`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[1])?;
         if !matches!(inputs[0].shape.len(), 2 | 3) || !inputs[0].dtype.is_float() {
@@ -30,6 +31,7 @@ impl Operator for Dequantize {
         0..1
     }
 
+    /// Every packing, with zero points and without, the smallest groups, and stacks.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, packing: Packing, rows: &str, k: u32| {
             Sample::new(name, Dequantize {}, 1, 0).with_packed(packing, rows, k)

@@ -20,6 +20,7 @@ pub struct ExpertGatedLinear {}
 impl Operator for ExpertGatedLinear {
     const NAME: &'static str = "expert_gated_linear";
 
+    /// As [`ExpertLinear`] without a bias; `gate` and `up` have one type.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[4])?;
         let y = expert_linear::infer(&inputs[0], ("gate", &inputs[1]), &inputs[3])?;
@@ -30,6 +31,7 @@ impl Operator for ExpertGatedLinear {
         Ok(vec![y])
     }
 
+    /// Two expert linears, SiLU and a product.
     fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
         let build = || {
             expect_inputs(inputs, &[4])?;
@@ -48,10 +50,12 @@ impl Operator for ExpertGatedLinear {
         Some(build())
     }
 
+    /// `gate` and `up`.
     fn packed_inputs(&self) -> Range<usize> {
         1..3
     }
 
+    /// Rows that share their experts and rows with a block for each, decode, every packing, and experts of few rows beside many.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, [count, slots]: [u32; 2], [o, k]: [usize; 2], columns: usize, x, w| {
             Sample::new(name, ExpertGatedLinear {}, n, 0)

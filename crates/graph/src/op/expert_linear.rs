@@ -22,6 +22,9 @@ use std::ops::Range;
 pub struct ExpertLinear {}
 
 /// Shape inference for `x`, `w` and `experts`, without the bias.
+///
+/// # Errors
+/// If the sizes do not fit, or the number of experts for each row is not constant.
 pub(super) fn infer(x: &TensorType, w: (&str, &TensorType), experts: &TensorType) -> Result<TensorType> {
     let (rows, columns) = matrix("x", x)?;
     let [_, outputs, k] = stack(w.0, w.1)?;
@@ -32,6 +35,7 @@ pub(super) fn infer(x: &TensorType, w: (&str, &TensorType), experts: &TensorType
     let each = |size: &Dim| {
         size.checked_mul(slots).ok_or_else(|| Error::invalid(format!("{slots} blocks of {size} columns overflow")))
     };
+    // The columns of `x` tell the two forms apart. With one expert for each row they are the same.
     let blocks = each(k)?;
     if columns != k && *columns != blocks {
         return Err(Error::invalid(format!("the columns of `x` must be {k} or {blocks}, found {columns}")));
@@ -54,10 +58,12 @@ impl Operator for ExpertLinear {
         Ok(vec![y])
     }
 
+    /// `w`.
     fn packed_inputs(&self) -> Range<usize> {
         1..2
     }
 
+    /// Rows that share their experts and rows with a block for each, decode, every packing, biases, and experts of few rows beside many.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, [count, slots]: [u32; 2], [o, k]: [usize; 2], columns: usize, x, w| {
             Sample::new(name, ExpertLinear {}, n, 0)

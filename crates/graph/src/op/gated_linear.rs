@@ -19,6 +19,7 @@ pub struct GatedLinear {}
 impl Operator for GatedLinear {
     const NAME: &'static str = "gated_linear";
 
+    /// `x: [n, k]` with `gate` and `up` of one type `[o, k]` gives `[n, o]` in the dtype of `x`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[3])?;
         let (rows, k) = matrix("x", &inputs[0])?;
@@ -31,6 +32,7 @@ impl Operator for GatedLinear {
         Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), outputs.clone()])])
     }
 
+    /// Two linears, SiLU and a product. Each gives its result in the dtype of `x`.
     fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
         let build = || {
             expect_inputs(inputs, &[3])?;
@@ -48,10 +50,12 @@ impl Operator for GatedLinear {
         Some(build())
     }
 
+    /// `gate` and `up`.
     fn packed_inputs(&self) -> Range<usize> {
         1..3
     }
 
+    /// Prefill and decode, every packing, and rows far from zero for the kernels of one row.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, k: usize, o: usize, x, w| {
             Sample::new(name, GatedLinear {}, n, 0)
@@ -68,6 +72,7 @@ impl Operator for GatedLinear {
         let int = |name: &str, n, size, [bits, group]: [u32; 2], zeros, x| {
             packed(name, n, size, Packing::integers(bits, group, zeros), x)
         };
+        // Rows far from zero make large sums of which most cancels.
         let far = |mut sample: Sample| {
             sample.inputs[0].fill = Fill::Around(-2.0, 0.5);
             sample

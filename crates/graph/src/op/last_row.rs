@@ -16,12 +16,14 @@ pub struct LastRow {}
 impl Operator for LastRow {
     const NAME: &'static str = "last_row";
 
+    /// `[n, k]` gives `[1, k]` in the same dtype.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[1])?;
         let (_, columns) = matrix("x", &inputs[0])?;
         Ok(vec![TensorType::new(inputs[0].dtype, [Dim::from(1u64), columns.clone()])])
     }
 
+    /// Several rows, one row, and a dtype of 16 bits.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, k: usize, dtype| {
             Sample::new(name, LastRow {}, n, 0).input(dtype, &format!("n,{k}"), Fill::Normal(1.0))

@@ -51,6 +51,7 @@ impl Operator for LayerNorm {
         Ok(vec![inputs[0].clone()])
     }
 
+    /// Outliers, means far from 0, values that `eps` decides, and every form of weights and groups.
     fn samples() -> Vec<Sample> {
         let (f32, f16, bf16) = (DType::F32, DType::F16, DType::BF16);
         let (weight, bias) = (Fill::Around(1.0, 0.2), Fill::Normal(0.5));
@@ -72,6 +73,7 @@ impl Operator for LayerNorm {
             biased("prefill", 7, 320, 1e-5, Fill::Normal(1.0), f32, f32, f32),
             biased("decode, outliers", 1, 320, 1e-5, Fill::Spiky(50.0), f32, bf16, bf16),
             case("no bias", 4, 192, 1e-5, Fill::Normal(1.0), f32, f32),
+            // A variance from the mean of squares would cancel here.
             biased("mean far from 0", 3, 256, 1e-5, Fill::Around(300.0, 1.0), f32, f32, f16),
             case("tiny values, eps decides", 3, 64, 1e-5, Fill::Normal(1e-3), f32, f16),
             biased("one column more than a tile", 2, 257, 1e-6, Fill::Normal(2.0), f32, bf16, f32),

@@ -18,6 +18,7 @@ pub struct Lerp {}
 impl Operator for Lerp {
     const NAME: &'static str = "lerp";
 
+    /// `a` and `b` of one type give that type; `t` may be a vector.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[3])?;
         let (_, columns) = matrix("a", &inputs[0])?;
@@ -29,6 +30,7 @@ impl Operator for Lerp {
         Ok(vec![inputs[0].clone()])
     }
 
+    /// A weight for all rows and one for each element, with outliers in `b`.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, k: usize, dtype, t, shape: &str| {
             Sample::new(name, Lerp {}, n, 0)

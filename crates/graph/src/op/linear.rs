@@ -23,6 +23,7 @@ pub struct Linear {
 impl Operator for Linear {
     const NAME: &'static str = "linear";
 
+    /// `x: [n, k]` with `w: [o, k]` gives `[n, o]`; the dtype of `w` may be another.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[2, 3])?;
         let (rows, k) = matrix("x", &inputs[0])?;
@@ -35,10 +36,12 @@ impl Operator for Linear {
         Ok(vec![TensorType::new(dtype, [rows.clone(), outputs.clone()])])
     }
 
+    /// `w`.
     fn packed_inputs(&self) -> Range<usize> {
         1..2
     }
 
+    /// Prefill and decode, pairs of dtypes, biases, and sizes around those of tiles. Packed weights stand in [`packed_samples`].
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, k: usize, o: usize, x, w| {
             Sample::new(name, Linear::default(), n, 0)
@@ -78,6 +81,7 @@ impl Operator for Linear {
         true
     }
 
+    /// Each output is a dot product of a row of `x` and one of `w`.
     fn dot_product(&self) -> Option<DotProduct> {
         Some(DotProduct { activations: 0, weights: 1 })
     }

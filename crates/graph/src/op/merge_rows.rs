@@ -18,6 +18,7 @@ pub struct MergeRows {}
 impl Operator for MergeRows {
     const NAME: &'static str = "merge_rows";
 
+    /// `x: [n, k]`, `source: [m, k]` and `slots: u32[n]` give `[n, k]`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[3])?;
         let (rows, columns) = matrix("x", &inputs[0])?;
@@ -43,6 +44,7 @@ impl Operator for MergeRows {
         vec![
             case("some rows", 11, 6, 320, 12, DType::F32),
             case("all rows", 5, 4, 33, 4, DType::F32),
+            // Slots of tokens that stand for themselves may be any number from `m` on.
             case("decode", 1, 3, 320, u32::MAX, DType::F32),
             case("one row to choose from", 7, 1, 41, 2, DType::F32),
             case("f16, odd sizes", 3, 3, 21, 6, DType::F16),

@@ -20,6 +20,7 @@ pub struct Positions {
 impl Operator for Positions {
     const NAME: &'static str = "positions";
 
+    /// `u32[n]`, which depends on the run alone.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[0])?;
         Ok(vec![TensorType::new(DType::U32, [Symbol::N])])

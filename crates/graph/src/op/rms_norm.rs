@@ -53,6 +53,7 @@ impl Operator for RmsNorm {
         1
     }
 
+    /// Outliers, values that `eps` decides, and every form of weights and groups.
     fn samples() -> Vec<Sample> {
         let (f32, f16, bf16) = (DType::F32, DType::F16, DType::BF16);
         let plain = |name: &str, op, n, k: usize, fill, x| {

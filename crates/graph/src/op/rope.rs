@@ -42,6 +42,7 @@ impl Operator for Rope {
         Ok(vec![inputs[0].clone()])
     }
 
+    /// Whole heads and parts of them, pairs of neighbours and halves apart.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, heads: u32, head_dim: u32, rotary_dim: u32, interleaved, dtype| {
             Sample::new(name, Rope { head_dim, rotary_dim, interleaved }, n, 0)

@@ -27,6 +27,7 @@ impl Operator for Rows {
         expect_inputs(inputs, &[1])?;
         let (rows, columns) = matrix("x", &inputs[0])?;
         let end = u64::from(self.first) + u64::from(self.count);
+        // One new token and none cached is the smallest run.
         if self.count == 0 || rows.eval(&Symbols::np(1, 0))? < end {
             let first = self.first;
             return Err(Error::invalid(format!("rows {first} to {end} (exclusive) must lie within {rows}")));

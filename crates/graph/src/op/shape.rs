@@ -61,6 +61,7 @@ pub fn expect_group(group: Option<u32>, columns: &Dim) -> Result<()> {
 /// Fails unless the type fits as weight or bias of a norm of rows of `columns`: a vector of them; or if runs of `group`
 /// columns are normalised each on its own, also `[group]` for all runs or `[columns/group, group]`.
 pub fn expect_norm_weight(name: &str, ty: &TensorType, columns: &Dim, group: Option<u32>) -> Result<()> {
+    // Without a group, or with a symbolic width, only a whole vector fits.
     let (Some(group), Some(width)) = (group.map(u64::from), columns.as_const()) else {
         return expect_vector(name, ty, columns);
     };

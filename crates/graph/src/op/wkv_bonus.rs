@@ -21,6 +21,7 @@ pub struct WkvBonus {
 impl Operator for WkvBonus {
     const NAME: &'static str = "wkv_bonus";
 
+    /// `r`, `k` and `v` of one type and `u: [heads·head_dim]` give that type.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[4])?;
         let (_, columns) = matrix("r", &inputs[0])?;
@@ -31,6 +32,7 @@ impl Operator for WkvBonus {
         Ok(vec![inputs[0].clone()])
     }
 
+    /// Prefill and decode, heads wider than a workgroup, and heads of one channel.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, [heads, d]: [u32; 2], x, u| {
             let width = heads * d;

@@ -1,4 +1,7 @@
 //! Applying a patch: the order of the new graph's nodes, and the graph itself.
+//!
+//! The order is a topological sort (Kahn, "Topological sorting of large networks", 1962) that keeps the old order where it can.
+//! So a patched graph reads as the old one does, and the same patch always gives the same graph.
 
 use super::patch::{Patch, ValueSource};
 use crate::error::{Error, Result};
@@ -9,7 +12,9 @@ use std::collections::{BinaryHeap, HashMap};
 /// A node of the patched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum PatchedNode {
+    /// A node that stays, by its index.
     Old(u32),
+    /// A node of the patch, by its index there.
     New(usize),
 }
 
@@ -24,6 +29,7 @@ fn sources(patch: &Patch<'_>, item: PatchedNode) -> Result<Vec<ValueSource>> {
     }
 }
 
+/// The node that gives a value; `None` for inputs, weights and states.
 fn producer(patch: &Patch<'_>, source: ValueSource) -> Option<PatchedNode> {
     match source {
         ValueSource::New { node, .. } => Some(PatchedNode::New(node)),
@@ -49,6 +55,7 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
             }
         }
     }
+    // A new node stands behind the old one in whose place it is.
     let key = |item: PatchedNode| match item {
         PatchedNode::Old(i) => (i, 0),
         PatchedNode::New(j) => (patch.nodes[j].after, j + 1),
@@ -66,6 +73,7 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
             }
         }
     }
+    // Nodes of a circle never become ready.
     if order.len() == items.len() {
         Ok(order)
     } else {
@@ -75,13 +83,17 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
 
 /// Builds the patched graph: nodes in their new order; inputs, weights and states in their old order, each where it was.
 pub(super) struct Rebuild<'p, 'g> {
+    /// What is applied.
     patch: &'p Patch<'g>,
+    /// The new graph so far.
     builder: Builder,
+    /// Inputs, weights and states of the old graph that are not added yet, in order.
     leaves: std::iter::Peekable<std::vec::IntoIter<ValueId>>,
     values: HashMap<ValueSource, ValueId>,
 }
 
 impl<'p, 'g> Rebuild<'p, 'g> {
+    /// Nothing yet. Values that the patch drops are left out.
     pub fn new(patch: &'p Patch<'g>) -> Result<Rebuild<'p, 'g>> {
         let graph = patch.graph;
         let leaf = |v: &ValueId| {
@@ -92,6 +104,10 @@ impl<'p, 'g> Rebuild<'p, 'g> {
         Ok(Rebuild { patch, builder, leaves: leaves.into_iter().peekable(), values: HashMap::new() })
     }
 
+    /// The graph with nodes in this order.
+    ///
+    /// # Errors
+    /// Of kind `Bug` if a node reads what has no value yet. As [`Builder::finish`] has them.
     pub fn run(mut self, order: &[PatchedNode]) -> Result<Graph> {
         let graph = self.patch.graph;
         for &item in order {
@@ -110,6 +126,7 @@ impl<'p, 'g> Rebuild<'p, 'g> {
         self.builder.finish()
     }
 
+    /// Adds a node, and before it the leaves that stand before it in the old graph.
     fn item(&mut self, item: PatchedNode) -> Result<()> {
         let (graph, patch) = (self.patch.graph, self.patch);
         let place = match item {
@@ -161,6 +178,7 @@ impl<'p, 'g> Rebuild<'p, 'g> {
         Ok(())
     }
 
+    /// The value of the new graph.
     fn find(&self, source: ValueSource) -> Result<ValueId> {
         self.values.get(&source).copied().ok_or_else(|| Error::bug(format!("{source:?} has no value yet")))
     }

@@ -10,6 +10,7 @@ use crate::graph::{Graph, NodeId};
 pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
     let uses = Uses::from_graph(graph);
     let mut live = vec![false; graph.nodes().len()];
+    // Backwards in topological order, so that users are judged before what they use.
     for (i, node) in graph.nodes().iter().enumerate().rev() {
         let kept = node.outputs.iter().any(|&v| uses.is_kept(v));
         if kept || live[i] {

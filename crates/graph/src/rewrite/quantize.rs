@@ -59,6 +59,7 @@ fn packed_type(ty: &TensorType, packing: Packing) -> Result<TensorType> {
 
 /// A graph under construction.
 struct Rebuilt {
+    /// The new graph so far.
     builder: Builder,
     /// What stands for each value of the old graph.
     values: Vec<ValueId>,
@@ -67,6 +68,7 @@ struct Rebuilt {
 }
 
 impl Rebuilt {
+    /// The value that stands for one of the old graph.
     fn new_value(&self, old: ValueId) -> Result<ValueId> {
         let found = self.values.get(old.0 as usize).copied();
         found.ok_or_else(|| Error::bug("the outputs of a node do not stand together"))
@@ -81,6 +83,7 @@ impl Rebuilt {
             let takes = ty.dtype.packing().is_none() || op.packed_inputs().contains(&index);
             let name = format!("{name}.numbers");
             inputs.push(match self.numbers.iter().find(|(packed, _)| *packed == value) {
+                // One `dequantize` serves all operators that want the numbers.
                 _ if takes => value,
                 Some(&(_, numbers)) => numbers,
                 None => {

@@ -46,6 +46,10 @@ pub fn fuse(graph: &Graph) -> Result<Graph> {
     Ok(rewrite(graph, &names)?.0)
 }
 
+/// The rule of this name.
+///
+/// # Errors
+/// If there is none; the hint lists all.
 fn find(name: &str) -> Result<Rule> {
     RULES.iter().find(|r| r.name == name).copied().ok_or_else(|| {
         let known: Vec<&str> = RULES.iter().map(|r| r.name).collect();

@@ -90,6 +90,7 @@ impl<'a> Cursor<'a> {
         self.bare_word() == NOTHING && self.eat(NOTHING)
     }
 
+    /// The characters from here on that need no quotes; perhaps none.
     fn bare_word(&self) -> &'a str {
         let rest = self.rest();
         &rest[..rest.find(|c| !is_bare(c)).unwrap_or(rest.len())]
@@ -144,6 +145,7 @@ impl<'a> Cursor<'a> {
             if shape.len() == MAX_RANK {
                 return Err(self.expected_error(&format!("`]` after at most {MAX_RANK} sizes")));
             }
+            // Bounds what parsing one size costs.
             if size.len() > 256 {
                 return Err(self.expected_error("a size of at most 256 bytes"));
             }
@@ -163,6 +165,7 @@ impl<'a> Cursor<'a> {
             return Ok("{}");
         }
         let rest = self.rest();
+        // Only the extent is needed here: the operator reads the attributes itself.
         let mut json = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
         match json.next() {
             Some(Ok(_)) => {

@@ -1,5 +1,8 @@
 //! Parsing the text form. Memory is bounded by limits on the text and on each of its parts; the verifier judges the
 //! graph that results.
+//!
+//! Lines are read in order. A node's inputs have to stand above it. Results and states may name values below them, so that their
+//! names are resolved when all lines are read. Errors name the line and the column.
 
 use super::MAX_TEXT;
 use super::cursor::Cursor;
@@ -34,14 +37,20 @@ pub fn graph(text: &str) -> Result<Graph> {
 
 /// A name that is resolved when all values are known.
 struct Later<'a> {
+    /// The name of the value.
     name: String,
+    /// Where it stands, for an error.
     place: Cursor<'a>,
 }
 
 struct Parser<'a> {
+    /// The graph so far.
     graph: Graph,
+    /// The value of each name.
     names: HashMap<String, ValueId>,
+    /// The value that each state holds after the run, in the order of the states.
     after: Vec<Later<'a>>,
+    /// The value of each output, in their order.
     results: Vec<Later<'a>>,
 }
 
@@ -52,6 +61,7 @@ impl<'a> Parser<'a> {
         Parser { graph, names: HashMap::new(), after: Vec::new(), results: Vec::new() }
     }
 
+    /// One line, which its first word tells apart. A node has no keyword.
     fn line(&mut self, mut line: Cursor<'a>) -> Result<()> {
         let start = line;
         match line.keyword() {
@@ -65,12 +75,14 @@ impl<'a> Parser<'a> {
         line.end("the end of the line")
     }
 
+    /// The rest of `input NAME: TYPE` or `weight NAME: TYPE`.
     fn value(&mut self, line: &mut Cursor<'a>, origin: Origin) -> Result<()> {
         let place = *line;
         let (name, ty) = parse_typed_name(line)?;
         self.define(place, name, ty, origin).map(drop)
     }
 
+    /// The rest of `state NAME: TYPE -> VALUE`.
     fn state(&mut self, line: &mut Cursor<'a>) -> Result<()> {
         let place = *line;
         let (name, ty) = parse_typed_name(line)?;
@@ -79,10 +91,12 @@ impl<'a> Parser<'a> {
         line.expect("->")?;
         let place = *line;
         self.after.push(Later { name: line.name("the value that the state holds after the run")?, place });
+        // The input stands in for the output until all names are known.
         self.graph.states.push(State { name, input, output: input });
         Ok(())
     }
 
+    /// The rest of `output NAME = VALUE`.
     fn output(&mut self, line: &mut Cursor<'a>) -> Result<()> {
         let name = line.name("an output's name")?;
         line.expect("=")?;
@@ -92,6 +106,9 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
+    /// `NAME: TYPE, … = OPERATOR(INPUT, …) ATTRIBUTES as NAME`.
+    ///
+    /// Outputs are defined after the inputs are found: a node cannot read itself.
     fn node(&mut self, line: &mut Cursor<'a>) -> Result<()> {
         let node = NodeId(self.graph.nodes.len() as u32);
         let mut given = Vec::new();
@@ -116,6 +133,7 @@ impl<'a> Parser<'a> {
         let op_place = *line;
         let op_name = line.name("an operator")?;
         let places = self.inputs(line)?;
+        // An operator of others has absent inputs and outputs, so that its places are kept apart from its values.
         let (inputs, one) = (places.iter().copied().flatten().collect(), types.len() == 1);
         let taken = places.iter().map(Option::is_some).collect();
         let op = Op::parse_node(&op_name, line.attributes()?, taken, types).map_err(|e| op_place.place(e))?;
@@ -132,6 +150,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
+    /// The inputs in their brackets, `None` where nothing stands.
     fn inputs(&self, line: &mut Cursor<'a>) -> Result<Vec<Option<ValueId>>> {
         line.expect("(")?;
         let mut inputs = Vec::new();
@@ -153,6 +172,10 @@ impl<'a> Parser<'a> {
         Ok(inputs)
     }
 
+    /// A new value.
+    ///
+    /// # Errors
+    /// If the name is taken, or there are [`MAX_VALUES`] values.
     fn define(&mut self, place: Cursor<'a>, name: String, ty: TensorType, origin: Origin) -> Result<ValueId> {
         let id = ValueId(self.graph.values.len() as u32);
         if self.graph.values.len() == MAX_VALUES {
@@ -166,6 +189,7 @@ impl<'a> Parser<'a> {
         Ok(id)
     }
 
+    /// The value of a name; `defined` says where it was looked for.
     fn find(&self, later: &Later<'a>, defined: &str) -> Result<ValueId> {
         self.names.get(&later.name).copied().ok_or_else(|| {
             let text = format!("expected a value defined {defined}, found `{}`", later.name.escape_debug());
@@ -173,6 +197,7 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// The graph, with the names of states and results resolved.
     fn finish(mut self) -> Result<Graph> {
         for i in 0..self.after.len() {
             self.graph.states[i].output = self.find(&self.after[i], "in this graph")?;
@@ -184,6 +209,7 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// `NAME: TYPE`.
 fn parse_typed_name(line: &mut Cursor<'_>) -> Result<(String, TensorType)> {
     let name = line.name("a value's name")?;
     line.expect(":")?;

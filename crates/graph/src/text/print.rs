@@ -1,4 +1,6 @@
-//! Printing a graph as text.
+//! Printing a graph as text, so that [`Graph::parse`] gives the same graph again.
+//!
+//! Values are printed in their order, and a node stands where its first output does.
 
 use super::{KEYWORDS, NOTHING, is_bare};
 use crate::graph::{Graph, Node, Origin, Value, ValueId};
@@ -13,7 +15,9 @@ impl fmt::Display for Graph {
 
 /// A graph with a comment behind some of its nodes.
 pub struct Noted<'a> {
+    /// What is printed.
     pub graph: &'a Graph,
+    /// Gives the comment of a node; `None` for none.
     pub note: &'a Note<'a>,
 }
 
@@ -27,6 +31,7 @@ impl fmt::Display for Noted<'_> {
 }
 
 impl Graph {
+    /// The whole text. Comments are escaped: a line break in one would begin another line.
     fn print(&self, f: &mut fmt::Formatter<'_>, note: &Note<'_>) -> fmt::Result {
         writeln!(f, "graph {}", Name(&self.name))?;
         for value in &self.values {
@@ -45,6 +50,7 @@ impl Graph {
                         None => writeln!(f)?,
                     }
                 }
+                // Further outputs stand in the line of the first.
                 Origin::Node { .. } => {}
             }
         }
@@ -54,6 +60,7 @@ impl Graph {
         Ok(())
     }
 
+    /// The line of a node without its end.
     fn print_node(&self, node: &Node, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (inputs, outputs) = places(node);
         for (i, output) in outputs.into_iter().enumerate() {
@@ -76,6 +83,7 @@ impl Graph {
         if attributes != "{}" {
             write!(f, " {attributes}")?;
         }
+        // The name is left out if the only output has it; a foreign operator may have further outputs that are absent.
         let whole = !matches!(&node.op, Op::Foreign(op) if op.outputs().len() > 1);
         let named_as_output =
             whole && matches!(node.outputs[..], [only] if self.value(only).name == node.name);
