@@ -1,13 +1,26 @@
 //! The names of causes: a promise to users, who read them in reports and script against them.
+//!
+//! A name may be added, but none may change. Causes of single calls and of whole programs share the list; hypotheses here give the
+//! former, `tapml-diagnose` gives the latter.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 use tapml_graph::{Error, Result};
 
+// One row per cause, so that variant, name and sentence cannot come apart.
 macro_rules! causes {
     ($($name:ident, $text:literal, $describe:literal;)+) => {
         /// Why a node call is wrong.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use tapml_cause::Cause;
+        ///
+        /// assert_eq!(Cause::LongSum.name(), "long_sum");
+        /// assert_eq!("overflow".parse::<Cause>().unwrap(), Cause::Overflow);
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Cause { $(#[doc = $describe] $name),+ }
@@ -89,6 +102,7 @@ impl FromStr for Cause {
     /// The cause of this name. Fails on any other text.
     fn from_str(name: &str) -> Result<Cause> {
         Cause::ALL.iter().copied().find(|c| c.name() == name).ok_or_else(|| {
+            // The name may come from a file, so it is escaped.
             let known: Vec<&str> = Cause::ALL.iter().map(|c| c.name()).collect();
             Error::invalid(format!("unknown cause `{}`", name.escape_debug()))
                 .with_hint(format!("known: {}", known.join(", ")))

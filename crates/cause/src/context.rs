@@ -1,4 +1,6 @@
 //! A failing call prepared for hypotheses: its outputs against the exact ones, and a smaller call that shows the fault.
+//!
+//! It is made once per call and shared by all hypotheses, which only read it.
 
 use crate::Evidence;
 use crate::cut::Subsample;
@@ -9,19 +11,24 @@ use tapml_migrate::verdict::{Judgement, judge};
 
 /// A failing call, prepared.
 pub(crate) struct CallContext<'a> {
+    /// What the caller knows.
     pub evidence: &'a Evidence<'a>,
     /// Who evaluates operators of others.
     pub oracles: Option<&'a Oracles>,
     /// The verdict of the repeat that departs most, which is the one looked at.
     pub judged: Judgement,
     /// Every element.
+    /// Predictions that need no evaluation are compared with it.
     pub full: OutputView,
     /// Few rows and columns, with a call that computes them.
+    /// Predictions that evaluate the operator are compared with it.
     pub cut: Subsample,
 }
 
 impl<'a> CallContext<'a> {
     /// Fails if the outputs are not of the shapes of the exact ones, or if the exact ones cannot be computed.
+    ///
+    /// Of several repeats the worst is looked at: the others may show less of the same fault.
     pub fn new(evidence: &'a Evidence<'a>, oracles: Option<&'a Oracles>) -> Result<CallContext<'a>> {
         let mut worst: Option<(Judgement, &[Tensor])> = None;
         for observed in evidence.observed {

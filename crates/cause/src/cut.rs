@@ -1,4 +1,7 @@
 //! A small call that shows the fault: few rows and columns of a large one, so that many hypotheses can be evaluated.
+//!
+//! A cut is checked before it is used: evaluated as it is, it must give the exact values of the rows and columns that it keeps. A
+//! wrong guess about the operator's structure therefore costs time only.
 
 use crate::output_view::{Out, OutputView, Prediction};
 use tapml_exec::Call;
@@ -6,7 +9,9 @@ use tapml_graph::{Dim, Op, Result, Symbol, Symbols};
 use tapml_reference::{Array, Value, eval};
 
 /// Rows and columns that are kept if there are many.
+/// Rows that are kept of an operator that works row by row.
 const ROWS: usize = 5;
+/// Columns that are kept of a wide output.
 const COLUMNS: usize = 48;
 /// Rows that are kept of an operator whose rows depend on those before them.
 const ENDS: usize = 3;
@@ -14,14 +19,20 @@ const ENDS: usize = 3;
 const SAMPLED_COLUMNS: usize = 96;
 
 /// A call whose outputs are those of the whole call, or some rows and columns of them.
+///
+/// Values are those of the reference: floats in `f64`, indices in `u32`.
 pub(crate) struct Subsample {
+    /// The operator of the call.
     pub op: Op,
+    /// Sizes and positions of the cut, which may differ from those of the call.
     pub symbols: Symbols,
+    /// The inputs of the cut.
     pub inputs: Vec<Value<f64>>,
     /// The inputs of the whole call.
     pub whole: Vec<Value<f64>>,
     /// For each input the rows that were kept, if not all.
     pub kept: Vec<Option<Vec<usize>>>,
+    /// What was observed and what is exact, in the rows and columns that were kept.
     pub view: OutputView,
     /// Rough count of multiplications of one evaluation.
     pub work: usize,
@@ -39,14 +50,17 @@ impl Subsample {
         let kept = vec![None; inputs.len()];
         let (op, symbols, all) = (call.op.clone(), call.symbols.clone(), inputs.clone());
         let whole = Subsample { op, symbols, inputs, whole: all, kept, view: full.clone(), work: 0 };
+        // Rows first, because a cut of columns needs few of them.
         let rows = whole.with_rows(call).or_else(|| whole.at_an_end(call)).unwrap_or(whole);
         let mut cut = rows.with_columns(call).unwrap_or(rows);
         cut.work = cut.estimate();
         Ok(cut)
     }
 
+    /// Its inputs are taken from the call as they are, so none are converted here.
     fn of_foreign(call: &Call, full: &OutputView) -> Subsample {
         /// Multiplications of a compiled evaluation that take as long as one of those that the work is counted in.
+        // Outputs times terms is the number of multiplications of a sum per output.
         const FASTER: usize = 32;
         let outputs: usize = full.outs.iter().map(|out| out.exact.len()).sum();
         let inputs: usize = call.inputs.iter().map(|input| input.len()).sum();
@@ -68,6 +82,7 @@ impl Subsample {
     pub fn eval(&self, op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Option<Prediction> {
         let outputs = eval(op, symbols, inputs).ok()?;
         let values: Prediction = outputs.iter().map(numbers).collect();
+        // Other attributes may change the shape of the output; then there is nothing to compare.
         let fits = values.len() == self.view.outs.len()
             && values.iter().zip(&self.view.outs).all(|(v, out)| v.len() == out.exact.len());
         fits.then_some(values)
@@ -96,6 +111,7 @@ impl Subsample {
     }
 
     /// The rows of another value that the cut keeps of input `i`.
+    /// `None` if there is no such input.
     pub fn take_rows(&self, i: usize, value: &Value<f64>) -> Option<Value<f64>> {
         match self.kept.get(i)? {
             Some(kept) => take_rows(value, kept),
@@ -103,6 +119,7 @@ impl Subsample {
         }
     }
 
+    /// Row-wise operators may read the largest input for every row; others combine outputs with rows.
     fn estimate(&self) -> usize {
         let rows = self.view.outs.iter().map(Out::rows).max().unwrap_or(1).max(1);
         let largest = self.inputs.iter().map(|v| v.shape().iter().product::<usize>()).max().unwrap_or(0);
@@ -116,17 +133,20 @@ impl Subsample {
     }
 
     /// Few rows of a row-wise operator.
+    /// `None` if there are few rows already, if an input has rows of another symbol, or if the smaller call gives other values.
     fn with_rows(&self, call: &Call) -> Option<Subsample> {
         let out = self.view.outs.first()?;
         let rows = out.rows();
         if rows <= ROWS || !self.view.outs.iter().all(|o| o.rows() == rows) {
             return None;
         }
+        // A row is wrong if any output is wrong in it.
         let keep = choose(rows, ROWS, |r| {
             self.view.outs.iter().any(|o| (r * o.width..(r + 1) * o.width).any(|i| o.is_wrong(i)))
         });
         let n = Dim::symbol(Symbol::N);
         let has_rows = |i: usize| call.input_types[i].shape.first() == Some(&n);
+        // A size that depends on another symbol would not fit the smaller `n`.
         if call.input_types.iter().any(|t| t.shape.iter().any(|d| d.as_const().is_none() && *d != n)) {
             return None;
         }
@@ -141,12 +161,14 @@ impl Subsample {
 
     /// The last or the first rows of this step, where rows depend on those before them: the last ones as a step after
     /// more cached rows, the first ones as a shorter step.
+    /// `None` if neither end has an element that is wrong by far, or if the smaller call gives other values.
     fn at_an_end(&self, call: &Call) -> Option<Subsample> {
         let (n, p) = (self.symbols.get(Symbol::N)? as usize, self.symbols.get(Symbol::P)? as usize);
         if n <= ENDS || call.input_types.is_empty() || !self.view.outs.iter().all(|o| o.rows() == n) {
             return None;
         }
         let own = Dim::symbol(Symbol::N);
+        // Both ends are tried, because a fault may show at one of them only.
         let starts = [n - ENDS, 0].map(|start| {
             let keep: Vec<usize> = (start..start + ENDS).collect();
             let shown =
@@ -154,6 +176,7 @@ impl Subsample {
             (self.view.outs.iter().map(shown).sum::<usize>(), start, keep)
         });
         let [last, first] = &starts;
+        // The last rows are preferred: they see the most rows before them.
         let (shown, start, keep) = if last.0 >= 6 || last.0 >= first.0 { last } else { first };
         if *shown == 0 {
             return None;
@@ -165,6 +188,7 @@ impl Subsample {
             let dim = ty.shape.first().filter(|d| d.as_const().is_none());
             inputs.push(match dim {
                 Some(d) if *d == own => Some(keep.clone()),
+                // Keys and values of all rows: the first rows see their own and the cached ones.
                 Some(_) if rows == n + p && *start == 0 => Some((0..ENDS + p).collect()),
                 _ => None,
             });
@@ -174,11 +198,14 @@ impl Subsample {
     }
 
     /// Few columns, if they are the rows of weights.
+    /// Each output column of such an operator is the product with one row of a weight.
+    /// `None` for narrow outputs, for several outputs, and if no choice of weight rows gives the same values.
     fn with_columns(&self, call: &Call) -> Option<Subsample> {
         let out = self.view.outs.first()?;
         if !call.op.row_wise() || self.view.outs.len() != 1 || out.width <= SAMPLED_COLUMNS {
             return None;
         }
+        // A column is wrong if any of its rows is.
         let keep = choose(out.width, COLUMNS, |c| (0..out.rows()).any(|r| out.is_wrong(r * out.width + c)));
         let makes_columns =
             |i: usize| self.kept[i].is_none() && self.inputs[i].shape().first() == Some(&out.width);
@@ -200,6 +227,7 @@ impl Subsample {
     }
 
     /// The call with these rows of each input, or all of them, if it gives the exact values.
+    /// Rows that an earlier cut kept stay kept where `taken` has none for an input.
     fn build_checked(
         &self,
         taken: Vec<Option<Vec<usize>>>,
@@ -213,8 +241,10 @@ impl Subsample {
         let kept = taken.into_iter().zip(&self.kept).map(|(new, old)| new.or(old.clone())).collect();
         let (op, view) = (self.op.clone(), OutputView::new(outs));
         let cut = Subsample { op, symbols, inputs: inputs?, whole: self.whole.clone(), kept, view, work: 0 };
+        // The check that makes every guess above safe.
         let found = cut.eval(&cut.op, &cut.symbols, &cut.inputs)?;
         let same = found.iter().zip(&cut.view.outs).all(|(found, out)| {
+            // The oracle and this evaluation may add up in different orders.
             let close = |(a, b): (&f64, &f64)| {
                 a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * b.abs().max(1e-30)
             };
@@ -225,6 +255,7 @@ impl Subsample {
 }
 
 /// Rows and columns of a value as a matrix; columns are its last size.
+/// A scalar is a matrix of one element.
 pub(crate) fn matrix_sizes(value: &Value<f64>) -> [usize; 2] {
     let columns = value.shape().last().copied().unwrap_or(1);
     let rest = value.shape().len().saturating_sub(1);
@@ -240,6 +271,7 @@ pub(crate) fn numbers(value: &Value<f64>) -> Vec<f64> {
 }
 
 /// A value of the same kind and shape with other numbers.
+/// `None` if the numbers do not fill the shape. Numbers become indices by truncation.
 pub(crate) fn like(value: &Value<f64>, numbers: Vec<f64>) -> Option<Value<f64>> {
     let shape = value.shape().to_vec();
     match value {
@@ -248,6 +280,7 @@ pub(crate) fn like(value: &Value<f64>, numbers: Vec<f64>) -> Option<Value<f64>> 
     }
 }
 
+/// Some rows of a value, along its first size.
 fn take_rows(value: &Value<f64>, keep: &[usize]) -> Option<Value<f64>> {
     let width: usize = value.shape().iter().skip(1).product();
     let all = numbers(value);
@@ -271,6 +304,7 @@ fn choose(all: usize, count: usize, is_wrong: impl Fn(usize) -> bool) -> Vec<usi
             n => (0..count).map(|i| items[i * (n - 1) / count.saturating_sub(1).max(1)]).collect(),
         }
     };
+    // Right elements are kept too, so that a hypothesis must leave them right.
     let of_right = right.len().min(count - wrong.len().min(count * 2 / 3));
     let mut kept = spread(&wrong, count - of_right);
     kept.extend(spread(&right, of_right));

@@ -1,4 +1,6 @@
 //! Which elements are wrong: in words, as a small drawing in text, and as a grid of ratios for a report to draw.
+//!
+//! Nothing here depends on a cause. The map is drawn also where no hypothesis fits.
 
 use crate::context::CallContext;
 use crate::output_view::Out;
@@ -30,12 +32,17 @@ pub struct Grid {
     pub ratios: Vec<f64>,
 }
 
+/// Lines of the drawing at most.
 const LINES: usize = 16;
+/// Characters of a line at most.
 const CHARACTERS: usize = 64;
+/// Rows and columns of the grid at most.
 const CELLS: [usize; 2] = [32, 64];
+/// What stands for an infinite ratio, which JSON does not have.
 const INFINITE: f64 = 1e30;
 
 impl ErrorMap {
+    /// The words are of all outputs, the drawing and the grid of the one with the largest share of wrong elements.
     pub(crate) fn from_context(study: &CallContext<'_>) -> ErrorMap {
         let outs = &study.full.outs;
         let count = |i: &usize| outs[*i].wrong().count() as f64 / outs[*i].exact.len().max(1) as f64;
@@ -48,6 +55,7 @@ impl ErrorMap {
         let mut text: Vec<String> = outs.iter().enumerate().filter_map(words).collect();
         if text.is_empty() {
             let passed = study.judged.passes();
+            // A verdict may fail on the distribution of errors without any wrong element.
             text.push(if passed { "nothing" } else { "no single element, but all together" }.to_string());
         }
         match outs.get(output) {
@@ -57,17 +65,22 @@ impl ErrorMap {
     }
 }
 
+/// The grid of a call without outputs.
 fn empty() -> Grid {
     Grid { output: 0, shape: [0, 0], cells: [0, 0], ratios: Vec::new() }
 }
 
 /// Sizes of runs of columns that the attributes name, such as heads, that divide a row into several.
+///
+/// The attribute's JSON is read, so that every operator with a count of heads or a size of groups has them. Of equal sizes the first
+/// name stays.
 pub(crate) fn block_sizes(attributes: &serde_json::Value, width: usize) -> Vec<(String, usize)> {
     let mut sizes: Vec<(String, usize)> = Vec::new();
     for (name, value) in attributes.as_object().into_iter().flatten() {
         let Some(value) = value.as_u64().and_then(|v| usize::try_from(v).ok()).filter(|&v| v > 0) else {
             continue;
         };
+        // Names of attributes, as operators have them.
         let size = match name.as_str() {
             // A count of runs instead of the size of one.
             "heads" | "kv_heads" | "groups" | "k" => width / value,
@@ -82,9 +95,11 @@ pub(crate) fn block_sizes(attributes: &serde_json::Value, width: usize) -> Vec<(
 }
 
 /// Periods of columns that lanes and tiles of kernels have.
+/// Sizes that attributes name are tried before them.
 const PERIODS: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 /// The wrong elements of one output in words; `None` if there are none.
+/// Counts first, then rows, columns, values that are not finite, and zeros, each only if it says something.
 fn words(out: &Out, blocks: &[(String, usize)]) -> Option<String> {
     let wrong: Vec<usize> = out.wrong().collect();
     if wrong.is_empty() {
@@ -117,18 +132,23 @@ fn words(out: &Out, blocks: &[(String, usize)]) -> Option<String> {
 }
 
 /// Some of the columns of a row in words.
+/// Descriptions are tried in this order: runs that attributes name, periods, the end of the row, ranges. Of a run or period at most a
+/// fifth of the columns may be right.
 fn in_columns(columns: &[usize], width: usize, blocks: &[(String, usize)]) -> String {
     for (name, size) in blocks {
         let runs: BTreeSet<usize> = columns.iter().map(|c| c / size).collect();
+        // Four fifths of the columns of these runs are wrong: a few may be right by chance.
         let whole = columns.len() * 10 >= runs.len() * size * 8;
         if whole && runs.len() < width / size {
             let runs: Vec<usize> = runs.into_iter().collect();
             return format!("in runs {} of {size} columns (`{name}`)", ranges(&runs));
         }
     }
+    // A period must repeat at least twice.
     let sizes = blocks.iter().map(|(_, s)| *s).chain(PERIODS).filter(|&s| s * 2 <= width);
     for period in sizes {
         let places: BTreeSet<usize> = columns.iter().map(|c| c % period).collect();
+        // More than half of a period is no pattern.
         if places.len() * 2 <= period && columns.len() * 10 >= places.len() * (width / period) * 8 {
             let places: Vec<usize> = places.into_iter().collect();
             return format!("in columns {} of each {period}", ranges(&places));
@@ -143,11 +163,14 @@ fn in_columns(columns: &[usize], width: usize, blocks: &[(String, usize)]) -> St
 }
 
 /// The cell of a coordinate when `all` of them share `cells`, and the coordinates of a cell.
+/// At least one coordinate, so that no cell is empty.
 fn span(cell: usize, all: usize, cells: usize) -> std::ops::Range<usize> {
     cell * all / cells..((cell + 1) * all / cells).max(cell * all / cells + 1)
 }
 
+/// The drawing in text. A value that is not finite marks its whole cell.
 fn draw(out: &Out) -> String {
+    // Small outputs have one character per element.
     let (lines, characters) = (out.rows().min(LINES), out.width.min(CHARACTERS));
     let mut text = String::new();
     for line in 0..lines {
@@ -173,6 +196,7 @@ fn draw(out: &Out) -> String {
     text
 }
 
+/// The grid of an output: the largest ratio of each cell, so that single wrong elements stay visible.
 fn grid(output: usize, out: &Out) -> Grid {
     let cells = [out.rows().min(CELLS[0]), out.width.min(CELLS[1])];
     let mut ratios = Vec::with_capacity(cells[0] * cells[1]);

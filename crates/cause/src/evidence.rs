@@ -1,4 +1,6 @@
 //! What is known of a failing node call.
+//!
+//! The caller gathers it; nothing here runs a platform.
 
 use tapml_exec::Call;
 use tapml_graph::Tensor;
@@ -25,6 +27,8 @@ pub struct Evidence<'a> {
 }
 
 /// The nodes of a region that run behind one of it.
+///
+/// A prediction for the node becomes one for the region, which alone was observed.
 pub trait Downstream: Sync {
     /// The outputs of the region for these outputs of the node, floats in `f64`; `None` if a node refuses its inputs.
     fn run(&self, outputs: &[Tensor]) -> Option<Vec<Tensor>>;

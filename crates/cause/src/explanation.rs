@@ -1,9 +1,13 @@
 //! What [`crate::explain`] says.
+//!
+//! Its fields are part of the reports that users read.
 
 use crate::{Cause, ErrorMap};
 use serde::{Deserialize, Serialize};
 
 /// Why a node call is wrong, as far as the hypotheses can tell.
+///
+/// [`Explanation::certain`] is a claim about evidence, not a probability: anything less than all of it is `false`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The best hypothesis' cause, or [`Cause::Unknown`].

@@ -5,6 +5,14 @@
 //! says what a platform with this defect would have computed. It fits if what was observed differs from that by no more
 //! than the verdict allows for rounding, where it differs from the exact result by far more. [`explain`] names the
 //! simplest hypothesis that fits, what else was tested, and draws which elements are wrong.
+//!
+//! The parts, in the order in which they work:
+//!
+//! * `context` judges the call and makes a smaller one of it, by `cut` and `output_view`;
+//! * `hypothesis` has the table of hypotheses, which add to `trials` what they predict;
+//! * `fit` says how well a prediction explains what was observed;
+//! * `decide` chooses among the trials, and `explain` puts the choice into words;
+//! * `region` does all of this for nodes that ran as one model.
 #![warn(missing_docs)]
 
 mod cause;

@@ -1,4 +1,6 @@
 //! The outputs of a failing call beside the exact ones: which elements are wrong, and what is allowed for each.
+//!
+//! Hypotheses predict values in the order of these elements. Allowances are those of the verdict.
 
 use tapml_exec::UNWRITTEN;
 use tapml_graph::{DType, Error, Result, Tensor};
@@ -10,11 +12,15 @@ pub(crate) type Prediction = Vec<Vec<f64>>;
 /// One output, or some rows and columns of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Out {
+    /// Type that the output is stored in.
     pub dtype: DType,
     /// Elements of a row.
     pub width: usize,
+    /// The oracle's result, in row-major order like all lists here.
     pub exact: Vec<f64>,
+    /// How far the oracle's disturbances move each element.
     pub deviation: Vec<f64>,
+    /// What the platform gave.
     pub observed: Vec<f64>,
     /// Allowed error while computing, of each element.
     pub computing: Vec<f64>,
@@ -47,6 +53,7 @@ impl Out {
     }
 
     /// The elements of these rows and, if given, of these columns.
+    /// Rows and columns may be in any order; the result has them in the order given.
     pub fn part(&self, rows: &[usize], columns: Option<&[usize]>) -> Out {
         let all: Vec<usize> = (0..self.width).collect();
         let columns = columns.unwrap_or(&all);
@@ -68,10 +75,12 @@ impl Out {
         }
     }
 
+    /// Rows of the output as a matrix: all sizes but the last.
     pub fn rows(&self) -> usize {
         self.exact.len() / self.width
     }
 
+    /// Whether an element departs by more than is allowed. One whose ratio is NaN does not count.
     pub fn is_wrong(&self, i: usize) -> bool {
         self.ratios[i] > 1.0
     }
@@ -83,6 +92,7 @@ impl Out {
 }
 
 /// For each element whether it has the bits of memory that nobody wrote.
+/// Elements of other types, bf16 among them, are never taken for unwritten.
 fn unwritten_elements(tensor: &Tensor) -> Vec<bool> {
     let words = UNWRITTEN.map(u32::to_le_bytes);
     let size = tensor.dtype().size();
@@ -100,15 +110,18 @@ fn unwritten_elements(tensor: &Tensor) -> Vec<bool> {
 /// All outputs of a call, or some rows and columns of them.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputView {
+    /// In the order of the operator's outputs.
     pub outs: Vec<Out>,
     /// For each output a few elements, wrong ones and right ones, that tell quickly whether a prediction can fit.
     pub probes: Vec<Vec<usize>>,
 }
 
 /// Probes of each kind in an output.
+/// Enough to reject nearly every wrong prediction before all elements are looked at.
 const PROBES: usize = 160;
 
 impl OutputView {
+    /// The probes of a view are chosen once, evenly spread.
     pub fn new(outs: Vec<Out>) -> OutputView {
         let probes = outs
             .iter()
@@ -131,6 +144,7 @@ impl OutputView {
     }
 
     /// Elements that are wrong by much more than rounding could be.
+    /// A ratio above 8 is taken for that.
     pub fn strong(&self) -> usize {
         self.outs.iter().map(|out| out.ratios.iter().filter(|&&r| r > 8.0).count()).sum()
     }

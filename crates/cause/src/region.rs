@@ -1,5 +1,7 @@
 //! Why nodes fail together that are right alone: each of them is assumed to compute something else, and the nodes behind it are
 //! evaluated with what that gives.
+//!
+//! Only the outputs of the region are observed. Values within it are exact ones, evaluated by the oracles in `f64`.
 
 use crate::evidence::Downstream;
 use crate::{Cause, Evidence, Explanation, explain_foreign};
@@ -30,6 +32,7 @@ pub fn explain_region(wrong: &WrongRegion, oracles: &Oracles) -> Result<Option<R
     let values = evaluate(&wrong.region, oracles)?;
     let observed = [wrong.observed.clone()];
     let mut found: Vec<RegionExplanation> = Vec::new();
+    // Later nodes first: less lies between them and what was observed.
     for (at, node) in wrong.region.nodes.iter().enumerate().rev() {
         let call = call_of(node, &wrong.region, &values)?;
         let behind = Behind { region: &wrong.region, node: at, values: &values, oracles };
@@ -61,6 +64,7 @@ fn best(found: Vec<RegionExplanation>) -> Option<RegionExplanation> {
     for other in found {
         let note = |one: &RegionExplanation| format!("in `{}`, {}", one.node, one.explanation.cause);
         match worth(&other).partial_cmp(&worth(&best)) {
+            // Equal explanations of worse ones are forgotten with them.
             Some(Ordering::Greater) => (best, alike) = (other, Vec::new()),
             Some(Ordering::Equal) => alike.push(note(&other)),
             _ => {}
@@ -76,6 +80,7 @@ fn best(found: Vec<RegionExplanation>) -> Option<RegionExplanation> {
 /// The values of a region by their names, floats in `f64`.
 type RegionValues = HashMap<String, Tensor>;
 
+/// The exact values of a region: its inputs, then those of its nodes in order.
 fn evaluate(region: &Region, oracles: &Oracles) -> Result<RegionValues> {
     let mut values = RegionValues::new();
     for input in &region.inputs {
@@ -97,6 +102,8 @@ fn run(node: &RegionNode, region: &Region, values: &mut RegionValues, oracles: &
 }
 
 /// The inputs of a node that are there, each with whether it is the same in every run.
+///
+/// A name that is empty stands for an optional input that is not given.
 fn given_inputs(
     node: &RegionNode,
     region: &Region,
@@ -111,6 +118,7 @@ fn given_inputs(
     Ok(names.map(value).collect::<Result<Vec<(Tensor, bool)>>>()?.into_iter().unzip())
 }
 
+/// A node of a region as a call of its own, with exact inputs. Its types are those of the tensors, so it has no symbols.
 fn call_of(node: &RegionNode, region: &Region, values: &RegionValues) -> Result<Call> {
     let (inputs, constants) = given_inputs(node, region, values)?;
     let op = Op::Foreign(node.op.clone());
@@ -128,13 +136,17 @@ fn call_of(node: &RegionNode, region: &Region, values: &RegionValues) -> Result<
 
 /// The nodes behind one of a region.
 struct Behind<'a> {
+    /// The region that failed.
     region: &'a Region,
+    /// The node whose outputs are replaced.
     node: usize,
     /// The exact values.
     values: &'a RegionValues,
+    /// Who evaluates the nodes.
     oracles: &'a Oracles,
 }
 
+// Called for each prediction, so the exact values are cloned by reference counts; tensors share their bytes.
 impl Downstream for Behind<'_> {
     fn run(&self, outputs: &[Tensor]) -> Option<Vec<Tensor>> {
         let own = &self.region.nodes[self.node];
@@ -143,6 +155,7 @@ impl Downstream for Behind<'_> {
         let mut changed: Vec<String> = names.clone().collect();
         values.extend(names.zip(outputs.iter().cloned()));
         for node in &self.region.nodes[self.node + 1..] {
+            // Nodes that do not depend on it keep their exact values.
             if node.inputs.iter().any(|name| changed.contains(name)) {
                 run(node, self.region, &mut values, self.oracles).ok()?;
                 changed.extend(node.outputs.iter().cloned());

@@ -1,4 +1,6 @@
 //! What hypotheses were tested, and how well each explains what was observed.
+//!
+//! Families of hypotheses add trials through [`Trials`], which bounds their work and knows when a call needs no more of them.
 
 use crate::Cause;
 use crate::context::CallContext;
@@ -8,6 +10,8 @@ use tapml_graph::Op;
 use tapml_reference::Value;
 
 /// How much a hypothesis assumes: of two that fit the simpler one is believed.
+///
+/// The numbers are the cost of an assumption; gaps leave a named hypothesis and a placed one closer than a fitted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// A named defect without a free number.
@@ -23,38 +27,50 @@ pub(crate) enum Rank {
 }
 
 /// A hypothesis that was tested.
+///
+/// A family adds one for each place or number that it tries.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
+    /// What it would be called.
     pub cause: Cause,
+    /// How much it assumes.
     pub rank: Rank,
     /// What was assumed, as a clause.
     pub note: String,
     /// When it shows, as a condition on the call, if that is known.
     pub rule: Option<String>,
+    /// How well it explains what was observed.
     pub score: Score,
     /// Whether the hypothesis, if it fits, leaves no doubt by itself. Statistical ones do not.
     pub decisive: bool,
 }
 
 /// The fit of a hypothesis that explains the wrong elements and not the right ones.
+/// It is named, but is not certain: why the right elements are right is open.
 const IN_PART: f64 = 0.9;
 
 /// Work that the hypotheses about one call may take, in multiplications.
+/// A count instead of a time keeps explanations the same on every machine.
 const WORK: usize = 120_000_000;
 
 /// The hypotheses tested so far.
 pub(crate) struct Trials<'s, 'a> {
+    /// The call that all of them are about.
     pub context: &'s CallContext<'a>,
+    /// In the order in which they were tested; those that explain nothing are left out.
     pub done: Vec<Trial>,
+    /// Multiplications so far, as the cut estimates them.
     work: usize,
 }
 
 impl<'s, 'a> Trials<'s, 'a> {
+    /// Nothing tested yet.
     pub fn new(study: &'s CallContext<'a>) -> Trials<'s, 'a> {
         Trials { context: study, done: Vec::new(), work: 0 }
     }
 
     /// Tests a prediction of every element.
+    /// "Full" is the whole output, not the cut, so that a prediction needs no evaluation. It costs no work.
     pub fn full(
         &mut self,
         cause: Cause,
@@ -78,6 +94,7 @@ impl<'s, 'a> Trials<'s, 'a> {
     ) -> Score {
         let from = self.done.len();
         let score = self.full(cause, rank, note, prediction);
+        // One test may add two trials; both have the condition.
         self.done[from..].iter_mut().for_each(|trial| trial.rule = Some(rule.clone()));
         score
     }
@@ -114,6 +131,7 @@ impl<'s, 'a> Trials<'s, 'a> {
     }
 
     /// Tests a prediction of the cut's elements.
+    /// `None` is a change that could not be evaluated; it is not added, and its score is [`Score::NONE`].
     pub fn cut(
         &mut self,
         cause: Cause,
@@ -140,6 +158,7 @@ impl<'s, 'a> Trials<'s, 'a> {
         self.of_cut(cause, rank, note, prediction, rival.is_none())
     }
 
+    /// Tests a prediction of the cut's elements. `decisive` says whether it leaves no doubt if it fits.
     fn of_cut(
         &mut self,
         cause: Cause,
@@ -161,6 +180,7 @@ impl<'s, 'a> Trials<'s, 'a> {
     }
 
     /// Adds a hypothesis that explains this share of the wrong elements without predicting their values.
+    /// A fit of 1 counts as a full explanation, but never as certain.
     pub fn statistical(&mut self, cause: Cause, rank: Rank, note: impl Into<String>, fit: f64) {
         self.add(
             cause,
@@ -197,7 +217,9 @@ impl<'s, 'a> Trials<'s, 'a> {
     }
 
     /// Counts one evaluation of the cut; `None` if no work is left.
+    /// Once it is used up every further evaluation is refused, and the explanation is not certain any more.
     pub fn spend(&mut self) -> Option<()> {
+        // The constant is for what an evaluation costs beside multiplications.
         self.work += self.context.cut.work + 1000;
         (self.work <= WORK).then_some(())
     }
@@ -208,10 +230,12 @@ impl<'s, 'a> Trials<'s, 'a> {
     }
 
     /// Whether a hypothesis that needs no fitting explains everything already.
+    /// Searches for numbers are then skipped, which take the most work.
     pub fn is_settled(&self) -> bool {
         self.done.iter().any(|t| t.score.fits() && t.rank < Rank::Fitted && t.decisive)
     }
 
+    /// Keeps a trial that explains anything.
     fn add(&mut self, cause: Cause, rank: Rank, note: String, score: Score, decisive: bool) -> Score {
         if score.fit > 0.0 && score.fit.is_finite() {
             self.done.push(Trial { cause, rank, note, rule: None, score, decisive });
@@ -223,6 +247,7 @@ impl<'s, 'a> Trials<'s, 'a> {
 /// The prediction for outputs that are wrong, and the exact result for those that are right: a defect may lie behind the
 /// place where they part.
 fn of_wrong_outputs(view: &OutputView, mut prediction: Prediction) -> Prediction {
+    // With one output, or with nothing wrong, there is no part to tell apart.
     if prediction.len() > 1 && view.wrong() > 0 {
         for (out, values) in view.outs.iter().zip(&mut prediction) {
             if out.wrong().next().is_none() {

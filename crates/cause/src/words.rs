@@ -1,4 +1,6 @@
 //! Numbers and places in words.
+//!
+//! Texts go into reports; they have no units, since values of a model have none.
 
 /// A number with four significant digits.
 pub(crate) fn number(value: f64) -> String {
@@ -6,6 +8,7 @@ pub(crate) fn number(value: f64) -> String {
         return format!("{value}");
     }
     let magnitude = value.abs().log10().floor() as i32;
+    // Very small and very large numbers are written with an exponent.
     if !(-4..7).contains(&magnitude) {
         let text = format!("{value:.3e}");
         // 1.000e-6 reads better as 1e-6.
@@ -15,11 +18,13 @@ pub(crate) fn number(value: f64) -> String {
     trim_digits(&format!("{value:.*}", (3 - magnitude).max(0) as usize)).to_string()
 }
 
+/// Digits without zeros behind the point.
 fn trim_digits(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }
 
 /// Well-known factors.
+/// They are compared to a part in 5000, as fitted factors are no more exact.
 const KNOWN: &[(f64, &str)] = &[
     (std::f64::consts::LN_2, "ln 2, as if 2^x stood for e^x"),
     (std::f64::consts::LOG2_E, "log2 e, as if e^x stood for 2^x"),
@@ -31,11 +36,13 @@ const KNOWN: &[(f64, &str)] = &[
 
 /// A factor in words: its value, and what it is if it is well known.
 pub(crate) fn factor(value: f64) -> String {
+    // Relative, so that it holds for large and small factors.
     let close = |known: f64| (value.abs() / known - 1.0).abs() < 2e-4;
     let sign = if value < 0.0 { "minus " } else { "" };
     if let Some((_, name)) = KNOWN.iter().find(|(known, _)| close(*known)) {
         return format!("{} ({sign}{name})", number(value));
     }
+    // Scales are often 1/n or 1/√n; larger factors are left as they are.
     let whole = value.abs().recip().round();
     if value.abs() < 0.9 && (1.0..1e6).contains(&whole) && close(whole.recip()) {
         return format!("{} ({sign}1/{whole})", number(value));
@@ -60,6 +67,7 @@ pub(crate) fn ranges(items: &[usize]) -> String {
         if first == last { first.to_string() } else { format!("{first}..{last}") }
     };
     let shown: Vec<String> = runs.iter().take(4).map(text).collect();
+    // The count tells how much is not listed.
     if runs.len() > 4 {
         format!("{}, … ({} in all)", shown.join(", "), items.len())
     } else {

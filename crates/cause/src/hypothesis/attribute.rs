@@ -1,4 +1,6 @@
 //! Attributes of the operator left out, or with other values. Works on the attributes' JSON, so every operator has it.
+//!
+//! A change that the operator refuses is skipped, so that values may be tried without knowing what an attribute means.
 
 use crate::Cause;
 use crate::trials::{Rank, Trials};
@@ -11,6 +13,7 @@ pub(super) use tapml_migrate::attributes::{get, paths, with_attribute};
 
 /// What it means if an attribute is left out (or has the value that changes nothing), and if it has another value; by
 /// the last part of its name. Attributes that are not listed are terms and constants.
+/// Names are those of fields of operators in `tapml_graph::op`.
 const MEANINGS: &[(&str, Cause, Cause)] = &[
     ("scale", Cause::MissingScale, Cause::WrongScale),
     ("factor", Cause::MissingScale, Cause::WrongScale),
@@ -49,6 +52,7 @@ pub(super) fn try_changed(trials: &mut Trials<'_, '_>) {
     let op = trials.context.cut.op.clone();
     let attributes = op.attributes();
     for path in paths(&attributes) {
+        // Other types are tried by `precision` and by casts of inputs.
         if path.last().is_some_and(|n| n == "dtype") {
             continue;
         }
@@ -73,6 +77,7 @@ pub(super) fn try_changed(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// Tests the call with a changed operator; `None` is one that is not valid.
 fn test(trials: &mut Trials<'_, '_>, cause: Cause, note: String, op: Option<Op>) {
     let Some(op) = op else { return };
     let inputs = trials.context.cut.inputs.clone();
@@ -93,12 +98,14 @@ enum AttributeChange {
 }
 
 /// Other values of an attribute, and what they stand for.
+/// Whole numbers get their neighbours, floats get their multiples, words and booleans get the other ones, lists get other orders.
 fn other_values(op: &Op, path: &[String], value: &Value) -> Vec<(Value, AttributeChange)> {
     let name = path.last().map_or("", String::as_str);
     match value {
         Value::Bool(b) => vec![(json!(!b), AttributeChange::Another)],
         Value::Number(n) if n.is_u64() => {
             let v = n.as_u64().unwrap_or(0);
+            // Neighbours, doubles and halves: what off-by-one errors and mistaken units give.
             let near =
                 [v.checked_sub(1), Some(v + 1), Some(2 * v), Some(v / 2), v.checked_sub(2), Some(v + 2)];
             let mut values: Vec<u64> = near.into_iter().flatten().filter(|&o| o != v).collect();
@@ -110,6 +117,7 @@ fn other_values(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Attribut
             let neutral = neutral(name);
             let other =
                 [1.0 - neutral, 2.0 * v, v / 2.0, v * v, v.recip(), v.abs().sqrt(), 10.0 * v, v / 10.0];
+            // The square, the root and the inverse are what is left if a step of the formula is forgotten or done twice.
             let other = other.into_iter().filter(|o| o.is_finite() && *o != neutral);
             let special = [(neutral, AttributeChange::LeftOut), (-v, AttributeChange::Negated)];
             let all = special.into_iter().chain(other.map(|o| (o, AttributeChange::Another)));
@@ -127,6 +135,7 @@ fn other_values(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Attribut
 }
 
 /// Other lists of numbers in the place of one.
+/// The index maps are those of wrong loads: one element for all, reversed, neighbours, shifted, strided.
 fn of_list(numbers: &[f64]) -> Vec<(Value, AttributeChange)> {
     let gathered = |from: &dyn Fn(usize) -> usize| {
         json!((0..numbers.len()).map(|i| numbers[from(i).min(numbers.len() - 1)]).collect::<Vec<f64>>())
@@ -151,6 +160,7 @@ fn of_list(numbers: &[f64]) -> Vec<(Value, AttributeChange)> {
 }
 
 /// Every value that the samples of the operator give this attribute.
+/// Words have no neighbours, but samples of the operator list those that it knows.
 fn alternatives(name: &str, path: &[String]) -> Vec<Value> {
     let Some(info) = OPS.iter().find(|info| info.name == name) else { return Vec::new() };
     let mut values: Vec<Value> = Vec::new();
@@ -164,6 +174,7 @@ fn alternatives(name: &str, path: &[String]) -> Vec<Value> {
     values
 }
 
+/// A value in few characters.
 fn short(value: &Value) -> String {
     match value {
         Value::Number(n) => n.as_f64().map_or_else(|| n.to_string(), number),

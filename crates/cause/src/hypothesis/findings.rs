@@ -1,4 +1,6 @@
 //! What a checking device reported, what differs between repeats, and choices that are close.
+//!
+//! A report of a device is evidence of a defect, not of the wrong values; shares below 1 say that, and order the causes among each other.
 
 use crate::Cause;
 use crate::trials::{Rank, Trials};
@@ -14,6 +16,7 @@ pub(super) fn try_findings(trials: &mut Trials<'_, '_>) {
         let place = if finding.line > 0 { format!(" at line {}", finding.line) } else { String::new() };
         let note = format!("the device reports {}{place}: {}", finding.kind, finding.message);
         let (cause, fit) = if kind.contains("race") || kind.contains("barrier") {
+            // Shares lie closely above what is named, so that a hypothesis that predicts values outweighs them.
             (Cause::Race, 0.62)
         } else if kind.contains("bound") {
             match overshoot(&finding.message) {
@@ -24,6 +27,7 @@ pub(super) fn try_findings(trials: &mut Trials<'_, '_>) {
             }
         } else if kind.contains("uninit") && (has("bound") || has("race")) {
             (Cause::WrongStride, 0.63)
+        // A word that is not the first is missed by an index, while memory that is never written begins at word 0.
         } else if kind.contains("uninit") && !finding.message.contains("word 0 ") {
             (Cause::OffByOne, 0.65)
         } else if kind.contains("uninit") {
@@ -34,6 +38,7 @@ pub(super) fn try_findings(trials: &mut Trials<'_, '_>) {
         if values {
             trials.statistical(cause, Rank::Descriptive, note, fit)
         } else {
+            // Without wrong values the defect is reported as the device names it.
             let seen = if kind.contains("bound") { Cause::OutOfBounds } else { cause };
             trials.add_proven(seen, Rank::Named, note);
         }
@@ -44,6 +49,7 @@ pub(super) fn try_findings(trials: &mut Trials<'_, '_>) {
 /// first one on, a wrong distance or quotient grows with them.
 fn grows(trials: &Trials<'_, '_>) -> bool {
     trials.context.full.outs.iter().any(|out| {
+        // An index that is off by one spoils little more than an end.
         let most = 2 * out.wrong().count() > out.exact.len();
         let rows = out.rows() > 1 && (0..out.width).all(|i| !out.is_wrong(i));
         let columns = out.width > 1 && (0..out.rows()).all(|r| !out.is_wrong(r * out.width));
@@ -55,6 +61,8 @@ fn grows(trials: &Trials<'_, '_>) -> bool {
 const NEAR_THE_END: u64 = 4;
 
 /// How far the index of a report like `index 40 of 40 elements` lies beyond the end.
+/// `None` for messages of another form, and for an index within the bounds. The form is that of the emulator.
+/// An index that is negative as `i32` is written with both readings and is `None` too.
 fn overshoot(message: &str) -> Option<u64> {
     let rest = message.split_once("index ")?.1;
     let (index, rest) = rest.split_once(" of ")?;
@@ -67,6 +75,7 @@ pub(super) fn repeats_differ(trials: &mut Trials<'_, '_>) {
     let Some((first, rest)) = trials.context.evidence.observed.split_first() else { return };
     let mut differ = 0;
     for repeat in rest {
+        // Bits are compared: a race may change the last bit only.
         for (a, b) in first.iter().zip(repeat) {
             let size = a.dtype().size();
             let (a, b) = (a.bytes().chunks(size), b.bytes().chunks(size));
@@ -93,6 +102,7 @@ const RACE_SHARE: f64 = 0.61;
 const NEAR: f64 = 64.0;
 
 /// Another choice that is nearly as good.
+/// The ratio of a choice says how many times the allowed disturbance would change it.
 pub(super) fn near_tie(trials: &mut Trials<'_, '_>) {
     for (o, out) in trials.context.full.outs.iter().enumerate() {
         let wrong: Vec<usize> = out.wrong().collect();

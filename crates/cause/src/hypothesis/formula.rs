@@ -1,4 +1,6 @@
 //! Another formula in the place of the operator's, or a step of it left out.
+//!
+//! Every operator of the table that accepts the attributes and inputs is tried, so a new operator is a hypothesis by itself.
 
 use crate::Cause;
 use crate::cut::{like, numbers};
@@ -10,9 +12,11 @@ use tapml_graph::{DType, Graph, Op, Tensor, ValueId};
 use tapml_reference::{Value, eval};
 
 /// A name and a formula.
+/// The name is a clause for people, the formula is in f64.
 type Formula = (&'static str, fn(f64) -> f64);
 
 /// Approximations that stand for activations.
+/// They are no operators of their own, so they are written out.
 const APPROXIMATIONS: &[Formula] = &[
     ("the input itself", |x| x),
     ("max(0, min(1, x/6 + 1/2)), the hard sigmoid", |x| (x / 6.0 + 0.5).clamp(0.0, 1.0)),
@@ -36,6 +40,7 @@ pub(super) fn try_other(trials: &mut Trials<'_, '_>) {
     if Activation::from_op(&op).is_some() {
         others.extend(Activation::ALL.iter().map(|a| a.op()).filter(|o| *o != op && o.name() != op.name()));
     }
+    // An activation may be in both lists.
     others.dedup();
     for other in others {
         let prediction = trials.eval(&other, &inputs);
@@ -46,6 +51,7 @@ pub(super) fn try_other(trials: &mut Trials<'_, '_>) {
             prediction,
         );
     }
+    // Approximations are of one variable.
     let [input] = inputs.as_slice() else { return };
     if numbers(input).len() == trials.context.cut.view.outs[0].exact.len() && input.as_float().is_ok() {
         for (name, formula) in APPROXIMATIONS {
@@ -56,9 +62,14 @@ pub(super) fn try_other(trials: &mut Trials<'_, '_>) {
 }
 
 /// What happens at one node of a definition.
+///
+/// All other nodes of the definition compute exactly.
 enum NodeChange<'a> {
+    /// It hands on its first input.
     Skip,
+    /// Another operator takes its place.
     Replace(&'a Op),
+    /// Its result passes through a narrower type.
     Round(DType),
 }
 
@@ -83,6 +94,7 @@ pub(super) fn steps(trials: &mut Trials<'_, '_>) {
                 trials.cut(Cause::WrongFormula, Rank::Named, note, prediction);
             }
         }
+        // Wider types round less than the allowance counts.
         for dtype in [DType::F16, DType::BF16] {
             let prediction = run(trials, &graph, k, &NodeChange::Round(dtype));
             let note = format!("the result of the step `{name}` ({}) is rounded to {dtype}", node.name);
@@ -92,6 +104,7 @@ pub(super) fn steps(trials: &mut Trials<'_, '_>) {
 }
 
 /// The outputs of a definition whose node `k` is changed.
+/// The definition is evaluated node by node in `f64`, on the inputs of the cut. It counts as one evaluation.
 fn run(trials: &mut Trials<'_, '_>, graph: &Graph, k: usize, change: &NodeChange<'_>) -> Option<Prediction> {
     trials.spend()?;
     let cut = &trials.context.cut;
@@ -114,6 +127,7 @@ fn run(trials: &mut Trials<'_, '_>, graph: &Graph, k: usize, change: &NodeChange
     }
     let outputs: Vec<Vec<f64>> =
         graph.outputs().iter().map(|o| values.get(&o.value).map(numbers)).collect::<Option<_>>()?;
+    // A skipped step may leave another number of elements.
     let fits = outputs.iter().zip(&cut.view.outs).all(|(v, out)| v.len() == out.exact.len());
     fits.then_some(outputs)
 }

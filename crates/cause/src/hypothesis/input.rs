@@ -1,4 +1,6 @@
 //! Inputs left out, exchanged, read from elsewhere, or in another type.
+//!
+//! Each change predicts the whole output, evaluated on the cut; a change that predicts the exact result explains nothing.
 
 use super::rivals;
 use crate::Cause;
@@ -201,6 +203,7 @@ pub(super) fn try_moved(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// Rows read from other rows; places past the end stay at the last element.
 fn of_rows(test: &mut dyn FnMut(Cause, String, &ElementSource<'_>), name: &str, rows: usize, columns: usize) {
     let last = rows - 1;
     let total = rows * columns;
@@ -239,6 +242,7 @@ fn of_rows(test: &mut dyn FnMut(Cause, String, &ElementSource<'_>), name: &str, 
     }
 }
 
+/// Columns read from other columns of their row, or from the next row where `name` is read as one list.
 fn of_columns(
     test: &mut dyn FnMut(Cause, String, &ElementSource<'_>),
     name: &str,
@@ -304,6 +308,7 @@ fn lanes(test: &mut dyn FnMut(Cause, String, &ElementSource<'_>), name: &str, co
     }
 }
 
+/// Runs of columns, such as heads, read from other runs.
 fn of_blocks(
     trials: &mut Trials<'_, '_>,
     i: usize,
@@ -482,6 +487,7 @@ pub(super) fn cast(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// The input with the bits of `stored` read as `other`, a type of the same size.
 fn reread(trials: &mut Trials<'_, '_>, i: usize, stored: DType, other: DType) -> Option<Prediction> {
     let input = &trials.context.cut.inputs[i];
     let numbers = numbers(input);

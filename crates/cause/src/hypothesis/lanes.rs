@@ -1,5 +1,7 @@
 //! Some of four neighbouring columns or rows of an input treated otherwise than the rest: kernels have a name of its own
 //! for each lane of a vector.
+//!
+//! A mistake in one such name spoils one lane in four and leaves the others right.
 
 use super::input::{floats, label, large};
 use crate::Cause;
@@ -8,11 +10,13 @@ use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
 
 /// Lanes of four.
+/// Single lanes, and pairs that are neighbours or two apart.
 const LANES: [&[usize]; 8] = [&[0], &[1], &[2], &[3], &[0, 1], &[2, 3], &[0, 2], &[1, 3]];
 
 /// What happens to the numbers of some lanes, what that means, and what else does the same.
 type Treatment = (&'static str, Cause, fn(f64) -> f64, Option<&'static str>);
 
+/// The first has a rival, because a loop may skip the same lanes.
 const TREATMENTS: [Treatment; 3] = [
     (
         "are left out",
@@ -25,12 +29,14 @@ const TREATMENTS: [Treatment; 3] = [
 ];
 
 /// Lanes left out, with the opposite sign, or cut to whole numbers.
+/// Large inputs are left out: each of them would be evaluated for 8 sets of lanes and 3 treatments, along two axes.
 pub(super) fn try_treated(trials: &mut Trials<'_, '_>) {
     for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
         let [rows, columns] = matrix_sizes(&trials.context.cut.inputs[i]);
         let name = label(trials, i);
         for (by_rows, place) in [(false, "columns"), (true, "rows")] {
             let size = if by_rows { rows } else { columns };
+            // With fewer columns a lane is a single element. Rows of a cut are no neighbours any more.
             if size < 8 || by_rows && trials.context.cut.kept[i].is_some() {
                 continue;
             }
@@ -45,6 +51,7 @@ pub(super) fn try_treated(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// The call with `change` applied to these lanes of input `i`.
 fn predict_changed(
     trials: &mut Trials<'_, '_>,
     i: usize,

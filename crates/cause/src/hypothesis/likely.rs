@@ -1,5 +1,7 @@
 //! What is near where nothing predicts the wrong values: from how large the errors are and how they lie. Such a candidate is
 //! right about half of the time, so that it is named beside `unknown` and not in its place.
+//!
+//! Thresholds are coarse on purpose: three kinds of errors are told apart, not causes.
 
 use crate::Cause;
 use crate::output_view::Out;
@@ -9,6 +11,7 @@ use crate::words::number;
 /// How the wrong elements of an output relate to the exact ones.
 struct Relation {
     /// Correlation of observed with exact values.
+    /// Means are not taken away: it is the cosine of the angle between the two lists.
     correlation: f64,
     /// RMS of the error over RMS of the exact values.
     error: f64,
@@ -16,6 +19,7 @@ struct Relation {
     share: f64,
 }
 
+/// `None` for fewer than four finite wrong elements, and for zeros.
 fn relation(out: &Out) -> Option<Relation> {
     let finite = out.wrong().filter(|&i| out.observed[i].is_finite() && out.exact[i].is_finite());
     let (mut xy, mut xx, mut yy, mut ee, mut count) = (0.0, 0.0, 0.0, 0.0, 0);
@@ -29,12 +33,14 @@ fn relation(out: &Out) -> Option<Relation> {
 }
 
 /// Results that look like those of other elements, or like those of a sum with some wrong terms.
+/// The output with the largest share of wrong elements decides.
 pub(super) fn try_guesses(trials: &mut Trials<'_, '_>) {
     let outs = trials.context.full.outs.iter().filter(|o| o.dtype.is_float());
     let Some(found) = outs.filter_map(relation).max_by(|a, b| a.share.total_cmp(&b.share)) else { return };
     let Relation { correlation, error, .. } = found;
     let numbers =
         format!("correlation {correlation:.2}, RMS error {} of the RMS of the exact results", number(error));
+    // An operator without sums cannot have wrong terms.
     let sums = trials.context.evidence.precision.terms > 1;
     let (cause, text) = if correlation < 0.5 {
         (

@@ -1,4 +1,6 @@
 //! Attention: which keys a query sees, and of which head.
+//!
+//! Ranges of keys are half-open and count from the first cached key.
 
 use crate::Cause;
 use crate::cut::numbers;
@@ -9,9 +11,11 @@ use tapml_graph::{Op, Symbols};
 use tapml_reference::{Value, eval};
 
 /// Keys more or fewer than a query should see.
+/// Small errors of an index; larger ones are tiles, which are tried apart.
 const SHIFTS: [isize; 6] = [1, -1, 2, -2, 3, -3];
 
 /// The mask is ignored, or shifted.
+/// Windows and chunks ignored, masks shifted, keys left out at either end, positions from zero.
 pub(super) fn tests(trials: &mut Trials<'_, '_>) {
     let Op::Attention(op) = &trials.context.cut.op else { return };
     let op = op.clone();
@@ -43,6 +47,7 @@ pub(super) fn tests(trials: &mut Trials<'_, '_>) {
             trials.cut(Cause::MaskShifted, Rank::Placed, note, prediction);
         }
     }
+    // Sizes of tiles that kernels go through keys in.
     for tile in [4, 8, 16, 32, 64] {
         let prediction = by_rows(trials, &op, |own, _| own.start..own.start + own.len() / tile * tile);
         let note = format!("the keys of the last incomplete {tile} are left out");
@@ -76,6 +81,7 @@ pub(super) fn tests(trials: &mut Trials<'_, '_>) {
     window_shifted(trials, &op);
 }
 
+/// The window or the chunk has another length.
 fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
     for shift in SHIFTS {
         let other =
@@ -85,6 +91,7 @@ fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
             ("chunk", op.chunk, Attention { chunk: other(op.chunk), ..op.clone() }),
         ] {
             let Some(size) = size else { continue };
+            // A size that would become zero is `None`, which is the absence of a window: that was tried.
             if changed.window.is_some() == op.window.is_some()
                 && changed.chunk.is_some() == op.chunk.is_some()
             {
@@ -98,16 +105,21 @@ fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
 
 /// Each query row alone, with the keys that `seen` makes of its own range and the count of all. A query without keys
 /// gives 0. That a key's distance is counted from the last one seen shifts the scores of ALiBi alike.
+///
+/// The operator is called once per row with one query, the keys that it sees, and a position that makes the last of them its own. The
+/// causal mask then hides none.
 fn by_rows(
     trials: &mut Trials<'_, '_>,
     op: &Attention,
     seen: impl Fn(std::ops::Range<usize>, usize) -> std::ops::Range<usize>,
 ) -> Option<Prediction> {
+    // All rows together are about one evaluation.
     trials.spend()?;
     let inputs = &trials.context.cut.inputs;
     let (q, k, v) = (inputs.first()?, inputs.get(1)?, inputs.get(2)?);
     let (rows, keys) = (q.shape()[0], k.shape()[0]);
     let width = op.heads as usize * op.value_size() as usize;
+    // The range is made by cutting keys, so the operator itself must not mask any more.
     let plain = Attention { causal: true, window: None, chunk: None, ..op.clone() };
     let mut values = Vec::with_capacity(rows * width);
     for row in 0..rows {
@@ -126,6 +138,7 @@ fn by_rows(
 }
 
 /// The keys that a query row sees.
+/// The rows are the last ones: row `rows - 1` has the last position.
 fn own_keys(op: &Attention, row: usize, rows: usize, keys: usize) -> std::ops::Range<usize> {
     if !op.causal {
         return 0..keys;
@@ -136,6 +149,7 @@ fn own_keys(op: &Attention, row: usize, rows: usize, keys: usize) -> std::ops::R
     window.max(chunk)..position + 1
 }
 
+/// Rows `first .. first + count` of a matrix.
 fn part(value: &Value<f64>, first: usize, count: usize) -> Option<Value<f64>> {
     let width: usize = value.shape().iter().skip(1).product();
     let rows = numbers(value).get(first * width..(first + count) * width)?.to_vec();
@@ -143,10 +157,12 @@ fn part(value: &Value<f64>, first: usize, count: usize) -> Option<Value<f64>> {
 }
 
 /// Query heads read keys and values of other heads than theirs.
+/// Keys and values are mapped together and each alone, since kernels compute their offsets apart.
 pub(super) fn heads(trials: &mut Trials<'_, '_>) {
     let Op::Attention(op) = &trials.context.cut.op else { return };
     let op = op.clone();
     let (heads, kv) = (op.heads as usize, op.kv_heads as usize);
+    // All query heads share the only one.
     if kv == 1 {
         return;
     }
@@ -171,6 +187,7 @@ pub(super) fn heads(trials: &mut Trials<'_, '_>) {
 }
 
 /// Attention whose query head `h` reads key/value head `map(h)`.
+/// `None` if the map is the operator's own.
 fn predict_mapped(
     trials: &mut Trials<'_, '_>,
     op: &Attention,
@@ -179,11 +196,13 @@ fn predict_mapped(
     of_values: bool,
 ) -> Option<Prediction> {
     let group = (op.heads / op.kv_heads) as usize;
+    // The map is the right one for this number of heads.
     if (0..op.heads as usize).all(|h| map(h) == h / group) {
         return None;
     }
     let own = |h: usize| h / group;
     let mut inputs = trials.context.cut.inputs.clone();
+    // Keys and values are laid out once per query head, so that any map can be expressed.
     let spread = |value: &Value<f64>, size: usize, map: &dyn Fn(usize) -> usize| -> Option<Value<f64>> {
         let all = numbers(value);
         let width = op.kv_heads as usize * size;

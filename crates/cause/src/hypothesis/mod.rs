@@ -32,6 +32,7 @@ pub fn of_left_out(op: &tapml_graph::Op, attribute: &str) -> crate::Cause {
 /// One hypothesis, or a family of them that differ in a place or a number.
 pub(crate) struct Hypothesis {
     /// What is assumed, for people who read the table.
+    // Rows are easier to read with it, though no code does.
     #[allow(dead_code)]
     pub name: &'static str,
     /// Whether it looks at more than wrong values, so that it is tested on a call that passes, too.
@@ -68,6 +69,7 @@ impl Hypothesis {
     }
 }
 
+/// One about TapML's own operators that predicts values.
 const fn of_values(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
     Hypothesis { name, without_values: false, operators: Operators::Own, test }
 }
@@ -88,6 +90,7 @@ const fn of_region(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothe
 }
 
 /// All hypotheses. Of two that fit equally well and assume equally much the earlier one is named first.
+/// What device reports and repeats say comes first, searches and descriptions come last.
 pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     Hypothesis {
         name: "a checking device saw it",

@@ -1,4 +1,6 @@
 //! The exact result with another sign or by a factor.
+//!
+//! Factors are found by least squares, so they are fitted numbers unless the factor is minus one.
 
 use crate::Cause;
 use crate::output_view::Prediction;
@@ -8,6 +10,7 @@ use crate::words::{factor, number};
 /// The whole result by one factor, or wrong elements with the opposite sign.
 pub(super) fn try_scaled(trials: &mut Trials<'_, '_>) {
     let outs = &trials.context.full.outs;
+    // Integers have no factor.
     if outs.iter().any(|out| !out.dtype.is_float()) {
         return;
     }
@@ -29,7 +32,7 @@ pub(super) fn try_scaled(trials: &mut Trials<'_, '_>) {
     }
 }
 
-/// The factor from exact to observed values with the least squared relative error.
+/// The factor from exact to observed values with the least squared error. Zeros of the exact result give none.
 fn slope(exact: &[f64], observed: &[f64], of: impl IntoIterator<Item = usize>) -> Option<f64> {
     let finite = of.into_iter().filter(|&i| exact[i].is_finite() && observed[i].is_finite());
     let (xy, xx) =
@@ -42,6 +45,7 @@ pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
     let mut prediction = trials.context.full.exact();
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
     for (out, values) in trials.context.full.outs.iter().zip(&mut prediction) {
+        // In a row of few elements a factor always explains much.
         if !out.dtype.is_float() || out.width < 4 {
             return;
         }
@@ -53,13 +57,16 @@ pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
             }
         }
     }
+    // An operator with an eps normalises, so that a factor per row points at the sum behind it.
     let norm = trials.context.evidence.call.op.attributes().get("eps").is_some();
     let (cause, why) = if !norm || most - least < 1e-6 * most.abs() {
         (Cause::WrongScale, "")
     } else if (most - 1.0).abs().max((least - 1.0).abs()) < NARROW {
         (Cause::WrongScale, ", as if the sum behind it were rounded to few bits or lacked a few terms")
+    // All rows are too large: they were divided by too small a sum.
     } else if least > 1.0 - ROUNDING {
         (Cause::TailDropped, ", as if terms were left out of the sum behind it")
+    // All rows are too small: they were divided by too large a sum.
     } else if most < 1.0 + ROUNDING {
         (Cause::OffByOne, ", as if the sum behind it had terms that do not belong to it")
     } else {

@@ -1,4 +1,6 @@
 //! NaN and infinities where the exact result has none.
+//!
+//! An infinity within a formula often ends as NaN, such as the quotient of two infinities.
 
 use crate::Cause;
 use crate::cut::numbers;
@@ -7,7 +9,10 @@ use crate::trials::{Rank, Trials};
 use crate::words::number;
 
 /// Wrong elements that are NaN or infinite, and what sets them apart.
+/// If an input of the same size has a bound that sets them apart, the note names it, and the cause may be certain. Otherwise the share
+/// of wrong elements that are not finite is all that is known.
 pub(super) fn try_overflow(trials: &mut Trials<'_, '_>) {
+    // Memory that nobody wrote may hold NaN as well; it has another cause.
     let broken = |out: &Out, i: usize| {
         out.is_wrong(i) && !out.unwritten[i] && !out.observed[i].is_finite() && out.exact[i].is_finite()
     };
@@ -25,6 +30,7 @@ pub(super) fn try_overflow(trials: &mut Trials<'_, '_>) {
         let mut set_apart = None;
         for i in super::input::floats(trials) {
             let input = numbers(&trials.context.cut.whole[i]);
+            // Only an input of the output's size can be compared element by element.
             if input.len() == out.exact.len() {
                 set_apart = set_apart.or_else(|| threshold(out, &input, &broken).map(|t| (i, t)));
             }
@@ -36,6 +42,7 @@ pub(super) fn try_overflow(trials: &mut Trials<'_, '_>) {
             ),
             None => format!("{all} results are NaN or infinite where the exact ones are finite{seen}"),
         };
+        // A clear bound on the input is as good as a prediction.
         if set_apart_fully(share, trials, o) && note.contains("just where") && wrong < out.exact.len() {
             trials.add_proven(Cause::Overflow, Rank::Placed, note)
         } else {
@@ -51,6 +58,7 @@ fn set_apart_fully(share: f64, trials: &Trials<'_, '_>, o: usize) -> bool {
 }
 
 /// The bound on the input's elements that sets broken results apart, if there is one.
+/// Tried for large, for small, and for large magnitudes.
 fn threshold(out: &Out, input: &[f64], broken: &dyn Fn(&Out, usize) -> bool) -> Option<String> {
     for (name, key) in [
         ("exceeds", (|v| v) as fn(f64) -> f64),

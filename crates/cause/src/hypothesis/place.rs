@@ -1,4 +1,6 @@
 //! Exact results at another place: rows, columns and heads exchanged or shifted, transposed, written with another stride.
+//!
+//! The sources are searched in what was observed, so that maps need no guess; a map with a rule is then named.
 
 use crate::Cause;
 use crate::error_map::block_sizes;
@@ -7,11 +9,13 @@ use crate::output_view::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 
 /// Wrong rows or columns that are looked for; of more, these many.
+/// The search is quadratic in the number of rows.
 const LOOKED_FOR: usize = 96;
 /// Rows or columns above which the places are not searched one by one.
 const SEARCHED: usize = 4096;
 
 /// Rows, heads or columns hold the exact results of others.
+/// Rows are tried first, then runs of columns that attributes name, then columns of outputs that have at least three rows.
 pub(super) fn try_moved(trials: &mut Trials<'_, '_>) {
     for o in 0..trials.context.full.outs.len() {
         let out = &trials.context.full.outs[o];
@@ -23,6 +27,7 @@ pub(super) fn try_moved(trials: &mut Trials<'_, '_>) {
             let found =
                 sources(rows, &|r, from| matches(out, (0..width).map(|c| (r * width + c, from * width + c))));
             try_sources(trials, o, found, "row", rows, &|i, unit| unit * width + i % width, &|i| i / width);
+            // Written as rows by columns exchanged, at the same number of elements.
             flat(trials, o, "transposed", Cause::Transposed, |i| Some(i % rows * width + i / rows));
         }
         for (attribute, size) in block_sizes(&trials.context.evidence.call.op.attributes(), width) {
@@ -58,12 +63,16 @@ pub(super) fn try_moved(trials: &mut Trials<'_, '_>) {
 const CLEAR_COUNT: usize = 4;
 
 /// Whether every observed element is the exact one at the other place.
+/// It stops at the first that is not.
 fn matches(out: &Out, mut pairs: impl Iterator<Item = (usize, usize)>) -> bool {
     pairs.all(|(at, from)| ratio(out, at, out.exact[from], 1.0) <= 1.0)
 }
 
 /// For each unit (a row, a column, a head) the one whose exact results it holds; `None` where it is not found. Empty if
 /// no unit is elsewhere.
+///
+/// Three steps: a shift by one, the nearest unit with equal results for each that is wrong, then exchanges among these. Units that are
+/// right keep their own place.
 fn sources(count: usize, same: &dyn Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
     if !(2..=SEARCHED).contains(&count) {
         return Vec::new();
@@ -71,6 +80,7 @@ fn sources(count: usize, same: &dyn Fn(usize, usize) -> bool) -> Vec<Option<usiz
     let wrong: Vec<usize> = (0..count).filter(|&u| !same(u, u)).collect();
     let mut found: Vec<Option<usize>> = (0..count).map(Some).collect();
     wrong.iter().for_each(|&u| found[u] = None);
+    // A shift by one is tried first: among equal rows a search would find others.
     for by in [1, -1] {
         let from = |u: usize| u.checked_add_signed(by).filter(|&f| f < count);
         let inside = wrong.iter().filter(|&&u| from(u).is_some()).count();
@@ -97,6 +107,8 @@ fn sources(count: usize, same: &dyn Fn(usize, usize) -> bool) -> Vec<Option<usiz
 }
 
 /// Tests the sources found, and names them: a shift, an exchange, one for all.
+///
+/// `element` gives the index that an element has in another unit, and `unit_of` the unit of an element.
 fn try_sources(
     trials: &mut Trials<'_, '_>,
     o: usize,
@@ -152,9 +164,12 @@ fn try_sources(
 }
 
 /// Of the wrong elements this part, at most, may run off the end, where nothing is predicted.
+/// A prediction that is open there copies what was observed, which always fits.
 const OFF_THE_END: usize = 8;
 
 /// The exact results gathered from elsewhere for output `o`; `None` if that says nothing about most wrong elements.
+///
+/// An element without a source keeps the observed value, so it fits and proves nothing. A prediction with many of these is refused.
 fn predict_gathered(
     trials: &Trials<'_, '_>,
     o: usize,
@@ -174,6 +189,7 @@ fn predict_gathered(
 }
 
 /// One output whose element `i` is the exact one at `from(i)`.
+/// Tests a rule for places without searching for it.
 fn flat(
     trials: &mut Trials<'_, '_>,
     o: usize,
@@ -187,11 +203,13 @@ fn flat(
 }
 
 /// All elements by a constant distance.
+/// Small distances, a vector's or a tile's, and whole rows.
 fn shifts(trials: &mut Trials<'_, '_>, o: usize) {
     let out = &trials.context.full.outs[o];
     let width = out.width as isize;
     let mut distances = vec![1, -1, 2, -2, 4, -4, 64, -64];
     distances.extend([width, -width]);
+    // A few elements fit many distances.
     if out.exact.len() < 16 {
         return;
     }
@@ -204,6 +222,7 @@ fn shifts(trials: &mut Trials<'_, '_>, o: usize) {
 }
 
 /// Rows written at another distance than they have.
+/// Strides are rounded up to vectors, close to the width, twice and half of it.
 pub(super) fn try_strided(trials: &mut Trials<'_, '_>) {
     for o in 0..trials.context.full.outs.len() {
         let (rows, width) = (trials.context.full.outs[o].rows(), trials.context.full.outs[o].width);

@@ -1,4 +1,6 @@
 //! Positions and sizes: `p` or `n` of another step, positions off by a constant.
+//!
+//! They are tried on operators that see positions: those whose rows depend on others, and those that get positions as an input.
 
 use crate::Cause;
 use crate::cut::{like, numbers};
@@ -6,6 +8,7 @@ use crate::trials::{Rank, Trials};
 use tapml_graph::{Op, Symbol};
 
 /// Constants that positions are often off by.
+/// Counting from one, or from the end, gives such errors.
 const SHIFTS: [i64; 8] = [1, -1, 2, -2, 3, -3, 4, -4];
 
 /// The position of the first row is off, or that of every row is.
@@ -13,7 +16,9 @@ pub(super) fn try_shifted(trials: &mut Trials<'_, '_>) {
     let symbols = trials.context.cut.symbols.clone();
     let (n, p) = (symbols.get(Symbol::N).unwrap_or(0) as i64, symbols.get(Symbol::P).unwrap_or(0) as i64);
     let mut targets: Vec<i64> = SHIFTS.iter().map(|s| p + s).collect();
+    // Counted from this step's first row, or from its end.
     targets.extend([0, n, n + p, n + p - 1]);
+    // The right position is no hypothesis.
     targets.retain(|&t| t >= 0 && t != p);
     targets.dedup();
     for target in targets {
@@ -45,6 +50,7 @@ fn try_given(trials: &mut Trials<'_, '_>, i: usize) {
 }
 
 /// `n` or `p` of an earlier call.
+/// A block of sizes that was not written again holds those of a step before.
 pub(super) fn of_earlier(trials: &mut Trials<'_, '_>) {
     let own = &trials.context.evidence.call.symbols;
     let (Some(n), Some(p)) = (own.get(Symbol::N), own.get(Symbol::P)) else { return };
@@ -62,6 +68,7 @@ pub(super) fn of_earlier(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// Tests the call with other sizes and positions.
 fn with_symbols(trials: &mut Trials<'_, '_>, cause: Cause, note: String, n: u64, p: u64) {
     let cut = &trials.context.cut;
     // Where the sizes of inputs name p the operator refuses another one.

@@ -1,4 +1,6 @@
 //! Rounding: results cut off, results and inputs of fewer bits, small numbers taken for zero, sums in 16 bits.
+//!
+//! Rounding of results can be predicted. Rounding within sums cannot, so it is judged by the size of the errors and by their last bits.
 
 use super::input::{floats, label};
 use crate::Cause;
@@ -10,11 +12,13 @@ use tapml_migrate::terms;
 use tapml_migrate::verdict::{AMPLITUDE, Exact, OneChain, Precision, as_one_chain, judge};
 
 /// `values` rounded to nearest.
+/// Values stay as they are if no tensor of the dtype can be made of them.
 fn nearest(dtype: DType, values: &[f64]) -> Vec<f64> {
     Tensor::from_f64(dtype, vec![values.len()], values).map_or_else(|_| values.to_vec(), |t| t.to_f64())
 }
 
 /// The exact results of 16 bits, rounded towards zero.
+/// Only outputs of 16 bits are tried.
 pub(super) fn try_truncated(trials: &mut Trials<'_, '_>) {
     let outs = &trials.context.full.outs;
     if !outs.iter().any(|out| out.dtype.is_float() && out.dtype.size() == 2) {
@@ -24,6 +28,7 @@ pub(super) fn try_truncated(trials: &mut Trials<'_, '_>) {
     trials.full(Cause::Rounding, Rank::Named, "results are cut off, not rounded to the nearest", &prediction);
 }
 
+/// Each value cut off to the dtype; those that are exact in it stay.
 fn towards_zero(dtype: DType, values: &[f64]) -> Vec<f64> {
     let near = nearest(dtype, values);
     let smaller = near
@@ -56,6 +61,7 @@ pub(super) fn try_narrowed(trials: &mut Trials<'_, '_>) {
         );
     }
     let outs = &trials.context.full.outs;
+    // All zeros would fit too many faults.
     let whole: Prediction = outs.iter().map(|out| out.exact.iter().map(|v| v.trunc()).collect()).collect();
     if whole.iter().flatten().any(|&v| v != 0.0) {
         trials.full(Cause::WrongCast, Rank::Named, "results pass through an integer", &whole);
@@ -63,6 +69,7 @@ pub(super) fn try_narrowed(trials: &mut Trials<'_, '_>) {
 }
 
 /// Subnormal numbers of inputs or results taken for zero.
+/// Types are tried apart, because the subnormal numbers of f16 are normal ones of f32.
 pub(super) fn try_flushed(trials: &mut Trials<'_, '_>) {
     for dtype in [DType::F32, DType::F16] {
         let flush = |v: f64| if v.abs() < dtype.min_normal() { 0.0 } else { v };
@@ -95,6 +102,7 @@ pub(super) fn try_flushed(trials: &mut Trials<'_, '_>) {
 }
 
 /// Where a weight multiplies the result: the product without it rounded to 16 bits first.
+/// Whether a weight multiplies is found out by evaluating without it.
 pub(super) fn try_early_rounding(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
         if super::input::large(trials, i) {
@@ -116,6 +124,7 @@ pub(super) fn try_early_rounding(trials: &mut Trials<'_, '_>) {
             let note =
                 format!("the result is rounded to {dtype} before it is multiplied by {}", label(trials, i));
             trials.cut(Cause::ConversionOrder, Rank::Placed, note.clone(), Some(vec![values.clone()]));
+            // The platform may round the product once more when it stores it.
             let stored = vec![nearest(out.dtype, &values)];
             trials.cut(Cause::ConversionOrder, Rank::Placed, note, Some(stored));
         }
@@ -123,11 +132,13 @@ pub(super) fn try_early_rounding(trials: &mut Trials<'_, '_>) {
 }
 
 /// Sums of all terms one after the other, where the kernel declares shorter chains.
+/// The bound on such a sum is that of the verdict, with all terms in one chain.
 pub(super) fn one_chain(trials: &mut Trials<'_, '_>) {
     let evidence = trials.context.evidence;
     let terms = terms(evidence.call);
     let mut worst: Option<OneChain> = None;
     for observed in evidence.observed {
+        // Every repeat must be explained.
         let Ok(Some(chain)) = as_one_chain(evidence.exact, observed, evidence.precision, terms) else {
             return;
         };
@@ -143,6 +154,7 @@ pub(super) fn one_chain(trials: &mut Trials<'_, '_>) {
 
 /// Residuals of sums in 16 bits, in units of their roundoff, are about this large: less than one rounding, or more than
 /// a sum one by one makes, is something else.
+/// The upper bound grows with the root of the number of terms, as errors of a sum do.
 const RANGE: [f64; 2] = [0.02, 4.0];
 
 /// Errors of the size and kind that sums in 16 bits make. Many faults make errors of that size: the cause is named only if
@@ -153,12 +165,14 @@ pub(super) fn try_accumulated(trials: &mut Trials<'_, '_>) {
         return;
     }
     for narrow in [DType::F16, DType::BF16] {
+        // The kernel declares sums in this type or a narrower one.
         if narrow.unit_roundoff() <= accumulate.unit_roundoff() {
             continue;
         }
         let outs = &trials.context.full.outs;
         let explained = outs.iter().map(|out| allowed_share(out, Precision { accumulate: narrow, terms }));
         let explained = explained.fold(1.0, f64::min);
+        // The output that is off most decides the size.
         let size = outs.iter().map(|out| size(out, narrow)).fold(0.0, f64::max);
         if !(RANGE[0]..RANGE[1] * (terms as f64).sqrt()).contains(&size) || explained <= 0.99 {
             continue;
@@ -202,16 +216,19 @@ enum Narrowed {
 
 impl Narrowed {
     /// Of two outputs the one that shows less.
+    /// Different findings cancel out: one cause must explain all outputs.
     fn weaker(self, other: Narrowed) -> Narrowed {
         if self == other { self } else { Narrowed::No }
     }
 }
 
 /// Whether the results of an output of f32 are numbers of a narrow type, or such numbers plus a bias.
+/// Outputs of 16 bits are numbers of that type anyhow, so nothing can be told from them.
 fn narrowed_sums(trials: &Trials<'_, '_>, out: &Out, narrow: DType) -> Narrowed {
     if out.dtype != DType::F32 {
         return Narrowed::No;
     }
+    // An input with one value per column may be a bias, which is added in f32.
     let vectors =
         trials.context.evidence.call.inputs.iter().filter(|t| t.dtype().is_float() && t.len() == out.width);
     let biases = std::iter::once(vec![0.0; out.width]).chain(vectors.map(Tensor::to_f64));
@@ -220,10 +237,12 @@ fn narrowed_sums(trials: &Trials<'_, '_>, out: &Out, narrow: DType) -> Narrowed 
 }
 
 /// Bits at the end of an f32 that are zero in few sums of f32, and in nearly all sums of numbers of 16 bits.
+/// A sum of f32 has three such zeros by chance in one of eight cases.
 const COARSE: u32 = 3;
 
 /// Whether the wrong results are sums of a few numbers of 16 bits, as partial sums are: their last bits are zero, which those
 /// of the exact results are not.
+/// Neither the bias nor the number of terms needs to be known for this.
 fn coarse(out: &Out) -> bool {
     let even = |value: f64| (value as f32).to_bits().trailing_zeros() >= COARSE;
     let finite = || out.wrong().filter(|&i| out.observed[i].is_finite() && out.observed[i] != 0.0);
@@ -232,6 +251,7 @@ fn coarse(out: &Out) -> bool {
     all >= NARROW.0 && found as f64 >= NARROW.1 * all as f64 && 2 * exact < all
 }
 
+/// Counts results that are numbers of the type when the bias is taken away.
 fn narrow_with_bias(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
     let (mut all, mut near, mut once) = (0, 0, 0);
     for i in out.wrong() {
@@ -244,6 +264,7 @@ fn narrow_with_bias(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
             continue;
         }
         all += 1;
+        // Adding the bias rounds to f32, and so does taking it away.
         let slack = scale * 2.0 * DType::F32.unit_roundoff();
         near += usize::from((sum - nearest(narrow, &[sum])[0]).abs() <= slack);
         once += usize::from((sum - nearest(narrow, &[exact])[0]).abs() <= slack);
@@ -259,6 +280,7 @@ fn narrow_with_bias(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
 }
 
 /// The share of wrong elements that are right if this precision is declared.
+/// Counts by the verdict itself, with the deviations of the exact result.
 fn allowed_share(out: &Out, precision: Precision) -> f64 {
     let (values, deviation) = (out.exact.clone(), out.deviation.clone());
     let exact = Exact { values, deviation, inner: Vec::new(), row_len: out.width, integers: None };
@@ -269,6 +291,7 @@ fn allowed_share(out: &Out, precision: Precision) -> f64 {
 }
 
 /// RMS of the residual in units of the sensitivity, in roundoffs of `narrow`.
+/// Elements that are wrong by infinity or have no sensitivity are left out.
 fn size(out: &Out, narrow: DType) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for i in 0..out.exact.len() {

@@ -1,10 +1,14 @@
 //! What else leaves out the last elements of a row or a sum: a bound is not the only index that may be wrong.
+//!
+//! Without such a check a bound would be called certain where values cannot tell it from another mistake.
 
 /// The largest tile, step or workgroup that is looked for.
+/// Common devices have at most 1024 invocations in a workgroup.
 const LARGEST: usize = 1024;
 
 /// What, beside a bound, may leave out the last `lost` of `size` elements, as a clause; `None` if nothing known does.
 pub(super) fn of_an_end(lost: usize, size: usize) -> Option<&'static str> {
+    // Nothing written, or nothing lost, is no end.
     let written = size.checked_sub(lost)?;
     if lost == 0 || written == 0 {
         return None;

@@ -1,4 +1,6 @@
 //! Numbers found by search: the value of an attribute, a factor on an input.
+//!
+//! The loss has many flat places, so a grid of powers comes first and a search between its points second.
 
 use super::attribute::{get, meaning, paths, with_attribute};
 use super::input::{floats, label, large, predict_mapped};
@@ -11,12 +13,14 @@ use serde_json::{Value, json};
 use tapml_graph::Op;
 
 /// Steps of the search between two points of the grid.
+/// Each one shrinks the interval by 0.618, together by a factor of about 270 000.
 const REFINED: usize = 26;
 /// A point of the grid must explain this share of the loss to be looked at more closely.
 const WORTH: f64 = 0.7;
 
 /// The value of an attribute that explains most.
 pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
+    // A search finds something nearly always; it is not needed beside an exact hypothesis.
     if trials.is_settled() {
         return;
     }
@@ -28,6 +32,7 @@ pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
         let Some(own) = get(&attributes, &path).filter(|v| v.is_f64()).and_then(|v| v.as_f64()) else {
             continue;
         };
+        // A zero has no multiples.
         let unit = if own == 0.0 { 1.0 } else { own };
         let found = search(trials, |trials, factor| {
             with_attribute(&op, &path, Some(json!(unit * factor))).and_then(|op| trials.eval(&op, &inputs))
@@ -46,6 +51,7 @@ pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
 }
 
 /// A list of numbers that grows or shrinks along its length, as frequencies of another base do.
+/// Only the base of the growth is searched, so that one number stands for the whole list.
 fn of_list(trials: &mut Trials<'_, '_>, op: &Op, path: &[String], value: Option<&Value>) {
     let numbers: Vec<f64> =
         value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_f64).collect();
@@ -87,6 +93,7 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
 }
 
 /// Whether a prediction is twice the exact result, or the exact result.
+/// Then the factor of the input cannot be told from one of the result, or it does not matter.
 fn proportional(trials: &Trials<'_, '_>, prediction: &Prediction) -> bool {
     let outs = trials.context.cut.view.outs.iter().zip(prediction);
     let is = |factor: f64| {
@@ -97,12 +104,16 @@ fn proportional(trials: &Trials<'_, '_>, prediction: &Prediction) -> bool {
 }
 
 /// The factor with the least loss and what it predicts; `None` if none explains much.
+///
+/// The grid has powers of two from 1/8 to 8 and powers of ten from 1e-7 to 1e7. Where no point of it explains much, factors close to
+/// 1 are tried, because the right one may lie between two points.
 fn search<'s, 'a>(
     trials: &mut Trials<'s, 'a>,
     predict: impl Fn(&mut Trials<'s, 'a>, f64) -> Option<Prediction>,
 ) -> Option<(f64, Prediction)> {
     let view = &trials.context.cut.view;
     let start = loss(view, &view.exact());
+    // The search is over the exponent of two, so that both directions are alike.
     let mut at =
         |exponent: f64| -> f64 { predict(trials, exponent.exp2()).map_or(f64::INFINITY, |p| loss(view, &p)) };
     // Close to 1 by powers of two, then by decades.
@@ -115,6 +126,7 @@ fn search<'s, 'a>(
         // The right factor may lie close to 1, between points of the grid.
         let near = [-0.3, -0.1, -0.01, 0.01, 0.1, 0.3].map(|e: f64| (e, at(e)));
         let (e, l) = near.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        // No factor is better than the exact result.
         if l >= start {
             return None;
         }
@@ -131,6 +143,7 @@ fn search<'s, 'a>(
 }
 
 /// Golden-section search. Kiefer, "Sequential minimax search for a maximum", 1953.
+/// It needs one new evaluation per step. The loss is taken to have one minimum in the interval.
 fn golden(at: &mut dyn FnMut(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
     let share = (5f64.sqrt() - 1.0) / 2.0;
     let mut left = high - share * (high - low);

@@ -1,4 +1,6 @@
 //! Values of calls that ran before.
+//!
+//! Earlier calls are those that the caller recorded; a hypothesis here does not know what ran in between.
 
 use crate::output_view::Prediction;
 use crate::trials::{Rank, Trials};
@@ -6,6 +8,7 @@ use crate::{Cause, Earlier};
 use tapml_graph::Tensor;
 
 /// Outputs that an earlier call left in the buffer, whole or where they are wrong.
+/// Both what the platform gave and what it should have given are tried, where they are known.
 pub(super) fn results(trials: &mut Trials<'_, '_>) {
     for earlier in trials.context.evidence.earlier {
         for (what, tensors) in [("gave", earlier.observed), ("should have given", earlier.recorded)] {
@@ -16,6 +19,7 @@ pub(super) fn results(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// Tests the results of one earlier call at the places that are wrong.
 fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors: &[Tensor]) {
     let view = &trials.context.full;
     let mut prediction: Prediction = view.exact();
@@ -28,10 +32,12 @@ fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors:
             }
         }
     }
+    // Bit by bit, and not the exact result, which an equal call gives as well.
     let whole = view.outs.iter().zip(tensors).all(|(out, tensor)| {
         let old = tensor.to_f64();
         old == out.observed && old != out.exact
     });
+    // Nothing but the call before could have given these bits, since its inputs were made up.
     if whole && earlier.made {
         let note =
             format!("the results are, to the last bit, those that the earlier call {} {what}", earlier.name);
@@ -49,6 +55,7 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
         for (i, (own, old)) in call.inputs.iter().zip(&earlier.call.inputs).enumerate() {
             let is_weight = call.weights[i].is_some();
             let same = own.dtype() == old.dtype() && own.shape() == old.shape();
+            // An input that is the same in both calls says nothing.
             if !same || own.bytes()[..] == old.bytes()[..] {
                 continue;
             }
@@ -66,6 +73,7 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
 }
 
 /// Whether input `i` is as a state before the step: its rows are not those of the step, and it is no weight.
+/// This is a guess by shapes: a call does not say which of its inputs are states.
 pub(super) fn is_state(call: &tapml_exec::Call, i: usize) -> bool {
     let own = call.input_types.get(i).and_then(|t| t.shape.first());
     let fixed = own.is_some_and(|d| d.as_const().is_some());

@@ -1,4 +1,6 @@
 //! Results that were not written: what memory held before, zeros, or an input stand in their place.
+//!
+//! Memory is filled with known words before a call, so that elements that nobody wrote can be told from results.
 
 use super::rivals;
 use crate::Cause;
@@ -11,12 +13,14 @@ use std::collections::BTreeSet;
 
 /// The wrong elements hold what memory held before.
 pub(super) fn try_left(trials: &mut Trials<'_, '_>) {
+    // Such words are surer evidence than a common value.
     if trials.context.full.outs.iter().any(|o| o.unwritten.contains(&true)) {
         return try_unwritten(trials);
     }
     let outs = &trials.context.full.outs;
     let firsts: Vec<f64> = outs.iter().filter_map(|o| o.wrong().next().map(|i| o.observed[i])).collect();
     let Some(&value) = firsts.first() else { return };
+    // NaN equals itself only by its bits.
     let same = |v: f64| v.to_bits() == value.to_bits() || v == value;
     if outs.iter().all(|out| out.wrong().all(|i| same(out.observed[i]))) {
         constant(trials, value);
@@ -25,6 +29,8 @@ pub(super) fn try_left(trials: &mut Trials<'_, '_>) {
 }
 
 /// Elements with the very bits that memory was filled with.
+///
+/// Elements that are unwritten are predicted as NaN, which is what their bits are read as.
 fn try_unwritten(trials: &mut Trials<'_, '_>) {
     let mut prediction: Prediction = trials.context.full.exact();
     let (mut left, mut wrong) = (0, 0);
@@ -46,6 +52,7 @@ fn try_unwritten(trials: &mut Trials<'_, '_>) {
     let collision = trials.context.evidence.findings.iter().find(|f| f.kind.contains("race"));
     if let Some(race) = collision {
         // Invocations meet at some elements and leave others out: the index of the store is wrong.
+        // From three to seven tenths: about half of the elements are left out.
         let half = left * 10 > 3 * wrong.max(1) && (3..=7).contains(&(left * 10 / total(trials)));
         let cause = if half && race.kind.contains("across") { Cause::Race } else { Cause::WrongStride };
         let note =
@@ -75,6 +82,7 @@ fn try_unwritten(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// Elements of the outputs that were not written as a whole; at least 1.
 fn total(trials: &Trials<'_, '_>) -> usize {
     trials
         .context
@@ -88,6 +96,7 @@ fn total(trials: &Trials<'_, '_>) -> usize {
 }
 
 /// All wrong elements hold one value.
+/// Right elements with the same value belong to the place: they may not have been written either.
 fn constant(trials: &mut Trials<'_, '_>, value: f64) {
     let mut prediction = trials.context.full.exact();
     for (out, values) in trials.context.full.outs.iter().zip(&mut prediction) {
@@ -111,6 +120,7 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
 }
 
 /// Steps in which kernels go through elements.
+/// Vectors, subgroups and workgroups.
 const STEPS: [usize; 7] = [4, 32, 64, 128, 256, 512, 1024];
 
 /// Elements that are left out.
@@ -129,6 +139,7 @@ struct Region {
 const FIRST: usize = 4;
 
 impl Region {
+    /// A place with which nothing more is known.
     fn new(cause: Cause, place: String) -> Region {
         Region { cause, place, is_unique: false, rival: None }
     }
@@ -142,6 +153,8 @@ impl Region {
 
 /// What leaving out these elements means, and where they are: the end or the beginning of the output, of its rows, of
 /// its heads, or of each step.
+///
+/// The tests go from simple places to periodic ones. A place at an end is telling only if no rival leaves out as many.
 fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -> Region {
     let all = out.exact.len();
     let items: Vec<usize> = (0..all).filter(|&i| left(i)).collect();
@@ -151,6 +164,7 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
     }
     if first + count == all {
         let found = Region::new(Cause::TailDropped, format!("the last {count} of {all} elements"));
+        // Rows are counted where only whole ones are missing, because a bound on rows is the likelier mistake.
         let whole_rows = count.is_multiple_of(out.width);
         return if whole_rows {
             found.at_end(count / out.width, all / out.width)
@@ -163,6 +177,7 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
         let found = Region::new(cause, format!("the first {count} of {all} elements"));
         return Region { is_unique: count <= FIRST && 4 * count <= all, ..found };
     }
+    // A run that ends with a row is the tail of that row and of those before it.
     let run = items.last().is_some_and(|last| last + 1 - first == count);
     if run && (first + count) % out.width == 0 {
         let row = (first + count) / out.width - 1;
@@ -180,10 +195,12 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
         .chain(steps.clone())
         .chain(steps.map(|(n, s)| (n, 4 * s)))
     {
+        // One step is no repetition.
         if size < 2 || size * 2 > all {
             continue;
         }
         let places: BTreeSet<usize> = items.iter().map(|i| i % size).collect();
+        // Nine of ten steps must lack them.
         let whole = count * 10 >= places.len() * (all / size) * 9;
         let (low, high) = (places.first().copied().unwrap_or(0), places.last().copied().unwrap_or(0));
         let run = high + 1 - low == places.len() && places.len() < size;

@@ -1,4 +1,6 @@
 //! Attributes of an operator of others that a platform ignores, or reads as something else.
+//!
+//! Each trial carries a condition on the attribute, which `tapml-diagnose` turns into the rule of a fault.
 
 use super::known;
 use super::subject::{Assumed, ForeignSubject};
@@ -8,12 +10,14 @@ use serde_json::{Map, Value};
 use tapml_migrate::attributes::{AS_ZERO, Variant, condition, short, variants};
 
 /// Every attribute left out, alone and with another one that means nothing without it, and with other values.
+/// Values are those that `tapml_migrate::attributes::variants` lists for the name.
 pub(in crate::hypothesis) fn try_changed(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let own = subject.op.attributes().clone();
     for name in own.keys() {
         let fits = left_out(trials, &subject, name, None);
         let others = || own.keys().filter(|other| *other != name);
+        // A second attribute is left out only where the first alone does not explain it: pairs are many.
         if !fits {
             others().any(|other| left_out(trials, &subject, name, Some(other)));
         }
@@ -36,6 +40,8 @@ pub(in crate::hypothesis) fn try_changed(trials: &mut Trials<'_, '_>) {
 }
 
 /// Whether an attribute left out, and another one with it, is what was computed.
+///
+/// The note names both; the condition names the first.
 fn left_out(
     trials: &mut Trials<'_, '_>,
     subject: &ForeignSubject,
@@ -56,6 +62,7 @@ fn left_out(
 }
 
 /// Attributes that are absent, taken for something else than what the standard says of them then.
+/// The table names the operators whose defaults are known.
 pub(in crate::hypothesis) fn try_assumed(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let own: &Map<String, Value> = subject.op.attributes();
@@ -63,6 +70,7 @@ pub(in crate::hypothesis) fn try_assumed(trials: &mut Trials<'_, '_>) {
         .iter()
         .filter(|known| known.op == subject.op.name() && !own.contains_key(known.attribute));
     for known::Absent { attribute, default, other, .. } in absent {
+        // The table holds valid JSON; a row that is not would be skipped.
         let Ok(value) = serde_json::from_str(other) else { continue };
         let assumed = Assumed {
             cause: Cause::WrongAttribute,

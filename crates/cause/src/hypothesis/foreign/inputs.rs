@@ -1,4 +1,6 @@
 //! Inputs of an operator of others that a platform ignores, exchanges, or reads as something else.
+//!
+//! Places are those of the operator's signature; indices count only the inputs that are given.
 
 use super::subject::{Assumed, ForeignSubject, like, undeclared_outputs};
 use crate::Cause;
@@ -20,6 +22,7 @@ pub(in crate::hypothesis) fn left_out(trials: &mut Trials<'_, '_>) {
         };
         let mut places = subject.op.inputs().to_vec();
         places[place] = false;
+        // A list of places ends with one that is given.
         places.truncate(places.iter().rposition(|there| *there).map_or(0, |last| last + 1));
         let (mut inputs, mut constants) = (subject.inputs.clone(), subject.constants.clone());
         inputs.remove(index);
@@ -31,6 +34,7 @@ pub(in crate::hypothesis) fn left_out(trials: &mut Trials<'_, '_>) {
     try_exchanged(trials, &subject);
 }
 
+/// Every two inputs exchanged. The operator refuses those of types that do not fit.
 fn try_exchanged(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     for second in 1..subject.inputs.len() {
         for first in 0..second {
@@ -52,11 +56,13 @@ fn try_exchanged(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 const PARAMETERS: usize = 64;
 
 /// Inputs that are parameters or indices, read as something else.
+/// All inputs of integers together first, then each alone.
 pub(in crate::hypothesis) fn misread(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     try_wrapped(trials, &subject);
     for index in 0..subject.inputs.len() {
         let input = &subject.inputs[index];
+        // Floats are read otherwise by `values`.
         let Ok(own) = input.to_i64() else { continue };
         let name = subject.name(index);
         for reading in readings(&own) {
@@ -85,6 +91,7 @@ fn try_wrapped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
         Err(_) => Ok(input.clone()),
     };
     let Ok(inputs) = subject.inputs.iter().map(through).collect::<Result<Vec<Tensor>>>() else { return };
+    // Values that fit 32 bits stay, and then there is nothing to test.
     let own = |(a, b): (&Tensor, &Tensor)| a.bytes()[..] == b.bytes()[..];
     if !subject.inputs.iter().zip(&inputs).all(own) {
         let assumed = Assumed {
@@ -98,6 +105,8 @@ fn try_wrapped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 }
 
 /// Integers as they may be read.
+///
+/// `how` continues the input's name, `when` says which values show it.
 struct Reading {
     values: Vec<i64>,
     cause: Cause,
@@ -105,6 +114,7 @@ struct Reading {
     when: &'static str,
 }
 
+/// Readings that leave the values as they are say nothing and are left out.
 fn readings(own: &[i64]) -> Vec<Reading> {
     let each = |change: &dyn Fn(i64) -> i64| own.iter().map(|&v| change(v)).collect::<Vec<i64>>();
     let reading = |values, cause, how, when| Reading { values, cause, how, when };
@@ -154,7 +164,9 @@ fn readings(own: &[i64]) -> Vec<Reading> {
 }
 
 /// Inputs of floats taken for zeros and for ones.
+/// Zeros take away a term, ones take away a factor.
 fn scaled_away(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
+    // Without its first input, the data, an operator gives nothing.
     for index in 1..subject.inputs.len() {
         let input = &subject.inputs[index];
         if !input.dtype().is_float() {

@@ -71,12 +71,17 @@ pub(super) fn input_name(op: &Foreign, place: usize) -> Option<&'static str> {
 
 /// An attribute that may be absent, and what a platform may take it for then. Values are JSON.
 pub(super) struct Absent {
+    /// Name of the operator without domain and version.
     pub op: &'static str,
+    /// Name of the attribute.
     pub attribute: &'static str,
+    /// What the standard says it is.
     pub default: &'static str,
+    /// What a platform may take it for.
     pub other: &'static str,
 }
 
+/// One row of the table.
 const fn absent(
     op: &'static str,
     attribute: &'static str,

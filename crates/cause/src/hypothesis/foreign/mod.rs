@@ -1,5 +1,7 @@
 //! Operators of others, of which nothing is known but how to evaluate them: attributes ignored or misread, inputs left out, in
 //! another type, or in another order. Each hypothesis is the exact result of a changed call.
+//!
+//! Inputs are floats in `f64` or integers. A changed call that the oracles refuse is skipped.
 
 mod attributes;
 mod inputs;

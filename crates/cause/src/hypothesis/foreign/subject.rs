@@ -1,4 +1,6 @@
 //! A call of an operator of others, and the test of what follows from a changed one.
+//!
+//! The oracles evaluate the changed operator in `f64`. In a region the result goes through the nodes behind it before it is compared.
 
 use super::known;
 use crate::Cause;
@@ -12,16 +14,23 @@ use tapml_reference::foreign::widened_tensor;
 
 /// The call at hand, with its floats in `f64`.
 pub(super) struct ForeignSubject {
+    /// The operator with its attributes.
     pub op: Foreign,
+    /// Inputs that are given, in the order of their places.
     pub inputs: Vec<Tensor>,
     /// Whether each input is a weight.
     pub constants: Vec<bool>,
 }
 
 /// What is assumed: why, in words, and when it shows.
+///
+/// It is consumed by the test, which adds it to the trials.
 pub(super) struct Assumed {
+    /// What it is called.
     pub cause: Cause,
+    /// How much it assumes.
     pub rank: Rank,
+    /// A clause of the evidence.
     pub note: String,
     /// When the fault shows, as a condition; see [`crate::Explanation::rule`].
     pub rule: String,
@@ -61,6 +70,7 @@ impl ForeignSubject {
 
     /// The operator with other attributes.
     pub fn with_attributes(&self, attributes: Map<String, Value>) -> Option<Foreign> {
+        // Types of outputs may depend on the attributes, so they are asked for anew.
         let (inputs, outputs) = (self.op.inputs().to_vec(), undeclared_outputs(&self.op));
         Foreign::new(self.op.kind(), attributes, inputs, outputs).ok()
     }
@@ -111,6 +121,7 @@ impl ForeignSubject {
     }
 
     /// Tests what follows if the operator gives these outputs.
+    /// In a region they are handed to the nodes behind, whose result is compared.
     pub fn test_outputs(&self, trials: &mut Trials<'_, '_>, assumed: Assumed, outputs: &[Tensor]) -> Score {
         let outs = &trials.context.full.outs;
         let prediction = match trials.context.evidence.after {
@@ -119,6 +130,7 @@ impl ForeignSubject {
                 .with_declared_sizes(outputs)
                 .and_then(|own| after.run(&own))
                 .map(|found| found.iter().map(Tensor::to_f64).collect::<Prediction>())
+                // Nodes behind may give other sizes for a changed value; then nothing can be compared.
                 .filter(|found| found.iter().map(Vec::len).eq(outs.iter().map(|out| out.exact.len()))),
         };
         match prediction {
@@ -171,6 +183,7 @@ pub(super) fn evaluate(
 /// The outputs that are asked for, of types that whoever evaluates the operator tells.
 pub(super) fn undeclared_outputs(op: &Foreign) -> Vec<DeclaredType> {
     let declare = |declared: &DeclaredType| match declared {
+        // An output that nobody asks for is not computed.
         DeclaredType::Absent => DeclaredType::Absent,
         _ => DeclaredType::Unknown,
     };
@@ -178,12 +191,14 @@ pub(super) fn undeclared_outputs(op: &Foreign) -> Vec<DeclaredType> {
 }
 
 /// The values of a tensor cropped to a shape, or filled up with zeros; those of another rank in their order.
+/// Axes are compared from the last to the first; a place beyond the own size of an axis holds zero.
 fn in_shape(tensor: &Tensor, shape: &[usize]) -> Vec<f64> {
     let values = tensor.to_f64();
     let own = tensor.shape();
     if own == shape {
         return values;
     }
+    // Of another rank only the order of the elements is known.
     let len = shape.iter().product();
     if own.len() != shape.len() {
         return values.into_iter().chain(std::iter::repeat(0.0)).take(len).collect();
@@ -210,9 +225,11 @@ pub(super) fn like(tensor: &Tensor, values: &[f64]) -> Option<Tensor> {
 }
 
 /// A tensor of floats in `f64` or of integers; `None` for other dtypes.
+/// Numbers become integers by truncation.
 pub(super) fn numbers(dtype: DType, shape: &[usize], values: &[f64]) -> Option<Tensor> {
     match dtype {
         DType::F64 => Tensor::from_f64(DType::F64, shape.to_vec(), values).ok(),
+        // No hypothesis changes truth values.
         DType::Bool => None,
         dtype => {
             let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();

@@ -1,5 +1,7 @@
 //! What a runtime may do to a node that it runs with others as one model, and does not do to the node alone: fusion leaves it out,
 //! takes a cheaper function for it, or hands it another of the values at hand.
+//!
+//! These are tried only in regions. Conditions are empty where the fault does not depend on what the node is like.
 
 use super::subject::{Assumed, ForeignSubject, like, undeclared_outputs};
 use crate::Cause;
@@ -17,6 +19,7 @@ pub(in crate::hypothesis) fn try_fused(trials: &mut Trials<'_, '_>) {
 }
 
 /// The node hands on one of its inputs.
+/// Inputs of one element are parameters rather than data.
 fn try_skipped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     if subject.op.outputs().len() != 1 {
         return;
@@ -33,12 +36,18 @@ fn try_skipped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 }
 
 /// A function that may stand for another one.
+///
+/// Names are without domain; the attributes are those of the other function.
 struct Stand {
+    /// What the graph has.
     own: &'static str,
+    /// What is computed.
     other: &'static str,
+    /// Attributes that it is computed with.
     attributes: fn() -> Value,
 }
 
+/// One row of the table.
 const fn stand(own: &'static str, other: &'static str, attributes: fn() -> Value) -> Stand {
     Stand { own, other, attributes }
 }
@@ -72,6 +81,7 @@ const STANDS: &[Stand] = &[
     stand("clamp.default", "relu.default", || json!({})),
 ];
 
+/// The other function in the same domain and version, with the first input alone.
 fn other_functions(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let version = subject.op.version().map(|version| format!("@{version}")).unwrap_or_default();
     for stand in STANDS.iter().filter(|stand| stand.own == subject.op.name()) {
@@ -96,6 +106,7 @@ fn other_functions(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 /// An input of floats added or multiplied in where the fusion had done so already.
 fn counted_twice(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     for (index, input) in subject.inputs.iter().enumerate().filter(|(_, input)| input.dtype().is_float()) {
+        // Twice an addend is the addend added twice; twice a factor doubles the result.
         let doubled: Vec<f64> = input.to_f64().into_iter().map(|v| 2.0 * v).collect();
         let Some(doubled) = like(input, &doubled) else { continue };
         let name = subject.name(index);
@@ -114,6 +125,7 @@ fn try_substituted(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let inputs = &subject.inputs;
     for at in 0..inputs.len() {
         for from in (0..inputs.len()).filter(|&from| from != at) {
+            // Another type or shape would be refused, or be another model.
             let alike =
                 (inputs[at].dtype(), inputs[at].shape()) == (inputs[from].dtype(), inputs[from].shape());
             if !alike {

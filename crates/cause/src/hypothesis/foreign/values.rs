@@ -1,5 +1,7 @@
 //! What a platform does to the values of an operator of others: other dtypes, special numbers, rounding, other layouts, and
 //! results that are not written.
+//!
+//! Each reading changes all elements alike, and is tested on all inputs of floats together and on each alone.
 
 use super::subject::{Assumed, ForeignSubject, evaluate, like, numbers, undeclared_outputs};
 use crate::Cause;
@@ -10,6 +12,8 @@ use tapml_graph::{DType, Tensor};
 type ValueChange = fn(f64) -> f64;
 
 /// Another reading of floats.
+///
+/// `how` continues the input's name, `when` says which values show it.
 struct Reading {
     cause: Cause,
     how: &'static str,
@@ -17,19 +21,22 @@ struct Reading {
     change: ValueChange,
 }
 
-/// A number as 16 bits hold it, or as the products of tensor cores do.
+/// A number as a type of 16 bits holds it; NaN if the type cannot be made.
 fn round_through(dtype: DType, value: f64) -> f64 {
     Tensor::from_f64(dtype, vec![1], &[value]).map_or(f64::NAN, |tensor| tensor.to_f64()[0])
 }
 
 /// TensorFloat-32: 10 bits of mantissa, rounded to the nearest.
+/// Halves go to the even neighbour, as in other rounding to nearest.
 fn tf32(value: f64) -> f64 {
+    // An f32 has 23 bits of mantissa.
     const DROPPED: u32 = 13;
     let bits = (value as f32).to_bits();
     let half = (1u32 << (DROPPED - 1)) - 1 + (bits >> DROPPED & 1);
     f64::from(f32::from_bits(bits.wrapping_add(half) >> DROPPED << DROPPED))
 }
 
+/// The readings of special numbers come first, since the others change nearly every value.
 const READINGS: &[Reading] = &[
     Reading {
         cause: Cause::NanIgnored,
@@ -98,6 +105,7 @@ pub(in crate::hypothesis) fn cast(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let floats: Vec<usize> =
         (0..subject.inputs.len()).filter(|&i| subject.inputs[i].dtype().is_float()).collect();
+    // With one input the two are the same.
     let each = floats.iter().filter(|_| floats.len() > 1).map(|&i| vec![i]);
     for which in std::iter::once(floats.clone()).chain(each) {
         for reading in READINGS {
@@ -108,12 +116,14 @@ pub(in crate::hypothesis) fn cast(trials: &mut Trials<'_, '_>) {
     try_floored(trials, &subject);
 }
 
+/// One reading of some inputs. One that changes no value is not tested.
 fn read(trials: &mut Trials<'_, '_>, subject: &ForeignSubject, which: &[usize], reading: &Reading) {
     let mut inputs = subject.inputs.clone();
     let mut changed = false;
     for &index in which {
         let own = inputs[index].to_f64();
         let values: Vec<f64> = own.iter().map(|&v| (reading.change)(v)).collect();
+        // A NaN that stays one is no change.
         changed |= own.iter().zip(&values).any(|(a, b)| a != b && !(a.is_nan() && b.is_nan()));
         let Some(other) = like(&inputs[index], &values) else { return };
         inputs[index] = other;
@@ -155,6 +165,7 @@ fn try_quantized(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
             rule: format!("there is {when}"),
         };
         let values: Vec<f64> =
+            // In f32, as the standard divides; then scaled back, so that the operator's own rounding is exact.
             x.to_f64().iter().map(|v| way((*v as f32 / scale as f32).into()) * scale).collect();
         if let Some(x) = like(x, &values) {
             subject.test_input(trials, assumed, 0, x);
@@ -167,6 +178,7 @@ fn try_floored(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     if subject.op.name() != "Div" || subject.inputs.iter().any(|input| input.dtype().is_float()) {
         return;
     }
+    // The division itself is evaluated on floats, because that of integers is already cut off.
     let wide = |input: &Tensor| Tensor::from_f64(DType::F64, input.shape().to_vec(), &input.to_f64()).ok();
     let Some(inputs) = subject.inputs.iter().map(wide).collect::<Option<Vec<Tensor>>>() else { return };
     let Ok(op) = subject.op.with_outputs(undeclared_outputs(&subject.op)) else { return };
@@ -187,8 +199,10 @@ fn try_floored(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 }
 
 /// Inputs whose elements are taken in another order.
+/// Channels first and last, groups taken in turns, matrices transposed, one batch for all, vectors along the other axis, paddings.
 pub(in crate::hypothesis) fn try_arranged(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
+    // Operators without the attribute count as one group.
     let group =
         subject.op.attributes().get("group").and_then(serde_json::Value::as_u64).unwrap_or(1) as usize;
     for index in 0..subject.inputs.len() {
@@ -202,6 +216,7 @@ pub(in crate::hypothesis) fn try_arranged(trials: &mut Trials<'_, '_>) {
             let nhwc = order(&[batch, channels, pixels], |at| of(at[0], at[1], at[2]));
             let what = "is read with its channels last";
             test_order(trials, &subject, index, Cause::WrongStride, (what, &sizes), nhwc);
+            // The inverse of the map above.
             let nchw = order(&[batch, channels, pixels], |at| {
                 let flat = at[1] * pixels + at[2];
                 let (p, c) = (flat / channels, flat % channels);
@@ -236,6 +251,7 @@ pub(in crate::hypothesis) fn try_arranged(trials: &mut Trials<'_, '_>) {
             });
             let square = rows == columns;
             let swapped = order(&[outer, rows, columns], |at| (at[0] * rows + at[2]) * columns + at[1]);
+            // In a square matrix both maps are the same.
             let order = if square { swapped } else { transposed };
             test_order(
                 trials,
@@ -263,6 +279,7 @@ fn order(sizes: &[usize; 3], from: impl Fn([usize; 3]) -> usize) -> Vec<usize> {
     (0..a * b * c).map(|at| from([at / (b * c), at / c % b, at % c])).collect()
 }
 
+/// Tests an input whose elements are read from these places.
 fn test_order(
     trials: &mut Trials<'_, '_>,
     subject: &ForeignSubject,
@@ -274,6 +291,7 @@ fn test_order(
     let name = subject.name(index);
     let input = &subject.inputs[index];
     let own = input.to_f64();
+    // A place outside the input would be a wrong map, not a wrong reading.
     let values: Option<Vec<f64>> = from.iter().map(|&at| own.get(at).copied()).collect();
     let Some(values) = values.filter(|values| *values != own) else { return };
     let Some(other) = like(input, &values) else { return };
@@ -299,11 +317,13 @@ fn broadcast(trials: &mut Trials<'_, '_>, subject: &ForeignSubject, index: usize
 }
 
 /// Paddings that hold zeros where the standard has them count for nothing.
+/// The input is padded with zeros beforehand, and the operator gets no padding. For a maximum or a mean that is another result.
 fn try_padded(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let mut attributes = subject.op.attributes().clone();
     let pads = attributes.remove("pads").and_then(|pads| serde_json::from_value::<Vec<usize>>(pads).ok());
     let (Some(pads), Some(input)) = (pads, subject.inputs.first()) else { return };
     let axes = input.shape().len();
+    // ONNX lists the beginnings of all spatial axes, then their ends. The bound keeps the padded input small.
     if axes < 3 || pads.len() != 2 * (axes - 2) || pads.iter().any(|&pad| pad > 1 << 10) {
         return;
     }
@@ -356,6 +376,7 @@ pub(in crate::hypothesis) fn tails(trials: &mut Trials<'_, '_>) {
             rest += values.len() - whole;
             values[whole..].fill(0.0);
         }
+        // Zeros stand for memory that nobody wrote.
         let note = format!("the elements behind the last whole vector of {width} are not written");
         let rule = format!("the number of elements of an output is no multiple of {width}");
         if rest > 0 {
@@ -365,6 +386,7 @@ pub(in crate::hypothesis) fn tails(trials: &mut Trials<'_, '_>) {
 }
 
 /// `exp` of larger numbers is beyond f32.
+/// It is the logarithm of the largest f32.
 const LARGEST_EXP: f64 = 88.72;
 
 /// NaN where the result is finite, and an input so large that its `exp` is not.
@@ -376,10 +398,12 @@ pub(in crate::hypothesis) fn overflowing(trials: &mut Trials<'_, '_>) {
         return;
     }
     let view = &trials.context.full;
+    // An infinite exponential may also end as zero, in a quotient.
     let lost = |out: &crate::output_view::Out| {
         out.wrong().all(|i| !out.observed[i].is_finite() || out.observed[i] == 0.0)
     };
     let infinite = view.outs.iter().any(|out| out.wrong().any(|i| !out.observed[i].is_finite()));
+    // The prediction copies what was observed, so the condition on the inputs is all the evidence there is.
     if infinite && view.outs.iter().all(lost) {
         let mut prediction = view.exact();
         for (out, values) in view.outs.iter().zip(&mut prediction) {
