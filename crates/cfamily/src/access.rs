@@ -1,4 +1,8 @@
 //! Places in memory: components, elements and members, and indices that stay inside.
+//!
+//! A place is a text that C takes on either side of an assignment. A pointer parameter `p` is written `(*p)`, so that [`member`]
+//! and [`address`] can take the star away again. WGSL lets an index outside an array be moved inside (WGSL, "Out-of-bounds
+//! access"); so it is clamped here unless the kernel is trusted.
 
 use crate::expr::{address, bare, member};
 use crate::names;
@@ -46,6 +50,7 @@ impl<'a> Writer<'a> {
             );
         }
         let mut place = self.value(base)?;
+        // A function's result has no address: it gets a variable first.
         if !is_pointer && place.contains('(') {
             let name = self.type_name(base)?;
             place = self.temporary_of(&name, &place)?;
@@ -53,6 +58,8 @@ impl<'a> Writer<'a> {
         self.element(base, ty, &place, &index)
     }
 
+    // A function's result has no address: it gets a variable first.
+    /// An element of an array, a column of a matrix or a component of a vector at a place.
     fn element(
         &mut self,
         base: Handle<Expression>,
@@ -72,6 +79,7 @@ impl<'a> Writer<'a> {
             }
             TypeInner::Array { size, .. } => {
                 let padded = if self.types.padding(ty) > 0 { ".e" } else { "" };
+                // An array of a constant length is a struct of an array, so that C can assign it.
                 if let Some(count) = self.types.count(size)? {
                     let index = self.clamp_index(index, count);
                     return Ok(format!("{}{padded}", member(place, &format!("v[{index}]"))));
@@ -83,12 +91,14 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Column `index` of a matrix at a place; columns of three rows lie in structs with padding.
     fn column_place(&self, place: &str, index: &str, columns: u8, rows: u8) -> String {
         let index = self.clamp_index(index, u32::from(columns));
         let padded = if rows == 3 { ".v" } else { "" };
         format!("{}{padded}", member(place, &format!("c[{index}]")))
     }
 
+    /// Component `index` of a vector at a place: by its name if the index is constant, else by the address of the first.
     fn component_place(&self, place: &str, index: &str, count: u8) -> String {
         let index = self.clamp_index(index, u32::from(count));
         match index.strip_suffix('u').and_then(|i| i.parse::<usize>().ok()).and_then(|i| COMPONENTS.get(i)) {
@@ -114,6 +124,7 @@ impl<'a> Writer<'a> {
             _ => return Ok(None),
         };
         let Some(shape @ ValueShape::Vector(..)) = shape else { return Ok(None) };
+        // Memory that others see has addresses anyway.
         if !matches!(space, AddressSpace::Function | AddressSpace::Private) {
             return Ok(None);
         }
@@ -181,6 +192,7 @@ impl<'a> Writer<'a> {
         format!("min_u({}, {}u)", bare(index), count.saturating_sub(1))
     }
 
+    /// An index into a runtime-sized array, kept below its length. The array has one element at least, by its binding's least size.
     fn clamped_at_run_time(
         &mut self,
         base: Handle<Expression>,
@@ -203,6 +215,7 @@ impl<'a> Writer<'a> {
             Base::Type(_, TypeInner::Vector { .. }) => Ok(member(&place, &self.component_name(index)?)),
             Base::Type(_, TypeInner::Struct { members, .. }) => {
                 let found = self.need(members.get(index as usize), "a member that a struct lacks")?;
+                // A runtime-sized array is no member of the struct in C: it is found behind it by its offset.
                 if self.is_dynamic(found.ty) {
                     let element = self.types.name(found.ty)?;
                     let space = self.space_of(base)?;
@@ -222,6 +235,7 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// `x`, `y`, `z` or `w`.
     fn component_name(&self, index: u32) -> WriteResult<String> {
         let found = COMPONENTS.get(index as usize).map(char::to_string);
         self.need(found, "a component that a vector lacks")
@@ -235,6 +249,10 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The kind of an atomic variable.
+    ///
+    /// # Errors
+    /// If it is neither `i32` nor `u32`, the atomic types of WGSL.
     pub fn type_name_of_atomic(&self, pointer: Handle<Expression>) -> WriteResult<Kind> {
         if let TypeInner::Pointer { base, .. } = *self.type_of(pointer)?
             && let TypeInner::Atomic(scalar) = *self.types.inner(base)
@@ -260,6 +278,7 @@ impl<'a> Writer<'a> {
         };
         let (global, offset) = self.root(array)?;
         let name = &self.globals[&global];
+        // The length follows from the bytes that the host bound, which are an argument of the kernel.
         let bytes = if offset == 0 { format!("{name}bytes") } else { format!("({name}bytes - {offset}u)") };
         Ok(format!("({bytes} / {stride}u)"))
     }
@@ -288,6 +307,7 @@ impl<'a> Writer<'a> {
     pub fn pointer_argument(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let place = self.value(handle)?;
         match *self.type_of(handle)? {
+            // A pointer to such an array is one to its first element already.
             TypeInner::Pointer { base, .. } if self.is_dynamic(base) => Ok(place),
             _ => Ok(expr::bare(&address(&place)).to_string()),
         }

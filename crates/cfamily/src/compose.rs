@@ -1,4 +1,7 @@
 //! Values made of parts, and constants.
+//!
+//! A vector is made by a call, which may stand anywhere in an expression. An array, struct or matrix is a braced list, which C
+//! allows behind `=` alone; so its users give it a variable.
 
 use crate::expr::{bare, literal};
 use crate::scalar::Operand;
@@ -14,6 +17,7 @@ impl<'a> Writer<'a> {
             let mut parts = Vec::new();
             for &component in components {
                 let part = self.operand(component)?;
+                // WGSL makes a vector of scalars and of smaller vectors in any mixture.
                 parts.extend((0..part.components()).map(|i| part.component(i)));
             }
             return self.vector_of(kind, &parts);
@@ -23,6 +27,9 @@ impl<'a> Writer<'a> {
     }
 
     /// An array, struct or matrix as a braced list.
+    ///
+    /// # Errors
+    /// If a matrix is not made of columns.
     fn write_braced(&mut self, ty: Handle<Type>, values: &[String]) -> WriteResult<String> {
         let listed = |padded: bool, pad: &str| {
             let each = values
@@ -98,6 +105,7 @@ impl<'a> Writer<'a> {
                     return self.write_braced(ty, &values);
                 };
                 let kind = self.need(Kind::from_scalar(scalar), "a vector of another width")?;
+                // Fewer parts than components: some parts are vectors.
                 if values.len() == size as usize {
                     return self.vector_of(kind, &values);
                 }
@@ -139,6 +147,7 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The kind of a constant scalar.
     fn kind_of_constant(
         &self,
         arena: &'a Arena<Expression>,
@@ -177,6 +186,7 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// The zero of a kind; an `f16` is its 16 bits.
 fn zero_of(kind: Kind) -> &'static str {
     match kind {
         Kind::F32 => "0.0f",

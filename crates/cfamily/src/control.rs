@@ -1,10 +1,13 @@
 //! Branches, switches and loops.
+//!
+//! Every loop is `for (;;)`: what ends it is a `break` in its body or at the end of its continuing part.
 
 use crate::expr::{bare, is_atom};
 use crate::writer::{Line, WriteResult, Writer};
 use naga::{Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
 
 impl<'a> Writer<'a> {
+    /// `if`; an empty branch is left out.
     pub fn branch(
         &mut self,
         condition: Handle<Expression>,
@@ -27,11 +30,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// `switch`. A case without statements that falls through is one more label of the next.
     pub fn switch(&mut self, selector: Handle<Expression>, cases: &'a [SwitchCase]) -> WriteResult<()> {
         let selector = self.value(selector)?;
         self.line(format!("switch ({}) {{", bare(&selector)));
         for case in cases {
             let label = match case.value {
+                // C has no literal for the least integer: `2147483648` does not fit before its sign is taken.
                 SwitchValue::I32(i32::MIN) => "case (-2147483647 - 1):".into(),
                 SwitchValue::I32(value) => format!("case {value}:"),
                 SwitchValue::U32(value) => format!("case {value}u:"),
@@ -62,8 +67,10 @@ impl<'a> Writer<'a> {
         continuing: &'a Block,
         break_if: Option<Handle<Expression>>,
     ) -> WriteResult<()> {
+        // Without a `continue` the continuing part simply stands behind the body.
         let first = (!continuing.is_empty() || break_if.is_some()) && continues(body);
         let again = if first { Some(self.temporary()?) } else { None };
+        // The parts are written one after the other and put together at the end, when it is known what they share.
         let mut before = std::mem::take(&mut self.out);
         self.indent += 1;
         self.block(body)?;
@@ -109,6 +116,7 @@ impl<'a> Writer<'a> {
             let Some((ty, name)) = declared.strip_prefix("const ").and_then(|d| d.rsplit_once(' ')) else {
                 continue;
             };
+            // Braced lists only initialize, so that they stay where they are.
             if !is_atom(name) || value.starts_with('{') || !ends.iter().any(|end| mentions(&end.text, name)) {
                 continue;
             }

@@ -1,4 +1,6 @@
-//! Conversions by value and by bits.
+//! Conversions by value and by bits, by the rules of WGSL's value constructors and `bitcast`.
+//!
+//! A float becomes an integer towards zero and saturates; `to_i` and `to_u` do it, as C leaves it undefined.
 
 use crate::types::{Kind, Spelt};
 use crate::writer::{WriteResult, Writer};
@@ -14,6 +16,7 @@ impl Writer<'_> {
     ) -> WriteResult<String> {
         let a = self.operand(expr)?;
         let from = a.shape.kind();
+        // A conversion by bits keeps the width.
         let width = convert.unwrap_or(from.width() as u8);
         let to = Kind::from_scalar(Scalar { kind, width });
         let to = self.need(to, "a conversion to a type that is not of 16 or 32 bits")?;
@@ -27,6 +30,7 @@ impl Writer<'_> {
     }
 }
 
+/// The template of a conversion by value; `None` if there is none.
 fn by_value(from: Kind, to: Kind) -> Option<&'static str> {
     Some(match (from, to) {
         (Kind::F32, Kind::F16) => "float_to_half($a)",
@@ -34,6 +38,7 @@ fn by_value(from: Kind, to: Kind) -> Option<&'static str> {
         (Kind::I32 | Kind::U32, Kind::F32) => "((f32)$a)",
         (Kind::I32 | Kind::U32, Kind::F16) => "float_to_half((f32)$a)",
         (Kind::Bool, Kind::F32) => "($a ? 1.0f : 0.0f)",
+        // 0x3c00 is 1.
         (Kind::Bool, Kind::F16) => "((h16)($a ? 0x3c00u : 0u))",
         (Kind::F32, Kind::I32) => "to_i($a)",
         (Kind::F32, Kind::U32) => "to_u($a)",
@@ -44,12 +49,14 @@ fn by_value(from: Kind, to: Kind) -> Option<&'static str> {
         (Kind::U32, Kind::I32) => "((i32)$a)",
         (Kind::I32, Kind::U32) => "((u32)$a)",
         (Kind::F32, Kind::Bool) => "($a != 0.0f)",
+        // Both zeros are false: the sign is masked.
         (Kind::F16, Kind::Bool) => "(($a & 0x7fffu) != 0u)",
         (Kind::I32 | Kind::U32, Kind::Bool) => "($a != 0)",
         _ => return None,
     })
 }
 
+/// The template of a conversion by bits between kinds of 32 bits; `None` if there is none.
 fn by_bits(from: Kind, to: Kind) -> Option<&'static str> {
     Some(match (from, to) {
         (Kind::F32, Kind::I32) => "AS_I32($a)",

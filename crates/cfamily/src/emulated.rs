@@ -20,6 +20,7 @@ impl Writer<'_> {
     /// Fails for an operation that perhaps not the whole workgroup reaches.
     pub fn reached_together(&self, result: Handle<Expression>) -> WriteResult<()> {
         let function = self.current()?.key;
+        // A barrier that not all invocations reach is undefined in OpenCL.
         if !self.emulates() || !self.diverging.contains(&(function, result)) {
             return Ok(());
         }
@@ -49,6 +50,7 @@ impl Writer<'_> {
         }
     }
 
+    /// Adds the function that all others here call.
     pub fn emulated_basics(&mut self) -> WriteResult<()> {
         self.helper("subgroup_share", |_| Ok(SHARE.into()))
     }
@@ -67,6 +69,7 @@ impl Writer<'_> {
         let first = self.need(first, "a subgroup operation on this type")?;
         let (ty, result) = (kind.name(), to_bits(kind, "sum"));
         let word = |at: &str| from_bits(kind, &format!("words[{at}]"));
+        // A full subgroup adds by halves, as the shuffles of `subgroup` do; fewer invocations add in order.
         let whole = match scan {
             CollectiveOperation::Reduce => format!(
                 "    if (count == LANES) {{\n        {ty} parts[LANES];\n        for (u32 i = 0u; i < LANES; ++i) parts[i] = {};\n        for (u32 step = LANES / 2u; step > 0u; step >>= 1u) {{\n            for (u32 i = 0u; i < step; ++i) {{\n                const {ty} sum = parts[i];\n                const {ty} other = parts[i + step];\n                parts[i] = {combined};\n            }}\n        }}\n        const {ty} sum = parts[0];\n        return {result};\n    }}\n",

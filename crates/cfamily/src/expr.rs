@@ -1,4 +1,7 @@
 //! Expressions. One that is used once is written where it is used; loads, named and shared ones get a variable.
+//!
+//! Every text of an operator stands in parentheses, so that it may stand in any other. [`bare`] takes off those that its place
+//! makes needless.
 
 use crate::scalar::{Operand, binary, unary};
 use crate::types::{Kind, Spelt, ValueShape};
@@ -16,6 +19,7 @@ impl<'a> Writer<'a> {
         for handle in range {
             self.span = self.current()?.function.expressions.get_span(handle);
             let text = self.expression(handle)?;
+            // A place is repeated as text: C has no variable for it but a pointer.
             if matches!(self.type_of(handle)?, TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. }) {
                 self.current_mut()?.values[handle.index()] = Some(text);
             } else if self.needs_variable(handle, &text)? {
@@ -27,6 +31,9 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Whether an expression gets a variable: it is used several times, long, named, a braced list, or a load.
+    ///
+    /// A load has to happen where it stands: memory may change before its value is used.
     fn needs_variable(&self, handle: Handle<Expression>, text: &str) -> WriteResult<bool> {
         if is_atom(text) && !matches!(self.current()?.function.expressions[handle], Expression::Load { .. }) {
             return Ok(false);
@@ -123,6 +130,7 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Whether a type is a runtime-sized array.
     pub fn is_dynamic(&self, ty: Handle<Type>) -> bool {
         self.types.is_dynamic_array(self.types.inner(ty))
     }
@@ -135,6 +143,7 @@ impl<'a> Writer<'a> {
         Ok(Operand { text, shape })
     }
 
+    /// The text of an expression that is not written yet.
     fn expression(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let function = self.current()?.function;
         match function.expressions[handle] {
@@ -192,6 +201,7 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// What lies at a place. An atomic load is volatile, so that the compiler does not reuse an old value.
     fn load(&mut self, pointer: Handle<Expression>) -> WriteResult<String> {
         if let Some(component) = self.load_component(pointer)? {
             return Ok(component);
@@ -209,6 +219,7 @@ impl<'a> Writer<'a> {
         Ok(format!("(*(volatile {space}{kind}*){})", address(&place)))
     }
 
+    /// `select`, for one condition or for each component.
     fn select(
         &mut self,
         condition: Handle<Expression>,
@@ -225,6 +236,7 @@ impl<'a> Writer<'a> {
         self.apply("Select", "($a ? $b : $c)", &[c, a, b], kind)
     }
 
+    /// `all`, `any` and tests of floats.
     fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> WriteResult<String> {
         let a = self.operand(argument)?;
         let joined = |sign: &str| {
@@ -281,6 +293,7 @@ pub fn literal(literal: Literal) -> Option<String> {
     Some(match literal {
         Literal::F32(x) => float(x),
         Literal::AbstractFloat(x) => float(x as f32),
+        // An `f16` is kept as its bits.
         Literal::F16(x) => format!("((h16)0x{:04x}u)", x.to_bits()),
         Literal::U32(x) => format!("{x}u"),
         Literal::I32(i32::MIN) => "(-2147483647 - 1)".into(),
@@ -294,6 +307,7 @@ pub fn literal(literal: Literal) -> Option<String> {
     })
 }
 
+/// The shortest decimal that gives this number back. Infinities and NaN have no literal in C and are written by their bits.
 fn float(x: f32) -> String {
     match x {
         x if !x.is_finite() => format!("AS_F32(0x{:08x}u)", x.to_bits()),

@@ -47,6 +47,7 @@ impl<'a> Writer<'a> {
         self.body(function)
     }
 
+    /// The declaration of a function's parameter.
     fn parameter(&mut self, argument: &FunctionArgument, name: &str) -> WriteResult<String> {
         match *self.types.inner(argument.ty) {
             TypeInner::Pointer { base, space } => Ok(format!("{} {name}", self.pointer(base, space)?)),
@@ -95,9 +96,11 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The parameters by which a global variable is handed down: its pointer, and its bytes if it is runtime-sized.
     fn global_parameters(&mut self, global: Handle<GlobalVariable>) -> WriteResult<Vec<String>> {
         let variable = &self.module.global_variables[global];
         let name = self.globals[&global].clone();
+        // Bindings do not overlap where one of them is written.
         let restrict = if variable.binding.is_some() { " RESTRICT" } else { "" };
         let mut out = vec![format!("{}{restrict} {name}", self.pointer(variable.ty, variable.space)?)];
         if self.is_runtime_sized(global) {
@@ -148,6 +151,7 @@ impl<'a> Writer<'a> {
             }
         }
         let [x, y, z] = point.workgroup_size;
+        // Names of arguments must not be those of variables that the kernel is handed.
         let mut names: ScopeNames = self.names.clone();
         let arguments = point.function.arguments.iter().map(|a| names.unique(a.name.as_deref()));
         let arguments: Vec<String> = arguments.collect();
@@ -199,6 +203,7 @@ impl<'a> Writer<'a> {
         if !self.options.zero_workgroup || shared.is_empty() {
             return Ok(());
         }
+        // The invocations of a workgroup clear it together, and wait for each other.
         let invocations: u32 = size.iter().product();
         for (name, ty) in shared {
             let line = self.clear_variable(&name, ty, invocations)?;
@@ -237,6 +242,7 @@ impl<'a> Writer<'a> {
         self.struct_init(ty, &values)
     }
 
+    /// A built-in value of an entry point; `size` is that of the workgroup.
     fn builtin(&mut self, builtin: BuiltIn, size: [u32; 3]) -> WriteResult<String> {
         let lanes: u32 = size.iter().product();
         let of = |axis: fn(usize) -> String| [0, 1, 2].map(axis);
@@ -258,6 +264,7 @@ impl<'a> Writer<'a> {
         self.vector_of(Kind::U32, &three)
     }
 
+    /// The body of a function with its braces.
     fn body(&mut self, function: &'a Function) -> WriteResult<()> {
         self.line("{");
         self.indent += 1;
@@ -272,6 +279,7 @@ impl<'a> Writer<'a> {
             let ty = self.types.name(local.ty)?;
             let value = match local.init {
                 Some(init) => self.constant(&function.expressions, init)?,
+                // WGSL's variables without an initial value begin as zeros.
                 None => self.zero_init(local.ty)?,
             };
             self.line(format!("{ty} {name} = {value};"));

@@ -2,8 +2,11 @@
 
 use crate::Dialect;
 
+/// Macros and types of CUDA C++ under the names that the writer uses.
 const CUDA: &str = include_str!("prelude/cuda.h");
+/// The same for HIP.
 const HIP: &str = include_str!("prelude/hip.h");
+/// The same for OpenCL C 1.2.
 const OPENCL: &str = include_str!("prelude/opencl.h");
 
 /// Functions in an order in which each uses earlier ones only, a blank line between two.
@@ -22,6 +25,7 @@ pub fn prelude(dialect: Dialect) -> &'static str {
 pub fn used_by(texts: &[&str]) -> String {
     let all: Vec<&str> = FUNCTIONS.trim().split("\n\n").collect();
     let mut used: Vec<&str> = Vec::new();
+    // From the last on, so that a function that only another one calls is found behind its caller.
     for function in all.into_iter().rev() {
         let call = format!("{}(", name(function));
         if texts.iter().chain(&used).any(|text| calls(text, &call)) {

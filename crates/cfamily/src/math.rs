@@ -1,4 +1,7 @@
 //! Built-in functions on floats, integers and vectors. Formulas are those of WGSL section 17.
+//!
+//! Functions of one component are templates in tables. Others are written once for each shape as a function of their own, so
+//! that operands are computed once. Names that begin with `m_` are the dialect's own functions, from the preludes.
 
 use crate::scalar::{Operand, binary, halves};
 use crate::types::{COMPONENTS, Kind, Spelt, ValueShape};
@@ -43,6 +46,7 @@ impl Writer<'_> {
         let ty = self.types.shape(shape);
         self.helper(&name, |writer| {
             let [own, other] = ["a", "b"].map(|name| Operand { text: name.into(), shape });
+            // One order for all dialects, so that they round alike.
             let mut sum: Option<Operand> = None;
             for i in 0..own.components() {
                 let [x, y] = [&own, &other].map(|o| Operand { text: o.component(i), shape: scalar });
@@ -96,6 +100,7 @@ impl Writer<'_> {
         Ok(Operand { text, shape })
     }
 
+    /// Functions on whole vectors, and `insertBits`.
     fn geometry(&mut self, fun: M, kind: Kind, operands: &[Operand]) -> WriteResult<String> {
         use BinaryOperator as B;
         let shape = operands[0].shape;
@@ -152,6 +157,7 @@ impl Writer<'_> {
         Operand { text, shape: ValueShape::Scalar(kind) }
     }
 
+    /// `cross(a, b)`: each component is `a[j]·b[k] − a[k]·b[j]`.
     fn cross(&mut self, a: &Operand, b: &Operand) -> WriteResult<String> {
         let kind = a.shape.kind();
         let part = |o: &Operand, i: usize| Operand { text: o.component(i), shape: ValueShape::Scalar(kind) };
@@ -174,6 +180,7 @@ impl Writer<'_> {
         let names: Vec<String> =
             members.iter().map(|m| crate::names::member(m.name.as_deref().unwrap_or_default())).collect();
         let kind = a.shape.kind();
+        // The exponent of `frexp` is an integer, the whole part of `modf` a float.
         let (first, second, second_kind) = match fun {
             M::Modf => (halves(kind, "modf_fraction($a)", kind), halves(kind, "m_trunc($a)", kind), kind),
             _ => (
@@ -222,6 +229,7 @@ fn componentwise(fun: M, kind: Kind) -> Option<String> {
         (M::CountLeadingZeros, _) => pick("((i32)CLZ((u32)$a))", "CLZ($a)"),
         (M::CountTrailingZeros, _) => pick("((i32)count_trailing((u32)$a))", "count_trailing($a)"),
         (M::ReverseBits, _) => pick("((i32)REVERSE((u32)$a))", "REVERSE($a)"),
+        // Of 0 it is all ones: 31 − 32 wraps.
         (M::FirstLeadingBit, _) => pick("first_leading_i($a)", "(31u - CLZ($a))"),
         (M::FirstTrailingBit, _) => pick("((i32)first_trailing((u32)$a))", "first_trailing($a)"),
         (M::ExtractBits, _) => pick("extract_i($a, $b, $c)", "extract_u($a, $b, $c)"),
@@ -229,6 +237,7 @@ fn componentwise(fun: M, kind: Kind) -> Option<String> {
     }
 }
 
+/// Templates of functions of floats, in `f32`.
 fn float(fun: M) -> Option<&'static str> {
     Some(match fun {
         M::Abs => "m_abs($a)",
@@ -250,6 +259,7 @@ fn float(fun: M) -> Option<&'static str> {
         M::Degrees => "($a * 57.29578f)",
         M::Ceil => "m_ceil($a)",
         M::Floor => "m_floor($a)",
+        // Half to even, as WGSL has it; C's `round` goes away from zero.
         M::Round => "m_rint($a)",
         M::Fract => "fract_f($a)",
         M::Trunc => "m_trunc($a)",

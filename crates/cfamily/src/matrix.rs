@@ -1,4 +1,6 @@
 //! Products with matrices, transposes and determinants.
+//!
+//! WGSL's matrices are arrays of columns. Each cell of a product is a [`dot`](Writer::dot) of a row and a column.
 
 use crate::scalar::Operand;
 use crate::types::{COMPONENTS, Kind, Spelt, ValueShape};
@@ -10,6 +12,7 @@ impl Writer<'_> {
     pub fn matrix_binary(&mut self, op: B, a: &Operand, b: &Operand) -> WriteResult<Option<String>> {
         let is_matrix = |o: &Operand| matches!(o.shape, ValueShape::Matrix(..));
         let is_scalar = |o: &Operand| matches!(o.shape, ValueShape::Scalar(_));
+        // Sums and products with scalars are done component by component.
         if op != B::Multiply || !(is_matrix(a) || is_matrix(b)) || is_scalar(a) || is_scalar(b) {
             return Ok(None);
         }
@@ -34,6 +37,7 @@ impl Writer<'_> {
         Ok(Some(format!("{name}({}, {})", a.text, b.text)))
     }
 
+    /// The statements of a product's function, whose parameters are `a` and `b`.
     fn product(&mut self, a: &Operand, b: &Operand, shape: ValueShape) -> WriteResult<String> {
         let kind = a.shape.kind();
         let columns = match b.shape {

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 /// Names in use within one scope.
 #[derive(Clone, Default)]
 pub struct ScopeNames {
+    /// Every name that was given.
     used: HashSet<String>,
 }
 
@@ -27,6 +28,7 @@ pub fn member(name: &str) -> String {
     for c in name.chars() {
         match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => out.push(c),
+            // C's identifiers are ASCII here; another letter is its number.
             other => out.push_str(&format!("u{:x}", u32::from(other))),
         }
     }

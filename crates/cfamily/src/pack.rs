@@ -1,4 +1,6 @@
-//! Packing and unpacking of small numbers in words.
+//! Packing and unpacking of small numbers in words: WGSL's "Data packing built-in functions" and the unpacking ones.
+//!
+//! The first component stands in the low bits.
 
 use crate::math::parts;
 use crate::scalar::Operand;
@@ -8,13 +10,17 @@ use naga::MathFunction as M;
 
 /// How one component becomes bits of the word, or bits of the word `$a` at `$b` become a component.
 struct PackRow {
+    /// The function of WGSL.
     fun: M,
+    /// Bits of a component.
     bits: u32,
+    /// What is written for one component.
     template: &'static str,
     /// What is unpacked; `None` for packing.
     unpacked: Option<Kind>,
 }
 
+/// Every function.
 const ROWS: &[PackRow] = &[
     row(M::Pack4x8snorm, 8, "((u32)pack_norm($a, -1.0f, 127.0f) & 0xffu)", None),
     row(M::Pack4x8unorm, 8, "(u32)pack_norm($a, 0.0f, 255.0f)", None),
@@ -34,6 +40,7 @@ const ROWS: &[PackRow] = &[
     row(M::Unpack4xU8, 8, "extract_u($a, $b, 8u)", Some(Kind::U32)),
 ];
 
+/// One function.
 const fn row(fun: M, bits: u32, template: &'static str, unpacked: Option<Kind>) -> PackRow {
     PackRow { fun, bits, template, unpacked }
 }

@@ -10,7 +10,9 @@ use naga::{BinaryOperator as B, UnaryOperator};
 /// A value of numbers or booleans.
 #[derive(Clone)]
 pub struct Operand {
+    /// C that may stand in any expression and before a postfix.
     pub text: String,
+    /// Its shape.
     pub shape: ValueShape,
 }
 
@@ -44,6 +46,7 @@ pub fn unary(op: UnaryOperator, kind: Kind) -> Option<String> {
     Some(match (op, kind) {
         (UnaryOperator::Negate, Kind::I32) => "((i32)(0u - (u32)$a))".into(),
         (UnaryOperator::Negate, Kind::F32) => "(-$a)".into(),
+        // The sign is a bit, so that nothing rounds.
         (UnaryOperator::Negate, Kind::F16) => "((h16)($a ^ 0x8000u))".into(),
         (UnaryOperator::LogicalNot, Kind::Bool) => "(!$a)".into(),
         (UnaryOperator::BitwiseNot, Kind::I32 | Kind::U32) => "(~$a)".into(),
@@ -79,6 +82,7 @@ pub fn binary(op: B, kind: Kind) -> Option<(String, Kind)> {
     Some((template, kind))
 }
 
+/// Templates of operators on floats, in `f32`.
 fn float(op: B) -> Option<&'static str> {
     Some(match op {
         B::Add => "($a + $b)",
@@ -90,6 +94,7 @@ fn float(op: B) -> Option<&'static str> {
     })
 }
 
+/// Templates of operators on `i32`. They go through `u32`, as overflow of signed integers is undefined in C and wraps in WGSL.
 fn signed_operator(op: B) -> Option<&'static str> {
     Some(match op {
         B::Add => "((i32)((u32)$a + (u32)$b))",
@@ -106,6 +111,7 @@ fn signed_operator(op: B) -> Option<&'static str> {
     })
 }
 
+/// Templates of operators on `u32`. Shifts take the count modulo 32, as larger ones are undefined in C.
 fn unsigned_operator(op: B) -> Option<&'static str> {
     Some(match op {
         B::Add => "($a + $b)",
@@ -144,6 +150,7 @@ impl Writer<'_> {
         operands: &[Operand],
         out: Kind,
     ) -> WriteResult<String> {
+        // A scalar beside a vector or a matrix serves all of its components.
         let widest = operands.iter().map(|o| o.shape).max_by_key(|s| match s {
             ValueShape::Scalar(_) => 0,
             ValueShape::Vector(..) => 1,

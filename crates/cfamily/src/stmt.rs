@@ -1,4 +1,7 @@
 //! Statements that are no control flow: stores, calls, atomics, barriers.
+//!
+//! Order matters here: a statement is written where it stands, and values that it reads are variables by then if they could
+//! change. Names in capitals are macros of the dialect's prelude.
 
 use crate::expr::{address, bare};
 use crate::types::Spelt;
@@ -10,6 +13,7 @@ impl<'a> Writer<'a> {
     pub fn block(&mut self, block: &'a Block) -> WriteResult<()> {
         for (statement, span) in block.span_iter() {
             if *span != Span::UNDEFINED {
+                // Statements without a place keep that of the one before.
                 self.span = *span;
             }
             self.statement(statement)?;
@@ -17,6 +21,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// One statement of any kind.
     fn statement(&mut self, statement: &'a Statement) -> WriteResult<()> {
         match *statement {
             Statement::Emit(ref range) => self.emit(range.clone()),
@@ -74,6 +79,7 @@ impl<'a> Writer<'a> {
         written
     }
 
+    /// An assignment. Components of local vectors are stored by a function; see [`Writer::store_component`].
     fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> WriteResult<()> {
         let value = self.value(value)?;
         if self.store_component(pointer, &value)? {
@@ -92,6 +98,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// A call of a function: pointers by address, then the global variables that it uses.
     fn call(
         &mut self,
         function: Handle<Function>,
@@ -118,6 +125,9 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// An atomic operation on a word; its result is what was there before.
+    ///
+    /// A compare-exchange gives that and whether it was the expected value: WGSL's struct of two members.
     fn atomic(
         &mut self,
         pointer: Handle<Expression>,
@@ -157,6 +167,10 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A barrier for the memories that are named.
+    ///
+    /// # Errors
+    /// For a subgroup's barrier in OpenCL C without emulation, and for one of no memory that is known.
     fn barrier(&mut self, flags: Barrier) -> WriteResult<()> {
         let name = match (flags.contains(Barrier::WORK_GROUP), flags.contains(Barrier::STORAGE)) {
             (true, true) => "BOTH",
@@ -170,6 +184,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// `workgroupUniformLoad`: a load between two barriers, so that all invocations see one value.
     fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> WriteResult<()> {
         self.line("BARRIER_LOCAL();");
         let place = self.value(pointer)?;

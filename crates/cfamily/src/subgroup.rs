@@ -1,5 +1,8 @@
 //! Subgroup operations: of CUDA and HIP over the invocations that are active. When all are, sums go by halves; else from
 //! the first lane to the last. What stands in for them in OpenCL is in `emulated`.
+//!
+//! Values go between invocations as 32 bits; see [`to_bits`]. Where WGSL leaves a result open, such as that of a lane which is
+//! not active, an invocation gets its own value.
 
 use crate::emulated;
 use crate::scalar::{Operand, binary};
@@ -10,6 +13,7 @@ use naga::{
 };
 
 impl Writer<'_> {
+    /// Refuses OpenCL C without emulation, and with it what not all invocations reach.
     fn supports_subgroups(&self, result: Handle<Expression>) -> WriteResult<()> {
         if self.is_opencl() && !self.emulates() {
             self.fail("subgroup operations in OpenCL C")
@@ -18,6 +22,7 @@ impl Writer<'_> {
         }
     }
 
+    /// `subgroupBallot`: a bit for each active invocation whose predicate holds, as four words.
     pub fn ballot(
         &mut self,
         result: Handle<Expression>,
@@ -43,6 +48,7 @@ impl Writer<'_> {
         self.define(result, &value)
     }
 
+    /// Broadcasts, shuffles and quad operations: all of them read the value of one other lane.
     pub fn gather(
         &mut self,
         mode: GatherMode,
@@ -54,6 +60,7 @@ impl Writer<'_> {
             GatherMode::BroadcastFirst if self.emulates() => "0u".into(),
             GatherMode::BroadcastFirst => "first_lane(ACTIVE())".into(),
             GatherMode::Broadcast(lane) | GatherMode::Shuffle(lane) => self.lane_index(lane)?,
+            // Distances may lead outside: `subgroup_gather` keeps the own value there.
             GatherMode::ShuffleDown(by) => format!("LANE() + {}", self.lane_index(by)?),
             GatherMode::ShuffleUp(by) => format!("LANE() - {}", self.lane_index(by)?),
             GatherMode::ShuffleXor(by) => format!("LANE() ^ {}", self.lane_index(by)?),
@@ -79,14 +86,17 @@ impl Writer<'_> {
         self.define(result, &value)
     }
 
+    /// A lane or a distance as `u32`.
     fn lane_index(&mut self, lane: Handle<Expression>) -> WriteResult<String> {
         Ok(format!("(u32){}", self.value(lane)?))
     }
 
+    /// Adds the function that finds the first active lane.
     fn first_lane(&mut self) -> WriteResult<()> {
         self.helper("first_lane", |_| Ok(FIRST_LANE.into()))
     }
 
+    /// A reduction or scan over the active invocations, for each component of its argument.
     pub fn collective(
         &mut self,
         op: S,
@@ -139,6 +149,7 @@ impl Writer<'_> {
             let ty = kind.name();
             let other = from_bits(kind, &format!("SHUFFLE(active, {}, lane)", to_bits(kind, "own")));
             let half = from_bits(kind, &format!("SHUFFLE(active, {}, LANE() ^ step)", to_bits(kind, "sum")));
+            // With all lanes active a tree takes as many steps as the logarithm of their number.
             let by_halves = match scan {
                 CollectiveOperation::Reduce => format!(
                     "    if (active == ALL_LANES) {{\n        {ty} sum = own;\n        for (u32 step = LANES / 2u; step > 0u; step >>= 1u) {{\n            const {ty} other = {half};\n            sum = {combined};\n        }}\n        return sum;\n    }}\n"
@@ -179,6 +190,7 @@ impl Writer<'_> {
     }
 }
 
+/// The word of another active lane; its own if there is none.
 const GATHER: &str = "DEV u32 subgroup_gather(u32 own, u32 from) {
     const lanes active = ACTIVE();
     const u32 other = SHUFFLE(active, own, from & (LANES - 1u));
@@ -186,6 +198,7 @@ const GATHER: &str = "DEV u32 subgroup_gather(u32 own, u32 from) {
 }
 ";
 
+/// The lowest active lane.
 const FIRST_LANE: &str = "DEV u32 first_lane(lanes active) {
     u32 lane = 0u;
     while (lane < LANES - 1u && ((active >> lane) & 1u) == 0u) ++lane;
@@ -216,6 +229,7 @@ pub fn identity(op: S, kind: Kind) -> Option<&'static str> {
     })
 }
 
+/// The text of a value's bits as `u32`.
 pub fn to_bits(kind: Kind, text: &str) -> String {
     match kind {
         Kind::F32 => format!("AS_U32({text})"),
@@ -224,6 +238,7 @@ pub fn to_bits(kind: Kind, text: &str) -> String {
     }
 }
 
+/// The text of a value from its bits.
 pub fn from_bits(kind: Kind, text: &str) -> String {
     match kind {
         Kind::F32 => format!("AS_F32({text})"),

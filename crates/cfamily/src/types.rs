@@ -54,7 +54,9 @@ impl Spelt for Kind {
 /// The shape of a value of numbers or booleans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ValueShape {
+    /// One number or boolean.
     Scalar(Kind),
+    /// Components, from 2 to 4.
     Vector(u8, Kind),
     /// Columns and rows.
     Matrix(u8, u8, Kind),
@@ -75,6 +77,7 @@ impl ValueShape {
         })
     }
 
+    /// What its components are.
     pub fn kind(self) -> Kind {
         match self {
             ValueShape::Scalar(kind) | ValueShape::Vector(_, kind) | ValueShape::Matrix(_, _, kind) => kind,
@@ -121,14 +124,20 @@ pub enum Field {
 
 /// The types that the text uses.
 pub struct TextTypes<'a> {
+    /// The module that is printed.
     pub module: &'a Module,
+    /// Sizes and alignments by WGSL's rules.
     layouter: &'a Layouter,
+    /// Names of structs in the text.
     structs: HashMap<Handle<Type>, String>,
+    /// Vectors, with 0 columns, and matrices that are used. Sorted, so that a vector is declared before the matrices of it.
     shapes: BTreeSet<(u8, u8, Kind)>,
+    /// Arrays and structs that are used.
     used: HashSet<Handle<Type>>,
 }
 
 impl<'a> TextTypes<'a> {
+    /// Nothing used yet; structs have their names.
     pub fn new(module: &'a Module, layouter: &'a Layouter, names: &mut ScopeNames) -> TextTypes<'a> {
         let is_struct = |inner: &TypeInner| matches!(inner, TypeInner::Struct { .. });
         let structs = module.types.iter().filter(|(_, ty)| is_struct(&ty.inner));
@@ -136,6 +145,7 @@ impl<'a> TextTypes<'a> {
         TextTypes { module, layouter, structs, shapes: BTreeSet::new(), used: HashSet::new() }
     }
 
+    /// A type's definition.
     pub fn inner(&self, ty: Handle<Type>) -> &'a TypeInner {
         &self.module.types[ty].inner
     }
@@ -149,6 +159,7 @@ impl<'a> TextTypes<'a> {
         }
     }
 
+    /// Whether a type is an array without a length.
     pub fn is_dynamic_array(&self, inner: &TypeInner) -> bool {
         matches!(inner, TypeInner::Array { size: ArraySize::Dynamic, .. })
     }
@@ -234,6 +245,7 @@ impl<'a> TextTypes<'a> {
         let (mut fields, mut at) = (Vec::new(), 0);
         for (index, member) in members.iter().enumerate() {
             if self.is_dynamic_array(self.inner(member.ty)) {
+                // C has no empty structs.
                 if at == 0 {
                     fields.push(Field::Pad(span.max(1)));
                 }
@@ -266,6 +278,7 @@ impl<'a> TextTypes<'a> {
                 TypeInner::Struct { .. } => self.declare_struct(handle)?,
                 _ => continue,
             };
+            // Several types of the module may be one in C.
             if !out.contains(&text) {
                 out.push_str(&text);
             }
@@ -273,6 +286,7 @@ impl<'a> TextTypes<'a> {
         Ok(out)
     }
 
+    /// An array as a struct, and its padded element if there is one.
     fn declare_array(
         &mut self,
         ty: Handle<Type>,
@@ -291,6 +305,7 @@ impl<'a> TextTypes<'a> {
         Ok(out)
     }
 
+    /// A struct with its padding.
     fn declare_struct(&mut self, ty: Handle<Type>) -> WriteResult<String> {
         let TypeInner::Struct { ref members, .. } = *self.inner(ty) else { return Ok(String::new()) };
         let mut out = String::from("typedef struct {");
@@ -309,10 +324,12 @@ impl<'a> TextTypes<'a> {
     }
 }
 
+/// A vector if there are no columns, else a matrix.
 fn declare_shape(columns: u8, rows: u8, kind: Kind) -> String {
     let vector = ValueShape::Vector(rows, kind).name();
     if columns == 0 {
         let components: Vec<String> = COMPONENTS[..rows as usize].iter().map(char::to_string).collect();
+        // Vectors of 2 and 4 are aligned to their size as in WGSL, which lets compilers load them at once.
         let align = match (rows, kind) {
             (3, _) | (_, Kind::Bool) => String::new(),
             _ => format!("ALIGN({}) ", u32::from(rows) * kind.width()),

@@ -34,6 +34,7 @@ fn is_uniform(binding: Option<&Binding>) -> bool {
     matches!(binding, Some(Binding::BuiltIn(builtin)) if uniform.contains(builtin))
 }
 
+/// Which function is looked at, and how deep its call is.
 #[derive(Clone, Copy)]
 struct FlowPlace<'a> {
     module: &'a Module,
@@ -45,7 +46,9 @@ struct FlowPlace<'a> {
 /// What is known of one call of a function. It only grows.
 struct Flow<'a> {
     at: FlowPlace<'a>,
+    /// Whether each argument varies.
     arguments: Vec<bool>,
+    /// Local variables that vary.
     locals: HashSet<Handle<LocalVariable>>,
     /// Results of calls that vary.
     results: HashSet<Handle<Expression>>,
@@ -55,6 +58,7 @@ struct Flow<'a> {
     returned: bool,
     /// Whether what is returned varies.
     result: bool,
+    /// What is found, in all functions.
     found: &'a mut Diverging,
 }
 
@@ -78,6 +82,7 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Sizes of everything that grows, so that a round that finds nothing is noticed.
     fn known_counts(&self) -> (usize, usize, usize, bool, bool) {
         (self.locals.len(), self.results.len(), self.left.len(), self.returned, self.result)
     }
@@ -87,6 +92,7 @@ impl<'a> Flow<'a> {
         varies || self.returned || around.iter().any(|(number, _)| self.left.contains(number))
     }
 
+    /// The statements of a block where control flow varies or not.
     fn block(&mut self, block: &'a Block, varies: bool, around: &mut Around, count: &mut usize) {
         for statement in block {
             let now = self.is_varying(varies, around);
@@ -94,6 +100,7 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// One statement; `now` says whether control flow varies there.
     fn statement(&mut self, statement: &'a Statement, now: bool, around: &mut Around, count: &mut usize) {
         match statement {
             Statement::Block(block) => self.block(block, now, around, count),
@@ -160,6 +167,7 @@ impl<'a> Flow<'a> {
         around.pop();
     }
 
+    /// Follows a call. A function is gone through for each call, with what is known of its arguments there.
     fn call(
         &mut self,
         callee: Handle<Function>,
@@ -182,12 +190,14 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Notes that a varying value is stored in a local variable. Other memory counts as varying anyway.
     fn record_store(&mut self, pointer: Handle<Expression>, varies: bool) {
         if let (true, Expression::LocalVariable(local)) = (varies, self.root(pointer)) {
             self.locals.insert(*local);
         }
     }
 
+    /// An expression of this function.
     fn expression(&self, handle: Handle<Expression>) -> &'a Expression {
         &self.at.function.expressions[handle]
     }
@@ -202,10 +212,12 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Whether an expression is a place in a variable.
     fn is_pointer(&self, handle: Handle<Expression>) -> bool {
         matches!(self.root(handle), Expression::LocalVariable(_) | Expression::GlobalVariable(_))
     }
 
+    /// Whether an index on the way to a place varies.
     fn indices_vary(&self, mut pointer: Handle<Expression>) -> bool {
         loop {
             match self.expression(pointer) {
@@ -231,6 +243,7 @@ impl<'a> Flow<'a> {
         content || self.indices_vary(pointer)
     }
 
+    /// Whether invocations may see different values of an expression.
     fn varies(&self, handle: Handle<Expression>) -> bool {
         let any = |of: &[Handle<Expression>]| of.iter().any(|&one| self.varies(one));
         match *self.expression(handle) {

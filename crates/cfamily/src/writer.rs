@@ -1,4 +1,7 @@
 //! The state of printing one entry point, and the order of the text's parts.
+//!
+//! The text is the dialect's prelude, types, scalar functions, functions for certain types, and then the kernel with what it calls.
+//! Types and functions are collected while the kernel is written, and only those that it uses are put in front of it.
 
 use crate::names::ScopeNames;
 use crate::types::TextTypes;
@@ -10,12 +13,15 @@ use std::collections::{HashMap, HashSet};
 pub use tapml_wgsl::Fail;
 use tapml_wgsl::SourceMap;
 
+/// What writing gives, or why the text cannot be written and where in the WGSL.
 pub type WriteResult<T> = Result<T, Fail>;
 
 /// What is written for an entry point.
 pub struct EntryText {
     pub text: String,
+    /// The kernel's name in it.
     pub name: String,
+    /// The kernel's arguments, in order.
     pub args: Vec<Arg>,
     /// Line of the WGSL for every line.
     pub lines: Vec<u32>,
@@ -33,34 +39,49 @@ pub struct Line {
 pub struct Current<'a> {
     /// `None` for the entry point.
     pub key: Option<Handle<Function>>,
+    /// The function.
     pub function: &'a Function,
+    /// What the validator found out about it, such as the types of expressions.
     pub info: &'a FunctionInfo,
     pub names: ScopeNames,
     /// Text of every expression that has one: a value that may stand before a postfix, or a place in memory.
     pub values: Vec<Option<String>>,
+    /// Names of its parameters, in order.
     pub arguments: Vec<String>,
+    /// Names of its local variables that are declared.
     pub locals: HashMap<Handle<LocalVariable>, String>,
+    /// Count of values that the printer has named.
     temporaries: usize,
 }
 
 /// See the module.
 pub struct Writer<'a> {
     pub module: &'a Module,
+    /// What the validator found out about the module.
     pub info: &'a ModuleInfo,
+    /// What to print.
     pub options: PrintOptions,
+    /// Lines of the WGSL.
     source: &'a SourceMap,
+    /// Types, and those that are used.
     pub types: TextTypes<'a>,
     pub names: ScopeNames,
+    /// Names of global variables.
     pub globals: HashMap<Handle<GlobalVariable>, String>,
+    /// Names of functions.
     pub functions: HashMap<Handle<Function>, String>,
     /// Where subgroup operations are emulated: those that may not be.
     pub diverging: Diverging,
     /// Functions that the printer adds for certain types, in the order of their use.
     helpers: Vec<String>,
+    /// Names of those functions.
     known: HashSet<String>,
+    /// The kernel's text so far.
     pub out: Vec<Line>,
     pub indent: usize,
+    /// Place in the WGSL of what is being written.
     pub span: Span,
+    /// The function that is being written; none between two.
     pub current: Option<Current<'a>>,
 }
 
@@ -94,6 +115,7 @@ pub fn write(kernel: &tapml_wgsl::Module, options: PrintOptions) -> WriteResult<
 }
 
 impl<'a> Writer<'a> {
+    /// Writes the functions that an entry point calls, and the kernel.
     fn program(&mut self, entry: usize) -> WriteResult<(String, Vec<Arg>)> {
         let (module, info) = (self.module, self.info);
         if self.emulates() {
@@ -133,9 +155,11 @@ impl<'a> Writer<'a> {
                 }
             });
         }
+        // The module has callees before their callers.
         self.module.functions.iter().map(|(handle, _)| handle).filter(|h| reached.contains(h)).collect()
     }
 
+    /// Puts the parts together, with the line of the WGSL for each line.
     fn assemble(mut self, name: String, args: Vec<Arg>) -> WriteResult<EntryText> {
         let mut body = String::new();
         for line in &self.out {
@@ -151,10 +175,12 @@ impl<'a> Writer<'a> {
         Ok(EntryText { text: front + &body, name, args, lines })
     }
 
+    /// The error that something cannot be printed, at the current place.
     pub fn fail<T>(&self, what: impl Into<String>) -> WriteResult<T> {
         Err(Fail { span: self.span, what: what.into() })
     }
 
+    /// A value that has to be there.
     pub fn need<T>(&self, value: Option<T>, what: &str) -> WriteResult<T> {
         value.map_or_else(|| self.fail(what), Ok)
     }
@@ -172,22 +198,26 @@ impl<'a> Writer<'a> {
         text: impl FnOnce(&mut Self) -> WriteResult<String>,
     ) -> WriteResult<()> {
         if self.known.insert(name.to_string()) {
+            // Functions that it needs itself come in front of it.
             let text = text(self)?;
             self.helpers.push(text);
         }
         Ok(())
     }
 
+    /// The function that is being written.
     pub fn current(&self) -> WriteResult<&Current<'a>> {
         self.need(self.current.as_ref(), "an expression outside functions")
     }
 
+    /// The same, to be changed.
     pub fn current_mut(&mut self) -> WriteResult<&mut Current<'a>> {
         let span = self.span;
         let what = || Fail { span, what: "an expression outside functions".into() };
         self.current.as_mut().ok_or_else(what)
     }
 
+    /// Begins a function whose parameters have these names.
     pub fn open(
         &mut self,
         key: Option<Handle<Function>>,
@@ -216,6 +246,7 @@ impl<'a> Writer<'a> {
         Ok(info[expression].ty.inner_with(&module.types))
     }
 
+    /// Whether the dialect is OpenCL C.
     pub fn is_opencl(&self) -> bool {
         self.options.dialect == Dialect::OpenCl
     }

@@ -7,9 +7,13 @@ use tapml_graph::{Error, ErrorKind, Result};
 
 /// A compiled kernel and how to launch it.
 pub struct Compiled<D: Driver> {
+    /// The driver's kernel.
     pub kernel: D::Kernel,
+    /// What it was compiled from.
     pub printed: Printed,
+    /// Invocations of a workgroup along each axis.
     pub workgroup: [u32; 3],
+    /// The name in the description.
     pub name: String,
 }
 
@@ -39,8 +43,11 @@ pub fn compile<D: Driver>(
 }
 
 /// The driver's compiler does not take what was printed.
+///
+/// The first line with an error is told with its place in the kernel's file; the whole log and text are details.
 fn compile_error(desc: &KernelDesc, printed: &Printed, log: &str) -> Error {
     let first = log.lines().find(|line| line.contains("error")).unwrap_or("no message");
+    // `FILE:LINE:…`: the first number between colons is the line.
     let place = first.split(':').filter_map(|part| part.trim().parse::<u32>().ok()).next();
     let at = place.and_then(|line| printed.locate(line));
     let text = match &at {

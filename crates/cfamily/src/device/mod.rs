@@ -1,5 +1,8 @@
 //! A device over a driver that compiles printed kernels and works in order: what the backends of OpenCL and HIP share.
-//! The books that refuse wrong calls stand in front of it.
+//! A [`HandleTable`] in front of it refuses wrong calls.
+//!
+//! So a driver only sees handles that exist and ranges that lie within their buffers. A failure of work that was handed over loses
+//! the device for good: its memory may hold anything.
 
 mod compile;
 mod driver;
@@ -18,10 +21,16 @@ use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// A device over a driver that keeps the order of calls.
 pub struct Driven<D: Driver> {
+    /// What exists, and the checks of every call.
     handles: HandleTable,
+    /// What the user chose.
     options: DriverOptions,
+    /// Memory of each buffer.
     buffers: HashMap<BufferId, DriverMemory<D>>,
+    /// Each compiled kernel.
     kernels: HashMap<KernelId, Compiled<D>>,
+    /// Each compiled kernel.
+    /// The driver's calls.
     driver: D,
     /// What went wrong for good.
     lost: Option<String>,
@@ -29,7 +38,9 @@ pub struct Driven<D: Driver> {
 
 /// Memory of the driver and its bytes: a multiple of 4.
 struct DriverMemory<D: Driver> {
+    /// The driver's handle.
     raw: D::Memory,
+    /// Its size.
     bytes: u64,
 }
 
@@ -40,12 +51,13 @@ impl<D: Driver> DriverMemory<D> {
     }
 }
 
+/// What a call of the driver gives.
 type DriverResult<D, T = ()> = std::result::Result<T, <D as Driver>::Failure>;
 
 impl<D: Driver> Driven<D> {
     /// Opens device `index` of those that the crate lists. `options` is a query string: `checks=on|off` (indices are kept
     /// inside their arrays), `f16=on|off` and, for OpenCL, `subgroups=emulated|off` (see
-    /// [`crate::Options::emulate_subgroups`]).
+    /// [`crate::PrintOptions::emulate_subgroups`]).
     pub fn open(index: usize, options: &str) -> Result<Driven<D>> {
         let options = DriverOptions::parse(options)?;
         if options.subgroups && D::DIALECT != Dialect::OpenCl {
@@ -88,19 +100,23 @@ impl<D: Driver> Driven<D> {
         })
     }
 
+    /// The memory of a buffer that exists.
     fn memory_of(&self, buffer: BufferId) -> Result<&DriverMemory<D>> {
         self.buffers.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
     }
 
+    /// The kernel of a handle that exists.
     fn kernel(&self, kernel: KernelId) -> Result<&Compiled<D>> {
         self.kernels.get(&kernel).ok_or_else(|| Error::bug(format!("kernel {} was not compiled", kernel.0)))
     }
 
+    /// Hands one command to the driver. Sizes and numbers of workgroups follow from the symbols.
     fn run(&mut self, command: &Command, symbols: &Symbols) -> Result<()> {
         match command {
             Command::Dispatch { label, kernel, bindings, groups } => {
                 let limit = self.handles.info().limits.max_groups_per_dim;
                 let groups = RecordedList::groups_within(limit, label, groups, symbols)?;
+                // Drivers refuse an empty grid; nothing is to be done.
                 if groups.contains(&0) {
                     return Ok(());
                 }
@@ -125,6 +141,7 @@ impl<D: Driver> Driven<D> {
         }
     }
 
+    /// Starts a kernel. The outer error is a wrong call, the inner one a failure of the driver.
     fn dispatch(&self, kernel: KernelId, bindings: &[Binding], groups: [u32; 3]) -> Result<DriverResult<D>> {
         let compiled = self.kernel(kernel)?;
         let argument = |arg: &Arg| {
@@ -167,6 +184,7 @@ impl<D: Driver> Device for Driven<D> {
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
         self.alive()?;
+        // No driver gives memory of 0 bytes.
         let bytes = self.handles.check_size(label, size)?.max(4);
         let doing = format!("create buffer `{label}` of {size} bytes");
         let made = self.driver.memory(bytes as usize);
@@ -199,6 +217,7 @@ impl<D: Driver> Device for Driven<D> {
         self.alive()?;
         let range = self.handles.read(buffer, offset, out.len())?;
         if range.is_empty() {
+            // A read of nothing still waits, as any read does.
             return self.wait();
         }
         let done = self.driver.read(&self.memory_of(buffer)?.raw, range.start, out);
@@ -225,6 +244,7 @@ impl<D: Driver> Device for Driven<D> {
         let checked = commands.iter().try_for_each(|command| self.check_lengths(command));
         match checked {
             Ok(()) => Ok(list),
+            // A list that cannot run does not stay.
             Err(error) => self.handles.destroy_list(list).and(Err(error)),
         }
     }

@@ -23,6 +23,7 @@ impl DriverOptions {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
     pub fn parse(text: &str) -> Result<DriverOptions> {
         let mut options = DriverOptions::default();
+        // `subgroups` is no switch of on and off, so that it is taken out before the others are read.
         let mut rest = Vec::new();
         for pair in text.split('&') {
             match pair.strip_prefix("subgroups=") {
