@@ -1,4 +1,7 @@
 //! Between the wire's messages and the types of [`tapml_device`].
+//!
+//! Both directions stand side by side. What goes out is bounded here, because the schema's integers stop at 2^53 - 1;
+//! what comes in has been checked by the decoder, and unknown values are refused or become the most general one.
 
 use super::limits::{MAX_DETAILS, MAX_INTEGER, MAX_REPORT_BYTES};
 use crate::wire;
@@ -7,6 +10,9 @@ use tapml_device::{BufferId, KernelDesc, KernelId};
 use tapml_graph::{Dim, Error, ErrorKind, Extent, Result, Symbol, Symbols};
 
 /// A handle on the wire.
+///
+/// # Errors
+/// `Unsupported` beyond 32 bits: handles are given out in order, and none a second time.
 pub fn handle(id: u64) -> Result<u32> {
     u32::try_from(id).map_err(|_| {
         Error::unsupported("this connection has used all its handles")
@@ -15,6 +21,9 @@ pub fn handle(id: u64) -> Result<u32> {
 }
 
 /// A number that the wire carries.
+///
+/// # Errors
+/// `Unsupported` beyond [`MAX_INTEGER`]; `what` names the number.
 pub fn integer(what: &str, value: u64) -> Result<u64> {
     if value <= MAX_INTEGER {
         Ok(value)
@@ -24,6 +33,8 @@ pub fn integer(what: &str, value: u64) -> Result<u64> {
 }
 
 /// Identity, limits and features, for the wire.
+///
+/// Larger limits are told as [`MAX_INTEGER`]. The operators stay empty: a device of commands announces none.
 pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
     let kind = match info.kind {
         device::AdapterKind::Discrete => wire::AdapterKind::Discrete,
@@ -57,6 +68,9 @@ pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
 }
 
 /// Identity, limits and features, from the wire.
+///
+/// # Errors
+/// `InvalidInput` if limits are missing, or a feature is not written as the schema says.
 pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
     let l = info.limits.as_ref().ok_or_else(|| Error::invalid("the device tells no limits"))?;
     Ok(device::DeviceInfo {
@@ -70,6 +84,7 @@ pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
             wire::AdapterKind::Other => device::AdapterKind::Other,
         },
         limits: device::Limits {
+            // An agent may be of another make: a limit beyond the wire's numbers could not be used anyway.
             max_buffer_size: l.max_buffer_size.min(MAX_INTEGER),
             max_binding_size: l.max_binding_size.min(MAX_INTEGER),
             max_uniform_size: l.max_uniform_size.min(MAX_INTEGER),
@@ -87,13 +102,16 @@ pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
 /// All features that the device has: they have names and values by being serialised, so that none is forgotten here.
 fn features_to_wire(features: &device::Features) -> Vec<wire::Feature> {
     let all = serde_json::to_value(features).unwrap_or_default();
+    // Absent means null or false on the other side.
     let there = all.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null() && **v != false);
     there.map(|(name, value)| wire::Feature { name: name.clone(), value: value.to_string() }).collect()
 }
 
+/// Features, from the wire. Names that this build does not know are taken and left out by `Features`.
 fn features_from_wire(features: &[wire::Feature]) -> Result<device::Features> {
     let bad = |name: &str, value: &str, e: serde_json::Error| {
         let [name, value] =
+            // Texts of the other side may be long, and hold signs that command a terminal.
             [name, value].map(|text| text.chars().take(60).collect::<String>().escape_debug().to_string());
         Error::invalid(format!("the device's feature `{name}` is `{value}`: {e}"))
             .with_hint("the schema (crates/rpc/proto/tapml.proto) says how each feature is written")
@@ -102,6 +120,7 @@ fn features_from_wire(features: &[wire::Feature]) -> Result<device::Features> {
     for wire::Feature { name, value } in features {
         let read = serde_json::from_str(value).map_err(|e| bad(name, value, e))?;
         let one = serde_json::Map::from_iter([(name.clone(), read)]);
+        // Each is tried alone first, so that the error names it.
         serde_json::from_value::<device::Features>(one.clone().into()).map_err(|e| bad(name, value, e))?;
         all.extend(one);
     }
@@ -109,6 +128,7 @@ fn features_from_wire(features: &[wire::Feature]) -> Result<device::Features> {
 }
 
 /// A kernel, for the wire.
+/// `id` is the handle that the client chose.
 pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
     let language = match desc.source.language {
         device::Language::Wgsl => wire::Language::Wgsl,
@@ -142,6 +162,9 @@ pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
 }
 
 /// A kernel, from the wire.
+///
+/// # Errors
+/// `Unsupported` for a language or a kind of binding that this build does not know.
 pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
     let unknown = |what: &str| Error::unsupported(format!("kernel `{}`: {what}", k.name));
     let language = match wire::Language::try_from(k.language) {
@@ -172,6 +195,9 @@ pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
 }
 
 /// A command, for the wire.
+///
+/// # Errors
+/// `Unsupported` for handles and numbers that the wire does not carry.
 pub fn command_to_wire(command: &device::Command) -> Result<wire::Command> {
     let work = match command {
         device::Command::Dispatch { label, kernel, bindings, groups } => {
@@ -207,6 +233,8 @@ pub fn command_to_wire(command: &device::Command) -> Result<wire::Command> {
 }
 
 /// A command, from the wire, with the handles that the device itself has given.
+///
+/// `buffer` and `kernel` fail for handles that the client has not made.
 pub fn command_from_wire(
     command: &wire::Command,
     buffer: impl Fn(u32) -> Result<BufferId>,
@@ -255,6 +283,7 @@ fn size_to_wire(extent: &Extent) -> Result<wire::Size> {
     Ok(wire::Size { constant: integer("a size", constant)?, terms, divisor: extent.divisor })
 }
 
+/// A size, from the wire. Fails where factors overflow, since they come from the other side.
 fn size_from_wire(size: &Option<wire::Size>) -> Result<Extent> {
     let size = size.as_ref().ok_or_else(|| Error::invalid("a size is missing"))?;
     let mut dim = Dim::from(size.constant);
@@ -266,6 +295,7 @@ fn size_from_wire(size: &Option<wire::Size>) -> Result<Extent> {
     Ok(Extent::ceil_div(dim, size.divisor))
 }
 
+/// A symbol by its name, which may be any that the graph allows.
 fn symbol(name: &str) -> Result<Symbol> {
     Symbol::new(name).ok_or_else(|| Error::invalid(format!("`{}` is no symbol", name.escape_debug())))
 }
@@ -283,6 +313,7 @@ pub fn symbols_from_wire(symbols: &[wire::Symbol]) -> Result<Symbols> {
     symbols.iter().try_fold(Symbols::new(), |all, s| Ok(all.with_symbol(symbol(&s.name)?, s.value)))
 }
 
+/// Names of findings on the wire.
 const KINDS: [(device::FindingKind, &str); 7] = [
     (device::FindingKind::OutOfBounds, "out_of_bounds"),
     (device::FindingKind::UninitializedRead, "uninitialized_read"),
@@ -310,6 +341,7 @@ pub fn finding_to_wire(f: device::Finding) -> wire::Finding {
         workgroup_y,
         workgroup_z,
         invocation: f.invocation,
+        // A kernel may find the same thing in every invocation.
         count: f.count.min(MAX_INTEGER),
     }
 }
@@ -339,6 +371,7 @@ pub fn finding_from_wire(f: wire::Finding) -> Result<device::Finding> {
     })
 }
 
+/// Kinds of errors here and on the wire, one for one.
 const ERRORS: [(ErrorKind, wire::ErrorKind); 9] = [
     (ErrorKind::Bug, wire::ErrorKind::Bug),
     (ErrorKind::InvalidInput, wire::ErrorKind::InvalidInput),
@@ -352,6 +385,7 @@ const ERRORS: [(ErrorKind, wire::ErrorKind); 9] = [
 ];
 
 /// An error, for the wire. Contexts become part of the message.
+/// A kind that is not listed becomes a bug.
 pub fn error_to_wire(error: &Error) -> wire::Failed {
     let kind =
         ERRORS.iter().find(|(kind, _)| *kind == error.kind()).map_or(wire::ErrorKind::Bug, |(_, k)| *k);
@@ -365,6 +399,7 @@ pub fn error_to_wire(error: &Error) -> wire::Failed {
 }
 
 /// An error, from the wire.
+/// Long texts are cut, and details beyond [`MAX_DETAILS`] dropped.
 pub fn error_from_wire(failed: wire::Failed) -> Error {
     let kind = ERRORS.iter().find(|(_, kind)| *kind == failed.kind()).map_or(ErrorKind::Bug, |(k, _)| *k);
     let mut error = Error::new(kind, brief(failed.message));
@@ -378,6 +413,7 @@ pub fn error_from_wire(failed: wire::Failed) -> Error {
 /// The beginning of a text of an error or a finding, which is for people.
 fn brief(mut text: String) -> String {
     if text.len() > MAX_REPORT_BYTES {
+        // A text is cut between characters, which have up to four bytes.
         let end = (0..=MAX_REPORT_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         let more = text.len() - end;
         text.truncate(end);

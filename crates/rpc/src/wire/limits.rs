@@ -1,4 +1,6 @@
 //! Bounds of the wire. A decoder refuses what exceeds them before it allocates for it.
+//!
+//! Bounds of single values are checked by the messages themselves, and bounds of allocation by `scan`.
 
 use std::time::Duration;
 use tapml_graph::Error;
@@ -25,9 +27,11 @@ pub(crate) fn too_large(error: &tungstenite::Error) -> Option<Error> {
 }
 
 /// Largest message of a client that has not been let in.
+/// It is small, because whoever connects can make an agent hold one.
 pub const MAX_HELLO: usize = 64 << 10;
 
 /// Most fields in one message, nested ones included.
+/// Each costs the decoder some bytes, however short it is on the wire.
 pub const MAX_FIELDS: usize = 1 << 17;
 
 /// Longest name, label or file name, bytes.
@@ -58,6 +62,7 @@ pub const MAX_BATCH: usize = 256;
 pub const COMMANDS: usize = 1024;
 
 /// Most commands of one list.
+/// They may come in several messages; the device's process holds them all.
 pub const MAX_COMMANDS: usize = 1 << 20;
 
 /// Largest integer: what a JavaScript number holds exactly.
@@ -67,6 +72,7 @@ pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 pub const PIECE: usize = 4 << 20;
 
 /// Bytes of messages under way.
+/// A client stops sending when so many are not acknowledged.
 pub const WINDOW: u64 = 48 << 20;
 
 /// Messages under way.
@@ -96,7 +102,7 @@ pub const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the sides of a hub show that they are there, and after what time of silence a side is given up.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// See [`BEAT`].
+/// After what time of silence a side is given up: several heartbeats, so that one that is late does not count.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a client that waits at a hub may be silent: its computer may have been asleep.

@@ -1,4 +1,8 @@
 //! The wire: messages, their bounds, their bytes, and what they mean in terms of [`tapml_device`].
+//!
+//! The schema is `crates/rpc/proto/tapml.proto`; structs, shapes and macros are generated from it. Every message from
+//! outside goes through three steps: `scan` bounds what decoding allocates, prost decodes, and the message checks its
+//! own values.
 
 // The messages, and the shapes and macros that belong to them.
 include!("gen/messages.rs");
@@ -21,7 +25,11 @@ use tapml_graph::{Error, Result};
 
 /// Reads a message of a client. Bytes from anywhere are safe to give: nothing is allocated beyond a small multiple of
 /// their number.
+///
+/// # Errors
+/// `InvalidInput` for bytes that are no message, claim too much, or hold values beyond their bounds.
 pub fn decode_request(bytes: Bytes) -> Result<ToAgent> {
+    // prost allocates as it reads, so that the look comes first.
     scan::scan(&bytes, &shapes::TO_AGENT)?;
     let message = ToAgent::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
     message::check_request(&message)?;
@@ -37,6 +45,7 @@ pub fn decode_reply(bytes: Bytes) -> Result<ToClient> {
 }
 
 /// Reads what a session's own process says first, before the agent has added its limits.
+/// Its values are not checked: they come from a process of the agent itself, and limits are still missing.
 pub(crate) fn decode_welcome(bytes: Bytes) -> Result<ToClient> {
     scan::scan(&bytes, &shapes::TO_CLIENT)?;
     ToClient::decode(bytes).map_err(|e| Error::bug(format!("no message of TapML: {e}")))

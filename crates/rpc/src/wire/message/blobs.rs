@@ -1,4 +1,6 @@
 //! Blobs that an agent keeps.
+//!
+//! A blob is at most a piece long and is known by its BLAKE3 hash, so that a client need not send what an agent has.
 
 use super::bounds::{at_most, hash, integer};
 use super::{Answered, Names, Note, ReplyMessage, RequestMessage};
@@ -10,6 +12,7 @@ impl RequestMessage for HasBlobs {
     const ANSWERED: Answered = Answered::Always;
 
     fn check(&self) -> Result<()> {
+        // An agent reads each blob from its folder to answer.
         at_most("hashes", self.hashes.len(), MAX_HASHES)?;
         self.hashes.iter().try_for_each(|h| hash(h))
     }
@@ -32,6 +35,7 @@ impl RequestMessage for PutBlob {
         if self.data.len() > PIECE {
             return Err(Error::invalid(format!("a blob of {} bytes, at most {PIECE}", self.data.len())));
         }
+        // Without a hash the agent computes it.
         if self.hash.is_empty() { Ok(()) } else { hash(&self.hash) }
     }
 

@@ -1,4 +1,6 @@
 //! Bounds that messages have in common.
+//!
+//! Each function fails with `InvalidInput` and a text of what was found and what is allowed; `what` names the value.
 
 use crate::wire::limits::{MAX_BINDINGS, MAX_INTEGER, MAX_LABEL, MAX_NAME};
 use crate::wire::{Read, Symbol};
@@ -21,6 +23,7 @@ pub fn name(what: &str, value: &str) -> Result<()> {
 }
 
 /// What is shown to people: short, and without signs that command a terminal.
+/// Such texts come from other machines and end in terminals and pages.
 pub fn label(what: &str, value: &str) -> Result<()> {
     if value.len() > MAX_LABEL || value.chars().any(char::is_control) {
         let text = format!("`{what}` is longer than {MAX_LABEL} bytes or holds control characters");
@@ -43,6 +46,7 @@ pub fn at_most(what: &str, count: usize, most: usize) -> Result<()> {
 }
 
 /// A BLAKE3 hash.
+/// Only the length can be wrong.
 pub fn hash(hash: &[u8]) -> Result<()> {
     if hash.len() != 32 {
         return Err(Error::invalid(format!("a hash of {} bytes, expected 32", hash.len())));
@@ -51,6 +55,7 @@ pub fn hash(hash: &[u8]) -> Result<()> {
 }
 
 /// Values of symbols.
+/// There are few: a program has two.
 pub fn symbols(symbols: &[Symbol]) -> Result<()> {
     bounded_list("symbols", symbols.len())?;
     symbols.iter().try_for_each(|s| name("symbol", &s.name).and(integer("value", s.value)))

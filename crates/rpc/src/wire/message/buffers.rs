@@ -1,4 +1,7 @@
 //! Buffers: made and freed, written and read; and what the device has done by now.
+//!
+//! Buffers are named by handles that the client chooses, so that it need not wait for an answer. Writes and their
+//! like are not answered; a failure of theirs is told by the next wait or read.
 
 use super::bounds::{integer, name};
 use super::{Answered, Names, Note, ReplyMessage, RequestMessage};
@@ -11,6 +14,7 @@ impl RequestMessage for CreateBuffer {
     const ANSWERED: Answered = Answered::Never;
 
     fn check(&self) -> Result<()> {
+        // Whether there is so much memory is the executor's business.
         name("label", &self.label)?;
         integer("size", self.size)
     }
@@ -19,6 +23,7 @@ impl RequestMessage for CreateBuffer {
         Note::Text(format!("create buffer {} `{}` of {} bytes", self.buffer, self.label, self.size))
     }
 
+    // Journals tell buffers by label and size.
     fn remember(&self, names: &mut Names, _: usize) {
         names.add_buffer(self.buffer, &self.label, self.size);
     }
@@ -49,6 +54,7 @@ impl RequestMessage for Write {
     }
 }
 
+// A read waits for the work before it, so that failures of that work are its answer.
 impl RequestMessage for Read {
     const ANSWERED: Answered = Answered::AfterFailures;
 
@@ -70,6 +76,7 @@ impl RequestMessage for Wait {
     }
 }
 
+// Findings are told even after a failure: they may explain it.
 impl RequestMessage for TakeFindings {
     const ANSWERED: Answered = Answered::Always;
 

@@ -1,4 +1,7 @@
 //! What an agent that has dialled a hub says to it.
+//!
+//! A hub shows these texts to people and makes addresses of names, so that both are bounded in length and in their
+//! signs.
 
 use super::AgentMessage;
 use super::bounds::{label, name};
@@ -12,6 +15,7 @@ impl AgentMessage for Register {
         name("token", &self.token)?;
         label("agent", &self.agent)?;
         label("instance", &self.instance)?;
+        // An agent need not bring a name.
         if !self.name.is_empty() {
             plain("an agent", &self.name, "")?;
         }
@@ -39,7 +43,9 @@ impl AgentMessage for Refused {
     }
 }
 
+/// What an agent says of one of its devices.
 fn offer(offer: &Offer) -> Result<()> {
+    // Device names may have a number behind a colon.
     plain("a device", &offer.name, ":")?;
     if let Some(info) = &offer.info {
         label("name", &info.name)?;

@@ -1,4 +1,6 @@
 //! Kernels.
+//!
+//! Creating a kernel is answered, because compiling may fail: the client learns it at the call.
 
 use super::bounds::{bounded_list, name};
 use super::{Answered, Names, Note, RequestMessage};
@@ -13,6 +15,7 @@ impl RequestMessage for CreateKernel {
         name("kernel", &self.name)?;
         name("file", &self.file)?;
         name("entry", &self.entry)?;
+        // The prelude counts: it is compiled as well.
         let len = self.prelude.len() + self.text.len();
         if len > MAX_TEXT {
             return Err(Error::invalid(format!("the kernel's text has {len} bytes, at most {MAX_TEXT}")));
@@ -26,6 +29,7 @@ impl RequestMessage for CreateKernel {
         Note::Kernel { kernel: self.kernel, name: self.name.clone() }
     }
 
+    // A post-mortem prints the text of the kernel that ran.
     fn remember(&self, names: &mut Names, len: usize) {
         names.add_kernel(self, len);
     }

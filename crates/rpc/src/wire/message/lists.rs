@@ -1,4 +1,6 @@
 //! Lists of commands: recorded, run, freed.
+//!
+//! Handles within commands are not checked here: what they stand for is known to the executor alone.
 
 use super::bounds::{at_most, bounded_list, integer, name, reads, symbols};
 use super::{Answered, Names, Note, RequestMessage};
@@ -6,6 +8,7 @@ use crate::wire::limits::MAX_BATCH;
 use crate::wire::{Command, DestroyList, Record, Replay, Size, Step, Symbol, Turns, Work, Write};
 use tapml_graph::{Context, Error, Result};
 
+// How many commands there may be is bounded by the fields of a message, and over several messages by the executor.
 impl RequestMessage for Record {
     const ANSWERED: Answered = Answered::Never;
 
@@ -34,6 +37,7 @@ impl RequestMessage for Replay {
     }
 }
 
+// A step ends with reads, which its answer consists of.
 impl RequestMessage for Step {
     const ANSWERED: Answered = Answered::AfterFailures;
 
@@ -74,12 +78,14 @@ impl RequestMessage for DestroyList {
     }
 }
 
+/// The writes in front of a run, and the symbols of the run.
 fn turn(writes: &[Write], values: &[Symbol]) -> Result<()> {
     bounded_list("writes", writes.len())?;
     writes.iter().try_for_each(|write| integer("offset", write.offset))?;
     symbols(values)
 }
 
+/// A command of any sort.
 fn command(command: &Command) -> Result<()> {
     match command.work.as_ref().ok_or_else(|| Error::invalid("a command holds nothing"))? {
         Work::Dispatch(d) => {
@@ -94,6 +100,7 @@ fn command(command: &Command) -> Result<()> {
     .context(|| "a command".into())
 }
 
+/// A size, which must be there although the schema cannot demand it.
 fn size(size: &Option<Size>) -> Result<()> {
     let size = size.as_ref().ok_or_else(|| Error::invalid("a size is missing"))?;
     integer("constant", size.constant)?;

@@ -19,6 +19,8 @@ use bounds::integer;
 use tapml_graph::{Error, Result};
 
 /// Whether a request is answered.
+///
+/// Requests are performed in order, whatever they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// It is not. If it fails, the next request that is answered [`Answered::AfterFailures`] tells so.
@@ -40,6 +42,7 @@ pub trait RequestMessage {
     }
 
     /// The request for a journal, told by the names of what it refers to.
+    /// It is made before the request is remembered, so that names of what it frees are still known.
     fn note(&self, names: &Names) -> Note;
 
     /// Enters what the request makes, and strikes what it frees. Its message has `len` bytes.
@@ -96,12 +99,14 @@ impl Reply {
 
 /// Checks what a client sent.
 pub fn check_request(message: &ToAgent) -> Result<()> {
+    // Whether the number rises is a matter of the session.
     integer("seq", message.seq)?;
     let request = message.request.as_ref().ok_or_else(|| Error::invalid("the message holds no request"))?;
     with_to_agent!(request, message => message.check())
 }
 
 /// Checks what an agent sent.
+/// A client does not trust an agent either: both may be of another make.
 pub fn check_reply(message: &ToClient) -> Result<()> {
     integer("seq", message.seq)?;
     let reply = message.reply.as_ref().ok_or_else(|| Error::invalid("the message holds no reply"))?;

@@ -1,4 +1,7 @@
 //! What the requests of a session have named, and requests in words by these names.
+//!
+//! An agent remembers them for its journal and for post-mortems. Memory is bounded by [`BYTES`], beyond which texts
+//! and lists are left out, and by the bounds of the messages.
 
 use crate::wire::{Command, CreateKernel, Symbol, Work};
 use bytes::Bytes;
@@ -15,17 +18,25 @@ const BYTES: usize = 64 << 20;
 pub struct Names {
     /// Whether all requests were seen: what is not known does not exist then.
     complete: bool,
+    /// By the client's handles, as all the others.
     buffers: HashMap<u32, Buffer>,
+    /// Destroyed ones stay.
     kernels: HashMap<u32, CreateKernel>,
+    /// The commands of each list.
     lists: HashMap<u32, Vec<Command>>,
     /// The hashes of each program's pieces.
     programs: HashMap<u32, Vec<Bytes>>,
+    /// Bytes of messages that kernels and lists came in.
     bytes: usize,
+    /// Bytes of the buffers that exist.
     memory: u64,
 }
 
+/// What is known of a buffer.
 struct Buffer {
+    /// As the client named it.
     label: String,
+    /// Bytes.
     size: u64,
 }
 
@@ -93,6 +104,7 @@ impl Names {
         self.bytes += len;
         let mut kept = kernel.clone();
         if self.bytes > BYTES {
+            // Names, constants and bindings are kept: they are short.
             (kept.prelude, kept.text) = (String::new(), String::new());
         }
         self.kernels.insert(kernel.kernel, kept);
@@ -102,6 +114,7 @@ impl Names {
     pub fn add_commands(&mut self, list: u32, commands: &[Command], len: usize) {
         self.bytes += len;
         if self.bytes <= BYTES {
+            // A long list comes in several messages.
             self.lists.entry(list).or_default().extend(commands.iter().cloned());
         }
     }
@@ -121,6 +134,7 @@ impl Names {
         self.programs.remove(&id);
     }
 
+    /// A command in words, with labels in the place of handles.
     fn command(&self, command: &Command) -> String {
         match &command.work {
             Some(Work::Dispatch(d)) => {
@@ -135,12 +149,14 @@ impl Names {
         }
     }
 
+    /// A run of a list in words, with its first commands.
     fn replay(&self, list: u32, turns: &[Vec<Symbol>], turn: u64) -> String {
         let of = match (turns.len(), turn) {
             (0 | 1, _) => String::new(),
             (count, 0) => format!(" ({count} turns)"),
             (count, at) => format!(" (turn {at} of {count})"),
         };
+        // Without a known turn, the symbols of the first one are told.
         let values = symbols(turns.get(turn.max(1) as usize - 1).map_or(&[], Vec::as_slice));
         let commands = self.commands(list);
         if commands.is_empty() && !self.complete {
@@ -165,6 +181,7 @@ impl Note {
     }
 }
 
+/// Values of symbols, with a word in front if there are any.
 fn symbols(symbols: &[Symbol]) -> String {
     let pairs: Vec<String> = symbols.iter().map(|s| format!("{} = {}", s.name, s.value)).collect();
     if pairs.is_empty() { String::new() } else { format!(" with {}", pairs.join(", ")) }

@@ -1,4 +1,7 @@
 //! Devices that run operators themselves: tensors to hold, nodes and graphs to run.
+//!
+//! Tensors are held by handles from 1 on; 0 means that the tensor's bytes come with the request. Whether attributes
+//! are valid is for the device to say.
 
 use super::bounds::{at_most, bounded_list, integer, name, symbols};
 use super::{Answered, Names, Note, ReplyMessage, RequestMessage};
@@ -10,6 +13,7 @@ impl RequestMessage for PutTensor {
     const ANSWERED: Answered = Answered::Always;
 
     fn check(&self) -> Result<()> {
+        // Larger tensors come in several pieces.
         let held = self.tensor.as_ref().filter(|t| t.handle > 0 && t.data.len() <= PIECE);
         tensor(held.ok_or_else(|| {
             Error::invalid(format!("a tensor to hold needs a handle, and at most {PIECE} bytes at once"))
@@ -55,6 +59,7 @@ impl RequestMessage for CallGraph {
     fn check(&self) -> Result<()> {
         name("graph", &self.name)?;
         symbols(&self.symbols)?;
+        // How many there are is bounded by the fields of a message.
         for node in &self.nodes {
             name("node", &node.node)?;
             name("op", &node.op)?;
@@ -84,6 +89,7 @@ impl ReplyMessage for NodeResult {
     }
 }
 
+/// Fails unless there is a tensor for each name.
 fn one_each(what: &str, names: usize, tensors: usize) -> Result<()> {
     if names != tensors {
         return Err(Error::invalid(format!("{names} names of {what}, {tensors} of their tensors")));
@@ -91,6 +97,7 @@ fn one_each(what: &str, names: usize, tensors: usize) -> Result<()> {
     Ok(())
 }
 
+/// Dtype and sizes; whether the bytes fit them is for the receiver to say.
 fn tensor(tensor: &Tensor) -> Result<()> {
     name("dtype", &tensor.dtype)?;
     at_most("sizes", tensor.shape.len(), MAX_RANK)?;

@@ -1,4 +1,6 @@
 //! Whole programs.
+//!
+//! A program and its weights come as hashes of blobs. The client sends only those blobs that the agent does not hold.
 
 use super::bounds::{hash, integer, name, symbols};
 use super::{Answered, Names, Note, RequestMessage};
@@ -9,6 +11,7 @@ impl RequestMessage for LoadProgram {
     const ANSWERED: Answered = Answered::AfterFailures;
 
     fn check(&self) -> Result<()> {
+        // The program itself is checked when its pieces are put together.
         self.pieces.iter().try_for_each(|h| hash(h))?;
         for weight in &self.weights {
             name("weight", &weight.name)?;
@@ -22,6 +25,7 @@ impl RequestMessage for LoadProgram {
         Note::Text(format!("load program {}", self.program))
     }
 
+    // A post-mortem reads the program's steps from these blobs.
     fn remember(&self, names: &mut Names, _: usize) {
         names.add_program(self.program, &self.pieces);
     }

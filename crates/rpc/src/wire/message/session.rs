@@ -9,6 +9,7 @@ use crate::wire::{
 };
 use tapml_graph::{Error, Result};
 
+// Versions are not bounded: an agent answers those that it does not speak.
 impl RequestMessage for Hello {
     const ANSWERED: Answered = Answered::Always;
 
@@ -30,6 +31,7 @@ impl ReplyMessage for Welcome {
         name("agent", &self.agent)?;
         let devices = self.devices.iter().filter_map(|offer| offer.info.as_ref());
         self.device.iter().chain(devices).try_for_each(device)?;
+        // A client needs the limits before its next message.
         let limits = self.limits.as_ref().ok_or_else(|| Error::invalid("the welcome names no limits"))?;
         integer("max_message", limits.max_message)?;
         integer("window", limits.window)?;
@@ -43,6 +45,7 @@ impl ReplyMessage for Welcome {
 }
 
 /// Identity, features and operators of a device.
+/// Both a welcome and an agent's offer at a hub hold them.
 pub fn device(info: &DeviceInfo) -> Result<()> {
     name("name", &info.name)?;
     name("driver", &info.driver)?;
