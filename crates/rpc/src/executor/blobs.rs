@@ -1,4 +1,7 @@
 //! Content-addressed bytes that an agent keeps: the last ones in memory, all of them in a folder that its sessions share.
+//!
+//! Files are named by their hashes. Several processes use the folder at a time: files appear whole, and may vanish at
+//! any time. Failures of the folder are not errors of a session, because blobs in memory serve it too.
 
 use crate::wire::limits::{MAX_HASHES, PIECE};
 use bytes::Bytes;
@@ -12,11 +15,16 @@ use tapml_graph::{Error, ErrorKind, Result};
 const RECENT: usize = 2 * MAX_HASHES;
 
 /// See the module.
+///
+/// It belongs to one session.
 pub struct Blobs {
+    /// `None` if blobs are kept in memory only.
     folder: Option<PathBuf>,
     /// Bytes that the folder may hold, and bytes put since that was last looked after.
     limit: u64,
+    // It begins at the largest number, so that the first blob makes room.
     added: u64,
+    /// The last ones with their hashes, the oldest in front.
     recent: VecDeque<([u8; 32], Bytes)>,
 }
 
@@ -33,18 +41,24 @@ impl Blobs {
             return Some(bytes.clone());
         }
         let path = self.folder.as_ref()?.join(name(hash));
+        // Whoever can write to the folder could leave a large file, or no file at all.
         let small = std::fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= PIECE as u64);
         let bytes = small.then(|| std::fs::read(&path).ok()).flatten()?;
+        // A file that was cut or changed is of no use to anybody.
         if blake3::hash(&bytes).as_bytes() != hash {
             let _ = std::fs::remove_file(&path);
             return None;
         }
         let _ =
+            // The time of the last use decides what is removed; failing to note it is no harm.
             std::fs::File::options().append(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
         self.remember(*hash, bytes.into())
     }
 
     /// As [`Blobs::get`]; the error names the hash in the detail `missing`.
+    ///
+    /// # Errors
+    /// `Unavailable` if it is held nowhere. The client sends the blob and asks again.
     pub fn need(&mut self, hash: &[u8]) -> Result<Bytes> {
         let found = <&[u8; 32]>::try_from(hash).ok().and_then(|hash| self.get(hash));
         found.ok_or_else(|| {
@@ -63,6 +77,7 @@ impl Blobs {
         }
         if let Some(folder) = &self.folder {
             self.added = self.added.saturating_add(bytes.len() as u64);
+            // Looking through the folder takes long: it is done for every sixteenth of the limit.
             if self.added > self.limit / 16 {
                 make_room(folder, self.limit);
                 self.added = 0;
@@ -74,6 +89,7 @@ impl Blobs {
         self.remember(hash, bytes);
     }
 
+    /// Keeps a blob in memory, in the place of the oldest; gives it back.
     fn remember(&mut self, hash: [u8; 32], bytes: Bytes) -> Option<Bytes> {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
@@ -83,10 +99,12 @@ impl Blobs {
     }
 }
 
+/// The name of a blob's file.
 fn name(hash: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
+/// Makes the folder; whether there is one.
 fn make(folder: &Path) -> bool {
     let made = std::fs::create_dir_all(folder);
     if let Err(error) = &made {
@@ -96,6 +114,7 @@ fn make(folder: &Path) -> bool {
 }
 
 /// A file is written whole or not at all.
+/// A temporary file in the same folder can take the name in one step.
 fn store(folder: &Path, hash: &[u8; 32], bytes: &[u8]) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;
@@ -104,6 +123,7 @@ fn store(folder: &Path, hash: &[u8; 32], bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Removes the longest unused blobs until an eighth of the limit is free.
+/// Other processes may remove files meanwhile, which is no error.
 fn make_room(folder: &Path, limit: u64) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let file = |entry: std::io::Result<std::fs::DirEntry>| {

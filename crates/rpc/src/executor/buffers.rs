@@ -1,4 +1,7 @@
 //! Buffers, blobs that are written to them, and what the device has done by now.
+//!
+//! An error of an unanswered request is kept by the executor. Memory counts what the client asked for, whatever the
+//! device takes for it.
 
 use super::requests::{Answer, Execute, Executor, done};
 use crate::wire::{self, Reply, convert};
@@ -9,6 +12,7 @@ impl Execute for wire::CreateBuffer {
         executor.buffers.expect_free(self.buffer)?;
         let room = executor.expect_room(&self.label, self.size);
         let made = room.and_then(|()| executor.device.create_buffer(&self.label, self.size));
+        // A handle whose buffer could not be made is known as such, so that later uses of it say why.
         executor.buffers.insert(self.buffer, made.as_ref().ok().map(|&id| (id, self.size)));
         made.map(|_| executor.memory += self.size)?;
         Ok(None)
@@ -18,6 +22,7 @@ impl Execute for wire::CreateBuffer {
 impl Execute for wire::DestroyBuffer {
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         if let Some((buffer, size)) = executor.buffers.remove(self.buffer)? {
+            // The handle is gone even if the device fails: its bytes are given back in any case.
             executor.memory -= size;
             executor.device.destroy_buffer(buffer)?;
         }
@@ -57,6 +62,7 @@ impl Execute for wire::HasBlobs {
     const CAPABILITY: Option<&'static str> = Some("blobs");
 
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        // A blob that is found is kept in memory, so that it is still there when it is used.
         let held = self.hashes.iter().map(|hash| executor.blobs.need(hash).is_ok()).collect();
         Ok(Some(Reply::HeldBlobs(wire::HeldBlobs { held })))
     }

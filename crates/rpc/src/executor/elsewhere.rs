@@ -1,4 +1,6 @@
 //! Requests that others answer: the agent itself, and devices that run operators.
+//!
+//! Every request needs an answer here, so that the compiler finds one that was forgotten.
 
 use super::requests::{Answer, Execute, Executor};
 use crate::wire::{self, Reply};

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use tapml_graph::{Error, Result};
 
 /// What handles of one sort stand for.
+///
+/// A client may use any number of 32 bits, and use it again when it was freed.
 pub struct Handles<T> {
+    /// In words for errors, such as `buffer`.
     sort: &'static str,
     /// `None` for what could not be made.
     map: HashMap<u32, Option<T>>,
@@ -38,6 +41,7 @@ impl<T> Handles<T> {
 
     /// As [`Handles::get`], mutable.
     pub fn get_mut(&mut self, id: u32) -> Result<&mut T> {
+        // Made first: the map is borrowed afterwards.
         let missing = self.missing(id);
         self.map.get_mut(&id).and_then(Option::as_mut).ok_or(missing)
     }
@@ -47,6 +51,7 @@ impl<T> Handles<T> {
         self.map.remove(&id).ok_or_else(|| self.missing(id))
     }
 
+    /// The error of a handle that stands for nothing.
     fn missing(&self, id: u32) -> Error {
         if self.map.contains_key(&id) {
             Error::invalid(format!("the {} {id} could not be made", self.sort))

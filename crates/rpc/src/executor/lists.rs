@@ -1,4 +1,7 @@
 //! Kernels, and lists of commands that run them.
+//!
+//! Long lists come in several messages, of which all but the last say that more follows. No other list may come
+//! between.
 
 use super::requests::{Answer, Execute, Executor, TEXT_BYTES, done};
 use crate::wire::limits::MAX_COMMANDS;
@@ -8,6 +11,7 @@ use tapml_device::{Command, ListId};
 use tapml_graph::{Error, Result};
 
 /// What a command of a list counts for.
+/// A device keeps labels, bindings and sizes of each.
 const COMMAND_BYTES: u64 = 256;
 
 impl Execute for wire::CreateKernel {
@@ -18,6 +22,7 @@ impl Execute for wire::CreateKernel {
         executor.expect_room(&self.name, bytes)?;
         let kernel = executor.device.create_kernel(&convert::kernel_from_wire(self)?)?;
         executor.memory += bytes;
+        // A kernel that fails to compile leaves its handle free: the client knows, since creating is answered.
         executor.kernels.insert(id, Some((kernel, bytes)));
         done()
     }
@@ -36,6 +41,7 @@ impl Execute for wire::DestroyKernel {
 impl Execute for wire::Record {
     fn execute(mut self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         let list = self.list;
+        // Taken first: after an error the partial list is gone.
         let mut commands = match executor.partial.take() {
             Some((partial, commands)) if partial == list => commands,
             Some((partial, _)) => return Err(Error::invalid(format!("list {list} within list {partial}"))),
@@ -58,6 +64,7 @@ impl Execute for wire::Record {
     }
 }
 
+/// Records commands with the device's own handles.
 fn record(executor: &mut Executor, commands: &[wire::Command]) -> Result<ListId> {
     let buffer = |id| executor.buffer(id);
     let kernel = |id| executor.kernels.get(id).map(|(kernel, _)| *kernel);
@@ -73,6 +80,7 @@ impl Execute for wire::Replay {
     }
 }
 
+/// Sets a list going; it does not wait.
 fn replay(executor: &mut Executor, list: u32, symbols: &[wire::Symbol]) -> Result<()> {
     let symbols = convert::symbols_from_wire(symbols)?;
     executor.device.replay(executor.lists.get(list)?.0, &symbols)
@@ -83,6 +91,7 @@ impl Execute for wire::Step {
 
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
         let wire::Step { writes, list, symbols, reads } = self;
+        // A step is a batch of one.
         wire::Turns { list, turns: vec![wire::Turn { writes, symbols }], reads }.execute(executor, answer)
     }
 }
@@ -96,10 +105,12 @@ impl Execute for wire::Turns {
             turn.writes.iter().try_for_each(|w| executor.write(w.buffer, w.offset, &w.data))?;
             replay(executor, self.list, &turn.symbols)?;
         }
+        // Without reads the answer is empty, and comes when all is done.
         let Some((end, reads)) = self.reads.split_last() else {
             executor.device.wait()?;
             return Ok(Some(Reply::Data(wire::Data { data: Bytes::new(), last: true })));
         };
+        // Only the last read ends the answer.
         reads.iter().try_for_each(|read| executor.read(read, false, answer))?;
         executor.read(end, true, answer)?;
         Ok(None)

@@ -1,4 +1,8 @@
 //! What a session's process does: it opens one device, executes requests in order, and answers.
+//!
+//! It talks to its agent over two streams and knows nothing of networks. A device that crashes takes this process
+//! with it, and the agent tells the client what the recorder says. Requests are executed by one thread, so that their
+//! order is that of the client.
 
 pub(crate) mod blobs;
 mod buffers;
@@ -22,18 +26,25 @@ use tapml_graph::{Error, ErrorKind, Result};
 use traced::Traced;
 
 /// Bytes of unanswered requests after which they are acknowledged.
+/// Both are well below what a client may have under way, so that it need not stop.
 const ACKNOWLEDGE: usize = 6 << 20;
 
 /// Unanswered requests after which they are acknowledged.
 const ACKNOWLEDGE_COUNT: usize = 1024;
 
 /// Serves one session: settings first, then a [`wire::Hello`], then requests, until the stream ends.
+///
+/// # Errors
+/// If a stream breaks, or a message is not well-formed: the session cannot go on then. A device that does not open is
+/// an answer, not an error.
 pub fn serve(from: &mut impl Read, to: &mut impl Write, offer: &dyn Offer) -> Result<()> {
+    // The agent may end before it has said anything.
     let Some((_, settings)) = pipe::read(from).map_err(|e| broken_error(&e))? else { return Ok(()) };
     let settings =
         Settings::decode(settings).map_err(|e| Error::bug(format!("the session's settings: {e}")))?;
     let recorder = Recorder::open(Path::new(&settings.recorder));
     let Some((seq, hello)) = pipe::read(from).map_err(|e| broken_error(&e))? else { return Ok(()) };
+    // Opening a device may crash: the recorder names the hello as what ran.
     recorder.request(seq);
     let opened = wire::decode_request(hello).and_then(|message| match message.request {
         Some(Request::Hello(hello)) => open(&hello, &settings, offer, &recorder),
@@ -63,6 +74,7 @@ fn open(
         capabilities: capabilities(),
         ..wire::Welcome::default()
     };
+    // Without a device the client asks for the list, and the session ends with it.
     if hello.target.is_empty() {
         let row = |(name, info): crate::offer::Offered| {
             let reason = info.as_ref().err().map(Error::to_string).unwrap_or_default();
@@ -76,10 +88,12 @@ fn open(
         welcome.devices = offer.list().into_iter().map(row).collect();
         return Ok((welcome, None));
     }
+    // Options stand behind a question mark, as in an address.
     let (name, options) = hello.target.split_once('?').unwrap_or((&hello.target, ""));
     let mut device = offer.open(name, options)?;
     welcome.device = Some(convert::info_to_wire(device.info()));
     if hello.trace {
+        // Waiting after each command is slow, so that a client has to ask for it.
         device = Box::new(Traced::new(device, recorder.clone()));
     }
     Ok((welcome, Some(Executor::new(device, settings, recorder.clone()))))
@@ -91,10 +105,12 @@ fn capabilities() -> Vec<String> {
         ($($message:ident)*) => { [$(<wire::$message as Execute>::CAPABILITY),*] };
     }
     let mut all: Vec<&str> = wire::each_to_agent!(named).into_iter().flatten().chain(["trace"]).collect();
+    // Requests of one capability are neighbours in the schema.
     all.dedup();
     all.into_iter().map(String::from).collect()
 }
 
+/// Executes requests until the stream ends, and acknowledges those that are not answered.
 fn requests(
     from: &mut impl Read,
     to: &mut impl Write,
@@ -120,6 +136,7 @@ fn requests(
         };
         executor.execute(request, &mut answer)?;
         recorder.request(0);
+        // Any answer acknowledges all before it: credit is for long rows of unanswered requests.
         if !answered && (bytes > ACKNOWLEDGE || count > ACKNOWLEDGE_COUNT) {
             answered = true;
             send(to, seq, Reply::Credit(wire::Credit {}))?;
@@ -131,11 +148,13 @@ fn requests(
     Ok(())
 }
 
+/// Sends a reply to a request, by its number.
 fn send(to: &mut impl Write, seq: u64, reply: Reply) -> Result<()> {
     let message: Bytes = wire::encode(&ToClient { seq, reply: Some(reply) });
     pipe::write(to, seq, &message).map_err(|e| broken_error(&e))
 }
 
+/// The error of a stream that broke: the agent is gone, most likely.
 fn broken_error(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("the session's stream broke: {error}"))
 }

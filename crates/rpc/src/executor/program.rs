@@ -7,11 +7,14 @@ use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
 
 /// Longest JSON of a program, bytes.
+/// Weights are not in it, so that only steps and texts count.
 const MAX_PROGRAM: usize = 256 << 20;
 
 /// A program on the device, and the bytes that it counts for: those of its buffers and of its kernels.
 pub struct Loaded {
+    /// With the kernels that it owns.
     instance: Instance,
+    /// Given back when it is unloaded.
     bytes: u64,
 }
 
@@ -21,6 +24,7 @@ impl Execute for wire::LoadProgram {
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.programs.expect_free(self.program)?;
         let text = gather(&mut executor.blobs, &self.pieces, MAX_PROGRAM as u64)?;
+        // This checks every index and range: the bytes come from the client.
         let program = Program::from_bytes(&text)?;
         let kernels = TEXT_BYTES * text.len() as u64;
         let bytes = program.buffers.iter().fold(kernels, |sum, b| sum.saturating_add(b.size));
@@ -34,6 +38,7 @@ impl Execute for wire::LoadProgram {
                 .context(|| weight.name.clone())?;
         }
         let Executor { device, blobs, .. } = executor;
+        // Looking for a blob changes what is held in memory, and the closure is called through a shared reference.
         let blobs = std::cell::RefCell::new(blobs);
         let weights = |name: &str| {
             let weight = self.weights.iter().find(|w| w.name == name);
@@ -46,6 +51,7 @@ impl Execute for wire::LoadProgram {
                 let have = bytes.len();
                 return Err(Error::invalid(format!("expected {} bytes, found {have}", weight.size)));
             }
+            // Only the bytes count: the program says what they are.
             Tensor::new(DType::U8, vec![bytes.len()], Bytes::new(bytes))
         };
         let instance = Instance::load(device.as_mut(), &program, &weights)?;
@@ -84,12 +90,14 @@ impl Execute for wire::RunProgram {
 
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
         let outputs = run(executor, &self)?;
+        // Outputs follow each other; the client knows their sizes.
         let all: Vec<u8> = outputs.iter().flat_map(|t| t.bytes().iter().copied()).collect();
         give(all.into(), true, answer)?;
         Ok(None)
     }
 }
 
+/// Runs a program and reads the outputs that were asked for.
 fn run(executor: &mut Executor, r: &wire::RunProgram) -> Result<Vec<Tensor>> {
     let Executor { device, programs, .. } = executor;
     let Loaded { instance, .. } = programs.get_mut(r.program)?;
@@ -101,6 +109,7 @@ fn run(executor: &mut Executor, r: &wire::RunProgram) -> Result<Vec<Tensor>> {
             .context(|| format!("input `{}`", i.name))
     };
     let inputs = r.inputs.iter().map(input).collect::<Result<Vec<Tensor>>>()?;
+    // States are cleared before the run, so that a client need not send a request of its own.
     if r.reset {
         instance.zero_states(device.as_mut())?;
     }

@@ -1,4 +1,7 @@
 //! A device with the handles of its client, and what happens to a request: it is performed, answered, or its failure is kept.
+//!
+//! A request is a message with an implementation of [`Execute`]. The executor decides what becomes of its result, by
+//! what the message says of its answer.
 
 use super::blobs::Blobs;
 use super::handles::Handles;
@@ -33,19 +36,26 @@ pub(super) trait Execute {
 
 /// A device with the handles of its client.
 pub struct Executor {
+    /// The one device of the session.
     pub(super) device: Box<dyn Device>,
+    /// With their bytes.
     pub(super) buffers: Handles<(BufferId, u64)>,
     /// With the bytes that each counts for, as those of lists.
     pub(super) kernels: Handles<(KernelId, u64)>,
     pub(super) lists: Handles<(ListId, u64)>,
     /// Commands of a list of which more are to come.
     pub(super) partial: Option<(u32, Vec<wire::Command>)>,
+    /// Loaded programs, each with its instance.
     pub(super) programs: Handles<Loaded>,
+    /// Blobs of this session and of the agent's folder.
     pub(super) blobs: Blobs,
     /// The first error of an unanswered request since the last one was told.
     deferred: Option<Error>,
+    /// Bytes that count for what exists.
     pub(super) memory: u64,
+    /// Bytes that may count; set by the agent.
     memory_limit: u64,
+    /// Where the process notes what it does.
     pub(super) recorder: Recorder,
 }
 
@@ -70,6 +80,7 @@ impl Executor {
     /// Executes one request. Fails only if the session cannot go on.
     pub fn execute(&mut self, request: Request, answer: &mut Answer<'_>) -> Result<()> {
         let answered = request.answer_kind();
+        // Such a request is not performed after a failure: its result would rest on work that was not done.
         let earlier = if answered == Answered::AfterFailures { self.deferred.take() } else { None };
         let done = match earlier {
             Some(error) => Err(error),
@@ -79,6 +90,7 @@ impl Executor {
             Ok(Some(reply)) => answer(reply),
             Ok(None) => Ok(()),
             Err(error) if answered == Answered::Never => {
+                // The first error counts: others are likely to follow from it.
                 self.deferred.get_or_insert(error);
                 Ok(())
             }
@@ -101,6 +113,7 @@ impl Executor {
         self.buffers.get(id).map(|(buffer, _)| *buffer)
     }
 
+    /// Writes to a buffer by the client's handle.
     pub(super) fn write(&mut self, buffer: u32, offset: u64, data: &[u8]) -> Result<()> {
         let buffer = self.buffer(buffer)?;
         self.device.write(buffer, offset, data)
@@ -110,6 +123,7 @@ impl Executor {
     pub(super) fn read(&mut self, r: &wire::Read, last: bool, answer: &mut Answer<'_>) -> Result<()> {
         let mut sent = 0;
         loop {
+            // Only one piece is allocated at a time; the device refuses what is out of bounds.
             let len = (r.size - sent).min(PIECE as u64);
             let mut data = vec![0; len as usize];
             let buffer = self.buffer(r.buffer)?;

@@ -1,4 +1,6 @@
 //! A device that runs the commands of a list one by one and notes each before it runs, so that a post-mortem names it.
+//!
+//! It waits after each command, so that an error or a crash belongs to the command that is noted.
 
 use crate::recorder::Recorder;
 use std::collections::HashMap;
@@ -7,7 +9,9 @@ use tapml_graph::{Context, Error};
 
 /// See the module.
 pub struct Traced {
+    /// What runs the commands.
     device: Box<dyn Device>,
+    /// Where they are noted.
     recorder: Recorder,
     /// The lists of one command that make up a list, which has the handle of the first one.
     lists: HashMap<ListId, Vec<ListId>>,
@@ -25,6 +29,7 @@ impl Device for Traced {
         destroy_kernel, wait, take_findings, memory);
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
+        // An empty list still needs a handle: it is a list of no command.
         let (head, rest) = commands.split_at(commands.len().min(1));
         let first = self.device.record(head)?;
         let mut all = vec![first];
@@ -32,6 +37,7 @@ impl Device for Traced {
             match self.device.record(std::slice::from_ref(command)) {
                 Ok(list) => all.push(list),
                 Err(error) => {
+                    // The error that led here is the one to tell.
                     all.into_iter().for_each(|list| drop(self.device.destroy_list(list)));
                     return Err(error);
                 }
