@@ -1,4 +1,6 @@
 //! Rules of requests: what is answered, in which words, and what a failed one leaves.
+//!
+//! Each rule opens sessions of its own. Handles such as 71 and 77 are ones that no rule makes.
 
 use super::Rule;
 use super::raw::{Check, Raw, fail, skip};
@@ -57,22 +59,27 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// The creation of a buffer.
 fn create(buffer: u32, size: u64) -> Request {
     Request::CreateBuffer(wire::CreateBuffer { buffer, label: format!("buffer {buffer}"), size })
 }
 
+/// A write at the beginning of a buffer.
 fn write(buffer: u32, data: Vec<u8>) -> Request {
     Request::Write(wire::Write { buffer, offset: 0, data: data.into() })
 }
 
+/// A read from the beginning of a buffer.
 fn read(buffer: u32, size: u64) -> Request {
     Request::Read(wire::Read { buffer, offset: 0, size })
 }
 
+/// A wait, which tells failures of unanswered requests.
 fn wait() -> Request {
     Request::Wait(wire::Wait {})
 }
 
+/// See the rule; destroying what never existed is an error too.
 fn unknown_handles(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     let symbols = Vec::new();
@@ -95,6 +102,7 @@ fn unknown_handles(address: &Address) -> Check {
     raw.done("refused requests")
 }
 
+/// See the rule. The write behind the failed ones is performed: errors do not stop a session.
 fn deferred_errors(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 4))?;
@@ -115,6 +123,7 @@ fn deferred_errors(address: &Address) -> Check {
     }
 }
 
+/// See the rule; the first buffer keeps its contents.
 fn handles_twice(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 16))?;
@@ -128,6 +137,7 @@ fn handles_twice(address: &Address) -> Check {
     }
 }
 
+/// See the rule. The read is longer than a message may be.
 fn reads_in_pieces(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::device(address)?;
     let size = MAX_MESSAGE + PIECE / 2 + 4;
@@ -155,6 +165,7 @@ fn reads_in_pieces(address: &Address) -> Check {
     }
 }
 
+/// See the rule. The offsets and sizes include one whose sum is beyond what the wire carries.
 fn read_out_of_bounds(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 16))?;
@@ -170,6 +181,7 @@ fn read_out_of_bounds(address: &Address) -> Check {
     }
 }
 
+/// See the rule; nothing is sent that is answered.
 fn credit(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::device(address)?;
     let window = welcome.limits.unwrap_or_default().window;
@@ -192,6 +204,7 @@ fn credit(address: &Address) -> Check {
     }
 }
 
+/// See the rule.
 fn blobs(address: &Address) -> Check {
     let (mut raw, _) = Raw::capable(address, "blobs")?;
     let mut data: Vec<u8> = (0..1000u32).map(|i| (i.wrapping_mul(40_503) >> 5) as u8).collect();
@@ -231,6 +244,7 @@ fn copies(raw: &mut Raw) -> Check {
     raw.send(Request::Record(wire::Record { list: 1, commands, more: false })).map(drop)
 }
 
+/// See the rule; the refused step comes first.
 fn steps(address: &Address) -> Check {
     let (mut raw, _) = Raw::capable(address, "steps")?;
     copies(&mut raw)?;
@@ -250,6 +264,7 @@ fn steps(address: &Address) -> Check {
     Ok(())
 }
 
+/// See the rule; the list copies all that was written so far.
 fn check_batches(address: &Address) -> Check {
     let (mut raw, _) = Raw::capable(address, "turns")?;
     copies(&mut raw)?;
@@ -262,6 +277,7 @@ fn check_batches(address: &Address) -> Check {
         Request::Turns(wire::Turns { list, turns, reads: [(2, 0), (2, 8)].map(read).to_vec() })
     };
     raw.expect_refusal("turns of a list that does not exist", ErrorKind::InvalidInput, turns(77))?;
+    // The last turn overwrote the second word.
     let expected = [[6; 4], [9; 4], [8; 4], [0; 4]].concat();
     match raw.pieces(turns(1))?.concat() {
         found if found == expected => Ok(()),
@@ -269,6 +285,7 @@ fn check_batches(address: &Address) -> Check {
     }
 }
 
+/// See the rule. How much a buffer counts beyond its size is the agent's choice.
 fn memory(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::capable(address, "memory")?;
     let limit = welcome.limits.unwrap_or_default().memory;

@@ -1,4 +1,7 @@
 //! A client that sends what it is told to.
+//!
+//! It keeps numbers and nothing else: no window, no handles, no retries. Rules use it to send what a proper client
+//! would not.
 
 use crate::Address;
 use crate::client::{connect, token, wait_ms};
@@ -14,7 +17,9 @@ const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why a rule was not kept, or could not be checked.
 pub(super) enum Problem {
+    /// What was expected, and what was found.
     Failed(String),
+    /// Why it could not be checked.
     Skipped(String),
 }
 
@@ -40,6 +45,7 @@ pub(super) fn skip<T>(reason: impl Into<String>) -> Check<T> {
 /// A connection without the manners of a client.
 pub(super) struct Raw {
     pub socket: WebSocket<connect::Stream>,
+    /// The number of the last request.
     seq: u64,
 }
 
@@ -114,6 +120,7 @@ impl Raw {
 
     /// The next message, or how the connection ended.
     pub fn next(&mut self) -> Check<std::result::Result<(u64, Reply), String>> {
+        // The socket's own timeout is shorter: it only ends a single look.
         let until = Instant::now() + ANSWER;
         while Instant::now() < until {
             match self.socket.read() {
@@ -136,6 +143,7 @@ impl Raw {
     pub fn answer(&mut self, seq: u64) -> Check<Reply> {
         loop {
             match self.next()? {
+                // Credit may name the same request, and is no answer.
                 Ok((of, reply)) if of == seq && !matches!(reply, Reply::Credit(_)) => return Ok(reply),
                 Ok((of, reply @ (Reply::Failed(_) | Reply::PostMortem(_)))) => {
                     return fail(format!(
@@ -196,6 +204,7 @@ impl Raw {
 
     /// The connection must end, after a failure or without.
     pub fn ends(&mut self, what: &str) -> Check {
+        // Messages that were under way may still arrive.
         for _ in 0..16 {
             match self.next()? {
                 Err(_) => return Ok(()),

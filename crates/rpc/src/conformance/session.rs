@@ -1,4 +1,6 @@
 //! Rules of sessions: hello, numbers, and what ends a connection.
+//!
+//! Rules that end a connection open another one afterwards: an agent must survive what one client does.
 
 use super::Rule;
 use super::raw::{Check, Raw, fail, hello, skip};
@@ -58,6 +60,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// See the rule; limits that would not even hold a hello are none.
 fn welcome(address: &Address) -> Check {
     let (_, welcome) = Raw::open(address)?;
     if welcome.version != VERSION {
@@ -81,6 +84,7 @@ fn serves_on(address: &Address, what: &str) -> Check {
     }
 }
 
+/// See the rule. The versions are ones that no agent speaks.
 fn other_version(address: &Address) -> Check {
     let (low, high) = (VERSION + 1000, VERSION + 1001);
     let hello = wire::Hello { version_min: low, version_max: high, ..hello(address)? };
@@ -93,6 +97,7 @@ fn other_version(address: &Address) -> Check {
     }
 }
 
+/// See the rule; the wrong token begins as the right one does.
 fn wrong_token(address: &Address) -> Check {
     let right = hello(address)?;
     if right.token.is_empty() {
@@ -105,6 +110,7 @@ fn wrong_token(address: &Address) -> Check {
     }
 }
 
+/// See the rule.
 fn list_of_devices(address: &Address) -> Check {
     let list = wire::Hello { target: String::new(), ..hello(address)? };
     let devices = match Raw::greet(address, list)?.1 {
@@ -115,7 +121,9 @@ fn list_of_devices(address: &Address) -> Check {
     };
     let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
     let asked = address.target.split('?').next().unwrap_or_default();
+    // A number 0 may be left out.
     let plain = |name: &str| name.trim_end_matches(":0").to_string();
+    // A hub lists devices of several agents under other names.
     if address.hub || names.iter().any(|name| plain(name) == plain(asked)) {
         Ok(())
     } else {
@@ -123,6 +131,7 @@ fn list_of_devices(address: &Address) -> Check {
     }
 }
 
+/// See the rule; at a hub the wait for it is short.
 fn unknown_device(address: &Address) -> Check {
     let other = wire::Hello { target: "no-such-device".into(), wait_ms: 1000, ..hello(address)? };
     match Raw::greet(address, other)?.1 {
@@ -131,6 +140,7 @@ fn unknown_device(address: &Address) -> Check {
     }
 }
 
+/// See the rule.
 fn hello_first(address: &Address) -> Check {
     let mut raw = Raw::connect(address)?;
     raw.send(Request::Wait(wire::Wait {}))?;
@@ -138,6 +148,7 @@ fn hello_first(address: &Address) -> Check {
     serves_on(address, "a wait before the hello")
 }
 
+/// See the rule.
 fn ping(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     match raw.ask(Request::Ping(wire::Ping {}))? {
@@ -146,6 +157,7 @@ fn ping(address: &Address) -> Check {
     }
 }
 
+/// See the rule; the hello had number 1.
 fn numbers_rise(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     let what = "a request with the number of the hello";
@@ -154,6 +166,7 @@ fn numbers_rise(address: &Address) -> Check {
     serves_on(address, what)
 }
 
+/// See the rule, before a hello and in a session.
 fn garbage(address: &Address) -> Check {
     let mut raw = Raw::connect(address)?;
     raw.bytes(vec![0xff; 64].into())?;
@@ -166,17 +179,20 @@ fn garbage(address: &Address) -> Check {
             hash: Default::default(),
         })),
     });
+    // The field claims 100 bytes where fewer are left.
     raw.bytes(whole.slice(..50))?;
     raw.ends("half a message")?;
     serves_on(address, "garbage and half a message")
 }
 
+/// See the rule. Both claims are made without the bytes.
 fn claims(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     // Field 7, Write, of 2^40 bytes.
     raw.bytes(vec![0x3a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20].into())?;
     raw.ends("a field that claims a terabyte")?;
     let (mut raw, _) = Raw::open(address)?;
+    // A binary frame, masked, with a length of 64 bits; the mask is zero.
     let mut frame = vec![0x82, 0xff];
     frame.extend((1u64 << 40).to_be_bytes());
     frame.extend([0; 4]);
@@ -186,6 +202,7 @@ fn claims(address: &Address) -> Check {
     serves_on(address, "claims of a terabyte")
 }
 
+/// See the rule.
 fn two_sessions(address: &Address) -> Check {
     if address.hub {
         return skip("a hub lets clients wait for each other");
