@@ -83,6 +83,7 @@ impl<'a> FusedBody<'a> {
     pub fn read_weights(&self, values: impl IntoIterator<Item = ValueId>) -> Result<Vec<Arg>> {
         let mut args = Vec::new();
         for value in values {
+            // `read` gives inputs alone.
             let Arg::Input { index, .. } = self.read(value)? else { continue };
             args.extend(weights::args(index, self.ty(value))?);
         }
@@ -110,6 +111,7 @@ impl<'a> FusedBody<'a> {
     /// A planner passes everything that its kernel writes: an output that it left out would hold what was in its
     /// buffer.
     pub fn expect_outputs(&self, written: &[Arg]) -> Result<()> {
+        // Scratch and inputs among the arguments do not matter here.
         let given = (0..self.graph.outputs().len()).all(|at| written.contains(&Arg::Output(at)));
         if given { Ok(()) } else { Err(Error::unsupported("the kernel does not write all of the outputs")) }
     }

@@ -82,6 +82,7 @@ impl Composition {
     ///
     /// Only names that the fragment lists are renamed. Other words that end in 0 stay.
     pub fn add_numbered(&mut self, fragment: &Fragment, number: usize) {
+        // Names of the language and of other fragments must not change.
         let listed = |name: &str| fragment.needs.contains(&name) || fragment.gives.contains(&name);
         let numbered = |name: &str| match name.strip_suffix('0') {
             Some(stem) if listed(name) => format!("{stem}{number}"),
@@ -103,6 +104,7 @@ impl Composition {
 
     /// Appends the text of a fragment and notes its names as `name` turns them.
     fn put(&mut self, fragment: &Fragment, text: &str, name: impl Fn(&str) -> String) {
+        // A numbered fragment is added several times, and its file is named once.
         if !self.files.contains(&fragment.file) {
             self.files.push(fragment.file);
         }

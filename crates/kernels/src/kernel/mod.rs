@@ -93,6 +93,7 @@ impl Request<'_> {
         let rows = self.inputs.first().or(self.outputs.first()).and_then(|ty| ty.shape.first());
         match rows {
             Some(rows) if rows.as_const() == Some(1) => RowCount::One,
+            // In the decode phase `n` is 1. A size such as `n + p` is not one, whatever the phase.
             Some(rows) if *rows == Dim::symbol(Symbol::N) && self.phase == Phase::Decode => RowCount::One,
             _ => RowCount::Many,
         }
@@ -110,16 +111,19 @@ impl Request<'_> {
     /// Whether a binding of the device holds every input of constant sizes as a whole, so that kernels which take weights
     /// as a whole and those that take them in parts do not both store them.
     pub fn binds_whole(&self) -> bool {
+        // A whole weight is one buffer and one binding, so that both limits count.
         let limit = self.info.limits.max_binding_size.min(self.info.limits.max_buffer_size);
         let most_rows = u64::from(weights::PART_ROWS) * u64::from(self.info.limits.max_groups_per_dim);
         self.inputs.iter().all(|ty| {
             let sizes = ty.sizes(&Symbols::new());
+            // Values of symbolic sizes are activations, which are never cut.
             let Ok(sizes) = sizes else { return true };
             // Sections of a packed weight are bound one by one.
             let bytes = match ty.dtype.packing().map(|packing| packing.sections(&sizes)) {
                 Some(sections) => sections.ok().and_then(|all| all.iter().map(|section| section.len).max()),
                 None => byte_len(ty.dtype, &sizes),
             };
+            // Only matrices are cut by rows.
             let rows = ty.shape.first().filter(|_| ty.shape.len() == 2).and_then(Dim::as_const);
             bytes.is_some_and(|bytes| bytes as u64 <= limit) && rows.unwrap_or(0) <= most_rows
         })
@@ -177,6 +181,7 @@ impl KernelRow {
 
     /// The sample cases of the operator.
     pub fn samples(&self) -> Vec<Sample> {
+        // Operators of others have samples in text files here; those of the library bring their own.
         if Foreign::is_kind(self.op()) { onnx::samples_of(self.op()) } else { samples_of(self.op()) }
     }
 }

@@ -61,6 +61,7 @@ impl Needs {
 
     /// The needs that are set, in a fixed order.
     fn all(&self) -> impl Iterator<Item = Need> {
+        // Subgroups come first: a device without them lacks the matrices as well.
         let matrices = self.cooperative_matrices.then_some(Need::CooperativeMatrices);
         let cuda = [self.cuda.map(Need::Cuda), self.cuda_exactly.map(Need::CudaExactly)];
         [self.subgroups.then_some(Need::Subgroups), matrices].into_iter().chain(cuda).flatten()

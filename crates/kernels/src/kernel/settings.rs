@@ -50,6 +50,7 @@ const SPLIT: &[&str] = &["attention/split"];
 
 /// The settings.
 pub const SETTINGS: &[SettingRow] = &[
+    // More outputs in a workgroup mean fewer workgroups, which read the row less often.
     SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 8)]), rows: SettingRows::Skinny },
     SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 16)]), rows: SettingRows::Skinny },
     SettingRow {
@@ -62,6 +63,7 @@ pub const SETTINGS: &[SettingRow] = &[
         setting: Setting(&[("rows", 64), ("columns", 16), ("depth", 8)]),
         rows: SettingRows::Many,
     },
+    // As above, in octets.
     SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 2)]), rows: SettingRows::Skinny },
     SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 4)]), rows: SettingRows::Skinny },
     SettingRow {
@@ -74,6 +76,7 @@ pub const SETTINGS: &[SettingRow] = &[
         setting: Setting(&[("rows", 128), ("columns", 32), ("depth", 16)]),
         rows: SettingRows::Many,
     },
+    // Fewer parts have less to bring together; more parts fill a larger GPU.
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: SettingRows::Skinny },
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: SettingRows::Skinny },
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 64)]), rows: SettingRows::Skinny },

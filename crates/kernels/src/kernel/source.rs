@@ -51,6 +51,7 @@ pub fn is_prelude(mut text: &str) -> bool {
         prelude::OUT_F32,
         prelude::OUT_F16,
     ];
+    // Every part is non-empty, so that the text becomes shorter each time.
     while let Some(rest) = known.iter().find_map(|part| text.strip_prefix(part)) {
         text = rest;
     }
@@ -112,6 +113,7 @@ impl KernelSource {
     pub fn launch(&self, act: DType, out: DType) -> Result<LaunchBuilder> {
         let act_text = pick(act, prelude::ACT_F32, prelude::ACT_F16)?;
         let out_text = pick(out, prelude::OUT_F32, prelude::OUT_F16)?;
+        // The declaration of f16 is needed as soon as either side has it.
         let half = act == DType::F16 || out == DType::F16;
         // Declarations come before their uses in reading order only: WGSL itself allows any order within a module.
         let parts = [
@@ -259,9 +261,11 @@ impl LaunchBuilder {
     /// Sets how all weights are packed; the prelude then has the functions that unpack them.
     /// All weights of a kernel are packed alike: only the first call has an effect.
     pub fn with_packing(mut self, packing: Packing) -> LaunchBuilder {
+        // Gate and up come through here one after the other.
         if self.has("GROUP") {
             return self;
         }
+        // It stands behind the parts that `launch` put in front: it uses none of the text's own names.
         self.desc.source.prelude += prelude::PACKED;
         let Packing { code, group, zeros } = packing;
         let launch = self.set("BITS", packing.bits()).set("GROUP", group).set("ZEROS", u32::from(zeros));
@@ -401,6 +405,7 @@ pub fn rows_and_width(ty: &TensorType) -> Result<(Dim, u32)> {
         [only] if only.as_const().is_some() => (Dim::from(1u64), ty.shape.as_slice()),
         [first, rest @ ..] => (first.clone(), rest),
     };
+    // The dtype plays no part in counting elements.
     let width = TensorType::new(ty.dtype, rest.iter().cloned()).elements();
     let width = width.ok_or_else(|| Error::unsupported(format!("the sizes of {ty}")))?;
     Ok((rows, constant("the row length", &width)?))
@@ -418,6 +423,7 @@ pub fn elements(rows: &Dim, width: u32) -> Result<Dim> {
 /// # Errors
 /// `Unsupported` if the size depends on another symbol, or a factor needs more than 32 bits.
 pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
+    // Kernels are given two symbols; a size of another one could not be computed.
     if let Some(other) = dim.symbols().find(|s| !SYMBOLS.contains(s)) {
         return Err(Error::unsupported(format!("the size {dim}: kernels know no symbol `{other}`")));
     }

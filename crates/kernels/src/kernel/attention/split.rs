@@ -98,6 +98,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         single_workgroup(),
     ]);
     let act = request.inputs[0].dtype;
+    // The second launch has a workgroup for each head, and goes over the few rows itself.
     let merge = MERGE.launch(act, act)?.scratch(0, read).output(0).rows(rows)?;
     let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size()).set("PARTS", shape.parts);
     let merge = merge.groups([Extent::from_dim(u64::from(op.heads)), single_workgroup(), single_workgroup()]);
@@ -118,6 +119,7 @@ pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
     let found = Appending::from_body(&body)?;
     let (op, act) = (found.op, found.q.dtype);
     let shape = SplitShape::from_op(op, act, request.setting)?;
+    // A rotation joins the two halves of a head, each of whole pieces.
     if !is_plain(op) || !op.head_dim.is_multiple_of(2 * shape.piece) {
         return Err(unserved_error(request));
     }
@@ -187,6 +189,7 @@ impl SplitShape {
         let block = block.ok_or_else(|| {
             Error::unsupported(format!("heads of {head} and {value} elements are too large"))
         })?;
+        // As many keys as fit the pool, whole ones.
         let keys = (PIECES / (head / piece)).min(MAX_KEYS);
         let parts = setting.size("parts", PARTS);
         Ok(SplitShape { block, piece, keys, teams: LANES / (value / piece), parts })

@@ -125,6 +125,7 @@ pub fn headers_of(prelude: &str) -> impl Iterator<Item = &str> {
 fn compose(text: &str, prelude: &mut String) -> String {
     let mut rest = String::with_capacity(text.len());
     for line in text.lines() {
+        // Only headers of this list count: any other include is left to the compiler.
         let header = included_header(line).and_then(|name| HEADERS.iter().find(|(known, _)| *known == name));
         match header {
             None => rest.push_str(line),
@@ -152,6 +153,7 @@ fn desc(info: &DeviceInfo, name: &str, file: &str, text: &str, threads: u32, mem
     KernelDesc {
         name: name.into(),
         source: Source { language: Language::Cuda, file: file.into(), prelude, text },
+        // `cuda/gemv.cu` has the entry point `gemv`.
         entry: file.rsplit('/').next().and_then(|f| f.split('.').next()).unwrap_or(file).into(),
         constants: Vec::new(),
         bindings: Vec::new(),

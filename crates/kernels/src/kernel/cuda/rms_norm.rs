@@ -29,6 +29,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     // A norm without weights is left to the other kernels.
     let found = weight.and_then(|w| kernel(x, w, adds, [eps, offset], request.info));
     let (desc, k) = found.filter(|_| may_be_one(&x.shape[0])).ok_or_else(|| unserved_error(request))?;
+    // Inputs and outputs are bound in the operator's own order.
     let inputs = (0..request.inputs.len()).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let outputs = (0..request.outputs.len()).map(Arg::Output);
     let args = inputs.chain(outputs).chain([Arg::Symbols]).collect();

@@ -77,6 +77,7 @@ fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight
     let (outputs, k) = (constant("the outputs", &w.shape[1])?, constant("the row length", &w.shape[2])?);
     let slots = constant("the experts of a row", &request.inputs[chosen].shape[1])?;
     let mut launches = Vec::new();
+    // Both stacks are of one type, so that they are cut alike.
     for part in gate.split_stack(request.info)? {
         let launch = kernel.launch(x.dtype, x.dtype)?.input(0).weight_without_zeros(gate, &part)?;
         let launch = launch.weight_without_zeros(up, &part)?.input(chosen);

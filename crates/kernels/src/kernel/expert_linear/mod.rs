@@ -102,6 +102,7 @@ pub fn skinny_axis(rows: &Dim, slots: u32, experts: u32) -> Result<Axis> {
 /// more for every further tile of rows. With many rows, most experts have one of their own.
 pub fn sharers(rows: &Dim, slots: u32) -> Result<Extent> {
     let overflow = || Error::unsupported(format!("{slots} experts for each of {rows} rows"));
+    // 31 rows more, so that a single row has a workgroup for each slot.
     let padded = rows.checked_add(&Dim::from(u64::from(TILE - 1))).ok_or_else(overflow)?;
     Ok(Extent::ceil_div(padded.checked_mul(u64::from(slots)).ok_or_else(overflow)?, TILE))
 }

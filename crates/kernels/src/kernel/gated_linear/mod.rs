@@ -71,5 +71,6 @@ fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight
         launches.push(launch.groups(grid(part.rows, rows, request.setting)));
     }
     let plan = planned(kernel, launches, chain(k)).with_axes([Axis::skinny_rows(rows)]);
+    // One constant stands for the zeros of both weights.
     Ok(NodePlan { constants: gate.stand_in(None), ..plan })
 }

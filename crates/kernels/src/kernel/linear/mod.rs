@@ -67,6 +67,7 @@ fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Resul
     let width = constant("the number of outputs", &w.ty.shape[0])?;
     let (bias, setting) = (request.inputs.get(2), request.setting);
     let mut launches = Vec::new();
+    // The bias is bound as a whole in each launch; `FIRST` says where the part's outputs begin.
     for part in w.split(request.info)? {
         let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(2, bias);
         let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
@@ -74,6 +75,7 @@ fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Resul
         let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?.with_setting_sizes(setting);
         launches.push(launch.groups(grid(part.rows, rows, setting)));
     }
+    // Few rows and many go different ways within the text.
     let plan = planned(kernel, launches, chain(k)).with_axes([Axis::skinny_rows(rows)]);
     Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }

@@ -139,7 +139,9 @@ impl Steps {
         to: Option<(usize, u32)>,
         how: HeadsMove<'a>,
     ) -> Result<HeadsBuffer<'a>> {
+        // Without cached rows the result is as long as what is moved.
         let room = how.room.unwrap_or(side.length);
+        // Counting fails for sizes whose elements 32 bits cannot count.
         let volume = count(&[self.batch, side.heads, room, side.size])?;
         let (place, from) = match to {
             Some((index, from)) => (ReadPlace::Output(index), from),
@@ -371,6 +373,7 @@ pub(super) fn result(node: &OnnxNode, batch: u32, q: &HeadsBuffer, value: u32) -
         let y = node.gives(0, dtype, &[batch, q.heads, q.length, value])?;
         return Ok((y.index, HeadRows::by_head(q.heads, q.length, value)));
     }
+    // The heads of a row lie side by side, as in the input.
     let width = count(&[q.heads, value])?;
     let y = node.gives(0, dtype, &[batch, q.length, width])?;
     Ok((y.index, HeadRows::by_row(q.length, width, value, 0)))
@@ -433,11 +436,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     if let Some(given) = node.optional(3) {
         // A mask that is too short hides the keys behind it.
         let own = given.sizes()?.last().copied().unwrap_or(1);
+        // A mask of one element stretches over all keys.
         keys = if own == 1 { keys } else { keys.min(own) };
         let strides = strides_of(&given, [batch, q.heads, q.length, keys])?;
         match given.dtype() {
             DType::Bool => mask = Some(Mask { given, kind: 1, strides, filter: 0.0 }),
             found if found == dtype => bias = Some(Bias { given, strides }),
+            // Truths hide keys; floats are added to scores.
             _ => return Err(node.unserved_error(&format!("a mask of {}", given.ty))),
         }
     }

@@ -177,6 +177,7 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
     let (dtype, x) = (node.float_dtype()?, node.input(0)?);
     let sizes = x.sizes()?;
     let y = node.gives(0, dtype, &sizes)?;
+    // The standard has cosines and sines behind the input; ONNX Runtime has the positions there.
     let angles = if is_standard { [1, 2] } else { [2, 3] };
     let pairs = node.input(angles[0])?.sizes()?.last().copied().unwrap_or(0);
     let (batch, heads, length, size, rows) = match *sizes.as_slice() {
@@ -195,6 +196,7 @@ pub fn plan_rotary(request: &Request) -> Result<NodePlan> {
     };
     let turned = u32::try_from(node.int("rotary_embedding_dim", 0)?).unwrap_or(0);
     let turn = HeadRotation::from_inputs(&node, angles, size, node.int("interleaved", 0)? != 0)?;
+    // Elements that are not turned have no angles.
     if 2 * turn.pairs != if turned == 0 { size } else { turned } {
         return Err(Error::invalid(format!("{} pairs of {size} elements are turned", turn.pairs)));
     }

@@ -154,6 +154,7 @@ impl AxisParts {
         let mut from = 0;
         for (at, &run) in self.runs.iter().enumerate() {
             let cells = self.outer.saturating_mul(run);
+            // A launch over nothing would still be a dispatch.
             if cells > 0 {
                 let [x, y] = runs((run, 0), (self.whole, from));
                 launches.push(Runs { cells, run, x, y }.launch(self.cell, |launch| bind(at, launch))?);

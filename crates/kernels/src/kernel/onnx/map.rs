@@ -52,6 +52,7 @@ const FUNCTIONS: &[FunctionRow] = &[
         ),
         &[],
     ),
+    // WGSL bounds the error of its logarithm near 1 only absolutely.
     ("Log", include_str!("log.wgsl"), &[]),
     ("Sqrt", "fn formula(v: f32) -> f32 { return sqrt(v); }", &[]),
     ("Reciprocal", "fn formula(v: f32) -> f32 { return 1.0 / v; }", &[]),
@@ -59,6 +60,7 @@ const FUNCTIONS: &[FunctionRow] = &[
     ("Neg", "fn formula(v: f32) -> f32 { return -v; }", &[]),
     ("Floor", "fn formula(v: f32) -> f32 { return floor(v); }", &[]),
     ("Ceil", "fn formula(v: f32) -> f32 { return ceil(v); }", &[]),
+    // WGSL rounds half to even, as the standard does.
     ("Round", "fn formula(v: f32) -> f32 { return round(v); }", &[]),
     ("Sign", "fn formula(v: f32) -> f32 { return sign(v); }", &[]),
     (
@@ -103,6 +105,7 @@ pub(super) fn formula(node: &OnnxNode) -> Result<Formula> {
         "Sigmoid" => sigmoid::formula(),
         "Tanh" => tanh::formula(),
         "Softplus" => softplus::formula(),
+        // Two formulas by an attribute.
         "Gelu" => {
             node.reads(&["approximate"])?;
             return match node.text("approximate", "none")? {

@@ -97,6 +97,7 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
         None => (0..own.len()).rev().collect(),
     };
     node.gives(0, node.input(0)?.dtype(), &order.iter().map(|&d| sizes[d]).collect::<Vec<_>>())?;
+    // A permutation names each dimension exactly once.
     if (0..own.len()).all(|d| order.contains(&d)) && order.len() == own.len() {
         plan_strided(&node, order.iter().map(|&d| own[d]).collect())
     } else {
@@ -120,6 +121,7 @@ pub fn plan_expand(request: &Request) -> Result<NodePlan> {
 fn shapes(x: &Placed, y: &Placed) -> Result<Vec<u8>> {
     let (from, to) = (x.sizes()?, y.sizes()?);
     let along = strides(&from);
+    // Elements cannot come from an input without any.
     let empty = from.contains(&0) && !to.contains(&0);
     if from.len() == to.len() && x.dtype() == y.dtype() && !empty {
         Ok(words(to.into_iter().chain(from).chain(along)))
@@ -211,6 +213,7 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
     {
         return Err(node.unserved_error("such pads"));
     }
+    // The value is an input from version 11 on.
     let given = node.may_take(2, x.dtype(), &[])?;
     let launch = start(&PAD)?.read(whole(x)).read(pads.arg).read(given.map_or(Arg::Constant(0), whole));
     let launch = launch.read(axes.as_ref().map_or(Arg::Constant(0), |axes| axes.arg)).read(Arg::Constant(0));

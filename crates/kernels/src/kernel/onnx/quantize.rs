@@ -66,6 +66,7 @@ fn scales(node: &OnnxNode, x: &Placed, scale: &Placed) -> Result<Vec<(&'static s
     }
     let axis = node.axis(node.int("axis", 1)?, sizes.len())?;
     let place = [("SIZE", sizes[axis].max(1)), ("INNER", strides(&sizes)[axis].max(1))];
+    // 0 means that the operator has no blocks.
     let block = node.int("block_size", 0)?;
     if block == 0 && given == [sizes[axis]] {
         return Ok([&[("FORM", 1)], &place[..]].concat());
@@ -94,6 +95,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     }
     let zero = node.may_take(2, integers, &scale.sizes()?)?;
     let constants = scales(&node, &x, &scale)?.into_iter().chain(bits(&node, integers)?);
+    // A lane writes a word of integers, or one float.
     let (kernel, elements) = if quantizes { (&QUANTIZE, words_of(&y)?) } else { (&DEQUANTIZE, y.count()?) };
     let launch = kernel.launch(floats, floats)?.read(whole(x)).read(whole(scale));
     let launch = launch.read(zero.map_or(Arg::Constant(0), whole)).output(y.index);

@@ -239,6 +239,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
             size => size,
         })
         .collect();
+    // Strides of the batch are those of whole matrices.
     let along = |sizes: &[u32], volume: u32| -> Result<Vec<u32>> {
         let of_matrices = broadcast_strides(sizes, &batch)?;
         Ok(of_matrices.into_iter().map(|stride| stride.wrapping_mul(volume)).collect())
@@ -277,10 +278,12 @@ pub fn plan_convolution(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));
     }
     let y = output(&node, &[&[x[0], w[0]], &declared[2..]].concat())?;
+    // Terms of a sum, which are also the elements that share a zero point; and elements of a channel of y.
     let (volume, places) = (channels.saturating_mul(count(&w[2..])?), count(&declared[2..])?);
     // Of x there is one zero point.
     let mut launches =
         vec![centre_operand(&node, first, (1, 1), 0)?, centre_operand(&node, second, (w[0], volume), 1)?];
+    // Channels of one group are not mixed with those of another in a tile.
     let tiles = outputs.div_ceil(TILE);
     let launch = CONVOLUTION.launch(DType::F32, DType::F32)?.scratch(0, BindingKind::Read);
     let launch = bind_sums(&node, &y, launch.scratch(1, BindingKind::Read)).set("CHANNELS", channels);

@@ -182,6 +182,7 @@ impl Sequences {
             let from = if place == 0 { 0 } else { all.saturating_add(last.saturating_mul(place as u32 - 1)) };
             if asked {
                 let y = node.gives(place, dtype, &sizes)?;
+                // States are stored in the dtype of the node.
                 let cell = if dtype == DType::F16 { CopyCell::Half } else { CopyCell::Word };
                 let bind = |launch: LaunchBuilder| launch.scratch(0, BindingKind::Read).output(y.index);
                 launches.push(Runs::single(y.count()?, from).launch(cell, bind)?);
@@ -234,6 +235,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let mut launches = vec![sequences.launch(launch)];
     launches.extend(copies);
     let bytes = elements * dtype.size() as u64;
+    // A gate adds the products of an input and of a state; a cell adds to itself at each step.
     let chain = inputs.saturating_add(hidden).saturating_add(steps);
     let plan = plan_with(&kernel, launches, vec![vec![0; 4]], chain);
     Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::from_dim(bytes.next_multiple_of(4)))], ..plan })

@@ -65,12 +65,14 @@ impl WeightLayout {
             None if w.ty.dtype == DType::F32 => (4, 4),
             None => (8, 8),
         };
+        // A load may not reach over two groups, which have different scales.
         let unit = w.packing().map_or(k, |packing| packing.group);
         if k == 0 || !k.is_multiple_of(load) || !unit.is_multiple_of(load) {
             return Err(Error::unsupported(format!(
                 "rows of {k} elements in groups of {unit}: the kernel reads {load} at a time"
             )));
         }
+        // Half of the lanes would have no load of a short row.
         let short = w.packing().is_some() && k / load <= LANES / 2;
         Ok(WeightLayout { piece, load, teams: if short { 2 } else { 1 } })
     }

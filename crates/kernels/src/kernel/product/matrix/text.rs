@@ -118,6 +118,7 @@ impl MatrixWriter {
             "\n@compute @workgroup_size({lanes})\nfn main(\n    @builtin(workgroup_id) group: vec3<u32>,\n    \
              @builtin(local_invocation_index) lane: u32,\n) {{"
         ));
+        // WGSL demands that barriers are reached by all: the front end must see that `rows` is alike everywhere.
         self.line("    // As `row_count`; what all lanes have alike must be seen to be.");
         self.line("    let rows = ROWS_N * symbols.n + ROWS_P * symbols.p + ROWS_C;");
         self.line("    let first = group.x * TALL;");

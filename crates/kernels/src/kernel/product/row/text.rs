@@ -138,6 +138,7 @@ impl RowShape {
         text.add(&ROW);
         text.declare("POOL", format!("const POOL = {}u;", self.pool));
         text.add(if self.integer_row { &INTEGERS } else { &POOL });
+        // Packed weights are few bytes a row: their loads are chained over parts.
         text.add(if self.packed { &STREAM } else { &ITEM_BY_ITEM });
         text.line("");
         let bound = self.bound();
@@ -194,6 +195,7 @@ impl RowShape {
             let load = chosen(&|at| format!("return load{at}(rows_of(rest, O{at}), at)"));
             let last = self.weights - 1;
             let rest = format!("load{last}(rows_of(quad, O{last}), at)");
+            // Quads behind the last weight's end read its last rows: their sums are not stored.
             let line = format!("\nfn load_of(quad: u32, at: u32) -> Load {{\n{load}    return {rest};\n}}");
             text.declare("load_of", line);
         } else {
