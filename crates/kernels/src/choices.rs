@@ -59,6 +59,7 @@ impl TuningCache {
         let hint = "`tapml tune` writes such files";
         let choices: TuningCache = serde_json::from_str(text)
             .map_err(|e| Error::invalid(format!("no choices of kernels: {e}")).with_hint(hint))?;
+        // The schema is compared after parsing, since its place is within the text.
         match choices.schema {
             SCHEMA => Ok(choices),
             other => {
@@ -84,6 +85,7 @@ impl TuningCache {
         let same = |c: &Choice| {
             (&c.op, &c.attributes, &c.inputs) == (&choice.op, &choice.attributes, &choice.inputs)
         };
+        // A text that was edited by hand may hold several: all of them go.
         self.choices.retain(|c| !same(c));
         self.choices.push(choice);
     }

@@ -256,11 +256,13 @@ impl<'a> Compiler<'a> {
     fn weight(&mut self, name: &str, ty: &TensorType, offset: u64, len: u64) -> Result<u32> {
         let bytes = self.bytes(name, ty)?;
         let len = if len == 0 { bytes.saturating_sub(offset) } else { len };
+        // The length is resolved first, so that a part which is all of a weight shares the buffer of the whole.
         let key = (name.to_string(), offset, len);
         if let Some(&known) = self.weights.get(&key) {
             return Ok(known);
         }
         let content = Content::Weight { name: name.into(), offset, len };
+        // Labels tell parts apart in traces.
         let label = if len == bytes { name.to_string() } else { format!("{name}@{offset}") };
         let added = self.buffers.add(&label, len, content)?;
         self.weights.insert(key, added);
@@ -269,6 +271,7 @@ impl<'a> Compiler<'a> {
 
     /// The index of a description, which is added at its first use.
     fn kernel(&mut self, desc: &KernelDesc) -> Result<u32> {
+        // Descriptions hold floats, which have no hash; their serialised form does.
         let key = serde_json::to_vec(desc).map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?;
         let next = self.kernels.len() as u32;
         let index = *self.kernel_index.entry(key).or_insert(next);
@@ -295,6 +298,7 @@ impl<'a> Compiler<'a> {
     fn finish(mut self) -> Result<Program> {
         let source = self.source;
         let result = |name: &str, results: &HashMap<String, u32>| {
+            // Results were noted by the lists: only a value that no node makes is missing.
             let found = results.get(name).copied();
             found.ok_or_else(|| Error::unsupported(format!("`{name}` is a weight and a result at once")))
         };

@@ -154,6 +154,7 @@ impl Instance {
         self.start(device, symbols, inputs, &mut gets)
             .context(|| format!("program `{}`", self.program.name))?;
         let tensor = |((port, shape, len), mut bytes): ((&Port, Vec<usize>, usize), Vec<u8>)| {
+            // The padding of the last word is not part of the tensor.
             bytes.truncate(len);
             Tensor::new(port.ty.dtype, shape, Bytes::new(bytes))
         };
@@ -175,6 +176,7 @@ impl Instance {
                 return Err(Error::invalid(format!("input `{}` ({}) is missing", port.name, port.ty)));
             }
         }
+        // All inputs are checked before anything is written.
         let (mut seen, mut data) = (HashSet::new(), Vec::new());
         for (name, tensor) in inputs {
             let port = program.inputs.iter().find(|p| p.name == *name);
@@ -194,6 +196,7 @@ impl Instance {
             .map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data })
             .collect();
         // Without a list for decode steps the other one serves both phases.
+        // `n = 1` decides, also for a prompt of one token.
         let list = self.decode.filter(|_| Phase::of_run(symbols) == Phase::Decode).unwrap_or(self.list);
         device.step(list, symbols, &puts, gets)
     }
@@ -240,6 +243,7 @@ impl Instance {
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
         for list in self.decode.into_iter().chain(self.greedy_list) {
+            // `and` keeps the first error, and the call is made in any case.
             result = result.and(device.destroy_list(list));
         }
         for buffer in self.buffers {
@@ -387,6 +391,7 @@ fn fill(
                 })?;
                 write_all(device, buffer, &bytes)?;
             }
+            // Written by runs; states are zeroed afterwards.
             Content::Symbols | Content::Activation | Content::State => {}
         }
     }
@@ -413,6 +418,7 @@ fn record_all(
     let kernels = program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
     let place = |_: &ProgramStep, index: u32| buffers[index as usize];
     let prefill = device.record(&commands(program, &kernels, &place, Phase::Prefill))?;
+    // Steps without a phase serve both: one list is enough.
     if program.steps.iter().all(|step| step.phase().is_none()) {
         return Ok((prefill, None));
     }

@@ -39,6 +39,7 @@ impl BuiltIn {
         text.push('\n');
         match source.language {
             Language::Wgsl => text += source.text.trim(),
+            // A device is given the headers in front; a file includes them.
             Language::Cuda => text += cuda::with_includes(&source.text).trim(),
         }
         text.push('\n');
@@ -96,6 +97,7 @@ impl BuiltIn {
     fn other_launches(&self) -> Vec<String> {
         let at = self.plan.launches.iter().position(|launch| launch.desc.name == self.kernel).unwrap_or(0);
         let others = self.plan.launches.iter().enumerate().filter(|(_, l)| l.desc.name != self.kernel);
+        // Launches run in the order of the plan.
         let word = |index| if index < at { "before" } else { "after" };
         others.map(|(index, Launch { desc, .. })| format!("{} {} it", desc.name, word(index))).collect()
     }
@@ -120,6 +122,7 @@ impl BuiltIn {
                 format!("a constant of {bytes} bytes")
             }
             Arg::Symbols => {
+                // The order is that of the block.
                 let names: Vec<&str> = SYMBOLS.iter().map(|symbol| symbol.name()).collect();
                 format!("the values of {} in this run", names.join(" and "))
             }
@@ -227,6 +230,7 @@ impl Comment {
     fn line(&mut self, text: &str) {
         let mut line = String::from("//");
         for word in text.split_whitespace() {
+            // A word that is longer than a line stays whole.
             if line.len() + word.len() >= WIDTH {
                 self.0 += &line;
                 self.0.push('\n');

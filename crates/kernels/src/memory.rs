@@ -57,6 +57,7 @@ impl Buffers {
     pub fn take(&mut self, name: &str, size: u64) -> Result<u32> {
         let size = self.round_size(name, size)?;
         let have = |&i: &u32| self.plans[i as usize].size;
+        // Of equal sizes the first that became free is taken, so that equal graphs give equal programs.
         let fitting = self.free.iter().copied().filter(|i| have(i) >= size).min_by_key(have);
         let Some(index) = fitting.or_else(|| self.free.iter().copied().max_by_key(have)) else {
             let name = format!("activation.{}", self.plans.len());

@@ -85,6 +85,7 @@ impl Overrides {
     pub fn add(&mut self, spec: &str) -> Result<()> {
         let (op, path) = settings::cut(spec)
             .or_else(|| spec.split_once('='))
+            // An empty part is a slip, not a choice.
             .filter(|(op, path)| !op.is_empty() && !path.is_empty())
             .ok_or_else(|| {
                 Error::invalid(format!("`{spec}` is no kernel choice"))
@@ -103,6 +104,7 @@ impl Overrides {
         let Some(expected) = cases.first() else {
             return Err(Error::bug(format!("no case of `{op}`")));
         };
+        // Which of two kernels ran would depend on their order.
         if self.kernels.iter().any(|k| k.replaces == expected.kernel) {
             return Err(Error::invalid(format!("two kernels are given for `{}`", expected.kernel)));
         }

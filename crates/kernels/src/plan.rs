@@ -20,6 +20,7 @@ pub const SYMBOLS: [Symbol; 2] = [Symbol::N, Symbol::P];
 pub fn symbol_bytes(symbols: &Symbols) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     for (slot, symbol) in bytes.chunks_exact_mut(4).zip(SYMBOLS) {
+        // A kernel may know symbols that a graph does not use.
         let value = symbols.get(symbol).unwrap_or(0);
         let word = u32::try_from(value)
             .map_err(|_| Error::invalid(format!("{symbol} = {value} is beyond 32 bits")))?;
@@ -189,6 +190,7 @@ impl NodePlan {
     pub fn does_the_same(&self, other: &NodePlan) -> bool {
         let unnamed = |plan: &NodePlan| -> Vec<Launch> {
             let mut launches = plan.launches.clone();
+            // Names differ with settings and rows that share a planner.
             launches.iter_mut().for_each(|launch| launch.desc.name.clear());
             launches
         };
@@ -209,6 +211,7 @@ impl NodePlan {
                 (&source.prelude, &source.text, &desc.entry, &desc.constants, &desc.bindings, desc.workgroup);
             let facts = serde_json::to_vec(&(facts, groups));
             add(&facts.map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?);
+            // The text of the arguments tells them apart as well as a serialised form would.
             add(format!("{args:?}").as_bytes());
         }
         constants.iter().for_each(|constant| add(constant));

@@ -209,6 +209,7 @@ impl ProgramMemory {
 impl Program {
     /// The serialised form: JSON in UTF-8. Equal programs give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        // A program that `from_bytes` would refuse is not written.
         self.check()?;
         serde_json::to_vec(self)
             .map_err(|e| Error::bug(format!("program `{}` does not serialise: {e}", self.name)))
@@ -239,6 +240,7 @@ impl Program {
                 Content::Activation => &mut memory.activations,
                 Content::Symbols | Content::Constant(_) => &mut memory.constants,
             };
+            // Sizes may come from a file; the check bounds each, not their number.
             *sum = sum.saturating_add(buffer.size);
         }
         memory
