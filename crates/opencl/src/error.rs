@@ -1,10 +1,14 @@
 //! What OpenCL reports, as errors of TapML.
+//!
+//! Statuses are the negative numbers of `cl.h`; those that a user may meet have words.
 
 use crate::sys::{ClStatus, MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES};
 use std::fmt;
 use tapml_cfamily::device::Fault;
 
 /// The status of a failed call.
+///
+/// It is never 0, which is success.
 #[derive(Clone, Copy, Debug)]
 pub struct ClFailure(pub(crate) ClStatus);
 
@@ -28,6 +32,7 @@ impl fmt::Display for ClFailure {
 }
 
 impl Fault for ClFailure {
+    // Drivers answer `CL_OUT_OF_RESOURCES` for memory, too.
     fn out_of_memory(&self) -> bool {
         [MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES, OUT_OF_HOST_MEMORY].contains(&self.0)
     }

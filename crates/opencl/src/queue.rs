@@ -1,4 +1,7 @@
 //! Safe handles on what OpenCL keeps: contexts, memory, kernels and the queue that works in order. Callers check ranges.
+//!
+//! Every object is owned by one Rust value and released when it is dropped. Memory and kernels hold the queue, so the context outlives
+//! them.
 #![allow(unsafe_code)]
 
 use crate::adapter;
@@ -12,8 +15,10 @@ use tapml_cfamily::device::{Argument, Driver, DriverOptions, Refusal};
 use tapml_cfamily::{Dialect, Printed};
 use tapml_device::DeviceInfo;
 
+/// The result of a call; the error is its status.
 pub(crate) type ClResult<T = ()> = Result<T, ClFailure>;
 
+/// Turns a status into a result.
 fn check(status: ClStatus) -> ClResult {
     if status == 0 { Ok(()) } else { Err(ClFailure(status)) }
 }
@@ -23,9 +28,13 @@ pub struct OpenCl(Arc<Queue>);
 
 /// A device and its context with one queue that keeps the order of calls.
 struct Queue {
+    /// The loaded functions.
     api: &'static Api,
+    /// Not owned: devices of a platform are never released.
     device: ClObject,
+    /// Owned.
     context: ClObject,
+    /// Owned; it runs commands in the order in which they are enqueued.
     queue: ClObject,
 }
 
@@ -47,7 +56,9 @@ impl Drop for Queue {
 
 /// Memory of the device.
 pub struct ClMemory {
+    /// Keeps the context alive.
     queue: Arc<Queue>,
+    /// Owned.
     raw: ClObject,
 }
 
@@ -64,7 +75,9 @@ impl Drop for ClMemory {
 /// A compiled kernel.
 pub struct ClKernel {
     queue: Arc<Queue>,
+    /// Owned; the kernel is taken from it.
     program: ClObject,
+    /// Owned; null while the program is being built.
     raw: ClObject,
 }
 
@@ -106,12 +119,14 @@ impl OpenCl {
     fn build(&self, text: &str, options: &str, name: &str) -> Result<ClKernel, Refusal<ClFailure>> {
         let (queue, api) = (&self.0, self.0.api);
         let call = |failure| Refusal::Call("compile", failure);
+        // Both are made by TapML and hold no zero byte.
         let [options, name] = [options, name].map(|s| CString::new(s).unwrap_or_default());
         let (mut status, length, start) = (0, text.len(), text.as_ptr().cast());
         // SAFETY: one text of this length.
         let program =
             unsafe { (api.clCreateProgramWithSource)(queue.context, 1, &start, &length, &mut status) };
         check(status).map_err(call)?;
+        // From here on dropping it releases the program, whatever fails.
         let mut kernel = ClKernel { queue: Arc::clone(queue), program, raw: ptr::null_mut() };
         // SAFETY: one device, options that end with a zero, no callback.
         status = unsafe {
@@ -128,6 +143,7 @@ impl OpenCl {
         Ok(kernel)
     }
 
+    /// What the compiler said about a program; at most 1 MiB of it.
     fn log(&self, program: ClObject) -> String {
         let (ask, what) = (self.0.api.clGetProgramBuildInfo, sys::PROGRAM_BUILD_LOG);
         let mut size = 0;
@@ -158,6 +174,7 @@ impl Driver for OpenCl {
         adapter::open(index, options)
     }
 
+    // OpenCL refuses 0 bytes.
     fn memory(&self, bytes: usize) -> ClResult<ClMemory> {
         let (queue, mut status) = (&self.0, 0);
         // SAFETY: no host memory is handed over.
@@ -219,6 +236,7 @@ impl Driver for OpenCl {
         for (argument, index) in arguments.iter().zip(0..) {
             let (size, start) = match argument {
                 Argument::Memory(memory, _) => (size_of::<ClObject>(), ptr::from_ref(&memory.raw).cast()),
+                // `ulong` and `uint` in the printed kernel.
                 Argument::Offset(offset) => (8, ptr::from_ref(offset).cast()),
                 Argument::Bytes(bytes) => (4, ptr::from_ref(bytes).cast()),
             };
@@ -226,6 +244,7 @@ impl Driver for OpenCl {
             check(unsafe { (self.0.api.clSetKernelArg)(kernel.raw, index, size, start) })?;
         }
         let local = size.map(|n| n as usize);
+        // OpenCL counts invocations, not workgroups.
         let global = [0, 1, 2].map(|axis| groups[axis] as usize * local[axis]);
         // SAFETY: all arguments are set, and the sizes are arrays of three.
         check(unsafe {
@@ -249,6 +268,7 @@ impl Driver for OpenCl {
 /// A question to OpenCL about an object: its answer's size, then its bytes.
 type Ask = unsafe extern "system" fn(ClObject, u32, usize, *mut std::ffi::c_void, *mut usize) -> ClStatus;
 
+/// The bytes of an answer; at most 64 KiB, since sizes come from the driver.
 fn answer(ask: Ask, object: ClObject, what: u32) -> ClResult<Vec<u8>> {
     let mut size = 0;
     // SAFETY: asks for the size alone.
@@ -259,6 +279,7 @@ fn answer(ask: Ask, object: ClObject, what: u32) -> ClResult<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A text of OpenCL, without the zero at its end.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_matches(['\0', ' ']).to_string()
 }
@@ -266,13 +287,18 @@ fn text(bytes: &[u8]) -> String {
 /// A device of this machine that is not open.
 #[derive(Clone, Copy)]
 pub(crate) struct ListedDevice {
+    /// The loaded functions.
     api: &'static Api,
+    /// The driver that it belongs to.
     platform: ClObject,
+    /// The device itself, which needs no release.
     pub(crate) device: ClObject,
 }
 
 impl ListedDevice {
     /// All devices of all platforms.
+    ///
+    /// At most 64 platforms, and 64 devices of each. A platform that does not answer has none.
     pub(crate) fn all(api: &'static Api) -> ClResult<Vec<ListedDevice>> {
         let mut count = 0;
         // SAFETY: asks for the number alone.
@@ -295,10 +321,12 @@ impl ListedDevice {
         Ok(platforms.into_iter().flat_map(of).collect())
     }
 
+    /// A question whose answer is a text.
     pub(crate) fn text(&self, what: u32) -> ClResult<String> {
         Ok(text(&answer(self.api.clGetDeviceInfo, self.device, what)?))
     }
 
+    /// Name of the driver's platform, which begins the name of the driver.
     pub(crate) fn platform_name(&self) -> ClResult<String> {
         Ok(text(&answer(self.api.clGetPlatformInfo, self.platform, sys::PLATFORM_NAME)?))
     }
@@ -317,6 +345,7 @@ impl ListedDevice {
         Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect())
     }
 
+    /// Opens the device with a context and a queue of its own.
     pub(crate) fn open(&self) -> ClResult<OpenCl> {
         OpenCl::open_device(self.api, self.device)
     }

@@ -1,5 +1,7 @@
 //! The functions of OpenCL 1.2 that a device needs, from the library that is loaded when it is first used. Types and
 //! numbers are those of the Khronos headers `cl.h` and `cl_platform.h`.
+//!
+//! Nothing links to OpenCL, so the program starts on a machine without it. Names of functions are OpenCL's own.
 #![allow(unsafe_code)]
 
 use libloading::Library;
@@ -12,28 +14,44 @@ pub(crate) type ClObject = *mut c_void;
 /// A status: 0 or a negative error.
 pub(crate) type ClStatus = i32;
 
+/// Bits of `cl_device_type`.
 pub(crate) const DEVICE_TYPE_CPU: u64 = 1 << 1;
 pub(crate) const DEVICE_TYPE_GPU: u64 = 1 << 2;
 pub(crate) const DEVICE_TYPE_ALL: u64 = 0xffff_ffff;
+/// A flag of `cl_mem_flags`: kernels may read and write.
 pub(crate) const MEM_READ_WRITE: u64 = 1;
+/// `cl_bool`; a read or write with it blocks until the host memory may be used again.
 pub(crate) const TRUE: u32 = 1;
+/// Answered with a text.
 pub(crate) const PLATFORM_NAME: u32 = 0x0902;
+/// Answered with 8 bytes of `DEVICE_TYPE_*` bits.
 pub(crate) const DEVICE_TYPE: u32 = 0x1000;
+/// Answered with a `size_t`: invocations of a workgroup.
 pub(crate) const DEVICE_MAX_WORK_GROUP_SIZE: u32 = 0x1004;
+/// Answered with a `size_t` per dimension.
 pub(crate) const DEVICE_MAX_WORK_ITEM_SIZES: u32 = 0x1005;
+/// Answered with 8 bytes: the largest allocation in bytes.
 pub(crate) const DEVICE_MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
+/// Answered with a `size_t`: bytes of all arguments of a kernel.
 pub(crate) const DEVICE_MAX_PARAMETER_SIZE: u32 = 0x1017;
+/// Answered with 8 bytes: workgroup memory in bytes.
 pub(crate) const DEVICE_LOCAL_MEM_SIZE: u32 = 0x1023;
+/// Answered with a `cl_bool` of 4 bytes.
 pub(crate) const DEVICE_ENDIAN_LITTLE: u32 = 0x1026;
+/// Answered with a `cl_bool` of 4 bytes.
 pub(crate) const DEVICE_AVAILABLE: u32 = 0x1027;
+/// Answered with a `cl_bool` of 4 bytes.
 pub(crate) const DEVICE_COMPILER_AVAILABLE: u32 = 0x1028;
 pub(crate) const DEVICE_NAME: u32 = 0x102b;
 pub(crate) const DRIVER_VERSION: u32 = 0x102d;
+/// Answered with a `cl_bool` of 4 bytes.
 pub(crate) const DEVICE_HOST_UNIFIED_MEMORY: u32 = 0x1035;
+/// Answered with a text.
 pub(crate) const PROGRAM_BUILD_LOG: u32 = 0x1183;
 pub(crate) const MEM_OBJECT_ALLOCATION_FAILURE: ClStatus = -4;
 pub(crate) const OUT_OF_RESOURCES: ClStatus = -5;
 pub(crate) const OUT_OF_HOST_MEMORY: ClStatus = -6;
+/// The compiler refused the text; its log says why.
 pub(crate) const BUILD_PROGRAM_FAILURE: ClStatus = -11;
 
 functions! {
@@ -66,6 +84,7 @@ functions! {
     }
 }
 
+/// Names of the library, tried in order.
 const NAMES: &[&str] = if cfg!(windows) {
     &["OpenCL.dll"]
 } else if cfg!(target_vendor = "apple") {
@@ -84,6 +103,7 @@ pub(crate) fn api() -> Result<&'static Api, &'static str> {
             let library = unsafe { Library::new(name) };
             match library.and_then(Api::from) {
                 Ok(api) => return Ok(api),
+                // The last reason is kept: earlier names are often just not there.
                 Err(error) => why = error.to_string(),
             }
         }

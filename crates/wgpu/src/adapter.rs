@@ -1,4 +1,6 @@
 //! Finding adapters: platform words, a stable order, and what to install when there is none.
+//!
+//! Adapters of one machine stand in the same order in every process, so that an index names the same one.
 
 use crate::options::WgpuOptions;
 use std::cmp::Reverse;
@@ -8,13 +10,19 @@ use tapml_graph::{Error, ErrorKind, Result};
 
 /// A platform word and the operating systems that this build serves it on.
 struct Platform {
+    /// The word that users write.
     word: &'static str,
+    /// The API behind it.
     backend: wgpu::Backends,
+    /// Whether this build has it.
     present: bool,
+    /// Operating systems, for messages.
     runs_on: &'static str,
+    /// What to install if no adapter is found.
     install: &'static str,
 }
 
+/// The platforms of wgpu that TapML serves, one row each.
 const PLATFORMS: [Platform; 3] = [
     Platform {
         word: "vulkan",
@@ -65,9 +73,11 @@ fn find(word: &str) -> Result<Vec<wgpu::Adapter>> {
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint("choose another platform"));
     }
     let mut found = pollster::block_on(instance(platform).enumerate_adapters(platform.backend));
+    // Adapters without compute shaders cannot run a kernel.
     found.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
     found.sort_by_cached_key(|a| {
         let info = a.get_info();
+        // Of equal kinds the one with the larger buffers; bus and name make the order total.
         (rank(info.device_type), Reverse(a.limits().max_buffer_size), info.device_pci_bus_id, info.name)
     });
     if found.is_empty() {
@@ -85,11 +95,13 @@ fn instance(platform: &Platform) -> &wgpu::Instance {
     OPEN[index].get_or_init(|| {
         let mut desc = wgpu::InstanceDescriptor::new_without_display_handle();
         desc.backends = platform.backend;
+        // Neither validation layers nor debug labels, unless the environment asks for them.
         desc.flags = wgpu::InstanceFlags::empty().with_env();
         wgpu::Instance::new(desc)
     })
 }
 
+/// The place of a kind of adapter in the order; lower comes first.
 fn rank(kind: wgpu::DeviceType) -> u8 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 0,
@@ -101,6 +113,10 @@ fn rank(kind: wgpu::DeviceType) -> u8 {
 }
 
 /// A device of adapter `index` with its queue, and what it offers.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unavailable`] if there is no such platform or adapter here, or if the driver refuses a device.
 pub(crate) fn open(
     word: &str,
     index: usize,
@@ -114,6 +130,7 @@ pub(crate) fn open(
             .with_hint(format!("adapters here: {}", names.collect::<Vec<_>>().join(", ")))
     })?;
     let features = wanted_features(options) & offered_features(adapter);
+    // The adapter's own limits, because WebGPU's defaults are too small for the weights of many models.
     let limits = if options.mobile {
         wgpu::Limits::defaults().or_worse_values_from(&adapter.limits())
     } else {
@@ -132,6 +149,7 @@ pub(crate) fn open(
         Error::new(ErrorKind::Unavailable, format!("adapter {word}:{index} ({name}) gave no device: {e}"))
             .with_hint("is the driver in working order and is there free device memory?")
     })?;
+    // What the device got, which may be less than the adapter offers.
     let info = describe(word, adapter, &device.limits(), device.features());
     Ok((device, queue, info))
 }
@@ -153,6 +171,7 @@ fn offered_features(adapter: &wgpu::Adapter) -> wgpu::Features {
         halves && [p.m_size, p.n_size, p.k_size] == [16; 3]
     };
     let found = adapter.cooperative_matrix_properties().iter().any(fits);
+    // A subgroup of another size would hold the matrices otherwise than the kernels expect.
     let whole = (info.subgroup_min_size, info.subgroup_max_size) == (32, 32);
     if !found || !whole {
         features.remove(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
@@ -160,6 +179,7 @@ fn offered_features(adapter: &wgpu::Adapter) -> wgpu::Features {
     features
 }
 
+/// Features that the options allow; a mobile device has none.
 fn wanted_features(options: &WgpuOptions) -> wgpu::Features {
     let mut wanted = wgpu::Features::empty();
     wanted.set(wgpu::Features::SHADER_F16, options.f16 && !options.mobile);
@@ -169,6 +189,7 @@ fn wanted_features(options: &WgpuOptions) -> wgpu::Features {
     wanted
 }
 
+/// What a device or an adapter offers, in TapML's terms.
 fn describe(
     word: &str,
     adapter: &wgpu::Adapter,
@@ -200,6 +221,7 @@ fn describe(
     }
 }
 
+/// Sizes are rounded down to whole words, since storage bindings are multiples of 4 bytes. One alignment serves both kinds of bindings.
 fn map_limits(l: &wgpu::Limits) -> Limits {
     Limits {
         max_buffer_size: l.max_buffer_size & !3,

@@ -1,4 +1,6 @@
 //! Turning a [`KernelDesc`] into a pipeline, and compiler messages into errors that point into the kernel's own file.
+//!
+//! wgpu's front end and validator look at the text, then naga writes it for the driver, which compiles it. Each of these may refuse it.
 
 use crate::gpu::Gpu;
 use crate::inspect;
@@ -9,19 +11,29 @@ use tapml_graph::{Error, ErrorKind, Result};
 
 /// A compiled kernel.
 pub(crate) struct WgpuKernel {
+    /// For messages and labels.
     pub(crate) name: Arc<str>,
+    /// Kinds of its bindings, by index.
     pub(crate) kinds: Vec<BindingKind>,
+    /// Bind groups are made with it.
     pub(crate) layout: wgpu::BindGroupLayout,
+    /// What dispatches run.
     pub(crate) pipeline: wgpu::ComputePipeline,
 }
 
 /// Layouts by binding kinds; most kernels share a few.
 #[derive(Default)]
 pub(crate) struct Layouts {
+    /// Both layouts, since a pipeline layout here has one bind group.
     known: HashMap<Vec<BindingKind>, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
 }
 
 impl Layouts {
+    /// The layouts of these kinds, made on first use.
+    ///
+    /// # Errors
+    ///
+    /// More bindings of a kind than the device has.
     fn get(
         &mut self,
         gpu: &Gpu,
@@ -50,6 +62,7 @@ impl Layouts {
     }
 }
 
+/// A binding of the layout. Its least size is left open: wgpu then takes it from the kernel when a dispatch is encoded.
 fn layout_entry(binding: u32, kind: BindingKind) -> wgpu::BindGroupLayoutEntry {
     let ty = match kind {
         BindingKind::Read => wgpu::BufferBindingType::Storage { read_only: true },
@@ -65,6 +78,10 @@ fn layout_entry(binding: u32, kind: BindingKind) -> wgpu::BindGroupLayoutEntry {
 }
 
 /// Compiles a kernel that fits the device's limits. Without `checks`, indices, loops and divisors are taken on trust.
+///
+/// # Errors
+///
+/// [`ErrorKind::Compile`] with kernel, file and, if known, line; [`ErrorKind::DeviceLost`] and [`ErrorKind::OutOfMemory`] as they are.
 pub(crate) fn compile(
     gpu: &Gpu,
     layouts: &mut Layouts,
@@ -96,6 +113,7 @@ pub(crate) fn compile(
     Ok(WgpuKernel { name: desc.name.as_str().into(), kinds: desc.bindings.clone(), layout, pipeline })
 }
 
+/// The validated module. What wgpu accepts and the description contradicts is refused here, before the driver sees it.
 fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModule> {
     let (text, added) = front(&desc.source, desc.needs_f16);
     let mut messages = Vec::new();
@@ -108,6 +126,7 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
                 wgpu::ShaderModuleDescriptor { label: Some(&desc.name), source },
                 checks,
             );
+            // Messages are kept, because the error that wgpu reports has no place in the text.
             messages = pollster::block_on(module.get_compilation_info()).messages;
             module
         },
@@ -117,6 +136,7 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
         let fault = message.map(|m| {
             let place =
                 inspect::innermost_place(&text).or(m.location.map(|l| (l.line_number, l.line_position)));
+            // Columns of the first line count the directives that were put in front of it.
             let place = place.map(|(line, column)| match line {
                 1 => (1, column.saturating_sub(added).max(1)),
                 _ => (line, column),
@@ -139,6 +159,7 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
     }
 }
 
+/// Creates a module with WebGPU's guarantees, or without them.
 #[allow(unsafe_code)]
 fn create_module(
     device: &wgpu::Device,
@@ -153,6 +174,7 @@ fn create_module(
     unsafe { device.create_shader_module_trusted(desc, wgpu::ShaderRuntimeChecks::unchecked()) }
 }
 
+/// naga's name for cooperative matrices.
 const MATRICES: &str = "wgpu_cooperative_matrix";
 /// Extensions that a kernel may enable.
 const EXTENSIONS: [&str; 3] = ["f16", "subgroups", MATRICES];
@@ -168,6 +190,7 @@ fn front(source: &Source, needs_f16: bool) -> (String, u32) {
             Some(names) if names.iter().all(|n| EXTENSIONS.contains(n)) => {
                 f16 |= names.contains(&"f16");
                 matrices |= names.contains(&MATRICES);
+                // An empty line stands for the directive, so that later lines keep their numbers.
                 text.push_str(if line.ends_with('\n') { "\n" } else { "" });
             }
             _ => text.push_str(line),
@@ -191,23 +214,29 @@ fn enabled_names(line: &str) -> Option<Vec<&str>> {
 /// What a compiler said, and where in the full source.
 #[derive(Default)]
 struct CompilerFault {
+    /// All that the compiler said.
     log: String,
+    /// Line and column, from 1, in the source with its prelude.
     place: Option<(u32, u32)>,
 }
 
+/// All of what wgpu said, or the message if nothing more is known.
 fn log_of(error: &Error) -> String {
     error.detail("log").unwrap_or(error.message()).to_string()
 }
 
 /// The error of a kernel that was refused; `error` is what wgpu's call returned.
 fn compile_error(desc: &KernelDesc, fault: CompilerFault, error: Error) -> Error {
+    // These say nothing about the kernel.
     if matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::OutOfMemory) {
         return error.context(format!("kernel `{}`", desc.name)).with_detail("kernel", &desc.name);
     }
     let source = &desc.source;
+    // Errors of pipelines have no place, but often name a binding.
     let place = fault.place.or_else(|| binding_line(source, &fault.log).map(|line| (line, 1)));
     let text = place
         .and_then(|(line, _)| source.full().lines().nth(line as usize - 1).map(|l| l.trim().to_string()));
+    // Lines of the prelude are in no file of the user's.
     let within = place.and_then(|(line, column)| Some((source.line_in_text(line)?, column)));
     let whereabouts = match (within, place) {
         (Some((line, column)), _) => format!("{}:{line}:{column}", source.file),

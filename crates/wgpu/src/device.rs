@@ -1,4 +1,6 @@
 //! [`WgpuDevice`]: handles, limits and memory accounting, and the [`Device`] methods.
+//!
+//! A device belongs to one thread at a time: its methods take `&mut self`. Those that use it first ask whether it is lost.
 
 use crate::adapter;
 use crate::compile::{self, Layouts, WgpuKernel};
@@ -18,28 +20,52 @@ use tapml_graph::{Error, ErrorKind, Result, Symbols};
 const MOST_STEPS: usize = 8;
 
 /// A device of one adapter. Dropping it frees everything it holds.
+///
+/// # Examples
+///
+/// ```no_run
+/// use tapml_device::Device;
+/// use tapml_wgpu::WgpuDevice;
+///
+/// let device = WgpuDevice::open("vulkan", 0, "checks=off").unwrap();
+/// println!("{}", device.info().name);
+/// ```
 pub struct WgpuDevice {
+    /// What the device offers, fixed when it was opened.
     pub(crate) info: DeviceInfo,
+    /// The way into wgpu.
     pub(crate) gpu: Gpu,
+    /// Buffers that exist, by handle.
     pub(crate) buffers: HashMap<BufferId, Stored>,
+    /// Kernels that exist, by handle.
     pub(crate) kernels: HashMap<KernelId, WgpuKernel>,
+    /// Made when a buffer is first filled with another word than 0.
     pub(crate) fill: Option<FillPipeline>,
     /// How many buffers and kernels were destroyed; a list checked at this count has all its parts.
     pub(crate) destroyed: u64,
+    /// Uploads and reads under way.
     pub(crate) transfers: Transfers,
+    /// What the user chose.
     options: WgpuOptions,
     /// Whether whoever opened the device vouches for a kernel.
     trusted: fn(&KernelDesc) -> bool,
+    /// Layouts that kernels share.
     layouts: Layouts,
+    /// Recorded lists, by handle.
     lists: HashMap<ListId, WgpuList>,
+    /// The last number given to a handle of any kind; no number is given twice.
     next: u64,
+    /// Bytes of all buffers that exist, each rounded up to words.
     used: u64,
+    /// The most that `used` has been.
     peak: u64,
 }
 
 /// A buffer.
 pub(crate) struct Stored {
+    /// For messages.
     pub(crate) label: String,
+    /// The buffer itself; clones share it.
     pub(crate) raw: wgpu::Buffer,
     /// Bytes, a multiple of 4. The raw buffer has at least one word.
     pub(crate) size: u64,
@@ -88,15 +114,18 @@ impl WgpuDevice {
         self.gpu.destroy();
     }
 
+    /// A number that no handle has. The first is 1.
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
+    /// The buffer of a handle.
     pub(crate) fn buffer(&self, id: BufferId) -> Result<&Stored> {
         self.buffers.get(&id).ok_or_else(|| Error::invalid(format!("no buffer {} on this device", id.0)))
     }
 
+    /// The buffer of a handle if it has `len` bytes from `offset` on; `doing` begins the message if not.
     fn range(&self, id: BufferId, offset: u64, len: usize, doing: &str) -> Result<&Stored> {
         let stored = self.buffer(id)?;
         match offset.checked_add(len as u64) {
@@ -120,6 +149,7 @@ impl WgpuDevice {
         let no_list = || Error::invalid(format!("no list {} on this device", id.0));
         let mut list = self.lists.remove(&id).ok_or_else(no_list)?;
         let result = doing(self, &mut list);
+        // Also after an error: the list can be replayed later.
         self.lists.insert(id, list);
         result
     }
@@ -146,6 +176,7 @@ impl WgpuDevice {
             }
             planned.push(PlannedTurn { writes, symbols: &turn.symbols });
         }
+        // One buffer holds the writes of all turns. It may be written anew: the queue keeps the order of writes and submissions.
         let source = self.transfers.source(&self.gpu, bytes.len() as u64)?;
         self.transfers.write(&self.gpu, &source, 0, &bytes)?;
         Ok((source, planned))
@@ -170,6 +201,7 @@ impl Device for WgpuDevice {
         let rounded = size.next_multiple_of(4);
         let desc = wgpu::BufferDescriptor {
             label: Some(label),
+            // WebGPU has no bindings of 0 bytes.
             size: rounded.max(4),
             usage: wgpu::BufferUsages::STORAGE
                 | wgpu::BufferUsages::UNIFORM
@@ -198,6 +230,7 @@ impl Device for WgpuDevice {
         if let Some(stored) = self.buffers.remove(&buffer) {
             self.used -= stored.size;
             self.destroyed += 1;
+            // Destroyed at once: dropping it would keep the memory until the lists that bind it are gone.
             self.gpu.call(|| format!("free buffer `{}`", stored.label), |_, _| stored.raw.destroy())?;
         }
         Ok(())
@@ -206,6 +239,7 @@ impl Device for WgpuDevice {
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.gpu.alive()?;
         let stored = self.range(buffer, offset, data.len(), "write")?;
+        // The last word may be written in part; the transfer pads it.
         let to_end = offset + data.len() as u64 == stored.asked;
         if !offset.is_multiple_of(4) || !(data.len().is_multiple_of(4) || to_end) {
             return Err(Error::invalid(format!(
@@ -227,7 +261,9 @@ impl Device for WgpuDevice {
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.gpu.alive()?;
         desc.check_limits(&self.info)?;
+        // wgpu's parser recurses, and would overflow the stack on text that is nested too deeply.
         desc.source.check_nesting()?;
+        // What the user says goes before what whoever opened the device vouches for.
         let checks = self.options.checks.unwrap_or_else(|| !(self.trusted)(desc));
         let kernel = compile::compile(&self.gpu, &mut self.layouts, desc, checks)?;
         let id = KernelId(self.fresh());
@@ -265,6 +301,7 @@ impl Device for WgpuDevice {
     ) -> Result<()> {
         writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
         let ranges = reads.iter().map(|get| self.source_of(get)).collect::<Result<Vec<_>>>()?;
+        // Much is read: piece by piece, each with a submission of its own.
         let Some(pieces) = self.transfers.pieces(&self.gpu, &ranges)? else {
             self.replay(list, symbols)?;
             return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
@@ -285,6 +322,7 @@ impl Device for WgpuDevice {
     fn run_steps(&mut self, list: ListId, turns: &[BatchedStep<'_>], reads: &mut [Get<'_>]) -> Result<()> {
         let ranges = reads.iter().map(|get| self.source_of(get)).collect::<Result<Vec<_>>>()?;
         let whole = |put: &Put<'_>| put.offset.is_multiple_of(4) && put.data.len().is_multiple_of(4);
+        // Partial words cannot be copied between buffers.
         let plain = turns.iter().flat_map(|turn| &turn.writes).all(whole) && !turns.is_empty();
         let pieces = if plain { self.transfers.pieces(&self.gpu, &ranges)? } else { None };
         let Some(pieces) = pieces else { return one_by_one(self, list, turns, reads) };
@@ -299,6 +337,7 @@ impl Device for WgpuDevice {
                     list.prepare(device)?;
                     return Ok(submission);
                 }
+                // 1, 2, 4, 8: the device is never idle for long, and submissions stay few.
                 (rest, many) = (later, (many * 2).min(MOST_STEPS));
             }
         })?;

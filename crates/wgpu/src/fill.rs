@@ -1,9 +1,12 @@
 //! Filling a buffer with a word: a small kernel, because WebGPU itself can only fill with zeros.
+//!
+//! The kernel strides over the buffer, so that a bounded number of workgroups fills any size.
 
 use crate::gpu::Gpu;
 use std::collections::HashMap;
 use tapml_graph::Result;
 
+/// The number of invocations stands in it twice; [`WIDTH`] must be the same.
 const TEXT: &str = "
 @group(0) @binding(0) var<storage, read_write> target_words: array<u32>;
 @group(0) @binding(1) var<uniform> word: vec4<u32>;
@@ -21,17 +24,22 @@ const WIDTH: u64 = 256;
 
 /// The pipeline, and one uniform buffer per word in use.
 pub(crate) struct FillPipeline {
+    /// Its layout is derived from the text.
     pipeline: wgpu::ComputePipeline,
+    /// Uniform buffers, each with its word four times. They live as long as the device, since few words are used.
     words: HashMap<u32, wgpu::Buffer>,
 }
 
 /// One dispatch that fills a range of a buffer.
 pub(crate) struct FillPart {
+    /// The range and the word.
     pub(crate) group: wgpu::BindGroup,
+    /// Workgroups along x.
     pub(crate) groups: u32,
 }
 
 impl FillPipeline {
+    /// Compiles the kernel.
     pub(crate) fn new(gpu: &Gpu) -> Result<FillPipeline> {
         let pipeline = gpu.call(
             || "compile the fill kernel".into(),
@@ -52,6 +60,7 @@ impl FillPipeline {
         Ok(FillPipeline { pipeline, words: HashMap::new() })
     }
 
+    /// What fills are dispatched with.
     pub(crate) fn pipeline(&self) -> &wgpu::ComputePipeline {
         &self.pipeline
     }
@@ -65,6 +74,7 @@ impl FillPipeline {
         word: u32,
         max_binding: u64,
     ) -> Result<Vec<FillPart>> {
+        // Multiples of 64 KiB suit every alignment of offsets.
         let step = (max_binding & !0xffff).max(1 << 16);
         let word_buffer = self.word(gpu, word)?;
         let layout = self.pipeline.get_bind_group_layout(0);
@@ -84,12 +94,14 @@ impl FillPipeline {
                     wgpu::BindGroupDescriptor { label: Some("fill"), layout: &layout, entries: &entries };
                 let group =
                     gpu.call(|| "bind a buffer to fill".into(), |device, _| device.create_bind_group(&desc))?;
+                // Each invocation takes several words of large buffers.
                 let groups = (bytes / 4).div_ceil(WIDTH).min(1024) as u32;
                 Ok(FillPart { group, groups })
             })
             .collect()
     }
 
+    /// The uniform buffer of a word, made on first use.
     fn word(&mut self, gpu: &Gpu, word: u32) -> Result<wgpu::Buffer> {
         if let Some(buffer) = self.words.get(&word) {
             return Ok(buffer.clone());
@@ -100,6 +112,7 @@ impl FillPipeline {
             usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         };
+        // A uniform binding of 16 bytes, the size of `vec4<u32>`.
         let bytes = [word; 4].map(u32::to_ne_bytes).concat();
         let buffer = gpu.call(
             || "create the buffer of a fill word".into(),

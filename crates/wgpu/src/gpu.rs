@@ -12,17 +12,24 @@ use std::time::Duration;
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Labels kept for the trace of an error.
+/// Enough to see what the device was at.
 const RECENT: usize = 32;
 
 /// A wgpu device and queue with a place where their errors gather.
 pub(crate) struct Gpu {
+    /// Used through [`Gpu::call`] and [`Gpu::compile`].
     device: wgpu::Device,
+    /// Work runs in the order in which it is submitted.
     queue: wgpu::Queue,
+    /// Shared with the callbacks, which wgpu may run on any thread.
     sink: Arc<Sink>,
+    /// Labels of the last commands, oldest first.
     recent: VecDeque<Arc<str>>,
+    /// How long one wait may take.
     timeout: Duration,
 }
 
+/// Where callbacks leave what they report.
 #[derive(Default)]
 struct Sink {
     /// Whether `state` holds anything: a look at it costs less than a lock.
@@ -30,22 +37,29 @@ struct Sink {
     state: Mutex<GpuState>,
 }
 
+/// What was reported and not yet collected.
 #[derive(Default)]
 struct GpuState {
+    /// In the order of the reports.
     errors: Vec<wgpu::Error>,
+    /// Why the device is lost; the first reason stays.
     lost: Option<String>,
 }
 
 impl Sink {
+    /// A panic while the lock was held leaves plain data, so poisoning is ignored.
     fn lock(&self) -> MutexGuard<'_, GpuState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the state and raises the flag.
     fn put(&self, change: impl FnOnce(&mut GpuState)) {
         change(&mut self.lock());
+        // After the change, so that who sees the flag finds what was put.
         self.any.store(true, Ordering::Release);
     }
 
+    /// Marks the device as lost.
     fn lose(&self, why: impl Into<String>) {
         self.put(|state| {
             state.lost.get_or_insert(why.into());
@@ -54,6 +68,7 @@ impl Sink {
 }
 
 impl Gpu {
+    /// Takes a device over and installs the callbacks.
     pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, timeout: Duration) -> Gpu {
         let sink = Arc::new(Sink::default());
         let errors = Arc::clone(&sink);
@@ -61,6 +76,7 @@ impl Gpu {
         let losses = Arc::clone(&sink);
         device.set_device_lost_callback(move |reason, message| {
             losses.lose(match message.trim() {
+                // Some drivers give no message.
                 "" => format!("{reason:?}").to_lowercase(),
                 text => text.to_string(),
             });
@@ -69,6 +85,10 @@ impl Gpu {
     }
 
     /// Runs calls into wgpu and returns what went wrong in them. `doing` completes "could not …".
+    ///
+    /// # Errors
+    ///
+    /// A lost device, the first error that wgpu reported, or [`ErrorKind::DeviceLost`] after a panic.
     pub(crate) fn call<T>(
         &self,
         doing: impl FnOnce() -> String,
@@ -99,6 +119,7 @@ impl Gpu {
         }
     }
 
+    /// Runs calls and turns a panic into its text. wgpu panics where it cannot report.
     fn catch_panic<T>(
         &self,
         calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
@@ -107,6 +128,7 @@ impl Gpu {
             .map_err(|p| panic_text(p.as_ref()))
     }
 
+    /// The value, unless a callback reported something meanwhile.
     fn check_errors<T>(&self, value: T, doing: impl FnOnce() -> String) -> Result<T> {
         if self.sink.any.load(Ordering::Acquire) { self.collect(&doing()).map(|()| value) } else { Ok(value) }
     }
@@ -128,6 +150,7 @@ impl Gpu {
         let polled = self.call(|| "wait for the device".into(), |device, _| device.poll(wait))?;
         match polled {
             Ok(_) => Ok(()),
+            // What is still running may never end, and nothing behind it would.
             Err(wgpu::PollError::Timeout) => {
                 self.sink.lose(format!("submitted work was not done after {} s", self.timeout.as_secs()));
                 self.alive().map_err(|e| e.with_hint("a larger `timeout=SECONDS` option waits longer"))
@@ -139,6 +162,7 @@ impl Gpu {
     /// Gives the device up: all later calls fail as after a loss.
     pub(crate) fn destroy(&self) {
         self.sink.lose("the device was closed");
+        // wgpu frees what the device holds; handles to it become invalid.
         self.device.destroy();
     }
 
@@ -161,13 +185,16 @@ impl Gpu {
         }
     }
 
+    /// Takes the errors and gives the first one. A loss is not taken: it stays.
     fn collect(&self, doing: &str) -> Result<()> {
         let mut state = self.sink.lock();
         let errors = std::mem::take(&mut state.errors);
         if let Some(why) = &state.lost {
             return Err(self.lost_error(why));
         }
+        // Under the lock, so that a report that comes now raises it again.
         self.sink.any.store(false, Ordering::Release);
+        // Building the error takes time; callbacks need the lock.
         drop(state);
         match errors.into_iter().next() {
             Some(error) => Err(self.trace(explain(doing, &error))),
@@ -175,6 +202,7 @@ impl Gpu {
         }
     }
 
+    /// The error of every call after a loss, with the last commands.
     fn lost_error(&self, why: &str) -> Error {
         let error = Error::new(ErrorKind::DeviceLost, format!("the device was lost: {why}"));
         self.trace(error.with_hint("open the device again; what its buffers held is gone"))
@@ -188,6 +216,7 @@ impl Gpu {
     }
 }
 
+/// The message of a panic; panics with other payloads have none.
 fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message").to_string()
@@ -199,6 +228,7 @@ pub(crate) fn explain(doing: &str, error: &wgpu::Error) -> Error {
     let kind = match error {
         wgpu::Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
         wgpu::Error::Validation { .. } => ErrorKind::InvalidInput,
+        // The driver refused something that is valid.
         wgpu::Error::Internal { .. } => ErrorKind::Unsupported,
     };
     let cause = match kind {

@@ -1,5 +1,7 @@
 //! What wgpu itself leaves unchecked in a kernel: that its workgroup is the one described, and that its workgroup memory
 //! fits. A driver that is given more than it has may crash.
+//!
+//! The text is parsed and validated once more with naga, which wgpu re-exports, so both see the same version.
 
 use tapml_device::KernelDesc;
 use wgpu::naga::back::{PipelineConstants, pipeline_constants::process_overrides};
@@ -12,6 +14,7 @@ use wgpu::naga::{AddressSpace, Module, ShaderStage};
 pub(crate) fn innermost_place(text: &str) -> Option<(u32, u32)> {
     let module = wgpu::naga::front::wgsl::parse_str(text).ok()?;
     let error = validator().validate(&module).err()?;
+    // Errors hold a chain of places, from the function down to the expression.
     let spans = error.spans().filter_map(|(span, _)| span.to_range().map(|range| (range.len(), *span)));
     let (_, span) = spans.min_by_key(|(len, _)| *len)?;
     let location = span.location(text);
@@ -32,10 +35,12 @@ pub(crate) fn disagreement(text: &str, desc: &KernelDesc) -> Option<String> {
     compare(&module, &info, desc)
 }
 
+/// It accepts all extensions: wgpu itself refuses those that the device lacks.
 fn validator() -> Validator {
     Validator::new(ValidationFlags::all(), Capabilities::all())
 }
 
+/// What the entry point says against what the description says. Without the entry point wgpu refuses the pipeline.
 fn compare(module: &Module, info: &ModuleInfo, desc: &KernelDesc) -> Option<String> {
     let is_entry = |e: &wgpu::naga::EntryPoint| e.stage == ShaderStage::Compute && e.name == desc.entry;
     let entry = module.entry_points.iter().position(is_entry)?;
@@ -50,6 +55,7 @@ fn compare(module: &Module, info: &ModuleInfo, desc: &KernelDesc) -> Option<Stri
     layouter.update(module.to_ctx()).ok()?;
     let used = info.get_entry_point(entry);
     let shared = module.global_variables.iter();
+    // Variables that the entry point and its callees do not use take no memory.
     let shared = shared.filter(|(at, v)| v.space == AddressSpace::WorkGroup && !used[*at].is_empty());
     let bytes: u64 = shared.map(|(_, v)| u64::from(layouter[v.ty].size)).sum();
     (bytes > u64::from(desc.workgroup_memory)).then(|| {

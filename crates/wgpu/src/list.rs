@@ -1,4 +1,6 @@
 //! Command lists: all checks and bind groups at recording. How they run is in `replay`.
+//!
+//! A list that was recorded holds clones of what it needs, so a replay looks nothing up. Only extents are evaluated per run.
 
 use crate::compile::WgpuKernel;
 use crate::device::{Stored, WgpuDevice};
@@ -11,25 +13,36 @@ use tapml_graph::{Error, Extent, Result, Symbols};
 
 /// A recorded list, ready to be encoded.
 pub(crate) struct WgpuList {
+    /// Commands in order. One fill may be several steps.
     pub(crate) steps: Vec<ListStep>,
+    /// One label per step, for errors.
     pub(crate) labels: Vec<Arc<str>>,
+    /// Buffers that it uses, each once.
     pub(crate) buffers: Vec<BufferId>,
+    /// Kernels that it uses, each once.
     pub(crate) kernels: Vec<KernelId>,
     /// The device's count of destroyed parts when this list was last found complete.
     pub(crate) checked_at: u64,
+    /// What earlier replays left.
     pub(crate) runs: Runs,
 }
 
+/// A command with everything resolved but sizes. A clear fills a whole buffer with zeros, which WebGPU does itself.
 pub(crate) enum ListStep {
     Dispatch { label: Arc<str>, pipeline: wgpu::ComputePipeline, group: wgpu::BindGroup, grid: Grid },
     Copy { src: CopySide, dst: CopySide, len: Extent },
     Clear { buffer: wgpu::Buffer },
 }
 
+/// One end of a copy. The offset may depend on symbols.
 pub(crate) struct CopySide {
+    /// The buffer.
     pub(crate) raw: wgpu::Buffer,
+    /// For messages.
     label: String,
+    /// Bytes of the buffer.
     size: u64,
+    /// Where the copy begins, in bytes.
     offset: Extent,
 }
 
@@ -37,6 +50,11 @@ pub(crate) struct CopySide {
 type Groups = HashMap<(KernelId, Vec<Binding>), wgpu::BindGroup>;
 
 impl WgpuList {
+    /// Checks the commands and makes their bind groups.
+    ///
+    /// # Errors
+    ///
+    /// Handles that do not exist, bindings that the device or the kernel does not take, copies within a buffer.
     pub(crate) fn record(device: &mut WgpuDevice, commands: &[Command]) -> Result<WgpuList> {
         let mut list = WgpuList {
             steps: Vec::with_capacity(commands.len()),
@@ -57,6 +75,7 @@ impl WgpuList {
                     list.push(label, step);
                 }
                 Command::Copy { src, src_offset, dst, dst_offset, len } => {
+                    // wgpu refuses it too, but only when the copy is encoded.
                     if src == dst {
                         return Err(Error::invalid(format!("copy within one buffer (buffer {})", src.0)));
                     }
@@ -70,6 +89,7 @@ impl WgpuList {
             }
         }
         list.buffers.sort_unstable();
+        // Short lists keep the check before each replay cheap.
         list.buffers.dedup();
         list.kernels.sort_unstable();
         list.kernels.dedup();
@@ -77,11 +97,13 @@ impl WgpuList {
         Ok(list)
     }
 
+    /// Appends a step with its label.
     fn push(&mut self, label: &str, step: ListStep) {
         self.labels.push(label.into());
         self.steps.push(step);
     }
 
+    /// Appends a clear, or as many dispatches as the buffer has bindings.
     fn fill(&mut self, device: &mut WgpuDevice, id: BufferId, word: u32) -> Result<()> {
         let stored = device.buffer(id)?;
         let (raw, size) = (stored.raw.clone(), stored.size);
@@ -126,6 +148,7 @@ impl WgpuList {
                 drop(encoder.finish());
             })
         };
+        // The list is encoded at once; only if that fails each dispatch is tried alone, to name the one at fault.
         let Err(error) = encode(&self.steps) else { return Ok(()) };
         device.gpu.alive()?;
         for step in &self.steps {
@@ -167,6 +190,7 @@ impl CopySide {
     }
 }
 
+/// Checks a dispatch and binds its buffers.
 fn dispatch(
     device: &WgpuDevice,
     groups: &mut Groups,
@@ -179,6 +203,7 @@ fn dispatch(
     let kernel = kernel.ok_or_else(|| Error::invalid(format!("no kernel {} on this device", id.0)))?;
     check_bindings(device, kernel, bindings).map_err(|e| e.with_detail("kernel", &*kernel.name))?;
     let key = (id, bindings.to_vec());
+    // Making a bind group costs more than hashing its ranges.
     let group = match groups.get(&key) {
         Some(group) => group.clone(),
         None => {
@@ -195,6 +220,7 @@ fn dispatch(
     })
 }
 
+/// A bind group for these ranges; a size of 0 binds the rest of the buffer.
 fn bind(
     device: &WgpuDevice,
     kernel: &WgpuKernel,
@@ -217,6 +243,7 @@ fn bind(
     )
 }
 
+/// Checks the number and the ranges of bindings, and that no written buffer is bound twice.
 fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]) -> Result<()> {
     if bindings.len() != kernel.kinds.len() {
         return Err(Error::invalid(format!(
@@ -228,6 +255,7 @@ fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]
     }
     for (at, (binding, &kind)) in bindings.iter().zip(&kernel.kinds).enumerate() {
         check_range(device, binding, kind).map_err(|e| e.context(format!("binding {at}")))?;
+        // WebGPU allows two written ranges that do not overlap. The rule here is stricter and looks at no ranges.
         let shared = bindings.iter().zip(&kernel.kinds).enumerate().find(|(other, (b, k))| {
             *other != at && b.buffer == binding.buffer && BindingKind::ReadWrite == **k
         });
@@ -242,6 +270,7 @@ fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]
     Ok(())
 }
 
+/// Checks one binding: alignment, end of the buffer, limits, whole words.
 fn check_range(device: &WgpuDevice, binding: &Binding, kind: BindingKind) -> Result<()> {
     let stored = device.buffer(binding.buffer)?;
     let (limits, label) = (&device.info.limits, &stored.label);
@@ -250,6 +279,7 @@ fn check_range(device: &WgpuDevice, binding: &Binding, kind: BindingKind) -> Res
         let text = format!("offset {} into buffer `{label}` is no multiple of {align}", binding.offset);
         return Err(Error::invalid(text).with_detail("limit", "min_offset_alignment"));
     }
+    // As in WebGPU, a binding without a size takes the rest of the buffer.
     let size = match binding.size {
         0 => stored.size.saturating_sub(binding.offset),
         size => size,

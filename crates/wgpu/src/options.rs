@@ -1,4 +1,6 @@
 //! Options of a device: the query string after `?` in a platform word, such as `profile=mobile&checks=off`.
+//!
+//! Unknown names and values are errors, which list what exists.
 
 use std::time::Duration;
 use tapml_graph::{Error, Result};
@@ -34,11 +36,16 @@ impl Default for WgpuOptions {
     }
 }
 
+/// The hint of every error here.
 const KNOWN: &str = "known options: profile=full|mobile, checks=on|off, f16=on|off, subgroups=on|off, \
                      matrices=on|off, timeout=SECONDS";
 
 impl WgpuOptions {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
+    ///
+    /// # Errors
+    ///
+    /// Names that do not exist, and values that an option does not take.
     pub(crate) fn parse(text: &str) -> Result<WgpuOptions> {
         let mut options = WgpuOptions::default();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
@@ -57,6 +64,7 @@ impl WgpuOptions {
     }
 }
 
+/// Whether an option with two values has the first of them.
 fn choice(name: &str, value: &str, yes: &str, no: &str) -> Result<bool> {
     match value {
         v if v == yes => Ok(true),
@@ -68,6 +76,7 @@ fn choice(name: &str, value: &str, yes: &str, no: &str) -> Result<bool> {
     }
 }
 
+/// A time of whole seconds, at least 1.
 fn seconds(value: &str) -> Result<Duration> {
     let seconds = value.parse::<u32>().ok().filter(|&s| s > 0).ok_or_else(|| {
         let text = format!("device option `timeout` is a whole number of seconds from 1 on, found `{value}`");

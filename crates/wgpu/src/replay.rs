@@ -1,5 +1,8 @@
 //! Running command lists: sizes and encoding, one submission for a run or for several. What a list's next run will most
 //! likely be is encoded while the device is still at the last one.
+//!
+//! Sizes of all steps are computed and checked before anything is encoded. A command buffer of wgpu can be submitted once, so each run
+//! needs one of its own.
 
 use crate::device::WgpuDevice;
 use crate::list::{ListStep, WgpuList};
@@ -8,6 +11,7 @@ use tapml_device::RecordedList;
 use tapml_graph::{Error, Result, Symbols};
 
 /// Sizes of a run, one row per step.
+/// A dispatch has its grid, a copy has source offset, target offset and length, a clear has nothing.
 type RunSizes = Vec<[u64; 3]>;
 
 /// What a list knows of its runs.
@@ -23,15 +27,21 @@ pub(crate) struct Runs {
 
 /// A write of a turn, from where it waits to where it goes.
 pub(crate) struct PlannedWrite {
+    /// Where its bytes begin in the source buffer.
     pub(crate) from: u64,
+    /// Where they go.
     pub(crate) target: wgpu::Buffer,
+    /// Offset in the target, a multiple of 4.
     pub(crate) to: u64,
+    /// Bytes, a multiple of 4.
     pub(crate) len: u64,
 }
 
 /// A run of a list, and what is written in front of it.
 pub(crate) struct PlannedTurn<'a> {
+    /// Copied before the steps run.
     pub(crate) writes: Vec<PlannedWrite>,
+    /// Values of the symbols in this run.
     pub(crate) symbols: &'a Symbols,
 }
 
@@ -64,6 +74,7 @@ impl WgpuList {
     ) -> Result<wgpu::SubmissionIndex> {
         self.check_parts(device)?;
         let mut runs = Vec::with_capacity(turns.len());
+        // All turns are checked before one is encoded.
         for turn in turns {
             let ready = self.advance(device, turn.symbols)?;
             runs.push((ready, self.runs.last.clone()));
@@ -77,6 +88,7 @@ impl WgpuList {
                 match ready {
                     Some(ready) => {
                         let fresh = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                        // The steps are encoded already; the writes in front of them need a command buffer before it.
                         commands.extend([std::mem::replace(&mut encoder, fresh).finish(), ready]);
                     }
                     None => encode(&mut encoder, &list.steps, &sizes),
@@ -88,6 +100,7 @@ impl WgpuList {
 
     /// Encodes the next run, if it can be expected to be like the last ones. It costs nothing while the device is busy.
     pub(crate) fn prepare(&mut self, device: &WgpuDevice) -> Result<()> {
+        // Runs of equal sizes tend to follow each other, such as those of single tokens.
         if self.runs.repeats && self.runs.ready.is_none() {
             let ready = device.gpu.call(|| "encode a command list".into(), |raw, _| self.encode(raw))?;
             self.runs.ready = Some(ready);
@@ -95,6 +108,7 @@ impl WgpuList {
         Ok(())
     }
 
+    /// The steps at the sizes of the last run, as a command buffer.
     fn encode(&self, raw: &wgpu::Device) -> wgpu::CommandBuffer {
         let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encode(&mut encoder, &self.steps, &self.runs.last);
@@ -108,6 +122,7 @@ impl WgpuList {
         pieces: &[Piece],
         commands: impl FnOnce(&WgpuList, &wgpu::Device, &mut Vec<wgpu::CommandBuffer>),
     ) -> Result<wgpu::SubmissionIndex> {
+        // Before the call, so that an error in it names these commands.
         device.gpu.remember(&self.labels);
         let submission = device.gpu.call(
             || "run a command list".into(),
@@ -122,6 +137,7 @@ impl WgpuList {
                 queue.submit(all)
             },
         )?;
+        // wgpu puts pending writes in front of the next submission.
         device.transfers.note_submitted();
         Ok(submission)
     }
@@ -131,6 +147,7 @@ impl WgpuList {
         if self.checked_at == device.destroyed {
             return Ok(());
         }
+        // It may refer to what is gone.
         self.runs.ready = None;
         if let Some(gone) = self.buffers.iter().find(|b| !device.buffers.contains_key(b)) {
             return Err(Error::invalid(format!("the list uses buffer {}, which was destroyed", gone.0)));
@@ -160,6 +177,7 @@ impl WgpuList {
                 ListStep::Clear { .. } => [0; 3],
             });
         }
+        // Taken in any case: encoded at other sizes it is of no use.
         let ready = self.runs.ready.take();
         self.runs.repeats = sizes == self.runs.last;
         self.runs.last = sizes;
@@ -175,6 +193,7 @@ fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[ListStep], sizes: &[[u64;
             ListStep::Dispatch { .. } => at += encode_pass(encoder, &steps[at..], &sizes[at..]),
             ListStep::Copy { src, dst, .. } => {
                 let [from, to, len] = sizes[at];
+                // WebGPU takes copies of 0 bytes; leaving them out saves a command.
                 if len > 0 {
                     encoder.copy_buffer_to_buffer(&src.raw, from, &dst.raw, to, len);
                 }
@@ -196,6 +215,7 @@ fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[ListStep], sizes: &[
     for (step, &[x, y, z]) in steps.iter().zip(sizes) {
         let ListStep::Dispatch { pipeline, group, .. } = step else { break };
         count += 1;
+        // Nothing to run, and no state to set for it.
         if x == 0 || y == 0 || z == 0 {
             continue;
         }

@@ -1,4 +1,6 @@
 //! Moving bytes between host and device: bounded upload memory, a pool of buffers to read through.
+//!
+//! wgpu cannot map the buffers that kernels use, so a read is a copy to a buffer that can be mapped, and a wait for that copy.
 
 use crate::gpu::Gpu;
 use std::collections::VecDeque;
@@ -6,17 +8,22 @@ use std::sync::mpsc;
 use tapml_graph::{Error, Result};
 
 /// Largest piece of one transfer. Two pieces are in flight while a large buffer is read.
+/// It bounds the memory beside the buffers themselves.
 const PIECE: u64 = 16 << 20;
 /// Smallest buffer to read through, so that small reads share one.
 const SMALL: u64 = 64 << 10;
 /// Uploads are handed to the device after this many bytes; at most twice as many wait in host memory.
+/// wgpu keeps written data on the host until something is submitted.
 const PENDING: u64 = 64 << 20;
 
 /// Uploads not yet handed over, and buffers to read through.
 #[derive(Default)]
 pub(crate) struct Transfers {
+    /// Bytes written since the last submission.
     pending: u64,
+    /// The last submission that only handed written data over, if nothing was submitted since.
     flushed: Option<wgpu::SubmissionIndex>,
+    /// Buffers to read through that are not in use and not mapped.
     idle: Vec<wgpu::Buffer>,
     /// What waits for its place in a submission.
     source: Option<wgpu::Buffer>,
@@ -24,15 +31,21 @@ pub(crate) struct Transfers {
 
 /// A piece of a read on its way.
 struct Flight {
+    /// The buffer that is mapped when the copy is done.
     staging: wgpu::Buffer,
+    /// The submission that copies.
     submission: wgpu::SubmissionIndex,
+    /// Where the mapping callback tells how it went.
     mapped: mpsc::Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
+    /// First byte in the buffer that is read, a multiple of 4.
     start: u64,
+    /// Bytes, a multiple of 4.
     len: u64,
 }
 
 /// A range of a buffer and what it is read through.
 pub(crate) struct Piece {
+    /// What is read.
     buffer: wgpu::Buffer,
     staging: wgpu::Buffer,
     start: u64,
@@ -73,11 +86,13 @@ impl Transfers {
         Ok(())
     }
 
+    /// Writes one piece. Every [`PENDING`] bytes the data is handed over, and the hand-over before that is waited for.
     fn put(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, data: &[u8]) -> Result<()> {
         gpu.call(
             || format!("write {} bytes", data.len()),
             |_, queue| queue.write_buffer(buffer, offset, data),
         )?;
+        // Counted, because wgpu does not tell how much waits.
         self.pending += data.len() as u64;
         if self.pending >= PENDING {
             if let Some(earlier) = self.flushed.take() {
@@ -112,10 +127,12 @@ impl Transfers {
         offset: u64,
         out: &mut [u8],
     ) -> Result<()> {
+        // Copies are of whole words: the range is widened, and `land` takes what was asked for.
         let end = (offset + out.len() as u64).next_multiple_of(4);
         let mut next = offset & !3;
         let mut flights = VecDeque::new();
         loop {
+            // One piece is copied while the one before is taken over.
             while next < end && flights.len() < 2 {
                 let len = PIECE.min(end - next);
                 flights.push_back(self.depart(gpu, buffer, next, len)?);
@@ -128,6 +145,7 @@ impl Transfers {
         }
     }
 
+    /// Submits the copy of one piece.
     fn depart(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, start: u64, len: u64) -> Result<Flight> {
         let piece = self.piece(gpu, buffer, start, len)?;
         let submission = gpu.call(
@@ -156,6 +174,7 @@ impl Transfers {
     ) -> Result<Option<Vec<Piece>>> {
         let bounds = |&(_, offset, len): &(_, u64, u64)| (offset & !3, (offset + len).next_multiple_of(4));
         let total: u64 = ranges.iter().map(bounds).map(|(start, end)| end - start).sum();
+        // An empty range has nothing to map.
         if total > PIECE || ranges.iter().any(|&(.., len)| len == 0) {
             return Ok(None);
         }
@@ -182,12 +201,14 @@ impl Transfers {
             .try_for_each(|(flight, (offset, out))| self.land(gpu, flight, offset, out))
     }
 
+    /// Waits for a piece and copies the part of it that lies in `out`.
     fn land(&mut self, gpu: &Gpu, flight: Flight, offset: u64, out: &mut [u8]) -> Result<()> {
         gpu.finish(Some(flight.submission))?;
         let unmapped = |why: String| {
             let bug = || gpu.trace(Error::bug(format!("could not map {} bytes to read: {why}", flight.len)));
             gpu.alive().err().unwrap_or_else(bug)
         };
+        // The wait has run the callbacks of the submission, so an answer is there.
         match flight.mapped.try_recv() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(unmapped(error.to_string())),
@@ -200,11 +221,13 @@ impl Transfers {
             .copy_from_slice(&view[(from - flight.start) as usize..(to - flight.start) as usize]);
         drop(view);
         flight.staging.unmap();
+        // Only after it was unmapped: a mapped buffer cannot be copied to.
         self.idle.push(flight.staging);
         Ok(())
     }
 
     /// A buffer of at least `len` bytes, from which a submission copies what it writes.
+    /// It grows by powers of two and is kept.
     pub(crate) fn source(&mut self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer> {
         if let Some(source) = self.source.as_ref().filter(|source| source.size() >= len) {
             return Ok(source.clone());
@@ -221,6 +244,7 @@ impl Transfers {
     }
 
     /// An idle buffer of at least `len` bytes, or a new one.
+    /// Sizes are powers of two, so that reads of similar sizes share buffers.
     fn staging(&mut self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer> {
         if let Some(at) = self.idle.iter().position(|b| b.size() >= len) {
             return Ok(self.idle.swap_remove(at));
