@@ -2,6 +2,9 @@
 //!
 //! A template is a program of a stranger. It runs in a thread with a stack of known size, and within a budget of steps, work,
 //! depth and bytes ([`budget`]): what exceeds it is an error, and no rendering takes more than some 200 MB.
+//!
+//! The functions and whitespace rules are those that Transformers gives to a template
+//! (`apply_chat_template`). Tools and documents are not handed over.
 
 mod budget;
 mod guard;
@@ -32,6 +35,7 @@ const MAX_FILE: u64 = 4 << 20;
 const MAX_SOURCE: usize = 256 << 10;
 /// Characters of a template's own message that are shown.
 const MAX_DETAIL: usize = 2000;
+// The library recurses over expressions; `nesting` bounds how deep.
 /// Stack of the thread that a template is parsed and rendered in, in bytes: for the deepest nesting, without optimisation.
 const STACK: usize = 64 << 20;
 
@@ -110,7 +114,9 @@ impl Message {
 
 /// A checkpoint's chat template.
 pub struct ChatTemplate {
+    /// Without the marks of `generation` blocks.
     source: String,
+    /// Templates read them as variables.
     special: SpecialTokens,
     /// The file that it came from, for messages.
     file: Option<String>,
@@ -119,6 +125,9 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Reads `chat_template.jinja`, else `chat_template` of `chat_template.json` or `tokenizer_config.json`; `None` if
     /// there is none.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or holds a template that is not valid or beyond a limit.
     pub fn read(dir: &Path, special: &SpecialTokens) -> Result<Option<ChatTemplate>> {
         let path = dir.join(FILE);
         if is_present(&path)? {
@@ -148,6 +157,8 @@ impl ChatTemplate {
         }
         let source = without_generation_marks(source);
         let template = ChatTemplate { source, special: special.clone(), file: None };
+        // Compiled here only to be checked: a compiled template borrows its source, so each rendering
+        // compiles anew.
         run_in_thread(|| {
             nesting::check(&template.source, syntax()?).map_err(|found| unfit(&found))?;
             let config = template.config()?;
@@ -176,6 +187,7 @@ impl ChatTemplate {
         }
         let invalid = |e: minijinja::Error| template_error("is not valid", &e);
         let mut template = CompiledTemplate::new(NAME, &self.source, &self.config()?).map_err(invalid)?;
+        // Without these checks one step could double a text.
         guard::guard(&mut template);
         let environment = self.environment();
         let context = context! { messages => Value::from(Serde(messages)), add_generation_prompt };
@@ -189,6 +201,7 @@ impl ChatTemplate {
             AutoEscape::None,
         );
         // A template may go on after an operation that failed.
+        // Looked at before the outcome: the limit is the reason, whatever error followed from it.
         if let Some(limit) = budget::exceeded_limit() {
             return Err(unfit(&limit));
         }
@@ -223,6 +236,7 @@ impl ChatTemplate {
         environment
     }
 
+    /// The syntax; nothing is escaped, as a prompt is no HTML.
     fn config(&self) -> Result<TemplateConfig> {
         Ok(TemplateConfig { syntax_config: syntax()?, default_auto_escape: Arc::new(|_| AutoEscape::None) })
     }
@@ -277,6 +291,7 @@ fn source(config: &Config) -> Result<Option<String>> {
     }
 }
 
+/// With the template's own message, cut short, and the line.
 fn template_error(what: &str, error: &minijinja::Error) -> Error {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
     let detail: String = detail.chars().take(MAX_DETAIL).collect();
@@ -286,6 +301,7 @@ fn template_error(what: &str, error: &minijinja::Error) -> Error {
     )
 }
 
+/// By which a template refuses messages that it does not expect.
 fn raise_exception(message: String) -> std::result::Result<Value, minijinja::Error> {
     Err(minijinja::Error::new(JinjaError::InvalidOperation, message))
 }

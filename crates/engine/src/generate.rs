@@ -1,4 +1,7 @@
 //! The loop that feeds a model its own tokens.
+//!
+//! The loop knows ids only. A runner that chooses tokens by itself is used while the choice is greedy; its
+//! tokens are looked at afterwards, and generation may end within them.
 
 use crate::runner::Runner;
 use crate::sampler::{Sampler, Sampling};
@@ -24,6 +27,7 @@ impl Default for GenerateOptions {
     }
 }
 
+// What was fed in vain behind a stop token costs the next prompt its cache.
 /// Tokens that a runner chooses by itself before they are looked at: this many at first, as the time they take tells then.
 const AHEAD: RangeInclusive<usize> = 4..=128;
 
@@ -64,7 +68,9 @@ pub struct Generation {
 /// Generates on a runner and keeps its cache between calls: a prompt that begins with the tokens fed so far is fed only
 /// from there on.
 pub struct Generator<R> {
+    /// The model with its cache.
     runner: R,
+    /// What the runner's cache holds.
     fed: Vec<u32>,
 }
 
@@ -115,6 +121,7 @@ impl<R: Runner> Generator<R> {
         let mut ahead = *AHEAD.start();
         let mut follows = options.sampling.is_greedy();
         'more: while result.ids.len() < options.max_tokens {
+            // The token just chosen would have to be fed at a position that does not exist.
             if text.len() > self.runner.context() {
                 result.finish = Finish::Context;
                 break;
@@ -157,6 +164,7 @@ impl<R: Runner> Generator<R> {
     /// Keeps the cache if the prompt goes on where it ends, else empties it; gives the count of tokens kept.
     fn reuse(&mut self, prompt: &[u32]) -> Result<usize> {
         let kept = self.fed.len();
+        // At least one token must be left to feed: logits come from a step.
         let goes_on = kept == self.runner.position() && kept < prompt.len() && prompt.starts_with(&self.fed);
         if goes_on && kept > 0 {
             return Ok(kept);
@@ -207,6 +215,7 @@ fn next_ahead(ahead: usize, took: Duration) -> usize {
     }
 }
 
+/// A token is told before it is looked at, so that the receiver has a stop token too.
 fn finish_reason(
     id: u32,
     options: &GenerateOptions,
@@ -219,6 +228,7 @@ fn finish_reason(
     Ok(cancelled.then_some(Finish::Cancelled))
 }
 
+/// At least one token, at most as many as the context holds.
 fn check_prompt(tokens: usize, context: usize) -> Result<()> {
     if tokens == 0 {
         return Err(

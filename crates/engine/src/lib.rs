@@ -2,6 +2,9 @@
 //!
 //! [`Generator`] turns token ids into token ids on anything that implements [`Runner`], such as a session of
 //! `tapml-exec`; [`generate_text`] puts a [`Tokenizer`] around it.
+//!
+//! Everything that comes with a checkpoint is hostile here: tokenizers, templates, images and sounds are
+//! bounded in size, work and depth before a library sees them. Nothing of this crate knows a device.
 #![warn(missing_docs)]
 
 mod chat;

@@ -1,4 +1,6 @@
 //! Panics of libraries on damaged files: caught, and not told on standard error, since an error follows.
+//!
+//! The hook is the process's: it is set one time and passes on whatever is not caught here.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -21,6 +23,7 @@ pub fn catch<T>(run: impl FnOnce() -> T) -> Option<T> {
             }
         }));
     });
+    // Calls may nest; the outer one is still caught afterwards.
     let outer = CAUGHT.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(run));
     CAUGHT.set(outer);

@@ -1,4 +1,6 @@
 //! What generation needs of a running model.
+//!
+//! Tests run the loop on runners without a model.
 
 use tapml_exec::{Image, Session};
 use tapml_graph::{Error, Result};
@@ -40,6 +42,7 @@ impl Runner for Session {
 
     fn forward(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         let logits = Session::forward(self, ids)?;
+        // A graph may compute logits of all positions; only the last ones choose the next token.
         let rows = logits.shape().first().copied().unwrap_or(0);
         let last = rows.checked_sub(1).and_then(|last| logits.rows(last, 1));
         let last = last.ok_or_else(|| Error::bug("a forward pass gave no logits"))?;

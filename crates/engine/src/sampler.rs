@@ -1,4 +1,7 @@
 //! Chooses the next token from logits: greedily, or at random from a distribution that is cut to its likely part.
+//!
+//! All arithmetic is in f64 and by `libm`, and the generator is PCG: results do not depend on the machine.
+//! Sums run in a fixed order.
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -69,7 +72,9 @@ impl Sampling {
 /// Chooses tokens one after another.
 #[derive(Clone, Debug)]
 pub struct Sampler {
+    /// Checked.
     sampling: Sampling,
+    /// One draw for each token that is not chosen greedily.
     random: Pcg64,
 }
 
@@ -106,6 +111,7 @@ impl Sampler {
             .map(|(&l, id)| (id, f64::from(l)))
             .filter(|c| c.1 > f64::NEG_INFINITY)
             .collect();
+        // Before the greedy choice: a penalty changes which token is the greatest.
         if let Some(penalty) = self.sampling.repetition_penalty {
             penalise(&mut candidates, history, f64::from(penalty));
         }
@@ -123,10 +129,12 @@ impl Sampler {
     fn cut_to_likely(&self, candidates: &mut Vec<Candidate>, best: f64) {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         if let Some(k) = top_k.filter(|&k| k < candidates.len()) {
+            // A selection, not a sort: vocabularies are large.
             candidates.select_nth_unstable_by(k - 1, by_value);
             candidates.truncate(k);
         }
         for candidate in candidates.iter_mut() {
+            // The greatest logit is taken off first, so that nothing overflows.
             candidate.1 = libm::exp((candidate.1 - best) / f64::from(temperature));
         }
         normalise(candidates);
@@ -140,8 +148,10 @@ impl Sampler {
         candidates.sort_unstable_by_key(|c| c.0);
     }
 
+    /// Inverse of the cumulative distribution at a uniform number.
     fn choose(&mut self, candidates: &[Candidate]) -> u32 {
         let total: f64 = candidates.iter().map(|c| c.1).sum();
+        // The upper 53 bits: a number of 0 to 1, 1 excluded.
         let unit = (self.random.next_u64() >> 11) as f64 * (-53f64).exp2();
         let mut left = unit * total;
         let chosen = candidates.iter().filter(|c| c.1 > 0.0).find(|c| {
@@ -168,6 +178,7 @@ fn by_value(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
+/// Makes the probabilities add up to 1.
 fn normalise(candidates: &mut [Candidate]) {
     let total: f64 = candidates.iter().map(|c| c.1).sum();
     candidates.iter_mut().for_each(|c| c.1 /= total);
@@ -190,6 +201,7 @@ fn keep_top(candidates: &mut Vec<Candidate>, share: f64) {
     normalise(candidates);
 }
 
+/// A positive logit is divided and a negative one multiplied, so that both become less likely.
 fn penalise(candidates: &mut [Candidate], history: &[u32], penalty: f64) {
     let seen: BTreeSet<u32> = history.iter().copied().collect();
     for candidate in candidates.iter_mut().filter(|c| seen.contains(&c.0)) {

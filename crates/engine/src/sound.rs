@@ -31,6 +31,7 @@ impl Sound {
     }
 }
 
+/// The library checks the header; it may panic on a damaged one, which the caller catches.
 fn decode(bytes: &[u8]) -> hound::Result<Sound> {
     let mut reader = WavReader::new(bytes)?;
     let spec = reader.spec();
@@ -38,6 +39,7 @@ fn decode(bytes: &[u8]) -> hound::Result<Sound> {
     let (samples, full_scale, kind): (hound::Result<Vec<f64>>, f64, _) = match spec.sample_format {
         SampleFormat::Float => (reader.samples::<f32>().map(|s| s.map(f64::from)).collect(), 1.0, "floats"),
         SampleFormat::Int => {
+            // Bits are clamped: the number is a claim of the file.
             let scale = 2f64.powi(i32::from(bits.clamp(1, 32)) - 1);
             (reader.samples::<i32>().map(|s| s.map(f64::from)).collect(), scale, "integers")
         }

@@ -33,6 +33,7 @@ impl SpecialTokens {
         let config = Config::read_if_present(&dir.join("tokenizer_config.json"))?;
         let map = Config::read_if_present(&dir.join("special_tokens_map.json"))?;
         let sections: Vec<Section> = [&config, &map].into_iter().flatten().map(Config::root).collect();
+        // Only `tokenizer_config.json` has these flags.
         let flag = |key: &str, default| match &config {
             Some(config) => config.root().flag_or(key, default),
             None => Ok(default),

@@ -1,9 +1,13 @@
 //! Finds stop texts in a stream and holds back what may become one.
+//!
+//! A stop text may be spread over several tokens, so what could be its beginning is held back.
 
 /// Lets text through until a stop text appears.
 #[derive(Clone, Debug)]
 pub struct StopTexts {
+    /// None is empty.
     stops: Vec<String>,
+    /// What may be the beginning of a stop text.
     held: String,
     stopped: bool,
 }

@@ -1,4 +1,7 @@
 //! Generation of text: a tokenizer around the loop over tokens.
+//!
+//! Two filters stand between tokens and the receiver: whole characters (`stream`), then stop texts
+//! (`stop`).
 
 use crate::generate::{Finish, GenerateOptions, Generation, Generator};
 use crate::runner::Runner;
@@ -43,6 +46,7 @@ pub fn generate_text<R: Runner>(
     if filter.is_stopped() && !cancelled {
         generation.finish = Finish::Stop;
     }
+    // What was held back is certain at the end.
     if !cancelled {
         let rest = filter.push(&stream.finish()?);
         // The generation is over, so that a wish to end it changes nothing.

@@ -1,4 +1,7 @@
 //! Text to token ids and back, as the checkpoint's `tokenizer.json` says, or the vocabulary that it has instead.
+//!
+//! The library `tokenizers` does the work; it is written for files that are trusted. So files are looked at
+//! before (`shape`), steps are bounded (`bounded`), and panics are caught.
 
 mod bounded;
 mod shape;
@@ -26,7 +29,9 @@ const MAX_WORD: usize = 1000;
 
 /// A checkpoint's tokenizer.
 pub struct Tokenizer {
+    /// The file that it was read from, for messages.
     path: PathBuf,
+    /// What cuts texts.
     inner: TokenizerKind,
     special: SpecialTokens,
     bos: Option<u32>,
@@ -46,6 +51,9 @@ impl Tokenizer {
     /// Reads `tokenizer.json` of a model folder, else `tokenizer.model`, else the vocabulary of an RWKV World model
     /// (`rwkv_vocab_v20230424.txt`), and `tokenizer_config.json`, `special_tokens_map.json` and `chat_template.jinja`
     /// where they exist; or the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// If there is no vocabulary, or one that is damaged, too large or of a kind that is not supported.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
         if gguf::is_gguf(path) {
@@ -86,6 +94,7 @@ impl Tokenizer {
         Ok(Tokenizer { path, inner: TokenizerKind::World(world), special, bos, eos, template })
     }
 
+    /// `tokenizer.json`, with its special tokens and template.
     fn open_json(dir: &Path) -> Result<Tokenizer> {
         let path = dir.join(FILE);
         let inner = read(&path)?;
@@ -99,6 +108,7 @@ impl Tokenizer {
     /// The ids of a text, with the special tokens that the checkpoint puts around it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.ids(text, true)?;
+        // A post-processor may have put it there already.
         if let Some(bos) = self.bos.filter(|bos| self.special.add_bos && ids.first() != Some(bos)) {
             ids.insert(0, bos);
         }
@@ -171,6 +181,7 @@ impl Tokenizer {
         self.template.as_ref()
     }
 
+    /// `special` lets the post-processor add its tokens.
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let inner = match &self.inner {
             TokenizerKind::Json(inner) => inner,
@@ -185,6 +196,7 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// An error of the library, with the file.
     fn library_error(&self, doing: &str, error: &tokenizers::Error) -> Error {
         Error::invalid(format!("{}: could not {doing}: {error}", self.path.display()))
             .with_hint("take the tokenizer that came with the weights")
@@ -200,6 +212,7 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
+/// A `tokenizer.json` of bounded size.
 fn read(path: &Path) -> Result<BoundedTokenizer> {
     if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         let hint = "text needs the checkpoint's tokenizer.json, tokenizer.model or rwkv_vocab_*.txt; without it, give token ids";
@@ -212,6 +225,7 @@ fn read(path: &Path) -> Result<BoundedTokenizer> {
     })
 }
 
+/// Checks the shape, then lets the library build it.
 fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
     shape::check(&bytes)?;
     catch_panics(|| {
@@ -230,6 +244,7 @@ fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
 
 /// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
 pub(crate) fn catch_panics<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    // Counters of an earlier call must not count here.
     bounded::begin(0);
     let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
     crate::panics::catch(run).unwrap_or_else(damaged)

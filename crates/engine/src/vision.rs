@@ -1,4 +1,7 @@
 //! Prompts with an image: which tokens stand for it.
+//!
+//! Slots say for each position which row of the encoder's result takes its place; see `tapml_exec::Image`.
+//! A prompt holds one image.
 
 use crate::chat::Message;
 use crate::image::{ImageProcessor, Pixels};
@@ -14,7 +17,9 @@ const MARK: &str = "<|image_1|>";
 /// What a model that sees needs to take an image.
 #[derive(Clone, Debug)]
 pub struct Vision {
+    /// From file to pixels.
     processor: ImageProcessor,
+    /// How a prompt names its image.
     tokens: ImageTokens,
 }
 
@@ -40,6 +45,7 @@ impl Vision {
         if let Layout::Crops { .. } = self.tokens.layout {
             let (before, after) =
                 text.split_once(MARK).or_else(|| text.split_once(&token)).unwrap_or(("", text));
+            // Both halves get the special tokens of a text, as the authors' processor does.
             let [before, after] = [tokenizer.encode(before)?, tokenizer.encode(after)?];
             return Ok([before, vec![self.tokens.id], after].concat());
         }
@@ -71,6 +77,7 @@ pub fn user_message(tokens: Option<ImageTokens>, image: bool, text: &str) -> Mes
     }
 }
 
+/// The ids with one token for each row, and the slots.
 fn place(ids: &[u32], id: u32, rows: &[u32]) -> Result<(Vec<u32>, Vec<u32>)> {
     let first = ids.iter().position(|&other| other == id);
     let found = ids.iter().filter(|&&other| other == id).count();

@@ -1,5 +1,8 @@
 //! What one rendering of a template may take: bytes that it makes, the size and depth of its values, and work. Every rendering
 //! has a thread of its own, whose counters start at zero.
+//!
+//! Two kinds of limits: sums over a rendering (bytes made, values looked at) and limits of one value (size,
+//! depth). The first limit that is met is kept, because a template can catch errors.
 
 use minijinja::value::{DynObject, ObjectRepr, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
@@ -21,6 +24,7 @@ const NODE: usize = 32;
 /// Bytes that count for an attribute of a namespace.
 pub const SLOT: usize = 128;
 
+/// With the template library's own error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 thread_local! {
@@ -34,6 +38,7 @@ pub fn exceeded_limit() -> Option<String> {
     EXCEEDED.with_borrow(Clone::clone)
 }
 
+/// Notes the limit and makes the error.
 fn exceed(limit: String) -> Error {
     EXCEEDED.with_borrow_mut(|first| {
         first.get_or_insert_with(|| limit.clone());
@@ -76,6 +81,7 @@ pub fn measure(value: &Value) -> Result<usize> {
     Ok(bytes)
 }
 
+/// Adds a value and its parts, depth first.
 fn add(value: &Value, depth: usize, bytes: &mut usize) -> Result<()> {
     let len = value.as_str().map_or_else(|| value.as_bytes().map_or(0, <[u8]>::len), str::len);
     *bytes += NODE + len;
@@ -95,6 +101,7 @@ fn add(value: &Value, depth: usize, bytes: &mut usize) -> Result<()> {
     add_parts(object, depth, bytes)
 }
 
+/// The items of a list, or the keys and values of a map.
 fn add_parts(object: &DynObject, depth: usize, bytes: &mut usize) -> Result<()> {
     match object.repr() {
         ObjectRepr::Seq | ObjectRepr::Iterable => {
@@ -130,6 +137,7 @@ pub fn count_value(value: Value, parts: bool) -> Result<Value> {
     Ok(value)
 }
 
+/// The items of what is computed lazily, up to the size of a value.
 fn collect(value: &Value) -> Result<Vec<Value>> {
     let mut items = Vec::new();
     for item in value.try_iter()?.checked() {

@@ -1,5 +1,8 @@
 //! The instructions of a template with checks around those whose cost grows with their operands. The library counts steps
 //! only, and one step may double a text, so the checks are calls of functions that no template can name.
+//!
+//! A check is a call that takes the operands off the stack and puts them back. Jumps are moved to where
+//! their targets are after the insertion.
 
 use super::budget::{self, Result};
 use minijinja::machinery::{CompiledTemplate, Instruction, Instructions};
@@ -7,11 +10,17 @@ use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, Output, State, escape_formatter};
 
 /// Names of the checks. `!` cannot be part of a template's names.
+///
+/// Measures operands that an instruction looks through.
 const LOOK: &str = "!look";
 const INDEX: &str = "!index";
+/// Before a text or list is repeated.
 const MULTIPLY: &str = "!multiply";
+/// Counts a result.
 const MADE: &str = "!made";
+/// Before an attribute of a namespace is set.
 const SET: &str = "!set";
+/// Before a macro keeps its surroundings.
 const ENCLOSE: &str = "!enclose";
 
 /// Adds the checks to an environment.
@@ -52,6 +61,7 @@ fn put_back(mut operands: Vec<Value>) -> Value {
     Value::from(operands)
 }
 
+/// Fails if `value`, repeated so often, would be too large.
 fn check_product(value: &Value, times: &Value) -> Result<()> {
     if !matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable) {
         return Ok(());
@@ -61,6 +71,7 @@ fn check_product(value: &Value, times: &Value) -> Result<()> {
 }
 
 fn print(out: &mut Output, state: &mut State, value: &Value) -> std::result::Result<(), Error> {
+    // Escaping makes at most six characters of one.
     let escapes = if matches!(state.auto_escape(), AutoEscape::None) { 1 } else { 6 };
     budget::make(budget::printed_len(value)? * escapes)?;
     escape_formatter(out, state, value)
@@ -74,6 +85,7 @@ pub fn guard(template: &mut CompiledTemplate<'_>) {
     }
 }
 
+/// The same instructions with checks before and after.
 fn with_checks<'s>(old: &Instructions<'s>) -> Instructions<'s> {
     let all: Vec<&Instruction<'s>> = (0..).map_while(|at| old.get(at)).collect();
     // Where each instruction and its checks begin.

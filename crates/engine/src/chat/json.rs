@@ -1,10 +1,13 @@
 //! `tojson` as Transformers defines it: Python's `json.dumps` without escapes for HTML.
+//!
+//! What is written is bounded as it is written, so that a large value fails early.
 
 use super::budget;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Error, ErrorKind};
 use std::io::Write;
 
+/// The only option is `indent`, of at most 16 spaces.
 pub fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     options.assert_all_used()?;

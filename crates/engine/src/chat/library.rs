@@ -1,5 +1,8 @@
 //! The filters, tests, functions and methods that templates have, each with a look at what a call may cost before it runs and
 //! at what it made afterwards. Calls by name at run time (`map("replace", …)`) come through here as well.
+//!
+//! A row names a function and how its cost grows; the function itself is the library's. Costs are estimates
+//! from above: a template of a chat stays far below them.
 
 use super::budget::{self, Result};
 use super::json;
@@ -93,6 +96,7 @@ pub fn add_library(environment: &mut Environment) {
     });
 }
 
+/// The cost of a method of Python's types.
 fn method_cost(method: &str) -> Cost {
     match method {
         "get" => Cost::Constant,
@@ -105,12 +109,14 @@ fn method_cost(method: &str) -> Cost {
     }
 }
 
+/// A filter whose calls are checked and counted.
 fn add_filter(environment: &mut Environment, name: &'static str, cost: Cost, original: Value) {
     environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
         call(&original, cost, state, &args.into_values())
     });
 }
 
+/// A test whose arguments are measured.
 fn add_test(environment: &mut Environment, name: &'static str, original: Value) {
     environment.add_test(name, move |state: &mut State, args: Rest<ValueOrKwargs>| -> Result<bool> {
         let args = args.into_values();
@@ -119,6 +125,7 @@ fn add_test(environment: &mut Environment, name: &'static str, original: Value) 
     });
 }
 
+/// Check, call, count.
 fn call(original: &Value, cost: Cost, state: &mut State, args: &[Value]) -> Result<Value> {
     check(cost, args)?;
     let made = original.call(state, args)?;
@@ -201,10 +208,12 @@ fn largest_count(args: &[Value]) -> Result<usize> {
     Ok(largest)
 }
 
+/// The named arguments, if this is what holds them.
 fn keywords(arg: &Value) -> Option<Kwargs> {
     if arg.is_kwargs() { Kwargs::try_from(arg.clone()).ok() } else { None }
 }
 
+/// Widths, keys and the number of places of a format.
 fn check_format(args: &[Value], total: usize) -> Result<()> {
     let format = args.first().map(Value::to_string).unwrap_or_default();
     let wide = format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > WIDTH_DIGITS);
@@ -234,6 +243,7 @@ fn sum(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
     Value::from_function(f::sum).call(state, &args)
 }
 
+/// An error that the template sees.
 fn refuse(why: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)
 }

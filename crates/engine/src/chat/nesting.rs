@@ -1,5 +1,7 @@
 //! What a template's text may ask of its parser and compiler, which recurse over expressions and compute constants: looked at
 //! token by token, before they see it.
+//!
+//! Counting tokens needs no stack, so it cannot be what overflows.
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -37,6 +39,7 @@ pub fn check(source: &str, syntax: SyntaxConfig) -> Result<(), String> {
     Ok(())
 }
 
+/// The state of the walk over tokens.
 struct Scan {
     /// Operators of the expression under way within each open bracket: they form a tree as deep as they are many.
     levels: Vec<usize>,
@@ -47,10 +50,12 @@ struct Scan {
 }
 
 impl Scan {
+    /// An upper bound of the recursion of parser and compiler.
     fn depth(&self) -> usize {
         self.levels.len() + self.levels.iter().sum::<usize>() + self.branches.iter().sum::<usize>()
     }
 
+    /// Branches of `if` nest in the parser.
     fn enter_block(&mut self, name: &str) {
         match name {
             "if" => self.branches.push(1),
@@ -60,6 +65,7 @@ impl Scan {
         }
     }
 
+    /// Counts an operator, or opens and closes brackets.
     fn enter(&mut self, token: &Token) {
         self.tag.enter(token);
         let nested = self.levels.len() > 1;
@@ -98,6 +104,7 @@ struct Tag {
 impl Tag {
     fn enter(&mut self, token: &Token) {
         let splats = std::mem::replace(&mut self.begins, matches!(token, Token::ParenOpen | Token::Comma));
+        // One is added to each number, so that a product with 0 still bounds what is made on the way.
         let number = match token {
             Token::Mul | Token::Pow if splats => return,
             Token::Int(n) => *n as f64,
@@ -113,6 +120,7 @@ impl Tag {
         self.product = Some(self.product.unwrap_or(1.0) * (1.0 + number));
     }
 
+    /// An upper bound of what the tag's constants become.
     fn cost(&self, end: u32) -> f64 {
         match self.product {
             Some(_) if self.multiplies && self.collects && self.powers => f64::INFINITY,

@@ -42,6 +42,7 @@ impl Crops {
         let ratio = image.width as f64 / image.height as f64;
         let fits =
             |across: u32| f64::from(across) * (f64::from(across) / ratio).ceil() <= f64::from(self.parts);
+        // As wide as the parts allow: each step is one part more across.
         let across = (1..=self.parts).take_while(|&across| fits(across)).last().unwrap_or(1);
         let width = (across * self.side) as usize;
         let height = (width as f64 / ratio) as usize;
@@ -54,6 +55,7 @@ impl Crops {
         let small = resize(image, [height, width], Filter::Bilinear, 0..height, 0..width);
         let padded = height.next_multiple_of(self.side as usize);
         let above = (padded - height) / 2 * width * 3;
+        // White, as the authors' processor pads.
         let mut samples = vec![255; padded * width * 3];
         samples[above..above + small.samples.len()].copy_from_slice(&small.samples);
         Ok(Rgb { width, height: padded, samples })

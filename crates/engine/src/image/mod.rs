@@ -1,4 +1,7 @@
 //! Images for models that see: from a file to what the encoder takes, as the checkpoint's image processor says.
+//!
+//! The steps are those of Transformers' image processors, in its order: resize, cut out the middle,
+//! rescale, normalise. Sizes are checked before memory is taken.
 
 mod crops;
 mod picture;
@@ -41,6 +44,7 @@ pub struct Pixels {
 /// Turns image files into what a model's encoder takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageProcessor {
+    /// Size and filter; none if images are taken as they are.
     resize: Option<(ImageSize, Filter)>,
     /// Height and width of the middle part that is kept.
     crop: Option<[u32; 2]>,
@@ -78,6 +82,8 @@ impl ImageProcessor {
         ImageProcessor::read(&section.ok_or_else(missing)?, layout)
     }
 
+    /// # Errors
+    /// If the processor is of another family or asks for a step that is not served.
     fn read(json: &Section, layout: Layout) -> Result<ImageProcessor> {
         if let Some(crops) = Crops::read(json, layout)? {
             let normal = normal(json, Some(CLIP))?;
@@ -161,6 +167,7 @@ impl ImageProcessor {
             ))
             .with_hint("give an image that is not as long and narrow"));
         }
+        // Transformers would pad here, which is not served.
         if kept[0] > to[0] || kept[1] > to[1] {
             return Err(Error::unsupported(format!(
                 "the processor cuts {}×{} pixels out of {}×{}: padding is not supported",
@@ -265,6 +272,7 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
     Ok(Rgb { width, height, samples: image.into_raw() })
 }
 
+/// Says what is read.
 fn image_error(error: &ImageError) -> Error {
     let kind = match error {
         ImageError::Unsupported(_) => ErrorKind::Unsupported,

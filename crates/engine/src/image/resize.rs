@@ -28,6 +28,7 @@ impl Filter {
         }
     }
 
+    /// The filter at a distance from its middle; not normalised.
     fn weight(self, distance: f64) -> f64 {
         let x = distance.abs();
         let sinc = |x: f64| {
@@ -56,7 +57,9 @@ pub struct Rgb {
 
 /// What one sample of the result takes of the source: weights of consecutive samples.
 struct Taps {
+    /// The first sample that counts.
     first: usize,
+    /// In fixed point of [`BITS`] bits.
     weights: Vec<i64>,
 }
 
@@ -67,6 +70,7 @@ fn taps(filter: Filter, from: usize, to: usize, wanted: Range<usize>) -> Vec<Tap
     let support = filter.support() * widened;
     let one = |at: usize| {
         let center = (at as f64 + 0.5) * step;
+        // Rounded as Pillow does, so that the same samples count.
         let first = (center - support + 0.5).max(0.0) as usize;
         let end = ((center + support + 0.5) as usize).clamp(first + 1, from.max(first + 1));
         let distance = |i: usize| (i as f64 - center + 0.5) / widened;
@@ -95,6 +99,7 @@ pub fn resize(
 ) -> Rgb {
     let down = taps(filter, image.height, height, rows);
     let across = taps(filter, image.width, width, columns);
+    // Only lines that the result needs are resampled.
     let first = down.first().map_or(0, |taps| taps.first);
     let end = down.last().map_or(0, |taps| taps.first + taps.weights.len());
     let narrow = across.len() * 3;

@@ -1,5 +1,8 @@
 //! The steps of a tokenizer of a stranger, bounded. Steps may each make a text longer, and a sequence of steps that double it
 //! takes all memory; so every single step is looked at.
+//!
+//! Sequences are taken apart here, because the library would run them in one piece. Growth is counted per
+//! text and thread.
 
 use std::cell::Cell;
 use tokenizers::decoders::DecoderWrapper;
@@ -47,6 +50,7 @@ pub fn work_within<T>(bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<
     if EXCEEDED.get() { Err(too_long()) } else { Ok(done) }
 }
 
+/// The same for every step.
 fn too_long() -> tokenizers::Error {
     "a step makes the text too long: by more than 1 MiB and four times its length".into()
 }
@@ -74,6 +78,7 @@ impl<T: Into<DecoderWrapper>> From<T> for Bounded<DecoderWrapper> {
     }
 }
 
+/// Takes bytes off what is left; notes if there are not as many.
 fn grow(bytes: usize) -> Result<()> {
     let left = LEFT.get().checked_sub(bytes);
     EXCEEDED.set(EXCEEDED.get() || left.is_none());
@@ -84,6 +89,7 @@ fn grow(bytes: usize) -> Result<()> {
 fn check_replace(replace: &Replace, texts: &mut dyn Iterator<Item = &str>) -> Result<()> {
     let pattern = serde_json::to_value(replace)?;
     let pattern = pattern.pointer("/pattern/String").and_then(|p| p.as_str()).filter(|p| !p.is_empty());
+    // A pattern that is no plain text may match at every byte.
     let matches: usize = texts.map(|text| pattern.map_or(text.len() + 1, |p| text.matches(p).count())).sum();
     let left = LEFT.get();
     grow(matches.saturating_mul(replace.content.len()))?;
@@ -102,6 +108,7 @@ impl Normalizer for Bounded<NormalizerWrapper> {
     }
 }
 
+/// One step, or each step of a sequence.
 fn normalize(step: &NormalizerWrapper, text: &mut NormalizedString) -> Result<()> {
     match step {
         NormalizerWrapper::Sequence(steps) => {
@@ -121,6 +128,7 @@ impl PreTokenizer for Bounded<PreTokenizerWrapper> {
     }
 }
 
+/// One step, or each step of a sequence.
 fn pre_tokenize(step: &PreTokenizerWrapper, text: &mut PreTokenizedString) -> Result<()> {
     if let PreTokenizerWrapper::Sequence(steps) = step {
         return steps.as_ref().iter().try_for_each(|step| pre_tokenize(step, text));
@@ -130,6 +138,7 @@ fn pre_tokenize(step: &PreTokenizerWrapper, text: &mut PreTokenizedString) -> Re
     grow(len(text).saturating_sub(before))
 }
 
+/// Bytes of all pieces.
 fn len(text: &PreTokenizedString) -> usize {
     let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
     parts.iter().map(|(part, ..)| part.len()).sum()
@@ -147,6 +156,7 @@ impl PostProcessor for Bounded<PostProcessorWrapper> {
     }
 }
 
+/// Looks at every template of a sequence.
 fn check_processor(step: &PostProcessorWrapper, added: &mut usize) -> Result<()> {
     match step {
         PostProcessorWrapper::Sequence(steps) => {
@@ -183,6 +193,7 @@ impl Decoder for Bounded<DecoderWrapper> {
     }
 }
 
+/// One step, or each step of a sequence.
 fn decode(step: &DecoderWrapper, tokens: Vec<String>) -> Result<Vec<String>> {
     match step {
         DecoderWrapper::Sequence(steps) => {

@@ -1,5 +1,8 @@
 //! A look at a `tokenizer.json` before the library builds anything of it: how many steps it has, what their patterns would
 //! take to compile, and what the table of characters claims.
+//!
+//! The file is walked as JSON without building a value of it: vocabularies are skipped. Names of keys
+//! decide what is counted.
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -21,8 +24,11 @@ pub fn check(bytes: &[u8]) -> serde_json::Result<()> {
 /// What the steps of a tokenizer come to.
 #[derive(Default)]
 struct TokenizerShape {
+    /// Objects with a `type`.
     steps: usize,
+    /// Bytes.
     patterns: usize,
+    /// See [`repeats`].
     repeats: usize,
 }
 
@@ -35,6 +41,7 @@ impl<'de> Deserialize<'de> for TokenizerShape {
 }
 
 impl TokenizerShape {
+    /// Counts a text by the key that it stands under.
     fn add(&mut self, key: KeyKind, text: &str) -> Result<(), String> {
         match key {
             KeyKind::Type => self.steps += 1,
@@ -73,6 +80,7 @@ enum KeyKind {
     Other,
 }
 
+/// The walk below one key.
 struct ShapeWalk<'a> {
     shape: &'a mut TokenizerShape,
     key: KeyKind,
@@ -152,6 +160,7 @@ fn repeats(pattern: &str) -> usize {
     counts.fold(1, usize::saturating_mul)
 }
 
+/// `None` on a character that base64 has not.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0u32, 0);

@@ -1,4 +1,7 @@
 //! The vocabulary in the metadata of a GGUF file.
+//!
+//! Keys are those of `gguf-py/gguf/constants.py` of llama.cpp below `tokenizer.ggml`. Where a file leaves
+//! something out, its kind of tokenizer decides as in llama.cpp.
 
 use super::byte_level::ByteBpe;
 use super::pieces::{Algorithm, Normalizer, Pieces};
@@ -21,14 +24,19 @@ pub fn open(path: &Path) -> Result<Opened> {
 
 /// The special tokens where a file does not name them, as llama.cpp has them for each kind of tokenizer.
 struct Defaults {
+    /// Begins a text.
     bos: Option<u64>,
+    /// Ends a text.
     eos: Option<u64>,
+    /// Stands for what the vocabulary lacks.
     unknown: Option<u64>,
+    /// BERT's end of a text.
     separator: Option<u64>,
     add_bos: bool,
     add_eos: bool,
 }
 
+/// Nothing is known.
 const NO_DEFAULTS: Defaults =
     Defaults { bos: None, eos: None, unknown: None, separator: None, add_bos: false, add_eos: false };
 
@@ -37,6 +45,7 @@ struct VocabularyReader<'a> {
 }
 
 impl<'a> VocabularyReader<'a> {
+    /// Dispatches by `tokenizer.ggml.model`.
     fn read(&self) -> Result<Opened> {
         let kind = self.metadata.text(&key("model"))?;
         let kind = kind.ok_or_else(|| Error::invalid("the file holds no tokenizer").with_hint(HINT))?;
@@ -58,6 +67,7 @@ impl<'a> VocabularyReader<'a> {
         }
     }
 
+    /// Texts, scores and kinds, which must be equally many.
     fn tokens(&self) -> Result<Vec<Token>> {
         let texts = self.metadata.texts(&key("tokens"))?.unwrap_or_default();
         if texts.is_empty() {
@@ -83,6 +93,7 @@ impl<'a> VocabularyReader<'a> {
         Ok(texts.iter().enumerate().map(token).collect())
     }
 
+    /// A tokenizer of SentencePiece.
     fn pieces(
         &self,
         mut tokens: Vec<Token>,
@@ -107,6 +118,7 @@ impl<'a> VocabularyReader<'a> {
         self.open_tokenizer(pieces.tokenizer()?, &pieces.tokens, defaults)
     }
 
+    /// Byte-level BPE with its merges.
     fn byte_level(&self, tokens: Vec<Token>) -> Result<Opened> {
         let name = self.metadata.text(&key("pre"))?.unwrap_or("default");
         let pre_tokenizer = PreTokenizer::find(name).ok_or_else(|| {
@@ -118,6 +130,7 @@ impl<'a> VocabularyReader<'a> {
         self.open_tokenizer(tokenizer, &tokens, Defaults { add_bos: pre_tokenizer.begins, ..NO_DEFAULTS })
     }
 
+    /// BERT's tokenizer.
     fn word_piece(&self, tokens: Vec<Token>) -> Result<Opened> {
         let defaults = Defaults {
             bos: Some(101),
@@ -141,6 +154,7 @@ impl<'a> VocabularyReader<'a> {
     ) -> Result<Opened> {
         let bos = self.id("bos_token_id", defaults.bos, tokens)?;
         // What BERT puts behind a text has a name of its own.
+        // Spelled as the format has it.
         let separator = self.id("seperator_token_id", defaults.separator, tokens)?;
         let eos = self.id("eos_token_id", defaults.eos, tokens)?.or(separator);
         let text =

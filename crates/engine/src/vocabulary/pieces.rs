@@ -74,6 +74,7 @@ impl Pieces {
         .map_err(|e| library_error(&e))
     }
 
+    /// Merges follow from the scores; files hold none.
     fn bpe(&self, byte_fallback: bool) -> Result<ModelWrapper> {
         let vocab: Vec<(String, u32)> =
             (0u32..).zip(&self.tokens).map(|(id, t)| (t.text.clone(), id)).collect();
@@ -86,6 +87,7 @@ impl Pieces {
         catch_panics(|| builder.build()).map(ModelWrapper::BPE).map_err(|e| library_error(&e))
     }
 
+    /// Scores are logarithms of probabilities.
     fn unigram(&self, byte_fallback: bool) -> Result<ModelWrapper> {
         if let Some(token) = self.tokens.iter().find(|token| !token.score.is_finite()) {
             return Err(Error::invalid(format!("token `{}` has the score {}", token.text, token.score)));
@@ -109,10 +111,12 @@ impl Pieces {
 }
 
 impl Normalizer {
+    /// The library believes what the table says of its size.
     fn check(&self) -> Result<()> {
         if self.table.is_empty() { Ok(()) } else { check_table(&self.table).map_err(Error::invalid) }
     }
 
+    /// In the order of SentencePiece: table, spaces, prefix, `▁`.
     fn build(&self) -> tokenizers::Result<Sequence> {
         let mut steps: Vec<NormalizerWrapper> = Vec::new();
         if !self.table.is_empty() {

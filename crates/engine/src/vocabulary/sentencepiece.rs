@@ -1,5 +1,8 @@
 //! SentencePiece's own files, `tokenizer.model`: one protocol-buffer message.
 //! Format: <https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto>.
+//!
+//! Only what decides how texts are cut is read; training settings are skipped. Fields that are left out
+//! have the format's defaults.
 
 use super::pieces::{Algorithm, Normalizer, Pieces};
 use super::{Opened, Token, TokenKind};
@@ -13,6 +16,7 @@ pub const FILE: &str = "tokenizer.model";
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 /// Numbers of the algorithms that are supported.
+/// `TrainerSpec.ModelType`.
 const UNIGRAM: i32 = 1;
 const BPE: i32 = 2;
 
@@ -27,6 +31,7 @@ struct ModelProto {
     normalizer: Option<NormalizerSpec>,
 }
 
+/// `ModelProto.SentencePiece`.
 #[derive(Clone, PartialEq, Message)]
 struct Piece {
     #[prost(string, tag = "1")]
@@ -37,6 +42,7 @@ struct Piece {
     kind: Option<i32>,
 }
 
+/// `TrainerSpec`, as far as it is read.
 #[derive(Clone, PartialEq, Message)]
 struct TrainerSpec {
     #[prost(int32, optional, tag = "3")]
@@ -53,6 +59,7 @@ struct TrainerSpec {
     pad_id: Option<i32>,
 }
 
+/// `NormalizerSpec`, as far as it is read.
 #[derive(Clone, PartialEq, Message)]
 struct NormalizerSpec {
     #[prost(bytes = "vec", tag = "2")]
@@ -84,6 +91,10 @@ pub fn open(dir: &Path) -> Result<Opened> {
     Ok(Opened { inner, special: given, bos, eos, template: None })
 }
 
+/// The model as `pieces` takes it.
+///
+/// # Errors
+/// If the algorithm or a way of writing spaces is not supported.
 fn pieces(proto: &ModelProto) -> Result<Pieces> {
     let trainer = proto.trainer.clone().unwrap_or_default();
     let unsupported = |text: &str| {
@@ -116,6 +127,7 @@ fn pieces(proto: &ModelProto) -> Result<Pieces> {
     Ok(Pieces { tokens, algorithm, unknown: u32::try_from(unknown).ok(), normalizer })
 }
 
+/// A kind that is left out is an ordinary piece.
 fn token(piece: &Piece) -> Token {
     let kind = TokenKind::from_number(u64::try_from(piece.kind.unwrap_or(1)).unwrap_or(1));
     Token { text: piece.text.clone(), score: f64::from(piece.score), kind }

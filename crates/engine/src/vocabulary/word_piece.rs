@@ -1,4 +1,6 @@
 //! WordPiece, as in BERT: words at spaces and punctuation, then the longest pieces from the left.
+//!
+//! The model prefers the longest piece that fits.
 
 use super::{Token, TokenKind, add_whole_tokens, check_count, library_error};
 use crate::tokenizer::{BoundedTokenizer, catch_panics};

@@ -50,6 +50,7 @@ impl World {
         Ok(world.with_ends(special))
     }
 
+    /// Every line is a token; ids and texts are unique.
     fn parse(text: &str) -> Result<World> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
         let tokens = lines.map(|(index, line)| world_line::parse(index + 1, line));
@@ -74,6 +75,7 @@ impl World {
         Ok(World { tokens, first, by_id, ends: Vec::new() })
     }
 
+    /// Texts that stand for the end of a text.
     fn with_ends(mut self, special: &SpecialTokens) -> World {
         let texts = [&special.eos, &special.bos, &special.pad, &special.unk];
         let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
@@ -95,6 +97,7 @@ impl World {
         ids
     }
 
+    /// Ids of bytes, the longest token each time.
     fn cut<'a>(&'a self, mut rest: &'a [u8]) -> impl Iterator<Item = u32> + 'a {
         std::iter::from_fn(move || {
             let (length, id) = self.longest(rest)?;
@@ -154,10 +157,12 @@ impl World {
         self.tokens.len() + 1
     }
 
+    /// The bytes of a token; none for the end of a text.
     fn bytes(&self, id: u32) -> Option<&[u8]> {
         self.by_id.get(&id).map(|&place| &*self.tokens[place].0)
     }
 
+    /// The id of exactly these bytes.
     fn find_token(&self, token: &[u8]) -> Option<u32> {
         let place = self.tokens.binary_search_by(|(own, _)| (**own).cmp(token));
         place.ok().map(|place| self.tokens[place].1)

@@ -1,4 +1,6 @@
 //! A line of a World vocabulary: an id, a Python literal and its length.
+//!
+//! The literal is read by hand: a vocabulary must not be able to run code, as Python's `eval` of it could.
 
 use tapml_graph::{Error, Result};
 
