@@ -3,6 +3,8 @@
 //!
 //! A sum is a chain of multiply-adds over [`DEPTH`] columns, and these partial sums are added in order. Rows of activations
 //! lie side by side in vectors, and each weight, converted once, meets all of them.
+//!
+//! The error of a sum grows with the length of a chain and with the number of chains, not with their product.
 
 use crate::matmul::WeightMatrix;
 use crate::real::Real;
@@ -32,6 +34,7 @@ pub(crate) fn times<T: Real>(
     k: usize,
     outputs: usize,
 ) -> Result<Vec<T>> {
+    // The sizes alone decide it, and it changes the order of no sum.
     let alone = n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM;
     let x = SideBySide::new(x, n, k, alone)?;
     let mut blocks = zeros(n, outputs)?;
@@ -45,6 +48,7 @@ pub(crate) fn times<T: Real>(
     } else {
         blocks.par_chunks_mut(n * WIDTH).enumerate().for_each_init(TaskScratch::new, task);
     }
+    // One row, or one task: the blocks are the result already.
     if n == 1 || outputs <= WIDTH {
         return Ok(blocks);
     }
@@ -82,6 +86,7 @@ impl<T: Real> WithSimd for VectorSizes<T> {
 
 /// Activations, chain by chain; within a chain in blocks of rows; within a block column by column, the rows side by side.
 struct SideBySide<T> {
+    /// `[rows, k]` in that order.
     values: Vec<T>,
     n: usize,
     /// `n` rounded up to whole vectors; rows beyond are zeros.
@@ -90,6 +95,8 @@ struct SideBySide<T> {
 }
 
 impl<T: Real> SideBySide<T> {
+    /// Columns.
+    /// Copies `x: [n, k]` into this order; `alone` keeps to one thread.
     fn new(x: &[T], n: usize, k: usize, alone: bool) -> Result<SideBySide<T>> {
         let (lanes, most) = dispatch(VectorSizes::<T>(PhantomData));
         let rows = n.next_multiple_of(lanes);
@@ -126,6 +133,7 @@ struct TaskScratch<T> {
 }
 
 impl<T> TaskScratch<T> {
+    /// Empty; the first task gives it its sizes.
     fn new() -> TaskScratch<T> {
         TaskScratch { weights: Vec::new(), sums: Vec::new() }
     }
@@ -133,9 +141,13 @@ impl<T> TaskScratch<T> {
 
 /// Some outputs of all rows: `y: [n, outputs]`.
 struct Task<'a, T> {
+    /// All activations.
     x: &'a SideBySide<T>,
+    /// Weights from this task's first output on.
     w: WeightMatrix<'a, T>,
+    /// Where the sums go.
     y: &'a mut [T],
+    /// Memory that the thread's last task left.
     scratch: &'a mut TaskScratch<T>,
 }
 
@@ -169,6 +181,7 @@ impl<T: Real> WithSimd for Task<'_, T> {
                     let mut w: [&[T]; OUTPUTS] = [&[]; OUTPUTS];
                     w.copy_from_slice(&of_output[o * OUTPUTS..(o + 1) * OUTPUTS]);
                     let sums = &mut sums[done..];
+                    // The number of vectors is a constant in each, so that sums stay in registers.
                     match width / lanes {
                         4 => chains::<T, S, 4>(simd, block, w, sums, rows),
                         3 => chains::<T, S, 3>(simd, block, w, sums, rows),
@@ -198,6 +211,7 @@ fn chains<T: Real, S: Simd, const V: usize>(
     let (x, _) = T::split::<S>(x);
     let (x, _) = x.as_chunks::<V>();
     let depth = x.len();
+    // Slices of one length, so that the loop needs no check of its bounds.
     let mut of_output = w;
     for (o, slot) in of_output.iter_mut().enumerate() {
         *slot = &w[o][..depth];

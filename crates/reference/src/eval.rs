@@ -1,5 +1,7 @@
 //! The list of evaluations, one per plain operator, and the checks before each. A fused operator is not listed:
 //! its definition runs instead.
+//!
+//! Shape inference runs before every evaluation, on types whose sizes are those of the values. So an evaluation may index freely.
 
 use crate::real::Real;
 use crate::run::run_definition;
@@ -39,6 +41,7 @@ pub(crate) enum Jump {
     Numbers(Vec<f64>),
 }
 
+/// Makes the functions that look an operator up in the list: one `match` each, so that a new row serves all of them.
 macro_rules! evaluators {
     ($($ty:ident),+ $(,)?) => {
         fn symbolic(op: &Op, types: &mut [TensorType], symbols: &Symbols) {
@@ -157,6 +160,7 @@ pub(crate) fn evaluate<T: Real>(op: &Op, symbols: &Symbols, inputs: &[Value<T>])
     if let Op::Foreign(op) = op {
         return crate::foreign::eval(op, inputs).context(|| op.kind().to_string());
     }
+    // Values have numbers as sizes, where some operators compare symbols.
     let concrete: Vec<TensorType> = inputs.iter().map(Value::ty).collect();
     let mut types = concrete.clone();
     symbolic(op, &mut types, symbols);
@@ -173,6 +177,7 @@ pub(crate) fn evaluate<T: Real>(op: &Op, symbols: &Symbols, inputs: &[Value<T>])
         },
     };
     let outputs = outputs.context(|| op.name().to_string())?;
+    // An evaluation of another shape than inference says is a bug of this crate.
     debug_assert_eq!(
         inferred.iter().map(|t| t.sizes(symbols).ok()).collect::<Vec<_>>(),
         outputs.iter().map(|v| Some(v.shape().to_vec())).collect::<Vec<_>>(),

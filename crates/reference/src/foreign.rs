@@ -1,4 +1,7 @@
 //! Operators of others: who evaluates them exactly, and how far their exact results move.
+//!
+//! What the oracle of TapML's own operators does by knowing them is done here by evaluations alone. An exact one is in `f64`;
+//! disturbed ones tell how far it moves. Outputs of integers cannot move a little: they are told apart by what they round.
 
 mod evaluation;
 mod steps;
@@ -184,6 +187,7 @@ pub fn oracle(
     } else {
         evaluation.arithmetic(&values, inputs, disturbance, &mut deviation)?
     };
+    // They have no float as an input that could be disturbed.
     if matches!(op, Op::Foreign(op) if op.domain() == "onnx" && op.name().ends_with("Window")) {
         deviation.iter_mut().flatten().for_each(|d| *d = amplitude * WINDOW);
     }

@@ -1,5 +1,8 @@
 //! What the oracle asks of fused operators: how far the exact result moves when values within are rounded to the dtypes
 //! that they have in the body, as kernels may or may not do; and how far a choice within moves with the inputs.
+//!
+//! A fused kernel may keep an inner value in `f32` or round it to the body's dtype. Both are right, so that a verdict allows
+//! what lies between them.
 
 use crate::eval::{Jump, eval, jumps};
 use crate::oracle::{arrays, widen};
@@ -60,6 +63,7 @@ pub fn cut_within(op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Result<O
     let cut = |id: ValueId, value: &Value<f64>| {
         let dtype = body.value(id).ty.dtype;
         let (Value::Float(array), true) = (value, is_narrow(dtype)) else { return Ok(value.clone()) };
+        // Half a unit in the last place: the unit roundoff times the power of two at or below the magnitude.
         let half = |v: f64| dtype.unit_roundoff() * v.abs().max(dtype.min_normal()).log2().floor().exp2();
         let nearer = |&v: &f64| if v == 0.0 { v } else { v - v.signum() * half(v) };
         Value::float(array.shape().to_vec(), array.values().iter().map(nearer).collect())
@@ -123,6 +127,7 @@ fn run(
         let inputs: Option<Vec<_>> = node.inputs.iter().map(|value| given.get(value).cloned()).collect();
         let made = eval(&node.op, symbols, &inputs.ok_or_else(missing)?)?;
         for (&id, value) in node.outputs.iter().zip(made) {
+            // Nodes behind it see the changed value; an output of the body is not changed by itself.
             given.insert(id, handed(id, &value)?);
             outputs.insert(id, value);
         }
@@ -153,6 +158,7 @@ pub(crate) fn jumps_within(
         read.collect::<Option<Vec<_>>>().ok_or_else(|| Error::bug("a choice reads what is not there"))
     };
     let exact = read(inputs)?;
+    // The reading moves at least as far as the inputs do.
     let mut relative = amplitude;
     for copy in moved {
         if let (Some(Value::Float(exact)), Some(Value::Float(found))) = (exact.first(), read(copy)?.first()) {

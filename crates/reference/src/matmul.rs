@@ -21,7 +21,9 @@ const PARALLEL_FROM: usize = 1 << 15;
 /// A matrix of weights within an array: what begins at this element.
 #[derive(Clone, Copy)]
 pub(crate) struct WeightMatrix<'a, T> {
+    /// The array.
     pub array: &'a Array<T>,
+    /// The first element of the matrix in it.
     pub first: usize,
 }
 
@@ -93,8 +95,11 @@ fn block_width(n: usize, k: usize, outputs: usize) -> usize {
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]`, streaming `w` once.
 struct SkinnyGemm<'a, T> {
+    /// `[n, k]`.
     x: &'a [T],
+    /// `[outputs, k]`.
     w: &'a [T],
+    /// `[n, outputs]`.
     y: &'a mut [T],
     k: usize,
 }
@@ -112,6 +117,8 @@ impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
             let mut i = 0;
             while i + 4 <= x.len() / k {
                 let x = four_rows(x, i, k);
+                /// Terms of each sum.
+                // Four rows with two outputs each: eight sums in registers.
                 for half in [0, 2] {
                     let values = dots(simd, x, [w[half], w[half + 1]]);
                     for (r, values) in values.iter().enumerate() {
@@ -137,11 +144,13 @@ impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
     }
 }
 
+/// Four rows of `k` elements from row `i` on.
 #[inline(always)]
 fn four_rows<T>(rows: &[T], i: usize, k: usize) -> [&[T]; 4] {
     [row_at(rows, i, k), row_at(rows, i + 1, k), row_at(rows, i + 2, k), row_at(rows, i + 3, k)]
 }
 
+/// Row `i` of rows of `k` elements.
 #[inline(always)]
 fn row_at<T>(rows: &[T], i: usize, k: usize) -> &[T] {
     &rows[i * k..(i + 1) * k]

@@ -1,5 +1,8 @@
 //! The oracle of verdicts: an operator in `f64` on recorded inputs, and how far its exact result moves when the
 //! activations are disturbed by a few roundings.
+//!
+//! The disturbance measures what no formula of an operator tells: how the errors of inputs are amplified or cancel. It is
+//! random but reproducible: a number of a copy depends on the seed, the input, the copy and its place alone.
 
 use crate::eval::{Jump, disturb_constants, eval, jumps, moves_only};
 use crate::fused::{inner_deviation, jumps_within};
@@ -122,7 +125,9 @@ fn repeat(ids: &Array<u32>, start: usize, count: usize, copies: usize) -> Result
     Value::indices(shape, rows.repeat(copies + 1))
 }
 
+/// How inputs are disturbed.
 struct Noise<'a> {
+    /// Whether each input is a weight, which stays as it is.
     is_weight: &'a [bool],
     amplitude: f64,
     seed: u64,
@@ -172,6 +177,8 @@ impl Noise<'_> {
         let is_matrix = |v: &Value<f64>| matches!(v, Value::Uint(_)) || v.shape().len() == 2;
         let fits = |v: &Value<f64>| v.shape().first() == Some(&rows) && is_matrix(v);
         let all_rows = inputs.iter().enumerate().all(|(i, v)| !self.has_rows(i, v) || fits(v));
+        /// What decides the random numbers.
+        // One row more than there are must change the outputs by one row, and nothing else.
         let (now, more) = (types(rows)?, types(rows + 1)?);
         let columns =
             |types: &[TensorType]| types.iter().map(|ty| ty.shape[1..].to_vec()).collect::<Vec<_>>();
@@ -188,6 +195,7 @@ impl Noise<'_> {
         rows: usize,
         copies: usize,
     ) -> Result<Oracle> {
+        // Each row comes with its copies.
         let most = (BATCH_ROWS / (copies + 1)).max(1);
         let block = rows.div_ceil(rows.div_ceil(most));
         let mut joined: Vec<(Vec<usize>, Vec<f64>, Vec<f64>)> = Vec::new();
@@ -283,6 +291,7 @@ impl Noise<'_> {
         copy: usize,
     ) -> Result<Vec<Value<f64>>> {
         let inputs = self.inputs(inputs, copy)?;
+        // Constants are a stream of their own: no operator has so many inputs.
         let stream = Uniform::new(self.seed, &[u64::MAX, copy as u64]);
         let mut index = 0;
         let own = disturb_constants(op, &mut || {

@@ -1,5 +1,7 @@
 //! Rows of quantised weights in the order in which the processor's vectors want them, and their product with activations:
 //! the numbers are unpacked in registers, so that memory moves the packed bytes alone.
+//!
+//! Sums run along a group and then along the groups: a scale applies to a whole sum, and not to each weight.
 
 mod float;
 mod skinny;
@@ -47,11 +49,15 @@ pub struct Quantized<'a> {
 
 /// Quantised rows: element `e` of row `o` is `(q − zero) · scale`, with the scale and zero of its group.
 pub struct PackedRows {
+    /// `[blocks, k · bits / 32, 16]`.
     words: Vec<u32>,
+    /// `[blocks, k / group, 16]`.
     scales: Vec<f32>,
     /// Empty if every zero is `middle`.
     zeros: Vec<f32>,
+    /// The zero of all groups, if they share it.
     middle: f32,
+    /// Rows, without those that fill the last block.
     rows: usize,
     k: usize,
     bits: usize,
@@ -95,6 +101,7 @@ impl PackedRows {
         if !matches!(bits, 4 | 8) || group == 0 || group % (32 / bits) != 0 || k == 0 || k % group != 0 {
             return Err(Error::invalid(format!("rows of {k} weights of {bits} bits in groups of {group}")));
         }
+        // Floats have a sign of their own and need no zero points.
         if float && (bits != 8 || zero.is_some()) {
             return Err(Error::invalid(format!("numbers of {bits} bits, or with zero points")));
         }
@@ -177,6 +184,7 @@ impl PackedRows {
         } else {
             GEMM_BLOCKS
         };
+        // The last part may have fewer blocks.
         let part = |first: usize| part(first..(first + each).min(blocks));
         let parts: Vec<Vec<f32>> = if self.rows * self.k < PARALLEL_FROM {
             (0..blocks).step_by(each).map(part).collect()
@@ -236,6 +244,7 @@ impl PackedRows {
             for (i, values) in values.chunks_exact_mut(per_word).enumerate() {
                 let word = self.words[(first + i) * BLOCK + lane];
                 for (e, value) in values.iter_mut().enumerate() {
+                    // The first weight has the low bits.
                     let stored = word >> (e * self.bits) & mask;
                     *value = (if self.float { float8(stored) } else { stored as f32 } - zero) * scale;
                 }

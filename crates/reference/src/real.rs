@@ -1,4 +1,6 @@
 //! The number types of the reference, `f32` and `f64`, and the few functions that evaluations need of them.
+//!
+//! The functions are those of the standard library and of `libm`. Their last digit may differ between platforms.
 
 use crate::simd::dispatch;
 use crate::value::Value;
@@ -75,8 +77,11 @@ pub(crate) mod sealed {
 
 /// Converts numbers of 16 or 32 bits. Written for the vectors of every processor: the loops have no branch.
 struct Widen<'a, T> {
+    /// The dtype of the bytes.
     dtype: DType,
+    /// Little-endian numbers.
     bytes: &'a [u8],
+    /// A place for each of them.
     into: &'a mut [T],
 }
 
@@ -115,12 +120,14 @@ fn f16_to_f32(bits: u16) -> f32 {
     const REBIAS: u32 = (127 - 15) << 23;
     let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));
     let normal = (rest << 13) + REBIAS;
+    // Infinities and NaN have the highest exponent in both formats.
     let wide = if rest >= 0x7c00 { normal + REBIAS } else { normal };
     // Below the smallest normal number bits count multiples of 2⁻²⁴.
     let small = rest as i32 as f32 * (1.0 / 16_777_216.0);
     f32::from_bits(sign | if rest < 0x400 { small.to_bits() } else { wide })
 }
 
+/// [`Real`] and [`sealed::TypeKernels`] for a float of Rust, with what differs between the two.
 macro_rules! real {
     ($ty:ident, $dtype:expr, erfc = $erfc:path, widen = $widen:expr, odd = $odd:expr, gemm = $gemm:path) => {
         impl Real for $ty {

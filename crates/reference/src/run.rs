@@ -1,4 +1,6 @@
 //! A plain interpreter of graphs, node by node.
+//!
+//! Nodes stand in topological order, so that one pass is enough. Weights are asked for where they are used and are not kept here.
 
 use crate::eval::eval;
 use crate::real::Real;
@@ -86,6 +88,7 @@ pub fn on_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 struct Awake(Arc<AtomicBool>);
 
 impl Awake {
+    /// Asks all threads of the pool but this one to look for work.
     fn begin() -> Awake {
         let done = Arc::new(AtomicBool::new(false));
         let (awake, own) = (Awake(done.clone()), rayon::current_thread_index());
@@ -146,9 +149,13 @@ pub(crate) fn run_definition<T: Real>(
 
 /// The values of a graph while it runs.
 struct RunState<'a, T> {
+    /// What runs.
     graph: &'a Graph,
+    /// Sizes of this run.
     symbols: &'a Symbols,
+    /// Gives weights by name.
     weights: WeightSource<'a, T>,
+    /// Each value, from when it is computed until its last use.
     values: Vec<Option<Value<T>>>,
     /// How often each value is still needed.
     uses: Vec<usize>,
@@ -177,6 +184,7 @@ impl<'a, T: Real> RunState<'a, T> {
         Ok(())
     }
 
+    /// A value that is there, or a weight.
     fn get(&self, id: ValueId) -> Result<Value<T>> {
         let declared = self.graph.value(id);
         match (&self.values[id.0 as usize], declared.origin) {
@@ -186,6 +194,7 @@ impl<'a, T: Real> RunState<'a, T> {
         }
     }
 
+    /// Runs all nodes; errors name the node.
     fn nodes(&mut self, mut observer: Option<Observer<'_, T>>) -> Result<()> {
         for node in self.graph.nodes() {
             let at_node = || format!("node `{}`", node.name);
@@ -202,6 +211,7 @@ impl<'a, T: Real> RunState<'a, T> {
                 }
             }
             for (id, value) in node.outputs.iter().zip(outputs) {
+                // A value that nothing uses is dropped at once.
                 self.values[id.0 as usize] = (self.uses[id.0 as usize] > 0).then_some(value);
             }
         }

@@ -1,5 +1,7 @@
 //! The vector loops under products, written once for every number type and for the vectors of every processor.
 //! The way a sum is split into lanes, and so its last bits, depends on the processor, but not on threads.
+//!
+//! `pulp` compiles each loop for several sets of instructions and chooses one when the program runs.
 
 use crate::real::Real;
 use pulp::{Arch, Simd, WithSimd};
@@ -32,6 +34,7 @@ pub trait Lanes: Copy {
     fn sum<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
 }
 
+/// [`Lanes`] for a number type, by the names of its operations in `pulp`.
 macro_rules! lanes {
     ($ty:ident, $v:ident, $split:ident, $split_mut:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident, $sum:ident) => {
         impl Lanes for $ty {
@@ -123,6 +126,7 @@ pub(crate) fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
             }
         }
     }
+    // The rest is one more vector, filled up with zeros, which add nothing.
     if !a_rest[0].is_empty() {
         for r in 0..R {
             for c in 0..C {
@@ -166,8 +170,10 @@ pub(crate) fn add_scaled<T: Real, S: Simd, const C: usize>(
     }
 }
 
+/// Whole vectors of some rows, and their rests.
 type Split<'a, T, S, const C: usize> = ([&'a [<T as Lanes>::Vector<S>]; C], [&'a [T]; C]);
 
+/// Each of these rows as whole vectors and a rest.
 #[inline(always)]
 fn split_all<T: Real, S: Simd, const C: usize>(rows: [&[T]; C]) -> Split<'_, T, S, C> {
     let (mut vectors, mut rests): Split<'_, T, S, C> = ([&[]; C], [&[]; C]);
@@ -192,6 +198,7 @@ pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     dispatch(Dot { a, b })
 }
 
+/// The job of [`dot`].
 struct Dot<'a, T> {
     a: &'a [T],
     b: &'a [T],

@@ -1,4 +1,6 @@
 //! Values of a run: arrays of one number type that share their elements, and indices: ids of tokens, of experts.
+//!
+//! A weight stays in the bytes of its file where it can: as it is if the dtype is that of the run, else converted part by part.
 
 use crate::real::Real;
 use rayon::prelude::*;
@@ -10,12 +12,16 @@ use tapml_graph::{Bytes, DType, Error, ErrorKind, Packing, Result, Tensor, Tenso
 /// A row-major array of `T`. Cloning is cheap: the elements are shared.
 #[derive(Clone)]
 pub struct Array<T> {
+    /// Sizes, outermost first.
     shape: Vec<usize>,
+    /// Elements in row-major order.
     data: Data<T>,
 }
 
+/// Where the elements are.
 #[derive(Clone)]
 enum Data<T> {
+    /// Computed or converted, and shared by clones.
     Owned(Arc<Vec<T>>),
     /// Bytes of a tensor, checked to be an aligned slice of `T`.
     Stored(Bytes),
@@ -25,13 +31,16 @@ enum Data<T> {
 
 /// A tensor of floats whose values are wanted in another type.
 struct Narrow<T> {
+    /// The tensor.
     tensor: Tensor,
+    /// Writes the values of a range.
     widen: fn(&Tensor, Range<usize>, &mut [T]),
     /// All of them, once something asks for that.
     whole: OnceLock<Arc<Vec<T>>>,
 }
 
 impl<T: bytemuck::Pod> Narrow<T> {
+    /// All values, which are converted the first time.
     fn whole(&self) -> &Arc<Vec<T>> {
         if let Some(values) = self.whole.get() {
             return values;

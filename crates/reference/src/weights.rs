@@ -11,12 +11,14 @@ use tapml_graph::{Context, Model, Result, Tensor};
 /// moment may all convert it; the first result is shared.
 #[derive(Debug, Default)]
 pub struct WeightCache<T> {
+    /// A slot for each name that was asked for; errors are kept as well.
     slots: Mutex<HashMap<String, Slot<T>>>,
     /// Bytes that converted weights may take together, if bounded, and those that they take.
     budget: Option<usize>,
     used: AtomicUsize,
 }
 
+/// A value that is set once and shared.
 type Slot<T> = Arc<OnceLock<Result<Value<T>>>>;
 
 impl<T: Real> WeightCache<T> {
@@ -74,6 +76,7 @@ impl<T: Real> WeightCache<T> {
         self.len() == 0
     }
 
+    /// The slot of a name, which is made if it is new.
     fn slot(&self, name: &str) -> Slot<T> {
         // A poisoned map is whole: no code that can panic runs under the lock.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

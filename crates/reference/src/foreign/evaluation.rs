@@ -1,4 +1,7 @@
 //! The exact values of a call, and how far they move: with its inputs, and by the arithmetic of every node.
+//!
+//! Disturbed inputs do not show every error of an operator's own arithmetic: where terms cancel, partial sums are larger than
+//! the result and are rounded at their own size. So each node is also asked how large its partial sums can be.
 
 use super::steps::{DefinitionStep, Steps};
 use super::{Disturbance, Evaluator, evaluate};
@@ -85,10 +88,15 @@ fn same_sign(op: &Foreign, at: usize, tensor: &Tensor) -> Result<Tensor> {
 
 /// A call in `f64`, evaluated with its inputs as they are, or disturbed.
 pub(super) struct Evaluation<'a> {
+    /// Who evaluates nodes in `f64`.
     pub evaluator: &'a dyn Evaluator,
+    /// The nodes of the call.
     pub steps: &'a Steps,
+    /// The inputs, floats as `f64`.
     pub inputs: &'a [Tensor],
+    /// Whether each input is a weight.
     pub is_weight: &'a [bool],
+    /// What decides the random numbers.
     pub seed: u64,
 }
 
@@ -145,9 +153,11 @@ impl Evaluation<'_> {
     fn disturb_handed(&self, values: &[Tensor], copies: usize, moved: &Moved<'_>) -> Result<Vec<Vec<f64>>> {
         let used: Vec<usize> = self.steps.all.iter().flat_map(|step| step.inputs.clone()).collect();
         let copy = |copy: usize| -> Result<Vec<Array<f64>>> {
+            // An output of the call is what a node computed; only what other nodes read is changed.
             let (mut computed, mut handed) = (values.to_vec(), values.to_vec());
             let mut changed = vec![false; values.len()];
             for step in &self.steps.all {
+                // A node that reads nothing new gives what it gave before.
                 if step.inputs.iter().any(|&at| changed[at]) {
                     let made = step.evaluate(self.evaluator, &handed, self.is_weight)?;
                     for (&at, made) in step.outputs.iter().zip(made) {

@@ -1,4 +1,6 @@
 //! The nodes that a call of an operator of others runs: its own one, those that define it, or those that a fused operator stands for.
+//!
+//! Each node is kept in two forms: as the graph has it and with `f64` in the place of its floats. Both have the same inputs.
 
 use super::{Evaluator, facts, wide, widen_outputs};
 use std::collections::HashMap;
@@ -8,9 +10,11 @@ use tapml_graph::{DType, Error, Graph, Op, Result, Tensor, TensorType, ValueId};
 
 /// Nodes in their order. Values are numbered: the inputs of the call first, then constants, then what each node gives.
 pub(super) struct Steps {
+    /// The nodes.
     pub all: Vec<DefinitionStep>,
     /// Values that are the inputs of the call.
     pub inputs: usize,
+    /// Numbers of a definition.
     constants: Vec<DefinitionConstant>,
     /// Whether the nodes define one operator, so that nothing is stored between them.
     is_definition: bool,
@@ -115,6 +119,10 @@ impl Steps {
         inputs.iter().chain(self.constants.iter().map(|constant| &constant.given)).cloned().collect()
     }
 
+    /// The nodes of a fused operator's body.
+    ///
+    /// # Errors
+    /// Of kind `Unsupported` if one of them is TapML's own.
     fn of_body(body: &Graph) -> Result<Steps> {
         let mut numbers: HashMap<ValueId, usize> = body.inputs().map(|(id, _)| id).zip(0..).collect();
         let inputs = numbers.len();

@@ -1,4 +1,4 @@
-//! `add`, evaluated.
+//! `add`, evaluated: one sum for each element, rounded by the number type alone.
 
 use super::{Add, zip_map};
 use crate::eval::Evaluate;

@@ -1,4 +1,4 @@
-//! `append`, evaluated.
+//! `append`, evaluated: the rows of the cache, then the new ones. Nothing is rounded.
 
 use super::{Append, rows, single_output};
 use crate::eval::Evaluate;

@@ -1,4 +1,6 @@
 //! `argmax`, evaluated.
+//!
+//! Indices depend on the order of the numbers alone, so that every precision that tells them apart gives the same ones.
 
 use super::{Argmax, rows};
 use crate::eval::Evaluate;
@@ -19,8 +21,10 @@ impl Evaluate for Argmax {
             before.ok_or_else(|| Error::invalid(format!("{} rows of `x`, {new} new ones", x.rows)))?;
         let indices: Vec<Option<u32>> = x.iter().map(index).collect();
         let mut all = found.to_vec();
+        // New rows without logits come first: the rows of `x` are the last of the new ones.
         all.extend(std::iter::repeat_n(u32::MAX, before));
         all.extend(indices.iter().map(|index| index.unwrap_or(u32::MAX)));
+        // Tokens are looked up in a table, so that a row without an index gives one that exists.
         let next = indices.into_iter().map(|index| index.unwrap_or(0)).collect();
         Ok(vec![Value::ids(all), Value::ids(next)])
     }
@@ -33,6 +37,7 @@ fn index<T: Real>(row: &[T]) -> Option<u32> {
         match value.partial_cmp(&row[best]) {
             Some(Ordering::Greater) => best = at,
             Some(_) => {}
+            // A NaN has no order, with itself neither.
             None => return None,
         }
     }

@@ -1,4 +1,7 @@
 //! `attention`, evaluated: for each query row and head a stable softmax over the keys it may see.
+//!
+//! Scores that are masked are not computed. So a masked key adds nothing to any sum, not even a rounded zero. Rows and heads are
+//! independent of each other and run in parallel.
 
 use super::{Attention, InputRows, rows, single_output};
 use crate::eval::Evaluate;
@@ -14,6 +17,7 @@ use tapml_graph::{Dim, Error, Result, Symbol, Symbols, TensorType};
 const PARALLEL_FROM: usize = 1 << 14;
 
 impl Evaluate for Attention {
+    /// A causal attention compares the numbers of queries and keys as `n` and `n + p`, not as numbers.
     fn symbolic(&self, types: &mut [TensorType], symbols: &Symbols) {
         if !self.causal {
             return;
@@ -34,6 +38,7 @@ impl Evaluate for Attention {
         let sinks = if inputs.len() > 3 { Some(rows(inputs, 3)?.values) } else { None };
         let (heads, d, e) = (self.heads as usize, self.head_dim as usize, self.value_size() as usize);
         let fewer = || Error::invalid("there are fewer keys than queries");
+        // Queries are the last of the positions that have keys.
         let cached = if self.causal { k.rows.checked_sub(q.rows).ok_or_else(fewer)? } else { 0 };
         let mut values = zeros(q.rows, heads * e)?;
         let head = |(index, y): (usize, &mut [T])| {
@@ -53,24 +58,34 @@ impl Evaluate for Attention {
 
 /// The keys that a query at `position` sees, of `keys`.
 fn visible_keys(op: &Attention, position: usize, keys: usize) -> Range<usize> {
+    // A chunk begins at a multiple of its size; keys before it are not seen.
     let chunk = op.chunk.map_or(0, |c| position / c as usize * c as usize);
     if !op.causal {
         return chunk..op.chunk.map_or(keys, |c| keys.min(chunk.saturating_add(c as usize)));
     }
     let end = position + 1;
+    // The query's own position counts as one of the window.
     let window = end.saturating_sub(op.window.map_or(end, |w| w as usize));
     window.max(chunk)..end
 }
 
 /// One head of one query row: `y = Σ_j softmax(s)_j · v_j` over the keys it sees.
 struct Head<'a, T> {
+    /// The attributes.
     op: &'a Attention,
+    /// `[head_dim]`: the query.
     q: &'a [T],
+    /// `[keys, kv_heads · head_dim]`.
     k: &'a InputRows<'a, T>,
+    /// `[keys, kv_heads · value_dim]`.
     v: &'a InputRows<'a, T>,
+    /// Index of the head of queries.
     head: usize,
+    /// Position of the query among the keys.
     position: usize,
+    /// A score beside the keys that has no value.
     sink: Option<T>,
+    /// `[value_dim]`: the result, zeros at first.
     y: &'a mut [T],
 }
 
@@ -85,6 +100,7 @@ impl<T: Real> WithSimd for Head<'_, T> {
         let first = kv_head * q.len();
         let mut weights = Vec::with_capacity(seen.len());
         let mut j = seen.start;
+        // Four keys at a time share the loads of the query.
         while j + 4 <= seen.end {
             let [scores] = dots(simd, [q], k.parts(j, first, q.len()));
             weights.extend(scores);
@@ -99,6 +115,7 @@ impl<T: Real> WithSimd for Head<'_, T> {
         if let Some(cap) = op.softcap.map(|c| T::from_f64(f64::from(c))) {
             weights.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
         }
+        // A bias that falls with the distance: Press et al., "Train Short, Test Long", 2022.
         if let Some(slopes) = &op.alibi {
             let slope = f64::from(slopes[head]);
             for (s, j) in weights.iter_mut().zip(seen.clone()) {
@@ -121,6 +138,7 @@ impl<T: Real> WithSimd for Head<'_, T> {
 /// of sums of 32 terms, so that no sum has many roundings even over a long cache.
 fn softmax<T: Real>(scores: &mut [T], sink: Option<T>) {
     let largest = scores.iter().fold(sink.unwrap_or(T::NEG_INFINITY), |max, &s| max.max(s));
+    // A sink takes its share of the weights and adds no value.
     let mut total = sink.map_or(T::ZERO, |sink| (sink - largest).exp());
     for block in scores.chunks_mut(32) {
         let mut sum = T::ZERO;

@@ -1,4 +1,4 @@
-//! `causal_conv`, evaluated.
+//! `causal_conv`, evaluated: the rows of the state and of `x` one after the other, and a window that moves by one row.
 
 use super::{CausalConv, rows};
 use crate::eval::Evaluate;
@@ -18,9 +18,11 @@ impl Evaluate for CausalConv {
             let window = &seen[row * columns..(row + taps) * columns];
             values.extend((0..columns).map(|c| {
                 let own = window[c..].iter().step_by(columns).zip(&weight[c * taps..(c + 1) * taps]);
+                // The sum begins with the bias and goes from the oldest row to the newest.
                 own.fold(bias.map_or(T::ZERO, |b| b[c]), |sum, (&z, &w)| sum + w * z)
             }));
         }
+        // With fewer rows than the state has, some of these are of the old state.
         let after = seen[x.rows * columns..].to_vec();
         let y = Value::float(vec![x.rows, columns], values)?;
         Ok(vec![y, Value::float(vec![state.rows, columns], after)?])

@@ -1,4 +1,4 @@
-//! `clamp`, evaluated.
+//! `clamp`, evaluated by comparisons: a NaN is neither below nor above and stays.
 
 use super::{Clamp, map};
 use crate::eval::Evaluate;

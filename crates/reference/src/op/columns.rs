@@ -1,4 +1,4 @@
-//! `columns`, evaluated.
+//! `columns`, evaluated: the same columns of each group. Nothing is rounded.
 
 use super::{Columns, rows, single_output};
 use crate::eval::Evaluate;

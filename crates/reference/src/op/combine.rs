@@ -1,4 +1,4 @@
-//! `combine`, evaluated.
+//! `combine`, evaluated: a weighted sum for each column, in the order of the slots.
 
 use super::{Combine, rows, single_output};
 use crate::eval::Evaluate;
@@ -9,6 +9,7 @@ use tapml_graph::{Result, Symbols};
 impl Evaluate for Combine {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (y, k) = (rows(inputs, 0)?, self.k as usize);
+        // Without weights each block counts once.
         let plain = vec![T::ONE; if inputs.len() > 1 { 0 } else { y.rows * k }];
         let weights = if inputs.len() > 1 { rows(inputs, 1)?.values } else { &plain };
         let width = y.columns / k;

@@ -1,4 +1,4 @@
-//! `concat`, evaluated.
+//! `concat`, evaluated: group by group, first the columns of `a`. Nothing is rounded.
 
 use super::{Concat, rows, single_output};
 use crate::eval::Evaluate;

@@ -1,4 +1,6 @@
-//! `embedding`, evaluated.
+//! `embedding`, evaluated: a row of the table for each id.
+//!
+//! Only the rows that are chosen are converted, of packed tables too.
 
 use super::{Embedding, single_output};
 use crate::eval::Evaluate;
@@ -12,6 +14,7 @@ impl Evaluate for Embedding {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (ids, table) = (inputs[0].as_ids()?, inputs[1].as_float()?);
         let columns = table.row_len();
+        // One row at a time is converted here; a table in the number type is read in place.
         let mut buffer = vec![T::ZERO; columns];
         let mut values = reserve(ids.len(), columns)?;
         for (position, &id) in ids.iter().enumerate() {

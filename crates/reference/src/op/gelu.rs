@@ -1,4 +1,4 @@
-//! `gelu`, evaluated.
+//! `gelu`, evaluated in each of its forms. Formulas are rearranged where a difference would cancel.
 
 use super::{Gelu, map};
 use crate::eval::Evaluate;
@@ -33,6 +33,7 @@ fn by_tanh<T: Real>(x: T) -> T {
     x / (T::ONE + (-(z + z)).exp())
 }
 
+/// `x · sigmoid(1.702·x)`.
 fn quick<T: Real>(x: T) -> T {
     x / (T::ONE + (-x * T::from_f64(1.702)).exp())
 }

@@ -1,4 +1,4 @@
-//! `last_row`, evaluated.
+//! `last_row`, evaluated: a copy of the last row.
 
 use super::{LastRow, rows, single_output};
 use crate::eval::Evaluate;

@@ -1,4 +1,6 @@
-//! `layer_norm`, evaluated.
+//! `layer_norm`, evaluated by two passes: the mean first, then the mean of squared distances from it.
+//!
+//! The mean of squares less the square of the mean would cancel where the mean is large.
 
 use super::{LayerNorm, optional, rows, run_of, single_output};
 use crate::eval::Evaluate;
@@ -9,6 +11,7 @@ use tapml_graph::{Result, Symbols};
 impl Evaluate for LayerNorm {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (x, weight, bias) = (rows(inputs, 0)?, optional(inputs, 1)?, optional(inputs, 2)?);
+        // Without groups a whole row is one run.
         let len = self.group.map_or(x.columns, |group| group as usize);
         let (count, eps) = (T::from_f64(len as f64), T::from_f64(f64::from(self.eps)));
         let offset = T::from_f64(f64::from(self.offset));

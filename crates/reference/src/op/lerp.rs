@@ -1,4 +1,4 @@
-//! `lerp`, evaluated.
+//! `lerp`, evaluated as `a + (b − a)·t`, in this order of operations.
 
 use super::{Lerp, rows, single_output};
 use crate::eval::Evaluate;

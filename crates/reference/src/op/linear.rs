@@ -1,4 +1,4 @@
-//! `linear`, evaluated.
+//! `linear`, evaluated by [`crate::matmul`], which reads packed weights and weights of any dtype. The bias is added last.
 
 use super::{Linear, rows, single_output};
 use crate::eval::Evaluate;
@@ -10,6 +10,7 @@ use tapml_graph::{Result, Symbols};
 impl Evaluate for Linear {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (x, array) = (rows(inputs, 0)?, inputs[1].as_float()?);
+        // A vector is a weight of one output.
         let outputs = if array.shape().len() < 2 { 1 } else { array.shape()[0] };
         let mut values =
             times_transposed(x.values, WeightMatrix { array, first: 0 }, x.rows, x.columns, outputs)?;

@@ -1,4 +1,4 @@
-//! `merge_rows`, evaluated.
+//! `merge_rows`, evaluated: each row is a copy from one of two matrices.
 
 use super::{MergeRows, rows, single_output};
 use crate::eval::Evaluate;
@@ -13,6 +13,7 @@ impl Evaluate for MergeRows {
         let (x, source, slots) = (rows(inputs, 0)?, rows(inputs, 1)?, inputs[2].as_ids()?);
         let mut values = reserve(x.rows, x.columns)?;
         for (row, &slot) in slots.iter().enumerate() {
+            // A slot beyond the source keeps the row of `x`.
             let (from, row) =
                 if (slot as usize) < source.rows { (&source, slot as usize) } else { (&x, row) };
             values.extend_from_slice(from.part(row, 0, x.columns));

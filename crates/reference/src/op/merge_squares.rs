@@ -1,4 +1,4 @@
-//! `merge_squares`, evaluated.
+//! `merge_squares`, evaluated: the rows of a square one after the other. Nothing is rounded.
 
 use super::{MergeSquares, rows, single_output};
 use crate::eval::Evaluate;
@@ -17,6 +17,7 @@ impl Evaluate for MergeSquares {
         let (squares, columns) = (images * (down / side) * (across / side), side * side * x.columns);
         let mut values = reserve(squares, columns)?;
         for square in 0..squares {
+            // Squares count along a row of squares, then down an image, then over the images.
             let (row, column) = (square / (across / side), square % (across / side));
             let (image, row) = (row / (down / side), row % (down / side));
             for cell in 0..side * side {

@@ -1,4 +1,8 @@
 //! One file per plain operator: its evaluation, slow and obvious. The maths is in the docs of the operator itself.
+//!
+//! Shapes have been inferred before an evaluation runs, so that files here index without checks of their own. What depends on
+//! values, such as an id outside of a table, is checked. Memory is taken by `reserve` and `zeros`, which fail without a
+//! panic.
 
 mod add;
 mod append;
@@ -60,8 +64,11 @@ const PARALLEL_FROM: usize = 1 << 15;
 
 /// An input seen as rows: a matrix, or a vector as its only row.
 struct InputRows<'a, T> {
+    /// Count of rows.
     rows: usize,
+    /// Elements of a row.
     columns: usize,
+    /// All elements, row by row.
     values: &'a [T],
 }
 
@@ -132,6 +139,7 @@ fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) ->
     let (a, b) = (rows(inputs, 0)?, rows(inputs, 1)?);
     let mut values = reserve(a.rows, a.columns)?;
     if a.values.len() != b.values.len() {
+        // A vector serves every row, a matrix of one column every column.
         let by_row = b.columns == a.columns;
         for (index, row) in a.iter().enumerate() {
             if by_row {

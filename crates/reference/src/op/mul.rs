@@ -1,4 +1,4 @@
-//! `mul`, evaluated.
+//! `mul`, evaluated: one product for each element.
 
 use super::{Mul, zip_map};
 use crate::eval::Evaluate;

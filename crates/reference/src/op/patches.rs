@@ -1,4 +1,4 @@
-//! `patches`, evaluated.
+//! `patches`, evaluated: the pixels of each patch, channel by channel and line by line. Nothing is rounded.
 
 use super::{Patches, single_output};
 use crate::eval::Evaluate;
@@ -20,6 +20,7 @@ impl Evaluate for Patches {
         let rows = images * (lead + down * across);
         let mut values = reserve(rows, columns)?;
         for image in 0..images {
+            // Leading rows of an image are places for learned ones.
             values.extend(std::iter::repeat_n(T::ZERO, lead * columns));
             for (row, column) in (0..down).flat_map(|row| (0..across).map(move |column| (row, column))) {
                 for line in 0..channels * patch {

@@ -1,4 +1,4 @@
-//! `position_scale`, evaluated.
+//! `position_scale`, evaluated: a factor for each row that follows from its position, `p` more than its index.
 
 use super::{PositionScale, rows, single_output};
 use crate::eval::Evaluate;
@@ -30,6 +30,7 @@ fn factor<T: Real>(form: PositionForm, position: u64) -> T {
         }
         PositionForm::LogN { train } => {
             let train = T::from_f64(f64::from(train).ln());
+            // Positions within the length of training keep their queries.
             T::ONE.max(T::from_f64(position as f64).ln_1p() / train)
         }
     }

@@ -1,4 +1,4 @@
-//! `positions`, evaluated.
+//! `positions`, evaluated from the symbols alone.
 
 use super::Positions;
 use crate::eval::Evaluate;
@@ -12,6 +12,7 @@ impl Evaluate for Positions {
     fn eval<T: Real>(&self, symbols: &Symbols, _: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let bound =
             |s: Symbol| symbols.get(s).ok_or_else(|| Error::invalid(format!("symbol `{s}` is not bound")));
+        // Saturates, so that a wrong binding is an error below and no panic.
         let first = bound(Symbol::P)?.saturating_add(u64::from(self.offset));
         let position = |i: u64| {
             let position = u32::try_from(first.saturating_add(i));

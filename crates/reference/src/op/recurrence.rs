@@ -28,6 +28,7 @@ pub(super) fn by_heads<T: Real>(
     after.extend_from_slice(state.values);
     // One block of rows per head until all are done.
     let mut blocks = zeros(heads, rows * columns)?;
+    // A head's part of the state is one block, so that heads can be advanced by several threads.
     let size = after.len() / heads.max(1);
     let head = |(head, (s, y)): (usize, (&mut [T], &mut [T]))| {
         for (row, y) in y.chunks_exact_mut(columns).enumerate() {

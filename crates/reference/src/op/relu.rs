@@ -1,4 +1,4 @@
-//! `relu`, evaluated.
+//! `relu`, evaluated by a comparison, so that a NaN stays one.
 
 use super::{Relu, map};
 use crate::eval::Evaluate;

@@ -1,4 +1,4 @@
-//! `relu_squared`, evaluated.
+//! `relu_squared`, evaluated by a comparison, so that a NaN stays one.
 
 use super::{ReluSquared, map};
 use crate::eval::Evaluate;

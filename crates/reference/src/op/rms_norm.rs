@@ -1,4 +1,4 @@
-//! `rms_norm`, evaluated.
+//! `rms_norm`, evaluated: the mean square by a dot product, then one factor for each run of columns.
 
 use super::{RmsNorm, optional, rows, run_of, single_output};
 use crate::eval::Evaluate;

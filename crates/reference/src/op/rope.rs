@@ -1,4 +1,4 @@
-//! `rope`, evaluated.
+//! `rope`, evaluated in place on a copy of `x`.
 
 use super::{Rope, rows, single_output};
 use crate::eval::Evaluate;
@@ -16,6 +16,7 @@ impl Evaluate for Rope {
             for head in row.chunks_exact_mut(self.head_dim as usize) {
                 for (j, (&cos, &sin)) in cosines.iter().zip(sines).enumerate() {
                     let (first, second) = if self.interleaved { (2 * j, 2 * j + 1) } else { (j, j + pairs) };
+                    // Both are read before either is written.
                     let (a, b) = (head[first], head[second]);
                     (head[first], head[second]) = (a * cos - b * sin, b * cos + a * sin);
                 }

@@ -1,4 +1,6 @@
-//! `rope_angles`, evaluated.
+//! `rope_angles`, evaluated: cosines and sines of `position · frequency`, times a factor.
+//!
+//! Frequencies are attributes in `f32`. They depend on the length of the text for models that stretch theirs.
 
 use super::{RopeAngles, single_output};
 use crate::eval::Evaluate;
@@ -25,6 +27,7 @@ impl Evaluate for RopeAngles {
         single_output(positions.rows, 2 * pairs, values)
     }
 
+    /// The frequencies are what is computed from attributes alone. They stay within what shape inference allows.
     fn disturb_constants(&self, factor: &mut dyn FnMut() -> f64) -> Option<Op> {
         let mut op = self.clone();
         let long = op.long.as_mut().map(|long| &mut long.inv_freq);
@@ -42,6 +45,7 @@ fn at_length(op: &RopeAngles, symbols: &Symbols) -> Result<(Vec<f64>, f32)> {
     if op.long.is_none() && op.dynamic.is_none() {
         return Ok((frequencies, op.scale));
     }
+    // The length is that after this step.
     let len = size(symbols, Symbol::N)?.saturating_add(size(symbols, Symbol::P)?) as u64;
     if let Some(long) = op.long.as_ref().filter(|long| len > u64::from(long.after)) {
         return Ok((wide(&long.inv_freq), long.scale));
@@ -55,15 +59,18 @@ fn at_length(op: &RopeAngles, symbols: &Symbols) -> Result<(Vec<f64>, f32)> {
 
 /// The position of each row and pair.
 struct Positions<'a> {
+    /// Rows of angles.
     rows: usize,
     /// The position of row 0 where none are given.
     first: usize,
+    /// `[axes, rows]`: positions along each axis.
     given: Option<&'a [u32]>,
     /// The axis of each pair.
     axes: Vec<usize>,
 }
 
 impl<'a> Positions<'a> {
+    /// From the input if there is one, else from the symbols: `p`, `p + 1`, …
     fn new<T: Real>(op: &RopeAngles, symbols: &Symbols, inputs: &'a [Value<T>]) -> Result<Positions<'a>> {
         let sections = op.sections.as_deref().unwrap_or_default();
         let axes = sections.iter().enumerate().flat_map(|(a, &len)| std::iter::repeat_n(a, len as usize));
@@ -80,6 +87,7 @@ impl<'a> Positions<'a> {
         }
     }
 
+    /// The position of a row for a pair. A pair without an axis of its own reads the first.
     fn position_at(&self, row: usize, pair: usize) -> f64 {
         match self.given {
             Some(given) => f64::from(given[self.axes.get(pair).map_or(0, |a| a * self.rows) + row]),
@@ -88,6 +96,10 @@ impl<'a> Positions<'a> {
     }
 }
 
+/// A symbol as a size.
+///
+/// # Errors
+/// If it is not bound, or does not fit in `usize`.
 fn size(symbols: &Symbols, symbol: Symbol) -> Result<usize> {
     let value = symbols.get(symbol).and_then(|v| usize::try_from(v).ok());
     value.ok_or_else(|| Error::invalid(format!("symbol `{symbol}` is not bound to a size")))

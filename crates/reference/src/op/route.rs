@@ -1,4 +1,7 @@
 //! `route`, evaluated, and how near other choices are.
+//!
+//! A choice is discrete: a rounding of a logit may exchange two experts. So [`Near`] looks for every other choice that a small
+//! disturbance could make, and how far the weights would jump.
 
 use super::{InputRows, Route, rows};
 use crate::eval::{Evaluate, Jump};
@@ -43,6 +46,7 @@ impl Evaluate for Route {
 /// Logits and bias.
 type RouterInputs<'a, T> = (InputRows<'a, T>, Option<&'a [T]>);
 
+/// The inputs of the operator.
 fn parts<T: Real>(inputs: &[Value<T>]) -> Result<RouterInputs<'_, T>> {
     let bias = if inputs.len() > 1 { Some(rows(inputs, 1)?.values) } else { None };
     Ok((rows(inputs, 0)?, bias))
@@ -50,8 +54,11 @@ fn parts<T: Real>(inputs: &[Value<T>]) -> Result<RouterInputs<'_, T>> {
 
 /// One row: what its experts are worth.
 struct RouterRow<'a, T> {
+    /// The attributes.
     op: &'a Route,
+    /// A logit for each expert.
     logits: &'a [T],
+    /// What is added to what experts are compared by, and to no weight.
     bias: Option<&'a [T]>,
     /// What weights are made of.
     scores: Vec<T>,
@@ -60,6 +67,7 @@ struct RouterRow<'a, T> {
 }
 
 impl<'a, T: Real> RouterRow<'a, T> {
+    /// The scores and keys of one row.
     fn new(op: &'a Route, logits: &'a [T], bias: Option<&'a [T]>) -> RouterRow<'a, T> {
         let scores = match op.scores {
             Scores::Softmax => softmax(logits.to_vec()),
@@ -70,6 +78,7 @@ impl<'a, T: Real> RouterRow<'a, T> {
         for (key, &bias) in keys.iter_mut().zip(bias.unwrap_or_default()) {
             *key += bias;
         }
+        // A NaN loses every comparison, so that the order is total.
         let is_nan = |v: &T| v.partial_cmp(v).is_none();
         keys.iter_mut().filter(|key| is_nan(key)).for_each(|key| *key = T::NEG_INFINITY);
         RouterRow { op, logits, bias, scores, keys }
@@ -122,6 +131,7 @@ impl<'a, T: Real> RouterRow<'a, T> {
         let mut factor = T::from_f64(f64::from(self.op.scale));
         if self.op.normalize {
             let sum = weights.iter().fold(T::ZERO, |sum, &w| sum + w);
+            // Scores of sigmoids may all be 0.
             factor = factor / (sum + T::from_f64(1e-20));
         }
         weights.iter_mut().for_each(|w| *w = *w * factor);
@@ -137,6 +147,7 @@ fn best_first<T: Real>(indices: impl IntoIterator<Item = usize>, keys: &[T]) -> 
     order
 }
 
+/// `exp(v − m) / Σ exp(v − m)` with the largest value as `m`.
 fn softmax<T: Real>(mut values: Vec<T>) -> Vec<T> {
     let largest = values.iter().fold(T::NEG_INFINITY, |max, &v| max.max(v));
     values.iter_mut().for_each(|v| *v = (*v - largest).exp());
@@ -147,10 +158,13 @@ fn softmax<T: Real>(mut values: Vec<T>) -> Vec<T> {
 
 /// The choices near that of one row.
 struct Near<'a> {
+    /// The row.
     row: RouterRow<'a, f64>,
+    /// The relative disturbance that is judged.
     amplitude: f64,
     /// How far each key moves for a relative disturbance of 1: of the logits, and of its own roundings.
     reach: Vec<f64>,
+    /// The choice itself, best first.
     chosen: Vec<usize>,
     /// The weights of the chosen ones.
     exact: Vec<f64>,
@@ -160,6 +174,7 @@ struct Near<'a> {
 }
 
 impl<'a> Near<'a> {
+    /// Looks at all choices near that of the row.
     fn new(row: RouterRow<'a, f64>, amplitude: f64) -> Near<'a> {
         let groups = row.best_groups();
         let chosen = row.choose(&groups);
@@ -177,6 +192,7 @@ impl<'a> Near<'a> {
         for slot in 0..self.chosen.len() {
             let own = self.chosen[slot];
             for &rival in &rivals {
+                // Two chosen experts may change their slots, which is looked at once for each pair.
                 let later = self.chosen.iter().position(|&e| e == rival);
                 if later.is_some_and(|later| later <= slot) || self.equal(own, rival) {
                     continue;

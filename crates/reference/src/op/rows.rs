@@ -1,4 +1,4 @@
-//! `rows`, evaluated.
+//! `rows`, evaluated: a copy of consecutive rows.
 
 use super::{rows, single_output};
 use crate::eval::Evaluate;

@@ -1,4 +1,4 @@
-//! `scale`, evaluated.
+//! `scale`, evaluated: one product with a number of `f32`, exact in `f64`.
 
 use super::{Scale, map};
 use crate::eval::Evaluate;

@@ -1,4 +1,4 @@
-//! `silu`, evaluated.
+//! `silu`, evaluated as `x / (1 + e⁻ˣ)`: where the exponential overflows, the quotient is −0.
 
 use super::{Silu, map};
 use crate::eval::Evaluate;

@@ -1,4 +1,4 @@
-//! `token_shift`, evaluated.
+//! `token_shift`, evaluated: rows moved by one. Nothing is rounded.
 
 use super::{TokenShift, rows};
 use crate::eval::Evaluate;

@@ -1,4 +1,4 @@
-//! `wkv7`, evaluated.
+//! `wkv7`, evaluated row by row on a state `[head_dim, head_dim]` of each head.
 
 use super::recurrence::{RecurrenceSizes, by_heads};
 use super::{Wkv7, rows};
@@ -13,6 +13,7 @@ impl Evaluate for Wkv7 {
         let [v, a, b] = [rows(inputs, 3)?, rows(inputs, 4)?, rows(inputs, 5)?];
         let state = rows(inputs, 6)?;
         let d = self.head_dim as usize;
+        // The decay is `exp(−e^(−1/2) · sigmoid(w))`, so that it lies above `exp(−e^(−1/2))`.
         let slowest = T::from_f64(-(-0.5f64).exp());
         let sizes = RecurrenceSizes { rows: r.rows, heads: r.columns / d, columns: d };
         by_heads(&sizes, &state, |head, row, s, y| {

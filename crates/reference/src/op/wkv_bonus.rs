@@ -1,4 +1,4 @@
-//! `wkv_bonus`, evaluated.
+//! `wkv_bonus`, evaluated: one sum for each head, times its values.
 
 use super::{WkvBonus, rows, single_output};
 use crate::eval::Evaluate;

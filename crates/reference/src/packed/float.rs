@@ -1,4 +1,6 @@
-//! Products of few rows with numbers of 8 bits.
+//! Products of few rows with numbers of 8 bits, the floats E4M3 of one sign bit, four exponent bits and three mantissa bits.
+//!
+//! A number is widened by shifts and one exact product, so that no table is read.
 
 use super::BLOCK;
 use super::skinny::Block;

@@ -1,4 +1,7 @@
 //! Products of few rows of activations with blocks of packed rows, unpacked in registers.
+//!
+//! An integer below 2²³ becomes a float without a conversion: its bits are put into the mantissa of 2²³, and 2²³ is subtracted.
+//! A weight that lies higher in its word is too large by a power of two, by which the activations were divided.
 
 use super::{BLOCK, PackedRows};
 use pulp::{Simd, WithSimd};
@@ -9,10 +12,15 @@ const MAGIC: u32 = 0x4b00_0000;
 
 /// A product with few rows.
 pub struct SkinnyProduct<'a> {
+    /// The weights.
     pub w: &'a PackedRows,
+    /// `[n, k]`, divided by the powers of two of their places in a word.
     pub x: &'a [f32],
+    /// Rows of activations.
     pub n: usize,
+    /// Blocks of rows that are multiplied.
     pub blocks: Range<usize>,
+    /// `[n, blocks · 16]`.
     pub y: &'a mut [f32],
 }
 
@@ -49,6 +57,7 @@ impl SkinnyProduct<'_> {
             while row < n {
                 let at = row * width + i * BLOCK;
                 let from = &x[row * w.k..];
+                // Four rows share each unpacked weight; one row has four sums, which do not wait for each other.
                 if row + 4 <= n && F {
                     of.numbers::<S, 4, 1>(simd, from, &mut y[at..], width);
                     row += 4;
@@ -69,12 +78,17 @@ impl SkinnyProduct<'_> {
 
 /// Sixteen rows.
 pub struct Block<'a> {
+    /// `[k / per word, 16]`.
     pub words: &'a [u32],
+    /// `[k / group, 16]`.
     pub scales: &'a [f32],
+    /// `[k / group, 16]`, or empty if `middle` serves all groups.
     pub zeros: &'a [f32],
+    /// The zero of all groups, if `zeros` is empty.
     pub middle: f32,
     /// Words of a group.
     pub group: usize,
+    /// Weights of a row.
     pub k: usize,
 }
 
@@ -107,12 +121,14 @@ impl Block<'_> {
                 let mut less = [zero; J];
                 for (j, less) in less.iter_mut().enumerate() {
                     let power = simd.splat_f32s((1u32 << (j * B)) as f32);
+                    // One subtraction takes off both 2²³ and the zero point at its place in the word.
                     *less = simd.mul_add_e_f32s(zero, power, simd.splat_f32s(8_388_608.0));
                 }
                 let mut sums = [[simd.splat_f32s(0.0); C]; R];
                 for word in g * self.group..(g + 1) * self.group {
                     let mut bits = words[word * vectors + v];
                     for e in 0..P {
+                        // Higher weights would not fit below 2²³: the word is shifted to bring them down.
                         if e > 0 && e % J == 0 {
                             bits = simd.wrapping_dyn_shr_u32s(bits, beyond);
                         }
