@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Item, Visibility};
 
-/// What a file uses of each other file of its crate, by one name for each.
-type Uses<'a> = BTreeMap<&'a Path, BTreeMap<&'a Path, String>>;
+/// The names that a file uses of each other file of its crate.
+type Uses<'a> = BTreeMap<&'a Path, BTreeMap<&'a Path, BTreeSet<String>>>;
 
 /// No more circles than these. Whoever ends one lowers the number.
 const MOST: usize = 64;
@@ -34,7 +34,10 @@ fn describe(crates: &Crates) -> Vec<String> {
         let members: BTreeSet<&Path> = circle.iter().copied().collect();
         let arrows = circle.iter().flat_map(|file| {
             let inside = uses.get(file).into_iter().flatten().filter(|(to, _)| members.contains(*to));
-            inside.map(|(to, name)| format!("{} uses `{name}` of {}", short(file), short(to)))
+            inside.map(|(to, names)| {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                format!("{} uses `{}` of {}", short(file), names.join("`, `"), short(to))
+            })
         });
         let arrows: Vec<String> = arrows.collect();
         format!("{}: a circle of {} files: {}", circle[0].display(), circle.len(), arrows.join("; "))
@@ -62,11 +65,10 @@ fn find_uses(crates: &Crates) -> Uses<'_> {
         for name in names.paths {
             let Some(name) = absolute(path, &name) else { continue };
             // Behind a type come its functions and variants.
-            let ends = (2..=name.len()).rev();
-            let found =
-                ends.filter(|_| name[0] == path[0]).find_map(|end| crates.declaring_file(&name[..end]));
-            if let Some(file) = found.filter(|file| *file != module.file) {
-                from.entry(file).or_insert_with(|| name.last().cloned().unwrap_or_default());
+            let mut starts = (2..=name.len()).rev().map(|end| &name[..end]).filter(|_| name[0] == path[0]);
+            let found = starts.find_map(|start| Some((crates.declaring_file(start)?, start.last()?.clone())));
+            if let Some((file, name)) = found.filter(|(file, _)| *file != module.file) {
+                from.entry(file).or_default().insert(name);
             }
         }
     }
@@ -151,7 +153,7 @@ mod tests {
         ]);
         assert_eq!(found.len(), 1);
         assert!(
-            found[0].contains("a circle of 2 files: b.rs uses `C` of c.rs; c.rs uses `new` of b.rs"),
+            found[0].contains("a circle of 2 files: b.rs uses `C` of c.rs; c.rs uses `B` of b.rs"),
             "{found:?}"
         );
     }
