@@ -4,11 +4,11 @@
 //! and [`address`] can take the star away again. WGSL lets an index outside an array be moved inside (WGSL, "Out-of-bounds
 //! access"); so it is clamped here unless the kernel is trusted.
 
-use crate::expr::{address, bare, member};
 use crate::names;
+use crate::text::{address, bare, member};
 use crate::types::{COMPONENTS, Kind, Spelt, ValueShape};
 use crate::writer::{WriteResult, Writer};
-use crate::{Bounds, expr};
+use crate::{Bounds, text};
 use naga::{AddressSpace, Expression, GlobalVariable, Handle, Type, TypeInner};
 
 /// The type that is indexed.
@@ -309,7 +309,7 @@ impl<'a> Writer<'a> {
         match *self.type_of(handle)? {
             // A pointer to such an array is one to its first element already.
             TypeInner::Pointer { base, .. } if self.is_dynamic(base) => Ok(place),
-            _ => Ok(expr::bare(&address(&place)).to_string()),
+            _ => Ok(text::bare(&address(&place)).to_string()),
         }
     }
 }

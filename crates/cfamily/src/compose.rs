@@ -3,8 +3,8 @@
 //! A vector is made by a call, which may stand anywhere in an expression. An array, struct or matrix is a braced list, which C
 //! allows behind `=` alone; so its users give it a variable.
 
-use crate::expr::{bare, literal};
 use crate::scalar::Operand;
+use crate::text::{bare, literal};
 use crate::types::{COMPONENTS, Field, Kind, Spelt, ValueShape};
 use crate::writer::{WriteResult, Writer};
 use naga::{Arena, Expression, Handle, Type, TypeInner};

@@ -2,7 +2,7 @@
 //!
 //! Every loop is `for (;;)`: what ends it is a `break` in its body or at the end of its continuing part.
 
-use crate::expr::{bare, is_atom};
+use crate::text::{bare, is_atom};
 use crate::writer::{Line, WriteResult, Writer};
 use naga::{Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
 

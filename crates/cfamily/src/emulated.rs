@@ -2,8 +2,8 @@
 //! neighbouring invocations, all of which are active, since only what the whole workgroup reaches together is written.
 //! Results are those of `subgroup`, to the bit.
 
+use crate::collective::{from_bits, identity, to_bits};
 use crate::scalar::Operand;
-use crate::subgroup::{from_bits, identity, to_bits};
 use crate::types::{Kind, Spelt, ValueShape};
 use crate::writer::{WriteResult, Writer};
 use naga::{CollectiveOperation, Expression, Handle, SubgroupOperation as S};

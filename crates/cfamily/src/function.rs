@@ -6,7 +6,7 @@
 use crate::emulated::WORDS;
 use crate::names::ScopeNames;
 use crate::writer::{WriteResult, Writer};
-use crate::{Arg, types::Kind, types::ValueShape};
+use crate::{printed::Arg, types::Kind, types::ValueShape};
 use naga::valid::FunctionInfo;
 use naga::{
     AddressSpace, ArraySize, Binding, BuiltIn, Function, FunctionArgument, GlobalVariable, Handle,

@@ -1,6 +1,6 @@
 //! What stands in front of a kernel: the dialect's macros, and those scalar functions of WGSL that the text uses.
 
-use crate::Dialect;
+use crate::options::Dialect;
 
 /// Macros and types of CUDA C++ under the names that the writer uses.
 const CUDA: &str = include_str!("prelude/cuda.h");

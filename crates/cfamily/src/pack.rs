@@ -71,6 +71,6 @@ impl Writer<'_> {
                 Ok(format!("DEV {ty} {name}(u32 a) {{ return {value}; }}\n"))
             })?,
         }
-        Ok(Some(format!("{name}({})", crate::expr::bare(&a.text))))
+        Ok(Some(format!("{name}({})", crate::text::bare(&a.text))))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A template is C in which `$a`, `$b`, `$c` and `$d` stand for the operands, each once at most.
 
-use crate::expr::{bare, member};
+use crate::text::{bare, member};
 use crate::types::{COMPONENTS, Kind, ValueShape};
 use crate::writer::{WriteResult, Writer};
 use naga::{BinaryOperator as B, UnaryOperator};

@@ -3,7 +3,7 @@
 //! Order matters here: a statement is written where it stands, and values that it reads are variables by then if they could
 //! change. Names in capitals are macros of the dialect's prelude.
 
-use crate::expr::{address, bare};
+use crate::text::{address, bare};
 use crate::types::Spelt;
 use crate::writer::{WriteResult, Writer};
 use naga::{AtomicFunction, Barrier, Block, Expression, Function, Handle, Span, Statement, TypeInner};

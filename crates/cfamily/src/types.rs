@@ -4,7 +4,6 @@
 //! be assigned and returned. What C would not pad by itself is padded by members of bytes.
 
 use crate::names::{self, ScopeNames};
-use crate::writer::WriteResult;
 use naga::proc::{IndexableLength, Layouter};
 use naga::{ArraySize, Handle, Module, Type, TypeInner};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -151,7 +150,7 @@ impl<'a> TextTypes<'a> {
     }
 
     /// Length of an array; `None` if it is runtime-sized.
-    pub fn count(&self, size: ArraySize) -> WriteResult<Option<u32>> {
+    pub fn count(&self, size: ArraySize) -> Result<Option<u32>, Fail> {
         match size.resolve(self.module.to_ctx()) {
             Ok(IndexableLength::Known(n)) => Ok(Some(n)),
             Ok(IndexableLength::Dynamic) => Ok(None),
@@ -178,7 +177,7 @@ impl<'a> TextTypes<'a> {
     }
 
     /// The name of a type, declared in the text; a runtime-sized array is named by its element.
-    pub fn name(&mut self, ty: Handle<Type>) -> WriteResult<String> {
+    pub fn name(&mut self, ty: Handle<Type>) -> Result<String, Fail> {
         let inner = self.inner(ty);
         if let Some(shape) = ValueShape::from_type(inner) {
             return Ok(self.shape(shape));
@@ -203,7 +202,7 @@ impl<'a> TextTypes<'a> {
     }
 
     /// The type of an array's elements as they lie in it: padded, if the stride is larger than the element.
-    fn element(&mut self, array: Handle<Type>) -> WriteResult<String> {
+    fn element(&mut self, array: Handle<Type>) -> Result<String, Fail> {
         let TypeInner::Array { base, .. } = *self.inner(array) else {
             return Err(Fail::new("an element of no array"));
         };
@@ -264,7 +263,7 @@ impl<'a> TextTypes<'a> {
     }
 
     /// The declarations of all types used.
-    pub fn declarations(&mut self) -> WriteResult<String> {
+    pub fn declarations(&mut self) -> Result<String, Fail> {
         let mut out = String::new();
         for &(columns, rows, kind) in &self.shapes {
             out.push_str(&declare_shape(columns, rows, kind));
@@ -292,7 +291,7 @@ impl<'a> TextTypes<'a> {
         ty: Handle<Type>,
         base: Handle<Type>,
         size: ArraySize,
-    ) -> WriteResult<String> {
+    ) -> Result<String, Fail> {
         let (element, padding) = (self.name(base)?, self.padding(ty));
         let mut out = String::new();
         if padding > 0 {
@@ -306,7 +305,7 @@ impl<'a> TextTypes<'a> {
     }
 
     /// A struct with its padding.
-    fn declare_struct(&mut self, ty: Handle<Type>) -> WriteResult<String> {
+    fn declare_struct(&mut self, ty: Handle<Type>) -> Result<String, Fail> {
         let TypeInner::Struct { ref members, .. } = *self.inner(ty) else { return Ok(String::new()) };
         let mut out = String::from("typedef struct {");
         for (index, field) in self.fields(ty).into_iter().enumerate() {
