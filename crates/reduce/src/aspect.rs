@@ -1,5 +1,7 @@
 //! What a call of an operator of others fails with, besides sizes: each attribute with other values, the dtype of floats, inputs as
 //! constants, and the number of axes. One of them changes at a time; all else is as in the recorded call.
+//!
+//! The changes start from the whole call, so that they hold for the model and not for a corner of it.
 
 use crate::body::ForeignBody;
 use crate::specimen::Specimen;
@@ -24,13 +26,18 @@ pub struct Aspect {
 }
 
 /// A changed call, its operators, and the value that it has.
+/// Types of its outputs are inferred when it is run.
 struct Changed {
+    /// For the report.
     value: String,
+    /// With the changed inputs.
     specimen: Specimen,
+    /// With the changed attributes.
     body: ForeignBody,
 }
 
 impl Changed {
+    /// `None` for operators of TapML, which have no body.
     fn new(value: impl Into<String>, specimen: Specimen) -> Option<Changed> {
         let body = specimen.body()?;
         Some(Changed { value: value.into(), specimen, body })
@@ -38,6 +45,10 @@ impl Changed {
 }
 
 /// The properties on which the failure of a call depends, as far as time allows: those with a value that passes or is not served.
+///
+/// # Errors
+///
+/// A platform that can run nothing any more.
 pub(crate) fn aspects(trials: &mut Trials<'_>, whole: &Specimen) -> Result<Vec<Aspect>> {
     let mut found = Vec::new();
     let Some(body) = whole.body() else { return Ok(found) };
@@ -45,6 +56,7 @@ pub(crate) fn aspects(trials: &mut Trials<'_>, whole: &Specimen) -> Result<Vec<A
         let of_node = body.title(at).map(|title| format!(" of {title}")).unwrap_or_default();
         for (name, value) in part.op.attributes() {
             let own = (format!("`{name}`{of_node}"), short(value));
+            // Values of an attribute are tried node by node, since nodes of one operator may differ in it.
             found.extend(try_changed(trials, own, with_values(whole, &body, (at, name, value)))?);
         }
     }
@@ -68,11 +80,13 @@ fn try_changed(
     (name, own): (String, String),
     changed: Vec<Changed>,
 ) -> Result<Option<Aspect>> {
+    // What was found so far is kept.
     if trials.is_expired() {
         return Ok(None);
     }
     let oracles = trials.oracles();
     let (values, specimens): (Vec<String>, Vec<Specimen>) = (changed.into_iter())
+        // What the oracles refuse is no valid call, and says nothing about the platform.
         .filter_map(|one| Some((one.value, one.specimen.inferred_as(one.body, oracles).ok()?)))
         .unzip();
     let mut aspect = Aspect { name, fails: vec![own], ..Aspect::default() };
@@ -83,9 +97,11 @@ fn try_changed(
             TrialOutcome::Invalid(error) if error.kind() == ErrorKind::Unsupported => {
                 aspect.not_served.push(value)
             }
+            // It did not run for another reason, which says nothing about the value.
             TrialOutcome::Invalid(_) => {}
         }
     }
+    // A property with which every value fails is none on which the failure depends.
     let tells = !aspect.passes.is_empty() || !aspect.not_served.is_empty();
     Ok(Some(aspect).filter(|_| tells))
 }
@@ -113,6 +129,7 @@ fn with_dtypes(whole: &Specimen, own: DType) -> Vec<Changed> {
     let cast = |dtype: DType| {
         let mut specimen = whole.clone();
         for input in specimen.call.inputs.iter_mut().filter(|input| input.dtype() == own) {
+            // Values are rounded to the narrower type, and what comes out is judged by these.
             *input = Tensor::from_f64(dtype, input.shape().to_vec(), &input.to_f64()).ok()?;
         }
         Changed::new(dtype.name(), specimen)
@@ -124,6 +141,7 @@ fn with_dtypes(whole: &Specimen, own: DType) -> Vec<Changed> {
         .collect()
 }
 
+/// A runtime may compute constants beforehand or lay them out otherwise.
 fn kind_of_input(constant: bool) -> &'static str {
     if constant { "a constant" } else { "given as it runs" }
 }
@@ -148,6 +166,7 @@ fn with_axes(whole: &Specimen) -> Vec<Changed> {
         Changed::new(value.to_string(), specimen)
     };
     let longer = reshaped(&|shape| Some([&[1], shape].concat()), axes + 1);
+    // Only an axis of size 1 can go without changing the values.
     let shorter = match axes {
         0 => None,
         _ => reshaped(&|shape| (shape[0] == 1).then(|| shape[1..].to_vec()), axes - 1),

@@ -16,11 +16,15 @@ use tapml_graph::{Dim, Op, Result, Symbol, Symbols, TensorType};
 use tapml_migrate::Oracles;
 
 /// Most sizes and attributes that are multiples of one length; more would take too many questions.
+/// Their subsets are asked for one by one: 2^13 at most.
 const MOST_MEMBERS: usize = 13;
 /// Most members of a set that shrinks together.
+/// It bounds the number of questions.
 const MOST_TOGETHER: u32 = 9;
 
 /// Where an axis runs along one dimension of an input or output: over `outer · len · inner` positions from `start` on.
+///
+/// Position `start + (o * len + k) * inner + i` belongs to index `k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisPlace {
     /// Which input or output.
@@ -51,6 +55,7 @@ impl AxisPlace {
         };
         let at = position - self.start;
         let (outer, inner) = (at / (len * self.inner), at % self.inner);
+        // `kept` rises, as all lists of indices here do.
         let rank = kept.binary_search(&k).ok()?;
         Some(self.start + (outer * kept.len() + rank) * self.inner + inner)
     }
@@ -78,6 +83,7 @@ impl Attribute {
                     place.index(len, at - 1).is_none_or(|k| kept.contains(&k))
                 });
             }
+            // A multiple of the length stays one.
             (Some(number), _) => {
                 let value = number.as_u64().unwrap_or(0) / len as u64 * kept.len() as u64;
                 *number = Json::from(value);
@@ -109,6 +115,7 @@ pub struct Axis {
 }
 
 /// The least sets of at most so many members that are accepted: none holds another. Small ones are asked for first.
+/// Subsets are bit masks, ordered by their number of members.
 fn least_sets(
     members: &[usize],
     together: u32,
@@ -116,9 +123,11 @@ fn least_sets(
 ) -> Vec<Vec<usize>> {
     let mut masks: Vec<u32> = (1..1u32 << members.len()).collect();
     masks.retain(|mask| mask.count_ones() <= together);
+    // By the number of members, so that a set is asked for after all sets that it holds.
     masks.sort_unstable_by_key(|mask| mask.count_ones());
     let (mut accepted, mut sets): (Vec<u32>, _) = (Vec::new(), Vec::new());
     for mask in masks {
+        // It holds a smaller set that is accepted, so it would be two axes at once.
         if accepted.iter().any(|a| a & mask == *a) {
             continue;
         }
@@ -132,6 +141,12 @@ fn least_sets(
 }
 
 /// The axes of a call along which something can go. `oracles` tell of an operator of others what it takes.
+///
+/// Symbols come first, then constant axes, longest first.
+///
+/// # Errors
+///
+/// A size that cannot be evaluated.
 pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Axis>> {
     let call = &specimen.call;
     if let Some(body) = specimen.body() {
@@ -147,6 +162,7 @@ pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Axis>> {
     Ok(found)
 }
 
+/// The axis of a symbol. At least one row must remain; cached positions may all go.
 fn of_symbol(specimen: &Specimen, symbol: Symbol, len: usize) -> Result<Axis> {
     let call = &specimen.call;
     let places = |types: &[TensorType]| -> Result<Vec<AxisPlace>> {
@@ -173,6 +189,7 @@ fn of_symbol(specimen: &Specimen, symbol: Symbol, len: usize) -> Result<Axis> {
 
 /// Where a symbol's part of a size begins, and its factor. What was cached comes before what is new.
 fn segment(size: &Dim, symbol: Symbol, symbols: &Symbols) -> Result<(usize, usize)> {
+    // Cached positions first, new rows last, as states are laid out.
     let order = |s: Symbol| (s == Symbol::N, s != Symbol::P, s);
     let at = |s: Symbol, more: u64| {
         let value = symbols.get(s).unwrap_or(0);
@@ -187,12 +204,17 @@ fn segment(size: &Dim, symbol: Symbol, symbols: &Symbols) -> Result<(usize, usiz
 }
 
 /// A constant size or an attribute that could be a part of an axis.
+///
+/// It belongs to an axis of length `L` if its value is a multiple of `L`.
 #[derive(Clone, Debug)]
 struct Member {
+    /// Where it stands.
     what: AxisRole,
+    /// The size, the number, or the length of the list.
     value: usize,
 }
 
+/// What shrinks: a size of an input, an attribute by its JSON pointer, the length of a list, or an element of an input.
 #[derive(Clone, Debug)]
 enum AxisRole {
     Size { tensor: usize, dim: usize },
@@ -202,6 +224,7 @@ enum AxisRole {
 }
 
 impl Member {
+    /// It does not change when the call gets smaller, so that an axis can be found again.
     fn name(&self) -> String {
         match &self.what {
             AxisRole::Size { tensor, dim } => format!("input {tensor} size {dim}"),
@@ -213,12 +236,16 @@ impl Member {
 
 /// The search for axes of constant length.
 struct ConstantSearch<'a> {
+    /// The call whose axes are sought.
     specimen: &'a Specimen,
+    /// Attributes of its operator, or of all operators of others in it.
     attributes: Json,
+    /// Everything above 1 that may shrink.
     members: Vec<Member>,
 }
 
 impl<'a> ConstantSearch<'a> {
+    /// The members of a call of TapML's own operators.
     fn from_specimen(specimen: &'a Specimen) -> ConstantSearch<'a> {
         let call = &specimen.call;
         let mut members = Vec::new();
@@ -234,16 +261,19 @@ impl<'a> ConstantSearch<'a> {
         if Op::parse(call.op.name(), attributes.clone()).is_ok_and(|op| op == call.op) {
             leaves(&attributes, "", &mut members);
         }
+        // A size of 1 cannot shrink.
         members.retain(|m| m.value > 1);
         ConstantSearch { specimen, attributes, members }
     }
 
+    /// Longer axes first, because they make a call smaller in larger steps.
     fn axes(&self) -> Vec<Axis> {
         let mut found: Vec<(usize, Vec<usize>)> = Vec::new();
         let mut axes = Vec::new();
         for len in self.lengths() {
             for set in self.sets(len) {
                 // A longer axis of the same members does all that this one could.
+                // `longer` is a multiple: lengths come in falling order.
                 if found.iter().any(|(longer, members)| longer.is_multiple_of(len) && *members == set) {
                     continue;
                 }
@@ -277,6 +307,7 @@ impl<'a> ConstantSearch<'a> {
     fn sets(&self, len: usize) -> Vec<Vec<usize>> {
         let members: Vec<usize> =
             (0..self.members.len()).filter(|&m| self.members[m].value.is_multiple_of(len)).collect();
+        // Such a length is common to nearly everything; longer ones have been tried.
         if members.len() > MOST_MEMBERS {
             return Vec::new();
         }
@@ -307,6 +338,7 @@ impl<'a> ConstantSearch<'a> {
                     let outer = matches!(member.what, AxisRole::List(_)).then_some(1);
                     Attribute { pointer: pointer.clone(), outer }.keep(attributes, len, &kept);
                 }
+                // Elements of inputs are asked for by evaluation only: see `foreign`.
                 AxisRole::Value { .. } => return None,
             }
         }
@@ -323,6 +355,7 @@ impl<'a> ConstantSearch<'a> {
         let numbers = self.members.iter().filter(|m| matches!(m.what, AxisRole::Number(_))).map(|m| m.value);
         let mut outers = vec![1, largest];
         outers.extend(numbers.filter(|a| *a < largest && largest.is_multiple_of(*a)));
+        // Orders are tried as they stand: axis outermost, innermost, then after each attribute's number.
         let mut unique = Vec::new();
         outers.into_iter().for_each(|o| {
             if !unique.contains(&o) {
@@ -340,6 +373,7 @@ impl<'a> ConstantSearch<'a> {
         ty.dtype.packing().is_none_or(|packing| !along || place.inner.is_multiple_of(packing.group as usize))
     }
 
+    /// The axis with one order of factors: after `outer` repetitions, or innermost.
     fn axis(&self, len: usize, set: &[usize], outer: usize, innermost: bool, outputs: &[TensorType]) -> Axis {
         let call = &self.specimen.call;
         let place = |tensor, dim, size: usize| {
@@ -369,6 +403,7 @@ impl<'a> ConstantSearch<'a> {
                 AxisRole::Value { tensor, at } => values.push((*tensor, *at)),
             }
         }
+        // Sizes of outputs that change when the axis shrinks by one.
         let mut of_outputs = Vec::new();
         for (tensor, (before, after)) in call.output_types.iter().zip(outputs).enumerate() {
             for (dim, (before, after)) in before.shape.iter().zip(&after.shape).enumerate() {
@@ -381,6 +416,7 @@ impl<'a> ConstantSearch<'a> {
             }
         }
         let order = if innermost && outer > 1 { "innermost".into() } else { format!("after {outer}") };
+        // The order is part of the name, so that axes of the same members differ.
         let name = if outer == 1 { names.join(", ") } else { format!("{} ({order})", names.join(", ")) };
         Axis { name, len, least: 1, symbol: None, inputs, outputs: of_outputs, attributes, values }
     }
@@ -392,6 +428,7 @@ fn leaves(value: &Json, pointer: &str, members: &mut Vec<Member>) {
         Json::Object(map) => {
             map.iter().for_each(|(key, value)| leaves(value, &format!("{pointer}/{key}"), members));
         }
+        // A list has one element per index, or a whole number of them.
         Json::Array(list) if list.iter().all(Json::is_number) => {
             members.push(Member { what: AxisRole::List(pointer.into()), value: list.len() });
         }

@@ -1,4 +1,6 @@
 //! The operators of others within a call, with names for the values between them: a single one, or the nodes of a fused one.
+//!
+//! Names are unique within a body. Those of a single operator are made up, those of a fused one come from its graph.
 
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -47,6 +49,7 @@ impl ForeignBody {
         }
     }
 
+    /// The nodes of a fused operator; `None` if one of them is TapML's own.
     fn of_graph(graph: &Graph) -> Option<ForeignBody> {
         let name = |id: ValueId| graph.value(id).name.clone();
         let names = |ids: &[ValueId]| ids.iter().map(|&id| name(id)).collect::<Vec<String>>();
@@ -73,11 +76,13 @@ impl ForeignBody {
     pub fn op(&self, old: &Op, inputs: &[TensorType]) -> Result<Op> {
         match (old, &self.parts[..]) {
             (Op::Fused(fused), _) => self.replace_body(fused, inputs).map(Op::Fused),
+            // A single operator needs no graph.
             (Op::Foreign(_), [part]) => Ok(Op::Foreign(part.op.clone())),
             _ => Err(Error::bug("a call of one operator of others")),
         }
     }
 
+    /// Builds the graph anew, in the order of the parts.
     fn replace_body(&self, fused: &Fused, inputs: &[TensorType]) -> Result<Fused> {
         let mut builder = Builder::new(fused.body().name());
         let mut known: Vec<(&str, ValueId)> = Vec::new();
@@ -120,6 +125,10 @@ impl ForeignBody {
     }
 
     /// Gives the operators other attributes, in the form of [`ForeignBody::attributes`].
+    ///
+    /// # Errors
+    ///
+    /// Attributes of another form, or that an operator does not take.
     pub fn set_attributes(&mut self, attributes: &Value) -> Result<()> {
         for at in 0..self.parts.len() {
             let own = attributes.pointer(&self.pointer(at)).and_then(Value::as_object);
@@ -133,6 +142,7 @@ impl ForeignBody {
     pub fn drop_unused(&mut self) {
         let mut used: HashSet<String> = self.outputs.iter().cloned().collect();
         let mut kept: Vec<BodyPart> = Vec::new();
+        // From the last on: a part is used if a later one takes its result.
         for part in self.parts.drain(..).rev() {
             if part.outputs.iter().any(|name| used.contains(name)) {
                 used.extend(part.inputs.iter().cloned());
@@ -152,6 +162,7 @@ impl ForeignBody {
         }
         let gone = self.parts.remove(part);
         let ([result], Some(instead)) = (&gone.outputs[..], gone.inputs.get(place)) else { return None };
+        // A result of the call needs a name of its own.
         if self.outputs.contains(result) && (self.inputs.contains(instead) || self.outputs.contains(instead))
         {
             return None;

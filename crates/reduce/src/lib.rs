@@ -4,6 +4,8 @@
 //! fails its verdict against an oracle computed anew, and [`Reproducer`] writes what is left as a folder that needs no
 //! TapML: data, kernels, a README, a small Rust program over wgpu and a page for any browser with WebGPU. Of operators of others,
 //! or of a few of them that fail only together, [`RuntimeReproducer`] writes a model or module and a script for their runtime.
+//!
+//! A wrong step of the search cannot make a wrong reproducer: every smaller call is run and judged anew before it is taken.
 #![warn(missing_docs)]
 
 mod aspect;

@@ -1,11 +1,17 @@
 //! What operators of others do without: nodes, attributes, optional inputs, and results beside the wrong one that the failure
 //! does not need.
+//!
+//! It alternates with the search along axes: either may make room for the other.
 
 use crate::body::ForeignBody;
 use crate::search::Search;
 use tapml_graph::Result;
 
 /// Leaves out every node, attribute, optional input and result without which the call still fails; whether anything went.
+///
+/// # Errors
+///
+/// A platform that can run nothing any more.
 pub fn plain(search: &mut Search<'_, '_>) -> Result<bool> {
     let Some(body) = search.best.body() else { return Ok(false) };
     let mut smaller = false;
@@ -15,11 +21,13 @@ pub fn plain(search: &mut Search<'_, '_>) -> Result<bool> {
             smaller |= search.attempt(|body| body.without_part(at, place))?;
         }
     }
+    // Anew, because nodes may be gone.
     let Some(body) = search.best.body() else { return Ok(smaller) };
     for (at, part) in body.parts.iter().enumerate() {
         for name in part.op.attributes().keys() {
             smaller |= search.attempt(|body| without_attribute(body, at, name))?;
         }
+        // From the last on: leaving one out moves none before it.
         for place in (0..part.op.inputs().len()).rev() {
             smaller |= search.attempt(|body| without_input(body, at, place))?;
         }
@@ -30,6 +38,7 @@ pub fn plain(search: &mut Search<'_, '_>) -> Result<bool> {
     Ok(smaller)
 }
 
+/// `None` if there is no such attribute.
 fn without_attribute(mut body: ForeignBody, part: usize, name: &str) -> Option<ForeignBody> {
     let part = body.parts.get_mut(part)?;
     let mut attributes = part.op.attributes().clone();
@@ -38,6 +47,7 @@ fn without_attribute(mut body: ForeignBody, part: usize, name: &str) -> Option<F
     Some(body)
 }
 
+/// Nodes that made only this input go with it.
 fn without_input(mut body: ForeignBody, part: usize, place: usize) -> Option<ForeignBody> {
     let part = body.parts.get_mut(part)?;
     *part = part.without_input(place)?;
@@ -45,6 +55,7 @@ fn without_input(mut body: ForeignBody, part: usize, place: usize) -> Option<For
     Some(body)
 }
 
+/// At least one result remains.
 fn without_output(mut body: ForeignBody, at: usize) -> Option<ForeignBody> {
     if body.outputs.len() < 2 || at >= body.outputs.len() {
         return None;

@@ -1,4 +1,6 @@
 //! The whole job: does the call fail, how steadily, how small does it get, and how simple.
+//!
+//! The order matters: first sizes, then operators and attributes, then values, then what the failure depends on.
 
 use crate::aspect::{Aspect, aspects};
 use crate::plain::plain;
@@ -15,8 +17,10 @@ use tapml_migrate::verdict::{Precision, judge};
 use tapml_migrate::{Oracles, Stop, terms};
 
 /// Runs that must all fail for a failure to count as steady.
+/// A failure that shows in all of them is taken to show in one run of each smaller call.
 const STEADY: usize = 3;
 /// Runs of each smaller call if the failure is not steady: one that fails is enough.
+/// More runs would find rarer failures and take longer for each step.
 const FLAKY: usize = 10;
 /// Runs of the smallest call that tell how often it fails.
 const FINAL: usize = 20;
@@ -83,6 +87,10 @@ pub struct Reduced {
 /// request to stop, gives the smallest call so far. `oracles` evaluate operators of others.
 ///
 /// Fails if the platform does not run the operator, or can run nothing any more.
+///
+/// # Errors
+///
+/// See above, and a suite or oracle that cannot evaluate the whole call.
 pub fn reduce(
     call: Call,
     recorded: &[Tensor],
@@ -97,23 +105,28 @@ pub fn reduce(
     platform.kernel_for(&whole.call.op, &whole.call.input_types, phase)?;
     let mut trials = Trials::new(platform, oracles, stop, start + options.limit);
     let (failed, failure) = trials.failures(&whole, STEADY)?;
+    // A call that the source's own rounding excuses passes a check, so it is no failure to reduce.
     let Some(whole_failure) = failure.filter(|f| !is_excused(&whole.call, f, recorded)) else {
         return Ok(None);
     };
+    // From here on smaller calls must fail in the same way.
     trials.expect(&whole_failure, if failed == STEADY { 1 } else { FLAKY });
     let mut search = Search::new(&mut trials, whole.clone(), whole_failure.clone());
     search.run()?;
+    // Each may open a way for the other; both only make the call smaller, so this ends.
     while plain(&mut search)? {
         search.run()?;
     }
     let (smallest, failure, minimal) = (search.best, search.failure, search.minimal);
     let (failed, _) = trials.failures(&smallest, FINAL)?;
+    // Simplifying judges single runs, so the failure must be steady.
     let simplified = match &failure {
         Failure::Wrong(_) if options.simplify && failed == FINAL && stop.check().is_ok() => {
             simplify(&mut trials, &smallest, &failure)?
         }
         _ => None,
     };
+    // What it depends on has time of its own, so that a long search does not leave it out.
     trials.extend(options.limit / 2);
     let sizes = size_rules(&mut trials, &whole, &whole_failure)?;
     let aspects = aspects(&mut trials, &whole)?;

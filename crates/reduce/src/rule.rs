@@ -1,4 +1,6 @@
 //! With which sizes a call of an operator of others fails: each axis of the whole call is made shorter, the others stay.
+//!
+//! A rule says what was tried, not why. Conditions are those of loops over vectors and tiles: bounds and divisors.
 
 use crate::axis::{Axis, axes};
 use crate::search::worst_index;
@@ -9,12 +11,16 @@ use std::fmt;
 use tapml_graph::Result;
 
 /// Sizes of an axis that are tried: all up to this one, and its own.
+/// Small sizes show tails and tiles; each is a call to run.
 const MOST: usize = 16;
 /// Sizes of each of two axes that are tried together.
+/// Pairs are 64 calls at most.
 const MOST_OF_TWO: usize = 8;
 /// Pairs of axes that are tried.
+/// Calls of many axes have more pairs than time allows.
 const PAIRS: usize = 6;
 /// Sizes of which a rule must say something.
+/// Fewer sizes fit too many conditions.
 const MIN_SIZES: usize = 4;
 /// Sizes of vectors and tiles, by which sizes may have to divide.
 const DIVISORS: std::ops::RangeInclusive<usize> = 2..=8;
@@ -40,6 +46,10 @@ pub struct SizeRule {
 
 /// What is found along each axis of a failing call, and along two at a time where neither alone tells, as far as time allows;
 /// nothing where every size fails.
+///
+/// # Errors
+///
+/// A platform that can run nothing any more, or axes that cannot be found.
 pub(crate) fn size_rules(
     trials: &mut Trials<'_>,
     whole: &Specimen,
@@ -57,9 +67,11 @@ pub(crate) fn size_rules(
         let of_size = |&size: &usize| Some((size, shorten(trials, whole, failure, &axis, size)?));
         let (sizes, specimens): (Vec<usize>, Vec<Specimen>) =
             sizes_of(&axis, MOST).iter().filter_map(of_size).unzip();
+        // All sizes at once, so that equal kernels are built once.
         let known = known_results(trials, sizes, &specimens)?;
         match of_axis(&axis, &known) {
             Some(rule) => rules.push(rule),
+            // Every size fails, or too few ran: another axis may hide what this one does.
             None => silent.push(axis),
         }
     }
@@ -75,6 +87,7 @@ fn of_pairs(
     axes: &[Axis],
 ) -> Result<Option<SizeRule>> {
     let pairs = axes.iter().enumerate().flat_map(|(i, a)| axes[i + 1..].iter().map(move |b| (a, b)));
+    // Each size of both is combined, since either may be the one that hides.
     for (a, b) in pairs.take(PAIRS) {
         if trials.is_expired() {
             break;
@@ -121,6 +134,7 @@ fn shorten(
     if size == axis.len {
         return Some(whole.clone());
     }
+    // Without the wrong element a shorter call may pass for that reason alone.
     let focus = worst_index(whole, failure, axis).filter(|&k| k < axis.len).unwrap_or(0);
     let mut kept: Vec<usize> = (0..axis.len).filter(|&k| k != focus).take(size - 1).collect();
     kept.push(focus);
@@ -143,12 +157,14 @@ fn known_results<S>(
     Ok(known.collect())
 }
 
+/// The rule of one axis; `None` if all sizes fail or too few say anything.
 fn of_axis(axis: &Axis, known: &[(usize, bool)]) -> Option<SizeRule> {
     let fails = format!("it is {}", condition(known)?);
     let (tried, failing) = (sizes(known, |_| true), sizes(known, |fails| fails));
     Some(SizeRule { axis: axis_name(axis), fails, tried, failing, ..SizeRule::default() })
 }
 
+/// Sizes that fail, or that pass, as `wanted` says.
 fn sizes(known: &[(usize, bool)], wanted: impl Fn(bool) -> bool) -> Vec<usize> {
     known.iter().filter(|(_, fails)| wanted(*fails)).map(|(size, _)| *size).collect()
 }
@@ -161,6 +177,8 @@ fn axis_name(axis: &Axis) -> String {
 }
 
 /// What may hold of a size.
+///
+/// `MultipleOfOneOnly(a, b)` holds for multiples of `a` that are none of `b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Condition {
     AtLeast(usize),
@@ -172,6 +190,7 @@ enum Condition {
 }
 
 impl Condition {
+    /// Whether the condition is true of a size.
     fn holds(&self, size: usize) -> bool {
         match self {
             Condition::AtLeast(least) => size >= *least,
@@ -185,6 +204,7 @@ impl Condition {
 
     /// Those that may hold of sizes up to `most`, the simplest first.
     fn all(most: usize) -> impl Iterator<Item = Condition> {
+        // Bounds are simpler than divisors, and one divisor is simpler than two.
         let bounds = (1..=most).map(Condition::AtLeast).chain((1..=most).map(Condition::AtMost));
         let divides = DIVISORS.flat_map(|by| [Condition::Multiple(by), Condition::NoMultiple(by)]);
         let other = |by| DIVISORS.filter(move |and| *and != by).map(move |and| (by, and));
@@ -215,6 +235,7 @@ fn condition(known: &[(usize, bool)]) -> Option<Condition> {
     }
     let most = known.iter().map(|k| k.0).max()?;
     let holds = |rule: &Condition| known.iter().all(|&(size, fails)| rule.holds(size) == fails);
+    // If no simple condition fits, the failing sizes themselves are the rule.
     Condition::all(most).find(holds).or_else(|| Some(Condition::OneOf(sizes(known, |fails| fails))))
 }
 

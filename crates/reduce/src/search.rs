@@ -1,5 +1,7 @@
 //! The search: delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002) along
 //! every axis of a call, until no single index of any axis can go.
+//!
+//! The index of the worst element is kept where an axis leads to it, since that element is most likely to stay wrong.
 
 use crate::axis::{Axis, axes};
 use crate::body::ForeignBody;
@@ -9,16 +11,22 @@ use std::collections::HashSet;
 use tapml_graph::Result;
 
 /// Calls that are tried at once: of equal sizes they share one kernel and one submission.
+/// The first that fails is taken, so later ones of a batch may be run in vain.
 const BATCH: usize = 8;
 
 /// Where the worst element of the outputs is.
+///
+/// The position is given along each dimension of the output.
 #[derive(Clone, Debug)]
 struct Focus {
+    /// Which output.
     output: usize,
+    /// Position along each of its dimensions.
     at: Vec<usize>,
 }
 
 impl Focus {
+    /// `None` if the call could not be run, so that no element is known.
     fn from_failure(specimen: &Specimen, failure: &Failure) -> Option<Focus> {
         let Failure::Wrong(wrong) = failure else { return None };
         let worst = wrong.judgement.worst;
@@ -76,13 +84,19 @@ impl<'a, 'p> Search<'a, 'p> {
     }
 
     /// Searches until nothing can go any more, or time is up.
+    ///
+    /// # Errors
+    ///
+    /// A platform that can run nothing any more. The best call so far stays.
     pub fn run(&mut self) -> Result<()> {
         for only_focused in [false, true] {
+            // Many failures show in a single element; then one step does most of the work.
             let jump = self.leap(only_focused)?;
             if self.first_failing(vec![jump])?.is_some() {
                 break;
             }
         }
+        // Another round, since what went along one axis may let others go.
         while self.round()? {}
         self.minimal = !self.trials.is_expired();
         Ok(())
@@ -93,8 +107,10 @@ impl<'a, 'p> Search<'a, 'p> {
         let (mut tried, mut smaller) = (HashSet::new(), false);
         while !self.trials.is_expired() {
             let focus = Focus::from_failure(&self.best, &self.failure);
+            // Axes change with the call, so they are found anew after each.
             let mut left = axes(&self.best, self.trials.oracles())?;
             left.retain(|a| !tried.contains(&a.name));
+            // Axes that lead to the worst element first; of these the one with the most elements.
             left.sort_by_cached_key(|a| {
                 let focused = focus.as_ref().and_then(|f| f.index(a)).is_some();
                 (!focused, std::cmp::Reverse(self.elements_along(a)))
@@ -118,6 +134,7 @@ impl<'a, 'p> Search<'a, 'p> {
         Ok(self.first_failing(changed.into_iter().collect())?.is_some())
     }
 
+    /// Elements of all inputs that the axis runs through.
     fn elements_along(&self, axis: &Axis) -> usize {
         axis.inputs.iter().map(|p| self.best.call.inputs[p.tensor].len()).sum()
     }
@@ -142,6 +159,7 @@ impl<'a, 'p> Search<'a, 'p> {
                     focus = focus.and_then(|f| f.move_to(&axis, &kept));
                     now = cut;
                 }
+                // The operator refuses one index along this axis: it stays whole.
                 Err(_) => drop(stuck.insert(axis.name)),
             }
         }
@@ -157,9 +175,11 @@ impl<'a, 'p> Search<'a, 'p> {
                 break;
             }
         }
+        // Halves first, then ever smaller runs; at single indices until no more can go.
         let mut chunk = kept.len().div_ceil(2);
         while chunk > 0 && kept.len() > axis.least && !self.trials.is_expired() {
             let removed = self.pass(&whole, axis, &mut kept, chunk)?;
+            // Single indices are tried again as long as one could go.
             if chunk > 1 || !removed {
                 chunk /= 2;
             }
@@ -177,9 +197,11 @@ impl<'a, 'p> Search<'a, 'p> {
                 rest.map(|(_, &k)| k).collect::<Vec<usize>>()
             };
             let mut candidates: Vec<Vec<usize>> = starts.iter().map(|&s| without(s)).collect();
+            // Too few indices would remain.
             candidates.retain(|c| c.len() >= axis.least);
             match self.first_kept(whole, axis, &candidates)? {
                 Some(first) => {
+                    // What follows has moved to this place.
                     at = starts[first];
                     *kept = candidates.swap_remove(first);
                     removed = true;
@@ -195,6 +217,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let (mut at, mut calls) = (Vec::new(), Vec::new());
         for (i, kept) in kept.iter().enumerate() {
             // What the operator refuses is no candidate.
+            // Cut from the whole, so that positions stay those of the axis.
             if let Ok(call) = whole.cut(axis, kept, self.trials.oracles()) {
                 at.push(i);
                 calls.push(call);
@@ -217,11 +240,13 @@ impl<'a, 'p> Search<'a, 'p> {
 }
 
 /// Runs of few indices to try before delta debugging, in growing sizes: around the worst element, or else at both ends.
+/// Every list holds windows of one size.
 fn windows(axis: &Axis, focus: Option<usize>) -> Vec<Vec<Vec<usize>>> {
     let sizes = std::iter::successors(Some(1usize), |s| Some(s * 2)).take_while(|&s| s < axis.len);
     let sizes = (0..axis.least.max(1)).chain(sizes).filter(|&s| s >= axis.least);
     let window = |size: usize| {
         let last = axis.len - size;
+        // The wrong element last or first in the window, and the beginning of the axis.
         let starts = match focus {
             Some(k) => [(k + 1).saturating_sub(size).min(last), k.min(last), 0],
             None => [0, last, 0],

@@ -1,13 +1,17 @@
 //! Simpler values in a call that is as small as it gets: 0, 1, or few significant bits where they fail as well. They are
 //! no longer those of the model, so they are kept apart from the real ones.
+//!
+//! A call with simple values is easier to compute by hand. It must fail as clearly as the real one.
 
 use crate::specimen::Specimen;
 use crate::trial::{Failure, TrialOutcome, Trials};
 use tapml_graph::{Result, Tensor};
 
 /// Significant bits of rounded values, fewest first.
+/// Six bits are fewer than bf16 has.
 const BITS: [i32; 3] = [1, 3, 6];
 /// Elements up to which each is simplified for itself.
+/// Each element takes a batch of runs.
 const MOST_SINGLE: usize = 256;
 
 /// A call with simpler values.
@@ -22,6 +26,10 @@ pub struct Simplified {
 }
 
 /// The call with simpler values; `None` if no value can be simpler.
+///
+/// # Errors
+///
+/// A platform that can run nothing any more.
 pub fn simplify(trials: &mut Trials<'_>, call: &Specimen, failure: &Failure) -> Result<Option<Simplified>> {
     let (mut now, mut failure) = (call.clone(), failure.clone());
     for input in 0..now.call.inputs.len() {
@@ -30,6 +38,7 @@ pub fn simplify(trials: &mut Trials<'_>, call: &Specimen, failure: &Failure) -> 
             continue;
         }
         let values = tensor.to_f64();
+        // All elements at once first, which often works for inputs that do not matter.
         let whole = forms().map(|form| values.iter().map(|&v| form(v)).collect()).collect();
         attempt(trials, &mut now, &mut failure, input, whole)?;
         for element in 0..values.len().min(MOST_SINGLE) {
@@ -42,7 +51,9 @@ pub fn simplify(trials: &mut Trials<'_>, call: &Specimen, failure: &Failure) -> 
                 values[element] = form(values[element]);
                 values
             };
+            // Forms stop where one changes nothing: what follows is less simple than the value itself.
             let candidates = forms().map(|form| single(&form)).take_while(|c| *c != values).collect();
+            // Each element starts from what the ones before became.
             attempt(trials, &mut now, &mut failure, input, candidates)?;
         }
     }
@@ -63,9 +74,11 @@ fn forms() -> impl Iterator<Item = Box<dyn Fn(f64) -> f64>> {
 
 /// The value with so many significant bits.
 fn round(value: f64, bits: i32) -> f64 {
+    // These have no significant bits.
     if value == 0.0 || !value.is_finite() {
         return value;
     }
+    // The power of two that is the last bit kept.
     let step = (value.abs().log2().floor() as i32 + 1 - bits) as f64;
     (value / step.exp2()).round() * step.exp2()
 }

@@ -1,4 +1,6 @@
 //! A node call on its way to a smaller one, and cutting it along an axis.
+//!
+//! A cut keeps the values of what remains. What a smaller call should give is not cut out of the old result but computed anew.
 
 use crate::axis::{Axis, AxisPlace};
 use crate::body::ForeignBody;
@@ -33,6 +35,10 @@ impl Specimen {
 
     /// What remains when only the indices `kept`, in rising order, are kept along the axis. Fails if the operator refuses
     /// the sizes that result. `oracles` find the outputs' types of an operator of others, by evaluating it.
+    ///
+    /// # Errors
+    ///
+    /// See above, packed rows that would lose parts of groups, and attributes that the operator does not take.
     pub fn cut(&self, axis: &Axis, kept: &[usize], oracles: &Oracles) -> Result<Specimen> {
         let mut cut = self.clone();
         let mut body = ForeignBody::from_call(&self.call);
@@ -42,9 +48,11 @@ impl Specimen {
             let tensor = &mut call.inputs[place.tensor];
             let size = tensor.shape()[place.dim];
             *tensor = take(tensor, place.dim, &positions(place, axis.len, size, kept))?;
+            // Without a name the oracle and the platform take the input as it is.
             if !foreign {
                 call.weights[place.tensor] = None;
             }
+            // Of a symbol the type stays: its value changes.
             if axis.symbol.is_none() {
                 call.input_types[place.tensor].shape[place.dim] = Dim::from(tensor.shape()[place.dim]);
             }
@@ -70,6 +78,7 @@ impl Specimen {
         }
         if let Some(body) = body {
             // Integers may be indices along the axis, or something else: what the operator takes as they are stays.
+            // First with the integers as they are, then with those that may be indices moved.
             return cut.clone().inferred_as(body.clone(), oracles).or_else(|error| {
                 let mut moved = cut.clone();
                 let indices: Vec<usize> =
@@ -83,6 +92,7 @@ impl Specimen {
                 moved.inferred_as(body, oracles)
             });
         }
+        // TapML's own operators have indices in U32 only.
         for i in axis.indexed_by(call) {
             call.inputs[i] = renumber(&call.inputs[i], axis.len, kept)?;
         }
@@ -114,6 +124,10 @@ impl Specimen {
     }
 
     /// The same of the call with these operators in the place of its own. Inputs that they do not name are left out.
+    ///
+    /// # Errors
+    ///
+    /// An operator refuses its inputs, or a name has no value.
     pub fn inferred_as(mut self, body: ForeignBody, oracles: &Oracles) -> Result<Specimen> {
         let before = self.body().ok_or_else(|| Error::bug("an operator with an inference"))?;
         self.retain_inputs(&before, &body);
@@ -128,6 +142,7 @@ impl Specimen {
 
     /// Leaves out the inputs that `body` does not name; `before` has the names of those that are there.
     fn retain_inputs(&mut self, before: &ForeignBody, body: &ForeignBody) {
+        // From the last on, so that indices stay right.
         for at in (0..before.inputs.len()).rev().filter(|&at| !body.inputs.contains(&before.inputs[at])) {
             let call = &mut self.call;
             drop((call.inputs.remove(at), call.input_types.remove(at), call.weights.remove(at)));
@@ -168,6 +183,7 @@ impl Specimen {
 }
 
 /// Positions along a dimension of `size` that remain when only `kept` remains of the place.
+/// Positions where the axis does not run all stay.
 fn positions(place: &AxisPlace, len: usize, size: usize, kept: &[usize]) -> Vec<usize> {
     let mut keeps = vec![false; len];
     kept.iter().for_each(|&k| keeps[k] = true);
@@ -181,6 +197,7 @@ fn take(tensor: &Tensor, dim: usize, positions: &[usize]) -> Result<Tensor> {
     if let DType::Packed(packing) = tensor.dtype() {
         return take_packed(tensor, packing, shape, dim, positions);
     }
+    // Bytes from one position to the next.
     let row = tensor.shape()[dim + 1..].iter().product::<usize>() * tensor.dtype().size();
     let bytes = take_bytes(tensor.bytes(), tensor.shape(), dim, row, positions);
     Tensor::new(tensor.dtype(), shape, Bytes::new(bytes))
@@ -196,12 +213,14 @@ fn take_packed(
 ) -> Result<Tensor> {
     let last = dim + 1 == shape.len();
     let group = packing.group as usize;
+    // A group shares a scale, so its elements cannot be separated.
     let whole = positions.chunks(group).all(|g| {
         g.len() == group && g[0].is_multiple_of(group) && g.windows(2).all(|two| two[1] == two[0] + 1)
     });
     if last && !whole {
         return Err(Error::unsupported(format!("parts of groups of {group} of a packed row")));
     }
+    // Sections such as scales have one element per group.
     let groups: Vec<usize> = positions.iter().step_by(group).map(|at| at / group).collect();
     let sections = packing.sections(tensor.shape())?;
     let mut parts = Vec::with_capacity(sections.len());
@@ -243,7 +262,9 @@ fn renumber(tensor: &Tensor, len: usize, kept: &[usize]) -> Result<Tensor> {
     };
     let rank = |v: i64| match usize::try_from(v) {
         // What counts from the end still does.
+        // Negative indices count from the end of the axis.
         Err(_) => v.max(-(kept.len() as i64)),
+        // The distance beyond the end stays.
         Ok(at) if at >= len => (at - gone) as i64,
         Ok(at) => kept.partition_point(|&k| k < at).min(last) as i64,
     };

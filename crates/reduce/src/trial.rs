@@ -1,4 +1,6 @@
 //! Trials: whether smaller calls still fail. Each is judged against an oracle computed anew from the values it has.
+//!
+//! A smaller call counts only if it fails as the whole one does: by single elements, by all together, or with the same sort of error.
 
 use crate::specimen::Specimen;
 use rayon::prelude::*;
@@ -13,6 +15,7 @@ use tapml_reference::{Value, oracle};
 /// enough. One that fails by a hair here may pass on the next device.
 pub const CLEAR: f64 = 2.0;
 /// Seed of the oracle's disturbances.
+/// Any fixed number: trials must give the same each time.
 const SEED: u64 = 1;
 
 /// How a call failed.
@@ -88,6 +91,7 @@ enum Sort {
 struct Reason(ErrorKind, Vec<String>);
 
 impl Reason {
+    /// Messages differ with sizes, so only names of details are compared.
     fn from_error(error: &Error) -> Reason {
         Reason(error.kind(), error.details().iter().map(|(name, _)| name.clone()).collect())
     }
@@ -95,14 +99,21 @@ impl Reason {
 
 /// Runs and judges calls.
 pub struct Trials<'a> {
+    /// Where calls are run.
     platform: &'a mut dyn Platform,
+    /// Who computes exact results of operators of others.
     oracles: &'a Oracles,
+    /// The user's wish to stop, which counts as the end of time.
     stop: &'a Stop,
+    /// When the search should be done.
     deadline: Instant,
+    /// What a failure must be like.
     sort: Sort,
     /// Whether the exact results of the whole call are finite, as those of a smaller one must then be.
     finite: bool,
+    /// Runs of each call.
     repeats: usize,
+    /// Calls that were run.
     run: u64,
 }
 
@@ -154,7 +165,12 @@ impl<'a> Trials<'a> {
     }
 
     /// In how many of `times` runs the call fails.
+    ///
+    /// # Errors
+    ///
+    /// A call that cannot be judged, and what ends all trials.
     pub fn failures(&mut self, specimen: &Specimen, times: usize) -> Result<(usize, Option<Failure>)> {
+        // Each run is counted by itself here.
         let (repeats, mut failed, mut last) = (std::mem::replace(&mut self.repeats, 1), 0, None);
         let outcomes = self.run(&vec![specimen.clone(); times]);
         self.repeats = repeats;
@@ -176,6 +192,7 @@ impl<'a> Trials<'a> {
             self.stop.check()?;
         }
         let exact: Vec<Result<Vec<Exact>>> =
+            // The oracle takes most of the time, and calls do not depend on each other.
             specimens.par_iter().map(|specimen| exact(specimen, self.oracles)).collect();
         let mut calls: Vec<Call> = Vec::new();
         let mut of: Vec<usize> = Vec::new();
@@ -190,6 +207,7 @@ impl<'a> Trials<'a> {
                 *slot = Some(result);
             }
         })?;
+        // Findings of trials are nobody's; kept, they would fill memory.
         self.platform.take_findings();
         let mut outcomes: Vec<TrialOutcome> = exact
             .iter()
@@ -208,6 +226,7 @@ impl<'a> Trials<'a> {
         Ok(outcomes)
     }
 
+    /// Judges one run. An error is a failure, no answer, or the end of all trials, by its kind and by what is expected.
     fn outcome(
         &self,
         specimen: &Specimen,
@@ -217,6 +236,7 @@ impl<'a> Trials<'a> {
         let observed = match result {
             Ok(observed) => observed,
             Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
+            // An operator that the platform does not have is no failure of a kernel.
             Err(e) if matches!(self.sort, Sort::Any) && e.kind() != ErrorKind::Unsupported => {
                 return Ok(TrialOutcome::Fails(Failure::Error(e)));
             }
@@ -225,6 +245,7 @@ impl<'a> Trials<'a> {
             }
             Err(e) => return Ok(TrialOutcome::Invalid(e)),
         };
+        // An overflow that the whole call does not have would be another failure.
         if self.finite && !is_finite(exact) {
             return Ok(TrialOutcome::Invalid(Error::unsupported("the exact result is not finite")));
         }
@@ -245,6 +266,7 @@ impl<'a> Trials<'a> {
         Ok(if fails { TrialOutcome::Fails(Failure::Wrong(wrong())) } else { TrialOutcome::Passes { ratio } })
     }
 
+    /// What the kernel declares for the sizes of this call; another call may have another kernel.
     fn precision(&self, call: &Call) -> Result<Precision> {
         let phase = Phase::of_run(&call.symbols);
         let declared = self.platform.kernel_for(&call.op, &call.input_types, phase)?.accumulate;
@@ -255,6 +277,7 @@ impl<'a> Trials<'a> {
 
 /// See [`CLEAR`].
 fn clear(whole: f64) -> f64 {
+    // Halfway between what is allowed and what the whole call shows, so that a weak failure can be reduced too.
     CLEAR.min((1.0 + whole) / 2.0)
 }
 
@@ -269,11 +292,13 @@ fn worse(a: TrialOutcome, b: TrialOutcome) -> TrialOutcome {
         (TrialOutcome::Passes { ratio: a }, TrialOutcome::Passes { ratio: b }) => {
             TrialOutcome::Passes { ratio: a.max(b) }
         }
+        // One run that fails is enough: see `Trials::expect`.
         (TrialOutcome::Fails(failure), _) | (_, TrialOutcome::Fails(failure)) => TrialOutcome::Fails(failure),
         (TrialOutcome::Invalid(error), _) | (_, TrialOutcome::Invalid(error)) => TrialOutcome::Invalid(error),
     }
 }
 
+/// Whether no exact value is NaN or infinite.
 fn is_finite(exact: &[Exact]) -> bool {
     exact.iter().all(|e| e.values.iter().all(|v| v.is_finite()))
 }

@@ -9,10 +9,13 @@ use tapml_graph::{DType, TensorType};
 use tapml_migrate::Oracles;
 
 /// Most elements of an integer input whose values may be sizes.
+/// Longer inputs hold data or indices.
 const MOST_VALUES: usize = 16;
 /// Most members of a set that shrinks together: a convolution in groups has four.
+/// Each set that is asked for is an evaluation.
 const MOST_TOGETHER: u32 = 5;
 /// Most members that are multiples of one length.
+/// Their subsets are asked for one by one.
 const MOST_MEMBERS: usize = 10;
 
 /// The axes of a call along which something can go.
@@ -29,6 +32,7 @@ pub fn axes(specimen: &Specimen, body: &ForeignBody, oracles: &Oracles) -> Vec<A
         let mut fresh: Vec<(Vec<usize>, Vec<TensorType>)> = Vec::new();
         least_sets(&members, MOST_TOGETHER, |set| {
             // A longer axis of the same members does all that this one could, and asking costs an evaluation.
+            // It counts as accepted, so that no larger set is asked for.
             if sets.iter().any(|(longer, known)| longer.is_multiple_of(len) && known == set) {
                 return true;
             }
@@ -44,6 +48,7 @@ pub fn axes(specimen: &Specimen, body: &ForeignBody, oracles: &Oracles) -> Vec<A
     axes
 }
 
+/// Sizes of inputs, elements of short integer inputs, and integers among the attributes, each above 1.
 fn members(specimen: &Specimen, body: &ForeignBody) -> Vec<Member> {
     let call = &specimen.call;
     let mut members = Vec::new();
@@ -99,6 +104,7 @@ fn outputs(
     oracles: &Oracles,
 ) -> Option<Vec<TensorType>> {
     let axis = found.axis(len, set, 1, false, &[]);
+    // A set is accepted if either count is.
     let mut counts = vec![if len > 2 { 2 } else { 1 }, len - 1];
     counts.dedup();
     let cut = |count: usize| {

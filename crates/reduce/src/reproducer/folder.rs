@@ -1,4 +1,6 @@
 //! Writing a reproducer's folder.
+//!
+//! The folder is made beside its place and moved there when it is whole.
 
 use super::{Reproducer, page};
 use std::collections::BTreeMap;
@@ -10,9 +12,15 @@ use tapml_graph::{Error, Result};
 /// The file by which a folder is known to be a reproducer.
 pub const MARKER: &str = "case.json";
 
+/// The program that runs it natively.
 const RUNNER: &str = include_str!("runner/main.rs");
+/// The manifest of that program.
 const MANIFEST: &str = include_str!("runner/manifest.toml");
 
+///
+/// # Errors
+///
+/// A folder that is there and is no reproducer or may not be overwritten, and what the file system says.
 pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<()> {
     let own = [
         (MARKER.to_string(), reproducer.json()?.into_bytes()),
@@ -26,6 +34,10 @@ pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<
 }
 
 /// Writes files by their path in the folder, one of which is the marker.
+///
+/// # Errors
+///
+/// As [`write`].
 pub fn write_files(files: &BTreeMap<String, Vec<u8>>, folder: &Path, overwrite: bool) -> Result<()> {
     let new = NewFolder::create(folder, MARKER, overwrite)?;
     for (name, bytes) in files {

@@ -1,4 +1,6 @@
 //! The reproducer: what runs and what should come out, as plain data, and the folder it is written to.
+//!
+//! `case.json` has a schema of its own, which the native runner and the page read.
 
 mod folder;
 mod nodes;
@@ -23,6 +25,7 @@ use tapml_kernels::{Arg, Launch, symbol_bytes};
 use tapml_migrate::verdict::{Allowed, SumTest};
 
 /// The version of `case.json`.
+/// It changes when a reader of an old version could not run a new case.
 const SCHEMA: u32 = 1;
 /// What outputs and scratch hold before the first launch: a NaN in `f32` and in `f16`, so that what a kernel leaves out
 /// shows.
@@ -31,32 +34,46 @@ const POISON: u32 = 0x7fc0_7fc0;
 /// A failing call as a program of WebGPU with its data.
 #[derive(Clone, Debug)]
 pub struct Reproducer {
+    /// What runs, and what is compared.
     case: Case,
     /// Files by their path in the folder.
     files: BTreeMap<String, Vec<u8>>,
+    /// The text for people.
     readme: String,
 }
 
 /// `case.json`: everything but the bytes.
+///
+/// Buffers, kernels and outputs are named by their index in these lists.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Case {
+    /// See [`SCHEMA`].
     schema: u32,
+    /// Name of the recorded case.
     case: String,
+    /// Name of the operator.
     op: String,
+    /// Attributes of the smallest call.
     attributes: serde_json::Value,
+    /// Name of the kernel on the platform.
     kernel: String,
+    /// Where it fails.
     found_on: PlatformInfo,
     buffers: Vec<Buffer>,
     kernels: Vec<Kernel>,
+    /// In the order in which they run.
     launches: Vec<Dispatch>,
     outputs: Vec<Output>,
+    /// The real values first.
     values: Vec<Values>,
 }
 
 /// One buffer. Inputs get their bytes from a set of values, outputs and scratch are filled with a word.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Buffer {
+    /// For people: what it is in the call.
     name: String,
+    /// Bytes, a multiple of 4 and at least 4.
     size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -64,6 +81,7 @@ struct Buffer {
     fill: Option<u32>,
 }
 
+/// One kernel, as WebGPU takes it. The text has no `enable` lines, because implementations differ in those that they know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Kernel {
     file: String,
@@ -74,6 +92,7 @@ struct Kernel {
     bindings: Vec<BindingKind>,
 }
 
+/// One launch of a kernel, with all sizes evaluated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Dispatch {
     kernel: usize,
@@ -81,6 +100,7 @@ struct Dispatch {
     groups: [u64; 3],
 }
 
+/// A range of a buffer, in bytes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Binding {
     buffer: usize,
@@ -88,6 +108,7 @@ struct Binding {
     size: u64,
 }
 
+/// An output that is compared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Output {
     buffer: usize,
@@ -105,6 +126,7 @@ pub struct Values {
     sums: Vec<Sum>,
 }
 
+/// The bytes of one input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Given {
     buffer: usize,
@@ -116,8 +138,11 @@ struct Given {
 /// Files of little-endian `f64`, one for each element.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Expected {
+    /// The exact result.
     exact: String,
+    /// The exact result as the output's type holds it.
     rounded: String,
+    /// How far each element may be off.
     allowed: String,
 }
 
@@ -180,13 +205,17 @@ impl Reproducer {
         &self.case.values
     }
 
+    /// The text of `case.json`.
     fn json(&self) -> Result<String> {
         serde_json::to_string_pretty(&self.case).map_err(|e| Error::bug(format!("case.json: {e}")))
     }
 }
 
+/// Gathers the files while the case is put together.
 struct Builder<'a> {
+    /// The smallest call.
     specimen: &'a Specimen,
+    /// How the platform runs it.
     plan: &'a NodePlan,
     files: BTreeMap<String, Vec<u8>>,
 }
@@ -206,6 +235,7 @@ impl Builder<'_> {
         let filled = |name, size| Buffer { fill: Some(POISON), ..buffer(name, size) };
         for (i, ty) in call.output_types.iter().enumerate() {
             let size = byte_len(ty.dtype, &ty.sizes(&call.symbols)?);
+            // The product of the sizes may exceed the address space.
             let size = size.ok_or_else(|| Error::invalid(format!("output {i}, {ty}, is too large")))?;
             buffers.push(filled(format!("output{i}"), size));
         }
@@ -227,6 +257,7 @@ impl Builder<'_> {
         let mut kernels: Vec<(Kernel, String)> = Vec::new();
         for launch in &self.plan.launches {
             let next = self.kernel(launch, kernels.len());
+            // Launches of one text with other constants are kernels of their own.
             if !kernels.iter().any(|(known, text)| are_same(known, &next.0) && *text == next.1) {
                 self.put(next.0.file.clone(), next.1.clone().into_bytes());
                 kernels.push(next);
@@ -235,6 +266,7 @@ impl Builder<'_> {
         kernels
     }
 
+    /// A kernel and its text, as the file of this number.
     fn kernel(&self, launch: &Launch, number: usize) -> (Kernel, String) {
         let desc = &launch.desc;
         let kernel = Kernel {
@@ -248,6 +280,7 @@ impl Builder<'_> {
         (kernel, desc.source.full())
     }
 
+    /// A launch with its sizes, and the index of its kernel.
     fn dispatch(
         &self,
         launch: &Launch,
@@ -265,6 +298,7 @@ impl Builder<'_> {
         Ok(Dispatch { kernel, bindings, groups })
     }
 
+    /// The range that an argument names. A length of 0 is the rest of the buffer.
     fn binding(&self, arg: Arg, buffers: &[Buffer]) -> Result<Binding> {
         let (inputs, outputs) = (self.specimen.call.inputs.len(), self.specimen.call.output_types.len());
         let scratch = self.plan.scratch.len();
@@ -273,6 +307,7 @@ impl Builder<'_> {
             Arg::Output(i) => (inputs + i, 0, 0),
             Arg::Scratch(i) => (inputs + outputs + i, 0, 0),
             Arg::Constant(i) => (inputs + outputs + scratch + i, 0, 0),
+            // The symbols are the last buffer.
             Arg::Symbols => (buffers.len() - 1, 0, 0),
         };
         let room = buffers.get(buffer).and_then(|b| b.size.checked_sub(offset)).filter(|&room| len <= room);
@@ -280,6 +315,7 @@ impl Builder<'_> {
         Ok(Binding { buffer, offset, size: if len == 0 { room } else { len } })
     }
 
+    /// One set of values with what should come out, as files.
     fn values(&mut self, name: &str, specimen: &Specimen, failure: &Failure) -> Result<Values> {
         let mut values =
             Values { name: name.into(), inputs: Vec::new(), expected: Vec::new(), sums: Vec::new() };
@@ -299,6 +335,7 @@ impl Builder<'_> {
                 rounded: put("rounded", &allowed.rounded),
                 allowed: put("allowed", &errors),
             });
+            // Where a single element decides, the sums have nothing to add.
             if wrong.judgement.element_ratio <= 1.0 {
                 values.sums.extend(self.sums(name, i, wrong, observed, &allowed));
             }
@@ -328,10 +365,12 @@ impl Builder<'_> {
             .collect()
     }
 
+    /// Adds a file of `f64`, little-endian.
     fn floats(&mut self, name: &str, values: &[f64]) -> String {
         self.put(format!("data/{name}.bin"), values.iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 
+    /// Adds a file and gives its name.
     fn put(&mut self, file: String, bytes: Vec<u8>) -> String {
         self.files.insert(file.clone(), bytes);
         file

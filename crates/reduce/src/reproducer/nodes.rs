@@ -13,7 +13,9 @@ use tapml_migrate::tensor_type;
 
 /// Operators with names for all values.
 pub struct Nodes<'a> {
+    /// The smallest call.
     specimen: &'a Specimen,
+    /// Its operators.
     body: ForeignBody,
     /// Names of the inputs: their order is that of the names.
     inputs: Vec<String>,
@@ -28,6 +30,7 @@ impl<'a> Nodes<'a> {
     pub fn new(specimen: &'a Specimen, first: usize) -> Result<Nodes<'a>> {
         let none = || Error::bug(format!("`{}` is no operator of others", specimen.call.op.name()));
         let body = specimen.body().ok_or_else(none)?;
+        // Numbers of one width, so that sorted file names have the order of the inputs.
         let width = body.inputs.len().saturating_sub(1).to_string().len();
         let inputs: Vec<String> = (0..body.inputs.len()).map(|i| format!("x{i:0width$}")).collect();
         let made = body.parts.iter().flat_map(|part| &part.outputs).cloned();
@@ -66,6 +69,7 @@ impl<'a> Nodes<'a> {
         let names = self.body.outputs.iter().map(|name| self.names.get(name).cloned().unwrap_or_default());
         let mut outputs: Vec<(String, usize)> = names.zip(0..).collect();
         let last = outputs.len().saturating_sub(1);
+        // A script compares the first result, so the wrong one goes there.
         outputs.swap(0, self.first.min(last));
         outputs
     }

@@ -1,14 +1,24 @@
 //! The page that runs a reproducer in a browser, with all data in it.
+//!
+//! Data is in the page as base64, because a page that is opened from a disk may not read files beside it.
 
 use super::Reproducer;
 use std::fmt::Write;
 use tapml_graph::{Error, Result};
 
+/// The page with places for its data.
 const PAGE: &str = include_str!("page.html");
+/// The place of the case; valid JavaScript as it stands, as the next one is.
 const CASE: &str = "/*CASE*/null";
+/// The place of the files, an object of names and base64.
 const FILES: &str = "/*FILES*/null";
+/// The place of the title.
 const TITLE: &str = "<!--TITLE-->";
 
+///
+/// # Errors
+///
+/// A case that is not JSON.
 pub fn page(reproducer: &Reproducer) -> Result<String> {
     let mut files = String::from("{");
     for (i, (name, bytes)) in reproducer.files.iter().enumerate() {
@@ -20,6 +30,7 @@ pub fn page(reproducer: &Reproducer) -> Result<String> {
     let case = reproducer.json()?.replace('<', "\\u003c");
     let title = format!("{} fails: {}", reproducer.case.op, reproducer.case.case);
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    // The case comes last, so that its text is not searched for places.
     Ok(PAGE.replacen(TITLE, &title, 1).replacen(FILES, &files, 1).replacen(CASE, &case, 1))
 }
 
@@ -32,6 +43,7 @@ fn base64(bytes: &[u8]) -> String {
         let word = at(0) << 16 | at(1) << 8 | at(2);
         for digit in 0..4 {
             let value = (word >> (18 - 6 * digit)) as usize & 63;
+            // A chunk of n bytes has n + 1 digits.
             text.push(if digit <= chunk.len() { DIGITS[value] as char } else { '=' });
         }
     }

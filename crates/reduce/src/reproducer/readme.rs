@@ -1,4 +1,6 @@
 //! The README of a reproducer: what is wrong, in numbers, and how to see it.
+//!
+//! It is for people who do not know TapML, such as the maintainers of a driver or a runtime. Texts are Markdown.
 
 use super::nodes::Nodes;
 use super::{Case, Contents};
@@ -12,6 +14,7 @@ use tapml_graph::{Op, Tensor};
 use tapml_migrate::tensor_type;
 
 /// Values up to this many are printed.
+/// Longer lists are in files.
 const SHOWN: usize = 64;
 
 /// The README of the reproducer of operators of others.
@@ -38,6 +41,7 @@ pub fn of_nodes(
     text + &origin(case, found)
 }
 
+/// Said where several nodes run together.
 const TOGETHER: &str =
     "The nodes run as one model, which the runtime may optimise; what is wrong shows only there.\n\n";
 
@@ -70,16 +74,19 @@ fn see_it(nodes: &Nodes<'_>, failure: &Failure, contents: Contents) -> String {
     text + if contents.script { "Exit code 0: passes, 1: fails.\n\n" } else { NO_SCRIPT }
 }
 
+/// Said where there is nothing to run it by.
 const NO_SCRIPT: &str = "No script is given: TapML does not know how this runtime is called on this device, NumPy has no such elements, or PyTorch does not
 export the call.
 
 ";
 
+/// How the result is compared, for the reader of a script.
 const COMPARED: &str = "`expected.npy` is what the first result should be, the exact one (in `f64` on these inputs). Each element may
 be off by its own error in `allowed.npy`, which follows from the rounding of its type, the precision of sums, and how far the exact
 result moves when the inputs move by a few roundings.
 ";
 
+/// The README of a reproducer of kernels.
 pub fn readme(case: &Case, found: &Reduced) -> String {
     let mut text = format!("# `{}` {}\n\n", case.op, describe_failure(&found.failure));
     text += &facts(case, found);
@@ -119,6 +126,7 @@ fn aspects(found: &Reduced) -> String {
          | property | fails | passes | not served |\n|---|---|---|---|\n",
     );
     for aspect in &found.aspects {
+        // A bar would end the cell of the table.
         let list = |values: &[String]| values.join("; ").replace('|', "\\|");
         let (fails, passes) = (list(&aspect.fails), list(&aspect.passes));
         let _ = writeln!(text, "| {} | {fails} | {passes} | {} |", aspect.name, list(&aspect.not_served));
@@ -146,6 +154,7 @@ pub fn describe_failure(failure: &Failure) -> String {
     }
 }
 
+/// A ratio in words.
 fn times(ratio: f64) -> String {
     match ratio {
         r if r.is_infinite() => "where no error is allowed".into(),
@@ -154,6 +163,7 @@ fn times(ratio: f64) -> String {
     }
 }
 
+/// Where it was found, and what decided.
 fn facts(case: &Case, found: &Reduced) -> String {
     let at = &case.found_on;
     let with =
@@ -192,6 +202,7 @@ fn numbers_of(found: &Reduced, again: &str) -> String {
     text
 }
 
+/// How to run the folder.
 const RUN: &str = "## See it
 
 Nothing but these files is needed.
@@ -207,6 +218,7 @@ and how far the exact result moves when the inputs move by a few roundings.
 
 ";
 
+/// All outputs, expected and found, if they are few.
 fn numbers(found: &Reduced) -> String {
     let Failure::Wrong(wrong) = &found.failure else { return String::new() };
     let total: usize = wrong.exact.iter().map(|e| e.values.len()).sum();
@@ -222,10 +234,12 @@ fn numbers(found: &Reduced) -> String {
     text + "\n"
 }
 
+/// A section with the inputs.
 fn values(title: &str, specimen: &Specimen) -> String {
     format!("## {title}\n\n{}", list(specimen))
 }
 
+/// Type and values of each input.
 fn list(specimen: &Specimen) -> String {
     let mut text = String::new();
     for (i, tensor) in specimen.call.inputs.iter().enumerate() {
@@ -240,6 +254,7 @@ fn list(specimen: &Specimen) -> String {
     text
 }
 
+/// The values, a line for each row.
 fn rows(tensor: &Tensor) -> String {
     let values = tensor.to_f64();
     let width = tensor.shape().last().copied().unwrap_or(1).max(1);
@@ -247,6 +262,7 @@ fn rows(tensor: &Tensor) -> String {
     values.chunks(width).map(row).collect::<Vec<_>>().join("\n")
 }
 
+/// Which recorded call it was made of, and how much smaller it is.
 fn origin(case: &str, found: &Reduced) -> String {
     let (whole, small) = (&found.whole, &found.smallest);
     let types = |s: &Specimen| {

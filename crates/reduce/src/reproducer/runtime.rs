@@ -16,6 +16,7 @@ use tapml_import::npy;
 use tapml_migrate::verdict::{Allowed, SumTest};
 
 /// The version of `case.json`.
+/// This case has another form than that of kernels.
 const SCHEMA: u32 = 1;
 
 /// The model in the folder.
@@ -25,8 +26,11 @@ const PROGRAM: &str = "module.pt2";
 /// The files in which operators stand.
 pub const PROGRAM_FILES: [&str; 2] = [MODEL, PROGRAM];
 
+/// The script with places for what differs.
 const SCRIPT: &str = include_str!("repro.py");
+/// Compares element by element.
 const ELEMENTS: &str = include_str!("elements.py");
+/// Compares one sum, where no single element is wrong.
 const SUM: &str = include_str!("sum.py");
 /// Of a call that could not be run: whether it runs, and gives the shape that it should.
 const RUNS: &str = "print(f\"it runs, and gives the shape {found.shape}\")";
@@ -34,7 +38,9 @@ const RUNS: &str = "print(f\"it runs, and gives the shape {found.shape}\")";
 /// A failing call of operators of others as files that need no TapML.
 #[derive(Clone, Debug)]
 pub struct RuntimeReproducer {
+    /// Everything that is written.
     files: Files,
+    /// Whether there is a script that runs it.
     script: bool,
 }
 
@@ -72,6 +78,7 @@ impl RuntimeReproducer {
         let lines = put_program(&mut files, "", &nodes, write);
         if let Some(simple) = &found.simplified {
             let simpler = put(&mut files, "simplified/", &simple.specimen, &simple.failure)?;
+            // One script runs both sets of values.
             told.script &= simpler.script;
             if nodes.are_aten() {
                 let nodes = Nodes::new(&simple.specimen, wrong_output(&simple.failure))?;
@@ -125,6 +132,7 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// What these files hold.
     fn new(files: &Files, script: bool) -> Contents {
         Contents { model: files.contains_key(MODEL), program: files.contains_key(PROGRAM), script }
     }
@@ -144,6 +152,7 @@ fn put_program(
     };
     let arrays: Files = own("inputs").into_iter().chain(own("constants")).collect();
     let program = write(&nodes.json().to_string(), &arrays)?;
+    // The constants are in the program then.
     if !program.files.is_empty() {
         files.retain(|path, _| !path.starts_with(&format!("{folder}constants/")));
     }
@@ -192,6 +201,7 @@ fn put(files: &mut Files, folder: &str, specimen: &Specimen, failure: &Failure) 
             Err(_) => told.script = false,
         }
     }
+    // Arrays have the shape of the output, so that a script compares them as they are.
     let shape = shape_of(specimen, output)?;
     let mut floats = |name: &str, values: &[f64]| -> Result<()> {
         let array = npy::file_of(&Tensor::from_f64(DType::F64, shape.clone(), values)?)?;
@@ -220,15 +230,20 @@ fn put(files: &mut Files, folder: &str, specimen: &Specimen, failure: &Failure) 
 
 /// What a correct runtime may give.
 struct Expected {
+    /// The exact result, or what its type makes of it where that is infinite.
     values: Vec<f64>,
+    /// How far each element may be off.
     allowed: Vec<f64>,
+    /// The sum that decided, if no single element did.
     sum: Option<SumTest>,
 }
 
 impl Expected {
+    /// Allowances are those of the verdict, so that the script decides as TapML does.
     fn for_output(wrong: &Wrong, output: usize) -> Expected {
         let (exact, observed) = (&wrong.exact[output], &wrong.observed[output]);
         let allowed = Allowed::new(exact, observed.dtype(), wrong.precision, None);
+        // No single element is wrong.
         let together = wrong.judgement.element_ratio <= 1.0;
         let tests = SumTest::all(exact, observed.dtype(), &allowed);
         let sum = tests.into_iter().find(|test| together && test.criterion == wrong.judgement.criterion);
@@ -253,6 +268,7 @@ fn shape_of(specimen: &Specimen, output: usize) -> Result<Vec<usize>> {
     specimen.call.output_types.get(output).ok_or_else(none)?.sizes(&specimen.call.symbols)
 }
 
+/// The script: places are replaced by the title, the lines that run the call, and the comparison.
 fn repro(
     lines: &str,
     nodes: &Nodes<'_>,
@@ -260,6 +276,7 @@ fn repro(
     on: &PlatformInfo,
     told: &ComparedOutput,
 ) -> String {
+    // The title stands in a string of Python.
     let plain = |text: String| text.replace(['\\', '"'], "'");
     let title = plain(format!("{} {}", nodes.title(""), readme::describe_failure(&found.failure)));
     let compare = match (&found.failure, &told.sum) {

@@ -25,6 +25,7 @@ struct Case {
     values: Vec<Values>,
 }
 
+/// Its bytes are in a set of values, in a file, or all one word.
 #[derive(Deserialize)]
 struct Buffer {
     name: String,
@@ -33,6 +34,7 @@ struct Buffer {
     fill: Option<u32>,
 }
 
+/// The text is in `file`; constants are WGSL's overrides.
 #[derive(Deserialize)]
 struct Kernel {
     file: String,
@@ -43,6 +45,7 @@ struct Kernel {
     bindings: Vec<String>,
 }
 
+/// Indices into `kernels` and `buffers`.
 #[derive(Deserialize)]
 struct Launch {
     kernel: usize,
@@ -77,6 +80,7 @@ struct Given {
     file: String,
 }
 
+/// Files of one `f64` per element.
 #[derive(Deserialize)]
 struct Expected {
     exact: String,
@@ -94,6 +98,7 @@ struct Sum {
     weights: String,
 }
 
+/// What the command line says.
 struct Options {
     list: bool,
     adapter: String,
@@ -133,6 +138,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<bool, String> {
         let outputs = gpu.launch(&options.folder, &case, values)?;
         let faults = outputs.and_then(|outputs| compare(&options.folder, &case, values, &outputs));
         let faults = faults.unwrap_or_else(|error| vec![error]);
+        // Of several runs the faults of the first failing one are enough.
         if failed == 0 {
             faults.iter().take(8).for_each(|fault| println!("  {fault}"));
         }
@@ -143,6 +149,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
+/// Reads the command line. The last adapter that is named counts.
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options =
         Options { list: false, adapter: "0".into(), values: "real".into(), runs: 3, folder: ".".into() };
@@ -162,22 +169,26 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
+/// A file of the folder; the error names it.
 fn read(folder: &Path, file: &str) -> Result<Vec<u8>, String> {
     let path = folder.join(file);
     std::fs::read(&path).map_err(|e| format!("could not read {}: {e}", path.display()))
 }
 
+/// All adapters of this machine, in wgpu's order.
 fn adapters() -> Vec<wgpu::Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
 }
 
+/// An adapter in one line: name, API and driver.
 fn describe(adapter: &wgpu::Adapter) -> String {
     let info = adapter.get_info();
     let driver = format!("{} {}", info.driver, info.driver_info);
     format!("{} ({:?}, {})", info.name, info.backend, driver.trim())
 }
 
+/// An adapter by its number, or else by a part of what [`describe`] says.
 fn choose<'a>(adapters: &'a [wgpu::Adapter], wanted: &str) -> Result<&'a wgpu::Adapter, String> {
     let by_number = wanted.parse::<usize>().ok().and_then(|i| adapters.get(i));
     let by_name = || adapters.iter().find(|a| describe(a).to_lowercase().contains(&wanted.to_lowercase()));
@@ -188,16 +199,19 @@ fn choose<'a>(adapters: &'a [wgpu::Adapter], wanted: &str) -> Result<&'a wgpu::A
 struct Gpu {
     device: wgpu::Device,
     queue: wgpu::Queue,
+    /// What was reported since it was last taken.
     errors: Arc<Mutex<Vec<String>>>,
 }
 
 impl Gpu {
+    /// A device with the features that the kernels need and all limits of the adapter.
     fn open(adapter: &wgpu::Adapter, case: &Case) -> Result<Gpu, String> {
         let mut required_features = wgpu::Features::empty();
         required_features.set(wgpu::Features::SHADER_F16, case.kernels.iter().any(|k| k.f16));
         required_features.set(wgpu::Features::SUBGROUP, case.kernels.iter().any(|k| k.subgroups));
         let desc = wgpu::DeviceDescriptor {
             required_features,
+            // Buffers of weights may exceed the default limits.
             required_limits: adapter.limits(),
             ..wgpu::DeviceDescriptor::default()
         };
@@ -252,6 +266,7 @@ impl Gpu {
         staged.iter().for_each(|s| s.map_async(wgpu::MapMode::Read, .., |_| {}));
         let wait = wgpu::PollType::Wait { submission_index: None, timeout: None };
         let waited = self.device.poll(wait).map_err(|e| e.to_string());
+        // Errors come before the results, which are of no use then.
         let refused = self.errors.lock().ok().and_then(|mut errors| errors.drain(..).next());
         if let Some(error) = refused.or(waited.err()) {
             return Ok(Err(error));
@@ -260,6 +275,7 @@ impl Gpu {
         Ok(staged.iter().map(bytes).collect())
     }
 
+    /// All buffers with their bytes, made anew for each run: a run must not see what another left.
     fn buffers(&self, folder: &Path, case: &Case, values: &Values) -> Result<Vec<wgpu::Buffer>, String> {
         let usage = wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST
@@ -279,6 +295,7 @@ impl Gpu {
                 Some(file) => read(folder, file)?,
                 None => buffer.fill.unwrap_or(0).to_le_bytes().repeat(buffer.size as usize / 4),
             };
+            // Files may be shorter than their buffers, which are whole words.
             bytes.resize(buffer.size as usize, 0);
             self.queue.write_buffer(&made, 0, &bytes);
             buffers.push(made);
@@ -336,6 +353,7 @@ impl Gpu {
         Ok((layout, pipeline))
     }
 
+    /// A copy of a buffer that can be mapped; the copy is encoded behind the launches.
     fn stage(&self, encoder: &mut wgpu::CommandEncoder, from: &wgpu::Buffer) -> wgpu::Buffer {
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: None,
@@ -356,6 +374,7 @@ fn compare(folder: &Path, case: &Case, values: &Values, outputs: &[Vec<u8>]) -> 
             .map(|file| Ok::<_, String>(numbers("f64", &read(folder, file)?)));
         let (exact, rounded, allowed) = (exact?, rounded?, allowed?);
         let found = numbers(&output.dtype, &outputs[i]);
+        // f16, f32, f64 and bf16; all other types are integers.
         let float = output.dtype.contains('f');
         for (e, &exact) in exact.iter().enumerate() {
             if !passes(float, found[e], exact, rounded[e], allowed[e]) {
