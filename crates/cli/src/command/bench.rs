@@ -23,6 +23,7 @@ enum What {
 }
 
 impl BenchCommand {
+    /// Runs the measurement that was named.
     pub fn run(self) -> Result<Outcome> {
         match self.what {
             What::Bugs(command) => command.run(),

@@ -1,4 +1,6 @@
 //! `tapml device`: the devices of this machine and of others, and the conformance suite against one of them.
+//!
+//! Devices of this machine, of an agent and of a hub are listed alike, each with the word that `--target` takes.
 
 mod check;
 mod hub;
@@ -63,21 +65,27 @@ enum Action {
     },
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct ListReport {
     schema: u32,
+    /// Devices that run kernels.
     devices: Vec<DeviceLine>,
+    /// Devices that run operators.
     operators: Vec<Operators>,
+    /// Words that nothing answers to here, and why.
     unavailable: Vec<Unavailable>,
 }
 
 /// A device, and how a hub stands to it.
 #[derive(Serialize)]
 struct DeviceLine {
+    /// Its fields stand beside the others.
     #[serde(flatten)]
     info: DeviceInfo,
     /// The word to ask for.
     target: String,
+    /// Only of a device behind a hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     hub: Option<AtHub>,
 }
@@ -87,9 +95,11 @@ struct DeviceLine {
 struct Operators {
     /// The word to ask for.
     target: String,
+    /// What its agent calls the platform.
     platform: String,
     name: String,
     driver: String,
+    /// Operators that it announces.
     ops: Vec<String>,
 }
 
@@ -100,18 +110,24 @@ struct AtHub {
     agent: String,
     /// Sessions open now, and at most.
     busy: u32,
+    /// At most.
     sessions: u32,
 }
 
+/// A platform that cannot be used.
 #[derive(Serialize)]
 struct Unavailable {
     platform: String,
+    /// What is missing.
     reason: String,
+    /// What to do about it.
     hint: Option<String>,
 }
 
 impl DeviceCommand {
+    /// Runs the action. Agents and hubs install handlers of their own for being stopped.
     pub fn run(self) -> Result<Outcome> {
+        // Servers are stopped in another way, and sessions by their agent.
         if let Action::List { .. } | Action::Check { .. } = self.action {
             stopping::listen()?;
         }
@@ -142,6 +158,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
     let spec = PlatformSpec::parse(agent)?;
     let address = Address::parse(&spec.word, &spec.options)?;
     let target = |name: &str| {
+        // A hub's devices are asked for by the word `hub`, wherever it is.
         if address.hub {
             format!("hub/{name}")
         } else {
@@ -163,6 +180,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
                 driver: info.driver,
                 ops: ops.into_iter().map(|op| op.name).collect(),
             }),
+            // An agent that tells it wrongly is listed with the reason.
             Some(Err(error)) => devices.push(((target(&offer.name), Err(error)), None)),
             None => devices.push(named(offer)),
         }
@@ -170,6 +188,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
     Ok((devices, others))
 }
 
+/// Prints the devices, then what else there is.
 fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     let (devices, operators) = list_devices(agent)?;
     let mut report = ListReport { schema: 1, devices: Vec::new(), operators, unavailable: Vec::new() };
@@ -183,6 +202,7 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
             }),
         }
     }
+    // Columns of hubs would be empty elsewhere.
     let at_hub = report.devices.iter().any(|d| d.hub.is_some());
     let mut head = vec!["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS"];
     head.extend(["MATRICES", "BINDING", "INVOCATIONS"]);
@@ -209,6 +229,7 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     Ok(Outcome::Holds)
 }
 
+/// The cells of a device, in the order of the header.
 fn row(device: &DeviceLine) -> Vec<String> {
     let d = &device.info;
     let subgroups = d

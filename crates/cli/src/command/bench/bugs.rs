@@ -130,6 +130,7 @@ impl BugsCommand {
         self.measure(&models, &mutants, rows, (&spec, &info))
     }
 
+    /// The models; only those that the named mutants belong to, whose ids begin with a model's name.
     fn open_models(&self) -> Result<Vec<BenchModel>> {
         let wanted: Vec<&str> =
             self.only.iter().chain(&self.show).filter_map(|id| id.split('/').next()).collect();
@@ -167,6 +168,7 @@ impl BugsCommand {
         Ok((selection.choose_mutants(all), rows))
     }
 
+    /// Tries all mutants, runs clean ones and diagnoses, and reports.
     fn measure(
         &self,
         models: &[BenchModel],
@@ -193,6 +195,7 @@ impl BugsCommand {
         let settings = self.settings(models, checker.as_ref().map(|(_, info)| info))?;
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         // The report is continued and saved meanwhile.
+        // Two processes that continue one report would lose each other's results.
         let _writer = self.json.file().map(Lock::writer).transpose()?;
         let kept = Kept::open(self, (target, settings), start)?;
         kept.lock().0.rows = rows;
@@ -391,12 +394,14 @@ fn write_report(report: &BenchReport, json: &JsonArg, markdown: Option<&Path>) -
     json.write(report)
 }
 
+/// The error of an id that no mutant has.
 fn unknown(id: &str) -> anyhow::Error {
     tapml::Error::invalid(format!("there is no mutant `{id}`"))
         .with_hint("`tapml bench bugs --list` prints the ids")
         .into()
 }
 
+/// A device that runs kernels.
 fn device_spec(word: &str) -> Result<PlatformSpec> {
     let spec = PlatformSpec::parse(word)?;
     if spec.word == "cpu" {

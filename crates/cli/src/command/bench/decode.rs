@@ -59,18 +59,22 @@ pub struct DecodeCommand {
 /// Steps of a profile.
 const STEPS: usize = 5;
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report<'a> {
     schema: u32,
     model: String,
     target: &'a str,
+    /// Whether the weights are not those of a checkpoint.
     random_weights: bool,
     activation: DType,
+    /// What was measured; its fields stand beside the others.
     #[serde(flatten)]
     speed: &'a SpeedReport,
 }
 
 impl DecodeCommand {
+    /// Measures, prints, and writes the report.
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
@@ -104,12 +108,14 @@ impl DecodeCommand {
             activation: self.graph.options().activation,
             speed: &speed,
         })?;
+        // What was measured is told before the command ends as stopped.
         if speed.stopped {
             stop.check()?;
         }
         Ok(Outcome::Holds)
     }
 
+    /// Prints the rates, the floor, and the kernels if they were timed.
     fn say(&self, s: &SpeedReport) -> Result<()> {
         let rate = |r: &Rate| format!("{:.1} tokens/s ({:.1} to {:.1})", r.median, r.min, r.max);
         self.json.say(&format!("device   {} ({})", s.device.device, s.device.driver))?;
@@ -117,6 +123,7 @@ impl DecodeCommand {
             "decode   {}, {} tokens after {}",
             rate(&s.decode),
             s.tokens,
+            // A filled cache stands in the place of a prompt.
             s.prompt_tokens.max(s.depth)
         ))?;
         if s.prefill_tokens > 0 {
@@ -148,6 +155,7 @@ impl DecodeCommand {
     }
 }
 
+/// A line for each kernel, and their sum.
 fn profile(kernels: &[KernelTime]) -> String {
     let micro = |seconds: f64| format!("{:.1}", seconds * 1e6);
     let row = |k: &KernelTime| {

@@ -27,10 +27,13 @@ pub struct BenchModel {
     pub model: Model,
     /// How it was made a graph.
     args: GraphArgs,
+    /// Where it was opened, to open it again with another dtype.
     path: PathBuf,
     /// Positions that it can have.
     context: usize,
+    /// Tokens of the bundled prompts, one behind the other.
     tokens: Vec<u32>,
+    /// The token that begins a text, if the tokenizer has one.
     begin: Option<u32>,
 }
 
@@ -51,9 +54,11 @@ pub fn find(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             found.push(path.clone());
             continue;
         }
+        // Default folders need not be there.
         let Ok(entries) = std::fs::read_dir(path) else { continue };
         let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_model(p)).collect();
         inside.retain(|p| !name_of(p).ends_with("_draft"));
+        // The order of a folder differs from system to system.
         inside.sort();
         found.extend(inside);
     }
@@ -76,6 +81,7 @@ fn has_weights(folder: &Path) -> bool {
     files.map(|file| file.path()).any(weights)
 }
 
+/// The name of a folder, or of a file without its ending.
 fn name_of(path: &Path) -> String {
     path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -110,6 +116,7 @@ impl BenchModel {
         Ok(BenchModel { name, model, args, path: path.into(), context, tokens, begin })
     }
 
+    /// A model of random weights; its prompts are ids below the rows of its embedding.
     fn random(path: &Path, args: &GraphArgs) -> Result<BenchModel> {
         let model = args.open_random(path, LogitRows::All)?;
         let graph = model.graph();
@@ -118,6 +125,7 @@ impl BenchModel {
         let mut rows =
             graph.nodes().iter().filter(|node| node.op.name().ends_with("embedding")).filter_map(of);
         let ids = u32::try_from(rows.next().unwrap_or(1)).unwrap_or(u32::MAX);
+        // Spread over all ids, and the same in each run.
         let tokens = (0..TOKENS).map(|i| (7 + 131 * i) % ids).collect();
         let (name, args, path) = (name_of(path), args.clone(), path.into());
         Ok(BenchModel { name, model, args, path, context: usize::MAX, tokens, begin: None })

@@ -8,17 +8,24 @@ use tapml::bugs::bench::{BenchReport, CauseRate, Diagnosed, GRID, MutantRecord, 
 /// Counts of one row: mutants, faults, seen.
 #[derive(Default)]
 struct Count {
+    /// All that were tried.
     mutants: usize,
+    /// Those that change no result of this model.
     equivalent: usize,
+    /// Those that do.
     faults: usize,
+    /// Faults that were found.
     seen: usize,
+    /// Time of all mutants.
     seconds: f64,
 }
 
+/// Counts of all mutants by a key.
 fn counts<K: Ord>(report: &BenchReport, key: impl Fn(&MutantRecord) -> K) -> BTreeMap<K, Count> {
     counts_of(report, |_| true, key)
 }
 
+/// Counts of those that are wanted.
 fn counts_of<K: Ord>(
     report: &BenchReport,
     wanted: impl Fn(&MutantRecord) -> bool,
@@ -38,17 +45,20 @@ fn counts_of<K: Ord>(
 
 /// One table as header and rows.
 struct TableRows {
+    /// As many as each row has cells.
     header: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
 
 impl TableRows {
+    /// For a terminal.
     fn text(&self) -> String {
         let mut out = table(&self.header);
         out.add_rows(&self.rows);
         out.to_string()
     }
 
+    /// For a document.
     fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let header: Vec<String> = self.header.iter().map(|h| h.to_string()).collect();
@@ -58,6 +68,7 @@ impl TableRows {
     }
 }
 
+/// Counts by a key, which the first column names.
 fn breakdown(report: &BenchReport, name: &'static str, key: impl Fn(&MutantRecord) -> String) -> TableRows {
     let rows = counts(report, key).into_iter().map(|(name, c)| {
         let mean = c.seconds / c.mutants.max(1) as f64;
@@ -96,6 +107,7 @@ fn launched_rows(report: &BenchReport) -> TableRows {
     TableRows { header, rows: rows.collect() }
 }
 
+/// What each policy misses and raises; `tuned` chooses the half of the mutants, `None` takes both.
 fn rates(report: &BenchReport, tuned: Option<bool>) -> TableRows {
     let row = |r: tapml::bugs::bench::PolicyRate| {
         let numbers = [r.faults, r.missed, r.clean, r.false_alarms].map(|n| n.to_string());
@@ -132,6 +144,7 @@ fn diagnoses(report: &BenchReport) -> TableRows {
 /// Whether the stated causes are right, by family.
 fn causes(report: &BenchReport) -> TableRows {
     let row = |r: CauseRate| {
+        // Rounded down: 99.9 % is not all.
         let right = format!("{:.0} %", (100.0 * r.right as f64 / r.reported.max(1) as f64).floor());
         let [faults, reported, certain, wrong] =
             [r.faults, r.reported, r.certain, r.certain_wrong].map(|n| n.to_string());
@@ -161,6 +174,7 @@ fn grid(report: &BenchReport) -> TableRows {
     TableRows { header, rows: GRID.iter().enumerate().map(|(i, &set)| row(i, set)).collect() }
 }
 
+/// One line of totals.
 fn summary(report: &BenchReport) -> String {
     let classes: Vec<String> = report.classes().iter().map(|(name, n)| format!("{n} {name}")).collect();
     let (missed, alarms) = (report.missed_faults().count(), report.false_alarms().count());
@@ -246,6 +260,7 @@ pub fn markdown(report: &BenchReport) -> String {
     for (title, rows) in tables {
         let _ = write!(text, "\n## {title}\n\n{}", rows.markdown());
     }
+    // The table of policies takes one result of each for granted.
     debug_assert!(report.clean.iter().all(|c| c.policies.len() == POLICIES.len()));
     let wrong = wrong(report);
     if !wrong.is_empty() {

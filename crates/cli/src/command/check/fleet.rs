@@ -93,6 +93,7 @@ impl CheckCommand {
         };
         let identity = Identity::new(&fleet, &targets)?;
         let work = self.fleet.work(&identity)?;
+        // Whoever is stopped wants to know what was right so far.
         let (of, with, json) = (suite.clone(), work.clone(), self.reports.json.clone());
         let (spread, start) = (fleet.spread, Instant::now());
         stopping::set_last_words(move || {
@@ -107,6 +108,7 @@ impl CheckCommand {
         bar.finish();
         let report = report?;
         write_report(&report, &self.reports.json)?;
+        // Cases that ran nowhere are no result: the command could not do its work.
         if !report.missing.is_empty() {
             let reasons =
                 report.devices.iter().filter_map(|d| d.given_up.clone()).collect::<Vec<_>>().join("; ");
@@ -119,17 +121,20 @@ impl CheckCommand {
     }
 }
 
+/// Prints the report, and writes it.
 fn write_report(report: &FleetReport, json: &JsonArg) -> Result<()> {
     json.say(&render(report))?;
     json.write(report)
 }
 
+/// The devices, the matrix of operators and devices, and the first failures.
 fn render(report: &FleetReport) -> String {
     let mut devices = table(&["", "TARGET", "DEVICE", "DRIVER", "AGENT", "CASES", "FAILED", "LOST"]);
     for (i, d) in report.devices.iter().enumerate() {
         let sum = |of: fn(&Cell) -> u64| d.ops.iter().map(of).sum::<u64>().to_string();
         let m = &d.member;
         let (cases, failed) = (sum(|c| c.cases), sum(|c| c.failed));
+        // Options make columns wide and say little here.
         let target = m.target.split('?').next().unwrap_or_default().to_string();
         let lost = if d.given_up.is_some() { "given up".into() } else { d.lost.to_string() };
         devices.add_row([
@@ -146,6 +151,7 @@ fn render(report: &FleetReport) -> String {
     let names: Vec<String> = (1..=report.devices.len()).map(|i| i.to_string()).collect();
     let head: Vec<&str> = std::iter::once("OP").chain(names.iter().map(String::as_str)).collect();
     let mut matrix = table(&head);
+    // In the order of their first appearance.
     let mut ops: Vec<&str> = Vec::new();
     for cell in report.devices.iter().flat_map(|d| &d.ops) {
         if !ops.contains(&cell.op.as_str()) {
@@ -181,6 +187,7 @@ fn render(report: &FleetReport) -> String {
     )
 }
 
+/// A cell of the matrix.
 fn state(cell: &Cell) -> String {
     match (cell.failed, cell.skipped, cell.cases) {
         (0, 0, cases) => format!("{cases} ok"),

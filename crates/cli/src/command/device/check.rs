@@ -18,13 +18,16 @@ use tapml::rpc::{self, Address, Remote};
 /// Seconds that a hub may look for a free session, unless the address says otherwise.
 const WAIT: u64 = 20;
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     target: DeviceInfo,
+    /// Cases and samples that hold.
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// In the order in which they ran.
     cases: Vec<CaseReport>,
     /// Every operator on its samples, if asked for; each sample counts above.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,6 +37,7 @@ struct Report {
     speed: Option<Speed>,
 }
 
+/// A case of the suite, or a rule of the wire.
 #[derive(Serialize)]
 struct CaseReport {
     case: &'static str,
@@ -46,6 +50,7 @@ struct CaseReport {
 }
 
 impl CaseReport {
+    /// What a case came to, in words.
     fn new(case: &'static str, rule: Option<&'static str>, outcome: conformance::CaseOutcome) -> CaseReport {
         let (outcome, reason) = match outcome {
             conformance::CaseOutcome::Passed => ("passed", None),
@@ -55,6 +60,7 @@ impl CaseReport {
         CaseReport { case, rule, outcome, reason }
     }
 
+    /// Prints a line; a failed rule is told in full.
     fn say(&self, json: &JsonArg) -> Result<()> {
         let note = self.reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
         json.say(&format!("{:8} {}{note}", self.outcome, self.case))?;
@@ -120,6 +126,7 @@ fn samples(spec: &PlatformSpec, json: &JsonArg) -> Result<Vec<SampleCheck>> {
         bar.stage(name, 0);
         let check =
             check_rows(&mut platform, name, &samples).map_err(|e| e.context(format!("operator `{name}`")))?;
+        // Lines are printed above the bar.
         bar.suspend(|| operators::say(&check, name, json))?;
         checks.push(check);
     }

@@ -68,24 +68,28 @@ impl HubArgs {
         let hub = Hub::bind(&self.listen, self.config()?)?;
         let (scheme, page) = if self.tls_cert.is_some() { ("wss", "https") } else { ("ws", "http") };
         let (place, page) = (format!("{scheme}://{}", hub.address()), format!("{page}://{}/", hub.address()));
+        // The line is what a script waits for: it is flushed at once.
         let mut out = std::io::stdout();
         writeln!(
             out,
             "hub at {place}; `tapml device serve --hub {place}` offers a machine, {page} a browser"
         )?;
         out.flush()?;
+        // The port is open by now, so that a client which read the line can connect.
         stop_on_signal(hub.stopper())?;
         hub.serve()?;
         output::note("stopped", "all sessions are ended");
         Ok(Outcome::Holds)
     }
 
+    /// The other hubs, if a broker tells them.
     fn peers(&self) -> Result<Option<Peers>> {
         let Some(broker) = &self.broker else { return Ok(None) };
         let table = Arc::new(HubTable::connect(broker, &self.group)?);
         Ok(Some(Peers { table, url: self.advertise.clone(), ca: self.peer_ca.clone() }))
     }
 
+    /// The hub's settings. Files of tokens are made if they are not there.
     fn config(&self) -> Result<Config> {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),

@@ -14,11 +14,13 @@ use tapml::node_tests::NodeTests;
 /// Failed tests that are shown in full; JSON has all.
 const SHOWN: usize = 20;
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     target: PlatformInfo,
     /// Calls of tests.
+    /// Counts are of calls, of which a test may have several.
     passed: u64,
     failed: u64,
     /// Calls that the platform does not serve.
@@ -29,9 +31,11 @@ struct Report {
     apart: Vec<Apart>,
 }
 
+/// A test that is left out.
 #[derive(Serialize)]
 struct Apart {
     test: String,
+    /// Why TapML cannot judge it.
     reason: String,
 }
 
@@ -58,6 +62,7 @@ pub fn check(target: &str, folder: &Path, json: &JsonArg) -> Result<Outcome> {
     Ok(if failed == 0 { Outcome::Holds } else { Outcome::Fails })
 }
 
+/// A line for each operator, then the first failures.
 fn render(report: &Report) -> String {
     let mut rows = table(&["OPERATOR", "RIGHT", "WRONG", "NOT SERVED", "WORST"]);
     for op in &report.ops {

@@ -15,6 +15,7 @@ use tapml::rpc::{Address, Remote, RemoteOperators};
 /// Failed samples of an operator that are shown in full; JSON has all.
 const SHOWN: usize = 3;
 
+/// What is written as JSON.
 #[derive(Default, Serialize)]
 struct Report {
     schema: u32,
@@ -23,12 +24,15 @@ struct Report {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// What the device does on the wire.
     cases: Vec<CaseReport>,
+    /// Operators on their samples.
     ops: Vec<SampleCheck>,
     /// Announced names that are no operators.
     unknown: Vec<String>,
 }
 
+/// A case of the wire.
 #[derive(Serialize)]
 struct CaseReport {
     case: &'static str,
@@ -62,6 +66,7 @@ pub fn check(address: &Address, operators: RemoteOperators, json: &JsonArg) -> R
         anyhow::bail!("the device runs operators no more");
     };
     let mut platform = OperatorPlatform::new(operators);
+    // Taken first: checking borrows the platform.
     let names: Vec<String> = platform.ops().iter().map(|op| op.name.clone()).collect();
     for name in names {
         operator(&mut platform, name, &mut report, json)?;
@@ -71,6 +76,7 @@ pub fn check(address: &Address, operators: RemoteOperators, json: &JsonArg) -> R
     Ok(if report.failed == 0 { Outcome::Holds } else { Outcome::Fails })
 }
 
+/// Checks one announced operator; a name that is none counts as a failure.
 fn operator(platform: &mut dyn Platform, name: String, report: &mut Report, json: &JsonArg) -> Result<()> {
     let Some(info) = OPS.iter().find(|info| info.name == name) else {
         json.say(&format!("failed   {}: expected the name of an operator", name.escape_debug()))?;
@@ -90,6 +96,7 @@ fn operator(platform: &mut dyn Platform, name: String, report: &mut Report, json
 /// One line of an operator, and the first of its wrong samples.
 pub fn say(check: &SampleCheck, name: &str, json: &JsonArg) -> Result<()> {
     let skipped = check.skipped.len() as u64;
+    // An operator that serves none of its samples has not failed.
     let outcome = match (check.failed, check.passed) {
         (0, 0) => "skipped",
         (0, _) => "passed",

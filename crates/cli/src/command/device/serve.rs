@@ -82,6 +82,7 @@ pub struct SessionArgs {
 pub fn stop_on_signal(stopper: agent::Stopper) -> Result<()> {
     let stop = stopping::stop_server_on_signal()?;
     std::thread::spawn(move || {
+        // A signal handler can only set the request: a thread looks at it.
         while stop.check().is_ok() {
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -101,9 +102,11 @@ impl SessionArgs {
 impl ServeArgs {
     /// Serves until the user stops it.
     pub fn run(&self) -> Result<Outcome> {
+        // Devices that are not here are told at once.
         Local::new(&self.target)?;
         let agent = self.agent()?;
         let mut out = std::io::stdout();
+        // Port 0 means that the agent does not listen.
         if agent.address().port() > 0 {
             let scheme = if self.tls_cert.is_some() { "wss" } else { "ws" };
             let place = format!("{scheme}://{}", agent.address());
@@ -119,8 +122,10 @@ impl ServeArgs {
         Ok(Outcome::Holds)
     }
 
+    /// The agent: it listens unless only hubs are dialled.
     fn agent(&self) -> Result<Agent> {
         let mut agent = match (&self.listen, self.hub.is_empty()) {
+            // Whoever names a hub alone need not open a port.
             (None, false) => Agent::new(self.config()?, self.isolation()?)?,
             (listen, _) => {
                 let listen = listen.as_deref().unwrap_or("127.0.0.1:7070");
@@ -134,6 +139,7 @@ impl ServeArgs {
         Ok(agent)
     }
 
+    /// The agent's settings. A file of a token is made if it is not there.
     fn config(&self) -> Result<Config> {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
@@ -157,6 +163,7 @@ impl ServeArgs {
     }
 
     /// Every session is this very program once more.
+    /// A driver that crashes takes only the session with it.
     fn isolation(&self) -> Result<Isolation> {
         let program = std::env::current_exe().context("this program does not find itself")?;
         let targets = self.target.clone();

@@ -15,24 +15,30 @@ const BYTES: usize = 16 << 20;
 /// What was measured.
 #[derive(Serialize)]
 pub struct Speed {
+    /// From a wait to its answer, in microseconds.
     round_trip_us: Spread,
     /// Bytes of one transfer.
     bytes: usize,
+    /// To the device, waited for, in millions of bytes per second.
     upload_mb_s: Spread,
+    /// From the device.
     download_mb_s: Spread,
 }
 
 /// Several measurements of the same.
 #[derive(Serialize)]
 struct Spread {
+    /// Half of them are below.
     median: f64,
     /// The tenths below and above which the fewest and the most are.
     p10: f64,
     p90: f64,
+    /// How many there were.
     times: usize,
 }
 
 impl Spread {
+    /// Does the work so often, and turns each time into a value.
     fn measure(
         times: usize,
         value: impl Fn(f64) -> f64,
@@ -55,6 +61,7 @@ impl Spread {
 /// Measures a device that nobody else uses meanwhile.
 pub fn measure(device: &mut dyn Device, json: &JsonArg) -> Result<Speed> {
     let round_trip_us = Spread::measure(TIMES.0, |s| s * 1e6, || device.wait())?;
+    // In whole words, and no more than one buffer holds.
     let size = BYTES.min(device.info().limits.max_buffer_size as usize / 4 * 4);
     let buffer = device.create_buffer("speed", size as u64)?;
     let rate = |s: f64| size as f64 / 1e6 / s;
@@ -63,6 +70,7 @@ pub fn measure(device: &mut dyn Device, json: &JsonArg) -> Result<Speed> {
     let up = || device.write(buffer, 4, &data).and_then(|()| device.wait());
     let upload_mb_s = Spread::measure(TIMES.1, rate, up)?;
     let download_mb_s = Spread::measure(TIMES.1, rate, || device.read(buffer, 4, &mut out))?;
+    // A fast device that gives other bytes is of no use.
     anyhow::ensure!(out == data, "the device gave back other bytes than it was given");
     device.destroy_buffer(buffer)?;
     let speed = Speed { round_trip_us, bytes: size, upload_mb_s, download_mb_s };
