@@ -41,10 +41,12 @@ pub struct AlignCommand {
 }
 
 impl AlignCommand {
+    /// Runs the model on every prompt and names the first value that departs.
     pub fn run(self) -> Result<Outcome> {
         let reference = match (self.golden, self.suite) {
             (Some(golden), _) => Reference::Golden(golden),
             (None, Some(suite)) => Reference::Suite(suite),
+            // `clap` demands one of both.
             (None, None) => return Err(Error::invalid("give --golden or --suite").into()),
         };
         let job = AlignJob { model: self.model, reference, target: self.target, tolerance: self.tolerance };
@@ -64,6 +66,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| format!("`{text}` is no share; expected a number from 0 to 1, such as 1e-4"))
 }
 
+/// A table of all values, then what departs and the nodes that computed it.
 fn render(report: &AlignReport) -> String {
     let mut rows = table(&["REFERENCE", "VALUE", "WORST", "PROMPT", "POSITION", "COLUMN"]);
     for row in &report.values {

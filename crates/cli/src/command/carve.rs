@@ -46,6 +46,7 @@ pub struct CarveCommand {
 }
 
 impl CarveCommand {
+    /// Records the suite and tells what is in it.
     pub fn run(self) -> Result<Outcome> {
         let job = CarveJob {
             model: self.model,
@@ -62,6 +63,7 @@ impl CarveCommand {
         let stop = stopping::stop_on_signal()?;
         let carved = job.run(&bar, &stop);
         bar.finish();
+        // The bar is gone before an error is printed.
         let carved = carved?;
         let totals = &carved.totals;
         self.json.say(&format!(

@@ -1,4 +1,6 @@
 //! `tapml check`: replay a suite's node calls on a target, each alone, and judge them.
+//!
+//! Failures are the command's result, not errors: the report is printed and written, and exit code 1 tells of them.
 
 mod fleet;
 
@@ -64,6 +66,7 @@ struct Reports {
 }
 
 impl CheckCommand {
+    /// Checks on one device, on a fleet, or again and again.
     pub fn run(self) -> Result<Outcome> {
         let bar = Bar::at_stage("read the suite");
         let suite = Arc::new(Suite::open(&self.suite)?);
@@ -83,6 +86,7 @@ impl CheckCommand {
     /// Checks now and whenever a kernel file is saved, until the user stops it. The device stays open.
     fn watch(&self, suite: &Arc<Suite>, model: &Model, oracles: &Oracles, stop: &Stop) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target.target)?;
+        // Opened without kernels, which change from round to round.
         let mut platform = platform::open_with_kernels(&spec, Overrides::default())?;
         let mut watcher = Watcher::new(&self.target.kernel);
         while stop.check().is_ok() {
@@ -90,6 +94,7 @@ impl CheckCommand {
             let checked = common::overrides(&self.target.kernel)
                 .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
                 .and_then(|()| self.run_both(suite, model, &mut platform, oracles, stop, start));
+            // What was cut off says nothing.
             if stop.check().is_err() {
                 break;
             }
@@ -115,8 +120,10 @@ impl CheckCommand {
         stop: &Stop,
         start: Instant,
     ) -> Result<Outcome> {
+        // Names of cases begin with their prompt.
         let ids = suite.cases().map(|case| suite.case_id(case));
         let first: Vec<String> = ids.filter(|id| id.starts_with("p0.")).collect();
+        // Whoever names cases wants those alone.
         if self.case.is_empty() && suite.manifest().prompts.len() > 1 {
             let options = CheckOptions { ops: self.op.clone(), cases: first };
             let quick = check(suite, model, platform, oracles, &options, &Bar::new(), stop)?;
@@ -131,6 +138,7 @@ impl CheckCommand {
         self.run_all(suite, model, platform, oracles, stop)
     }
 
+    /// Checks everything that was asked for, and writes the reports even if it is stopped.
     fn run_all(
         &self,
         suite: &Arc<Suite>,
@@ -139,6 +147,7 @@ impl CheckCommand {
         oracles: &Oracles,
         stop: &Stop,
     ) -> Result<Outcome> {
+        // Shared with the last words, which report what was checked by then.
         let so_far = Arc::new(SoFar::new(Bar::new(), platform.describe()));
         let (last, reports, of) = (so_far.clone(), self.reports.clone(), suite.clone());
         stopping::set_last_words(move || {
@@ -172,6 +181,7 @@ impl Reports {
     }
 }
 
+/// The table of operators, what went wrong with each, regimes, and the totals.
 fn render(report: &CheckReport) -> String {
     let t = &report.target;
     let mut text = format!("{} on {} ({}, {})\n\n", report.suite, t.platform, t.device, t.driver);
@@ -239,6 +249,7 @@ pub fn details(op: &OpCheck) -> String {
     if let Some(reason) = &op.unsupported {
         text += &format!("\n\n{}: not supported: {}", op.op, shown::first_lines(reason));
     }
+    // Failures of one operator are alike: the report has all.
     for failure in op.failures.iter().take(3) {
         text += &format!("\n\n{}{}", op.op, describe_failure(failure));
     }
@@ -277,15 +288,18 @@ fn describe_failure(failure: &Failure) -> String {
 
 /// Waits until one of the kernel files changes, or the user stops it.
 struct Watcher {
+    /// Files with the time of their last change, as last seen.
     files: Vec<(PathBuf, Option<SystemTime>)>,
 }
 
 impl Watcher {
+    /// Watches the files of these kernels, given as `OP=FILE`.
     fn new(kernels: &[String]) -> Watcher {
         let paths = kernels.iter().filter_map(|k| k.split_once('=')).map(|(_, file)| PathBuf::from(file));
         Watcher { files: paths.map(|p| (p.clone(), modified_time(&p))).collect() }
     }
 
+    /// Returns at the first change; a file that is gone for a moment, as editors do, is no change.
     fn wait(&mut self, stop: &Stop) {
         while stop.check().is_ok() {
             for (path, seen) in &mut self.files {
@@ -295,11 +309,13 @@ impl Watcher {
                     return;
                 }
             }
+            // Looking is cheap, and a person waits.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
+/// `None` if there is no such file, or no such time.
 fn modified_time(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|m| m.modified()).ok()
 }

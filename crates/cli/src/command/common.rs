@@ -1,4 +1,6 @@
 //! Flags that several commands share, and opening what they name.
+//!
+//! Flags are plain data; what they mean is done in the library, so that other front ends do the same.
 
 use crate::output;
 use anyhow::Result;
@@ -61,6 +63,7 @@ impl GraphArgs {
     }
 }
 
+/// Tells what a reader of the checkpoint should know.
 fn note_checkpoint((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)> {
     checkpoint.notes().iter().for_each(|note| output::note("note", note));
     Ok((checkpoint, model))
@@ -120,6 +123,7 @@ pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) 
     let mut unused = false;
     for (choice, file) in kernels.iter().filter_map(|kernel| kernel.split_once('=')) {
         let (op, variant) = choice.split_once('/').unwrap_or((choice, "portable"));
+        // Reports name a user's kernel by its operator and the file's name.
         let name = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
         if !used.contains(&format!("{op}/{name}").as_str()) {
             let others: Vec<&str> =
@@ -134,6 +138,9 @@ pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) 
 }
 
 /// Token ids from `1,2,3`.
+///
+/// # Errors
+/// Names the part that is no number; spaces around ids are allowed.
 pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
     let parse = |part: &str| {
         part.trim().parse().map_err(|_| format!("`{part}` is no token id; expected ids like 0,17,42"))

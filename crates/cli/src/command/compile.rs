@@ -54,28 +54,41 @@ pub struct CompileCommand {
     json: JsonArg,
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
+    /// The form of the report.
     schema: u32,
+    /// What was planned for.
     lengths: Lengths,
     /// Of the size plan: 4 bits, and a scale in f16 for every 32 weights.
     q4_bits_per_weight: f64,
     /// How weights are quantised in the plans `quantized`.
     quantize: Option<Scheme>,
+    /// The targets with their assumptions.
     targets: Vec<TargetReport>,
+    /// In the order of the list.
     models: Vec<ModelReport>,
+    /// How long planning took.
     seconds: f64,
 }
 
+/// A target that is planned for.
 #[derive(Serialize)]
 struct TargetReport {
+    /// The word that chooses it.
     target: &'static str,
+    /// What it stands for.
     about: &'static str,
+    /// The dtype of activations there.
     activation: DType,
+    /// Bytes that are assumed.
     memory: u64,
+    /// What kernels are checked against.
     limits: Limits,
 }
 
+/// A model with its plans.
 #[derive(Serialize)]
 struct ModelReport {
     /// Of a list: what is published, for comparison.
@@ -85,6 +98,7 @@ struct ModelReport {
 }
 
 impl CompileCommand {
+    /// Plans every model for every target, prints the matrix, and fails if something does not fit.
     pub fn run(self) -> Result<Outcome> {
         let started = Instant::now();
         let targets = if self.target.is_empty() {
@@ -103,6 +117,7 @@ impl CompileCommand {
                 let plan = dry_run.plan(&model.display().to_string(), &tapml::import::read_config(model)?)?;
                 vec![ModelReport { published_parameters: None, plan }]
             }
+            // `clap` demands one of both.
             (None, None) => Vec::new(),
         };
         let described = targets.iter().filter_map(|t| {
@@ -112,6 +127,7 @@ impl CompileCommand {
                 about,
                 activation: t.activation(),
                 memory,
+                // Targets without limits are only named on the page.
                 limits: t.limits.clone()?,
             })
         });
@@ -134,30 +150,35 @@ impl CompileCommand {
     }
 }
 
+/// The plan of each model of a list.
 fn plan_list(dry_run: &mut DryRun, list: &Path) -> Result<Vec<ModelReport>> {
     let models = read_list(list)?;
     let bar = Bar::new();
     bar.stage("plan models", models.len() as u64);
     let plan = |listed: tapml::dry_run::ListedModel| {
         bar.advance(1);
+        // Lists tell them in billions.
         let published_parameters = Some((listed.billions * 1e9).round() as u64);
         Ok(ModelReport { published_parameters, plan: dry_run.plan(&listed.name, &listed.config)? })
     };
     models.into_iter().map(plan).collect()
 }
 
+/// Bytes from a number of gigabytes, which are powers of 1000.
 fn gigabytes(text: &str) -> Result<u64, String> {
     let number = text.parse::<f64>().ok().filter(|n| (1e-3..1e6).contains(n));
     let number = number.ok_or_else(|| format!("`{text}` is no number of gigabytes from 0.001 to 1000000"))?;
     Ok((number * 1e9) as u64)
 }
 
+/// The assumptions, then a line for each model.
 fn render(report: &Report) -> String {
     let mut text = format!("{}\n\n", notes(report).join("\n"));
     let fixed = ["MODEL", "ARCHITECTURE", "PARAMETERS", "CONTEXT", "PLANNED", "CACHE", "F16", "4-BIT"];
     let names = report.targets.iter().map(|t| t.target.to_uppercase());
     let header: Vec<String> = fixed.iter().map(ToString::to_string).chain(names).collect();
     let mut rows = table(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    // A matrix that is broken over lines cannot be read.
     rows.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
     report.models.iter().for_each(|model| {
         rows.add_row(cells(&model.plan));
@@ -217,6 +238,7 @@ fn cell(plan: &TargetPlan) -> String {
     }
 }
 
+/// A count of parameters for people.
 fn billions(count: u64) -> String {
     format!("{:.2} B", count as f64 / 1e9)
 }

@@ -19,7 +19,9 @@ pub struct CompletionsCommand {
 }
 
 impl CompletionsCommand {
+    /// Prints them. They are generated from the same definitions as `--help`.
     pub fn run(self) -> Result<Outcome> {
+        // Generated into memory first: the generator panics where it cannot write.
         let mut text = Vec::new();
         generate(self.shell, &mut Cli::command(), "tapml", &mut text);
         std::io::stdout().write_all(&text)?;

@@ -60,6 +60,7 @@ pub struct DiagnoseCommand {
 }
 
 impl DiagnoseCommand {
+    /// Diagnoses, writes the page, and tells by the outcome whether the target is at fault.
     pub fn run(self) -> Result<Outcome> {
         let job = DiagnoseJob {
             model: self.model.clone(),
@@ -84,6 +85,7 @@ impl DiagnoseCommand {
         self.json.say(&render(&found))?;
         self.json.say(&format!("\nreport: {}", page.display()))?;
         self.json.write(&found)?;
+        // Faults of the source do not fail the target; what was not run is not known to hold.
         Ok(match (found.of_target().next().is_none(), found.holds()) {
             (false, _) => Outcome::Fails,
             (true, false) => Outcome::NotRun,
@@ -91,6 +93,7 @@ impl DiagnoseCommand {
         })
     }
 
+    /// Where the page goes; the folder of the job is made for it.
     fn page(&self, folder: &Path) -> Result<PathBuf> {
         if let Some(page) = &self.html {
             return Ok(page.clone());
@@ -100,6 +103,7 @@ impl DiagnoseCommand {
     }
 }
 
+/// The faults by their impact, what is clean, what was not run, and the totals.
 fn render(found: &Diagnosis) -> String {
     let (source, target) = (&found.source, &found.target);
     let mut text = format!(
@@ -118,6 +122,7 @@ fn render(found: &Diagnosis) -> String {
     }
     if let Some(whole) = &found.whole {
         let kl = whole.kl.map(|kl| format!(", KL {kl:.1e}")).unwrap_or_default();
+        // Nodes of faulty operators do not run on the target then.
         let without = if found.faults.iter().any(|f| f.kind == FaultKind::Operator) {
             " but the nodes of faulty operators"
         } else {
@@ -151,6 +156,7 @@ fn render(found: &Diagnosis) -> String {
     text
 }
 
+/// A number with its noun, which takes an `s`.
 fn count(n: usize, what: &str) -> String {
     match n {
         0 => format!("no {what}s"),
@@ -190,11 +196,13 @@ fn block(number: usize, fault: &Fault) -> String {
     lines.extend(fault.reproduce.iter().map(|command| ("next", command.clone())));
     let mut text = format!("\n\n{heading}");
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        // Further lines of a value are indented under its first.
         text += &format!("\n  {name:9} {}", value.trim_end().replace('\n', "\n            "));
     }
     text
 }
 
+/// The first nodes of a fault, and the types at which it shows if others are right.
 fn nodes(fault: &Fault) -> String {
     let mut names = fault.nodes.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
     if fault.nodes.len() > LISTED {
@@ -210,6 +218,7 @@ fn nodes(fault: &Fault) -> String {
     names
 }
 
+/// How many calls fail, where first, and by how much.
 fn numbers(fault: &Fault) -> String {
     let mut text = match fault.cases {
         0 => String::new(),
@@ -231,6 +240,7 @@ fn numbers(fault: &Fault) -> String {
 
 /// What the wrong values do to the model's output.
 fn describe_impact(impact: &Impact) -> String {
+    // It is infinite where the target gives no chance to what the source allows.
     let kl = if impact.kl.is_finite() { format!("{:.1e}", impact.kl) } else { "infinite".into() };
     let Impact { changed, positions, case, .. } = impact;
     let first = match changed {

@@ -26,6 +26,7 @@ pub struct DoctorCommand {
 }
 
 impl DoctorCommand {
+    /// Examines the machine, or the platforms that are named.
     pub fn run(self) -> Result<Outcome> {
         let doctor = Doctor::new(&self.platforms)?;
         let bar = Bar::new();
@@ -71,6 +72,7 @@ fn groups(parts: &[PlatformPart], state: PartState) -> Vec<(Vec<String>, &Platfo
             PartKind::Compiler => format!("{} (compiler)", part.platform),
             _ => part.platform.clone(),
         };
+        // One missing library may be the reason of several platforms.
         match groups.iter_mut().find(|(_, first)| first.reason == part.reason && first.hint == part.hint) {
             Some((names, _)) => names.push(name),
             None => groups.push((vec![name], part)),
@@ -79,6 +81,7 @@ fn groups(parts: &[PlatformPart], state: PartState) -> Vec<(Vec<String>, &Platfo
     groups
 }
 
+/// The name of a variant in lower case.
 fn word(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }

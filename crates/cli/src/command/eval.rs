@@ -1,4 +1,7 @@
 //! `tapml eval`: how far a quantised model departs from its source over a text.
+//!
+//! Both models are fed the same tokens in windows. The source runs on the reference, so that the comparison has a
+//! fixed side.
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
@@ -49,19 +52,29 @@ pub struct EvalCommand {
     json: JsonArg,
 }
 
+/// What is written as JSON.
 #[derive(Clone, Serialize)]
 struct Report {
     schema: u32,
+    /// As it was named on the command line.
     model: String,
+    /// The source; the model itself without quantisation if none was named.
     reference: String,
+    /// The scheme, if weights were quantised here.
     quantize: Option<String>,
+    /// The file; nothing for the bundled prompts.
     text: Option<String>,
     target: String,
+    /// Tokens that were fed together.
     window: usize,
+    /// What was measured; its fields stand beside the others.
     #[serde(flatten)]
     comparison: Comparison,
+    /// Bytes of the source's weights.
     source_weight_bytes: u64,
+    /// Bytes of the weights under test.
     weight_bytes: u64,
+    /// From the start of the command.
     seconds: f64,
     /// Someone asked to stop before the end of the text.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -69,14 +82,17 @@ struct Report {
 }
 
 impl EvalCommand {
+    /// Compares window by window; what was compared is reported even if the user stops it.
     pub fn run(self) -> Result<Outcome> {
         let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
         let bar = Arc::new(Bar::at_stage("read the models"));
         let reference = self.reference.as_deref().unwrap_or(&self.model);
         let (source, plain) = GraphOptions::default().open(reference, LogitRows::All)?;
         let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
+        // A quantised file may lack a tokenizer, or hold one of its own.
         let tokenizer = Tokenizer::open(source.dir()).or_else(|_| Tokenizer::open(checkpoint.dir()))?;
         let (ids, begin) = self.ids(&tokenizer)?;
+        // Both models have to take it.
         let window = (self.window as usize).min(source.context()).min(checkpoint.context());
         let mut cpu = common::open_platform("cpu", &[])?;
         let mut target = common::open_platform(&self.target, &[])?;
@@ -103,6 +119,7 @@ impl EvalCommand {
             report.seconds = start.elapsed().as_secs_f64();
             let (last, json) = (Report { stopped: true, ..report.clone() }, self.json.clone());
             let bar = bar.clone();
+            // Set anew for each window, with all that is known by then.
             stopping::set_last_words(move || {
                 bar.finish();
                 if let Err(error) = write_report(&last, &json) {
@@ -124,6 +141,7 @@ impl EvalCommand {
         };
         let front = tokenizer.encode("")?;
         let ids = tokenizer.encode(&text)?;
+        // A token that begins a text stands in front of each window, not in the text.
         let ids = ids.strip_prefix(front.as_slice()).unwrap_or(&ids);
         let count = (self.tokens as usize).min(ids.len());
         Ok((ids[..count].to_vec(), front.first().copied()))
@@ -136,10 +154,12 @@ fn write_report(report: &Report, json: &JsonArg) -> Result<()> {
     json.write(report)
 }
 
+/// Bytes of a model's weights as they are stored.
 fn weight_bytes(model: &Model) -> Result<u64> {
     Ok(model.graph().summary()?.weight_bytes)
 }
 
+/// Perplexity, divergence, agreement and sizes.
 fn render(report: &Report) -> String {
     let c = &report.comparison;
     format!(

@@ -1,4 +1,6 @@
 //! `tapml generate`: text from a model, streamed, on any platform.
+//!
+//! Text appears as it is made. Standard output has the text alone, unless JSON takes it.
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
@@ -80,25 +82,34 @@ pub struct GenerateCommand {
     json: JsonArg,
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     model: String,
     target: String,
+    /// The prompt as the model was given it, template included.
     prompt_ids: Vec<u32>,
+    /// What was generated.
     ids: Vec<u32>,
+    /// Empty where ids were given instead of text.
     text: String,
+    /// Why it ended.
     finish: &'static str,
     seconds: Seconds,
 }
 
+/// How long it took.
 #[derive(Serialize)]
 struct Seconds {
+    /// The prompt.
     prefill: f64,
+    /// All tokens after the first.
     decode: f64,
 }
 
 impl GenerateCommand {
+    /// Generates until the model ends, a limit is reached, or the user stops it.
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
@@ -119,8 +130,10 @@ impl GenerateCommand {
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         bar.stage(&format!("compile for {target}"), 0);
         let mut platform = common::open_platform(&target, &self.kernel)?;
+        // Caches are sized for what can be used.
         let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));
         let options = self.options(&checkpoint);
+        // Greedy choices can stay on the device; others need the logits here.
         let session = if options.sampling.is_greedy() {
             Session::greedy(platform.as_mut(), &model, context, None)?
         } else {
@@ -128,6 +141,7 @@ impl GenerateCommand {
         };
         let mut generator = Generator::new(session);
         generator.look_at(image)?;
+        // Wrong sampling options are told before the prompt is read.
         Sampler::new(options.sampling.clone())?;
         bar.stage("read the prompt", 0);
         let (text, generation) = match &tokenizer {
@@ -146,6 +160,7 @@ impl GenerateCommand {
         self.finish(&target, prompt, text, generation)
     }
 
+    /// The options as the library takes them.
     fn options(&self, checkpoint: &Checkpoint) -> GenerateOptions {
         GenerateOptions {
             max_tokens: self.max_tokens,
@@ -176,11 +191,13 @@ impl GenerateCommand {
             bar.finish();
             print_to(on_stdout, &if safe { shown::whole(text) } else { text.into() })
         };
+        // Text that goes on is easier to read behind its prompt; a chat's answer stands alone.
         if let Some(prompt) =
             self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none())
         {
             print(prompt)?;
         }
+        // The closure can only end generation: its error is kept for afterwards.
         let mut failed = None;
         let mut on_text = |piece: &str| match print(piece) {
             Ok(()) if stop.check().is_err() => ControlFlow::Break(()),
@@ -198,11 +215,13 @@ impl GenerateCommand {
         Ok((result.text, result.generation))
     }
 
+    /// Prints ids where no tokenizer makes text of them.
     fn say_ids(&self, generation: &Generation) -> Result<()> {
         let ids: Vec<String> = generation.ids.iter().map(u32::to_string).collect();
         self.json.say(&ids.join(","))
     }
 
+    /// Tells the speed, and writes the report.
     fn finish(
         self,
         target: &str,
@@ -212,6 +231,7 @@ impl GenerateCommand {
     ) -> Result<Outcome> {
         let count = generation.ids.len();
         let (prefill, decode) = (generation.prefill.as_secs_f64(), generation.decode.as_secs_f64());
+        // The first token is made with the prompt: it does not count as decoded.
         let rate = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
         crate::output::note(
             target,
@@ -235,6 +255,7 @@ impl GenerateCommand {
     }
 }
 
+/// The word for JSON; kinds that are added later are cancellations to it.
 fn finish_name(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",

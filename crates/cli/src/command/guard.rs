@@ -18,7 +18,9 @@ const TIMEOUT: &str = "timeout";
 
 /// Opens devices under a deadline.
 pub struct Guard {
+    /// How devices are opened: directly, or through the agent.
     spec: PlatformSpec,
+    /// Stopped and awaited when the guard is dropped.
     agent: Option<(Stopper, JoinHandle<tapml::Result<()>>)>,
 }
 
@@ -39,7 +41,9 @@ impl Guard {
         let settings = Settings { deadline: Duration::from_secs(deadline), ..Config::default().settings };
         // A lost session may not have ended when its successor comes.
         let config = Config { sessions: 2 * devices + 2, settings, ..Config::default() };
+        // Port 0: the system chooses a free one, and only this machine can connect.
         let agent = Agent::bind("127.0.0.1:0", config, isolation(&spec, threads(info, devices))?)?;
+        // Options are the agent's; a client names the device alone.
         let name = PlatformSpec { options: Vec::new(), ..spec.clone() };
         let remote = PlatformSpec::parse(&format!("ws://{}/{name}", agent.address()))?;
         let stopper = agent.stopper();
@@ -72,6 +76,7 @@ fn threads(info: &DeviceInfo, devices: usize) -> Option<usize> {
 /// Every session is this very program once more.
 fn isolation(spec: &PlatformSpec, threads: Option<usize>) -> Result<Isolation> {
     let target = spec.to_string();
+    // A device that is not here is told now, not by a session.
     Local::new(std::slice::from_ref(&target))?;
     let program = std::env::current_exe().context("this program does not find itself")?;
     Ok(Isolation::Process(Arc::new(move || {

@@ -50,19 +50,26 @@ pub struct InspectCommand {
     json: JsonArg,
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     model: String,
+    /// The architecture, as the checkpoint names it.
     model_type: String,
+    /// Rows of the vocabulary.
     vocab: usize,
+    /// Positions that the model can have.
     context: usize,
+    /// The graph in numbers; its fields stand beside the others.
     #[serde(flatten)]
     summary: Summary,
+    /// Tensors of the checkpoint that no weight of the graph is.
     unused_tensors: Vec<String>,
 }
 
 impl InspectCommand {
+    /// Shows what was asked for.
     pub fn run(self) -> Result<Outcome> {
         if tapml::import::onnx::is_onnx(&self.model) {
             return if self.text || self.lowered {
@@ -106,6 +113,7 @@ impl InspectCommand {
         let traced = TracedModel::trace(&self.model, &self.inputs.data(), source.as_mut(), &bar, &stop);
         bar.finish();
         let traced = traced?;
+        // Several sets of inputs may give several graphs: the first one is shown.
         let graph: &Graph = traced.first.model.graph();
         let Some(target) = target else {
             self.json.say_whole(&graph.to_text())?;
@@ -117,6 +125,7 @@ impl InspectCommand {
     }
 }
 
+/// Sizes, then operators and weights as tables.
 fn render(report: &Report) -> String {
     let s = &report.summary;
     let mut text = format!(
@@ -133,6 +142,7 @@ fn render(report: &Report) -> String {
         "{} states: {} per token, {} at full context\n\n",
         s.states,
         bytes(cache),
+        // States of a fixed size do not grow with the context.
         bytes(cache * report.context as u64 + s.state_bytes_fixed)
     );
     let mut ops = table(&["OP", "NODES"]);

@@ -1,4 +1,7 @@
 //! `tapml kernel`: the built-in kernels, and the text of one as a file to start one's own from.
+//!
+//! Kernels are listed as a device with everything would run them. What is printed is a file that `--kernel OP=FILE`
+//! takes.
 
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
@@ -40,39 +43,55 @@ enum Dtype {
     F16,
 }
 
+/// What is written as JSON without a name.
 #[derive(Serialize)]
 struct ListReport {
     schema: u32,
+    /// In the order of the kernel list.
     kernels: Vec<KernelReport>,
 }
 
+/// What is written as JSON for one kernel.
 #[derive(Serialize)]
 struct TextReport {
     schema: u32,
+    /// Its fields stand beside the others.
     #[serde(flatten)]
     kernel: KernelReport,
+    /// In the order of their numbers.
     bindings: Vec<BindingReport>,
+    /// As the sample case sets them.
     constants: Vec<ConstantReport>,
+    /// Invocations in x, y and z.
     workgroup: [u32; 3],
+    /// Workgroups in x, y and z, as formulas.
     grid: Vec<String>,
+    /// Heads of the declarations in front of the text.
     prelude: Vec<String>,
     /// Of a kernel in CUDA C++.
     headers: Vec<String>,
+    /// The file.
     text: String,
 }
 
+/// What is told of each kernel.
 #[derive(Serialize)]
 struct KernelReport {
+    /// The operator.
     op: String,
+    /// Its name in the list.
     kernel: String,
     /// What `--kernel` calls it.
     choice: String,
+    /// The files that its text was put together of.
     files: Vec<String>,
+    /// How it adds up.
     accumulate: AccumulateReport,
     /// All launches of a node, this kernel's among them.
     launches: Vec<String>,
     /// Its settings besides the default.
     settings: Vec<String>,
+    /// The language of its text.
     language: Language,
     /// What it needs that not every device has.
     needs: Vec<String>,
@@ -80,19 +99,23 @@ struct KernelReport {
     rows: &'static str,
 }
 
+/// See [`tapml::kernels::Accumulate`].
 #[derive(Serialize)]
 struct AccumulateReport {
     dtype: DType,
     chain: String,
 }
 
+/// A binding of the kernel.
 #[derive(Serialize)]
 struct BindingReport {
     kind: BindingKind,
     name: String,
+    /// What is bound, in words.
     of: String,
 }
 
+/// A constant that is set.
 #[derive(Serialize)]
 struct ConstantReport {
     name: String,
@@ -100,6 +123,7 @@ struct ConstantReport {
 }
 
 impl KernelCommand {
+    /// Lists all kernels, or prints one.
     pub fn run(self) -> Result<Outcome> {
         match &self.op {
             Some(op) => self.print(op),
@@ -107,6 +131,7 @@ impl KernelCommand {
         }
     }
 
+    /// Writes the text to the file, or to standard output.
     fn print(&self, op: &str) -> Result<Outcome> {
         let dtype = match self.dtype {
             Dtype::F32 => DType::F32,
@@ -138,6 +163,7 @@ impl KernelCommand {
         Ok(Outcome::Holds)
     }
 
+    /// The device whose kernels are meant; a named one has to be here.
     fn device(&self) -> Result<DeviceInfo> {
         match &self.target {
             Some(word) => Ok(platform::open_device(&PlatformSpec::parse(word)?)?.info().clone()),
@@ -145,11 +171,13 @@ impl KernelCommand {
         }
     }
 
+    /// Prints a line for each kernel.
     fn list(&self) -> Result<Outcome> {
         let all = BuiltIn::all(&any_device())?;
         let report = ListReport { schema: 1, kernels: all.iter().map(facts).collect::<Result<_>>()? };
         let mut rows = table(&["KERNEL", "NEEDS", "ROWS", "LAUNCHES", "SUMS", "SETTINGS", "FILES"]);
         for kernel in &report.kernels {
+            // A chain of zero means that the kernel adds nothing up.
             let sums = if kernel.accumulate.chain == "0" {
                 "-".to_string()
             } else {
@@ -168,6 +196,7 @@ impl KernelCommand {
     }
 }
 
+/// What is told of a kernel in both reports.
 fn facts(kernel: &BuiltIn) -> Result<KernelReport> {
     let accumulate = &kernel.plan.accumulate;
     Ok(KernelReport {

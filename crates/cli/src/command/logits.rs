@@ -1,4 +1,6 @@
 //! `tapml logits`: teacher-forced logits, and hidden states, of every position.
+//!
+//! Teacher-forced means that every position is given the prompt's own tokens.
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
@@ -50,18 +52,24 @@ pub struct LogitsCommand {
     json: JsonArg,
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     model: String,
     target: String,
+    /// The file that was written.
     out: String,
+    /// The prompt.
     ids: Vec<u32>,
+    /// Sizes of each tensor in the file.
     tensors: BTreeMap<String, Vec<usize>>,
+    /// Running the model, without reading it.
     seconds: f64,
 }
 
 impl LogitsCommand {
+    /// Runs the prompt, and writes the tensors.
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
@@ -75,6 +83,7 @@ impl LogitsCommand {
             text: self.prompt.as_deref(),
             ids: self.ids.as_deref(),
             image: self.image.as_deref(),
+            // A golden is of the text itself.
             chat: false,
         };
         let (ids, image) = given.read(&checkpoint, tokenizer.as_ref())?;
@@ -92,6 +101,7 @@ impl LogitsCommand {
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<(&str, Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+        // A file should tell where its numbers are from.
         let metadata = BTreeMap::from([
             ("model".to_string(), checkpoint.dir().display().to_string()),
             ("target".to_string(), self.target.clone()),

@@ -23,8 +23,10 @@ pub struct ManCommand {
 }
 
 impl ManCommand {
+    /// Prints one page, all as Markdown, or writes one file for each command.
     pub fn run(self) -> Result<Outcome> {
         let mut command = Cli::command().disable_help_subcommand(true);
+        // Names of subcommands are complete only when it is built.
         command.build();
         if self.markdown {
             std::io::stdout().write_all(markdown::page(&command).as_bytes())?;
@@ -51,6 +53,7 @@ fn pages(command: &clap::Command) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(all)
 }
 
+/// The page of a command, with the name of its file.
 fn page(command: &clap::Command) -> Result<(String, Vec<u8>)> {
     let man = Man::new(command.clone());
     let mut text = Vec::new();

@@ -53,6 +53,7 @@ pub struct MigrateCommand {
 }
 
 impl MigrateCommand {
+    /// Migrates, writes the page, and tells by the outcome whether everything was accepted.
     pub fn run(self) -> Result<Outcome> {
         let job = MigrateJob {
             model: self.model,
@@ -71,9 +72,11 @@ impl MigrateCommand {
         let migrated = job.run(&bar, &stop);
         bar.finish();
         let ((report, model), ledger) = (migrated?, job.ledger());
+        // The ledger's folder exists by now.
         let page = self.html.clone().unwrap_or_else(|| ledger.join("report.html"));
         tapml::files::write(&page, html(&report, model.graph())?.as_bytes())?;
         self.json.say(&render(&report))?;
+        // A kernel that was given and never ran is a mistake, not a success.
         let unused = common::note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));
         self.json.say(&format!("\nreport: {}\nledger: {}", page.display(), ledger.display()))?;
         self.json.write(&report)?;
@@ -81,6 +84,7 @@ impl MigrateCommand {
     }
 }
 
+/// Operators, texts, regions, notes, coverage, and the verdict.
 fn render(report: &MigrateReport) -> String {
     let (source, target) = (&report.source, &report.target);
     let mut text = format!(
@@ -125,6 +129,7 @@ fn render(report: &MigrateReport) -> String {
     }
     let c = &report.coverage;
     text += &format!("\n\n{} of {} recorded calls checked", c.checked, c.calls);
+    // The page has all of them.
     for skipped in c.skipped.iter().take(10) {
         text += &format!("\n  not checked: {}: {}", skipped.node, skipped.reason);
     }
@@ -168,6 +173,7 @@ fn describe_deployed(report: &MigrateReport) -> String {
     )
 }
 
+/// The cells of an operator, with dashes for what was not measured.
 fn row(op: &OpReport) -> Vec<String> {
     let dash = || "-".to_string();
     let check = op.check.as_ref();
@@ -191,21 +197,23 @@ fn row(op: &OpReport) -> Vec<String> {
     ]
 }
 
-/// Text with its line breaks made visible.
 /// The beginning of a prompt, on one line.
 fn shorten(prompt: &str) -> String {
     let line = one_line(prompt);
     match line.char_indices().nth(PROMPT) {
         _ if line.is_empty() => "(no text)".into(),
+        // Cut by characters: a byte may lie within one.
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or(&line)),
         None => line,
     }
 }
 
+/// Text with its line breaks made visible.
 fn one_line(text: &str) -> String {
     text.replace('\n', "\\n")
 }
 
+/// The word for a state in the table.
 fn state_name(state: OpState) -> &'static str {
     match state {
         OpState::Pending => "pending",
@@ -215,6 +223,7 @@ fn state_name(state: OpState) -> &'static str {
     }
 }
 
+/// The word for a verdict.
 fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Accepted => "accepted",

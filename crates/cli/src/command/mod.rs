@@ -1,4 +1,7 @@
 //! The list of commands; each is one file.
+//!
+//! A command is a type of flags with a function `run`. Its doc comment is its help, so that the list below has names
+//! alone.
 
 mod align;
 mod bench;
@@ -28,6 +31,7 @@ use crate::Outcome;
 use anyhow::Result;
 use clap::Subcommand;
 
+/// The enumeration of commands, and the call of the one that was given.
 macro_rules! commands {
     ($($(#[$doc:meta])* $name:ident($ty:ty)),+ $(,)?) => {
         #[derive(Subcommand)]
@@ -42,6 +46,7 @@ macro_rules! commands {
     };
 }
 
+// The order is that of the help.
 commands! {
     Inspect(inspect::InspectCommand),
     Carve(carve::CarveCommand),

@@ -26,26 +26,34 @@ pub struct QuantizeCommand {
     json: JsonArg,
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     model: String,
     scheme: Scheme,
     out: String,
+    /// How many weights were quantised.
     quantized: usize,
+    /// Weights that stay as they are.
     kept: Vec<Kept>,
+    /// Bytes of all weights as they were.
     source_weight_bytes: u64,
+    /// Bytes of all weights in the new checkpoint.
     weight_bytes: u64,
     seconds: f64,
 }
 
+/// A weight that was not quantised.
 #[derive(Serialize)]
 struct Kept {
     weight: String,
+    /// Why, as a part of a sentence.
     reason: String,
 }
 
 impl QuantizeCommand {
+    /// Writes the checkpoint and tells what became of its weights.
     pub fn run(self) -> Result<Outcome> {
         let start = Instant::now();
         let stop = stopping::stop_on_signal()?;
@@ -70,6 +78,7 @@ impl QuantizeCommand {
     }
 }
 
+/// One line for all weights, then those that were kept.
 fn render(report: &Report) -> String {
     let mut text = format!(
         "{}: {} weights quantised by {}, {} instead of {}",

@@ -1,4 +1,7 @@
 //! `tapml reduce`: shrink a failing node call to a standalone reproducer.
+//!
+//! The call is found, made small within a time, and written in a form that runs without TapML: its kernel with data,
+//! or a model for the runtime that fails.
 
 use super::common::TargetArgs;
 use crate::Outcome;
@@ -69,6 +72,7 @@ pub struct ReduceCommand {
 }
 
 impl ReduceCommand {
+    /// Finds what fails, makes it small, and writes the reproducer.
     pub fn run(self) -> Result<Outcome> {
         let bar = Bar::at_stage("read the suite");
         let suite = Suite::open(&self.suite)?;
@@ -77,6 +81,7 @@ impl ReduceCommand {
         let stop = stopping::stop_on_signal()?;
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
+        // Cases of fused operators are named in graphs as the platform runs them.
         let composed = composed_suites(&suite, &*platform)?;
         let of = Failing {
             suite: &suite,
@@ -104,6 +109,7 @@ impl ReduceCommand {
         };
         let whole = Specimen::new(call.clone());
         let path = suite.path().display().to_string();
+        // The report of a call that does not fail, which becomes that of a reduction below.
         let report = ReductionReport::for_passing(path, id.clone(), kernel, platform.describe(), &whole);
         let report = ReductionReport { nodes, ..report };
         let options = ReduceOptions { limit: Duration::from_secs(self.seconds), simplify: !self.no_simplify };
@@ -152,6 +158,7 @@ impl ReduceCommand {
         };
         let made = RuntimeReproducer::new(found, case, &platform.describe(), &write)?;
         let contents = made.contents();
+        // Which of them there are depends on the runtime.
         let written = [
             (contents.program, "module.pt2"),
             (contents.model, "model.onnx"),
@@ -177,6 +184,7 @@ impl ReduceCommand {
                     note_passing(&format!("no case of `{op}` fails on {}", platform.word()));
                     return Ok(None);
                 };
+                // The first failure in the order of the report.
                 first.case.clone()
             }
         };
@@ -197,6 +205,7 @@ fn note_passing(why: &str) {
 struct Subject {
     /// The case of the suite; of several nodes that of the last one.
     id: String,
+    /// The call: an operator with its inputs.
     call: Call,
     /// What the source gave.
     recorded: Vec<Tensor>,
@@ -206,11 +215,17 @@ struct Subject {
 
 /// Where a failing call is looked for.
 struct Failing<'a> {
+    /// The suite that was named.
     suite: &'a Suite,
+    /// Its calls as the platform runs them, in both phases.
     composed: &'a [Suite; 2],
+    /// The model, for weights that are not in the suite.
     model: &'a Model,
+    /// What evaluates operators exactly.
     oracles: &'a Oracles,
+    /// The user's request to stop.
     stop: &'a Stop,
+    /// Where progress is shown.
     bar: &'a Bar,
 }
 
@@ -222,6 +237,7 @@ impl Failing<'_> {
             let none = || tapml::Error::invalid(format!("the suite has no node `{name}`"));
             graph.find_node(name).ok_or_else(none)
         };
+        // A node that is named twice counts once.
         let asked: BTreeSet<NodeId> = names.iter().map(find).collect::<Result<_, _>>()?;
         let choices = KernelChoices::from_platform(graph, platform, asked.iter().copied())?;
         let precision = |id: NodeId, symbols: &Symbols| choices.declared_precision(id, symbols);
@@ -237,6 +253,7 @@ impl Failing<'_> {
                 return Ok(None);
             }
             RegionOutcome::Wrong(wrong) => wrong.judgement.frame,
+            // A region that does not run fails at any frame: the first one is taken.
             RegionOutcome::Failed(_) => 0,
         };
         let last = failing.last().copied().unwrap_or(NodeId(0));
@@ -247,6 +264,7 @@ impl Failing<'_> {
     }
 }
 
+/// How it fails, how small it is, and what decides whether it fails.
 fn render(found: &Reduced, case: &str, folder: &str, files: &str) -> String {
     let (before, after) = (found.whole.elements(), found.smallest.elements());
     let mut text = format!(

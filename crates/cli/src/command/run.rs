@@ -40,6 +40,7 @@ pub struct RunCommand {
 }
 
 impl RunCommand {
+    /// Runs the model on each set of inputs and writes the outputs.
     pub fn run(self) -> Result<Outcome> {
         let job = RunJob {
             model: self.model,
@@ -49,6 +50,7 @@ impl RunCommand {
             source: self.source,
             repeat: self.repeat,
         };
+        // Refused before the work if it holds something else.
         let folder = NewFolder::create(&self.out, RunReport::FILE, self.overwrite)?;
         let bar = Bar::new();
         let stop = stopping::stop_on_signal()?;
@@ -58,6 +60,7 @@ impl RunCommand {
         report.write_arrays(folder.folder(), &outputs)?;
         let text = serde_json::to_string_pretty(&report)?;
         tapml::files::write(&folder.folder().join(RunReport::FILE), text.as_bytes())?;
+        // Outputs appear all at once, or not at all.
         folder.publish()?;
         self.json.say(&render(&report))?;
         let unused = note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));
@@ -75,6 +78,7 @@ impl RunCommand {
     }
 }
 
+/// A line for each output of each set of inputs, and the times.
 fn render(report: &RunReport) -> String {
     let nodes: usize = report.ops.iter().map(|op| op.nodes).sum();
     let own = report.ops.iter().filter(|op| op.reason.is_none()).map(|op| op.nodes).sum::<usize>();
@@ -84,6 +88,7 @@ fn render(report: &RunReport) -> String {
     for run in &report.runs {
         for output in &run.outputs {
             let shape: Vec<String> = output.shape.iter().map(ToString::to_string).collect();
+            // Values that are not finite have no distance.
             let differs = output.max_difference.map_or("not finite".into(), |d| format!("{d:.1e}"));
             rows.add_row([
                 run.inputs.clone(),
@@ -109,6 +114,7 @@ fn render(report: &RunReport) -> String {
 fn median(run: &Run) -> String {
     let mut seconds = run.seconds.clone();
     seconds.sort_by(f64::total_cmp);
+    // Of an even number of runs, the upper one of the two in the middle.
     let middle = seconds.get(seconds.len() / 2).copied().unwrap_or_default();
     match seconds.as_slice() {
         [least, .., greatest] => format!("{middle:.4} ({least:.4} to {greatest:.4})"),

@@ -29,6 +29,7 @@ enum What {
 }
 
 impl SuiteCommand {
+    /// Does what was named.
     pub fn run(self) -> Result<Outcome> {
         match self.what {
             What::Score(command) => command.run(),
@@ -77,10 +78,12 @@ pub struct ScoreCommand {
 const LENGTHS: [usize; 4] = [4, 24, 72, 144];
 
 impl ScoreCommand {
+    /// Scores the suite, and writes a smaller one if asked.
     pub fn run(self) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target)?;
         let bed = self.open_fixture()?;
         let stop = stopping::stop_on_signal()?;
+        // Each worker holds a device.
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         let guard = Guard::new(&spec, platform::open_device(&spec)?.info(), workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
@@ -118,6 +121,7 @@ impl ScoreCommand {
         Ok(Outcome::Holds)
     }
 
+    /// The suite with its model, ready for faults.
     fn open_fixture(&self) -> Result<Fixture> {
         let suite = Suite::open(&self.suite)?;
         let name = suite.manifest().model.name.clone();
@@ -138,11 +142,13 @@ impl ScoreCommand {
         let tokens: Vec<u32> = bed.suite.manifest().prompts.iter().flat_map(|p| p.ids.clone()).collect();
         let folder = tapml::files::Temporary::new("tapml-calls-")?;
         let mut found = Vec::new();
+        // A fault of a window shows behind it alone.
         let beyond = Fixture::window(&bed.model).map(|window| window as usize + 9);
         for length in LENGTHS.into_iter().chain(beyond) {
             if open.is_empty() || tokens.is_empty() {
                 break;
             }
+            // Real tokens in their own order: random ones would be unlike any text.
             let prompt = tokens.iter().cycle().copied().take(length).collect();
             let options = FixtureOptions { prompts: vec![prompt], steps: 1 };
             let out = folder.path().join(length.to_string());
@@ -150,6 +156,7 @@ impl ScoreCommand {
             let bar = Bar::new();
             let told = mutation_score::seek(&other, &open, run, &bar, stop)?;
             bar.finish();
+            // What a prompt has told is not looked for again.
             open.retain(|id| !told.iter().any(|f| f.id == *id));
             found.extend(told);
         }
@@ -157,6 +164,7 @@ impl ScoreCommand {
     }
 }
 
+/// The table of operators, then what the suite cannot see.
 fn render(score: &SuiteScore) -> String {
     let mut rows = table(&["operator", "cases", "mutants", "killed", "survive", "cases needed"]);
     for op in &score.ops {

@@ -53,17 +53,23 @@ enum For {
     Prompt,
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     target: String,
+    /// The device's own name.
     device: String,
+    /// Choices hold for this driver alone.
     driver: String,
+    /// Where the choices were written.
     file: String,
+    /// What was timed for each operator.
     ops: Vec<Tuned>,
 }
 
 impl TuneCommand {
+    /// Times the kernels, writes the choices, and fails if a kernel was wrong.
     pub fn run(self) -> Result<Outcome> {
         let job = TuneJob {
             model: self.model.clone(),
@@ -98,6 +104,7 @@ impl TuneCommand {
         Ok(if failed { Outcome::Fails } else { Outcome::Holds })
     }
 
+    /// Where the choices go: the file that was named, or the cache, where other commands look.
     fn file(&self, choices: &TuningCache) -> Result<PathBuf> {
         if let Some(out) = &self.out {
             return Ok(out.clone());
@@ -112,6 +119,7 @@ impl TuneCommand {
     }
 }
 
+/// A line for each operator with the times of its kernels.
 fn describe_ops(ops: &[Tuned]) -> String {
     let mut rows = table(&["OP", "INPUTS", "NODES", "KERNEL", "TIMES", "FAILED"]);
     for op in ops {

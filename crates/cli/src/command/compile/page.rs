@@ -34,15 +34,18 @@ pub fn page(report: &Report) -> String {
     text += &format!("|{rule}{}\n", "---|".repeat(names.len()));
     for model in &report.models {
         let mut row = cells(&model.plan);
+        // Without a plan there is no count: the published one stands in brackets.
         if let (None, Some(published)) = (&model.plan.size, model.published_parameters) {
             row[2] = format!("({})", billions(published));
         }
+        // A bar would begin another cell.
         let row: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
         text += &format!("| {} |\n", row.join(" | "));
     }
     text
 }
 
+/// What stands above the tables.
 fn introduction(report: &Report) -> String {
     let (step, positions) = (report.lengths.step_tokens, report.lengths.positions);
     format!(

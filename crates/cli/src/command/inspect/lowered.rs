@@ -20,6 +20,7 @@ pub enum Only {
 }
 
 impl Only {
+    /// The phase itself.
     fn phase(self) -> Phase {
         match self {
             Only::Decode => Phase::Decode,
@@ -28,22 +29,27 @@ impl Only {
     }
 }
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
     model: String,
+    /// The device that the graphs are for.
     target: PlatformInfo,
     phases: Vec<PhaseReport>,
 }
 
+/// The graph of one phase.
 #[derive(Serialize)]
 struct PhaseReport {
     phase: Phase,
     /// The text form, kernels included as comments.
     text: String,
+    /// In the order in which they run.
     nodes: Vec<NodeReport>,
 }
 
+/// A node, with names of the values that it reads and gives.
 #[derive(Serialize)]
 struct NodeReport {
     name: String,
@@ -78,6 +84,7 @@ pub fn show(
     let target = platform.describe();
     for (at, of) in lowered.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
+        // A comment of the text form, so that what is printed can be read again.
         let head = format!("# {} of {model} on {}, {}", of.phase.name(), target.platform, target.device);
         json.say_whole(&format!("{gap}{}\n{}", head.escape_debug(), of.text().trim_end()))?;
     }
@@ -86,6 +93,7 @@ pub fn show(
     Ok(Outcome::Holds)
 }
 
+/// The nodes of a phase with their kernels.
 fn phase_report(lowered: &Lowered) -> PhaseReport {
     let nodes = lowered.graph.nodes().iter().zip(&lowered.kernels).map(|(node, kernel)| NodeReport {
         kernel: kernel.as_ref().ok().cloned(),
@@ -113,6 +121,7 @@ fn node_report(graph: &Graph, node: &Node) -> NodeReport {
         unsupported: None,
         inputs: names(&node.inputs),
         outputs: names(&node.outputs),
+        // A fused operator is told by its body.
         attributes: body.is_empty().then(|| node.op.attributes()),
         body,
     }

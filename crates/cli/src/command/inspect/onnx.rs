@@ -1,4 +1,6 @@
 //! `tapml inspect` of an ONNX model: what the file consists of.
+//!
+//! Weights are counted, not read; nothing is run.
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
@@ -7,15 +9,18 @@ use serde::Serialize;
 use std::path::Path;
 use tapml::import::onnx::{File, Outline, ValueOutline};
 
+/// What is written as JSON.
 #[derive(Serialize)]
 struct Report<'m> {
     schema: u32,
     model: String,
     format: &'static str,
+    /// Its fields stand beside the others.
     #[serde(flatten)]
     outline: &'m Outline,
 }
 
+/// Prints the outline of a file.
 pub fn show(path: &Path, json: &JsonArg) -> Result<Outcome> {
     let outline = File::open(path)?.outline();
     let report = Report { schema: 1, model: path.display().to_string(), format: "onnx", outline: &outline };
@@ -24,6 +29,7 @@ pub fn show(path: &Path, json: &JsonArg) -> Result<Outcome> {
     Ok(Outcome::Holds)
 }
 
+/// Inputs, outputs, operators and weights.
 fn render(report: &Report<'_>) -> String {
     let o = report.outline;
     let opsets: Vec<String> = o.opsets.iter().map(|set| format!("{} {}", set.domain, set.version)).collect();

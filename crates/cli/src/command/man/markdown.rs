@@ -17,6 +17,7 @@ pub fn page(command: &Command) -> String {
     text
 }
 
+/// Appends a command's section, and those of all below it.
 fn section(command: &Command, top: bool, text: &mut String) {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let about = command.get_long_about().or_else(|| command.get_about());
@@ -78,6 +79,7 @@ fn name(arg: &Arg) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }
 
+/// The default values; none for a flag.
 fn default(arg: &Arg) -> String {
     if !arg.get_action().takes_values() {
         return String::new();
@@ -86,6 +88,7 @@ fn default(arg: &Arg) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
+/// What help says of an argument, with the values that it takes.
 fn help(arg: &Arg) -> String {
     let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut help = cell(&escape(&help));
@@ -103,6 +106,7 @@ fn help(arg: &Arg) -> String {
 
 /// A text that Markdown would take for a link or a tag, as it is.
 fn escape(text: &str) -> String {
+    // Within backquotes Markdown takes signs as they are.
     let mut code = false;
     let mut escaped = String::new();
     for c in text.chars() {
@@ -117,6 +121,7 @@ fn escape(text: &str) -> String {
 
 /// A text that stands in a cell of a table.
 fn cell(text: &str) -> String {
+    // A line break would end the row.
     text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
