@@ -1,4 +1,8 @@
 //! The `tapml` command: parses flags to plain data, hands them to one file per command, maps results to exit codes.
+//!
+//! A command prints a report for people, writes it as JSON if asked, and says by its [`Outcome`] whether what it
+//! checked holds. Doc comments of types that `clap` derives from are the texts of `--help`; other remarks on them are
+//! plain comments.
 
 mod command;
 mod output;
@@ -9,6 +13,8 @@ use clap::Parser;
 use std::process::ExitCode;
 
 /// How a command that could run ended.
+///
+/// The three are the exit codes that scripts rely on. An error ends in exit code 2 as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything holds: exit code 0.
@@ -35,12 +41,15 @@ struct Cli {
     quiet: bool,
 }
 
+/// Parses the command line, runs the command, and maps what it gave to an exit code.
 fn main() -> ExitCode {
+    // Before anything else: the environment may be changed only while there is a single thread.
     quiet_mesa();
     let cli = Cli::parse();
     if cli.quiet {
         progress::hide();
     }
+    // More flags than there are levels mean the last one.
     let level = ["warn", "debug", "trace"][usize::from(cli.verbose.min(2))];
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         .format(log_line)
@@ -54,6 +63,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Holds) => ExitCode::SUCCESS,
         Ok(Outcome::Fails) => ExitCode::from(1),
         Ok(Outcome::NotRun) => ExitCode::from(2),
+        // A reader that went away has seen what it wanted.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(&error);
@@ -67,6 +77,7 @@ fn log_line(out: &mut env_logger::fmt::Formatter, record: &log::Record<'_>) -> s
     use std::io::Write;
     let (level, target) = (record.level(), record.target());
     let style = out.default_level_style(level);
+    // Other machines' texts may hold signs that command a terminal.
     let text = tapml::shown::report(&record.args().to_string(), false);
     writeln!(out, "[{} {style}{level:<5}{style:#} {target}] {text}", out.timestamp())
 }

@@ -1,4 +1,7 @@
 //! What commands print: errors with advice, tables, and JSON to a file or to standard output.
+//!
+//! Standard output has what was asked for and nothing else; notes, progress and errors go to standard error. Every
+//! text passes through [`shown`], which makes signs that command a terminal visible.
 
 use anyhow::Result;
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -18,6 +21,7 @@ pub struct JsonArg {
 /// A report of work in which connections to devices were lost and opened again.
 #[derive(Serialize)]
 struct Reconnected<'a, T: Serialize> {
+    /// Its fields stand beside the count.
     #[serde(flatten)]
     report: &'a T,
     /// How often.
@@ -26,6 +30,7 @@ struct Reconnected<'a, T: Serialize> {
 
 impl JsonArg {
     /// Whether JSON takes standard output, so that people's text must not.
+    /// It does if the file is `-`.
     pub fn on_stdout(&self) -> bool {
         self.json.as_deref() == Some(Path::new("-"))
     }
@@ -36,6 +41,9 @@ impl JsonArg {
     }
 
     /// Writes the report if it was asked for. A file is written beside its name first and then renamed.
+    ///
+    /// # Errors
+    /// If the report does not serialise, or cannot be written.
     pub fn write(&self, report: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
         let reconnects = platform::count_reopened();
@@ -65,6 +73,7 @@ impl JsonArg {
         self.print(&shown::whole(text))
     }
 
+    /// Prints a line where people's text belongs.
     fn print(&self, text: &str) -> Result<()> {
         if self.on_stdout() {
             writeln!(std::io::stderr(), "{text}")?;
@@ -83,15 +92,19 @@ pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 /// Prints an error, its technical details and what to do about it.
+///
+/// Failures to write are passed over: there is nowhere left to tell them.
 pub fn print_error(error: &anyhow::Error) {
     let mut err = std::io::stderr().lock();
     let clipped = |text: &str| shown::report(&shown::first_lines(text), false);
     let label = console::style("error").red().bold().for_stderr();
     let _ = writeln!(err, "{label}: {}", clipped(&format!("{error:#}")));
+    // Details and advice belong to TapML's own errors.
     let Some(inner) = error.downcast_ref::<tapml::Error>() else { return };
     let line = inner.detail("line").and_then(|line| line.parse().ok());
     for (name, value) in inner.details() {
         let (name, value) = (clipped(name), clipped(value));
+        // Only a kernel's text may be long: its lines around the fault are enough.
         let value = if name == "source" { excerpt(&value, line) } else { value };
         if value.contains('\n') {
             let _ = writeln!(err, "  {name}:");
@@ -115,6 +128,7 @@ fn excerpt(text: &str, line: Option<usize>) -> String {
         return text.into();
     }
     let known = line.filter(|line| (1..=lines.len()).contains(line));
+    // Where no line is known, the entry point is what a reader looks for.
     let begins = || lines.iter().position(|line| line.contains("@compute")).map_or(1, |at| at + 1);
     let at = known.unwrap_or_else(begins);
     let shown = at.saturating_sub(AROUND).max(1)..=(at + AROUND).min(lines.len());
@@ -139,6 +153,7 @@ pub fn table(header: &[&str]) -> comfy_table::Table {
 }
 
 /// A byte count for people: `21.3 MB`.
+/// Units are powers of 1000.
 pub fn bytes(count: u64) -> String {
     indicatif::DecimalBytes(count).to_string()
 }

@@ -1,4 +1,6 @@
 //! Progress of long work on standard error: a bar on a terminal, the notes of a job as lines elsewhere; nothing with `--quiet`.
+//!
+//! It never mixes with what is printed: a bar is removed before a command prints its report.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -14,12 +16,14 @@ pub fn hide() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
+/// Whether `--quiet` was given.
 fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
 /// A bar that shows the stage at hand, until it is dropped. Nothing is drawn unless standard error is a terminal.
 pub struct Bar {
+    /// Hidden where nothing may be drawn; lines are printed all the same.
     bar: ProgressBar,
 }
 
@@ -33,6 +37,7 @@ impl Bar {
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         bar.set_style(style(0));
+        // Time passes on the bar even while a kernel runs.
         bar.enable_steady_tick(Duration::from_millis(120));
         Bar { bar }
     }
@@ -85,6 +90,7 @@ impl Drop for Bar {
     }
 }
 
+/// With a count if the number of units is known.
 fn style(total: u64) -> ProgressStyle {
     let template = match total {
         0 => "{spinner} {msg:32} {elapsed}",

@@ -1,4 +1,7 @@
 //! Ctrl-C: the work at hand is asked to stop, and the process ends soon even if that work, such as a kernel, does not.
+//!
+//! There are three ways to end: work that looks at the request ends in order; work that does not is cut off after a
+//! grace time, with its last words; a second Ctrl-C ends the process without either.
 
 use crate::output;
 use anyhow::{Context, Result};
@@ -17,11 +20,13 @@ const ENDING: Duration = Duration::from_millis(400);
 /// Tells what was found so far, before the process ends.
 type LastWords = Box<dyn FnOnce() + Send>;
 
+/// Set by a command while it works; at most one command works in a process.
 static LAST_WORDS: Mutex<Option<LastWords>> = Mutex::new(None);
 
 /// Whether the work at hand looks at the request, so that it is given time to end in order.
 static HEEDED: AtomicBool = AtomicBool::new(false);
 /// How the process ends.
+/// It is 2 for a command, and 0 for a server.
 static CODE: AtomicI32 = AtomicI32::new(2);
 
 /// A stop request that Ctrl-C and SIGTERM make. If the work at hand does not end, the process does: it says its last
@@ -38,6 +43,9 @@ pub fn stop_server_on_signal() -> Result<Stop> {
 }
 
 /// Ctrl-C and SIGTERM end the process from here on as [`stop_on_signal`] says, at once as long as that has not been called.
+///
+/// # Errors
+/// If the system refuses the handler.
 pub fn listen() -> Result<&'static Stop> {
     static STOP: OnceLock<Stop> = OnceLock::new();
     if let Some(stop) = STOP.get() {
@@ -46,12 +54,14 @@ pub fn listen() -> Result<&'static Stop> {
     let stop = STOP.get_or_init(Stop::new);
     let mut asked = false;
     ctrlc::set_handler(move || {
+        // 130 is what a shell gives for a process that SIGINT ended.
         if std::mem::replace(&mut asked, true) {
             tapml::files::abandon();
             exit(130);
         }
         stop.request();
         let heeded = HEEDED.load(Ordering::Acquire);
+        // The handler has to return, so that a second signal is heard.
         std::thread::spawn(move || end(if heeded { GRACE } else { Duration::ZERO }));
         if heeded {
             output::note("stopping", "what is done so far is kept; again to stop at once");
@@ -80,6 +90,7 @@ pub fn forget_last_words() {
     *lock() = None;
 }
 
+/// Says them if they were not said yet.
 fn say_last_words() {
     // Held meanwhile, so that the process does not end before they are said.
     let mut words = lock();
@@ -88,6 +99,7 @@ fn say_last_words() {
     }
 }
 
+/// A panic while they were set does not keep them from being said.
 fn lock() -> std::sync::MutexGuard<'static, Option<LastWords>> {
     LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -96,7 +108,9 @@ fn lock() -> std::sync::MutexGuard<'static, Option<LastWords>> {
 fn end(grace: Duration) {
     std::thread::sleep(grace);
     say_last_words();
+    // Files that are half written are removed before the process is gone.
     tapml::files::abandon();
+    // Exit handlers of a driver may wait for a kernel that does not end.
     std::thread::spawn(|| {
         std::thread::sleep(ENDING);
         std::process::abort();
