@@ -1,9 +1,9 @@
 //! The kernel list. Of an operator's rows the first that serves a call and is preferred for it on the device is taken,
 //! unless a measurement or a user says otherwise; the last of them is the one that asks for least.
 //!
-//! Names are `operator/variant`. Rows of one operator need not stand together, but their order counts. A row that is
-//! not portable needs one that is behind it, or the operator has a definition by others: a fused one, or an operator
-//! of PyTorch.
+//! Names are `operator/variant`. Rows of one operator need not stand together, but their order counts. The last row
+//! of each operator of the library is its portable kernel. Fused operators need none: where no row serves them, they
+//! are not put in.
 
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, HOPPER, OVERLAP};
