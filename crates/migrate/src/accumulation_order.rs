@@ -26,6 +26,8 @@ use tapml_graph::{Bytes, DType, Result, Tensor};
 const TERMS: usize = 64;
 
 /// A small number and the large one to which it may be added without effect, both of the dtype.
+///
+/// The large one is 2^24 times the small one: an f32 sum has 24 bits. In f16 it is 2^15, which is finite.
 fn numbers(dtype: DType) -> Option<(f64, f64)> {
     let small = match dtype {
         DType::F32 | DType::BF16 => 1.0,
@@ -51,6 +53,8 @@ pub fn order_call(call: &Call) -> Result<Option<Call>> {
     };
     let mut values = vec![small; x.len()];
     for (i, row) in values.chunks_mut(terms).enumerate() {
+        // The large numbers stand at the ends and in the middle, so that a tile or a half has one of them
+        // alone.
         let (first, last) = [(0, terms - 1), (terms - 1, 0), (0, terms / 2), (terms / 2, terms - 1)][i % 4];
         (row[first], row[last]) = (large, -large);
     }
@@ -61,10 +65,12 @@ pub fn order_call(call: &Call) -> Result<Option<Call>> {
         } else if at == weights {
             fill_ones(input)
         } else {
+            // Addends are zero: the result is exactly `(K - 2) s` then.
             like(input, &vec![0.0; input.len()])
         }
     });
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    // No input is a weight by name: the ones must not be taken for the checkpoint's.
     let weights = vec![None; inputs.len()];
     Ok(Some(Call { inputs, weights, ..call.clone() }))
 }
@@ -83,6 +89,7 @@ pub fn longer(call: &Call, outputs: &[Tensor], declared: Precision, names: (&str
     let input = call.inputs.get(call.op.dot_product()?.activations)?;
     let (small, large) = numbers(input.dtype())?;
     let terms = input.row_len() as f64;
+    // The formula holds for f32, and a kernel without sums has no chain.
     if declared.accumulate != DType::F32 || declared.terms == 0 {
         return None;
     }

@@ -1,4 +1,7 @@
 //! Attributes of operators by name, read and changed through their JSON, so that every operator has them.
+//!
+//! Nothing here knows an operator: what a value may be is asked of `Op::parse`, which refuses what does not
+//! fit.
 
 use serde_json::{Map, Value, json};
 use tapml_graph::Op;
@@ -10,6 +13,7 @@ pub fn paths(attributes: &Value) -> Vec<Vec<String>> {
     found
 }
 
+/// Depth first; a map is named before what it holds. Lists are values, not places.
 fn walk(value: &Value, at: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     if !at.is_empty() {
         found.push(at.clone());
@@ -55,6 +59,7 @@ pub fn with_attribute(op: &Op, path: &[String], value: Option<Value>) -> Option<
         None => parent.remove(name),
     };
     let changed = Op::parse(op.name(), attributes).ok()?;
+    // Parsing may bring a default back: the attribute is then not gone.
     (changed != *op).then_some(changed)
 }
 
@@ -115,6 +120,7 @@ pub fn variants(name: &str, value: &Value, rank: usize) -> Vec<Variant> {
     found.into_iter().map(variant).collect()
 }
 
+/// Each value once, without the attribute's own.
 fn of_integer(name: &str, value: i64, rank: usize) -> Vec<(Value, &'static str)> {
     // An end that stands for the whole dimension is the largest integer.
     let (less, more) = (value.saturating_sub(1), value.saturating_add(1));
@@ -131,6 +137,7 @@ fn of_integer(name: &str, value: i64, rank: usize) -> Vec<(Value, &'static str)>
     all.into_iter().map(|(other, how)| (json!(other), how)).collect()
 }
 
+/// JSON has no infinity, so the inverse of 0 is left out.
 fn of_float(value: f64) -> Vec<(Value, &'static str)> {
     let all = [
         (0.0, AS_ZERO),
@@ -143,12 +150,15 @@ fn of_float(value: f64) -> Vec<(Value, &'static str)> {
     all.into_iter().filter(other).map(|(other, how)| (json!(other), how)).collect()
 }
 
+/// Of integers; a list that is a permutation has an inverse, too.
 fn of_list(name: &str, items: &[i64]) -> Vec<(Value, &'static str)> {
     let half = items.len() / 2;
     let mut all: Vec<(Vec<i64>, &'static str)> = Vec::new();
+    // ONNX lists all beginnings first and then all ends.
     if items.len().is_multiple_of(2) && name == "pads" {
         all.push(([&items[half..], &items[..half]].concat(), "has its beginning and its end exchanged"));
     }
+    // `None` for a list that is no permutation of 0, 1, 2, …
     let place = |i: usize| items.iter().position(|&item| usize::try_from(item) == Ok(i));
     if let Some(inverse) = (0..items.len()).map(place).collect::<Option<Vec<usize>>>() {
         all.push((inverse.into_iter().map(|i| i as i64).collect(), "is taken for its inverse"));

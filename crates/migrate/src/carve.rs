@@ -1,5 +1,8 @@
 //! Carving: runs a model on the source platform with real prompts and records every node call into a suite.
 //! Hashing and writing happen on a thread of their own, behind a bounded queue.
+//!
+//! Three threads work: this one runs the source, one hashes and stores what is recorded, and one hashes
+//! weights that do not go into the suite. The folder appears only when everything is durable.
 
 use crate::identity::{Hash, ModelIdentity, tensor_type, weight_entries, weight_entries_while};
 use crate::progress::{Progress, Stop};
@@ -71,6 +74,9 @@ pub struct Carved {
 
 /// Runs each prompt and then its decode steps with the token that the source finds most probable, and writes every
 /// node call. Nothing is left at `options.out` unless all of it is.
+///
+/// # Errors
+/// If a prompt does not fit the context, the source fails, the disk is full, or someone asks to stop.
 pub fn carve(
     platform: &mut dyn Platform,
     model: &Model,
@@ -94,6 +100,7 @@ pub fn carve(
     if options.self_contained {
         writer.identify(model, weight_entries(model)?)?;
     }
+    // One program for all prompts: its states have room for the longest one and all its steps.
     let longest = prompts.iter().map(|p| p.ids.len()).max().unwrap_or(0);
     let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(steps));
     let useless = AtomicBool::new(false);
@@ -110,7 +117,9 @@ pub fn carve(
             CarveRunner { loaded, interface, steps, options, progress, stop, running }
                 .record(model, prompts, writer)
         });
+        // The scope waits for the thread, so it is told to give up before an error is returned.
         useless.store(ran.is_err(), Ordering::Relaxed);
+        // Joined by hand, also after an error: the scope panics if a thread panicked that it has to join.
         let hashed = hashing.map(|thread| thread.join().map_err(|_| panic_error("hashing")));
         let (mut writer, prompts, running) = ran?;
         if let Some(weights) = hashed {
@@ -131,6 +140,7 @@ fn unless(useless: &AtomicBool) -> Result<()> {
     }
 }
 
+/// A panic of a thread as an error of this program.
 fn panic_error(thread: &str) -> Error {
     Error::bug(format!("the {thread} thread of carve panicked"))
 }
@@ -140,6 +150,7 @@ pub(crate) fn steps(interface: &Interface, asked: u32) -> u32 {
     if interface.has_logits() { asked } else { 0 }
 }
 
+/// Before anything runs: a prompt that does not fit is told in no time.
 fn check_prompts(interface: &Interface, prompts: &[PromptInput], steps: u32, context: u32) -> Result<()> {
     if prompts.is_empty() {
         return Err(Error::invalid("no prompts given").with_hint("give a file with one prompt per line"));
@@ -174,6 +185,7 @@ fn estimate(model: &Model, prompts: &[PromptInput], steps: u32, self_contained: 
         let mut sum = 0u64;
         let ran = graph.nodes().iter().zip(&once).filter(|(_, once)| image || !**once);
         for value in ran.flat_map(|(node, _)| &node.outputs) {
+            // Of a growing state only new rows are stored, not the whole.
             let growing = graph.states().iter().any(|s| s.output == *value && s.grows(graph));
             if !growing {
                 sum = sum.saturating_add(type_bytes(&graph.value(*value).ty.bind(&symbols)?)?);
@@ -203,6 +215,7 @@ enum CarveMessage {
     State(usize, Tensor),
 }
 
+/// The writing thread: runs in order, each closed when the next one begins.
 fn write(receiver: Receiver<Vec<CarveMessage>>, mut writer: SuiteWriter) -> Result<SuiteWriter> {
     let mut current: Option<Frame> = None;
     for message in receiver.into_iter().flatten() {
@@ -236,12 +249,14 @@ fn write(receiver: Receiver<Vec<CarveMessage>>, mut writer: SuiteWriter) -> Resu
 }
 
 struct CarveRunner<'a> {
+    /// The source's program.
     loaded: &'a mut dyn Loaded,
     interface: Interface,
     steps: u32,
     options: &'a CarveOptions<'a>,
     progress: &'a dyn Progress,
     stop: &'a Stop,
+    /// Time within runs so far.
     running: Duration,
 }
 
@@ -265,6 +280,7 @@ impl CarveRunner<'_> {
         Ok((writer, prompts, self.running))
     }
 
+    /// Prompt after prompt.
     fn all(
         &mut self,
         graph: &Graph,
@@ -285,6 +301,7 @@ impl CarveRunner<'_> {
         Ok(done)
     }
 
+    /// The prefill, then one step for each token; gives the tokens chosen, one more than there are steps.
     fn prompt(
         &mut self,
         graph: &Graph,
@@ -292,6 +309,7 @@ impl CarveRunner<'_> {
         prompt: &PromptInput,
         queue: &SyncSender<Vec<CarveMessage>>,
     ) -> Result<Vec<u32>> {
+        // Prompts do not see each other.
         self.loaded.reset()?;
         let (mut ids, mut position, mut generated) = (prompt.ids.clone(), 0, Vec::new());
         for step in 0..=prompt.steps(self.steps) {
@@ -310,6 +328,7 @@ impl CarveRunner<'_> {
             if self.interface.has_logits() {
                 let logits = outputs.get(LOGITS);
                 let next = argmax_last(logits.ok_or_else(|| Error::bug("the platform gave no `logits`"))?)?;
+                // The last one is chosen but not fed.
                 generated.push(next);
                 ids = vec![next];
             }
@@ -326,6 +345,7 @@ pub(crate) fn argmax_last(logits: &Tensor) -> Result<u32> {
 }
 
 /// Index of the largest value; the first of equals.
+/// NaN is never larger; a row without any number gives 0.
 pub fn argmax(row: &[f32]) -> u32 {
     let best = row
         .iter()
@@ -336,9 +356,12 @@ pub fn argmax(row: &[f32]) -> u32 {
 
 /// Hands every value to the writing thread once per run.
 struct Recorder<'a> {
+    /// To the writing thread; sending blocks while it is full.
     queue: &'a SyncSender<Vec<CarveMessage>>,
+    /// By value, whether it was sent in this run.
     seen: Vec<bool>,
     batch: Vec<CarveMessage>,
+    /// Of the tensors in `batch`.
     bytes: usize,
 }
 
@@ -351,16 +374,19 @@ impl Recorder<'_> {
         if self.bytes < BATCH_BYTES { Ok(()) } else { self.flush() }
     }
 
+    /// Fails if the writing thread is gone; its own error is the cause.
     fn flush(&mut self) -> Result<()> {
         self.bytes = 0;
         let sent = self.queue.send(std::mem::take(&mut self.batch));
         sent.map_err(|_| Error::new(ErrorKind::Io, "the suite could not be written"))
     }
 
+    /// Whether the value is seen for the first time; it counts as seen then.
     fn first(&mut self, id: ValueId) -> bool {
         !std::mem::replace(&mut self.seen[id.0 as usize], true)
     }
 
+    /// Sends what no node of this run gives: inputs, and fixed states before they change.
     fn input(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
         match event.graph.value(id).origin {
             // What a node gives is seen before it is used, unless the node did not run: it encodes an image of earlier.
@@ -374,6 +400,7 @@ impl Recorder<'_> {
         }
     }
 
+    /// Of a growing state, its new rows and their count.
     fn output(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
         self.seen[id.0 as usize] = true;
         let state = event.graph.states().iter().position(|s| s.output == id && s.grows(event.graph));
@@ -393,6 +420,7 @@ impl Recorder<'_> {
 
 /// Fails if the run changed rows that earlier runs put into a growing state: they are stored only once.
 fn expect_prefix(event: &NodeEvent<'_>, state: usize) -> Result<()> {
+    // In place, both are the same memory, and no comparison is needed.
     let (before, after) = (event.inputs[0].bytes(), event.outputs[0].bytes());
     if before.as_ptr() == after.as_ptr() || after.starts_with(before) {
         return Ok(());

@@ -1,4 +1,8 @@
 //! Checking: replays carved node calls on a platform and judges each, in the thread pool, while the platform works on.
+//!
+//! Three limits bound the memory: a batch's bytes and calls, and the results that wait for a verdict. The
+//! platform is used by one thread only. Verdicts come in any order; results are sorted afterwards, so that
+//! reports do not depend on it.
 
 use crate::choices::KernelChoices;
 use crate::filter::{Filter, looked_at};
@@ -105,6 +109,7 @@ pub fn check(
     let start = Instant::now();
     let composed = composed_suites(suite, platform)?;
     let budget = oracles.budget();
+    // Cases of different graphs have the same numbers, so each view has oracles of its own.
     let own = composed.each_ref().map(|_| Oracles::new(budget));
     let mut views = vec![(suite, oracles)];
     views.extend(composed.iter().zip(&own));
@@ -167,6 +172,7 @@ fn select_parts(views: &[(&Suite, &Oracles)], options: &CheckOptions) -> Result<
     for id in &options.cases {
         let place =
             views.iter().enumerate().find_map(|(at, (suite, _))| Some((at, suite.find_case(id).ok()?)));
+        // Not found anywhere: the suite itself says so.
         let place = place.map_or_else(|| views[0].0.find_case(id).map(|case| (0, case)), Ok)?;
         found.insert(id, place);
     }
@@ -210,17 +216,20 @@ impl<'a> Checker<'a> {
         self.cases(platform, op, cases)
     }
 
+    /// Calls of an operator; all if none is named.
     fn cases_of(&self, op: &str, wanted: &HashSet<Case>) -> Vec<Case> {
         let of_op = self.suite.cases().filter(|c| self.suite.graph().node(c.node).op.name() == op);
         of_op.filter(|c| wanted.is_empty() || wanted.contains(c)).collect()
     }
 
+    /// Checks these calls. Only if they are all of the operator, probes and made calls follow.
     fn cases(&self, platform: &mut dyn Platform, op: &str, cases: Vec<Case>) -> Result<OpChecked> {
         let start = Instant::now();
         let choices = KernelChoices::of_cases(self.suite, platform, &cases)?;
         let all = cases.len() as u64;
         let (cases, mut skipped) = choices.split(self.suite, cases);
         self.progress.advance(all - cases.len() as u64);
+        // Drops those of whoever used the platform before.
         platform.take_findings();
         let mut results = self.run(platform, &cases, &choices, &mut skipped)?;
         results.sort_by_key(|r| (r.case.frame, r.case.node));
@@ -312,6 +321,7 @@ impl<'a> Checker<'a> {
         Ok(results)
     }
 
+    /// Batch after batch; a call that the platform cannot run is skipped, and one that fails is a result.
     fn replay(
         &self,
         platform: &mut dyn Platform,
@@ -328,6 +338,7 @@ impl<'a> Checker<'a> {
             let (calls, expected) = self.batch(&cases[at..])?;
             let batch = &cases[at..at + calls.len()];
             let calls = Arc::new(calls);
+            // The platform may answer in any order, but must answer each call.
             let mut seen = vec![false; batch.len()];
             let mut fatal = None;
             platform.replay(&calls, &mut |i, outputs| {
@@ -368,6 +379,7 @@ impl<'a> Checker<'a> {
         for &case in cases.iter().take(BATCH_CALLS) {
             let (call, outputs) = self.suite.call(case, self.model)?;
             let own = call.inputs.iter().zip(&call.weights).filter(|(_, w)| w.is_none());
+            // Weights are not counted: all calls of a node share them.
             bytes += own.map(|(t, _)| t.bytes().len()).sum::<usize>();
             if bytes > BATCH_BYTES && !calls.is_empty() {
                 break;
@@ -403,6 +415,7 @@ impl<'a> Checker<'a> {
         Ok(judged)
     }
 
+    /// In suite order, as the results are sorted.
     fn summary(&self, op: &str, results: &[CaseResult], choices: &KernelChoices) -> OpCheck {
         let mut check = OpCheck {
             op: op.to_string(),
@@ -437,8 +450,11 @@ fn accuse(results: &mut [CaseResult], cases: &[Case], filter: &Filter) {
 /// One replayed call on its way to a judge.
 struct Job {
     case: Case,
+    /// The batch, shared by its jobs.
     calls: Arc<Vec<Call>>,
+    /// Its place in the batch.
     at: usize,
+    /// What the source gave.
     expected: Vec<Tensor>,
     outputs: Result<Vec<Tensor>>,
 }

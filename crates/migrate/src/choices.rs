@@ -1,4 +1,7 @@
 //! Which kernels a platform uses for each node of a graph, or why it has none.
+//!
+//! A choice is asked for one time and kept: verdicts on several threads need it, and the platform has one
+//! user. A missing kernel is an answer; any other error ends the job.
 
 use crate::suite::{Case, Suite};
 use crate::verdict::Precision;
@@ -11,6 +14,7 @@ type Chosen = std::result::Result<KernelChoice, String>;
 
 /// The kernels of some nodes, in each phase.
 pub struct KernelChoices {
+    /// Only nodes and phases that were asked for.
     by_node: HashMap<(NodeId, Phase), Chosen>,
 }
 
@@ -32,6 +36,7 @@ impl KernelChoices {
         KernelChoices::of_phases(suite.graph(), platform, keys)
     }
 
+    /// Each key is asked for once.
     fn of_phases(
         graph: &Graph,
         platform: &dyn Platform,
@@ -110,6 +115,7 @@ impl KernelChoices {
     /// The precision that the kernel of a node declares for a call at these symbols; `None` if there is none.
     pub fn declared_precision(&self, node: NodeId, symbols: &Symbols) -> Result<Option<Precision>> {
         let Ok(choice) = self.kernel_at(node, Phase::of_run(symbols)) else { return Ok(None) };
+        // A chain longer than `usize` allows is as good as endless.
         let terms = usize::try_from(choice.accumulate.chain.eval(symbols)?).unwrap_or(usize::MAX);
         Ok(Some(Precision { accumulate: choice.accumulate.dtype, terms }))
     }

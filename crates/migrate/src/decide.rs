@@ -115,6 +115,7 @@ pub(crate) fn decide_region(found: &SmallestRegion) -> RegionDecision {
     }
 }
 
+/// A decision with its reason.
 fn settle(basis: Basis, state: OpState, reason: impl Into<String>) -> Decision {
     Decision::Settled(Settled { state, reason: Some(reason.into()), basis })
 }
@@ -126,6 +127,7 @@ fn settle(basis: Basis, state: OpState, reason: impl Into<String>) -> Decision {
 pub(crate) fn decide(evidence: &Evidence<'_>) -> Result<Decision> {
     let Evidence { nodes, skipped, check, model } = *evidence;
     if nodes.is_empty() {
+        // More prompts would help, which is not so where the target has no kernel.
         let unseen = skipped.iter().all(|node| node.reason == UNSEEN);
         let state = if unseen { OpState::Pending } else { OpState::Unsupported };
         let reason = skipped.first().map(|node| node.reason.clone());
@@ -133,6 +135,7 @@ pub(crate) fn decide(evidence: &Evidence<'_>) -> Result<Decision> {
     }
     let Some(check) = check else { return Ok(Decision::Check) };
     let placed: Vec<String> = nodes.iter().filter(|name| !is_refused(name, check)).cloned().collect();
+    // A node whose call was refused stays on the source; the operator may be accepted without it.
     if !check.passes() || placed.is_empty() {
         return Ok(by_failed_check(check));
     }
@@ -144,6 +147,7 @@ pub(crate) fn decide(evidence: &Evidence<'_>) -> Result<Decision> {
             kind @ (ErrorKind::OutOfMemory | ErrorKind::Compile) => {
                 Ok(settle(Basis::Model, OpState::Rejected, format!("{}: {e}", kind.name())))
             }
+            // Says nothing of the operator: the migration ends, and goes on from its ledger.
             _ => Err(e.clone()),
         },
     }
@@ -168,6 +172,7 @@ fn is_refused(node: &str, check: &OpCheck) -> bool {
 
 /// By a check that fails, or after which no node is left.
 fn by_failed_check(check: &OpCheck) -> Decision {
+    // A check that passes comes here only where every node was refused.
     let unsupported = check.unsupported.is_some() || check.passes();
     match check.skipped.first() {
         Some(first) if unsupported => settle(Basis::Check, OpState::Unsupported, first.reason.clone()),

@@ -1,6 +1,9 @@
 //! The last steps of a migration: the operators that lowering puts in, fused ones and the choice of the next token, whose
 //! calls are composed of recorded ones; and the deployed program, whose every launch a checked row of the kernel list
 //! explains.
+//!
+//! Composed operators come after all others, because they are fused only in a graph that runs on the target
+//! as a whole. Like others they are decided by evidence, and what is in the ledger is not made anew.
 
 use crate::check::Checker;
 use crate::choices::KernelChoices;
@@ -50,6 +53,7 @@ impl Migration<'_> {
         let mut passing: Vec<(usize, Hash)> = Vec::new();
         for (op, nodes) in composed_kinds(graph, composed) {
             self.stop.check()?;
+            // Every composed kind was entered at the beginning.
             let Some(at) = ledger.ops.iter().position(|entry| entry.op == op) else { continue };
             ledger.ops[at].nodes = nodes as u64;
             let has = |suite: &&Suite| suite.graph().op_kinds().iter().any(|(own, _)| *own == op);
@@ -61,6 +65,7 @@ impl Migration<'_> {
         if passing.is_empty() {
             return Ok(());
         }
+        // All at once first: one run of the model instead of one for each.
         let all = self.composed_model(ledger, &passing)?;
         if all.passed {
             for (at, _) in &passing {
@@ -82,6 +87,7 @@ impl Migration<'_> {
     ) -> Result<Option<Hash>> {
         let op = ledger.ops[at].op.clone();
         // A phase that no run reaches shows among the launches that no check explains.
+        // In each phase all nodes of the kind must have calls.
         let reached = |suite: &&&Suite| nodes_of(suite, &op).iter().all(|&id| suite.covers(id));
         let suites: Vec<&Suite> = suites.iter().filter(reached).copied().collect();
         let (mut check, mut key) = (None, None);
@@ -109,10 +115,13 @@ impl Migration<'_> {
     }
 
     /// What the check of a composed operator depends on.
+    ///
+    /// Any change of it makes the evidence void: version, device, values, kernels.
     fn composed_key(&self, op: &str, suites: &[&Suite]) -> Result<Hash> {
         let mut text = format!("fused {VERSION} {op} {:?}\n", self.target.describe());
         for suite in suites {
             let nodes = nodes_of(suite, op);
+            // Kernels of the lowered graph's nodes, which the plain graph does not have.
             let choices = KernelChoices::from_platform(suite.graph(), self.target, nodes.iter().copied())?;
             text += &format!("{}\n", suite.hash());
             for id in nodes {
@@ -152,6 +161,8 @@ impl Migration<'_> {
     }
 
     /// The check of the whole model on the target with these composed operators.
+    ///
+    /// Taken from the ledger if it was made with the same ones.
     fn composed_model(&mut self, ledger: &mut Ledger, composed: &[(usize, Hash)]) -> Result<ModelCheck> {
         let keys: Vec<Hash> = composed.iter().map(|(_, key)| *key).collect();
         let text = format!("deployed {VERSION} {keys:?} {:?} {:?}", self.evidence, ledger.source);
@@ -164,6 +175,7 @@ impl Migration<'_> {
         let choices = KernelChoices::from_platform(self.model.graph(), self.target, nodes)?;
         let limits = self.limits(ledger, &choices)?;
         let names: HashSet<String> = composed.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
+        // Fused are these and no others, also where the target would fuse more.
         let options = LoadOptions { fusing: Fusing::Only(names), ..LoadOptions::default() };
         self.progress.stage("check the deployed program", self.suite.frames().len() as u64);
         let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| HybridSide::Target);
@@ -181,6 +193,7 @@ impl Migration<'_> {
     }
 
     /// Accepts those composed operators with which the whole model still passes.
+    /// In the order of the list; one that fails is left out of the later runs.
     fn composed_in_turn(&mut self, ledger: &mut Ledger, passing: &[(usize, Hash)]) -> Result<()> {
         let mut accepted: Vec<(usize, Hash)> = Vec::new();
         for &(at, key) in passing {
@@ -221,6 +234,7 @@ pub(crate) fn list_deployed(ledger: &Ledger, graph: &Graph, target: &dyn Platfor
     let launches = target.launches(graph, &options)?.unwrap_or_default();
     let row = |launched: tapml_exec::Launched| {
         let op = launched.row.split_once('/').map_or("", |(op, _)| op).to_string();
+        // A row of the list belongs to one operator, so the first check that has it has all of its cases.
         let of_row = |check: &&OpCheck| check.kernels.iter().find(|k| k.kernel == launched.row).cloned();
         let found: Option<KernelCheck> = checks.iter().find_map(of_row);
         let (cases, failed) = found.as_ref().map_or((0, 0), |found| (found.cases, found.failed));

@@ -14,7 +14,9 @@ use tapml_graph::{DType, Op, Result, Symbol, Symbols, Tensor};
 /// Factors for one dtype.
 struct Scales {
     tiny: f64,
+    /// For all numbers of a row.
     large: f64,
+    /// For one number of a row.
     dominant: f64,
     /// Scaled numbers stay below this one, unless recorded ones are already beyond it.
     most: f64,
@@ -46,11 +48,13 @@ pub fn extreme_call(call: &Call, shift: usize) -> Result<Option<Call>> {
     })
 }
 
+/// The kind changes from row to row; one pass over all kinds takes as many rows as there are kinds.
 fn rows(input: &Tensor, kinds: &[Extreme], shift: usize) -> Result<Tensor> {
     let (width, scales) = (input.row_len().max(1), Scales::for_dtype(input.dtype()));
     let mut values = input.to_f64();
     for (row, values) in values.chunks_mut(width).enumerate() {
         let largest = values.iter().fold(0f64, |most, v| most.max(v.abs()));
+        // Never below 1: recorded numbers beyond the bound stay as they are.
         let within = |factor: f64| factor.min(scales.most / largest.max(f64::MIN_POSITIVE)).max(1.0);
         match kinds[(row + shift) % kinds.len()] {
             Extreme::Zeros => values.fill(0.0),
@@ -63,6 +67,7 @@ fn rows(input: &Tensor, kinds: &[Extreme], shift: usize) -> Result<Tensor> {
                 let first = values[0];
                 values.fill(tie(first));
             }
+            // Another column in each row.
             Extreme::Dominant => values[row % width] *= within(scales.dominant),
         }
     }

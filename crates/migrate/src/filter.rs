@@ -115,14 +115,18 @@ impl Lost {
 /// Sums of one row.
 #[derive(Clone, Copy)]
 struct RowSums {
+    /// The name of its call.
     call: usize,
+    /// `A` of the row.
     size: f64,
+    /// `B` of the row.
     projection: f64,
 }
 
 /// What is known of one attribute of operators with the same attributes.
 #[derive(Default)]
 struct Signal {
+    /// Of all calls, in the order in which they came.
     rows: Vec<RowSums>,
     /// Whether elements alone tell its loss.
     plain: bool,
@@ -134,6 +138,7 @@ type FoundErrors = (Allowed, Vec<f64>);
 /// Collects the calls of one kind of operator, from any thread.
 #[derive(Default)]
 pub struct Filter {
+    /// By the operator's attributes and the name of what is left out.
     signals: Mutex<BTreeMap<(String, String), Signal>>,
 }
 
@@ -186,9 +191,11 @@ impl Filter {
         let mut known: Option<Vec<Value<f64>>> = None;
         for (name, without) in changes {
             let key = (op.attributes().to_string(), name);
+            // The verdicts of elements suffice: an evaluation is saved.
             if self.with_signal(&key, |signal| signal.plain) {
                 continue;
             }
+            // Computed for the first attribute that needs them.
             let inputs = match &mut known {
                 Some(known) => known,
                 None => known.insert(inputs()?),
@@ -209,6 +216,7 @@ impl Filter {
     }
 
     /// Adds the rows of a call in which a change to `changed` shows. Outputs without numbers have none.
+    /// The lock is held only to add what was computed before.
     fn put(
         &self,
         key: (String, String),
@@ -232,6 +240,7 @@ impl Filter {
         });
     }
 
+    /// Holds the lock; `change` must not take long.
     fn with_signal<T>(&self, key: &(String, String), change: impl FnOnce(&mut Signal) -> T) -> T {
         let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         change(signals.entry(key.clone()).or_default())
@@ -277,6 +286,7 @@ fn rows_of(
             let (d, r, a) =
                 (changed[i] - exact.values[i], observed[i] - exact.values[i], allowed.allowed_at(i));
             if !(d.is_finite() && r.is_finite() && a.is_finite() && a > 0.0) {
+                // The loss gives NaN or infinity: verdicts of elements see that.
                 if d.is_nan() || d.is_infinite() {
                     return true;
                 }
@@ -297,9 +307,11 @@ fn rows_of(
     false
 }
 
+/// `c` with its standard error; `None` if the rows are too few for one.
 fn share(name: &str, rows: &[RowSums]) -> Option<Lost> {
     let size: f64 = rows.iter().map(|r| r.size).sum();
     let squares: f64 = rows.iter().map(|r| r.size * r.size).sum();
+    // The effective number of rows is `(Σ A)² / Σ A²`.
     if rows.len() < 2 || size * size < ROWS * squares {
         return None;
     }

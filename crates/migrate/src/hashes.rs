@@ -1,5 +1,8 @@
 //! Hashes of weights, kept beside the checkpoint, so that gigabytes are read once: by file, as it was when it was hashed, and
 //! place in it.
+//!
+//! A hash is believed if the file has the length, time of modification and inode that it had.
+//! It is no protection against someone who forges these.
 
 use crate::identity::Hash;
 use serde::{Deserialize, Serialize};
@@ -21,6 +24,7 @@ const MAX_BYTES: u64 = 64 << 20;
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FolderHashes {
+    /// See [`SCHEMA`].
     schema: u32,
     /// By file, its state and the tensor's place and type.
     hashes: BTreeMap<String, Hash>,
@@ -32,10 +36,14 @@ pub(crate) struct KeptHashes {
     folders: Mutex<HashMap<PathBuf, Folder>>,
 }
 
+/// What is known of one folder.
 #[derive(Default)]
 struct Folder {
+    /// From its file.
     kept: BTreeMap<String, Hash>,
+    /// Computed in this run.
     new: BTreeMap<String, Hash>,
+    /// Bytes that were hashed for `new`.
     new_bytes: u64,
 }
 
@@ -46,6 +54,7 @@ impl KeptHashes {
         if let Some(hash) = self.folder(&folder, |f| f.kept.get(&key).copied()) {
             return hash;
         }
+        // Two threads may hash the same tensor; the result is the same.
         let hash = Hash::of_tensor(tensor);
         self.folder(&folder, |f| {
             f.new_bytes += tensor.bytes().len() as u64;
@@ -54,6 +63,7 @@ impl KeptHashes {
         hash
     }
 
+    /// Holds the lock; hashing happens outside of it.
     fn folder<T>(&self, path: &Path, with: impl FnOnce(&mut Folder) -> T) -> T {
         let mut folders = self.folders.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let read = || Folder { kept: read(&path.join(NAME)), ..Folder::default() };
@@ -70,6 +80,7 @@ impl KeptHashes {
             let name = |key: &str| key.split(' ').next().unwrap_or_default().to_string();
             let states: HashMap<String, String> =
                 folder.new.keys().map(|key| (name(key), state(key))).collect();
+            // Files that this run did not read keep their hashes.
             hashes.retain(|key, _| states.get(&name(key)).is_none_or(|new| *new == state(key)));
             hashes.extend(folder.new);
             if let Ok(text) = serde_json::to_vec_pretty(&FolderHashes { schema: SCHEMA, hashes }) {
@@ -82,12 +93,14 @@ impl KeptHashes {
 /// The folder of the file that holds a tensor, and the tensor's key there: file, length, time, inode, place, type.
 fn place(ty: &TensorType, tensor: &Tensor) -> Option<(PathBuf, String)> {
     let (file, start) = tensor.bytes().file()?;
+    // A key's parts are divided by spaces.
     let name = file.path.file_name()?.to_str()?.replace(' ', "%20");
     let ty = ty.to_string().replace(' ', "");
     let key = format!("{name} {} {} {} {start} {ty}", file.len, file.modified, file.inode);
     Some((file.path.parent()?.to_path_buf(), key))
 }
 
+/// Nothing if the file is missing, damaged or of another form: then everything is hashed.
 fn read(path: &Path) -> BTreeMap<String, Hash> {
     let kept = tapml_files::read(path, MAX_BYTES, "hashes").ok();
     let kept = kept.and_then(|bytes| serde_json::from_slice::<FolderHashes>(&bytes).ok());

@@ -1,4 +1,6 @@
 //! Identities by content: hashes of graphs and weights, and what is said when two of them differ.
+//!
+//! Names and paths are for people; only hashes are compared.
 
 use crate::hashes::KeptHashes;
 use rayon::prelude::*;
@@ -13,6 +15,7 @@ pub struct Hash(pub [u8; 32]);
 impl Hash {
     /// The hash of these bytes; large ones are hashed by several threads.
     pub fn compute(bytes: &[u8]) -> Hash {
+        // Below this, starting tasks costs more than it saves.
         const PARALLEL: usize = 1 << 18;
         let mut hasher = blake3::Hasher::new();
         if bytes.len() < PARALLEL {
@@ -112,6 +115,9 @@ pub fn graph_hash(graph: &Graph) -> Hash {
 
 /// The weights that the model's graph names, hashed by several threads, in the graph's order. Hashes of large checkpoints are
 /// kept beside them, for as long as no file is written.
+///
+/// # Errors
+/// If a weight cannot be read.
 pub fn weight_entries(model: &Model) -> Result<Vec<WeightEntry>> {
     weight_entries_while(model, &|| Ok(()))
 }
@@ -130,6 +136,7 @@ pub(crate) fn weight_entries_while(
         Ok(WeightEntry { name: name.into(), blake3: kept.hash_tensor(&ty, &tensor), ty })
     });
     let entries = hashed.collect();
+    // Also after an error: what was hashed is of use to the next run.
     kept.keep();
     entries
 }
@@ -142,6 +149,8 @@ pub fn weights_hash(entries: &[WeightEntry]) -> Hash {
 }
 
 /// Fails unless `model`'s weights are those that `expected` lists; both identities are named.
+///
+/// Reads and hashes all weights.
 pub fn expect_weights(model: &Model, expected: &[WeightEntry], of: &ModelIdentity) -> Result<()> {
     let found = weight_entries(model)?;
     let first = expected.iter().find_map(|want| {

@@ -1,5 +1,7 @@
 //! A check's report as JUnit XML, for continuous integration: one suite per operator, one test per case, and
 //! one for each defect that a checking device found.
+//!
+//! A wrong result is a failure; a call that could not be run is an error.
 
 use crate::check::Checked;
 use crate::report::is_defect;

@@ -21,6 +21,7 @@ pub const LEDGER: &str = "ledger.json";
 pub const SUITE: &str = "suite";
 /// Larger files are no ledgers.
 const MAX_BYTES: u64 = 256 << 20;
+/// Beside the ledger, so that renaming the ledger does not lose it.
 const LOCK: &str = "ledger.lock";
 
 /// Where an operator stands.
@@ -119,7 +120,9 @@ pub struct Ledger {
 
 /// A ledger's folder, held by this process alone.
 pub struct LedgerFolder {
+    /// The folder.
     path: PathBuf,
+    /// Held until the value is dropped.
     _lock: Lock,
 }
 
@@ -163,6 +166,7 @@ impl LedgerFolder {
                 "the file is damaged: delete it to start over, or choose another folder with `--ledger`",
             )
         };
+        // Read first: another version may have other fields.
         let version = serde_json::from_slice::<Version>(&text).map_err(broken)?.version;
         if version > VERSION {
             return Err(Error::invalid(format!(
@@ -176,6 +180,7 @@ impl LedgerFolder {
             return Ok(None);
         }
         let ledger: Ledger = serde_json::from_slice(&text).map_err(broken)?;
+        // An error and no new start: someone else's evidence is not thrown away.
         if ledger.model.weights != model.weights {
             let (old, own) = (&ledger.model, self.path.display());
             return Err(Error::invalid(format!(
@@ -193,6 +198,9 @@ impl LedgerFolder {
     }
 
     /// Writes the ledger: a reader sees the old one or the new one, never a part.
+    ///
+    /// # Errors
+    /// If the file cannot be written; the old one is then still there.
     pub fn save(&self, ledger: &Ledger) -> Result<()> {
         let file = self.path.join(LEDGER);
         let text =

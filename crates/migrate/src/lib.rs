@@ -1,5 +1,9 @@
 //! Migration: carving a model into a suite of node calls, checking them on a platform, verdicts with the numbers that
 //! decide, and the ledger that moves a model over one operator at a time. It prints nothing and draws nothing.
+//!
+//! The way through it: `carve` records a suite, `check` replays it and judges each call, `migrate` decides
+//! operator by operator, `report` holds what is told. Exact results come from `oracle`, limits of whole
+//! models from `noise`. Platforms are those of `tapml-exec`; nothing here knows a device.
 #![warn(missing_docs)]
 
 pub mod accumulation_order;

@@ -146,6 +146,7 @@ pub fn made_calls(
     let mut made = Vec::new();
     for variant in source.variants(cases) {
         for planned in &source.plan(&variant).calls {
+            // A call that cannot be made is told with the regimes.
             made.extend(source.make(&variant, planned)?.ok());
         }
     }
@@ -219,6 +220,7 @@ impl CallMaker<'_> {
         Ok(made)
     }
 
+    /// All planned calls of one kernel variant, made one at a time: they may be large.
     fn variant(
         &self,
         platform: &mut dyn Platform,
@@ -234,6 +236,7 @@ impl CallMaker<'_> {
                 Err(reason) => Err(reason),
             });
         }
+        // A kernel without regimes has calls of extreme rows all the same.
         if let Some(counted) = count_regimes(variant, &plan, &ran) {
             counted.join(&mut made.regimes);
         }
@@ -254,6 +257,7 @@ impl CallMaker<'_> {
             Some(Err(e)) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => {
                 return Err(e);
             }
+            // The regime counts as not reached, and not as failed.
             Some(Err(e)) if e.kind() == ErrorKind::Unsupported => return Ok(Err(e.to_string())),
             Some(Err(e)) => Err(e),
             None => return Ok(Err("the platform gave no result".into())),
@@ -265,6 +269,7 @@ impl CallMaker<'_> {
         Ok(Ok(()))
     }
 
+    /// With the precision that the kernel declares at these sizes.
     fn judge(&self, made: &MadeCall, outputs: &[Tensor]) -> Result<Judgement> {
         check_types(&made.call, outputs)?;
         let target = self.choices.precision(made.case.node, &made.call.symbols)?;

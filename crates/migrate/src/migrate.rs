@@ -1,5 +1,8 @@
 //! Migration, Algorithm 1: for each operator kind, in the order of [`sort_moves`], check its calls alone, then the hybrid model
 //! with it, then accept or reject it. Evidence that still holds is taken from the ledger.
+//!
+//! The ledger is saved after each check and each decision. Evidence is valid for a key: a hash of all that
+//! it depends on. A run that finds the same key reads the evidence instead of making it.
 
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::{Checker, composed_suites};
@@ -96,8 +99,10 @@ pub fn migrate_suite(
     stop: &Stop,
 ) -> Result<Migrated> {
     let start = Instant::now();
+    // Taken before anything else: two migrations in one folder would mix their evidence.
     let folder = LedgerFolder::take(options.ledger)?;
     let mut identity = identity;
+    // Before the ledger is read, which is refused if it is of other weights.
     identity.weights = identity::weights_hash(&identity::weight_entries(model)?).to_string();
     let graph = identity::graph_hash(model.graph());
     let old = folder.load(graph, &identity, progress)?;
@@ -113,6 +118,7 @@ pub fn migrate_suite(
         suite: Some(suite.hash()),
         ops: entries(model.graph(), &composed, old.as_ref()),
         limits: old.as_ref().and_then(|o| o.limits.clone()),
+        // Old evidence is carried over; keys decide later whether it holds.
         regions: old.and_then(|o| o.regions),
     };
     folder.save(&ledger)?;
@@ -131,6 +137,7 @@ pub fn migrate_suite(
         evidence: Vec::new(),
         seconds,
     };
+    // Composed operators have their turn after all others.
     for at in sort_moves(&suite, &ledger.ops, run.target.is_software()) {
         stop.check()?;
         if !is_composed(suite.graph(), &ledger.ops[at].op) {
@@ -173,6 +180,7 @@ pub fn obtain_suite(
                     return Ok(suite);
                 }
             }
+            // A damaged suite is no reason to fail: it can be made again.
             Err(error) => progress.note(&format!("carving again: {error}")),
         }
     }
@@ -182,6 +190,7 @@ pub fn obtain_suite(
 
 /// Whether a carved prompt is this one, followed by as many steps as it asks for.
 fn same_prompt(carved: &Prompt, given: &PromptInput, steps: u32) -> bool {
+    // An encoder generates nothing.
     let as_long = carved.generated.is_empty() || carved.generated.len() == given.steps(steps) as usize + 1;
     carved.ids == given.ids && carved.image == given.image_hash() && as_long
 }
@@ -208,11 +217,13 @@ pub(crate) struct Migration<'a> {
     pub(crate) target: &'a mut dyn Platform,
     pub(crate) progress: &'a dyn Progress,
     pub(crate) stop: &'a Stop,
+    /// Made when it is needed first, then only placed anew.
     hybrid: Option<Hybrid>,
     /// Nodes of accepted operators.
     placed: HashSet<String>,
     /// Keys of the checks of accepted operators.
     pub(crate) evidence: Vec<Hash>,
+    /// Times so far.
     pub(crate) seconds: Seconds,
 }
 
@@ -233,6 +244,7 @@ impl Migration<'_> {
         entry.skipped.clone_from(&skipped);
         let mut check = entry.check.clone().filter(|_| entry.check_key == Some(check_key));
         let (mut model, mut model_key, mut placed) = (None, None, Vec::new());
+        // Whether anything was run, so that old times are not replaced by the time of reading.
         let mut fresh = false;
         let settled = loop {
             let (check_of, model_of) = (check.as_ref(), model.as_ref());
@@ -258,6 +270,7 @@ impl Migration<'_> {
             }
         };
         let entry = &mut ledger.ops[at];
+        // Nodes with a kernel that refused a recorded call.
         let refused = check.iter().flat_map(|check| &check.skipped).filter(|node| nodes.contains(&node.node));
         entry.skipped.extend(refused.cloned());
         if settled.state == OpState::Accepted {
@@ -294,6 +307,7 @@ impl Migration<'_> {
         (nodes, skipped)
     }
 
+    /// The check of the operator's calls alone.
     fn check(&mut self, op: &str) -> Result<OpCheck> {
         let calls = self.suite.cases().filter(|c| self.suite.graph().node(c.node).op.name() == op).count();
         self.progress.stage(&format!("check {op}"), calls as u64);
@@ -303,6 +317,7 @@ impl Migration<'_> {
         Ok(done.check)
     }
 
+    /// The hybrid model with all accepted nodes and these on the target.
     fn model_wise(
         &mut self,
         ledger: &mut Ledger,
@@ -335,9 +350,14 @@ impl Migration<'_> {
             .run(|| check_model(hybrid, self.suite, self.model, &limits, self.progress, self.stop))
     }
 
+    /// The limits of the model-wise check, measured anew if what they depend on is another.
+    ///
+    /// They depend on declared precisions and not on kernels: an edited kernel of the same precision keeps
+    /// them.
     pub(crate) fn limits(&mut self, ledger: &mut Ledger, choices: &KernelChoices) -> Result<MovementLimits> {
         let precision = |node: NodeId, symbols: &Symbols| choices.declared_precision(node, symbols);
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
+        // Of both phases, as a kernel may declare another chain in each.
         let both = nodes.flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
         let all: Vec<Option<&Accumulate>> =
             both.map(|(node, phase)| choices.kernel_at(node, phase).ok().map(|c| &c.accumulate)).collect();
@@ -367,11 +387,15 @@ impl Migration<'_> {
     }
 
     /// What the check of the hybrid model with an operator depends on.
+    ///
+    /// The accepted operators' evidence is part of it: a change of one makes the model checks of all later
+    /// ones void.
     fn model_key(&self, check_key: Hash, ledger: &Ledger) -> Result<Hash> {
         let text = format!("model {VERSION} {check_key} {:?} {:?}", self.evidence, ledger.source);
         Ok(Hash::compute(text.as_bytes()))
     }
 
+    /// Tells the caller and writes the ledger.
     pub(crate) fn save_decision(&self, folder: &LedgerFolder, ledger: &Ledger, at: usize) -> Result<()> {
         let entry = &ledger.ops[at];
         let state = match entry.state {
@@ -388,6 +412,8 @@ impl Migration<'_> {
 }
 
 /// Room for the longest prompt, and for its decode steps.
+///
+/// As it was carved, so that a program holds every recorded run.
 pub(crate) fn capacity(suite: &Suite) -> Symbols {
     let manifest = suite.manifest();
     let longest = manifest.prompts.iter().map(|p| p.ids.len() as u64).max().unwrap_or(1);

@@ -1,5 +1,8 @@
 //! The model-wise check: a hybrid model, fed with the recorded inputs, against the logits that the source gave, or
 //! against the results of an encoder.
+//!
+//! The hybrid is fed the source's tokens and not its own. A rounding that turns one token over would
+//! otherwise make all later positions incomparable.
 
 use crate::carve::argmax;
 use crate::noise::{MovementLimits, results};
@@ -104,6 +107,7 @@ pub fn watch_model(
             let position = hybrid.position() as u64;
             let found = hybrid.feed(suite.inputs(frame)?)?;
             watch(frame, &found)?;
+            // Rows of earlier results of the run: limits count them one below the other.
             let mut before = 0;
             for (name, id) in &results {
                 let found =
@@ -139,8 +143,11 @@ struct Sums {
     check: ModelCheck,
     /// Whether rows are logits.
     logits: bool,
+    /// Sum over positions, nats.
     kl: f64,
+    /// Of one position, nats.
     kl_max: f64,
+    /// Positions with the same first token.
     agree: u64,
 }
 
@@ -162,6 +169,7 @@ impl Sums {
             self.kl += kl;
             self.kl_max = self.kl_max.max(kl);
             self.agree += u64::from(argmax(expected) == argmax(found));
+            // NaN, from infinity over infinity, takes the place of any number.
             if ratio > check.max_logit_ratio || ratio.is_nan() {
                 (check.max_logit_ratio, check.max_logit_error, check.allowed) = (ratio, error, allowed);
                 (check.worst_prompt, check.worst_position) = (place.prompt, place.position + row as u64);
@@ -170,6 +178,7 @@ impl Sums {
         Ok(expected.len() / width)
     }
 
+    /// Means from sums, and the verdict.
     fn finish(self, texts_equal: bool) -> ModelCheck {
         let Sums { mut check, logits, kl, kl_max, agree } = self;
         let count = check.positions.max(1) as f64;
@@ -188,6 +197,7 @@ pub fn row_distance(expected: &[f32], found: &[f32]) -> (f64, f64) {
         return (f64::INFINITY, f64::INFINITY);
     }
     let norm = |row: &[f32]| {
+        // The largest logit is taken off, so that no exponential overflows.
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = row.iter().map(|&v| f64::from(v - max).exp()).sum();
         f64::from(max) + sum.ln()
@@ -199,6 +209,7 @@ pub fn row_distance(expected: &[f32], found: &[f32]) -> (f64, f64) {
         kl += (e - a).exp() * ((e - a) - (f - b));
         error = error.max((e - f).abs());
     }
+    // Rounding can make a KL of equal rows slightly negative.
     (kl.max(0.0), error)
 }
 

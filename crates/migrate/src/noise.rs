@@ -40,6 +40,7 @@ pub const RUNS: u64 = 4;
 /// by chance: 4.5 are exceeded once in 150,000.
 pub const HEADROOM: f64 = 3.0;
 
+// Each turned run costs an evaluation of the whole model.
 /// Most runs in which choices of experts turn over, behind the disturbed ones. Nodes beyond these share them in turn.
 const TURNED: u64 = 8;
 
@@ -75,6 +76,7 @@ impl MovementLimits {
         let kept = model.graph().cached_values();
         let run = Noisy { suite, model, oracles, precision, results: &results, kept: &kept };
         let prompts = suite.manifest().prompts.len() as u32;
+        // With operators of others a graph is evaluated as tensors, without states and turned choices.
         let others = model.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)));
         let prompt = |prompt| if others { run.arrays(prompt) } else { run.prompt(prompt) };
         let found: Vec<Vec<Results>> = (0..prompts).into_par_iter().map(prompt).collect::<Result<_>>()?;
@@ -96,6 +98,7 @@ impl MovementLimits {
                         let distance = distances(exact, found.values());
                         let slot = &mut moved[frame][k];
                         slot.resize(distance.len(), 0.0);
+                        // Turned runs differ in what they turn over, so their movements add up.
                         let join = |old: f64, new| if is_turned { old + new } else { old.max(new) };
                         slot.iter_mut().zip(distance).for_each(|(old, new)| *old = join(*old, new));
                     }
@@ -142,6 +145,7 @@ fn stack_rows(
     let first = sets.first()?;
     let rows = first.iter().zip(weights).find(|(_, weight)| !**weight)?.0.shape().first().copied()?;
     let matrix = first.iter().zip(weights).any(|(v, weight)| *weight && v.shape().len() > 1);
+    // Only matrices are large enough for the reading to count.
     if !op.row_wise() || !matrix || !(1..=STACKED_ROWS).contains(&rows) {
         return None;
     }
@@ -223,6 +227,7 @@ fn turn(known: &[Vec<Value<f64>>], turned: &mut Value<f64>, k: usize) -> Result<
     Ok(())
 }
 
+/// What all ways have in common.
 struct Noisy<'a> {
     suite: &'a Suite,
     model: &'a Model,
@@ -243,9 +248,11 @@ struct Way {
     seed: u64,
     /// Of the run under way.
     values: Vec<Option<Value<f64>>>,
+    /// Before the run under way.
     states: Vec<Value<f64>>,
     /// What the encoder of an image gave in an earlier run.
     kept: HashMap<ValueId, Value<f64>>,
+    /// Of all runs so far.
     results: Results,
 }
 
@@ -359,6 +366,7 @@ impl Noisy<'_> {
         }
     }
 
+    /// A value of the run under way, or a weight.
     fn get(&self, values: &[Option<Value<f64>>], id: ValueId) -> Result<Value<f64>> {
         let value = self.model.graph().value(id);
         match (&values[id.0 as usize], value.origin) {
@@ -368,6 +376,7 @@ impl Noisy<'_> {
         }
     }
 
+    /// Indices are not disturbed.
     fn disturb(
         &self,
         case: Case,
@@ -411,6 +420,7 @@ impl Noisy<'_> {
         };
         let recorded = self.suite.value(case.frame, id)?.to_f64();
         as_the_source(&mut computing, &storage, exact, &recorded);
+        // A stream for each call and output: results do not depend on the order of threads.
         let stream = (case.frame as u64) << 40 | u64::from(case.node.0) << 8 | k as u64;
         let mut random = fastrand::Rng::with_seed(stream.wrapping_mul(2 * RUNS + 1).wrapping_add(seed));
         let mut uniform = || 2.0 * random.f64() - 1.0;
@@ -420,6 +430,7 @@ impl Noisy<'_> {
             if i % exact.row_len.max(1) == 0 {
                 shared = uniform();
             }
+            // As in the formula above.
             let own = (1.0 - SHARED) * uniform() + SHARED * shared * y.signum();
             moved.push(y + storage[i] * uniform() + computing[i].min(f64::MAX) * own);
         }

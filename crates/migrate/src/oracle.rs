@@ -18,16 +18,20 @@ const WEIGHTS: usize = 1 << 30;
 /// Oracle results of one suite. Results are kept while they fit the budget, so that a second check of the same calls,
 /// such as one after a kernel was edited, computes nothing.
 pub struct Oracles {
+    /// Shared by all calls.
     weights: WeightCache<f64>,
     /// Who evaluates operators of others that TapML does not; what it says is believed as TapML's own evaluations are.
     evaluator: Option<Box<dyn Evaluator>>,
+    /// Not held while something is computed.
     known: Mutex<Known>,
     budget: usize,
 }
 
+/// Results that are kept.
 #[derive(Default)]
 struct Known {
     exact: HashMap<Case, Arc<Vec<Exact>>>,
+    /// Of values and deviations.
     bytes: usize,
 }
 
@@ -100,6 +104,7 @@ impl Oracles {
         inputs.collect()
     }
 
+    /// By TapML's own evaluation.
     fn compute(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
         if call.op.is_foreign() {
             return self.compute_foreign(call, seed);
@@ -111,6 +116,9 @@ impl Oracles {
     }
 
     /// The outputs of an operator of others in `f64`, of inputs in `f64`: by TapML's own evaluation, else by whoever was named.
+    ///
+    /// # Errors
+    /// If nobody evaluates the operator, or the inputs do not fit it.
     pub fn evaluate(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>> {
         match (foreign::OwnEvaluator.evaluate(op, inputs, constants), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => {
@@ -145,6 +153,7 @@ impl Oracles {
         }
     }
 
+    /// By whoever evaluates the operator, TapML first.
     fn compute_foreign(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
         let (op, accumulate, terms) = (&call.op, DType::F32, terms(call));

@@ -13,9 +13,11 @@ pub fn estimate_work(suite: &Suite, case: Case) -> u64 {
     let outputs: Vec<Vec<usize>> = node.outputs.iter().map(|&v| sizes(&graph.value(v).ty)).collect();
     let inputs: Vec<Vec<usize>> = graph.input_types(node).iter().map(sizes).collect();
     let elements: u64 = outputs.iter().map(|shape| shape.iter().map(|&d| d as u64).product::<u64>()).sum();
+    // Element-wise: one operation for each element.
     if inputs.iter().all(|shape| outputs.contains(shape)) {
         return elements;
     }
+    // An operator whose rows see each other may sum over all rows.
     let rows = inputs.iter().filter(|_| !node.op.row_wise()).filter_map(|shape| shape.first());
     let longest = inputs.iter().filter_map(|shape| shape.last()).chain(rows).max();
     elements.saturating_mul(longest.map_or(1, |&l| l as u64))
@@ -30,6 +32,7 @@ pub(crate) fn sort_moves(suite: &Suite, entries: &[Entry], is_software: bool) ->
         *sum = sum.saturating_add(estimate_work(suite, case));
     }
     let work_of = |&at: &usize| work.get(entries[at].op.as_str()).copied().unwrap_or(0);
+    // The sorts are stable, so that equal work keeps graph order.
     let mut order: Vec<usize> = (0..entries.len()).collect();
     if is_software {
         order.sort_by_key(work_of);

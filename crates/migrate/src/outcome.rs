@@ -1,4 +1,7 @@
 //! From the ledger to the report.
+//!
+//! Nothing is judged here: the report repeats what the ledger has decided. The verdict is the worst of all:
+//! rejected before incomplete before accepted.
 
 use crate::deploy::{is_composed, launch_coverage};
 use crate::ledger::{Ledger, OpState};
@@ -42,6 +45,7 @@ pub(crate) fn report(
     } else {
         Outcome::Incomplete
     };
+    // Last in the report's order: composed operators, which run with all others, come after these.
     let last = ops.iter().rev().find(|o| o.state == OpState::Accepted).and_then(|o| o.model.as_ref());
     let prompts = suite.manifest().prompts.iter().enumerate();
     let texts = prompts.map(|(i, p)| PromptText {
@@ -90,6 +94,7 @@ fn skipped_nodes(ledger: &Ledger, suite: &Suite) -> Vec<SkippedNode> {
     let mut skipped = Vec::new();
     for entry in &ledger.ops {
         skipped.extend(entry.skipped.iter().cloned());
+        // All nodes of an operator that no check reached, such as one that lowering puts in.
         let unrun = entry.skipped.is_empty() && entry.check.as_ref().is_none_or(|c| c.cases == 0);
         if unrun {
             let reason = entry.reason.clone().unwrap_or_else(|| "not reached".into());

@@ -1,4 +1,6 @@
 //! What a call shows that was made to reach where no recorded one does.
+//!
+//! A probe has no recorded result. It fails only on what no rounding explains.
 
 use serde::{Deserialize, Serialize};
 

@@ -50,6 +50,7 @@ impl Stop {
 
     /// Asks to stop.
     pub fn request(&self) {
+        // No other memory depends on the flag, so no order is needed. A signal handler may do this.
         self.0.store(true, Ordering::Relaxed);
     }
 

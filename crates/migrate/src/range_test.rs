@@ -42,6 +42,7 @@ pub fn range_call(call: &Call) -> Result<Option<Call>> {
         return Ok(None);
     };
     let Some(input) = call.inputs.get(which).filter(|input| !input.is_empty()) else { return Ok(None) };
+    // Integers and packed weights have no range to sweep.
     let Some((least, most)) = range(input.dtype()) else { return Ok(None) };
     let width = width(input);
     let rows = input.len() / width;
@@ -57,6 +58,7 @@ pub fn range_call(call: &Call) -> Result<Option<Call>> {
     };
     let (mut inputs, mut weights) = (call.inputs.clone(), call.weights.clone());
     inputs[which] = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
+    // The values are the probe's own, also where the input is a weight.
     weights[which] = None;
     Ok(Some(Call { inputs, weights, ..call.clone() }))
 }
@@ -69,6 +71,7 @@ fn width(input: &Tensor) -> usize {
 /// What an input may be at most. A fused operator rounds on its way what it has rotated, or normalised and weighted.
 fn bound(call: &Call, most: f64) -> f64 {
     let (Op::Fused(_), Some(x)) = (&call.op, call.inputs.first()) else { return most };
+    // Half the largest number, over the square root of a row's length, which a norm may multiply by.
     let inner = range(x.dtype()).map_or(most, |(_, most)| most / (2.0 * (x.row_len().max(1) as f64).sqrt()));
     most.min(inner)
 }
@@ -88,6 +91,7 @@ fn sweep(row: usize, column: usize, rows: usize, (least, most): (f64, f64)) -> f
     let bound = if rows > 1 && row.is_multiple_of(2) { MODERATE } else { most };
     let sign = if column.is_multiple_of(2) { 1.0 } else { -1.0 };
     let magnitude = match column {
+        // Columns alternate in sign, so zero comes with both.
         0 | 1 => 0.0,
         2 | 3 => least,
         4 | 5 => bound,
@@ -127,10 +131,12 @@ pub fn find_overflow(
                 let side = &mut right[usize::from(input < 0.0)];
                 *side = side.max(input.abs());
             } else if exact_value.abs() <= if found.is_nan() { most } else { most / 2.0 } {
+                // Next to the largest finite number, infinity is a rounding that the verdict allows.
                 wrong.push((input, exact_value, found));
             }
         }
     }
+    // Inputs beyond which everything is wrong point at an overflow within the formula.
     let sharp = wrong.iter().all(|w: &(f64, f64, f64)| w.0.abs() > right[usize::from(w.0 < 0.0)]);
     let &(input, exact, found) = wrong.iter().min_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
     Some(Overflow {
@@ -203,6 +209,7 @@ pub(crate) fn run(
     Ok((calls.len() as u64, failures))
 }
 
+/// Rows of the run; 1 if the graph has no such symbol.
 fn call_rows(call: &Call) -> u64 {
     call.symbols.get(tapml_graph::Symbol::N).unwrap_or(1)
 }
@@ -211,6 +218,7 @@ fn call_rows(call: &Call) -> u64 {
 fn widest(suite: &Suite, cases: &[Case], choices: &KernelChoices) -> Vec<(String, Case)> {
     let rows = |case: &Case| {
         let rows = suite.frames()[case.frame].symbols.get(tapml_graph::Symbol::N).unwrap_or(1) as usize;
+        // A longer case is taken only if there is no other one.
         if rows <= ROWS { rows } else { 0 }
     };
     let mut order: Vec<(String, Case)> = Vec::new();

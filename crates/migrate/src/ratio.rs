@@ -1,4 +1,6 @@
 //! Ratios of observed to allowed error for people.
+//!
+//! Right and wrong part at 1, so that a ratio near 1 must not be rounded to it.
 
 /// A ratio with as many digits as tell it from 1, where right and wrong part.
 pub fn ratio_text(ratio: f64) -> String {

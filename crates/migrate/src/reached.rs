@@ -1,4 +1,7 @@
 //! How many regimes of each kernel calls reach, and which none does.
+//!
+//! A regime counts one time for each kernel variant. `recorded`, `made` and `unreached` together are all
+//! that runs can reach.
 
 use crate::report::OpCheck;
 use serde::{Deserialize, Serialize};
@@ -102,6 +105,7 @@ impl RowRegimes {
         };
         let mut counts = vec![std::mem::take(&mut all[at].counts)];
         self.counts.join(&mut counts);
+        // The joined list has one entry, as both are of the same row.
         all[at].counts = counts.remove(0);
         let new: Vec<String> =
             self.unrecorded.into_iter().filter(|regime| !all[at].unrecorded.contains(regime)).collect();

@@ -1,4 +1,6 @@
 //! Suites of models that are run once for each set of inputs: the values of the runs are there when the suite is written.
+//!
+//! Such models have no prompts and no states: each run is a prompt of its own, without tokens.
 
 use crate::identity::{Hash, ModelIdentity};
 use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, SuiteSource, SuiteWriter};
@@ -27,6 +29,7 @@ pub fn record(
 ) -> Result<Manifest> {
     let graph = model.graph();
     let source = SuiteSource { platform: source.platform, device: source.device, driver: source.driver };
+    // A file may be moved away; the suite must replay without it.
     let settings = Settings { steps: 0, self_contained: true };
     let mut writer = SuiteWriter::create(out, overwrite, model, identity, source, settings)?;
     let mut prompts = Vec::new();
@@ -43,6 +46,7 @@ pub fn record(
                 let text = format!("`{}` is {}, and in the run {found}", value.name, value.ty);
                 return Err(Error::invalid(text).context(run.label.clone()));
             }
+            // Weights are there by name already.
             if value.origin != Origin::Weight {
                 values[id] = Slot::Stored(writer.put(tensor)?);
             }

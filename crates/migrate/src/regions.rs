@@ -1,5 +1,8 @@
 //! Several nodes run as one model on the target, compared at the region's borders. Each node is right alone; what is left is what
 //! the platform does when it sees them together: fusion, layouts, planned memory.
+//!
+//! A region takes recorded values at its inputs, so an error of nodes before it does not count. What it
+//! gives may lie as far from the exact result as disturbed runs of its nodes do; see `RegionMovement`.
 
 use crate::identity::tensor_type;
 use crate::noise::{DeclaredPrecision, RegionMovement};
@@ -190,6 +193,7 @@ impl Regions<'_> {
                 Ok(run) if run.judgement.passes() => largest = largest.max(run.judgement.ratio),
                 Ok(run) => return Ok(RegionOutcome::Wrong(Box::new(run))),
                 Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(RegionOutcome::NotServed(e)),
+                // Says nothing of the region; any other error is the platform's answer about these nodes.
                 Err(e) if ends_the_job(&e) => return Err(e),
                 Err(e) => return Ok(RegionOutcome::Failed(e)),
             }
@@ -210,6 +214,7 @@ impl Regions<'_> {
         }
         let mut fails = |nodes: &BTreeSet<NodeId>| Ok(self.check(target, nodes, stop)?.fails());
         let failing = smallest_failing(nodes.clone(), &mut fails)?;
+        // Once more, for the outcome: the search keeps only whether a region fails.
         let outcome = self.check(target, &failing, stop)?;
         Ok(SmallestRegion { failing, outcome })
     }
@@ -268,6 +273,7 @@ impl Regions<'_> {
         Ok(WrongRegion { judgement, region, exact, observed })
     }
 
+    /// The worst element of output `k`, which is value `id`.
     fn of_output(
         &self,
         movement: &RegionMovement,
@@ -297,6 +303,7 @@ impl Regions<'_> {
         let is_float = recorded.dtype().is_float();
         let mut worst = judged_none(&name, frame);
         for (i, &y) in found.iter().enumerate() {
+            // What equals the exact value, the source's or a disturbed run's is right, whatever is allowed.
             let same = |other: f64| y == other || y.is_nan() && other.is_nan();
             let known = same(exact[i]) || same(source[i]) || movement.ways[k].iter().any(|way| same(way[i]));
             let allowed = if is_float { movement.allowed_movement(k, i) } else { 0.0 };
@@ -317,6 +324,7 @@ impl Regions<'_> {
     }
 }
 
+/// Of an output in which nothing departs.
 fn judged_none(value: &str, frame: usize) -> RegionJudgement {
     let (ratio, element, exact, observed, allowed) = (0.0, 0, 0.0, 0.0, 0.0);
     RegionJudgement { ratio, value: value.into(), element, exact, observed, allowed, frame }
@@ -344,6 +352,7 @@ pub fn segments(graph: &Graph, accepted: &dyn Fn(NodeId) -> bool) -> Vec<BTreeSe
             None if belongs => all.push(BTreeSet::from([id])),
             None => {}
         }
+        // A node that does not belong ends the run of nodes, also if it is independent of them.
         open = belongs;
     }
     all
@@ -357,6 +366,7 @@ pub fn smallest_failing(
 ) -> Result<BTreeSet<NodeId>> {
     let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
     let set = |nodes: &[NodeId]| nodes.iter().copied().collect::<BTreeSet<NodeId>>();
+    // Large regions shrink fast this way; each step runs one or two halves.
     'halves: while nodes.len() > 1 {
         let (front, back) = nodes.split_at(nodes.len() / 2);
         for half in [front.to_vec(), back.to_vec()] {
@@ -374,6 +384,7 @@ pub fn smallest_failing(
         while at < nodes.len() && nodes.len() > 1 {
             let end = (at + part).min(nodes.len());
             let rest: Vec<NodeId> = [&nodes[..at], &nodes[end..]].concat();
+            // The place stays: what comes next has moved there.
             if !rest.is_empty() && fails(&set(&rest))? {
                 nodes = rest;
             } else {
@@ -381,6 +392,7 @@ pub fn smallest_failing(
             }
         }
         match part {
+            // A whole pass of single nodes left none out: every node is needed.
             1 if nodes.len() == before => break,
             1 => {}
             _ => part /= 2,

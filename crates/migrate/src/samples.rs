@@ -1,4 +1,7 @@
 //! An operator's built-in sample cases on a platform, judged as recorded calls are.
+//!
+//! Samples are made of random values from a seed, so that every platform gets the same. Their dtypes and
+//! sizes are the operator's own list.
 
 use crate::check::check_types;
 use crate::oracle::Oracles;
@@ -9,6 +12,7 @@ use tapml_graph::op::{OpInfo, Sample};
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_kernels::{Choice, TuningCache, plan_variants};
 
+// Any seed would do; failures can be repeated as long as it stays.
 /// What the values of samples are made from.
 const SEED: u64 = 11;
 
@@ -76,6 +80,7 @@ pub struct SkippedSample {
 
 /// Runs every sample of an operator on a platform. Fails only if nothing can be run any more.
 pub fn check_samples(platform: &mut dyn Platform, info: &OpInfo) -> Result<SampleCheck> {
+    // Nothing is kept: each sample is run once.
     let oracles = Oracles::new(0);
     let mut check = SampleCheck { op: info.name.into(), ..SampleCheck::default() };
     for sample in (info.samples)() {
@@ -120,6 +125,7 @@ pub fn check_rows(platform: &mut DevicePlatform, name: &str, samples: &[Sample])
                 continue;
             }
         };
+        // Shared by the rows: exact results do not depend on the kernel.
         let mut exact = None;
         for row in rows {
             choose(platform, &call, &row)?;
@@ -164,6 +170,7 @@ fn run(
     oracles: &Oracles,
     exact: &mut Option<Vec<Exact>>,
 ) -> Result<SampleRun> {
+    // The exact result is computed only if the platform serves the call.
     match run_call(platform, call) {
         Ok((choice, outputs)) => {
             let exact = match exact {
@@ -201,6 +208,7 @@ impl SampleCheck {
         self.failed += count.failed;
         self.worst = self.worst.max(count.worst);
         self.failures.extend(failure.map(|f| SampleFailure { kernel: row.map(str::to_string), ..f }));
+        // Without a row, nothing is counted by rows.
         let Some(row) = row else { return };
         match self.kernels.iter_mut().find(|known| known.kernel == row) {
             Some(known) => {
@@ -213,6 +221,7 @@ impl SampleCheck {
     }
 }
 
+/// A sample as a call whose inputs are all no weights.
 fn call(sample: &Sample) -> Result<Call> {
     let input_types = sample.types();
     Ok(Call {
@@ -226,6 +235,7 @@ fn call(sample: &Sample) -> Result<Call> {
     })
 }
 
+/// The kernel of a call, and what it gives.
 fn run_call(platform: &mut dyn Platform, call: &Call) -> Result<(KernelChoice, Vec<Tensor>)> {
     let choice = platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
     let mut outputs = None;
@@ -235,12 +245,14 @@ fn run_call(platform: &mut dyn Platform, call: &Call) -> Result<(KernelChoice, V
     Ok((choice, outputs))
 }
 
+/// By the precision that the kernel declares.
 fn verdict(exact: &[Exact], call: &Call, choice: &KernelChoice, outputs: &[Tensor]) -> Result<Judgement> {
     let terms = usize::try_from(choice.accumulate.chain.eval(&call.symbols)?).unwrap_or(usize::MAX);
     let precision = Precision { accumulate: choice.accumulate.dtype, terms };
     judge(exact, outputs, precision, None).context(|| format!("node `{}`", call.node))
 }
 
+/// As a person would write it.
 fn describe_call(call: &Call) -> String {
     let types: Vec<String> = call.input_types.iter().map(|ty| ty.to_string()).collect();
     let symbols: Vec<String> =
@@ -252,6 +264,7 @@ fn describe_call(call: &Call) -> String {
     }
 }
 
+/// A sample that could not be run.
 fn sample_failure(sample: &str, call: &Call, error: &Error) -> SampleFailure {
     let types =
         call.output_types.iter().map(|ty| ty.bind(&call.symbols).map_or(ty.to_string(), |ty| ty.to_string()));
@@ -266,6 +279,7 @@ fn sample_failure(sample: &str, call: &Call, error: &Error) -> SampleFailure {
     }
 }
 
+/// A sample with a wrong output.
 fn wrong(sample: &str, call: &Call, judgement: &Judgement) -> SampleFailure {
     let e = &judgement.worst;
     SampleFailure {

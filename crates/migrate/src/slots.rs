@@ -1,10 +1,15 @@
 //! A count of places for work that waits, so that whoever makes it cannot run far ahead of those who do it.
+//!
+//! Waiting in a thread pool is dangerous: a thread that sleeps for a place may be the one that would free
+//! it.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// So many places.
 pub struct Slots {
+    /// Places that nobody has.
     free: Mutex<usize>,
+    /// Told when a place is given back.
     freed: Condvar,
 }
 
@@ -23,6 +28,7 @@ impl Slots {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
             if rayon::current_thread_index().is_some() {
+                // The lock must not be held: the work that follows may give a place back.
                 drop(free);
                 rayon::yield_now();
                 free = self.free.lock().unwrap_or_else(PoisonError::into_inner);

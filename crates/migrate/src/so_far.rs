@@ -1,4 +1,6 @@
 //! What a check has found so far, for a report if it is stopped.
+//!
+//! A check that is stopped returns an error and no report. What it told of each call is enough to make one.
 
 use crate::check::{CaseResult, Checked};
 use crate::ledger::Entry;
@@ -12,14 +14,18 @@ use tapml_exec::PlatformInfo;
 /// Passes progress on, and keeps every verdict.
 pub struct SoFar<P> {
     inner: P,
+    /// When the check began, about.
     start: Instant,
     target: PlatformInfo,
     state: Mutex<CheckState>,
 }
 
+/// What has been told.
 #[derive(Default)]
 struct CheckState {
+    /// In the order of their first calls.
     ops: Vec<OpCheck>,
+    /// By the names of the cases, in the order in which they were judged.
     results: Vec<(String, CaseResult)>,
 }
 
@@ -39,6 +45,7 @@ impl<P: Progress> SoFar<P> {
     pub fn stop_check(&self, suite: &Suite) -> Checked {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for op in &mut state.ops {
+            // The kernel's name is told with each call only.
             op.kernel = op.kernels.iter().map(|k| k.kernel.as_str()).collect::<Vec<_>>().join("+");
         }
         let report = CheckReport {

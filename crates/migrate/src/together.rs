@@ -1,4 +1,7 @@
 //! After the operators are accepted one by one: the accepted nodes of others' operators as one model of the target.
+//!
+//! Only platforms that compile several nodes into one program have regions. A region that fails makes the
+//! migration fail; its nodes stay accepted one by one.
 
 use crate::choices::KernelChoices;
 use crate::decide::{RegionDecision, decide_region};
@@ -31,11 +34,13 @@ impl Migration<'_> {
             self.target.describe()
         );
         let key = Hash::compute(text.as_bytes());
+        // The evidence of the same nodes, device and suite is in the ledger.
         if ledger.regions.as_ref().is_some_and(|known| known.key == key) {
             return Ok(());
         }
         let placed = |id: NodeId| self.is_placed(&graph.node(id).name);
         let all: Vec<BTreeSet<NodeId>> =
+            // A single node was checked alone already.
             segments(graph, &placed).into_iter().filter(|nodes| nodes.len() > 1).collect();
         self.progress.stage("run accepted nodes as one model", all.len() as u64);
         let mut reports = Vec::new();
@@ -48,6 +53,7 @@ impl Migration<'_> {
         folder.save(ledger)
     }
 
+    /// Checks one region; the platform's errors about it go into the report.
     fn region(&mut self, nodes: &BTreeSet<NodeId>, choices: &KernelChoices) -> Result<RegionReport> {
         let precision = |node: NodeId, symbols: &Symbols| choices.declared_precision(node, symbols);
         let (suite, model, oracles) = (self.suite, self.model, self.oracles);

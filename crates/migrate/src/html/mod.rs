@@ -1,4 +1,7 @@
 //! The report of a migration as one HTML page that needs no network: a template, its data and its filters.
+//!
+//! Texts of the report come from checkpoints and devices: the template engine escapes them. Only the bars
+//! are inserted as they are; they consist of numbers.
 
 use crate::deploy::is_composed;
 use crate::ratio_text;
@@ -16,11 +19,14 @@ struct GraphLayer {
     nodes: Vec<NodeBox>,
 }
 
+/// One node of the picture.
 #[derive(Serialize)]
 struct NodeBox {
     name: String,
     op: &'static str,
+    /// In lower case, as JSON has it.
     state: String,
+    /// Of the first output.
     ty: String,
 }
 
@@ -36,10 +42,12 @@ struct WorstCase {
     criterion: String,
 }
 
+/// One bar of the times.
 #[derive(Serialize)]
 struct Time {
     name: &'static str,
     seconds: f64,
+    /// Of the longest bar.
     percent: f64,
 }
 
@@ -50,6 +58,7 @@ pub fn html(report: &MigrateReport, graph: &Graph) -> Result<String> {
     env.add_filter("sci", |v: f64| format!("{v:.1e}"));
     env.add_filter("fixed", |v: f64, digits: usize| format!("{v:.digits$}"));
     env.add_filter("histogram", |counts: Vec<u64>| Any::from_safe_string(histogram(&counts)));
+    // The template is part of the program, so an error of it is a fault of the program.
     let bug = |e: minijinja::Error| Error::bug(format!("the report's page: {e:#}"));
     env.add_template("page.html", include_str!("page.html")).map_err(bug)?;
     let on_target = |op: &&OpReport| state(op) == "accepted";
@@ -85,10 +94,12 @@ pub fn html(report: &MigrateReport, graph: &Graph) -> Result<String> {
     .map_err(bug)
 }
 
+/// A value that the template reads by its JSON fields.
 fn serde(value: impl Serialize) -> Any {
     Any::from(Serde(value))
 }
 
+/// The state's word.
 fn state(op: &OpReport) -> String {
     format!("{:?}", op.state).to_lowercase()
 }
@@ -140,6 +151,7 @@ fn worst_cases(op: &OpReport) -> Vec<WorstCase> {
     if failures.is_empty() { passed_case(&op.op, check).into_iter().collect() } else { failures }
 }
 
+/// The worst case of an operator without failures; `None` if nothing was run.
 fn passed_case(op: &str, check: &OpCheck) -> Option<WorstCase> {
     let worst = check.worst.as_ref()?;
     let element = worst.element.as_ref();
@@ -154,6 +166,7 @@ fn passed_case(op: &str, check: &OpCheck) -> Option<WorstCase> {
     })
 }
 
+/// For a number that is not there.
 fn dash() -> String {
     "–".into()
 }
@@ -163,6 +176,7 @@ fn number(value: f64) -> String {
     format!("{value:.8e}")
 }
 
+/// Where the time went, as shares of the longest part.
 fn times(report: &MigrateReport) -> Vec<Time> {
     let s = &report.seconds;
     let rows = [
@@ -172,6 +186,7 @@ fn times(report: &MigrateReport) -> Vec<Time> {
         ("compile hybrid models", s.compile),
         ("check hybrid models", s.model),
     ];
+    // Above 0, because the shares divide by it.
     let longest = rows.iter().map(|r| r.1).fold(1e-9, f64::max);
     rows.into_iter()
         .map(|(name, seconds)| Time { name, seconds, percent: 100.0 * seconds / longest })
@@ -189,6 +204,7 @@ fn histogram(counts: &[u64]) -> String {
     let mut svg =
         format!("<svg class=\"hist\" width=\"{}\" height=\"{HEIGHT}\" role=\"img\">", counts.len() * WIDTH);
     for (i, &count) in counts.iter().enumerate().filter(|(_, c)| **c > 0) {
+        // One is added, so that a single case has a bar, too.
         let height = HEIGHT * ((count + 1) as f64).ln() / ((most + 1) as f64).ln();
         let over = if i >= BUCKETS / 2 { " class=\"over\"" } else { "" };
         let (x, y, width) = (i * WIDTH, HEIGHT - height, WIDTH - 1);

@@ -1,5 +1,7 @@
 //! Which calls are made: for each kernel variant those of the regimes that no recorded call reaches, and those with rows
 //! that no prompt gives.
+//!
+//! A plan follows from suite and kernels alone: the same ones give the same calls.
 
 use super::sizes::resize_call;
 use super::{MadeCall, Purpose};
@@ -27,8 +29,11 @@ pub(super) struct CallSource<'a> {
 /// One variant of a kernel: the same code and constants.
 pub(super) struct Variant {
     pub kernel: String,
+    /// As the kernel tells them.
     regimes: Vec<Regime>,
+    /// In which it runs among the cases.
     phases: Vec<Phase>,
+    /// That it ran.
     cases: Vec<Case>,
 }
 
@@ -92,10 +97,12 @@ impl CallSource<'_> {
     pub fn plan(&self, variant: &Variant) -> CallPlan {
         let mut plan = CallPlan::default();
         for regime in &variant.regimes {
+            // No run of these phases can be in this regime.
             let Some(sizes) = regime.representative(&variant.phases, LONGEST) else { continue };
             let reach = if variant.cases.iter().any(|&case| regime.holds(self.symbols(case))) {
                 Reach::Recorded
             } else if let Some(at) = plan.calls.iter().position(|call| call.reaches(regime)) {
+                // One call may serve several regimes.
                 Reach::Made(at)
             } else {
                 let case = self.base(&variant.cases, &sizes);
@@ -139,6 +146,7 @@ impl CallSource<'_> {
         Ok(call.map(|call| MadeCall { case, kernel, purpose, call }))
     }
 
+    /// Sizes of a recorded call.
     fn symbols(&self, case: Case) -> &Symbols {
         &self.suite.frames()[case.frame].symbols
     }
@@ -157,6 +165,7 @@ impl CallSource<'_> {
 }
 
 impl PlannedCall {
+    /// Whether the call is in this regime and would show a fault there.
     fn reaches(&self, regime: &Regime) -> bool {
         matches!(&self.change, CallChange::Sizes(sizes) if regime.holds(sizes) && regime.shows(sizes))
     }

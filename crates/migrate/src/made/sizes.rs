@@ -1,4 +1,6 @@
 //! A recorded call at other sizes: its rows in turn, each number scaled by a factor of its own.
+//!
+//! Only a value's first size may be symbolic: a call has more rows or fewer, and rows of the same width.
 
 use super::with_inputs;
 use tapml_exec::Call;
@@ -16,6 +18,7 @@ pub(super) fn resize_call(
     sizes: &Symbols,
     size: f64,
 ) -> Result<std::result::Result<Call, String>> {
+    // All symbols but those of rows keep their recorded values.
     let symbols = recorded.symbols.iter().filter(|(symbol, _)| ![Symbol::N, Symbol::P].contains(symbol));
     let symbols = symbols.fold(sizes.clone(), |all, (symbol, value)| all.with_symbol(symbol, value));
     let mut shapes = Vec::new();
@@ -34,11 +37,13 @@ pub(super) fn resize_call(
     if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
         return Ok(Err(format!("a call of these sizes takes more than {} MiB", MOST_BYTES >> 20)));
     }
+    // Set by the closure: a cache without rows is a reason, not an error.
     let mut without_rows = false;
     let made = with_inputs(recorded, |at, input| {
         if recorded.input_types[at].shape.first().is_none_or(|rows: &Dim| rows.as_const().is_some()) {
             return Ok(None);
         }
+        // Values of the same dtype and width take the place of an empty cache's.
         let like = |other: &&Tensor| {
             other.dtype() == input.dtype() && other.row_len() == input.row_len() && !other.is_empty()
         };
@@ -64,6 +69,7 @@ fn extend_rows(rows: &Tensor, shape: Vec<usize>, salt: u64, size: f64) -> Result
     let from = |row: usize| (row + row / known.max(1)) % known.max(1);
     if !rows.dtype().is_float() {
         let bytes = rows.bytes();
+        // Integers, such as ids and positions, are copied as they are.
         let each = bytes.len() / known.max(1);
         let all = (0..count).flat_map(|row| bytes[from(row) * each..][..each].iter().copied());
         return Tensor::new(rows.dtype(), shape, Bytes::new(all.collect::<Vec<u8>>()));

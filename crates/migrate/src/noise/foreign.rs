@@ -1,4 +1,7 @@
 //! Runs of graphs with operators of others: of tensors, floats in `f64`, node by node.
+//!
+//! Evaluators of others' operators take tensors and not TapML's arrays. States are not read here: each run
+//! stands for itself.
 
 use super::{HEADROOM, Noisy, RUNS, Results};
 use crate::regions::Regions;
@@ -15,6 +18,7 @@ impl Noisy<'_> {
     pub(super) fn arrays(&self, prompt: u32) -> Result<Vec<Results>> {
         let frames = self.suite.frames().iter().enumerate().filter(|(_, frame)| frame.prompt == prompt);
         let frames: Vec<usize> = frames.map(|(at, _)| at).collect();
+        // The exact way is the first one.
         let mut ways = vec![Results::new(); RUNS as usize + 1];
         for frame in frames {
             let exact = self.array_run(frame, 0, None, None)?;
@@ -49,6 +53,7 @@ impl Noisy<'_> {
                 Origin::Node { node, .. } if outside(&node) && self.suite.ran(Case { frame, node }) => {
                     Some(widened_tensor(&self.suite.value(frame, id)?)?)
                 }
+                // Computed below, or not read at all.
                 Origin::State(_) | Origin::Node { .. } => None,
             };
         }
@@ -70,6 +75,7 @@ impl Noisy<'_> {
             let case = Case { frame, node: NodeId(at as u32) };
             let declared = (self.precision)(case.node, &self.suite.frames()[frame].symbols)?;
             for (k, (&id, mut output)) in node.outputs.iter().zip(outputs).enumerate() {
+                // Integers and booleans are not moved.
                 if let (Some(exact), DType::F64) = (exact, output.dtype()) {
                     let exact = exact[id.0 as usize].as_ref().ok_or_else(missing)?;
                     let mut found = within_domain(&output, exact);
@@ -131,6 +137,7 @@ impl RegionMovement {
                 moved.resize(distances.len(), 0.0);
                 moved.iter_mut().zip(distances).for_each(|(old, new)| *old = old.max(new));
             }
+            // As for a whole model: no row is allowed less than what rows move in the mean.
             let mean = moved.iter().sum::<f64>() / moved.len().max(1) as f64;
             rows.push(moved.into_iter().map(|row| HEADROOM * row.max(mean)).collect());
         }
@@ -147,6 +154,7 @@ impl RegionMovement {
     /// Output `k` as exact results are given to those who look for causes.
     pub fn exact_of(&self, k: usize) -> Exact {
         let values = self.exact[k].clone();
+        // The verdict multiplies by [`INNER`] again.
         let inner = (0..values.len()).map(|i| self.allowed_movement(k, i) / INNER).collect();
         let deviation = vec![0.0; values.len()];
         Exact { values, deviation, inner, row_len: self.widths[k], integers: None }

@@ -29,6 +29,7 @@ impl TensorRecord {
         bytes
     }
 
+    /// The zero bytes at the end are not looked at.
     fn decode(bytes: &[u8; RECORD]) -> TensorRecord {
         let (mut hash, mut offset, mut ty) = ([0; 32], [0; 8], [0; 4]);
         hash.copy_from_slice(&bytes[..32]);
@@ -47,6 +48,7 @@ pub fn decode(bytes: &[u8], types: &[TensorType], file_len: u64) -> Result<Vec<T
             bytes.len()
         )));
     }
+    // Of all types first: a type that is not constant fails even if no record names it.
     let lengths: Vec<u64> = types.iter().map(type_bytes).collect::<Result<_>>()?;
     let mut out = Vec::with_capacity(records.len());
     for (i, bytes) in records.iter().enumerate() {
@@ -54,6 +56,7 @@ pub fn decode(bytes: &[u8], types: &[TensorType], file_len: u64) -> Result<Vec<T
         let len = lengths.get(record.ty as usize).ok_or_else(|| {
             Error::invalid(format!("tensor {i} has type {}, the manifest lists {}", record.ty, types.len()))
         })?;
+        // Offsets come from a file and may be any number.
         let end = record.offset.checked_add(*len).filter(|&e| e <= file_len);
         if end.is_none() || !record.offset.is_multiple_of(ALIGN) {
             let offset = record.offset;

@@ -52,6 +52,7 @@ struct Needed {
 }
 
 impl Needed {
+    /// Looks at the inputs and outputs of each call.
     fn from_cases(suite: &Suite, cases: &[Case]) -> Needed {
         let graph = suite.graph();
         let mut needed = Needed { values: HashSet::new(), grown: HashSet::new(), fixed: HashSet::new() };
@@ -63,10 +64,12 @@ impl Needed {
                 let rows = matches!(run.values[value.0 as usize], Slot::Rows(_));
                 let state = match graph.value(value).origin {
                     Origin::State(i) => Some(i as usize),
+                    // An output that is stored as rows of a state.
                     _ if rows => super::validate::growing_output(graph, value.0),
                     _ => None,
                 };
                 match state {
+                    // All earlier runs are needed: each adds its rows.
                     Some(i) if graph.states()[i].grows(graph) => drop(needed.grown.insert((run.prompt, i))),
                     Some(i) => drop(needed.fixed.insert((case.frame, i))),
                     None => {}
@@ -76,6 +79,7 @@ impl Needed {
         needed
     }
 
+    /// The run's places, those that are not needed left out.
     fn frame(&self, suite: &Suite, i: usize, put: &mut dyn FnMut(Slot) -> Result<Slot>) -> Result<Frame> {
         let run = &suite.frames()[i];
         let state = |s: usize| self.grown.contains(&(run.prompt, s)) || self.fixed.contains(&(i, s));

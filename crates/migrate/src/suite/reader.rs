@@ -43,6 +43,7 @@ pub struct Suite {
     frames: Vec<Frame>,
     records: Arc<Vec<TensorRecord>>,
     tensors: Arc<File>,
+    /// By tensor; views of the same suite share it.
     verified: Arc<Vec<AtomicBool>>,
     /// All rows of a growing state up to a prompt's last run, by prompt and state.
     grown: Mutex<HashMap<(u32, usize), Tensor>>,
@@ -358,6 +359,7 @@ impl Suite {
         }
     }
 
+    /// Keeps the joined rows: every run of the prompt takes a part of them.
     fn grow_state(&self, prompt: u32, state: usize) -> Result<Tensor> {
         let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tensor) = grown.get(&(prompt, state)) {
@@ -380,6 +382,7 @@ impl Suite {
         let bytes = read_at(&self.tensors, record.offset, len)
             .map_err(|e| Error::io("read", &self.path.join(TENSORS), &e))?;
         let seen = &self.verified[index as usize];
+        // Two threads may both hash a tensor; that is only slower.
         if !seen.load(Ordering::Relaxed) {
             if Hash::of_typed(ty, bytes.as_ref()) != record.hash {
                 return Err(self.changed_error(index, record));

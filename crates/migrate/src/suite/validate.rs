@@ -1,4 +1,7 @@
 //! What must hold of a suite's manifest and runs before anything is read through them. All of it is hostile input.
+//!
+//! A reader may index by what was checked here without looking again. Tensor bytes are not read; their
+//! hashes are compared when they are.
 
 use super::index::TensorRecord;
 use super::manifest::{Frame, Manifest, SCHEMA, Slot};
@@ -38,14 +41,18 @@ pub fn manifest(manifest: &Manifest) -> Result<Graph> {
 
 /// What the runs may refer to.
 pub struct Known<'a> {
+    /// The manifest's graph.
     pub graph: &'a Graph,
+    /// Its prompts, types and totals.
     pub manifest: &'a Manifest,
+    /// Each known to lie within the file.
     pub records: &'a [TensorRecord],
 }
 
 impl Known<'_> {
     /// Fails unless the runs of each prompt follow each other and every value has a place of the right type.
     pub fn frames(&self, frames: &[Frame]) -> Result<()> {
+        // By prompt: the step that must follow, and the rows before it.
         let mut next: HashMap<u32, (u32, u64)> = HashMap::new();
         for (i, frame) in frames.iter().enumerate() {
             self.frame(frame, &mut next).context(|| format!("run {i}"))?;
@@ -67,6 +74,7 @@ impl Known<'_> {
         Ok(())
     }
 
+    /// One run: its prompt, the number of its places, its sizes, then the places.
     fn frame(&self, frame: &Frame, next: &mut HashMap<u32, (u32, u64)>) -> Result<()> {
         let graph = self.graph;
         if frame.prompt as usize >= self.manifest.prompts.len() {
@@ -83,6 +91,7 @@ impl Known<'_> {
         let (step, cached) = next.entry(frame.prompt).or_insert((0, 0));
         let n = frame.symbols.get(Symbol::N).unwrap_or(0);
         let p = frame.symbols.get(Symbol::P).unwrap_or(0);
+        // Counts of rows are u32 in the file.
         let total = p.checked_add(n).filter(|&t| t <= u64::from(u32::MAX));
         let total = total.ok_or_else(|| Error::invalid(format!("n = {n} and p = {p} are too large")))?;
         if (frame.step, p) != (*step, *cached) {
@@ -97,6 +106,7 @@ impl Known<'_> {
         self.values(frame, total)
     }
 
+    /// A growing state has the rows of this run, any other one its whole value.
     fn states(&self, frame: &Frame, n: u64) -> Result<()> {
         for (state, slot) in self.graph.states().iter().zip(&frame.states) {
             let what = || format!("state `{}`", state.name);
@@ -117,6 +127,7 @@ impl Known<'_> {
         Ok(())
     }
 
+    /// Rows of a state must be as many as there are tokens.
     fn values(&self, frame: &Frame, total: u64) -> Result<()> {
         for (i, (value, slot)) in self.graph.values().iter().zip(&frame.values).enumerate() {
             let wrong = |text: String| Err(Error::invalid(text).context(format!("value `{}`", value.name)));
@@ -143,6 +154,7 @@ impl Known<'_> {
         Ok(())
     }
 
+    /// Whether a tensor exists and has this type.
     fn check_stored(&self, index: u32, expected: &TensorType) -> Result<()> {
         let record = self.records.get(index as usize);
         let ty = record.and_then(|r| self.manifest.types.get(r.ty as usize));

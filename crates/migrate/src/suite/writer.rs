@@ -1,4 +1,7 @@
 //! Writes a suite: unique tensors once, runs as they come, the manifest last.
+//!
+//! All is written into a folder beside the suite's own, which is renamed at the end. Equal tensors are
+//! stored one time; equal means the same type and BLAKE3 hash.
 
 use super::index::{ALIGN, TensorRecord};
 use super::manifest::{
@@ -31,17 +34,24 @@ impl SuiteOutput for File {
 
 /// A suite in the making. Dropped before [`SuiteWriter::finish`], it leaves nothing behind.
 pub struct SuiteWriter {
+    /// Removed when dropped without being published.
     new: NewFolder,
     manifest: Manifest,
     graph: Graph,
     /// See [`Graph::loop_invariant_nodes`].
     once: Vec<bool>,
+    /// The file of tensor bytes.
     tensors: BufWriter<Box<dyn SuiteOutput>>,
+    /// Bytes written to it.
     offset: u64,
     records: Vec<TensorRecord>,
+    /// Positions in the index.
     known: HashMap<Hash, u32>,
+    /// Positions in the manifest's list.
     types: HashMap<TensorType, u32>,
+    /// The file of runs, held until the end.
     frames: Vec<u8>,
+    /// Bytes of all tensors, as far as they are foreseen.
     expected: u64,
 }
 
@@ -140,6 +150,9 @@ impl SuiteWriter {
     }
 
     /// Stores a tensor unless an equal one is stored; returns its position in the index.
+    ///
+    /// # Errors
+    /// If the disk is full or the file cannot be written.
     pub fn put(&mut self, tensor: &Tensor) -> Result<u32> {
         let ty = tensor_type(tensor);
         let hash = Hash::of_typed(&ty, tensor.bytes());
@@ -179,6 +192,9 @@ impl SuiteWriter {
     }
 
     /// Writes index and manifest, makes all durable and gives the folder its name.
+    ///
+    /// # Errors
+    /// If a file cannot be written or made durable.
     pub fn finish(mut self, prompts: Vec<Prompt>) -> Result<Manifest> {
         self.manifest.prompts = prompts;
         let end = self.tensors.flush().and_then(|()| self.tensors.get_mut().sync());
@@ -202,6 +218,7 @@ impl SuiteWriter {
         Ok(self.manifest)
     }
 
+    /// The position of a type, added if it is new.
     fn type_id(&mut self, ty: TensorType) -> u32 {
         let next = self.manifest.types.len() as u32;
         *self.types.entry(ty).or_insert_with_key(|ty| {
@@ -210,6 +227,7 @@ impl SuiteWriter {
         })
     }
 
+    /// Writes one whole file and makes it durable.
     fn file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let write = || {
             let mut file = File::create(self.new.folder().join(name))?;
@@ -219,6 +237,7 @@ impl SuiteWriter {
         write().map_err(|e| self.write_error(name, &e))
     }
 
+    /// With the bytes that are needed and free.
     fn write_error(&self, name: &str, error: &io::Error) -> Error {
         // What lies on the disk now is given back; what waits in the buffer never took any room.
         let file = std::fs::metadata(self.new.folder().join(TENSORS));
@@ -237,6 +256,7 @@ fn write_error(path: &Path, error: &io::Error, expected: u64, written: u64) -> E
     }
     let folder: PathBuf =
         parent(path).ancestors().find(|p| p.exists()).map_or_else(|| ".".into(), Path::to_path_buf);
+    // More than was written, as this did not suffice.
     let need = expected.max(written + 1);
     let free = fs4::available_space(&folder).unwrap_or(0).saturating_add(written);
     let what = match error.kind() {

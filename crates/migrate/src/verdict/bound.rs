@@ -1,4 +1,7 @@
 //! The allowed error of each element, and the worst element.
+//!
+//! `storage` is `R` and `computing` is `A` of the module above. They are kept apart, because tests on the
+//! distribution compare with the rounded result, where `R` does not count.
 
 use super::{Exact, INNER, JudgedElement, Precision, VerdictConstants};
 use std::collections::HashMap;
@@ -30,6 +33,7 @@ enum Open {
 }
 
 impl Open {
+    /// Whether this integer is right.
     fn holds(&self, value: f64) -> bool {
         match self {
             Open::Range(least, greatest) => (*least..=*greatest).contains(&value),
@@ -76,8 +80,10 @@ impl Allowed {
         for (row, (values, deviation)) in
             exact.values.chunks(row_len).zip(exact.deviation.chunks(row_len)).enumerate()
         {
+            // A row in which no disturbance moves anything is a copy, and has no floor.
             let moves = deviation.iter().any(|&d| d > 0.0);
             let floor = if moves { rms(values).max(rms(deviation) / super::AMPLITUDE) } else { 0.0 };
+            // One number for the row, as `E` is.
             let noise = source.map_or(0.0, |s| {
                 let at = row * row_len..row * row_len + values.len();
                 source_noise(values, &s[at.clone()], &storage[at])
@@ -88,6 +94,7 @@ impl Allowed {
                 let floor = if moves && y.is_finite() { floor.max(y.abs()) } else { floor };
                 let inner = inner.get(at).map_or(0.0, |&inner| INNER * inner.max(rounded));
                 let own = factor * (d / super::AMPLITUDE).max(floor) + inner;
+                // The source's noise can double the bound at most.
                 own + noise.min(own)
             }));
         }
@@ -161,11 +168,13 @@ impl Allowed {
             let same = observed == rounded || (observed.is_nan() && rounded.is_nan());
             // A value at the edge of the dtype's range may be rounded to either side of it.
             let edge = y.is_finite() && observed.is_finite() && error <= self.allowed_at(i);
+            // An exact result near the largest finite number may be rounded to infinity.
             let edge = edge || (observed.is_infinite() && rounded.is_finite() && self.overflows(i, observed));
             return if same || edge { 0.0 } else { f64::INFINITY };
         }
         match (error, self.allowed_at(i)) {
             (0.0, _) => 0.0,
+            // Nothing is known of what is allowed, such as where disturbed results are not finite.
             (_, allowed) if allowed.is_nan() => 0.0,
             (error, allowed) => error / allowed,
         }
@@ -200,13 +209,16 @@ impl Allowed {
     }
 }
 
+/// `BASE + CHAIN · √L`.
 fn roundings(constants: &VerdictConstants, precision: Precision) -> f64 {
     constants.base + constants.chain * (precision.terms as f64).sqrt()
 }
 
+/// `R` of one element.
 fn storage(headroom: f64, dtype: DType, y: f64) -> f64 {
     let bound = headroom * dtype.unit_roundoff() * y.abs().max(dtype.min_normal());
     match dtype {
+        // A device may flush subnormal numbers of these dtypes to zero.
         DType::F32 | DType::BF16 => {
             bound.max(if y.abs() < 2.0 * dtype.min_normal() { dtype.min_normal() } else { 0.0 })
         }
@@ -219,6 +231,7 @@ fn round(dtype: DType, values: &[f64]) -> Vec<f64> {
     Tensor::from_f64(dtype, vec![values.len()], values).map_or_else(|_| values.to_vec(), |t| t.to_f64())
 }
 
+/// Of the finite values; 0 if there are none.
 fn rms(values: &[f64]) -> f64 {
     let finite = values.iter().filter(|v| v.is_finite());
     let (sum, count) = finite.fold((0.0, 0usize), |(s, c), v| (s + v * v, c + 1));

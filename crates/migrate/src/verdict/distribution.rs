@@ -1,4 +1,7 @@
 //! The residual of one output as a distribution: scale, bias, size, and shifts of single columns.
+//!
+//! The formulas are those of the module above; sums run over all elements of one output. Elements that are
+//! not finite, and results below twice the smallest normal number, have a residual of 0.
 
 use super::{Allowed, Criterion, Exact, VerdictConstants};
 use tapml_graph::DType;
@@ -11,10 +14,12 @@ const SPREAD: f64 = 16.0;
 
 /// Residuals against the correctly rounded result, of the elements where all numbers are finite.
 pub struct Residual<'a> {
+    /// The bounds of single elements.
     allowed: &'a Allowed,
     exact: &'a Exact,
     /// Residual of each element; 0 where it is left out.
     residual: Vec<f64>,
+    /// Spacing of the storage dtype at each element; 0 where it is left out.
     ulp: Vec<f64>,
     /// Allowed error while computing; 0 where the element is left out.
     noise: Vec<f64>,
@@ -23,13 +28,18 @@ pub struct Residual<'a> {
 /// Sums of Bernstein's inequality.
 #[derive(Clone, Copy, Default)]
 struct Sums {
+    /// `Σ w r`.
     observed: f64,
+    /// `Σ |w| A`.
     shared: f64,
+    /// `Σ w² v`.
     variance: f64,
+    /// `max |w| (ulp + A)`.
     jump: f64,
 }
 
 impl Sums {
+    /// Adds one element.
     fn add(&mut self, weight: f64, residual: f64, noise: f64, ulp: f64) {
         self.observed += weight * residual;
         self.shared += weight.abs() * noise;
@@ -37,10 +47,12 @@ impl Sums {
         self.jump = self.jump.max(weight.abs() * (ulp + noise));
     }
 
+    /// What a correct kernel exceeds with probability `2·exp(−λ)` at most.
     fn limit(&self, shared: f64, lambda: f64) -> f64 {
         shared * self.shared + (2.0 * lambda * self.variance).sqrt() + 2.0 / 3.0 * lambda * self.jump
     }
 
+    /// Observed over limit; 0 where `λ` is infinite, which turns the tests off.
     fn ratio(&self, shared: f64, lambda: f64) -> f64 {
         let limit = self.limit(shared, lambda);
         let observed = self.observed.abs();
@@ -49,6 +61,7 @@ impl Sums {
 }
 
 impl<'a> Residual<'a> {
+    /// The residual of what a platform gave, against the rounded exact result.
     pub fn new(exact: &'a Exact, observed: &[f64], dtype: DType, allowed: &'a Allowed) -> Residual<'a> {
         let mut out = Residual {
             allowed,
@@ -59,6 +72,7 @@ impl<'a> Residual<'a> {
         };
         for (i, &value) in observed.iter().enumerate() {
             let rounded = allowed.rounded[i];
+            // Indices have no residual: they are the same or another.
             if allowed.indices() {
                 continue;
             }
@@ -89,6 +103,7 @@ impl<'a> Residual<'a> {
         [
             (scale.ratio(shared, lambda), Criterion::Scale),
             (bias.ratio(shared, lambda), Criterion::Bias),
+            // The root, so that the ratio is one of errors and not of their squares.
             (squares.ratio(shared, lambda).sqrt(), Criterion::Spread),
             (self.columns(shared, lambda), Criterion::Column),
         ]
@@ -113,6 +128,7 @@ impl<'a> Residual<'a> {
         [scale, bias, squares]
     }
 
+    /// The largest ratio of a column.
     fn columns(&self, shared: f64, lambda: f64) -> f64 {
         let (sums, lambda) = self.column_sums(lambda);
         sums.iter().map(|s| s.ratio(shared, lambda)).fold(0.0, f64::max)

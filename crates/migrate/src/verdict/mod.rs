@@ -328,6 +328,7 @@ fn worse(a: Judgement, b: Judgement) -> Judgement {
     Judgement { source_ratio, undecided, ..if a.ratio >= b.ratio { a } else { b } }
 }
 
+/// The verdict of one output.
 fn judge_output(
     constants: &VerdictConstants,
     exact: &Exact,
@@ -355,6 +356,7 @@ fn judge_output(
     }
     let residual = distribution::Residual::new(exact, &given, dtype, &allowed);
     for (found, name) in residual.tests(constants) {
+        // The criterion that lies farthest beyond its limit decides.
         if found > ratio {
             (ratio, criterion) = (found, name);
         }
@@ -375,6 +377,7 @@ fn judge_output(
     })
 }
 
+/// A tensor's values, as many as the exact ones.
 fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {
     if tensor.len() != exact.values.len() || exact.deviation.len() != exact.values.len() {
         return Err(Error::invalid(format!(

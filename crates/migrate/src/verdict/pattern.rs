@@ -24,6 +24,7 @@ pub struct Pattern {
     pub text: String,
 }
 
+/// More rows or columns say nothing to a reader.
 const MOST_LISTED: usize = 8;
 
 impl Pattern {
