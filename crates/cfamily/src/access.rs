@@ -23,6 +23,9 @@ enum Base<'a> {
 
 impl<'a> Writer<'a> {
     /// What a pointer points to, or the type of a value; and whether it is a pointer.
+    ///
+    /// # Errors
+    /// If the type has no parts.
     fn base(&self, handle: Handle<Expression>) -> WriteResult<(Base<'a>, bool)> {
         let inner = self.type_of(handle)?;
         match *inner {
@@ -30,6 +33,7 @@ impl<'a> Writer<'a> {
             TypeInner::ValuePointer { size: Some(size), .. } => Ok((Base::Vector(size as u8), true)),
             TypeInner::Vector { size, .. } => Ok((Base::Vector(size as u8), false)),
             TypeInner::Matrix { columns, rows, .. } => Ok((Base::Matrix(columns as u8, rows as u8), false)),
+            // A value of an array or struct, not a pointer to one.
             _ => match self.current()?.info[handle].ty.handle() {
                 Some(ty) => Ok((Base::Type(ty, inner), false)),
                 None => self.fail("an index into a value of this type"),
@@ -38,6 +42,8 @@ impl<'a> Writer<'a> {
     }
 
     /// `base[index]` with an index that is computed.
+    ///
+    /// An index outside of the type reads its last part; see [`Bounds`].
     pub fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> WriteResult<String> {
         let (ty, is_pointer) = self.base(base)?;
         let index = self.index(index)?;
@@ -141,6 +147,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Stores a component of a local vector; whether the pointer was to one.
+    ///
+    /// A store beyond the last component goes to the last, as a load does.
     pub fn store_component(&mut self, pointer: Handle<Expression>, value: &str) -> WriteResult<bool> {
         let Some((place, shape, index)) = self.component_of_local(pointer)? else { return Ok(false) };
         let ty = self.types.shape(shape);
@@ -172,6 +180,8 @@ impl<'a> Writer<'a> {
     }
 
     /// An index as an unsigned word.
+    ///
+    /// A negative one becomes a large one, which clamping moves to the last part.
     fn index(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let index = self.operand(handle)?;
         Ok(match index.shape.kind() {
@@ -184,6 +194,7 @@ impl<'a> Writer<'a> {
     }
 
     /// An index kept below `count`.
+    /// A constant that is below needs no call.
     fn clamp_index(&self, index: &str, count: u32) -> String {
         let constant = index.strip_suffix('u').and_then(|i| i.parse::<u32>().ok());
         if self.options.bounds == Bounds::Unchecked || constant.is_some_and(|i| i < count) {
@@ -211,6 +222,7 @@ impl<'a> Writer<'a> {
         let (ty, is_pointer) = self.base(base)?;
         let place = self.value(base)?;
         match ty {
+            // A constant index is one that the validator has checked.
             Base::Vector(_) => Ok(member(&place, &self.component_name(index)?)),
             Base::Type(_, TypeInner::Vector { .. }) => Ok(member(&place, &self.component_name(index)?)),
             Base::Type(_, TypeInner::Struct { members, .. }) => {
@@ -284,6 +296,9 @@ impl<'a> Writer<'a> {
     }
 
     /// The variable that holds a runtime-sized array, and where in it the array begins.
+    ///
+    /// # Errors
+    /// If a function is given a pointer to the array: the bytes of the binding are not known there.
     fn root(&self, array: Handle<Expression>) -> WriteResult<(Handle<GlobalVariable>, u32)> {
         let expressions = &self.current()?.function.expressions;
         match expressions[array] {

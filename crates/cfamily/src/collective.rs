@@ -4,6 +4,7 @@ use crate::types::{Kind, Spelt};
 use naga::SubgroupOperation as S;
 
 /// What an operation begins with.
+/// `None` if the operation is not defined for the kind.
 pub fn identity(op: S, kind: Kind) -> Option<&'static str> {
     Some(match (op, kind) {
         (S::Add | S::Or | S::Xor | S::Any, Kind::I32 | Kind::U32) => "0",

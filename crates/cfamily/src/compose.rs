@@ -31,6 +31,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If a matrix is not made of columns.
     fn write_braced(&mut self, ty: Handle<Type>, values: &[String]) -> WriteResult<String> {
+        // Elements with padding are structs of their own, whose padding is cleared too.
         let listed = |padded: bool, pad: &str| {
             let each = values
                 .iter()
@@ -48,6 +49,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A struct as a braced list, with zeros between its members.
+    ///
+    /// `values` has one text for each member, in order.
     pub fn struct_init(&mut self, ty: Handle<Type>, values: &[String]) -> WriteResult<String> {
         let parts = self.types.fields(ty).into_iter().map(|field| match field {
             Field::Member(index) => values.get(index).map_or("0", |v| bare(v)).to_string(),
@@ -57,6 +60,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A vector of these scalars.
+    ///
+    /// The call is to a function that is added for this type. C of OpenCL 1.2 and CUDA C++ have no common literal for it.
     pub fn vector_of(&mut self, kind: Kind, parts: &[String]) -> WriteResult<String> {
         let shape = ValueShape::Vector(parts.len() as u8, kind);
         let ty = self.types.shape(shape);
@@ -73,6 +78,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A vector with one value in all components.
+    ///
+    /// The value is written once, as the argument of a function.
     pub fn splat(&mut self, size: u8, value: &Operand) -> WriteResult<String> {
         let kind = value.shape.kind();
         let ty = self.types.shape(ValueShape::Vector(size, kind));
@@ -86,6 +93,9 @@ impl<'a> Writer<'a> {
     }
 
     /// A constant: a number, a call that makes a vector, or a braced list.
+    ///
+    /// # Errors
+    /// If it holds a number that [`literal`] has no text for, or an expression that is no constant.
     pub fn constant(
         &mut self,
         arena: &'a Arena<Expression>,
@@ -178,6 +188,7 @@ impl<'a> Writer<'a> {
     }
 
     /// What a variable of this type begins with.
+    /// Behind `=`, `{0}` is the zero of every struct of C.
     pub fn zero_init(&mut self, ty: Handle<Type>) -> WriteResult<String> {
         match ValueShape::from_type(self.types.inner(ty)) {
             Some(ValueShape::Scalar(kind)) => Ok(zero_of(kind).into()),

@@ -48,6 +48,7 @@ impl<'a> Writer<'a> {
             }
             self.line(format!("{label} {{"));
             self.write_nested(&case.body)?;
+            // C falls through to the next case without it.
             if !case.fall_through && !leaves(&case.body) {
                 self.indent += 1;
                 self.line("break;");
@@ -61,6 +62,8 @@ impl<'a> Writer<'a> {
 
     /// A loop. A `continue` must pass through the continuing part, which then stands at the loop's head and is skipped
     /// in the first round.
+    ///
+    /// `break_if` is the condition of WGSL's `break if`, at the end of the continuing part.
     pub fn write_loop(
         &mut self,
         body: &'a Block,
@@ -110,6 +113,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Declares before the loop what its body computes and its continuing part uses.
+    ///
+    /// Where the continuing part stands at the loop's head, it is outside of the scope of such variables.
     fn hoist(&self, before: &mut Vec<Line>, rounds: &mut [Line], ends: &[Line]) {
         for line in rounds {
             let Some((declared, value)) = line.text.split_once(" = ") else { continue };
@@ -127,6 +132,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Whether a text holds a name as a whole word.
+/// So `e1` is not found in `e12`.
 fn mentions(text: &str, name: &str) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name)
@@ -144,12 +150,15 @@ fn continues(block: &Block) -> bool {
         Statement::Continue => true,
         Statement::Block(inner) => continues(inner),
         Statement::If { accept, reject, .. } => continues(accept) || continues(reject),
+        // A `continue` within a `switch` is one of the loop around it.
         Statement::Switch { cases, .. } => cases.iter().any(|case| continues(&case.body)),
         _ => false,
     })
 }
 
 /// Tells `seen` all functions that a block calls.
+///
+/// One may be told several times.
 pub fn calls(block: &Block, seen: &mut impl FnMut(Handle<Function>)) {
     for statement in block.iter() {
         match statement {

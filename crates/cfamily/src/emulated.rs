@@ -31,6 +31,8 @@ impl Writer<'_> {
     }
 
     /// Each component of a value by the function of this name, one after the other.
+    ///
+    /// `more` are further arguments, each behind a comma. Each result gets a variable, so that barriers come in one order.
     pub fn emulate_components(
         &mut self,
         function: &str,
@@ -56,6 +58,8 @@ impl Writer<'_> {
     }
 
     /// A function over the bits of a subgroup's values; its name.
+    ///
+    /// `combined` is C that combines `sum` and `other`.
     pub fn emulated_reduction(
         &mut self,
         function: &str,

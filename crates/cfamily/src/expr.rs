@@ -14,6 +14,8 @@ const MAX_INLINE: usize = 90;
 
 impl<'a> Writer<'a> {
     /// Writes the expressions of an `Emit` statement.
+    ///
+    /// They are computed where the statement stands. Pointers and short values are only noted as texts.
     pub fn emit(&mut self, range: Range<Expression>) -> WriteResult<()> {
         for handle in range {
             self.span = self.current()?.function.expressions.get_span(handle);
@@ -34,12 +36,14 @@ impl<'a> Writer<'a> {
     ///
     /// A load has to happen where it stands: memory may change before its value is used.
     fn needs_variable(&self, handle: Handle<Expression>, text: &str) -> WriteResult<bool> {
+        // A name is as short as a variable would be.
         if is_atom(text) && !matches!(self.current()?.function.expressions[handle], Expression::Load { .. }) {
             return Ok(false);
         }
         let current = self.current()?;
         let many = current.info[handle].ref_count > 1 || text.len() > MAX_INLINE || text.starts_with('{');
         let named = current.function.named_expressions.contains_key(&handle);
+        // Memory that nobody writes can be read at any time.
         let timely = match current.function.expressions[handle] {
             Expression::Load { pointer } => !self.is_constant_memory(pointer)?,
             _ => false,
@@ -48,6 +52,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether no invocation can change what a pointer points to.
+    /// Loads from such memory may be written where they are used.
     fn is_constant_memory(&self, pointer: Handle<Expression>) -> WriteResult<bool> {
         let space = match *self.type_of(pointer)? {
             TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => space,
@@ -61,6 +66,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Gives a value a variable of its own.
+    ///
+    /// Its name is that of the WGSL if it has one there.
     pub fn define(&mut self, handle: Handle<Expression>, text: &str) -> WriteResult<()> {
         let ty = self.type_name(handle)?;
         let current = self.current_mut()?;
@@ -93,6 +100,8 @@ impl<'a> Writer<'a> {
     }
 
     /// The text of a value or of a place in memory.
+    ///
+    /// A braced list gets a variable, as C has no such expression.
     pub fn value(&mut self, handle: Handle<Expression>) -> WriteResult<String> {
         let current = self.current()?;
         if let Some(text) = &current.values[handle.index()] {
@@ -109,6 +118,9 @@ impl<'a> Writer<'a> {
                     _ => name,
                 })
             }
+            ///
+            /// `None` for numbers of a width that no dialect is written for. A negative number stands in parentheses.
+            // A local variable is a place itself; arguments and globals are pointers.
             Expression::LocalVariable(local) => {
                 let name = current.locals.get(&local).cloned();
                 self.need(name, "a local variable that is not declared")
@@ -135,6 +147,9 @@ impl<'a> Writer<'a> {
     }
 
     /// A value of numbers or booleans with its shape.
+    ///
+    /// # Errors
+    /// For arrays, structs and pointers.
     pub fn operand(&mut self, handle: Handle<Expression>) -> WriteResult<Operand> {
         let shape = ValueShape::from_type(self.type_of(handle)?);
         let shape = self.need(shape, "an operation on a value that is neither number nor boolean")?;

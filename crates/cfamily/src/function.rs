@@ -15,6 +15,8 @@ use naga::{
 
 impl<'a> Writer<'a> {
     /// Writes a function that is no entry point.
+    ///
+    /// Its parameters are its own, then the global variables that it uses.
     pub fn function(
         &mut self,
         handle: Handle<Function>,
@@ -68,6 +70,9 @@ impl<'a> Writer<'a> {
     }
 
     /// What stands before the type in a pointer to this space.
+    ///
+    /// # Errors
+    /// For address spaces that compute kernels do not have.
     pub fn space(&self, space: AddressSpace) -> WriteResult<&'static str> {
         match space {
             AddressSpace::Function | AddressSpace::Private => Ok(""),
@@ -80,6 +85,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The global variables that a function uses, itself or through calls.
+    /// So a function has no parameter that it does not need.
     pub fn globals_of(&self, info: &FunctionInfo) -> Vec<Handle<GlobalVariable>> {
         let all = self.module.global_variables.iter();
         all.map(|(handle, _)| handle).filter(|&handle| !info[handle].is_empty()).collect()
@@ -124,6 +130,9 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the kernel; its arguments.
+    ///
+    /// Bindings become parameters in the order of the module's variables. Built-in values and workgroup and private variables are
+    /// declared in the body.
     pub fn entry(&mut self, index: usize, name: &str) -> WriteResult<Vec<Arg>> {
         let (module, info) = (self.module, self.info.get_entry_point(index));
         let point = &module.entry_points[index];
@@ -175,6 +184,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Declares the workgroup and private variables and clears the former.
+    ///
+    /// Workgroup variables are cleared only if the options say so, followed by a barrier.
     fn open_variables(&mut self, info: &'a FunctionInfo, size: [u32; 3]) -> WriteResult<()> {
         let mut shared = Vec::new();
         for global in self.globals_of(info) {
@@ -230,6 +241,8 @@ impl<'a> Writer<'a> {
     }
 
     /// The value of an entry point's argument.
+    ///
+    /// A struct of built-in values is put together from its members.
     fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>, size: [u32; 3]) -> WriteResult<String> {
         if let Some(Binding::BuiltIn(builtin)) = binding {
             return self.builtin(*builtin, size);
@@ -288,6 +301,7 @@ impl<'a> Writer<'a> {
         self.block(&function.body)?;
         self.indent -= 1;
         self.line("}");
+        // Whatever asks for an expression between two functions is a bug, and gets an error.
         self.current = None;
         Ok(())
     }

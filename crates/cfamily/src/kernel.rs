@@ -24,6 +24,9 @@ pub struct EntryText {
 }
 
 /// Writes a kernel.
+///
+/// # Errors
+/// With the place in the WGSL, if something in it has no text in the dialect.
 pub fn write(kernel: &tapml_wgsl::Module, options: PrintOptions) -> WriteResult<EntryText> {
     let mut writer = Writer::new(kernel, options);
     match writer.program(kernel.entry) {
@@ -57,6 +60,7 @@ impl Writer<'_> {
     }
 
     /// Functions that are called from one, directly or not, callees first.
+    /// WGSL has no recursion.
     fn called_functions(&self, root: &Function) -> Vec<Handle<Function>> {
         let mut reached: HashSet<Handle<Function>> = HashSet::new();
         let mut open = vec![root];
@@ -87,6 +91,7 @@ impl Writer<'_> {
         }
         let types = self.types.declarations()?;
         let typed = self.helpers.concat();
+        // Only when all else is written is it known which of them are called.
         let scalars = helpers::used_by(&[typed.as_str(), body.as_str()]);
         let front = format!("{}{types}{scalars}{typed}", helpers::prelude(self.options.dialect));
         let mut lines = vec![0; front.matches('\n').count()];

@@ -10,6 +10,11 @@ use naga::{BinaryOperator, Expression, Handle, MathFunction as M, TypeInner};
 
 impl Writer<'_> {
     /// A call of a built-in function; `handle` is the call.
+    ///
+    /// Tables of components are asked first, then packing, then functions on whole vectors.
+    ///
+    /// # Errors
+    /// If no dialect has the function for this type.
     pub fn math(&mut self, handle: Handle<Expression>, fun: M, operands: &[Operand]) -> WriteResult<String> {
         let Some(first) = operands.first() else { return self.fail("a function of nothing") };
         let kind = first.shape.kind();
@@ -29,6 +34,8 @@ impl Writer<'_> {
     }
 
     /// An operator between values of one kind.
+    ///
+    /// One may be a scalar beside a vector.
     pub fn operate(&mut self, op: BinaryOperator, a: &Operand, b: &Operand) -> WriteResult<Operand> {
         let kind = a.shape.kind();
         let found = binary(op, kind);
@@ -39,6 +46,8 @@ impl Writer<'_> {
     }
 
     /// `dot(a, b)`, from the first component to the last.
+    ///
+    /// Products and sums are operators of their own, which an `f16` rounds one by one.
     pub fn dot(&mut self, a: &Operand, b: &Operand) -> WriteResult<Operand> {
         let (shape, kind) = (a.shape, a.shape.kind());
         let name = format!("dot_{}", shape.tag());
@@ -63,6 +72,8 @@ impl Writer<'_> {
     }
 
     /// A function written once for its operands' shapes; `body` makes its result of the parameters.
+    ///
+    /// So operands that stand several times in the result are computed once.
     fn function_of(
         &mut self,
         name: &str,
@@ -85,6 +96,8 @@ impl Writer<'_> {
     }
 
     /// The root of a vector's product with itself.
+    ///
+    /// That of a scalar is its absolute value.
     fn length_of(&mut self, a: &Operand) -> WriteResult<Operand> {
         let kind = a.shape.kind();
         let shape = ValueShape::Scalar(kind);
@@ -149,6 +162,8 @@ impl Writer<'_> {
     }
 
     /// A number of a float kind.
+    ///
+    /// An `f16` is rounded by the prelude's function.
     pub fn number(&mut self, value: f32, kind: Kind) -> Operand {
         let text = match kind {
             Kind::F16 => format!("float_to_half({value:?}f)"),
@@ -172,6 +187,9 @@ impl Writer<'_> {
     }
 
     /// `modf` and `frexp`, whose results are structs.
+    ///
+    /// # Errors
+    /// If the module has no struct for the result.
     fn taken_apart(&mut self, handle: Handle<Expression>, fun: M, a: &Operand) -> WriteResult<String> {
         let ty = self.need(self.current()?.info[handle].ty.handle(), "a result without a type")?;
         let TypeInner::Struct { ref members, .. } = *self.types.inner(ty) else {
@@ -208,6 +226,8 @@ impl Writer<'_> {
 }
 
 /// Functions that are applied to each component.
+///
+/// Integers have tables of their own; those of `f16` are the ones of `f32` between two conversions.
 fn componentwise(fun: M, kind: Kind) -> Option<String> {
     if kind.is_float() {
         return float(fun).map(|template| match (fun, kind) {
@@ -285,6 +305,7 @@ fn float(fun: M) -> Option<&'static str> {
 }
 
 /// The components of a vector, or the scalar itself.
+/// At most four.
 pub fn parts(a: &Operand) -> Vec<String> {
     (0..a.components().min(COMPONENTS.len())).map(|i| a.component(i)).collect()
 }

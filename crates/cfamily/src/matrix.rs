@@ -9,6 +9,8 @@ use naga::{BinaryOperator as B, MathFunction as M};
 
 impl Writer<'_> {
     /// Operators on matrices; `None` if neither operand is one.
+    ///
+    /// Each product is a function of its own for the shapes of both operands.
     pub fn matrix_binary(&mut self, op: B, a: &Operand, b: &Operand) -> WriteResult<Option<String>> {
         let is_matrix = |o: &Operand| matches!(o.shape, ValueShape::Matrix(..));
         let is_scalar = |o: &Operand| matches!(o.shape, ValueShape::Scalar(_));
@@ -62,6 +64,8 @@ impl Writer<'_> {
     }
 
     /// Statements that return a matrix of these columns.
+    ///
+    /// Each inner list is a column. The variable is called `m`.
     fn matrix_of(&mut self, shape: ValueShape, columns: &[Vec<String>]) -> WriteResult<String> {
         let ValueShape::Matrix(_, rows, kind) = shape else { return self.fail("a matrix of another shape") };
         let padded = if rows == 3 { ".v" } else { "" };
@@ -74,6 +78,9 @@ impl Writer<'_> {
     }
 
     /// `transpose` and `determinant`.
+    ///
+    /// # Errors
+    /// If the operand is no matrix.
     pub fn matrix_math(&mut self, fun: M, a: &Operand) -> WriteResult<String> {
         let ValueShape::Matrix(columns, rows, kind) = a.shape else {
             return self.fail("a matrix function on no matrix");
@@ -99,6 +106,8 @@ impl Writer<'_> {
     }
 
     /// By cofactors of the first column.
+    ///
+    /// The largest matrix is 4 × 4, so that recursion ends soon.
     fn determinant(&mut self, kind: Kind, rows: &[Vec<String>]) -> WriteResult<Operand> {
         let cell = |text: &String| Operand { text: text.clone(), shape: ValueShape::Scalar(kind) };
         if let [row] = rows {

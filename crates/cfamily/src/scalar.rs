@@ -42,6 +42,8 @@ impl Operand {
 }
 
 /// The template of an operator with one operand.
+///
+/// `None` if WGSL has no such operator on this kind.
 pub fn unary(op: UnaryOperator, kind: Kind) -> Option<String> {
     Some(match (op, kind) {
         (UnaryOperator::Negate, Kind::I32) => "((i32)(0u - (u32)$a))".into(),
@@ -55,6 +57,8 @@ pub fn unary(op: UnaryOperator, kind: Kind) -> Option<String> {
 }
 
 /// The template of an operator with two operands, and the kind of its result.
+///
+/// Integers wrap; their quotients and remainders by zero are those of WGSL, by functions of the prelude.
 pub fn binary(op: B, kind: Kind) -> Option<(String, Kind)> {
     let compared = match op {
         B::Equal => "==",
@@ -129,7 +133,10 @@ fn unsigned_operator(op: B) -> Option<&'static str> {
 }
 
 /// A template for `f32`, or for `f16` by the same operation in `f32` and one rounding.
+///
+/// `out` is the kind of the result: a comparison of two `f16` is no number that is rounded.
 pub fn halves(kind: Kind, template: &str, out: Kind) -> String {
+    // `f32` has twice the digits of `f16` and two more: a sum, product, quotient or root rounds as if once.
     if kind != Kind::F16 {
         return template.to_string();
     }
@@ -217,6 +224,7 @@ impl Writer<'_> {
 }
 
 /// A function's name without the types it is for.
+/// The types of a function on matrices begin with `_m`.
 fn name_of(name: &str) -> &str {
     name.split("_m").next().unwrap_or(name)
 }
@@ -234,6 +242,8 @@ fn snake(name: &str) -> String {
 }
 
 /// A template with its operands.
+///
+/// Holes are numbered by letters: `$a` is the first operand.
 fn fill(template: &str, operands: &[String]) -> String {
     let mut out = String::with_capacity(template.len() + 32);
     let mut pieces = template.split('$');

@@ -10,6 +10,8 @@ use naga::{AtomicFunction, Barrier, Block, Expression, Function, Handle, Span, S
 
 impl<'a> Writer<'a> {
     /// Writes the statements of a block.
+    ///
+    /// Each tells where in the WGSL it stands, for errors and for the lines of the text.
     pub fn block(&mut self, block: &'a Block) -> WriteResult<()> {
         for (statement, span) in block.span_iter() {
             if *span != Span::UNDEFINED {
@@ -72,6 +74,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A block one step further in.
+    ///
+    /// The indentation is restored on an error, too.
     pub fn write_nested(&mut self, block: &'a Block) -> WriteResult<()> {
         self.indent += 1;
         let written = self.block(block);
@@ -114,6 +118,7 @@ impl<'a> Writer<'a> {
                 _ => bare(&self.value(argument)?).to_string(),
             });
         }
+        // Globals come last, in the order of the callee's parameters.
         texts.extend(self.global_arguments(function));
         let call = format!("{}({})", self.functions[&function], texts.join(", "));
         match result {
@@ -153,6 +158,7 @@ impl<'a> Writer<'a> {
                 let with = self.value(*with)?;
                 let old = format!("ATOMIC_CAS({at}, {}, {value})", bare(&with));
                 let old = self.temporary_of(kind.name(), &old)?;
+                // Nobody reads what was there: the exchange alone is written.
                 let Some(result) = result else { return Ok(()) };
                 return self.define(result, &format!("{{{old}, {old} == {with}}}"));
             }

@@ -133,6 +133,9 @@ impl Writer<'_> {
     }
 
     /// A function over the active invocations; its name.
+    ///
+    /// A reduction over a full subgroup gives every lane the same result: all add the same pairs. With inactive lanes all go through the
+    /// active ones in order.
     fn reduction(&mut self, name: &str, kind: Kind, op: S, scan: CollectiveOperation) -> WriteResult<String> {
         let form = match scan {
             CollectiveOperation::Reduce => "",
@@ -170,6 +173,9 @@ impl Writer<'_> {
     }
 
     /// `sum` and `other` combined.
+    ///
+    /// # Errors
+    /// If WGSL has no such operation on this kind.
     fn combine(&mut self, op: S, kind: Kind) -> WriteResult<String> {
         let operator = match op {
             S::Add => BinaryOperator::Add,

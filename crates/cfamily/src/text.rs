@@ -3,11 +3,13 @@
 use naga::Literal;
 
 /// Whether a text is a name or a number, with components at most: cheap to repeat.
+/// Such a text needs no parentheses.
 pub fn is_atom(text: &str) -> bool {
     text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'.')
 }
 
 /// The text without parentheses around all of it.
+/// Two groups side by side, as in `(a) + (b)`, keep theirs.
 pub fn bare(text: &str) -> &str {
     let Some(inner) = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')) else { return text };
     let mut depth = 0i32;
@@ -37,6 +39,8 @@ pub fn member(place: &str, path: &str) -> String {
 }
 
 /// A number as text that may stand before a postfix.
+///
+/// `None` for numbers of a width that no dialect is written for. A negative number stands in parentheses.
 pub fn literal(literal: Literal) -> Option<String> {
     Some(match literal {
         Literal::F32(x) => float(x),

@@ -150,6 +150,10 @@ impl<'a> TextTypes<'a> {
     }
 
     /// Length of an array; `None` if it is runtime-sized.
+    /// `None` if the operation is not defined for the kind.
+    ///
+    /// # Errors
+    /// If it is not known.
     pub fn count(&self, size: ArraySize) -> Result<Option<u32>, Fail> {
         match size.resolve(self.module.to_ctx()) {
             Ok(IndexableLength::Known(n)) => Ok(Some(n)),
@@ -177,6 +181,9 @@ impl<'a> TextTypes<'a> {
     }
 
     /// The name of a type, declared in the text; a runtime-sized array is named by its element.
+    ///
+    /// # Errors
+    /// For types that no value has, such as textures.
     pub fn name(&mut self, ty: Handle<Type>) -> Result<String, Fail> {
         let inner = self.inner(ty);
         if let Some(shape) = ValueShape::from_type(inner) {
@@ -223,6 +230,8 @@ impl<'a> TextTypes<'a> {
     }
 
     /// Bytes of a type in C.
+    ///
+    /// A vector of three is not padded here, as in WGSL: a scalar may follow it directly.
     pub fn size(&self, ty: Handle<Type>) -> u32 {
         match *self.inner(ty) {
             TypeInner::Array { size, stride, .. } => match self.count(size) {
@@ -239,6 +248,8 @@ impl<'a> TextTypes<'a> {
     }
 
     /// Members and padding of a struct; a runtime-sized array at its end is left out.
+    ///
+    /// Offsets are those of WGSL. C would place members at the same ones or earlier, and padding moves them.
     pub fn fields(&self, ty: Handle<Type>) -> Vec<Field> {
         let TypeInner::Struct { ref members, span } = *self.inner(ty) else { return Vec::new() };
         let (mut fields, mut at) = (Vec::new(), 0);
@@ -263,6 +274,8 @@ impl<'a> TextTypes<'a> {
     }
 
     /// The declarations of all types used.
+    ///
+    /// The module has types before those that use them, and so has the text.
     pub fn declarations(&mut self) -> Result<String, Fail> {
         let mut out = String::new();
         for &(columns, rows, kind) in &self.shapes {
@@ -330,6 +343,7 @@ fn declare_shape(columns: u8, rows: u8, kind: Kind) -> String {
         let components: Vec<String> = COMPONENTS[..rows as usize].iter().map(char::to_string).collect();
         // Vectors of 2 and 4 are aligned to their size as in WGSL, which lets compilers load them at once.
         let align = match (rows, kind) {
+            // A vector of three would get 16 bytes by its alignment.
             (3, _) | (_, Kind::Bool) => String::new(),
             _ => format!("ALIGN({}) ", u32::from(rows) * kind.width()),
         };

@@ -72,6 +72,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Whether the function's result varies. It is gone through until nothing more is found to vary.
+    /// Everything only grows and is finite, so that this ends.
     fn run(mut self, varies: bool) -> bool {
         loop {
             let known = self.known_counts();
@@ -175,6 +176,7 @@ impl<'a> Flow<'a> {
         result: Option<Handle<Expression>>,
         now: bool,
     ) {
+        // What a pointer leads to is not followed into the callee.
         let varies: Vec<bool> = arguments.iter().map(|&a| self.is_pointer(a) || self.varies(a)).collect();
         // What a pointer is handed over for may be stored there.
         for &argument in arguments {
@@ -184,6 +186,7 @@ impl<'a> Flow<'a> {
         }
         let (module, depth) = (self.at.module, self.at.depth + 1);
         let at = FlowPlace { module, key: Some(callee), function: &module.functions[callee], depth };
+        // Too deep to follow: the result is taken to vary.
         let varies = depth > DEEPEST || Flow::new(at, varies, self.found).run(now);
         if let Some(result) = result.filter(|_| varies) {
             self.results.insert(result);
@@ -203,6 +206,7 @@ impl<'a> Flow<'a> {
     }
 
     /// What a place in memory is part of.
+    /// A variable, or an expression that gives a pointer in another way.
     fn root(&self, mut pointer: Handle<Expression>) -> &'a Expression {
         loop {
             match self.expression(pointer) {

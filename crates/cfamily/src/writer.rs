@@ -113,6 +113,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds a function for certain types unless it is there already.
+    ///
+    /// `name` tells it from all others. Functions that `text` asks for come in front of it.
     pub fn helper(
         &mut self,
         name: &str,
