@@ -1,5 +1,7 @@
 //! All mutants of a model on a device: every operator of the tables at every place of every kernel that its program
 //! launches, plain or fused, and of the program.
+//!
+//! Mutants are made of the program as it is compiled for one device, since only kernels that it launches can fail there.
 
 use crate::mutant::Edit;
 use crate::mutant::{Family, Mutant};
@@ -47,6 +49,7 @@ impl RowMutants {
         };
         known.mutants += self.mutants;
         known.invalid += self.invalid;
+        // Only if no model has mutants there.
         known.none = known.none.take().filter(|_| self.none.is_some());
         let new: Vec<String> = self.phases.into_iter().filter(|p| !known.phases.contains(p)).collect();
         known.phases.extend(new);
@@ -59,17 +62,29 @@ fn capacity() -> Symbols {
 }
 
 /// A kernel that a program launches: for which operator, by which row, in which phase.
+///
+/// One kernel may be launched by several rows and in both phases; each is an entry.
 struct Launched {
+    /// Name of the operator, plain or fused.
     op: &'static str,
+    /// Plain operators that a fused one stands for.
     parts: Vec<String>,
     row: String,
+    /// Prefill or decode.
     phase: Phase,
+    /// The kernel, what it binds and its grid.
     launch: Launch,
 }
 
 impl Catalogue {
     /// Generates all mutants of the kernels that the lowered graphs of `graph` launch on devices like `info`, and of the
     /// program.
+    ///
+    /// Mutants are sorted by operator and id, so that a list does not depend on the order in which they were found.
+    ///
+    /// # Errors
+    ///
+    /// A graph that the device cannot run, or a kernel whose source cannot be read.
     pub fn generate(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
         let mut planner = Planner::new(info.clone(), Overrides::default());
         let options = CompileOptions::new(capacity());
@@ -81,6 +96,7 @@ impl Catalogue {
         };
         let (lowered, program) = compiled(graph)?;
         // As it is deployed; what diagnosis loads does not choose the next token.
+        // Programs that choose tokens have launches beside those of the graph.
         let deployed = graph.greedy()?.map(|graph| compiled(&graph)).transpose()?;
         let (chosen, choosing) =
             deployed.as_ref().map_or((&lowered, &program), |(graphs, program)| (graphs, program));
@@ -101,6 +117,7 @@ impl Catalogue {
     }
 
     /// The mutants of everything that is launched.
+    /// A source is parsed once, however many launches share it.
     fn kernels(&mut self, model: &str, launched: &[Launched]) -> Result<()> {
         let mut seen = HashSet::new();
         let mut validator = Validator::new();
@@ -140,6 +157,7 @@ impl Catalogue {
         at
     }
 
+    /// The mutants of one launch, by every operator. Those that an earlier launch gave are not repeated.
     fn kernel(
         &mut self,
         model: &str,
@@ -151,6 +169,7 @@ impl Catalogue {
         let (desc, op) = (kernel.desc, launched.op);
         for operator in OPERATORS {
             for FoundEdit { edit, diff } in (operator.find)(kernel) {
+                // Byte places are right in this source only; other edits hold for any.
                 let source = match edit {
                     Edit::Text { .. } => kernel.source.hash.clone(),
                     _ => String::new(),
@@ -159,6 +178,7 @@ impl Catalogue {
                 if !seen.insert(hash.clone()) {
                     continue;
                 }
+                // Whatever goes wrong in such a kernel shows as a wrong state.
                 let family = if appends(op) { Family::State } else { operator.family };
                 let mutant = Mutant {
                     id: format!("{model}/{op}/{}/{hash}", operator.name),
@@ -178,6 +198,7 @@ impl Catalogue {
                     self.rows[at].mutants += 1;
                     self.mutants.push(mutant);
                 } else {
+                    // Counted, so that a row without mutants can be explained.
                     self.rows[at].invalid += 1
                 }
             }
@@ -192,6 +213,7 @@ impl Catalogue {
         lowered: &[(Phase, Graph)],
         program: &Program,
     ) -> Result<()> {
+        // Hashes leave the phase out, so that both phases give one mutant.
         let mut seen = HashSet::new();
         for (phase, graph) in lowered {
             let commands = Commands::from_program(program, *phase);
@@ -243,6 +265,7 @@ fn launches(lowered: &[(Phase, Graph)], program: &Program, planner: &mut Planner
             let plan = planner.plan(&node.op, &graph.input_types(node), *phase)?;
             for launch in &plan.launches {
                 let key = key(&launch.desc)?;
+                // A plan may have launches that the compiler of programs leaves out.
                 if launched.contains(&key) && seen.insert((*phase, plan.kernel.clone(), key)) {
                     let (op, row) = (node.op.name(), plan.kernel.clone());
                     let (parts, phase) = (parts(&node.op), *phase);
@@ -261,6 +284,7 @@ fn compiles(mutant: &Mutant, desc: &KernelDesc, validator: &mut Validator) -> bo
     if changed == *desc {
         return true;
     }
+    // Some kernels declare fewer bindings than they get, and fail the check as they are.
     match validator.check(&changed) {
         Ok(()) => true,
         Err(wrong) => validator.check(desc).is_err_and(|known| known.to_string() == wrong.to_string()),
@@ -268,6 +292,8 @@ fn compiles(mutant: &Mutant, desc: &KernelDesc, validator: &mut Validator) -> bo
 }
 
 /// The description with every fault of kernels that fits it.
+///
+/// Text edits whose `old` does not stand at their place are left out, and so are those of another source.
 pub fn apply_mutants(desc: &KernelDesc, mutants: &[Mutant]) -> KernelDesc {
     let mut changed = desc.clone();
     let mut texts: Vec<(usize, usize, &str, &str)> = Vec::new();
@@ -291,10 +317,12 @@ pub fn apply_mutants(desc: &KernelDesc, mutants: &[Mutant]) -> KernelDesc {
     if texts.is_empty() {
         return changed;
     }
+    // From the last place to the first, so that earlier places stay right.
     texts.sort_by_key(|t| std::cmp::Reverse(t.0));
     // No edit spans bytes of both prelude and text.
     let (mut text, mut at) = (full, desc.source.prelude.len());
     for (start, end, new, append) in texts {
+        // The edit is in the prelude, whose length changes.
         if end <= at {
             at = at + new.len() - (end - start);
         }

@@ -1,4 +1,6 @@
 //! Edits of command lists: order, bindings, grids, buffers.
+//!
+//! Edits work on commands with fixed sizes, as one replay has them. An edit that finds no place leaves the list as it was.
 
 use crate::mutant::{Edit, Mutant};
 use crate::operators::{op_of, writes_cache};
@@ -32,10 +34,12 @@ impl Known<'_> {
         }
     }
 
+    /// Whether a command may write to a buffer.
     fn writes(&self, command: &Command, buffer: BufferId) -> bool {
         self.used_buffers(command, BindingKind::ReadWrite).contains(&buffer)
     }
 
+    /// Whether a command reads a buffer without writing to it.
     fn reads(&self, command: &Command, buffer: BufferId) -> bool {
         self.used_buffers(command, BindingKind::Read).contains(&buffer)
     }
@@ -44,11 +48,16 @@ impl Known<'_> {
 /// The buffers that kernels of the list read and never write.
 pub fn only_read(commands: &[Command], known: &Known<'_>) -> Vec<BufferId> {
     let all = |kind| commands.iter().flat_map(move |c| known.used_buffers(c, kind));
+    // In the whole list, whichever command comes first.
     let written: HashSet<BufferId> = all(BindingKind::ReadWrite).collect();
     all(BindingKind::Read).filter(|b| !written.contains(b)).collect()
 }
 
 /// The commands with all sizes evaluated.
+///
+/// # Errors
+///
+/// A symbol without a value.
 pub fn evaluate_sizes(commands: &[Command], symbols: &Symbols) -> Result<Vec<Command>> {
     let fixed = |e: &Extent| Ok(Extent::from_dim(e.eval(symbols)?));
     let one = |command: &Command| {
@@ -73,6 +82,7 @@ pub fn evaluate_sizes(commands: &[Command], symbols: &Symbols) -> Result<Vec<Com
 }
 
 /// Makes one edit on commands with fixed sizes. What does not apply is left as it is.
+/// `mutant` names the kernel or the node, `edit` says what changes.
 pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &Known<'_>) {
     let node = mutant.target.as_str();
     match edit {
@@ -83,6 +93,7 @@ pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &K
         }),
         Edit::Grid { axis } => of_kernel(commands, node, known, |_, groups| {
             let now = groups[*axis].eval(&Symbols::new()).unwrap_or(0);
+            // A grid that is empty already stays so.
             groups[*axis] = Extent::from_dim(now.saturating_sub(1));
         }),
         Edit::Late => {
@@ -92,6 +103,7 @@ pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &K
                 late(commands, at, reader, known);
             }
         }
+        // The last dispatch gives the node's result.
         Edit::Missing => {
             if let Some(at) = last_of(commands, node) {
                 commands.remove(at);
@@ -103,6 +115,7 @@ pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &K
     }
 }
 
+/// Changes the bindings and the grid of each dispatch of a kernel.
 fn of_kernel(
     commands: &mut [Command],
     name: &str,
@@ -140,17 +153,21 @@ fn late(commands: &mut [Command], at: usize, reader: usize, known: &Known<'_>) {
         matches!(c, Command::Copy { .. }) && written.iter().any(|&buffer| known.reads(c, buffer))
     };
     let copies = commands[at + 1..reader].iter().take_while(own).count();
+    // What stood between moves to the front, in its order.
     commands[at..=reader].rotate_left(1 + copies);
 }
 
 /// The node's result goes to a buffer whose value is read later; so does everything that reads the result.
 fn alias(commands: &mut [Command], node: &str, known: &Known<'_>) {
     let Some(at) = last_of(commands, node) else { return };
+    // The first output stands for all.
     let Some(&own) = known.used_buffers(&commands[at], BindingKind::ReadWrite).first() else { return };
     let Some(victim) = victim(commands, at, own, known) else { return };
     let rest = commands.iter().skip(at + 1);
+    // From the next write on the buffer holds another value.
     let end = rest.clone().position(|c| known.writes(c, own)).map_or(commands.len(), |i| at + 1 + i);
     // A dispatch may not read and write one buffer.
+    // Checked before anything is changed.
     if commands[at + 1..end].iter().any(|c| known.reads(c, own) && known.writes(c, victim)) {
         return;
     }
@@ -173,6 +190,7 @@ fn victim(commands: &[Command], at: usize, own: BufferId, known: &Known<'_>) -> 
     let written = commands[..at].iter().rev().flat_map(|c| known.used_buffers(c, BindingKind::ReadWrite));
     let mut candidates = written.filter(|&b| b != own && size(b) >= size(own));
     candidates.find(|&b| {
+        // Otherwise the victim's own reader would see the result where it belongs.
         let idle = !commands[at..=reader].iter().any(|c| uses(c, b));
         let next = commands[reader + 1..].iter().find(|c| uses(c, b));
         idle && next.is_some_and(|c| known.reads(c, b))
@@ -192,6 +210,7 @@ fn borrow(commands: &mut [Command], node: &str, (from, binding): (&str, usize), 
         let own = |c: &Command| matches!(c, Command::Dispatch { label, .. } if label == node);
         commands.iter().enumerate().rev().find_map(|(at, c)| Some((at, cache(c).filter(|_| own(c))?)))
     };
+    // Both must bind a cache there, or nothing changes.
     if let (Some((at, _)), Some((_, other))) = (of(node), of(from))
         && let Command::Dispatch { bindings, .. } = &mut commands[at]
     {

@@ -1,4 +1,6 @@
 //! A device with faults: it wraps any other, changes kernels when they are compiled and commands when they run.
+//!
+//! Errors, limits and everything else are those of the device that is wrapped.
 
 use crate::catalogue::apply_mutants;
 use crate::commands::{self, Known};
@@ -11,21 +13,29 @@ use tapml_device::{
 };
 
 /// Label of the buffer that holds the uniform block of a program.
+/// It is written before each run: `n`, then `p`, as little-endian words.
 const SYMBOLS: &str = "symbols";
 /// Handles of lists that are re-recorded at every replay begin here.
+/// No device has given so many handles.
 const EDITED: u64 = 1 << 63;
 
 /// A device on which many faulty ones run, one after the other. Kernels without a fault are compiled once.
 pub struct Workbench {
+    /// Shared by all faulty devices that were made of it.
     base: Arc<Mutex<Base>>,
+    /// As the device told when it was wrapped.
     info: DeviceInfo,
 }
 
+/// The device and the kernels that are compiled on it.
 struct Base {
+    /// The device that does the work.
     device: Box<dyn Device>,
+    /// Unchanged kernels by the hash of their description. They stay until the workbench is dropped.
     kernels: HashMap<[u8; 32], KernelId>,
 }
 
+/// A test that panicked leaves the device usable, so poisoning is ignored.
 fn lock(base: &Mutex<Base>) -> MutexGuard<'_, Base> {
     base.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -64,17 +74,23 @@ impl Workbench {
 
 /// See [`Workbench::device`].
 pub struct FaultyDevice {
+    /// The device behind, shared with the workbench.
     base: Arc<Mutex<Base>>,
+    /// What it tells about itself.
     info: DeviceInfo,
+    /// The faults that it has.
     mutants: Vec<Mutant>,
     /// Label and size.
     buffers: HashMap<BufferId, (String, u64)>,
+    /// Descriptions as they were asked for, without faults.
     kernels: HashMap<KernelId, KernelDesc>,
     /// Lists that are changed at every replay.
     lists: HashMap<ListId, Vec<Command>>,
     /// Kernels with a fault, which nobody shares.
     own_kernels: Vec<KernelId>,
+    /// Lists that run as they were recorded.
     plain_lists: HashSet<ListId>,
+    /// The last handle of an edited list.
     next: u64,
     /// Tables whose frequencies were changed already.
     turned: HashSet<BufferId>,
@@ -85,14 +101,17 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
+    /// The faults with what each changes.
     fn edits(&self) -> impl Iterator<Item = (&Mutant, &Edit)> {
         self.mutants.iter().map(|m| (m, &m.edit))
     }
 
+    /// Whether a fault makes this edit.
     fn has(&self, edit: &Edit) -> bool {
         self.edits().any(|(_, e)| e == edit)
     }
 
+    /// The label of a buffer; empty if it is not of this device.
     fn label(&self, buffer: BufferId) -> &str {
         self.buffers.get(&buffer).map_or("", |(label, _)| label)
     }
@@ -102,6 +121,7 @@ impl FaultyDevice {
         !self.label(buffer).starts_with("replay ")
     }
 
+    /// Whether every buffer of a list belongs to a program.
     fn is_program(&self, commands: &[Command]) -> bool {
         commands.iter().all(|command| match command {
             Command::Dispatch { bindings, .. } => bindings.iter().all(|b| self.of_program(b.buffer)),
@@ -139,8 +159,11 @@ impl FaultyDevice {
             let Command::Dispatch { kernel, bindings, .. } = command else { continue };
             let Some(desc) = self.kernels.get(kernel) else { continue };
             let Some((_, ratio)) = ratios.iter().find(|(name, _)| *name == desc.name) else { continue };
+            // The kernel's constant D is the number of pairs.
             let pairs = desc.constants.iter().find(|(n, _)| n == "D").map_or(0, |(_, d)| *d as usize);
+            // Its third binding is the table.
             let Some(table) = bindings.get(2).map(|b| b.buffer) else { continue };
+            // A table is shared by several lists, and must change once.
             if !self.turned.insert(table) {
                 continue;
             }
@@ -150,6 +173,7 @@ impl FaultyDevice {
             for (j, turn) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 let (upper, lower) = (&turn[..4], &turn[4..]);
                 let word = |b: &[u8]| u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                // A fraction of a turn in 64 bits, the upper word first.
                 let value = (word(upper) << 32 | word(lower)) as f64;
                 let new = (value * ratio.powf(j as f64 / pairs as f64)) as u64;
                 *turn = (new.rotate_left(32)).to_le_bytes();
@@ -159,6 +183,7 @@ impl FaultyDevice {
         Ok(())
     }
 
+    /// Handles as edits of lists need them.
     fn known_handles(&self) -> Known<'_> {
         Known { kernels: &self.kernels, buffers: &self.buffers }
     }
@@ -167,7 +192,9 @@ impl FaultyDevice {
     fn uniform(&mut self, data: &[u8]) -> Option<Vec<u8>> {
         let word = |at: usize| data.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let now = (word(0)?, word(4)?);
+        // Kept also if the write is lost: what was meant is the last run's.
         let before = self.symbols.replace(now);
+        // The first write always arrives, or the program could not run at all.
         if before.is_some() && self.has(&Edit::StaleSymbols) {
             return None;
         }
@@ -182,6 +209,7 @@ impl FaultyDevice {
     fn input(&mut self, buffer: BufferId, data: &[u8]) -> Option<Vec<u8>> {
         let count = self.uploads.entry(buffer).or_default();
         *count += 1;
+        // Every second upload is lost.
         if count.is_multiple_of(2) && self.has(&Edit::StaleInput) {
             return None;
         }
@@ -203,12 +231,14 @@ fn check_ended<T>(result: Result<T>) -> Result<T> {
     })
 }
 
+/// Changes every word; bytes behind the last whole one stay.
 fn each_word(data: &[u8], change: impl Fn(u32) -> u32) -> Vec<u8> {
     let (words, rest) = data.as_chunks::<4>();
     let words = words.iter().flat_map(|w| change(u32::from_le_bytes(*w)).to_le_bytes());
     words.chain(rest.iter().copied()).collect()
 }
 
+/// A number rounded to a narrower format and back.
 fn cast_value(value: f32, cast: Cast) -> f32 {
     match cast {
         Cast::F16 => half::f16::from_f32(value).to_f32(),
@@ -229,6 +259,7 @@ impl Device for FaultyDevice {
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
         self.buffers.remove(&buffer);
+        // The handle's next owner has a table of its own.
         self.turned.remove(&buffer);
         lock(&self.base).device.destroy_buffer(buffer)
     }
@@ -237,6 +268,7 @@ impl Device for FaultyDevice {
         let label = self.label(buffer);
         let changed = if label == SYMBOLS {
             self.uniform(data)
+        // Only inputs of programs are in the map: see `record`.
         } else if self.uploads.contains_key(&buffer) {
             self.input(buffer, data)
         } else {
@@ -286,6 +318,7 @@ impl Device for FaultyDevice {
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
+        // Shared kernels stay for the next faulty device.
         let Some(at) = self.own_kernels.iter().position(|&k| k == kernel) else { return Ok(()) };
         self.own_kernels.swap_remove(at);
         lock(&self.base).device.destroy_kernel(kernel)
@@ -304,6 +337,7 @@ impl Device for FaultyDevice {
             self.plain_lists.insert(list);
             return Ok(list);
         }
+        // It was recorded for its checks only; each replay records an edited one.
         lock(&self.base).device.destroy_list(list)?;
         self.next += 1;
         self.lists.insert(ListId(self.next), commands.to_vec());
@@ -316,6 +350,7 @@ impl Device for FaultyDevice {
         };
         let mut now = commands::evaluate_sizes(commands, symbols)?;
         let program = self.is_program(commands);
+        // Replays of single calls have no faults between kernels.
         for (mutant, edit) in self.edits().filter(|(_, e)| program || !e.is_between()) {
             commands::edit(&mut now, mutant, edit, &self.known_handles());
         }
@@ -353,6 +388,7 @@ impl Drop for FaultyDevice {
         self.plain_lists.iter().for_each(|&list| drop(base.device.destroy_list(list)));
         self.buffers.keys().for_each(|&buffer| drop(base.device.destroy_buffer(buffer)));
         self.own_kernels.iter().for_each(|&kernel| drop(base.device.destroy_kernel(kernel)));
+        // Findings of this fault must not be taken for those of the next.
         base.device.take_findings();
     }
 }

@@ -1,4 +1,6 @@
 //! Faults as data: what is changed, where, and what a diagnosis should call it.
+//!
+//! Everything here serialises, because ids and records of mutants are compared between sessions.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -70,6 +72,7 @@ impl ConstantChange {
         match self {
             ConstantChange::Set(to) => to,
             ConstantChange::Times(factor) => value * factor,
+            // See `Plus`: a size below zero has no meaning.
             ConstantChange::Plus(step) if value >= 0.0 && value + step < 0.0 => value,
             ConstantChange::Plus(step) => value + step,
         }

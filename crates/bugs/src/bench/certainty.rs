@@ -1,4 +1,6 @@
 //! Whether the causes that diagnoses state are those that their faults have, and whether what is stated as certain is right.
+//!
+//! The causes that are expected stand with the mutation operators, and are looked up by the id of the fault.
 
 use super::report::BenchReport;
 use super::whole::{Diagnosed, Reported};
@@ -26,9 +28,11 @@ pub struct CauseRate {
 }
 
 /// The row of reports that stand for no fault.
+/// Their causes are compared with those of all faults of the run.
 const FURTHER: &str = "further reports";
 
 /// Family and expected causes of a fault, by its id `MODEL/OP/OPERATOR/HASH`.
+/// `None` for ids of operators that do not exist.
 fn known_fault(id: &str) -> Option<(Family, &'static [Cause])> {
     let mut parts = id.split('/').skip(1);
     let (op, operator) = (parts.next()?, parts.next()?);
@@ -62,6 +66,7 @@ impl BenchReport {
                 row.reported += 1;
                 row.right += usize::from(right);
                 row.certain += usize::from(report.certain);
+                // This is the number that must be zero.
                 row.certain_wrong += usize::from(report.certain && !right);
             }
         }
@@ -75,6 +80,7 @@ impl BenchReport {
             all.certain += row.certain;
             all.certain_wrong += row.certain_wrong;
         }
+        // The sum stands last, behind the families in alphabetical order.
         rows.push(all);
         rows
     }

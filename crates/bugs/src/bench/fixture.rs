@@ -31,6 +31,10 @@ pub struct FixtureOptions {
 
 impl Fixture {
     /// Runs the model on the CPU reference and records its calls into a new folder `out`.
+    ///
+    /// # Errors
+    ///
+    /// A model that the reference does not run, or a folder that cannot be written.
     pub fn carve(
         name: &str,
         model: &Model,
@@ -47,6 +51,7 @@ impl Fixture {
             out,
             overwrite: true,
             steps: options.steps,
+            // The model is in memory, so its weights need not be in the folder.
             self_contained: false,
             context: 0,
             decode: &|_| String::new(),
@@ -56,9 +61,14 @@ impl Fixture {
     }
 
     /// Opens recorded calls of this model.
+    ///
+    /// # Errors
+    ///
+    /// A folder that is no suite, or one of another model.
     pub fn open(name: &str, model: &Model, suite: &Path) -> Result<Fixture> {
         let suite = Suite::open(suite)?;
         let model = suite.model(Some(model))?;
+        // The most rows of one run, which is the longest prompt.
         let most = suite.frames().iter().filter_map(|f| f.symbols.get(Symbol::N)).max().unwrap_or(0);
         let long = Fixture::window(&model).is_some_and(|window| most > u64::from(window));
         Ok(Fixture { name: name.into(), suite, model, oracles: Oracles::new(Oracles::BUDGET), long })

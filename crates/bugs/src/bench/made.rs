@@ -31,6 +31,7 @@ impl MadeCase {
 }
 
 /// The made calls of these cases that the device runs.
+/// Calls that it refuses are left out, because a mutant could not be told there.
 pub(super) fn cases(
     model: &Model,
     (view, choices): (&View<'_>, &KernelChoices),
@@ -52,6 +53,7 @@ fn make_case(
     clean: &mut dyn Platform,
 ) -> Result<Option<MadeCase>> {
     let outputs = match run_made(clean, &made) {
+        // Other sizes than the recorded ones may be beyond the device.
         Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(None),
         outputs => outputs?,
     };

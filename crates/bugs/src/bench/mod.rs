@@ -1,4 +1,11 @@
 //! The bench of bugs: models with recorded calls, mutants replayed on them, and what each policy of judging says.
+//!
+//! Files build on each other in this order:
+//!
+//! * `fixture` has a model with its recorded calls, `ops` and `made` choose calls of one operator, `noise` says how far correct code errs;
+//! * `mutation_run` tries one mutant on them, `policy` and `random` judge for comparison;
+//! * `run` and `worker_pool` try many, `whole` and `plan` make full diagnoses;
+//! * `select` orders mutants, `report` and `certainty` count what was found.
 
 mod certainty;
 mod fixture;

@@ -17,6 +17,7 @@ use tapml_migrate::report::is_defect;
 use tapml_migrate::verdict::{Judgement, VerdictConstants};
 
 /// Sets of constants that are measured beside the deciding ones: `base` and `chain` halved and doubled, and so on.
+/// The four numbers are `base`, `chain`, `shared` and `lambda` of [`VerdictConstants`].
 pub const GRID: &[(f64, f64, f64, f64)] = &[
     (1.0, 0.5, 0.5, 20.0),
     (2.0, 1.0, 0.5, 20.0),
@@ -100,6 +101,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
+    /// Nothing seen yet of a mutant on these calls.
     fn empty(cases: &OpCases) -> Sighting {
         Sighting {
             class: MutantClass::Equivalent,
@@ -171,6 +173,9 @@ pub fn platform(bench: &Workbench, mutants: &[Mutant]) -> DevicePlatform {
 }
 
 /// Replays the calls of an operator with these mutants of it. Fails only if the device is lost.
+///
+/// Steps are skipped where an earlier one has seen the mutant: attributes only if all elements pass, probes only if nothing was seen, made
+/// calls last.
 pub fn run_mutants(sight: &MutationRun<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<Sighting> {
     let start = Instant::now();
     let mut faulty = platform(sight.bench, mutants);
@@ -193,22 +198,26 @@ pub fn run_mutants(sight: &MutationRun<'_>, cases: &OpCases, mutants: &[Mutant])
     if found.differing > 0 {
         found.class = if cases.explains(noise) { MutantClass::AsExact } else { MutantClass::Real };
     }
+    // The filter looks at elements that pass; a call that fails is seen already.
     if let (Some(outputs), 0, true) = (&outputs, found.failed, found.differing > 0) {
         let outputs: Vec<&[Tensor]> = outputs.iter().map(Vec::as_slice).collect();
         found.attributes = cases.filter_outputs(&outputs)?.lost_attributes();
     }
+    // Probes take calls of their own, so they are made only if needed.
     if !found.is_seen() {
         found.overflows = cases.find_overflows(&mut faulty)?;
     }
     if found.error.is_none() && (found.class != MutantClass::Real || !found.is_seen()) {
         made_calls(sight, &mut faulty, cases, &mut found)?;
     }
+    // Only these need a checking device; it is slow.
     if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
         found.findings = findings(sight, cases, mutants)?;
     }
     if found.error.is_some() || found.findings > 0 {
         found.class = MutantClass::Real;
     }
+    // Such a mutant is no fault that could be found.
     if found.refused_by_compiler {
         found.class = MutantClass::Invalid;
     }
@@ -237,6 +246,7 @@ fn made_calls(
         let seen = look(sight, &case.known, &outputs, &|| case.judge(&outputs))?;
         noise = noise + seen.noise;
         ran.push((&case.known, seen.differs));
+        // Other policies may look at made calls as well.
         found.policies.iter_mut().zip(&seen.refused).for_each(|(all, own)| *all |= own);
         if let Some(judged) = seen.judgement.filter(|judged| !case.made.passes(judged)) {
             found.ratio = found.ratio.max(judged.ratio.min(f64::MAX));
@@ -246,6 +256,7 @@ fn made_calls(
         }
     }
     let known = ran.iter().map(|(known, _)| *known);
+    // Errors over all made calls together, as for recorded ones.
     if ran.iter().any(|(_, differs)| *differs) && !is_explained(known, noise) {
         found.class = MutantClass::Real;
     }
@@ -253,16 +264,24 @@ fn made_calls(
 }
 
 /// What one call shows.
+/// Nothing but `noise` is known of a call with equal bits.
 struct CallResult {
+    /// Whether any bit is another than without the fault.
     differs: bool,
+    /// How far the outputs are from the exact ones.
     noise: Noise,
+    /// The verdict; absent if nothing differs.
     judgement: Option<Judgement>,
+    /// Whether each policy refuses the call.
     refused: Vec<bool>,
+    /// Ratios under other constants.
     grid: Vec<f64>,
 }
 
 impl Sighting {
+    /// Adds what one call shows; `index` is its place among the calls.
     fn add(&mut self, index: u32, seen: CallResult) {
+        // Nothing else is known of it.
         if !seen.differs {
             return;
         }
@@ -271,6 +290,7 @@ impl Sighting {
         self.grid.resize(seen.grid.len(), 0.0);
         self.grid.iter_mut().zip(seen.grid).for_each(|(all, own)| *all = all.max(own));
         let Some(judgement) = seen.judgement else { return };
+        // JSON has no infinity.
         if judgement.ratio >= self.ratio {
             self.ratio = judgement.ratio.min(f64::MAX);
             self.criterion = judgement.criterion.name().into();
@@ -289,11 +309,13 @@ fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Resu
         Ok(outputs) => outputs,
         Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
         Err(e) => {
+            // Only the device's compiler can judge CUDA; WGSL was validated before.
             found.refused_by_compiler = e.kind() == ErrorKind::Compile;
             found.refuse(e.to_string());
             return Ok(None);
         }
     };
+    // The test of random inputs is for comparison; it decides nothing.
     let (calls, references) = &cases.random;
     let random = replay(faulty, calls)?;
     found.random = random.into_iter().zip(references).any(|(outputs, reference)| match outputs {
@@ -314,6 +336,7 @@ fn look(
     deciding: &dyn Fn() -> Result<Judgement>,
 ) -> Result<CallResult> {
     let same = |(a, b): (&Tensor, &Tensor)| a.bytes()[..] == b.bytes()[..];
+    // Equal bits need no verdict.
     if case.clean.iter().zip(outputs).all(same) {
         let nothing = CallResult {
             differs: false,

@@ -21,13 +21,16 @@ impl Noise {
         exact.iter().zip(outputs).map(|(exact, found)| Noise::of_output(&exact.values, &found.to_f64())).sum()
     }
 
+    /// The errors of one output. An output of zeros is measured by 1.
     fn of_output(exact: &[f64], found: &[f64]) -> Noise {
         let count = exact.len().max(1) as f64;
         let size = (exact.iter().filter(|y| y.is_finite()).map(|y| y * y).sum::<f64>() / count).sqrt();
+        // Otherwise every error of an output of zeros would be infinite.
         let size = if size > 0.0 { size } else { 1.0 };
         let mut noise = Noise::default();
         for (&y, &v) in exact.iter().zip(found) {
             let error = if y == v || (y.is_nan() && v.is_nan()) { 0.0 } else { (y - v).abs() / size };
+            // A NaN where a number should be is as wrong as can be.
             let error = if error.is_nan() { f64::INFINITY } else { error };
             noise.squares += error * error / count;
             noise.worst = noise.worst.max(error);

@@ -1,4 +1,6 @@
 //! The calls of one operator that mutants are replayed on, with everything that judging them needs.
+//!
+//! Judging needs the exact results, the source's outputs, and what the device gives without a fault; all are computed once.
 
 use super::made::{self, MadeCase};
 use super::noise::Noise;
@@ -100,6 +102,7 @@ pub struct Probe {
 
 impl Probe {
     /// What these outputs show.
+    /// First what exceeds the range, then sums in longer chains than the kernel declares.
     fn shows(&self, outputs: &[Tensor]) -> Option<Overflow> {
         let names = (self.call.node.as_str(), "");
         let beyond = range_test::find_overflow((&self.call, &self.recorded), &self.exact, outputs, names);
@@ -134,8 +137,13 @@ impl View<'_> {
     }
 }
 
+// Calls are prepared once and shared by all mutants of an operator.
 impl OpCases {
     /// Chooses calls of these suites, replays them on `clean`, a device without faults, and computes exact results.
+    ///
+    /// # Errors
+    ///
+    /// No call of the operator, a kernel that the device does not have, or a device without a fault that fails.
     pub fn from_views(
         model: &Model,
         views: &[View<'_>],
@@ -155,14 +163,17 @@ impl OpCases {
         for view in views {
             all.add(model, view, clean, sampling)?;
         }
+        // Without a call nothing could be seen of a mutant.
         if all.cases.is_empty() {
             return Err(Error::invalid("no recorded run reaches it").with_hint("record further prompts"));
         }
         all.random = random::calls(&all.checked)?;
+        // The first that fails ends a run, so quick ones come first.
         all.made.sort_by_key(MadeCase::bytes);
         Ok(all)
     }
 
+    /// Adds the calls of one suite.
     fn add(
         &mut self,
         model: &Model,
@@ -171,11 +182,13 @@ impl OpCases {
         sampling: Sampling,
     ) -> Result<()> {
         let (suite, op) = (view.suite, self.op.as_str());
+        // Long runs take long, and tell more of operators that know positions only.
         let long = |frame| positional(op) || tokens(suite, frame) <= sampling.long;
         let every = view.cases(op).into_iter().filter(|case| long(case.frame)).collect::<Vec<Case>>();
         let choices = KernelChoices::of_cases(suite, clean, &every)?;
         let mut nodes: Vec<NodeId> = every.iter().map(|case| case.node).collect();
         nodes.sort();
+        // A node has a case in each frame.
         nodes.dedup();
         let chosen = sample(&nodes, &choices, sampling.nodes)?;
         let cases: Vec<Case> = every.into_iter().filter(|case| chosen.contains(&case.node)).collect();
@@ -185,6 +198,7 @@ impl OpCases {
         let outputs = replay(clean, &calls)?.into_iter().collect::<Result<Vec<_>>>()?;
         let known = cases.par_iter().zip(&calls).zip(expected.into_par_iter().zip(outputs));
         let known = known.map(|((&case, call), (expected, clean))| {
+            // Calls do not depend on each other, and the oracle takes most of the time.
             let exact = view.oracles.exact_outputs(case, || Ok(call))?;
             Ok(OpCase {
                 case,
@@ -250,6 +264,7 @@ impl OpCases {
 /// Whether errors over these calls are what correct code makes.
 pub(super) fn is_explained<'a>(cases: impl Iterator<Item = &'a OpCase> + Clone, noise: Noise) -> bool {
     let clean: Noise = cases.clone().map(|c| c.noise).sum();
+    // The source is correct code too, and may err more than the device.
     let source: Noise = cases.map(|c| Noise::from_outputs(&c.exact, &c.expected)).sum();
     let larger = Noise { squares: clean.squares.max(source.squares), worst: clean.worst.max(source.worst) };
     noise.explained_by(larger)
@@ -289,6 +304,7 @@ fn positional(op: &str) -> bool {
     plain || matches!(op, "rope_append_attention" | "rope_append" | "rope_attention")
 }
 
+/// Rows of a recorded run.
 fn tokens(suite: &Suite, frame: usize) -> u64 {
     suite.frames()[frame].symbols.get(Symbol::N).unwrap_or(0)
 }
@@ -302,6 +318,7 @@ fn sample(nodes: &[NodeId], choices: &KernelChoices, count: usize) -> Result<Vec
     }
     let pick = |all: &Vec<NodeId>| -> Vec<NodeId> {
         let count = count.min(all.len());
+        // The first and the last are always among them, if there are two.
         let (last, gaps) = (all.len() - 1, count.max(2) - 1);
         let mut places: Vec<usize> = (0..count).map(|i| i * last / gaps).collect();
         places.dedup();

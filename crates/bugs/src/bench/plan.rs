@@ -44,15 +44,18 @@ impl PlannedCase {
         models.sort();
         models.dedup();
         let mut random = fastrand::Rng::with_seed(seed);
+        // Models take turns; the seed alone decides the rest.
         let case = |i: usize| {
             let model = models[i % models.len()];
             let mut pool: Vec<&Mutant> = real.iter().filter(|m| m.model == model).collect();
             random.shuffle(&mut pool);
             let mut ops = HashSet::new();
+            // One fault per operator, so that each can have a report of its own.
             pool.retain(|m| ops.insert(m.op.as_str()));
             let wanted = random.usize(2..=MOST).min(pool.len());
             let mut mutants: Vec<Mutant> = pool.into_iter().take(wanted).cloned().collect();
             let others: Vec<&Mutant> = between.iter().filter(|m| m.model == model).collect();
+            // It takes the place of one, so that the number of faults stays.
             if i % 3 == 2 && wanted > 2 && !others.is_empty() {
                 mutants.pop();
                 mutants.push(others[random.usize(..others.len())].clone());
@@ -76,9 +79,16 @@ impl PlannedCase {
     }
 }
 
+/// Results of the model without a fault, computed by the first worker that needs them.
 type Logits = Arc<OnceLock<Result<Arc<Vec<Tensor>>>>>;
 
-/// Makes the diagnoses in their order, on the bed of the model whose prompts are as long as the case needs, and calls `found` for each, from any thread, as soon as it is done.
+/// Makes the diagnoses in their order, and calls `found` for each, from any thread, as soon as it is done.
+///
+/// Each is made on the bed of its model whose prompts are as long as the case needs. The result tells whether all were made.
+///
+/// # Errors
+///
+/// A request to stop, a model without a bed, or a device that is lost without a fault.
 pub fn diagnoses(
     beds: &[Fixture],
     cases: &[PlannedCase],
@@ -89,6 +99,7 @@ pub fn diagnoses(
 ) -> Result<bool> {
     let clean: Mutex<HashMap<String, Logits>> = Mutex::default();
     let work = |hands: &mut WorkerDevices<'_>, case: &PlannedCase| -> Result<()> {
+        // Of beds of one model the one whose prompts are as long as wanted.
         let bed = beds.iter().filter(|b| b.name == case.model).min_by_key(|b| b.long != case.long());
         let bed = bed.ok_or_else(|| Error::invalid(format!("there is no model `{}` here", case.model)))?;
         let done = match run_case(bed, case, hands, &clean, stop) {
@@ -115,6 +126,7 @@ fn run_case(
     stop: &Stop,
 ) -> Result<Diagnosed> {
     let mut equivalent = Vec::new();
+    // A fault between kernels may change nothing in the recorded runs, alone or beside the others.
     for mutant in case.mutants.iter().filter(|m| m.is_between()) {
         let clean = clean_logits(clean, bed, &hands.bench)?;
         if !matters(bed, &hands.bench, mutant, &clean)? || !shows(bed, &hands.bench, &case.mutants, mutant)? {

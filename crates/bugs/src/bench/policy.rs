@@ -1,4 +1,6 @@
 //! Other policies of judging a node call, for comparison: what they would say of the same values.
+//!
+//! Numbers are those that the named projects use. None of these decides anything in TapML.
 
 use tapml_graph::{DType, Tensor};
 use tapml_migrate::verdict::Exact;
@@ -81,6 +83,7 @@ fn nmse(reference: &[f64], observed: &[f64]) -> f64 {
     if error == 0.0 { 0.0 } else { error / square }
 }
 
+/// The cosine of the angle between two lists; equal lists have 1, also if they are zeros.
 fn cosine(reference: &[f64], observed: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let norms = (dot(reference, reference) * dot(observed, observed)).sqrt();

@@ -13,6 +13,7 @@ pub fn calls(calls: &[Call]) -> Result<(Vec<Call>, Vec<Vec<Tensor>>)> {
     Ok((changed, outputs.into_iter().collect::<Result<_>>()?))
 }
 
+/// One call with drawn inputs; indices stay, since others might point nowhere.
 fn normal(call: &Call, seed: u64) -> Result<Call> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut draw = || {
@@ -29,6 +30,7 @@ fn normal(call: &Call, seed: u64) -> Result<Call> {
         }
     };
     let inputs: Vec<Tensor> = call.inputs.iter().map(input).collect::<Result<_>>()?;
+    // Drawn weights are no weights of the model, which platforms may have prepared.
     let weights = vec![None; inputs.len()];
     Ok(Call { inputs, weights, ..call.clone() })
 }

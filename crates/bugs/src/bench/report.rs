@@ -150,6 +150,9 @@ impl CleanRun {
 
 impl BenchReport {
     /// Faults and clean runs of one half, or of all.
+    ///
+    /// `tuned` chooses the half: `true` for what constants were tuned on. The first rows are of TapML's verdict, with more and more of
+    /// it left out; then come the policies that it is compared with.
     pub fn rates(&self, tuned: Option<bool>) -> Vec<PolicyRate> {
         let wanted = |own: bool| tuned.is_none_or(|t| t == own);
         let faults: Vec<&MutantRecord> =
@@ -169,8 +172,10 @@ impl BenchReport {
         let mut rates =
             vec![rate("verdict and checks", "TapML", &|r| r.sighting.is_caught(), &CleanRun::alarm)];
         rates.push(rate("verdict alone", "TapML", &|r| r.sighting.is_seen(), &CleanRun::alarm));
+        // Without made calls their false alarms go, too.
         let unmade = |c: &CleanRun| c.failed > 0 || c.accused > 0 || c.overflows > 0;
         rates.push(rate("verdict, no made calls", "TapML", &|r| r.sighting.seen_unmade(), &unmade));
+        // Without the matched filter and the probes only single verdicts are left.
         let elements = |r: &MutantRecord| r.sighting.failed > 0 || r.sighting.error.is_some();
         rates.push(rate("verdict, no filter", "TapML", &elements, &|c| c.failed > 0));
         let unprobed = |r: &MutantRecord| elements(r) || !r.sighting.attributes.is_empty();

@@ -1,4 +1,6 @@
 //! The bench itself: workers, each with a device of its own, take mutants in turn.
+//!
+//! What is shared by workers is computed once behind a cell; mutants themselves share nothing.
 
 use super::fixture::Fixture;
 use super::mutation_run::{GRID, MutationRun, Sighting, platform, run_mutants};
@@ -40,22 +42,30 @@ pub struct RunOptions<'a> {
 
 /// The calls of all operators of some models, plain and fused, prepared when they are first needed.
 pub struct Prepared<'a> {
+    /// The models.
     beds: &'a [Fixture],
+    /// Which calls are replayed.
     sampling: Sampling,
+    /// Calls by model and operator.
     known: Mutex<HashMap<(String, String), OnceResult<OpCases>>>,
+    /// Suites of fused operators by model.
     composed: Mutex<HashMap<String, OnceResult<Vec<Composed>>>>,
 }
 
+/// A value that the first to ask computes, or its error. Others wait for it without holding the map's lock.
 type OnceResult<T> = Arc<OnceLock<Result<Arc<T>>>>;
 
 /// The recorded values as calls of fused operators in one phase, with their exact results.
 struct Composed {
+    /// Calls that are composed of recorded values.
     suite: Suite,
+    /// Their exact results.
     oracles: Oracles,
 }
 
 /// The cell of this key.
 fn cell<K: Eq + Hash, T>(cells: &Mutex<HashMap<K, OnceResult<T>>>, key: K) -> OnceResult<T> {
+    // The lock is held for a moment only; computing the value happens outside of it.
     cells.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
 
@@ -65,6 +75,7 @@ impl<'a> Prepared<'a> {
         Prepared { beds, sampling, known: Mutex::default(), composed: Mutex::default() }
     }
 
+    /// The model of a name.
     fn fixture(&self, model: &str) -> Result<&'a Fixture> {
         let bed = self.beds.iter().find(|b| b.name == model);
         bed.ok_or_else(|| Error::invalid(format!("there is no model `{model}` here")))
@@ -97,6 +108,7 @@ impl<'a> Prepared<'a> {
         } else {
             self.composed_cases(bed, bench)?
         };
+        // Operators of the model have their own calls; fused ones have composed calls.
         if recorded {
             let lowered = match composed.as_slice() {
                 [decode, prefill] => Some([&decode.suite, &prefill.suite]),
@@ -135,6 +147,7 @@ impl<'a> Prepared<'a> {
             }
         }
         if self.sampling.deployed {
+            // An operator may be fused away on this device, and then has no call.
             let mut called = Vec::with_capacity(ops.len());
             for op in ops {
                 let any = |views: &[View<'_>]| Ok(views.iter().any(|view| !view.cases(op).is_empty()));
@@ -156,6 +169,10 @@ pub(super) fn costs_the_device(error: &Error) -> bool {
 /// Tries mutants of kernels in their order, and calls `found` for each, from any thread, as soon as it is done. A mutant
 /// that costs the device, because it does not end or for another reason, is a fault. The result tells whether all were
 /// tried: the time may have been too short.
+///
+/// # Errors
+///
+/// A request to stop, or a device that is lost without a fault.
 pub fn kernels(
     prepared: &Prepared<'_>,
     mutants: &[Mutant],
@@ -171,6 +188,7 @@ pub fn kernels(
         let seen = match run_mutants(&eyes, &cases, std::slice::from_ref(mutant)) {
             Err(e) if costs_the_device(&e) => {
                 let seen = Sighting::device_lost(&cases, &e, start.elapsed());
+                // The device must run without the fault, or else the fault is not why it was lost.
                 hands.renew().and_then(|()| hands.prove(&cases)).context(|| mutant.id.clone())?;
                 seen
             }
@@ -183,6 +201,12 @@ pub fn kernels(
 }
 
 /// Judges all operators of a model without a fault.
+///
+/// Everything that judges mutants judges the device itself, so that false alarms show.
+///
+/// # Errors
+///
+/// What ends the run: a lost device, or calls that cannot be prepared.
 pub fn clean(
     bed: &Fixture,
     name: &str,
@@ -223,6 +247,7 @@ pub fn clean(
             let near = |(a, b): (&Tensor, &Tensor)| close(&a.to_f64(), &b.to_f64(), 1e-2, 1e-2);
             !outputs.is_ok_and(|outputs| reference.iter().zip(&outputs).all(near))
         });
+        // One operator that a unit test refuses is an alarm of the whole run.
         run.random |= refused;
     }
     run.seconds = start.elapsed().as_secs_f64();
@@ -234,6 +259,7 @@ fn add(run: &mut CleanRun, cases: &OpCases) -> Result<()> {
     for case in &cases.cases {
         let judgement = case.judge(&VerdictConstants::DECIDING, &case.clean)?;
         run.cases += 1;
+        // JSON has no infinity.
         run.ratio = run.ratio.max(judgement.ratio).min(f64::MAX);
         if !judgement.passes() {
             run.failed += 1;

@@ -44,6 +44,7 @@ impl Selection {
         };
         let mut all: Vec<(u64, Mutant)> =
             mutants.into_iter().filter(wanted).map(|m| (draw(&m.id, self.seed), m)).collect();
+        // By the drawn number, and by id where two draw the same.
         all.sort_by(|a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
         // The rank within its kind decides first: model, operator of the model, mutation operator.
         let mut kinds: HashMap<(String, String, String), usize> = HashMap::new();
@@ -54,8 +55,10 @@ impl Selection {
             ranked.push((*rank, number, mutant));
             *rank += 1;
         }
+        // All first ones of their kinds, then all second ones.
         ranked.sort_by_key(|(rank, number, _)| (*rank, *number));
         let mut taken: HashMap<(String, String), usize> = HashMap::new();
+        // `each` counts over models, unlike the kinds above.
         let mut wanted = |m: &Mutant| {
             let count = taken.entry((m.op.clone(), m.operator.clone())).or_default();
             *count += 1;

@@ -86,12 +86,17 @@ impl Diagnosed {
 }
 
 /// What the whole model computes on a platform for every recorded run: its logits.
+///
+/// # Errors
+///
+/// A platform that does not load or run the model, or gives no logits.
 pub fn logits(bed: &Fixture, target: &mut dyn Platform) -> Result<Vec<Tensor>> {
     let (graph, frames) = (bed.suite.graph(), bed.suite.frames());
     let most = |symbol| frames.iter().filter_map(|f| f.symbols.get(symbol)).max().unwrap_or(0);
     let mut loaded = target.load(&bed.model, &Symbols::np(most(Symbol::N), most(Symbol::P)))?;
     let mut found = Vec::with_capacity(frames.len());
     for (i, frame) in frames.iter().enumerate() {
+        // A prompt begins: states of the one before are cleared.
         if frame.step == 0 {
             loaded.reset()?;
         }
@@ -100,6 +105,7 @@ pub fn logits(bed: &Fixture, target: &mut dyn Platform) -> Result<Vec<Tensor>> {
             .filter(|(_, value)| value.origin == Origin::Input)
             .map(|(id, value)| Ok((value.name.clone(), bed.suite.value(i, id)?)))
             .collect::<Result<_>>()?;
+        // Inputs are those that were recorded, also where the model would choose other tokens.
         let mut outputs = loaded.run(&frame.symbols, &inputs, None)?;
         found.push(outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))?);
     }
@@ -122,6 +128,7 @@ pub fn shows(bed: &Fixture, bench: &Workbench, all: &[Mutant], mutant: &Mutant) 
     if others.is_empty() {
         return Ok(true);
     }
+    // With all faults, and with all but this one.
     let found = [all, &others].map(|mutants| logits(bed, &mut platform(bench, mutants)));
     match found {
         [Ok(with), Ok(without)] => Ok(with.iter().zip(&without).any(|(a, b)| a.bytes()[..] != b.bytes()[..])),
@@ -131,6 +138,10 @@ pub fn shows(bed: &Fixture, bench: &Workbench, all: &[Mutant], mutant: &Mutant) 
 }
 
 /// Diagnoses a model on a device with these faults. Those of `equivalent` do not count.
+///
+/// # Errors
+///
+/// A lost device or a request to stop. A diagnosis that fails otherwise is told in [`Diagnosed::error`].
 pub fn diagnose_faults(
     bed: &Fixture,
     name: &str,
@@ -150,6 +161,7 @@ pub fn diagnose_faults(
         target: &mut target,
         checker: checking.as_mut().map(|c| c as &mut dyn Platform),
         overrides: &Overrides::default(),
+        // The functions of the device itself are not measured here.
         reopen: None,
     };
     let found =
@@ -187,9 +199,12 @@ fn match_reports(
     found: Option<&Diagnosis>,
 ) -> (Vec<Reported>, Vec<String>, usize) {
     let faults: &[Fault] = found.map_or(&[], |d| &d.faults);
+    // For each fault the report that stands for it.
     let mut taken: Vec<Option<usize>> = vec![None; bugs.len()];
+    // Exact matches first, so that a rough one takes no report that another fault needs.
     for pass in [is_exact, is_rough] {
         for (i, fault) in faults.iter().enumerate() {
+            // A report stands for one fault only.
             if taken.contains(&Some(i)) {
                 continue;
             }
@@ -225,6 +240,7 @@ fn match_reports(
     (faults.iter().enumerate().map(report).collect(), missed, named)
 }
 
+/// Whether a report names the operator, or the node of a fault between kernels.
 fn is_exact(bug: &Mutant, fault: &Fault) -> bool {
     if bug.is_between() {
         is_between(fault) && fault.nodes.contains(&bug.target)
@@ -233,15 +249,18 @@ fn is_exact(bug: &Mutant, fault: &Fault) -> bool {
     }
 }
 
+/// Whether a report of a fault between operators may stand for this one.
 fn is_rough(bug: &Mutant, fault: &Fault) -> bool {
     let part = || fault.op.split('+').any(|op| bug.parts.iter().any(|part| part == op));
     is_between(fault) && (bug.is_between() || part())
 }
 
+/// Whether such a report names one of the expected causes, too.
 fn by_cause(bug: &Mutant, fault: &Fault) -> bool {
     is_rough(bug, fault) && bug.causes.iter().any(|cause| cause.name() == fault.cause)
 }
 
+/// Whether a report is of a fault between operators.
 fn is_between(fault: &Fault) -> bool {
     fault.kind == tapml_diagnose::FaultKind::Between
 }

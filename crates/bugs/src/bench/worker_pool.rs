@@ -12,6 +12,7 @@ use tapml_migrate::{Progress, Stop};
 
 /// The devices of one worker.
 pub(super) struct WorkerDevices<'a> {
+    /// How further devices are opened.
     options: &'a RunOptions<'a>,
     /// The device under test.
     pub bench: Workbench,
@@ -20,6 +21,7 @@ pub(super) struct WorkerDevices<'a> {
 }
 
 impl<'a> WorkerDevices<'a> {
+    /// Opens the devices of a worker.
     fn open(options: &'a RunOptions<'a>) -> Result<WorkerDevices<'a>> {
         let checker = options.checker.map(|open| Ok(Workbench::new(open()?))).transpose()?;
         Ok(WorkerDevices { options, bench: Workbench::new((options.open)()?), checker })
@@ -41,6 +43,10 @@ impl<'a> WorkerDevices<'a> {
 
 /// Does the work for each item in its order, several at once. After an error nothing new is begun. The result tells whether
 /// all was done: the time may have been too short.
+///
+/// # Errors
+///
+/// The first error of a worker in their order, a request to stop, or a worker that panicked.
 pub(super) fn run_each<'a, T: Sync>(
     title: &str,
     items: &[T],
@@ -54,12 +60,15 @@ pub(super) fn run_each<'a, T: Sync>(
     let take = || -> Result<Option<&T>> {
         stop.check()?;
         if options.until.is_some_and(|until| Instant::now() >= until) {
+            // Items that are begun already are finished.
             late.store(true, Ordering::Relaxed);
         }
+        // The number of an item is taken only if the item is done.
         let over = late.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
         Ok(if over { None } else { items.get(next.fetch_add(1, Ordering::Relaxed)) })
     };
     let all = || -> Result<()> {
+        // In the worker's thread, so that devices open at the same time.
         let mut hands = WorkerDevices::open(options)?;
         while let Some(item) = take()? {
             work(&mut hands, item)?;
@@ -67,11 +76,13 @@ pub(super) fn run_each<'a, T: Sync>(
         }
         Ok(())
     };
+    // Other workers see it before they take the next item.
     let worker = || all().inspect_err(|_| failed.store(true, Ordering::Relaxed));
     let ran: Vec<Result<()>> = std::thread::scope(|scope| {
         let count = options.workers.clamp(1, items.len().max(1));
         let workers: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
         let crashed = |_| Err(Error::bug("a worker of the bench panicked"));
+        // A panic becomes an error, so that other results are kept.
         workers.into_iter().map(|w| w.join().unwrap_or_else(crashed)).collect()
     });
     ran.into_iter().collect::<Result<()>>()?;

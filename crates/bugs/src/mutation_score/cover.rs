@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 /// Positions of cases that together cover what all cover. `kills[m]` are the cases that kill mutant `m`; of equal cases the
 /// first is taken.
+///
+/// Case numbers beyond `cases` are ignored. Mutants that nothing kills are not covered.
 pub fn smallest(kills: &[Vec<u32>], cases: usize) -> Vec<u32> {
     let mut of_case: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); cases];
     for (mutant, killers) in kills.iter().enumerate() {
@@ -16,8 +18,10 @@ pub fn smallest(kills: &[Vec<u32>], cases: usize) -> Vec<u32> {
     }
     let mut chosen = Vec::new();
     loop {
+        // `max_by_key` gives the last of equal ones, so the order is reversed.
         let best = (0..cases).rev().max_by_key(|&case| of_case[case].len());
         let Some(best) = best.filter(|&case| !of_case[case].is_empty()) else { break };
+        // What is covered counts for no other case any more.
         let covered = std::mem::take(&mut of_case[best]);
         of_case.iter_mut().for_each(|own| own.retain(|m| !covered.contains(m)));
         chosen.push(best as u32);

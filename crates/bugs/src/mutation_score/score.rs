@@ -31,6 +31,10 @@ pub struct ScoreOptions {
 
 impl ScoreOptions {
     /// The operators to score, among those that the device runs and the suite has calls of.
+    ///
+    /// # Errors
+    ///
+    /// An operator that was asked for and has no call.
     fn wanted_operators(&self, all: Vec<&'static str>) -> Result<Vec<&'static str>> {
         if let Some(missing) = self.ops.iter().find(|op| !all.contains(&op.as_str())) {
             let text = format!("the device runs no `{missing}` of which the suite has a call");
@@ -138,6 +142,10 @@ impl SuiteScore {
 
 /// Scores a suite: tries mutants of every operator on all its cases. Faults of synchronisation are left out: no input
 /// makes them visible.
+///
+/// # Errors
+///
+/// A lost device that cannot be replaced, a request to stop, or a suite that cannot be read.
 pub fn score(
     bed: &Fixture,
     options: &ScoreOptions,
@@ -193,6 +201,10 @@ fn reached_regimes(
 
 /// The recorded calls that these named ones are composed of: a call of a fused operator stands for those of several nodes.
 /// Calls of operators that no recorded node stands for have none.
+///
+/// # Errors
+///
+/// A name that is no case of the suite or of its fused operators.
 pub fn recorded_cases(bed: &Fixture, ids: &[&str], run: &RunOptions<'_>) -> Result<Vec<Case>> {
     let bench = Workbench::new((run.open)()?);
     let composed = composed_suites(&bed.suite, &platform(&bench, &[]))?;
@@ -207,10 +219,12 @@ pub fn recorded_cases(bed: &Fixture, ids: &[&str], run: &RunOptions<'_>) -> Resu
         cases.extend(inner.into_iter().map(|node| Case { node, ..case }));
     }
     cases.sort_by_key(|case| (case.frame, case.node));
+    // Several fused calls may stand for one recorded call.
     cases.dedup();
     Ok(cases)
 }
 
+/// The mutants of each operator that are tried: those of attributes, then others up to the number asked for.
 fn choose_mutants(
     bed: &Fixture,
     options: &ScoreOptions,
@@ -227,12 +241,14 @@ fn choose_mutants(
         // Attributes are few and always tried.
         let (first, rest): (Vec<Mutant>, Vec<Mutant>) =
             ranked.into_iter().partition(|m| attribute(m).is_some());
+        // Attributes may exceed the number that was asked for.
         let room = options.mutants.saturating_sub(first.len());
         chosen.extend(first.into_iter().chain(rest.into_iter().take(room)));
     }
     Ok(chosen)
 }
 
+/// Tries mutants, in any order; records are sorted by id.
 fn run_mutants(
     prepared: &Prepared<'_>,
     mutants: &[Mutant],
@@ -248,6 +264,7 @@ fn run_mutants(
     Ok(records)
 }
 
+/// The score of one operator from the records of its mutants.
 fn of_op(cases: &OpCases, records: &[&MutantRecord]) -> Result<OpScore> {
     let name = |i: usize| cases.cases[i].name.clone();
     // A kernel that cannot be built is killed by every case.
@@ -261,6 +278,7 @@ fn of_op(cases: &OpCases, records: &[&MutantRecord]) -> Result<OpScore> {
         differing: r.sighting.differing,
         ratio: r.sighting.ratio,
     };
+    // A case that zeros or a copy pass says little, whatever mutants it kills.
     let trivial = |fake: &(dyn Fn(usize) -> Option<Vec<Tensor>> + Sync)| -> Result<Vec<String>> {
         let passes = (0..cases.cases.len()).into_par_iter().map(|i| {
             let Some(outputs) = fake(i) else { return Ok(None) };
@@ -274,6 +292,7 @@ fn of_op(cases: &OpCases, records: &[&MutantRecord]) -> Result<OpScore> {
     let copy = |i: usize| {
         let (input, outputs) = (cases.calls[i].inputs.first()?, &cases.cases[i].expected);
         let like = |t: &Tensor| t.dtype() == input.dtype() && t.shape() == input.shape();
+        // Only operators that give one tensor like their input can be copies.
         (outputs.len() == 1 && like(&outputs[0])).then(|| vec![input.clone()])
     };
     Ok(OpScore {
@@ -288,6 +307,7 @@ fn of_op(cases: &OpCases, records: &[&MutantRecord]) -> Result<OpScore> {
     })
 }
 
+/// Zeros in the type and shape of a tensor.
 fn zero(tensor: &Tensor) -> Result<Tensor> {
     Tensor::new(tensor.dtype(), tensor.shape().to_vec(), Bytes::new(vec![0; tensor.bytes().len()]))
 }
@@ -301,6 +321,7 @@ fn attribute(mutant: &Mutant) -> Option<&str> {
     }
 }
 
+/// Attributes with a mutant that no case kills.
 fn blind(mutants: &[Mutant], records: &[MutantRecord]) -> Vec<Blind> {
     let mut found: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for record in records.iter().filter(|r| !r.sighting.is_caught()) {
@@ -314,6 +335,10 @@ fn blind(mutants: &[Mutant], records: &[MutantRecord]) -> Vec<Blind> {
 }
 
 /// Which of these mutants, survivors of other prompts, the cases of `bed` kill: a suite of one further prompt.
+///
+/// # Errors
+///
+/// As [`score`].
 pub fn seek(
     bed: &Fixture,
     mutants: &[String],
@@ -328,6 +353,7 @@ pub fn seek(
     let prompt = bed.suite.manifest().prompts.first().map(|p| p.ids.clone()).unwrap_or_default();
     let mut found = Vec::new();
     for record in run_mutants(&prepared, &wanted, run, progress, stop)? {
+        // Mutants that still survive are left out.
         let Some(&first) = record.sighting.kills.first() else { continue };
         let cases = prepared.op_cases(&bed.name, &record.op, &bench)?;
         let case = cases.cases[first as usize].name.clone();

@@ -1,4 +1,6 @@
 //! Wrong signs, operands, functions and precision.
+//!
+//! Places are expressions of floats, as the source was typed. Each edit is valid text; whether it compiles is checked later.
 
 use super::{FoundEdit, MutatedKernel};
 use crate::source::{Binary, FloatSum, NumberClass};
@@ -42,6 +44,7 @@ pub fn dropped_term(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
 }
 
 /// Calls of `name` go to `new`, whose text is appended.
+/// The definition of `name` itself is left as it is.
 fn rename_calls(kernel: &MutatedKernel<'_>, name: &str, new: &str, text: &str) -> Vec<FoundEdit> {
     let own = format!("fn {name}");
     let is_call = |at: usize| !kernel.source.code[..at + name.len()].ends_with(&own);
@@ -50,6 +53,7 @@ fn rename_calls(kernel: &MutatedKernel<'_>, name: &str, new: &str, text: &str) -
 }
 
 /// `(1 + x/256)^256`, which is 2 % wrong at -3.
+/// It stands for the limit that defines the exponential, cut at 2^8 factors.
 pub fn rough_exp(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn exp_rough(x: f32) -> f32 {
@@ -99,6 +103,7 @@ fn tanh_overflowing(x: f32) -> f32 {
 }
 
 /// The inverse square root by halving the exponent's bits and one step of Newton's method: up to 0.18 % wrong.
+/// The constant is that of the known trick for f32; one step leaves the error that is told above.
 pub fn rough_root(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let text = "
 fn root_rough(v: f32) -> f32 {
@@ -118,6 +123,7 @@ fn root_rough(v: f32) -> f32 {
 fn round_variable(kernel: &MutatedKernel<'_>, sum: &FloatSum, value: &str) -> FoundEdit {
     let (statement, target) = (kernel.text_at(&sum.statement), kernel.text_at(&sum.target));
     let both = format!("{statement} {target} = {value};");
+    // The statement may be the whole body of a loop without braces.
     let block = if kernel.source.is_cuda() { format!("{{ {both} }}") } else { both };
     kernel.text(sum.statement.clone(), block)
 }
@@ -178,6 +184,7 @@ pub fn through_integer(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
         let open = at + 3;
         let Some(end) = crate::source::closing_bracket(&kernel.source.code, open) else { continue };
         let inner = &kernel.source.code[open + 1..end];
+        // Only elements of arrays: conversions of loaded values.
         if inner.ends_with(']') {
             let new = format!("f32(i32({}))", &kernel.source.full[open + 1..end]);
             found.push(kernel.text(at..end + 1, new));

@@ -1,4 +1,6 @@
 //! Faults between kernels: order, buffers, caches, uniforms, casts at the boundary.
+//!
+//! Places are found in the commands that a program gives in one phase. A fault that changes nothing there is not made.
 
 use crate::commands::{Known, edit, only_read};
 use crate::mutant::{Cast, Edit, Family, Mutant};
@@ -48,6 +50,7 @@ pub const BETWEEN: &[BetweenOperator] = &[
     row("cast-output", Family::Between, &[C::WrongCast, C::Rounding], cast_output),
 ];
 
+/// One row of the table.
 const fn row(
     name: &'static str,
     family: Family,
@@ -65,7 +68,9 @@ pub struct Commands<'a> {
     pub list: Vec<Command>,
     /// The operator of each command's row; empty for those that launch nothing.
     ops: Vec<&'a str>,
+    /// Kernels of the program by index.
     kernels: HashMap<KernelId, KernelDesc>,
+    /// Names and sizes of the program's buffers by index.
     buffers: HashMap<BufferId, (String, u64)>,
 }
 
@@ -108,6 +113,7 @@ impl<'a> Commands<'a> {
         }
     }
 
+    /// Handles as edits of lists need them.
     fn known_handles(&self) -> Known<'_> {
         Known { kernels: &self.kernels, buffers: &self.buffers }
     }
@@ -117,6 +123,7 @@ impl<'a> Commands<'a> {
         let mut found: Vec<(&str, &str)> = Vec::new();
         for (command, &op) in self.list.iter().zip(&self.ops) {
             let Command::Dispatch { label, .. } = command else { continue };
+            // A node may have several dispatches in a row.
             if found.last().is_none_or(|(node, _)| node != label) {
                 found.push((label, op));
             }
@@ -138,6 +145,7 @@ impl<'a> Commands<'a> {
             found.extend(bindings.iter().enumerate().filter(|(_, b)| grows(b.buffer)).map(|(at, _)| at));
         }
         found.sort_unstable();
+        // Several dispatches of a node may bind the same cache.
         found.dedup();
         found
     }
@@ -148,6 +156,7 @@ impl<'a> Commands<'a> {
         let mut order = Vec::new();
         for (node, op) in self.nodes() {
             let edit = edit_of(node);
+            // Where a node has no reader, or no buffer fits, there is nothing to make.
             if !self.changes(node, &edit) {
                 continue;
             }
@@ -159,12 +168,14 @@ impl<'a> Commands<'a> {
         }
         let chosen = order.into_iter().flat_map(|op| {
             let all = by_op.remove(op).unwrap_or_default();
+            // Early and late nodes differ in what their buffers held before.
             let picks: HashSet<usize> = [all.len() / 4, all.len() * 3 / 4].into();
             all.into_iter().enumerate().filter(move |(i, _)| picks.contains(i)).map(|(_, found)| found)
         });
         chosen.collect()
     }
 
+    /// Whether an edit of a node changes the list.
     fn changes(&self, node: &str, change: &Edit) -> bool {
         let mut list = self.list.clone();
         let mutant = Mutant {
@@ -201,6 +212,7 @@ pub fn writes_cache(op: &str) -> bool {
     appends(op) || op == "rope_append_attention"
 }
 
+/// Finds with their diffs: what a node does, and what it does with the fault.
 fn describe_edits(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBetween> {
     let one = |(node, edit): (&str, Edit)| FoundBetween {
         node: node.to_string(),
@@ -210,14 +222,17 @@ fn describe_edits(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBe
     found.into_iter().map(one).collect()
 }
 
+/// A node runs behind its first reader.
 fn late(commands: &Commands<'_>) -> Vec<FoundBetween> {
     describe_edits(commands.pick_edits(|_| Edit::Late), "runs before what reads its result", "runs after it")
 }
 
+/// A node does not run.
 fn missing(commands: &Commands<'_>) -> Vec<FoundBetween> {
     describe_edits(commands.pick_edits(|_| Edit::Missing), "runs", "does not run")
 }
 
+/// A node's result overwrites a value that is still needed.
 fn alias(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let new = "its result overwrites a value that is read later";
     describe_edits(commands.pick_edits(|_| Edit::Alias), "its result has a buffer of its own", new)
@@ -248,16 +263,19 @@ fn other_cache(commands: &Commands<'_>) -> Vec<FoundBetween> {
     found
 }
 
+/// A fault of the program as a whole.
 fn whole(edit: Edit, old: &str, new: &str) -> FoundBetween {
     FoundBetween { node: String::new(), edit, diff: format!("program\n- {old}\n+ {new}") }
 }
 
+/// The block of sizes and positions is written once.
 fn stale_symbols(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let old = "the uniform block is written before each run";
     let found = whole(Edit::StaleSymbols, old, "the uniform block is written before the first run");
     commands.program.buffers.iter().any(|b| b.name == "symbols").then_some(found).into_iter().collect()
 }
 
+/// Positions of a new text go on where the last one ended; only programs with growing states have any.
 fn kept_position(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let found = whole(
         Edit::KeptPosition,
@@ -268,17 +286,20 @@ fn kept_position(commands: &Commands<'_>) -> Vec<FoundBetween> {
     grows.then_some(found).into_iter().collect()
 }
 
+/// Whether a program reads one of its inputs as it is given.
 fn has_input(commands: &Commands<'_>) -> bool {
     let read = only_read(&commands.list, &commands.known_handles());
     commands.program.inputs.iter().any(|port| read.contains(&BufferId(u64::from(port.buffer))))
 }
 
+/// Inputs of every second run are lost.
 fn stale_input(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let found =
         whole(Edit::StaleInput, "inputs are copied for each run", "inputs are copied for every second run");
     has_input(commands).then_some(found).into_iter().collect()
 }
 
+/// Indices pass through a float format, which holds small ones only.
 fn cast_input(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let one = |cast| {
         whole(Edit::CastInput(cast), "token ids are copied", &format!("token ids pass through {cast:?}"))
@@ -287,6 +308,7 @@ fn cast_input(commands: &Commands<'_>) -> Vec<FoundBetween> {
     casts.map(one).collect()
 }
 
+/// Results pass through a narrower format on their way to the host.
 fn cast_output(_: &Commands<'_>) -> Vec<FoundBetween> {
     let one =
         |cast| whole(Edit::CastOutput(cast), "results are copied", &format!("results pass through {cast:?}"));

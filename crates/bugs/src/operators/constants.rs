@@ -1,8 +1,11 @@
 //! Wrong specialisation constants: values, flags, sizes.
+//!
+//! Constants are WGSL's overrides and their counterparts in CUDA. A name that a kernel does not have finds nothing there.
 
 use super::{FoundEdit, MutatedKernel};
 use crate::mutant::{ConstantChange, Edit};
 
+/// The change of one constant; `None` if the kernel has no such constant or its value stays the same.
 fn edit(kernel: &MutatedKernel<'_>, name: &str, change: ConstantChange) -> Option<FoundEdit> {
     let old = kernel.constant(name)?;
     let new = change.apply(old);
@@ -14,6 +17,7 @@ fn edit(kernel: &MutatedKernel<'_>, name: &str, change: ConstantChange) -> Optio
     Some(FoundEdit { edit: Edit::Constant { name: name.into(), change }, diff })
 }
 
+/// The changes of these constants that change something.
 fn all(kernel: &MutatedKernel<'_>, rows: &[(&str, ConstantChange)]) -> Vec<FoundEdit> {
     rows.iter().filter_map(|&(name, change)| edit(kernel, name, change)).collect()
 }
@@ -27,6 +31,7 @@ pub fn values(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
         ("OFFSET", ConstantChange::Set(0.0)),
         ("OFFSET", ConstantChange::Set(1.0)),
         ("SCALE", ConstantChange::Set(1.0)),
+        // A thousandth is a small fault, which only a tight verdict sees.
         ("SCALE", ConstantChange::Times(1.001)),
         ("SCALE", ConstantChange::Times(-1.0)),
         ("FACTOR", ConstantChange::Set(1.0)),
@@ -41,6 +46,7 @@ pub fn values(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
         rows.push(("SCALE", ConstantChange::Times(scale)));
     }
     let mut found = all(kernel, &rows);
+    // Numbers in the text of CUDA kernels; a zero times anything stays zero.
     let literals = kernel.source.floats.iter().filter(|range| kernel.text_at(range).parse() != Ok(0.0));
     found.extend(
         literals.map(|range| kernel.text(range.clone(), format!("(1.001f * {})", kernel.text_at(range)))),
@@ -63,6 +69,7 @@ pub fn flags(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
         }
     }
     for (name, choices) in [("FORM", 3), ("SCORES", 2), ("W_DTYPE", 3)] {
+        // A code of 0 is f32, which is not read as anything else.
         let used = name != "W_DTYPE" || kernel.constant(name).is_some_and(|code| code > 0.0);
         let others = (0..choices).filter(|_| used).map(f64::from);
         // Narrow weights read as another narrow type; as f32 they would lie beyond the buffer.
@@ -99,6 +106,7 @@ pub fn sizes(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
         rows.extend([("HEAD_DIM", ConstantChange::Plus(-1.0)), ("VALUE_DIM", ConstantChange::Plus(-1.0))]);
     }
     if let (Some(heads), Some(kv)) = (kernel.constant("HEADS"), kernel.constant("KV_HEADS")) {
+        // One key/value head for all, or one for each query head.
         if kv > 1.0 {
             rows.push(("KV_HEADS", ConstantChange::Set(1.0)));
         }
@@ -108,6 +116,7 @@ pub fn sizes(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     }
     let small =
         |name: &str, change: ConstantChange| kernel.constant(name).is_some_and(|v| change.apply(v) < 1.0);
+    // A size below 1 would leave nothing to compute.
     rows.retain(|&(name, change)| {
         matches!(name, "FIRST" | "CACHE_P" | "CACHE_C" | "KEYS_P") || !small(name, change)
     });

@@ -1,4 +1,6 @@
 //! Wrong elements: bounds, offsets, strides, rows, axes, positions.
+//!
+//! Places are expressions of integers. Headers of loops are left out where a change could make a loop endless.
 
 use super::{FoundEdit, MutatedKernel};
 use crate::source::{Binary, NumberClass};
@@ -18,6 +20,7 @@ fn never_below(kernel: &MutatedKernel<'_>, b: &Binary) -> bool {
 pub fn bound(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let found = ints(kernel, &[Op::Less, Op::LessEqual, Op::Greater, Op::GreaterEqual]);
     found
+        // A comparison that always holds would change nothing, or end nothing.
         .filter(|b| !never_below(kernel, b))
         .map(|b| {
             let new = match b.op {
@@ -33,6 +36,7 @@ pub fn bound(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
 
 /// The last four elements before a bound are left out.
 pub fn tail_dropped(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
+    // The left side grows, so that the bound is reached four elements early.
     let found = ints(kernel, &[Op::Less, Op::LessEqual]);
     let more =
         |left: &str| if kernel.source.is_cuda() { format!("({left}) + 4") } else { format!("{left} + 4u") };
@@ -129,6 +133,7 @@ pub fn swapped_axes(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let swap = |from: &'static str, to: &'static str| {
         kernel.source.find(from).map(move |at| kernel.text(at..at + from.len(), to)).collect::<Vec<_>>()
     };
+    // Each place is a mutant of its own.
     let [x, y] = kernel.axes();
     // A grid of one axis has nothing to exchange.
     match kernel.source.find(y).next() {

@@ -1,4 +1,6 @@
 //! Faults of a launch: bindings, workgroups, tables.
+//!
+//! These change what a kernel is given, not its text.
 
 use super::{FoundEdit, MutatedKernel};
 use crate::mutant::Edit;
@@ -14,6 +16,7 @@ pub fn swapped_inputs(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
         .filter(|(at, arg)| read(*at) && matches!(arg, Arg::Input { .. }))
         .map(|(at, _)| at)
         .collect();
+    // Neighbours only: other pairs would be more of the same.
     let pairs = inputs.windows(2).map(|pair| (pair[0], pair[1]));
     pairs
         .map(|(a, b)| {
@@ -25,6 +28,7 @@ pub fn swapped_inputs(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
 
 /// The last workgroup is not launched.
 pub fn last_workgroup(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
+    // A kernel that never asks for y has a grid of one axis.
     let axes = if kernel.source.find(kernel.axes()[1]).next().is_some() { 0..2 } else { 0..1 };
     axes.map(|axis| {
         let name = ["x", "y", "z"][axis];

@@ -1,4 +1,6 @@
 //! The mutation operators: one row each. A row finds every place of one kernel where its fault can be made.
+//!
+//! Causes of a row are those that a diagnosis may name rightly; which of them fits depends on the place.
 
 mod arithmetic;
 mod between;
@@ -81,6 +83,7 @@ pub struct Operator {
 }
 
 /// All mutation operators for kernels.
+/// Names stand in ids, which are compared between sessions, so they do not change.
 pub const OPERATORS: &[Operator] = &[
     row(
         "wrong-sign",
@@ -354,6 +357,7 @@ pub const OPERATORS: &[Operator] = &[
     ),
 ];
 
+/// One row of the table.
 const fn row(
     name: &'static str,
     family: Family,

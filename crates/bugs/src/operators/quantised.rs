@@ -48,6 +48,7 @@ pub fn zero_after_scale(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let mut found = Vec::new();
     for (range, value, scale) in find_scaled(kernel) {
         let difference = kernel.text_at(&value);
+        // The brackets around the difference are cut off.
         let Some((stored, zero)) = difference[1..difference.len() - 1].rsplit_once(" - ") else { continue };
         found.push(kernel.text(range, format!("({stored} * {} - {zero})", kernel.text_at(&scale))));
     }
@@ -74,6 +75,7 @@ pub fn neighbouring_group(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     found
 }
 
+/// Bytes of the source.
 type Range = std::ops::Range<usize>;
 
 /// Products of a difference of what is stored and its zero point with a scale: the whole, the difference with its brackets,
@@ -83,6 +85,7 @@ fn find_scaled(kernel: &MutatedKernel<'_>) -> Vec<(Range, Range, Range)> {
         kernel.source.binaries.iter().filter(|b| b.class == NumberClass::Float && b.op == Op::Multiply);
     let unpacked = products.filter(|b| {
         let left = kernel.text_at(&b.left);
+        // The form in which the shared preludes write it.
         left.starts_with("(packed_values(") && left.ends_with(')') && left.contains(" - ")
     });
     unpacked.map(|b| (b.whole.clone(), b.left.clone(), b.right.clone())).collect()

@@ -1,4 +1,6 @@
 //! Missing barriers, races, memory that nobody wrote.
+//!
+//! Their results may be right by chance, so a checking device is asked beside the verdict.
 
 use super::{FoundEdit, MutatedKernel};
 
@@ -25,6 +27,7 @@ pub fn no_barrier(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     };
     let mut found = Vec::new();
     for range in kernel.source.statements.iter().filter(|range| waits(kernel.text_at(range))) {
+        // In C++ an empty statement keeps a loop or branch without braces valid.
         found.push(kernel.text(range.clone(), if cuda { ";" } else { "" }));
         let text = kernel.text_at(range);
         if let Some(end) = text.strip_prefix("cp_async_wait<").and_then(|rest| rest.find(">()")) {
@@ -53,6 +56,7 @@ pub fn no_store(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let stores = kernel.source.statements.iter().filter(|range| {
         let text = &kernel.source.code[(*range).clone()];
         let target = text.split_once(" = ").map(|(target, _)| target.trim());
+        // The variable in front of an index or a component.
         let name = target.and_then(|t| t.split(['[', '.']).next());
         name.is_some_and(|name| names.contains(&name))
     });

@@ -1,5 +1,7 @@
 //! Kernels in CUDA C++: a syntax tree of prelude and text says where functions, statements and expressions stand. What an
 //! instance does not reach is left out where its constants tell that.
+//!
+//! The parser is tree-sitter's for C++, which does not resolve types or templates; `types` and `values` tell what is needed of both.
 
 use super::types::VariableTypes;
 use super::values::ConstantValues;
@@ -37,9 +39,11 @@ const FIXED: [&str; 5] = [
 
 /// A function with a body.
 struct CudaFunction<'t> {
+    /// Its name, without the structure's.
     name: String,
     /// The structure that it belongs to, if any.
     of: Option<String>,
+    /// The whole definition.
     node: Node<'t>,
 }
 
@@ -52,11 +56,13 @@ pub(super) fn read(desc: &KernelDesc, full: &str) -> Result<Parsed> {
     parser.set_language(&language).map_err(|e| fail(&e.to_string()))?;
     let tree = parser.parse(&text, None).ok_or_else(|| fail("the parser gave no tree"))?;
     let root = tree.root_node();
+    // A tree with errors may hide functions, so the kernel is refused rather than read in part.
     if let Some(place) = wrong(root) {
         let line = text[..place.start].matches('\n').count() + 1;
         let found = text[place].lines().next().unwrap_or_default().trim().to_string();
         return Err(fail(&format!("line {line} of prelude and text is not read as C++: `{found}`")));
     }
+    // Words in comments and strings reach nothing.
     let code = blank_kinds(root, &without_directives(full), &["comment", "string_literal"]);
     let values = ConstantValues::from_desc(desc, root, &text);
     let types = VariableTypes::from_tree(root, &text);
@@ -81,6 +87,7 @@ pub(super) fn read(desc: &KernelDesc, full: &str) -> Result<Parsed> {
 fn without_directives(full: &str) -> String {
     let mut goes_on = false;
     let blank = |line: &str| {
+        // A backslash at the end continues a directive on the next line.
         let directive = goes_on || line.trim_start().starts_with('#');
         goes_on = directive && line.trim_end().ends_with('\\');
         if directive {
@@ -112,6 +119,7 @@ fn plain(full: &str) -> String {
     for name in QUALIFIERS.iter().chain(&WITH_ARGUMENTS) {
         for (at, _) in full.match_indices(name) {
             let end = at + name.len();
+            // A part of a longer word is none of these.
             if (at > 0 && word(at - 1)) || word(end) {
                 continue;
             }
@@ -130,6 +138,7 @@ fn wrong(root: Node<'_>) -> Option<Range<usize>> {
         if node.is_error() || node.is_missing() {
             return Some(node.byte_range());
         }
+        // Errors below are looked for where they are, so that the place is small.
         if node.has_error() {
             open.extend(children(node).into_iter().rev());
         }
@@ -148,6 +157,7 @@ pub(super) fn all(node: Node<'_>) -> Vec<Node<'_>> {
     let (mut found, mut open) = (Vec::new(), vec![node]);
     while let Some(node) = open.pop() {
         found.push(node);
+        // In reverse, because the last one pushed is taken first.
         open.extend(children(node).into_iter().rev());
     }
     found
@@ -162,6 +172,7 @@ fn blank_kinds(root: Node<'_>, text: &str, kinds: &[&str]) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_string())
 }
 
+/// All functions with a body, in the order of the text.
 fn functions<'t>(root: Node<'t>, text: &str) -> Vec<CudaFunction<'t>> {
     let definitions = all(root).into_iter().filter(|node| node.kind() == "function_definition");
     let named = definitions.filter_map(|node| {
@@ -229,7 +240,9 @@ fn reachable_functions<'f, 't>(
     let mut seen = vec![false; structures.len()];
     words.insert(entry.to_string());
     // What the kernel's own text declares outside of functions, such as its problem.
+    // Functions are left out here: they count only if they are reached.
     add_words(code, own, &function_ranges(functions), &mut words);
+    // Reached functions add words, which may reach others: until nothing is added.
     loop {
         let before = words.len();
         for (i, (name, node)) in structures.iter().enumerate() {
@@ -254,12 +267,14 @@ fn reachable_functions<'f, 't>(
     (functions.iter().zip(live).filter(|(_, live)| *live).map(|(f, _)| f).collect(), dead)
 }
 
+/// Bytes of all functions.
 fn function_ranges(functions: &[CudaFunction<'_>]) -> Vec<Range<usize>> {
     functions.iter().map(|f| f.node.byte_range()).collect()
 }
 
 /// Adds the words of a range, but for those of these parts.
 fn add_words(code: &str, range: Range<usize>, but: &[Range<usize>], words: &mut HashSet<String>) {
+    // Goes from gap to gap between the parts that are left out.
     let mut start = range.start;
     let mut parts: Vec<&Range<usize>> = but.iter().filter(|b| overlaps(b, &range) && **b != range).collect();
     parts.sort_by_key(|part| part.start);
@@ -280,14 +295,19 @@ fn add_words(code: &str, range: Range<usize>, but: &[Range<usize>], words: &mut 
 }
 
 /// Collects what stands in bodies.
+///
+/// Ranges are bytes of the full source.
 struct BodyFindings<'a> {
     text: &'a str,
     types: &'a VariableTypes,
+    /// Parts that this instance never reaches.
     dead: &'a [Range<usize>],
+    /// What was found so far.
     parsed: Parsed,
 }
 
 impl BodyFindings<'_> {
+    /// Looks at a node and at everything within it.
     fn walk(&mut self, node: Node<'_>) {
         let range = node.byte_range();
         if FIXED.contains(&node.kind())
@@ -313,6 +333,7 @@ impl BodyFindings<'_> {
         children(node).into_iter().for_each(|child| self.walk(child));
     }
 
+    /// An expression of two operands; `None` for other operators and for operands whose class is unknown.
     fn binary(&self, node: Node<'_>) -> Option<Binary> {
         let field = |name: &str| node.child_by_field_name(name);
         let (left, sign, right) = (field("left")?, field("operator")?, field("right")?);
@@ -351,6 +372,7 @@ impl BodyFindings<'_> {
         let value = &self.text[right.byte_range()];
         let added = match &self.text[sign.byte_range()] {
             "+=" => Some(right.byte_range()),
+            // `x = fmaf(a, b, x)` adds as `x += a * b` does.
             "=" if value.starts_with("fmaf(") && value.trim_end_matches(')').ends_with(target) => None,
             _ => return None,
         };

@@ -1,4 +1,6 @@
 //! A kernel's source as mutation operators see it: live functions, and typed expressions with their places in the text.
+//!
+//! Mutation operators see both languages in one form. They ask for the language only where the texts differ.
 
 mod cuda;
 mod types;
@@ -48,6 +50,7 @@ pub struct FloatSum {
 }
 
 /// What was read of a source.
+/// The fields are those of [`KernelSource`].
 #[derive(Default)]
 struct Parsed {
     /// The source with comments blanked: positions are equal.
@@ -85,12 +88,18 @@ pub struct KernelSource {
     pub inits: Vec<(String, Range<usize>)>,
     /// Literal numbers with a fraction in live functions; of WGSL none are looked for.
     pub floats: Vec<Range<usize>>,
+    /// Bytes of the prelude, which stands first.
     prelude: usize,
+    /// The kernel's file, for diffs.
     file: String,
 }
 
 impl KernelSource {
     /// Parses a kernel.
+    ///
+    /// # Errors
+    ///
+    /// A text that does not parse, or that has no such entry point.
     pub fn parse(desc: &KernelDesc) -> Result<KernelSource> {
         let full = desc.source.full();
         let parsed = match desc.source.language {
@@ -122,6 +131,7 @@ impl KernelSource {
 
     /// Whether a byte lies in a live function, and not in a part that is never reached.
     pub fn is_live(&self, at: usize) -> bool {
+        // `live` has whole bodies; `dead` takes parts out of them.
         let live = self.live.iter().any(|(_, range)| range.contains(&at));
         live && !self.dead.iter().any(|range| range.contains(&at))
     }
@@ -137,6 +147,7 @@ impl KernelSource {
         self.code.match_indices(needle).map(|(at, _)| at).filter(move |&at| {
             let before = self.code[..at].chars().next_back();
             let after = self.code[at + needle.len()..].chars().next();
+            // A needle that begins with a sign may stand behind anything.
             let starts = !word(needle.chars().next()) || !word(before);
             let ends = !word(needle.chars().next_back()) || !word(after);
             starts && ends && self.is_live(at)
@@ -179,9 +190,11 @@ impl KernelSource {
         if self.is_own(at) {
             return format!("{}:{}", self.file, number(self.prelude));
         }
+        // Preludes of CUDA mark where each header begins.
         let mark = "#line 1 \"";
         let header = self.full[..at].rfind(mark).and_then(|start| {
             let (name, _) = self.full[start + mark.len()..].split_once('"')?;
+            // Lines of a header are counted from behind its mark.
             let first = start + self.full[start..].find('\n')? + 1;
             (first <= at).then(|| format!("{name}:{}", number(first)))
         });
@@ -195,6 +208,7 @@ fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 /// The place of the bracket that closes the one at `open`.
+/// Brackets of all kinds count together: texts of kernels are balanced.
 pub fn closing_bracket(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in code.bytes().enumerate().skip(open) {

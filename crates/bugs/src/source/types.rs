@@ -1,4 +1,6 @@
 //! Whether an expression of CUDA C++ is a value or a place: what its variables and functions are declared as, by name.
+//!
+//! Types are told apart by name alone, in two classes. What is not known has no class, and no mutant is made of it.
 
 use super::NumberClass;
 use super::cuda::{all, children, last_name};
@@ -6,6 +8,7 @@ use std::collections::HashMap;
 use tree_sitter::Node;
 
 /// Functions of the language itself that give floats.
+/// Other functions are found by their declarations.
 const FLOATS: [&str; 12] = [
     "fmaf",
     "fmaxf",
@@ -22,7 +25,10 @@ const FLOATS: [&str; 12] = [
 ];
 
 /// A declared variable.
+///
+/// Variables of one name in different functions are entries of their own.
 struct DeclaredVariable {
+    /// Class of its type.
     class: NumberClass,
     /// A pointer or an array: the class is that of its elements.
     elements: bool,
@@ -33,12 +39,14 @@ struct DeclaredVariable {
 
 /// What is declared.
 pub(super) struct VariableTypes {
+    /// By name, in the order of the text.
     variables: HashMap<String, Vec<DeclaredVariable>>,
     /// Classes of results; none of those that differ.
     functions: HashMap<String, Option<NumberClass>>,
 }
 
 /// The class of a type by its name.
+/// A float among the words makes it one; pointers are told by their declarators.
 fn class_of(ty: &str) -> Option<NumberClass> {
     const INTS: [&str; 13] = [
         "u32", "u16", "u64", "int", "unsigned", "size_t", "ptrdiff", "char", "bool", "long", "Chunk",
@@ -53,6 +61,7 @@ fn class_of(ty: &str) -> Option<NumberClass> {
 }
 
 impl VariableTypes {
+    /// Reads all declarations of a tree.
     pub(super) fn from_tree(root: Node<'_>, text: &str) -> VariableTypes {
         let mut types = VariableTypes { variables: HashMap::new(), functions: HashMap::new() };
         for node in all(root) {
@@ -70,22 +79,26 @@ impl VariableTypes {
         types
     }
 
+    /// Notes the class of what a function gives. Overloads that differ have none.
     fn function(&mut self, node: Node<'_>, text: &str) {
         let name = node.child_by_field_name("declarator").and_then(|d| last_name(d, text));
         let class = node.child_by_field_name("type").and_then(|ty| class_of(&text[ty.byte_range()]));
         let Some(name) = name else { return };
         let known = self.functions.entry(name).or_insert(class);
         if *known != class {
+            // Overloads of several classes tell nothing.
             *known = None;
         }
     }
 
+    /// Notes the variables of a declaration. `auto` takes the class of its value.
     fn declare(&mut self, node: Node<'_>, text: &str) {
         let Some(ty) = node.child_by_field_name("type") else { return };
         let ty = &text[ty.byte_range()];
         let function = enclosing_body(node);
         for declarator in children(node).into_iter().filter(|c| is_declarator(c.kind())) {
             let class = match ty {
+                // Values stand before uses, so the class of the value is known already.
                 "auto" => declarator.child_by_field_name("value").and_then(|value| self.class(value, text)),
                 ty => class_of(ty),
             };
@@ -103,10 +116,13 @@ impl VariableTypes {
         }
     }
 
+    /// The variable of a name as it is seen at a place: the last one declared before in the same function, or else one outside if all
+    /// of that name agree.
     fn variable(&self, name: &str, at: usize) -> Option<&DeclaredVariable> {
         let all = self.variables.get(name)?;
         let within =
             |d: &&DeclaredVariable| d.at <= at && d.function.as_ref().is_some_and(|f| f.contains(&at));
+        // Inner declarations hide outer ones.
         if let Some(own) = all.iter().filter(within).max_by_key(|d| d.at) {
             return Some(own);
         }
@@ -135,6 +151,7 @@ impl VariableTypes {
             "number_literal" => Some(if is_float(own) { NumberClass::Float } else { NumberClass::Int }),
             "true" | "false" | "sizeof_expression" => Some(NumberClass::Int),
             "identifier" => {
+                // Names in capitals are constants of the template, which are integers unless declared otherwise.
                 if own.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
                     return self
                         .variable(own, node.start_byte())
@@ -153,6 +170,7 @@ impl VariableTypes {
             "pointer_expression" if own.starts_with('*') => {
                 self.element(node.child_by_field_name("argument")?, text)
             }
+            // An address.
             "pointer_expression" => Some(NumberClass::Int),
             "parenthesized_expression" => self.class(node.named_child(0)?, text),
             "unary_expression" | "update_expression" => of("argument"),
@@ -180,11 +198,13 @@ impl VariableTypes {
             "subscript_expression" => self.element(node.child_by_field_name("argument")?, text),
             "parenthesized_expression" => self.element(node.named_child(0)?, text),
             "cast_expression" => class_of(&text[node.child_by_field_name("type")?.byte_range()]),
+            // A pointer with an offset; the pointer stands first.
             "binary_expression" => self.element(node.child_by_field_name("left")?, text),
             _ => None,
         }
     }
 
+    /// The class of a field: a component of a vector, or what structures declare by that name.
     fn field(&self, node: Node<'_>, text: &str) -> Option<NumberClass> {
         let (of, field) = (node.child_by_field_name("argument")?, node.child_by_field_name("field")?);
         let name = last_name(field, text)?;
@@ -200,6 +220,7 @@ impl VariableTypes {
         self.variable(&name, usize::MAX).map(|d| if d.elements { NumberClass::Int } else { d.class })
     }
 
+    /// The class of what a call gives. Shuffles give the class of what is shuffled.
     fn result(&self, node: Node<'_>, text: &str) -> Option<NumberClass> {
         let function = node.child_by_field_name("function")?;
         let field = function.child_by_field_name("field");
@@ -207,6 +228,7 @@ impl VariableTypes {
         if FLOATS.contains(&name.as_str()) {
             return Some(NumberClass::Float);
         }
+        // The second argument is the value; the first is the mask.
         if name.starts_with("__shfl") {
             let arguments = node.child_by_field_name("arguments")?;
             return self.class(arguments.named_child(1)?, text);
@@ -218,10 +240,12 @@ impl VariableTypes {
     }
 }
 
+/// Whether a node names what is declared.
 fn is_declarator(kind: &str) -> bool {
     kind.ends_with("declarator") || matches!(kind, "identifier" | "field_identifier")
 }
 
+/// Whether a literal is a float: by point, exponent or suffix.
 fn is_float(literal: &str) -> bool {
     !literal.starts_with("0x") && (literal.contains('.') || literal.contains('e') || literal.ends_with('f'))
 }

@@ -1,4 +1,7 @@
 //! What the constants of an instance decide: values of expressions, and branches that it never takes.
+//!
+//! Only constants of the description and of the problem are known. An expression with anything else has no value, and nothing is
+//! left out because of it.
 
 use super::cuda::{all, children, last_name};
 use std::collections::HashMap;
@@ -7,11 +10,14 @@ use tapml_device::KernelDesc;
 use tree_sitter::Node;
 
 /// Numbers of at most so many expressions within each other are worked out.
+/// The bound keeps hostile nesting from using up the stack.
 const DEPTH: usize = 32;
 
 /// Constants by name, and what the kernel's problem calls them.
 pub(super) struct ConstantValues {
+    /// Values by name.
     known: HashMap<String, f64>,
+    /// The source, from which names and operators are read.
     text: String,
 }
 
@@ -32,6 +38,7 @@ impl ConstantValues {
                     _ if child.is_named() => {
                         let value = values.number(child, DEPTH);
                         if let (Some(name), Some(value)) = (name.take(), value) {
+                            // Later fields may be made of earlier ones.
                             values.known.insert(format!("P::{name}"), value);
                         }
                     }
@@ -51,6 +58,7 @@ impl ConstantValues {
             }
             let field = |name: &str| node.child_by_field_name(name);
             let Some(condition) = field("condition") else { continue };
+            // The arm that is never taken.
             let arm = match self.number(condition, DEPTH) {
                 Some(0.0) => field("consequence"),
                 Some(_) => field("alternative"),
@@ -71,10 +79,12 @@ impl ConstantValues {
             Some((*node, name))
         });
         let special: Vec<(Node<'_>, Node<'_>)> = special.collect();
+        // The structure's own name is no request for it.
         let own = |node: &Node<'_>| special.iter().any(|(_, name)| name.id() == node.id());
         let mentions = nodes.iter().filter(|node| node.kind() == "template_type" && !own(node));
         let mentions: Vec<(String, Vec<Option<f64>>)> = mentions.filter_map(named).collect();
         let asked = |(name, own): (String, Vec<Option<f64>>)| {
+            // An argument without a known value may be any.
             let fits = |(a, b): (&Option<f64>, &Option<f64>)| a.is_none() || b.is_none() || a == b;
             mentions.iter().any(|(other, given)| *other == name && own.iter().zip(given).all(fits))
         };
@@ -123,6 +133,7 @@ impl ConstantValues {
     }
 }
 
+/// The value of a literal without its suffix.
 fn literal(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(['u', 'U', 'l', 'L', 'f']);
     match digits.strip_prefix("0x") {
@@ -135,6 +146,7 @@ fn literal(text: &str) -> Option<f64> {
 fn combine_values(sign: &str, left: Option<f64>, right: Option<f64>) -> Option<f64> {
     let truth = |v: bool| Some(f64::from(v));
     match (sign, left, right) {
+        // One side can decide alone.
         ("&&", Some(0.0), _) | ("&&", _, Some(0.0)) => return truth(false),
         ("||", Some(v), _) | ("||", _, Some(v)) if v != 0.0 => return truth(true),
         _ => {}
@@ -151,6 +163,7 @@ fn combine_values(sign: &str, left: Option<f64>, right: Option<f64>) -> Option<f
         "+" => Some(a + b),
         "-" => Some(a - b),
         "*" => Some(a * b),
+        // Constants are integers, whose quotients are cut off.
         "/" if b != 0.0 => Some((a / b).trunc()),
         "%" if b != 0.0 => Some(a % b),
         _ => None,

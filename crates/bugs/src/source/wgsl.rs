@@ -1,4 +1,6 @@
 //! Kernels in WGSL: expressions typed by naga; functions and statements by the text, which is formatted.
+//!
+//! Spans of naga give the place of an expression, and its text gives the place of the operator within.
 
 use super::{Binary, FloatSum, NumberClass, Parsed, closing_bracket};
 use naga::proc::TypeResolution;
@@ -10,6 +12,10 @@ use tapml_device::KernelDesc;
 use tapml_graph::{Error, Result};
 
 /// Reads a kernel.
+///
+/// # Errors
+///
+/// A text that naga refuses, or an entry point that is not there.
 pub(super) fn read(desc: &KernelDesc, full: &str) -> Result<Parsed> {
     let code = without_comments(full);
     let live = live_functions(&code, &desc.entry)
@@ -34,6 +40,7 @@ fn statements(parsed: &Parsed) -> Vec<Range<usize>> {
             match bytes[at] {
                 b'(' => depth += 1,
                 b')' => depth -= 1,
+                // A block begins or ends: what stood before it is a header, or nothing.
                 b'{' | b'}' if depth == 0 => start = at + 1,
                 b';' if depth == 0 => {
                     let text = &parsed.code[start..at];
@@ -66,6 +73,7 @@ fn sums(parsed: &Parsed, floats: &HashSet<usize>) -> Vec<FloatSum> {
         let text = &parsed.code[range.clone()];
         let (target, plain) = match (text.split_once(" += "), text.split_once(" = fma(")) {
             (Some((target, _)), _) => (target, true),
+            // A sum only if the target is an operand, too.
             (None, Some((target, rest))) if rest.contains(target) => (target, false),
             _ => continue,
         };
@@ -92,6 +100,7 @@ fn find_binaries(desc: &KernelDesc, full: &str, parsed: &Parsed) -> Result<(Vec<
     }
     let live = |at: usize| parsed.live.iter().any(|(_, range)| range.contains(&at));
     let mut found: Vec<Binary> = found.into_iter().filter(|b: &Binary| live(b.whole.start)).collect();
+    // A set has no order.
     found.sort_by_key(|b| (b.whole.start, b.whole.end));
     Ok((found, floats))
 }
@@ -115,6 +124,7 @@ fn parse(full: &str, desc: &KernelDesc) -> Result<(Module, ModuleInfo, usize)> {
     Ok((module, info, header.len()))
 }
 
+/// The class of a scalar or a vector; `None` for anything else.
 fn class_of(ty: &TypeResolution, module: &Module) -> Option<NumberClass> {
     let inner = ty.inner_with(&module.types);
     let scalar = match inner {
@@ -128,6 +138,7 @@ fn class_of(ty: &TypeResolution, module: &Module) -> Option<NumberClass> {
     }
 }
 
+/// Adds the expressions of one function, and where statements begin that add to floats.
 fn binaries(
     function: &Function,
     class: &dyn Fn(naga::Handle<Expression>) -> Option<NumberClass>,
@@ -140,6 +151,7 @@ fn binaries(
         Some(range.start.checked_sub(header)?..range.end.checked_sub(header)?)
     };
     for (handle, expression) in function.expressions.iter() {
+        // Both operands have one class, so that the left one tells it.
         let Expression::Binary { op, left, .. } = *expression else { continue };
         let (Some(whole), Some(class)) = (span(handle), class(left)) else { continue };
         if class == NumberClass::Float && code.get(whole.clone()).is_some_and(|text| text.contains(" += ")) {
@@ -169,6 +181,7 @@ fn split(code: &str, op: BinaryOperator, class: NumberClass, whole: Range<usize>
     let trim = |range: Range<usize>| {
         let text = &code[range.clone()];
         let start = range.start + (text.len() - text.trim_start().len());
+        // A unary sign has no left operand.
         (!text.trim().is_empty()).then(|| start..start + text.trim().len())
     };
     let (left, right) = (trim(whole.start..at)?, trim(at + sign.len()..whole.end)?);
@@ -192,6 +205,7 @@ fn last_sign(text: &str, sign: &str) -> Option<usize> {
             return None;
         }
     }
+    // The last operator of a chain binds weakest: `a - b - c` is `(a - b) - c`.
     (depth == 0).then_some(found).flatten()
 }
 
@@ -201,6 +215,7 @@ fn without_comments(text: &str) -> String {
     for line in text.split_inclusive('\n') {
         let at = line.find("//").unwrap_or(line.len());
         out.push_str(&line[..at]);
+        // One space per byte, so that byte places stay.
         out.extend(line[at..].bytes().map(|c| if c == b'\n' { '\n' } else { ' ' }));
     }
     out
@@ -228,6 +243,7 @@ fn live_functions(code: &str, entry: &str) -> Option<Vec<(String, Range<usize>)>
             continue;
         }
         let body = &code[bodies[name].clone()];
+        // A name that occurs is taken for a call: too much is reached rather than too little.
         let words = body.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         open.extend(words.filter_map(|w| bodies.get_key_value(w).map(|(name, _)| name)));
     }
