@@ -1,5 +1,7 @@
 //! Symbolic sizes: affine expressions over named symbols such as `n` (tokens in this step) and
 //! `p` (tokens already cached).
+//!
+//! Coefficients are not negative, so that a size never is. Arithmetic is checked: sizes come from files.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,6 +21,7 @@ impl Symbol {
 
     /// The symbol of this name; `None` unless it is an identifier of 1 to 8 ASCII characters.
     pub fn new(name: &str) -> Option<Symbol> {
+        // The bytes fit in one word, so that a symbol is copied and compared as a number.
         let ok = (1..=8).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
             && !name.as_bytes()[0].is_ascii_digit();
@@ -32,6 +35,7 @@ impl Symbol {
 
     /// The name.
     pub fn name(&self) -> &str {
+        // Shorter names are filled up with zeros, which no name holds.
         let len = self.0.iter().position(|&b| b == 0).unwrap_or(8);
         std::str::from_utf8(&self.0[..len]).unwrap_or_default()
     }
@@ -98,7 +102,9 @@ impl Symbols {
 /// Text form: terms joined by `+` without spaces, symbols in name order, the constant last.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Dim {
+    /// The coefficient of each symbol, never 0. Sorted, so that equal expressions are equal.
     terms: BTreeMap<Symbol, u64>,
+    /// What is added to them.
     constant: u64,
 }
 
@@ -120,6 +126,7 @@ impl Dim {
             let value = symbols.get(symbol).ok_or_else(|| {
                 Error::invalid(format!("symbol `{symbol}` is not bound (in size `{self}`)"))
             })?;
+            // In any order the sum is the same, and so is whether it overflows.
             sum = factor
                 .checked_mul(value)
                 .and_then(|x| sum.checked_add(x))
@@ -135,6 +142,7 @@ impl Dim {
 
     /// The product with a constant; `None` on overflow.
     pub fn checked_mul(&self, factor: u64) -> Option<Dim> {
+        // A coefficient of 0 would make the product differ from the constant 0.
         if factor == 0 {
             return Some(Dim::default());
         }
@@ -219,6 +227,7 @@ impl FromStr for Dim {
                     let factor = factor.parse().map_err(|_| bad())?;
                     Dim::symbol(Symbol::new(name).ok_or_else(bad)?).checked_mul(factor).ok_or_else(bad)?
                 }
+                // No symbol begins with a digit.
                 None if term.starts_with(|c: char| c.is_ascii_digit()) => {
                     Dim::from(term.parse::<u64>().map_err(|_| bad())?)
                 }
@@ -233,6 +242,7 @@ impl FromStr for Dim {
 impl Serialize for Dim {
     fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
         match self.as_const() {
+            // A constant is a number in JSON, any other size a text.
             Some(c) => s.serialize_u64(c),
             None => s.collect_str(self),
         }

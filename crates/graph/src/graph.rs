@@ -58,6 +58,7 @@ impl TensorType {
             product = match (product.as_const(), dim.as_const()) {
                 (Some(a), _) => dim.checked_mul(a)?,
                 (None, Some(b)) => product.checked_mul(b)?,
+                // A product of two symbols is not affine.
                 (None, None) => return None,
             };
         }
@@ -240,6 +241,7 @@ impl Graph {
         for (i, node) in self.nodes.iter().enumerate() {
             for &input in &node.inputs {
                 let list: &mut Vec<NodeId> = &mut users[input.0 as usize];
+                // A node that takes a value twice is one user.
                 if list.last() != Some(&NodeId(i as u32)) {
                     list.push(NodeId(i as u32));
                 }
@@ -264,15 +266,20 @@ impl Graph {
 /// Makes a graph step by step; each node's output types are inferred as it is added.
 #[derive(Debug)]
 pub struct Builder {
+    /// The graph so far.
     graph: Graph,
+    /// The value of each name.
     names: HashMap<String, ValueId>,
+    /// Whether each state still lacks its value after the run.
     open_states: Vec<bool>,
 }
 
 /// How much of a graph a [`Builder`] had.
 #[derive(Clone, Copy, Debug)]
 pub struct BuilderMark {
+    /// Count of values.
     values: usize,
+    /// Count of nodes.
     nodes: usize,
 }
 
@@ -304,6 +311,7 @@ impl Builder {
         let name = name.into();
         if let Some(&id) = self.names.get(&name) {
             let old = self.graph.value(id);
+            // Tied weights, such as those of an embedding and a head, are one value.
             if old.origin == Origin::Weight && old.ty == ty {
                 return Ok(id);
             }
@@ -315,6 +323,7 @@ impl Builder {
     pub fn state(&mut self, name: impl Into<String>, ty: TensorType) -> Result<ValueId> {
         let name = name.into();
         let id = self.add(name.clone(), ty, Origin::State(self.graph.states.len() as u32))?;
+        // The output stands in until `set_state` gives it; `finish` refuses a state without it.
         self.graph.states.push(State { name, input: id, output: id });
         self.open_states.push(true);
         Ok(id)

@@ -11,15 +11,20 @@ use std::sync::Arc;
 /// A graph with its weights. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Model {
+    /// The graph.
     graph: Arc<Graph>,
+    /// Its weights, shared by models with other graphs.
     weights: Arc<ModelWeights>,
 }
 
+/// Weights by name, as they are stored or as they are made.
 #[derive(Debug, Default)]
 struct ModelWeights {
+    /// Weights that are there.
     given: HashMap<String, Tensor>,
     /// Weights that are made when they are asked for: what makes them, and which of its tensors they are.
     derived: HashMap<String, (Arc<Derived>, usize)>,
+    /// What was made most recently.
     recent: Recent,
 }
 
@@ -60,6 +65,7 @@ impl Model {
         Model::from_weights(graph, weights, derived)
     }
 
+    /// Adds derived weights, which replace given ones of their names.
     fn from_weights(
         graph: Graph,
         mut weights: ModelWeights,
@@ -74,6 +80,7 @@ impl Model {
         Model::from_shared(graph, Arc::new(weights))
     }
 
+    /// Checks that every weight of the graph is there with its type.
     fn from_shared(graph: Graph, weights: Arc<ModelWeights>) -> Result<Model> {
         let mut errors = Vec::new();
         for (_, value) in graph.weights() {

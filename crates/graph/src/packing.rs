@@ -166,6 +166,7 @@ impl Packing {
     /// The packing of this name, such as `int4g32`, `int4g128z` with zero points, or `mxfp4`.
     pub fn parse(text: &str) -> Option<Packing> {
         let info = CODES.iter().find(|info| text.starts_with(info.name))?;
+        // No name of a code begins another one.
         let rest = &text[info.name.len()..];
         let packing = match info.group {
             Some(group) if rest.is_empty() => Packing { code: info.code, group, zeros: false },
@@ -193,12 +194,14 @@ impl Packing {
         };
         let too_large = || Error::invalid(format!("{self}{shape:?} overflows the address space"));
         let rows = rows.iter().try_fold(1usize, |all, &size| all.checked_mul(size)).ok_or_else(too_large)?;
+        // Rows are whole groups, and groups are whole words.
         let (words, groups) = (k / self.per_word() as usize, k / group);
         let parts = [(DType::U32, words), (self.code.info().scale, groups), (DType::F16, groups)];
         let mut offset = 0usize;
         let mut sections = Vec::with_capacity(3);
         for (dtype, columns) in parts.into_iter().take(self.section_count()) {
             let len = rows.checked_mul(columns).and_then(|count| count.checked_mul(dtype.size()));
+            // Three sections and their padding then fit as well.
             let len = len.filter(|&len| len < isize::MAX as usize / 4).ok_or_else(too_large)?;
             sections.push(Section { dtype, columns, offset, len });
             offset = (offset + len).next_multiple_of(Packing::ALIGN);
@@ -233,6 +236,7 @@ impl Packing {
         let info = self.code.info();
         let scale = deviation / info.deviation;
         match info.scale {
+            // 255 is NaN; the exponent's bias is 127.
             DType::U8 => vec![(scale.log2().round() + 127.0).clamp(0.0, 254.0) as u8],
             _ => half::f16::from_f32(scale).to_le_bytes().to_vec(),
         }
@@ -280,6 +284,7 @@ impl Packing {
             let scale = self.scale(scale);
             let zero = match zeros.get(i) {
                 Some(&zero) => half::f16::from_le_bytes(zero).to_f32(),
+                // As stored integers are unsigned, their middle stands for 0.
                 None => info.middle as f32,
             };
             for (&word, to) in words.iter().zip(to.chunks_exact_mut(per_word)) {
@@ -314,6 +319,7 @@ fn integer(code: u32) -> f32 {
 pub fn float8(code: u32) -> f32 {
     let magnitude = code & 0x7f;
     let size = match magnitude {
+        // Subnormal numbers have steps of 2⁻⁹, of which this takes the 256th part.
         0..8 => magnitude as f32 / 131_072.0,
         // The exponent's bias is 7, that of f32 127; 8 less is the 256th part.
         _ => f32::from_bits((magnitude << 20) + ((127 - 7 - 8) << 23)),
@@ -332,6 +338,7 @@ pub fn float4(code: u32) -> f32 {
 /// The power of two that a byte of e8m0 stands for: 2^(byte − 127), NaN for 255 (section 5.4.1 of the specification).
 pub fn exponent_scale(byte: u8) -> f32 {
     match byte {
+        // 2⁻¹²⁷ is subnormal in `f32`.
         0 => f32::from_bits(0x0040_0000),
         255 => f32::NAN,
         _ => f32::from_bits(u32::from(byte) << 23),

@@ -96,7 +96,9 @@ impl Graph {
         })
     }
 
+    /// The weights by dtype.
     fn weight_counts(&self) -> Result<Vec<WeightCount>> {
+        // The order of dtypes is that of the result.
         let mut counts: BTreeMap<DType, WeightCount> = BTreeMap::new();
         for (_, value) in self.weights() {
             let (dtype, sizes) = (value.ty.dtype, value.ty.sizes(&Symbols::new())?);
@@ -126,6 +128,10 @@ impl Graph {
     }
 }
 
+/// The sum.
+///
+/// # Errors
+/// If it does not fit 64 bits: sizes in a file may be anything.
 fn add(a: u64, b: u64) -> Result<u64> {
     a.checked_add(b).ok_or_else(too_large)
 }

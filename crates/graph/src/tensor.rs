@@ -1,4 +1,7 @@
 //! Host tensors: a dtype, a shape and shared bytes in row-major order, little-endian, possibly from a memory map.
+//!
+//! A tensor always has as many bytes as its dtype and shape say. Bytes of a file may lie at any address, so that numbers are read
+//! from arrays of bytes where they are not aligned.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -56,6 +59,7 @@ impl Bytes {
     /// A range of these bytes, without a copy. `None` if it lies outside.
     pub fn slice(&self, start: usize, len: usize) -> Option<Bytes> {
         let end = start.checked_add(len)?;
+        // `self.start + start` does not overflow: it lies within the owner.
         (end <= self.len).then(|| Bytes { start: self.start + start, len, ..self.clone() })
     }
 }
@@ -105,6 +109,7 @@ pub struct Tensor {
 impl Tensor {
     /// A tensor over existing bytes. Fails unless their length is that of `shape` × `dtype`.
     pub fn new(dtype: DType, shape: Vec<usize>, data: Bytes) -> Result<Tensor> {
+        // The one place where a tensor is made of bytes from outside.
         let need = byte_len(dtype, &shape).ok_or_else(|| {
             Error::invalid(format!("shape {shape:?} of {dtype} overflows the address space"))
         })?;
@@ -132,6 +137,7 @@ impl Tensor {
             DType::F32 => Bytes::new(Pod(values.iter().map(|&v| v as f32).collect::<Vec<f32>>())),
             DType::F16 => Bytes::new(Pod(values.iter().map(|&v| f16::from_f64(v)).collect::<Vec<f16>>())),
             DType::BF16 => Bytes::new(Pod(values.iter().map(|&v| bf16::from_f64(v)).collect::<Vec<bf16>>())),
+            // `as` truncates towards zero and saturates; a NaN becomes 0.
             DType::I32 => Bytes::new(Pod(values.iter().map(|&v| v as i32).collect::<Vec<i32>>())),
             DType::U32 => Bytes::new(Pod(values.iter().map(|&v| v as u32).collect::<Vec<u32>>())),
             DType::U8 => Bytes::new(values.iter().map(|&v| v as u8).collect::<Vec<u8>>()),
@@ -206,6 +212,7 @@ impl Tensor {
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self.dtype.size() {
+            // A packed dtype has no bytes for one element.
             0 => self.shape.iter().product(),
             size => self.data.len() / size,
         }
@@ -291,6 +298,7 @@ impl Tensor {
     /// The values as `f64`, exactly; integers of 64 bits beyond 2⁵³ are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         match self.dtype {
+            // All other dtypes but wide integers fit in `f32` exactly.
             DType::F64 => self.map(f64::from_le_bytes),
             DType::I32 => self.map(|b| f64::from(i32::from_le_bytes(b))),
             DType::U32 => self.map(|b| f64::from(u32::from_le_bytes(b))),

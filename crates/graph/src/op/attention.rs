@@ -56,6 +56,7 @@ pub struct Attention {
     pub alibi: Option<Vec<f32>>,
 }
 
+/// The default of [`Attention::causal`], for serde.
 fn default_true() -> bool {
     true
 }
@@ -89,6 +90,7 @@ impl Attention {
     /// Fails if the attributes contradict each other.
     fn check(&self) -> Result<()> {
         let (heads, kv_heads) = (self.heads, self.kv_heads);
+        // Checked first, as others are divided by them.
         let sizes = [heads, kv_heads, self.head_dim, self.value_size()];
         if sizes.contains(&0) || !heads.is_multiple_of(kv_heads) {
             return Err(Error::invalid(format!("`kv_heads` {kv_heads} must divide `heads` {heads}, sizes above 0")));
@@ -123,6 +125,7 @@ impl Operator for Attention {
         expect_dim("the second size of `q`", q_columns, &columns(self.heads, self.head_dim))?;
         expect_dim("the second size of `k`", k_columns, &columns(self.kv_heads, self.head_dim))?;
         if self.causal {
+            // The keys of this step stand behind those of the cache.
             let seen = rows.checked_add(&Dim::symbol(Symbol::P));
             expect_dim("the first size of `k`", kv_rows, &seen.unwrap_or_default())?;
         } else if self.chunk.is_some() {
@@ -142,6 +145,7 @@ impl Operator for Attention {
         true
     }
 
+    /// A soft cap saturates by the scores, which grow with the queries.
     fn saturation(&self) -> Option<Saturation> {
         self.softcap.map(|_| Saturation { input: 0, reach: Reach::Scaled })
     }
@@ -165,6 +169,7 @@ impl Operator for Attention {
         let values = |size, op| Attention { value_dim: Some(size), ..op };
         let chunk = |size, op| Attention { chunk: Some(size), ..op };
         let alibi = |op: Attention| {
+            // `2^(−8h/heads)`, as models with a power of two of heads have them.
             let slopes = (1..=op.heads).map(|h| (-8.0 * h as f32 / op.heads as f32).exp2());
             Attention { alibi: Some(slopes.collect()), ..op }
         };

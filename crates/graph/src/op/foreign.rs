@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// `{"floats":[1.0,"nan"]}`, a tensor `{"tensor":{"dtype":"f32","shape":[1],"data":[0.5]}}`, a graph `{"graph":{…}}` (see [`super::Subgraph`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Foreign {
+    /// Which operator.
     kind: OperatorKind,
     attributes: Map<String, Value>,
     /// Whether each place of an input is taken.
@@ -54,9 +55,11 @@ impl DeclaredType {
 /// Domain, name and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OperatorKind {
+    /// Domain, name and version as one text.
     text: &'static str,
     /// Bytes of the domain.
     domain: usize,
+    /// The number behind `@`.
     version: Option<u32>,
 }
 
@@ -64,6 +67,10 @@ struct OperatorKind {
 const MAX_KIND: usize = 256;
 
 impl OperatorKind {
+    /// Reads `DOMAIN.NAME@VERSION` or `DOMAIN.NAME`.
+    ///
+    /// # Errors
+    /// For other characters, a version that is no plain number, or a missing part.
     fn parse(text: &str) -> Result<OperatorKind> {
         let wrong = |why: &str| {
             let text = text.chars().take(80).collect::<String>();
@@ -74,6 +81,8 @@ impl OperatorKind {
         if text.len() > MAX_KIND || !text.chars().all(plain) {
             return Err(wrong("expected at most 256 letters, digits, `_`, `.`, `-` and one `@`"));
         }
+        /// What each place of an output declares.
+        // One spelling of each version: `@011` is refused.
         let (path, version) = match text.split_once('@') {
             None => (text, None),
             Some((path, version)) => {
@@ -95,6 +104,7 @@ fn intern(text: &str) -> &'static str {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
     known.get(text).copied().unwrap_or_else(|| {
+        // Names are bounded by `MAX_KIND`, and each is kept only once.
         let kept: &'static str = Box::leak(text.into());
         known.insert(kept);
         kept

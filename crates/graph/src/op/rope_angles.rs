@@ -69,6 +69,7 @@ impl DynamicNtk {
         }
         let factor = f64::from(self.factor);
         let ratio = factor * (len as f64 / f64::from(self.original)) - (factor - 1.0);
+        // Pair 0 keeps its frequency; the last one is slowed down by the whole ratio.
         ratio.powf(-(j as f64) / (pairs as f64 - 1.0))
     }
 }
@@ -86,8 +87,10 @@ impl RopeAngles {
     /// Fails if the attributes are out of range or contradict each other.
     fn check(&self) -> Result<()> {
         let pairs = self.inv_freq.len();
+        // Both lists are checked alike; without `long` the first is checked twice.
         let long = self.long.as_ref().map_or(&self.inv_freq, |long| &long.inv_freq);
         let mut all = self.inv_freq.iter().chain(long);
+        // NaN fails the comparison, too.
         if pairs == 0 || long.len() != pairs || !all.all(|f| f.abs() <= Self::FASTEST) {
             let text = "`inv_freq`, and that of `long` likewise, must hold finite values below half a turn";
             return Err(Error::invalid(format!("{text}, found {pairs} and {}", long.len())));

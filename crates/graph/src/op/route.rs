@@ -84,6 +84,7 @@ impl Route {
         !(biased || sums)
     }
 
+    /// Fails unless `k` experts can be chosen from the groups that are selected.
     fn check(&self, experts: u64) -> Result<()> {
         let k = u64::from(self.k);
         if self.normalize && self.scores == Scores::SoftmaxOfTop {
@@ -98,6 +99,7 @@ impl Route {
                  at least one must be selected"
             )));
         }
+        // Only experts of selected groups can be chosen.
         let open = size * u64::from(selected);
         if (1..=open).contains(&k) { Ok(()) } else { Err(Error::invalid(format!("`k` must be from 1 to the {open} experts to choose from, found {k}"))) }
     }
@@ -112,6 +114,7 @@ impl Operator for Route {
         if let Some(bias) = inputs.get(1) {
             expect_vector("bias", bias, columns)?;
         }
+        // Kernels and groups need the number when they are compiled.
         let experts = columns.as_const();
         self.check(experts.ok_or_else(|| Error::invalid(format!("the number of experts must be constant, found {columns}")))?)?;
         let chosen = |dtype| TensorType::new(dtype, [rows.clone(), Dim::from(u64::from(self.k))]);

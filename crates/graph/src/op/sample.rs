@@ -91,6 +91,7 @@ impl Sample {
 
     /// The input values made from this seed.
     pub fn tensors(&self, seed: u64) -> Result<Vec<Tensor>> {
+        // So the seed 0 begins elsewhere than at the state 0.
         let mut random = Random(seed ^ 0x9e37_79b9_7f4a_7c15);
         self.inputs.iter().map(|input| random.tensor(input, &self.symbols)).collect()
     }
@@ -100,6 +101,7 @@ impl Sample {
 struct Random(u64);
 
 impl Random {
+    /// The next 64 bits.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -108,16 +110,20 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// In 0..1, without 1.
     fn uniform(&mut self) -> f64 {
+        // 53 bits: as many as `f64` has, so that all values are equally far apart.
         (self.next() >> 11) as f64 * (-53f64).exp2()
     }
 
     /// Normal by the Box-Muller transform.
     fn normal(&mut self) -> f64 {
+        // `1 − u` is never 0, of which there is no logarithm.
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
+    /// The values of one input.
     fn tensor(&mut self, input: &SampleInput, symbols: &Symbols) -> Result<Tensor> {
         let shape = input.ty.sizes(symbols)?;
         if let DType::Packed(packing) = input.ty.dtype {
@@ -134,9 +140,11 @@ impl Random {
                 Fill::Codes | Fill::Values(_) => 0.0,
                 Fill::Normal(scale) => self.normal() * f64::from(scale),
                 Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),
+                // The remainder prefers low numbers by a negligible part.
                 Fill::Below(limit) => (self.next() % u64::from(limit.max(1))) as f64,
                 Fill::NotFinite(every) => {
                     let (turn, at) = (i / every.max(1) as usize, i % every.max(1) as usize);
+                    // Drawn in any case, so that other elements do not depend on `every`.
                     let normal = self.normal();
                     if at == every as usize / 2 {
                         [f64::NAN, f64::NEG_INFINITY, f64::INFINITY][turn % 3]
@@ -150,6 +158,7 @@ impl Random {
         Tensor::from_f64(input.ty.dtype, shape, &values)
     }
 
+    /// Random codes and zero points, and scales around a usual one.
     fn draw_packed(&mut self, packing: Packing, shape: Vec<usize>) -> Result<Tensor> {
         let half = |x: f64| half::f16::from_f64(x).to_le_bytes();
         let sections = packing.sections(&shape)?;

@@ -13,7 +13,9 @@ pub struct Wire(ValueSource);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ValueSource {
+    /// A value of the old graph.
     Old(ValueId),
+    /// An output of a node of the patch.
     New { node: usize, output: usize },
 }
 
@@ -50,12 +52,17 @@ pub(super) struct NewValue {
 #[derive(Debug)]
 pub struct Patch<'g> {
     pub(super) graph: &'g Graph,
+    /// What each edit did.
     edits: Vec<Edit>,
     /// Position of the last node of the current edit.
     place: u32,
+    /// Nodes that go.
     removed: HashSet<NodeId>,
+    /// Weights that go.
     pub(super) dropped: HashSet<ValueId>,
+    /// Nodes that come.
     pub(super) nodes: Vec<NewNode>,
+    /// What takes the place of removed values.
     shunts: HashMap<ValueId, Wire>,
 }
 
@@ -94,6 +101,7 @@ impl<'g> Patch<'g> {
             }
             edit.before.push(node.name.clone());
         }
+        // New nodes stand where the last removed one stood, if their inputs allow.
         self.place = nodes.iter().map(|n| n.0).max().unwrap_or(0);
         self.edits.push(edit);
         Ok(())
@@ -156,6 +164,7 @@ impl<'g> Patch<'g> {
         }
         if let ValueSource::New { node, output } = new.0 {
             let target = &mut self.nodes[node].outputs[output];
+            // One output may replace several values; it gets the name of the first.
             if !target.inherited {
                 target.name.clone_from(&value.name);
                 target.inherited = true;
@@ -174,12 +183,17 @@ impl<'g> Patch<'g> {
         Ok((graph, self.edits))
     }
 
+    /// Changes what the current edit tells of itself.
     fn note(&mut self, change: impl FnOnce(&mut Edit)) {
         if let Some(edit) = self.edits.last_mut() {
             change(edit);
         }
     }
 
+    /// The type of a wire.
+    ///
+    /// # Errors
+    /// If it belongs to another patch.
     fn ty(&self, wire: Wire) -> Result<TensorType> {
         let ty = match wire.0 {
             ValueSource::Old(v) => self.graph.values().get(v.0 as usize).map(|v| &v.ty),
@@ -192,6 +206,7 @@ impl<'g> Patch<'g> {
 
     /// Where users of a wire find it once the patch is applied.
     pub(super) fn resolve(&self, mut wire: Wire) -> Result<ValueSource> {
+        // A replacement may be replaced itself by another edit. More steps than shunts are a circle.
         for _ in 0..=self.shunts.len() {
             match wire.0 {
                 ValueSource::Old(v) if self.shunts.contains_key(&v) => wire = self.shunts[&v],
@@ -201,6 +216,7 @@ impl<'g> Patch<'g> {
         Err(Error::bug("values are replaced by each other in a circle"))
     }
 
+    /// Fails if a value that goes is still used by what stays.
     fn check_removed(&self) -> Result<()> {
         let gone = |v: ValueId| {
             let by_node =
