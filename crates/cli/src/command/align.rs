@@ -1,4 +1,7 @@
 //! `tapml align`: where a model's values first depart from those of another implementation.
+//!
+//! A golden holds hidden states and logits of another implementation; a suite of a PyTorch module holds what its
+//! modules took and gave. Either is compared value by value, in the order of the graph.
 
 use crate::Outcome;
 use crate::output::{JsonArg, table};
@@ -42,6 +45,9 @@ pub struct AlignCommand {
 
 impl AlignCommand {
     /// Runs the model on every prompt and names the first value that departs.
+    ///
+    /// # Errors
+    /// If the model or the reference cannot be read, or the target does not run it.
     pub fn run(self) -> Result<Outcome> {
         let reference = match (self.golden, self.suite) {
             (Some(golden), _) => Reference::Golden(golden),

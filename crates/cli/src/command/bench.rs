@@ -1,4 +1,7 @@
 //! `tapml bench`: measurements of TapML itself; one file for each.
+//!
+//! These commands are for those who work on TapML, and for those who want to know how far its verdicts can be
+//! trusted.
 
 mod bugs;
 mod decode;

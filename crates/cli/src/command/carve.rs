@@ -1,4 +1,7 @@
 //! `tapml carve`: record every node call of real runs on the source.
+//!
+//! The source is a platform on which the model is known to work. The suite that comes out is what `tapml check`
+//! replays.
 
 use super::common::{GraphArgs, InputArgs};
 use crate::Outcome;
@@ -47,6 +50,9 @@ pub struct CarveCommand {
 
 impl CarveCommand {
     /// Records the suite and tells what is in it.
+    ///
+    /// # Errors
+    /// If the folder of the suite exists and is not to be replaced, the model cannot be read, or the source does not run it.
     pub fn run(self) -> Result<Outcome> {
         let job = CarveJob {
             model: self.model,

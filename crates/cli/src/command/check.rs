@@ -67,6 +67,9 @@ struct Reports {
 
 impl CheckCommand {
     /// Checks on one device, on a fleet, or again and again.
+    ///
+    /// # Errors
+    /// If the suite cannot be read, or the target cannot be opened.
     pub fn run(self) -> Result<Outcome> {
         let bar = Bar::at_stage("read the suite");
         let suite = Arc::new(Suite::open(&self.suite)?);

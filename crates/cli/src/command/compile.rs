@@ -1,4 +1,6 @@
 //! `tapml compile`: what a model, or each of a list, would take on targets. Reads configurations, no weights.
+//!
+//! Limits and memories of targets are assumptions that the report states. Nothing is opened but configurations.
 
 use crate::Outcome;
 use crate::output::{self, JsonArg, bytes, table};
@@ -99,6 +101,9 @@ struct ModelReport {
 
 impl CompileCommand {
     /// Plans every model for every target, prints the matrix, and fails if something does not fit.
+    ///
+    /// # Errors
+    /// If a target is unknown, or a configuration cannot be read. A model that is not supported is a result.
     pub fn run(self) -> Result<Outcome> {
         let started = Instant::now();
         let targets = if self.target.is_empty() {

@@ -1,4 +1,6 @@
 //! `tapml completions`: what a shell needs to complete the command line.
+//!
+//! Shells read the output from a file that the user puts in its place.
 
 use crate::{Cli, Outcome};
 use anyhow::Result;

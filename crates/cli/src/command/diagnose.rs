@@ -1,4 +1,7 @@
 //! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
+//!
+//! Faults are ordered by what they do to the model's output. Everything here is text: the page and the JSON hold all
+//! numbers.
 
 use super::common::{GraphArgs, InputArgs, TargetArgs};
 use crate::Outcome;
@@ -61,6 +64,9 @@ pub struct DiagnoseCommand {
 
 impl DiagnoseCommand {
     /// Diagnoses, writes the page, and tells by the outcome whether the target is at fault.
+    ///
+    /// # Errors
+    /// If the model cannot be read, or one of the platforms does not run at all.
     pub fn run(self) -> Result<Outcome> {
         let job = DiagnoseJob {
             model: self.model.clone(),

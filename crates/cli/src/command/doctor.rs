@@ -1,4 +1,6 @@
 //! `tapml doctor`: what this machine has to run models on, what is missing, and how to install it.
+//!
+//! The examination is the library's; here its parts are put in order for people.
 
 use crate::Outcome;
 use crate::output::{JsonArg, table};

@@ -83,6 +83,9 @@ struct Report {
 
 impl EvalCommand {
     /// Compares window by window; what was compared is reported even if the user stops it.
+    ///
+    /// # Errors
+    /// If a model or the text cannot be read, or no tokenizer is found.
     pub fn run(self) -> Result<Outcome> {
         let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
         let bar = Arc::new(Bar::at_stage("read the models"));

@@ -110,6 +110,10 @@ struct Seconds {
 
 impl GenerateCommand {
     /// Generates until the model ends, a limit is reached, or the user stops it.
+    ///
+    /// # Errors
+    /// If the model gives no logits, the prompt does not fit the context, or the platform does not run it. Being
+    /// stopped is an error too, after what was generated was printed.
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");

@@ -1,4 +1,7 @@
 //! `tapml inspect`: what a model consists of, and what becomes of it on a platform.
+//!
+//! Everything but the lowered graphs follows from the files alone. Lowered graphs depend on the device: it decides
+//! which operators are fused and which kernel runs each node.
 
 use super::common::{self, GraphArgs, InputArgs};
 use crate::Outcome;
@@ -70,6 +73,9 @@ struct Report {
 
 impl InspectCommand {
     /// Shows what was asked for.
+    ///
+    /// # Errors
+    /// If the model cannot be read, or the platform is not here.
     pub fn run(self) -> Result<Outcome> {
         if tapml::import::onnx::is_onnx(&self.model) {
             return if self.text || self.lowered {

@@ -70,6 +70,9 @@ struct Report {
 
 impl LogitsCommand {
     /// Runs the prompt, and writes the tensors.
+    ///
+    /// # Errors
+    /// If the model gives no logits, or the prompt does not fit its context.
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");

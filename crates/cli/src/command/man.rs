@@ -1,4 +1,6 @@
 //! `tapml man`: the manual pages, made of the same texts as `--help`.
+//!
+//! The texts are those of the command line's definition, so that pages cannot lag behind it.
 
 mod markdown;
 

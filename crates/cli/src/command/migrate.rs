@@ -1,4 +1,7 @@
 //! `tapml migrate`: move a model to a target, one operator kind at a time.
+//!
+//! The work is a job of the library, which keeps a ledger. This file prints its report: what moved, what did not, and
+//! why.
 
 use super::check::{details, regimes};
 use super::common::{self, GraphArgs, InputArgs, TargetArgs};
@@ -54,6 +57,9 @@ pub struct MigrateCommand {
 
 impl MigrateCommand {
     /// Migrates, writes the page, and tells by the outcome whether everything was accepted.
+    ///
+    /// # Errors
+    /// If the model cannot be read, or one of the platforms does not run at all. A rejected operator is a result.
     pub fn run(self) -> Result<Outcome> {
         let job = MigrateJob {
             model: self.model,

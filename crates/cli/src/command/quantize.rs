@@ -1,4 +1,6 @@
 //! `tapml quantize`: a checkpoint with quantised weights.
+//!
+//! Weights that a scheme does not suit are copied as they are, and the report says why.
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes};
@@ -54,6 +56,9 @@ struct Kept {
 
 impl QuantizeCommand {
     /// Writes the checkpoint and tells what became of its weights.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be read, or the folder holds something.
     pub fn run(self) -> Result<Outcome> {
         let start = Instant::now();
         let stop = stopping::stop_on_signal()?;

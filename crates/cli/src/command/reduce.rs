@@ -73,6 +73,9 @@ pub struct ReduceCommand {
 
 impl ReduceCommand {
     /// Finds what fails, makes it small, and writes the reproducer.
+    ///
+    /// # Errors
+    /// If the suite has no such case or node, the target does not run it, or the folder exists and is not to be replaced.
     pub fn run(self) -> Result<Outcome> {
         let bar = Bar::at_stage("read the suite");
         let suite = Suite::open(&self.suite)?;

@@ -1,4 +1,6 @@
 //! `tapml run`: one forward run of a model that generates no text.
+//!
+//! What the target does not serve runs on the source, node by node, and the report says which.
 
 use super::common::{InputArgs, TargetArgs, note_unused};
 use crate::Outcome;
@@ -41,6 +43,9 @@ pub struct RunCommand {
 
 impl RunCommand {
     /// Runs the model on each set of inputs and writes the outputs.
+    ///
+    /// # Errors
+    /// If the model or an input cannot be read, or neither platform runs a node.
     pub fn run(self) -> Result<Outcome> {
         let job = RunJob {
             model: self.model,

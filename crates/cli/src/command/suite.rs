@@ -1,4 +1,7 @@
 //! `tapml suite`: what can be said of a suite itself.
+//!
+//! A suite is strong if it tells a faulty kernel from a right one. Faults are put into kernels, and the cases that
+//! fail then are counted.
 
 use super::guard::Guard;
 use crate::Outcome;

@@ -1,4 +1,7 @@
 //! `tapml tune`: the fastest built-in kernels for a model on a device.
+//!
+//! A kernel is timed only if its results pass the calls that were carved of the model. What was found holds for one
+//! device and one driver.
 
 use super::common::{GraphArgs, InputArgs};
 use crate::Outcome;
@@ -70,6 +73,9 @@ struct Report {
 
 impl TuneCommand {
     /// Times the kernels, writes the choices, and fails if a kernel was wrong.
+    ///
+    /// # Errors
+    /// If the model cannot be read, or the device is not here.
     pub fn run(self) -> Result<Outcome> {
         let job = TuneJob {
             model: self.model.clone(),

@@ -1,4 +1,7 @@
 //! `tapml bench bugs`: put faults into kernels and between them, and count what is found.
+//!
+//! Results are kept in the report's file: the same command goes on where another one was stopped, as long as its
+//! settings are the same.
 
 use super::super::common::{ActivationArg, GraphArgs};
 use super::super::guard::Guard;
@@ -93,11 +96,16 @@ pub struct BugsCommand {
 }
 
 /// What all parts of the bench share.
+///
+/// It borrows everything, because workers on other threads share it.
 struct BenchWork<'a> {
+    /// Models in the order in which they were found.
     models: &'a [BenchModel],
+    /// Those to try, in order.
     mutants: &'a [Mutant],
     info: &'a DeviceInfo,
     options: RunOptions<'a>,
+    /// Where recorded calls go; it is removed at the end.
     folder: &'a Path,
     stop: &'a Stop,
     kept: &'a Kept<'a>,

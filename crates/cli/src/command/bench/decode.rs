@@ -1,4 +1,7 @@
 //! `tapml bench decode`: how fast a model generates, and what the memory's speed would allow.
+//!
+//! The floor of a token is the time in which the memory gives the bytes that a step must read. How near a device
+//! comes to it tells what its kernels leave unused.
 
 use crate::Outcome;
 use crate::command::common::{self, GraphArgs};
@@ -75,6 +78,9 @@ struct Report<'a> {
 
 impl DecodeCommand {
     /// Measures, prints, and writes the report.
+    ///
+    /// # Errors
+    /// If the model cannot be read, or the platform does not run it.
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");

@@ -1,4 +1,6 @@
 //! The models of the bench: where they are, and what is recorded of them.
+//!
+//! Two prompts are short. A model with a window gets a long one too, because its faults show only beyond the window.
 
 use super::super::common::{ActivationArg, GraphArgs};
 use anyhow::{Context, Result};

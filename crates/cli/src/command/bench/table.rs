@@ -1,4 +1,6 @@
 //! The bench's results for people: tables on the terminal and in Markdown.
+//!
+//! All numbers come from the report, so that a table can be made again from its file.
 
 use crate::output::table;
 use std::collections::BTreeMap;

@@ -1,4 +1,7 @@
 //! `tapml check --fleet`: the cases spread over many devices, and a matrix of what is right where.
+//!
+//! Devices that are lost are opened again, and their cases given to others meanwhile. At a broker several processes
+//! share the work, and a run outlives each of them.
 
 use super::{CheckCommand, common};
 use crate::Outcome;
@@ -61,6 +64,9 @@ impl FleetArgs {
 
 impl CheckCommand {
     /// Checks on all devices that the targets name.
+    ///
+    /// # Errors
+    /// If no device can be opened, or cases are left that no device could run.
     pub(super) fn spread(
         &self,
         suite: &Arc<Suite>,

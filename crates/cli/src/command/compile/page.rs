@@ -1,4 +1,6 @@
 //! The matrix of models and targets as a page in Markdown.
+//!
+//! Tests compare it with the page in the documentation.
 
 use super::{Report, billions, bytes, cells};
 

@@ -1,4 +1,7 @@
 //! `tapml device check`: the conformance suite, and for a device behind an agent the rules of the wire.
+//!
+//! Every case prints a line as soon as it is done. A case that fails does not end the others, and exit code 1 tells
+//! of it.
 
 use super::operators;
 use super::speed::{self, Speed};
@@ -72,6 +75,9 @@ impl CaseReport {
 }
 
 /// Runs all cases, and with `ops` the samples of all operators; one that fails does not end the others.
+///
+/// # Errors
+/// If the device cannot be opened at all.
 pub fn check(target: &str, ops: bool, speed: bool, json: &JsonArg) -> Result<Outcome> {
     let mut spec = PlatformSpec::parse(target)?;
     if spec.is_remote() {
@@ -144,6 +150,7 @@ fn wire(address: &Address, json: &JsonArg, cases: &mut Vec<CaseReport>) -> Resul
 }
 
 /// The conformance suite. A device that a case has lost is opened again for the next one.
+/// A case that loses the device has failed.
 fn commands(
     spec: &PlatformSpec,
     device: Box<dyn Device>,

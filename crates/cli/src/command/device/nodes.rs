@@ -1,4 +1,7 @@
 //! `tapml device check --nodes`: ONNX's node tests on a platform, and a table of what it serves rightly.
+//!
+//! The tests are folders with a model of one node, its inputs and its outputs. What TapML does not judge is listed
+//! apart, so that the counts say what they mean.
 
 use crate::Outcome;
 use crate::output::{JsonArg, table};
@@ -40,6 +43,9 @@ struct Apart {
 }
 
 /// Runs all tests; one that fails does not end the others.
+///
+/// # Errors
+/// If the folder holds no tests, or the platform cannot be opened.
 pub fn check(target: &str, folder: &Path, json: &JsonArg) -> Result<Outcome> {
     let tests = NodeTests::read(folder)?;
     let mut platform = jobs::open_platform(target, &[])?;

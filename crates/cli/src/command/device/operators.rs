@@ -1,5 +1,8 @@
 //! `tapml device check` of a device that runs operators itself: what it does on the wire, then every announced operator on
 //! its sample cases.
+//!
+//! Such a device has no buffers and no kernels: it is given tensors and nodes, and announces which operators it
+//! serves.
 
 use crate::Outcome;
 use crate::output::JsonArg;
@@ -41,6 +44,9 @@ struct CaseReport {
 }
 
 /// Checks the device behind these operators.
+///
+/// # Errors
+/// If the device cannot be opened again, or runs commands instead.
 pub fn check(address: &Address, operators: RemoteOperators, json: &JsonArg) -> Result<Outcome> {
     let mut report = Report { schema: 1, target: Some(operators.describe().clone()), ..Report::default() };
     let ops = operators.ops().to_vec();

@@ -1,4 +1,6 @@
 //! The lowered graphs of a model: the text form with a kernel behind each node, and the same as a report.
+//!
+//! There is one graph for each phase. Its text form is that of any graph: kernels stand behind the nodes as comments.
 
 use crate::Outcome;
 use crate::output::JsonArg;
@@ -71,6 +73,10 @@ struct NodeReport {
 }
 
 /// Prints the lowered graphs, or that of one phase.
+///
+/// # Errors
+/// If the platform has no kernels, or the graph cannot be lowered. A node without a kernel is no error: its line says
+/// why.
 pub fn show(
     model: &str,
     graph: &Graph,
