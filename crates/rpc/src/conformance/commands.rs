@@ -10,6 +10,7 @@ use crate::wire::{self, ErrorKind, Reply, Request, Work};
 use bytes::Bytes;
 
 /// The rules, in the order in which they are tried.
+/// Rules of a capability are skipped where an agent does not tell it.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "wire_unknown_handles",
@@ -60,6 +61,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The creation of a buffer.
+/// Its label tells its handle.
 fn create(buffer: u32, size: u64) -> Request {
     Request::CreateBuffer(wire::CreateBuffer { buffer, label: format!("buffer {buffer}"), size })
 }
@@ -138,6 +140,7 @@ fn handles_twice(address: &Address) -> Check {
 }
 
 /// See the rule. The read is longer than a message may be.
+/// Its bytes differ from place to place, so that pieces in a wrong order show.
 fn reads_in_pieces(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::device(address)?;
     let size = MAX_MESSAGE + PIECE / 2 + 4;
@@ -182,6 +185,7 @@ fn read_out_of_bounds(address: &Address) -> Check {
 }
 
 /// See the rule; nothing is sent that is answered.
+/// A client that got none would wait for ever with a full window.
 fn credit(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::device(address)?;
     let window = welcome.limits.unwrap_or_default().window;
@@ -205,6 +209,7 @@ fn credit(address: &Address) -> Check {
 }
 
 /// See the rule.
+/// The blob is asked for before and after it is put, and put a second time, which must do no harm.
 fn blobs(address: &Address) -> Check {
     let (mut raw, _) = Raw::capable(address, "blobs")?;
     let mut data: Vec<u8> = (0..1000u32).map(|i| (i.wrapping_mul(40_503) >> 5) as u8).collect();
@@ -235,6 +240,7 @@ fn blobs(address: &Address) -> Check {
 }
 
 /// Two buffers of 16 bytes, and a list that copies the first to the second.
+/// No answer is awaited: a failure shows in what is asked next.
 fn copies(raw: &mut Raw) -> Check {
     raw.send(create(1, 16))?;
     raw.send(create(2, 16))?;
@@ -245,6 +251,7 @@ fn copies(raw: &mut Raw) -> Check {
 }
 
 /// See the rule; the refused step comes first.
+/// Afterwards each step reads what its own copy left.
 fn steps(address: &Address) -> Check {
     let (mut raw, _) = Raw::capable(address, "steps")?;
     copies(&mut raw)?;
@@ -286,6 +293,7 @@ fn check_batches(address: &Address) -> Check {
 }
 
 /// See the rule. How much a buffer counts beyond its size is the agent's choice.
+/// The session begins with what an agent counts for an empty one.
 fn memory(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::capable(address, "memory")?;
     let limit = welcome.limits.unwrap_or_default().memory;

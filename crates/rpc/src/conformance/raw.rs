@@ -16,6 +16,8 @@ use tungstenite::{Message, WebSocket};
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why a rule was not kept, or could not be checked.
+///
+/// Errors of a connection count as failures of the rule at hand.
 pub(super) enum Problem {
     /// What was expected, and what was found.
     Failed(String),
@@ -44,6 +46,7 @@ pub(super) fn skip<T>(reason: impl Into<String>) -> Check<T> {
 
 /// A connection without the manners of a client.
 pub(super) struct Raw {
+    /// The connection itself, for rules that write frames.
     pub socket: WebSocket<connect::Stream>,
     /// The number of the last request.
     seq: u64,
@@ -100,6 +103,9 @@ impl Raw {
     }
 
     /// Sends a request with the next number, which it returns.
+    ///
+    /// # Errors
+    /// If the connection is closed. An answer is not awaited.
     pub fn send(&mut self, request: Request) -> Check<u64> {
         self.seq += 1;
         self.send_as(self.seq, request)?;
@@ -119,6 +125,9 @@ impl Raw {
     }
 
     /// The next message, or how the connection ended.
+    ///
+    /// # Errors
+    /// If neither comes within [`ANSWER`], or a message is not well-formed.
     pub fn next(&mut self) -> Check<std::result::Result<(u64, Reply), String>> {
         // The socket's own timeout is shorter: it only ends a single look.
         let until = Instant::now() + ANSWER;

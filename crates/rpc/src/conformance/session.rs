@@ -10,6 +10,7 @@ use crate::wire::{self, ErrorKind, Reply, Request};
 use std::io::Write;
 
 /// The rules, in the order in which they are tried.
+/// Rules of the hello come first: the others need a session.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "wire_welcome",
@@ -76,6 +77,7 @@ fn welcome(address: &Address) -> Check {
 }
 
 /// Another session is welcomed: the agent serves on.
+/// It is opened as a client would, on a connection of its own.
 fn serves_on(address: &Address, what: &str) -> Check {
     match Raw::open(address) {
         Ok(_) => Ok(()),
@@ -111,6 +113,7 @@ fn wrong_token(address: &Address) -> Check {
 }
 
 /// See the rule.
+/// A list ends the session: nothing else is asked on that connection.
 fn list_of_devices(address: &Address) -> Check {
     let list = wire::Hello { target: String::new(), ..hello(address)? };
     let devices = match Raw::greet(address, list)?.1 {
@@ -132,6 +135,7 @@ fn list_of_devices(address: &Address) -> Check {
 }
 
 /// See the rule; at a hub the wait for it is short.
+/// Which kind of failure it is, is left to the agent.
 fn unknown_device(address: &Address) -> Check {
     let other = wire::Hello { target: "no-such-device".into(), wait_ms: 1000, ..hello(address)? };
     match Raw::greet(address, other)?.1 {
@@ -141,6 +145,7 @@ fn unknown_device(address: &Address) -> Check {
 }
 
 /// See the rule.
+/// A failure may come before the end; an answer must not.
 fn hello_first(address: &Address) -> Check {
     let mut raw = Raw::connect(address)?;
     raw.send(Request::Wait(wire::Wait {}))?;
@@ -149,6 +154,7 @@ fn hello_first(address: &Address) -> Check {
 }
 
 /// See the rule.
+/// A ping has a number of its own, as every request.
 fn ping(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     match raw.ask(Request::Ping(wire::Ping {}))? {
@@ -203,6 +209,7 @@ fn claims(address: &Address) -> Check {
 }
 
 /// See the rule.
+/// Buffers of both have the same handle and label, and different contents.
 fn two_sessions(address: &Address) -> Check {
     if address.hub {
         return skip("a hub lets clients wait for each other");
