@@ -182,8 +182,8 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     for row in rows.filter(|row| (row.preferred)(request)) {
         match row.serve(request) {
             Ok(plan) => return Ok(plan),
-            // Any other kind is a bug or a fault of the device, which another kernel must not hide.
             Err(e) if e.kind() == ErrorKind::Unsupported => first = Some(e),
+            // Any other kind is a bug or a fault of the device, which another kernel must not hide.
             Err(e) => return Err(e),
         }
     }

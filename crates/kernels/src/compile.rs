@@ -88,7 +88,8 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
     // Each phase has its own plans even where nothing is fused: kernels of one row serve only the decode phase.
     let decode = LoweredGraph::from_graph(graph, Phase::Decode, planner, options)?;
     let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
-        // One list without a phase then serves every run, and the device records it a single time.
+        // Where both are the same, one list without a phase serves every run, and the device records it a single
+        // time.
         if prefill.runs_as(&decode) {
             compiler.list(&prefill, None)?;
         } else {
