@@ -33,6 +33,7 @@ pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
         expect_refusal("reading an unknown buffer", kinds, b.device.read(bad, 0, &mut [0; 4]))?;
     }
     let other = b.create_zeroed("another", 16)?;
+    // A stale handle could otherwise reach somebody else's buffer.
     if other == id { fail("the handle of a destroyed buffer was used again") } else { Ok(()) }
 }
 
@@ -41,6 +42,7 @@ pub(super) fn write_and_read_at_offsets(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..1000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
     let id = b.create_holding("pattern", &words)?;
     let mut expected = words.clone();
+    // The first and the last word, overlapping writes, and writes of nothing.
     for (offset, len) in [(0, 1), (999, 1), (100, 50), (120, 10), (0, 0), (1000, 0)] {
         let patch: Vec<u32> = (0..len).map(|i| 0xabcd_0000 + offset * 16 + i).collect();
         b.device.write(id, u64::from(offset) * 4, &bytes_of(&patch))?;
@@ -117,6 +119,7 @@ pub(super) fn memory_accounting(b: &mut Bench<'_>) -> Check {
     let (before, _) = b.device.memory();
     let first = b.create_zeroed("first", 1000)?;
     let second = b.create_zeroed("second", 2001)?;
+    // What the device itself holds is not known, so that only differences count.
     let used = b.device.memory().0 - before;
     if used != 1000 + 2004 {
         return fail(format!("buffers of 1000 and 2001 bytes count {used}, expected 3004"));

@@ -5,6 +5,7 @@
 use super::bench::{Bench, Check, equal, expect_refusal, fail, has_detail, skip};
 use crate::{BindingKind::ReadWrite, ErrorKind, KernelDesc, KernelId, Language, Source};
 
+/// Four lines before the kernel's own text.
 const PRELUDE: &str = "alias Word = u32;\nfn twice(x: Word) -> Word {\n    return 2u * x;\n}\n";
 
 /// A kernel that every device takes.
@@ -30,16 +31,19 @@ fn points_at(b: &mut Bench<'_>, text: &str, line: u32) -> Check {
     }
 }
 
+/// Found by the parser.
 pub(super) fn syntax_error(b: &mut Bench<'_>) -> Check {
     let text = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;\n\n@compute @workgroup_size(1)\nfn main() {\n    out[0] = twice(1u;\n}\n";
     points_at(b, text, 5)
 }
 
+/// Found after parsing, where a place is easily lost.
 pub(super) fn type_error(b: &mut Bench<'_>) -> Check {
     let text = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;\n@compute @workgroup_size(1)\nfn main() {\n    let x = twice(3u);\n    let y: f32 = 1.5;\n    out[0] = x + y;\n}\n";
     points_at(b, text, 6)
 }
 
+/// The text is right, but has no function of that name.
 pub(super) fn missing_entry_point(b: &mut Bench<'_>) -> Check {
     let mut desc = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
     desc.entry = "absent".into();
@@ -48,6 +52,7 @@ pub(super) fn missing_entry_point(b: &mut Bench<'_>) -> Check {
     has_detail("a missing entry point", &error, "kernel", &desc.name)
 }
 
+/// Without a description of it nothing could be bound.
 pub(super) fn undeclared_binding(b: &mut Bench<'_>) -> Check {
     let desc = b.desc(&[], [1, 1, 1], GOOD);
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
@@ -87,22 +92,26 @@ fn main(@builtin(local_invocation_index) at: u32) {
 fn constants(b: &Bench<'_>, values: &[(&str, f64)]) -> KernelDesc {
     let mut desc = b.desc(&[ReadWrite], [8, 1, 1], CONSTANTS);
     desc.constants = values.iter().map(|&(name, value)| (name.into(), value)).collect();
+    // For the largest `COUNT` of the cases, 100.
     desc.workgroup_memory = 400;
     desc
 }
 
+/// Constants arrive as f64 and must get the type that the text declares.
 pub(super) fn override_constants(b: &mut Bench<'_>) -> Check {
     let out = b.create_zeroed("out", 24)?;
     let minus_three = 0u32.wrapping_sub(3);
     let desc = constants(b, &[("COUNT", 100.0)]);
     let found = b.compute_with(&desc, 1, &[out], 6)?;
     equal("constants left at their defaults", &found, &[100, minus_three, 1f32.to_bits(), 0, 50, 99 * 99])?;
+    // The same text with other constants is another kernel.
     let desc = constants(b, &[("COUNT", 20.0), ("SHIFT", -70_000.0), ("SCALE", 0.1), ("FLAG", 1.0)]);
     let found = b.compute_with(&desc, 1, &[out], 6)?;
     let shift = 0u32.wrapping_sub(70_000);
     equal("constants given by name", &found, &[20, shift, 0.1f32.to_bits(), 1, 10, 19 * 19])
 }
 
+/// A name that the text does not have, and a constant without a value or default.
 pub(super) fn unknown_constant(b: &mut Bench<'_>) -> Check {
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
     for values in [&[("COUNT", 8.0), ("COLOUR", 1.0)][..], &[][..]] {
@@ -114,6 +123,7 @@ pub(super) fn unknown_constant(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// An error names the limit, and the numbers that are asked and offered.
 pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
     let limits = b.device.info().limits.clone();
     let good = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
@@ -129,6 +139,7 @@ pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
             KernelDesc { workgroup_memory: limits.max_workgroup_memory + 4, ..good.clone() },
         ),
     ];
+    // Else the limit of invocations would be met first.
     let deep = limits.max_workgroup_size[2] + 1;
     if deep <= limits.max_invocations {
         over.push(("max_workgroup_size.z", KernelDesc { workgroup: [1, 1, deep], ..good.clone() }));
@@ -153,6 +164,7 @@ pub(super) fn check_misdescribed(b: &mut Bench<'_>) -> Check {
     let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
     let mut sized = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
     sized.workgroup = [2, 1, 1];
+    // One word more than is described.
     let mut shared = constants(b, &[("COUNT", 101.0)]);
     shared.workgroup_memory = 400;
     for (what, desc) in
@@ -190,6 +202,7 @@ pub(super) fn missing_features(b: &mut Bench<'_>) -> Check {
     Ok(())
 }
 
+/// A destroyed kernel and one that never was.
 pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
     let desc = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
     let id = b.kernel(&desc)?;

@@ -1,9 +1,13 @@
 //! Cases about WGSL itself: what kernels rely on must mean the same on every device. Results here are exact by the WGSL
 //! specification: integers, and float operations whose results need no rounding or are correctly rounded.
+//!
+//! Each case writes what it finds into words that the host computes, too, in Rust. Words are compared
+//! exactly. Where several results share a word, each has digits of its own.
 
 use super::bench::{Bench, Check, bits, dispatch, equal, fail, skip};
 use crate::{BindingKind, Command, Extent};
 
+/// Each invocation writes, where its own place says, whether its built-in values agree with each other.
 const BUILTINS: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @compute @workgroup_size(4, 3, 2)
@@ -25,6 +29,7 @@ fn main(
 pub(super) fn builtin_values(b: &mut Bench<'_>) -> Check {
     let desc = b.desc(&[BindingKind::ReadWrite], [4, 3, 2], BUILTINS);
     let kernel = b.kernel(&desc)?;
+    // 24 invocations in each of 30 workgroups.
     let groups = [3u32, 2, 5];
     let out = b.create_zeroed("out", 24 * 30 * 4)?;
     let Command::Dispatch { label, kernel, bindings, .. } = dispatch("builtins", kernel, &[out], 1) else {
@@ -45,6 +50,7 @@ pub(super) fn builtin_values(b: &mut Bench<'_>) -> Check {
     b.holds("built-in values", out, &expected)
 }
 
+/// A mirror and a sum over a workgroup. Each step reads what other invocations wrote before the barrier.
 const WORKGROUP: &str = "
 @group(0) @binding(0) var<storage, read> words: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -70,6 +76,7 @@ pub(super) fn workgroup_memory(b: &mut Bench<'_>) -> Check {
     let source = b.create_holding("words", &words)?;
     let out = b.create_zeroed("out", 1024)?;
     let mut desc = b.desc(&[BindingKind::Read, BindingKind::ReadWrite], [64, 1, 1], WORKGROUP);
+    // 64 words of `tile`, and one more.
     desc.workgroup_memory = 260;
     let found = b.compute_with(&desc, 4, &[source, out], 256)?;
     let rows = words.chunks(64).flat_map(|row| {
@@ -79,6 +86,7 @@ pub(super) fn workgroup_memory(b: &mut Bench<'_>) -> Check {
     equal("mirrored words and sums of workgroups", &found, &rows.collect::<Vec<_>>())
 }
 
+/// Sums, bounds, bits and exchanges, on the buffer and on workgroup memory.
 const ATOMICS: &str = "
 struct Totals { count: atomic<u32>, least: atomic<i32>, most: atomic<i32>, bits: atomic<u32>, swapped: atomic<u32>, locals: atomic<u32> }
 @group(0) @binding(0) var<storage, read_write> totals: Totals;
@@ -105,10 +113,12 @@ pub(super) fn atomics(b: &mut Bench<'_>) -> Check {
     let mut desc = b.desc(&[BindingKind::ReadWrite], [32, 1, 1], ATOMICS);
     desc.workgroup_memory = 4;
     let found = b.compute_with(&desc, 8, &[totals], 6)?;
+    // Ids are 0 to 255, of eight workgroups.
     let least = (5i32 - 255) as u32;
     equal("atomics of 256 invocations", &found, &[255 * 128, least, 250, u32::MAX, 768, 2560])
 }
 
+/// Operands come from a buffer, so that no compiler computes the results.
 const INTEGERS: &str = "
 @group(0) @binding(0) var<storage, read> words: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -165,6 +175,7 @@ pub(super) fn integers(b: &mut Bench<'_>) -> Check {
     equal("integer operations", &found, &expected)
 }
 
+/// Operands come from a buffer, so that no compiler computes the results.
 const FLOATS: &str = "
 @group(0) @binding(0) var<storage, read> floats: array<f32>;
 @group(0) @binding(1) var<storage, read_write> out: array<f32>;
@@ -194,6 +205,7 @@ fn main() {
 
 /// Only operations whose result the specification fixes.
 pub(super) fn floats(b: &mut Bench<'_>) -> Check {
+    // Numbers of few bits: sums and products of them need no rounding.
     let (x, y) = (-2.75f32, 0.375f32);
     let words = b.create_holding("floats", &bits(&[x, y, 2.5, -3.5, 1e6]))?;
     let out = b.create_zeroed("out", 64)?;
@@ -219,6 +231,7 @@ pub(super) fn floats(b: &mut Bench<'_>) -> Check {
     equal("float operations", &found, &bits(&expected))
 }
 
+/// Neighbours take other branches and leave loops at other steps: devices run them together.
 const CONTROL: &str = "
 @group(0) @binding(0) var<storage, read> words: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -260,6 +273,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
+/// What [`CONTROL`] computes.
 fn control(word: u32) -> u32 {
     let (mut n, mut total) = (word, 0);
     while n > 1 {
@@ -281,6 +295,7 @@ fn control(word: u32) -> u32 {
     total + 10_000_000 * (0..7).find(stops).unwrap_or(7)
 }
 
+/// `while`, `for`, `loop` and `switch`, with `break` and `continue`.
 pub(super) fn control_flow(b: &mut Bench<'_>) -> Check {
     let words: Vec<u32> = (0..96).collect();
     let source = b.create_holding("words", &words)?;
@@ -290,6 +305,7 @@ pub(super) fn control_flow(b: &mut Bench<'_>) -> Check {
     equal("branches and loops that differ between invocations", &found, &expected)
 }
 
+/// A struct whose fields need padding, in an array.
 const LAYOUT: &str = "
 struct Inner { a: u32, b: vec3<u32>, c: u32 }
 struct Item { head: vec2<u32>, inner: Inner, rows: mat2x3<f32>, tail: array<u32, 3> }
@@ -310,6 +326,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
 }
 ";
 
+/// Word `i` of the buffer is `i`, so that a field tells where it was read.
 pub(super) fn layout_of_structs(b: &mut Bench<'_>) -> Check {
     // Bytes by the WGSL specification: head 0, inner 16 (a 0, b 16, c 28, size 32), rows 48 (columns of 16), tail 80;
     // 92 rounded up to 96 for one item, that is 24 words.
@@ -324,6 +341,7 @@ pub(super) fn layout_of_structs(b: &mut Bench<'_>) -> Check {
     equal("fields of structs", &found, &[row(0), row(1), row(2)].concat())
 }
 
+/// Arrays that are indexed by a value, pointers to locals, and a variable that lives for one invocation.
 const LOCALS: &str = "
 @group(0) @binding(0) var<storage, read> words: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -358,12 +376,14 @@ pub(super) fn local_arrays(b: &mut Bench<'_>) -> Check {
     let out = b.create_zeroed("out", 32)?;
     let found = b.compute(LOCALS, 8, 1, &[source, out], 8)?;
     let one = |w: &u32| {
+        // The first element of the swizzled vector is the last one of `v`.
         let last = if w % 4 == 3 { 100 } else { 4 };
         11 + w + 1000 * 14 + 100_000 * last + 100_000_000 * 2
     };
     equal("local arrays, pointers and private variables", &found, &words.iter().map(one).collect::<Vec<_>>())
 }
 
+/// Results are exact in f16, but for 1/3, which is rounded to the nearest.
 const HALF: &str = "
 @group(0) @binding(0) var<storage, read> halves: array<vec2<f16>>;
 @group(0) @binding(1) var<storage, read_write> out: array<f16>;
@@ -381,6 +401,7 @@ fn main() {
 }
 ";
 
+/// Two f16 lie in each word, as the storage layout says.
 pub(super) fn half_floats(b: &mut Bench<'_>) -> Check {
     if !b.device.info().features.f16 {
         return skip("the device has no f16");
@@ -395,6 +416,7 @@ pub(super) fn half_floats(b: &mut Bench<'_>) -> Check {
     equal("f16 operations", &found, &[0xb600_3d00, 0x6600_3555, 0x4000_3800, 0x3800_4000])
 }
 
+/// Each operation of subgroups, for sizes that only the device knows.
 const SUBGROUPS: &str = "
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @compute @workgroup_size(64)

@@ -35,20 +35,24 @@ fn mix(words: &[u32]) -> Vec<u32> {
     (0..n).map(one).collect()
 }
 
+/// [`ADD_ONE`] as a kernel.
 fn add_one(b: &mut Bench<'_>) -> Check<KernelId> {
     let desc = b.desc(&[BindingKind::ReadWrite], [4, 1, 1], ADD_ONE);
     b.kernel(&desc)
 }
 
+/// [`MIX`] as a kernel.
 fn mixer(b: &mut Bench<'_>) -> Check<KernelId> {
     let desc = b.desc(&[BindingKind::Read, BindingKind::ReadWrite], [16, 1, 1], MIX);
     b.kernel(&desc)
 }
 
+/// The symbol of rows.
 fn n() -> Dim {
     Dim::symbol(Symbol::N)
 }
 
+/// A multiple of a symbol.
 fn times(factor: u64, symbol: Symbol) -> Dim {
     Dim::symbol(symbol).checked_mul(factor).unwrap_or_default()
 }
@@ -59,6 +63,7 @@ pub(super) fn symbolic_grid(b: &mut Bench<'_>) -> Check {
     let words = b.create_zeroed("words", 64 * 4)?;
     let list = b.record(&[bound("add", kernel, vec![Binding::whole(words)], Extent::ceil_div(n(), 4))])?;
     let mut expected = [0; 64];
+    // Up and down, so that a grid of an earlier replay would show.
     for count in [1u64, 64, 5, 8, 1, 33] {
         b.device.replay(list, &Symbols::np(count, 0))?;
         let reached = count.next_multiple_of(4) as usize;
@@ -67,6 +72,7 @@ pub(super) fn symbolic_grid(b: &mut Bench<'_>) -> Check {
     b.holds("words after replays with n = 1, 64, 5, 8, 1, 33", words, &expected)
 }
 
+/// A grid with a size of 0 runs nothing, and is no error.
 pub(super) fn empty_grid(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
     let words = b.create_zeroed("words", 16)?;
@@ -109,6 +115,7 @@ fn symbolic_copy(src: BufferId, dst: BufferId) -> Command {
     }
 }
 
+/// Lengths and offsets change from replay to replay; a length of 0 is allowed.
 pub(super) fn symbolic_copies(b: &mut Bench<'_>) -> Check {
     let src = b.create_holding("source", &(100..120).collect::<Vec<_>>())?;
     let dst = b.create_zeroed("destination", 80)?;
@@ -123,6 +130,7 @@ pub(super) fn symbolic_copies(b: &mut Bench<'_>) -> Check {
     b.holds("the destination of symbolic copies", dst, &expected)
 }
 
+/// Sizes that symbols give are checked at each replay; constant ones there or when the list is recorded.
 pub(super) fn copy_errors(b: &mut Bench<'_>) -> Check {
     let src = b.create_holding("source", &[1, 2, 3, 4])?;
     let dst = b.create_zeroed("destination", 16)?;
@@ -141,6 +149,7 @@ pub(super) fn copy_errors(b: &mut Bench<'_>) -> Check {
         len: Extent::from_dim(len),
     };
     for command in [odd(2u64, 4u64), odd(0, 6)] {
+        // A device may refuse it at either time.
         let result = b.device.record(&[command]).and_then(|list| {
             let replayed = b.device.replay(list, &Symbols::new());
             b.device.destroy_list(list).and(replayed)
@@ -158,9 +167,11 @@ pub(super) fn copy_errors(b: &mut Bench<'_>) -> Check {
     b.holds("the destination of refused copies", dst, &[0; 4])
 }
 
+/// Fills of a few words, and of more than a grid may have groups in one dimension (65,535 in WebGPU).
 pub(super) fn fills(b: &mut Bench<'_>) -> Check {
     let small = b.create_holding("small", &[1, 2, 3])?;
     let large = b.create_zeroed("large", 300_000 * 4)?;
+    // A NaN with a payload among them: words must not pass through float registers.
     let words = [0x7fc0_0001, 0, 0xdead_beef];
     for word in words {
         b.run(&[Command::Fill { buffer: small, word }, Command::Fill { buffer: large, word }])?;
@@ -178,6 +189,7 @@ pub(super) fn dependent_dispatches(b: &mut Bench<'_>) -> Check {
     let first = b.create_holding("first", &expected)?;
     let second = b.create_zeroed("second", 400)?;
     let mut commands = Vec::new();
+    // Back and forth between two buffers.
     for i in 0..200 {
         let pair = if i % 2 == 0 { [first, second] } else { [second, first] };
         commands.push(dispatch(&format!("mix {i}"), kernel, &pair, 7));
@@ -210,6 +222,7 @@ pub(super) fn mixed_order(b: &mut Bench<'_>) -> Check {
     let mut expected = vec![0u32; 20];
     for round in 0..3u32 {
         let patch = round.wrapping_mul(77);
+        // A write of the host takes its place behind all replays before it.
         b.device.write(first, 12, &patch.to_le_bytes())?;
         b.device.replay(list, &Symbols::new())?;
         expected[3] = patch;
@@ -224,6 +237,7 @@ pub(super) fn mixed_order(b: &mut Bench<'_>) -> Check {
     b.holds("words after fill and dispatch", second, &filled)
 }
 
+/// Lists that are replayed in turn wait for each other.
 pub(super) fn two_interleaved(b: &mut Bench<'_>) -> Check {
     let kernel = mixer(b)?;
     let mut expected: Vec<u32> = (5..55).collect();
@@ -239,6 +253,7 @@ pub(super) fn two_interleaved(b: &mut Bench<'_>) -> Check {
     b.holds("words after 20 rounds of two lists", first, &expected)
 }
 
+/// The error names the dispatch, because a list has many.
 pub(super) fn binding_count(b: &mut Bench<'_>) -> Check {
     let kernel = mixer(b)?;
     let buffers =
@@ -263,6 +278,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
+/// A size of 0 stands for the rest of the buffer; ranges begin at multiples of the device's alignment.
 pub(super) fn binding_ranges(b: &mut Bench<'_>) -> Check {
     let align = u64::from(b.device.info().limits.min_offset_alignment);
     let desc = b.desc(&[BindingKind::ReadWrite], [64, 1, 1], LENGTH);
@@ -279,6 +295,7 @@ pub(super) fn binding_ranges(b: &mut Bench<'_>) -> Check {
     b.holds("lengths of bound ranges", buffer, &expected)
 }
 
+/// Checked when a list is recorded; no replay is needed to find them.
 pub(super) fn binding_errors(b: &mut Bench<'_>) -> Check {
     let kernel = add_one(b)?;
     let align = u64::from(b.device.info().limits.min_offset_alignment);
@@ -291,6 +308,7 @@ pub(super) fn binding_errors(b: &mut Bench<'_>) -> Check {
         ("with an offset that overflows", Binding { buffer, offset: u64::MAX - align + 1, size: align + 4 }),
         ("of a destroyed buffer", Binding::whole(gone)),
     ];
+    // No offset of whole words is misaligned otherwise.
     if align > 4 {
         bad.push(("at a misaligned offset", Binding { buffer, offset: 4, size: 4 }));
     }
@@ -333,6 +351,7 @@ pub(super) fn aliased_writes(b: &mut Bench<'_>) -> Check {
     let kinds = &[ErrorKind::InvalidInput];
     let whole = dispatch("aliased", kernel, &[first, second, first], 1);
     expect_refusal("a buffer read and written in one dispatch", kinds, b.device.record(&[whole]))?;
+    // Ranges that do not overlap are refused as well.
     let part = |n| Binding { buffer: first, offset: n * align, size: 16 };
     let apart =
         bound("aliased", kernel, vec![part(0), Binding::whole(second), part(2)], Extent::from_dim(1u64));
@@ -341,6 +360,7 @@ pub(super) fn aliased_writes(b: &mut Bench<'_>) -> Check {
     b.holds("a sum of a buffer with itself", second, &[0x0202_0202; 4])
 }
 
+/// A struct with the padding that uniform memory asks for.
 const UNIFORM: &str = "
 struct Params { factor: u32, offset: vec3<u32>, table: array<vec4<u32>, 2>, last: u32 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -354,6 +374,7 @@ fn main() {
 }
 ";
 
+/// One buffer holds the parameters of several dispatches.
 pub(super) fn uniforms_at_offsets(b: &mut Bench<'_>) -> Check {
     let align = u64::from(b.device.info().limits.min_offset_alignment).max(80);
     let align = align.next_multiple_of(u64::from(b.device.info().limits.min_offset_alignment));
@@ -413,6 +434,7 @@ pub(super) fn destroyed_parts(b: &mut Bench<'_>) -> Check {
     b.holds("words after refused replays", words, &[2, 5, 5, 5])
 }
 
+/// A destroyed list and one that never was. An empty list may be replayed.
 pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
     let list = b.record(&[])?;
     b.device.replay(list, &Symbols::new())?;

@@ -24,6 +24,7 @@ fn copier(b: &mut Bench<'_>) -> Check<([crate::BufferId; 3], ListId)> {
 pub(super) fn write_run_read(b: &mut Bench<'_>) -> Check {
     let ([source, other, copied], list) = copier(b)?;
     let mut expected = [0u8; 16];
+    // With a count of 0 nothing is copied, and the reads still follow.
     for (count, first) in [(1u64, 10u8), (4, 20), (2, 30), (0, 40)] {
         let (low, high) = ([first; 4], [first + 1; 12]);
         let writes =
@@ -35,6 +36,7 @@ pub(super) fn write_run_read(b: &mut Bench<'_>) -> Check {
             Get { buffer: other, offset: 4, out: &mut middle },
         ];
         b.device.step(list, &Symbols::np(count, 0), &writes, &mut reads)?;
+        // Both writes are done before the list runs.
         let written: Vec<u8> = low.iter().chain(&high).copied().collect();
         expected[..4 * count as usize].copy_from_slice(&written[..4 * count as usize]);
         if all != expected {
@@ -46,6 +48,7 @@ pub(super) fn write_run_read(b: &mut Bench<'_>) -> Check {
             ));
         }
     }
+    // A step may only run; the writes of the step before are still there.
     b.device.step(list, &Symbols::np(4, 0), &[], &mut [])?;
     let words = [40, 41, 41, 41].map(|byte| u32::from_le_bytes([byte; 4]));
     b.holds("what a step without reads has copied", copied, &words)
