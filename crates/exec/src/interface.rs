@@ -19,8 +19,7 @@ pub const SLOTS: &str = "slots";
 /// The parts of a model's graph that a step needs.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// `None` for a model that takes arrays of constant sizes and no tokens.
-    /// Name of the input for token ids.
+    /// Name of the input for token ids; `None` for a model that takes arrays of constant sizes and no tokens.
     ids: Option<String>,
     /// Ids lie below this; none if no `embedding` reads them.
     vocab: Option<u64>,
@@ -181,6 +180,7 @@ impl Interface {
             self.ids.clone().ok_or_else(|| Error::unsupported("the model takes arrays, and no tokens"))?;
         let mut inputs = HashMap::from([(name, ids_of_step)]);
         if self.image.is_some() {
+            // Slots are listed for the prompt; tokens behind it have none.
             let known = image.and_then(|image| image.slots.get(position..)).unwrap_or_default();
             let slots = known.iter().copied().chain(std::iter::repeat(NOWHERE)).take(ids.len());
             inputs.insert(SLOTS.to_string(), Tensor::from_u32(vec![ids.len()], slots.collect())?);
@@ -219,6 +219,7 @@ fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<Im
     let merges =
         graph.nodes().iter().filter(|n| matches!(n.op, Op::MergeRows(_)) && n.inputs.get(2) == Some(&id));
     let sources = merges.filter_map(|n| n.inputs.get(1)).map(|&source| graph.value(source));
+    // If several nodes merge rows, a slot must lie within all of them.
     let rows = sources.filter_map(|source| source.ty.shape.first()?.as_const()).min();
     let rows =
         rows.ok_or_else(|| Error::unsupported(format!("no `merge_rows` reads the input `{SLOTS}`")))?;
@@ -229,6 +230,7 @@ fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<Im
 fn last_only(graph: &Graph) -> Result<Option<bool>> {
     let Some(output) = graph.outputs().iter().find(|o| o.name == LOGITS) else {
         return match graph.states().first() {
+            // No states and no logits: an encoder.
             None => Ok(None),
             Some(state) => Err(Error::unsupported(format!(
                 "the graph has no output `{LOGITS}`, but a state, `{}`",

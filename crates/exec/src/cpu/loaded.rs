@@ -64,6 +64,7 @@ impl CpuLoaded {
             Quantized::from_node(node, model, shared).context(|| format!("node `{}`", node.name))
         });
         let quantized = quantized.collect::<Result<Vec<_>>>()?;
+        // A packed weight that is used in other ways, too, is needed as numbers as well.
         let packed = only_packed(graph, &quantized);
         let mut weights = vec![None; graph.values().len()];
         for (id, value) in graph.weights().filter(|(id, _)| !packed[id.0 as usize]) {
@@ -79,6 +80,7 @@ impl CpuLoaded {
         let (model, dead) = (model.clone(), dead(graph));
         let states = Vec::new();
         let mut loaded = CpuLoaded { model, weights, quantized, states, rows: None, grows, dead };
+        // States are made in one place.
         loaded.reset()?;
         Ok(loaded)
     }
@@ -196,6 +198,7 @@ impl CpuLoaded {
             let outputs =
                 self.evaluate((i, node), values, symbols).context(|| format!("node `{}`", node.name))?;
             if most.is_some() {
+                // Before outputs are entered and dead values freed: an observer sees what the node saw.
                 let inputs = node.inputs.iter().map(|&id| self.tensor(values, symbols, id));
                 let inputs = inputs.collect::<Result<_>>()?;
                 bytes += outputs.iter().map(|output| output.bytes().len()).sum::<usize>();
@@ -207,6 +210,7 @@ impl CpuLoaded {
             for id in &self.dead[i] {
                 values[id.0 as usize] = None;
             }
+            // At least one node is run each time.
             if most.is_some_and(|most| bytes > most) {
                 break;
             }
@@ -244,6 +248,7 @@ impl CpuLoaded {
         let outputs = outputs.map(|o| Ok((o.name.clone(), self.tensor(values, symbols, o.value)?)));
         let outputs: HashMap<String, Tensor> = outputs.collect::<Result<_>>()?;
         for (i, state) in graph.states().iter().enumerate() {
+            // Rows were added in place.
             if matches!(self.states[i], Held::Whole(_)) {
                 self.states[i] = Held::Whole(self.tensor(values, symbols, state.output)?);
             }
@@ -260,6 +265,7 @@ impl Loaded for CpuLoaded {
         observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
         let mut values = self.start(symbols, inputs)?;
+        // A run that fails leaves some states changed and others not.
         self.rows = None;
         match observer {
             Some(observer) => self.watch(&mut values, symbols, observer)?,
@@ -308,6 +314,7 @@ fn dead(graph: &Graph) -> Vec<Vec<ValueId>> {
             last[id.0 as usize] = Some(i);
         }
     }
+    // They are read after the last node.
     for id in graph.outputs().iter().map(|o| o.value).chain(graph.states().iter().map(|s| s.output)) {
         last[id.0 as usize] = None;
     }

@@ -46,9 +46,11 @@ impl DeviceLoaded {
         let mut inner = lock(shared);
         let instance = repeat(&mut *inner, |inner| place(inner, program, model))?;
         let trace = Trace::from_program(program, model.graph());
+        // An observer is shown whole calls, so that every node must be traced.
         let watched = trace.len() == model.graph().nodes().len();
         Ok(DeviceLoaded {
             shared: shared.clone(),
+            // Else the program has all that is needed, and the weights' bytes can be freed here.
             model: (watched || inner.device.reopens()).then(|| model.clone()),
             instance: Some(instance),
             generation: inner.generation,
@@ -121,6 +123,7 @@ fn run_again(instance: &mut Instance, inner: &mut PlatformState, history: &[Ran]
                 instance.run(device.as_mut(), symbols, &inputs)?;
             }
             Ran::Greedy(at, tokens) => {
+                // Tokens that differ mean states that differ: going on would mix two histories.
                 let count = tokens.len() as u64;
                 if instance.generate_greedily(device.as_mut(), kernels, *at, count)? != *tokens {
                     let text =
@@ -132,6 +135,7 @@ fn run_again(instance: &mut Instance, inner: &mut PlatformState, history: &[Ran]
             }
         }
     }
+    // Errors of the repeated runs show here, and not in the run that follows.
     device.wait()
 }
 
@@ -161,6 +165,7 @@ impl Loaded for DeviceLoaded {
     }
 
     fn generate_greedily(&mut self, (p, first): (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
+        // The tokens fed so far are not those that the caller means: it must step itself.
         if self.rows != Some(p) || count == 0 {
             return Ok(None);
         }
@@ -176,6 +181,7 @@ impl Loaded for DeviceLoaded {
                 self.ran = Some(Symbols::np(1, p.saturating_add(count).saturating_sub(1)));
                 Ok(Some(tokens))
             }
+            // Nothing ran, so the states still hold `p` rows.
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 self.rows = Some(p);
                 Ok(None)
@@ -210,11 +216,13 @@ impl DeviceLoaded {
     ) -> Result<HashMap<String, Tensor>> {
         let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
         let p = symbols.get(Symbol::P);
+        // A run writes rows from `p` on: another `p` would leave a gap or overwrite rows.
         if !program.states.is_empty() && self.rows != p {
             let p = p.map_or("unbound".into(), |p| p.to_string());
             let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
             return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
         }
+        // Traced values are outputs of the program, too, and are read only on request.
         let outputs = program.outputs.iter().filter(|o| !is_trace(&o.name));
         let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -240,6 +248,7 @@ impl DeviceLoaded {
         for ((node, traced), id) in graph.nodes().iter().zip(traced).zip(0..) {
             let input = |(found, value): (Option<Tensor>, &ValueId)| match found {
                 Some(found) => Ok(found),
+                // Weights are not traced; they are the model's.
                 None => model.weight(&graph.value(*value).name),
             };
             let inputs = traced.inputs.into_iter().zip(&node.inputs).map(input);

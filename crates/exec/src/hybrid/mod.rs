@@ -139,6 +139,7 @@ impl Hybrid {
             }
             fresh.push(self.load(source, target, part, &parts)?);
         }
+        // From here on nothing can fail but by a bug.
         let mut old: Vec<Segment> =
             self.segments.drain(..).chain(self.spare.drain(..)).chain(fresh).collect();
         for part in &parts {
@@ -149,6 +150,7 @@ impl Hybrid {
             self.segments.push(segment);
         }
         old.iter_mut().for_each(|s| s.unused += 1);
+        // Segments hold weights on the device: not all can be kept.
         old.retain(|s| s.unused <= KEPT);
         self.spare = old;
         self.placed = true;
@@ -172,6 +174,7 @@ impl Hybrid {
                 HybridSide::Target => Segment::load(&self.model, target, part, &self.capacity, &self.options),
             };
             match result {
+                // Ends, because each turn frees a segment at least.
                 Err(e) if e.kind() == ErrorKind::OutOfMemory && self.free_some(parts) => {}
                 other => return other,
             }
@@ -185,6 +188,7 @@ impl Hybrid {
             segments.retain(|s| parts.contains(&s.part));
             segments.len() < before
         };
+        // Spare ones first: without one of the present segments the hybrid cannot run.
         if keep(&mut self.spare) {
             return true;
         }
@@ -211,6 +215,7 @@ impl Hybrid {
             return Err(Error::invalid("an earlier step failed, so that the hybrid's state is undefined")
                 .with_hint("reset the hybrid and feed the tokens again"));
         }
+        // A model of arrays has no positions and no capacity to exceed.
         let Some(name) = self.interface.ids() else {
             let result = self.step(0, inputs);
             self.broken = result.is_err();
@@ -229,6 +234,7 @@ impl Hybrid {
                 most(Symbol::N)
             )));
         }
+        // Capacity `p` counts the rows before a run, so one more position is allowed.
         fits(ids.len(), self.position, most(Symbol::P).saturating_add(1).max(most(Symbol::N)))?;
         let result = self.step(ids.len(), inputs);
         self.broken = result.is_err();
@@ -243,6 +249,7 @@ impl Hybrid {
         let chunk =
             self.capacity.get(Symbol::N).and_then(|n| usize::try_from(n).ok()).unwrap_or(ids.len()).max(1);
         let mut parts = Vec::new();
+        // The results are the same for any chunk, up to rounding.
         for ids in ids.chunks(chunk) {
             let logits = self.run(ids)?.remove(LOGITS);
             parts.push(logits.ok_or_else(|| Error::bug("the hybrid gave no `logits`"))?);
@@ -272,6 +279,7 @@ impl Hybrid {
         let image = inputs.contains_key(PIXELS) || self.interface.ids().is_none();
         self.encoded = image;
         let mut values = inputs;
+        // An encoder that does not run in this step has left them.
         values.extend(self.kept.clone());
         for state in graph.states() {
             if let Some(tensor) = self.states.get(&state.name) {
@@ -300,6 +308,7 @@ impl Hybrid {
             }
         }
         self.position += tokens;
+        // Values are shared and not copied; without a trace they are freed here.
         if !self.options.trace.is_empty() {
             self.crossed = values.clone();
         }

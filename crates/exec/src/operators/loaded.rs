@@ -16,6 +16,7 @@ use tapml_graph::{
 
 /// See the module.
 pub(super) struct OperatorLoaded {
+    /// Graph and weights.
     model: Model,
     /// The server and its weights.
     shared: ServerWeights,
@@ -23,6 +24,7 @@ pub(super) struct OperatorLoaded {
     weights: Vec<Option<Arc<Held>>>,
     /// Which values are needed where, and until when.
     plan: OperatorPlan,
+    /// In the order of the graph's states.
     states: Vec<ValuePlace>,
     /// Rows that went into the states; `None` after a failed run.
     rows: Option<u64>,
@@ -46,6 +48,10 @@ impl Reopen for OperatorLoaded {
 type PlacedValues = Vec<Option<ValuePlace>>;
 
 impl OperatorLoaded {
+    /// Sends the weights that the server does not hold; states begin empty.
+    ///
+    /// # Errors
+    /// If a weight cannot be read or sent.
     pub fn new(model: &Model, shared: &ServerWeights, trace: &HashSet<String>) -> Result<OperatorLoaded> {
         let mut loaded = OperatorLoaded {
             model: model.clone(),
@@ -67,6 +73,7 @@ impl OperatorLoaded {
     fn restore(&mut self) -> Result<()> {
         let generation = self.shared.generation();
         self.weights = put(&self.model, &self.shared)?;
+        // `reset` clears it, and it is needed for the next loss as well.
         let history = std::mem::take(&mut self.history);
         let again = self.reset().and_then(|()| {
             history.iter().try_for_each(|(symbols, inputs)| self.step(symbols, inputs).map(drop))
@@ -82,12 +89,14 @@ impl OperatorLoaded {
         inputs: &HashMap<String, Tensor>,
     ) -> Result<HashMap<String, Tensor>> {
         let mut values = self.start(symbols, inputs)?;
+        // Set again when the run has succeeded.
         (self.rows, self.traced) = (None, None);
         let model = self.model.clone();
         let graph = model.graph();
         for (node, dead) in graph.nodes().iter().zip(&self.plan.dead) {
             self.node(node, &mut values, symbols).context(|| format!("node `{}`", node.name))?;
             for id in dead {
+                // The last holder's drop frees the value on the server.
                 values[id.0 as usize] = None;
             }
         }
@@ -223,6 +232,7 @@ impl Loaded for OperatorLoaded {
             }
             loaded.step(symbols, inputs)
         })?;
+        // Without states every run stands for itself, and nothing has to be repeated.
         if self.shared.reopens() && !self.states.is_empty() {
             self.history.push((symbols.clone(), inputs.clone()));
         }
@@ -236,6 +246,7 @@ impl Loaded for OperatorLoaded {
             let ty = &graph.value(state.input).ty;
             let sizes = ty.sizes(&Symbols::np(0, 0)).context(|| format!("state `{}`", state.name))?;
             let zeros = vec![0.0; sizes.iter().product()];
+            // Empty states are sent with the first call.
             Ok(ValuePlace::Here(Tensor::from_f64(ty.dtype, sizes, &zeros)?))
         };
         self.states = graph.states().iter().map(empty).collect::<Result<_>>()?;

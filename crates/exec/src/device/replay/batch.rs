@@ -26,15 +26,20 @@ type Filled<'a> = HashMap<(Role, usize), Cow<'a, [u8]>>;
 
 /// Where the values of one item lie.
 struct ItemPlaces {
+    /// The call's `n` and `p`.
     symbols: BufferRange,
     inputs: Vec<Input>,
+    /// With the shape of each.
     outputs: Vec<(BufferRange, Vec<usize>)>,
+    /// In the plan's order.
     scratch: Vec<BufferRange>,
 }
 
 /// Where an input lies.
 enum Input {
+    /// Uploaded with the batch.
     Value(BufferRange),
+    /// Kept on the device from batch to batch.
     Weight,
 }
 
@@ -52,13 +57,16 @@ pub(super) fn run(
     items: &[ReadyCall<'_>],
 ) -> Result<Vec<Vec<Tensor>>> {
     let mut held = Held::default();
+    // Weights that this batch uses must not make way for each other.
     inner.weights.start();
     let outputs = perform(inner, info, items, &mut held);
     let device = inner.device.as_mut();
+    // The list first: it refers to the buffers.
     let mut freed = held.list.map_or(Ok(()), |list| device.destroy_list(list));
     for buffer in held.buffers.into_values() {
         freed = freed.and(device.destroy_buffer(buffer));
     }
+    // An error of the run is the cause; one of freeing would hide it.
     let outputs = outputs?;
     freed.map(|()| outputs)
 }
@@ -84,6 +92,7 @@ fn perform(
         let buffer = inner.device.create_buffer(&format!("replay {role:?} {number}"), size)?;
         held.buffers.insert((role, number), buffer);
         match filled.remove(&(role, number)) {
+            // An input as large as its buffer is not copied.
             Some(bytes) if bytes.len() as u64 == size => inner.device.write(buffer, 0, &bytes)?,
             Some(bytes) => {
                 let mut bytes = bytes.into_owned();
@@ -134,6 +143,7 @@ fn lay_out<'a>(
         inputs.push(match weight {
             Some(_) => Input::Weight,
             None => {
+                // Two tensors at one address with one length have the same bytes.
                 let key = (tensor.bytes().as_ptr(), tensor.bytes().len());
                 let role = if key.1 < LARGE { Role::Input } else { Role::Large };
                 Input::Value(*known.entry(key).or_insert_with(|| put(role, Cow::Borrowed(&**tensor.bytes()))))
@@ -169,6 +179,7 @@ fn dispatch(
 ) -> Result<Command> {
     let bindings =
         launch.args.iter().map(|arg| bind(inner, item, *arg, places, held)).collect::<Result<_>>()?;
+    // Symbols are bound here, as the list is replayed without any.
     let mut groups = [const { None }; 3];
     for (slot, extent) in groups.iter_mut().zip(&launch.groups) {
         *slot = Some(Extent::from_dim(extent.eval(&item.call.symbols)?));
@@ -192,6 +203,7 @@ fn bind(
     let at = |place: Option<&BufferRange>, what: &str, offset: u64, len: u64| {
         let place = place.ok_or_else(|| missing(what))?;
         let buffer = held.buffers.get(&(place.role, place.number)).ok_or_else(|| missing(what))?;
+        // A plan that binds beyond its value is a bug, and must not reach the device.
         let room = place.len.checked_sub(offset).filter(|&room| len <= room).ok_or_else(|| missing(what))?;
         let size = if len == 0 { room } else { len };
         Ok(Binding { buffer: *buffer, offset: place.offset + offset, size })
