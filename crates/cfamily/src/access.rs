@@ -64,7 +64,6 @@ impl<'a> Writer<'a> {
         self.element(base, ty, &place, &index)
     }
 
-    // A function's result has no address: it gets a variable first.
     /// An element of an array, a column of a matrix or a component of a vector at a place.
     fn element(
         &mut self,

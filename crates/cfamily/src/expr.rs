@@ -118,8 +118,6 @@ impl<'a> Writer<'a> {
                     _ => name,
                 })
             }
-            ///
-            /// `None` for numbers of a width that no dialect is written for. A negative number stands in parentheses.
             // A local variable is a place itself; arguments and globals are pointers.
             Expression::LocalVariable(local) => {
                 let name = current.locals.get(&local).cloned();

@@ -150,7 +150,6 @@ impl<'a> TextTypes<'a> {
     }
 
     /// Length of an array; `None` if it is runtime-sized.
-    /// `None` if the operation is not defined for the kind.
     ///
     /// # Errors
     /// If it is not known.

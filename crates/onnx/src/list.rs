@@ -56,6 +56,8 @@ impl OperatorRow {
 }
 
 /// An operator of the standard that looks at the dtypes itself, in all versions.
+///
+/// A function that serves only some versions is narrowed by [`OperatorRow::versions`].
 const fn any_version(
     name: &'static str,
     run: fn(&Call<'_>) -> Outputs,
@@ -73,6 +75,7 @@ const fn any_version(
 }
 
 /// An operator of the standard that computes floats, in all versions.
+/// It is compiled for `f32` and for `f64`, and the call says which one runs.
 macro_rules! float {
     ($name:literal, $family:ident :: $function:ident, $facts:expr) => {
         float!("onnx", $name, $family::$function, $facts)

@@ -45,14 +45,14 @@ pub trait Number: Element {
     fn one_value() -> Self;
 
     /// Whether it is not a number.
-    // Only a NaN has no order with itself (IEEE 754).
     fn is_nan(self) -> bool {
+        // Only a NaN has no order with itself (IEEE 754).
         self.partial_cmp(&self).is_none()
     }
 
     /// The greater of two; a NaN if one is.
-    // `f32::max` would drop a NaN. If `other` is one, the comparison is false and gives it.
     fn greater(self, other: Self) -> Self {
+        // `f32::max` would drop a NaN. If `other` is one, the comparison is false and gives it.
         if self.is_nan() || self >= other { self } else { other }
     }
 

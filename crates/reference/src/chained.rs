@@ -95,7 +95,6 @@ struct SideBySide<T> {
 }
 
 impl<T: Real> SideBySide<T> {
-    /// Columns.
     /// Copies `x: [n, k]` into this order; `alone` keeps to one thread.
     fn new(x: &[T], n: usize, k: usize, alone: bool) -> Result<SideBySide<T>> {
         let (lanes, most) = dispatch(VectorSizes::<T>(PhantomData));

@@ -117,7 +117,6 @@ impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
             let mut i = 0;
             while i + 4 <= x.len() / k {
                 let x = four_rows(x, i, k);
-                /// Terms of each sum.
                 // Four rows with two outputs each: eight sums in registers.
                 for half in [0, 2] {
                     let values = dots(simd, x, [w[half], w[half + 1]]);

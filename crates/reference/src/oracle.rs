@@ -177,7 +177,6 @@ impl Noise<'_> {
         let is_matrix = |v: &Value<f64>| matches!(v, Value::Uint(_)) || v.shape().len() == 2;
         let fits = |v: &Value<f64>| v.shape().first() == Some(&rows) && is_matrix(v);
         let all_rows = inputs.iter().enumerate().all(|(i, v)| !self.has_rows(i, v) || fits(v));
-        /// What decides the random numbers.
         // One row more than there are must change the outputs by one row, and nothing else.
         let (now, more) = (types(rows)?, types(rows + 1)?);
         let columns =

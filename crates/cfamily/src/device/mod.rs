@@ -29,7 +29,6 @@ pub struct Driven<D: Driver> {
     buffers: HashMap<BufferId, DriverMemory<D>>,
     /// Each compiled kernel.
     kernels: HashMap<KernelId, Compiled<D>>,
-    /// Each compiled kernel.
     /// The driver's calls.
     driver: D,
     /// What went wrong for good.

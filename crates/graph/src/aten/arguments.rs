@@ -267,11 +267,6 @@ impl<'a> Arguments<'a> {
     }
 }
 
-///
-/// Small is at most 32767. An empty list counts as absent.
-///
-/// # Errors
-/// If the argument is missing without a default, or has other sizes.
 /// A number of an attribute: of JSON, a truth as 0 or 1, or a text for what JSON cannot write.
 fn number(value: &Value) -> Option<Number> {
     let value = value.get("float").unwrap_or(value);

@@ -74,9 +74,6 @@ pub fn reduce(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defin
 pub fn variance(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.floats("self")?;
     let (dims, keeps) = (dims(&x, arguments)?, arguments.flag("keepdim", false)?);
-    ///
-    /// # Errors
-    /// Of kind `Unsupported` for a `dtype` other than that of the input, and for means of integers.
     // `correction` is 1 by default: Bessel's correction.
     let correction = arguments.float("correction", 1.0)?;
     let terms: usize = dims.iter().map(|&d| x.shape[d]).product();

@@ -44,7 +44,6 @@ fn all_rows(dtype: DType, width: u32) -> TensorType {
     TensorType::new(dtype, [rows.unwrap_or(Dim::symbol(Symbol::N)), Dim::from(u64::from(width))])
 }
 
-// The sum of two symbols does not overflow; the default only avoids a panic.
 /// Sizes of heads, cached keys, and a window.
 fn samples() -> Vec<Sample> {
     let case = |name: &str, op: Attention, n, p| {

@@ -81,7 +81,6 @@ impl OperatorKind {
         if text.len() > MAX_KIND || !text.chars().all(plain) {
             return Err(wrong("expected at most 256 letters, digits, `_`, `.`, `-` and one `@`"));
         }
-        /// What each place of an output declares.
         // One spelling of each version: `@011` is refused.
         let (path, version) = match text.split_once('@') {
             None => (text, None),

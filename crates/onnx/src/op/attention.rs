@@ -121,6 +121,9 @@ fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<
 
 /// `Attention`: `softmax(softcap(Q·Kᵀ·scale) + mask)·V`, with the present keys and values and the scores as further outputs. The
 /// soft cap stands before the mask, and a query that sees no key gives zeros, as the standard says since its release 1.23.
+///
+/// # Errors
+/// If shapes do not fit each other, a mask does not broadcast, or an attribute is not served.
 pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     let (q_heads, kv_heads) = (count(call, "q_num_heads")?, count(call, "kv_num_heads")?);
     // The result has as many axes as the queries.
@@ -247,6 +250,11 @@ impl<T: Real> Angles<T> {
 }
 
 /// `RotaryEmbedding`: pairs of elements of each head turned by the angles of their position.
+///
+/// Without positions, angles are given for each token.
+///
+/// # Errors
+/// If there are other numbers of angles than of tokens, or a position has none.
 pub fn rotary<T: Real>(call: &Call<'_>) -> Outputs {
     let angles = Angles::<T>::read(call, 1, 2, call.flag("interleaved", false)?)?;
     let positions = call.optional_integers(3)?;
@@ -257,6 +265,9 @@ pub fn rotary<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `RotaryEmbedding` of ONNX Runtime: positions are given, for each element or the first one for all.
+///
+/// # Errors
+/// Of kind `Unsupported` for packed batches and the attribute `scale`.
 pub fn rotary_from<T: Real>(call: &Call<'_>) -> Outputs {
     if call.int_or("is_packed_batching", 0)? != 0 || call.float_or("scale", 1.0)? != 1.0 {
         return Err(Error::unsupported("packed batches and the attribute `scale` are not served"));

@@ -233,7 +233,6 @@ fn stack_outputs(rows: Vec<Vec<Tensor>>, axes: &dyn Fn(usize) -> i64) -> Result<
     rows.into_iter().enumerate().map(one).collect()
 }
 
-// The new axis stands before axis `at`, so that blocks of `inner` bytes alternate between the rows.
 /// `If`: the outputs of the graph that the condition chooses. The other one is not run.
 pub fn branch(call: &Call<'_>) -> Outputs {
     let (yes, no) = (call.graph("then_branch")?, call.graph("else_branch")?);

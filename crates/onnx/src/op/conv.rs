@@ -165,6 +165,9 @@ pub fn convolve<T: Real>(x: &Array<T>, w: &Array<T>, groups: usize, windows: &Wi
 }
 
 /// Adds one number to each channel of `[batch, channels, …]`.
+///
+/// # Errors
+/// If there are other numbers of biases than of channels.
 pub fn add_bias<T: Real>(y: &mut Array<T>, bias: Option<Array<T>>) -> Result<()> {
     let Some(bias) = bias else { return Ok(()) };
     let (channels, image) = (y.shape[1], y.shape[2..].iter().product::<usize>());
@@ -191,6 +194,9 @@ fn check_ranks(x: &[usize], w: &[usize]) -> Result<()> {
 }
 
 /// The convolution of two arrays with the attributes of `Conv`.
+///
+/// # Errors
+/// If attributes or shapes do not fit each other.
 pub fn convolve_as<T: Real>(call: &Call<'_>, x: &Array<T>, w: &Array<T>) -> Result<Array<T>> {
     check_ranks(&x.shape, &w.shape)?;
     let windows = Windows::new(call, &x.shape[2..], kernel(call, &w.shape)?, false)?;
@@ -262,6 +268,9 @@ fn transposed_windows(call: &Call<'_>, input: &[usize], kernel: Vec<usize>) -> R
 }
 
 /// `ConvTranspose`: every element of the input adds the weights, multiplied with it, to a window of the result.
+///
+/// # Errors
+/// If the weight does not fit the channels, or padding is larger than the result.
 pub fn conv_transpose<T: Real>(call: &Call<'_>) -> Outputs {
     let (x, w) = (call.array::<T>(0)?, call.array::<T>(1)?);
     check_ranks(&x.shape, &w.shape)?;

@@ -91,6 +91,9 @@ fn parse(equation: &str, ranks: &[usize]) -> Result<(Vec<Labels>, Labels)> {
 }
 
 /// The size of each label: those of the result first, then those that are summed over.
+///
+/// # Errors
+/// If a label has two sizes other than 1.
 fn extents(
     equation: &str,
     shapes: &[&[usize]],
@@ -113,6 +116,9 @@ fn extents(
 }
 
 /// `Einsum`: for each element of the result the sum of products over all labels that it has not.
+///
+/// # Errors
+/// If the equation does not fit the inputs, or there are more than 2³¹ products in all.
 pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
     let equation =
         call.text("equation")?.ok_or_else(|| Error::invalid("the attribute `equation` is missing"))?;
@@ -137,6 +143,7 @@ pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
         extents.iter().map(step).collect()
     };
     let steps: Vec<Vec<usize>> = arrays.iter().zip(&labels).map(steps).collect();
+    // Operands are walked in step with the result; sums begin at each operand's own place.
     let mut outer: Vec<StridedWalk> =
         steps.iter().map(|steps| StridedWalk::new(kept, &steps[..kept.len()])).collect();
     let inner: Vec<Vec<usize>> =
@@ -145,6 +152,7 @@ pub fn einsum<T: Real>(call: &Call<'_>) -> Outputs {
     let mut y = Array::<T>::zeros(kept.to_vec())?;
     for y in &mut y.data {
         let first: Vec<usize> = outer.iter_mut().filter_map(StridedWalk::next).collect();
+        // Factors are multiplied in the order of the operands.
         for at in 0..count {
             let factors = arrays.iter().zip(&first).zip(&inner);
             *y += factors

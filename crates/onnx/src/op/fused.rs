@@ -11,6 +11,9 @@ use crate::real::Real;
 use tapml_graph::{Error, Result};
 
 /// Applies the activation that the attribute `activation` names. Its parameters are two numbers, which have no default.
+///
+/// # Errors
+/// If a parameter is missing, or the activation is not served.
 fn activate<T: Real>(call: &Call<'_>, y: &mut Array<T>, parameters: [Option<f64>; 2]) -> Result<()> {
     let name = call.text_or("activation", "")?;
     // A parameter is read only by an activation that has it, so that others may leave it out.

@@ -24,6 +24,9 @@ struct TokenPlaces {
 
 impl TokenPlaces {
     /// Of `length` tokens, for caches with room for `cached`.
+    ///
+    /// # Errors
+    /// If a length is not positive, greater than the whole, or smaller than the rows of this step.
     fn read(call: &Call<'_>, batch: usize, length: usize, cached: usize) -> Result<TokenPlaces> {
         // Inputs `seqlens_k`, which counts the tokens of each sequence less one, and `total_sequence_length`.
         let (last, keys) = (call.integers(5)?, call.integer(6)?);
@@ -71,6 +74,9 @@ impl TokenPlaces {
 }
 
 /// Queries, keys and values of this step: of an input each, or of one for all.
+///
+/// # Errors
+/// If an input does not consist of whole heads.
 fn heads<T: Real>(call: &Call<'_>, heads: usize, kv_heads: usize) -> Result<AttentionHeads<T>> {
     if call.optional(1).is_some() || call.optional(2).is_some() {
         let [q, k, v] = [(0, heads), (1, kv_heads), (2, kv_heads)]
@@ -159,6 +165,9 @@ impl<T: Real> Weighing<T> {
 }
 
 /// Refuses what is not served by name.
+///
+/// # Errors
+/// Of kind `Unsupported` for quantized caches and norms of queries and keys.
 fn check(call: &Call<'_>) -> Result<()> {
     let unserved = |what: &str| Err(Error::unsupported(format!("{what} is not served")));
     for (place, what) in [
@@ -188,6 +197,9 @@ fn check(call: &Call<'_>) -> Result<()> {
 
 /// `GroupQueryAttention`, with present keys and values as further outputs: zeros behind the last token, as ONNX Runtime has them
 /// in buffers that are not those of the past.
+///
+/// # Errors
+/// If heads, caches and lengths do not fit each other, or something is not served.
 pub fn group_query_attention<T: Real>(call: &Call<'_>) -> Outputs {
     check(call)?;
     let needed = |name| {

@@ -123,7 +123,6 @@ pub fn gemm_sum<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
     let mut y = multiply_stacks(&side(0, "transA")?, &side(1, "transB")?)?;
     y.data.iter_mut().for_each(|y| *y = alpha * *y);
     if let Some(c) = call.optional_array::<T>(2)? {
-        // Unlike `MatMul`, `Gemm` takes matrices alone.
         // Unidirectional: `C` broadcasts to the product, never the other way.
         let c = c.broadcast(&y.shape)?;
         y.data.iter_mut().zip(&c.data).for_each(|(y, &c)| *y += beta * c);

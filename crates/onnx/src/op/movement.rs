@@ -39,6 +39,9 @@ impl Call<'_> {
 
 /// The same elements in the shape of an input or, before version 5, of an attribute; 0 keeps a size unless `allowzero`, and
 /// one size may be −1.
+///
+/// # Errors
+/// If the elements do not fill the shape, or the open size is not determined.
 pub fn reshape(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let asked = if call.version() < 5 {
@@ -74,6 +77,9 @@ pub fn reshape(call: &Call<'_>) -> Outputs {
 }
 
 /// The axes in another order, reversed by default.
+///
+/// # Errors
+/// If `perm` does not name every axis exactly once.
 pub fn transpose(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let rank = x.shape().len();

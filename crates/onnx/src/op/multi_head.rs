@@ -92,6 +92,9 @@ impl<T: Real> Added<T> {
 }
 
 /// Adds a part of a bias that begins at `first` to the last axis.
+///
+/// # Errors
+/// If the bias is shorter.
 fn add_part<T: Real>(x: &mut Array<T>, bias: Option<&Array<T>>, first: usize) -> Result<()> {
     let (Some(bias), width) = (bias, x.shape.last().copied().unwrap_or(0)) else { return Ok(()) };
     let part = bias.data.get(first..first.saturating_add(width)).filter(|_| width > 0);
@@ -107,6 +110,9 @@ fn head_count(call: &Call<'_>) -> Result<usize> {
 }
 
 /// `MultiHeadAttention`, with the present keys and values as further outputs.
+///
+/// # Errors
+/// Of kind `Unsupported` for packed inputs and caches that are shared.
 pub fn multi_head<T: Real>(call: &Call<'_>) -> Outputs {
     let heads = head_count(call)?;
     for (place, what) in [(8, "past_sequence_length"), (9, "cache_indirection")] {
@@ -156,6 +162,9 @@ fn attend_with_past<T: Real>(
 }
 
 /// `Attention` of ONNX Runtime: queries, keys and values are one product of the input, and `present` both keys and values.
+///
+/// # Errors
+/// If hidden sizes do not add up to the columns, or something is not served.
 pub fn project_and_attend<T: Real>(call: &Call<'_>) -> Outputs {
     let heads = head_count(call)?;
     if call.optional(6).is_some() {

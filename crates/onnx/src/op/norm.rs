@@ -40,6 +40,9 @@ fn channels(shape: &[usize]) -> Result<(usize, usize)> {
 }
 
 /// `BatchNormalization`; in training the mean and variance of this batch, and running ones as further outputs.
+///
+/// # Errors
+/// Of kind `Unsupported` for `spatial` = 0 and for training before version 14.
 pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let epsilon = T::nearest(call.float_or("epsilon", 1e-5)?);
@@ -243,6 +246,9 @@ pub fn group<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `LRN`: `x / (bias + alpha / size · Σ x²)^beta` over `size` neighbouring channels.
+///
+/// # Errors
+/// If `size` is not positive.
 pub fn local_response<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let alpha = T::nearest(call.float_or("alpha", 1e-4)?);
@@ -268,6 +274,9 @@ pub fn local_response<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `LpNormalization`: divided by the sum of absolute values or the root of squares along an axis; zeros stay zeros.
+///
+/// # Errors
+/// If `p` is neither 1 nor 2.
 pub fn lp<T: Real>(call: &Call<'_>) -> Outputs {
     let mut x = call.array::<T>(0)?;
     let axis = axis(call.int_or("axis", -1)?, x.rank())?;

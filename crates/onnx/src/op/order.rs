@@ -18,6 +18,9 @@ fn compare<T: Number>(a: T, b: T) -> Ordering {
 
 /// The `k` greatest elements along an axis, or the least, and their places; of equal ones the first. They are sorted even where
 /// the operator leaves their order open. `k` is an attribute before version 10.
+///
+/// # Errors
+/// If `k` is negative or greater than the axis.
 pub fn top_k(call: &Call<'_>) -> Outputs {
     fn run<T: Number>(call: &Call<'_>) -> Outputs {
         let x = call.array::<T>(0)?;
@@ -62,6 +65,9 @@ pub fn top_k(call: &Call<'_>) -> Outputs {
 
 /// The distinct elements, or slices along an axis: those, the first place of each, which of them each one is, how often each is
 /// there. Sorted, or in the order of their first places.
+///
+/// # Errors
+/// If there is no such axis.
 pub fn unique(call: &Call<'_>) -> Outputs {
     fn run<T: Number>(call: &Call<'_>) -> Outputs {
         let (x, tensor) = (call.array::<T>(0)?, call.input(0)?);

@@ -10,6 +10,8 @@ use crate::real::Real;
 use tapml_graph::{Error, Result, Tensor};
 
 /// How places of the result are mapped to places of the input.
+///
+/// Names are those of the attributes of ONNX's `Resize`.
 struct Mapping<'a> {
     /// `nearest`, `linear` or `cubic`.
     mode: &'a str,
@@ -29,16 +31,21 @@ struct Mapping<'a> {
 
 /// An axis: its size, that of the result, their ratio, and the region of interest.
 struct ResizeAxis {
+    /// Elements of the input.
     from: usize,
+    /// Elements of the result.
     to: usize,
+    /// `to / from`, or what the input `scales` says.
     scale: f64,
     /// Whether the scale is `to / from`, which is then not rounded.
     sized: bool,
+    /// Beginning and end of the region of interest, as parts of the axis.
     region: (f64, f64),
 }
 
 impl ResizeAxis {
     /// `x / scale`.
+    /// A scale that follows from sizes is not rounded in between.
     fn unscale(&self, x: f64) -> f64 {
         if self.sized { x * self.from as f64 / self.to as f64 } else { x / self.scale }
     }
@@ -54,6 +61,10 @@ const MAX_AXIS: usize = 1 << 26;
 type Neighbours = Vec<(usize, f64)>;
 
 impl<'a> Mapping<'a> {
+    /// From the attributes, with the defaults of the call's version.
+    ///
+    /// # Errors
+    /// If the mode is unknown.
     fn read(call: &Call<'a>) -> Result<Mapping<'a>> {
         // Before version 11 places are `x / scale`, and the nearest is above in a smaller result, below in a larger one.
         let old = call.version() < 11;
@@ -104,6 +115,7 @@ impl<'a> Mapping<'a> {
     /// # Errors
     /// If a mode is unknown, or antialiasing needs more than [`MAX_NEIGHBOURS`].
     fn neighbours(&self, axis: &ResizeAxis, x: usize) -> Result<Neighbours> {
+        // Only `tf_crop_and_resize` extrapolates; all others continue the border.
         let place = self.place(axis, x)?;
         let last = axis.from as f64 - 1.0;
         if self.coordinates == "tf_crop_and_resize" && !(0.0..=last).contains(&place) {
@@ -168,6 +180,9 @@ fn unknown(name: &str, found: &str) -> Error {
 }
 
 /// Axes with sizes by `scales`. The product is rounded to `f32`, as ONNX infers shapes.
+///
+/// # Errors
+/// If there are other numbers of scales than of axes, or one is not positive or too large.
 fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<ResizeAxis>> {
     if scales.len() != axes.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), axes.len())));
@@ -188,6 +203,9 @@ fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<Resi
 }
 
 /// Axes with these sizes, perhaps with one scale for all.
+///
+/// # Errors
+/// If there are other numbers of sizes than of axes, one is negative or too large, or the policy is unknown.
 fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Result<Vec<ResizeAxis>> {
     if sizes.len() != axes.len() || sizes.iter().any(|&size| !(0..1 << 31).contains(&size)) {
         return Err(Error::invalid(format!("`sizes` {sizes:?} for {} axes", axes.len())));
@@ -215,6 +233,9 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
 }
 
 /// What happens to each axis, from the inputs and attributes of the version.
+///
+/// # Errors
+/// If neither or both of scales and sizes are given, or a result has too many elements.
 fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<ResizeAxis>> {
     let rank = shape.len();
     let axes = match call.ints("axes")? {
@@ -259,6 +280,9 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<ResizeAxis>> {
 }
 
 /// Neighbours of each place along an axis; `None` if the axis stays as it is.
+///
+/// # Errors
+/// As [`Mapping::neighbours`].
 fn table(mapping: &Mapping<'_>, axis: &ResizeAxis) -> Result<Option<Vec<Neighbours>>> {
     // `tf_half_pixel_for_nn` would move axes that are not resized, such as the batch, by half an element.
     if axis.from == axis.to && axis.scale == 1.0 && mapping.coordinates != "tf_crop_and_resize" {
@@ -270,6 +294,8 @@ fn table(mapping: &Mapping<'_>, axis: &ResizeAxis) -> Result<Option<Vec<Neighbou
 }
 
 /// `Resize` from version 10, `Upsample` from version 7.
+///
+/// Nearest neighbours are copied in any dtype; all else is computed in floats.
 pub fn resize(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let mapping = Mapping::read(call)?;

@@ -1,4 +1,5 @@
-//! Operators that read between the elements of images: `GridSample`, `AffineGrid`, `DeformConv`, `RoiAlign`.
+//! Operators that read between the elements of images: `GridSample`, `AffineGrid`, `DeformConv`, `RoiAlign`, and `Col2Im` and
+//! `CenterCropPad`, which read at elements alone.
 //!
 //! Places are computed in `f64` for `f32` too: which neighbours a place has is part of the operator's meaning.
 
@@ -23,6 +24,8 @@ enum Padding {
 }
 
 /// Reflects a place at the borders until it lies between them.
+///
+/// The image repeats after twice its range; an image of one element has only itself.
 fn reflect(x: f64, least: f64, most: f64) -> f64 {
     let range = most - least;
     if range <= 0.0 {
@@ -45,6 +48,8 @@ struct ImageAxis {
 
 impl Padding {
     /// The element at a whole place; `None` where there is a zero.
+    ///
+    /// Reflection is bounded once more, as the border of half an element rounds to an element outside.
     fn element(self, axis: ImageAxis, at: f64) -> Option<usize> {
         let last = axis.size as f64 - 1.0;
         match self {
@@ -58,9 +63,6 @@ impl Padding {
 /// Weights of the neighbours `floor(x) + offset`, which the offset of the first begins.
 ///
 /// `ratio` is the part of `x` behind its floor, from 0 to 1. The cubic is Keys' with `a = −0.75`, as ONNX and PyTorch take it.
-///
-/// # Errors
-/// If the mode is unknown.
 fn weights(mode: &str, ratio: f64) -> Result<(f64, Vec<f64>)> {
     let cubic = |x: f64| {
         let (x, a) = (x.abs(), -0.75);
@@ -85,6 +87,11 @@ fn weights(mode: &str, ratio: f64) -> Result<(f64, Vec<f64>)> {
 }
 
 /// `GridSample`: elements of images at places that a grid gives, from −1 to 1 along each axis, the last axis first.
+///
+/// Images are `[batch, channels, …]`, a grid `[batch, …, axes]`. The mode `linear` is called `bilinear` before version 20.
+///
+/// # Errors
+/// If the grid does not fit the images, an image has no elements, or a mode is unknown.
 pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let grid = call.input(1)?;
@@ -179,6 +186,9 @@ pub fn grid_terms(sizes: &InputSizes<'_>) -> CallFacts {
 }
 
 /// `AffineGrid`: the places of a grid after an affine map, for `GridSample`.
+///
+/// Maps are `[batch, axes, axes + 1]` for images of two or three axes. With `align_corners`, −1 and 1 are the centres of the
+/// outermost elements, else their outer edges.
 pub fn affine_grid<T: Real>(call: &Call<'_>) -> Outputs {
     let theta = call.array::<T>(0)?;
     let aligned = call.flag("align_corners", false)?;
@@ -222,6 +232,8 @@ pub fn affine_terms(sizes: &InputSizes<'_>) -> CallFacts {
 }
 
 /// The neighbours of a place within an image of two axes with their weights; elements outside are zeros.
+///
+/// A place beyond the border has neighbours inside as well, whose weights do not sum up to 1 then.
 fn bilinear(y: f64, x: f64, height: usize, width: usize) -> impl Iterator<Item = (usize, f64)> {
     let (top, left) = (y.floor(), x.floor());
     let corners = [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)];
@@ -234,6 +246,11 @@ fn bilinear(y: f64, x: f64, height: usize, width: usize) -> impl Iterator<Item =
 }
 
 /// `DeformConv`: a convolution over two axes that reads each element of a window at an offset of its own.
+///
+/// Offsets are `[batch, offset groups · taps · 2, …]`, the vertical one first, and a mask has half as many numbers.
+///
+/// # Errors
+/// Of kind `Unsupported` for images of other than two axes. If sizes do not fit each other.
 pub fn deform_conv<T: Real>(call: &Call<'_>) -> Outputs {
     let (x, w) = (call.array::<T>(0)?, call.array::<T>(1)?);
     let offsets = call.input(2)?;
@@ -305,6 +322,7 @@ pub fn deform_conv<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// Most samples along an axis of a bin.
+/// An adaptive number of samples follows from the region, which comes from a file.
 const MAX_SAMPLES: f64 = 4096.0;
 
 /// An attribute that is a size of at least `least`, which is its default.
@@ -316,6 +334,12 @@ fn size(call: &Call<'_>, name: &'static str, least: i64) -> Result<usize> {
 
 /// `RoiAlign`: the mean of samples within the bins of regions. The largest is that of the four weighted neighbours of all
 /// samples, as ONNX's own tests have it.
+///
+/// Regions are `[count, 4]` as `x1, y1, x2, y2`, each of an image of the batch. `half_pixel` (the default from version 16 on)
+/// moves them by half an element.
+///
+/// # Errors
+/// If a region is of no image, or needs too many samples.
 pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let rois = call.input(1)?;
@@ -404,6 +428,11 @@ pub fn roi_terms(sizes: &InputSizes<'_>) -> CallFacts {
 }
 
 /// `Col2Im`: the columns of windows added up where the windows lie.
+///
+/// Columns are `[batch, channels · taps, windows]`. It is the sum that a transposed convolution does behind its product.
+///
+/// # Errors
+/// If the columns do not fit the windows.
 pub fn col2im<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let size = |&size: &i64| usize::try_from(size).map_err(|_| Error::invalid(format!("a size of {size}")));

@@ -50,6 +50,9 @@ fn given_axes(call: &Call<'_>) -> Result<Option<Vec<i64>>> {
 }
 
 /// Axes of size 1 taken away: those given, or all.
+///
+/// # Errors
+/// If a given axis has another size.
 pub fn squeeze(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let gone = match given_axes(call)? {
@@ -64,6 +67,9 @@ pub fn squeeze(call: &Call<'_>) -> Outputs {
 }
 
 /// Axes of size 1 put in, at places of the result.
+///
+/// # Errors
+/// If an axis is given twice, or outside of the result.
 pub fn unsqueeze(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let list = call.require_attribute("axes", given_axes(call)?)?;
@@ -109,6 +115,9 @@ pub fn constant_of_shape(call: &Call<'_>) -> Outputs {
 }
 
 /// `start + i·delta` for all `i` before `limit`.
+///
+/// # Errors
+/// If there are more than 2³¹ elements, or integers with steps of 0.
 pub fn range(call: &Call<'_>) -> Outputs {
     fn floats<T: Real>(call: &Call<'_>, count: usize) -> Outputs {
         let (start, delta): (T, T) = (call.number(0)?, call.number(2)?);
@@ -162,6 +171,9 @@ pub fn eye_like(call: &Call<'_>) -> Outputs {
 
 /// 1 where the index of an element says so along a new axis, else 0: `values` holds the number for 0 and the one for 1.
 /// Negative indices count from the end; others outside give 0 everywhere.
+///
+/// # Errors
+/// If the depth is negative or too large, or there are not two values.
 pub fn one_hot(call: &Call<'_>) -> Outputs {
     let indices = call.array_of_places(0)?;
     let values = call.input(2)?;
@@ -203,6 +215,7 @@ impl Call<'_> {
 }
 
 /// The places of all elements that are not zero, one column each.
+/// The result is `[rank, count]`.
 pub fn non_zero(call: &Call<'_>) -> Outputs {
     fn run<T: Element>(call: &Call<'_>) -> Outputs {
         let x = call.array::<T>(0)?;
@@ -219,6 +232,8 @@ pub fn non_zero(call: &Call<'_>) -> Outputs {
 }
 
 /// Elements of the lower or the upper triangles of the matrices in the last two axes, 0 elsewhere.
+///
+/// `k` moves the diagonal that stays to the right.
 pub fn trilu(call: &Call<'_>) -> Outputs {
     fn run<T: Number>(call: &Call<'_>) -> Outputs {
         let mut x = call.array::<T>(0)?;
@@ -242,6 +257,9 @@ pub fn trilu(call: &Call<'_>) -> Outputs {
 }
 
 /// Rows along the axis of time turned in order up to a length for each of the batch.
+///
+/// # Errors
+/// If a length is greater than the axis of time, or both axes are one.
 pub fn reverse_sequence(call: &Call<'_>) -> Outputs {
     let x = call.input(0)?;
     let (batch, time) = (call.int_or("batch_axis", 1)?, call.int_or("time_axis", 0)?);

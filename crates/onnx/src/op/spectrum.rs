@@ -55,6 +55,11 @@ fn size(call: &Call<'_>, place: usize, least: i64) -> Result<usize> {
 }
 
 /// `DFT` along an axis of `[…, 1]` (real) or `[…, 2]` (complex).
+///
+/// With `onesided`, the result has the first half of the spectrum, `n / 2 + 1` elements. The inverse of such a half is real.
+///
+/// # Errors
+/// If the last axis is neither 1 nor 2, the axis is the last one, or the length is less than 1.
 pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let (inverse, onesided) = (call.flag("inverse", false)?, call.flag("onesided", false)?);
@@ -135,6 +140,11 @@ pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `STFT`: transforms of frames, weighted by a window.
+///
+/// Signals are `[batch, length]` or `[batch, length, 1 or 2]`, and the result is `[batch, frames, bins, 2]`.
+///
+/// # Errors
+/// If a frame is longer than the signal, or a window has another length than a frame.
 pub fn stft<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
     let onesided = call.flag("onesided", true)?;
@@ -217,6 +227,7 @@ pub fn hann<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `HammingWindow`.
+/// The numbers are those of the standard, `α = 25/46`.
 pub fn hamming<T: Real>(call: &Call<'_>) -> Outputs {
     window::<T>(call, &[25.0 / 46.0, -21.0 / 46.0])
 }
@@ -227,6 +238,11 @@ pub fn blackman<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// `MelWeightMatrix`: triangles between neighbouring edges on the mel scale.
+///
+/// The scale is `2595 · log₁₀(1 + f / 700)`. The result is `[length / 2 + 1, bins]`.
+///
+/// # Errors
+/// If an edge lies outside of the spectrum.
 pub fn mel_weight_matrix<T: Real>(call: &Call<'_>) -> Outputs {
     let dtype = element_type(call.int_or("output_datatype", 1)?)?;
     let (bins, length, rate) = (size(call, 0, 1)?, size(call, 1, 1)?, size(call, 2, 1)?);
@@ -235,6 +251,7 @@ pub fn mel_weight_matrix<T: Real>(call: &Call<'_>) -> Outputs {
     let step = (mel(high) - mel(low)) / (bins + 2) as f64;
     let rows = length / 2 + 1;
     let mut y = Array::<T>::zeros(vec![rows, bins])?;
+    // Edges are equally far apart on the mel scale and rounded down to rows of the spectrum.
     let edge = |i: usize| {
         let hertz = 700.0 * (10f64.powf((i as f64 * step + mel(low)) / 2595.0) - 1.0);
         let at = ((length + 1) as f64 * hertz / rate as f64).floor();
