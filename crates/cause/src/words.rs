@@ -35,6 +35,7 @@ const KNOWN: &[(f64, &str)] = &[
 ];
 
 /// A factor in words: its value, and what it is if it is well known.
+/// Inverses of whole numbers and of their roots are named too, since scales have that form.
 pub(crate) fn factor(value: f64) -> String {
     // Relative, so that it holds for large and small factors.
     let close = |known: f64| (value.abs() / known - 1.0).abs() < 2e-4;

@@ -306,6 +306,7 @@ impl Inst {
     /// Changes what [`Inst::result`] gives.
     pub fn set_result(&mut self, to: Reg) {
         match self {
+            // The same instructions as above.
             Inst::Un { d, .. } | Inst::Bin { d, .. } | Inst::Tri { d, .. } | Inst::Copy { d, .. } => *d = to,
             _ => {}
         }
@@ -374,6 +375,7 @@ impl Code {
     /// A word that no variable holds is named `memory`.
     pub fn name(&self, mem: Mem, word: u32) -> (&str, u32) {
         let holds = |&&(of, first, _): &&(Mem, u32, String)| of == mem && first <= word;
+        // The last variable that begins at or before the word, since names are in order.
         self.names.iter().rev().find(holds).map_or(("memory", word), |(_, first, name)| (name, word - first))
     }
 }

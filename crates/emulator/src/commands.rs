@@ -131,6 +131,7 @@ impl Emulator {
         let stored = self.stored_buffer(binding.buffer)?;
         let limits = &self.info.limits;
         let total = stored.words.len() as u64 * 4;
+        // A size of 0 means the rest.
         let size = if binding.size == 0 { total.saturating_sub(binding.offset) } else { binding.size };
         if binding.offset.checked_add(size).is_none_or(|end| end > total) {
             let text = format!(

@@ -74,6 +74,7 @@ pub fn run<W: Watch>(
         (0..threads).into_par_iter().for_each(|_| {
             if let Err(stop) = work()
                 && let Ok(mut failed) = failed.lock()
+                // A deadline that is known stays: it names the place.
                 && !matches!(*failed, Some(VmStop::Deadline { .. }))
             {
                 *failed = Some(stop);

@@ -44,6 +44,7 @@ pub fn compile(desc: &KernelDesc, info: &DeviceInfo, choices: LowerChoices) -> R
         code,
         source: module.source,
         min_sizes: module.min_sizes,
+        // Nothing measured: the first dispatch uses all threads.
         group_nanos: AtomicU64::new(0),
         stopped: OnceLock::new(),
     })

@@ -97,6 +97,7 @@ impl EmulatorOptions {
     /// Features of the device; `subgroup_size` is the one size of subgroups.
     pub(crate) fn features(&self, subgroup_size: u32) -> Features {
         let features = self.profile.features(subgroup_size);
+        // Matrices hold `f16` and are spread over subgroups of 32.
         let able = features.f16 && features.subgroups.is_some() && subgroup_size == MATRIX_LANES;
         Features { matrices: self.matrices && able, ..features }
     }

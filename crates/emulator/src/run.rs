@@ -57,6 +57,7 @@ impl Emulator {
     }
 
     /// Runs all workgroups of a dispatch. No workgroups are no work and no error, as in WebGPU.
+    /// Kernels that were stopped leave their buffers as they were at that moment.
     fn dispatch(&mut self, label: &str, kernel: KernelId, ranges: &[Range], groups: [u32; 3]) -> Result<()> {
         if groups.contains(&0) {
             return Ok(());
@@ -92,11 +93,13 @@ impl Emulator {
 
     /// How long a workgroup of this kernel may run: with other constants one that was stopped before is likely to be stopped
     /// again, and is waited for less.
+    /// A tenth is enough to see again that a loop has no end.
     fn limit(&self, kernel: &ReadyKernel) -> Duration {
         if self.stopped.contains(&kernel.desc.source.text) { self.time_limit / 10 } else { self.time_limit }
     }
 
     /// What was found, also if the kernel was stopped, and whether it was.
+    /// The inner result is that of the kernel; the outer one is of what should not happen.
     fn run(
         &self,
         label: &str,
@@ -163,6 +166,7 @@ impl Emulator {
     }
 
     /// Runs the workgroups, watched if there are checks; the findings come with the result.
+    /// Without checks the time is measured for the next dispatch, and small dispatches stay on this thread.
     fn execute_groups(
         &self,
         kernel: &ReadyKernel,
@@ -214,6 +218,7 @@ impl Emulator {
     }
 
     /// The error of a kernel that does not end, at the loop that it was in.
+    /// The hint names the option that gives more time.
     fn not_ended(&self, label: &str, kernel: &ReadyKernel, pc: usize, message: &str) -> Error {
         let span = kernel.code.spans.get(pc).copied().unwrap_or_default();
         kernel

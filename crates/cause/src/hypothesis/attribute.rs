@@ -48,6 +48,7 @@ pub(super) fn meaning(op: &Op, path: &[String]) -> (Cause, Cause) {
 }
 
 /// Every attribute left out, and with the values that defects give it.
+/// A change is tried on the cut, which makes an evaluation cheap.
 pub(super) fn try_changed(trials: &mut Trials<'_, '_>) {
     let op = trials.context.cut.op.clone();
     let attributes = op.attributes();

@@ -16,6 +16,7 @@ const SHIFTS: [isize; 6] = [1, -1, 2, -2, 3, -3];
 
 /// The mask is ignored, or shifted.
 /// Windows and chunks ignored, masks shifted, keys left out at either end, positions from zero.
+/// Each is evaluated by the reference with other keys, so predictions hold for softmax, sinks and caps alike.
 pub(super) fn tests(trials: &mut Trials<'_, '_>) {
     let Op::Attention(op) = &trials.context.cut.op else { return };
     let op = op.clone();
@@ -82,6 +83,7 @@ pub(super) fn tests(trials: &mut Trials<'_, '_>) {
 }
 
 /// The window or the chunk has another length.
+/// Sizes that are off by up to three are tried.
 fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
     for shift in SHIFTS {
         let other =
@@ -139,6 +141,7 @@ fn by_rows(
 
 /// The keys that a query row sees.
 /// The rows are the last ones: row `rows - 1` has the last position.
+/// A window ends at the query's own position; a chunk begins at a multiple of its size.
 fn own_keys(op: &Attention, row: usize, rows: usize, keys: usize) -> std::ops::Range<usize> {
     if !op.causal {
         return 0..keys;
@@ -188,6 +191,7 @@ pub(super) fn heads(trials: &mut Trials<'_, '_>) {
 
 /// Attention whose query head `h` reads key/value head `map(h)`.
 /// `None` if the map is the operator's own.
+/// Keys are mapped if `of_keys`, values if `of_values`; the others keep the right map.
 fn predict_mapped(
     trials: &mut Trials<'_, '_>,
     op: &Attention,

@@ -8,6 +8,7 @@ use crate::trials::{Rank, Trials};
 use crate::words::{factor, number};
 
 /// The whole result by one factor, or wrong elements with the opposite sign.
+/// The sign of wrong elements alone is tried too: a branch may be wrong where others are right.
 pub(super) fn try_scaled(trials: &mut Trials<'_, '_>) {
     let outs = &trials.context.full.outs;
     // Integers have no factor.
@@ -41,6 +42,7 @@ fn slope(exact: &[f64], observed: &[f64], of: impl IntoIterator<Item = usize>) -
 }
 
 /// Each row by a factor of its own, as a norm with a wrong mean gives.
+/// The factors are read off what was observed, so that this only describes.
 pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
     let mut prediction = trials.context.full.exact();
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);

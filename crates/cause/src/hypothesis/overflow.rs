@@ -52,6 +52,7 @@ pub(super) fn try_overflow(trials: &mut Trials<'_, '_>) {
 }
 
 /// Whether everything that is wrong is NaN or infinite.
+/// Other outputs must be right, since the bound says nothing about them.
 fn set_apart_fully(share: f64, trials: &Trials<'_, '_>, o: usize) -> bool {
     share >= 1.0
         && trials.context.full.outs.iter().enumerate().all(|(k, out)| k == o || out.wrong().next().is_none())
@@ -59,6 +60,7 @@ fn set_apart_fully(share: f64, trials: &Trials<'_, '_>, o: usize) -> bool {
 
 /// The bound on the input's elements that sets broken results apart, if there is one.
 /// Tried for large, for small, and for large magnitudes.
+/// It exists if the smallest key of a broken element exceeds the largest key of any other.
 fn threshold(out: &Out, input: &[f64], broken: &dyn Fn(&Out, usize) -> bool) -> Option<String> {
     for (name, key) in [
         ("exceeds", (|v| v) as fn(f64) -> f64),

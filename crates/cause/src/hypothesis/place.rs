@@ -64,6 +64,7 @@ const CLEAR_COUNT: usize = 4;
 
 /// Whether every observed element is the exact one at the other place.
 /// It stops at the first that is not.
+/// Each pair is an observed element and the place of the exact one.
 fn matches(out: &Out, mut pairs: impl Iterator<Item = (usize, usize)>) -> bool {
     pairs.all(|(at, from)| ratio(out, at, out.exact[from], 1.0) <= 1.0)
 }
@@ -204,6 +205,7 @@ fn flat(
 
 /// All elements by a constant distance.
 /// Small distances, a vector's or a tile's, and whole rows.
+/// Elements whose source lies outside the output are predicted as observed.
 fn shifts(trials: &mut Trials<'_, '_>, o: usize) {
     let out = &trials.context.full.outs[o];
     let width = out.width as isize;

@@ -19,6 +19,7 @@ const REFINED: usize = 26;
 const WORTH: f64 = 0.7;
 
 /// The value of an attribute that explains most.
+/// Only floats are searched. Lists of numbers are searched as a whole.
 pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
     // A search finds something nearly always; it is not needed beside an exact hypothesis.
     if trials.is_settled() {
@@ -74,6 +75,7 @@ fn of_list(trials: &mut Trials<'_, '_>, op: &Op, path: &[String], value: Option<
 }
 
 /// A factor on one input.
+/// An input whose factor is one of the result is left to `output`.
 pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
     if trials.is_settled() {
         return;

@@ -49,6 +49,7 @@ fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors:
 }
 
 /// What the call gives with one input of an earlier call.
+/// Only inputs of the same type and shape can lie at the same place.
 pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
     for earlier in trials.context.evidence.earlier {
         let call = trials.context.evidence.call;

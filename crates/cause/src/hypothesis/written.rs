@@ -97,6 +97,7 @@ fn total(trials: &Trials<'_, '_>) -> usize {
 
 /// All wrong elements hold one value.
 /// Right elements with the same value belong to the place: they may not have been written either.
+/// Zeros are weak evidence, and other values are weaker still.
 fn constant(trials: &mut Trials<'_, '_>, value: f64) {
     let mut prediction = trials.context.full.exact();
     for (out, values) in trials.context.full.outs.iter().zip(&mut prediction) {
@@ -145,6 +146,7 @@ impl Region {
     }
 
     /// `count` at an end of `size`.
+    /// The place is unique if no other mistake leaves out as many.
     fn at_end(self, count: usize, size: usize) -> Region {
         let rival = rivals::of_an_end(count, size);
         Region { is_unique: rival.is_none(), rival, ..self }
@@ -219,6 +221,7 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
 }
 
 /// The wrong elements are those of an input at the same place.
+/// Only inputs with as many elements as the output are compared.
 fn inputs(trials: &mut Trials<'_, '_>) {
     for i in super::input::floats(trials) {
         for o in 0..trials.context.full.outs.len() {

@@ -61,6 +61,7 @@ impl Collector {
 
     /// The findings, located in the kernel's source, in source order.
     pub fn finish(self, kernel: &ReadyKernel, label: &str) -> Vec<Finding> {
+        // All threads are done, so nobody holds the lock.
         let entries = self.0.into_inner().unwrap_or_default();
         let mut findings = Vec::new();
         for ((kind, pc), entry) in entries {

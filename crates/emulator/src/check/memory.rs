@@ -11,6 +11,7 @@ use tapml_device::FindingKind;
 
 /// How an instruction touches memory.
 /// Atomic accesses race with nothing, and an atomic load counts as a write of its word.
+/// A store is `Write`, a load is `Read`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Touch {
     Read,
@@ -20,6 +21,9 @@ enum Touch {
 
 impl Watcher<'_> {
     /// Reports indices above `last` in active lanes.
+    /// `access` is absent for indices into variables, which have no name in memory.
+    ///
+    /// Each execution of the instruction records one defect, with the number of lanes and the first of them.
     pub(super) fn bounds(&mut self, vm: &Vm<'_>, pc: usize, at: Reg, last: u32, access: Option<&Access>) {
         let active = vm.mask();
         if !self.checks.bounds || active.is_empty() {
@@ -33,6 +37,7 @@ impl Watcher<'_> {
         let mut first = None;
         let mut count = 0_u64;
         for c in active.low..active.high {
+            // All bits set where the index is too large in an active lane.
             let above = view.get(c).zip(active.chunk(c), |x, m| if x > last { m } else { 0 });
             if above.any_all().0 != 0 {
                 let lanes = (0..LANES).filter(|&i| above.0[i] != 0);
@@ -55,6 +60,7 @@ impl Watcher<'_> {
     }
 
     /// Checks a load, store or atomic before it happens.
+    /// Bounds are checked here too, since the access clamps the index without a word.
     pub(super) fn memory(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst) {
         let (touch, at, access) = match *inst {
             Inst::Load { at, access, .. } => (Touch::Read, at, access),
@@ -73,6 +79,7 @@ impl Watcher<'_> {
     }
 
     /// Shadows workgroup memory, in words.
+    /// Every word that the access touches is looked at: a load of a vector touches several.
     fn workgroup(
         &mut self,
         vm: &Vm<'_>,
@@ -96,6 +103,7 @@ impl Watcher<'_> {
                 };
                 let conflict = match touch {
                     Touch::Write => self.shared.write(word, Some(who)),
+                    // Without an invocation: atomics do not race.
                     Touch::Atomic => self.shared.write(word, None),
                     Touch::Read => {
                         if self.checks.uninit && !self.shared.is_written(word) {
@@ -110,6 +118,7 @@ impl Watcher<'_> {
     }
 
     /// Shadows a buffer, in halves of words: an `f16` access touches one, any other two.
+    /// Bytes in messages count from the start of the binding.
     fn storage(
         &mut self,
         vm: &Vm<'_>,
@@ -129,11 +138,13 @@ impl Watcher<'_> {
         for lane in vm.mask().lanes() {
             let who = self.name_invocation(lane, true);
             for k in 0..access.count {
+                // The clamped address, which is what the access will touch.
                 let unit = address.resolve(view.lane(lane)) as usize + k as usize;
                 let half = shadow.first * 2 + unit * halves as usize;
                 let name = || vm.code.name(Mem::Binding(binding), 0).0;
                 let place = || format!("`{}` at byte {}", name(), unit * 2 * halves as usize);
                 if let Some(written) = shadow.written {
+                    // Set before others look: a write makes the word known.
                     if touch != Touch::Read {
                         written.set(half, halves);
                     } else if !written.is_set(half, halves) {
@@ -152,6 +163,7 @@ impl Watcher<'_> {
     }
 
     /// Reports a read of memory that has no value.
+    /// `place` is called only if the report is new.
     fn report_unwritten(&mut self, vm: &Vm<'_>, pc: usize, lane: usize, place: impl FnOnce() -> String) {
         self.record_defect(vm, FindingKind::UninitializedRead, pc, lane, 1, || {
             format!("{} is read before anything wrote to it", place())
@@ -159,6 +171,7 @@ impl Watcher<'_> {
     }
 
     /// Reports a race. Shadows are kept for unwritten memory too, so conflicts are dropped where races are not looked for.
+    /// `who` is the invocation that has just touched the place; `conflict` holds the other one.
     fn conflict(
         &mut self,
         vm: &Vm<'_>,

@@ -104,6 +104,7 @@ impl<'a> Watcher<'a> {
             if here.is_empty() || here.len() == lanes.len() {
                 continue;
             }
+            // One of each is named, so that a reader can compare them.
             let missing = lanes.clone().find(|&l| !active.is(l)).unwrap_or(first);
             self.record_defect(vm, FindingKind::DivergentBarrier, pc, here[0], 1, || {
                 let (n, all) = (here.len(), lanes.len());

@@ -33,6 +33,7 @@ impl WrittenHalves {
             let whole = self.words / WORDS_PER_ENTRY;
             let rest = self.words % WORDS_PER_ENTRY;
             let entries_full = self.bits[..whole].iter_mut().all(|e| *e.get_mut() == u32::MAX);
+            // `rest` is below 16, so the shift is below 32.
             let mask = (1_u32 << (2 * rest)) - 1;
             // The last entry may have bits beyond the buffer.
             self.full = entries_full && (rest == 0 || *self.bits[whole].get_mut() & mask == mask);
@@ -233,6 +234,7 @@ impl WorkgroupShadow {
     /// A write; `None` for `who` is an atomic one, which races with nothing.
     pub fn write(&mut self, at: usize, who: Option<Who>) -> Option<Conflict> {
         let word = self.words.get_mut(at)?;
+        // Also by atomics, which do give the word a value.
         word.written = true;
         let now = who?;
         let conflict = |bits: u64| Who::unpack(bits).and_then(|w| w.conflicts(now));

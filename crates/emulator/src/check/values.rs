@@ -13,6 +13,7 @@ fn is_finite(bits: u32) -> bool {
 }
 
 /// The float result and float operands of an instruction that can turn finite numbers into others.
+/// `None` for operations that cannot, such as comparisons and integer arithmetic.
 fn floats(inst: &Inst) -> Option<(Reg, [Option<Reg>; 3])> {
     match *inst {
         Inst::Un { op, d, a } if un_overflows(op) => Some((d, [Some(a), None, None])),
@@ -31,6 +32,7 @@ fn floats(inst: &Inst) -> Option<(Reg, [Option<Reg>; 3])> {
 }
 
 /// Operations whose result may be NaN or infinite for a finite operand.
+/// Sine and cosine are not among them: they are bounded, and defined for all finite numbers.
 fn un_overflows(op: Un) -> bool {
     use Un as U;
     matches!(
@@ -57,6 +59,7 @@ fn un_overflows(op: Un) -> bool {
 
 /// The operation as WGSL writes it.
 /// For messages only.
+/// Operands are printed with all digits, so that the operation can be repeated.
 fn spell(inst: &Inst, operands: &[f32]) -> String {
     let name = match inst {
         Inst::Un { op, .. } => format!("{op:?}"),
@@ -71,6 +74,7 @@ fn spell(inst: &Inst, operands: &[f32]) -> String {
         "RemF" => "%",
         _ => "",
     };
+    // WGSL writes these between their operands.
     if let (false, [a, b]) = (symbol.is_empty(), operands) {
         return format!("{a:?} {symbol} {b:?}");
     }
@@ -89,6 +93,7 @@ fn spell(inst: &Inst, operands: &[f32]) -> String {
 impl Watcher<'_> {
     /// Looks at the result of an arithmetic instruction in active lanes. Operands must not have been overwritten: see
     /// [`crate::lower::LowerChoices::keep_operands`].
+    /// Each execution of the instruction records one defect, with the number of lanes.
     pub(super) fn values(&mut self, vm: &Vm<'_>, pc: usize, inst: &Inst) {
         let active = vm.mask();
         if active.is_empty() || !matches!(inst, Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. }) {
@@ -97,6 +102,7 @@ impl Watcher<'_> {
         let Some((d, operands)) = floats(inst) else { return };
         let result = vm.view(d);
         let operands = operands.map(|r| r.map(|r| vm.view(r)));
+        // A value that came in infinite or NaN was reported where it was born.
         let born = |lane: usize| {
             !is_finite(result.lane(lane)) && operands.iter().flatten().all(|v| is_finite(v.lane(lane)))
         };

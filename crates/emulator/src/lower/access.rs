@@ -82,6 +82,7 @@ impl Lower<'_> {
         base: &TypeInner,
         index: u32,
     ) -> LowerResult<AccessPlace> {
+        // Members have offsets of their own, and their index is always valid.
         if let TypeInner::Struct { .. } = base {
             let member = self.types.member(base, index, place.layout());
             place.offset += self.need(member, "a struct member of an unknown layout")?.0;
@@ -150,6 +151,7 @@ impl Lower<'_> {
                     let d = self.take(dim.at.is_varying(), 1);
                     self.emit(Inst::Index { d, a: dim.at, bound: dim.bound })?;
                     let scale = self.constant(dim.scale / unit);
+                    // A scale of one unit needs no product.
                     let term = if dim.scale == unit { d } else { self.bin(Bin::Mul, d, scale)? };
                     sum = Some(match sum {
                         Some(sum) => self.bin(Bin::Add, sum, term)?,

@@ -47,6 +47,7 @@ impl<'a> Lower<'a> {
 
     /// Gives every global variable that the entry point uses a place.
     /// Variables of the entry point's callees count as its own: naga's analysis includes them.
+    /// Workgroup variables are placed one after the other, in the order of the module.
     fn open_globals(&mut self, info: &FunctionInfo) -> LowerResult<()> {
         let module = self.types.module;
         for (handle, global) in module.global_variables.iter() {
@@ -89,6 +90,7 @@ impl<'a> Lower<'a> {
 
     /// A variable with registers of its own.
     /// It is varying if an earlier round said so. Its home is the current depth until a block claims it.
+    /// Variables without a first value keep what their registers hold, until they are stored.
     fn open_variable(&mut self, inner: &TypeInner, init: &Init) -> LowerResult<usize> {
         let count = self.types.scalars(inner);
         let count = self.need(count, "a variable of a type that has no values")?;
@@ -111,6 +113,7 @@ impl<'a> Lower<'a> {
 
     /// Registers of an entry point's argument: a built-in value or a struct of them.
     /// Members of a struct follow one another.
+    /// WGSL has built-in values only among the inputs of a compute shader.
     fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>) -> LowerResult<Vec<Reg>> {
         if let Some(Binding::BuiltIn(builtin)) = binding {
             return self.input_builtin(*builtin);
@@ -171,6 +174,7 @@ impl<'a> Lower<'a> {
         arguments: Vec<Val>,
         ctrl: usize,
     ) -> LowerResult<()> {
+        // Facts depend on it: fused sums read their factors later.
         let contract = self.choices.arithmetic.contract;
         let flow =
             self.flows.entry(handle).or_insert_with(|| Rc::new(flow::analyse(function, contract))).clone();
@@ -212,6 +216,7 @@ impl<'a> Lower<'a> {
 
     /// Inlines a call.
     /// Arguments are passed as they are: values share the caller's registers, and pointers pass places.
+    /// Naga allows no recursion, so the inlined body is finite.
     pub(super) fn call(
         &mut self,
         function: Handle<Function>,
@@ -227,6 +232,7 @@ impl<'a> Lower<'a> {
         let callee = &module.functions[function];
         let ctrl = self.open_function()?;
         self.open_frame(callee, &info[function], Some(function), arguments, ctrl)?;
+        // The callee has a tail of its own.
         let tail = std::mem::replace(&mut self.tail, true);
         self.block(&callee.body)?;
         self.tail = tail;

@@ -48,7 +48,9 @@ impl<'a> Lower<'a> {
     }
 
     /// Chooses the form of an `if`: one arm for a known condition, a jump for a uniform one, masks for a varying one.
+    /// After a uniform jump over the first arm the lanes are those of before, so no mask changes.
     fn branch_on(&mut self, c: Reg, accept: &'a Block, reject: &'a Block) -> LowerResult<()> {
+        // Overrides are constants here, so branches on them disappear.
         if let Some(&known) = self.known.get(&c) {
             return self.block(if known != 0 { accept } else { reject });
         }
@@ -115,6 +117,7 @@ impl<'a> Lower<'a> {
     }
 
     /// After lanes may have left: skips what no lane executes any more, if nothing waits for it.
+    /// Only where no construct in between has saved lanes, since these would be skipped too.
     fn skip_rest(&mut self) -> LowerResult<()> {
         let target = self.enclosing(|kind| kind != CtrlKind::If);
         if let Some(index) = target.filter(|&i| !self.divergent_above(i)) {
@@ -194,6 +197,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `loop`, `for` and `while`, which naga makes one statement. `next` is where `continue` goes.
+    /// The labels are `top` of the body, `next` of the continuing part, and the end. A divergent loop ends when no lane is left.
     pub(super) fn repeat(
         &mut self,
         body: &'a Block,
@@ -228,6 +232,7 @@ impl<'a> Lower<'a> {
         if let Some(condition) = break_if {
             self.break_if(index, condition)?;
         }
+        // The way back counts an iteration, so that an endless loop is stopped.
         self.emit(Inst::Back { to: top })?;
         self.place_label(end);
         self.close(index)
@@ -280,6 +285,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `switch`. Each case is compared in turn; a table of jumps would not work with masks.
+    /// A uniform selector jumps over the cases that do not match; a varying one narrows the mask for each.
     pub(super) fn switch(
         &mut self,
         selector: Handle<Expression>,
@@ -346,6 +352,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Each case is an `if` with a mask of its own; the default takes the lanes that no other case took.
+    /// `any` is the condition of all cases together; without cases the default takes all lanes.
     fn divergent_switch(&mut self, any: Option<Reg>, groups: &[(Option<Reg>, &'a Block)]) -> LowerResult<()> {
         let index = self.push_ctrl(CtrlKind::Switch, true);
         self.open_mask(index)?;

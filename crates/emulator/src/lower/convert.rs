@@ -15,6 +15,7 @@ impl Lower<'_> {
     fn settle(&mut self, kind: Kind, value: Reg) -> LowerResult<Reg> {
         match kind {
             Kind::F16 => self.un(Un::RoundHalf, value),
+            // Flushing is for f32: subnormal halves are normal as f32, and rounding has settled them.
             Kind::F32 if self.choices.arithmetic.flush => self.un(Un::FlushF, value),
             _ => Ok(value),
         }

@@ -92,6 +92,7 @@ impl Lower<'_> {
             Some(count) => IndexBound::Static(count.saturating_mul(parts)),
             None => IndexBound::Runtime(self.length_slot(&place, width(kind))?),
         };
+        // The index of the matrix is the only one that the code below forms.
         if !place.dims.is_empty() {
             return self.fail("a matrix in an array of arrays");
         }

@@ -14,8 +14,11 @@ use std::collections::HashSet;
 
 impl<'a> Lower<'a> {
     /// The value of an expression that is computed already, or that needs no computing.
+    /// Arguments and variables have values from the start of their function. Everything else that naga emits is computed by
+    /// [`Lower::compute`] before it is used.
     pub(super) fn value(&mut self, expression: Handle<Expression>) -> LowerResult<Val> {
         let frame = self.frame();
+        // Values are cloned: they are short lists of registers, or places.
         if let Some(value) = &frame.values[expression.index()] {
             return Ok(value.clone());
         }
@@ -47,6 +50,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The registers of a value.
+    /// A place is no value: naga loads from a pointer before the value is used.
     pub(super) fn regs(&mut self, expression: Handle<Expression>) -> LowerResult<Vec<Reg>> {
         match self.value(expression)? {
             Val::Regs(regs) => Ok(regs),
@@ -84,6 +88,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `T()`: every scalar is the constant 0, which is false and `0.0` as well.
+    /// All scalars share one constant register.
     fn zero(&mut self, ty: Handle<Type>) -> LowerResult<Vec<Reg>> {
         let count = self.types.scalars(self.types.inner(ty));
         let count = self.need(count, "the zero value of a type that has none")?;
@@ -144,6 +149,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Computes an expression at its position in the source.
+    /// `position` is its number in the function's facts; values that are not needed behind it give their registers back.
     pub(super) fn compute(&mut self, expression: Handle<Expression>, position: u32) -> LowerResult<()> {
         let function = self.frame().function;
         self.span = function.expressions.get_span(expression);
@@ -157,11 +163,13 @@ impl<'a> Lower<'a> {
     }
 
     /// Binds a value; it owns those of the fresh registers that it is made of, the others are free again.
+    /// A register that the value does not contain was taken for a step on the way to it.
     pub(super) fn define(&mut self, expression: Handle<Expression>, value: Val) {
         let kept: HashSet<Reg> = match &value {
             Val::Regs(regs) => regs.iter().copied().collect(),
             Val::Place(place) => place.dims.iter().map(|d| d.at).collect(),
         };
+        // What the value shares with others is not in `fresh`, and belongs to them.
         let (owned, free): (Vec<_>, Vec<_>) = self.fresh.drain(..).partition(|r| kept.contains(r));
         self.regs.free(&free);
         let frame = self.frame_mut();
@@ -200,6 +208,7 @@ impl<'a> Lower<'a> {
             Expression::Load { pointer } => {
                 let place = self.place(pointer)?;
                 let inner = self.pointee(self.type_of(pointer))?;
+                // Atomics are read by an instruction, so they cannot share.
                 let share = self.frame().flow.shares[expression.index()];
                 if let TypeInner::Atomic(_) = inner {
                     vec![self.atomic_load(&place, &inner)?]
@@ -260,6 +269,7 @@ impl<'a> Lower<'a> {
     }
 
     /// An element whose index is in a register. Values are copied to consecutive registers first, as [`Inst::VarRead`] needs them.
+    /// The copies are read at run-time by index, so the value may not be spread over registers of other values.
     fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> LowerResult<Val> {
         let at = self.reg(index)?;
         let ty = self.type_of(base);
@@ -278,6 +288,7 @@ impl<'a> Lower<'a> {
         {
             return self.access_constant(base, index);
         }
+        // One varying scalar makes all of them varying, because an index may pick it.
         let varying = regs.iter().any(|r| r.is_varying());
         let first = self.take(varying, regs.len() as u32);
         for (i, &s) in regs.iter().enumerate() {
@@ -316,6 +327,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Operators with two operands, after products of matrices and contraction had their turn.
+    /// Comparisons take the kind of the operands, not that of the result.
     fn binary(
         &mut self,
         op: BinaryOperator,
@@ -323,6 +335,7 @@ impl<'a> Lower<'a> {
         right: Handle<Expression>,
     ) -> LowerResult<Vec<Reg>> {
         let (lt, rt) = (self.type_of(left), self.type_of(right));
+        // A product with a matrix is no product of components.
         if op == BinaryOperator::Multiply
             && let Some(product) = self.matrix_product((left, lt), (right, rt))?
         {
@@ -343,6 +356,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Applies `f` component by component; a scalar goes with every component of the other.
+    /// This is how WGSL writes operators of a vector and a scalar.
     pub(super) fn zip2(
         &mut self,
         a: &[Reg],
@@ -373,6 +387,7 @@ impl<'a> Lower<'a> {
         let (fold, start) = match fun {
             RelationalFunction::All => (Bin::And, u32::MAX),
             RelationalFunction::Any => (Bin::Or, 0),
+            // naga has these two beside WGSL's own functions.
             RelationalFunction::IsNan => return regs.into_iter().map(|r| self.un(Un::IsNan, r)).collect(),
             RelationalFunction::IsInf => return regs.into_iter().map(|r| self.un(Un::IsInf, r)).collect(),
         };
@@ -388,6 +403,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `a·b + c` as one rounding, where the profile contracts.
+    /// A profile that does not contract, integers, and other operators give `None`.
     fn contract(
         &mut self,
         op: BinaryOperator,
@@ -421,6 +437,7 @@ impl<'a> Lower<'a> {
 }
 
 /// The instruction for an operator on scalars of a kind, and whether its operands change places.
+/// `a > b` becomes `b < a`, so that half of the comparisons need no instruction.
 fn operator(op: BinaryOperator, kind: Kind) -> Option<(Bin, bool)> {
     use BinaryOperator as O;
     let by = |float: Bin, signed: Bin, unsigned: Bin| match kind {

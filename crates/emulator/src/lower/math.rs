@@ -13,6 +13,8 @@ type TypedExpression<'t> = (Handle<Expression>, &'t TypeInner);
 
 impl Lower<'_> {
     /// Lowers a built-in function. Operands have the same number of components, except that a scalar goes with all of a vector.
+    ///
+    /// Operands are looked at in this order: functions of one instruction, packing, exponentials, then the rest by families.
     pub(super) fn math(
         &mut self,
         fun: M,
@@ -53,6 +55,7 @@ impl Lower<'_> {
             | M::Outer => self.geometry(fun, kind, &a, b, c),
             M::Transpose | M::Determinant => self.matrix(fun, kind, self.type_of(arg), &a),
             M::ExtractBits | M::InsertBits => self.bit_field(fun, kind, &a, [b, c, d]),
+            // Four bytes of a word each; the sum is 32 bits wide.
             M::Dot4I8Packed => self.zip2(&a, b, |l, x, y| l.bin(Bin::DotI8, x, y)),
             M::Dot4U8Packed => self.zip2(&a, b, |l, x, y| l.bin(Bin::DotU8, x, y)),
             // The result is a struct: all fractions, then all whole parts.
@@ -74,6 +77,7 @@ impl Lower<'_> {
     }
 
     /// Functions that work on each component by itself.
+    /// `min` and `max` of floats do not round, so they are not settled.
     fn componentwise(
         &mut self,
         fun: M,
@@ -102,6 +106,7 @@ impl Lower<'_> {
             M::Fma => self.zip3(a, b, c, |l, x, y, z| l.float3(kind, Tri::Fma, x, y, z)),
             M::Mix => self.zip3(a, b, c, |l, x, y, t| l.mix(kind, x, y, t)),
             M::SmoothStep => self.zip3(a, b, c, |l, low, high, x| l.smooth_step(kind, low, high, x)),
+            // The factor is rounded to f32 before it multiplies.
             M::Radians => self.scale(kind, a, std::f32::consts::PI / 180.0),
             M::Degrees => self.scale(kind, a, 180.0 / std::f32::consts::PI),
             M::QuantizeToF16 => a.iter().map(|&r| self.un(Un::RoundHalf, r)).collect(),
@@ -141,6 +146,7 @@ impl Lower<'_> {
 
     /// Exponential functions, which the `fast-math` profile approximates.
     /// `None` for any other function.
+    /// Only `exp`, `log` and `tanh` have fast forms; `exp2` and `log2` are the library's in every profile.
     fn exponential(&mut self, fun: M, kind: Kind, a: &[Reg]) -> LowerResult<Option<Vec<Reg>>> {
         let fast = self.choices.arithmetic.fast;
         let op = match fun {
@@ -179,6 +185,7 @@ impl Lower<'_> {
     }
 
     /// A sum from the first component to the last. The `fast-math` profile fuses each product into it.
+    /// WGSL gives it the error of its formula and leaves the order open.
     fn dot(&mut self, kind: Kind, a: &[Reg], b: &[Reg]) -> LowerResult<Reg> {
         let (mul, add) = if kind.is_float() { (Bin::MulF, Bin::AddF) } else { (Bin::Mul, Bin::Add) };
         let mut sum: Option<Reg> = None;
@@ -202,6 +209,7 @@ impl Lower<'_> {
     }
 
     /// `sqrt(dot(a, a))`; it overflows where the square does.
+    /// Of a scalar it is the absolute value.
     fn length(&mut self, kind: Kind, a: &[Reg]) -> LowerResult<Reg> {
         if let [x] = *a {
             return self.un(Un::AbsF, x);
@@ -211,6 +219,7 @@ impl Lower<'_> {
     }
 
     /// Functions of vectors as a whole.
+    /// `a`, `b` and `c` are the arguments in order; unused ones are empty.
     fn geometry(&mut self, fun: M, kind: Kind, a: &[Reg], b: &[Reg], c: &[Reg]) -> LowerResult<Vec<Reg>> {
         match fun {
             M::Dot => Ok(vec![self.dot(kind, a, b)?]),
@@ -219,18 +228,21 @@ impl Lower<'_> {
                 let between = self.zip2(a, b, |l, x, y| l.float2(kind, Bin::SubF, x, y))?;
                 Ok(vec![self.length(kind, &between)?])
             }
+            // A vector of length 0 gives NaN, as the formula does.
             M::Normalize => {
                 let length = self.length(kind, a)?;
                 self.zip2(a, &[length], |l, x, y| l.float2(kind, Bin::DivF, x, y))
             }
             M::Cross => (0..3)
                 .map(|i| {
+                    // Component i has the two others, in cyclic order.
                     let (j, k) = ((i + 1) % 3, (i + 2) % 3);
                     let left = self.float2(kind, Bin::MulF, a[j], b[k])?;
                     let right = self.float2(kind, Bin::MulF, a[k], b[j])?;
                     self.float2(kind, Bin::SubF, left, right)
                 })
                 .collect(),
+            // Column by column: `b` names the column.
             M::Outer => {
                 let pairs = b.iter().flat_map(|&y| a.iter().map(move |&x| (x, y)));
                 pairs.map(|(x, y)| self.float2(kind, Bin::MulF, x, y)).collect()
@@ -278,6 +290,7 @@ impl Lower<'_> {
     }
 
     /// `transpose` and `determinant`. Scalars go column by column: element (c, r) is at `c * rows + r`.
+    /// WGSL has determinants of square matrices only, up to 4 by 4.
     fn matrix(&mut self, fun: M, kind: Kind, ty: &TypeInner, a: &[Reg]) -> LowerResult<Vec<Reg>> {
         let TypeInner::Matrix { columns, rows, .. } = *ty else {
             return self.fail("a matrix function on no matrix");
@@ -290,12 +303,14 @@ impl Lower<'_> {
     }
 
     /// By cofactors of the first column.
+    /// It takes `n!` products, 24 for the largest matrix.
     fn determinant(&mut self, kind: Kind, a: &[Reg], n: usize) -> LowerResult<Reg> {
         if n == 1 {
             return Ok(a[0]);
         }
         let mut sum: Option<Reg> = None;
         for row in 0..n {
+            // Without the first column and this row.
             let kept = |c: usize, r: usize| c != 0 && r != row;
             let cells = (0..n).flat_map(|c| (0..n).map(move |r| (c, r))).filter(|&(c, r)| kept(c, r));
             let minor: Vec<_> = cells.map(|(c, r)| a[c * n + r]).collect();
@@ -311,6 +326,7 @@ impl Lower<'_> {
     }
 
     /// Products with a matrix; `None` if neither operand is one or one is a scalar.
+    /// Column `c` of the result is the left operand times column `c` of the right one.
     pub(super) fn matrix_product(
         &mut self,
         left: TypedExpression<'_>,

@@ -26,6 +26,7 @@ impl Lower<'_> {
     }
 
     /// Loads a value. `share` allows the result to be the variable's own registers.
+    /// Elements of a run share one address; a mask does not matter, since inactive lanes load a value that nobody reads.
     pub(super) fn load(
         &mut self,
         place: &AccessPlace,
@@ -101,6 +102,7 @@ impl Lower<'_> {
     }
 
     /// The bound of a combined index into a variable: combined indices are already clamped one by one.
+    /// Variables have fixed sizes, so a runtime bound cannot occur; 1 keeps the index at the start.
     fn variable_bound(&self, variable: usize, place: &AccessPlace, bound: crate::code::IndexBound) -> u32 {
         match bound {
             crate::code::IndexBound::Static(u32::MAX) => self.variables[variable].count - place.offset,

@@ -292,6 +292,7 @@ impl<'a> Lower<'a> {
             return self.fail(format!("variables and values of {bytes} bytes in one workgroup"));
         }
         let mut constants: Vec<_> = self.constants.iter().map(|(&bits, &reg)| (reg, bits)).collect();
+        // In order, so that equal kernels have equal code.
         constants.sort_unstable();
         self.code.constants = constants;
         let mut builtins: Vec<_> = self.builtins.iter().map(|(&b, &reg)| (b, reg)).collect();
@@ -385,6 +386,7 @@ impl<'a> Lower<'a> {
 
     /// The result of an instruction with one operand, folded if the operand is constant.
     fn un(&mut self, op: Un, a: Reg) -> LowerResult<Reg> {
+        // Folding uses the VM's own functions, so it changes no bit.
         if let Some(&x) = self.known.get(&a) {
             return Ok(self.constant(alu::fold_un(op, x)));
         }

@@ -61,6 +61,7 @@ impl Lower<'_> {
     }
 
     /// Packs parts of `bits` bits into a word. `convert` must leave no bit above them.
+    /// All parts have the same width, 8 or 16 bits.
     fn pack(
         &mut self,
         a: &[Reg],
@@ -94,6 +95,7 @@ impl Lower<'_> {
     }
 
     /// `extractBits(e, offset, count)` and `insertBits(e, new, offset, count)`.
+    /// Offset and count are clipped to the word, as WGSL says.
     pub(super) fn bit_field(
         &mut self,
         fun: M,

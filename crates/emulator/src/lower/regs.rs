@@ -52,6 +52,7 @@ impl Regs {
     /// It may be freed only when nothing reads it any more, in any iteration of a loop.
     pub fn take_untouched(&mut self, varying: bool) -> Reg {
         let class = if varying { &mut self.varying } else { &mut self.uniform };
+        // Behind all others, although lower ones may be free: these have been used.
         class.used.push(true);
         let index = class.used.len() as u32 - 1;
         if varying { Reg::varying(index) } else { Reg::uniform(index) }

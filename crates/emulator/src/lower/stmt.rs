@@ -14,6 +14,8 @@ use naga::{
 
 impl<'a> Lower<'a> {
     /// Lowers the statements of a block.
+    ///
+    /// The block must be one of the function's own: its facts are found by its address.
     pub(super) fn block(&mut self, block: &'a Block) -> LowerResult<()> {
         let flow = self.frame().flow.clone();
         let facts = self.need(flow.block(block), "a block that was not analysed")?;
@@ -42,6 +44,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Lowers one statement. `position` is its first position in the function's [`super::flow::Flow`].
+    /// Statements that compute kernels do not have, such as stores to images, are refused by name.
     fn statement(&mut self, statement: &'a Statement, position: u32) -> LowerResult<()> {
         match *statement {
             Statement::Emit(ref range) => {
@@ -81,6 +84,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `Store`. In naga a store to an atomic is this statement too.
+    /// The result of that atomic is not used, but the instruction needs a register for it.
     fn store_statement(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
@@ -94,6 +98,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Index register and access of an atomic.
+    /// WGSL has atomics of `i32` and `u32` only.
     fn atomic_place(&mut self, place: &AccessPlace, inner: &TypeInner) -> LowerResult<(Reg, u32)> {
         let kind = self.types.kind(inner);
         let kind = self.need(kind, "an atomic that is not of 32 bits")?;
@@ -109,6 +114,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A read-modify-write. `atomicCompareExchangeWeak` gives the old value and whether it was exchanged.
+    /// Signed and unsigned minimum and maximum are different instructions; all others do not look at the sign.
     fn atomic(
         &mut self,
         pointer: Handle<Expression>,
@@ -161,6 +167,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `workgroupBarrier`, `storageBarrier` or `subgroupBarrier`.
+    /// WGSL has them in uniform control flow only, which the checks look at.
     fn barrier(&mut self, flags: Barrier) -> LowerResult<()> {
         let subgroup = flags == Barrier::SUB_GROUP;
         let (storage, workgroup) = (flags.contains(Barrier::STORAGE), flags.contains(Barrier::WORK_GROUP));
@@ -171,6 +178,7 @@ impl<'a> Lower<'a> {
     fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> LowerResult<()> {
         let place = self.place(pointer)?;
         let inner = self.pointee(self.type_of(pointer))?;
+        // No invocation may write before all have read, and none may read before all have written.
         let barrier = Inst::Barrier { subgroup: false, storage: false, workgroup: true };
         self.emit(barrier)?;
         if let TypeInner::Atomic(_) = inner {
@@ -190,6 +198,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `subgroupBallot`: a `vec4<u32>`, 128 bits for the largest subgroup. Without a predicate it tells the active lanes.
+    /// Bit `i` belongs to invocation `i` of the subgroup.
     fn ballot(
         &mut self,
         result: Handle<Expression>,
@@ -197,6 +206,7 @@ impl<'a> Lower<'a> {
     ) -> LowerResult<()> {
         let a = match predicate {
             Some(predicate) => self.reg(predicate)?,
+            // True: every active invocation counts.
             None => self.constant(u32::MAX),
         };
         let d = self.take(true, 4);
@@ -206,6 +216,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Broadcasts, shuffles and quad operations.
+    /// Where the other invocation does not exist or is inactive, the result is the own value: WGSL leaves it open.
     fn gather(
         &mut self,
         mode: GatherMode,
@@ -251,6 +262,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Reductions and scans over a subgroup, component by component.
+    /// The order of operands of the instruction is that of the lanes.
     fn collective(
         &mut self,
         op: SubgroupOperation,

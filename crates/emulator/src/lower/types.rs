@@ -83,6 +83,7 @@ impl<'a> ModuleTypes<'a> {
     fn count(&self, size: ArraySize) -> Option<Option<u32>> {
         match size.resolve(self.module.to_ctx()).ok()? {
             IndexableLength::Known(n) => Some(Some(n)),
+            // Storage buffers only: their length is known when they are bound.
             IndexableLength::Dynamic => Some(None),
         }
     }
@@ -196,6 +197,7 @@ impl<'a> ModuleTypes<'a> {
         if layout == MemoryLayout::Host {
             return Some((member.offset, member.ty));
         }
+        // Without padding: members follow one another.
         let before = members[..index as usize].iter().map(|m| self.scalars_of(m.ty));
         Some((before.sum::<Option<u32>>()?, member.ty))
     }

@@ -40,6 +40,7 @@ fn on_shared(word: &Cell<u32>, op: AtomicOp, value: u32, compare: u32) -> u32 {
 
 /// Changes a word of a buffer and gives the old value.
 fn on_storage(word: &AtomicU32, op: AtomicOp, value: u32, compare: u32) -> u32 {
+    // A loop of compare and exchange serves all operations alike.
     let update = |old: u32| Some(combine(op, old, value, compare));
     match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, update) {
         // The closure never declines; the second arm is there for the type.
@@ -49,6 +50,7 @@ fn on_storage(word: &AtomicU32, op: AtomicOp, value: u32, compare: u32) -> u32 {
 
 impl Vm<'_> {
     /// `regs`: result, index, value, and the value compared with.
+    /// Lanes act in order, so that the old values are those of a sequence of operations.
     pub(super) fn atomic(&self, env: &Env<'_>, op: AtomicOp, regs: [Reg; 4], access: u32) {
         let access = &self.code.accesses[access as usize];
         let address = self.address(env, access);

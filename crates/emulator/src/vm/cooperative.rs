@@ -22,6 +22,7 @@ impl Vm<'_> {
                 let element = |i: usize| self.view(reg.offset((i % held) as u32)).lane(first + i / held);
                 (0..SIZE * SIZE).map(|i| f32::from_bits(element(i))).collect()
             };
+            // Read before anything is written: `d` may be `c`.
             let (a, b, c) = (matrix(a), matrix(b), matrix(c));
             for (i, &start) in c.iter().enumerate() {
                 let (row, column) = (i / SIZE, i % SIZE);
@@ -42,6 +43,7 @@ impl Vm<'_> {
 fn add_up(terms: &[f64]) -> f32 {
     let largest = terms.iter().fold(0.0f64, |most, term| most.max(term.abs()));
     let sum = terms.iter().sum::<f64>();
+    // NaN and infinity go through; zeros have no exponent to cut at.
     if largest == 0.0 || !sum.is_finite() {
         return sum as f32;
     }

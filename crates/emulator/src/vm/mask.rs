@@ -164,6 +164,7 @@ impl Vm<'_> {
     pub(super) fn control(&mut self, inst: &Inst) -> Option<Label> {
         let (state, to) = match *inst {
             Inst::Jump { to } => return Some(to),
+            // `c` is uniform, so its first lane stands for all.
             Inst::JumpIfZero { c, to } => return (self.view(c).get(0).0[0] == 0).then_some(to),
             Inst::JumpIfNone { to } => return self.active.is_empty().then_some(to),
             Inst::ClearMask { mask } => {
@@ -195,6 +196,7 @@ impl Vm<'_> {
             _ => return None,
         };
         self.active.measure(state);
+        // Only an empty mask jumps: nobody would execute what is skipped.
         to.filter(|_| self.active.is_empty())
     }
 

@@ -79,6 +79,7 @@ impl Words for &[AtomicU32] {
     }
 }
 
+// Relaxed: WGSL gives no order to plain accesses, and atomics have instructions of their own.
 impl WordsMut for &[AtomicU32] {
     #[inline(always)]
     fn set(self, i: usize, value: u32) {
@@ -171,6 +172,7 @@ fn is_stepped(index: Chunk, step: u32, last: u32) -> bool {
 }
 
 /// Loads one scalar per lane. Equal indices and neighbours at distance 1 or 2, the common patterns, have loops of their own.
+/// `low` and `high` are the chunks with an active lane.
 #[inline(always)]
 fn load<W: Words>(
     words: W,
@@ -195,6 +197,7 @@ fn load<W: Words>(
             d.set(c, Chunk::splat(read(words, first as u32, address.half)));
             continue;
         }
+        // Two halves share a word, so addresses are no indices of words.
         let plain = plain && !address.half;
         // Words between the lanes' addresses.
         let stride = step.wrapping_mul(address.scale) as usize;
@@ -217,6 +220,7 @@ fn load<W: Words>(
 
 /// Loads runs of up to four words, such as vectors: one address per lane.
 /// Inactive lanes are loaded too: their index is clamped like any other, and nobody reads the value.
+/// `d` has a view for each word of the run.
 #[inline(always)]
 fn load_run<W: Words>(
     words: W,
@@ -295,6 +299,7 @@ fn write<W: WordsMut>(words: W, address: u32, value: u32, is_half: bool) {
 }
 
 /// Stores in active lanes, in order of the lanes, so that the last of several at one address stays.
+/// Neighbours that store to neighbouring words take a loop without addresses.
 #[inline(always)]
 fn store<W: WordsMut>(words: W, s: ChunkView<'_>, at: ChunkView<'_>, address: BoundAddress, active: &Active) {
     if !at.varying && !s.varying {
@@ -305,6 +310,7 @@ fn store<W: WordsMut>(words: W, s: ChunkView<'_>, at: ChunkView<'_>, address: Bo
         let (index, value, mask) = (at.get(c), s.get(c), active.chunk(c));
         let places = index.map(|x| address.resolve(x));
         let first = places.0[0] as usize;
+        // A full chunk needs no look at single lanes.
         let all = mask.any_all().1 == !0;
         let plain = all && !address.half && address.scale == 1;
         if plain && first + LANES <= words.len() && is_stepped(index, 1, address.last) {
@@ -370,6 +376,7 @@ impl Vm<'_> {
     fn load(&self, env: &Env<'_>, d: Reg, at: Reg, access: &Access) {
         let (low, high) = self.range(d);
         let count = access.count as usize;
+        // Views beyond the count repeat the last register, so that none lies past the end.
         let target = |k: u32| self.view(d.offset(k.min(access.count - 1)));
         let d = [target(0), target(1), target(2), target(3)];
         let to = Target { d, count, at: self.view(at), address: self.address(env, access), low, high };

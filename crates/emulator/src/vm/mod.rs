@@ -207,11 +207,13 @@ impl<'a> Vm<'a> {
                     self.access(env, inst);
                     None
                 }
+                // After the hook before it, and without the one after: nothing happened.
                 Inst::End => return Ok(()),
                 Inst::Back { to } => {
                     self.count_step(env, pc)?;
                     Some(*to)
                 }
+                // Frequent instructions stand above, so that they are found first.
                 _ if inst.is_control() => self.control(inst),
                 _ => {
                     self.rare(env, inst);

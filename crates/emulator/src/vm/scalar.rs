@@ -78,6 +78,7 @@ pub fn frexp(x: f32) -> (f32, i32) {
     if x == 0.0 || !x.is_finite() {
         return (x, 0);
     }
+    // Subnormal numbers of f32 are normal ones of f64, so one rule serves all.
     let wide = f64::from(x).to_bits();
     let exponent = ((wide >> 52) & 0x7ff) as i32 - 1022;
     let fraction = f64::from_bits((wide & !(0x7ff << 52)) | (1022 << 52));

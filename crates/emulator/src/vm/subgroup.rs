@@ -7,6 +7,7 @@ use super::{Vm, half, scalar};
 use crate::code::{Collective, Gather, Reg, Scan};
 
 /// The value that changes nothing, with which exclusive scans begin.
+/// Minimum and maximum begin at the far end of their type.
 fn identity(op: Collective) -> u32 {
     match op {
         Collective::AddF | Collective::AddI | Collective::Or | Collective::Xor | Collective::Any => 0,
@@ -43,6 +44,7 @@ fn combine(op: Collective, x: u32, y: u32) -> u32 {
 
 impl Vm<'_> {
     /// First lane and end of each subgroup.
+    /// Lanes are counted within the workgroup.
     fn subgroups(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (size, lanes) = (self.code.subgroup_size as usize, self.lanes);
         // The last subgroup of a workgroup may have fewer lanes.
@@ -69,6 +71,7 @@ impl Vm<'_> {
     }
 
     /// Reductions and scans. `is_half` rounds after every step, as an `f16` accumulator does.
+    /// A reduction writes its result after all lanes were read; a scan may write to the register that it reads, lane by lane.
     pub(super) fn collective(&self, op: Collective, scan: Scan, is_half: bool, d: Reg, a: Reg) {
         let (d, a) = (self.view(d), self.view(a));
         let round = |x: u32| if is_half { half::round(x) } else { x };
@@ -90,9 +93,11 @@ impl Vm<'_> {
     }
 
     /// Reads another invocation's value; one that does not exist or is inactive gives the reader's own.
+    /// `which` is read per lane, although broadcasts have one value.
     pub(super) fn gather(&self, mode: Gather, d: Reg, a: Reg, lane: Reg) {
         let (d, a, which) = (self.view(d), self.view(a), self.view(lane));
         for (first, end) in self.subgroups() {
+            // Without an active lane nothing is written below.
             let leader = (first..end).find(|&l| self.active.is(l)).unwrap_or(first);
             // The largest subgroup. Values are gathered before any is written: `d` and `a` may be one register.
             let mut out = [0; 128];
@@ -107,6 +112,7 @@ impl Vm<'_> {
                     Gather::QuadLane => (id & !3) | (w & 3),
                     Gather::QuadSwap => id ^ (w + 1),
                 };
+                // `end` stands for every lane outside the subgroup.
                 let there = first + (source as usize).min(end);
                 let there = if there < end && self.active.is(there) { there } else { l };
                 out[l - first] = a.lane(there);

@@ -78,6 +78,7 @@ impl Vm<'_> {
     #[inline(always)]
     pub(super) fn compute(&self, inst: &Inst) {
         match *inst {
+            // The third view is not used.
             Inst::Bin { op, d, a, b } => {
                 let on = self.lanes_of(d, a, b, b);
                 if alu::is_int(op) { bin_int(self.isa, op, on) } else { bin_float(self.isa, op, on) }
@@ -118,6 +119,7 @@ impl Vm<'_> {
     /// Reads an element of a variable; each lane has an index of its own unless `at` is uniform.
     pub(super) fn var_read(&self, d: Reg, base: Reg, at: Reg, scale: u32, bound: u32) {
         let at = self.view(at);
+        // The index is clamped here, since variables have no memory behind them.
         let pick = |index: u32| base.offset(index.min(bound - 1) * scale);
         if !at.varying {
             return self.copy(d, pick(at.get(0).0[0]));

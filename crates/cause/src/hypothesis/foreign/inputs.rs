@@ -9,6 +9,7 @@ use tapml_graph::op::Foreign;
 use tapml_graph::{Result, Tensor};
 
 /// Every input left out that the operator can do without, and every two of one type exchanged.
+/// The operator decides what it can do without: a call that it refuses is not tested.
 pub(in crate::hypothesis) fn left_out(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     for (place, _) in subject.op.inputs().iter().enumerate().filter(|(_, there)| **there) {
@@ -82,6 +83,7 @@ pub(in crate::hypothesis) fn misread(trials: &mut Trials<'_, '_>) {
 }
 
 /// Every input of integers through 32 bits.
+/// Runtimes that have no 64-bit integers read all of them so.
 fn try_wrapped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let through = |input: &Tensor| match input.to_i64() {
         Ok(values) => {
@@ -107,6 +109,7 @@ fn try_wrapped(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 /// Integers as they may be read.
 ///
 /// `how` continues the input's name, `when` says which values show it.
+/// `values` are all elements of the input in their new reading.
 struct Reading {
     values: Vec<i64>,
     cause: Cause,
@@ -115,6 +118,7 @@ struct Reading {
 }
 
 /// Readings that leave the values as they are say nothing and are left out.
+/// Long inputs get only the readings that make sense for data: through 32 bits, and negative numbers as 0.
 fn readings(own: &[i64]) -> Vec<Reading> {
     let each = |change: &dyn Fn(i64) -> i64| own.iter().map(|&v| change(v)).collect::<Vec<i64>>();
     let reading = |values, cause, how, when| Reading { values, cause, how, when };
@@ -124,6 +128,7 @@ fn readings(own: &[i64]) -> Vec<Reading> {
         reading(clamped, Cause::InputIgnored, "has its negative numbers taken for 0", "negative numbers"),
     ];
     if own.len() <= PARAMETERS {
+        // Paddings list all beginnings, then all ends.
         let half = own.len() / 2;
         let negative = |by: i64| each(&|v| if v < 0 { v + by } else { v });
         all.push(reading(
@@ -165,6 +170,7 @@ fn readings(own: &[i64]) -> Vec<Reading> {
 
 /// Inputs of floats taken for zeros and for ones.
 /// Zeros take away a term, ones take away a factor.
+/// The first input is left out, since nothing would be left of the call.
 fn scaled_away(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     // Without its first input, the data, an operator gives nothing.
     for index in 1..subject.inputs.len() {

@@ -61,6 +61,7 @@ const INPUTS: &[(&str, &[&str])] = &[
 ];
 
 /// The name of an operator's input.
+/// `None` for operators that are not in the table, and for places that they do not have.
 pub(super) fn input_name(op: &Foreign, place: usize) -> Option<&'static str> {
     if op.domain() == aten::DOMAIN {
         return aten::input_name(op, place);
@@ -92,12 +93,14 @@ const fn absent(
 }
 
 /// An attribute of the ONNX standard that is 0 or 1.
+/// Its other value is the one that a platform may take it for.
 const fn flag(op: &'static str, attribute: &'static str, default: bool) -> Absent {
     let [default, other] = if default { ["1", "0"] } else { ["0", "1"] };
     absent(op, attribute, default, other)
 }
 
 /// Attributes with what they are where they are absent.
+/// Operators of ONNX come first, then those of ATen with their overload names.
 pub(super) const ABSENT: &[Absent] = &[
     flag("ArgMax", "select_last_index", false),
     flag("ArgMin", "select_last_index", false),

@@ -9,6 +9,7 @@ use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 
 /// What becomes of a value.
+/// Values are those of the input in `f64`.
 type ValueChange = fn(f64) -> f64;
 
 /// Another reading of floats.
@@ -101,6 +102,7 @@ const READINGS: &[Reading] = &[
 ];
 
 /// All inputs of floats read otherwise, then each.
+/// The reading of all inputs is tried before that of each.
 pub(in crate::hypothesis) fn cast(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let floats: Vec<usize> =
@@ -145,6 +147,7 @@ fn read(trials: &mut Trials<'_, '_>, subject: &ForeignSubject, which: &[usize], 
 }
 
 /// What is quantised rounded otherwise than to the nearest even integer.
+/// The input is replaced by the quotient rounded in another way, times the scale. Only a single scale is tried.
 fn try_quantized(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     let [x, scale, ..] = subject.inputs.as_slice() else { return };
     let (true, Some(&scale)) =
@@ -174,6 +177,7 @@ fn try_quantized(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 }
 
 /// Quotients of integers rounded down instead of towards zero.
+/// ONNX cuts quotients of integers off, as C does; floor division differs where one operand is negative.
 fn try_floored(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
     if subject.op.name() != "Div" || subject.inputs.iter().any(|input| input.dtype().is_float()) {
         return;
@@ -274,12 +278,14 @@ pub(in crate::hypothesis) fn try_arranged(trials: &mut Trials<'_, '_>) {
 }
 
 /// For each element of an array of these sizes the place that it is read from.
+/// The result is row-major, as the tensor is; places are indices into its elements.
 fn order(sizes: &[usize; 3], from: impl Fn([usize; 3]) -> usize) -> Vec<usize> {
     let [a, b, c] = *sizes;
     (0..a * b * c).map(|at| from([at / (b * c), at / c % b, at % c])).collect()
 }
 
 /// Tests an input whose elements are read from these places.
+/// `how` and `when` are a clause for the note and for the rule.
 fn test_order(
     trials: &mut Trials<'_, '_>,
     subject: &ForeignSubject,
@@ -300,6 +306,7 @@ fn test_order(
 }
 
 /// A vector that is repeated along the other axis of a matrix.
+/// The vector becomes a matrix of one column, which the operator then repeats along the other axis.
 fn broadcast(trials: &mut Trials<'_, '_>, subject: &ForeignSubject, index: usize, name: &str) {
     let input = &subject.inputs[index];
     let [len] = *input.shape() else { return };
@@ -364,6 +371,7 @@ fn try_padded(trials: &mut Trials<'_, '_>, subject: &ForeignSubject) {
 const WIDTHS: [usize; 6] = [4, 8, 16, 32, 64, 128];
 
 /// The elements behind the last whole vector are zeros.
+/// Only the number of elements matters, not their shape.
 pub(in crate::hypothesis) fn tails(trials: &mut Trials<'_, '_>) {
     if ForeignSubject::from_trials(trials).is_none() {
         return;
@@ -390,6 +398,7 @@ pub(in crate::hypothesis) fn tails(trials: &mut Trials<'_, '_>) {
 const LARGEST_EXP: f64 = 88.72;
 
 /// NaN where the result is finite, and an input so large that its `exp` is not.
+/// Wrong elements must be NaN, infinite or zero, and at least one must not be finite.
 pub(in crate::hypothesis) fn overflowing(trials: &mut Trials<'_, '_>) {
     let Some(subject) = ForeignSubject::from_trials(trials) else { return };
     let beyond =
