@@ -224,7 +224,7 @@ fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[ListStep], sizes: &[
             current = Some(pipeline);
         }
         pass.set_bind_group(0, group, &[]);
-        // `Recorded::groups` has compared each with a limit of 32 bits.
+        // `RecordedList::groups` has compared each with a limit of 32 bits.
         pass.dispatch_workgroups(x as u32, y as u32, z as u32);
     }
     count

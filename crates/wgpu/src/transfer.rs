@@ -1,6 +1,6 @@
 //! Moving bytes between host and device: bounded upload memory, a pool of buffers to read through.
 //!
-//! wgpu cannot map the buffers that kernels use, so a read is a copy to a buffer that can be mapped, and a wait for that copy.
+//! The buffers that kernels use cannot be mapped. A read is a copy to a buffer that can be, and a wait for that copy.
 
 use crate::gpu::Gpu;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Shadow memory: what is known about every word besides its value.
 //!
-//! Two accesses race if at least one is a non-atomic write, nothing orders them, and different invocations make them. Barriers order
+//! Two non-atomic accesses race if at least one writes, nothing orders them, and different invocations make them. Barriers order
 //! invocations of one workgroup; nothing orders workgroups within a dispatch.
 
 use std::ops::Range;

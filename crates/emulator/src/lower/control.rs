@@ -152,8 +152,8 @@ impl<'a> Lower<'a> {
 
     /// Active lanes leave to construct `index`, or to its continuing part if `wait`.
     ///
-    /// Where only some lanes can be active, every loop, switch and function on the way becomes divergent: its lanes end at different
-    /// times. A `continue` does not leave its own loop, and loops cannot lie between.
+    /// Where only some lanes can be active, the target and every loop and switch on the way become divergent, since their lanes end at
+    /// different times.
     fn leave_to(&mut self, index: usize, wait: bool) -> LowerResult<()> {
         let divergent = self.divergent_above(index);
         if divergent {

@@ -42,7 +42,7 @@ const MAX_INSTS: usize = 1 << 20;
 const MAX_DEPTH: usize = 200;
 
 /// Most bytes of registers of one workgroup.
-/// Each thread that runs workgroups allocates this much.
+/// Each thread that runs workgroups allocates the registers of one.
 const MAX_REGISTER_BYTES: u64 = 512 << 20;
 
 /// How often uniformity is refined before everything is taken as varying.

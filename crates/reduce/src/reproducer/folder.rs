@@ -37,7 +37,7 @@ pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As `write`.
 pub fn write_files(files: &BTreeMap<String, Vec<u8>>, folder: &Path, overwrite: bool) -> Result<()> {
     let new = NewFolder::create(folder, MARKER, overwrite)?;
     for (name, bytes) in files {
