@@ -41,6 +41,7 @@ pub struct Net<'a> {
     image: Option<ValueId>,
     /// Asked with full names, prefix included.
     dtype_of: &'a dyn Fn(&str) -> Option<DType>,
+    /// What the user asked for.
     options: &'a ImportOptions,
     /// By the full name of the weight that is made.
     sources: HashMap<String, Source>,

@@ -15,6 +15,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use tapml_graph::{DType, Error, Graph, Result, Symbols, Tensor, TensorType, Value};
 
+// The names are those that Transformers writes.
 /// The file of an unsharded model.
 const SINGLE: &str = "model.safetensors";
 /// The file that says which shard holds which tensor.
@@ -83,6 +84,7 @@ impl TensorFile for File {
 /// `listed` is kept beside the file, because the trait makes a new list at each call.
 #[derive(Clone, Debug)]
 struct Shard {
+    /// Shared by the tensors that are mapped from it.
     file: Arc<dyn TensorFile>,
     listed: Vec<ListedTensor>,
 }
@@ -90,6 +92,7 @@ struct Shard {
 /// Every tensor of a checkpoint by name, mapped but not read.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
+    /// In the order of their files' names.
     shards: Vec<Shard>,
     /// Name to shard and place in its list.
     index: HashMap<String, (usize, usize)>,
@@ -169,6 +172,7 @@ impl Weights {
         more: &HashSet<String>,
     ) -> Vec<String> {
         let names = graph.weights().map(|(_, v)| v.name.as_str());
+        // What a weight was made from counts as used, and the weight's own name does not.
         let parts = sources.values().flat_map(Source::tensors).map(String::as_str);
         let used: HashSet<&str> = names.filter(|name| !sources.contains_key(*name)).chain(parts).collect();
         let listed = self.shards.iter().flat_map(|shard| &shard.listed).map(|tensor| tensor.name.as_str());
@@ -230,6 +234,7 @@ impl Weights {
     /// The weight that this value stands for.
     /// As it lies in the file, or made from its parts.
     fn take(&self, value: &Value, source: Option<&Source>) -> Result<Tensor> {
+        // Weights have constant sizes only.
         let shape = value.ty.sizes(&Symbols::new())?;
         let Some(source) = source else { return self.stored_tensor(&value.name, &shape) };
         let parts = source.tensors().iter().enumerate().map(|(part, name)| {
@@ -245,6 +250,7 @@ impl Weights {
     /// The tensor of this name under its own shape, which must have as many elements as `shape`.
     fn stored_of_len(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let found = self.find(name).map(|(_, listed, _)| listed.shape.clone());
+        // A product that overflows equals no other that does not.
         let count = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let same = found.filter(|found| count(found) == count(shape));
         self.stored_tensor(name, same.as_deref().unwrap_or(shape))
@@ -272,6 +278,7 @@ impl Weights {
     fn missing(&self, name: &str, shape: &[usize]) -> Error {
         let place = match self.shards.as_slice() {
             [only] => only.file.path().display().to_string(),
+            // The index says which shard should hold it, so that it is the file to look at.
             [first, ..] => format!(
                 "{} and its {} shards",
                 first.file.path().with_file_name(INDEX).display(),
@@ -302,6 +309,7 @@ impl Weights {
 fn coordinates(mut index: usize, shape: &[usize]) -> Vec<usize> {
     let mut place = vec![0; shape.len()];
     for (slot, &size) in place.iter_mut().zip(shape).rev() {
+        // From the innermost size outwards.
         *slot = index % size.max(1);
         index /= size.max(1);
     }
@@ -317,6 +325,7 @@ fn join(mut problems: Vec<Error>) -> Error {
     if problems.len() > MOST_LISTED {
         lines.push(format!("and {} more", problems.len() - MOST_LISTED));
     }
+    // Kind and hint of the first stand for all.
     let first = problems.remove(0);
     let error =
         Error::new(first.kind(), format!("{} problems:\n  {}", problems.len() + 1, lines.join("\n  ")));

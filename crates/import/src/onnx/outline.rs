@@ -95,10 +95,12 @@ pub struct WeightOutline {
 struct Counts {
     // By domain and name.
     operators: BTreeMap<(String, String), usize>,
+    /// Those of functions among them.
     nodes: usize,
     subgraphs: usize,
     /// By code of the element type: tensors, elements, bytes.
     weights: BTreeMap<i32, (usize, u64, u64)>,
+    /// In order, each once.
     files: BTreeSet<String>,
 }
 
@@ -110,6 +112,7 @@ impl Counts {
         graph.node.iter().for_each(|node| self.node(node));
     }
 
+    /// A node, its tensors, and the graphs within it.
     fn node(&mut self, node: &Node) {
         self.nodes += 1;
         *self.operators.entry((domain(&node.domain).into(), node.op_type.clone())).or_default() += 1;
@@ -122,6 +125,7 @@ impl Counts {
         }
     }
 
+    /// Elements and bytes as the file claims them.
     fn tensor(&mut self, tensor: &TensorProto) {
         let (elements, bytes) = tensor::len(tensor).unwrap_or_default();
         let sum = self.weights.entry(tensor.data_type).or_default();
@@ -132,6 +136,7 @@ impl Counts {
 }
 
 impl Outline {
+    /// Counts the graph and the functions.
     pub(super) fn from_model(model: &Model) -> Outline {
         let mut counts = Counts::default();
         let none = Graph::default();
@@ -149,11 +154,13 @@ impl Outline {
                 OperatorOutline { operator: format!("{shown}.{name}{}", version(of)), nodes }
             })
             .collect();
+        // Ties by name, so that the order does not depend on the file.
         operators.sort_by(|a, b| b.nodes.cmp(&a.nodes).then_with(|| a.operator.cmp(&b.operator)));
         let opsets = model.opset_import.iter().map(|set| OpsetOutline {
             domain: if domain(&set.domain).is_empty() { "ai.onnx".into() } else { set.domain.clone() },
             version: set.version,
         });
+        // Files of old versions list initialisers among the inputs.
         let given: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let inputs = graph.input.iter().filter(|value| !given.contains(value.name.as_str()));
         let weights = counts.weights.iter().map(|(&code, &(tensors, elements, bytes))| WeightOutline {
@@ -195,9 +202,11 @@ pub(super) fn expect(of: &ValueInfo, tensor: &Given) -> Result<()> {
         let text = format!("input `{}` is {}: graphs hold tensors only", of.name, value_type(of));
         return Err(Error::unsupported(text));
     };
+    // An element type that no graph holds fits nothing.
     if tensor::dtype(declared.elem_type) != Some(tensor.dtype()) {
         return Err(wrong());
     }
+    // A model need not say how many sizes an input has.
     let Some(shape) = &declared.shape else { return Ok(()) };
     let fits = |(dim, &size): (&Dimension, &usize)| fixed_size(dim).is_none_or(|wanted| wanted == size);
     if shape.dim.len() == tensor.shape().len() && shape.dim.iter().zip(tensor.shape()).all(fits) {
@@ -237,6 +246,7 @@ fn fixed_size(dim: &Dimension) -> Option<usize> {
     dim.dim_value.and_then(|size| usize::try_from(size).ok())
 }
 
+/// Name and type of an input or output.
 fn value(value: &ValueInfo) -> ValueOutline {
     ValueOutline { name: value.name.clone(), ty: value.r#type.as_ref().map_or_else(|| "?".into(), type_text) }
 }

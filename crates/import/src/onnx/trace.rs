@@ -82,6 +82,7 @@ impl File {
         };
         let versions = Versions::from_sets(&self.model.opset_import);
         let mut scope = Scope { names: HashMap::new(), outer: None, prefix: String::new() };
+        // Inputs before initialisers: a given input takes the place of its default.
         tracer.take_inputs(graph, inputs, &mut scope)?;
         tracer.initializers(graph, &mut scope)?;
         tracer.nodes(&graph.node, &mut scope, &versions)?;
@@ -99,10 +100,12 @@ impl File {
 struct Versions<'m>(HashMap<&'m str, i64>);
 
 impl<'m> Versions<'m> {
+    /// A domain that is listed twice has its last version.
     fn from_sets(sets: &'m [OperatorSet]) -> Versions<'m> {
         Versions(sets.iter().map(|set| (domain(&set.domain), set.version)).collect())
     }
 
+    /// Version 1 for a domain that the model does not import.
     fn get(&self, of: &str) -> i64 {
         self.0.get(of).copied().unwrap_or(1)
     }
@@ -117,7 +120,9 @@ impl<'m> Versions<'m> {
 
 /// What the names of a graph, or of a function, stand for.
 struct Scope<'s, 'm> {
+    /// Of this scope alone.
     names: HashMap<&'m str, ValuePlace<'m>>,
+    /// A subgraph sees the names around it; a function does not.
     outer: Option<&'s Scope<'s, 'm>>,
     /// In front of the names of values and nodes of a graph within another.
     prefix: String,
@@ -131,12 +136,15 @@ enum ValuePlace<'m> {
 }
 
 impl<'m> Scope<'_, 'm> {
+    /// Of this scope, else of those around it.
     fn get(&self, name: &str) -> Option<ValuePlace<'m>> {
         self.names.get(name).copied().or_else(|| self.outer?.get(name))
     }
 }
 
+/// The run under way.
 struct Tracer<'t, 'm> {
+    /// Its folder holds external tensors.
     file: &'m File,
     /// By domain and name.
     functions: HashMap<(&'m str, &'m str), &'m FunctionProto>,
@@ -144,16 +152,21 @@ struct Tracer<'t, 'm> {
     builder: Builder,
     /// By the id of the value: as long as the builder has values.
     values: Vec<Tensor>,
+    /// By their names in the graph.
     weights: HashMap<String, Tensor>,
     /// Initialisers that have become values, by their places in memory.
     stored: HashMap<*const messages::TensorProto, ValueId>,
     /// Of values that are taken.
     names: HashSet<String>,
+    /// Of nodes that are taken.
     node_names: HashSet<String>,
+    /// Of the graph; see [`MAX_NODES`].
     nodes: usize,
+    /// See [`MAX_RUNS`].
     runs: usize,
     /// Functions around the present node.
     depth: usize,
+    /// Sentences for people.
     unrolled: Vec<String>,
 }
 
@@ -172,9 +185,11 @@ fn bound(inner: &Node, caller: &Node, function: &FunctionProto) -> Node {
         let mut given = if attribute.ref_attr_name.is_empty() {
             attribute.clone()
         } else {
+            // An attribute that the caller leaves out has the function's default, or is absent.
             own(&caller.attribute).or_else(|| own(&function.attribute_proto))?
         };
         given.name = attribute.name.clone();
+        // Attributes refer to the caller's from within subgraphs, too.
         for graph in given.g.iter_mut().chain(&mut given.graphs) {
             graph.node = graph.node.iter().map(|node| bound(node, caller, function)).collect();
         }
@@ -230,6 +245,7 @@ impl<'m> Tracer<'_, 'm> {
         Ok(())
     }
 
+    /// Nothing is read yet: large ones may never be used.
     fn initializers<'n>(&mut self, graph: &'n messages::Graph, scope: &mut Scope<'_, 'n>) -> Result<()> {
         if let Some(sparse) = graph.sparse_initializer.first() {
             let name = sparse.values.as_ref().map_or("", |values| &values.name);
@@ -238,6 +254,7 @@ impl<'m> Tracer<'_, 'm> {
             )));
         }
         for tensor in &graph.initializer {
+            // An input of the same name was given and stays.
             scope.names.entry(&tensor.name).or_insert(ValuePlace::Stored(tensor));
         }
         Ok(())
@@ -281,6 +298,7 @@ impl<'m> Tracer<'_, 'm> {
         self.unrolled.truncate(mark.unrolled);
     }
 
+    /// A constant of the graph, with a name that no other has.
     fn weight(&mut self, name: &str, tensor: Tensor) -> Result<ValueId> {
         let name = unique(&mut self.names, name);
         let id = self.builder.weight(&name, tensor_type(&tensor))?;
@@ -289,6 +307,7 @@ impl<'m> Tracer<'_, 'm> {
         Ok(id)
     }
 
+    /// What a value was in this run.
     fn tensor(&self, id: ValueId) -> &Tensor {
         &self.values[id.0 as usize]
     }
@@ -305,8 +324,10 @@ impl<'m> Tracer<'_, 'm> {
         Ok(())
     }
 
+    /// A node of the model: of a function, of control flow, a constant, or an operator to run.
     fn node<'n>(&mut self, node: &'n Node, scope: &mut Scope<'_, 'n>, versions: &Versions<'_>) -> Result<()> {
         let of = domain(&node.domain);
+        // A function of the model goes before an operator of the same name.
         if let Some(function) = self.functions.get(&(of, node.op_type.as_str())).copied() {
             return self.function(node, function, scope);
         }
@@ -348,6 +369,7 @@ impl<'m> Tracer<'_, 'm> {
         self.count_run()?;
         let asked = |name: &&str| if name.is_empty() { DeclaredType::Absent } else { DeclaredType::Unknown };
         let places = inputs.iter().map(Option::is_some).collect();
+        // Types of the outputs are known only after the run.
         let op = Foreign::new(kind, attributes, places, outputs.iter().map(asked).collect())?;
         let ids: Vec<ValueId> = inputs.iter().copied().flatten().collect();
         let given: Vec<(Tensor, bool)> = (ids.iter())
@@ -379,6 +401,7 @@ impl<'m> Tracer<'_, 'm> {
         Ok(made)
     }
 
+    /// Before each run, so that loops end.
     fn count_run(&mut self) -> Result<()> {
         self.runs += 1;
         if self.runs > MAX_RUNS {
@@ -418,6 +441,7 @@ impl<'m> Tracer<'_, 'm> {
         function: &'m FunctionProto,
         scope: &mut Scope<'_, 'n>,
     ) -> Result<()> {
+        // Calls count as well, or functions that call each other would cost nothing.
         self.nodes += 1;
         self.count_run()?;
         if self.depth == MAX_DEPTH {

@@ -120,6 +120,7 @@ fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
     let read = |value: u32| npy::read(&folder.join(format!("{value}.npy")));
     let mut builder = Builder::new(&program.name);
     let (mut known, mut values, mut weights) = (HashMap::new(), Vec::new(), HashMap::new());
+    // The order of values here is the order of their ids in the graph.
     for (given, is_weight) in
         program.inputs.iter().map(|v| (v, false)).chain(program.weights.iter().map(|v| (v, true)))
     {
@@ -140,6 +141,7 @@ fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
         known.get(&value).copied().ok_or_else(missing)
     };
     for node in &program.nodes {
+        // A closure, so that every error gets the node's name.
         let made: Result<()> = (|| {
             let ids = node.inputs.iter().flatten().map(|&value| find(&known, value));
             let ids: Vec<ValueId> = ids.collect::<Result<_>>()?;
@@ -160,6 +162,7 @@ fn model(folder: &Path, program: &Program) -> Result<(Model, Vec<Tensor>)> {
             let names: Vec<String> = node.outputs.iter().enumerate().filter_map(name).collect();
             let made = builder.node_multi(node.name.clone(), Op::Foreign(op), &ids, &names)?;
             known.extend(node.outputs.iter().flatten().copied().zip(made));
+            // In the order of the ids that the builder gave.
             values.extend(gave.into_iter().flatten());
             Ok(())
         })();

@@ -128,6 +128,7 @@ impl RunJob {
     /// If an operator is served by neither platform, inputs do not fit, or a run fails.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(RunReport, Vec<Outputs>)> {
         let start = Instant::now();
+        // A suite has inputs of its own, so that none are required.
         let suite = if is_onnx(&self.model) {
             None
         } else {
@@ -164,6 +165,7 @@ impl RunJob {
             let (mut seconds, mut found) = (Vec::new(), HashMap::new());
             for _ in 0..self.repeat.max(1) {
                 stop.check()?;
+                // A run must not see what the one before left.
                 hybrid.reset()?;
                 let begin = Instant::now();
                 let given = run_inputs(model, values);
@@ -173,6 +175,7 @@ impl RunJob {
             }
             let found: Outputs = found.into_iter().collect();
             let shown = compare_outputs(model.graph(), values, &found)?;
+            // One set's outputs lie directly in the folder.
             let folder = if traced.labels.len() > 1 { folders.unique_name(label, "") } else { String::new() };
             runs.push(Run { inputs: label.clone(), folder, outputs: shown, seconds });
             outputs.push(found);
@@ -245,6 +248,7 @@ fn place_nodes(graph: &Graph, target: &dyn Platform, source: &dyn Platform) -> R
         return Ok(Placed { ops, on_target, fusing: Fusing::Off });
     }
     if let Some(lowered) = target.lower(graph, PHASE)? {
+        // The lowered graph's nodes are what runs.
         ops.clear();
         for node in lowered.nodes() {
             let choice = target.kernel_for(&node.op, &lowered.input_types(node), PHASE)?;

@@ -99,8 +99,11 @@ impl InputSource<'_> {
 struct FileKind {
     /// What such a file is.
     what: &'static str,
+    /// In lower case, without the dot.
     endings: &'static [&'static str],
+    /// Names that may stand behind the `?`.
     options: &'static [&'static str],
+    /// Makes the array.
     read: fn(&InputSource<'_>) -> Result<Filled>,
 }
 
@@ -136,6 +139,7 @@ fn plain(tensor: Tensor) -> Result<Filled> {
 
 /// The kind of a file by its ending.
 fn kind_of(path: &Path) -> Option<&'static FileKind> {
+    // Endings are compared in lower case: cameras write `.JPG`.
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     KINDS.iter().find(|kind| kind.endings.contains(&ending.as_str()))
 }
@@ -201,6 +205,7 @@ impl Takes for Graph {
 
 /// Reads files for one model, and tells how each became an array.
 struct Reader<'a> {
+    /// Beside which a tokenizer is looked for.
     model: &'a Path,
     /// What the model declares.
     takes: &'a dyn Takes,
@@ -290,6 +295,7 @@ impl Reader<'_> {
         let wanted = self.takes.find(name)?;
         let tokenizer = |named: Option<&Path>| self.tokenizer(named);
         let source = InputSource { path, options, wanted: &wanted, tokenizer: &tokenizer };
+        // An array may have any name.
         let Some(kind) = kind_of(path) else {
             let others = KINDS.iter().flat_map(|kind| kind.endings).map(|ending| format!(".{ending}"));
             let others = others.collect::<Vec<_>>().join(", ");
@@ -337,6 +343,7 @@ impl Reader<'_> {
         options.expect(&all, "no file of a folder")?;
         let entries = entries(&folder)?;
         let mut sets = Vec::new();
+        // A folder holds either files or folders of them.
         let own = files_of(&entries, &options);
         if !own.is_empty() {
             sets.push((name_of(&folder), own));
@@ -369,6 +376,7 @@ impl Reader<'_> {
 /// The files among these entries that fill inputs: each with the name of its input and its options.
 fn files_of(entries: &BTreeMap<String, PathBuf>, options: &Options) -> Vec<(String, PathBuf, Options)> {
     let one = |(_, path): (&String, &PathBuf)| {
+        // Other files, such as notes, are left alone.
         let kind = kind_of(path).filter(|_| path.is_file())?;
         let name = path.file_stem()?.to_string_lossy().into_owned();
         Some((name, path.clone(), options.select(kind.options)))

@@ -12,6 +12,7 @@ pub(super) const OPTIONS: [&str; 7] = ["size", "layout", "channels", "filter", "
 /// The axes that a layout has, by the letters of ONNX's documents: a batch of one, channels, rows, columns.
 const LAYOUTS: [(&str, &str); 5] =
     [("nchw", "nchw"), ("nhwc", "nhwc"), ("chw", "chw"), ("hwc", "hwc"), ("hw", "hw")];
+/// As Pillow names them.
 const FILTERS: [(&str, Filter); 3] =
     [("bilinear", Filter::Bilinear), ("bicubic", Filter::Bicubic), ("lanczos", Filter::Lanczos)];
 
@@ -34,6 +35,7 @@ pub(super) fn read(source: &InputSource<'_>) -> Result<Filled> {
     let axes = axes(source, found)?;
     let filter = options.word("filter", &FILTERS)?.unwrap_or(Filter::Bilinear);
     let to = [axes.height, axes.width];
+    // A picture of the right size keeps its bytes.
     let same = found == to;
     let picture = if same { picture } else { picture.resize(to, filter)? };
     let order = order(source, axes.channels)?;
@@ -76,6 +78,7 @@ enum Order {
 }
 
 impl Order {
+    /// The option's word.
     fn name(self) -> &'static str {
         match self {
             Order::Rgb => "rgb",
@@ -115,6 +118,7 @@ fn axes(source: &InputSource<'_>, found: [usize; 2]) -> Result<Axes> {
             .unfit(&format!("has a batch of {batch}: a file is one picture"))
             .with_hint("give an array: `numpy.save` of the pictures"));
     }
+    // The option decides only where the model leaves the channels free.
     let grey = source.options.get("channels") == Some("grey");
     let free = if grey || !layout.contains('c') { 1 } else { 3 };
     let channels = declared('c').unwrap_or(free);
@@ -170,6 +174,7 @@ fn channels(picture: &Rgb, order: Order) -> Vec<Vec<u8>> {
         Order::Grey => {
             let luma = |p: &[u8; 3]| {
                 let [r, g, b] = p.map(u32::from);
+                // 0.299, 0.587 and 0.114 in fixed point of 16 bits, rounded.
                 ((19595 * r + 38470 * g + 7471 * b + 0x8000) >> 16) as u8
             };
             vec![picture.samples.as_chunks::<3>().0.iter().map(luma).collect()]

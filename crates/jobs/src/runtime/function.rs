@@ -45,6 +45,7 @@ impl FunctionArgument {
         program: &Program,
         writes: impl Fn(usize) -> bool,
     ) -> Vec<FunctionArgument> {
+        // Reversed, because the next one is taken from the end.
         let (mut inputs, mut outputs): (Vec<_>, Vec<_>) =
             FunctionArgument::from_program(program).into_iter().rev().partition(|a| !a.output);
         let next = |i| if writes(i) { outputs.pop() } else { inputs.pop() };
@@ -66,6 +67,7 @@ pub(super) enum Role {
 }
 
 impl Role {
+    /// As functions of a language model are called.
     pub fn name(self) -> &'static str {
         match self {
             Role::Plain => "call",
@@ -149,6 +151,7 @@ impl Function {
         if wanted.len() != inputs.len() {
             return Err(self.count(inputs.len()));
         }
+        // The lock is not held while outputs are made: that takes it on the device.
         let symbols = self.symbols(&mut self.lock(), wanted.iter().copied().zip(inputs.iter().copied()))?;
         let mut outputs = Vec::new();
         for argument in self.arguments.iter().filter(|a| a.output) {
@@ -156,6 +159,7 @@ impl Function {
             outputs.push(DeviceTensor::reserve(&self.device, shape, argument.ty.dtype)?);
         }
         let (mut given, mut made) = (inputs.iter().copied(), outputs.iter());
+        // Arguments may mix inputs and outputs; callers of `call_new` give inputs only.
         let next = |a: &FunctionArgument| if a.output { made.next() } else { given.next() };
         let all: Vec<&DeviceTensor> = self.arguments.iter().filter_map(next).collect();
         self.check_arguments(&all)?;
@@ -168,6 +172,7 @@ impl Function {
             return Err(self.count(arguments.len()));
         }
         let pairs = || self.arguments.iter().zip(arguments.iter().copied());
+        // Held until the run is submitted: `p` must not change between the check and the run.
         let mut bound = self.lock();
         let symbols = self.symbols(&mut bound, pairs())?;
         for (argument, tensor) in pairs() {
@@ -204,10 +209,12 @@ impl Function {
                 return Err(wrong(argument, tensor, &argument.ty.to_string()));
             }
         }
+        // A prefill forgets what the states hold.
         let past = match self.role {
             Role::Prefill => Some(0),
             _ => bound.past_length()?,
         };
+        // Without states nothing tells `p` but the arguments.
         let known = past.map_or(Symbols::new(), |p| Symbols::new().with_symbol(Symbol::P, p));
         let mut symbols = solve::symbols(known, pairs.iter().map(|(a, t)| (&a.ty, t.shape())))?;
         // A symbol that no argument has decides nothing; it still needs a value.

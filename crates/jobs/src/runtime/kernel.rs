@@ -11,6 +11,7 @@ pub struct OwnKernel {
     desc: KernelDesc,
     /// Name and type of each binding, in order.
     arguments: Vec<(String, TensorType)>,
+    /// Workgroups in x, y and z, from the sizes of a call.
     groups: Grid,
 }
 
@@ -36,6 +37,7 @@ impl OwnKernel {
             ))
             .with_hint(format!("in order: {}", names.join(", "))));
         }
+        // Bindings are in order, so the last one written is the result.
         let mut written =
             desc.bindings.iter().zip(types).filter(|(kind, _)| **kind == BindingKind::ReadWrite);
         let Some((_, last)) = written.next_back() else {
@@ -72,6 +74,7 @@ impl OwnKernel {
             let port = Port { name: argument.clone(), ty: ty.clone(), buffer: i as u32 };
             if self.writes(i) { outputs.push(port) } else { inputs.push(port) }
         }
+        // A size of 0 stands for the whole buffer.
         let whole = |buffer| Slice { buffer, offset: 0, size: 0 };
         let bindings = (0..self.arguments.len() as u32).map(whole).collect();
         let groups = self.groups.clone();
@@ -95,6 +98,7 @@ impl OwnKernel {
             outputs,
             states: Vec::new(),
         };
+        // As programs from files are checked: what follows may index without looking.
         program.check()?;
         Ok(program)
     }

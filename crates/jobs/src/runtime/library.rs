@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use tapml_graph::{Error, Model, Result, Symbols};
 use tapml_kernels::{KernelCache, Overrides, Program};
 
+// Buffers of activations grow with it.
 /// Most tokens of a language model's run unless said otherwise: longer inputs run in parts.
 const STEP: usize = 64;
 /// Largest `n` and `p` of other modules unless said otherwise.
@@ -34,6 +35,7 @@ pub struct CompileOptions {
 #[derive(Clone, Debug)]
 pub struct Library {
     /// Name of the device it was compiled for.
+    /// For messages only: whether a program fits is asked of its kernels.
     target: String,
     parts: Vec<Part>,
 }
@@ -58,6 +60,7 @@ pub fn compile(modules: &[Module], device: &Device, options: &CompileOptions) ->
     if modules.is_empty() {
         return Err(Error::invalid("there is nothing to compile"));
     }
+    // A library of one module needs no prefix to tell functions apart.
     let alone = modules.len() == 1;
     let parts = modules
         .iter()
@@ -95,12 +98,14 @@ fn part(module: &Module, device: &Device, options: &CompileOptions, alone: bool)
         Body::Kernel(kernel) => {
             let capacity = Symbols::np(step as u64, options.context.unwrap_or(CAPACITY) as u64);
             let program = kernel.program(module.name(), &capacity)?;
+            // A kernel of one's own has no other row to fall back on.
             program.kernels.iter().try_for_each(|k| k.check_limits(device.info()))?;
             let arguments = FunctionArgument::in_order_of_bindings(&program, |i| kernel.writes(i));
             Ok(Part { program: Arc::new(program), model: None, arguments, functions: roles })
         }
         Body::Graph { model, context } => {
             let asked = options.context.unwrap_or(if language { CONTEXT } else { CAPACITY });
+            // A longer context has positions that the model was not trained for.
             let most = if language { asked.min(context.unwrap_or(asked)) } else { asked };
             // A context of `most` positions has `most − 1` before the last token.
             let (step, past) = if language { (step.min(most), most - 1) } else { (step, most) };
@@ -152,6 +157,7 @@ impl Library {
                 Some(model) => model.weight(name),
                 None => Err(Error::bug(format!("a kernel of one's own has no weight `{name}`"))),
             };
+            // One for all functions of the module: they share weights and states.
             let bound = Arc::new(Mutex::new(Bound::load(device, part.program.clone(), &weight)?));
             let function = |(name, role): &(String, Role)| {
                 Function::new(name.clone(), part.arguments.clone(), *role, bound.clone(), device.clone())

@@ -142,6 +142,7 @@ pub fn measure(
         return Err(Error::invalid("prompt, tokens and runs must be at least 1"));
     }
     let symbols = capacity(options);
+    // The processor runs graphs node by node, without a plan and without kernels to time.
     if spec.word == "cpu" {
         note("measuring the memory's speed");
         let bandwidth = bandwidth::of_host();
@@ -162,6 +163,7 @@ pub fn measure(
     let mut alone = platform::open_device(spec)?;
     let bandwidth = tapml_exec::repeat(&mut alone, |device| bandwidth::of_device(device.as_mut()))?;
     drop(alone);
+    // Compiled one more time here, only for the plan's sizes.
     let device = platform::open_for_plans(spec)?;
     let compiled = CompileOptions { overrides: overrides.clone(), ..CompileOptions::new(symbols) };
     let planned = compile(model.graph(), device.info(), &compiled)?.memory();
@@ -191,10 +193,15 @@ fn sizes(options: &SpeedOptions) -> (usize, usize) {
     (context, options.prefill_tokens.max(1).min(context))
 }
 
+/// What is measured with what.
 struct Bench<'a> {
+    /// Where the model runs.
     platform: &'a mut dyn Platform,
+    /// Bytes a second; 0 if it is not known.
     bandwidth: f64,
+    /// Not for the processor.
     planned: Option<ProgramMemory>,
+    /// Not for the processor.
     recording: Option<Recording>,
     model: &'a Model,
     options: &'a SpeedOptions,
@@ -220,6 +227,7 @@ impl Bench<'_> {
         note("decode");
         let (decode, stopped) = self.time_decode(&mut feeder, &mut text)?;
         let peak_bytes = self.platform.memory().1;
+        // The cache grows in a run; its middle stands for the whole.
         let middle = (options.prompt_tokens.max(options.depth) + options.tokens / 2) as u64;
         let symbols = Symbols::np(1, middle);
         let profile = match &self.recording {
@@ -229,6 +237,7 @@ impl Bench<'_> {
                     text = feeder.prompt(options.prompt_tokens);
                     feeder.generate(&text, 1)?;
                 }
+                // The prompt is fed before, so that only decode steps are timed.
                 recording.start();
                 feeder.generate(&text, options.profile + 1)?;
                 recording.finish(&self.lowered_graph(Phase::Decode)?, &symbols, self.bandwidth)?
@@ -282,6 +291,7 @@ impl Bench<'_> {
     /// Tokens a second of each run behind `text`, and whether someone asked to stop before all were done.
     fn time_decode(&self, feeder: &mut Feeder<'_>, text: &mut Vec<u32>) -> Result<(Vec<f64>, bool)> {
         let (options, mut rates) = (self.options, Vec::new());
+        // The first run is not counted.
         for run in 0..=options.runs {
             let made = run_undisturbed(|| {
                 if options.depth == 0 {
@@ -295,6 +305,7 @@ impl Bench<'_> {
                 }
                 made => made?,
             };
+            // With a depth the next run goes on from here, in the cache that this one left.
             text.extend(&made.ids);
             if run > 0 {
                 rates.push(options.tokens as f64 / made.decode.as_secs_f64());
@@ -315,6 +326,7 @@ impl Bench<'_> {
             let prompt = feeder.prompt(tokens);
             feeder.generate(&prompt, 1)?;
         }
+        // Bytes of one step at the prompt's length.
         let lowered = self.lowered_graph(Phase::Prefill)?;
         recording.finish(&lowered, &Symbols::np(tokens as u64, 0), self.bandwidth)
     }
@@ -332,6 +344,8 @@ const TRIES: usize = 5;
 /// Does it until no connection to a device is lost meanwhile.
 fn run_undisturbed<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 0..TRIES {
+        // Counted for the whole process: the loss of another connection makes a run count as disturbed,
+        // too.
         let before = platform::count_reopened();
         let done = run()?;
         if platform::count_reopened() == before {
@@ -352,6 +366,7 @@ struct Feeder<'a> {
 }
 
 impl Feeder<'_> {
+    /// Ids that look random, from two primes and the turn.
     fn prompt(&mut self, len: usize) -> Vec<u32> {
         self.turn += 1;
         let id =

@@ -27,14 +27,19 @@ pub struct KernelTime {
 
 /// One command of the timed list: label, kernel, seconds in each step.
 struct Timed {
+    /// Names of the nodes that the command belongs to, joined by `+`.
     label: String,
     kernel: String,
+    /// One for each step.
     seconds: Vec<f64>,
 }
 
+/// What the profiler and its caller share.
 #[derive(Default)]
 struct Book {
+    /// Whether lists are timed.
     on: bool,
+    /// In the order of the list.
     timed: Vec<Timed>,
 }
 
@@ -54,6 +59,7 @@ impl Recording {
 
     /// Ends it, and gives the kernels by the time that they lose.
     pub fn finish(&self, graph: &Graph, symbols: &Symbols, bandwidth: f64) -> Result<Vec<KernelTime>> {
+        // Takes `on` along: it is off by default.
         let timed = std::mem::take(&mut *self.book()).timed;
         let mut kernels: HashMap<String, KernelTime> = HashMap::new();
         let mut floors: HashMap<&str, f64> = HashMap::new();
@@ -86,7 +92,9 @@ impl Recording {
 /// See the module.
 pub struct Profiler {
     device: Box<dyn Device>,
+    /// Names by handle.
     kernels: HashMap<KernelId, String>,
+    /// What each list holds, because a device does not tell.
     lists: HashMap<ListId, Vec<Command>>,
     recording: Recording,
 }
@@ -100,6 +108,7 @@ impl Profiler {
         (profiler, recording)
     }
 
+    /// Label and kernel of a command.
     fn name_command(&self, command: &Command) -> (String, String) {
         match command {
             Command::Dispatch { label, kernel, .. } => {
@@ -110,12 +119,14 @@ impl Profiler {
         }
     }
 
+    /// Runs a list command by command, and notes the seconds.
     fn time(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         let commands = self.lists.get(&list).cloned().unwrap_or_default();
         let seconds = self.device.time_commands(&commands, symbols)?;
         let names: Vec<(String, String)> =
             commands.iter().map(|command| self.name_command(command)).collect();
         let mut book = self.recording.book();
+        // Another list, such as that of the other phase, begins anew.
         let same = book.timed.len() == names.len()
             && book
                 .timed
@@ -136,6 +147,7 @@ impl Device for Profiler {
         memory, reopens);
 
     fn reopen(&mut self, lost: Error) -> Result<()> {
+        // Handles of the lost device stand for nothing.
         self.kernels.clear();
         self.lists.clear();
         self.device.reopen(lost)

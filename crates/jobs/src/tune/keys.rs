@@ -1,5 +1,8 @@
 //! What is measured: an operator at its types, the call that is timed, the kernels that make a difference to it, and which
 //! of them pass the operator's calls.
+//!
+//! A choice is measured at one call and proved on all: a kernel that is fast and wrong somewhere is not
+//! chosen.
 
 use super::lowerings::{Lowering, TunePlace};
 use super::time;
@@ -14,7 +17,9 @@ use tapml_migrate::{Checker, OpChecked, Oracles, Progress, Stop};
 
 /// A suite's calls: its own, and those of fused operators composed of them for each lowering.
 pub struct Views<'a> {
+    /// View 0.
     own: &'a Suite,
+    /// Views 1, 2, …, in the order of the lowerings.
     composed: Vec<Suite>,
 }
 
@@ -25,10 +30,12 @@ impl<'a> Views<'a> {
         Ok(Views { own: suite, composed: composed.collect::<Result<_>>()? })
     }
 
+    /// Of views.
     fn count(&self) -> usize {
         1 + self.composed.len()
     }
 
+    /// The suite of a view.
     fn get(&self, view: usize) -> &Suite {
         view.checked_sub(1).map_or(self.own, |at| &self.composed[at])
     }
@@ -53,10 +60,15 @@ impl<'a> Views<'a> {
 pub struct Key {
     /// The operator and its types.
     pub place: TunePlace,
+    /// Where its calls are; see [`Views`].
     view: usize,
+    /// In the graph of the view.
     nodes: Vec<NodeId>,
+    /// The call that is timed.
     call: Case,
+    /// Kernels with their settings.
     plans: Vec<NodePlan>,
+    /// Names of those that are right on all calls.
     passed: Vec<String>,
     /// Seconds of one run of each kernel that passed, by name.
     pub seconds: Vec<(String, f64)>,
@@ -98,12 +110,14 @@ impl Key {
         Ok(())
     }
 
+    /// The operator's name.
     fn op(&self) -> &'static str {
         self.place.op.name()
     }
 
     /// Whether all its calls among these are right, and those made of them.
     fn passes(&self, checked: &OpChecked) -> bool {
+        // An operator's check covers all its types; only those of this key count here.
         let mut own = checked.results.iter().filter(|r| self.nodes.contains(&r.case.node)).peekable();
         let made = checked.made.iter().any(|failure| self.nodes.contains(&failure.made.case.node));
         own.peek().is_some() && own.all(|result| !result.is_failed()) && !made
@@ -127,11 +141,13 @@ pub fn prove(
         let calls = suite.cases().filter(|case| suite.graph().node(case.node).op.name() == op).count();
         let here = |key: &&Key| (key.op(), key.view) == (op, view);
         let kernels: BTreeSet<String> = keys.iter().filter(here).flat_map(Key::kernels).collect();
+        // One check of the operator for each kernel, and not one for each key.
         for kernel in kernels {
             stop.check()?;
             choose(platform, keys, op, &kernel)?;
             progress.stage(&format!("check {kernel}"), calls as u64);
             let checked = checker.op(platform, op)?;
+            // A finding cannot be told to a single key, so that the kernel passes at none.
             if !checked.check.findings.is_empty() {
                 continue;
             }
@@ -174,6 +190,7 @@ fn timed_case(suite: &Suite, nodes: &[NodeId], phase: Phase) -> Option<Case> {
     let size = |case: &Case| {
         let symbols = &suite.frames()[case.frame].symbols;
         let (n, p) = (symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0));
+        // Of equals, the first in the suite.
         (Reverse(n), Reverse(p))
     };
     of_nodes.min_by_key(size)
