@@ -27,6 +27,9 @@ const LINE: usize = 8;
 const PARALLEL_FROM: usize = 1 << 15;
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`; no size is 0.
+///
+/// # Errors
+/// If memory does not suffice.
 pub(crate) fn times<T: Real>(
     x: &[T],
     w: WeightMatrix<'_, T>,
@@ -38,6 +41,7 @@ pub(crate) fn times<T: Real>(
     let alone = n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM;
     let x = SideBySide::new(x, n, k, alone)?;
     let mut blocks = zeros(n, outputs)?;
+    // A task begins at its first output; the last one may have fewer.
     let task = |scratch: &mut TaskScratch<T>, (i, y): (usize, &mut [T])| {
         let w = WeightMatrix { first: w.first + i * WIDTH * k, ..w };
         dispatch(Task { x: &x, w, y, scratch });
@@ -158,6 +162,7 @@ impl<T: Real> WithSimd for Task<'_, T> {
         let Task { x, w, y, scratch: TaskScratch { weights, sums } } = self;
         let &SideBySide { n, rows, k, .. } = x;
         let (outputs, lanes) = (y.len() / n, size_of::<T::Vector<S>>() / size_of::<T>());
+        // Sums begin at zero for each task; weights are written before they are read.
         sums.clear();
         sums.resize(outputs.next_multiple_of(OUTPUTS) * rows, T::ZERO);
         weights.resize(WIDTH * DEPTH, T::ZERO);
@@ -192,6 +197,7 @@ impl<T: Real> WithSimd for Task<'_, T> {
             }
             first += depth;
         }
+        // Sums lie output by output, with the rows side by side: this turns them.
         for (i, row) in y.chunks_exact_mut(outputs).enumerate() {
             row.iter_mut().zip(sums[i..].iter().step_by(rows)).for_each(|(to, &sum)| *to = sum);
         }

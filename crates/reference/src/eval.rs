@@ -131,11 +131,16 @@ evaluators! {
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the
 /// shapes that the operator needs when `symbols` hold, or if an id lies outside its table.
+///
+/// Evaluations are deterministic: they depend neither on threads nor on what runs beside them.
 pub fn eval<T: Real>(op: &Op, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
     T::eval(op, symbols, inputs)
 }
 
 /// Evaluates in `f32` and rounds each output to its dtype in `output_dtypes`.
+///
+/// # Errors
+/// As [`eval`], and if there are other numbers of dtypes than of outputs.
 pub fn run_node(
     op: &Op,
     symbols: &Symbols,
@@ -153,6 +158,7 @@ pub fn run_node(
 
 /// [`eval`] for one number type; reached through the type so that it is compiled in this crate.
 pub(crate) fn evaluate<T: Real>(op: &Op, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+    // The body's own nodes are checked one by one.
     if let Op::Fused(fused) = op {
         let outputs = run_definition(fused.body(), symbols, inputs);
         return outputs.context(|| op.name().to_string());
@@ -164,6 +170,7 @@ pub(crate) fn evaluate<T: Real>(op: &Op, symbols: &Symbols, inputs: &[Value<T>])
     let concrete: Vec<TensorType> = inputs.iter().map(Value::ty).collect();
     let mut types = concrete.clone();
     symbolic(op, &mut types, symbols);
+    // Only the error matters in a release: it names what does not fit.
     let inferred = op.infer(&types).map_err(|e| {
         let bound: Vec<String> =
             symbols.iter().map(|(symbol, value)| format!("{symbol} = {value}")).collect();

@@ -39,6 +39,9 @@ pub fn terms(op: &Op, inputs: &[TensorType]) -> u64 {
 }
 
 /// The outputs in the precision of the inputs: what the platform `cpu` computes.
+///
+/// # Errors
+/// As [`tapml_onnx::evaluate`].
 pub fn evaluate(op: &Foreign, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let outputs = tapml_onnx::evaluate(op, &op.place_inputs(inputs.iter().cloned()), false)?;
     Ok(outputs.into_iter().flatten().collect())
@@ -157,6 +160,7 @@ pub fn oracle(
     let types: Vec<TensorType> = inputs.iter().map(tensor_type).collect();
     let floats = |tensor: &&Tensor| tensor.dtype().is_float();
     let roundoff = inputs.iter().filter(floats).map(|t| t.dtype().unit_roundoff()).fold(0.0, f64::max);
+    // An evaluator that knows PyTorch's operators by itself is given them as they are.
     let definition = match op {
         Op::Foreign(op) if evaluator.takes_definitions() => Steps::of_definition(op, &types)?,
         _ => None,
@@ -173,6 +177,7 @@ pub fn oracle(
         _ => true,
     };
     let any_floats = steps.types.iter().flatten().any(|ty| ty.dtype.is_float());
+    // What cannot move is not evaluated again.
     let copies_of_floats = if still || !any_floats { 0 } else { copies };
     let moved = evaluation.copies(&outputs, amplitude, copies_of_floats)?;
     let mut deviation: Vec<Vec<f64>> = outputs.iter().map(|exact| vec![0.0; exact.len()]).collect();

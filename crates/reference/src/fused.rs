@@ -26,6 +26,9 @@ fn is_narrow(dtype: DType) -> bool {
 
 /// For each output element the largest change over `copies` evaluations in which every value that one node of the body hands
 /// to another is multiplied by `1 + u·U(−1, 1)`, `u` the unit roundoff of its dtype. `None` if all of them are f32.
+///
+/// # Errors
+/// If a node of the body cannot be evaluated.
 pub(crate) fn inner_deviation(
     fused: &Fused,
     symbols: &Symbols,
@@ -54,6 +57,9 @@ pub(crate) fn inner_deviation(
 /// The outputs of a fused operator if the values that its nodes hand to each other were cut to their dtypes and not
 /// rounded, in the mean: each is half a unit in the last place nearer to zero. `None` for other operators, and if no value
 /// has fewer digits than f32.
+///
+/// # Errors
+/// If a node of the body cannot be evaluated.
 pub fn cut_within(op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Result<Option<Vec<Value<f64>>>> {
     let Op::Fused(fused) = op else { return Ok(None) };
     let body = fused.body();
@@ -72,6 +78,9 @@ pub fn cut_within(op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Result<O
 }
 
 /// Every value of a fused operator's body, its inputs among them.
+///
+/// # Errors
+/// If a node of the body cannot be evaluated.
 pub fn values_within(
     fused: &Fused,
     symbols: &Symbols,
@@ -91,6 +100,7 @@ pub fn values_within(
 /// Whether a node hands a value of fewer digits than f32 to another.
 fn has_narrow_intermediates(body: &Graph) -> bool {
     let handed = body.nodes().iter().flat_map(|node| &node.inputs);
+    // Inputs are stored by whoever gives them, so that nothing is rounded within.
     let computed = |value: &&ValueId| !body.inputs().any(|(id, _)| id == **value);
     handed.filter(computed).any(|&value| is_narrow(body.value(value).ty.dtype))
 }
@@ -114,6 +124,9 @@ fn round(body: &Graph, id: ValueId, value: &Value<f64>, seed: u64, copy: usize) 
 }
 
 /// Runs a body; `handed` makes of a value what the nodes behind it are given. The outputs are as they are computed.
+///
+/// # Errors
+/// If a node cannot be evaluated, or the body reads a value that is not there.
 fn run(
     body: &Graph,
     symbols: &Symbols,
@@ -149,6 +162,7 @@ pub(crate) fn jumps_within(
 ) -> Result<Vec<Option<Jump>>> {
     let body = fused.body();
     let mut found: Vec<Option<Jump>> = body.outputs().iter().map(|_| None).collect();
+    // No fused operator has more than one choice.
     let Some(node) = body.nodes().iter().find(|node| matches!(node.op, Op::Route(_))) else {
         return Ok(found);
     };

@@ -28,6 +28,9 @@ pub(crate) struct WeightMatrix<'a, T> {
 }
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`.
+///
+/// # Errors
+/// If memory does not suffice.
 pub(crate) fn times_transposed<T: Real>(
     x: &[T],
     w: WeightMatrix<'_, T>,
@@ -35,6 +38,7 @@ pub(crate) fn times_transposed<T: Real>(
     k: usize,
     outputs: usize,
 ) -> Result<Vec<T>> {
+    // Sums of no terms are zeros, and the loops below need rows of at least one element.
     if n == 0 || outputs == 0 || k == 0 {
         return zeros(n, outputs);
     }
@@ -192,6 +196,7 @@ impl<T: Real> Gemm<'_, T> {
         let Gemm { a, b, c, k } = self;
         let n = b.len() / k;
         let m = c.len() / n.max(1);
+        // The lengths are what the unsafe call below relies on.
         assert_eq!((c.len(), b.len()), (m * n, n * k), "the output has one element per pair of rows");
         assert_eq!(a.len(), m * k, "the first matrix has as many rows");
         // SAFETY: `a` holds m·k elements read with strides (k, 1), as the assertion says, `b` n·k elements read as its

@@ -52,6 +52,7 @@ pub fn oracle(
         return Err(Error::invalid(format!("`{}` has {want} inputs, {have} weight flags", op.name())));
     }
     let noise = Noise { is_weight, amplitude, seed };
+    // A copy moves with its input and rounds nothing of its own.
     if moves_only(op) || copies == 0 {
         let exact = arrays(eval(op, symbols, inputs)?)?;
         let deviation = exact.iter().map(zeros_like).collect::<Result<_>>()?;
@@ -83,6 +84,9 @@ pub fn oracle(
 }
 
 /// The outputs; indices are exact as numbers.
+///
+/// # Errors
+/// If an index tensor does not fit its shape, which is a bug.
 pub(crate) fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
     let array = |value| match value {
         Value::Float(array) => Ok(array),
@@ -94,6 +98,7 @@ pub(crate) fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
 }
 
 /// See [`Oracle::deviation`].
+/// A number deviates by the larger of both: it moves while the choice stays, and jumps with it.
 fn with_jumps(deviation: &Array<f64>, jump: Jump) -> Result<Array<f64>> {
     let values = match jump {
         Jump::Indices(jumps) => jumps,
@@ -135,6 +140,7 @@ struct Noise<'a> {
 
 impl Noise<'_> {
     /// Writes elements `from..` of copy `copy` of input `input`.
+    /// The numbers of a copy do not depend on how it is cut into pieces.
     fn disturb(&self, input: usize, copy: usize, from: usize, values: &[f64], into: &mut [f64]) {
         let stream = Uniform::new(self.seed, &[input as u64, copy as u64]);
         let mut rest = into.iter_mut().zip(values);
@@ -186,6 +192,8 @@ impl Noise<'_> {
     }
 
     /// Blocks of rows, each with all its copies below it, in one evaluation per block.
+    ///
+    /// Results are those of [`Noise::by_copy`]: a row-wise operator sees no other rows.
     fn by_rows(
         &self,
         op: &Op,

@@ -67,6 +67,8 @@ pub struct PackedRows {
 
 impl PackedRows {
     /// Whether rows that are packed so are multiplied as they are.
+    ///
+    /// Other codes are converted to numbers before they are multiplied.
     pub fn serves(packing: Packing) -> bool {
         matches!(packing.code, Code::Int4 | Code::Int8 | Code::E4m3)
     }
@@ -76,6 +78,7 @@ impl PackedRows {
         let packing = tensor.dtype().packing().filter(|packing| PackedRows::serves(*packing));
         let packing = packing.ok_or_else(|| Error::bug(format!("rows packed as {}", tensor.dtype())))?;
         let sections = tensor.sections()?;
+        // Scales and zero points are stored as `f16`.
         let halves = |bytes: &[u8]| -> Vec<f32> {
             bytes.as_chunks::<2>().0.iter().map(|&b| half::f16::from_le_bytes(b).to_f32()).collect()
         };
@@ -159,6 +162,7 @@ impl PackedRows {
     }
 
     /// What products with `n` rows read. Fails on another number of activations.
+    /// Few rows read the weights as they lie in their words, so that their activations are scaled for that.
     fn activations<'a>(&self, x: &'a [f32], n: usize) -> Result<Cow<'a, [f32]>> {
         if x.len() != n * self.k {
             return Err(Error::invalid(format!("{} activations for {n} rows of {}", x.len(), self.k)));
@@ -172,6 +176,9 @@ impl PackedRows {
     }
 
     /// `[n, rows]` of what `part` gives for some blocks each time, as [`PackedRows::part`] does.
+    ///
+    /// # Errors
+    /// If memory does not suffice.
     fn in_parts(&self, n: usize, part: impl Fn(Range<usize>) -> Vec<f32> + Sync) -> Result<Vec<f32>> {
         let mut y = zeros(n, self.rows)?;
         if y.is_empty() {
@@ -194,6 +201,7 @@ impl PackedRows {
         for (i, part) in parts.iter().enumerate() {
             let first = i * each * BLOCK;
             let width = part.len() / n;
+            // The last block may reach beyond the last row.
             let here = width.min(self.rows - first);
             for (from, to) in part.chunks_exact(width).zip(y.chunks_exact_mut(self.rows)) {
                 to[first..first + here].copy_from_slice(&from[..here]);

@@ -119,6 +119,7 @@ fn f16_to_f32(bits: u16) -> f32 {
     /// Difference of the exponents' biases, in place.
     const REBIAS: u32 = (127 - 15) << 23;
     let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));
+    // Exponent and mantissa of `f16` move to the place of those of `f32`.
     let normal = (rest << 13) + REBIAS;
     // Infinities and NaN have the highest exponent in both formats.
     let wide = if rest >= 0x7c00 { normal + REBIAS } else { normal };
@@ -210,8 +211,10 @@ real!(
 
 /// The `f32` next to `value` whose last bit is set, unless `value` is itself an `f32`.
 /// Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008, section 3.
+/// A second rounding to fewer digits then sees whether something was lost in the first.
 fn round_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
+    // Exact, NaN, or odd already.
     if f64::from(nearest) == value || nearest.is_nan() || nearest.to_bits() & 1 == 1 {
         return nearest;
     }

@@ -37,6 +37,9 @@ pub type WeightSource<'a, T> = &'a (dyn Fn(&str) -> Result<Value<T>> + Sync);
 /// Runs a graph in `T` throughout. `inputs` are by name, `weights` gives the value of a weight by its name, `states` are
 /// those before the run in the graph's order. Values are dropped after their last use. Without an observer the run takes
 /// place on a thread of the pool, see [`on_pool`].
+///
+/// # Errors
+/// If an input is missing or has another shape than the graph says, or a node cannot be evaluated; the node is named.
 pub fn run_graph<T: Real>(
     graph: &Graph,
     symbols: &Symbols,
@@ -122,6 +125,9 @@ fn look_for_work(done: &AtomicBool) {
 }
 
 /// The states before the first step: growing ones without rows, fixed ones all zero.
+///
+/// # Errors
+/// If a state has a size of another symbol than `n` and `p`.
 pub fn empty_states<T: Real>(graph: &Graph) -> Result<Vec<Value<T>>> {
     let symbols = Symbols::np(0, 0);
     let empty = |id: ValueId| {
@@ -133,6 +139,9 @@ pub fn empty_states<T: Real>(graph: &Graph) -> Result<Vec<Value<T>>> {
 }
 
 /// Runs the definition of a fused operator: `inputs` are in the graph's order, so are the results.
+///
+/// # Errors
+/// If the definition has weights, which is a bug, or a node cannot be evaluated.
 pub(crate) fn run_definition<T: Real>(
     graph: &Graph,
     symbols: &Symbols,
@@ -166,6 +175,7 @@ impl<'a, T: Real> RunState<'a, T> {
         let mut uses = vec![0; graph.values().len()];
         let inputs = graph.nodes().iter().flat_map(|node| &node.inputs);
         let kept = graph.outputs().iter().map(|o| &o.value).chain(graph.states().iter().map(|s| &s.output));
+        // Results and states are uses as well: they stay until the end.
         for id in inputs.chain(kept) {
             uses[id.0 as usize] += 1;
         }

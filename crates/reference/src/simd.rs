@@ -119,6 +119,7 @@ pub(crate) fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
     let mut sums = [[T::splat(simd, T::ZERO); C]; R];
     let (a, a_rest) = split_all::<T, S, R>(a);
     let (b, b_rest) = split_all::<T, S, C>(b);
+    // `R · C` sums are independent of each other, which hides the latency of an addition.
     for i in 0..shortest(&a).min(shortest(&b)) {
         for r in 0..R {
             for c in 0..C {
@@ -135,6 +136,7 @@ pub(crate) fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
             }
         }
     }
+    // Lanes are added at the end, once for each sum.
     let mut totals = [[T::ZERO; C]; R];
     for r in 0..R {
         for c in 0..C {
@@ -194,6 +196,8 @@ fn shortest<V, const C: usize>(rows: &[&[V]; C]) -> usize {
 }
 
 /// `Σ_i a[i]·b[i]`.
+///
+/// The order of additions is that of [`dots`].
 pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     dispatch(Dot { a, b })
 }

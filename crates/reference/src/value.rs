@@ -80,10 +80,12 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
     pub(crate) fn part<'a>(&'a self, range: Range<usize>, buffer: &'a mut [T]) -> &'a [T] {
         match &self.data {
             Data::Narrow(narrow) if narrow.whole.get().is_none() => {
+                // A caller that reads parts does not want all of them in memory.
                 let buffer = &mut buffer[..range.len()];
                 (narrow.widen)(&narrow.tensor, range, buffer);
                 buffer
             }
+            // Once all are converted, parts are borrowed.
             _ => &self.values()[range],
         }
     }
@@ -272,6 +274,7 @@ impl<T: Real> Value<T> {
 const CONVERTED: usize = 1 << 16;
 
 /// The values of a float tensor, converted by all threads if there are many.
+/// Each thread takes pieces of [`CONVERTED`] elements.
 fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
     if !matches!(tensor.dtype(), DType::F16 | DType::BF16 | DType::F32) {
         return Ok(T::widen(tensor));
@@ -290,6 +293,7 @@ fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
 }
 
 /// The numbers that a packed tensor stands for, by all threads if there are many.
+/// Pieces are whole groups, as a scale belongs to a group.
 fn unpack<T: Real>(packing: Packing, tensor: &Tensor) -> Result<Vec<T>> {
     let group = (packing.group as usize).max(1);
     let each = (CONVERTED / group).max(1) * group;

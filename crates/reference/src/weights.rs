@@ -35,6 +35,9 @@ impl<T: Real> WeightCache<T> {
 
     /// The weight of this name. `tensor` is converted if this name is new; it is not looked at otherwise, so one cache
     /// serves one checkpoint.
+    ///
+    /// # Errors
+    /// If the tensor cannot be converted; the same error comes again for the same name.
     pub fn get(&self, name: &str, tensor: &Tensor) -> Result<Value<T>> {
         let slot = self.slot(name);
         if let Some(done) = slot.get() {
@@ -52,6 +55,7 @@ impl<T: Real> WeightCache<T> {
             own = true;
             value
         });
+        // Streamed weights take no memory of their own; another thread's result is counted by that thread.
         if streamed || !own {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
         }

@@ -80,6 +80,7 @@ impl<'a> Arguments<'a> {
             };
             given.insert(name, found);
         }
+        // An input without a place in the schema would be ignored silently.
         if place < builder.places() {
             return Err(Error::invalid(format!("takes {place} tensors, found {}", builder.places())));
         }
@@ -89,6 +90,7 @@ impl<'a> Arguments<'a> {
     /// Fails on an argument that the definition did not look at.
     pub fn expect_all_read(&self) -> Result<()> {
         let read = self.read.borrow();
+        // A number in the place of a tensor was read as one.
         let is_read = |name: &str| read.contains(name) || self.given.contains_key(name);
         match self.op.attributes().keys().find(|name| !is_read(name)) {
             None => Ok(()),
@@ -149,6 +151,7 @@ impl<'a> Arguments<'a> {
     /// An attribute that is there and not null, which counts as read.
     fn value(&self, name: &'static str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(name);
+        // A null stands for an argument that is not given.
         self.op.attributes().get(name).filter(|value| !value.is_null())
     }
 
@@ -255,6 +258,7 @@ impl<'a> Arguments<'a> {
             (None, Some(default)) => vec![default as i64],
             (None, None) => return Err(Error::invalid(format!("needs the argument `{name}`"))),
         };
+        // Bounded by `fits`, so that nothing is cut off.
         let small = |value: &i64| usize::from(u16::try_from(*value).unwrap_or(0));
         let fits = given.iter().all(|&value| value >= least && value <= i64::from(i16::MAX));
         match (given.as_slice(), fits) {

@@ -23,6 +23,7 @@ pub fn unary(builder: &mut Builder, arguments: &Arguments, kinds: &[&str]) -> De
 
 /// As [`unary`], of floats alone: PyTorch gives floats for integers as well.
 pub fn float_unary(builder: &mut Builder, arguments: &Arguments, kinds: &[&str]) -> Defined {
+    // Only checked: the tensor itself is read by `unary`.
     arguments.floats("self")?;
     unary(builder, arguments, kinds)
 }
@@ -50,6 +51,7 @@ pub fn to_dtype(builder: &mut Builder, arguments: &Arguments) -> Defined {
 /// # Errors
 /// Of kind `Unsupported` for two floats of several widths, and for two integers other than `i32` with `i64` or bool with any.
 fn promote_dtype(builder: &Builder, a: &Operand, b: &Operand) -> Result<DType> {
+    // PyTorch calls a tensor without dimensions a scalar in promotion.
     let weak = |x: &Operand| x.rank() == 0;
     let (one, other) = (a.dtype, b.dtype);
     Ok(match (one.is_float(), other.is_float()) {
@@ -76,6 +78,7 @@ fn promote_number(builder: &Builder, x: &Operand, number: Number) -> DType {
     match x.dtype {
         dtype if dtype.is_float() => dtype,
         _ if number.float => builder.float(),
+        // A Python integer beside booleans.
         DType::Bool => DType::I64,
         dtype => dtype,
     }
@@ -144,6 +147,7 @@ pub fn pair(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined
 /// A quotient, of floats also where both operands are integers.
 pub fn quotient(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let [a, b] = operands(builder, arguments, ["self", "other"])?;
+    // `torch.true_divide` of integers gives the default float.
     let dtype = if a.dtype.is_float() { a.dtype } else { builder.float() };
     let (a, b) = (builder.cast(&a, dtype)?, builder.cast(&b, dtype)?);
     Ok(vec![builder.pair("onnx.Div@14", &a, &b)?])
@@ -162,6 +166,7 @@ pub fn power(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn compare(builder: &mut Builder, arguments: &Arguments, kind: &str, opposite: bool) -> Defined {
     let [a, b] = operands(builder, arguments, ["self", "other"])?;
     let ty = (DType::Bool, broadcast_shape(&a.shape, &b.shape)?);
+    // Promoted operands are compared, and the result is bool.
     let found = builder.add_operator(kind, json!({}), &[&a, &b], ty)?;
     Ok(vec![if opposite { builder.unary("onnx.Not@1", json!({}), &found)? } else { found }])
 }
@@ -212,6 +217,7 @@ pub fn fill_mask(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let (x, mask) = (arguments.tensor("self")?, arguments.tensor("mask")?);
     let value = match arguments.tensor_argument("value") {
         TensorArgument::Number(number) => builder.number(number.value, x.dtype)?,
+        // The value takes the dtype of the tensor, as PyTorch's `masked_fill` does.
         TensorArgument::Tensor(value) => builder.cast(&value, x.dtype)?,
         TensorArgument::Absent => {
             let value = arguments.number("value")?.ok_or_else(|| Error::invalid("needs `value`"))?;

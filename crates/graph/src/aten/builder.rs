@@ -145,12 +145,14 @@ impl Builder {
         let Value::Object(attributes) = attributes else {
             return Err(Error::bug("attributes are an object"));
         };
+        // Before the step is added, so that a definition never holds a value that is too large.
         outputs.iter().try_for_each(|(_, shape)| check(shape, MOST))?;
         let declared = outputs
             .iter()
             .map(|(dtype, shape)| DeclaredType::As(TensorType::new(*dtype, shape.iter().copied())));
         let places = inputs.iter().map(Option::is_some).collect();
         let op = Foreign::new(kind, Map::from_iter(attributes), places, declared.collect())?;
+        // Types of absent inputs have no place here, as in a graph's node.
         let types = inputs.iter().flatten().map(|operand| operand.ty()).collect();
         let inputs = inputs.iter().map(|operand| operand.map(|operand| operand.source)).collect();
         self.steps.push(DefinitionStep { op, inputs, types });
@@ -229,6 +231,7 @@ impl Builder {
         }
         let sizes: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
         let sizes = self.ints(&sizes)?;
+        // With `allowzero` a size of 0 means 0 and not "as the input".
         self.add_operator("onnx.Reshape@14", json!({"allowzero": 1}), &[x, &sizes], (x.dtype, shape.to_vec()))
     }
 
@@ -265,6 +268,7 @@ impl Builder {
 
     /// Stretched to a shape.
     pub fn expand(&mut self, x: &Operand, shape: &[usize]) -> Result<Operand> {
+        // `Expand` of ONNX would stretch the shape as well, PyTorch's does not.
         if broadcast_shape(&x.shape, shape)? != shape {
             return Err(Error::invalid(format!("{:?} does not stretch to {shape:?}", x.shape)));
         }
@@ -282,6 +286,7 @@ impl Builder {
     ) -> Result<Operand> {
         let mut shape = x.shape.clone();
         shape[axis] = end.saturating_sub(start).div_ceil(step);
+        // ONNX clamps ends, so that the largest integer means the whole axis.
         let integer = |value: usize| [i64::try_from(value).unwrap_or(i64::MAX)];
         let (starts, ends) = (self.ints(&integer(start))?, self.ints(&integer(end))?);
         let (axes, steps) = (self.ints(&integer(axis))?, self.ints(&integer(step))?);
@@ -292,6 +297,7 @@ impl Builder {
     pub fn concat(&mut self, parts: &[Operand], axis: usize) -> Result<Operand> {
         let first = parts.first().ok_or_else(|| Error::invalid("nothing to join"))?;
         let mut shape = first.shape.clone();
+        // All sizes but the one along the axis have to be the same.
         for part in &parts[1..] {
             let same = |d: usize| d == axis || part.shape.get(d) == shape.get(d);
             if part.rank() != shape.len() || part.dtype != first.dtype || !(0..shape.len()).all(same) {

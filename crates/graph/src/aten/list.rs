@@ -76,6 +76,7 @@ pub const ROWS: &[AtenRow] = &[
     define_row("hardtanh.default", |b, a| {
         arithmetic::clamp(b, a, ["min_val", "max_val"], [Some(-1.0), Some(1.0)])
     }),
+    // The bounds are no arguments: the defaults hold.
     define_row("relu6.default", |b, a| arithmetic::clamp(b, a, ["min", "max"], [Some(0.0), Some(6.0)])),
     define_row("logical_not.default", arithmetic::not),
     define_row("bitwise_not.default", arithmetic::not),
@@ -89,6 +90,7 @@ pub const ROWS: &[AtenRow] = &[
     two("add.Scalar", |b, a| arithmetic::sum(b, a, "onnx.Add@14")),
     two("sub.Tensor", |b, a| arithmetic::sum(b, a, "onnx.Sub@14")),
     two("sub.Scalar", |b, a| arithmetic::sum(b, a, "onnx.Sub@14")),
+    // `other − alpha · self`, with the operands exchanged.
     two("rsub.Scalar", arithmetic::reversed_difference),
     two("mul.Tensor", |b, a| arithmetic::pair(b, a, "onnx.Mul@14")),
     two("mul.Scalar", |b, a| arithmetic::pair(b, a, "onnx.Mul@14")),
@@ -100,6 +102,7 @@ pub const ROWS: &[AtenRow] = &[
     row("pow.Tensor_Tensor", &["self", "exponent"], arithmetic::power),
     two("eq.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", false)),
     two("eq.Scalar", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", false)),
+    // ONNX has no `NotEqual`: the flag asks for a negation.
     two("ne.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", true)),
     two("ne.Scalar", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", true)),
     two("lt.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Less@13", false)),
@@ -135,6 +138,7 @@ pub const ROWS: &[AtenRow] = &[
     define_row("select.int", movement::select),
     row("cat.default", &["*tensors"], movement::concat),
     row("stack.default", &["*tensors"], movement::stack),
+    // Both forms have one definition, which looks at its arguments.
     define_row("split_with_sizes.default", movement::split),
     define_row("split.Tensor", movement::split),
     define_row("constant_pad_nd.default", movement::pad),
@@ -151,6 +155,7 @@ pub const ROWS: &[AtenRow] = &[
     row("arange.start", &[], movement::arange),
     row("arange.start_step", &[], movement::arange),
     // Reductions.
+    // `ReduceMean` before version 18 and `ReduceSum` before 13 have their axes as attributes.
     define_row("mean.default", |b, a| reduction::reduce(b, a, "onnx.ReduceMean@13")),
     define_row("mean.dim", |b, a| reduction::reduce(b, a, "onnx.ReduceMean@13")),
     define_row("sum.default", |b, a| reduction::reduce(b, a, "onnx.ReduceSum@11")),
@@ -176,6 +181,7 @@ pub const ROWS: &[AtenRow] = &[
     row("layer_norm.default", NORM, products::layer_norm),
     row("group_norm.default", NORM, products::group_norm),
     row("batch_norm.default", STATISTICS, products::batch_norm),
+    // Further outputs are statistics of training and have no definition.
     row("_native_batch_norm_legit_no_training.default", STATISTICS, products::batch_norm),
     // Convolutions, pools and sampling.
     row("convolution.default", NORM, |b, a| windows::convolution(b, a, None)),

@@ -16,6 +16,7 @@ use serde_json::json;
 /// If they do not hold exactly so many `elements`, or the open size is not determined.
 fn filled_up(given: &[i64], elements: usize) -> Result<Vec<usize>> {
     let wrong = || Error::invalid(format!("{elements} elements do not fill {given:?}"));
+    // Only −1 stands for what is left; other negative sizes are wrong.
     let known = given.iter().filter(|size| **size != -1).map(|&size| usize::try_from(size).ok());
     let known = known.collect::<Option<Vec<usize>>>().ok_or_else(wrong)?;
     let product = known.iter().try_fold(1usize, |all, &size| all.checked_mul(size)).ok_or_else(wrong)?;
@@ -26,6 +27,7 @@ fn filled_up(given: &[i64], elements: usize) -> Result<Vec<usize>> {
         1 if product > 0 && elements.is_multiple_of(product) => elements / product,
         _ => return Err(wrong()),
     };
+    // Without an open size the product has to be right by itself.
     if product.checked_mul(rest) != Some(elements) {
         return Err(wrong());
     }
@@ -107,6 +109,7 @@ pub fn transpose_matrix(builder: &mut Builder, arguments: &Arguments) -> Defined
     match x.rank() {
         2 => Ok(vec![builder.transpose_matrix(&x)?]),
         0 | 1 => Ok(vec![builder.copy_value(&x)?]),
+        // As `torch.t`, which takes at most two dimensions.
         _ => Err(Error::invalid(format!("{} is no matrix", x.ty()))),
     }
 }
@@ -160,6 +163,7 @@ pub fn slice(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let at = x.axis(arguments.int("dim")?.unwrap_or(0))?;
     let size = x.shape.get(at).copied().ok_or_else(|| Error::invalid("a slice of a number"))?;
     let start = bound(arguments.int("start")?.unwrap_or(0), size);
+    // An end that is absent or beyond the dimension is the end of it.
     let end = bound(arguments.int("end")?.unwrap_or(i64::MAX), size);
     let step = usize::try_from(arguments.int("step")?.unwrap_or(1)).ok().filter(|step| *step > 0);
     let step = step.ok_or_else(|| Error::invalid("`step` is no positive integer"))?;
@@ -171,6 +175,7 @@ pub fn select(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.tensor("self")?;
     let at = x.axis(arguments.needed_int("dim")?)?;
     let size = x.shape.get(at).copied().ok_or_else(|| Error::invalid("an index of a number"))?;
+    // An index counts from the end if it is negative, as a dimension does.
     let index = axis(arguments.needed_int("index")?, size)?;
     let one = builder.slice(&x, at, (index, index + 1, 1))?;
     let mut shape = x.shape.clone();
@@ -253,6 +258,7 @@ pub fn pad(builder: &mut Builder, arguments: &Arguments) -> Defined {
         let at = x.rank() - 1 - pair;
         (begins[at], ends[at]) = (width[0], width[1]);
     }
+    // The sizes are bounded by those of a tensor and of `small`.
     let sizes = x.shape.iter().zip(begins.iter().zip(&ends));
     let shape = sizes.map(|(size, (begin, end))| size + begin + end).collect();
     let pads: Vec<i64> = begins.into_iter().chain(ends).map(|width| width as i64).collect();

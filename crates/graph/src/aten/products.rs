@@ -65,6 +65,7 @@ pub fn linear(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let [features, width] = weight.shape[..] else {
         return Err(Error::unsupported(format!("a weight of {}", weight.ty())));
     };
+    // Rows are counted by a division by the columns.
     if width != columns || columns == 0 {
         return Err(Error::invalid(format!("a product of {} and {}", x.ty(), weight.ty())));
     }
@@ -166,6 +167,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
         let seen: Vec<i64> = (0..l * s).map(|at| i64::from(at % s <= at / s)).collect();
         mask = Some(builder.constant(Tensor::from_i64(DType::Bool, vec![l, s], &seen)?));
     }
+    // Heads are split below; the result has the queries' shape with the values' size.
     let whole = q.shape.clone();
     let heads = if grouped { Some(HeadGroups::from_operands(&q, &k, &v)?) } else { None };
     let [q, k, v] = match &heads {
@@ -184,6 +186,7 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
     match (&mask, hidden) {
         (Some(_), Some(seen)) => {
             let nothing = builder.number(f64::NEG_INFINITY, scores.dtype)?;
+            // A mask of truths says what takes part.
             scores = select_elements(builder, seen, &scores, &nothing)?;
         }
         (Some(added), None) => scores = builder.pair("onnx.Add@14", &scores, added)?,
@@ -278,6 +281,7 @@ pub fn layer_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     arguments.ignore(&["cudnn_enable"]);
     let x = arguments.floats("input")?;
     let shape: Vec<i64> = arguments.needed_ints("normalized_shape")?;
+    // The last dimensions have to be exactly those that are named.
     let from = x.rank().checked_sub(shape.len()).filter(|_| !shape.is_empty());
     let from = from.filter(|&from| x.shape[from..].iter().map(|&size| size as i64).eq(shape.iter().copied()));
     let from =
@@ -291,6 +295,7 @@ pub fn layer_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
 
 /// Normalised by statistics that are known.
 pub fn batch_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
+    // They concern training and the choice of a kernel.
     arguments.ignore(&["momentum", "cudnn_enabled"]);
     arguments.expect("training", false)?;
     let x = arguments.floats("input")?;
@@ -333,6 +338,7 @@ pub fn group_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let normal =
         builder.add_operator("onnx.InstanceNormalization@6", json!({ "epsilon": epsilon }), &rows, ty)?;
     let mut found = builder.reshape(&normal, &x.shape)?;
+    // `[channels, 1, …]` broadcasts to `[batch, channels, …]`.
     let along: Vec<usize> = std::iter::once(channels).chain(vec![1; x.rank() - 2]).collect();
     for (name, kind) in [("weight", "onnx.Mul@14"), ("bias", "onnx.Add@14")] {
         if let Some(given) = arguments.optional(name) {

@@ -99,6 +99,7 @@ pub fn arg(builder: &mut Builder, arguments: &Arguments, kind: &str) -> Defined 
             &[&flat],
             (DType::I64, Vec::new()),
         )?;
+        // `keepdim` without `dim` keeps every dimension, with size 1.
         let shape = if keeps { vec![1; x.rank()] } else { Vec::new() };
         return Ok(vec![builder.reshape(&found, &shape)?]);
     };
@@ -117,6 +118,7 @@ pub fn cumulative_sum(builder: &mut Builder, arguments: &Arguments) -> Defined {
     if arguments.dtype("dtype")?.is_some_and(|dtype| dtype != x.dtype) || x.rank() == 0 {
         return Err(Error::unsupported(format!("sums of {}", x.ty())));
     }
+    // Running sums of integers are `i64` in PyTorch.
     let x = if x.dtype.is_float() { x } else { builder.cast(&x, DType::I64)? };
     let axis = builder.number(axis as f64, DType::I64)?;
     let ty = (x.dtype, x.shape.clone());

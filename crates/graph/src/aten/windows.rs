@@ -45,6 +45,7 @@ impl Reach {
 
     /// Windows, as PyTorch counts them: with `ceil` also one that begins in the input or in front of it, and does not end there.
     fn windows(&self, ceil: bool) -> Option<usize> {
+        // A window that is larger than the padded input has no place.
         let room = (self.size + 2 * self.padding).checked_sub(self.span())?;
         let more = if ceil { self.stride - 1 } else { 0 };
         let count = (room + more) / self.stride + 1;
@@ -90,6 +91,7 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
         let reach = Reach { size: size[d], kernel: kernel[d], stride, padding, dilation };
         let found = if transposed {
             size[d].checked_sub(1).and_then(|last| {
+                // `(size − 1)·stride − 2·padding + dilation·(kernel − 1) + output_padding + 1`.
                 (last * stride + reach.span() + more[d]).checked_sub(2 * padding).filter(|size| *size > 0)
             })
         } else {
@@ -97,6 +99,7 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
         };
         shape.push(found.ok_or_else(wrong)?);
     }
+    // Begins of all dimensions, then their ends.
     let pads = [padding.clone(), padding].concat();
     let mut attributes = json!({"dilations": dilation, "group": groups, "kernel_shape": kernel, "pads": pads, "strides": stride});
     if transposed {
@@ -194,6 +197,7 @@ pub fn average_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -
     }
     let list = |of: fn(&Reach) -> usize| reaches.iter().map(of).collect::<Vec<usize>>();
     let pads = [list(|reach| reach.padding), list(|reach| reach.padding)].concat();
+    // With a divisor of its own every window is a sum over all of its elements.
     let counts = counts || divisor.is_some();
     let attributes = json!({
         "kernel_shape": list(|reach| reach.kernel), "strides": list(|reach| reach.stride), "pads": pads,
@@ -246,6 +250,7 @@ pub fn upsample(builder: &mut Builder, arguments: &Arguments, linear: bool) -> D
         (Some(_), _) => arguments.sizes("output_size", size.len(), None, 1)?,
         (None, Some(factors)) if factors.len() == size.len() => {
             let scaled = size.iter().zip(factors).map(|(&size, factor)| (size as f64 * factor).floor());
+            // The same bound as that of sizes from arguments.
             let scaled = scaled.map(|size| (1.0..32768.0).contains(&size).then_some(size as usize));
             scaled
                 .collect::<Option<_>>()

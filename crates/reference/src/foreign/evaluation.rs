@@ -53,6 +53,7 @@ const ORDER_MARGIN: f64 = 2.0;
 fn deviation_to_serial(exact: &[f64], serial: &[f64], scale: &[f64], unit: f64) -> Vec<f64> {
     let share = |((exact, serial), scale): ((&f64, &f64), &f64)| (serial - exact).abs() / scale;
     let shares = exact.iter().zip(serial).zip(scale).map(share).filter(|share| share.is_finite());
+    // Elements that are exact by chance say nothing, so that the worst one holds for all.
     let worst = shares.fold(0.0, f64::max);
     scale.iter().map(|scale| ORDER_MARGIN * worst * scale * unit).collect()
 }
@@ -102,6 +103,9 @@ pub(super) struct Evaluation<'a> {
 
 impl Evaluation<'_> {
     /// All values, of these inputs.
+    ///
+    /// # Errors
+    /// If the evaluator does not evaluate a node.
     pub fn values(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         self.steps.evaluate(self.evaluator, inputs, self.is_weight)
     }
@@ -131,6 +135,9 @@ impl Evaluation<'_> {
     }
 
     /// The outputs of disturbed copies, each of the shapes that the exact ones have.
+    ///
+    /// # Errors
+    /// Of kind `Unsupported` if a copy has outputs of other shapes.
     pub fn copies(
         &self,
         exact: &[Array<f64>],
@@ -150,6 +157,9 @@ impl Evaluation<'_> {
 
     /// The largest change of each output element over copies in which `moved` is what a node hands to another. It is given
     /// the number of the value, the value, and the copy.
+    ///
+    /// # Errors
+    /// If a node cannot be evaluated on what it is handed.
     fn disturb_handed(&self, values: &[Tensor], copies: usize, moved: &Moved<'_>) -> Result<Vec<Vec<f64>>> {
         let used: Vec<usize> = self.steps.all.iter().flat_map(|step| step.inputs.clone()).collect();
         let copy = |copy: usize| -> Result<Vec<Array<f64>>> {

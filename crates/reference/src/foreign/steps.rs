@@ -44,6 +44,9 @@ pub(super) struct DefinitionStep {
 
 impl Steps {
     /// Of an operator of others with so many inputs, or of a fused one that stands for such.
+    ///
+    /// # Errors
+    /// Of kind `Bug` for TapML's own operators.
     pub fn from_op(op: &Op, inputs: usize) -> Result<Steps> {
         match op {
             Op::Foreign(op) => {
@@ -74,6 +77,7 @@ impl Steps {
         let kinds = |definition: &Definition| -> Vec<&str> {
             definition.steps.iter().map(|step| step.op.kind()).collect()
         };
+        // A definition that casts between floats has other steps in `f64`.
         if kinds(&given) != kinds(&exact) || given.constants.len() != exact.constants.len() {
             return Ok(None);
         }

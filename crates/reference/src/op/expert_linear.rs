@@ -26,6 +26,7 @@ impl Evaluate for ExpertLinear {
             let matrix = WeightMatrix { array: stack, first: expert * outputs * k };
             times_transposed(&gathered, matrix, places.len(), k, outputs)
         };
+        // Rows of one expert are multiplied together, so that its matrix is read once.
         let chosen = places_by_expert(inputs[2].as_ids()?, slots, count)?;
         let products: Vec<Vec<T>> = if n.saturating_mul(slots).saturating_mul(outputs * k) < PARALLEL_FROM {
             chosen.iter().map(product).collect::<Result<_>>()?

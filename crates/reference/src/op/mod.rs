@@ -94,6 +94,9 @@ impl<'a, T: Real> InputRows<'a, T> {
 }
 
 /// Input `index` of an operator as rows.
+///
+/// # Errors
+/// If the input is missing, holds indices, or has more than two sizes.
 fn rows<T: Real>(inputs: &[Value<T>], index: usize) -> Result<InputRows<'_, T>> {
     let missing = || Error::invalid(format!("input {index} is missing"));
     let array = inputs.get(index).ok_or_else(missing)?.as_float()?;
@@ -121,6 +124,8 @@ fn single_output<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result
 }
 
 /// `f` of each element of the only input.
+///
+/// Each element is computed by itself, so that threads change nothing.
 fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result<Vec<Value<T>>> {
     let x = rows(inputs, 0)?;
     let mut values = reserve(x.rows, x.columns)?;
@@ -135,6 +140,8 @@ fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result
 }
 
 /// `f` of each element of the first input and what the second, stretched to it, has in its place.
+///
+/// The second input has the same shape, or is one row, or one column.
 fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) -> Result<Vec<Value<T>>> {
     let (a, b) = (rows(inputs, 0)?, rows(inputs, 1)?);
     let mut values = reserve(a.rows, a.columns)?;

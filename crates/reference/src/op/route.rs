@@ -187,6 +187,8 @@ impl<'a> Near<'a> {
     }
 
     /// Choices in which two experts change places.
+    ///
+    /// A rival takes the place of a chosen expert; if it is chosen itself, both change their places.
     fn other_experts(&mut self, groups: &[usize]) {
         let rivals: Vec<usize> = groups.iter().flat_map(|&g| self.row.group(g)).collect();
         for slot in 0..self.chosen.len() {
@@ -212,6 +214,8 @@ impl<'a> Near<'a> {
     }
 
     /// Choices in which a group that was left out takes the place of another.
+    ///
+    /// The rest of the choice then follows from the experts of the new groups.
     fn other_groups(&mut self, groups: &[usize]) {
         let keys = self.row.group_keys();
         let reach = |g: usize| self.row.deciders(g).into_iter().map(|e| self.reach[e]).sum::<f64>();
