@@ -220,6 +220,7 @@ impl Program {
     pub fn from_bytes(bytes: &[u8]) -> Result<Program> {
         let program: Program = serde_json::from_slice(bytes)
             .map_err(|e| Error::invalid(format!("these {} bytes are no program: {e}", bytes.len())))?;
+        // Parsing checks the form alone; indices and ranges are checked here.
         program.check()?;
         Ok(program)
     }

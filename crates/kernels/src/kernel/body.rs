@@ -157,6 +157,7 @@ impl<'a> Normalised<'a> {
         let (Op::RmsNorm(op), [x, weight]) = (&norm.op, &norm.inputs[..]) else {
             return Err(Error::unsupported("the kernel needs a norm with a weight"));
         };
+        // Without a sum the row comes from outside, or from another node that `read` will refuse.
         let add = body.maker(*x).filter(|node| matches!(node.op, Op::Add(_)));
         let front = |op: &Op| matches!(op, Op::RmsNorm(_) | Op::Add(_) | Op::LastRow(_));
         Ok(Normalised {

@@ -158,6 +158,7 @@ impl Composition {
     /// front end.
     pub fn put_into(self, source: &mut Source) {
         debug_assert!(self.missing().is_empty(), "{:?} are missing of {:?}", self.missing(), self.files);
+        // `tapml kernel` splits the list at this sign.
         source.file = self.files.join("+");
         source.text = self.text;
     }

@@ -28,6 +28,7 @@ fn grouped_sides<'a>(node: &OnnxNode<'a>, q_heads: u32, kv_heads: u32) -> Result
             HeadsBuffer::from_input(node, 2, kv_heads)?,
         ]);
     }
+    // Numbers of heads come from the file: their sum may overflow.
     let sum = kv_heads.checked_mul(2).and_then(|both| both.checked_add(q_heads));
     let all = HeadsBuffer::from_input(node, 0, sum.ok_or_else(|| node.unserved_error("so many heads"))?)?;
     Ok([all.part(0, q_heads), all.part(q_heads, kv_heads), all.part(q_heads + kv_heads, kv_heads)])
@@ -69,6 +70,7 @@ const GROUPED: [&str; 16] = [
 /// Attributes of quantisation do not matter while the types of the caches are `NONE`.
 fn check_grouped(node: &OnnxNode) -> Result<()> {
     node.reads(&[&GROUPED[..], &["k_norm_epsilon"]].concat())?;
+    // Zero is the default, which asks for nothing.
     for name in ["qk_output", "sliding_window_cache"] {
         if node.int(name, 0)? != 0 {
             return Err(node.unserved_error(&format!("the attribute `{name}`")));
@@ -132,6 +134,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     }
     let kept_v = cache_output(&node, 2, batch, &v, room)?;
     let v = steps.move_heads(v, kept_v, HeadsMove { past: before[1], turn: None, ..how })?;
+    // A bias may have fewer columns than there is room for: keys behind them are left out.
     let mut keys = room;
     let bias = match node.optional(10) {
         None => None,

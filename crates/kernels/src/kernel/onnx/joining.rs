@@ -129,6 +129,7 @@ impl AxisParts {
             let mut own = part.sizes()?;
             let size = own.get(axis).copied().unwrap_or(0);
             // With the size along the axis replaced, a part has to have the sizes of the whole.
+            // Bounds are cut at the rank: a part may have fewer dimensions than the whole.
             own.splice(axis.min(own.len())..(axis + 1).min(own.len()), [sizes[axis]]);
             match rest.checked_sub(size).filter(|_| own == sizes && part.dtype() == dtype) {
                 Some(left) => rest = left,

@@ -163,6 +163,7 @@ fn count(sizes: &[u32]) -> Result<u32> {
 fn strides(sizes: &[u32]) -> Vec<u32> {
     let mut strides = vec![1u32; sizes.len()];
     for at in (1..sizes.len()).rev() {
+        // Wraps rather than panics: sizes come from files.
         strides[at - 1] = strides[at].wrapping_mul(sizes[at]);
     }
     strides
@@ -176,6 +177,7 @@ fn broadcast_strides(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
     let missing = missing.ok_or_else(|| Error::invalid(format!("{from:?} does not stretch to {to:?}")))?;
     let own = strides(from);
     let stride = |(at, &to): (usize, &u32)| match at.checked_sub(missing).map(|at| (from[at], own[at])) {
+        // A dimension in front that the operand lacks counts as one of size 1.
         None | Some((1, _)) => Ok(0),
         Some((size, stride)) if size == to => Ok(stride),
         Some((size, _)) => Err(Error::invalid(format!("a size of {size} does not stretch to {to}"))),
@@ -191,6 +193,7 @@ impl<'a> OnnxNode<'a> {
             types.iter().enumerate().map(|(index, ty)| Placed { index, ty }).collect::<Vec<_>>()
         };
         let mut outputs = number(request.outputs).into_iter();
+        // The request lists only outputs that are asked for; the operator lists all places.
         let taken = op.outputs().iter().map(DeclaredType::is_asked);
         let outputs = taken.map(|asked| if asked { outputs.next() } else { None }).collect();
         Ok(OnnxNode { op, inputs: op.place_inputs(number(request.inputs)), outputs })
@@ -246,6 +249,7 @@ impl<'a> OnnxNode<'a> {
 
     /// Fails on an attribute that the planner does not read.
     fn reads(&self, known: &[&str]) -> Result<()> {
+        // An attribute that is passed over could change the result.
         match self.op.attributes().keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => Err(self.unserved_error(&format!("the attribute `{name}`"))),
             None => Ok(()),
@@ -288,6 +292,7 @@ impl<'a> OnnxNode<'a> {
     fn axis(&self, value: i64, rank: usize) -> Result<usize> {
         let rank = rank as i64;
         let from_front = if value < 0 { value + rank } else { value };
+        // Negative numbers that reach beyond the front fail here too.
         let found = usize::try_from(from_front).ok().filter(|_| from_front < rank);
         found.ok_or_else(|| Error::invalid(format!("axis {value} of a tensor of {rank} dimensions")))
     }

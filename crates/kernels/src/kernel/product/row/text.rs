@@ -171,9 +171,9 @@ impl RowShape {
         text
     }
 
-    /// Quads follow each other weight by weight.
-    /// Writes the functions that find a quad's weight. Each weight begins a quad of its own, so that no quad is
-    /// shared.
+    /// Writes the functions that find a quad's weight.
+    ///
+    /// Quads follow each other weight by weight. Each weight begins a quad of its own, so that no quad is shared.
     fn add_stores(&self, text: &mut Composition) {
         if self.bias {
             let line = "\noverride B_DTYPE: u32 = 0u; // of biases; 0: f32, 1: f16, 2: bf16";
