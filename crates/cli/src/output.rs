@@ -124,6 +124,7 @@ const AROUND: usize = 5;
 /// The lines of a kernel around the one of a fault, or around its beginning if nobody knows which, with their numbers.
 fn excerpt(text: &str, line: Option<usize>) -> String {
     let lines: Vec<&str> = text.lines().collect();
+    // Such a text is shown as a whole.
     if lines.len() <= 2 * AROUND {
         return text.into();
     }

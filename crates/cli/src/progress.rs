@@ -13,6 +13,7 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Shows no progress from now on.
 pub fn hide() {
+    // No other memory depends on the flag.
     QUIET.store(true, Ordering::Relaxed);
 }
 
@@ -68,6 +69,7 @@ impl Bar {
             return;
         }
         let text = &shown::report(&shown::first_lines(text), false);
+        // A hidden bar prints no lines either.
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
     }
 
@@ -96,6 +98,7 @@ fn style(total: u64) -> ProgressStyle {
         0 => "{spinner} {msg:32} {elapsed}",
         _ => "{spinner} {msg:32} {wide_bar} {pos}/{len} {elapsed}",
     };
+    // The templates are constant; the plain bar stands in for a mistake in them.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

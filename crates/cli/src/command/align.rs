@@ -67,6 +67,9 @@ impl AlignCommand {
 }
 
 /// A share from the command line.
+///
+/// # Errors
+/// For anything but a number from 0 to 1.
 fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("`{text}` is no share; expected a number from 0 to 1, such as 1e-4"))
@@ -107,6 +110,7 @@ fn render(report: &AlignReport) -> String {
     let unmatched = match report.unmatched.as_slice() {
         [] => String::new(),
         some => {
+            // The report has all names.
             let first = some.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = if some.len() > 5 { ", …" } else { "" };
             format!("\nnot compared, for the graph has no such value: {} ({first}{more})", some.len())

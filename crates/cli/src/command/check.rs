@@ -110,6 +110,7 @@ impl CheckCommand {
             output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
             watcher.wait(stop);
         }
+        // To end the watch is no verdict.
         Ok(Outcome::Holds)
     }
 
@@ -185,6 +186,8 @@ impl Reports {
 }
 
 /// The table of operators, what went wrong with each, regimes, and the totals.
+///
+/// `WORST` is the largest error of an element, as a multiple of the allowed one.
 fn render(report: &CheckReport) -> String {
     let t = &report.target;
     let mut text = format!("{} on {} ({}, {})\n\n", report.suite, t.platform, t.device, t.driver);
@@ -269,6 +272,7 @@ pub fn details(op: &OpCheck) -> String {
 }
 
 /// What decided that a call failed.
+/// Each criterion adds lines of its own, of which most failures have only some.
 fn describe_failure(failure: &Failure) -> String {
     let mut text = format!(" {}: {}", failure.case, failure.criterion);
     if let Some(e) = &failure.element {

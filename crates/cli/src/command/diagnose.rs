@@ -140,6 +140,7 @@ fn render(found: &Diagnosis) -> String {
             ratio_text(whole.max_logit_ratio)
         );
     }
+    // The report has the others.
     for skipped in found.skipped.iter().take(10) {
         text += &format!("\nnot checked: {}: {}", skipped.node, skipped.reason);
     }
@@ -192,6 +193,7 @@ fn block(number: usize, fault: &Fault) -> String {
     lines.extend(fault.rule.iter().map(|rule| ("fails if", rule.clone())));
     lines.push(("evidence", fault.evidence.clone()));
     lines.push(("error", numbers(fault)));
+    // The evidence may quote a finding already.
     for finding in fault.findings.iter().take(2).filter(|f| !fault.evidence.contains(&f.message)) {
         lines.push(("seen", finding.to_string()));
     }
@@ -217,6 +219,7 @@ fn nodes(fault: &Fault) -> String {
     let fail = fault.variants.iter().filter(|v| v.failed > 0);
     let some = fault.variants.iter().any(|v| v.failed == 0);
     let types: Vec<&str> = fail.map(|v| v.types.as_str()).collect();
+    // Types are worth a word only if the fault does not show at all of them.
     if some && !types.is_empty() {
         let right = fault.variants.len() - types.len();
         names += &format!("; only at {}, {} other variants are right", types.join(" and at "), right);
@@ -231,6 +234,7 @@ fn numbers(fault: &Fault) -> String {
         cases => format!("{} of {cases} calls; ", fault.failed),
     };
     text += &format!("first {}", fault.first_bad_case);
+    // A ratio up to 1 is within the allowed error: then another criterion failed.
     if fault.worst_ratio > 1.0 {
         let case = fault.worst_case.as_ref().map(|c| format!(" ({c})")).unwrap_or_default();
         text += &format!("; worst {} times the allowed error{case}", ratio_text(fault.worst_ratio));

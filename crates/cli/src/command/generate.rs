@@ -119,6 +119,7 @@ impl GenerateCommand {
         let bar = Bar::at_stage("read the model");
         let (checkpoint, model) = self.graph.open(&self.model, LogitRows::Last)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
+        // Ids need no tokenizer, which a checkpoint may lack.
         let tokenizer = match self.ids {
             Some(_) => None,
             None => Some(Tokenizer::open(checkpoint.dir())?),

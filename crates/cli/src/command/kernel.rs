@@ -124,6 +124,9 @@ struct ConstantReport {
 
 impl KernelCommand {
     /// Lists all kernels, or prints one.
+    ///
+    /// # Errors
+    /// If no kernel has the name, or the named device is not here.
     pub fn run(self) -> Result<Outcome> {
         match &self.op {
             Some(op) => self.print(op),
@@ -141,6 +144,7 @@ impl KernelCommand {
         let text = kernel.text()?;
         match &self.out {
             Some(path) => tapml::files::write(path, text.as_bytes())?,
+            // Printing ends the text with a line break of its own.
             None => self.json.say_whole(text.trim_end())?,
         }
         let desc = kernel.desc()?;
@@ -173,6 +177,7 @@ impl KernelCommand {
 
     /// Prints a line for each kernel.
     fn list(&self) -> Result<Outcome> {
+        // The list is the same on all machines: it is not asked what runs here.
         let all = BuiltIn::all(&any_device())?;
         let report = ListReport { schema: 1, kernels: all.iter().map(facts).collect::<Result<_>>()? };
         let mut rows = table(&["KERNEL", "NEEDS", "ROWS", "LAUNCHES", "SUMS", "SETTINGS", "FILES"]);

@@ -78,6 +78,7 @@ impl LogitsCommand {
         let bar = Bar::at_stage("read the model");
         let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
+        // Ids need no tokenizer, which a checkpoint may lack.
         let tokenizer = match self.ids {
             Some(_) => None,
             None => Some(Tokenizer::open(checkpoint.dir())?),
@@ -91,6 +92,7 @@ impl LogitsCommand {
         };
         let (ids, image) = given.read(&checkpoint, tokenizer.as_ref())?;
         expect_context(ids.len(), 0, checkpoint.context())?;
+        // The reading of the model is over, and is not part of the time that is reported.
         let start = Instant::now();
         let prompt = (ids.as_slice(), image.as_ref());
         let hidden = if self.hidden { checkpoint.hidden_values() } else { Vec::new() };
@@ -99,6 +101,7 @@ impl LogitsCommand {
         bar.stage("run the model", 0);
         let mut platform = common::open_platform(&self.target, &[])?;
         let tensors = teacher_forced(&model, prompt, platform.as_mut(), more)?;
+        // What was cut off is not written.
         stop.check()?;
         bar.finish();
         let seconds = start.elapsed().as_secs_f64();

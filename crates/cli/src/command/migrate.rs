@@ -161,6 +161,7 @@ fn render(report: &MigrateReport) -> String {
 }
 
 /// What the deployed program launches in one step and for one prompt.
+/// Empty if no program was deployed.
 fn describe_deployed(report: &MigrateReport) -> String {
     if report.deployed.is_empty() {
         return String::new();

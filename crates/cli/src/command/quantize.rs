@@ -43,12 +43,14 @@ struct Report {
     source_weight_bytes: u64,
     /// Bytes of all weights in the new checkpoint.
     weight_bytes: u64,
+    /// From the start of the command.
     seconds: f64,
 }
 
 /// A weight that was not quantised.
 #[derive(Serialize)]
 struct Kept {
+    /// Its name in the checkpoint.
     weight: String,
     /// Why, as a part of a sentence.
     reason: String,

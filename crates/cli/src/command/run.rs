@@ -79,6 +79,7 @@ impl RunCommand {
         }
         self.json.say(&format!("\noutputs: {}", self.out.display()))?;
         self.json.write(&report)?;
+        // A kernel that was given and never ran is a mistake of the command line.
         Ok(if unused { Outcome::Fails } else { Outcome::Holds })
     }
 }
@@ -86,6 +87,7 @@ impl RunCommand {
 /// A line for each output of each set of inputs, and the times.
 fn render(report: &RunReport) -> String {
     let nodes: usize = report.ops.iter().map(|op| op.nodes).sum();
+    // A reason tells why nodes ran elsewhere.
     let own = report.ops.iter().filter(|op| op.reason.is_none()).map(|op| op.nodes).sum::<usize>();
     let (model, target, source) = (&report.model, &report.target, &report.source);
     let mut text = format!("{model} on {target}: {own} of {nodes} nodes\n\n");
@@ -116,6 +118,7 @@ fn render(report: &RunReport) -> String {
 }
 
 /// The median time of a run, and the least and the greatest of several.
+/// Both in seconds.
 fn median(run: &Run) -> String {
     let mut seconds = run.seconds.clone();
     seconds.sort_by(f64::total_cmp);

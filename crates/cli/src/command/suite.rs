@@ -82,6 +82,9 @@ const LENGTHS: [usize; 4] = [4, 24, 72, 144];
 
 impl ScoreCommand {
     /// Scores the suite, and writes a smaller one if asked.
+    ///
+    /// # Errors
+    /// If the suite cannot be read, or the target is no device that opens.
     pub fn run(self) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target)?;
         let bed = self.open_fixture()?;
@@ -102,6 +105,7 @@ impl ScoreCommand {
         let bar = Bar::new();
         let mut score = mutation_score::score(&bed, &options, &run, &bar, &stop)?;
         bar.finish();
+        // Looks only for faults to which the score found the suite blind.
         if self.seek {
             score.found = self.seek(&bed, &score, &run, &stop)?;
         }
@@ -121,6 +125,7 @@ impl ScoreCommand {
             ))?;
         }
         self.json.write(&score)?;
+        // A suite that misses faults is what was asked for, not a failure.
         Ok(Outcome::Holds)
     }
 
@@ -134,6 +139,8 @@ impl ScoreCommand {
     }
 
     /// Pieces of the suite's own prompts, joined and repeated, in several lengths.
+    ///
+    /// Its calls go to a folder that is removed at the end.
     fn seek(
         &self,
         bed: &Fixture,

@@ -95,6 +95,7 @@ impl TuneCommand {
         bar.finish();
         let (choices, ops) = tuned?;
         let file = self.file(&choices)?;
+        // Choices are kept even if a kernel was wrong: it is not among them.
         tapml::files::write(&file, choices.text()?.as_bytes())?;
         self.json.say(&describe_ops(&ops))?;
         output::note("choices", &file.display().to_string());
@@ -111,6 +112,9 @@ impl TuneCommand {
     }
 
     /// Where the choices go: the file that was named, or the cache, where other commands look.
+    ///
+    /// # Errors
+    /// If no file was named, and no folder of the cache is known or can be made.
     fn file(&self, choices: &TuningCache) -> Result<PathBuf> {
         if let Some(out) = &self.out {
             return Ok(out.clone());
@@ -126,6 +130,7 @@ impl TuneCommand {
 }
 
 /// A line for each operator with the times of its kernels.
+/// Times are in microseconds.
 fn describe_ops(ops: &[Tuned]) -> String {
     let mut rows = table(&["OP", "INPUTS", "NODES", "KERNEL", "TIMES", "FAILED"]);
     for op in ops {

@@ -17,6 +17,8 @@ const COLUMNS: [(&str, bool); 8] = [
 ];
 
 /// The page. It depends on the report's numbers alone, not on when or where they were found.
+///
+/// Columns of targets have the order of the first table's rows.
 pub fn page(report: &Report) -> String {
     let mut text = introduction(report);
     text += "\n## Targets\n\n| target | what it is | memory | largest binding | activations |\n|---|---|---|---|---|\n";
@@ -24,6 +26,7 @@ pub fn page(report: &Report) -> String {
         let (memory, binding) = (bytes(t.memory), bytes(t.limits.max_binding_size));
         text += &format!("| `{}` | {} | {memory} | {binding} | {} |\n", t.target, t.about, t.activation);
     }
+    // They are named all the same, so that nobody takes them for forgotten.
     for t in tapml::dry_run::TARGETS.iter().filter(|t| t.limits.is_none()) {
         text += &format!("| `{}` | not planned for: {} | | | |\n", t.name, t.about);
     }
@@ -83,6 +86,8 @@ Sizes of models whose architecture is not supported are the published ones, in b
 }
 
 /// How many models each target takes.
+///
+/// A model that fits in f16 is not counted again for 4 bits.
 fn summary(report: &Report) -> String {
     let count = report.models.len();
     let mut text = format!("{count} models.");

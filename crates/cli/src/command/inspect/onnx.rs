@@ -21,6 +21,9 @@ struct Report<'m> {
 }
 
 /// Prints the outline of a file.
+///
+/// # Errors
+/// If the file cannot be read, or is no such model.
 pub fn show(path: &Path, json: &JsonArg) -> Result<Outcome> {
     let outline = File::open(path)?.outline();
     let report = Report { schema: 1, model: path.display().to_string(), format: "onnx", outline: &outline };

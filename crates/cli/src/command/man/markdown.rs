@@ -37,6 +37,7 @@ fn section(command: &Command, top: bool, text: &mut String) {
     for paragraph in paragraphs {
         let _ = write!(text, "\n{}\n", paragraph.trim_end());
     }
+    // `clap` adds a command `help` to every command that has others.
     let shown = |below: &&Command| !below.is_hide_set() && below.get_name() != "help";
     for below in command.get_subcommands().filter(shown) {
         section(below, false, text);
@@ -49,6 +50,7 @@ fn table(command: &Command, top: bool) -> Option<String> {
         let own = top || !arg.is_global_set();
         own && !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str())
     };
+    // Arguments without a name come first, as in the usage above the table.
     let (places, options): (Vec<&Arg>, Vec<&Arg>) =
         command.get_arguments().filter(shown).partition(|arg| arg.is_positional());
     if places.is_empty() && options.is_empty() {
@@ -64,6 +66,7 @@ fn table(command: &Command, top: bool) -> Option<String> {
 /// `--target PLATFORM`, `-v`, `--verbose`, or `SUITE`.
 fn name(arg: &Arg) -> String {
     let values = arg.get_value_names().map(|names| names.iter().map(ToString::to_string).collect::<Vec<_>>());
+    // `clap` shows the id in capitals where the value has no name.
     let values = values.unwrap_or_else(|| vec![arg.get_id().as_str().to_uppercase()]).join(" ");
     if arg.is_positional() {
         return format!("`{}`", cell(&values));
@@ -81,6 +84,7 @@ fn name(arg: &Arg) -> String {
 
 /// The default values; none for a flag.
 fn default(arg: &Arg) -> String {
+    // The default of a flag, `false`, tells nothing.
     if !arg.get_action().takes_values() {
         return String::new();
     }
