@@ -24,6 +24,7 @@ const MAX_STATIC_SHARED: u32 = 48 << 10;
 pub(crate) struct Compiled {
     /// Shared with calls that are made but not yet run.
     pub(crate) kernel: Arc<CudaKernel>,
+    /// As the description has it.
     pub(crate) name: String,
     /// Its arguments in order.
     pub(crate) args: Vec<Arg>,
@@ -31,9 +32,11 @@ pub(crate) struct Compiled {
     pub(crate) maps: Vec<Map>,
     /// Fewest bytes of each binding; none are known of CUDA C++.
     pub(crate) min_sizes: Vec<u32>,
+    /// Threads in x, y and z.
     pub(crate) workgroup: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub(crate) shared: u32,
+    /// Whether it may begin before the kernel in front of it has ended.
     pub(crate) dependent_launch: bool,
 }
 
@@ -42,6 +45,7 @@ pub(crate) struct CudaFront {
     /// None in tests that compile nothing.
     /// Loaded one time in the process.
     pub(crate) compiler: Option<&'static Compiler>,
+    /// Machine code of earlier processes.
     pub(crate) cache: Cache,
     /// Compute capability times ten.
     pub(crate) capability: u32,
@@ -56,7 +60,9 @@ struct CompilerText {
     entry: String,
     /// In the order of the declaration.
     args: Vec<Arg>,
+    /// Fewest bytes of each binding.
     min_sizes: Vec<u32>,
+    /// Dynamic shared memory in bytes.
     shared: u32,
     /// What was printed from WGSL.
     printed: Option<Printed>,
@@ -88,6 +94,7 @@ impl CudaFront {
                 .with_detail("kernel", &desc.name)
                 .with_hint("declare it `extern \"C\" __global__`")
         })?;
+        // Registers and static memory are known only after the compiler ran.
         fit(&kernel, desc, &text, info)?;
         Ok(Compiled {
             kernel: Arc::new(kernel),
@@ -181,6 +188,7 @@ fn cuda_text(desc: &KernelDesc) -> Result<String> {
             let text = format!("kernel `{}`: `{}` is no name of a constant", desc.name, name.escape_debug());
             return Err(Error::invalid(text).with_detail("kernel", &desc.name));
         }
+        // A plain name and a number: a constant cannot bring code along.
         text.push_str(&format!("#define {name} {}\n", number(*value)));
     }
     text.push_str(&format!("#line 1 \"{file}\"\n{}\n", desc.source.text));

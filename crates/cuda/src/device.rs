@@ -63,11 +63,15 @@ impl CudaDevice {
     pub fn open(index: usize, options: &str) -> Result<CudaDevice> {
         let options = CudaOptions::parse(options)?;
         let opened = adapter::open(index, options)?;
+        // Needed for every kernel, so that a missing one is told at once.
         let compiler = nvrtc::compiler(opened.release)?;
         CudaDevice::from_opened(opened, Some(compiler), options, Cache::of_user())
     }
 
     /// A device of an opened adapter; tests pass no compiler.
+    ///
+    /// # Errors
+    /// If pinned memory for transfers cannot be had.
     fn from_opened(
         opened: Opened,
         compiler: Option<&'static Compiler>,
@@ -109,6 +113,7 @@ impl CudaDevice {
     /// Makes the error of a lost device, and keeps it for all further calls.
     fn lose(&mut self, doing: &str, failure: CudaFailure) -> Error {
         let error = device_lost(doing, failure);
+        // Taken: the next error is not of these.
         let Running { count, last } = std::mem::take(&mut self.running);
         let error = match (count, last) {
             (1, Some((label, kernel))) => error
@@ -119,6 +124,7 @@ impl CudaDevice {
                 .context(format!("one of {count} dispatches, the last one `{label}` of kernel `{kernel}`"))
                 .with_hint("with the option `sync=on` (`cuda?sync=on`) the error names the kernel"),
         };
+        // Later calls tell the first cause, and not what follows from it.
         self.lost = Some(error.to_string());
         error
     }
@@ -144,6 +150,7 @@ impl CudaDevice {
     fn no_memory(&self, doing: &str, size: u64, failure: CudaFailure) -> Error {
         let error = call_error(doing, failure);
         match self.driver.free_memory() {
+            // Other failures have nothing to do with what is free.
             Ok((free, total)) if failure.0 == sys::OUT_OF_MEMORY => error
                 .with_detail("asked", size.to_string())
                 .with_detail("free", free.to_string())
@@ -162,6 +169,7 @@ impl CudaDevice {
         let calls =
             launch::calls(commands, symbols, &self.handles, &self.buffers, &self.kernels, &self.driver)?;
         if let Some(entry) = self.lists.get_mut(&list) {
+            // Until something is freed, its graphs may run without a check.
             entry.whole_at = Some(self.frees);
         }
         Ok(calls)
@@ -184,6 +192,7 @@ impl CudaDevice {
     fn run_calls(&mut self, list: ListId, calls: &[LaunchCall]) -> Result<()> {
         if !self.options.sync {
             self.note(list, None);
+            // Errors of the kernels themselves come at the next wait.
             let made = calls.iter().try_for_each(|call| call.make(&self.driver, &self.buffers));
             return self.done("run commands", made);
         }
@@ -199,6 +208,7 @@ impl CudaDevice {
     /// Runs the graph of a list's geometry, if there is one and the list is known to be whole.
     fn run_graph(&mut self, list: ListId, symbols: &Symbols) -> Option<Result<()>> {
         let frees = self.frees;
+        // A graph holds addresses: after a free they may be somebody else's.
         let entry = self.lists.get_mut(&list).filter(|entry| entry.whole_at == Some(frees))?;
         let geometry = entry.geometry(symbols).ok()?;
         let done = self.driver.run(entry.graph(&geometry)?);
@@ -209,9 +219,11 @@ impl CudaDevice {
     /// Makes a graph of a list's calls when their geometry comes for the second time. Where the driver makes none, which
     /// only costs time, the calls run one by one.
     fn make_graph(&mut self, list: ListId, symbols: &Symbols, calls: &[LaunchCall]) -> Result<()> {
+        // With few calls the launch of a graph costs as much as they do.
         let worthwhile = self.options.graphs && !self.options.sync && calls.len() >= LEAST_CALLS;
         let Some(entry) = self.lists.get_mut(&list).filter(|_| worthwhile) else { return Ok(()) };
         let geometry = entry.geometry(symbols)?;
+        // Making a graph costs more than one run of the calls.
         if entry.note_geometry(&geometry) {
             let (driver, buffers) = (&self.driver, &self.buffers);
             match driver.capture(|| calls.iter().try_for_each(|call| call.make(driver, buffers))) {
@@ -227,6 +239,7 @@ impl CudaDevice {
         self.note(list, None);
         let (driver, buffers) = (&self.driver, &self.buffers);
         let time = || -> CudaResult<Vec<f64>> {
+            // One more than there are calls: each lies between two.
             let events = (0..=calls.len()).map(|_| driver.event()).collect::<CudaResult<Vec<_>>>()?;
             events[0].record()?;
             for (call, event) in calls.iter().zip(&events[1..]) {
@@ -298,6 +311,7 @@ impl Device for CudaDevice {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.alive()?;
+        // Compiled before it gets a handle, as buffers are.
         let compiled = self.front.compile(&self.driver, desc, self.handles.info())?;
         let id = self.handles.create_kernel(desc)?;
         self.kernels.insert(id, compiled);
@@ -322,6 +336,7 @@ impl Device for CudaDevice {
                 self.lists.insert(list, CudaList::new(commands, name));
                 Ok(list)
             }
+            // A refused list must not stay in the books.
             Err(error) => self.handles.destroy_list(list).and(Err(error)),
         }
     }

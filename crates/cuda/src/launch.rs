@@ -25,25 +25,35 @@ pub(crate) enum LaunchCall {
     Launch {
         /// Place of the command in its list.
         at: usize,
+        /// Alive until the call has been made, even if it is destroyed meanwhile.
         kernel: Arc<CudaKernel>,
+        /// In the order of the kernel's declaration.
         arguments: Vec<Argument>,
+        /// None is 0.
         groups: [u32; 3],
+        /// Threads of a workgroup.
         block: [u32; 3],
+        /// Dynamic shared memory in bytes.
         shared: u32,
         /// Whether it may begin before the call in front of it has ended.
         dependent_launch: bool,
     },
     Copy {
         at: usize,
+        /// Another buffer than `dst`.
         src: BufferId,
+        /// First byte in it.
         from: u64,
         dst: BufferId,
+        /// First byte in it.
         to: u64,
+        /// Bytes; not 0.
         len: usize,
     },
     Fill {
         at: usize,
         buffer: BufferId,
+        /// Over the whole buffer.
         word: u32,
     },
 }
@@ -94,6 +104,7 @@ pub(crate) fn calls(
         match command {
             Command::Dispatch { label, kernel, bindings, groups } => {
                 let groups = RecordedList::groups_within(limit, label, groups, symbols)?;
+                // The driver refuses an empty grid.
                 if groups.contains(&0) {
                     continue;
                 }

@@ -28,6 +28,7 @@ pub(crate) enum Refusal {
 
 /// The compiler.
 pub(crate) struct Compiler {
+    /// The library's functions; it stays loaded.
     api: Nvrtc,
     /// Major and minor release.
     pub(crate) version: (i32, i32),
@@ -176,6 +177,7 @@ impl Compiler {
                 log => Refusal::Log(log),
             });
         }
+        // Intermediate code is compiled by the driver when it is loaded.
         if options.iter().any(|o| o.to_string_lossy().contains("=compute_")) {
             program.bytes(self.api.nvrtcGetPTXSize, self.api.nvrtcGetPTX)
         } else {
@@ -191,7 +193,9 @@ type Take = unsafe extern "system" fn(CuObject, *mut std::ffi::c_char) -> CuStat
 
 /// A text and what was made of it.
 struct NvrtcProgram<'a> {
+    /// Whose program it is.
     api: &'a Nvrtc,
+    /// Owned.
     raw: CuObject,
 }
 

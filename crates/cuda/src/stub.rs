@@ -2,6 +2,9 @@
 //! fail.
 //!
 //! Tests run the whole backend on it without a GPU. Kernels are noted, not computed.
+//!
+//! Each function stands for the one that the table names at the end. Statuses are those of `CUresult` in
+//! `cuda.h`. State belongs to a thread, so that tests that run side by side do not see each other.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::sys::{Api, CuAddress, CuObject, CuStatus, LaunchConfig, TensorMap};
@@ -17,14 +20,20 @@ pub const MEMORY: usize = 1 << 30;
 /// What a call does when it runs: at once, or when its graph does.
 #[derive(Clone, Debug)]
 enum Op {
+    /// To, from, bytes.
     Copy(CuAddress, CuAddress, usize),
+    /// To, word, count of words.
     Set(CuAddress, u32, usize),
+    /// The text that is noted.
     Launch(String),
 }
 
 thread_local! {
+    // Bytes of each allocation, by its address.
     static SIZES: RefCell<HashMap<CuAddress, usize>> = RefCell::default();
+    // The calls of the graph that is being captured.
     static CAPTURED: RefCell<Option<Vec<Op>>> = const { RefCell::new(None) };
+    // Texts of what was launched.
     static NOTED: RefCell<Vec<String>> = RefCell::default();
     static SYNC_FAILS: Cell<CuStatus> = const { Cell::new(0) };
     static CAPTURE_FAILS: Cell<bool> = const { Cell::new(false) };
@@ -79,6 +88,7 @@ fn perform(op: &Op) {
     }
 }
 
+/// Writes a result to its place and succeeds.
 unsafe fn put<T>(place: *mut T, value: T) -> CuStatus {
     // SAFETY: the device hands over places for the results.
     unsafe { place.write(value) };
@@ -90,6 +100,7 @@ fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 256).expect("a size that was asked for")
 }
 
+/// For calls that have no effect here.
 extern "system" fn do_nothing() -> CuStatus {
     0
 }
@@ -97,6 +108,7 @@ extern "system" fn do_nothing() -> CuStatus {
 extern "system" fn cuInit(_: c_uint) -> CuStatus {
     do_nothing()
 }
+/// CUDA 13.0: thousands are the major release, tens the minor one.
 unsafe extern "system" fn version(place: *mut c_int) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 13_000) }
@@ -105,6 +117,7 @@ unsafe extern "system" fn text(_: CuStatus, place: *mut *const c_char) -> CuStat
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, c"a stub's error".as_ptr()) }
 }
+/// One device.
 unsafe extern "system" fn count(place: *mut c_int) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 1) }
@@ -113,6 +126,7 @@ unsafe extern "system" fn device(place: *mut c_int, index: c_int) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, index) }
 }
+/// Fails the test if there is no room for the name.
 unsafe extern "system" fn name(place: *mut c_char, room: c_int, _: c_int) -> CuStatus {
     let name = c"Stub".to_bytes_with_nul();
     assert!(name.len() <= room as usize);
@@ -120,35 +134,47 @@ unsafe extern "system" fn name(place: *mut c_char, room: c_int, _: c_int) -> CuS
     unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), place, name.len()) };
     0
 }
+/// What the adapter asks for, by the numbers of `CUdevice_attribute`.
 unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) -> CuStatus {
     let value = match what {
+        // Threads of a workgroup, and its sizes in x and y.
         1..=3 => 1024,
+        // Its size in z.
         4 => 64,
+        // Multiprocessors.
         16 => 132,
+        // Whether memory is shared with the host.
         18 => 0,
+        // The compute capability, major and minor.
         75 => 9,
         76 => 0,
+        // Bytes of shared memory that a launch may give: 227 KiB.
         97 => 232_448,
         _ => return 1,
     };
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, value) }
 }
+/// More than one buffer may have.
 unsafe extern "system" fn total(place: *mut usize, _: c_int) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 2 * MEMORY) }
 }
+/// A context without a state.
 unsafe extern "system" fn context(place: *mut CuObject, _: c_uint, _: c_int) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::null_mut()) }
 }
+/// For calls that destroy or choose an object.
 extern "system" fn object(_: CuObject) -> CuStatus {
     do_nothing()
 }
+/// Free and all, in bytes.
 unsafe extern "system" fn free_memory(free: *mut usize, all: *mut usize) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(free, MEMORY) + put(all, 2 * MEMORY) }
 }
+/// `CUDA_ERROR_OUT_OF_MEMORY` for more than [`MEMORY`].
 unsafe extern "system" fn allocate(place: *mut CuAddress, size: usize) -> CuStatus {
     if size > MEMORY {
         return 2;
@@ -162,12 +188,14 @@ unsafe extern "system" fn allocate(place: *mut CuAddress, size: usize) -> CuStat
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, start as CuAddress) }
 }
+/// Fails the test for memory that is not allocated.
 unsafe extern "system" fn free(address: CuAddress) -> CuStatus {
     let size = SIZES.with_borrow_mut(|sizes| sizes.remove(&address)).expect("memory that is allocated");
     // SAFETY: allocated with this layout.
     unsafe { dealloc(address as *mut u8, layout(size)) };
     0
 }
+/// Pinned memory is counted with that of the device.
 unsafe extern "system" fn allocate_host(place: *mut *mut c_void, size: usize, _: c_uint) -> CuStatus {
     let mut address = 0;
     // SAFETY: the caller gives places that the values may be written to.
@@ -177,6 +205,7 @@ unsafe extern "system" fn free_host(start: *mut c_void) -> CuStatus {
     // SAFETY: the caller frees what was allocated here.
     unsafe { free(start as CuAddress) }
 }
+/// Captured like any other call.
 extern "system" fn upload(to: CuAddress, from: *const c_void, len: usize, _: CuObject) -> CuStatus {
     act(Op::Copy(to, from as CuAddress, len))
 }
@@ -189,13 +218,16 @@ extern "system" fn copy(to: CuAddress, from: CuAddress, len: usize, _: CuObject)
 extern "system" fn set(to: CuAddress, word: c_uint, count: usize, _: CuObject) -> CuStatus {
     act(Op::Set(to, word, count))
 }
+/// A stream or an event: neither has a state.
 unsafe extern "system" fn create(place: *mut CuObject, _: c_uint) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::null_mut()) }
 }
+/// Of a stream or an event.
 extern "system" fn synchronize(_: CuObject) -> CuStatus {
     SYNC_FAILS.get()
 }
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if captures shall fail.
 extern "system" fn begin(_: CuObject, _: c_int) -> CuStatus {
     if CAPTURE_FAILS.get() {
         return 900;
@@ -203,11 +235,13 @@ extern "system" fn begin(_: CuObject, _: c_int) -> CuStatus {
     CAPTURED.with_borrow_mut(|captured| *captured = Some(Vec::new()));
     0
 }
+/// Hands the captured calls over as a graph.
 unsafe extern "system" fn end(_: CuObject, place: *mut CuObject) -> CuStatus {
     let ops = CAPTURED.with_borrow_mut(Option::take).expect("a capture");
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
 }
+/// A copy of its own: the graph is destroyed before it runs.
 unsafe extern "system" fn instantiate(place: *mut CuObject, graph: CuObject, _: u64) -> CuStatus {
     // SAFETY: made by `end`.
     let ops = unsafe { (*graph.cast::<Vec<Op>>()).clone() };
@@ -219,6 +253,7 @@ unsafe extern "system" fn destroy_graph(graph: CuObject) -> CuStatus {
     drop(unsafe { Box::from_raw(graph.cast::<Vec<Op>>()) });
     0
 }
+/// Runs the captured calls.
 extern "system" fn launch_graph(graph: CuObject, _: CuObject) -> CuStatus {
     NOTED.with_borrow_mut(|noted| noted.push("graph".into()));
     // SAFETY: made by `instantiate`.
@@ -228,10 +263,12 @@ extern "system" fn launch_graph(graph: CuObject, _: CuObject) -> CuStatus {
 extern "system" fn record(_: CuObject, _: CuObject) -> CuStatus {
     do_nothing()
 }
+/// Half a millisecond between any two events.
 unsafe extern "system" fn elapsed_time(place: *mut f32, _: CuObject, _: CuObject) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 0.5) }
 }
+/// `CUDA_ERROR_INVALID_IMAGE` for what is no ELF file, which a cubin is.
 unsafe extern "system" fn load(place: *mut CuObject, image: *const c_void) -> CuStatus {
     // SAFETY: cubins and PTX are longer than four bytes.
     let start = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), 4) };
@@ -241,6 +278,7 @@ unsafe extern "system" fn load(place: *mut CuObject, image: *const c_void) -> Cu
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::null_mut()) }
 }
+/// `CUDA_ERROR_NOT_FOUND` for a kernel that is called `absent`.
 unsafe extern "system" fn function(place: *mut CuObject, _: CuObject, name: *const c_char) -> CuStatus {
     // SAFETY: a name that ends with a zero.
     let name = unsafe { CStr::from_ptr(name) };
@@ -251,6 +289,7 @@ unsafe extern "system" fn function(place: *mut CuObject, _: CuObject, name: *con
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, Box::into_raw(Box::new(name.to_string_lossy().into_owned())).cast()) }
 }
+/// 512 threads at most for each kernel, and no static shared memory.
 unsafe extern "system" fn function_attribute(place: *mut c_int, what: c_int, _: CuObject) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, if what == 0 { 512 } else { 0 }) }
@@ -282,6 +321,7 @@ unsafe extern "system" fn map(
         put(to, TensorMap(words))
     }
 }
+/// Notes name and grid; an attribute of the launch means that it may overlap.
 unsafe extern "system" fn launch(
     config: *const LaunchConfig,
     function: CuObject,

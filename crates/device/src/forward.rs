@@ -1,4 +1,7 @@
 //! Methods that a device within another hands on unchanged.
+//!
+//! A device that adds something, such as times or checks, writes only what it changes and forwards the
+//! rest.
 
 /// In an `impl Device`: the methods named, each handed to the device in this field.
 ///

@@ -14,9 +14,11 @@ use tapml_graph::{Error, Extent, Result, Symbols};
 /// The books of a device: which buffers, kernels and lists exist, and what they look like. Holds no contents.
 #[derive(Debug)]
 pub struct HandleTable {
+    /// Whose limits are checked.
     info: DeviceInfo,
     /// The last number given.
     next: u64,
+    /// Those that exist.
     buffers: HashMap<BufferId, KnownBuffer>,
     kernels: HashMap<KernelId, KnownKernel>,
     lists: HashMap<ListId, RecordedList>,
@@ -44,7 +46,9 @@ impl KnownBuffer {
 /// A kernel without its text.
 #[derive(Debug)]
 struct KnownKernel {
+    /// For messages.
     name: String,
+    /// How each is used.
     bindings: Vec<BindingKind>,
 }
 
@@ -100,6 +104,7 @@ impl HandleTable {
         let id = BufferId(self.fresh());
         self.buffers.insert(id, KnownBuffer { label: label.into(), len: size });
         self.used += rounded;
+        // Never reset, not even by `clear`.
         self.peak = self.peak.max(self.used);
         Ok(id)
     }
@@ -269,6 +274,7 @@ impl HandleTable {
         let buffer = self.buffer(binding.buffer)?;
         let len = buffer.rounded_len();
         let Binding { offset, size, .. } = *binding;
+        // Both may be any number.
         if offset.checked_add(size).is_none_or(|end| end > len) {
             return Err(Error::invalid(format!(
                 "{size} bytes at {offset} of `{}`, which has {len} bytes",
@@ -317,10 +323,12 @@ fn no_buffer(id: BufferId) -> Error {
     Error::invalid(format!("no buffer {}", id.0))
 }
 
+/// The same message for all calls.
 fn no_kernel(id: KernelId) -> Error {
     Error::invalid(format!("no kernel {}", id.0))
 }
 
+/// The same message for all calls.
 fn no_list(id: ListId) -> Error {
     Error::invalid(format!("no list {}", id.0))
 }

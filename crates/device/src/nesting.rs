@@ -46,6 +46,7 @@ fn too_deep(text: &str) -> Option<usize> {
             at += comment;
             continue;
         }
+        // There is a level always.
         let own = levels.last_mut()?;
         match rest[0] {
             b'\n' => line += 1,
@@ -65,6 +66,7 @@ fn too_deep(text: &str) -> Option<usize> {
                     depth -= std::mem::take(levels.last_mut()?);
                 }
             }
+            // The expression has ended.
             b';' | b',' => depth -= std::mem::take(own),
             b'+' | b'-' | b'*' | b'/' | b'%' | b'&' | b'|' | b'^' | b'!' | b'~' | b'<' | b'>' | b'='
             | b'.' => {
@@ -90,8 +92,10 @@ fn too_deep(text: &str) -> Option<usize> {
 /// Bytes of the comment that a text begins with.
 fn comment_len(text: &[u8]) -> usize {
     if text.starts_with(b"//") {
+        // Up to the end of the line, which is counted outside.
         return text.iter().position(|b| *b == b'\n').unwrap_or(text.len());
     }
+    // Block comments of WGSL nest.
     let (mut open, mut at) = (0usize, 0);
     while at < text.len() {
         match &text[at..] {

@@ -14,6 +14,7 @@ use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// See the module.
 pub struct NullDevice {
+    /// Checks every call.
     handles: HandleTable,
     /// Contents, rounded up to whole words.
     bytes: HashMap<BufferId, Vec<u8>>,
@@ -40,6 +41,7 @@ impl NullDevice {
             Command::Copy { src, src_offset, dst, dst_offset, len } => {
                 let from = self.handles.copy_range(*src, src_offset, len, symbols)?;
                 let to = self.handles.copy_range(*dst, dst_offset, len, symbols)?;
+                // A copy: two buffers of one map cannot be borrowed at a time.
                 let bytes = self.bytes.get(src).map(|bytes| bytes[from].to_vec()).unwrap_or_default();
                 if let Some(stored) = self.bytes.get_mut(dst) {
                     stored[to].copy_from_slice(&bytes);

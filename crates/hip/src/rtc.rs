@@ -38,7 +38,9 @@ type Take = unsafe extern "C" fn(HipObject, *mut c_char) -> HipStatus;
 
 /// A text and what was made of it.
 struct RtcProgram<'a> {
+    /// Whose program it is.
     rtc: &'a Rtc,
+    /// Owned.
     raw: HipObject,
 }
 

@@ -103,6 +103,7 @@ impl Stream {
     }
 
     /// Makes the device that of this thread.
+    /// The runtime keeps the choice by thread.
     fn enter(&self) -> HipResult {
         // SAFETY: takes a number.
         check(unsafe { (self.api.hipSetDevice)(self.device) })
@@ -114,6 +115,7 @@ impl Stream {
         let mut module = ptr::null_mut();
         // SAFETY: a code object says itself how long it is.
         check(unsafe { (self.api.hipModuleLoadData)(&mut module, code.as_ptr().cast()) })?;
+        // Made before the function is looked for, so that a failure unloads the module.
         let mut kernel = HipKernel { stream: Arc::clone(self), module, function: ptr::null_mut() };
         // SAFETY: a name that ends with a zero.
         check(unsafe { (self.api.hipModuleGetFunction)(&mut kernel.function, module, name.as_ptr()) })?;

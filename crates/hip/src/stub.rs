@@ -2,6 +2,9 @@
 //! its arguments; nothing is computed. Calls can be made to fail.
 //!
 //! Tests run the whole backend on it without a GPU.
+//!
+//! Each function stands for the one that the tables name. Statuses are those of `hipError_t`. State belongs
+//! to a thread, so that tests that run side by side do not see each other.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::sys::{Api, HipAddress, HipObject, HipStatus, Rtc, attribute};
@@ -15,7 +18,9 @@ use std::ptr;
 pub const MEMORY: usize = 1 << 30;
 
 thread_local! {
+    // Bytes of each allocation, by its address.
     static SIZES: RefCell<HashMap<usize, usize>> = RefCell::default();
+    // In the order of the calls.
     static NOTED: RefCell<Vec<NotedLaunch>> = RefCell::default();
     static SYNC_FAILS: Cell<HipStatus> = const { Cell::new(0) };
 }
@@ -23,9 +28,13 @@ thread_local! {
 /// A launch: the kernel's name, groups, workgroup and the first arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotedLaunch {
+    /// The entry point.
     pub name: String,
+    /// Workgroups in x, y and z.
     pub groups: [u32; 3],
+    /// Threads in x, y and z.
     pub workgroup: [u32; 3],
+    /// An address and a number of bytes.
     pub arguments: [u64; 2],
 }
 
@@ -52,6 +61,7 @@ pub fn fail_to_wait(status: HipStatus) {
     SYNC_FAILS.set(status);
 }
 
+/// Writes a result to its place and succeeds.
 unsafe fn put<T>(place: *mut T, value: T) -> HipStatus {
     // SAFETY: the device hands over places for the results.
     unsafe { place.write(value) };
@@ -72,6 +82,7 @@ fn holds(address: HipAddress, len: usize) -> bool {
 unsafe extern "C" fn init(_: c_uint) -> HipStatus {
     0
 }
+/// HIP 6.3.0: ten millions are the major release, hundred thousands the minor one.
 unsafe extern "C" fn version(place: *mut c_int) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 60_300_000) }
@@ -79,13 +90,16 @@ unsafe extern "C" fn version(place: *mut c_int) -> HipStatus {
 unsafe extern "C" fn text(_: HipStatus) -> *const c_char {
     c"a stub's error".as_ptr()
 }
+/// One device.
 unsafe extern "C" fn count(place: *mut c_int) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, 1) }
 }
+/// `hipErrorInvalidValue` for another device than the first.
 unsafe extern "C" fn set_device(index: c_int) -> HipStatus {
     c_int::from(index != 0)
 }
+/// Fails the test if there is no room for the name.
 unsafe extern "C" fn name(place: *mut c_char, room: c_int, _: c_int) -> HipStatus {
     let name = c"Stub".to_bytes_with_nul();
     assert!(name.len() <= room as usize);
@@ -93,6 +107,7 @@ unsafe extern "C" fn name(place: *mut c_char, room: c_int, _: c_int) -> HipStatu
     unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), place, name.len()) };
     0
 }
+/// What the adapter asks for; `hipErrorInvalidValue` for anything else.
 unsafe extern "C" fn number(place: *mut c_int, what: c_int, _: c_int) -> HipStatus {
     let value = match what {
         attribute::INTEGRATED => 0,
@@ -108,6 +123,7 @@ unsafe extern "C" fn total(place: *mut usize, _: c_int) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, MEMORY) }
 }
+/// Fails for more than [`MEMORY`].
 unsafe extern "C" fn malloc(place: *mut HipAddress, size: usize) -> HipStatus {
     if size > MEMORY {
         return crate::sys::OUT_OF_MEMORY;
@@ -118,12 +134,14 @@ unsafe extern "C" fn malloc(place: *mut HipAddress, size: usize) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, start.cast()) }
 }
+/// `hipErrorInvalidValue` for what is not allocated.
 unsafe extern "C" fn free(address: HipAddress) -> HipStatus {
     let Some(size) = SIZES.with_borrow_mut(|sizes| sizes.remove(&(address as usize))) else { return 1 };
     // SAFETY: allocated above with this size.
     unsafe { dealloc(address.cast(), layout(size)) };
     0
 }
+/// Copies at once: there is no work to wait for. Fails the test outside of allocated memory.
 unsafe extern "C" fn upload(to: HipAddress, from: *mut c_void, len: usize, _: HipObject) -> HipStatus {
     assert!(holds(to, len));
     // SAFETY: the range was checked, and the source is the caller's.
@@ -148,16 +166,19 @@ unsafe extern "C" fn set(to: HipAddress, word: c_int, count: usize, _: HipObject
     (0..count).for_each(|i| unsafe { to.cast::<c_int>().add(i).write(word) });
     0
 }
+/// Any address but null.
 unsafe extern "C" fn stream(place: *mut HipObject) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::dangling_mut()) }
 }
+/// For calls that have no effect here.
 unsafe extern "C" fn done(_: HipObject) -> HipStatus {
     0
 }
 unsafe extern "C" fn synchronize(_: HipObject) -> HipStatus {
     SYNC_FAILS.get()
 }
+/// A module is the text of its kernels.
 unsafe extern "C" fn load(place: *mut HipObject, code: *const c_void) -> HipStatus {
     // SAFETY: the code is that of `code` below, which ends with a zero.
     let text = unsafe { CStr::from_ptr(code.cast()) };
@@ -169,6 +190,7 @@ unsafe extern "C" fn unload(module: HipObject) -> HipStatus {
     drop(unsafe { Box::from_raw(module.cast::<CString>()) });
     0
 }
+/// `hipErrorNotFound` unless the text has a function of this name.
 unsafe extern "C" fn function(place: *mut HipObject, module: HipObject, name: *const c_char) -> HipStatus {
     // SAFETY: made by `load`; the name ends with a zero.
     let (code, name) = unsafe { (&*module.cast::<CString>(), CStr::from_ptr(name)) };
@@ -181,6 +203,7 @@ unsafe extern "C" fn function(place: *mut HipObject, module: HipObject, name: *c
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, ptr::from_mut(name).cast()) }
 }
+/// Notes the launch. Shared memory is declared in the text, so that a launch gives none.
 unsafe extern "C" fn launch(
     function: HipObject,
     gx: c_uint,
@@ -233,15 +256,19 @@ pub static API: Api = Api {
 
 /// A program: its text, and what the compiler says.
 struct StubProgram {
+    /// As it was handed over.
     text: CString,
+    /// Empty until it is refused.
     log: CString,
 }
 
+/// The program behind a handle.
 unsafe fn program<'a>(raw: HipObject) -> &'a mut StubProgram {
     // SAFETY: made by `create` and not yet destroyed.
     unsafe { &mut *raw.cast() }
 }
 
+/// Takes the text, and no headers.
 unsafe extern "C" fn create(
     place: *mut HipObject,
     text: *const c_char,
@@ -260,6 +287,7 @@ unsafe extern "C" fn destroy(place: *mut HipObject) -> HipStatus {
     drop(unsafe { Box::from_raw((*place).cast::<StubProgram>()) });
     0
 }
+/// `HIPRTC_ERROR_COMPILATION` with a message in clang's form, at the line that declares `refused_`.
 unsafe extern "C" fn compile(raw: HipObject, _: c_int, _: *mut *const c_char) -> HipStatus {
     // SAFETY: the caller keeps the contract of the function that this stands for.
     let program = unsafe { program(raw) };
@@ -269,6 +297,7 @@ unsafe extern "C" fn compile(raw: HipObject, _: c_int, _: *mut *const c_char) ->
     program.log = CString::new(log).unwrap();
     6
 }
+/// With the zero at its end.
 unsafe extern "C" fn log_size(raw: HipObject, place: *mut usize) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, program(raw).log.to_bytes_with_nul().len()) }
@@ -280,6 +309,7 @@ unsafe extern "C" fn log(raw: HipObject, place: *mut c_char) -> HipStatus {
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };
     0
 }
+/// With the zero at its end.
 unsafe extern "C" fn code_size(raw: HipObject, place: *mut usize) -> HipStatus {
     // SAFETY: the caller gives places that the values may be written to.
     unsafe { put(place, program(raw).text.as_bytes_with_nul().len()) }

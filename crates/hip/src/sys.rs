@@ -22,10 +22,13 @@ pub(crate) const OUT_OF_MEMORY: HipStatus = 2;
 /// Numbers of `hipDeviceAttribute_t`.
 pub(crate) mod attribute {
     use super::c_int;
+    /// Whether memory is shared with the host.
     pub(crate) const INTEGRATED: c_int = 16;
+    /// Those of y and z follow it.
     pub(crate) const MAX_BLOCK_DIM_X: c_int = 26;
     pub(crate) const MAX_THREADS_PER_BLOCK: c_int = 56;
     pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK: c_int = 74;
+    /// Lanes of a wave: 32 or 64.
     pub(crate) const WARP_SIZE: c_int = 87;
 }
 
@@ -69,12 +72,14 @@ functions! {
     }
 }
 
+/// Newest first; a name without a version last, as it may be of any release.
 const RUNTIMES: &[&str] = if cfg!(windows) {
     &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
 } else {
     &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
 };
 
+/// As [`RUNTIMES`].
 const COMPILERS: &[&str] = if cfg!(windows) {
     &["hiprtc0700.dll", "hiprtc0602.dll", "hiprtc.dll"]
 } else {
