@@ -13,6 +13,7 @@ const HELD: usize = 4;
 /// Makes a few weights at once, such as the words and scales of one.
 pub struct Derived {
     types: Vec<TensorType>,
+    /// Makes all of them.
     make: Box<dyn Fn() -> Result<Vec<Tensor>> + Send + Sync>,
     /// What was made last, as long as somebody holds it.
     made: Mutex<Vec<WeakTensor>>,
@@ -37,6 +38,10 @@ impl Derived {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).get(part)?.upgrade()
     }
 
+    /// All tensors, made now.
+    ///
+    /// # Errors
+    /// If they cannot be made, or have other types than was said, which is a bug.
     fn make(&self) -> Result<Vec<Tensor>> {
         // Not under the lock: a thread of the pool that waits there could take up work that asks for these very weights.
         let tensors = (self.make)()?;
@@ -66,9 +71,11 @@ impl Recent {
         if let Some(tensor) = derived.held_tensor(part) {
             return Ok(tensor);
         }
+        // Two threads may both make a group; the result is the same.
         let made = derived.make()?;
         let tensor = made.get(part).cloned().ok_or_else(|| Error::bug("a derived weight is not there"))?;
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The oldest group goes; whoever uses its tensors keeps them.
         held.truncate(HELD - 1);
         held.insert(0, made);
         Ok(tensor)

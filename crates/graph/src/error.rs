@@ -48,15 +48,21 @@ impl ErrorKind {
 /// (for a device: `kernel`, `line`, `log`, `limit`, `asked`, `offered`, `recent`, `backtrace`).
 #[derive(Clone, Debug)]
 pub struct Error {
+    /// In a box, so that a `Result` is small.
     inner: Box<ErrorInner>,
 }
 
 #[derive(Clone, Debug)]
 struct ErrorInner {
+    /// What callers match on.
     kind: ErrorKind,
+    /// What went wrong, without context.
     message: String,
+    /// Innermost first.
     context: Vec<String>,
+    /// What the reader can do.
     hint: Option<String>,
+    /// Name and value, in the order in which they were added.
     details: Vec<(String, String)>,
 }
 
@@ -144,6 +150,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The outermost context comes first: what was done, then where.
         for context in self.inner.context.iter().rev() {
             write!(f, "{context}: ")?;
         }

@@ -15,6 +15,7 @@ impl Graph {
     /// names; a node inside a definition is named as the value it gives, or behind the fused node's name.
     pub fn inline_definitions(&self) -> Result<Graph> {
         let mut graph = self.clone();
+        // A definition may hold fused operators itself.
         for _ in 0..MAX_LEVELS {
             let all: Vec<NodeId> = (0..graph.nodes().len() as u32).map(NodeId).collect();
             match graph.expand(&all)? {
@@ -73,6 +74,7 @@ fn expand_one(
         let outputs = patch.wire(name, inner.op.clone(), &inputs)?;
         wires.extend(inner.outputs.iter().copied().zip(outputs));
     }
+    // Both lists are walked together below.
     if definition.outputs().len() != node.outputs.len() {
         let (found, expected) = (definition.outputs().len(), node.outputs.len());
         return Err(Error::bug(format!("expected {expected} outputs, found {found}")));

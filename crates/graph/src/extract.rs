@@ -75,6 +75,7 @@ impl<'g> Extract<'g> {
     /// The subgraph, with its values in the old order.
     fn run(self) -> Result<Graph> {
         let graph = self.graph;
+        // A state of which a part lies outside cannot be one here.
         let (kept, cut): (Vec<&State>, Vec<&State>) = graph.states().iter().partition(|s| self.keeps(s));
         let starts: HashSet<ValueId> = kept.iter().map(|s| s.input).collect();
         let ends: HashSet<ValueId> = cut.iter().map(|s| s.output).collect();
@@ -89,6 +90,7 @@ impl<'g> Extract<'g> {
                 }
                 continue;
             }
+            // Values that no node inside reads are left out.
             if !self.used_by(old, true) && !starts.contains(&old) {
                 continue;
             }
@@ -96,6 +98,7 @@ impl<'g> Extract<'g> {
             let new = match value.origin {
                 Origin::Weight => builder.weight(&value.name, ty)?,
                 Origin::State(_) if starts.contains(&old) => builder.state(&value.name, ty)?,
+                // What is computed outside, and states that are cut, are given from outside.
                 _ => builder.input(&value.name, ty)?,
             };
             ids.insert(old, new);

@@ -11,6 +11,7 @@ impl Graph {
     /// inputs all depend on the step.
     pub fn loop_invariant_nodes(&self) -> Vec<bool> {
         let constant = |ty: &TensorType| ty.shape.iter().all(|size| size.as_const().is_some());
+        // `fixed`: the same in every step. `fed`: made of an input, and not of weights alone.
         let (mut fixed, mut fed) = (vec![false; self.values().len()], vec![false; self.values().len()]);
         for (i, value) in self.values().iter().enumerate() {
             let input = value.origin == Origin::Input && constant(&value.ty);
@@ -35,6 +36,7 @@ impl Graph {
     /// Adds the nodes on weights alone whose results nobody else needs.
     fn add_weights_of(&self, fixed: &[bool], once: &mut [bool]) {
         let users = self.users();
+        // Backwards, so that users are known before what they use.
         for (i, node) in self.nodes().iter().enumerate().rev().filter(|(i, _)| fixed[*i]) {
             let result = self.outputs().iter().any(|output| node.outputs.contains(&output.value));
             let mut using = node.outputs.iter().flat_map(|id| &users[id.0 as usize]).peekable();

@@ -40,6 +40,7 @@ impl Graph {
             _ => false,
         };
         for &value in nodes.iter().flat_map(|&id| &self.node(id).inputs) {
+            // Inputs are numbered as the nodes first read them, so that equal nodes give equal bodies.
             if !computed(value) && !ids.contains_key(&value) {
                 ids.insert(value, b.input(format!("in{}", inputs.len()), self.value(value).ty.clone())?);
                 inputs.push(value);
@@ -50,6 +51,7 @@ impl Graph {
             let node = self.node(id);
             let taken: Option<Vec<ValueId>> =
                 node.inputs.iter().map(|value| ids.get(value).copied()).collect();
+            // Nodes are gone through by their ids, which are in topological order.
             let taken = taken.ok_or_else(|| Error::bug(format!("node `{}` uses a later one", node.name)))?;
             let names: Vec<String> = (count..).take(node.outputs.len()).map(|at| format!("v{at}")).collect();
             let named = names.first().cloned().unwrap_or_default();
@@ -58,7 +60,9 @@ impl Graph {
             ids.extend(node.outputs.iter().copied().zip(made));
         }
         let mut outputs: Vec<ValueId> = self.outgoing_values(&nodes, inside);
+        // Of a value that two bodies compute one is enough.
         outputs.retain(|value| !given.contains(value));
+        // A body without outputs would be dead, and so would the nodes be.
         if outputs.is_empty() {
             return Err(Error::invalid("nothing uses what these nodes compute"));
         }

@@ -27,6 +27,7 @@ pub fn check(graph: &Graph) -> Result<()> {
     let errors = violations(graph);
     match errors.len() {
         0 => Ok(()),
+        // One error reads as any other error of the crate.
         1 => Err(Error::invalid(errors[0].clone()).context(format!("graph `{}`", graph.name()))),
         n => {
             let told = errors[..n.min(MAX_REPORTED)].join("\n  ");
@@ -74,6 +75,7 @@ fn limits(graph: &Graph, errors: &mut Vec<String>) {
         .chain(graph.values().iter().map(|v| &v.name))
         .chain(graph.nodes().iter().map(|n| &n.name))
         .chain(graph.outputs().iter().map(|o| &o.name));
+    // Only a part of such a name is shown.
     for name in names.filter(|n| n.len() > MAX_NAME) {
         let start: String = name.chars().take(40).collect();
         errors.push(format!("the name `{start}…` has {} bytes, at most {MAX_NAME} are allowed", name.len()));
@@ -120,6 +122,7 @@ fn nodes(graph: &Graph, errors: &mut Vec<String>) {
 /// Attributes must survive the text form; NaN and infinities, which JSON cannot hold, do not.
 fn attributes(node: &Node, errors: &mut Vec<String>) {
     let text = node.op.attributes_text();
+    // An operator of others has its places as attributes of the node.
     let (inputs, outputs) = match &node.op {
         Op::Foreign(op) => (op.inputs().to_vec(), op.outputs().to_vec()),
         _ => Default::default(),
@@ -184,6 +187,7 @@ fn origins(graph: &Graph, errors: &mut Vec<String>) {
                 } else if (node.0, output) != next {
                     errors.push(format!("`{}` is not in the order of the nodes", value.name));
                 }
+                // Behind the last output of a node comes the first one of the next node.
                 let last = from.is_none_or(|n| output as usize + 1 >= n.outputs.len());
                 next = if last { (node.0.saturating_add(1), 0) } else { (node.0, output.saturating_add(1)) };
             }

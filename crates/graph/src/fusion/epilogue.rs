@@ -62,6 +62,7 @@ fn site(uses: &Uses<'_>, id: NodeId, node: &Node) -> Option<Site> {
     // Operators with further outputs would need more than one value to leave.
     let [y] = node.outputs[..] else { return None };
     let all: Vec<NodeId> = std::iter::once(id).chain(epilogue_nodes(uses, id, y)).collect();
+    // Shorter ones are tried where a longer one is not served.
     let counts = (2..=all.len()).rev().filter(|&count| gives_one(uses, &all[..count]));
     let ways: Vec<_> = counts.map(|count| vec![all[..count].to_vec()]).collect();
     (!ways.is_empty()).then_some(Site { ways })
@@ -75,6 +76,7 @@ fn epilogue_nodes(uses: &Uses<'_>, first: NodeId, y: ValueId) -> Vec<NodeId> {
     for (id, node) in uses.nodes().skip(first.0 as usize + 1) {
         let reads = |values: &HashSet<ValueId>| node.inputs.iter().any(|value| values.contains(value));
         let depends = reads(&beyond);
+        // A node behind the limit counts as one outside.
         if reads(&inside) && !depends && found.len() < LONGEST && is_elementwise(uses.graph, node, ty) {
             found.push(id);
             inside.extend(&node.outputs);

@@ -47,6 +47,7 @@ impl Fused {
     /// The operator of this fusion that stands for `body`. Fails on a body with weights or states, or without nodes, and
     /// on fused operators within it.
     pub fn new(fusion: &'static Fusion, body: Graph) -> Result<Fused> {
+        // Whoever walks a body finds plain operators alone.
         let nested = body.nodes().iter().find(|node| matches!(node.op, Op::Fused(_)));
         let why = if let Some(value) = body.values().iter().find(|v| !is_inner(v.origin)) {
             format!("`{}` is a weight or a state", value.name)
@@ -85,6 +86,7 @@ impl Fused {
     /// Types of the outputs. Fails unless the inputs have exactly the types of the body's.
     pub(crate) fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         let expected: Vec<&TensorType> = self.body.inputs().map(|(_, value)| &value.ty).collect();
+        // The body was inferred for these types, so that no others fit.
         if !expected.iter().copied().eq(inputs) {
             let list = |types: &mut dyn Iterator<Item = &TensorType>| {
                 types.map(ToString::to_string).collect::<Vec<_>>().join(", ")

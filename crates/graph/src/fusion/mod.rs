@@ -98,6 +98,7 @@ impl Fusion {
                 }
                 let Some(parts) = self.parts(graph, &way, &inside, serves)? else { continue };
                 replace(graph, &mut patch, &inside, parts).context(|| format!("fusion `{}`", self.name))?;
+                // Nodes of another place must not be fused again in this pass.
                 taken.extend(inside);
                 break;
             }

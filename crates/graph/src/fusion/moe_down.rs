@@ -21,6 +21,7 @@ fn site(uses: &Uses<'_>, combine: moe::FoundNode<'_>) -> Option<Site> {
     let [experts, dense] = found.down;
     let nodes = [experts, dense, found.combine, found.scaled, found.sum].map(|(id, _)| id);
     let sum = found.sum.1.outputs[0];
+    // The residual stream is the other operand of an addition of the sum alone.
     let residual = uses.only_user(sum).filter(|(_, node)| uses.is_whole_add(node));
     let with = residual.map(|(id, _)| -> Way { vec![nodes.iter().copied().chain([id]).collect()] });
     let alone: Vec<NodeId> = nodes.to_vec();

@@ -40,6 +40,7 @@ fn site(uses: &Uses<'_>, norm: ResidualNorm) -> Option<Site> {
         let node = uses.graph.node(id);
         uses.is_product(node) && uses.takes_first(node, y)
     };
+    // Any other user would need the normalised row in memory.
     if users.is_empty() || users.len() > MOST || uses.is_kept(y) || !users.iter().all(taken) {
         return None;
     }
@@ -52,6 +53,7 @@ fn site(uses: &Uses<'_>, norm: ResidualNorm) -> Option<Site> {
     for add in [norm.add.map(Some), Some(None)].into_iter().flatten() {
         let front: Vec<NodeId> = add.into_iter().chain(front.iter().copied()).collect();
         ways.push(together(&front));
+        // With one user both ways are the same.
         if users.len() > 1 {
             ways.push(apart(&front));
         }

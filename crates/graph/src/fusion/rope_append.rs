@@ -31,6 +31,7 @@ fn site(uses: &Uses<'_>, (_, node): (NodeId, &Node)) -> Option<Site> {
     let appending = find_append(uses, op, node)?;
     let own = vec![appending.rope, appending.appends[0], appending.appends[1]];
     let queries = rope_attention::rotation(uses, op, node.inputs[0]);
+    // Queries that are rotated by other angles stay outside.
     let queries = queries.filter(|(_, rope)| rope.inputs[1] == appending.angles);
     let with_queries = queries.map(|(id, _)| vec![std::iter::once(id).chain(own.clone()).collect()]);
     Some(Site { ways: with_queries.into_iter().chain([vec![own]]).collect() })

@@ -48,6 +48,7 @@ impl Operator for MergeSquares {
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[1])?;
         let (rows, columns) = matrix("x", &inputs[0])?;
+        // Images have a constant number of patches.
         let (Some(rows), Some(columns)) = (rows.as_const(), columns.as_const()) else {
             return Err(Error::invalid(format!("`x` must have constant sizes, found {}", inputs[0])));
         };
@@ -60,6 +61,7 @@ impl Operator for MergeSquares {
             let expected = self.rows();
             return Err(Error::invalid(format!("`x` must have {expected} rows for each image, found {rows}")));
         }
+        // As 64 bits, so that products of two sizes do not overflow.
         let [down, across, side] = [down, across, side].map(u64::from);
         let squares = (down / side * (across / side)).checked_mul(rows / self.rows());
         let (Some(squares), Some(columns)) = (squares, columns.checked_mul(side * side)) else {

@@ -122,7 +122,9 @@ pub struct OpInfo {
     pub name: &'static str,
     /// [`Operator::samples`].
     pub samples: fn() -> Vec<Sample>,
+    /// Reads attributes of JSON.
     parse: fn(serde_json::Value) -> serde_json::Result<Op>,
+    /// Reads attributes from text, in which a float keeps its digits.
     parse_text: fn(&str) -> serde_json::Result<Op>,
 }
 
@@ -264,6 +266,7 @@ macro_rules! operators {
 /// The types of inputs with f32 in the place of packed dtypes. Fails on packed inputs outside `packed`, and unless those
 /// inside are all stored alike where one is packed.
 fn unpack_types(inputs: &[TensorType], packed: Range<usize>) -> Result<Cow<'_, [TensorType]>> {
+    // Most calls have no packed input and borrow their types.
     let Some(first) = inputs.iter().find(|ty| ty.dtype.packing().is_some()) else {
         return Ok(Cow::Borrowed(inputs));
     };
@@ -278,6 +281,7 @@ fn unpack_types(inputs: &[TensorType], packed: Range<usize>) -> Result<Cow<'_, [
         Some(_) if ty.dtype != first.dtype => {
             Err(Error::invalid(format!("weights must be packed alike, found {first} and {ty}")))
         }
+        // Packed rows have to be whole groups before they can count as `f32`.
         Some(packing) => {
             packing.sections(&ty.sizes(&Symbols::new())?)?;
             Ok(TensorType { dtype: DType::F32, shape: ty.shape.clone() })
@@ -352,6 +356,7 @@ impl Op {
     /// an operator of others, such as the sizes that a slice leaves.
     pub fn identity(&self) -> String {
         let declared = match self {
+            // Their outputs are declared by the node and do not follow from the inputs.
             Op::Foreign(op) => format!(" {:?} {:?}", op.inputs(), op.outputs()),
             _ => String::new(),
         };
@@ -373,6 +378,7 @@ impl Op {
         }
         (info(name)?.parse_text)(attributes).map_err(|e| {
             let text = e.to_string();
+            // The place within the attributes would be taken for one in the graph's text.
             let place = format!(" at line {} column {}", e.line(), e.column());
             let text = text.strip_suffix(&place).unwrap_or(&text);
             Error::invalid(format!("attributes of `{name}`: {text}"))
@@ -390,6 +396,7 @@ impl Op {
         if Foreign::is_kind(name) {
             return Foreign::parse(name, attributes, inputs, outputs).map(Op::Foreign);
         }
+        // Only operators of others have optional inputs and outputs.
         if inputs.contains(&false) || !outputs.iter().all(DeclaredType::is_asked) {
             let text = format!("`{name}` takes all its inputs and outputs, found `_`");
             return Err(Error::invalid(text).with_hint("write a value that is named `_` as \"_\""));
@@ -403,6 +410,10 @@ impl Op {
     }
 }
 
+/// The row of an operator.
+///
+/// # Errors
+/// Of kind `Unsupported` if there is none of this name.
 fn info(name: &str) -> Result<&'static OpInfo> {
     OPS.iter().find(|i| i.name == name).ok_or_else(|| {
         let known: Vec<&str> = names().collect();

@@ -62,11 +62,13 @@ impl Operator for Patches {
         if images == 0 || !height.is_multiple_of(images) {
             return Err(Error::invalid(format!("`images` is {images}, which does not divide {height} rows of pixels")));
         }
+        // From here on the height of one image.
         let height = height / images;
         if patch == 0 || height < patch || *width < patch {
             let found = format!("`patch` is {patch}, an image has {height}×{width} pixels");
             return Err(Error::invalid(format!("at least one patch must fit an image: {found}")));
         }
+        // Checked, as sizes of a graph may be anything.
         let count = (height / patch).checked_mul(width / patch).and_then(|count| count.checked_add(lead));
         let rows = count.and_then(|count| count.checked_mul(images));
         let (Some(rows), Some(columns)) = (rows, channels.checked_mul(patch * patch)) else {

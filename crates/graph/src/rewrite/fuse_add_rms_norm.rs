@@ -11,12 +11,14 @@ use crate::op::{AddRmsNorm, Op, RmsNorm};
 pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
     for (i, node) in graph.nodes().iter().enumerate() {
         if let Some((add, fused)) = matches(graph, node)
+            // A second norm of the same sum stays plain.
             && !patch.removes(add)
         {
             patch.replace(&[add, NodeId(i as u32)])?;
             let add = graph.node(add);
             let inputs: Vec<_> = add.inputs.iter().chain(&node.inputs[1..]).map(|&v| patch.tap(v)).collect();
             let fused = patch.wire(&node.name, fused, &inputs)?;
+            // The sum is an output of the fused node, too.
             patch.shunt(add.outputs[0], fused[0])?;
             patch.shunt(node.outputs[0], fused[1])?;
         }

@@ -14,6 +14,7 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
         let Some(product) = gated_product(graph, &uses, NodeId(i as u32)) else { continue };
         let plain = |node| plain_linear(graph, graph.node(node));
         let (Some([x, gate]), Some([up_x, up])) = (plain(product.gate), plain(product.up)) else { continue };
+        // `gated_linear` takes weights of one type alone.
         if x == up_x && same_type(graph, gate, up) {
             patch.replace(&product.nodes())?;
             let inputs = [x, gate, up].map(|v| patch.tap(v));

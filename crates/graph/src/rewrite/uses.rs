@@ -5,6 +5,7 @@ use crate::op::Op;
 
 /// Users of every value.
 pub struct Uses {
+    /// The nodes that use each value.
     users: Vec<Vec<NodeId>>,
     /// Whether the value is a result or what a state holds after the run.
     kept: Vec<bool>,
@@ -56,7 +57,9 @@ pub struct GatedProduct {
     pub gate: NodeId,
     /// The node of the other factor.
     pub up: NodeId,
+    /// The node of the activation.
     silu: NodeId,
+    /// The node of the product.
     mul: NodeId,
 }
 

@@ -102,6 +102,7 @@ impl<'a> Parser<'a> {
         line.expect("=")?;
         let place = *line;
         self.results.push(Later { name: line.name("a value's name")?, place });
+        // Resolved by `finish`.
         self.graph.outputs.push(Output { name, value: ValueId(0) });
         Ok(())
     }
@@ -122,6 +123,7 @@ impl<'a> Parser<'a> {
                 types.push(DeclaredType::As(ty.clone()));
                 given.push((place, name, ty));
             }
+            // A bound on the line's memory before the verifier looks at the node.
             if types.len() > MAX_INPUTS {
                 return Err(place.expected_error(&format!("`=` after at most {MAX_INPUTS} outputs")));
             }
@@ -139,6 +141,7 @@ impl<'a> Parser<'a> {
         let op = Op::parse_node(&op_name, line.attributes()?, taken, types).map_err(|e| op_place.place(e))?;
         let name = match (line.keyword(), &given[..]) {
             (Some("as"), _) => line.name("the node's name")?,
+            // A node with one output has its name by default.
             (None, [(_, only, _)]) if one => only.clone(),
             _ => return Err(line.expected_error("`as NAME`, which a node with several outputs needs")),
         };

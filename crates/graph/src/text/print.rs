@@ -80,6 +80,7 @@ impl Graph {
         }
         f.write_str(")")?;
         let attributes = node.op.attributes_text();
+        // No attributes are written as none.
         if attributes != "{}" {
             write!(f, " {attributes}")?;
         }
@@ -87,6 +88,7 @@ impl Graph {
         let whole = !matches!(&node.op, Op::Foreign(op) if op.outputs().len() > 1);
         let named_as_output =
             whole && matches!(node.outputs[..], [only] if self.value(only).name == node.name);
+        // The node's name is written only where the output does not tell it.
         if !named_as_output {
             write!(f, " as {}", Name(&node.name))?;
         }
