@@ -50,7 +50,7 @@ impl Subsample {
         let kept = vec![None; inputs.len()];
         let (op, symbols, all) = (call.op.clone(), call.symbols.clone(), inputs.clone());
         let whole = Subsample { op, symbols, inputs, whole: all, kept, view: full.clone(), work: 0 };
-        // Rows first, because a cut of columns needs few of them.
+        // Rows first: the check of a cut of columns then evaluates few of them.
         let rows = whole.with_rows(call).or_else(|| whole.at_an_end(call)).unwrap_or(whole);
         let mut cut = rows.with_columns(call).unwrap_or(rows);
         cut.work = cut.estimate();
@@ -60,8 +60,8 @@ impl Subsample {
     /// Its inputs are taken from the call as they are, so none are converted here.
     fn of_foreign(call: &Call, full: &OutputView) -> Subsample {
         /// Multiplications of a compiled evaluation that take as long as one of those that the work is counted in.
-        // Outputs times terms is the number of multiplications of a sum per output.
         const FASTER: usize = 32;
+        // Outputs times terms is the number of multiplications of a sum per output.
         let outputs: usize = full.outs.iter().map(|out| out.exact.len()).sum();
         let inputs: usize = call.inputs.iter().map(|input| input.len()).sum();
         let work =

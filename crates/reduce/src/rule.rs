@@ -67,7 +67,6 @@ pub(crate) fn size_rules(
         let of_size = |&size: &usize| Some((size, shorten(trials, whole, failure, &axis, size)?));
         let (sizes, specimens): (Vec<usize>, Vec<Specimen>) =
             sizes_of(&axis, MOST).iter().filter_map(of_size).unzip();
-        // All sizes at once, so that equal kernels are built once.
         let known = known_results(trials, sizes, &specimens)?;
         match of_axis(&axis, &known) {
             Some(rule) => rules.push(rule),

@@ -103,7 +103,7 @@ impl WgpuList {
         self.steps.push(step);
     }
 
-    /// Appends a clear, or as many dispatches as the buffer has bindings.
+    /// Appends a clear for zeros, or a dispatch per part of the buffer that a binding can hold.
     fn fill(&mut self, device: &mut WgpuDevice, id: BufferId, word: u32) -> Result<()> {
         let stored = device.buffer(id)?;
         let (raw, size) = (stored.raw.clone(), stored.size);

@@ -36,7 +36,7 @@ pub(super) fn try_treated(trials: &mut Trials<'_, '_>) {
         let name = label(trials, i);
         for (by_rows, place) in [(false, "columns"), (true, "rows")] {
             let size = if by_rows { rows } else { columns };
-            // With fewer columns a lane is a single element. Rows of a cut are no neighbours any more.
+            // Lanes must repeat to be told apart. Rows of a cut need not be neighbours.
             if size < 8 || by_rows && trials.context.cut.kept[i].is_some() {
                 continue;
             }

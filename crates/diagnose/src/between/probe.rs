@@ -134,7 +134,7 @@ fn repeats(
         for (at, text) in order.iter().enumerate() {
             let (mut differs, steps) = (None, begin(text));
             runs::walk(run, whole, &steps, &mut |step, _, outputs| {
-                // The walk cannot be ended from here, so that the first difference is kept.
+                // The walk cannot be ended from here; the first difference is kept.
                 if differs.is_none() && step.frame.is_some_and(|f| !are_same(&seen[&f], &outputs)) {
                     differs = step.frame;
                 }

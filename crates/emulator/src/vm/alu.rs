@@ -47,7 +47,6 @@ pub fn un_float(op: Un, on: impl Apply) {
         Un::FractF => on.unary(|x| (f(x) - f(x).floor()).to_bits()),
         Un::SqrtF => on.unary(|x| f(x).sqrt().to_bits()),
         Un::InverseSqrtF => on.unary(|x| (1.0 / f(x).sqrt()).to_bits()),
-        // `max` first: NaN becomes 0.
         Un::SaturateF => on.unary(|x| s::min(s::max(f(x), 0.0), 1.0).to_bits()),
         Un::ModfFraction => on.unary(|x| modf_fraction(f(x)).to_bits()),
         Un::RoundHalf => on.unary(half::round),
