@@ -89,6 +89,7 @@ impl ForeignBody {
         for (name, ty) in self.inputs.iter().zip(inputs) {
             known.push((name, builder.input(name, ty.clone())?));
         }
+        // `known` is an argument because it grows between the calls.
         let find = |known: &[(&str, ValueId)], name: &str| {
             let found = known.iter().find(|(own, _)| *own == name);
             found.map(|(_, id)| *id).ok_or_else(|| Error::bug(format!("nothing makes `{name}`")))
@@ -96,6 +97,7 @@ impl ForeignBody {
         for part in &self.parts {
             let taken: Vec<ValueId> =
                 part.inputs.iter().map(|name| find(&known, name)).collect::<Result<_>>()?;
+            // A part does not keep the name of its node.
             let name = part.outputs.first().cloned().unwrap_or_default();
             let made = builder.node_multi(name, Op::Foreign(part.op.clone()), &taken, &part.outputs)?;
             known.extend(part.outputs.iter().map(String::as_str).zip(made));

@@ -158,6 +158,7 @@ impl ReductionReport {
         self.fails = true;
         self.criterion = Some(found.failure.criterion().to_string());
         self.after = Some(CallSizes::from_specimen(&found.smallest));
+        // JSON has no infinity.
         self.ratio = Some(found.failure.ratio()).filter(|r| r.is_finite());
         self.stability = Some(found.stability);
         self.minimal = found.minimal;

@@ -170,6 +170,7 @@ impl Reproducer {
         if let Some(simple) = &found.simplified {
             values.push(builder.values("simplified", &simple.specimen, &simple.failure)?);
         }
+        // Buffers of the outputs follow those of the inputs.
         let shapes = call
             .output_types
             .iter()
@@ -287,6 +288,7 @@ impl Builder<'_> {
         buffers: &[Buffer],
         kernels: &[(Kernel, String)],
     ) -> Result<Dispatch> {
+        // Any number serves: `are_same` leaves out the file's name.
         let (wanted, text) = self.kernel(launch, 0);
         let kernel = kernels.iter().position(|(k, t)| are_same(k, &wanted) && *t == text);
         let mut groups = [0; 3];

@@ -257,6 +257,7 @@ fn list(specimen: &Specimen) -> String {
 /// The values, a line for each row.
 fn rows(tensor: &Tensor) -> String {
     let values = tensor.to_f64();
+    // `chunks` panics at a width of 0, which an empty tensor may have.
     let width = tensor.shape().last().copied().unwrap_or(1).max(1);
     let row = |row: &[f64]| row.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
     values.chunks(width).map(row).collect::<Vec<_>>().join("\n")
