@@ -177,6 +177,7 @@ impl<'a> Call<'a> {
     ) -> Result<Option<T>> {
         let parse = |value: &'a Value| {
             read(value).ok_or_else(|| {
+                // Values come from a file and may be long.
                 let found = value.to_string().chars().take(80).collect::<String>();
                 Error::invalid(format!("attribute `{name}`: expected {kind}, found `{found}`"))
             })

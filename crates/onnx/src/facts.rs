@@ -71,6 +71,7 @@ impl<'a> InputSizes<'a> {
     /// An attribute that is a list of integers.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
         let value = self.op.attributes().get(name)?;
+        // Both forms of a list; see `Foreign`.
         value.get("ints").unwrap_or(value).as_array()?.iter().map(serde_json::Value::as_i64).collect()
     }
 }
@@ -87,6 +88,7 @@ pub fn exact(_: &InputSizes<'_>) -> CallFacts {
 
 /// Facts of an operator that computes each element from a few.
 pub fn elementwise_facts(sizes: &InputSizes<'_>) -> CallFacts {
+    // Integers wrap and round nothing.
     let rounds = (0..sizes.inputs.len()).any(|place| sizes.dtype(place).is_some_and(DType::is_float));
     CallFacts { exact: !rounds, terms: 1 }
 }

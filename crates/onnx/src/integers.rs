@@ -41,6 +41,7 @@ impl Integers {
     /// The least and the greatest integer that element `i` may be if the real numbers err by `noise` of their own magnitude.
     pub fn range(&self, i: usize, noise: f64) -> (f64, f64) {
         let Some(&before) = self.before.get(i) else { return (self.least, self.most) };
+        // Without a rule every integer of the dtype is right.
         if before.is_nan() {
             return (self.least, self.most);
         }
@@ -51,6 +52,7 @@ impl Integers {
         } else {
             nearest(before, noise)
         };
+        // The offset is rounded on its own, as zero points are.
         let (under, over) = nearest(offset, noise);
         let clamp = |value: f64| value.clamp(self.least, self.most);
         (clamp(low + under), clamp(high + over))

@@ -92,11 +92,14 @@ pub fn multiply<T: Real>(gemm: Gemm<'_, T>) {
         return;
     }
     let m = c.len() / n;
+    // Few rows are not worth a second thread either.
     if m < 8 || m.saturating_mul(n).saturating_mul(k) < PARALLEL_FROM {
         return T::gemm(Gemm { a, b, c, k, n });
     }
+    // About eight blocks, whatever the number of threads.
     let rows = m.div_ceil(8).next_multiple_of(8);
     c.par_chunks_mut(rows * n).enumerate().for_each(|(block, c)| {
+        // An empty matrix has no element at which a block could begin.
         let a = Matrix { data: a.data.get(block * rows * a.rows..).unwrap_or_default(), ..a };
         T::gemm(Gemm { a, b, c, k, n });
     });

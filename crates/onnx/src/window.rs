@@ -93,9 +93,11 @@ impl Windows {
     /// If an attribute does not fit, or a window does not fit in the padded input.
     pub fn new(call: &Call<'_>, input: &[usize], kernel: Vec<usize>, ceil: bool) -> Result<Windows> {
         let rank = input.len();
+        // An empty window would have no first element.
         if kernel.len() != rank || kernel.contains(&0) {
             return Err(Error::invalid(format!("a kernel {kernel:?} over the spatial sizes {input:?}")));
         }
+        // A window is gone through element by element.
         volume(&kernel)?;
         let strides = sizes(call, "strides", rank, 1, 1)?;
         let dilations = sizes(call, "dilations", rank, 1, 1)?;
@@ -112,6 +114,7 @@ impl Windows {
             }
             if matches!(auto, AutoPad::SameUpper | AutoPad::SameLower) {
                 let windows = size.div_ceil(stride);
+                // Dilation counts: the span is what a window covers.
                 let total = (windows.saturating_sub(1) * stride + span).saturating_sub(size);
                 (begin[axis], end[axis]) = auto.split(total);
                 output.push(windows);
@@ -157,6 +160,7 @@ impl Windows {
         for o in 0..windows {
             let mut tap = vec![0; rank];
             for k in 0..taps {
+                // One axis in the padding puts the whole element there.
                 let place = (0..rank).try_fold(0, |place, axis| {
                     Some(place * self.input[axis] + self.tap_index(axis, window[axis], tap[axis])?)
                 });

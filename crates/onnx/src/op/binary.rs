@@ -201,6 +201,7 @@ pub fn bit_shift(call: &Call<'_>) -> Outputs {
             )));
         }
     };
+    // C leaves shifts by the width or more undefined.
     let bits = 8 * call.dtype(0)?.size() as i128;
     let shifted = |a: i128, by: i128| {
         if (0..bits).contains(&by) {
@@ -284,6 +285,7 @@ comparisons! {
 fn fold<T: Number>(call: &Call<'_>, f: impl Fn(T, T) -> T) -> Result<Array<T>> {
     check_dtypes(call)?;
     call.ignore(&["consumed_inputs"]);
+    // With one input it is the result.
     let mut result = call.array::<T>(0)?;
     for place in 1..call.places() {
         result = binary(&result, &call.array(place)?, &f)?;

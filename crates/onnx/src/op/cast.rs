@@ -20,6 +20,7 @@ fn convert_elements(call: &Call<'_>, dtype: DType) -> Outputs {
             dtype => call.single_output(x.map(|x| x as f64), dtype),
         };
     }
+    // `f64` holds every float exactly, so that the result is rounded once.
     let x = call.array::<f64>(0)?;
     match dtype {
         // Every number but zero is true, NaN too.

@@ -35,6 +35,7 @@ fn groups(call: &Call<'_>, channels: usize) -> Result<usize> {
 /// If `kernel_shape` says something else.
 fn kernel(call: &Call<'_>, weight: &[usize]) -> Result<Vec<usize>> {
     let kernel = weight.get(2..).unwrap_or_default().to_vec();
+    // Absent, the kernel is that of the weight.
     let told = sizes(call, "kernel_shape", kernel.len(), 1, 0)?;
     if call.has("kernel_shape") && told != kernel {
         Err(Error::invalid(format!("`kernel_shape` is {told:?}, and the weight has {kernel:?}")))
@@ -117,6 +118,7 @@ pub fn convolve<T: Real>(x: &Array<T>, w: &Array<T>, groups: usize, windows: &Wi
         let text = format!("a weight {:?} for {channels} channels in {groups} groups", w.shape);
         return Err(Error::invalid(text));
     }
+    // Groups are convolutions of their own, side by side along the channels.
     let (from, to) = (channels / groups, outputs / groups);
     let image: usize = windows.input.iter().product();
     let places: usize = windows.output.iter().product();
@@ -146,6 +148,7 @@ pub fn convolve<T: Real>(x: &Array<T>, w: &Array<T>, groups: usize, windows: &Wi
             let width = blocks[block].iter().map(|run| run.count).sum();
             let x = &x.data[group * from * image..(group + 1) * from * image];
             let columns = columns(x, windows, blocks[block], width);
+            // `group` counts over the batch as well; weights are those of the group within it.
             let first = group % groups * to * k;
             let mut c = vec![T::zero(); to * width];
             let (a, b) = (Matrix::new(&w.data[first..first + to * k], k), Matrix::new(&columns, width));

@@ -36,6 +36,7 @@ impl TokenPlaces {
         if last.len() != batch {
             return Err(wrong(format!("and {} `seqlens_k` for a batch of {batch}", last.len())));
         }
+        // A cache may have more room than there are tokens.
         let room = keys.max(cached);
         let (mut past, mut total) = (Vec::new(), Vec::new());
         for &last in &last {
@@ -152,6 +153,7 @@ impl<T: Real> Weighing<T> {
             if let Some((bias, places)) = &self.bias {
                 *score += bias.data[places[row * keys + key]];
             }
+            // The query itself is always seen.
             let hidden = self.causal && (key > at || self.window > 0 && key + self.window <= at);
             *score = if hidden { T::neg_infinity() } else { *score };
         }
@@ -181,6 +183,7 @@ fn check(call: &Call<'_>) -> Result<()> {
             return unserved(&format!("the input {what}"));
         }
     }
+    // They have no effect without the inputs and attributes that are refused here.
     call.ignore(&["qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", "kv_cache_bit_width"]);
     for name in ["k_quant_type", "v_quant_type"] {
         if !matches!(call.text_or(name, "NONE")?, "NONE" | "") {
@@ -203,6 +206,7 @@ fn check(call: &Call<'_>) -> Result<()> {
 pub fn group_query_attention<T: Real>(call: &Call<'_>) -> Outputs {
     check(call)?;
     let needed = |name| {
+        // Bounded, so that sums of heads do not overflow.
         let count = count(call, name)?.filter(|&count| count < 1 << 31);
         count.ok_or_else(|| Error::invalid(format!("attribute `{name}`: expected a positive integer")))
     };

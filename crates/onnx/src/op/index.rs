@@ -98,6 +98,7 @@ fn slices(data: &[usize], indices: &Array<i64>, batch: usize) -> Result<(Vec<usi
 pub fn gather_nd(call: &Call<'_>) -> Outputs {
     let data = call.input(0)?;
     let indices = Array { shape: call.input(1)?.shape().to_vec(), data: call.integers(1)? };
+    // Leading axes that data and indices have in common.
     let batch = call.int_or("batch_dims", 0)?;
     let batch =
         usize::try_from(batch).map_err(|_| Error::invalid(format!("attribute `batch_dims`: {batch}")))?;
@@ -202,6 +203,7 @@ pub fn tensor_scatter(call: &Call<'_>) -> Outputs {
     };
     let mut expected = cache.to_vec();
     expected[at] = update.shape().get(at).copied().unwrap_or(0);
+    // Axis 0 is the batch, which cannot be the one that is written along.
     if at == 0 || update.dtype() != call.dtype(0)? || update.shape() != expected || expected[at] > cache[at] {
         return Err(Error::invalid(format!(
             "an update {:?} of a cache {cache:?} along axis {at}",
@@ -215,6 +217,7 @@ pub fn tensor_scatter(call: &Call<'_>) -> Outputs {
         return Err(Error::invalid(text));
     }
     let ([before, size, behind], rows) = (axis_sizes(cache, at), expected[at]);
+    // Rows of one batch begin at one place.
     let per_batch = before.checked_div(cache[0]).unwrap_or(0);
     let mut firsts = Vec::with_capacity(before.saturating_mul(rows));
     for outer in 0..before {

@@ -33,6 +33,7 @@ fn loss<T: Real>(call: &Call<'_>, x: &Array<T>) -> Result<Tensor> {
     let mut weight_sum = T::zero();
     let mut losses = Vec::with_capacity(target.len());
     for (at, &class) in target.to_i64()?.iter().enumerate() {
+        // Before the range is checked: it may be any number, such as −100.
         if ignored == Some(class) {
             losses.push(T::zero());
             continue;

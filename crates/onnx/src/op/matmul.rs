@@ -79,6 +79,7 @@ pub fn stacked_integers<T: Int>(a: &Array<T>, b: &Array<T>) -> Result<Array<T>> 
     }
     for (c, &(left, right)) in y.data.chunks_mut(m * n).zip(&pairs) {
         for (row, c) in c.chunks_mut(n).enumerate() {
+            // In this order a row of `b` is read in one run.
             for at in 0..k {
                 let a = a.data[(left * m + row) * k + at];
                 let b = &b.data[(right * k + at) * n..][..n];

@@ -33,6 +33,7 @@ impl<T: Real> Added<T> {
     fn read(call: &Call<'_>, places: [usize; 2], shape: [usize; 4], past: usize) -> Result<Added<T>> {
         volume(&shape)?;
         let [batch, _, queries, keys] = shape;
+        // Absent, every key is kept.
         let mask = match call.optional(places[0]) {
             None => None,
             Some(mask) => Some(Self::mask(mask.shape(), &call.integers(places[0])?, [batch, queries, keys])?),
@@ -211,6 +212,7 @@ pub fn project_and_attend<T: Real>(call: &Call<'_>) -> Outputs {
     let dtype = call.dtype(0)?;
     let mut outputs = vec![Some(call.store(y, dtype)?)];
     if call.asks(1) {
+        // Both share one tensor, `[2, …]`.
         if all.k.shape != all.v.shape {
             return Err(Error::unsupported("present keys and values of several sizes are not served"));
         }

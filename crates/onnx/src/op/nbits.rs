@@ -52,11 +52,13 @@ impl Blocks {
     /// # Errors
     /// If there are more or fewer bytes; `place` is the input that the error names.
     fn unpack(&self, place: usize, bytes: &[u8], rows: usize, row: usize) -> Result<Vec<u8>> {
+        // Rows begin at whole bytes, also where their numbers do not fill the last one.
         let stride = (row * self.bits).div_ceil(8);
         if bytes.len() != rows * stride {
             let text = format!("input {place}: {} bytes, expected {rows} times {stride}", bytes.len());
             return Err(Error::invalid(text));
         }
+        // The low bits of one number.
         let mask = u8::MAX >> (8 - self.bits);
         let number = |row: &[u8], at: usize| row[at * self.bits / 8] >> (at * self.bits % 8) & mask;
         let all = bytes.chunks(stride).flat_map(|bytes| (0..row).map(move |at| number(bytes, at)));

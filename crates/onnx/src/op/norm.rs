@@ -77,6 +77,7 @@ pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
             let mixed = Array { shape: vec![channels], data: mixed.collect() };
             outputs.push(Some(call.store(mixed, call.dtype(place)?)?));
         }
+        // In training the batch is normalized by its own moments.
         (mean, variance) = (own_mean, own_variance);
     }
     let mut y = x;
@@ -194,6 +195,7 @@ fn skip<T: Real>(call: &Call<'_>, centred: bool) -> Outputs {
     affine(&mut x, None, Some(call.array(1)?))?;
     // The bias stands one place earlier without a shift.
     affine(&mut x, None, call.optional_array(if centred { 4 } else { 3 })?)?;
+    // The sum is an output, before it is normalized.
     let sum = x.clone();
     let (mean, inverse) = normalize_rows(&mut x.data, width, epsilon, centred);
     let shift = if centred { call.optional_array(3)? } else { None };
@@ -238,6 +240,7 @@ pub fn group<T: Real>(call: &Call<'_>) -> Outputs {
     if channels > 0 && image > 0 {
         normalize_rows(&mut x.data, channels / groups * image, epsilon, true);
         for (at, row) in x.data.chunks_mut(image).enumerate() {
+            // The group of a channel, or the channel itself.
             let at = at % channels * scaled / channels;
             row.iter_mut().for_each(|v| *v = *v * scale[at] + shift[at]);
         }

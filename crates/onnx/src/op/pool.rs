@@ -42,6 +42,7 @@ fn fold<T: Element, A: Copy + Send + Sync>(
     fold: impl Fn(A, T, usize) -> A + Sync,
 ) -> Result<Vec<A>> {
     let (places, image): (usize, usize) = (windows.output.iter().product(), windows.input.iter().product());
+    // Batch and channels are alike for a pool.
     let channels = x.shape[0] * x.shape[1];
     let mut result = vec![start; volume(&[channels, places])?];
     if places > 0 && image > 0 {

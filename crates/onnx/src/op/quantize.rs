@@ -18,6 +18,7 @@ use tapml_graph::{DType, Error, Result};
 fn scale_places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Vec<usize>> {
     let (given, block) = (call.int_or("axis", 1)?, call.int_or("block_size", 0)?);
     let count = x.iter().product::<usize>();
+    // A scale for the whole tensor, with one axis or none.
     if scale.iter().all(|&size| size == 1) && scale.len() <= 1 {
         return Ok(vec![0; count]);
     }

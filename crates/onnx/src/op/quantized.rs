@@ -26,6 +26,7 @@ enum Along {
 fn parameter(tensor: &Tensor, along: Along, rank: usize) -> Array<f64> {
     let count = tensor.len();
     let shape = match (tensor.shape().len(), along) {
+        // A list of one number is one for all.
         (0 | 1, _) if count == 1 => vec![],
         (1, Along::Rows) => vec![count, 1],
         (1, Along::First) => [vec![count], vec![1; rank.saturating_sub(1)]].concat(),
@@ -95,6 +96,7 @@ impl Scaled {
         for (at, scale) in scales.iter().enumerate() {
             let places = StridedWalk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
             for (y, place) in y.data.iter_mut().zip(places) {
+                // Both operands' scales are factors, that of the result a divisor.
                 *y = if at < 2 { *y * scale.data[place] } else { *y / scale.data[place] };
             }
         }

@@ -141,6 +141,7 @@ impl<'a> Mapping<'a> {
         if count.is_nan() || count > MAX_NEIGHBOURS {
             return Err(Error::invalid(format!("a scale of {} is too small", axis.scale)));
         }
+        // Neighbours lie at whole numbers around the place.
         let (floor, ratio) = (place.floor(), place - place.floor());
         let mut list = Vec::with_capacity(count as usize);
         for step in 0..count as usize {
@@ -192,6 +193,7 @@ fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<Resi
         .map(|&size| ResizeAxis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
         .collect();
     for (&axis, &scale) in axes.iter().zip(scales) {
+        // In `f32`, as shape inference has it: in `f64` some sizes would be one less.
         let size = (shape[axis] as f32 * scale as f32).floor();
         if !(scale > 0.0 && scale.is_finite()) || size >= 2f32.powi(31) {
             return Err(Error::invalid(format!("a scale of {scale} for an axis of {}", shape[axis])));
@@ -289,6 +291,7 @@ fn table(mapping: &Mapping<'_>, axis: &ResizeAxis) -> Result<Option<Vec<Neighbou
         return Ok(None);
     }
     let table = (0..axis.to).map(|x| mapping.neighbours(axis, x)).collect::<Result<Vec<Neighbours>>>()?;
+    // A table that changes nothing is left out, so that such axes are not rounded.
     let same = |(x, list): (usize, &Neighbours)| matches!(list.as_slice(), [(at, weight)] if *at == x && *weight == 1.0);
     Ok((axis.from != axis.to || !table.iter().enumerate().all(same)).then_some(table))
 }

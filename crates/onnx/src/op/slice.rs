@@ -128,6 +128,7 @@ pub fn concat(call: &Call<'_>) -> Outputs {
         }
     }
     volume(&shape)?;
+    // Everything behind the axis is one run of bytes in each part.
     let [before, ..] = axis_sizes(&shape, at);
     let mut bytes = Vec::new();
     for outer in 0..before {
@@ -168,6 +169,7 @@ pub fn split(call: &Call<'_>) -> Outputs {
         0..13 => call.ints("split")?,
         _ => call.optional_integers(1)?,
     };
+    // Before version 18 there is no such attribute, and the node's outputs tell it.
     let parts = call.int("num_outputs")?.map_or(call.output_places() as i64, |count| count);
     let counts: Vec<usize> = match given {
         Some(list) => list.iter().map(|&count| usize::try_from(count).unwrap_or(usize::MAX)).collect(),
@@ -177,6 +179,7 @@ pub fn split(call: &Call<'_>) -> Outputs {
             let parts = parts.ok_or_else(|| {
                 Error::invalid(format!("attribute `num_outputs`: expected {} outputs", call.output_places()))
             })?;
+            // The last part has what is left.
             let each = size.div_ceil(parts);
             (0..parts).map(|part| each.min(size.saturating_sub(part * each))).collect()
         }
@@ -286,6 +289,7 @@ pub fn pad(call: &Call<'_>) -> Outputs {
         }
     };
     let pads = pads(call, x.shape().len())?;
+    // Negative pads cut, so that a size may become too small.
     let sides = x.shape().iter().zip(&pads);
     let shape = sides.map(|(&size, &[begin, end])| usize::try_from(size as i64 + begin + end).ok());
     let shape = shape.collect::<Option<Vec<usize>>>();
