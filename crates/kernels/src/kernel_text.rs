@@ -79,6 +79,7 @@ impl BuiltIn {
             return Ok(Vec::new());
         }
         let lines = source.prelude.lines();
+        // Lines that are indented lie within a declaration.
         let heads = lines.filter(|line| {
             ["fn ", "alias ", "struct ", "override ", "const ", "var<"]
                 .iter()

@@ -76,6 +76,7 @@ impl<'a> FusedBody<'a> {
             let name = &self.graph.value(value).name;
             Error::unsupported(format!("`{name}` is computed within the fused operator"))
         })?;
+        // A length of 0 means the whole.
         Ok(Arg::Input { index, offset: 0, len: 0 })
     }
 
@@ -159,6 +160,7 @@ impl<'a> Normalised<'a> {
         };
         // Without a sum the row comes from outside, or from another node that `read` will refuse.
         let add = body.maker(*x).filter(|node| matches!(node.op, Op::Add(_)));
+        // What else there is should be products: planners refuse others.
         let front = |op: &Op| matches!(op, Op::RmsNorm(_) | Op::Add(_) | Op::LastRow(_));
         Ok(Normalised {
             eps: op.eps,

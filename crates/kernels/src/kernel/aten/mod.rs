@@ -116,6 +116,7 @@ impl<'a> Composition<'a> {
         let given = step.inputs.iter().flatten().map(|&source| self.place(source));
         let given = given.collect::<Result<Vec<Arg>>>()?;
         let op = Op::Foreign(step.op.clone());
+        // A definition tells the types of inputs alone.
         let outputs = op.infer(&step.types)?;
         let mut made = Vec::new();
         for (place, ty) in outputs.iter().enumerate() {

@@ -139,6 +139,7 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     let bias = match node.optional(10) {
         None => None,
         Some(given) => {
+            // A single column stretches to all keys.
             let own = given.sizes()?.last().copied().unwrap_or(1);
             keys = if own == 1 { keys } else { keys.min(own) };
             node.takes(10, dtype, &given.sizes()?)?;

@@ -48,6 +48,7 @@ impl Runs {
         cell: CopyCell,
         bind: impl FnOnce(LaunchBuilder) -> LaunchBuilder,
     ) -> Result<Launch> {
+        // The text is the same for both: only the alias says what a cell is.
         let (dtype, alias) = match cell {
             CopyCell::Word => (DType::F32, "alias cell = u32;\n"),
             CopyCell::Half => (DType::F16, "alias cell = act;\n"),

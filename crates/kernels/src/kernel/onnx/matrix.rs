@@ -54,6 +54,7 @@ impl Product {
         if b.dtype() != dtype || node.optional(2).is_some_and(|c| c.dtype() != dtype) {
             return Err(node.unserved_error("operands of several dtypes"));
         }
+        // A binding needs a buffer: without `c` it is one that `HAS_C` keeps the kernel from reading.
         let operands = [whole(a), whole(b), node.optional(2).map_or(Arg::Constant(0), whole)];
         let kernel = KernelSource { math: epilogue.math, ..KERNEL };
         let launch =

@@ -78,6 +78,7 @@ pub fn plan_blocks(request: &Request) -> Result<NodePlan> {
         }
     };
     node.gives(0, x.dtype(), &sizes)?;
+    // A dimension of the output has the stride of the one that it comes from.
     let own = strides(&finer);
     let dims: Vec<u32> = order.iter().map(|&d: &usize| finer[d]).collect();
     strided_over(&node, &dims, order.iter().map(|&d| own[d]).collect())
@@ -97,6 +98,7 @@ pub fn plan_trilu(request: &Request) -> Result<NodePlan> {
     if k.map_or(Ok(1), |k| k.count())? != 1 {
         return Err(Error::invalid("a diagonal is one number"));
     }
+    // Every binding needs a buffer: four zero bytes stand in for an absent diagonal.
     let launch = start(&TRILU)?.read(whole(x)).read(k.map_or(Arg::Constant(0), whole));
     let launch = launch.set("ROWS", rows.max(1)).set("COLUMNS", columns.max(1));
     let launch = launch.set("UPPER", u32::from(node.int("upper", 1)? != 0));
@@ -118,6 +120,7 @@ pub fn plan_eye(request: &Request) -> Result<NodePlan> {
     let k = i32::try_from(node.int("k", 0)?).map_err(|_| node.unserved_error("such a diagonal"))?;
     // The one element of the diagonal, in the dtype of the output.
     let mut bytes = Tensor::from_f64(y.dtype(), vec![1], &[1.0])?.bytes().to_vec();
+    // Buffers are whole words.
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     let launch = start(&EYE)?.read(Arg::Constant(0)).set("COLUMNS", columns.max(1)).set("K", k);
     finish(&EYE, launch, &y, vec![bytes])
@@ -129,6 +132,7 @@ pub fn plan_one_hot(request: &Request) -> Result<NodePlan> {
     node.reads(&["axis"])?;
     let indices = node.input(0)?;
     let mut sizes = indices.sizes()?;
+    // The axis is one of the output, which has one dimension more than the indices.
     let axis = node.axis(node.int("axis", -1)?, sizes.len() + 1)?;
     let depth = node.output(0)?.sizes()?.get(axis).copied().unwrap_or(0);
     sizes.insert(axis, depth);

@@ -107,6 +107,7 @@ impl RowShape {
                 add(&format!("scale{at}"), "u32", false);
             }
         }
+        // Gate and up make one output.
         let outputs = if self.gated { 1 } else { self.weights };
         for at in (0..outputs).filter(|_| self.bias) {
             add(&format!("b{at}"), "u32", false);
@@ -154,6 +155,7 @@ impl RowShape {
             Some(false) => &[&NORMALISED, &ONE],
             Some(true) => &[&NORMALISED, &TWO],
         };
+        // The fragment of integers has products of its own.
         let weights: &[&Fragment] = match (self.packed, self.integer_row) {
             (true, true) => &[&PACKED],
             (true, false) => &[&PACKED, &FLOATS],
