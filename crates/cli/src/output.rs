@@ -87,6 +87,7 @@ impl JsonArg {
 /// Reads the name of a file to write, and fails if it could not be written: better now than after long work.
 pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
+        // Standard output is there.
         if path == Path::new("-") { Ok(path) } else { files::expect_writable(&path).map(|()| path) }
     })
 }

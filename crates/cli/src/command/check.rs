@@ -217,6 +217,7 @@ fn render(report: &CheckReport) -> String {
     }
     let skipped = report.skipped.len();
     let defects = report.ops.iter().flat_map(|op| &op.findings).filter(|f| is_defect(f)).count();
+    // Told only if an operator was probed.
     let probes = match report.ops.iter().map(|op| op.probes).sum::<u64>() {
         0 => String::new(),
         probes => {

@@ -126,6 +126,7 @@ pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) 
         // Reports name a user's kernel by its operator and the file's name.
         let name = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
         if !used.contains(&format!("{op}/{name}").as_str()) {
+            // What ran in its place may tell why.
             let others: Vec<&str> =
                 used.iter().filter(|name| name.split('/').next() == Some(op)).copied().collect();
             let others =

@@ -155,6 +155,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
             Vec::new(),
         ));
     };
+    // Addresses are written as platforms are: a word, and options behind a `?`.
     let spec = PlatformSpec::parse(agent)?;
     let address = Address::parse(&spec.word, &spec.options)?;
     let target = |name: &str| {
@@ -162,6 +163,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
         if address.hub {
             format!("hub/{name}")
         } else {
+            // An address may end in a slash.
             format!("{}/{name}", spec.word.trim_end_matches('/'))
         }
     };
@@ -171,6 +173,7 @@ fn list_devices(agent: Option<&str>) -> Result<Listing> {
         ((target(&name), info), address.hub.then_some(at_hub))
     };
     let (mut devices, mut others) = (Vec::new(), Vec::new());
+    // Offers of devices that run operators say so; all others are of kernels.
     for offer in client::offers(&address)? {
         match client::operators(&offer) {
             Some(Ok(OperatorDevice { name, info, ops })) => others.push(Operators {
@@ -211,6 +214,7 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     for d in &report.devices {
         rows.add_row(row(d));
     }
+    // A header without rows tells that there is nothing at all.
     if !report.devices.is_empty() || report.operators.is_empty() {
         json.say(&rows.to_string())?;
     }
@@ -232,6 +236,7 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
 /// The cells of a device, in the order of the header.
 fn row(device: &DeviceLine) -> Vec<String> {
     let d = &device.info;
+    // The least and the greatest size, which are often equal.
     let subgroups = d
         .features
         .subgroups

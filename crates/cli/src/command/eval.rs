@@ -90,6 +90,7 @@ impl EvalCommand {
         let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
         let bar = Arc::new(Bar::at_stage("read the models"));
         let reference = self.reference.as_deref().unwrap_or(&self.model);
+        // The reference is not quantised, whatever the model under test is.
         let (source, plain) = GraphOptions::default().open(reference, LogitRows::All)?;
         let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
         // A quantised file may lack a tokenizer, or hold one of its own.
@@ -115,6 +116,7 @@ impl EvalCommand {
             seconds: 0.0,
             stopped: false,
         };
+        // A token that begins every window takes one of its places.
         bar.stage("compare", ids.len().div_ceil(window.max(2) - begin.iter().len()) as u64);
         let mut so_far = |comparison| {
             bar.advance(1);

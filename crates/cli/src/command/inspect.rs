@@ -77,6 +77,7 @@ impl InspectCommand {
     /// # Errors
     /// If the model cannot be read, or the platform is not here.
     pub fn run(self) -> Result<Outcome> {
+        // Such a model is a graph already, and has no configuration.
         if tapml::import::onnx::is_onnx(&self.model) {
             return if self.text || self.lowered {
                 self.run_onnx()
@@ -91,6 +92,7 @@ impl InspectCommand {
             let model_name = self.model.display().to_string();
             return lowered::show(&model_name, model.graph(), platform.as_ref(), self.phase, &self.json);
         }
+        // Only names, sizes and dtypes of weights are asked for.
         let (checkpoint, model) = self.graph.open_unread(&self.model)?;
         if self.text {
             self.json.say_whole(&model.graph().to_text())?;
@@ -114,6 +116,7 @@ impl InspectCommand {
     fn run_onnx(self) -> Result<Outcome> {
         let target =
             self.target.as_ref().map(|target| common::open_platform(target, &self.kernel)).transpose()?;
+        // Sizes are those of a run on the source.
         let mut source = common::open_platform(&self.source, &[])?;
         let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
         let traced = TracedModel::trace(&self.model, &self.inputs.data(), source.as_mut(), &bar, &stop);

@@ -208,6 +208,7 @@ fn facts(kernel: &BuiltIn) -> Result<KernelReport> {
         op: kernel.op.to_string(),
         kernel: kernel.kernel.clone(),
         choice: kernel.choice().to_string(),
+        // A text that is put together names its files with this sign between them.
         files: kernel.desc()?.source.file.split('+').map(str::to_string).collect(),
         accumulate: AccumulateReport { dtype: accumulate.dtype, chain: accumulate.chain.to_string() },
         launches: kernel.plan.launches.iter().map(|launch| launch.desc.name.clone()).collect(),

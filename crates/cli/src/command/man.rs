@@ -26,6 +26,9 @@ pub struct ManCommand {
 
 impl ManCommand {
     /// Prints one page, all as Markdown, or writes one file for each command.
+    ///
+    /// # Errors
+    /// If the folder or a page cannot be written.
     pub fn run(self) -> Result<Outcome> {
         let mut command = Cli::command().disable_help_subcommand(true);
         // Names of subcommands are complete only when it is built.

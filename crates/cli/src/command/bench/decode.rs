@@ -102,6 +102,7 @@ impl DecodeCommand {
         let spec = PlatformSpec::parse(&target)?;
         let overrides = common::overrides(&self.kernel)?;
         bar.stage(&format!("measure on {target}"), 0);
+        // The bar is taken away while a line is printed.
         let mut note = |text: &str| bar.suspend(|| output::note("bench", text));
         let speed = measure(&spec, overrides, &model, &options, &mut note, &stop)?;
         bar.finish();
@@ -165,6 +166,7 @@ impl DecodeCommand {
 fn profile(kernels: &[KernelTime]) -> String {
     let micro = |seconds: f64| format!("{:.1}", seconds * 1e6);
     let row = |k: &KernelTime| {
+        // A kernel may be too short for the clock.
         let share = if k.seconds > 0.0 { 100.0 * k.floor_seconds / k.seconds } else { 0.0 };
         vec![
             k.kernel.clone(),

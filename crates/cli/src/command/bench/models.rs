@@ -92,6 +92,7 @@ impl BenchModel {
     /// What its graph, its weights and its prompts are, in twelve digits.
     pub fn hash(&self) -> tapml::Result<String> {
         let weights = weights_hash(&weight_entries(&self.model)?);
+        // All fields are listed, so that a new one is not forgotten.
         let BenchModel { name: _, model, args: _, path: _, context, tokens, begin } = self;
         let text = format!("{} {weights} {context} {tokens:?} {begin:?}", graph_hash(model.graph()));
         Ok(Hash::compute(text.as_bytes()).short())
@@ -109,6 +110,7 @@ impl BenchModel {
         let mut begin = None;
         for text in tapml::engine::bundled_prompts() {
             let ids = tokenizer.encode(text)?;
+            // What an empty text gives stands in front of every text.
             let rest = tokenizer.encode("")?;
             begin = rest.first().copied();
             tokens.extend_from_slice(ids.strip_prefix(rest.as_slice()).unwrap_or(&ids));
@@ -149,6 +151,7 @@ impl BenchModel {
             let own = self.tokens.iter().cycle().skip(start % self.tokens.len().max(1)).copied();
             self.begin.into_iter().chain(own).take(len).collect::<Vec<u32>>()
         };
+        // Prompts of other seeds begin elsewhere and have other lengths.
         let start = seed as usize * 5;
         let mut prompts: Vec<Vec<u32>> = SHORT
             .iter()
@@ -169,6 +172,7 @@ impl BenchModel {
 
     /// Decode steps after each prompt.
     fn steps(&self) -> u32 {
+        // In each step both prompts give a row in every layer that is replayed.
         let layers =
             self.model.graph().nodes().iter().filter(|node| matches!(node.op, Op::Attention(_))).count();
         ROWS.div_ceil(2 * layers.clamp(1, Sampling::default().nodes) as u32)

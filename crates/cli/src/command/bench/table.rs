@@ -84,6 +84,7 @@ fn breakdown(report: &BenchReport, name: &'static str, key: impl Fn(&MutantRecor
 /// What the programs launch, row by row, those without mutants too: how many there are, were tried, and were seen.
 fn launched_rows(report: &BenchReport) -> TableRows {
     let tried = counts(report, |r| r.row.clone());
+    // Constants were tuned on the other half: this one alone tests them.
     let held = counts_of(report, |r| !r.tuned_on, |r| r.row.clone());
     let rows = report.rows.iter().map(|row| {
         let (none, phases) = (Count::default(), row.phases.join(", "));
@@ -121,6 +122,7 @@ fn rates(report: &BenchReport, tuned: Option<bool>) -> TableRows {
 
 /// Full diagnoses by what was diagnosed.
 fn diagnoses(report: &BenchReport) -> TableRows {
+    // Names of cases begin with their kind, except those of single faults.
     let kind = |d: &Diagnosed| match (d.name.split('/').next(), d.bugs.len()) {
         (Some("several"), _) => "several faults",
         (Some("clean"), _) => "no fault",
@@ -161,6 +163,7 @@ fn grid(report: &BenchReport) -> TableRows {
     let row = |i: usize, (base, chain, shared, lambda): (f64, f64, f64, f64)| {
         let of = |tuned: bool| {
             let faults = report.mutants.iter().filter(|r| r.real() && r.tuned_on == tuned);
+            // An error is seen whatever the constants are.
             let missed = faults.filter(|r| {
                 r.sighting.error.is_none() && r.sighting.grid.get(i).is_none_or(|&ratio| ratio <= 1.0)
             });

@@ -154,6 +154,7 @@ fn render(report: &FleetReport) -> String {
             lost,
         ]);
     }
+    // Devices are numbered: their names would make the columns wide.
     let names: Vec<String> = (1..=report.devices.len()).map(|i| i.to_string()).collect();
     let head: Vec<&str> = std::iter::once("OP").chain(names.iter().map(String::as_str)).collect();
     let mut matrix = table(&head);

@@ -64,8 +64,12 @@ pub struct HubArgs {
 
 impl HubArgs {
     /// Serves until the user stops it.
+    ///
+    /// # Errors
+    /// If the address cannot be listened at, or the broker or a file cannot be read.
     pub fn run(&self) -> Result<Outcome> {
         let hub = Hub::bind(&self.listen, self.config()?)?;
+        // One port serves clients, agents and the page for browsers.
         let (scheme, page) = if self.tls_cert.is_some() { ("wss", "https") } else { ("ws", "http") };
         let (place, page) = (format!("{scheme}://{}", hub.address()), format!("{page}://{}/", hub.address()));
         // The line is what a script waits for: it is flushed at once.
@@ -92,6 +96,7 @@ impl HubArgs {
     /// The hub's settings. Files of tokens are made if they are not there.
     fn config(&self) -> Result<Config> {
         let tls = match (&self.tls_cert, &self.tls_key) {
+            // `clap` demands both or neither.
             (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
             _ => None,
         };

@@ -104,6 +104,7 @@ impl ServeArgs {
     pub fn run(&self) -> Result<Outcome> {
         // Devices that are not here are told at once.
         Local::new(&self.target)?;
+        // Before the line is printed: whoever reads it may connect.
         let agent = self.agent()?;
         let mut out = std::io::stdout();
         // Port 0 means that the agent does not listen.
@@ -142,6 +143,7 @@ impl ServeArgs {
     /// The agent's settings. A file of a token is made if it is not there.
     fn config(&self) -> Result<Config> {
         let tls = match (&self.tls_cert, &self.tls_key) {
+            // `clap` demands both or neither.
             (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
             _ => None,
         };

@@ -53,6 +53,7 @@ impl Spread {
             all.push(value(start.elapsed().max(Duration::from_nanos(1)).as_secs_f64()));
         }
         all.sort_by(f64::total_cmp);
+        // Rounded down, so that it is a time that was measured.
         let at = |percent: usize| all[(times - 1) * percent / 100];
         Ok(Spread { median: at(50), p10: at(10), p90: at(90), times })
     }

@@ -114,6 +114,7 @@ fn node_report(graph: &Graph, node: &Node) -> NodeReport {
     let names = |values: &[tapml::graph::ValueId]| {
         values.iter().map(|&value| graph.value(value).name.clone()).collect()
     };
+    // Names within a body are those of its own graph.
     let body = match &node.op {
         Op::Fused(fused) => {
             fused.body().nodes().iter().map(|inner| node_report(fused.body(), inner)).collect()
