@@ -14,11 +14,15 @@ pub const CHUNK: usize = 64;
 pub struct Session {
     /// The graph, with its states.
     loaded: Box<dyn Loaded>,
+    /// Names of inputs and the vocabulary.
     interface: Interface,
+    /// For the tokens that follow.
     image: Option<Image>,
     /// Tokens in the states.
     position: usize,
+    /// Most tokens between two resets.
     context: usize,
+    /// Most tokens of one run.
     chunk: usize,
     /// Set by a failed step: states are undefined until a reset.
     broken: bool,
@@ -81,6 +85,7 @@ impl Session {
         if self.broken {
             return Err(session_broken());
         }
+        // Refused before anything runs, so that the session stays whole.
         self.interface.check(ids)?;
         fits(ids.len(), self.position, self.context)?;
         let mut parts = Vec::new();
@@ -88,6 +93,7 @@ impl Session {
             parts.push(self.step(chunk).inspect_err(|_| self.broken = true)?);
         }
         match parts.pop() {
+            // Only the last chunk's row is that of the last token.
             Some(last) if self.interface.last_only() || parts.is_empty() => Ok(last),
             Some(last) => {
                 parts.push(last);
@@ -114,6 +120,7 @@ impl Session {
         }
         let at = (self.position as u64, first);
         let tokens = self.loaded.generate_greedily(at, count as u64).inspect_err(|_| self.broken = true)?;
+        // Each token that was given stands for one that was fed.
         self.position += tokens.as_ref().map_or(0, Vec::len);
         Ok(tokens)
     }
@@ -124,6 +131,7 @@ impl Session {
         if let Some(image) = &image {
             self.interface.check_image(image)?;
         }
+        // Rows of another image are in the states.
         self.reset()?;
         self.image = image;
         Ok(())

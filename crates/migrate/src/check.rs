@@ -315,6 +315,7 @@ impl<'a> Checker<'a> {
             results.into_iter().partition(CaseResult::is_unjudged);
         let reason = |result: CaseResult| Some((result.case, result.outcome.err()?.to_string()));
         skipped.extend(unjudged.into_iter().filter_map(reason));
+        // A call that fails by its elements tells more than what many calls show together.
         if !results.iter().any(CaseResult::is_failed) {
             accuse(&mut results, cases, &filter);
         }

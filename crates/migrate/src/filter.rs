@@ -148,6 +148,7 @@ pub fn looked_at(count: usize) -> Vec<usize> {
     if count <= CALLS {
         return (0..count).collect();
     }
+    // Multiples of the golden ratio fall evenly, whatever the numbers of runs and nodes.
     let golden = 0.5 * (5f64.sqrt() - 1.0);
     let mut chosen: Vec<usize> =
         (0..CALLS).map(|i| ((i as f64 * golden).fract() * count as f64) as usize).collect();

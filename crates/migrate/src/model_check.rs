@@ -104,6 +104,7 @@ pub fn watch_model(
         let frames = suite.frames().iter().enumerate().filter(|(_, f)| f.prompt as usize == index);
         for (frame, _) in frames {
             stop.check()?;
+            // Before the run advances it.
             let position = hybrid.position() as u64;
             let found = hybrid.feed(suite.inputs(frame)?)?;
             watch(frame, &found)?;

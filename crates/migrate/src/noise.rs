@@ -107,6 +107,7 @@ impl MovementLimits {
         }
         for k in 0..results.len() {
             let all: Vec<f64> = moved.iter().flat_map(|frame| &frame[k]).copied().collect();
+            // A row that moves little in so few runs, by chance, is allowed the mean.
             let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
             moved.iter_mut().flat_map(|frame| &mut frame[k]).for_each(|m| *m = HEADROOM * m.max(mean));
             for (moved, turned) in moved.iter_mut().zip(&turned) {
@@ -220,6 +221,7 @@ fn turn(known: &[Vec<Value<f64>>], turned: &mut Value<f64>, k: usize) -> Result<
         let gap = |of: &Array<f64>| of.values()[row * width + chosen] - of.values()[row * width + next];
         let moves = disturbed.iter().map(|way| (gap(way) - gap(exact)).abs()).fold(0.0, f64::max);
         if values[chosen] - values[next] <= HEADROOM * moves {
+            // With the two logits exchanged the router chooses the other.
             values.swap(chosen, next);
         }
     }

@@ -68,6 +68,7 @@ impl Oracles {
         case: Case,
         call: impl FnOnce() -> Result<C>,
     ) -> Result<Arc<Vec<Exact>>> {
+        // The lock is given back at once: computing takes long.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).exact.get(&case).cloned();
         if let Some(exact) = known {
             return Ok(exact);
@@ -78,6 +79,7 @@ impl Oracles {
         let exact = Arc::new(self.compute(call, seed).context(|| format!("oracle of node `{}`", call.node))?);
         let bytes: usize = exact.iter().map(|e| e.values.len() * 16).sum();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two threads may have computed the same; the first result is counted.
         if known.bytes + bytes <= self.budget && known.exact.insert(case, exact.clone()).is_none() {
             known.bytes += bytes;
         }
@@ -135,6 +137,7 @@ impl Oracles {
             DeclaredType::Absent => DeclaredType::Absent,
             _ => DeclaredType::Unknown,
         };
+        // Without declared types an evaluator gives those that follow from the inputs.
         let asked = op.with_outputs(op.outputs().iter().map(unknown).collect())?;
         match (foreign::evaluate(&asked, inputs), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => {

@@ -227,6 +227,7 @@ impl Regions<'_> {
         let graph = self.model.graph();
         let ids: Vec<NodeId> = nodes.iter().copied().collect();
         let outlined = graph.outline(&ids, &ids.iter().copied().collect(), &HashSet::new())?;
+        // As one operator, so that what works on single calls works on regions, too.
         let op = Op::Fused(Fused::new(&REGION, outlined.body)?);
         let value = |&id: &ValueId| value(self.suite, self.model, frame, id);
         let inputs: Vec<Tensor> = outlined.inputs.iter().map(value).collect::<Result<_>>()?;
@@ -259,6 +260,7 @@ impl Regions<'_> {
         let value = |id: ValueId| value(self.suite, self.model, frame, id);
         let region = Region::from_nodes(graph, nodes, &value)?;
         let observed = target.run_region(&region).context(|| region.name.clone())?;
+        // What is used outside of the region.
         let outputs = Region::outputs_of(graph, nodes);
         let movement = RegionMovement::measure(self, nodes, &outputs, frame)?;
         let mut worst: Option<RegionJudgement> = None;

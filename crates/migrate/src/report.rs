@@ -165,6 +165,7 @@ impl OpCheck {
         if let Some(kernel) = call.kernel {
             count_kernel(&mut self.kernels, kernel, result);
         }
+        // The first of equals, in suite order.
         if self.worst.as_ref().is_none_or(|w| ratio > w.ratio) {
             let element = result.outcome.as_ref().ok().map(|j| j.worst);
             self.worst = Some(Worst { case: call.case.clone(), node: call.node.into(), ratio, element });

@@ -28,6 +28,7 @@ pub const SLOT: usize = 128;
 pub type Result<T> = std::result::Result<T, Error>;
 
 thread_local! {
+    // A rendering has its own thread, so that these need no lock.
     static MADE_BYTES: Cell<usize> = const { Cell::new(0) };
     static WORK_DONE: Cell<usize> = const { Cell::new(0) };
     static EXCEEDED: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -84,7 +85,9 @@ pub fn measure(value: &Value) -> Result<usize> {
 /// Adds a value and its parts, depth first.
 fn add(value: &Value, depth: usize, bytes: &mut usize) -> Result<()> {
     let len = value.as_str().map_or_else(|| value.as_bytes().map_or(0, <[u8]>::len), str::len);
+    // An empty value in a list takes room as well.
     *bytes += NODE + len;
+    // A long text counts as one more value for every 64 bytes.
     work(1 + len / 64)?;
     check_size(*bytes)?;
     let Some(object) = value.as_object() else { return Ok(()) };

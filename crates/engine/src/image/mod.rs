@@ -97,6 +97,7 @@ impl ImageProcessor {
         }
         let key = "image_processor_type";
         let kind = json.text_or(key, "CLIPImageProcessor")?;
+        // Others resize or normalise in another order or way.
         if !["CLIP", "Siglip", "Llava"].iter().any(|family| is_of(kind, family)) {
             return Err(json
                 .unsupported(key, &format!("image processor `{kind}` is not supported"))
@@ -106,6 +107,7 @@ impl ImageProcessor {
             return Err(json.unsupported("do_pad", "padding images is not supported"));
         }
         let resize = if json.flag_or("do_resize", true)? { Some((size(json)?, filter(json)?)) } else { None };
+        // Left out, it follows from whether there is a size to crop to.
         let crop = if json.flag_or("do_center_crop", json.get("crop_size").is_some())? {
             Some(exact(json, "crop_size")?)
         } else {
@@ -144,6 +146,7 @@ impl ImageProcessor {
         [0, 1, 2].map(|channel: usize| {
             let [mean, deviation] = self.normal[channel];
             let samples = image.samples.iter().skip(channel).step_by(3);
+            // In f64, rounded one time at the end.
             samples.map(|&v| ((f64::from(v) * self.rescale - mean) / deviation) as f32).collect()
         })
     }
@@ -152,7 +155,9 @@ impl ImageProcessor {
     fn resample(&self, image: &Rgb) -> Result<Rgb> {
         let found = [image.height, image.width];
         let (to, filter) = match self.resize {
+            // The size may depend on the image.
             Some((size, filter)) => (size.for_image(found)?, filter),
+            // Without a change of size the filter does nothing.
             None => (found, Filter::Bicubic),
         };
         let kept = self.crop.map_or(to, |crop| crop.map(|size| size as usize));
@@ -186,6 +191,7 @@ impl ImageSize {
             ImageSize::Exact(size) => return Ok(size.map(|side| side as usize)),
             ImageSize::Shortest(short) => short as usize,
         };
+        // Rounded down, as Transformers does. Sides are at most 2^14 and sizes 2^12, so the product fits.
         let long = short * height.max(width) / height.min(width).max(1);
         Ok(if height <= width { [short, long] } else { [long, short] })
     }
@@ -200,6 +206,7 @@ fn is_of(kind: &str, family: &str) -> bool {
 
 /// `size`: a number or `shortest_edge` for the shorter side, or `height` and `width`.
 fn size(json: &Section) -> Result<ImageSize> {
+    // Old files have a number, newer ones an object.
     let nested = json.get("size").is_some_and(serde_json::Value::is_object);
     let Some(section) = json.section("size").ok().flatten().filter(|_| nested) else {
         return Ok(ImageSize::Shortest(json.size("size", SIZES)?));
@@ -259,6 +266,7 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
         if u64::from(width) * u64::from(height) > MAX_PIXELS {
             return Err(ImageError::Limits(LimitError::from_kind(LimitErrorKind::DimensionError)));
         }
+        // Cameras store pictures as the sensor lay, and the turn beside them.
         let orientation = decoder.orientation()?;
         let mut image = DynamicImage::from_decoder(decoder)?;
         image.apply_orientation(orientation);

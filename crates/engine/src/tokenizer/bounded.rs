@@ -33,6 +33,7 @@ const ADDED: usize = 1024;
 thread_local! {
     /// Bytes that the text under way may still grow by.
     static LEFT: Cell<usize> = const { Cell::new(GROWTH) };
+    // Stays until the next text: the library may drop an error.
     static EXCEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -91,6 +92,7 @@ fn check_replace(replace: &Replace, texts: &mut dyn Iterator<Item = &str>) -> Re
     let pattern = pattern.pointer("/pattern/String").and_then(|p| p.as_str()).filter(|p| !p.is_empty());
     // A pattern that is no plain text may match at every byte.
     let matches: usize = texts.map(|text| pattern.map_or(text.len() + 1, |p| text.matches(p).count())).sum();
+    // Tried only: what a replacement takes away is not known yet, and is counted afterwards.
     let left = LEFT.get();
     grow(matches.saturating_mul(replace.content.len()))?;
     LEFT.set(left);
@@ -117,6 +119,8 @@ fn normalize(step: &NormalizerWrapper, text: &mut NormalizedString) -> Result<()
         NormalizerWrapper::Replace(replace) => check_replace(replace, &mut std::iter::once(text.get()))?,
         _ => {}
     }
+    // Steps other than replacements grow a text within bounds of their own, so that a look afterwards
+    // suffices.
     let before = text.get().len();
     step.normalize(text)?;
     grow(text.get().len().saturating_sub(before))

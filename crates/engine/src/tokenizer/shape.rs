@@ -71,12 +71,17 @@ impl TokenizerShape {
 /// What stands under a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeyKind {
+    /// The outermost object.
     Root,
     /// A part of the tokenizer that has steps, and everything within.
     Part,
+    /// Names a step.
     Type,
+    /// A pattern, or a plain text in its place.
     Pattern,
+    /// See [`check_table`].
     Table,
+    /// Skipped, such as vocabularies.
     Other,
 }
 
@@ -91,6 +96,7 @@ impl<'de> serde::de::DeserializeSeed<'de> for ShapeWalk<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         match self.key {
+            // Read past without memory.
             KeyKind::Other => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             _ => deserializer.deserialize_any(self),
         }
@@ -106,6 +112,7 @@ impl<'de> Visitor<'de> for ShapeWalk<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
+            // Keys of the library's own format. An unknown one below a part is walked as well.
             let key = match (self.key, name.as_str()) {
                 (KeyKind::Root, "normalizer" | "pre_tokenizer" | "post_processor" | "decoder") => {
                     KeyKind::Part
@@ -122,6 +129,7 @@ impl<'de> Visitor<'de> for ShapeWalk<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        // A list stands for its items: they are under the same key.
         while seq.next_element_seed(ShapeWalk { shape: &mut *self.shape, key: self.key })?.is_some() {}
         Ok(())
     }
@@ -153,6 +161,7 @@ impl<'de> Visitor<'de> for ShapeWalk<'_> {
 
 /// The product of all counts in braces, as if all of them stood within each other.
 fn repeats(pattern: &str) -> usize {
+    // Braces that are no counts have no numbers and count 1.
     let braces = pattern.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
     let counts = braces.map(|(counts, _)| {
         counts.split(',').filter_map(|n| n.trim().parse::<usize>().ok()).max().unwrap_or(1).max(1)
@@ -164,6 +173,7 @@ fn repeats(pattern: &str) -> usize {
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0u32, 0);
+    // Padding says nothing that the length does not.
     for byte in text.trim_end_matches('=').bytes() {
         let six = match byte {
             b'A'..=b'Z' => byte - b'A',

@@ -32,7 +32,9 @@ struct Defaults {
     unknown: Option<u64>,
     /// BERT's end of a text.
     separator: Option<u64>,
+    /// Whether texts begin with `bos`.
     add_bos: bool,
+    /// Whether texts end with `eos`.
     add_eos: bool,
 }
 
@@ -40,6 +42,7 @@ struct Defaults {
 const NO_DEFAULTS: Defaults =
     Defaults { bos: None, eos: None, unknown: None, separator: None, add_bos: false, add_eos: false };
 
+/// Reads keys of one file.
 struct VocabularyReader<'a> {
     metadata: &'a Metadata,
 }
@@ -101,6 +104,7 @@ impl<'a> VocabularyReader<'a> {
         space_first: bool,
         defaults: Defaults,
     ) -> Result<Opened> {
+        // Only these: other pieces have `▁` already.
         for token in &mut tokens {
             // Converters write runs of spaces that are always whole as spaces.
             if token.kind == TokenKind::UserDefined {
@@ -141,6 +145,7 @@ impl<'a> VocabularyReader<'a> {
             ..NO_DEFAULTS
         };
         let unknown = self.id("unknown_token_id", defaults.unknown, &tokens)?;
+        // The name that BERT's own files have.
         let unknown = unknown.map_or("[UNK]", |id| tokens[id as usize].text.as_str());
         self.open_tokenizer(word_piece::tokenizer(&tokens, unknown)?, &tokens, defaults)
     }

@@ -57,6 +57,7 @@ impl Pieces {
     /// The tokenizer.
     pub fn tokenizer(&self) -> Result<BoundedTokenizer> {
         check_count(&self.tokens)?;
+        // Only a vocabulary with bytes can fall back on them.
         let byte_fallback = self.tokens.iter().any(|token| token.kind == TokenKind::Byte);
         let model = match self.algorithm {
             Algorithm::Bpe => self.bpe(byte_fallback)?,
@@ -80,6 +81,7 @@ impl Pieces {
             (0u32..).zip(&self.tokens).map(|(id, t)| (t.text.clone(), id)).collect();
         let vocab = vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>();
         let mut builder = BPE::builder().vocab_and_merges(vocab, merges(&self.tokens)?);
+        // Neighbours that are unknown become one token, as in SentencePiece.
         builder = builder.fuse_unk(true).byte_fallback(byte_fallback);
         if let Some(unknown) = self.unknown.and_then(|id| self.tokens.get(id as usize)) {
             builder = builder.unk_token(unknown.text.clone());
@@ -89,6 +91,7 @@ impl Pieces {
 
     /// Scores are logarithms of probabilities.
     fn unigram(&self, byte_fallback: bool) -> Result<ModelWrapper> {
+        // Scores are added up and compared, and NaN compares with nothing.
         if let Some(token) = self.tokens.iter().find(|token| !token.score.is_finite()) {
             return Err(Error::invalid(format!("token `{}` has the score {}", token.text, token.score)));
         }
@@ -147,6 +150,7 @@ fn merges(tokens: &[Token]) -> Result<Vec<(String, String)>> {
                 format!("a token has {} bytes, at most {LONGEST} are supported for merged ones", text.len());
             return Err(Error::unsupported(text));
         }
+        // Every cut: any two pieces that make this one may be neighbours.
         let halves = text.char_indices().skip(1).map(|(cut, _)| text.split_at(cut));
         let known = halves.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
         merges.extend(known.map(|(left, right)| (token.score, left, right)));

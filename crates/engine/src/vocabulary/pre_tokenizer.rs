@@ -51,10 +51,12 @@ const GPT2_WORDS: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}
 /// Chinese, Japanese and Korean characters of DeepSeek's first models.
 const CJK: &str = "[一-龥\u{0800}-一가-\u{d7ff}]+";
 
+/// A row of the table without anything special.
 const fn row(names: &'static [&'static str], cuts: &'static [CutRule]) -> PreTokenizer {
     PreTokenizer { names, composed: false, cuts, whole_words: false, begins: false }
 }
 
+// Names that cut alike share a row.
 /// All ways by name.
 const PRE_TOKENIZERS: &[PreTokenizer] = &[
     row(
@@ -171,6 +173,7 @@ impl PreTokenizer {
                 CutRule::Punctuation(behaviour) => Punctuation::new(*behaviour).into(),
             });
         }
+        // Bytes are written as characters one time, whichever cuts there are.
         if !self.cuts.iter().any(|cut| matches!(cut, CutRule::Gpt2)) {
             steps.push(ByteLevel::new(false, true, false).into());
         }

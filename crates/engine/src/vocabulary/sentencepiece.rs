@@ -34,10 +34,13 @@ struct ModelProto {
 /// `ModelProto.SentencePiece`.
 #[derive(Clone, PartialEq, Message)]
 struct Piece {
+    /// In UTF-8, `▁` for a space.
     #[prost(string, tag = "1")]
     text: String,
+    /// A logarithm of a probability, or for BPE the rank with its sign turned.
     #[prost(float, tag = "2")]
     score: f32,
+    /// `SentencePiece.Type`.
     #[prost(int32, optional, tag = "3")]
     kind: Option<i32>,
 }

@@ -18,10 +18,15 @@ pub(super) struct Quantized {
 
 /// The operators that read packed weights.
 enum QuantizedKind {
+    /// Rows by id.
     Table(Arc<PackedStack>),
+    /// One product.
     Linear(Arc<PackedStack>),
+    /// Gate and up.
     Gated([Arc<PackedStack>; 2]),
+    /// One matrix for each expert.
     Experts(Arc<PackedStack>),
+    /// Gate and up of each expert.
     GatedExperts([Arc<PackedStack>; 2]),
 }
 
@@ -37,6 +42,7 @@ impl Quantized {
         let Some(packed) = node.inputs.get(weights.clone()).filter(|packed| !packed.is_empty()) else {
             return Ok(None);
         };
+        // A packed value that is computed, and no weight, is left to the reference.
         let served = |&id: &ValueId| {
             let value = graph.value(id);
             value.origin == Origin::Weight && value.ty.dtype.packing().is_some_and(PackedRows::serves)
@@ -47,6 +53,7 @@ impl Quantized {
         let stacks = packed.iter().map(|&id| shared.get_packed(model, &graph.value(id).name));
         let stacks: Vec<Arc<PackedStack>> = stacks.collect::<Result<_>>()?;
         let mut inputs = node.inputs[..weights.start].to_vec();
+        // What stands in front of the weights, then what stands behind.
         inputs.extend_from_slice(&node.inputs[weights.end..]);
         let kind = match (&node.op, stacks.as_slice()) {
             (Op::Embedding(_), [table]) => QuantizedKind::Table(table.clone()),
@@ -54,6 +61,7 @@ impl Quantized {
             (Op::GatedLinear(_), [gate, up]) => QuantizedKind::Gated([gate.clone(), up.clone()]),
             (Op::ExpertLinear(_), [w]) => QuantizedKind::Experts(w.clone()),
             (Op::ExpertGatedLinear(_), [gate, up]) => QuantizedKind::GatedExperts([gate.clone(), up.clone()]),
+            // Any other operator is computed from whole numbers.
             _ => return Ok(None),
         };
         Ok(Some(Quantized { kind, inputs }))
@@ -165,6 +173,7 @@ fn multiply_chosen(
     let bias = bias.map(|bias| bias.as_float()).transpose()?;
     let mut values = vec![0.0; n * slots * outputs];
     for ((expert, places), product) in used.iter().zip(&products) {
+        // Back to the places that the rows came from.
         for (&place, from) in places.iter().zip(product.chunks_exact(outputs)) {
             let to = &mut values[place * outputs..(place + 1) * outputs];
             to.copy_from_slice(from);
@@ -187,6 +196,7 @@ pub(super) fn only_packed(graph: &Graph, quantized: &[Option<Quantized>]) -> Vec
             None => node.inputs.iter().for_each(&mut needed),
         }
     }
+    // A caller may ask for a weight as an output.
     graph.outputs().iter().for_each(|output| needed(&output.value));
     packed
 }

@@ -156,6 +156,7 @@ impl OperatorPlatform {
         let dtypes = all.iter().map(|choice| choice.accumulate.dtype);
         let dtype = dtypes.max_by(|a, b| coarseness(a).total_cmp(&coarseness(b))).unwrap_or(DType::F32);
         let terms = all.iter().filter_map(|choice| choice.accumulate.chain.as_const()).max().unwrap_or(0);
+        // Sorted, so that the order of nodes does not matter.
         let hashes: BTreeSet<&str> = all.iter().map(|choice| choice.hash.as_str()).collect();
         Ok(KernelChoice {
             name: format!("{}/{}", fused.name(), self.word()),
@@ -189,6 +190,7 @@ impl OperatorPlatform {
             symbols: &call.symbols,
             inputs: inputs.collect(),
             constants: call.weights.iter().map(Option::is_some).collect(),
+            // All outputs come back: they are to be judged.
             keep: vec![false; outputs.len()],
             outputs,
         })?;
@@ -216,11 +218,13 @@ impl Platform for OperatorPlatform {
                 .with_hint(format!("it serves: {}", known.join(", ")))
         })?;
         let outputs = op.infer(inputs)?;
+        // Outputs as well: a server may read a dtype that it cannot write.
         let refused = |ty: &&TensorType| !served.dtypes.contains(&ty.dtype);
         if let Some(ty) = inputs.iter().chain(&outputs).find(refused) {
             let (dtypes, found) = (DTypeNames(&served.dtypes), ty.dtype);
             return Err(Error::unsupported(format!("`{word}` serves `{name}` on {dtypes}, not on {found}")));
         }
+        // Sums of others' operators follow from the operator and the types.
         let chain = match op {
             op if op.is_foreign() => Dim::from(tapml_reference::foreign::terms(op, inputs)),
             _ => longest_chain(op, inputs),
@@ -257,6 +261,7 @@ impl Platform for OperatorPlatform {
             let choice = self.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill);
             choice.context(|| format!("node `{}`", node.name))?;
         }
+        // Repeated from the start if the server is lost meanwhile.
         let new = |shared: &mut ServerWeights| loaded::OperatorLoaded::new(model, shared, &options.trace);
         Ok(Box::new(repeat(&mut self.shared.clone(), new)?))
     }

@@ -81,6 +81,7 @@ impl Known<'_> {
             let count = self.manifest.prompts.len();
             return Err(Error::invalid(format!("prompt {} of {count} does not exist", frame.prompt)));
         }
+        // Readers index places by the graph's ids.
         let sizes = [frame.values.len(), frame.states.len()];
         if sizes != [graph.values().len(), graph.states().len()] {
             let want = [graph.values().len(), graph.states().len()];
@@ -147,6 +148,7 @@ impl Known<'_> {
                     }
                 }
             }
+            // Weights are named and hashed in the manifest; a second place could contradict it.
             if value.origin == Origin::Weight && *slot != Slot::None {
                 return wrong("is a weight and has a place among the recorded values".into());
             }

@@ -157,6 +157,7 @@ impl SuiteWriter {
         let ty = tensor_type(tensor);
         let hash = Hash::of_typed(&ty, tensor.bytes());
         self.manifest.totals.recorded_bytes += tensor.bytes().len() as u64;
+        // Such as tied weights, and values that a node hands on unchanged.
         if let Some(&index) = self.known.get(&hash) {
             return Ok(index);
         }

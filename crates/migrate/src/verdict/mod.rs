@@ -314,6 +314,7 @@ pub fn as_one_chain(
     declared: Precision,
     terms: usize,
 ) -> Result<Option<OneChain>> {
+    // A kernel without sums has no chain, and one that declares as long a chain was judged by it.
     if declared.terms == 0 || terms <= declared.terms {
         return Ok(None);
     }
@@ -340,6 +341,7 @@ fn judge_output(
     let dtype = observed.dtype();
     let source_values = source.map(|(tensor, _)| values(exact, tensor)).transpose()?;
     let allowed = Allowed::with_constants(constants, exact, dtype, precision, source_values.as_deref());
+    // By the source's own precision, and without its own noise as an excuse.
     let source_ratio = match (source, &source_values) {
         (Some((tensor, own)), Some(values)) => {
             let allowed = Allowed::with_constants(constants, exact, tensor.dtype(), own, None);
@@ -361,6 +363,7 @@ fn judge_output(
             (ratio, criterion) = (found, name);
         }
     }
+    // Only of failures: it takes another pass over the elements.
     let pattern = (ratio > 1.0).then(|| Pattern::from_failure(exact, &given, &allowed, residual.slope()));
     let (slope, undecided) = (residual.slope(), allowed.undecided_count());
     Ok(Judgement {
