@@ -134,12 +134,11 @@ pub fn plan_grouped(request: &Request) -> Result<NodePlan> {
     }
     let kept_v = cache_output(&node, 2, batch, &v, room)?;
     let v = steps.move_heads(v, kept_v, HeadsMove { past: before[1], turn: None, ..how })?;
-    // A bias may have fewer columns than there is room for: keys behind them are left out.
+    // A bias may have fewer columns than there is room for: keys behind them are left out. One column stretches.
     let mut keys = room;
     let bias = match node.optional(10) {
         None => None,
         Some(given) => {
-            // A single column stretches to all keys.
             let own = given.sizes()?.last().copied().unwrap_or(1);
             keys = if own == 1 { keys } else { keys.min(own) };
             node.takes(10, dtype, &given.sizes()?)?;
@@ -281,6 +280,8 @@ fn hidden_sizes(node: &OnnxNode, width: u32, own: u32) -> Result<[u32; 3]> {
 }
 
 /// `Attention` of ONNX Runtime: a product gives queries, keys and values.
+///
+/// They lie side by side in each row. The chain of additions is that of the product: a row and its bias.
 pub fn plan_projected(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["num_heads", "scale", "mask_filter_value", "unidirectional", "qkv_hidden_sizes"])?;
@@ -305,7 +306,6 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
             product.write(launch)
         })?;
     steps.launches.push(launch);
-    // The product leaves queries, keys and values side by side in each row.
     let side = |size: u32, from: u32| {
         let rows = HeadRows::by_row(length, width, size / own, from);
         HeadsBuffer { place: product, rows, heads: own, length, size: size / own }
@@ -360,6 +360,5 @@ pub fn plan_projected(request: &Request) -> Result<NodePlan> {
         mask,
         sinks: (0, None),
     };
-    // The projection adds up a row, and its bias.
     steps.plan(&attend, inner.saturating_add(1))
 }
