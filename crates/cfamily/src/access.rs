@@ -106,6 +106,7 @@ impl<'a> Writer<'a> {
     /// Component `index` of a vector at a place: by its name if the index is constant, else by the address of the first.
     fn component_place(&self, place: &str, index: &str, count: u8) -> String {
         let index = self.clamp_index(index, u32::from(count));
+        // A literal below the count names its component.
         match index.strip_suffix('u').and_then(|i| i.parse::<usize>().ok()).and_then(|i| COMPONENTS.get(i)) {
             Some(&c) => member(place, &c.to_string()),
             None => format!("(&{})[{index}]", member(place, "x")),
@@ -209,6 +210,7 @@ impl<'a> Writer<'a> {
         array: Handle<Type>,
         index: &str,
     ) -> WriteResult<String> {
+        // The kernel is trusted: its indices are written as they are.
         if self.options.bounds == Bounds::Unchecked {
             return Ok(bare(index).to_string());
         }
@@ -287,6 +289,7 @@ impl<'a> Writer<'a> {
         let TypeInner::Array { stride, .. } = *self.types.inner(ty) else {
             return self.fail("the length of no array");
         };
+        // What stands before the array in its struct does not count.
         let (global, offset) = self.root(array)?;
         let name = &self.globals[&global];
         // The length follows from the bytes that the host bound, which are an argument of the kernel.
@@ -301,6 +304,7 @@ impl<'a> Writer<'a> {
     fn root(&self, array: Handle<Expression>) -> WriteResult<(Handle<GlobalVariable>, u32)> {
         let expressions = &self.current()?.function.expressions;
         match expressions[array] {
+            // The whole variable is the array.
             Expression::GlobalVariable(global) => Ok((global, 0)),
             Expression::AccessIndex { base, index } => {
                 let Expression::GlobalVariable(global) = expressions[base] else {

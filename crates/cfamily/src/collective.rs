@@ -1,4 +1,6 @@
 //! What all ways of writing subgroup operations share: the bits of a value, and what an operation begins with.
+//!
+//! Values go between invocations as words of 32 bits, whatever their kind.
 
 use crate::types::{Kind, Spelt};
 use naga::SubgroupOperation as S;
@@ -15,6 +17,7 @@ pub fn identity(op: S, kind: Kind) -> Option<&'static str> {
         (S::Mul, Kind::F16) => "0x3c00",
         (S::And | S::All, Kind::U32) => "0xffffffffu",
         (S::And, Kind::I32) => "-1",
+        // Infinities have no literal in C.
         (S::Min, Kind::F32) => "AS_F32(0x7f800000u)",
         (S::Min, Kind::F16) => "0x7c00",
         (S::Min, Kind::I32) => "2147483647",

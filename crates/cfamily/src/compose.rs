@@ -20,6 +20,7 @@ impl<'a> Writer<'a> {
                 // WGSL makes a vector of scalars and of smaller vectors in any mixture.
                 parts.extend((0..part.components()).map(|i| part.component(i)));
             }
+            // A vector is a call, so that it may stand in any expression.
             return self.vector_of(kind, &parts);
         }
         let values = components.iter().map(|&c| self.value(c)).collect::<WriteResult<Vec<_>>>()?;
@@ -105,6 +106,7 @@ impl<'a> Writer<'a> {
             Expression::Literal(value) => self.need(literal(value), "a number of another width"),
             Expression::Constant(constant) => {
                 let init = self.module.constants[constant].init;
+                // A constant's value lies in the arena of the module, not in that of a function.
                 self.constant(&self.module.global_expressions, init)
             }
             Expression::ZeroValue(ty) => self.zero(ty),

@@ -8,6 +8,8 @@ use naga::{Block, Expression, Function, Handle, Statement, SwitchCase, SwitchVal
 
 impl<'a> Writer<'a> {
     /// `if`; an empty branch is left out.
+    ///
+    /// Values of the branches are declared within them.
     pub fn branch(
         &mut self,
         condition: Handle<Expression>,
@@ -125,6 +127,7 @@ impl<'a> Writer<'a> {
             if !is_atom(name) || value.starts_with('{') || !ends.iter().any(|end| mentions(&end.text, name)) {
                 continue;
             }
+            // Not `const`: it is set in each round.
             before.push(Line { indent: self.indent, text: format!("{ty} {name};"), from: line.from });
             line.text = format!("{name} = {value}");
         }
@@ -140,11 +143,14 @@ fn mentions(text: &str, name: &str) -> bool {
 }
 
 /// Whether control never reaches the end of a block.
+/// `false` is always right: it costs a statement that is never reached.
 fn leaves(block: &Block) -> bool {
+    // Only the last statement is looked at: a `break` too many does no harm.
     matches!(block.last(), Some(Statement::Break | Statement::Continue | Statement::Return { .. }))
 }
 
 /// Whether a loop's body holds a `continue` of this loop.
+/// A loop within has its own.
 fn continues(block: &Block) -> bool {
     block.iter().any(|statement| match statement {
         Statement::Continue => true,

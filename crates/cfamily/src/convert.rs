@@ -20,10 +20,12 @@ impl Writer<'_> {
         let width = convert.unwrap_or(from.width() as u8);
         let to = Kind::from_scalar(Scalar { kind, width });
         let to = self.need(to, "a conversion to a type that is not of 16 or 32 bits")?;
+        // Neither kind of conversion changes anything.
         if from == to {
             return Ok(a.text);
         }
         let template = if convert.is_some() { by_value(from, to) } else { by_bits(from, to) };
+        // Bits are converted between numbers of 32 bits alone.
         let template = self.need(template, "a conversion between these types")?;
         let name = format!("{}_{}", if convert.is_some() { "to" } else { "as" }, to.letter());
         self.apply(&name, template, &[a], to)

@@ -47,6 +47,7 @@ impl Writer<'_> {
             parts.push(self.temporary_of(kind.name(), &from_bits(kind, &part))?);
         }
         match operand.shape {
+            // There is one part.
             ValueShape::Scalar(_) => Ok(parts.concat()),
             _ => self.vector_of(kind, &parts),
         }
@@ -81,6 +82,7 @@ impl Writer<'_> {
             ),
             _ => String::new(),
         };
+        // A scan goes through the invocations before its own one.
         let end = match scan {
             CollectiveOperation::Reduce => "count",
             CollectiveOperation::InclusiveScan => "LANE() + 1u",

@@ -181,6 +181,7 @@ impl<'a> Writer<'a> {
             }
             Expression::Binary { op, left, right } => {
                 let (a, b) = (self.operand(left)?, self.operand(right)?);
+                // Products with matrices are no operators of components.
                 if let Some(text) = self.matrix_binary(op, &a, &b)? {
                     return Ok(text);
                 }
@@ -223,6 +224,7 @@ impl<'a> Writer<'a> {
             TypeInner::Pointer { base, .. } => matches!(self.types.inner(base), TypeInner::Atomic(_)),
             _ => false,
         };
+        // Any other place is read by naming it.
         if !atomic {
             return Ok(place);
         }
@@ -239,6 +241,7 @@ impl<'a> Writer<'a> {
         reject: Handle<Expression>,
     ) -> WriteResult<String> {
         let c = self.operand(condition)?;
+        // One condition chooses whole values.
         if matches!(c.shape, ValueShape::Scalar(_)) {
             let (accept, reject) = (self.value(accept)?, self.value(reject)?);
             return Ok(format!("({} ? {accept} : {reject})", c.text));

@@ -41,6 +41,7 @@ impl<'a> Writer<'a> {
             Some(result) => self.types.name(result.ty)?,
             None => "void".into(),
         };
+        // In C an empty list would leave the parameters open.
         let parameters = if parameters.is_empty() { "void".into() } else { parameters.join(", ") };
         let name = self.functions[&handle].clone();
         self.open(Some(handle), function, info, arguments);
@@ -50,6 +51,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The declaration of a function's parameter.
+    /// Values are `const`, as WGSL's parameters cannot be assigned.
     fn parameter(&mut self, argument: &FunctionArgument, name: &str) -> WriteResult<String> {
         match *self.types.inner(argument.ty) {
             TypeInner::Pointer { base, space } => Ok(format!("{} {name}", self.pointer(base, space)?)),
@@ -169,6 +171,7 @@ impl<'a> Writer<'a> {
         self.line(format!("KERNEL({x}, {y}, {z}) {name}({})", parameters.join(", ")));
         self.line("{");
         self.indent += 1;
+        // Behind these lines a binding's name means its own range.
         moved.into_iter().for_each(|line| self.line(line));
         if self.emulates() {
             self.line(format!("SHARED u32 {WORDS}[{}];", x * y * z));
@@ -236,6 +239,7 @@ impl<'a> Writer<'a> {
         };
         let (element, zero) = (self.types.name(base)?, self.zero_init(base)?);
         let padded = if self.types.padding(ty) > 0 { ".e" } else { "" };
+        // Invocations take turns, so that neighbours clear neighbouring elements.
         let each = format!("for (u32 i = LOCAL_INDEX(); i < {count}u; i += {invocations}u)");
         Ok(format!("{{ const {element} zero = {zero}; {each} {name}->v[i]{padded} = zero; }}"))
     }
@@ -256,6 +260,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A built-in value of an entry point; `size` is that of the workgroup.
+    /// Vectors are put together from a macro of the prelude for each axis.
     fn builtin(&mut self, builtin: BuiltIn, size: [u32; 3]) -> WriteResult<String> {
         let lanes: u32 = size.iter().product();
         let of = |axis: fn(usize) -> String| [0, 1, 2].map(axis);

@@ -31,6 +31,7 @@ pub fn write(kernel: &tapml_wgsl::Module, options: PrintOptions) -> WriteResult<
     let mut writer = Writer::new(kernel, options);
     match writer.program(kernel.entry) {
         Ok((name, args)) => writer.assemble(name, args),
+        // A failure without a place happened at what was being written.
         Err(fail) if fail.span == Span::UNDEFINED => Err(Fail { span: writer.span, ..fail }),
         Err(fail) => Err(fail),
     }
@@ -40,6 +41,7 @@ impl Writer<'_> {
     /// Writes the functions that an entry point calls, and the kernel.
     fn program(&mut self, entry: usize) -> WriteResult<(String, Vec<Arg>)> {
         let (module, info) = (self.module, self.info);
+        // Only emulation needs to know it.
         if self.emulates() {
             self.diverging = find_diverging(module, entry);
         }
@@ -94,6 +96,7 @@ impl Writer<'_> {
         // Only when all else is written is it known which of them are called.
         let scalars = helpers::used_by(&[typed.as_str(), body.as_str()]);
         let front = format!("{}{types}{scalars}{typed}", helpers::prelude(self.options.dialect));
+        // Lines of the front come from no line of the WGSL.
         let mut lines = vec![0; front.matches('\n').count()];
         lines.extend(self.out.iter().map(|line| line.from));
         Ok(EntryText { text: front + &body, name, args, lines })

@@ -41,6 +41,7 @@ impl Writer<'_> {
         let found = binary(op, kind);
         let (template, out) = self.need(found, "an operator on these types")?;
         let text = self.apply(&format!("{op:?}"), &template, &[a.clone(), b.clone()], out)?;
+        // The result has the larger shape.
         let shape = if matches!(a.shape, ValueShape::Scalar(_)) { b.shape } else { a.shape };
         Ok(Operand { text, shape: shape.with_kind(out) })
     }
@@ -173,6 +174,7 @@ impl Writer<'_> {
     }
 
     /// `cross(a, b)`: each component is `a[j]·b[k] − a[k]·b[j]`.
+    /// Products and differences are rounded one by one.
     fn cross(&mut self, a: &Operand, b: &Operand) -> WriteResult<String> {
         let kind = a.shape.kind();
         let part = |o: &Operand, i: usize| Operand { text: o.component(i), shape: ValueShape::Scalar(kind) };
@@ -258,6 +260,7 @@ fn componentwise(fun: M, kind: Kind) -> Option<String> {
 }
 
 /// Templates of functions of floats, in `f32`.
+/// `None` for functions on whole vectors and on integers.
 fn float(fun: M) -> Option<&'static str> {
     Some(match fun {
         M::Abs => "m_abs($a)",

@@ -40,6 +40,7 @@ impl Writer<'_> {
     }
 
     /// The statements of a product's function, whose parameters are `a` and `b`.
+    /// `shape` is that of the result: a matrix, or a vector if one operand is one.
     fn product(&mut self, a: &Operand, b: &Operand, shape: ValueShape) -> WriteResult<String> {
         let kind = a.shape.kind();
         let columns = match b.shape {
@@ -110,6 +111,7 @@ impl Writer<'_> {
     /// The largest matrix is 4 × 4, so that recursion ends soon.
     fn determinant(&mut self, kind: Kind, rows: &[Vec<String>]) -> WriteResult<Operand> {
         let cell = |text: &String| Operand { text: text.clone(), shape: ValueShape::Scalar(kind) };
+        // The recursion ends at one cell.
         if let [row] = rows {
             let first = row.first().map(cell);
             return self.need(first, "an empty matrix");
@@ -122,6 +124,7 @@ impl Writer<'_> {
             let term = self.operate(B::Multiply, &cell(&row[0]), &minor)?;
             sum = Some(match sum {
                 None => term,
+                // Signs alternate along the column.
                 Some(sum) if i % 2 == 0 => self.operate(B::Add, &sum, &term)?,
                 Some(sum) => self.operate(B::Subtract, &sum, &term)?,
             });
@@ -131,6 +134,7 @@ impl Writer<'_> {
 }
 
 /// The cells of a matrix row by row; a vector is one row.
+/// So a product with a vector on the left needs no code of its own.
 fn rows_of(a: &Operand) -> Vec<Vec<String>> {
     match a.shape {
         ValueShape::Matrix(columns, rows, _) => {

@@ -56,6 +56,7 @@ impl Writer<'_> {
                 let own = Operand { text: "a".into(), shape: a.shape };
                 let words = parts(&own).into_iter().zip(0..).map(|(part, i)| {
                     let word = row.template.replace("$a", &part);
+                    // A shift by 0 is left out.
                     if i == 0 { word } else { format!("({word} << {}u)", i * row.bits) }
                 });
                 let sum = words.collect::<Vec<_>>().join(" | ");
@@ -63,6 +64,7 @@ impl Writer<'_> {
             })?,
             Some(kind) => self.helper(&name, |writer| {
                 let count = 32 / row.bits;
+                // Bits are taken from the place of each component on.
                 let part =
                     |i: u32| row.template.replace("$a", "a").replace("$b", &format!("{}u", i * row.bits));
                 let parts: Vec<String> = (0..count).map(part).collect();

@@ -69,6 +69,7 @@ pub fn binary(op: B, kind: Kind) -> Option<(String, Kind)> {
         B::GreaterEqual => ">=",
         _ => "",
     };
+    // Comparisons of `f16` are those of the numbers, not of the bits.
     if !compared.is_empty() {
         return Some((halves(kind, &format!("($a {compared} $b)"), Kind::Bool), Kind::Bool));
     }
@@ -183,6 +184,7 @@ impl Writer<'_> {
     }
 
     /// The operands as a function's parameters, with their types.
+    /// They are called `a`, `b`, `c` and `d`, as the holes of templates are.
     pub fn parameters(&mut self, operands: &[Operand]) -> Vec<(String, Operand)> {
         let named = operands.iter().zip(["a", "b", "c", "d"]);
         named
@@ -191,6 +193,9 @@ impl Writer<'_> {
     }
 
     /// The body of a function that applies a template to each component, or to each column by another function.
+    ///
+    /// # Errors
+    /// For a scalar, which is no vector to take apart.
     fn write_componentwise(
         &mut self,
         name: &str,
@@ -204,6 +209,7 @@ impl Writer<'_> {
                 let padded = if rows == 3 { ".v" } else { "" };
                 let mut set = String::new();
                 for i in 0..columns as usize {
+                    // A scalar is its own column.
                     let column: Vec<Operand> = own.iter().map(|o| o.column(i)).collect();
                     let value = self.apply(name, template, &column, kind)?;
                     set.push_str(&format!("m.c[{i}]{padded} = {value}; "));
@@ -249,6 +255,7 @@ fn fill(template: &str, operands: &[String]) -> String {
     let mut pieces = template.split('$');
     out.push_str(pieces.next().unwrap_or_default());
     for piece in pieces {
+        // The letter behind `$` tells the operand.
         let hole = piece.bytes().next().unwrap_or(b'a').wrapping_sub(b'a');
         let rest = piece.get(1..).unwrap_or_default();
         let text = operands.get(hole as usize).map_or("", String::as_str);

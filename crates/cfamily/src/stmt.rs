@@ -84,8 +84,10 @@ impl<'a> Writer<'a> {
     }
 
     /// An assignment. Components of local vectors are stored by a function; see [`Writer::store_component`].
+    /// A store to an atomic is one of the dialect's atomic stores.
     fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> WriteResult<()> {
         let value = self.value(value)?;
+        // A component of a local vector has no place of its own.
         if self.store_component(pointer, &value)? {
             return Ok(());
         }
@@ -103,6 +105,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A call of a function: pointers by address, then the global variables that it uses.
+    /// A result gets a variable, as the call must not be repeated.
     fn call(
         &mut self,
         function: Handle<Function>,

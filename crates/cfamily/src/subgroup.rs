@@ -50,6 +50,7 @@ impl Writer<'_> {
     }
 
     /// Broadcasts, shuffles and quad operations: all of them read the value of one other lane.
+    /// A lane outside of the subgroup, or one that is not active, gives the own value.
     pub fn gather(
         &mut self,
         mode: GatherMode,
@@ -58,6 +59,7 @@ impl Writer<'_> {
     ) -> WriteResult<()> {
         self.supports_subgroups(result)?;
         let from = match mode {
+            // All invocations are active there, so that the first one is lane 0.
             GatherMode::BroadcastFirst if self.emulates() => "0u".into(),
             GatherMode::BroadcastFirst => "first_lane(ACTIVE())".into(),
             GatherMode::Broadcast(lane) | GatherMode::Shuffle(lane) => self.lane_index(lane)?,
@@ -98,6 +100,7 @@ impl Writer<'_> {
     }
 
     /// A reduction or scan over the active invocations, for each component of its argument.
+    /// Booleans go as words: `all` is `and`, `any` is `or`.
     pub fn collective(
         &mut self,
         op: S,

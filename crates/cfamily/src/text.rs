@@ -1,4 +1,7 @@
 //! Expressions of C as text: numbers, places in memory, and what may stand where.
+//!
+//! An operator's text stands in parentheses, so that it may be put into any other. A place behind a pointer is written
+//! `(*name)`.
 
 use naga::Literal;
 
@@ -23,6 +26,7 @@ pub fn bare(text: &str) -> &str {
 }
 
 /// The address of a place.
+/// The address of what a pointer leads to is the pointer.
 pub fn address(place: &str) -> String {
     match place.strip_prefix("(*").and_then(|t| t.strip_suffix(')')) {
         Some(name) if is_atom(name) => name.to_string(),
@@ -31,6 +35,8 @@ pub fn address(place: &str) -> String {
 }
 
 /// A member of the struct at a place; `path` begins with its name.
+///
+/// Behind a pointer it is written with an arrow.
 pub fn member(place: &str, path: &str) -> String {
     match place.strip_prefix("(*").and_then(|t| t.strip_suffix(')')) {
         Some(name) if is_atom(name) => format!("{name}->{path}"),
@@ -48,6 +54,7 @@ pub fn literal(literal: Literal) -> Option<String> {
         // An `f16` is kept as its bits.
         Literal::F16(x) => format!("((h16)0x{:04x}u)", x.to_bits()),
         Literal::U32(x) => format!("{x}u"),
+        // `2147483648` does not fit in an `int` before its sign is taken.
         Literal::I32(i32::MIN) => "(-2147483647 - 1)".into(),
         Literal::I32(x) if x < 0 => format!("({x})"),
         Literal::I32(x) => x.to_string(),
@@ -63,6 +70,7 @@ pub fn literal(literal: Literal) -> Option<String> {
 fn float(x: f32) -> String {
     match x {
         x if !x.is_finite() => format!("AS_F32(0x{:08x}u)", x.to_bits()),
+        // −0 among them: in parentheses, as a minus before it would make `--`.
         x if x.is_sign_negative() => format!("({x:?}f)"),
         x => format!("{x:?}f"),
     }

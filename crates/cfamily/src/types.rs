@@ -196,6 +196,7 @@ impl<'a> TextTypes<'a> {
                 Ok(format!("{element}_x{count}"))
             }
             TypeInner::Struct { ref members, .. } => {
+                // Members are named before the struct is declared.
                 if self.used.insert(ty) {
                     for member in members {
                         self.name(member.ty)?;
@@ -241,6 +242,7 @@ impl<'a> TextTypes<'a> {
             ref inner => match ValueShape::from_type(inner) {
                 Some(ValueShape::Scalar(kind)) => kind.width(),
                 Some(ValueShape::Vector(n, kind)) => u32::from(n) * kind.width(),
+                // Matrices lie as WGSL says.
                 _ => self.layouter[ty].size,
             },
         }
@@ -258,6 +260,7 @@ impl<'a> TextTypes<'a> {
                 if at == 0 {
                     fields.push(Field::Pad(span.max(1)));
                 }
+                // Nothing stands behind a runtime-sized array.
                 return fields;
             }
             if member.offset > at {

@@ -77,6 +77,7 @@ impl<'a> Flow<'a> {
         loop {
             let known = self.known_counts();
             self.block(&self.at.function.body, varies, &mut Vec::new(), &mut 0);
+            // A variable that is found to vary late in a loop's body varies at its beginning, too.
             if self.known_counts() == known {
                 return self.result;
             }
@@ -135,6 +136,7 @@ impl<'a> Flow<'a> {
             }
             Statement::Return { value } => {
                 self.returned |= now;
+                // Invocations that return at different places return different values, perhaps.
                 self.result |= now || value.is_some_and(|value| self.varies(value));
             }
             Statement::Store { pointer, value } => {

@@ -48,6 +48,7 @@ pub(crate) fn times_transposed<T: Real>(
     }
     let mut y = zeros(n, outputs)?;
     let w = &w.array.values()[w.first..w.first + outputs * k];
+    // With many rows each thread packs all weights for its own rows.
     if n >= SPLIT_ROWS_FROM {
         // At least four blocks and an even count of them, each of enough rows to repay the packing of `w`.
         let rows = n.div_ceil(2 * n.div_ceil(96)).next_multiple_of(8);

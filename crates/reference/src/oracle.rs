@@ -204,6 +204,7 @@ impl Noise<'_> {
     ) -> Result<Oracle> {
         // Each row comes with its copies.
         let most = (BATCH_ROWS / (copies + 1)).max(1);
+        // Blocks of nearly equal size, none above the most.
         let block = rows.div_ceil(rows.div_ceil(most));
         let mut joined: Vec<(Vec<usize>, Vec<f64>, Vec<f64>)> = Vec::new();
         for start in (0..rows).step_by(block) {
@@ -222,6 +223,7 @@ impl Noise<'_> {
                 let len = count * output.row_len();
                 let (exact, moved) = output.values().split_at(len);
                 let mut deviation = vec![0.0; len];
+                // Each copy of the block lies below the one before.
                 moved.chunks_exact(len.max(1)).for_each(|moved| widen(&mut deviation, exact, moved));
                 if joined.len() == k {
                     let shape = [&[rows], &output.shape()[1..]].concat();
@@ -301,6 +303,7 @@ impl Noise<'_> {
         // Constants are a stream of their own: no operator has so many inputs.
         let stream = Uniform::new(self.seed, &[u64::MAX, copy as u64]);
         let mut index = 0;
+        // Frequencies and the like are computed by platforms, too, with errors of their own.
         let own = disturb_constants(op, &mut || {
             index += 1;
             1.0 + self.amplitude * stream.value_at(index)

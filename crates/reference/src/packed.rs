@@ -185,6 +185,7 @@ impl PackedRows {
             return Ok(y);
         }
         let blocks = self.rows.div_ceil(BLOCK);
+        // Each part is worth a task of its own.
         let least = (PARALLEL_FROM / 4 / (BLOCK * self.k)).max(1);
         let each = if n < GEMM_FROM {
             least.max(blocks / (PARTS * rayon::current_num_threads())).min(64)

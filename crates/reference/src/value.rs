@@ -115,6 +115,7 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
 
     /// The tensor's own bytes as an array, if it stores `dtype`, which is `T`'s, and is aligned for it.
     fn from_stored(tensor: &Tensor, dtype: DType) -> Option<Array<T>> {
+        // Bytes of a mapped file may be unaligned: then they are copied.
         let fits = tensor.dtype() == dtype && bytemuck::try_cast_slice::<u8, T>(tensor.bytes()).is_ok();
         fits.then(|| Array { shape: tensor.shape().to_vec(), data: Data::Stored(tensor.bytes().clone()) })
     }
@@ -296,6 +297,7 @@ fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
 /// Pieces are whole groups, as a scale belongs to a group.
 fn unpack<T: Real>(packing: Packing, tensor: &Tensor) -> Result<Vec<T>> {
     let group = (packing.group as usize).max(1);
+    // At least one group, however large groups are.
     let each = (CONVERTED / group).max(1) * group;
     let mut values = vec![T::ZERO; tensor.len()];
     let part = |(i, into): (usize, &mut [T])| -> Result<()> {

@@ -34,6 +34,7 @@ pub fn compile<D: Driver>(
             Err(call_error(&format!("{doing} kernel `{}`", desc.name), failure)
                 .with_detail("kernel", &desc.name))
         }
+        // Without messages nothing can be said of the kernel's text.
         Err(Refusal::Compiler(why)) => {
             Err(Error::bug(format!("could not compile kernel `{}`: {why}", desc.name))
                 .with_detail("kernel", &desc.name))
@@ -46,6 +47,7 @@ pub fn compile<D: Driver>(
 ///
 /// The first line with an error is told with its place in the kernel's file; the whole log and text are details.
 fn compile_error(desc: &KernelDesc, printed: &Printed, log: &str) -> Error {
+    // Warnings may stand before it.
     let first = log.lines().find(|line| line.contains("error")).unwrap_or("no message");
     // `FILE:LINE:…`: the first number between colons is the line.
     let place = first.split(':').filter_map(|part| part.trim().parse::<u32>().ok()).next();

@@ -21,6 +21,9 @@ impl Default for DriverOptions {
 
 impl DriverOptions {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
+    ///
+    /// # Errors
+    /// For unknown names and values; the hint names what is known.
     pub fn parse(text: &str) -> Result<DriverOptions> {
         let mut options = DriverOptions::default();
         // `subgroups` is no switch of on and off, so that it is taken out before the others are read.

@@ -118,6 +118,7 @@ impl Evaluation<'_> {
     /// One copy of the inputs, each float times `1 + amplitude · U(−1, 1)`. Weights are disturbed only where all floats are.
     fn disturb_inputs(&self, amplitude: f64, copy: usize) -> Result<Vec<Tensor>> {
         let floats = |tensor: &Tensor| tensor.dtype().is_float();
+        // A call on weights alone would not move otherwise.
         let only_weights =
             self.inputs.iter().zip(self.is_weight).all(|(tensor, weight)| *weight || !floats(tensor));
         // The numbers of `Range` decide the size of its output, and not their last digits.
@@ -247,6 +248,7 @@ impl Evaluation<'_> {
         let mut errors: HashMap<usize, Vec<f64>> = HashMap::new();
         let mut notation: HashSet<usize> = HashSet::new();
         for step in &self.steps.all {
+            // Such a value is stored nowhere, so that nothing is rounded there.
             if self.steps.is_notation(step, values) {
                 notation.extend(&step.outputs);
                 continue;

@@ -81,6 +81,7 @@ impl Steps {
         if kinds(&given) != kinds(&exact) || given.constants.len() != exact.constants.len() {
             return Ok(None);
         }
+        // A definition counts places, with the absent ones; values are numbered without these.
         let places = op.place_inputs(0..inputs.len());
         // Of each step: the numbers of what it gives, by their places.
         let mut made: Vec<Vec<Option<usize>>> = Vec::new();
@@ -132,6 +133,7 @@ impl Steps {
         let inputs = numbers.len();
         let mut all = Vec::new();
         for node in body.nodes() {
+            // Its own operators have another oracle.
             let Op::Foreign(op) = &node.op else {
                 let text = format!("`{}` stands beside operators of others", node.op.name());
                 return Err(Error::unsupported(text));

@@ -48,6 +48,7 @@ impl Evaluate for Attention {
             dispatch(Head { op: self, q, k: &k, v: &v, head, position, sink, y });
         };
         if q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
+            // A chunk is one head of one row.
             values.chunks_exact_mut(e).enumerate().for_each(head)
         } else {
             values.par_chunks_exact_mut(e).enumerate().for_each(head)
@@ -97,6 +98,7 @@ impl<T: Real> WithSimd for Head<'_, T> {
         let Head { op, q, k, v, head, position, sink, y } = self;
         let seen = visible_keys(op, position, k.rows);
         let kv_head = head / (op.heads / op.kv_heads) as usize;
+        // Keys of one head lie side by side in a row.
         let first = kv_head * q.len();
         let mut weights = Vec::with_capacity(seen.len());
         let mut j = seen.start;
@@ -126,6 +128,7 @@ impl<T: Real> WithSimd for Head<'_, T> {
         let (first, len) = (kv_head * y.len(), y.len());
         let (fours, rest) = weights.as_chunks::<4>();
         for (i, &weights) in fours.iter().enumerate() {
+            // Four values at a time share the loads and stores of the result.
             add_scaled(simd, y, weights, v.parts(seen.start + 4 * i, first, len));
         }
         for (i, &weight) in rest.iter().enumerate() {

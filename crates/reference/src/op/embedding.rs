@@ -20,6 +20,7 @@ impl Evaluate for Embedding {
         for (position, &id) in ids.iter().enumerate() {
             let row = id as usize;
             let size = table.shape().first().copied().unwrap_or(0);
+            // The ids come from a user, so that this is checked in every run.
             if row >= size {
                 return Err(Error::invalid(format!(
                     "id {id} at position {position} is outside the vocabulary of {size}"

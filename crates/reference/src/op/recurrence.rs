@@ -42,6 +42,7 @@ pub(super) fn by_heads<T: Real>(
         after.par_chunks_mut(size).zip(blocks).enumerate().for_each(head)
     }
     let mut y = zeros(rows, heads * columns)?;
+    // Heads lie side by side in the result, and one after the other in `blocks`.
     for (head, block) in blocks.chunks((rows * columns).max(1)).enumerate() {
         for (from, to) in block.chunks(columns).zip(y.chunks_mut(heads * columns)) {
             to[head * columns..(head + 1) * columns].copy_from_slice(from);

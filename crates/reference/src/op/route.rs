@@ -142,6 +142,7 @@ impl<'a, T: Real> RouterRow<'a, T> {
 /// Indices by descending key; of equal ones the lower index comes first.
 fn best_first<T: Real>(indices: impl IntoIterator<Item = usize>, keys: &[T]) -> Vec<usize> {
     let mut order: Vec<usize> = indices.into_iter().collect();
+    // Keys hold no NaN, so that every pair has an order.
     let compare = |a: usize, b: usize| keys[b].partial_cmp(&keys[a]).unwrap_or(Ordering::Equal);
     order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
     order
@@ -190,6 +191,7 @@ impl<'a> Near<'a> {
     ///
     /// A rival takes the place of a chosen expert; if it is chosen itself, both change their places.
     fn other_experts(&mut self, groups: &[usize]) {
+        // Only experts of the chosen groups compete for a slot here.
         let rivals: Vec<usize> = groups.iter().flat_map(|&g| self.row.group(g)).collect();
         for slot in 0..self.chosen.len() {
             let own = self.chosen[slot];
@@ -218,6 +220,7 @@ impl<'a> Near<'a> {
     /// The rest of the choice then follows from the experts of the new groups.
     fn other_groups(&mut self, groups: &[usize]) {
         let keys = self.row.group_keys();
+        // A group's key is a sum over its deciders, and so is how far it moves.
         let reach = |g: usize| self.row.deciders(g).into_iter().map(|e| self.reach[e]).sum::<f64>();
         let reach: Vec<f64> = (0..keys.len()).map(reach).collect();
         for (place, &own) in groups.iter().enumerate() {

@@ -28,6 +28,7 @@ impl Evaluate for SelectiveScan {
                     *y += c[i] * *s;
                 }
             }
+            // The skip connection comes last, past the state.
             y.iter_mut().zip(x).for_each(|(y, &x)| *y += skip.values[head] * x);
         })
     }
