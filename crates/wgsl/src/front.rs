@@ -102,6 +102,7 @@ impl WgslFront<'_> {
                 .with_detail("feature", "f16"));
         }
         let declared = self.parse()?;
+        // Resolving overrides needs a module that is known to be valid.
         let declared_info = self.validate(&declared)?;
         let constants = self.constants(&declared)?;
         let entry = (ShaderStage::Compute, self.desc.entry.as_str());
@@ -112,6 +113,7 @@ impl WgslFront<'_> {
         let (naga, info) = (naga.into_owned(), info.into_owned());
         let entry = self.find_entry(&naga)?;
         let mut layouter = Layouter::default();
+        // Sizes are final only when overrides are resolved.
         layouter.update(naga.to_ctx()).map_err(|e| self.fail(Span::UNDEFINED, &e.to_string(), ""))?;
         let min_sizes = self.check_bindings(&declared, (&naga, &layouter), &info, entry)?;
         self.check_workgroup((&naga, &layouter), &info, entry)?;
@@ -191,6 +193,7 @@ impl WgslFront<'_> {
         entry: usize,
     ) -> Result<Vec<u32>> {
         let mut min_sizes = vec![0; self.desc.bindings.len()];
+        // A file may hold several kernels, each with bindings of its own.
         let used = info.get_entry_point(entry);
         for (handle, var) in module.global_variables.iter() {
             let Some(binding) = &var.binding else { continue };
@@ -221,6 +224,7 @@ impl WgslFront<'_> {
             let is_it = |v: &GlobalVariable| {
                 v.binding.as_ref().is_some_and(|b| b.group == 0 && b.binding as usize == index)
             };
+            // Looked for in the text as declared: resolving drops what is not used.
             if !declared.global_variables.iter().any(|(_, v)| is_it(v)) {
                 let message = format!("the description has binding {index}, which the text does not declare");
                 return Err(self.fail(Span::UNDEFINED, &message, ""));
@@ -283,6 +287,7 @@ fn min_size(module: &naga::Module, layouter: &Layouter, ty: Handle<Type>) -> u32
                     TypeInner::Array { size: ArraySize::Dynamic, .. }
                 ) =>
             {
+                // A struct may end in a runtime-sized array.
                 last.offset + min_size(module, layouter, last.ty)
             }
             _ => span,

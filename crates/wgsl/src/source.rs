@@ -47,6 +47,7 @@ impl SourceMap {
                 wants_f16 |= names.contains(&"f16");
                 wants_matrices |= names.contains(&MATRICES);
             } else if is_directive(line) {
+                // Directives must stand before everything else.
                 others = format!("{others}{} ", line.trim());
             } else {
                 body.push_str(line);

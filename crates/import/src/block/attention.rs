@@ -118,6 +118,7 @@ impl SelfAttention {
     /// Positions are those of this step: `p` to `p + n`. The result is `[n, hidden]`.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId, angles: Option<ValueId>) -> Result<ValueId> {
         let [q, k, v] = self.project(net, at, x)?;
+        // At most one of the two is there.
         let early = self.norm.as_ref().filter(|norm| !norm.after_rotation);
         let late = self.norm.as_ref().filter(|norm| norm.after_rotation);
         let [q, k] = self.normalise(net, at, [q, k], early)?;
@@ -140,6 +141,7 @@ impl SelfAttention {
         } else {
             [k, v]
         };
+        // Sinks are a fourth input.
         let mut inputs = vec![q, k, v];
         if let Some(sinks) = self.sinks {
             inputs.push(net.weight(&at.child(sinks), &[self.scores.heads])?);
@@ -214,6 +216,7 @@ impl SelfAttention {
     /// `x` with the first `rotary_dim` elements of each head rotated. The angles' columns say how many that
     /// are.
     fn rotate(&self, net: &mut Net, at: &Path, x: ValueId, angles: ValueId) -> Result<ValueId> {
+        // A model may rotate a part of each head only.
         let rotary_dim = net.ty(angles).shape.get(1).and_then(|size| size.as_const()).unwrap_or(0) as u32;
         let rope = Rope { head_dim: self.scores.head_dim, rotary_dim, interleaved: self.interleaved };
         net.node(at, rope, &[x, angles])

@@ -190,6 +190,7 @@ const GLM4: &[NameRow] = &[
     row("blk.#.ffn_down", "model.layers.#.mlp.down_proj"),
 ];
 
+// Files have one key for each sort of norm, checkpoints one for each family.
 const RMS_EPS: Key = Key("rms_norm_eps", From::Number("attention.layer_norm_rms_epsilon"));
 const LAYER_EPS: Key = Key("layer_norm_eps", From::Number("attention.layer_norm_epsilon"));
 const ATTENTION_BIAS: Key = Key("attention_bias", From::Made(config::attention_bias));

@@ -127,6 +127,7 @@ impl MetadataArray {
     fn texts(&self) -> Option<Result<Vec<&str>>> {
         let mut cursor = Cursor::new(&self.bytes);
         (self.kind == ValueKind::Text).then(|| {
+            // The count was checked against the file's length when it was opened.
             let mut texts = Vec::with_capacity(self.len);
             for _ in 0..self.len {
                 texts.push(text(cursor.blob()?)?);
@@ -136,7 +137,6 @@ impl MetadataArray {
     }
 
     /// The scalars as `convert` makes them; nothing if this is no array of scalars, or one cannot be converted.
-    /// The elements of an array as `convert` makes them, with an error that says `what` was expected.
     fn scalars<T>(&self, convert: impl Fn(&MetadataValue) -> Option<T>) -> Option<Vec<T>> {
         let mut cursor = Cursor::new(&self.bytes);
         let mut scalars = Vec::with_capacity(self.len);
@@ -150,6 +150,7 @@ impl MetadataArray {
 /// The pairs by key.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
+    /// Sorted, so that listings do not depend on the file's order.
     pairs: BTreeMap<String, MetadataValue>,
 }
 
@@ -160,6 +161,7 @@ impl Metadata {
         for index in 0..count {
             let key = key(cursor).map_err(|e| e.context(format!("metadata pair {index}")))?;
             let value = value(cursor, bytes).map_err(|e| e.context(format!("metadata `{key}`")))?;
+            // Nothing says which of two would count.
             if pairs.contains_key(&key) {
                 return Err(Error::invalid(format!("metadata `{key}` is there twice")).with_hint(DAMAGED));
             }
@@ -241,6 +243,7 @@ impl Metadata {
         match self.get(key) {
             None => Ok(None),
             Some(MetadataValue::Array(MetadataArray {
+                // Converters write bytes with or without a sign.
                 kind: ValueKind::Unsigned(1) | ValueKind::Signed(1),
                 bytes,
                 ..
@@ -255,6 +258,7 @@ impl Metadata {
         Error::invalid(format!("metadata `{key}`: expected {expected}, found {found}"))
     }
 
+    /// The elements of an array as `convert` makes them, with an error that says `what` was expected.
     fn scalars<T>(
         &self,
         key: &str,
@@ -275,6 +279,7 @@ fn with_key(key: &str, error: Error) -> Error {
     error.context(format!("metadata `{key}`"))
 }
 
+/// Signed numbers that are not negative count, too: converters differ in the types that they choose.
 fn whole(value: &MetadataValue) -> Option<u64> {
     match value {
         MetadataValue::Unsigned(value) => Some(*value),
@@ -283,6 +288,7 @@ fn whole(value: &MetadataValue) -> Option<u64> {
     }
 }
 
+/// Integers as well.
 fn number(value: &MetadataValue) -> Option<f64> {
     match value {
         MetadataValue::Unsigned(value) => Some(*value as f64),

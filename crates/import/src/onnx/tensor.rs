@@ -12,11 +12,14 @@ use tapml_graph::{Bytes, Context, DType, Error, Result};
 /// Several types share a field, as `onnx.proto` says for each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Field {
+    /// `float_data`.
     Float,
+    /// `int32_data`, also of narrower types and of f16 by their bits.
     Int32,
     Int64,
     Double,
     Uint64,
+    /// `string_data`.
     Text,
 }
 
@@ -72,6 +75,7 @@ pub fn len(tensor: &TensorProto) -> Result<(u64, u64)> {
         let size = u64::try_from(size).map_err(|_| wrong())?;
         elements = elements.checked_mul(size).ok_or_else(wrong)?;
     }
+    // Elements of a type that is not known take no bytes here; `check` refuses them.
     let bits = element(tensor.data_type).map_or(0, |(_, bits, ..)| bits as u64);
     let bytes = elements.checked_mul(bits).ok_or_else(wrong)?.div_ceil(8);
     Ok((elements, bytes))
@@ -118,6 +122,7 @@ pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
         return Err(invalid(format!("there is no type of elements {}", tensor.data_type)));
     };
     let (elements, bytes) = len(tensor)?;
+    // What is marked as external has nothing in the message.
     if let Some(location) = external(tensor) {
         if field == Field::Text {
             return Err(invalid("texts cannot be in another file".into()));
@@ -136,6 +141,7 @@ pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
             )))
         };
     }
+    // Typed fields are lists of numbers, one or two for each element.
     let held = match field {
         Field::Float => tensor.float_data.len(),
         Field::Int32 => tensor.int32_data.len(),
@@ -166,6 +172,7 @@ fn check_external(tensor: &TensorProto, (location, bytes): (&str, u64), around: 
         parsed.transpose()
     };
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
+    // The length may be left out; given, it must be right.
     if length.is_some_and(|length| length != bytes) {
         let text = format!("it takes {bytes} bytes, and its external data claims {}", length.unwrap_or(0));
         return Err(Error::invalid(text));
@@ -218,6 +225,7 @@ pub fn read(tensor: &TensorProto, folder: &Path) -> Result<tapml_graph::Tensor> 
     let shape: Vec<usize> =
         tensor.dims.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
     let bytes = bytes(tensor, folder).context(context)?;
+    // Truths of graphs are 0 or 1.
     if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
         return Err(Error::invalid("a truth is neither 0 nor 1").context(context()));
     }

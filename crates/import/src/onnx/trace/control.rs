@@ -22,6 +22,7 @@ impl Tracer<'_, '_> {
         scope: &mut Scope<'_, 'n>,
         versions: &Versions<'_>,
     ) -> Result<()> {
+        // To go back to, if the loop turns out too long.
         let mark = self.mark();
         let unrolled = match node.op_type.as_str() {
             "If" => self.branch(node, scope, versions),
@@ -51,6 +52,7 @@ impl Tracer<'_, '_> {
 
     /// How often the graphs within a node run at most, where its inputs say so.
     fn most_iterations(&mut self, node: &Node, scope: &Scope<'_, '_>) -> Result<Option<u64>> {
+        // The first input of a `Loop` is its trip count; an `If` runs one graph one time.
         let Some(name) = node.input.first().filter(|name| !name.is_empty() && node.op_type == "Loop") else {
             return Ok(None);
         };
@@ -77,6 +79,7 @@ impl Tracer<'_, '_> {
             let text = format!("its graph takes {} inputs, and is given {}", graph.input.len(), inputs.len());
             return Err(Error::invalid(text));
         }
+        // A body sees the names around it, unlike a function.
         let mut inner = Scope { names: Default::default(), outer: Some(scope), prefix };
         for (value, &id) in graph.input.iter().zip(inputs) {
             inner.names.insert(&value.name, ValuePlace::Value(id));
@@ -102,6 +105,7 @@ impl Tracer<'_, '_> {
 
     /// A truth of one element; true where the input is left out.
     fn truth(&mut self, name: Option<&String>, scope: &Scope<'_, '_>) -> Result<bool> {
+        // An absent condition of a `Loop` means that it goes on.
         let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(true) };
         let id = self.value(name, scope)?;
         self.truth_of(id).context(|| format!("condition `{name}`"))
@@ -139,16 +143,19 @@ impl Tracer<'_, '_> {
         if go_on && most > MAX_ITERATIONS && !ends_itself(body) {
             return Err(Error::unsupported(format!("its {most} turns are more than {MAX_ITERATIONS}")));
         }
+        // The first two inputs are the trip count and the condition.
         let (start, given) = (self.nodes, node.input.iter());
         let given = given.skip(2).filter(|name| !name.is_empty());
         let mut carried = given.map(|name| self.value(name, scope)).collect::<Result<Vec<_>>>()?;
         let (count, prefix) = (carried.len(), self.prefix(node, scope));
+        // The first output of the body is the condition.
         let mut stacked: Vec<Vec<ValueId>> = vec![Vec::new(); body.output.len().saturating_sub(count + 1)];
         let mut turn = 0;
         while go_on && turn < most {
             if turn == MAX_ITERATIONS {
                 return Err(Error::unsupported(format!("it has more than {MAX_ITERATIONS} turns")));
             }
+            // Before each turn: a body may be large.
             self.expect_bounded(start)?;
             let own = format!("{prefix}{turn}/");
             let number = Tensor::from_i64(DType::I64, vec![], &[turn])?;
@@ -188,6 +195,7 @@ impl Tracer<'_, '_> {
         let body = graph(node, "body")?;
         let find = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
         let count = find("num_scan_inputs").and_then(|a| usize::try_from(a.i).ok()).unwrap_or(0);
+        // States come first, scanned inputs behind them.
         let states = node.input.len().checked_sub(count).filter(|_| count > 0);
         let states = states.ok_or_else(|| Error::invalid("`num_scan_inputs` is not that of its inputs"))?;
         let list =
@@ -259,6 +267,7 @@ impl Tracer<'_, '_> {
         name: &str,
         versions: &Versions<'_>,
     ) -> Result<ValueId> {
+        // The size of a row is known only from one.
         if rows.is_empty() {
             let text = format!("`{}` without turns has outputs of unknown sizes", node.op_type);
             return Err(Error::unsupported(text));
@@ -290,6 +299,7 @@ impl Tracer<'_, '_> {
         versions: &Versions<'_>,
     ) -> Result<ValueId> {
         let node = Node { op_type: op.into(), name: name.clone(), ..Node::default() };
+        // The name is whole already.
         let bare = Scope { names: Default::default(), outer: None, prefix: String::new() };
         let made = self.run(&node, &versions.kind(&node), attributes, inputs, &[&name], &bare)?;
         made.first().copied().ok_or_else(|| Error::bug("a node without an output"))

@@ -16,6 +16,7 @@ const MAX_NODES: usize = 4096;
 
 /// What a graph reads of the one around it.
 enum Outer<'n> {
+    /// By the model's name.
     Name(&'n str),
     /// An initialiser of a graph within, which becomes a weight of the whole.
     Stored(&'n messages::TensorProto),
@@ -49,6 +50,7 @@ struct Level<'u> {
 impl Writer<'_, '_, '_> {
     /// A name that no value of this operator has.
     fn fresh(&mut self) -> String {
+        // Counted over all levels: names of two graphs must differ.
         self.names += 1;
         format!("inner_{}", self.names - 1)
     }
@@ -105,6 +107,7 @@ impl Tracer<'_, '_> {
                 self.weight(&format!("{prefix}condition"), Tensor::from_i64(DType::Bool, vec![], &[1])?)?,
             );
         }
+        // What is pushed from here on are outer values.
         let first = ids.len();
         let given: Vec<Option<DType>> = ids.iter().map(|id| id.map(|id| self.tensor(id).dtype())).collect();
         let mut attributes = attribute::read_plain(node, &self.file.folder)?;
@@ -128,6 +131,7 @@ impl Tracer<'_, '_> {
                 }))
             };
             let mut written = writer.graph(graph, &mut up, versions).context(|| format!("`{name}`"))?;
+            // Who runs the operator can bound its work by it.
             written.max_iterations = turns;
             complete(&mut written.types, &node.op_type, &given);
             attributes.insert(name.into(), written.to_attribute());
@@ -149,6 +153,7 @@ fn type_text(of: &InputType) -> String {
 fn complete(types: &mut [String], op: &str, given: &[Option<DType>]) {
     for (at, ty) in types.iter_mut().enumerate().filter(|(_, ty)| ty.is_empty()) {
         *ty = match (op, at) {
+            // The turn's number and the condition have types that the standard fixes.
             ("Loop", 0) => "i64[]".into(),
             ("Loop", 1) => "bool[]".into(),
             ("Loop" | "Scan", at) => {
@@ -206,6 +211,7 @@ impl Writer<'_, '_, '_> {
             return self.function(node, function, &inputs, level);
         }
         let mut attributes = attribute::read_plain(node, &self.tracer.file.folder)?;
+        // The node's own inputs; outer values of its graphs come behind them.
         let own = inputs.len();
         for (name, graph) in attribute::graphs(node) {
             let mut up = |writer: &mut Writer<'_, '_, '_>, what: &Outer<'_>| {
@@ -252,6 +258,7 @@ impl Writer<'_, '_, '_> {
         self.tracer.depth += 1;
         let done = self.add(&nodes, level, &Versions::from_sets(&function.opset_import));
         self.tracer.depth -= 1;
+        // Restored before the error is looked at, so that the level is whole either way.
         let inner = std::mem::replace(&mut level.names, outer);
         level.stored = stored;
         done.context(|| format!("function `{}`", function.name))?;
