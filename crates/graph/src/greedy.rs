@@ -41,6 +41,7 @@ impl Graph {
     fn with_choice(&self, logits: ValueId, after: String) -> Result<Graph> {
         let mut graph = self.clone();
         let (p, n) = (Dim::symbol(Symbol::P), Dim::symbol(Symbol::N));
+        // The sum does not overflow; the default only avoids a panic.
         let all = p.checked_add(&n).unwrap_or_else(|| p.clone());
         let rows = self.value(logits).ty.shape[..1].to_vec();
         let first = self.values.len() as u32;
@@ -51,6 +52,7 @@ impl Graph {
             ty: TensorType { dtype: DType::U32, shape },
             origin,
         };
+        // The new state stands behind all nodes, which the order of values allows.
         graph.values.push(value(GENERATED, vec![p], Origin::State(self.states.len() as u32)));
         graph.values.push(value(&after, vec![all], Origin::Node { node, output: 0 }));
         graph.values.push(value(NEXT_TOKEN, rows, Origin::Node { node, output: 1 }));
@@ -59,6 +61,7 @@ impl Graph {
         graph.nodes.push(Node { name: NEXT_TOKEN.into(), op, inputs, outputs });
         graph.states.push(State { name: GENERATED.into(), input: before, output: grown });
         graph.outputs.push(Output { name: NEXT_TOKEN.into(), value: next });
+        // The graph is changed without a builder, so that it is checked here.
         verify::check(&graph)?;
         Ok(graph)
     }

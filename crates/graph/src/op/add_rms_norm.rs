@@ -47,6 +47,7 @@ impl Operator for AddRmsNorm {
             expect_inputs(inputs, &[2, 3])?;
             let mut b = Builder::new(Self::NAME);
             let a = b.input("a", inputs[0].clone())?;
+            // The builder has the name `b` here, so that the second operand is `r`.
             let r = b.input("b", inputs[1].clone())?;
             let weight = inputs.get(2).map(|ty| b.input("w", ty.clone())).transpose()?;
             let sum = b.node("sum", Add {}, &[a, r])?;

@@ -36,6 +36,7 @@ impl Operator for Append {
                 .input(dtype, &format!("n,{k}"), Fill::Normal(1.0))
         };
         vec![
+            // The first step of a text.
             case("empty cache", 7, 0, 160, DType::F32),
             case("decode", 1, 9, 160, DType::F32),
             case("odd width", 2, 3, 33, DType::F32),

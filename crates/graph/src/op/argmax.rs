@@ -32,6 +32,7 @@ impl Operator for Argmax {
             let text = format!("expected u32 and f32, found {} and {}", inputs[0].dtype, inputs[1].dtype);
             return Err(Error::invalid(text));
         }
+        // One entry for each new token, also where `x` has only the last row.
         let after = before.checked_add(&Dim::symbol(Symbol::N));
         let after = after.ok_or_else(|| Error::invalid("the row count overflows"))?;
         Ok(vec![TensorType::new(DType::U32, [after]), TensorType::new(DType::U32, [rows.clone()])])

@@ -31,6 +31,7 @@ impl Operator for Columns {
         let (rows, columns) = matrix("x", &inputs[0])?;
         let (group, first, count) = (u64::from(self.group), u64::from(self.first), u64::from(self.count));
         let groups = columns.as_const().filter(|c| group > 0 && c.is_multiple_of(group)).map(|c| c / group);
+        // As 64 bits, so that the sum does not overflow.
         let inside = count > 0 && first + count <= group;
         let Some(groups) = groups.filter(|_| inside) else {
             return Err(Error::invalid(format!(

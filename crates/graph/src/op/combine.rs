@@ -28,6 +28,7 @@ impl Operator for Combine {
         expect_inputs(inputs, &[1, 2])?;
         let (rows, columns) = matrix("y", &inputs[0])?;
         let k = u64::from(self.k);
+        // A width that depends on the run could not be divided.
         let width = columns.as_const().filter(|c| k > 0 && c.is_multiple_of(k)).map(|c| c / k);
         let width = width.ok_or_else(|| Error::invalid(format!("`k`, {k}, must divide the {columns} columns of `y`")))?;
         if let Some(weights) = inputs.get(1) {
@@ -53,6 +54,7 @@ impl Operator for Combine {
             weighted("one block", 4, 1, 40, DType::F32, DType::F32),
             case("plain sum", 7, 4, 50, DType::F32),
             weighted("f16", 3, 4, 48, DType::F16, DType::F16),
+            // Routers may give weights of another dtype than the experts' results.
             weighted("f16 with weights in f32", 2, 2, 31, DType::F16, DType::F32),
             case("f16, plain sum", 2, 3, 24, DType::F16),
         ]

@@ -66,6 +66,7 @@ impl Operator for Concat {
         if a.dtype != b.dtype {
             return Err(Error::invalid(format!("`a` is {}, `b` is {}", a.dtype, b.dtype)));
         }
+        // Checked, as sizes of a graph may be anything.
         let group = parts[0].checked_add(parts[1]);
         let columns = group.and_then(|group| group.checked_mul(u64::from(self.groups)));
         let columns = columns.ok_or_else(|| Error::invalid("the column count overflows"))?;

@@ -21,6 +21,7 @@ impl Operator for Dequantize {
     /// A matrix or a stack of matrices of a float dtype, packed ones too, gives the same shape in `f32`.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[1])?;
+        // Inference sees a packed dtype as f32.
         if !matches!(inputs[0].shape.len(), 2 | 3) || !inputs[0].dtype.is_float() {
             return Err(Error::invalid(format!("`w` must be a weight, found {}", inputs[0])));
         }

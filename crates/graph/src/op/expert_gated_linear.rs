@@ -24,6 +24,7 @@ impl Operator for ExpertGatedLinear {
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[4])?;
         let y = expert_linear::infer(&inputs[0], ("gate", &inputs[1]), &inputs[3])?;
+        // Both stacks are read in step.
         if inputs[1] != inputs[2] {
             let (gate, up) = (&inputs[1], &inputs[2]);
             return Err(Error::invalid(format!("`gate` and `up` must have one type, found {gate} and {up}")));

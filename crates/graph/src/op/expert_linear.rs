@@ -90,6 +90,7 @@ impl Operator for ExpertLinear {
             case("decode, blocks", 1, [16, 4], [160, 96], 4 * 96, DType::F32, DType::F16),
             case("odd sizes", 5, [3, 2], [35, 33], 33, DType::F32, DType::F16),
             case("odd sizes, many rows", 11, [3, 2], [35, 33], 66, DType::F32, DType::BF16),
+            // More rows than a tile for each of the two experts.
             case("one slot, more than a tile each", 70, [2, 1], [33, 40], 40, DType::F32, DType::BF16),
             bias(case("bias", 10, [5, 3], [21, 32], 32, DType::F32, DType::F32), DType::F32, [5, 21]),
             bias(case("bias, blocks", 2, [4, 2], [22, 24], 48, DType::F32, DType::BF16), DType::BF16, [4, 22]),

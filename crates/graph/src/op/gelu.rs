@@ -38,6 +38,7 @@ impl Operator for Gelu {
         elementwise::infer(inputs)
     }
 
+    /// The same inputs for each form.
     fn samples() -> Vec<Sample> {
         let named = |approximate, suffix: &str| {
             let mut samples = sample::elementwise(&Gelu { approximate }.into(), 1);
@@ -51,6 +52,7 @@ impl Operator for Gelu {
         true
     }
 
+    /// All forms are made of exponentials.
     fn saturation(&self) -> Option<Saturation> {
         Saturation::ELEMENTWISE
     }

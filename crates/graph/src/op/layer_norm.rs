@@ -42,6 +42,7 @@ impl Operator for LayerNorm {
         expect_inputs(inputs, &[1, 2, 3])?;
         let (_, columns) = matrix("x", &inputs[0])?;
         expect_group(self.group, columns)?;
+        // An offset is added to a weight, and there is none.
         if inputs.len() == 1 {
             offset_needs_weight(self.offset)?;
         }

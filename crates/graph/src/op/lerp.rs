@@ -23,6 +23,7 @@ impl Operator for Lerp {
         expect_inputs(inputs, &[3])?;
         let (_, columns) = matrix("a", &inputs[0])?;
         expect_same("a", &inputs[0], "b", &inputs[1])?;
+        // A vector serves every row.
         match inputs[2].shape.len() {
             1 => expect_vector("t", &inputs[2], columns)?,
             _ => expect_same("a", &inputs[0], "t", &inputs[2])?,

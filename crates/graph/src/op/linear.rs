@@ -49,6 +49,7 @@ impl Operator for Linear {
                 .input(w, &format!("{o},{k}"), Fill::Normal(0.1))
         };
         let biased = case("bias", 3, 48, 21, DType::F32, DType::BF16).input(DType::BF16, "21", Fill::Normal(1.0));
+        // An output of f32 shows the accumulation that an output of f16 would round away.
         let mut widened = case("f16 in, f32 out", 2, 64, 24, DType::F16, DType::F16);
         widened.op = Linear { dtype: Some(DType::F32) }.into();
         let far = |name: &str, k, o, w| {
@@ -61,7 +62,9 @@ impl Operator for Linear {
         let mut samples = vec![
             case("prefill", 17, 64, 40, DType::F32, DType::F32),
             case("decode", 1, 320, 160, DType::F32, DType::BF16),
+            // No size is a multiple of a vector's or a tile's.
             case("odd sizes", 5, 33, 67, DType::F32, DType::F16),
+            // The last tile along each axis holds a single element.
             case("one more than a tile", 65, 65, 65, DType::F32, DType::BF16),
             case("f16", 4, 96, 32, DType::F16, DType::BF16),
             case("one row, f32", 1, 704, 16, DType::F32, DType::F16),

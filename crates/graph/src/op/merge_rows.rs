@@ -27,6 +27,7 @@ impl Operator for MergeRows {
         if inputs[0].dtype != inputs[1].dtype {
             return Err(Error::invalid(format!("`x` is {}, `source` is {}", inputs[0].dtype, inputs[1].dtype)));
         }
+        // Indices, not numbers: the dtype is checked as well.
         match inputs[2].shape.as_slice() {
             [len] if inputs[2].dtype == DType::U32 => expect_dim("the length of `slots`", len, rows)?,
             _ => return Err(Error::invalid(format!("`slots` must be a u32 vector of {rows}, found {}", inputs[2]))),

@@ -24,8 +24,10 @@ impl Neutral {
         let values = input.to_f64().into_iter().enumerate().map(|(at, value)| match self {
             Neutral::Zeros => 0.0,
             Neutral::Ones => 1.0,
+            // Angles are cosines, then sines.
             Neutral::Unturned => f64::from(u8::from(at % width < width / 2)),
             Neutral::Signs => {
+                // −0 counts as positive, as the comparison says.
                 if value < 0.0 {
                     -1.0
                 } else {

@@ -44,6 +44,7 @@ impl Operator for PositionScale {
         matrix("x", &inputs[0])?;
         match self.form {
             PositionForm::Llama4 { floor: 0, .. } => Err(Error::invalid("`floor` must be above 0")),
+            // The logarithm of 1 is 0, by which the function divides.
             PositionForm::LogN { train: train @ ..2 } => {
                 Err(Error::invalid(format!("`train` must be above 1, found {train}")))
             }

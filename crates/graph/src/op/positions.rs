@@ -30,6 +30,7 @@ impl Operator for Positions {
         let case = |name: &str, n, p, offset| Sample::new(name, Positions { offset }, n, p);
         vec![
             case("prefill", 9, 0, 0),
+            // Above the number of invocations of a workgroup.
             case("more than a tile", 1027, 3, 0),
             case("decode", 1, 2047, 0),
             case("numbers from 2", 5, 6, 2),

@@ -30,6 +30,7 @@ impl Operator for Rope {
         expect_inputs(inputs, &[2])?;
         let (rows, columns) = matrix("x", &inputs[0])?;
         let (angle_rows, angle_columns) = matrix("angles", &inputs[1])?;
+        // Elements are turned in pairs.
         let even = self.rotary_dim > 0 && self.rotary_dim.is_multiple_of(2) && self.rotary_dim <= self.head_dim;
         if !even || !columns.as_const().is_some_and(|c| c.is_multiple_of(u64::from(self.head_dim))) {
             let (head, rotary) = (self.head_dim, self.rotary_dim);

@@ -32,10 +32,12 @@ impl Saturation {
             Some(node.inputs[node.op.saturation(&types)?.input])
         };
         let mut at = body.nodes().iter().find_map(own)?;
+        // From the saturating function back to an input of the graph, by the inputs that decide sizes.
         while let Origin::Node { node, .. } = body.value(at).origin {
             let node = body.node(node);
             at = *node.inputs.get(node.op.size_from())?;
         }
+        // A weight or a state is no input that can be made large.
         let input = body.inputs().position(|(id, _)| id == at)?;
         Some(Saturation { input, reach: Reach::Scaled })
     }

@@ -43,6 +43,7 @@ impl Operator for SelectiveScan {
         if heads == 0 || head_dim == 0 || groups == 0 || state == 0 || !heads.is_multiple_of(groups) {
             return Err(Error::invalid(format!("`groups` {groups} must divide `heads` {heads}, sizes above 0")));
         }
+        // As 64 bits, so that the product does not overflow.
         let size = |count: u32, each: u32| Dim::from(u64::from(count) * u64::from(each));
         let (rows, columns) = matrix("x", &inputs[0])?;
         expect_dim("the second size of `x`", columns, &size(heads, head_dim))?;
@@ -64,6 +65,7 @@ impl Operator for SelectiveScan {
             let shared = format!("n,{}", groups * state);
             Sample::new(name, SelectiveScan { heads, head_dim, groups, state }, n, 0)
                 .input(x, &format!("n,{}", heads * head_dim), Fill::Normal(1.0))
+                // Steps stay above 0, as the decay is above 1 for negative ones.
                 .input(x, &format!("n,{heads}"), Fill::Around(0.3, 0.05))
                 .input(a, &format!("{heads}"), Fill::Normal(1.0))
                 .input(x, &shared, Fill::Normal(1.0))
@@ -83,6 +85,7 @@ impl Operator for SelectiveScan {
         ]
     }
 
+    /// Large rows would grow from step to step.
     fn extremes(&self) -> &'static [Extreme] {
         Extreme::BOUNDED
     }

@@ -22,6 +22,7 @@ impl Operator for TokenShift {
         expect_inputs(inputs, &[2])?;
         let (_, columns) = matrix("x", &inputs[0])?;
         expect_state(&inputs[1], 1, columns)?;
+        // Both inputs keep their types: the rows, and the row that the next step takes.
         Ok(inputs.to_vec())
     }
 

@@ -38,6 +38,7 @@ impl Operator for Wkv {
         expect_same("r", &inputs[0], "k", &inputs[1])?;
         expect_same("r", &inputs[0], "v", &inputs[2])?;
         let width = expect_heads(columns, self.head_dim)?;
+        // The rank tells RWKV-6 from RWKV-5.
         match inputs[3].shape.len() {
             2 => expect_same("r", &inputs[0], "w", &inputs[3])?,
             _ => expect_vector("w", &inputs[3], columns)?,
@@ -53,6 +54,7 @@ impl Operator for Wkv {
             let rows = |s: Sample| s.input(x, &format!("n,{width}"), Fill::Normal(1.0));
             let decays = w.1.replace('w', &width.to_string());
             rows(rows(rows(Sample::new(name, Wkv { head_dim: d }, n, 0))))
+                // `exp(−exp(w))` is then near 1, as in models.
                 .input(w.0, &decays, Fill::Around(-3.0, 1.5))
                 .input(u, &format!("{width}"), Fill::Around(0.5, 0.3))
                 .input(DType::F32, &format!("{width},{d}"), Fill::Normal(0.5))
@@ -69,6 +71,7 @@ impl Operator for Wkv {
         ]
     }
 
+    /// Large rows would grow from step to step.
     fn extremes(&self) -> &'static [Extreme] {
         Extreme::BOUNDED
     }

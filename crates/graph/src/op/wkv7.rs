@@ -51,6 +51,7 @@ impl Operator for Wkv7 {
             // The removal key has length 1 or less in each head, as in the model: else the state would grow.
             let key = Fill::Normal(0.6 / (d as f32).sqrt());
             let sample = Sample::new(name, Wkv7 { head_dim: d }, n, 0);
+            // Decays of every speed: `w` goes through a logistic function.
             let sample = rows(rows(sample, Fill::Normal(1.0)), Fill::Around(-2.0, 2.0));
             let sample = rows(rows(sample, Fill::Normal(1.0)), Fill::Normal(1.0));
             let state = Fill::Normal(0.5);
@@ -66,6 +67,7 @@ impl Operator for Wkv7 {
         ]
     }
 
+    /// Large rows would grow from step to step.
     fn extremes(&self) -> &'static [Extreme] {
         Extreme::BOUNDED
     }

@@ -28,6 +28,7 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
 /// Input, stack and experts of an `expert_linear` without bias.
 fn match_unbiased(graph: &Graph, node: NodeId) -> Option<[ValueId; 3]> {
     let node = graph.node(node);
+    // A fourth input is a bias, which the fused operator does not take.
     let inputs: [ValueId; 3] = node.inputs[..].try_into().ok()?;
     let apart = graph.value(inputs[1]).ty.dtype.packing().is_some_and(|packing| packing.zeros);
     (matches!(node.op, Op::ExpertLinear(_)) && !apart).then_some(inputs)
