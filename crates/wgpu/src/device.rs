@@ -1,15 +1,14 @@
-//! [`WgpuDevice`]: handles, limits and memory accounting, and the [`Device`] methods.
+//! [`WgpuDevice`]: options and memory accounting, and the [`Device`] methods.
 //!
 //! A device belongs to one thread at a time: its methods take `&mut self`. Those that use it first ask whether it is lost.
 
 use crate::adapter;
-use crate::compile::{self, Layouts, WgpuKernel};
-use crate::fill::FillPipeline;
+use crate::compile::{self, Layouts};
 use crate::gpu::Gpu;
 use crate::list::WgpuList;
 use crate::options::WgpuOptions;
+use crate::parts::{DeviceParts, Stored};
 use crate::replay::{PlannedTurn, PlannedWrite};
-use crate::transfer::Transfers;
 use std::collections::HashMap;
 use tapml_device::{
     BatchedStep, BufferId, Command, Device, DeviceInfo, Get, KernelDesc, KernelId, ListId, Put, one_by_one,
@@ -31,20 +30,8 @@ const MOST_STEPS: usize = 8;
 /// println!("{}", device.info().name);
 /// ```
 pub struct WgpuDevice {
-    /// What the device offers, fixed when it was opened.
-    pub(crate) info: DeviceInfo,
-    /// The way into wgpu.
-    pub(crate) gpu: Gpu,
-    /// Buffers that exist, by handle.
-    pub(crate) buffers: HashMap<BufferId, Stored>,
-    /// Kernels that exist, by handle.
-    pub(crate) kernels: HashMap<KernelId, WgpuKernel>,
-    /// Made when a buffer is first filled with another word than 0.
-    pub(crate) fill: Option<FillPipeline>,
-    /// How many buffers and kernels were destroyed; a list checked at this count has all its parts.
-    pub(crate) destroyed: u64,
-    /// Uploads and reads under way.
-    pub(crate) transfers: Transfers,
+    /// What lists work with, too.
+    parts: DeviceParts,
     /// What the user chose.
     options: WgpuOptions,
     /// Whether whoever opened the device vouches for a kernel.
@@ -61,18 +48,6 @@ pub struct WgpuDevice {
     peak: u64,
 }
 
-/// A buffer.
-pub(crate) struct Stored {
-    /// For messages.
-    pub(crate) label: String,
-    /// The buffer itself; clones share it.
-    pub(crate) raw: wgpu::Buffer,
-    /// Bytes, a multiple of 4. The raw buffer has at least one word.
-    pub(crate) size: u64,
-    /// Bytes asked for: a write may end here.
-    asked: u64,
-}
-
 impl WgpuDevice {
     /// Opens adapter `index` of a platform, in the order of [`crate::adapters`].
     ///
@@ -85,13 +60,7 @@ impl WgpuDevice {
         let options = WgpuOptions::parse(options)?;
         let (device, queue, info) = adapter::open(platform, index, &options)?;
         Ok(WgpuDevice {
-            info,
-            gpu: Gpu::new(device, queue, options.timeout),
-            buffers: HashMap::new(),
-            kernels: HashMap::new(),
-            fill: None,
-            destroyed: 0,
-            transfers: Transfers::default(),
+            parts: DeviceParts::new(info, Gpu::new(device, queue, options.timeout)),
             options,
             trusted: |_| false,
             layouts: Layouts::default(),
@@ -111,7 +80,7 @@ impl WgpuDevice {
 
     /// Gives the device back to the driver at once. Every later call fails with [`ErrorKind::DeviceLost`].
     pub fn close(&mut self) {
-        self.gpu.destroy();
+        self.parts.gpu.destroy();
     }
 
     /// A number that no handle has. The first is 1.
@@ -120,43 +89,17 @@ impl WgpuDevice {
         self.next
     }
 
-    /// The buffer of a handle.
-    pub(crate) fn buffer(&self, id: BufferId) -> Result<&Stored> {
-        self.buffers.get(&id).ok_or_else(|| Error::invalid(format!("no buffer {} on this device", id.0)))
-    }
-
-    /// The buffer of a handle if it has `len` bytes from `offset` on; `doing` begins the message if not.
-    fn range(&self, id: BufferId, offset: u64, len: usize, doing: &str) -> Result<&Stored> {
-        let stored = self.buffer(id)?;
-        match offset.checked_add(len as u64) {
-            Some(end) if end <= stored.size => Ok(stored),
-            _ => Err(Error::invalid(format!(
-                "{doing} of {len} bytes at offset {offset} passes the end of buffer `{}` of {} bytes",
-                stored.label, stored.size
-            ))),
-        }
-    }
-}
-
-impl WgpuDevice {
-    /// Does something with a list, which is taken out meanwhile so that it can be borrowed beside the device.
-    fn with_list<T>(
-        &mut self,
-        id: ListId,
-        doing: impl FnOnce(&mut WgpuDevice, &mut WgpuList) -> Result<T>,
-    ) -> Result<T> {
-        self.gpu.alive()?;
-        let no_list = || Error::invalid(format!("no list {} on this device", id.0));
-        let mut list = self.lists.remove(&id).ok_or_else(no_list)?;
-        let result = doing(self, &mut list);
-        // Also after an error: the list can be replayed later.
-        self.lists.insert(id, list);
-        result
+    /// A list, and the parts that it works with.
+    fn list(&mut self, id: ListId) -> Result<(&mut WgpuList, &mut DeviceParts)> {
+        self.parts.gpu.alive()?;
+        let list = self.lists.get_mut(&id);
+        let list = list.ok_or_else(|| Error::invalid(format!("no list {} on this device", id.0)))?;
+        Ok((list, &mut self.parts))
     }
 
     /// The range of a buffer that is to be read: where it begins and its length.
     fn source_of(&self, get: &Get<'_>) -> Result<(wgpu::Buffer, u64, u64)> {
-        let raw = &self.range(get.buffer, get.offset, get.out.len(), "read")?.raw;
+        let raw = &self.parts.range(get.buffer, get.offset, get.out.len(), "read")?.raw;
         Ok((raw.clone(), get.offset, get.out.len() as u64))
     }
 
@@ -169,7 +112,7 @@ impl WgpuDevice {
         for turn in turns {
             let mut writes = Vec::with_capacity(turn.writes.len());
             for put in turn.writes.iter().filter(|put| !put.data.is_empty()) {
-                let target = self.range(put.buffer, put.offset, put.data.len(), "write")?.raw.clone();
+                let target = self.parts.range(put.buffer, put.offset, put.data.len(), "write")?.raw.clone();
                 let (from, len) = (bytes.len() as u64, put.data.len() as u64);
                 writes.push(PlannedWrite { from, target, to: put.offset, len });
                 bytes.extend_from_slice(put.data);
@@ -177,22 +120,22 @@ impl WgpuDevice {
             planned.push(PlannedTurn { writes, symbols: &turn.symbols });
         }
         // One buffer holds the writes of all turns. It may be written anew: the queue keeps the order of writes and submissions.
-        let source = self.transfers.source(&self.gpu, bytes.len() as u64)?;
-        self.transfers.write(&self.gpu, &source, 0, &bytes)?;
+        let source = self.parts.transfers.source(&self.parts.gpu, bytes.len() as u64)?;
+        self.parts.transfers.write(&self.parts.gpu, &source, 0, &bytes)?;
         Ok((source, planned))
     }
 }
 
 impl Device for WgpuDevice {
     fn info(&self) -> &DeviceInfo {
-        &self.info
+        &self.parts.info
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        self.gpu.alive()?;
-        let max = self.info.limits.max_buffer_size;
+        self.parts.gpu.alive()?;
+        let max = self.parts.info.limits.max_buffer_size;
         if size > max {
-            let text = format!("buffer `{label}` needs {size} bytes, {} allows {max}", self.info.name);
+            let text = format!("buffer `{label}` needs {size} bytes, {} allows {max}", self.parts.info.name);
             return Err(Error::unsupported(text)
                 .with_detail("limit", "max_buffer_size")
                 .with_detail("asked", size.to_string())
@@ -210,35 +153,36 @@ impl Device for WgpuDevice {
             mapped_at_creation: false,
         };
         let doing = || format!("create buffer `{label}` of {rounded} bytes");
-        let raw =
-            self.gpu.call(doing, |device, _| device.create_buffer(&desc)).map_err(|e| match e.kind() {
-                ErrorKind::OutOfMemory => {
-                    e.with_detail("asked", rounded.to_string()).with_detail("in use", self.used.to_string())
-                }
-                _ => e,
-            })?;
+        let raw = self.parts.gpu.call(doing, |device, _| device.create_buffer(&desc)).map_err(|e| match e
+            .kind()
+        {
+            ErrorKind::OutOfMemory => {
+                e.with_detail("asked", rounded.to_string()).with_detail("in use", self.used.to_string())
+            }
+            _ => e,
+        })?;
         let id = BufferId(self.fresh());
-        self.buffers.insert(id, Stored { label: label.into(), raw, size: rounded, asked: size });
+        self.parts.buffers.insert(id, Stored { label: label.into(), raw, size: rounded, asked: size });
         self.used += rounded;
         self.peak = self.peak.max(self.used);
         Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.gpu.alive()?;
-        self.buffer(buffer)?;
-        if let Some(stored) = self.buffers.remove(&buffer) {
+        self.parts.gpu.alive()?;
+        self.parts.buffer(buffer)?;
+        if let Some(stored) = self.parts.buffers.remove(&buffer) {
             self.used -= stored.size;
-            self.destroyed += 1;
+            self.parts.destroyed += 1;
             // Destroyed at once: dropping it would keep the memory until the lists that bind it are gone.
-            self.gpu.call(|| format!("free buffer `{}`", stored.label), |_, _| stored.raw.destroy())?;
+            self.parts.gpu.call(|| format!("free buffer `{}`", stored.label), |_, _| stored.raw.destroy())?;
         }
         Ok(())
     }
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.gpu.alive()?;
-        let stored = self.range(buffer, offset, data.len(), "write")?;
+        self.parts.gpu.alive()?;
+        let stored = self.parts.range(buffer, offset, data.len(), "write")?;
         // The last word may be written in part; the transfer pads it.
         let to_end = offset + data.len() as u64 == stored.asked;
         if !offset.is_multiple_of(4) || !(data.len().is_multiple_of(4) || to_end) {
@@ -249,46 +193,47 @@ impl Device for WgpuDevice {
             )));
         }
         let raw = stored.raw.clone();
-        self.transfers.write(&self.gpu, &raw, offset, data)
+        self.parts.transfers.write(&self.parts.gpu, &raw, offset, data)
     }
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.gpu.alive()?;
-        let raw = self.range(buffer, offset, out.len(), "read")?.raw.clone();
-        self.transfers.read(&self.gpu, &raw, offset, out)
+        self.parts.gpu.alive()?;
+        let raw = self.parts.range(buffer, offset, out.len(), "read")?.raw.clone();
+        self.parts.transfers.read(&self.parts.gpu, &raw, offset, out)
     }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        self.gpu.alive()?;
-        desc.check_limits(&self.info)?;
+        self.parts.gpu.alive()?;
+        desc.check_limits(&self.parts.info)?;
         // wgpu's parser recurses, and would overflow the stack on text that is nested too deeply.
         desc.source.check_nesting()?;
         // What the user says goes before what whoever opened the device vouches for.
         let checks = self.options.checks.unwrap_or_else(|| !(self.trusted)(desc));
-        let kernel = compile::compile(&self.gpu, &mut self.layouts, desc, checks)?;
+        let kernel = compile::compile(&self.parts.gpu, &mut self.layouts, desc, checks)?;
         let id = KernelId(self.fresh());
-        self.kernels.insert(id, kernel);
+        self.parts.kernels.insert(id, kernel);
         Ok(id)
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.gpu.alive()?;
-        let gone = self.kernels.remove(&kernel);
+        self.parts.gpu.alive()?;
+        let gone = self.parts.kernels.remove(&kernel);
         gone.ok_or_else(|| Error::invalid(format!("no kernel {} on this device", kernel.0)))?;
-        self.destroyed += 1;
+        self.parts.destroyed += 1;
         Ok(())
     }
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
-        self.gpu.alive()?;
-        let list = WgpuList::record(self, commands)?;
+        self.parts.gpu.alive()?;
+        let list = WgpuList::record(&mut self.parts, commands)?;
         let id = ListId(self.fresh());
         self.lists.insert(id, list);
         Ok(id)
     }
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
-        self.with_list(list, |device, list| list.replay(device, symbols, &[])).map(drop)
+        let (list, parts) = self.list(list)?;
+        list.replay(parts, symbols, &[]).map(drop)
     }
 
     /// Everything in one submission, unless much is read.
@@ -302,20 +247,18 @@ impl Device for WgpuDevice {
         writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
         let ranges = reads.iter().map(|get| self.source_of(get)).collect::<Result<Vec<_>>>()?;
         // Much is read: piece by piece, each with a submission of its own.
-        let Some(pieces) = self.transfers.pieces(&self.gpu, &ranges)? else {
+        let Some(pieces) = self.parts.transfers.pieces(&self.parts.gpu, &ranges)? else {
             self.replay(list, symbols)?;
             return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
         };
-        let submission = self.with_list(list, |device, list| {
-            let submission = list.replay(device, symbols, &pieces)?;
-            // Without a read nobody waits, and the next run comes soon enough.
-            if !pieces.is_empty() {
-                list.prepare(device)?;
-            }
-            Ok(submission)
-        })?;
+        let (list, parts) = self.list(list)?;
+        let submission = list.replay(parts, symbols, &pieces)?;
+        // Without a read nobody waits, and the next run comes soon enough.
+        if !pieces.is_empty() {
+            list.prepare(parts)?;
+        }
         let places = reads.iter_mut().map(|get| (get.offset, &mut *get.out));
-        self.transfers.collect(&self.gpu, pieces, &submission, places)
+        self.parts.transfers.collect(&self.parts.gpu, pieces, &submission, places)
     }
 
     /// Several turns in a submission: the first alone, so that the device begins early, then more and more.
@@ -324,36 +267,35 @@ impl Device for WgpuDevice {
         let whole = |put: &Put<'_>| put.offset.is_multiple_of(4) && put.data.len().is_multiple_of(4);
         // Partial words cannot be copied between buffers.
         let plain = turns.iter().flat_map(|turn| &turn.writes).all(whole) && !turns.is_empty();
-        let pieces = if plain { self.transfers.pieces(&self.gpu, &ranges)? } else { None };
+        let pieces = if plain { self.parts.transfers.pieces(&self.parts.gpu, &ranges)? } else { None };
         let Some(pieces) = pieces else { return one_by_one(self, list, turns, reads) };
         let (source, planned) = self.plan_steps(turns)?;
-        let submission = self.with_list(list, |device, list| {
-            let (mut rest, mut many) = (&planned[..], 1);
-            loop {
-                let (now, later) = rest.split_at(many.min(rest.len()));
-                let pieces = if later.is_empty() { &pieces[..] } else { &[] };
-                let submission = list.replay_steps(device, &source, now, pieces)?;
-                if later.is_empty() {
-                    list.prepare(device)?;
-                    return Ok(submission);
-                }
-                // 1, 2, 4, 8: the device is never idle for long, and submissions stay few.
-                (rest, many) = (later, (many * 2).min(MOST_STEPS));
+        let (list, parts) = self.list(list)?;
+        let (mut rest, mut many) = (&planned[..], 1);
+        let submission = loop {
+            let (now, later) = rest.split_at(many.min(rest.len()));
+            let pieces = if later.is_empty() { &pieces[..] } else { &[] };
+            let submission = list.replay_steps(parts, &source, now, pieces)?;
+            if later.is_empty() {
+                list.prepare(parts)?;
+                break submission;
             }
-        })?;
+            // 1, 2, 4, 8: the device is never idle for long, and submissions stay few.
+            (rest, many) = (later, (many * 2).min(MOST_STEPS));
+        };
         let places = reads.iter_mut().map(|get| (get.offset, &mut *get.out));
-        self.transfers.collect(&self.gpu, pieces, &submission, places)
+        self.parts.transfers.collect(&self.parts.gpu, pieces, &submission, places)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.gpu.alive()?;
+        self.parts.gpu.alive()?;
         let gone = self.lists.remove(&list);
         gone.map(|_| ()).ok_or_else(|| Error::invalid(format!("no list {} on this device", list.0)))
     }
 
     fn wait(&mut self) -> Result<()> {
-        self.transfers.flush(&self.gpu)?;
-        self.gpu.finish(None)
+        self.parts.transfers.flush(&self.parts.gpu)?;
+        self.parts.gpu.finish(None)
     }
 
     fn memory(&self) -> (u64, u64) {

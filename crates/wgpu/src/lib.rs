@@ -17,6 +17,7 @@ mod gpu;
 mod inspect;
 mod list;
 mod options;
+mod parts;
 mod replay;
 mod transfer;
 

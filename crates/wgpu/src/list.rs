@@ -3,9 +3,8 @@
 //! A list that was recorded holds clones of what it needs, so a replay looks nothing up. Only extents are evaluated per run.
 
 use crate::compile::WgpuKernel;
-use crate::device::{Stored, WgpuDevice};
 use crate::fill::FillPipeline;
-use crate::replay::Runs;
+use crate::parts::{DeviceParts, Stored};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_device::{Binding, BindingKind, BufferId, Command, Grid, KernelId};
@@ -46,6 +45,21 @@ pub(crate) struct CopySide {
     offset: Extent,
 }
 
+/// Sizes of a run, one row per step.
+/// A dispatch has its grid, a copy has source offset, target offset and length, a clear has nothing.
+type RunSizes = Vec<[u64; 3]>;
+
+/// What a list knows of its runs; how it runs is in `replay`.
+#[derive(Default)]
+pub(crate) struct Runs {
+    /// Sizes of the last run.
+    pub(crate) last: RunSizes,
+    /// Whether the run before had the same.
+    pub(crate) repeats: bool,
+    /// The steps at the sizes of the last run, if they are encoded already.
+    pub(crate) ready: Option<wgpu::CommandBuffer>,
+}
+
 /// Bind groups made during one recording: layers of a model repeat bindings.
 type Groups = HashMap<(KernelId, Vec<Binding>), wgpu::BindGroup>;
 
@@ -55,20 +69,20 @@ impl WgpuList {
     /// # Errors
     ///
     /// Handles that do not exist, bindings that the device or the kernel does not take, copies within a buffer.
-    pub(crate) fn record(device: &mut WgpuDevice, commands: &[Command]) -> Result<WgpuList> {
+    pub(crate) fn record(parts: &mut DeviceParts, commands: &[Command]) -> Result<WgpuList> {
         let mut list = WgpuList {
             steps: Vec::with_capacity(commands.len()),
             labels: Vec::with_capacity(commands.len()),
             buffers: Vec::new(),
             kernels: Vec::new(),
-            checked_at: device.destroyed,
+            checked_at: parts.destroyed,
             runs: Runs::default(),
         };
         let mut groups = Groups::new();
         for command in commands {
             match command {
                 Command::Dispatch { label, kernel, bindings, groups: grid } => {
-                    let step = dispatch(device, &mut groups, label, *kernel, bindings, grid)
+                    let step = dispatch(parts, &mut groups, label, *kernel, bindings, grid)
                         .map_err(|e| e.context(format!("dispatch `{label}`")))?;
                     list.kernels.push(*kernel);
                     list.buffers.extend(bindings.iter().map(|b| b.buffer));
@@ -79,13 +93,13 @@ impl WgpuList {
                     if src == dst {
                         return Err(Error::invalid(format!("copy within one buffer (buffer {})", src.0)));
                     }
-                    let src_side = CopySide::new(device.buffer(*src)?, src_offset);
-                    let dst_side = CopySide::new(device.buffer(*dst)?, dst_offset);
+                    let src_side = CopySide::new(parts.buffer(*src)?, src_offset);
+                    let dst_side = CopySide::new(parts.buffer(*dst)?, dst_offset);
                     list.buffers.extend([*src, *dst]);
                     let label = format!("copy {} -> {}", src_side.label, dst_side.label);
                     list.push(&label, ListStep::Copy { src: src_side, dst: dst_side, len: len.clone() });
                 }
-                Command::Fill { buffer, word } => list.fill(device, *buffer, *word)?,
+                Command::Fill { buffer, word } => list.fill(parts, *buffer, *word)?,
             }
         }
         list.buffers.sort_unstable();
@@ -93,7 +107,7 @@ impl WgpuList {
         list.buffers.dedup();
         list.kernels.sort_unstable();
         list.kernels.dedup();
-        list.rehearse(device)?;
+        list.rehearse(parts)?;
         Ok(list)
     }
 
@@ -104,8 +118,8 @@ impl WgpuList {
     }
 
     /// Appends a clear for zeros, or a dispatch per part of the buffer that a binding can hold.
-    fn fill(&mut self, device: &mut WgpuDevice, id: BufferId, word: u32) -> Result<()> {
-        let stored = device.buffer(id)?;
+    fn fill(&mut self, parts: &mut DeviceParts, id: BufferId, word: u32) -> Result<()> {
+        let stored = parts.buffer(id)?;
         let (raw, size) = (stored.raw.clone(), stored.size);
         let label = format!("fill {}", stored.label);
         self.buffers.push(id);
@@ -113,12 +127,12 @@ impl WgpuList {
             self.push(&label, ListStep::Clear { buffer: raw });
             return Ok(());
         }
-        let max_binding = device.info.limits.max_binding_size;
-        let fill = match &mut device.fill {
+        let max_binding = parts.info.limits.max_binding_size;
+        let fill = match &mut parts.fill {
             Some(fill) => fill,
-            none => none.insert(FillPipeline::new(&device.gpu)?),
+            none => none.insert(FillPipeline::new(&parts.gpu)?),
         };
-        for part in fill.parts(&device.gpu, &raw, size, word, max_binding)? {
+        for part in fill.parts(&parts.gpu, &raw, size, word, max_binding)? {
             let grid = [part.groups, 1, 1].map(|g| Extent::from_dim(u64::from(g)));
             let pipeline = fill.pipeline().clone();
             self.push(
@@ -131,10 +145,10 @@ impl WgpuList {
 
     /// Encodes the dispatches with empty grids and drops the result: what wgpu checks only when it encodes, such as a
     /// binding shorter than the kernel's struct, fails at recording and names the dispatch.
-    fn rehearse(&self, device: &WgpuDevice) -> Result<()> {
+    fn rehearse(&self, parts: &DeviceParts) -> Result<()> {
         let encode = |steps: &[ListStep]| {
             let doing = || "record a command list".to_string();
-            device.gpu.call(doing, |raw, _| {
+            parts.gpu.call(doing, |raw, _| {
                 let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
                 for step in steps {
@@ -150,7 +164,7 @@ impl WgpuList {
         };
         // The list is encoded at once; only if that fails each dispatch is tried alone, to name the one at fault.
         let Err(error) = encode(&self.steps) else { return Ok(()) };
-        device.gpu.alive()?;
+        parts.gpu.alive()?;
         for step in &self.steps {
             if let ListStep::Dispatch { label, .. } = step {
                 encode(std::slice::from_ref(step)).map_err(|e| e.context(format!("dispatch `{label}`")))?;
@@ -192,22 +206,22 @@ impl CopySide {
 
 /// Checks a dispatch and binds its buffers.
 fn dispatch(
-    device: &WgpuDevice,
+    parts: &DeviceParts,
     groups: &mut Groups,
     label: &str,
     id: KernelId,
     bindings: &[Binding],
     grid: &Grid,
 ) -> Result<ListStep> {
-    let kernel = device.kernels.get(&id);
+    let kernel = parts.kernels.get(&id);
     let kernel = kernel.ok_or_else(|| Error::invalid(format!("no kernel {} on this device", id.0)))?;
-    check_bindings(device, kernel, bindings).map_err(|e| e.with_detail("kernel", &*kernel.name))?;
+    check_bindings(parts, kernel, bindings).map_err(|e| e.with_detail("kernel", &*kernel.name))?;
     let key = (id, bindings.to_vec());
     // Making a bind group costs more than hashing its ranges.
     let group = match groups.get(&key) {
         Some(group) => group.clone(),
         None => {
-            let group = bind(device, kernel, label, bindings)?;
+            let group = bind(parts, kernel, label, bindings)?;
             groups.insert(key, group.clone());
             group
         }
@@ -222,14 +236,14 @@ fn dispatch(
 
 /// A bind group for these ranges; a size of 0 binds the rest of the buffer.
 fn bind(
-    device: &WgpuDevice,
+    parts: &DeviceParts,
     kernel: &WgpuKernel,
     label: &str,
     bindings: &[Binding],
 ) -> Result<wgpu::BindGroup> {
     let entries = bindings.iter().zip(0..).map(|(b, at)| {
         let range = wgpu::BufferBinding {
-            buffer: &device.buffer(b.buffer)?.raw,
+            buffer: &parts.buffer(b.buffer)?.raw,
             offset: b.offset,
             size: wgpu::BufferSize::new(b.size),
         };
@@ -237,14 +251,14 @@ fn bind(
     });
     let entries = entries.collect::<Result<Vec<_>>>()?;
     let desc = wgpu::BindGroupDescriptor { label: Some(label), layout: &kernel.layout, entries: &entries };
-    device.gpu.call(
+    parts.gpu.call(
         || format!("bind the buffers of kernel `{}`", kernel.name),
         |raw, _| raw.create_bind_group(&desc),
     )
 }
 
 /// Checks the number and the ranges of bindings, and that no written buffer is bound twice.
-fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]) -> Result<()> {
+fn check_bindings(parts: &DeviceParts, kernel: &WgpuKernel, bindings: &[Binding]) -> Result<()> {
     if bindings.len() != kernel.kinds.len() {
         return Err(Error::invalid(format!(
             "{} buffers are bound, kernel `{}` has {} bindings",
@@ -254,13 +268,13 @@ fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]
         )));
     }
     for (at, (binding, &kind)) in bindings.iter().zip(&kernel.kinds).enumerate() {
-        check_range(device, binding, kind).map_err(|e| e.context(format!("binding {at}")))?;
+        check_range(parts, binding, kind).map_err(|e| e.context(format!("binding {at}")))?;
         // WebGPU allows two written ranges that do not overlap. The rule here is stricter and looks at no ranges.
         let shared = bindings.iter().zip(&kernel.kinds).enumerate().find(|(other, (b, k))| {
             *other != at && b.buffer == binding.buffer && BindingKind::ReadWrite == **k
         });
         if let Some((other, _)) = shared {
-            let label = &device.buffer(binding.buffer)?.label;
+            let label = &parts.buffer(binding.buffer)?.label;
             return Err(Error::invalid(format!(
                 "buffer `{label}` is bound at {other} for writing and again at {at}; a buffer that a kernel writes may be bound once"
             ))
@@ -271,9 +285,9 @@ fn check_bindings(device: &WgpuDevice, kernel: &WgpuKernel, bindings: &[Binding]
 }
 
 /// Checks one binding: alignment, end of the buffer, limits, whole words.
-fn check_range(device: &WgpuDevice, binding: &Binding, kind: BindingKind) -> Result<()> {
-    let stored = device.buffer(binding.buffer)?;
-    let (limits, label) = (&device.info.limits, &stored.label);
+fn check_range(parts: &DeviceParts, binding: &Binding, kind: BindingKind) -> Result<()> {
+    let stored = parts.buffer(binding.buffer)?;
+    let (limits, label) = (&parts.info.limits, &stored.label);
     let align = u64::from(limits.min_offset_alignment);
     if !binding.offset.is_multiple_of(align) {
         let text = format!("offset {} into buffer `{label}` is no multiple of {align}", binding.offset);
@@ -294,7 +308,7 @@ fn check_range(device: &WgpuDevice, binding: &Binding, kind: BindingKind) -> Res
         BindingKind::Read | BindingKind::ReadWrite => ("max_binding_size", limits.max_binding_size),
     };
     if size > max {
-        let text = format!("buffer `{label}` is bound with {size} bytes, {} allows {max}", device.info.name);
+        let text = format!("buffer `{label}` is bound with {size} bytes, {} allows {max}", parts.info.name);
         return Err(Error::unsupported(text)
             .with_detail("limit", limit)
             .with_detail("asked", size.to_string())

@@ -4,26 +4,11 @@
 //! Sizes of all steps are computed and checked before anything is encoded. A command buffer of wgpu can be submitted once, so each run
 //! needs one of its own.
 
-use crate::device::WgpuDevice;
 use crate::list::{ListStep, WgpuList};
+use crate::parts::DeviceParts;
 use crate::transfer::Piece;
 use tapml_device::RecordedList;
 use tapml_graph::{Error, Result, Symbols};
-
-/// Sizes of a run, one row per step.
-/// A dispatch has its grid, a copy has source offset, target offset and length, a clear has nothing.
-type RunSizes = Vec<[u64; 3]>;
-
-/// What a list knows of its runs.
-#[derive(Default)]
-pub(crate) struct Runs {
-    /// Sizes of the last run.
-    last: RunSizes,
-    /// Whether the run before had the same.
-    repeats: bool,
-    /// The steps at the sizes of the last run, if they are encoded already.
-    ready: Option<wgpu::CommandBuffer>,
-}
 
 /// A write of a turn, from where it waits to where it goes.
 pub(crate) struct PlannedWrite {
@@ -49,13 +34,13 @@ impl WgpuList {
     /// Runs the list and then copies these pieces, all in one submission.
     pub(crate) fn replay(
         &mut self,
-        device: &mut WgpuDevice,
+        parts: &mut DeviceParts,
         symbols: &Symbols,
         pieces: &[Piece],
     ) -> Result<wgpu::SubmissionIndex> {
-        self.check_parts(device)?;
-        let ready = self.advance(device, symbols)?;
-        self.submit(device, pieces, |list, raw, commands| {
+        self.check_parts(parts)?;
+        let ready = self.advance(parts, symbols)?;
+        self.submit(parts, pieces, |list, raw, commands| {
             commands.push(match ready {
                 Some(ready) => ready,
                 None => list.encode(raw),
@@ -67,19 +52,19 @@ impl WgpuList {
     /// from `source` in front of its steps.
     pub(crate) fn replay_steps(
         &mut self,
-        device: &mut WgpuDevice,
+        parts: &mut DeviceParts,
         source: &wgpu::Buffer,
         turns: &[PlannedTurn<'_>],
         pieces: &[Piece],
     ) -> Result<wgpu::SubmissionIndex> {
-        self.check_parts(device)?;
+        self.check_parts(parts)?;
         let mut runs = Vec::with_capacity(turns.len());
         // All turns are checked before one is encoded.
         for turn in turns {
-            let ready = self.advance(device, turn.symbols)?;
+            let ready = self.advance(parts, turn.symbols)?;
             runs.push((ready, self.runs.last.clone()));
         }
-        self.submit(device, pieces, |list, raw, commands| {
+        self.submit(parts, pieces, |list, raw, commands| {
             let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             for (turn, (ready, sizes)) in turns.iter().zip(runs) {
                 for put in &turn.writes {
@@ -99,10 +84,10 @@ impl WgpuList {
     }
 
     /// Encodes the next run, if it can be expected to be like the last ones. It costs nothing while the device is busy.
-    pub(crate) fn prepare(&mut self, device: &WgpuDevice) -> Result<()> {
+    pub(crate) fn prepare(&mut self, parts: &DeviceParts) -> Result<()> {
         // Runs of equal sizes tend to follow each other, such as those of single tokens.
         if self.runs.repeats && self.runs.ready.is_none() {
-            let ready = device.gpu.call(|| "encode a command list".into(), |raw, _| self.encode(raw))?;
+            let ready = parts.gpu.call(|| "encode a command list".into(), |raw, _| self.encode(raw))?;
             self.runs.ready = Some(ready);
         }
         Ok(())
@@ -118,13 +103,13 @@ impl WgpuList {
     /// Submits what `commands` encodes, and copies of the pieces behind it.
     fn submit(
         &self,
-        device: &mut WgpuDevice,
+        parts: &mut DeviceParts,
         pieces: &[Piece],
         commands: impl FnOnce(&WgpuList, &wgpu::Device, &mut Vec<wgpu::CommandBuffer>),
     ) -> Result<wgpu::SubmissionIndex> {
         // Before the call, so that an error in it names these commands.
-        device.gpu.remember(&self.labels);
-        let submission = device.gpu.call(
+        parts.gpu.remember(&self.labels);
+        let submission = parts.gpu.call(
             || "run a command list".into(),
             |raw, queue| {
                 let mut all = Vec::new();
@@ -138,35 +123,36 @@ impl WgpuList {
             },
         )?;
         // wgpu puts pending writes in front of the next submission.
-        device.transfers.note_submitted();
+        parts.transfers.note_submitted();
         Ok(submission)
     }
 
     /// Fails if a buffer or kernel of this list was destroyed.
-    fn check_parts(&mut self, device: &WgpuDevice) -> Result<()> {
-        if self.checked_at == device.destroyed {
+    fn check_parts(&mut self, parts: &DeviceParts) -> Result<()> {
+        if self.checked_at == parts.destroyed {
             return Ok(());
         }
         // It may refer to what is gone.
         self.runs.ready = None;
-        if let Some(gone) = self.buffers.iter().find(|b| !device.buffers.contains_key(b)) {
+        if let Some(gone) = self.buffers.iter().find(|b| !parts.buffers.contains_key(b)) {
             return Err(Error::invalid(format!("the list uses buffer {}, which was destroyed", gone.0)));
         }
-        if let Some(gone) = self.kernels.iter().find(|k| !device.kernels.contains_key(k)) {
+        if let Some(gone) = self.kernels.iter().find(|k| !parts.kernels.contains_key(k)) {
             return Err(Error::invalid(format!("the list uses kernel {}, which was destroyed", gone.0)));
         }
-        self.checked_at = device.destroyed;
+        self.checked_at = parts.destroyed;
         Ok(())
     }
 
     /// All sizes before anything is encoded, so that a replay that fails here has run nothing; gives the steps if they are
     /// encoded at these sizes already.
-    fn advance(&mut self, device: &WgpuDevice, symbols: &Symbols) -> Result<Option<wgpu::CommandBuffer>> {
+    fn advance(&mut self, parts: &DeviceParts, symbols: &Symbols) -> Result<Option<wgpu::CommandBuffer>> {
+        let limit = parts.info.limits.max_groups_per_dim;
         let mut sizes = Vec::with_capacity(self.steps.len());
         for (step, name) in self.steps.iter().zip(&self.labels) {
             sizes.push(match step {
                 ListStep::Dispatch { label, grid, .. } => {
-                    RecordedList::groups(device, label, grid, symbols)?.map(u64::from)
+                    RecordedList::groups_within(limit, label, grid, symbols)?.map(u64::from)
                 }
                 ListStep::Copy { src, dst, len } => {
                     let named = |e: Error| e.context(name.to_string());
