@@ -2,7 +2,8 @@
 //!
 //! Devices of all platforms stand in one list. A device that is not available, has no compiler or is big-endian is left out.
 
-use crate::queue::{ClResult, ListedDevice, OpenCl};
+use crate::error::ClResult;
+use crate::listed::ListedDevice;
 use crate::sys;
 use std::sync::{Mutex, PoisonError};
 use tapml_cfamily::device::DriverOptions;
@@ -67,12 +68,12 @@ fn no_device(text: &str) -> Error {
     )
 }
 
-/// Opens device `index`, with what it offers under these options.
+/// Device `index`, with what it offers under these options.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Unavailable`] if there is no such device, or if the driver refuses a context or a queue.
-pub(crate) fn open(index: usize, options: DriverOptions) -> Result<(OpenCl, DeviceInfo)> {
+pub(crate) fn find_device(index: usize, options: DriverOptions) -> Result<(ListedDevice, DeviceInfo)> {
     let mut found = find()?;
     if index >= found.len() {
         let names = found.iter().enumerate().map(|(i, f)| format!("opencl:{i} {}", f.info.name));
@@ -81,11 +82,7 @@ pub(crate) fn open(index: usize, options: DriverOptions) -> Result<(OpenCl, Devi
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint(hint));
     }
     let FoundDevice { device, info } = found.swap_remove(index);
-    let opened = device.open().map_err(|failure| {
-        let text = format!("OpenCL device {index} ({}) cannot be opened: {failure}", info.name);
-        Error::new(ErrorKind::Unavailable, text).with_hint("is the driver in working order?")
-    })?;
-    Ok((opened, describe(info, options)))
+    Ok((device, describe(info, options)))
 }
 
 /// Emulated subgroups take a word of workgroup memory for each invocation.

@@ -12,6 +12,14 @@ use tapml_cfamily::device::Fault;
 #[derive(Clone, Copy, Debug)]
 pub struct ClFailure(pub(crate) ClStatus);
 
+/// The result of a call; the error is its status.
+pub(crate) type ClResult<T = ()> = Result<T, ClFailure>;
+
+/// Turns a status into a result.
+pub(crate) fn check(status: ClStatus) -> ClResult {
+    if status == 0 { Ok(()) } else { Err(ClFailure(status)) }
+}
+
 impl fmt::Display for ClFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.0 {

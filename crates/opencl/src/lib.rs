@@ -7,6 +7,7 @@
 
 mod adapter;
 mod error;
+mod listed;
 mod queue;
 mod sys;
 

@@ -5,8 +5,8 @@
 #![allow(unsafe_code)]
 
 use crate::adapter;
-use crate::error::ClFailure;
-use crate::sys::{self, Api, ClObject, ClStatus};
+use crate::error::{ClFailure, ClResult, check};
+use crate::sys::{self, Api, ClObject};
 use std::ffi::CString;
 use std::ops::Range;
 use std::ptr;
@@ -14,14 +14,7 @@ use std::sync::Arc;
 use tapml_cfamily::device::{Argument, Driver, DriverOptions, Refusal};
 use tapml_cfamily::{Dialect, Printed};
 use tapml_device::DeviceInfo;
-
-/// The result of a call; the error is its status.
-pub(crate) type ClResult<T = ()> = Result<T, ClFailure>;
-
-/// Turns a status into a result.
-fn check(status: ClStatus) -> ClResult {
-    if status == 0 { Ok(()) } else { Err(ClFailure(status)) }
-}
+use tapml_graph::{Error, ErrorKind};
 
 /// An open device of OpenCL.
 pub struct OpenCl(Arc<Queue>);
@@ -171,7 +164,12 @@ impl Driver for OpenCl {
     type Failure = ClFailure;
 
     fn open(index: usize, options: DriverOptions) -> tapml_graph::Result<(OpenCl, DeviceInfo)> {
-        adapter::open(index, options)
+        let (listed, info) = adapter::find_device(index, options)?;
+        let opened = OpenCl::open_device(listed.api, listed.device).map_err(|failure| {
+            let text = format!("OpenCL device {index} ({}) cannot be opened: {failure}", info.name);
+            Error::new(ErrorKind::Unavailable, text).with_hint("is the driver in working order?")
+        })?;
+        Ok((opened, info))
     }
 
     // OpenCL refuses 0 bytes.
@@ -262,91 +260,5 @@ impl Driver for OpenCl {
     fn finish(&self) -> ClResult {
         // SAFETY: the queue is alive.
         check(unsafe { (self.0.api.clFinish)(self.0.queue) })
-    }
-}
-
-/// A question to OpenCL about an object: its answer's size, then its bytes.
-type Ask = unsafe extern "system" fn(ClObject, u32, usize, *mut std::ffi::c_void, *mut usize) -> ClStatus;
-
-/// The bytes of an answer; at most 64 KiB, since sizes come from the driver.
-fn answer(ask: Ask, object: ClObject, what: u32) -> ClResult<Vec<u8>> {
-    let mut size = 0;
-    // SAFETY: asks for the size alone.
-    check(unsafe { ask(object, what, 0, ptr::null_mut(), &mut size) })?;
-    let mut bytes = vec![0u8; size.min(1 << 16)];
-    // SAFETY: room for as many bytes as are said.
-    check(unsafe { ask(object, what, bytes.len(), bytes.as_mut_ptr().cast(), ptr::null_mut()) })?;
-    Ok(bytes)
-}
-
-/// A text of OpenCL, without the zero at its end.
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_matches(['\0', ' ']).to_string()
-}
-
-/// A device of this machine that is not open.
-#[derive(Clone, Copy)]
-pub(crate) struct ListedDevice {
-    /// The loaded functions.
-    api: &'static Api,
-    /// The driver that it belongs to.
-    platform: ClObject,
-    /// The device itself, which needs no release.
-    pub(crate) device: ClObject,
-}
-
-impl ListedDevice {
-    /// All devices of all platforms.
-    ///
-    /// At most 64 platforms, and 64 devices of each. A platform that does not answer has none.
-    pub(crate) fn all(api: &'static Api) -> ClResult<Vec<ListedDevice>> {
-        let mut count = 0;
-        // SAFETY: asks for the number alone.
-        check(unsafe { (api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) })?;
-        let mut platforms = vec![ptr::null_mut(); count.min(64) as usize];
-        // SAFETY: room for as many as are said.
-        check(unsafe {
-            (api.clGetPlatformIDs)(platforms.len() as u32, platforms.as_mut_ptr(), ptr::null_mut())
-        })?;
-        let of = |platform: ClObject| {
-            let mut devices = vec![ptr::null_mut(); 64];
-            let mut count = 0;
-            let (room, start) = (devices.len() as u32, devices.as_mut_ptr());
-            // SAFETY: room for as many as are said. A platform without a device answers with an error.
-            let status =
-                unsafe { (api.clGetDeviceIDs)(platform, sys::DEVICE_TYPE_ALL, room, start, &mut count) };
-            devices.truncate(if status == 0 { count as usize } else { 0 });
-            devices.into_iter().map(move |device| ListedDevice { api, platform, device })
-        };
-        Ok(platforms.into_iter().flat_map(of).collect())
-    }
-
-    /// A question whose answer is a text.
-    pub(crate) fn text(&self, what: u32) -> ClResult<String> {
-        Ok(text(&answer(self.api.clGetDeviceInfo, self.device, what)?))
-    }
-
-    /// Name of the driver's platform, which begins the name of the driver.
-    pub(crate) fn platform_name(&self) -> ClResult<String> {
-        Ok(text(&answer(self.api.clGetPlatformInfo, self.platform, sys::PLATFORM_NAME)?))
-    }
-
-    /// A number of 4 or 8 bytes.
-    pub(crate) fn number(&self, what: u32) -> ClResult<u64> {
-        Ok(self.numbers(what)?.first().copied().unwrap_or(0))
-    }
-
-    /// Numbers: one of 4 bytes, or as many of 8 as there are.
-    pub(crate) fn numbers(&self, what: u32) -> ClResult<Vec<u64>> {
-        let bytes = answer(self.api.clGetDeviceInfo, self.device, what)?;
-        if let Some(word) = bytes.as_chunks::<4>().0.first().filter(|_| bytes.len() == 4) {
-            return Ok(vec![u64::from(u32::from_ne_bytes(*word))]);
-        }
-        Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect())
-    }
-
-    /// Opens the device with a context and a queue of its own.
-    pub(crate) fn open(&self) -> ClResult<OpenCl> {
-        OpenCl::open_device(self.api, self.device)
     }
 }
