@@ -3,7 +3,6 @@
 //! As for CUDA, everything is asked of the runtime. A device tells its limits before it is opened.
 
 use crate::error::{HipResult, check};
-use crate::runtime::Hip;
 use crate::sys::{self, Api, Rtc, attribute};
 use std::ffi::c_int;
 use tapml_cfamily::device::DriverOptions;
@@ -29,7 +28,7 @@ fn no_device(text: String) -> Error {
 }
 
 /// The runtime, or what to install.
-fn load_api() -> Result<&'static Api> {
+pub(crate) fn load_api() -> Result<&'static Api> {
     sys::api().map_err(|why| no_device(format!("no HIP runtime found: {why}")))
 }
 
@@ -45,14 +44,8 @@ fn count(api: &Api) -> Result<c_int> {
     if count > 0 { Ok(count) } else { Err(no_device("no HIP device found".into())) }
 }
 
-/// Opens device `index`, with what it tells about itself.
-pub(crate) fn open(index: usize, options: DriverOptions) -> Result<(Hip, DeviceInfo)> {
-    let api = load_api()?;
-    open_on(api, rtc()?, index, options)
-}
-
 /// The compiler, or what to install.
-fn rtc() -> Result<&'static Rtc> {
+pub(crate) fn load_rtc() -> Result<&'static Rtc> {
     sys::rtc().map_err(|why| no_device(format!("no compiler of HIP kernels (hipRTC) found: {why}")))
 }
 
@@ -60,29 +53,17 @@ fn rtc() -> Result<&'static Rtc> {
 ///
 /// Fails with [`ErrorKind::Unavailable`] if it is not found; the hint says what to install.
 pub fn compiler() -> Result<String> {
-    rtc().map(|_| "hipRTC".into())
+    load_rtc().map(|_| "hipRTC".into())
 }
 
-/// Opens a device of this runtime.
-///
-/// Tests call it with tables of functions that need no runtime.
-pub(crate) fn open_on(
-    api: &'static Api,
-    rtc: &'static Rtc,
-    index: usize,
-    options: DriverOptions,
-) -> Result<(Hip, DeviceInfo)> {
+/// Device `index` of this runtime, with what it tells about itself.
+pub(crate) fn find_device(api: &Api, index: usize, options: DriverOptions) -> Result<(c_int, DeviceInfo)> {
     let count = count(api)?;
     let at = c_int::try_from(index).ok().filter(|&at| at < count).ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, format!("no device hip:{index}, found {count}"))
             .with_hint("`tapml device list` shows those that there are")
     })?;
-    let info = describe(api, at, options)?;
-    let hip = Hip::open_device(api, rtc, at).map_err(|failure| {
-        let text = format!("HIP device {at} ({}) cannot be opened: {failure}", info.name);
-        Error::new(ErrorKind::Unavailable, text).with_hint("is it in use by others, or out of memory?")
-    })?;
-    Ok((hip, info))
+    Ok((at, describe(api, at, options)?))
 }
 
 /// What a device tells about itself, with a failure as an error.

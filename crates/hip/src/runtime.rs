@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tapml_cfamily::device::{Argument, Driver, DriverOptions, Refusal};
 use tapml_cfamily::{Dialect, Printed};
 use tapml_device::DeviceInfo;
+use tapml_graph::{Error, ErrorKind};
 
 /// An open device of HIP and its compiler.
 pub struct Hip {
@@ -130,9 +131,21 @@ impl Stream {
 }
 
 impl Hip {
-    /// Opens a device of this runtime.
-    pub(crate) fn open_device(api: &'static Api, rtc: &'static Rtc, device: c_int) -> HipResult<Hip> {
-        Ok(Hip { stream: Stream::open(api, device)?, rtc })
+    /// Opens device `index` of this runtime.
+    ///
+    /// Tests call it with tables of functions that need no runtime.
+    pub(crate) fn open_on(
+        api: &'static Api,
+        rtc: &'static Rtc,
+        index: usize,
+        options: DriverOptions,
+    ) -> tapml_graph::Result<(Hip, DeviceInfo)> {
+        let (at, info) = adapter::find_device(api, index, options)?;
+        let stream = Stream::open(api, at).map_err(|failure| {
+            let text = format!("HIP device {at} ({}) cannot be opened: {failure}", info.name);
+            Error::new(ErrorKind::Unavailable, text).with_hint("is it in use by others, or out of memory?")
+        })?;
+        Ok((Hip { stream, rtc }, info))
     }
 }
 
@@ -143,7 +156,7 @@ impl Driver for Hip {
     type Failure = HipFailure;
 
     fn open(index: usize, options: DriverOptions) -> tapml_graph::Result<(Hip, DeviceInfo)> {
-        adapter::open(index, options)
+        Hip::open_on(adapter::load_api()?, adapter::load_rtc()?, index, options)
     }
 
     fn enter(&self) -> HipResult {

@@ -1,8 +1,9 @@
 //! The device on a runtime that is no runtime (`stub.rs`): books, transfers, compiling, launches and errors. No kernel
 //! computes anything there, and none has run on hardware.
 
+use crate::HipDevice;
+use crate::runtime::Hip;
 use crate::stub::{self, NotedLaunch};
-use crate::{HipDevice, adapter};
 use tapml_cfamily::device::DriverOptions;
 use tapml_device::conformance::{CaseOutcome, cases};
 use tapml_device::{Binding, BindingKind, Command, Device, Extent, KernelDesc, Language, Source};
@@ -10,7 +11,7 @@ use tapml_graph::{Dim, ErrorKind, Symbol, Symbols};
 
 fn device() -> HipDevice {
     let options = DriverOptions::default();
-    let (hip, info) = adapter::open_on(&stub::API, &stub::RTC, 0, options).unwrap();
+    let (hip, info) = Hip::open_on(&stub::API, &stub::RTC, 0, options).unwrap();
     HipDevice::new(hip, info, options)
 }
 
