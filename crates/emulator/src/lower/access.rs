@@ -3,55 +3,11 @@
 //! Constant steps add to the offset. Steps with an index in a register are kept as [`Dim`]s until the place is loaded or stored,
 //! where they are clamped. An index out of bounds therefore never leaves its own array, vector or matrix.
 
+use super::place::{AccessPlace, Dim, Root};
 use super::types::{Kind, MemoryLayout, width};
 use super::{Lower, LowerResult, Val};
 use crate::code::{Bin, IndexBound, Inst, Mem, Reg, RuntimeLength};
 use naga::{Expression, Handle, TypeInner};
-
-/// Where a place begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Root {
-    /// A variable in registers: an index into the lowering's variables.
-    Variable(usize),
-    /// Buffer or workgroup memory.
-    Memory(Mem),
-}
-
-/// One index that is known only when the kernel runs.
-///
-/// It adds `min(at, bound - 1) * scale` to the place.
-#[derive(Clone, Copy)]
-pub struct Dim {
-    /// The index, taken as unsigned: a negative one counts as too large.
-    pub at: Reg,
-    /// Layout units between elements.
-    pub scale: u32,
-    /// Elements that there are.
-    pub bound: IndexBound,
-}
-
-/// A place: root, offset, and run-time indices, in units of the root's layout.
-#[derive(Clone)]
-pub struct AccessPlace {
-    /// The memory that the place lies in.
-    pub root: Root,
-    /// Constant part of the distance from the root's start.
-    pub offset: u32,
-    /// Steps that depend on registers, outermost first.
-    pub dims: Vec<Dim>,
-}
-
-impl AccessPlace {
-    /// The layout of the root's memory.
-    /// Only bindings are seen by the host; everything else holds one scalar a word.
-    pub fn layout(&self) -> MemoryLayout {
-        if matches!(self.root, Root::Memory(Mem::Binding(_))) {
-            MemoryLayout::Host
-        } else {
-            MemoryLayout::Flat
-        }
-    }
-}
 
 impl Lower<'_> {
     /// The place that a pointer expression denotes.

@@ -2,7 +2,7 @@
 //!
 //! A call has a frame of its own; the variables of its function are made anew at each call. The VM has no call instruction.
 
-use super::access::{AccessPlace, Root};
+use super::place::{AccessPlace, Root};
 use super::{InlineFrame, Lower, LowerResult, MAX_DEPTH, Val, Variable, flow};
 use crate::code::{Bin, Builtin, Inst, Mem, Reg};
 use naga::valid::FunctionInfo;

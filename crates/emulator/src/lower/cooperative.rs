@@ -4,7 +4,7 @@
 //! These are naga's cooperative matrices, an extension of WGSL. In the VM a lane loads and stores its own 8 elements, and the product
 //! alone works across lanes.
 
-use super::access::{AccessPlace, Dim};
+use super::place::{AccessPlace, Dim};
 use super::types::width;
 use super::{Lower, LowerResult};
 use crate::code::{Bin, Builtin, HELD, IndexBound, Inst, Reg};

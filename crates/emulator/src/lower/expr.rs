@@ -2,7 +2,7 @@
 //!
 //! Values are lists of registers, one per scalar. Composition, swizzles and constant indices rearrange the list and emit nothing.
 
-use super::access::{AccessPlace, Root};
+use super::place::{AccessPlace, Root};
 use super::types::Kind;
 use super::{Lower, LowerResult, Val};
 use crate::code::{Bin, Inst, Reg, Tri, Un};

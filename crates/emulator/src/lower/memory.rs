@@ -2,7 +2,7 @@
 //!
 //! A value is loaded or stored leaf by leaf. Variables live in registers, so their loads and stores are copies.
 
-use super::access::{AccessPlace, Root};
+use super::place::{AccessPlace, Root};
 use super::types::{Leaf, MemoryLayout, width};
 use super::{Lower, LowerResult};
 use crate::code::{Access, Inst, Reg};

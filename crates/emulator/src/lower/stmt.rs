@@ -3,7 +3,7 @@
 //! Each statement frees the registers that it took and that no value owns. Results of statements, such as that of an atomic, are
 //! bound to their expression like emitted values.
 
-use super::access::AccessPlace;
+use super::place::AccessPlace;
 use super::types::{Kind, Leaf};
 use super::{Lower, LowerResult, Val};
 use crate::code::{AtomicOp, Collective, Gather, Inst, Reg, Scan};

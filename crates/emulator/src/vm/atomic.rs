@@ -2,8 +2,8 @@
 //!
 //! WGSL's atomics are relaxed. Storage words are changed by the CPU's atomic instructions, since other threads run other workgroups.
 
-use super::memory::BufferView;
-use super::{Env, Vm};
+use super::Vm;
+use super::env::{BufferView, Env};
 use crate::code::{AtomicOp, Mem, Reg};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

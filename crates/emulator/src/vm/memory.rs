@@ -3,21 +3,13 @@
 //! No address leaves its range: indices are clamped to the array, and what is still outside reads the last word or is not written.
 //! Unsynchronised accesses of other threads are relaxed atomics, so a race in a kernel is no undefined behaviour here.
 
+use super::active::Active;
 use super::chunk::{Chunk, ChunkView, simd};
-use super::mask::Active;
-use super::{Env, Vm, half};
+use super::env::{BufferView, Env};
+use super::{Vm, half};
 use crate::code::{Access, IndexBound, Inst, LANES, Mem, Reg};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// A bound range of a buffer, in words.
-#[derive(Clone, Copy)]
-pub enum BufferView<'a> {
-    /// Nothing writes to it during the dispatch.
-    Read(&'a [u32]),
-    /// Any workgroup may write to it.
-    Write(&'a [AtomicU32]),
-}
 
 /// Words of memory, however they are held.
 ///

@@ -3,10 +3,12 @@
 //! One thread runs all lanes of a workgroup in step, so a barrier needs nothing and workgroup memory needs no lock. Other threads run
 //! other workgroups with machines of their own; they share storage buffers only.
 
+mod active;
 pub mod alu;
 mod atomic;
 pub mod chunk;
 mod cooperative;
+mod env;
 mod fast;
 pub mod half;
 mod mask;
@@ -18,27 +20,12 @@ mod tests;
 mod values;
 
 use crate::code::{Builtin, Code, Inst, LANES, Reg};
+use active::Active;
 use chunk::{Chunk, ChunkView, Isa};
-use memory::BufferView;
+pub use env::{BufferView, Env};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// What one dispatch binds and asks for.
-///
-/// It is shared by all threads of the dispatch.
-pub struct Env<'a> {
-    /// One view per binding, of the range that is bound.
-    pub buffers: Vec<BufferView<'a>>,
-    /// Lengths of runtime-sized arrays, as [`Code::lengths`] lists them.
-    pub lengths: Vec<u32>,
-    /// Workgroups along x, y, z.
-    pub groups: [u32; 3],
-    /// How long one workgroup may run.
-    pub limit: Duration,
-    /// Set by the first thread that fails; the others stop.
-    pub stop: &'a AtomicBool,
-}
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Looks at every instruction before and after it runs. [`Unwatched`] compiles to nothing.
 ///
@@ -97,7 +84,7 @@ pub struct Vm<'a> {
     /// Invocations of a workgroup.
     pub lanes: usize,
     /// Which lanes run the next instruction.
-    active: mask::Active,
+    active: Active,
     /// Workgroup memory in words.
     pub shared: Vec<Cell<u32>>,
     /// The workgroup that is running.
@@ -122,7 +109,7 @@ impl<'a> Vm<'a> {
             varying: zeros(code.varying_regs as usize * chunks),
             chunks,
             lanes,
-            active: mask::Active::new(lanes, chunks),
+            active: Active::new(lanes, chunks),
             shared: vec![Cell::new(0); code.workgroup_words as usize],
             workgroup: [0; 3],
             isa: Isa::detect(),
@@ -176,7 +163,7 @@ impl<'a> Vm<'a> {
 
     /// The active lanes.
     /// Hooks read it; only control instructions change it.
-    pub fn mask(&self) -> &mask::Active {
+    pub fn mask(&self) -> &Active {
         &self.active
     }
 
