@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 mod aspect;
+mod axes;
 mod axis;
 mod body;
 mod plain;
@@ -22,7 +23,8 @@ mod specimen;
 mod trial;
 
 pub use aspect::Aspect;
-pub use axis::{Attribute, Axis, AxisPlace, axes};
+pub use axes::axes;
+pub use axis::{Attribute, Axis, AxisPlace};
 pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
 pub use report::{CallSizes, ReductionReport};
 pub use reproducer::{

@@ -2,7 +2,8 @@
 //!
 //! A rule says what was tried, not why. Conditions are those of loops over vectors and tiles: bounds and divisors.
 
-use crate::axis::{Axis, axes};
+use crate::axes::axes;
+use crate::axis::Axis;
 use crate::search::worst_index;
 use crate::specimen::Specimen;
 use crate::trial::{Failure, TrialOutcome, Trials};

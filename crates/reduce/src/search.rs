@@ -3,7 +3,8 @@
 //!
 //! The index of the worst element is kept where an axis leads to it, since that element is most likely to stay wrong.
 
-use crate::axis::{Axis, axes};
+use crate::axes::axes;
+use crate::axis::Axis;
 use crate::body::ForeignBody;
 use crate::specimen::Specimen;
 use crate::trial::{Failure, TrialOutcome, Trials};

@@ -2,34 +2,38 @@
 //!
 //! `case.json` has a schema of its own, which the native runner and the page read.
 
+mod case;
+mod contents;
 mod folder;
 mod nodes;
 mod page;
 mod readme;
 mod runtime;
 
+pub use case::Values;
+pub use contents::{Contents, Files, PROGRAM_FILES};
 pub use folder::MARKER;
-pub use runtime::{Contents, ExportedProgram, Files, PROGRAM_FILES, RuntimeReproducer, WriteProgram};
+pub use runtime::{ExportedProgram, RuntimeReproducer, WriteProgram};
 
 use crate::reduce::Reduced;
 use crate::report::attributes_of;
 use crate::specimen::Specimen;
 use crate::trial::{Failure, Wrong};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use case::{Binding, Buffer, Case, Dispatch, Expected, Given, Kernel, Output, SCHEMA, Sum};
 use std::path::Path;
-use tapml_device::BindingKind;
-use tapml_exec::{NodePlan, Phase, Platform, PlatformInfo};
-use tapml_graph::{DType, Error, Result, Tensor, byte_len};
+use tapml_exec::{NodePlan, Phase, Platform};
+use tapml_graph::{Error, Result, Tensor, byte_len};
 use tapml_kernels::{Arg, Launch, symbol_bytes};
 use tapml_migrate::verdict::{Allowed, SumTest};
 
-/// The version of `case.json`.
-/// It changes when a reader of an old version could not run a new case.
-const SCHEMA: u32 = 1;
 /// What outputs and scratch hold before the first launch: a NaN in `f32` and in `f16`, so that what a kernel leaves out
 /// shows.
 const POISON: u32 = 0x7fc0_7fc0;
+
+/// The program that runs it natively.
+const RUNNER: &str = include_str!("runner/main.rs");
+/// The manifest of that program.
+const MANIFEST: &str = include_str!("runner/manifest.toml");
 
 /// A failing call as a program of WebGPU with its data.
 #[derive(Clone, Debug)]
@@ -37,123 +41,9 @@ pub struct Reproducer {
     /// What runs, and what is compared.
     case: Case,
     /// Files by their path in the folder.
-    files: BTreeMap<String, Vec<u8>>,
+    files: Files,
     /// The text for people.
     readme: String,
-}
-
-/// `case.json`: everything but the bytes.
-///
-/// Buffers, kernels and outputs are named by their index in these lists.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Case {
-    /// See [`SCHEMA`].
-    schema: u32,
-    /// Name of the recorded case.
-    case: String,
-    /// Name of the operator.
-    op: String,
-    /// Attributes of the smallest call.
-    attributes: serde_json::Value,
-    /// Name of the kernel on the platform.
-    kernel: String,
-    /// Where it fails.
-    found_on: PlatformInfo,
-    buffers: Vec<Buffer>,
-    kernels: Vec<Kernel>,
-    /// In the order in which they run.
-    launches: Vec<Dispatch>,
-    outputs: Vec<Output>,
-    /// The real values first.
-    values: Vec<Values>,
-}
-
-/// One buffer. Inputs get their bytes from a set of values, outputs and scratch are filled with a word.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Buffer {
-    /// For people: what it is in the call.
-    name: String,
-    /// Bytes, a multiple of 4 and at least 4.
-    size: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    fill: Option<u32>,
-}
-
-/// One kernel, as WebGPU takes it. The text has no `enable` lines, because implementations differ in those that they know.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Kernel {
-    file: String,
-    entry: String,
-    constants: BTreeMap<String, f64>,
-    f16: bool,
-    subgroups: bool,
-    bindings: Vec<BindingKind>,
-}
-
-/// One launch of a kernel, with all sizes evaluated.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Dispatch {
-    kernel: usize,
-    bindings: Vec<Binding>,
-    groups: [u64; 3],
-}
-
-/// A range of a buffer, in bytes.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Binding {
-    buffer: usize,
-    offset: u64,
-    size: u64,
-}
-
-/// An output that is compared.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Output {
-    buffer: usize,
-    dtype: DType,
-    shape: Vec<usize>,
-}
-
-/// One set of input values with what should come out of them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Values {
-    /// `real` for values of the model, or `simplified`.
-    pub name: String,
-    inputs: Vec<Given>,
-    expected: Vec<Expected>,
-    sums: Vec<Sum>,
-}
-
-/// The bytes of one input.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Given {
-    buffer: usize,
-    dtype: DType,
-    shape: Vec<usize>,
-    file: String,
-}
-
-/// Files of little-endian `f64`, one for each element.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Expected {
-    /// The exact result.
-    exact: String,
-    /// The exact result as the output's type holds it.
-    rounded: String,
-    /// How far each element may be off.
-    allowed: String,
-}
-
-/// See [`SumTest`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Sum {
-    output: usize,
-    criterion: String,
-    power: u32,
-    limit: f64,
-    weights: String,
 }
 
 impl Reproducer {
@@ -161,7 +51,7 @@ impl Reproducer {
     pub fn new(found: &Reduced, case: &str, platform: &dyn Platform) -> Result<Reproducer> {
         let call = &found.smallest.call;
         let plan = platform.plan(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
-        let mut builder = Builder { specimen: &found.smallest, plan: &plan, files: BTreeMap::new() };
+        let mut builder = Builder { specimen: &found.smallest, plan: &plan, files: Files::new() };
         let buffers = builder.buffers()?;
         let kernels = builder.kernels();
         let launches =
@@ -198,17 +88,20 @@ impl Reproducer {
     /// Writes the folder, whole or not at all. One that is there already is replaced only if it is a reproducer and
     /// `overwrite` is set.
     pub fn write(&self, folder: &Path, overwrite: bool) -> Result<()> {
-        folder::write(self, folder, overwrite)
+        let own = [
+            (MARKER.to_string(), self.case.json()?.into_bytes()),
+            ("README.md".into(), self.readme.clone().into_bytes()),
+            ("index.html".into(), page::page(&self.case, &self.files)?.into_bytes()),
+            ("Cargo.toml".into(), MANIFEST.into()),
+            ("src/main.rs".into(), RUNNER.into()),
+        ];
+        let data = self.files.iter().map(|(name, bytes)| (name.clone(), bytes.clone()));
+        folder::write_files(&own.into_iter().chain(data).collect(), folder, overwrite)
     }
 
     /// The sets of values, the real ones first.
     pub fn values(&self) -> &[Values] {
         &self.case.values
-    }
-
-    /// The text of `case.json`.
-    fn json(&self) -> Result<String> {
-        serde_json::to_string_pretty(&self.case).map_err(|e| Error::bug(format!("case.json: {e}")))
     }
 }
 
@@ -218,7 +111,7 @@ struct Builder<'a> {
     specimen: &'a Specimen,
     /// How the platform runs it.
     plan: &'a NodePlan,
-    files: BTreeMap<String, Vec<u8>>,
+    files: Files,
 }
 
 impl Builder<'_> {

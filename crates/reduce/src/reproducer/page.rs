@@ -2,7 +2,8 @@
 //!
 //! Data is in the page as base64, because a page that is opened from a disk may not read files beside it.
 
-use super::Reproducer;
+use super::case::Case;
+use super::contents::Files;
 use std::fmt::Write;
 use tapml_graph::{Error, Result};
 
@@ -19,19 +20,19 @@ const TITLE: &str = "<!--TITLE-->";
 /// # Errors
 ///
 /// A case that is not JSON.
-pub fn page(reproducer: &Reproducer) -> Result<String> {
-    let mut files = String::from("{");
-    for (i, (name, bytes)) in reproducer.files.iter().enumerate() {
+pub fn page(case: &Case, files: &Files) -> Result<String> {
+    let mut data = String::from("{");
+    for (i, (name, bytes)) in files.iter().enumerate() {
         let separator = if i > 0 { ",\n" } else { "\n" };
-        write!(files, "{separator}{name:?}: \"{}\"", base64(bytes)).map_err(|e| Error::bug(e.to_string()))?;
+        write!(data, "{separator}{name:?}: \"{}\"", base64(bytes)).map_err(|e| Error::bug(e.to_string()))?;
     }
-    files += "}";
+    data += "}";
     // No text of the case can end the script.
-    let case = reproducer.json()?.replace('<', "\\u003c");
-    let title = format!("{} fails: {}", reproducer.case.op, reproducer.case.case);
+    let json = case.json()?.replace('<', "\\u003c");
+    let title = format!("{} fails: {}", case.op, case.case);
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     // The case comes last, so that its text is not searched for places.
-    Ok(PAGE.replacen(TITLE, &title, 1).replacen(FILES, &files, 1).replacen(CASE, &case, 1))
+    Ok(PAGE.replacen(TITLE, &title, 1).replacen(FILES, &data, 1).replacen(CASE, &json, 1))
 }
 
 /// RFC 4648, section 4.

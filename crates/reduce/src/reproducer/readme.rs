@@ -2,8 +2,9 @@
 //!
 //! It is for people who do not know TapML, such as the maintainers of a driver or a runtime. Texts are Markdown.
 
+use super::case::Case;
+use super::contents::Contents;
 use super::nodes::Nodes;
-use super::{Case, Contents};
 use crate::reduce::Reduced;
 use crate::report::attributes_of;
 use crate::specimen::Specimen;

@@ -1,6 +1,7 @@
 //! The reproducer of a call of operators of others, or of a few of them as one model: the model or module, its inputs and the
 //! exact result as arrays, and a short script that needs the runtime and NumPy only.
 
+use super::contents::{Contents, Files, MODEL};
 use super::nodes::Nodes;
 use super::{folder, readme};
 use crate::reduce::Reduced;
@@ -8,7 +9,6 @@ use crate::report::{attributes_of, operators_of};
 use crate::specimen::Specimen;
 use crate::trial::{Failure, Wrong};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::path::Path;
 use tapml_exec::PlatformInfo;
 use tapml_graph::{DType, Error, Result, Tensor};
@@ -18,13 +18,6 @@ use tapml_migrate::verdict::{Allowed, SumTest};
 /// The version of `case.json`.
 /// This case has another form than that of kernels.
 const SCHEMA: u32 = 1;
-
-/// The model in the folder.
-const MODEL: &str = "model.onnx";
-/// The exported program of PyTorch in the folder.
-const PROGRAM: &str = "module.pt2";
-/// The files in which operators stand.
-pub const PROGRAM_FILES: [&str; 2] = [MODEL, PROGRAM];
 
 /// The script with places for what differs.
 const SCRIPT: &str = include_str!("repro.py");
@@ -43,9 +36,6 @@ pub struct RuntimeReproducer {
     /// Whether there is a script that runs it.
     script: bool,
 }
-
-/// Files by their path in a folder.
-pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// A call as files that run without TapML.
 #[derive(Clone, Debug, Default)]
@@ -117,24 +107,6 @@ impl RuntimeReproducer {
     /// `overwrite` is set.
     pub fn write(&self, folder: &Path, overwrite: bool) -> Result<()> {
         folder::write_files(&self.files, folder, overwrite)
-    }
-}
-
-/// What in a folder runs the call.
-#[derive(Clone, Copy, Debug)]
-pub struct Contents {
-    /// `model.onnx`.
-    pub model: bool,
-    /// `module.pt2`.
-    pub program: bool,
-    /// `repro.py`.
-    pub script: bool,
-}
-
-impl Contents {
-    /// What these files hold.
-    fn new(files: &Files, script: bool) -> Contents {
-        Contents { model: files.contains_key(MODEL), program: files.contains_key(PROGRAM), script }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Axes of operators of others. They have no inference: an axis is what their evaluation accepts, on the call's own inputs.
 //! Beside sizes and attributes, elements of small integer inputs may shrink with it, such as those of a shape.
 
-use super::{Axis, AxisRole, ConstantSearch, Member, least_sets};
+use super::constant::{AxisRole, ConstantSearch, Member, least_sets};
+use crate::axis::Axis;
 use crate::body::ForeignBody;
 use crate::specimen::Specimen;
 use serde_json::Value as Json;
