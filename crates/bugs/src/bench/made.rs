@@ -1,7 +1,7 @@
 //! The calls that `check` makes beside recorded ones, with everything that judging mutants on them needs.
 
 use super::noise::Noise;
-use super::ops::{OpCase, View, replay};
+use super::op_case::{OpCase, View, replay};
 use tapml_exec::{CpuPlatform, Platform};
 use tapml_graph::{DType, ErrorKind, Model, Result, Tensor};
 use tapml_migrate::suite::Case;

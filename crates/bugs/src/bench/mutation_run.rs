@@ -2,7 +2,8 @@
 
 use super::made;
 use super::noise::Noise;
-use super::ops::{OpCase, OpCases, is_explained, replay};
+use super::op_case::{OpCase, replay};
+use super::ops::{OpCases, is_explained};
 use super::policy::{POLICIES, PolicyValues, close};
 use crate::device::Workbench;
 use crate::mutant::Mutant;

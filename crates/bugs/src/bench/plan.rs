@@ -2,7 +2,8 @@
 
 use super::fixture::Fixture;
 use super::mutation_run::platform;
-use super::run::{RunOptions, costs_the_device};
+use super::run::costs_the_device;
+use super::run_options::RunOptions;
 use super::whole::{Diagnosed, diagnose_faults, logits, matters, shows};
 use super::worker_pool::{WorkerDevices, run_each};
 use crate::device::Workbench;

@@ -1,6 +1,6 @@
 //! Bottom-up tests for comparison: the same operators on inputs drawn from a normal distribution, as unit tests do.
 
-use super::ops::replay;
+use super::op_case::replay;
 use tapml_exec::{Call, CpuPlatform};
 use tapml_graph::{Result, Tensor};
 

@@ -4,9 +4,11 @@
 
 use super::fixture::Fixture;
 use super::mutation_run::{GRID, MutationRun, Sighting, platform, run_mutants};
-use super::ops::{OpCases, Sampling, View, replay};
+use super::op_case::{View, replay};
+use super::ops::{OpCases, Sampling};
 use super::policy::{POLICIES, PolicyValues, close};
 use super::report::{CleanRun, MutantRecord};
+use super::run_options::RunOptions;
 use super::select::tuned_on;
 use super::worker_pool::{WorkerDevices, run_each};
 use crate::device::Workbench;
@@ -15,30 +17,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tapml_device::Device;
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::verdict::VerdictConstants;
 use tapml_migrate::{Oracles, Progress, Stop, composed_suites};
-
-/// Opens a device.
-pub type Opener<'a> = &'a (dyn Fn() -> Result<Box<dyn Device>> + Sync);
-
-/// How the bench runs.
-pub struct RunOptions<'a> {
-    /// Opens the device under test; each worker has its own, and another one where a fault has cost it that.
-    pub open: Opener<'a>,
-    /// Opens a device that checks while it runs.
-    pub checker: Option<Opener<'a>>,
-    /// How many mutants are tried at once.
-    pub workers: usize,
-    /// Which calls are replayed.
-    pub sampling: Sampling,
-    /// Whether other constants of the verdict are measured too.
-    pub grid: bool,
-    /// No new mutant is begun after this time.
-    pub until: Option<Instant>,
-}
 
 /// The calls of all operators of some models, plain and fused, prepared when they are first needed.
 pub struct Prepared<'a> {

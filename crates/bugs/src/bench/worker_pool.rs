@@ -2,8 +2,9 @@
 //! devices when a fault has cost it those that it had.
 
 use super::mutation_run::platform;
-use super::ops::{OpCases, replay};
-use super::run::RunOptions;
+use super::op_case::replay;
+use super::ops::OpCases;
+use super::run_options::RunOptions;
 use crate::device::Workbench;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;

@@ -2,7 +2,7 @@
 //!
 //! Places are expressions of floats, as the source was typed. Each edit is valid text; whether it compiles is checked later.
 
-use super::{FoundEdit, MutatedKernel};
+use super::kernel::{FoundEdit, MutatedKernel};
 use crate::source::{Binary, FloatSum, NumberClass};
 use naga::BinaryOperator as Op;
 

@@ -2,6 +2,7 @@
 //!
 //! Places are found in the commands that a program gives in one phase. A fault that changes nothing there is not made.
 
+use super::op_names::op_of;
 use crate::commands::{Known, edit, only_read};
 use crate::mutant::{Cast, Edit, Family, Mutant};
 use std::collections::{HashMap, HashSet};
@@ -195,21 +196,6 @@ impl<'a> Commands<'a> {
         edit(&mut list, &mutant, change, &self.known_handles());
         list != self.list
     }
-}
-
-/// The operator of a kernel's name, such as `linear` of `linear/portable`.
-pub fn op_of(kernel: &str) -> &str {
-    kernel.split('/').next().unwrap_or(kernel)
-}
-
-/// Whether an operator does nothing but keep rows for later steps: faults of it are faults of a state.
-pub fn appends(op: &str) -> bool {
-    matches!(op, "append" | "rope_append")
-}
-
-/// Whether an operator writes to a cache.
-pub fn writes_cache(op: &str) -> bool {
-    appends(op) || op == "rope_append_attention"
 }
 
 /// Finds with their diffs: what a node does, and what it does with the fault.

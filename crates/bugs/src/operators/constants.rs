@@ -2,7 +2,7 @@
 //!
 //! Constants are WGSL's overrides and their counterparts in CUDA. A name that a kernel does not have finds nothing there.
 
-use super::{FoundEdit, MutatedKernel};
+use super::kernel::{FoundEdit, MutatedKernel};
 use crate::mutant::{ConstantChange, Edit};
 
 /// The change of one constant; `None` if the kernel has no such constant or its value stays the same.

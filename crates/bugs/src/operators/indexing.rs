@@ -2,7 +2,7 @@
 //!
 //! Places are expressions of integers. Headers of loops are left out where a change could make a loop endless.
 
-use super::{FoundEdit, MutatedKernel};
+use super::kernel::{FoundEdit, MutatedKernel};
 use crate::source::{Binary, NumberClass};
 use naga::BinaryOperator as Op;
 

@@ -2,7 +2,7 @@
 //!
 //! These change what a kernel is given, not its text.
 
-use super::{FoundEdit, MutatedKernel};
+use super::kernel::{FoundEdit, MutatedKernel};
 use crate::mutant::Edit;
 use tapml_device::BindingKind;
 use tapml_kernels::Arg;

@@ -1,7 +1,7 @@
 //! Weights of few bits unpacked wrongly: the order of elements in a word, of conversions, of zero point and scale, and
 //! which group an element belongs to. The places are those of the preludes that all such kernels share.
 
-use super::{FoundEdit, MutatedKernel};
+use super::kernel::{FoundEdit, MutatedKernel};
 use crate::source::NumberClass;
 use naga::BinaryOperator as Op;
 

@@ -2,7 +2,7 @@
 //!
 //! Their results may be right by chance, so a checking device is asked beside the verdict.
 
-use super::{FoundEdit, MutatedKernel};
+use super::kernel::{FoundEdit, MutatedKernel};
 
 /// Statements of CUDA C++ that wait: for the block, the warp, the cluster, copies, a barrier in shared memory, the kernel in
 /// front.

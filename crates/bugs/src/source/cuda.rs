@@ -3,9 +3,10 @@
 //!
 //! The parser is tree-sitter's for C++, which does not resolve types or templates; `types` and `values` tell what is needed of both.
 
+use super::parsed::{Binary, FloatSum, NumberClass, Parsed, closing_bracket, overlaps};
+use super::tree::{all, children, last_name};
 use super::types::VariableTypes;
 use super::values::ConstantValues;
-use super::{Binary, FloatSum, NumberClass, Parsed, overlaps};
 use naga::BinaryOperator as Op;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -114,7 +115,7 @@ fn plain(full: &str) -> String {
     // Assembler is no C++, and its operands come from macros.
     for (at, _) in full.match_indices("asm").filter(|(at, _)| (*at == 0 || !word(at - 1)) && !word(at + 3)) {
         let open = full[at..].find('(').map_or(at, |open| at + open);
-        blank(at..super::closing_bracket(full, open).map_or(at, |end| end + 1));
+        blank(at..closing_bracket(full, open).map_or(at, |end| end + 1));
     }
     for name in QUALIFIERS.iter().chain(&WITH_ARGUMENTS) {
         for (at, _) in full.match_indices(name) {
@@ -125,7 +126,7 @@ fn plain(full: &str) -> String {
             }
             let open = end + full[end..].len() - full[end..].trim_start().len();
             let call = WITH_ARGUMENTS.contains(name) && full[open..].starts_with('(');
-            blank(at..if call { super::closing_bracket(full, open).map_or(end, |c| c + 1) } else { end });
+            blank(at..if call { closing_bracket(full, open).map_or(end, |c| c + 1) } else { end });
         }
     }
     String::from_utf8(bytes).unwrap_or_else(|_| full.to_string())
@@ -144,23 +145,6 @@ fn wrong(root: Node<'_>) -> Option<Range<usize>> {
         }
     }
     None
-}
-
-/// All children of a node.
-pub(super) fn children(node: Node<'_>) -> Vec<Node<'_>> {
-    let mut cursor = node.walk();
-    node.children(&mut cursor).collect()
-}
-
-/// Every node below and including one, in the order of the text.
-pub(super) fn all(node: Node<'_>) -> Vec<Node<'_>> {
-    let (mut found, mut open) = (Vec::new(), vec![node]);
-    while let Some(node) = open.pop() {
-        found.push(node);
-        // In reverse, because the last one pushed is taken first.
-        open.extend(children(node).into_iter().rev());
-    }
-    found
 }
 
 /// The text with nodes of these kinds blanked.
@@ -193,27 +177,6 @@ fn structure(node: Node<'_>, text: &str) -> Option<String> {
         at = node.parent();
     }
     None
-}
-
-/// The name that a declarator, or a name with arguments, ends in.
-pub(super) fn last_name(node: Node<'_>, text: &str) -> Option<String> {
-    match node.kind() {
-        "identifier" | "field_identifier" | "type_identifier" | "operator_name" => {
-            Some(text[node.byte_range()].to_string())
-        }
-        "template_function" | "template_type" | "template_method" | "qualified_identifier" => {
-            last_name(node.child_by_field_name("name")?, text)
-        }
-        _ => {
-            let inner = node.child_by_field_name("declarator");
-            let first = || {
-                children(node)
-                    .into_iter()
-                    .find(|n| n.kind().ends_with("declarator") || n.kind().ends_with("identifier"))
-            };
-            last_name(inner.or_else(first)?, text)
-        }
-    }
 }
 
 /// The functions that the entry reaches, and the parts of them that this instance does not. A name stands for all functions

@@ -2,8 +2,8 @@
 //!
 //! Types are told apart by name alone, in two classes. What is not known has no class, and no mutant is made of it.
 
-use super::NumberClass;
-use super::cuda::{all, children, last_name};
+use super::parsed::NumberClass;
+use super::tree::{all, children, last_name};
 use std::collections::HashMap;
 use tree_sitter::Node;
 

@@ -3,7 +3,7 @@
 //! Only constants of the description and of the problem are known. An expression with anything else has no value, and nothing is
 //! left out because of it.
 
-use super::cuda::{all, children, last_name};
+use super::tree::{all, children, last_name};
 use std::collections::HashMap;
 use std::ops::Range;
 use tapml_device::KernelDesc;

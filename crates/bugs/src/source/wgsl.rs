@@ -2,7 +2,7 @@
 //!
 //! Spans of naga give the place of an expression, and its text gives the place of the operator within.
 
-use super::{Binary, FloatSum, NumberClass, Parsed, closing_bracket};
+use super::parsed::{Binary, FloatSum, NumberClass, Parsed, closing_bracket};
 use naga::proc::TypeResolution;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{BinaryOperator, Expression, Function, Module, ScalarKind, TypeInner};
