@@ -1,6 +1,5 @@
 //! Decodes tokens as they come, giving out only whole characters.
 
-use crate::tokenizer::Tokenizer;
 use tapml_graph::Result;
 
 /// Marks at the end of a text that are held back, because more tokens may turn them into characters. Some decoders show
@@ -8,12 +7,18 @@ use tapml_graph::Result;
 /// of one character. Of a longer run the beginning is given out.
 const MOST_OPEN: usize = 64;
 
+/// Turns ids into text.
+pub(crate) trait Decode {
+    /// The text of ids, without special tokens.
+    fn decode(&self, ids: &[u32]) -> Result<String>;
+}
+
 /// Turns ids into text piece by piece. The pieces joined are the text of all ids.
 ///
 /// A token may hold a part of a character, and some decoders treat the first token of a text in their own way, so each
 /// piece is decoded together with the piece before it.
 pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
+    decoder: &'a (dyn Decode + Sync),
     /// The ids of the piece before, then those that are not given out yet.
     ids: Vec<u32>,
     /// How many ids the piece before has.
@@ -23,8 +28,8 @@ pub struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    pub(crate) fn new(tokenizer: &'a Tokenizer) -> TextStream<'a> {
-        TextStream { tokenizer, ids: Vec::new(), before: 0, given: 0 }
+    pub(crate) fn new(decoder: &'a (dyn Decode + Sync)) -> TextStream<'a> {
+        TextStream { decoder, ids: Vec::new(), before: 0, given: 0 }
     }
 
     /// Adds a token; gives the text that is complete now, which may be empty.
@@ -48,8 +53,8 @@ impl<'a> TextStream<'a> {
 
     /// The text of the pending ids behind the piece before them.
     fn pending(&self) -> Result<String> {
-        let known = self.tokenizer.decode(&self.ids[..self.before])?;
-        let all = self.tokenizer.decode(&self.ids)?;
+        let known = self.decoder.decode(&self.ids[..self.before])?;
+        let all = self.decoder.decode(&self.ids)?;
         let same = known.chars().zip(all.chars()).take_while(|(a, b)| a == b);
         let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
         Ok(all[same..].to_string())

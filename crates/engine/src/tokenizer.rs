@@ -6,12 +6,12 @@
 mod bounded;
 mod shape;
 
-pub(crate) use bounded::BoundedTokenizer;
+pub(crate) use bounded::{BoundedTokenizer, catch_panics};
 pub(crate) use shape::check_table;
 
 use crate::chat::ChatTemplate;
 use crate::special::SpecialTokens;
-use crate::stream::TextStream;
+use crate::stream::{Decode, TextStream};
 use crate::vocabulary::{self, Opened, World};
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, Result};
@@ -203,6 +203,12 @@ impl Tokenizer {
     }
 }
 
+impl Decode for Tokenizer {
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        Tokenizer::decode(self, ids)
+    }
+}
+
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer")
@@ -240,12 +246,4 @@ fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
         tokenizer.with_padding(None).with_truncation(None)?;
         Ok(tokenizer)
     })
-}
-
-/// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
-pub(crate) fn catch_panics<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    // Counters of an earlier call must not count here.
-    bounded::begin(0);
-    let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
-    crate::panics::catch(run).unwrap_or_else(damaged)
 }

@@ -1,7 +1,7 @@
 //! Images cut in parts of one size, with a view of the whole: Dong et al., "InternLM-XComposer2-4KHD", 2024, section 3.2, as
 //! the authors of Phi-3-vision have it in their image processor.
 
-use super::Pixels;
+use super::pixels::Pixels;
 use super::resize::{Filter, Rgb, resize};
 use tapml_graph::{Error, Result, Tensor};
 use tapml_import::{Layout, Section};

@@ -5,8 +5,10 @@
 
 mod crops;
 mod picture;
+mod pixels;
 mod resize;
 
+pub use pixels::Pixels;
 pub use resize::{Filter, Rgb};
 
 use crops::Crops;
@@ -31,15 +33,6 @@ const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
 
 /// Mean and standard deviation of each channel of CLIP's images.
 const CLIP: [[f64; 2]; 3] = [[0.48145466, 0.26862954], [0.4578275, 0.26130258], [0.40821073, 0.27577711]];
-
-/// What a model's encoder takes of an image.
-#[derive(Clone, Debug)]
-pub struct Pixels {
-    /// `f32[3, height, width]`; of the crops of [`Layout::Crops`], one below the other.
-    pub values: Tensor,
-    /// Parts down and across that the image is cut in; `[1, 1]` if it is not cut.
-    pub parts: [u32; 2],
-}
 
 /// Turns image files into what a model's encoder takes.
 #[derive(Clone, Debug, PartialEq)]

@@ -51,6 +51,14 @@ pub fn work_within<T>(bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<
     if EXCEEDED.get() { Err(too_long()) } else { Ok(done) }
 }
 
+/// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
+pub fn catch_panics<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Counters of an earlier call must not count here.
+    begin(0);
+    let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
+    crate::panics::catch(run).unwrap_or_else(damaged)
+}
+
 /// The same for every step.
 fn too_long() -> tokenizers::Error {
     "a step makes the text too long: by more than 1 MiB and four times its length".into()
