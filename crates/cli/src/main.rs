@@ -5,25 +5,14 @@
 //! plain comments.
 
 mod command;
+mod outcome;
 mod output;
 mod progress;
 mod stopping;
 
 use clap::Parser;
+use outcome::Outcome;
 use std::process::ExitCode;
-
-/// How a command that could run ended.
-///
-/// The three are the exit codes that scripts rely on. An error ends in exit code 2 as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Everything holds: exit code 0.
-    Holds,
-    /// Something failed the check: exit code 1.
-    Fails,
-    /// Nothing failed, but something could not be run: exit code 2.
-    NotRun,
-}
 
 /// Bring ML models to new platforms, one checked operator at a time.
 ///
@@ -60,9 +49,7 @@ fn main() -> ExitCode {
         _ => stopping::listen().map(drop),
     };
     match listening.and_then(|()| cli.command.run()) {
-        Ok(Outcome::Holds) => ExitCode::SUCCESS,
-        Ok(Outcome::Fails) => ExitCode::from(1),
-        Ok(Outcome::NotRun) => ExitCode::from(2),
+        Ok(outcome) => outcome.into(),
         // A reader that went away has seen what it wanted.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -11,6 +11,7 @@ use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
+use fleet::{FleetArgs, FleetCheck};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -50,7 +51,7 @@ pub struct CheckCommand {
     #[arg(long, requires = "kernel")]
     watch: bool,
     #[command(flatten)]
-    fleet: fleet::FleetArgs,
+    fleet: FleetArgs,
     #[command(flatten)]
     reports: Reports,
 }
@@ -78,7 +79,16 @@ impl CheckCommand {
         let oracles = jobs::oracles(self.oracle.as_deref())?;
         let stop = stopping::stop_on_signal()?;
         if self.fleet.fleet.is_some() {
-            return self.spread(&suite, &model, &oracles, &stop);
+            return self.fleet.check(&FleetCheck {
+                suite: &suite,
+                model: &model,
+                oracles: &oracles,
+                target: &self.target,
+                ops: &self.op,
+                cases: &self.case,
+                json: &self.reports.json,
+                stop: &stop,
+            });
         }
         if self.watch {
             return self.watch(&suite, &model, &oracles, &stop);

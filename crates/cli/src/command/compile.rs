@@ -7,15 +7,15 @@ use crate::output::{self, JsonArg, bytes, table};
 use crate::progress::Bar;
 use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml::device::Limits;
-use tapml::dry_run::{DryRun, Lengths, ModelPlan, Target, TargetPlan, read_list};
-use tapml::graph::DType;
+use tapml::dry_run::{DryRun, Lengths, Target, TargetPlan, read_list};
 use tapml::import::quantize::{FORMS_HELP, Scheme};
 
 mod page;
+mod report;
+
+use report::{ModelReport, Report, TargetReport, cells};
 
 /// Plan a model for targets: graph at full size, kernels within the limits, memory. Needs `config.json` alone.
 #[derive(Args)]
@@ -54,49 +54,6 @@ pub struct CompileCommand {
     markdown: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
-}
-
-/// What is written as JSON.
-#[derive(Serialize)]
-struct Report {
-    /// The form of the report.
-    schema: u32,
-    /// What was planned for.
-    lengths: Lengths,
-    /// Of the size plan: 4 bits, and a scale in f16 for every 32 weights.
-    q4_bits_per_weight: f64,
-    /// How weights are quantised in the plans `quantized`.
-    quantize: Option<Scheme>,
-    /// The targets with their assumptions.
-    targets: Vec<TargetReport>,
-    /// In the order of the list.
-    models: Vec<ModelReport>,
-    /// How long planning took.
-    seconds: f64,
-}
-
-/// A target that is planned for.
-#[derive(Serialize)]
-struct TargetReport {
-    /// The word that chooses it.
-    target: &'static str,
-    /// What it stands for.
-    about: &'static str,
-    /// The dtype of activations there.
-    activation: DType,
-    /// Bytes that are assumed.
-    memory: u64,
-    /// What kernels are checked against.
-    limits: Limits,
-}
-
-/// A model with its plans.
-#[derive(Serialize)]
-struct ModelReport {
-    /// Of a list: what is published, for comparison.
-    published_parameters: Option<u64>,
-    #[serde(flatten)]
-    plan: ModelPlan,
 }
 
 impl CompileCommand {
@@ -208,42 +165,4 @@ fn notes(report: &Report) -> Vec<String> {
         format!("{}: {}; {} of memory, activations in {}", t.target, t.about, bytes(t.memory), t.activation)
     }));
     lines
-}
-
-/// One row of the matrix.
-fn cells(plan: &ModelPlan) -> Vec<String> {
-    let mut row = vec![plan.model.clone(), plan.model_type.clone()];
-    match &plan.size {
-        Some(s) => row.extend([
-            billions(s.parameters),
-            s.context.to_string(),
-            s.positions.to_string(),
-            bytes(s.state_bytes),
-            bytes(s.weight_bytes_f16),
-            bytes(s.weight_bytes_q4),
-        ]),
-        None => row.extend((0..6).map(|_| "-".to_string())),
-    }
-    row.extend(plan.targets.iter().map(cell));
-    row
-}
-
-/// How a model does on a target: with quantised weights, or with weights in f16 and in 4 bits.
-fn cell(plan: &TargetPlan) -> String {
-    if let Some(quantized) = &plan.quantized {
-        let sizes = quantized.memory.zip(quantized.bytes_per_token);
-        let sizes =
-            sizes.map(|(memory, token)| format!(": {}, {} a token", bytes(memory.peak()), bytes(token)));
-        return format!("{}{}", quantized.fit, sizes.filter(|_| quantized.fit.fits()).unwrap_or_default());
-    }
-    match (plan.f16.fits(), plan.q4.fits()) {
-        (true, _) => "fits".into(),
-        (false, true) => format!("4-bit fits; f16 {}", plan.f16),
-        (false, false) => plan.q4.to_string(),
-    }
-}
-
-/// A count of parameters for people.
-fn billions(count: u64) -> String {
-    format!("{:.2} B", count as f64 / 1e9)
 }

@@ -3,8 +3,8 @@
 //! Devices that are lost are opened again, and their cases given to others meanwhile. At a broker several processes
 //! share the work, and a run outlives each of them.
 
-use super::{CheckCommand, common};
 use crate::Outcome;
+use crate::command::common::{self, TargetArgs};
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
 use crate::stopping;
@@ -52,55 +52,53 @@ pub struct FleetArgs {
     run: Option<String>,
 }
 
-impl FleetArgs {
-    /// Where the work is kept: at a broker, or in this process.
-    fn work(&self, identity: &Identity) -> Result<Arc<dyn FleetQueue>> {
-        Ok(match (&self.broker, &self.run) {
-            (Some(broker), Some(run)) => Arc::new(BrokerQueue::connect(broker, run, identity)?),
-            _ => Arc::new(Memory::default()),
-        })
-    }
+/// What is checked, and where the report goes.
+pub struct FleetCheck<'a> {
+    pub suite: &'a Arc<Suite>,
+    pub model: &'a Model,
+    pub oracles: &'a Oracles,
+    pub target: &'a TargetArgs,
+    /// Only these operators, if there are any.
+    pub ops: &'a [String],
+    /// Only these cases, if there are any.
+    pub cases: &'a [String],
+    pub json: &'a JsonArg,
+    pub stop: &'a Stop,
 }
 
-impl CheckCommand {
+impl FleetArgs {
     /// Checks on all devices that the targets name.
     ///
     /// # Errors
     /// If no device can be opened, or cases are left that no device could run.
-    pub(super) fn spread(
-        &self,
-        suite: &Arc<Suite>,
-        model: &Model,
-        oracles: &Oracles,
-        stop: &Stop,
-    ) -> Result<Outcome> {
+    pub fn check(&self, check: &FleetCheck<'_>) -> Result<Outcome> {
         let bar = Bar::new();
-        let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
+        let targets: Vec<String> = check.target.target.split(',').map(str::to_string).collect();
         // What is right on one runtime says nothing of another.
         let runtimes =
             targets.iter().any(|word| PlatformSpec::parse(word).is_ok_and(|spec| spec.is_runtime()));
         let fleet = Fleet {
-            suite,
-            model,
-            oracles,
-            kernels: &common::overrides(&self.target.kernel)?,
-            ops: &self.op,
-            cases: &self.case,
-            spread: match self.fleet.fleet.flatten() {
+            suite: check.suite,
+            model: check.model,
+            oracles: check.oracles,
+            kernels: &common::overrides(&check.target.kernel)?,
+            ops: check.ops,
+            cases: check.cases,
+            spread: match self.fleet.flatten() {
                 Some(SpreadArg::Class) => Spread::Class,
                 Some(SpreadArg::Every) => Spread::Every,
                 Some(SpreadArg::Share) => Spread::Share,
                 None if runtimes => Spread::Every,
                 None => Spread::Share,
             },
-            wait_timeout: Duration::from_secs(self.fleet.wait_timeout),
+            wait_timeout: Duration::from_secs(self.wait_timeout),
             progress: &bar,
-            stop,
+            stop: check.stop,
         };
         let identity = Identity::new(&fleet, &targets)?;
-        let work = self.fleet.work(&identity)?;
+        let work = self.work(&identity)?;
         // Whoever is stopped wants to know what was right so far.
-        let (of, with, json) = (suite.clone(), work.clone(), self.reports.json.clone());
+        let (of, with, json) = (check.suite.clone(), work.clone(), check.json.clone());
         let (spread, start) = (fleet.spread, Instant::now());
         stopping::set_last_words(move || {
             let told = FleetReport::for_stopped(&of, spread, with.as_ref(), start.elapsed());
@@ -113,7 +111,7 @@ impl CheckCommand {
         let report = stopping::or_last_words(fleet.run(&targets, work.as_ref()));
         bar.finish();
         let report = report?;
-        write_report(&report, &self.reports.json)?;
+        write_report(&report, check.json)?;
         // Cases that ran nowhere are no result: the command could not do its work.
         if !report.missing.is_empty() {
             let reasons =
@@ -124,6 +122,14 @@ impl CheckCommand {
             );
         }
         Ok(if report.passes() { Outcome::Holds } else { Outcome::Fails })
+    }
+
+    /// Where the work is kept: at a broker, or in this process.
+    fn work(&self, identity: &Identity) -> Result<Arc<dyn FleetQueue>> {
+        Ok(match (&self.broker, &self.run) {
+            (Some(broker), Some(run)) => Arc::new(BrokerQueue::connect(broker, run, identity)?),
+            _ => Arc::new(Memory::default()),
+        })
     }
 }
 

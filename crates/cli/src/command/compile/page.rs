@@ -2,7 +2,8 @@
 //!
 //! Tests compare it with the page in the documentation.
 
-use super::{Report, billions, bytes, cells};
+use super::report::{Report, billions, cells};
+use crate::output::bytes;
 
 /// Columns that do not depend on targets, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 8] = [
