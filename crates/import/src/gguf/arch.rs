@@ -4,7 +4,7 @@
 //! Names and keys are those of `gguf-py/gguf/constants.py` and `tensor_mapping.py` of llama.cpp. A tensor
 //! without a row keeps its own name and shows up as unused.
 
-use super::config::{self, From, Key};
+use super::facts::{self, From, Key};
 
 /// One architecture of GGUF files.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Architecture {
     pub name: &'static str,
     /// `model_type` in `config.json`.
     pub model_type: &'static str,
-    /// What `config.json` has beside [`config::COMMON`].
+    /// What `config.json` has beside [`facts::COMMON`].
     pub keys: &'static [Key],
     /// The names of its tensors.
     pub tensors: &'static [&'static [NameRow]],
@@ -193,8 +193,8 @@ const GLM4: &[NameRow] = &[
 // Files have one key for each sort of norm, checkpoints one for each family.
 const RMS_EPS: Key = Key("rms_norm_eps", From::Number("attention.layer_norm_rms_epsilon"));
 const LAYER_EPS: Key = Key("layer_norm_eps", From::Number("attention.layer_norm_epsilon"));
-const ATTENTION_BIAS: Key = Key("attention_bias", From::Made(config::attention_bias));
-const MLP_BIAS: Key = Key("mlp_bias", From::Made(config::mlp_bias));
+const ATTENTION_BIAS: Key = Key("attention_bias", From::Made(facts::attention_bias));
+const MLP_BIAS: Key = Key("mlp_bias", From::Made(facts::mlp_bias));
 
 /// All architectures that are read.
 const ARCHITECTURES: &[Architecture] = &[
@@ -220,7 +220,7 @@ const ARCHITECTURES: &[Architecture] = &[
             Key("sliding_window", From::Whole("attention.sliding_window")),
             Key("attn_logit_softcapping", From::Number("attn_logit_softcapping")),
             Key("final_logit_softcapping", From::Number("final_logit_softcapping")),
-            Key("query_pre_attn_scalar", From::Made(config::gemma2_query_scale)),
+            Key("query_pre_attn_scalar", From::Made(facts::gemma2_query_scale)),
         ],
         tensors: &[GEMMA2, ATTENTION, GATED],
     },
@@ -261,7 +261,7 @@ const ARCHITECTURES: &[Architecture] = &[
         model_type: "starcoder2",
         keys: &[
             Key("norm_epsilon", From::Number("attention.layer_norm_epsilon")),
-            Key("use_bias", From::Made(config::attention_bias)),
+            Key("use_bias", From::Made(facts::attention_bias)),
             Key("hidden_act", From::Text("gelu_pytorch_tanh")),
             Key("sliding_window", From::OptionalWhole("attention.sliding_window")),
         ],
@@ -290,8 +290,8 @@ const ARCHITECTURES: &[Architecture] = &[
         model_type: "stablelm",
         keys: &[
             LAYER_EPS,
-            Key("use_qkv_bias", From::Made(config::attention_bias)),
-            Key("qk_layernorm", From::Made(config::query_key_norms)),
+            Key("use_qkv_bias", From::Made(facts::attention_bias)),
+            Key("qk_layernorm", From::Made(facts::query_key_norms)),
             Key("use_parallel_residual", From::OptionalFlag("use_parallel_residual")),
         ],
         tensors: &[ENDS, PRE_NORMS, ATTENTION, LISTED_NORMS, GATED],
@@ -336,8 +336,8 @@ const ARCHITECTURES: &[Architecture] = &[
         keys: &[
             RMS_EPS,
             Key("scale_emb", From::Number("embedding_scale")),
-            Key("scale_depth", From::Made(config::minicpm_depth_scale)),
-            Key("dim_model_base", From::Made(config::minicpm_base_width)),
+            Key("scale_depth", From::Made(facts::minicpm_depth_scale)),
+            Key("dim_model_base", From::Made(facts::minicpm_base_width)),
         ],
         tensors: &[ENDS, PRE_NORMS, ROTARY_ATTENTION, GATED],
     },
@@ -360,7 +360,7 @@ const ARCHITECTURES: &[Architecture] = &[
         keys: &[
             LAYER_EPS,
             Key("logit_scale", From::Number("logit_scale")),
-            Key("use_qk_norm", From::Made(config::query_key_norms)),
+            Key("use_qk_norm", From::Made(facts::query_key_norms)),
         ],
         tensors: &[ENDS, PRE_NORMS, ATTENTION, QUERY_KEY_NORMS, GATED],
     },
@@ -400,7 +400,7 @@ impl Architecture {
 
     /// Whether `config.json` says what this tensor holds.
     pub fn read_into_config(&self, name: &str) -> bool {
-        config::FREQUENCIES.contains(&name)
+        facts::FREQUENCIES.contains(&name)
     }
 }
 

@@ -1,10 +1,9 @@
-//! `config.json` from a GGUF file's metadata.
+//! The keys of `config.json`, and what a GGUF file's metadata makes of each.
 //!
 //! A row says where a key's value comes from. What no metadata says (activation, biases, tied embeddings)
 //! is told from the tensors that are there. The keys are then read with the bounds of every other
 //! configuration.
 
-use super::arch::Architecture;
 use super::metadata::{Metadata, MetadataValue};
 use super::shards::Model;
 use serde_json::{Map, Value as Json, json};
@@ -64,30 +63,11 @@ pub const COMMON: &[Key] = &[
 /// A file, as the values of keys are made from it.
 pub struct Facts<'a> {
     /// Metadata and tensors; the values of small tensors are read.
-    model: &'a Model,
-    architecture: &'static Architecture,
-}
-
-/// `config.json` of the file's model.
-///
-/// # Errors
-/// If a required key is missing or of another type, or the model is one that is not served in GGUF files.
-pub fn config(model: &Model, architecture: &'static Architecture) -> Result<Map<String, Json>> {
-    let facts = Facts { model, architecture };
-    // Refused before anything is made: their tensors have no rows in the tables of names.
-    facts.refuse_experts()?;
-    facts.check_heads()?;
-    let mut config = Map::new();
-    config.insert("model_type".into(), json!(architecture.model_type));
-    for Key(key, from) in COMMON.iter().chain(architecture.keys) {
-        match facts.value(from)? {
-            Json::Null => {}
-            value => {
-                config.insert((*key).into(), value);
-            }
-        }
-    }
-    Ok(config)
+    pub model: &'a Model,
+    /// The name of its architecture.
+    pub architecture: &'static str,
+    /// What the architecture has beside [`COMMON`].
+    pub keys: &'static [Key],
 }
 
 impl Facts<'_> {
@@ -97,11 +77,11 @@ impl Facts<'_> {
 
     /// A metadata key of the architecture.
     fn key(&self, end: &str) -> String {
-        format!("{}.{end}", self.architecture.name)
+        format!("{}.{end}", self.architecture)
     }
 
     /// The value of a key; null if an optional one is absent.
-    fn value(&self, from: &From) -> Result<Json> {
+    pub fn value(&self, from: &From) -> Result<Json> {
         Ok(match *from {
             From::Whole(end) => json!(self.whole(end)?),
             From::OptionalWhole(end) => json!(self.optional_whole(end)?),
@@ -166,7 +146,7 @@ impl Facts<'_> {
     }
 
     /// Mixtures of experts share architectures with models that are none.
-    fn refuse_experts(&self) -> Result<()> {
+    pub fn refuse_experts(&self) -> Result<()> {
         match self.optional_whole("expert_count")? {
             None | Some(0) => Ok(()),
             Some(count) => {
@@ -180,9 +160,9 @@ impl Facts<'_> {
     }
 
     /// Keys and values have heads of one size, unless the architecture says both.
-    fn check_heads(&self) -> Result<()> {
+    pub fn check_heads(&self) -> Result<()> {
         let value = self.optional_whole("attention.value_length")?;
-        let both = self.architecture.keys.iter().any(|key| key.0 == "v_head_dim");
+        let both = self.keys.iter().any(|key| key.0 == "v_head_dim");
         match value.filter(|&value| !both && Some(value) != self.head_dim().ok()) {
             None => Ok(()),
             Some(found) => {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod config;
 mod cursor;
 mod dequantize;
+mod facts;
 mod header;
 mod kind;
 mod map;

@@ -5,10 +5,9 @@
 //! [`write`] undoes [`read`].
 
 use super::messages::{Attribute, Graph, Node};
-use super::{tensor, write};
+use super::tensor;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use tapml_graph::op::Subgraph;
 use tapml_graph::{Context, DType, Error, Result};
 
 /// Most elements of a tensor that is an attribute; larger ones are weights.
@@ -23,7 +22,7 @@ const TENSOR: i32 = 4;
 const FLOATS: i32 = 6;
 const INTS: i32 = 7;
 const STRINGS: i32 = 8;
-const GRAPH: i32 = 5;
+pub const GRAPH: i32 = 5;
 
 /// The attributes of a node. Fails on those that hold graphs, types or texts that are no UTF-8.
 ///
@@ -90,15 +89,11 @@ fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
     })
 }
 
-/// The attribute of a value as [`read`] gives it. `outer` are the names of the operator's inputs, which graphs within it read.
+/// The attribute of a value as [`read_plain`] gives it: any but a graph.
 ///
 /// # Errors
 /// If the value is none of these.
-pub fn write(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
-    if let Some(graph) = Subgraph::from_attribute(value)? {
-        let graph = write::subgraph(&graph, outer).context(|| format!("attribute `{name}`"))?;
-        return Ok(Attribute { name: name.into(), r#type: GRAPH, g: Some(graph), ..Attribute::default() });
-    }
+pub fn write(name: &str, value: &Value) -> Result<Attribute> {
     // Whole numbers are tried first: a float with a whole value keeps its point in JSON.
     let mut made = Attribute { name: name.into(), ..Attribute::default() };
     let bytes = |text: &str| prost::bytes::Bytes::copy_from_slice(text.as_bytes());
@@ -138,7 +133,7 @@ pub fn write(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
     let kind = match value.get("tensor") {
         Some(tensor) => {
             let tensor = parse_tensor(tensor).ok_or_else(|| Error::invalid("expected a tensor"))?;
-            made.t = Some(write::elements(&tensor)?);
+            made.t = Some(tensor::write(&tensor)?);
             TENSOR
         }
         None => fill().ok_or_else(|| {

@@ -259,3 +259,14 @@ fn bytes(tensor: &TensorProto, folder: &Path) -> Result<Bytes> {
         Some(Field::Text) | None => return Err(Error::unsupported("its elements are texts")),
     }))
 }
+
+/// A tensor as a message without a name.
+pub(super) fn write(elements: &tapml_graph::Tensor) -> Result<TensorProto> {
+    let size = |&size: &usize| i64::try_from(size).map_err(|_| Error::invalid("a size beyond 2⁶³"));
+    Ok(TensorProto {
+        dims: elements.shape().iter().map(size).collect::<Result<_>>()?,
+        data_type: code(elements.dtype())?,
+        raw_data: Some(prost::bytes::Bytes::copy_from_slice(elements.bytes())),
+        ..TensorProto::default()
+    })
+}

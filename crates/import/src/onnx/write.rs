@@ -2,11 +2,13 @@
 //!
 //! Elements are written as `raw_data`, sizes as constants. The order of nodes is the caller's.
 
+use super::attribute::{self, GRAPH};
 use super::messages::{
     Attribute, Dimension, Graph, Model, Node, OperatorSet, Shape, TensorProto, TensorType, Type, ValueInfo,
 };
-use super::{attribute, tensor};
+use super::tensor;
 use prost::Message;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use tapml_graph::op::{DeclaredType, Foreign, Subgraph, SubgraphNode};
 use tapml_graph::{Context, DType, Error, Result};
@@ -69,7 +71,7 @@ impl NewModel<'_> {
             name: "reproducer".into(),
             node: self.nodes.iter().map(node).collect::<Result<_>>()?,
             initializer: (self.constants.iter())
-                .map(|(name, tensor)| Ok(TensorProto { name: name.clone(), ..elements(tensor)? }))
+                .map(|(name, tensor)| Ok(TensorProto { name: name.clone(), ..tensor::write(tensor)? }))
                 .collect::<Result<_>>()?,
             input: self.inputs.iter().map(named).collect::<Result<_>>()?,
             output: self.outputs.iter().map(named).collect::<Result<_>>()?,
@@ -110,7 +112,7 @@ fn with_inner(op: &Foreign, all: &mut Vec<Foreign>) -> Result<()> {
 fn node(node: &NewNode<'_>) -> Result<Node> {
     let op = node.op;
     let attributes = op.attributes().iter().map(|(name, value)| {
-        let written = attribute::write(name, value, &node.inputs);
+        let written = attribute_of(name, value, &node.inputs);
         written.context(|| format!("attribute `{name}` of `{}`", op.kind()))
     });
     Ok(Node {
@@ -123,8 +125,15 @@ fn node(node: &NewNode<'_>) -> Result<Node> {
     })
 }
 
+/// The attribute of a value. `outer` are the names of the operator's inputs, which graphs within it read.
+fn attribute_of(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
+    let Some(graph) = Subgraph::from_attribute(value)? else { return attribute::write(name, value) };
+    let graph = subgraph(&graph, outer).context(|| format!("attribute `{name}`"))?;
+    Ok(Attribute { name: name.into(), r#type: GRAPH, g: Some(graph), ..Attribute::default() })
+}
+
 /// A graph within an operator of these inputs.
-pub(super) fn subgraph(graph: &Subgraph, outer: &[String]) -> Result<Graph> {
+fn subgraph(graph: &Subgraph, outer: &[String]) -> Result<Graph> {
     let missing =
         |name: &str| Error::invalid(format!("`{name}` stands for an input that the operator has not"));
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
@@ -191,17 +200,6 @@ fn value(name: &str, ty: &tapml_graph::TensorType) -> Result<ValueInfo> {
     let tensor_type = TensorType { elem_type: tensor::code(ty.dtype)?, shape: Some(shape) };
     let ty = Type { tensor_type: Some(tensor_type), ..Type::default() };
     Ok(ValueInfo { name: name.into(), r#type: Some(ty) })
-}
-
-/// A tensor as a message without a name.
-pub(super) fn elements(elements: &tapml_graph::Tensor) -> Result<TensorProto> {
-    let size = |&size: &usize| i64::try_from(size).map_err(|_| Error::invalid("a size beyond 2⁶³"));
-    Ok(TensorProto {
-        dims: elements.shape().iter().map(size).collect::<Result<_>>()?,
-        data_type: tensor::code(elements.dtype())?,
-        raw_data: Some(prost::bytes::Bytes::copy_from_slice(elements.bytes())),
-        ..TensorProto::default()
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! A number is `scale·(code − zero)`. Source: `awq/utils/packing_utils.py` of AutoAWQ.
 
-use super::{Make, Matrix, Parts, turned_halves, words_of};
+use super::parts::{Make, Matrix, Parts, turned_halves, words_of};
 use crate::config::Section;
 use crate::weights::Weights;
 use half::f16;

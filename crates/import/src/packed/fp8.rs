@@ -5,7 +5,7 @@
 //! The numbers stay what they are, to the bit. Their scales become f16 of 256 times their size, which goes with
 //! [`tapml_graph::packing::float8`]: exact for bf16 and f16, rounded for f32 that f16 does not hold.
 
-use super::{Make, Parts};
+use super::parts::{Make, Parts};
 use crate::config::Section;
 use crate::weights::Weights;
 use half::f16;

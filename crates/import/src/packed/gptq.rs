@@ -4,7 +4,7 @@
 //!
 //! A number is `scale·(code − zero)`. Source: `auto_gptq/nn_modules/qlinear` of AutoGPTQ.
 
-use super::{Make, Matrix, Parts, turned_halves, words_of};
+use super::parts::{Make, Matrix, Parts, turned_halves, words_of};
 use crate::config::Section;
 use crate::weights::Weights;
 use half::f16;

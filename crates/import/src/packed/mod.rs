@@ -9,10 +9,12 @@ mod awq;
 mod fp8;
 mod gptq;
 mod mxfp4;
+mod parts;
 
 use crate::config::Section;
 use crate::source::Source;
 use crate::weights::Weights;
+use parts::Parts;
 use std::collections::{HashMap, HashSet};
 use tapml_graph::{
     DType, Derived, Error, Graph, Packing, Result, Symbols, Tensor, TensorType, Value, byte_len,
@@ -38,39 +40,6 @@ fn own_packings(config: &Section) -> Result<HashMap<String, Packing>> {
         Ok((name.clone(), packing))
     };
     listed.iter().map(packing).collect()
-}
-
-/// The matrix of one packed tensor: its own shape, and how it is packed.
-#[derive(Clone, Copy)]
-struct Matrix {
-    /// Rows; with a stack, of one of its matrices.
-    outputs: usize,
-    /// Inputs: elements of a row.
-    k: usize,
-    packing: Packing,
-}
-
-impl Matrix {
-    /// Groups of a row.
-    fn groups(&self) -> usize {
-        self.k / (self.packing.group as usize).max(1)
-    }
-
-    /// Words of a row.
-    fn words(&self) -> usize {
-        self.k / self.packing.per_word() as usize
-    }
-}
-
-/// Words, scales and zeros of matrices, one behind the other.
-#[derive(Default)]
-struct Parts {
-    /// `[o, k / per_word]`, row by row.
-    words: Vec<u32>,
-    /// `[o, k / group]`, as the packing stores them.
-    scales: Vec<u8>,
-    /// As `scales`, in f16; empty without zero points.
-    zeros: Vec<u8>,
 }
 
 /// How weights of a checkpoint are stored.
@@ -313,19 +282,4 @@ impl<'a> Packed<'a> {
         loaded.derived.push((vec![value.name.clone()], derived));
         Ok(Some(packing))
     }
-}
-
-/// Makes the parts of a weight when they are asked for.
-type Make = Box<dyn Fn() -> Result<Parts> + Send + Sync>;
-
-/// The elements of an i32 tensor as they lie.
-/// As `u32`: codes are bits, not numbers with a sign.
-fn words_of(tensor: &Tensor) -> Vec<u32> {
-    tensor.bytes().as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b)).collect()
-}
-
-/// `[rows, columns]` two-byte elements with rows and columns exchanged.
-fn turned_halves(tensor: &Tensor, rows: usize, columns: usize) -> Vec<u8> {
-    let halves = tensor.bytes().as_chunks::<2>().0;
-    (0..columns).flat_map(|column| (0..rows).flat_map(move |row| halves[row * columns + column])).collect()
 }

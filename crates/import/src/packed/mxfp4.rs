@@ -3,7 +3,7 @@
 //!
 //! Source: the OCP Microscaling Formats (MX) Specification, version 1.0.
 
-use super::{Make, Parts, words_of};
+use super::parts::{Make, Parts, words_of};
 use crate::weights::Weights;
 use tapml_graph::{DType, Error, Packing, Result};
 

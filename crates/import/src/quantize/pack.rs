@@ -3,9 +3,11 @@
 
 mod e4m3;
 mod mxfp4;
+mod scale;
 
 use half::f16;
 use rayon::prelude::*;
+use scale::{best_scale, inverse};
 use tapml_graph::packing::Code;
 use tapml_graph::{Error, Packing, Result, Tensor};
 
@@ -107,42 +109,6 @@ fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
     best
 }
 
-/// Of some scales as f16 holds them, and of those that fit the codes they give, the one that errs least; infinite if f16 holds
-/// none. `nearest` gives what of a scale a number becomes.
-fn best_scale(
-    numbers: &[f32],
-    scales: impl Iterator<Item = f32>,
-    nearest: impl Fn(f32) -> f32 + Copy,
-) -> f16 {
-    let mut best = (f32::INFINITY, f16::INFINITY);
-    for first in scales.map(f16::from_f32) {
-        let (error, fitted) = fit(numbers, first.to_f32(), nearest);
-        let refined = f16::from_f32(fitted);
-        let (again, _) = fit(numbers, refined.to_f32(), nearest);
-        for found in [(error, first), (again, refined)] {
-            if found.0 < best.0 {
-                best = found;
-            }
-        }
-    }
-    best.1
-}
-
-/// The squared error of a group with this scale, and the scale that fits the same codes best: `Σ x·c / Σ c²`. `nearest` gives
-/// what of a scale a number becomes.
-fn fit(numbers: &[f32], scale: f32, nearest: impl Fn(f32) -> f32) -> (f32, f32) {
-    let inverse = inverse(scale);
-    let (mut error, mut product, mut square) = (0.0f32, 0.0f32, 0.0f32);
-    for &x in numbers {
-        let c = nearest(x * inverse);
-        let off = x - c * scale;
-        error += off * off;
-        product += x * c;
-        square += c * c;
-    }
-    (error, if square > 0.0 { product / square } else { scale })
-}
-
 /// The nearest step from the middle that there is.
 fn step(x: f32, middle: f32) -> f32 {
     nearest(x.clamp(-middle, middle - 1.0))
@@ -153,11 +119,6 @@ fn step(x: f32, middle: f32) -> f32 {
 fn nearest(x: f32) -> f32 {
     const FAR: f32 = 12_582_912.0;
     (x + FAR) - FAR
-}
-
-/// What numbers are multiplied by to be divided by a scale; 0 for none.
-fn inverse(scale: f32) -> f32 {
-    if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
 /// Scale and zero point of a group, and its codes. The range holds 0, which is exact. The scale is infinite if f16 holds

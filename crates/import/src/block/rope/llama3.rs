@@ -3,7 +3,7 @@
 //! Three ranges by wavelength: kept, blended, slowed down. The bounds are counted in turns over the
 //! original context.
 
-use super::original_context;
+use super::scaling::original_context;
 use crate::config::Section;
 use std::f64::consts::TAU;
 use tapml_graph::Result;

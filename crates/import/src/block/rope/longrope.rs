@@ -2,7 +2,7 @@
 //!
 //! The factors were found by search and are listed in the configuration, one for each pair.
 
-use super::{growth, original_context, spread};
+use super::scaling::{growth, original_context, spread};
 use crate::config::Section;
 use tapml_graph::Result;
 use tapml_graph::op::{LongRope, RopeAngles};

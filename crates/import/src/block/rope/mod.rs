@@ -5,14 +5,17 @@
 
 mod llama3;
 mod longrope;
+mod scaling;
 mod yarn;
 
 #[cfg(test)]
 mod tests;
 
+pub use scaling::scaling;
 pub use yarn::score_factor;
 
 use crate::config::Section;
+use scaling::{method, spread};
 use tapml_graph::Result;
 use tapml_graph::op::{DynamicNtk, RopeAngles};
 
@@ -78,16 +81,6 @@ pub fn layer_angles(config: &Section, kind: &str, head_dim: u32, context: u32) -
 /// The angles for this many rotated elements at the base `theta`, not scaled.
 pub fn unscaled_angles(theta: f64, rotary_dim: u32) -> RopeAngles {
     spread(frequencies(theta, rotary_dim), 1.0)
-}
-
-/// `rope_scaling`, else `rope_parameters`, where Transformers 5 also keeps what stood beside it; none if both are empty.
-pub fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
-    let filled = |s: &Section| s.keys().next().is_some();
-    // Both sections may be there; an empty object counts as none.
-    match config.section("rope_scaling")?.filter(filled) {
-        Some(older) => Ok(Some(older)),
-        None => Ok(config.section("rope_parameters")?.filter(filled)),
-    }
 }
 
 /// A key that holds an object, as each does if there is one for each kind of layer.
@@ -164,37 +157,7 @@ fn scaled_angles(
     }
 }
 
-/// The method under its present name: LongRoPE was `su` in the first configurations of Phi-3, and `yarn` by mistake.
-fn method<'a>(scaling: &Section<'a>, key: &str) -> Result<&'a str> {
-    match scaling.text_or(key, "default")? {
-        "su" => Ok("longrope"),
-        "yarn" if scaling.get("long_factor").is_some() => Ok("longrope"),
-        other => Ok(other),
-    }
-}
-
-/// The length of the texts before scaling: `original_max_position_embeddings` beside the scaling, else within it.
-fn original_context(config: &Section, scaling: &Section, context: u32) -> Result<u32> {
-    let (key, bounds) = ("original_max_position_embeddings", 2..=1 << 26);
-    match config.get(key) {
-        Some(_) => config.size(key, bounds),
-        None => scaling.size_or(key, context, bounds),
-    }
-}
-
-/// `factor`, else by how much `context` is longer than the texts before scaling.
-///
-/// A configuration of a lengthened model may give both lengths instead of a factor.
-fn growth(scaling: &Section, original: u32, context: u32) -> Result<f64> {
-    scaling.number_or("factor", f64::from(context) / f64::from(original), 1e-3..=1e6)
-}
-
 /// `theta^(−2j/rotary_dim)` for each pair `j`. Su et al., "RoFormer", 2021, section 3.2.2.
 fn frequencies(theta: f64, rotary_dim: u32) -> impl Iterator<Item = f64> {
     (0..rotary_dim / 2).map(move |j| theta.powf(-2.0 * f64::from(j) / f64::from(rotary_dim)))
-}
-
-/// The node's constants: frequencies and the factor on cosines and sines, in f32.
-fn spread(frequencies: impl Iterator<Item = f64>, scale: f64) -> RopeAngles {
-    RopeAngles::new(frequencies.map(|f| f as f32).collect(), scale as f32)
 }

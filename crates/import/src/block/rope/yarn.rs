@@ -3,7 +3,7 @@
 //! Compared with `_compute_yarn_parameters` of Transformers: the ramp runs over pairs, its ends are rounded
 //! outwards, and equal ends are kept apart.
 
-use super::{growth, method, original_context, scaling};
+use super::scaling::{growth, method, original_context, scaling};
 use crate::config::Section;
 use std::f64::consts::TAU;
 use tapml_graph::Result;

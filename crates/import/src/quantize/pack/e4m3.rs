@@ -3,7 +3,7 @@
 //! E4M3 is that of Micikevicius et al., "FP8 Formats for Deep Learning", 2022: no infinities, 448 the
 //! largest number.
 
-use super::{best_scale, inverse};
+use super::scale::{best_scale, inverse};
 use half::f16;
 use tapml_graph::packing::float8;
 
