@@ -7,6 +7,7 @@ mod numbers;
 mod options;
 mod picture;
 mod sound;
+mod source;
 mod tokens;
 
 pub use inputs::{InputSet, Inputs, Takes};

@@ -2,7 +2,7 @@
 //!
 //! A golden is one safetensors file. Token ids may be stored in any dtype; they are read as numbers.
 
-use super::{AlignRow, Values, worst};
+use super::values::{AlignRow, Values, worst};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tapml_engine::{Pixels, Vision};

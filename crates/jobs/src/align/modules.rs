@@ -4,7 +4,7 @@
 //! checkpoint's modules. What has no counterpart is listed, not guessed.
 
 use super::golden::{find, ids, prompts};
-use super::{AlignRow, Values, worst};
+use super::values::{AlignRow, Values, worst};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tapml_exec::Image;

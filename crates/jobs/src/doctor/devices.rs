@@ -3,7 +3,7 @@
 //! A device that is listed may still fail to compile or to compute. So every one runs a kernel, and its
 //! result is compared.
 
-use super::{PartKind, PartState, PlatformPart, has_backend};
+use super::part::{PartKind, PartState, PlatformPart};
 use crate::platform;
 use crate::runtime::{CompileOptions, Device, DeviceTensor, Module, compile};
 use tapml_device::DeviceInfo;
@@ -65,4 +65,9 @@ fn add(target: &str) -> Result<()> {
     }
     Err(Error::invalid("the device adds two vectors wrongly")
         .with_hint(format!("`tapml device check {target} --ops` says what else is wrong; update its driver")))
+}
+
+/// The words of the devices that this build has.
+fn has_backend(word: &str) -> bool {
+    platform::device_words().any(|known| known == word)
 }

@@ -3,7 +3,8 @@
 //! Python is asked one time for all runtimes; each answer is a line of JSON, the interpreter's first.
 //! Starting a runtime takes seconds, so it happens only where it was named.
 
-use super::{PartKind, PartState, PlatformPart, subprocess};
+use super::part::{PartKind, PartState, PlatformPart};
+use super::subprocess;
 use crate::agents::{HINT, RuntimeServer, python};
 use crate::platform::PlatformSpec;
 use serde::Deserialize;

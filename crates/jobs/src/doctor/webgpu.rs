@@ -2,7 +2,8 @@
 //!
 //! Whether WebGPU works in it can be told only within a tab, which the hub's page does.
 
-use super::{PartKind, PartState, PlatformPart, subprocess};
+use super::part::{PartKind, PartState, PlatformPart};
+use super::subprocess;
 use std::process::Command;
 use std::time::Duration;
 

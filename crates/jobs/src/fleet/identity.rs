@@ -3,7 +3,9 @@
 //! Two processes that name the same run at a broker add to one result. The identity keeps them from adding
 //! results of different suites, kernels or releases.
 
-use super::{Fleet, Member, Record, Records};
+use super::device::{is_loss, open};
+use super::record::{Member, Record, Records};
+use super::setup::Fleet;
 use crate::platform::{Platform, PlatformSpec, deciding_spec};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -96,9 +98,9 @@ pub(super) fn expect_same(fleet: &Fleet<'_>, records: &Records, members: &[Membe
         if own.is_empty() {
             continue;
         }
-        let device = match super::worker::open(fleet, now) {
+        let device = match open(fleet, now) {
             // Others may go on without it.
-            Err(error) if super::worker::is_loss(&error) => continue,
+            Err(error) if is_loss(&error) => continue,
             device => device?,
         };
         let mut kernels = Kernels::new(fleet.suite);

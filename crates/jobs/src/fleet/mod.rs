@@ -5,96 +5,38 @@
 //! device. Work is delivered at least once and recorded at most once. Threads share the board; each device
 //! has one thread.
 
+mod board;
+mod device;
 mod identity;
 mod queue;
+mod record;
 mod report;
+mod setup;
 mod shared;
 mod worker;
 
 pub use identity::Identity;
 pub use queue::{FleetQueue, Item, Memory, Task};
-pub use report::{CaseState, Cell, Column, FleetReport, Member, Record, SCHEMA, encode};
+pub use record::{CaseState, Member, Record, Records, encode};
+pub use report::{Cell, Column, FleetReport, SCHEMA};
+pub use setup::{Fleet, Spread};
 pub use shared::BrokerQueue;
 
 use crate::platform::{self, PlatformSpec};
-use std::collections::{BTreeMap, BTreeSet};
+use board::Board;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tapml_graph::{Error, ErrorKind, Model, Result};
+use tapml_graph::{Error, ErrorKind, Result};
 use tapml_kernels::Overrides;
-use tapml_migrate::suite::Suite;
-use tapml_migrate::{Oracles, Progress, Stop};
 use tapml_rpc::{Address, client};
-
-/// Records by lane and case.
-pub type Records = BTreeMap<(String, String), Record>;
-
-// A lost device costs the cases of one item.
-/// Cases of an item: enough that opening a batch costs little, few enough that a lost device costs little.
-const ITEM: usize = 16;
 
 /// How often new devices are looked for.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long the first device may take to come.
 const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How cases are spread over the devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
-    /// Every case on one device, whichever is free.
-    #[default]
-    Share,
-    /// Every case on one device of each class: platform, device, driver and agent.
-    Class,
-    /// Every case on every device.
-    Every,
-}
-
-impl Spread {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Spread::Share => "share",
-            Spread::Class => "class",
-            Spread::Every => "every",
-        }
-    }
-
-    /// The lane that a device works in.
-    fn lane(self, member: &Member) -> String {
-        match self {
-            Spread::Share => "all".into(),
-            Spread::Class => member.class(),
-            Spread::Every => member.target.clone(),
-        }
-    }
-}
-
-/// What a fleet runs.
-pub struct Fleet<'a> {
-    /// The suite.
-    pub suite: &'a Suite,
-    /// What [`Suite::model`] gave.
-    pub model: &'a Model,
-    /// Exact results.
-    pub oracles: &'a Oracles,
-    /// The user's kernels.
-    pub kernels: &'a Overrides,
-    /// Names of operators; all if empty.
-    pub ops: &'a [String],
-    /// Names of cases; all if empty.
-    pub cases: &'a [String],
-    /// How cases are spread.
-    pub spread: Spread,
-    /// How long a device that is lost may take to come back.
-    pub wait_timeout: Duration,
-    /// Told of progress.
-    pub progress: &'a dyn Progress,
-    /// Set by the user to stop.
-    pub stop: &'a Stop,
-}
 
 impl Fleet<'_> {
     /// Runs the cases on all devices that the words name: `hub/webgpu` is every one of the hub, other words are one device.
@@ -191,64 +133,6 @@ impl Fleet<'_> {
         columns
             .sort_by(|a, b| (a.member.class(), &a.member.target).cmp(&(b.member.class(), &b.member.target)));
         Ok(columns)
-    }
-}
-
-/// What the workers share.
-pub(crate) struct Board<'a> {
-    /// Names of cases with their operators.
-    wanted: &'a [(String, &'static str)],
-    lanes: &'a BTreeSet<String>,
-    pub(crate) work: &'a dyn FleetQueue,
-    /// How many done cases progress has been told of, over all threads.
-    reported: AtomicUsize,
-}
-
-impl Board<'_> {
-    /// Puts what is missing into the queue.
-    fn put(&self, fleet: &Fleet<'_>) -> Result<()> {
-        let missing: BTreeSet<(String, String)> = self.missing()?.into_iter().collect();
-        let mut by_op: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
-        for (case, op) in self.wanted {
-            by_op.entry(op).or_default().push(case);
-        }
-        let mut items = Vec::new();
-        let longest = by_op.values().map(Vec::len).max().unwrap_or(0);
-        for lane in self.lanes.iter().filter(|lane| !self.work.busy(lane).unwrap_or(false)) {
-            for at in (0..longest).step_by(ITEM) {
-                for cases in by_op.values() {
-                    let piece = cases.iter().skip(at).take(ITEM).map(|case| case.to_string());
-                    let cases: Vec<String> =
-                        piece.filter(|case| missing.contains(&(lane.clone(), case.clone()))).collect();
-                    if !cases.is_empty() {
-                        items.push(Item { lane: lane.clone(), cases });
-                    }
-                }
-            }
-        }
-        fleet.stop.check()?;
-        self.work.put(items)
-    }
-
-    /// Cases without a record, by lane.
-    fn missing(&self) -> Result<Vec<(String, String)>> {
-        let records = self.work.records()?;
-        let all = self.lanes.iter().flat_map(|l| self.wanted.iter().map(|(c, _)| (l.clone(), c.clone())));
-        Ok(all.filter(|key| !records.contains_key(key)).collect())
-    }
-
-    /// Whether a lane's cases are all done. Tells how many are, of all lanes.
-    pub(crate) fn done(&self, lane: &str, progress: &dyn Progress) -> Result<bool> {
-        let counts =
-            self.lanes.iter().map(|of| Ok((of, self.work.count(of)?))).collect::<Result<Vec<_>>>()?;
-        let all = counts.iter().map(|(_, count)| count).sum();
-        // `fetch_max` gives each new case to one thread, so that progress counts it one time.
-        let told = self.reported.fetch_max(all, Ordering::AcqRel);
-        if all > told {
-            log::info!("{all} of {} cases are done", self.wanted.len() * self.lanes.len());
-        }
-        progress.advance(all.saturating_sub(told) as u64);
-        Ok(counts.iter().any(|(of, count)| *of == lane && *count >= self.wanted.len()))
     }
 }
 

@@ -4,8 +4,7 @@
 //! Whoever implements it decides how long an item may be silent before it comes again; see
 //! [`FleetQueue::renew`].
 
-use super::Records;
-use super::report::Record;
+use super::record::{Record, Records};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tapml_graph::Result;

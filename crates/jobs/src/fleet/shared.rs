@@ -4,10 +4,9 @@
 //! The queue is a work queue of JetStream, the results are a key-value bucket; `tapml_broker` wraps both.
 //! Keys are hashed or escaped by `key`, because lanes hold signs that subjects must not.
 
-use super::Records;
 use super::identity::{Identity, other_run_error};
 use super::queue::{FleetQueue, Item, Task};
-use super::report::{Record, encode};
+use super::record::{Record, Records, encode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,13 +3,16 @@
 //! A shift lasts as long as one connection. Between shifts the worker waits and tries again; time without a
 //! finished item counts against `wait_timeout`.
 
+use super::board::Board;
+use super::device::{is_loss, open};
 use super::identity::Kernels;
 use super::queue::{Item, Task};
-use super::report::{CaseState, Column, Member, Record, finite};
-use super::{Board, Fleet};
-use crate::platform::{self, Platform, PlatformSpec};
+use super::record::{CaseState, Member, Record, finite};
+use super::report::Column;
+use super::setup::Fleet;
+use crate::platform::Platform;
 use std::time::{Duration, Instant};
-use tapml_graph::{Error, ErrorKind, Result};
+use tapml_graph::Result;
 use tapml_migrate::report::is_defect;
 use tapml_migrate::{CaseResult, CheckOptions, Checked, Quiet, check};
 
@@ -210,23 +213,4 @@ impl<'a> Worker<'a> {
             reason,
         })
     }
-}
-
-/// Opens a device of the fleet with its kernels.
-pub(super) fn open(fleet: &Fleet<'_>, member: &Member) -> Result<Box<dyn Platform>> {
-    let mut spec = PlatformSpec::parse(&member.target)?;
-    if spec.word.starts_with("hub/") && spec.option("wait").is_none() {
-        // Others may finish the lane while the device is away.
-        spec.options.push(("wait".into(), "2".into()));
-    }
-    if spec.is_remote() && spec.option("reconnect").is_none() {
-        // The pieces of a device that is lost go to others at once.
-        spec.options.push(("reconnect".into(), "0".into()));
-    }
-    platform::open(&spec, fleet.kernels.clone())
-}
-
-/// Whether a device may be fine when it is opened again.
-pub(super) fn is_loss(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Unavailable | ErrorKind::Io)
 }

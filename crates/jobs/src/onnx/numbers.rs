@@ -1,7 +1,7 @@
 //! Numbers in a text as an input: for lengths, thresholds and other small arrays.
 
-use super::inputs::{Filled, InputSource};
 use super::options::wrong;
+use super::source::{Filled, InputSource};
 use tapml_graph::{DType, Error, Result};
 
 pub(super) const OPTIONS: [&str; 1] = ["shape"];

@@ -2,8 +2,8 @@
 //!
 //! The order is that of usual preprocessing: decode, resize, choose channels, scale, normalise, lay out.
 
-use super::inputs::{Filled, InputSource};
 use super::options::wrong;
+use super::source::{Filled, InputSource};
 use tapml_engine::{Filter, Rgb};
 use tapml_graph::{Bytes, Error, Result, Tensor};
 

@@ -2,8 +2,8 @@
 //!
 //! Nothing is resampled: a filter would be part of the result. The user is told which program does it.
 
-use super::inputs::{Filled, InputSource};
 use super::options::wrong;
+use super::source::{Filled, InputSource};
 use tapml_engine::Sound;
 use tapml_graph::{Error, Result};
 

@@ -2,7 +2,7 @@
 //!
 //! The tokenizer's own special tokens are added, as `encode` of Hugging Face tokenizers does.
 
-use super::inputs::{Filled, InputSource};
+use super::source::{Filled, InputSource};
 use std::path::Path;
 use tapml_graph::{DType, Error, Result, Tensor};
 use tapml_import::onnx::InputType;

@@ -4,15 +4,14 @@
 //! buffer are left out, and the caller's tensor takes their place; all others are copied in and out. A list
 //! of commands is recorded for each combination of argument buffers and replayed afterwards.
 
-use super::device::{Device, Dropped, ThreadState};
-use super::function::FunctionArgument;
-use super::library::compile_kernels;
+use super::argument::FunctionArgument;
+use super::device::{Device, Dropped, ThreadState, write};
 use super::tensor::DeviceTensor;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use tapml_device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
 use tapml_graph::{Error, Extent, Result, Symbol, Symbols, Tensor as Host, TensorType};
-use tapml_kernels::{Content, Phase, Port, Program, ProgramStep, Slice, symbol_bytes};
+use tapml_kernels::{Content, KernelCache, Phase, Port, Program, ProgramStep, Slice, symbol_bytes};
 
 // Callers usually alternate between a few sets of tensors.
 /// Recorded lists that are kept, one for each combination of arguments.
@@ -363,16 +362,11 @@ fn command(
     })
 }
 
-/// Writes bytes of any length into a buffer that is at least as long, rounded up to a multiple of 4.
-pub(super) fn write(device: &mut dyn tapml_device::Device, buffer: BufferId, bytes: &[u8]) -> Result<()> {
-    let whole = bytes.len() / 4 * 4;
-    if whole > 0 {
-        device.write(buffer, 0, &bytes[..whole])?;
-    }
-    if whole < bytes.len() {
-        let mut last = [0; 4];
-        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-        device.write(buffer, whole as u64, &last)?;
-    }
-    Ok(())
+/// The kernels that programs were compiled to stay compiled as long as the device is open.
+fn compile_kernels(
+    device: &mut dyn tapml_device::Device,
+    cache: &mut KernelCache,
+    program: &Program,
+) -> Result<Vec<KernelId>> {
+    program.kernels.iter().map(|kernel| cache.get(device, kernel)).collect()
 }

@@ -120,3 +120,17 @@ impl fmt::Debug for Device {
         write!(f, "Device({}: {})", self.0.word, self.0.info.name)
     }
 }
+
+/// Writes bytes of any length into a buffer that is at least as long, rounded up to a multiple of 4.
+pub(super) fn write(device: &mut dyn Backend, buffer: BufferId, bytes: &[u8]) -> Result<()> {
+    let whole = bytes.len() / 4 * 4;
+    if whole > 0 {
+        device.write(buffer, 0, &bytes[..whole])?;
+    }
+    if whole < bytes.len() {
+        let mut last = [0; 4];
+        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
+        device.write(buffer, whole as u64, &last)?;
+    }
+    Ok(())
+}

@@ -3,13 +3,14 @@
 //! Compiling needs the device's limits and features, not the device: the result is plain data. Uploading
 //! compiles kernels and sends weights.
 
+use super::argument::FunctionArgument;
 use super::bound::Bound;
 use super::device::Device;
-use super::function::{Function, FunctionArgument, Role};
+use super::function::{Function, Role};
 use super::module::{Body, Module};
 use std::sync::{Arc, Mutex};
 use tapml_graph::{Error, Model, Result, Symbols};
-use tapml_kernels::{KernelCache, Overrides, Program};
+use tapml_kernels::{Overrides, Program};
 
 // Buffers of activations grow with it.
 /// Most tokens of a language model's run unless said otherwise: longer inputs run in parts.
@@ -198,13 +199,4 @@ fn no_function<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let known: Vec<&str> = known.collect();
     Error::invalid(format!("there is no function `{name}`"))
         .with_hint(format!("there are: {}", known.join(", ")))
-}
-
-/// The kernels that programs were compiled to stay compiled as long as the device is open.
-pub(super) fn compile_kernels(
-    device: &mut dyn tapml_device::Device,
-    cache: &mut KernelCache,
-    program: &Program,
-) -> Result<Vec<tapml_device::KernelId>> {
-    program.kernels.iter().map(|kernel| cache.get(device, kernel)).collect()
 }

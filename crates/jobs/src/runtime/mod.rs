@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod argument;
 mod bound;
 mod device;
 mod function;
@@ -28,8 +29,9 @@ mod module;
 mod solve;
 mod tensor;
 
+pub use argument::FunctionArgument;
 pub use device::Device;
-pub use function::{Function, FunctionArgument};
+pub use function::Function;
 pub use kernel::{OwnKernel, parse_groups};
 pub use library::{CompileOptions, Library, Uploaded, compile};
 pub use module::Module;

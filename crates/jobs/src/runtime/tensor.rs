@@ -3,8 +3,7 @@
 //! Buffers are multiples of 4 bytes, which is what devices copy; the last bytes of a tensor are padded on
 //! the way.
 
-use super::bound::write;
-use super::device::{Device, Dropped};
+use super::device::{Device, Dropped, write};
 use tapml_device::{BufferId, Command};
 use tapml_graph::{Bytes, DType, Error, Result, Symbols, Tensor as Host, byte_len};
 

@@ -6,11 +6,13 @@
 
 mod bandwidth;
 mod profile;
+mod rate;
 pub(crate) mod traffic;
 
 use crate::platform;
 pub use profile::KernelTime;
 use profile::{Profiler, Recording};
+pub use rate::Rate;
 use serde::Serialize;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -40,30 +42,6 @@ pub struct SpeedOptions {
 impl Default for SpeedOptions {
     fn default() -> SpeedOptions {
         SpeedOptions { prompt_tokens: 16, tokens: 128, prefill_tokens: 512, depth: 0, runs: 5, profile: 0 }
-    }
-}
-
-/// A number of tokens a second: the median of the runs, the slowest and the fastest.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Rate {
-    /// The median.
-    pub median: f64,
-    /// The slowest run.
-    pub min: f64,
-    /// The fastest run.
-    pub max: f64,
-}
-
-impl Rate {
-    // The median: one disturbed run must not move the number.
-    fn from_runs(runs: &[f64]) -> Rate {
-        let mut sorted = runs.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let at = |i: usize| sorted.get(i).copied().unwrap_or(0.0);
-        let (half, count) = (sorted.len() / 2, sorted.len());
-        let median =
-            if count.is_multiple_of(2) && count > 0 { (at(half - 1) + at(half)) / 2.0 } else { at(half) };
-        Rate { median, min: at(0), max: at(count.saturating_sub(1)) }
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Commands are timed alone, so their sum is more than a step takes where the device overlaps them.
 
+use super::rate::Rate;
 use super::traffic;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -77,7 +78,7 @@ impl Recording {
                 floor_seconds: 0.0,
                 loss_seconds: 0.0,
             });
-            let median = super::Rate::from_runs(&seconds).median;
+            let median = Rate::from_runs(&seconds).median;
             row.count += 1;
             row.seconds += median;
             row.floor_seconds += floor;
