@@ -92,6 +92,7 @@ fn unknown_handles(address: &Address) -> Check {
         ("the run of a list", Request::Replay(wire::Replay { list: 77, symbols })),
         ("the destruction of a list", Request::DestroyList(wire::DestroyList { list: 77 })),
     ];
+    // Each has a wait of its own: the first failure would hide the others.
     for (what, request) in unanswered {
         raw.send(request)?;
         raw.expect_refusal(
@@ -112,6 +113,7 @@ fn deferred_errors(address: &Address) -> Check {
     raw.send(write(72, vec![0; 4]))?;
     raw.send(write(1, vec![9; 4]))?;
     match raw.ask(wait())? {
+        // Of several failures the first is told, a single time.
         Reply::Failed(failed) if failed.message.contains("71") => {}
         other => {
             let text = "a wait after writes to the buffers 71 and 72, which do not exist: expected a failure";

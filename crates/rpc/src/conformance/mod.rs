@@ -17,6 +17,7 @@ pub struct Rule {
     pub name: &'static str,
     /// What the schema asks for, in a sentence.
     pub text: &'static str,
+    /// Checks it on connections of its own.
     body: fn(&Address) -> Check,
 }
 

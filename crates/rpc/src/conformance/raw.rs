@@ -139,6 +139,7 @@ impl Raw {
                     return Ok(Ok((message.seq, reply)));
                 }
                 Ok(Message::Close(_)) => return Ok(Err("the agent closed the connection".into())),
+                // Texts and control frames are no messages of the wire.
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e))
                     if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
@@ -160,6 +161,7 @@ impl Raw {
                         reply.words()
                     ));
                 }
+                // Credit for this request, or news of earlier ones.
                 Ok((of, _)) if of <= seq => {}
                 Ok((of, reply)) => {
                     return fail(format!(

@@ -7,6 +7,7 @@ use super::requests::{Answer, Execute, Executor, done};
 use crate::wire::{self, Reply, convert};
 use tapml_graph::Result;
 
+/// Not answered, as all requests on buffers that give nothing back.
 impl Execute for wire::CreateBuffer {
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.buffers.expect_free(self.buffer)?;
@@ -37,6 +38,7 @@ impl Execute for wire::Write {
     }
 }
 
+/// Answered by the bytes, in pieces.
 impl Execute for wire::Read {
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.read(&self, true, answer)?;
@@ -44,6 +46,7 @@ impl Execute for wire::Read {
     }
 }
 
+/// Answered when the device has done everything that was asked before.
 impl Execute for wire::Wait {
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.device.wait()?;
@@ -51,6 +54,7 @@ impl Execute for wire::Wait {
     }
 }
 
+/// Findings are told a single time: the device forgets them.
 impl Execute for wire::TakeFindings {
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         let findings = executor.device.take_findings().into_iter().map(convert::finding_to_wire).collect();
@@ -68,6 +72,7 @@ impl Execute for wire::HasBlobs {
     }
 }
 
+/// Not answered: a blob that could not be kept is missed where it is needed.
 impl Execute for wire::PutBlob {
     const CAPABILITY: Option<&'static str> = Some("blobs");
 

@@ -14,6 +14,7 @@ use tapml_graph::{Error, Result};
 /// A device keeps labels, bindings and sizes of each.
 const COMMAND_BYTES: u64 = 256;
 
+/// Answered, so that the client learns at once whether the kernel compiles.
 impl Execute for wire::CreateKernel {
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         let id = self.kernel;
@@ -38,6 +39,7 @@ impl Execute for wire::DestroyKernel {
     }
 }
 
+/// Not answered: a failure is told with the next answer that tells failures.
 impl Execute for wire::Record {
     fn execute(mut self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         let list = self.list;
@@ -51,6 +53,7 @@ impl Execute for wire::Record {
         if commands.len() > MAX_COMMANDS {
             return Err(Error::unsupported(format!("a list of more than {MAX_COMMANDS} commands")));
         }
+        // Nothing is recorded before the last part is here.
         if self.more {
             executor.partial = Some((list, commands));
             return Ok(None);
@@ -58,6 +61,7 @@ impl Execute for wire::Record {
         executor.lists.expect_free(list)?;
         let bytes = COMMAND_BYTES * commands.len() as u64;
         let made = executor.expect_room("a list", bytes).and_then(|()| record(executor, &commands));
+        // A list that could not be made is known as such, so that later uses of it say why.
         executor.lists.insert(list, made.as_ref().ok().map(|&list| (list, bytes)));
         made.map(|_| executor.memory += bytes)?;
         Ok(None)
@@ -96,6 +100,7 @@ impl Execute for wire::Step {
     }
 }
 
+/// Answered by what the reads give, in one stream of pieces.
 impl Execute for wire::Turns {
     const CAPABILITY: Option<&'static str> = Some("turns");
 

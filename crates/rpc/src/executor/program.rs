@@ -18,6 +18,7 @@ pub struct Loaded {
     bytes: u64,
 }
 
+/// Blobs of its pieces and of its weights have to be here before.
 impl Execute for wire::LoadProgram {
     const CAPABILITY: Option<&'static str> = Some("programs");
 
@@ -85,6 +86,7 @@ impl Execute for wire::UnloadProgram {
     }
 }
 
+/// Answered by the bytes of the outputs that were asked for, in the order of the request.
 impl Execute for wire::RunProgram {
     const CAPABILITY: Option<&'static str> = Some("programs");
 

@@ -167,6 +167,7 @@ pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
 /// `Unsupported` for a language or a kind of binding that this build does not know.
 pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
     let unknown = |what: &str| Error::unsupported(format!("kernel `{}`: {what}", k.name));
+    // Protocol Buffers let numbers through that an enumeration does not have.
     let language = match wire::Language::try_from(k.language) {
         Ok(wire::Language::Wgsl) => device::Language::Wgsl,
         Ok(wire::Language::Cuda) => device::Language::Cuda,
@@ -253,6 +254,7 @@ pub fn command_from_wire(
                     groups: [size_from_wire(&d.x)?, size_from_wire(&d.y)?, size_from_wire(&d.z)?],
                 })
             };
+            // The label is what a person knows of the command.
             parts().map_err(|e| e.context(format!("dispatch `{}`", d.label)))
         }
         wire::Work::Copy(c) => Ok(device::Command::Copy {
@@ -269,6 +271,7 @@ pub fn command_from_wire(
 /// An affine size is known by its value at zero and at one of each symbol.
 fn size_to_wire(extent: &Extent) -> Result<wire::Size> {
     let names: Vec<Symbol> = extent.dim.symbols().collect();
+    // All symbols are zero but this one, which is one.
     let at = |one: Option<Symbol>| {
         let symbols =
             names.iter().fold(Symbols::new(), |all, &s| all.with_symbol(s, u64::from(Some(s) == one)));
@@ -326,6 +329,7 @@ const KINDS: [(device::FindingKind, &str); 7] = [
 
 /// A finding, for the wire.
 pub fn finding_to_wire(f: device::Finding) -> wire::Finding {
+    // A kind that the list lacks would have no name, and be refused on the other side.
     let kind = KINDS.iter().find(|(kind, _)| *kind == f.kind).map_or("", |(_, name)| name);
     let [workgroup_x, workgroup_y, workgroup_z] = f.workgroup;
     wire::Finding {

@@ -62,6 +62,7 @@ fn walk(mut bytes: &[u8], nested: &[(u64, &Shape)], left: &mut usize) -> Result<
                 // A length is believed only as far as there are bytes.
                 let len = varint(&mut bytes)?;
                 let inner = take(&mut bytes, len)?;
+                // Texts and bytes have no shape.
                 if let Some((_, shape)) = nested.iter().find(|(tag, _)| *tag == key >> 3) {
                     look(inner, shape, left)?;
                 }
@@ -76,6 +77,7 @@ fn walk(mut bytes: &[u8], nested: &[(u64, &Shape)], left: &mut usize) -> Result<
 /// The number in front, of up to ten bytes. Bits beyond 64 are dropped.
 fn varint(bytes: &mut &[u8]) -> Result<u64> {
     let mut value = 0u64;
+    // Ten bytes of seven bits each hold 64 bits.
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first().ok_or_else(cut)?;
         *bytes = rest;

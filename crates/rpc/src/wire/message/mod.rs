@@ -47,6 +47,7 @@ pub trait RequestMessage {
 
     /// Enters what the request makes, and strikes what it frees. Its message has `len` bytes.
     fn remember(&self, names: &mut Names, len: usize) {
+        // Most requests neither make nor free anything.
         let _ = (names, len);
     }
 }
@@ -73,6 +74,7 @@ pub trait AgentMessage {
 impl Request {
     /// Whether the request is answered.
     pub(crate) fn answer_kind(&self) -> Answered {
+        // A constant of a trait needs the type of the message, which is inferred here.
         fn kind_of<M: RequestMessage>(_: &M) -> Answered {
             M::ANSWERED
         }

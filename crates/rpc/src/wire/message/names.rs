@@ -89,6 +89,7 @@ impl Names {
 
     /// Enters a buffer.
     pub fn add_buffer(&mut self, id: u32, label: &str, size: u64) {
+        // The size is the client's claim, whether or not the buffer can be made.
         self.memory = self.memory.saturating_add(size);
         self.buffers.insert(id, Buffer { label: label.into(), size });
     }
@@ -159,6 +160,7 @@ impl Names {
         // Without a known turn, the symbols of the first one are told.
         let values = symbols(turns.get(turn.max(1) as usize - 1).map_or(&[], Vec::as_slice));
         let commands = self.commands(list);
+        // What was not remembered must not be told as an empty list.
         if commands.is_empty() && !self.complete {
             return format!("replay list {list}{values}{of}");
         }
