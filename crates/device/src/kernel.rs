@@ -98,10 +98,12 @@ impl KernelDesc {
             return Err(Error::invalid(text).with_detail("kernel", &self.name));
         }
         let l = &info.limits;
+        // Uniform blocks have a limit of their own.
         let storage = self.bindings.iter().filter(|&&b| b != BindingKind::Uniform).count() as u64;
         let invocations = self.workgroup.iter().fold(1u64, |all, &w| all.saturating_mul(u64::from(w)));
         // All limits are looked at in one order, so that an error is the same on every backend.
         let rows = [
+            // Details have these names; see `check_limits`.
             ("max_storage_buffers", storage, u64::from(l.max_storage_buffers)),
             ("max_invocations", invocations, u64::from(l.max_invocations)),
             ("max_workgroup_size.x", u64::from(self.workgroup[0]), u64::from(l.max_workgroup_size[0])),

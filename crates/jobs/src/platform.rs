@@ -144,6 +144,7 @@ pub(crate) fn deciding_spec(spec: &PlatformSpec) -> PlatformSpec {
 
 /// The device as it describes itself, wherever it is: choices of kernels are those of such devices.
 pub(crate) fn as_it_says(spec: &PlatformSpec, info: &DeviceInfo) -> DeviceInfo {
+    // A remote device shows where it is behind its own name.
     let name = if spec.is_remote() { remote::own_name(&info.name) } else { &info.name };
     DeviceInfo { name: name.into(), ..info.clone() }
 }
@@ -177,6 +178,7 @@ fn with_kernels(
 /// Software adapters count as none: the reference is the better choice then.
 pub fn fastest() -> PlatformSpec {
     use tapml_device::AdapterKind;
+    // The emulator is listed first, and is no device to be fast on.
     let gpu = BACKENDS.iter().filter(|b| b.word != "emulator").find_map(|b| {
         let kinds = (b.list)().ok()?;
         let index =

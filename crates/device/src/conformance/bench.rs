@@ -11,8 +11,11 @@ use tapml_graph::{Error, Symbols};
 /// Why a case ended early.
 /// An error of the device counts as a failure, except for a lost device.
 pub(super) enum EarlyEnd {
+    /// What was wrong, in words.
     Failed(String),
+    /// Why the device cannot run the case.
     Skipped(String),
+    /// An error that the case did not expect.
     Device(Error),
 }
 
@@ -63,8 +66,11 @@ pub(super) struct Bench<'a> {
     pub(super) device: &'a mut dyn Device,
     /// Names kernels and files in messages.
     case: &'static str,
+    /// Not freed yet.
     buffers: Vec<BufferId>,
+    /// Not freed yet.
     kernels: Vec<KernelId>,
+    /// Not freed yet.
     lists: Vec<ListId>,
 }
 
@@ -90,6 +96,7 @@ impl<'a> Bench<'a> {
 
     /// Frees a buffer before the case ends.
     pub(super) fn destroy_buffer(&mut self, id: BufferId) -> crate::Result<()> {
+        // Also if the device fails to free it: it must not be freed twice.
         self.buffers.retain(|&b| b != id);
         self.device.destroy_buffer(id)
     }
@@ -200,6 +207,7 @@ impl<'a> Bench<'a> {
     pub(super) fn clean(&mut self) -> Check {
         // All parts are freed, then the first error is told.
         let mut first = Ok(());
+        // Lists first: they refer to kernels and buffers.
         for list in self.lists.drain(..) {
             first = first.and(self.device.destroy_list(list));
         }

@@ -56,18 +56,21 @@ pub trait FleetQueue: Send + Sync {
 #[derive(Default)]
 pub struct Memory(Mutex<QueueState>);
 
+/// Behind one lock.
 #[derive(Default)]
 struct QueueState {
     /// With how often each was lost.
     waiting: VecDeque<(Item, u32)>,
     /// Lanes by token.
     taken: BTreeMap<String, String>,
+    /// By lane and case.
     records: Records,
     /// The last token given.
     next: u64,
 }
 
 impl Memory {
+    /// A panic of another thread is no reason to stop.
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,6 +100,7 @@ impl FleetQueue for Memory {
         let mut state = self.state();
         state.taken.remove(&task.token);
         for record in records {
+            // A record that is there stays: cases may be delivered twice.
             state.records.entry((record.lane.clone(), record.case.clone())).or_insert(record);
         }
         Ok(())
@@ -105,6 +109,7 @@ impl FleetQueue for Memory {
     fn give_back(&self, task: Task, pieces: Vec<Item>) -> Result<()> {
         let mut state = self.state();
         state.taken.remove(&task.token);
+        // Behind all others, so that an item that takes devices down does not come at once.
         state.waiting.extend(pieces.into_iter().map(|item| (item, task.lost + 1)));
         Ok(())
     }

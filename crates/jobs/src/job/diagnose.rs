@@ -89,6 +89,7 @@ impl DiagnoseJob {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
+        // Its outputs are no logits, so that no harm to them is measured.
         if let Some((suite, model)) = super::open_recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let target = open_platform(&self.target, &self.kernels)?;
@@ -102,6 +103,7 @@ impl DiagnoseJob {
             Some(path) => Suite::open(path)?,
             None => self.carve(&checkpoint, &model, source.as_mut(), progress, stop)?,
         };
+        // The suite's graph, with weights that were compared by hash.
         let model = suite.model(Some(&model))?;
         let options = DiagnoseOptions { between: self.between, ..self.options() };
         self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop)

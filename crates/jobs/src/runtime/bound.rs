@@ -19,11 +19,13 @@ const LISTS: usize = 16;
 
 /// See the module.
 pub(super) struct Bound {
+    /// Locked for each run.
     device: Device,
     /// Shared with the library that it was uploaded from.
     program: Arc<Program>,
     /// Present unless it is an argument in a call's memory.
     buffers: Vec<Option<BufferId>>,
+    /// In the order of the program's kernels.
     kernels: Vec<KernelId>,
     /// Oldest first; the oldest is dropped when there are too many.
     lists: VecDeque<(Vec<BufferId>, ListId)>,
@@ -48,12 +50,14 @@ impl Bound {
             program,
         };
         bound.fill(weights).map_err(|e| e.context(format!("program `{}`", bound.program.name)))?;
+        // Sets the states as later resets do.
         bound.reset()?;
         Ok(bound)
     }
 
     /// Makes kernels and buffers. On an error the buffers made so far are freed when `Bound` is dropped.
     fn fill(&mut self, weights: &dyn Fn(&str) -> Result<Host>) -> Result<()> {
+        // Buffers that a call's own tensors stand for are not made.
         let direct = direct(&self.program);
         let mut state = self.device.lock();
         let ThreadState { device, kernels } = &mut *state;
@@ -74,6 +78,7 @@ impl Bound {
                     let bytes = bytes.ok_or_else(|| Error::invalid(format!("weight `{name}` ends early")))?;
                     write(device.as_mut(), buffer, &bytes)?;
                 }
+                // Written by runs.
                 Content::Symbols | Content::Activation | Content::State => {}
             }
         }
@@ -100,6 +105,7 @@ impl Bound {
     /// States begin empty, or as zeros.
     pub fn reset(&mut self) -> Result<()> {
         let mut state = self.device.lock();
+        // Growing states are read up to `p` only, so that old rows need not be cleared.
         for port in self.program.states.iter().filter(|s| !s.grows) {
             if let Some(buffer) = self.buffers[port.buffer as usize] {
                 let size = self.program.buffers[port.buffer as usize].size;
@@ -118,6 +124,7 @@ impl Bound {
     ) -> Result<()> {
         self.within_capacity(symbols)?;
         let mut ports: Vec<(&FunctionArgument, BufferId)> = arguments.map(|(a, t)| (a, t.buffer())).collect();
+        // Callers may order arguments in another way than the program does.
         ports.sort_by_key(|(a, _)| (a.output, a.port));
         let ports: Vec<BufferId> = ports.into_iter().map(|(_, buffer)| buffer).collect();
         // Taken out until the run has been started: a failure leaves states that nobody may use.
@@ -131,6 +138,7 @@ impl Bound {
             state.device.write(buffer, 0, &symbol_bytes(symbols)?)?;
         }
         state.device.replay(list, symbols)?;
+        // Without states there is nothing to count.
         let added = if self.program.states.is_empty() { Some(0) } else { symbols.get(Symbol::N) };
         self.position = before.zip(added).map(|(before, added)| before + added);
         Ok(())
@@ -153,6 +161,7 @@ impl Bound {
         }
         for first in (0..tokens).step_by(most as usize) {
             let symbols = Symbols::np(most.min(tokens - first), start + first);
+            // Each part has tensors of its own: an argument is bound from its first byte.
             let part = |(a, t): &(&FunctionArgument, &DeviceTensor)| {
                 DeviceTensor::reserve(&self.device, a.ty.sizes(&symbols)?, t.dtype())
             };
@@ -175,6 +184,8 @@ impl Bound {
         let mut commands = Vec::new();
         for ((argument, whole), part) in arguments.iter().zip(parts).filter(|((a, _), _)| a.output == outputs)
         {
+            // Arguments without a size of `n` go to every part as they are; of outputs the last part's
+            // stay.
             let cut = argument.ty.shape.first().is_some_and(|dim| dim.symbols().any(|s| s == Symbol::N));
             let row = part.bytes() / part.shape().first().copied().unwrap_or(1).max(1);
             let at = Extent::from_dim(if cut { first * row as u64 } else { 0 });
@@ -191,6 +202,7 @@ impl Bound {
         state.device.destroy_list(list)
     }
 
+    /// Fails if a symbol is larger than the program has room for.
     fn within_capacity(&self, symbols: &Symbols) -> Result<()> {
         for &symbol in &self.program.symbols {
             let (value, most) = (symbols.get(symbol), self.program.capacity.get(symbol));
@@ -204,6 +216,7 @@ impl Bound {
         self.within_context(symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0))
     }
 
+    /// Fails if the model was not made for so many positions.
     fn within_context(&self, tokens: u64, past: u64) -> Result<()> {
         match self.program.context {
             Some(context) if tokens.saturating_add(past) > context => Err(Error::invalid(format!(
@@ -216,6 +229,7 @@ impl Bound {
 
     /// The list that runs the program with these arguments: inputs, then outputs.
     fn list(&mut self, state: &mut ThreadState, ports: &[BufferId]) -> Result<ListId> {
+        // At most [`LISTS`], so that a search is cheap.
         if let Some((_, list)) = self.lists.iter().find(|(known, _)| known == ports) {
             return Ok(*list);
         }
@@ -236,6 +250,7 @@ impl Bound {
         let ports: Vec<(&Port, BufferId)> =
             program.inputs.iter().chain(&program.outputs).zip(arguments.iter().copied()).collect();
         let buffer = |index: u32| -> Result<BufferId> {
+            // The program's own buffer, else the argument that takes its place.
             let own = self.buffers.get(index as usize).copied().flatten();
             let given = || ports.iter().find(|(port, _)| port.buffer == index).map(|(_, buffer)| *buffer);
             own.or_else(given).ok_or_else(|| Error::bug(format!("buffer {index} is nowhere")))
@@ -279,6 +294,7 @@ impl Drop for Bound {
 /// the run. Intermediate values may have shared the buffer of an output, and be larger.
 fn direct(program: &Program) -> HashSet<u32> {
     let ports = || program.inputs.iter().chain(&program.outputs).map(|p| p.buffer);
+    // A state must outlive the call.
     let states: HashSet<u32> = program.states.iter().map(|s| s.buffer).collect();
     let once = |buffer: &u32| ports().filter(|b| b == buffer).count() == 1;
     ports().filter(|b| once(b) && !states.contains(b) && writers(program, *b) <= 1).collect()
@@ -313,6 +329,7 @@ fn length(ty: &TensorType) -> Result<Extent> {
     if let Some(constant) = bytes.as_const() {
         return Ok(Extent::from_dim(constant.next_multiple_of(4)));
     }
+    // Bytes are linear in `n` and `p`: three points tell.
     let words = [(0, 0), (1, 0), (0, 1)]
         .iter()
         .all(|&(n, p)| bytes.eval(&Symbols::np(n, p)).is_ok_and(|len| len.is_multiple_of(4)));
