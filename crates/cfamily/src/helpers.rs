@@ -32,6 +32,7 @@ pub fn used_by(texts: &[&str]) -> String {
             used.push(function);
         }
     }
+    // Back in the order of the file, in which callees come first.
     used.iter().rev().map(|function| format!("{function}\n")).collect()
 }
 

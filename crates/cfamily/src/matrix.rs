@@ -52,6 +52,7 @@ impl Writer<'_> {
         for column in &columns {
             let mut cells = Vec::new();
             for row in &rows {
+                // A row of a matrix has no place of its own: it is put together from its cells.
                 let line = self.vector_of(kind, row)?;
                 let line = Operand { text: line, shape: ValueShape::Vector(row.len() as u8, kind) };
                 cells.push(self.dot(&line, column)?.text);

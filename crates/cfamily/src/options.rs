@@ -1,4 +1,4 @@
-//! Choices of the printer.
+//! Choices of the printer: the dialect, and which guarantees of WGSL its text keeps.
 
 /// A dialect of the C family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -122,6 +122,7 @@ impl<'a> Flow<'a> {
                     flow.block(body, now, around, count);
                     flow.block(continuing, now, around, count);
                     if break_if
+                        // Invocations then leave the loop in different rounds.
                         .is_some_and(|condition| flow.is_varying(now, around) || flow.varies(condition))
                     {
                         flow.left.insert(number);

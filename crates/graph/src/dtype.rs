@@ -89,6 +89,7 @@ impl DType {
 
     /// The dtype of this name.
     pub fn parse(name: &str) -> Option<DType> {
+        // Names of packed dtypes hold their parameters, so that they are no list.
         let plain = DType::ALL.into_iter().find(|d| d.name() == name);
         plain.or_else(|| Packing::parse(name).map(DType::Packed))
     }
@@ -113,6 +114,7 @@ impl DType {
             DType::F64 => (-53f64).exp2(),
             DType::F32 => (-24f64).exp2(),
             DType::F16 => (-11f64).exp2(),
+            // Seven bits of the fraction are stored, and one is implied.
             DType::BF16 => (-8f64).exp2(),
             _ => 0.0,
         }
@@ -122,6 +124,7 @@ impl DType {
     pub fn min_normal(self) -> f64 {
         match self {
             DType::F64 => f64::MIN_POSITIVE,
+            // Both have eight bits of exponent.
             DType::F32 | DType::BF16 => f64::from(f32::MIN_POSITIVE),
             DType::F16 => (-14f64).exp2(),
             _ => 0.0,
@@ -145,6 +148,7 @@ impl<'de> Deserialize<'de> for DType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
         let name = Cow::<'de, str>::deserialize(deserializer)?;
         DType::parse(&name).ok_or_else(|| {
+            // Only a part of a long name is shown.
             de::Error::custom(format!("unknown dtype `{}`", name.chars().take(40).collect::<String>()))
         })
     }

@@ -55,6 +55,7 @@ impl TensorType {
     pub fn elements(&self) -> Option<Dim> {
         let mut product = Dim::from(1u64);
         for dim in &self.shape {
+            // One factor at most names symbols, so that the product stays affine.
             product = match (product.as_const(), dim.as_const()) {
                 (Some(a), _) => dim.checked_mul(a)?,
                 (None, Some(b)) => product.checked_mul(b)?,

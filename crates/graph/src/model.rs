@@ -73,6 +73,7 @@ impl Model {
     ) -> Result<Model> {
         for (names, derived) in derived {
             let derived = Arc::new(derived);
+            // A derived weight takes the place of a given one of its name.
             names.iter().for_each(|name| drop(weights.given.remove(name)));
             let names = names.into_iter().enumerate();
             weights.derived.extend(names.map(|(part, name)| (name, (derived.clone(), part))));
@@ -87,6 +88,7 @@ impl Model {
             let expected = value.ty.bind(&Symbols::new())?;
             match weights.ty(&value.name) {
                 None => errors.push(format!("weight `{}` ({}) is missing", value.name, value.ty)),
+                // All wrong weights are told together.
                 Some(found) if found != expected => {
                     errors.push(format!("weight `{}`: expected {}, found {found}", value.name, value.ty));
                 }

@@ -98,6 +98,7 @@ pub trait Fault: Display {
 
 /// A failed call: `doing` says what was tried.
 pub fn call_error(doing: &str, failure: impl Fault) -> Error {
+    // A device that is short of memory goes on; any other failure of such a call is a bug.
     let kind = if failure.out_of_memory() { ErrorKind::OutOfMemory } else { ErrorKind::Bug };
     Error::new(kind, format!("could not {doing}: {failure}"))
 }

@@ -48,11 +48,13 @@ impl DriverOptions {
 pub fn switches(text: &str, known: &mut [(&str, &mut bool)]) -> Result<()> {
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
     let hint = format!("known options, each on or off: {}", names.join(", "));
+    // An empty text has no pairs.
     for pair in text.split('&').filter(|p| !p.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let Some((_, place)) = known.iter_mut().find(|(known, _)| *known == name) else {
             return Err(Error::invalid(format!("unknown device option `{name}`")).with_hint(hint));
         };
+        // Nothing but `on` and `off`: a misspelt value must not count as off.
         **place = match value {
             "on" => true,
             "off" => false,

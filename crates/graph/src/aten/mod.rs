@@ -64,6 +64,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// has no definition. A number in the place of a tensor is an attribute, and no input.
 pub fn input_name(op: &Foreign, place: usize) -> Option<&'static str> {
     let row = list::ROWS.iter().find(|row| op.domain() == DOMAIN && row.name == op.name())?;
+    // Behind a list of tensors places have no fixed name.
     let names = row.tensors.iter().copied().take_while(|name| !name.starts_with('*'));
     names.filter(|name| !op.attributes().contains_key(*name)).nth(place)
 }
@@ -81,9 +82,11 @@ pub fn define(op: &Foreign, inputs: &[Option<TensorType>]) -> Result<Definition>
         let mut builder = Builder::new(op, inputs)?;
         let arguments = Arguments::new(op, row.tensors, &builder)?;
         let outputs = (row.define)(&mut builder, &arguments)?;
+        // After the definition, because only then it is known what it read.
         arguments.expect_all_read()?;
         let mut sources = Vec::new();
         for (place, declared) in op.outputs().iter().enumerate() {
+            // An operator may declare fewer outputs than its definition gives.
             let given = outputs.get(place);
             let source = match declared {
                 DeclaredType::Absent => None,

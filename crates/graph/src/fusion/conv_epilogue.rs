@@ -84,6 +84,7 @@ fn samples() -> Vec<Sample> {
         Convolved::new(name, dtype, [&[1, 3, 9, 10], &[5, 3, 3, 3], &[1, 5, 9, 10]], true, SAME)
     };
     let one = Fill::Normal(1.0);
+    // Padding that differs between the sides, and strides of two.
     let depthwise = r#"{"group":6,"kernel_shape":[3,3],"strides":[2,2],"pads":[0,1,1,0]}"#;
     // ReLU6 as exporters write it, with bounds as inputs.
     let six: [(&[u64], Fill); 2] = [(&[], Fill::Values("0")), (&[], Fill::Values("6"))];

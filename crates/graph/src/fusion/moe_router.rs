@@ -41,6 +41,7 @@ fn samples() -> Vec<Sample> {
     };
     let route = |k, scores, normalize| Route { k, scores, normalize, scale: 1.0, groups: None };
     vec![
+        // Sixty is no multiple of 32, a usual number of lanes.
         case("f16, four of sixty", DType::F16, DType::F16, 60, route(4, Scores::Softmax, false)),
         case("f32, two of eight, normalised", DType::F32, DType::F32, 8, route(2, Scores::Softmax, true)),
         case("sigmoid", DType::F16, DType::BF16, 16, route(3, Scores::Sigmoid, true)),

@@ -55,6 +55,7 @@ fn find_appended_rows(uses: &Uses<'_>, cache: ValueId) -> Option<(NodeId, ValueI
     // The new state is exactly what the attention reads.
     let extended = uses.graph.states().get(state as usize)?.output == cache;
     let all = Dim::symbol(Symbol::N).checked_add(&Dim::symbol(Symbol::P))?;
+    // A state of fixed size is no cache.
     let grows = uses.graph.value(cache).ty.shape.first() == Some(&all);
     (extended && grows).then_some((id, node.inputs[1]))
 }

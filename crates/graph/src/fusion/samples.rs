@@ -59,6 +59,7 @@ impl FusedSample {
 
     /// Adds a node with several outputs.
     pub fn nodes(&mut self, op: impl Into<Op>, inputs: &[ValueId], outputs: usize) -> Vec<ValueId> {
+        // Values are numbered over all nodes, so that no name comes twice.
         let names: Vec<String> = (self.values..).take(outputs).map(|at| format!("v{at}")).collect();
         self.values += outputs;
         let made = self.builder.node_multi(names[0].clone(), op, inputs, &names);

@@ -22,11 +22,13 @@ impl Broadcast {
     /// How `b` stretches to `a`. Fails unless it has the type of `a` or, for `a: [n, k]`, is a float vector of `k` or a
     /// `[n, 1]` of the dtype of `a`.
     pub fn from_types(a: &TensorType, b: &TensorType) -> Result<Broadcast> {
+        // Operands of one type may have any rank.
         if a == b {
             return Ok(Broadcast::Whole);
         }
         let (rows, columns) = matrix("a", a)?;
         match b.shape.as_slice() {
+            // A vector may have another float dtype: weights are stored in their own.
             [len] if len == columns && b.dtype.is_float() => Ok(Broadcast::Row),
             [len, one] if len == rows && *one == Dim::from(1u64) && b.dtype == a.dtype => {
                 Ok(Broadcast::Column)

@@ -39,6 +39,7 @@ impl Operator for CausalConv {
                 "`w` must be floats of {columns} × 1 × 2 or more, found {found}"
             )));
         };
+        // As many rows as a window reaches back.
         expect_state(&inputs[2], taps - 1, columns)?;
         if let Some(bias) = inputs.get(3) {
             expect_vector("b", bias, columns)?;

@@ -20,6 +20,7 @@ impl Operator for LastRow {
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[1])?;
         let (_, columns) = matrix("x", &inputs[0])?;
+        // Only the row count changes.
         Ok(vec![TensorType::new(inputs[0].dtype, [Dim::from(1u64), columns.clone()])])
     }
 

@@ -68,6 +68,7 @@ impl Operator for RmsNorm {
             plain(name, op, n, k, Fill::Spiky(5.0), x).input(w, shape, Fill::Around(1.0 - offset, 0.2))
         };
         let alone = |group| RmsNorm { group, ..RmsNorm::new(1e-6) };
+        // Weights near 0 with an offset of 1, as models that store the distance from 1 have them.
         let mut shifted = case("offset", 4, 192, 1e-6, Fill::Normal(1.0), f32, bf16);
         shifted.op = RmsNorm { offset: 1.0, ..RmsNorm::new(1e-6) }.into();
         shifted.inputs[1].fill = Fill::Normal(0.3);

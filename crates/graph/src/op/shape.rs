@@ -10,6 +10,7 @@ pub fn expect_inputs(inputs: &[TensorType], counts: &[usize]) -> Result<()> {
     if counts.contains(&inputs.len()) {
         return Ok(());
     }
+    // Operators with optional inputs take several counts.
     let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
     Err(Error::invalid(format!("expected {} inputs, found {}", counts.join(" or "), inputs.len())))
 }

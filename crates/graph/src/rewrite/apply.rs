@@ -46,6 +46,7 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
         (0..patch.graph.nodes().len() as u32).filter(|&i| !patch.removes(NodeId(i))).map(PatchedNode::Old);
     let items: Vec<PatchedNode> = old.chain((0..patch.nodes.len()).map(PatchedNode::New)).collect();
     let mut users: HashMap<PatchedNode, Vec<PatchedNode>> = HashMap::new();
+    // How many values each node still waits for.
     let mut waits: HashMap<PatchedNode, usize> = HashMap::new();
     for &item in &items {
         for source in sources(patch, item)? {
@@ -60,6 +61,7 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
         PatchedNode::Old(i) => (i, 0),
         PatchedNode::New(j) => (patch.nodes[j].after, j + 1),
     };
+    // Nodes that read leaves alone.
     let free = items.iter().filter(|i| !waits.contains_key(i));
     let mut ready: BinaryHeap<_> = free.map(|&i| Reverse((key(i), i))).collect();
     let mut order = Vec::with_capacity(items.len());
@@ -113,6 +115,7 @@ impl<'p, 'g> Rebuild<'p, 'g> {
         for &item in order {
             self.item(item)?;
         }
+        // Leaves behind the last node.
         self.leaves_to(ValueId(u32::MAX))?;
         for output in graph.outputs() {
             let value = self.find(self.patch.resolve(self.patch.tap(output.value))?)?;

@@ -29,6 +29,7 @@ pub struct Rule {
 
 /// All rules, in the order in which [`fuse`] tries them.
 pub const RULES: &[Rule] = &[
+    // First, so that dead users do not keep other rules from a place.
     Rule { name: "drop_dead", apply: drop_dead::apply },
     Rule { name: "fuse_gated_linear", apply: fuse_gated_linear::apply },
     Rule { name: "fuse_expert_gated_linear", apply: fuse_expert_gated_linear::apply },

@@ -15,6 +15,7 @@ pub fn quantize(graph: &Graph, choose: &dyn Fn(&Value) -> Option<Packing>) -> Re
         let id = match value.origin {
             Origin::Input => rebuilt.builder.input(&value.name, value.ty.clone())?,
             Origin::State(_) => rebuilt.builder.state(&value.name, value.ty.clone())?,
+            // Only weights are packed: activations change in every run.
             Origin::Weight => {
                 let ty = match choose(value) {
                     Some(packing) => {
@@ -53,6 +54,7 @@ fn packed_type(ty: &TensorType, packing: Packing) -> Result<TensorType> {
     if !ty.dtype.is_float() {
         return Err(Error::invalid(format!("{ty} holds no floats")));
     }
+    // Whether the rows are whole groups.
     packing.sections(&ty.sizes(&crate::Symbols::new())?)?;
     Ok(TensorType { dtype: DType::Packed(packing), shape: ty.shape.clone() })
 }

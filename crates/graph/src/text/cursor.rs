@@ -10,8 +10,11 @@ use serde::de::IgnoredAny;
 /// A place in one line of the text.
 #[derive(Clone, Copy)]
 pub struct Cursor<'a> {
+    /// The whole line.
     line: &'a str,
+    /// Its number, from 1.
     number: usize,
+    /// The byte that is next.
     at: usize,
 }
 
@@ -21,12 +24,14 @@ impl<'a> Cursor<'a> {
         Cursor { line, number, at: 0 }.past_spaces()
     }
 
+    /// The same place behind spaces and tabs.
     fn past_spaces(mut self) -> Cursor<'a> {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
         self
     }
 
+    /// What is left of the line.
     fn rest(&self) -> &'a str {
         &self.line[self.at..]
     }
@@ -38,6 +43,7 @@ impl<'a> Cursor<'a> {
 
     /// Adds line and column to an error.
     pub fn place(&self, error: Error) -> Error {
+        // Columns count characters, as editors do.
         let column = self.line[..self.at].chars().count() + 1;
         error
             .context(format!("line {}, column {column}", self.number))
@@ -50,6 +56,7 @@ impl<'a> Cursor<'a> {
         let found = if self.at_end() {
             "the end of the line".to_string()
         } else {
+            // At most 32 characters, escaped: the line may hold anything.
             let word: String = self.rest().chars().take_while(|c| !c.is_whitespace()).take(32).collect();
             format!("`{}`", word.escape_debug())
         };

@@ -87,6 +87,7 @@ impl FromStr for TensorType {
 /// Serialises as the text form.
 impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        // A graph within JSON is a text as well.
         s.collect_str(self)
     }
 }

@@ -12,6 +12,7 @@ impl Evaluate for CausalConv {
         let bias = if inputs.len() > 3 { Some(rows(inputs, 3)?.values) } else { None };
         let (columns, taps) = (x.columns, state.rows + 1);
         let weight = inputs[1].as_float()?.values();
+        // The rows before `x` stand in the state.
         let seen = [state.values, x.values].concat();
         let mut values = reserve(x.rows, columns)?;
         for row in 0..x.rows {

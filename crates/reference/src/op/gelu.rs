@@ -28,6 +28,7 @@ fn exact<T: Real>(x: T) -> T {
 
 /// `x/2 · (1 + tanh z)` as `x / (1 + exp(−2z))`, which keeps its digits where `tanh z` is near −1.
 fn by_tanh<T: Real>(x: T) -> T {
+    // `√(2/π)`.
     let root = T::from_f64(FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
     let z = root * (x + T::from_f64(0.044715) * x * x * x);
     x / (T::ONE + (-(z + z)).exp())

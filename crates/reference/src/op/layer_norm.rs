@@ -20,6 +20,7 @@ impl Evaluate for LayerNorm {
             for (index, run) in row.chunks_exact(len.max(1)).enumerate() {
                 let mean = sum(run.iter().copied()) / count;
                 let variance = sum(run.iter().map(|&x| (x - mean) * (x - mean))) / count;
+                // One division for the whole run.
                 let factor = T::ONE / (variance + eps).sqrt();
                 let start = values.len();
                 values.extend(run.iter().map(|&x| (x - mean) * factor));

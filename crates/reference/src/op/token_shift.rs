@@ -14,6 +14,7 @@ impl Evaluate for TokenShift {
         let Some(last) = x.rows.checked_sub(1) else {
             return Err(Error::invalid("a matrix without rows has no last row"));
         };
+        // The last row is what the next step takes.
         let (kept, after) = x.values.split_at(last * x.columns);
         let y = Value::float(vec![x.rows, x.columns], [before.values, kept].concat())?;
         Ok(vec![y, Value::float(vec![1, x.columns], after.to_vec())?])

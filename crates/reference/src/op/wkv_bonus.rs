@@ -15,6 +15,7 @@ impl Evaluate for WkvBonus {
             for first in (0..r.columns).step_by(d) {
                 let [r, k, v] = [&r, &k, &v].map(|rows| rows.part(row, first, d));
                 let products = r.iter().zip(u.part(0, first, d)).zip(k).map(|((&r, &u), &k)| r * u * k);
+                // The sum serves all columns of the head.
                 let sum = products.fold(T::ZERO, |sum, product| sum + product);
                 values.extend(v.iter().map(|&v| sum * v));
             }

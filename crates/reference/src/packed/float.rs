@@ -27,6 +27,7 @@ impl Block<'_> {
         let power = simd.splat_f32s(f32::from_bits((127 + 112) << 23));
         for v in 0..vectors {
             let mut totals = [simd.splat_f32s(0.0); R];
+            // A scale belongs to a group, so that each group has a sum of its own.
             for g in 0..self.k / 4 / self.group {
                 let mut sums = [[simd.splat_f32s(0.0); C]; R];
                 for word in g * self.group..(g + 1) * self.group {

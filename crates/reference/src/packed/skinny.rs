@@ -109,12 +109,14 @@ impl Block<'_> {
         let vectors = words.len() * P / self.k;
         let magic = simd.splat_u32s(MAGIC);
         let beyond = simd.splat_u32s((J * B) as u32);
+        // One mask for each place of a weight before the word is shifted.
         let mut masks = [magic; J];
         for (j, mask) in masks.iter_mut().enumerate() {
             *mask = simd.splat_u32s((u32::MAX >> (32 - B)) << (j * B));
         }
         for v in 0..vectors {
             let mut totals = [simd.splat_f32s(0.0); R];
+            // A scale belongs to a group, so that each group has a sum of its own.
             for g in 0..self.k / P / self.group {
                 let zero =
                     if zeros.is_empty() { simd.splat_f32s(self.middle) } else { zeros[g * vectors + v] };
