@@ -148,6 +148,9 @@ impl DeviceCommand {
 type Listing = (Vec<(Offered, Option<AtHub>)>, Vec<Operators>);
 
 /// Every device that runs kernels, words without any, and devices that run operators.
+///
+/// # Errors
+/// If the agent or the hub does not answer.
 fn list_devices(agent: Option<&str>) -> Result<Listing> {
     let Some(agent) = agent else {
         return Ok((

@@ -50,6 +50,7 @@ fn describe(found: &Examination) -> String {
         rows.add_row([part.platform.clone(), word(part.part), word(part.state), name, version]);
     }
     text += &rows.to_string();
+    // What is broken comes first: it is here and was meant to work.
     for (title, state) in [("Broken", PartState::Broken), ("Missing", PartState::Missing)] {
         let groups = groups(parts, state);
         text += if groups.is_empty() { "" } else { "\n\n" };
@@ -67,6 +68,7 @@ fn describe(found: &Examination) -> String {
 }
 
 /// The parts in a state, those with the same reason and advice together.
+/// Each stands where its first part would.
 fn groups(parts: &[PlatformPart], state: PartState) -> Vec<(Vec<String>, &PlatformPart)> {
     let mut groups: Vec<(Vec<String>, &PlatformPart)> = Vec::new();
     for part in parts.iter().filter(|part| part.state == state) {

@@ -27,6 +27,9 @@ pub struct Guard {
 impl Guard {
     /// A guard of the device `spec`, described by `info`, of which at most `devices` are open at once. With a deadline of
     /// 0 seconds devices are opened as they are. So are devices of other machines, whose agents keep their own.
+    ///
+    /// # Errors
+    /// If the device is not here, or the agent cannot listen at the loopback interface.
     pub fn new(spec: &PlatformSpec, info: &DeviceInfo, devices: usize, deadline: u64) -> Result<Guard> {
         let mut spec = spec.clone();
         if deadline == 0 || spec.is_remote() {
@@ -68,6 +71,7 @@ impl Drop for Guard {
 }
 
 /// Processors for each device, if the device is processors: all of them for each would be in each other's way.
+/// `None` for other devices.
 fn threads(info: &DeviceInfo, devices: usize) -> Option<usize> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     (info.kind == AdapterKind::Cpu).then_some((all / devices.max(1)).max(1))

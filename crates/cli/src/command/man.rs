@@ -30,6 +30,7 @@ impl ManCommand {
     /// # Errors
     /// If the folder or a page cannot be written.
     pub fn run(self) -> Result<Outcome> {
+        // A page of `help` would say nothing.
         let mut command = Cli::command().disable_help_subcommand(true);
         // Names of subcommands are complete only when it is built.
         command.build();

@@ -116,6 +116,7 @@ fn render(report: &MigrateReport) -> String {
         text += &format!("\n  {:9}{}", source.platform, one_line(&t.source));
         text += &format!("\n  {:9}{}", target.platform, one_line(t.target.as_deref().unwrap_or("-")));
     }
+    // Operators can fail together although each passes alone.
     for region in &report.regions {
         let of = format!("\n\n{} nodes from {} to {} as one model", region.nodes, region.first, region.last);
         text += &match (&region.reason, &region.skipped) {

@@ -99,6 +99,7 @@ impl TuneCommand {
         tapml::files::write(&file, choices.text()?.as_bytes())?;
         self.json.say(&describe_ops(&ops))?;
         output::note("choices", &file.display().to_string());
+        // The exit code tells of a kernel that is wrong on this device.
         let failed = ops.iter().any(|op| !op.failed.is_empty());
         self.json.write(&Report {
             schema: 1,

@@ -84,6 +84,7 @@ impl DecodeCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
+        // Generation needs the logits of the last row alone.
         let model = if self.random {
             self.graph.open_random(&self.model, LogitRows::Last)?
         } else {
@@ -133,6 +134,7 @@ impl DecodeCommand {
             // A filled cache stands in the place of a prompt.
             s.prompt_tokens.max(s.depth)
         ))?;
+        // Zero means that no long prompt was measured.
         if s.prefill_tokens > 0 {
             self.json.say(&format!("prefill  {}, {} tokens", rate(&s.prefill), s.prefill_tokens))?;
         }

@@ -172,6 +172,7 @@ fn render(report: &FleetReport) -> String {
         }
     }
     for op in ops {
+        // A dash means that the device ran no case of the operator.
         let cell = |cells: &[Cell]| cells.iter().find(|c| c.op == op).map_or("-".into(), state);
         let cells = report.devices.iter().map(|d| cell(&d.ops));
         matrix.add_row(std::iter::once(op.to_string()).chain(cells));

@@ -60,6 +60,9 @@ impl Spread {
 }
 
 /// Measures a device that nobody else uses meanwhile.
+///
+/// # Errors
+/// If the device fails, or gives back other bytes than it was given.
 pub fn measure(device: &mut dyn Device, json: &JsonArg) -> Result<Speed> {
     let round_trip_us = Spread::measure(TIMES.0, |s| s * 1e6, || device.wait())?;
     // In whole words, and no more than one buffer holds.

@@ -54,6 +54,7 @@ fn render(report: &Report<'_>) -> String {
         weights.add_row([w.dtype.clone(), w.tensors.to_string(), w.elements.to_string(), bytes(w.bytes)]);
     }
     text += &format!("{ops}\n\n{weights}");
+    // Nothing is said of what a file does not have.
     let listed = |what: &str, names: &[String]| {
         if names.is_empty() { String::new() } else { format!("\n\n{what}: {}", names.join(", ")) }
     };
