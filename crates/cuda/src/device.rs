@@ -284,6 +284,7 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    /// The caller's bytes are free when it returns, also where the copy has not run yet.
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.alive()?;
         let range = self.handles.write(buffer, offset, data.len())?;
@@ -296,6 +297,7 @@ impl Device for CudaDevice {
         self.done("write a buffer", done)
     }
 
+    /// Waits for all work before it.
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
         self.alive()?;
         let range = self.handles.read(buffer, offset, out.len())?;
@@ -309,6 +311,7 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    /// Compiled, or taken as machine code from the cache.
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.alive()?;
         // Compiled before it gets a handle, as buffers are.
@@ -318,6 +321,7 @@ impl Device for CudaDevice {
         Ok(id)
     }
 
+    /// Graphs that may use it do not run again before their lists were checked.
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
         self.handles.destroy_kernel(kernel)?;
         self.forget_graphs();
@@ -325,6 +329,7 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    /// Makes no graph: sizes are known at replays only.
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         self.alive()?;
         let list = self.handles.record(commands)?;
@@ -341,6 +346,7 @@ impl Device for CudaDevice {
         }
     }
 
+    /// Starts the work. What fails in a kernel shows at a later wait.
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         self.alive()?;
         // A geometry that has a graph was checked when it was made: only what was freed since could make it wrong.
@@ -377,6 +383,7 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    /// Of buffers; what the driver takes for itself is not counted.
     fn memory(&self) -> (u64, u64) {
         self.handles.memory()
     }

@@ -170,6 +170,7 @@ impl Driver for Hip {
         Ok(HipMemory { stream: Arc::clone(&self.stream), raw })
     }
 
+    /// Compiled for the device of this thread.
     fn kernel(&self, printed: &Printed, _: &DeviceInfo) -> Result<HipKernel, Refusal<HipFailure>> {
         let code = rtc::compile(self.rtc, &printed.text)?;
         self.stream.load(&code, &printed.name).map_err(|failure| Refusal::Call("load", failure))
