@@ -244,6 +244,9 @@ fn differing_values(exact: &Array<f64>, at: usize, copies: &[Vec<Array<f64>>]) -
 
 /// Runs a node of any kind in `f32`: one of TapML's own operators by the reference, any other by its evaluation, what a fused
 /// operator stands for one after the other.
+///
+/// # Errors
+/// If the operator has no evaluation, or the inputs do not fit it.
 pub fn run_any(op: &Op, symbols: &Symbols, inputs: &[Tensor], outputs: &[DType]) -> Result<Vec<Tensor>> {
     if !op.is_foreign() {
         return crate::run_node(op, symbols, inputs, outputs);

@@ -233,7 +233,7 @@ pub fn affine_terms(sizes: &InputSizes<'_>) -> CallFacts {
 
 /// The neighbours of a place within an image of two axes with their weights; elements outside are zeros.
 ///
-/// A place beyond the border has neighbours inside as well, whose weights do not sum up to 1 then.
+/// A place less than one element beyond the border still has neighbours inside; their weights then sum up to less than 1.
 fn bilinear(y: f64, x: f64, height: usize, width: usize) -> impl Iterator<Item = (usize, f64)> {
     let (top, left) = (y.floor(), x.floor());
     let corners = [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)];

@@ -195,6 +195,9 @@ impl Evaluation<'_> {
 
     /// Widens how far the outputs of a node move by what its own arithmetic errs. `given` are the inputs of the call as they
     /// are recorded and the constants of a definition, by their numbers.
+    ///
+    /// # Errors
+    /// If the evaluator does not evaluate the node on its operands' magnitudes.
     fn own_errors(
         &self,
         step: &DefinitionStep,

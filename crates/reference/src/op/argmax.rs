@@ -12,6 +12,8 @@ use tapml_graph::{Error, Result, Symbol, Symbols};
 impl Evaluate for Argmax {
     const MOVES_ONLY: bool = true;
 
+    /// # Errors
+    /// If `n` is not bound, or there are more rows of logits than new tokens.
     fn eval<T: Real>(&self, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (found, x) = (inputs[0].as_ids()?, rows(inputs, 1)?);
         let unbound = || Error::invalid("symbol `n` is not bound");

@@ -33,6 +33,8 @@ impl Evaluate for Attention {
         }
     }
 
+    /// # Errors
+    /// If a causal attention has fewer keys than queries.
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (q, k, v) = (rows(inputs, 0)?, rows(inputs, 1)?, rows(inputs, 2)?);
         let sinks = if inputs.len() > 3 { Some(rows(inputs, 3)?.values) } else { None };

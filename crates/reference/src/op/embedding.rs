@@ -11,6 +11,8 @@ use tapml_graph::{Error, Result, Symbols};
 impl Evaluate for Embedding {
     const MOVES_ONLY: bool = true;
 
+    /// # Errors
+    /// If an id is outside of the table.
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (ids, table) = (inputs[0].as_ids()?, inputs[1].as_float()?);
         let columns = table.row_len();

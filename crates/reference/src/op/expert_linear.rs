@@ -10,6 +10,8 @@ use rayon::prelude::*;
 use tapml_graph::{Error, Result, Symbols};
 
 impl Evaluate for ExpertLinear {
+    /// # Errors
+    /// If an expert does not exist.
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (x, stack) = (rows(inputs, 0)?, inputs[1].as_float()?);
         let (&[count, outputs, k], &[n, slots]) = (stack.shape(), inputs[2].shape()) else {

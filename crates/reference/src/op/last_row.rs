@@ -9,6 +9,8 @@ use tapml_graph::{Error, Result, Symbols};
 impl Evaluate for LastRow {
     const MOVES_ONLY: bool = true;
 
+    /// # Errors
+    /// If there is no row.
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let x = rows(inputs, 0)?;
         if x.rows == 0 {

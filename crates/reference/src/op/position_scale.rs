@@ -8,6 +8,8 @@ use tapml_graph::op::PositionForm;
 use tapml_graph::{Error, Result, Symbol, Symbols};
 
 impl Evaluate for PositionScale {
+    /// # Errors
+    /// If `p` is not bound.
     fn eval<T: Real>(&self, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let x = rows(inputs, 0)?;
         let unbound = || Error::invalid("symbol `p` is not bound");

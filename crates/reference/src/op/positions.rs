@@ -9,6 +9,8 @@ use tapml_graph::{Error, Result, Symbol, Symbols};
 impl Evaluate for Positions {
     const MOVES_ONLY: bool = true;
 
+    /// # Errors
+    /// If `n` or `p` is not bound, or a position does not fit in 32 bits.
     fn eval<T: Real>(&self, symbols: &Symbols, _: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let bound =
             |s: Symbol| symbols.get(s).ok_or_else(|| Error::invalid(format!("symbol `{s}` is not bound")));

@@ -9,6 +9,8 @@ use tapml_graph::{Error, Result, Symbols};
 impl Evaluate for TokenShift {
     const MOVES_ONLY: bool = true;
 
+    /// # Errors
+    /// If there is no row.
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (x, before) = (rows(inputs, 0)?, rows(inputs, 1)?);
         let Some(last) = x.rows.checked_sub(1) else {
