@@ -4,8 +4,11 @@
 //! Three threads work: this one runs the source, one hashes and stores what is recorded, and one hashes
 //! weights that do not go into the suite. The folder appears only when everything is durable.
 
-use crate::identity::{Hash, ModelIdentity, tensor_type, weight_entries, weight_entries_while};
-use crate::progress::{Progress, Stop};
+use crate::argmax::argmax_last;
+use crate::hash::{Hash, tensor_type};
+use crate::identity::{ModelIdentity, weight_entries, weight_entries_while};
+use crate::progress::Progress;
+use crate::stop::Stop;
 use crate::suite::index::type_bytes;
 use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, SuiteOutput, SuiteSource, SuiteWriter};
 use std::path::Path;
@@ -335,23 +338,6 @@ impl CarveRunner<'_> {
         }
         Ok(generated)
     }
-}
-
-/// Index of the largest value of the last row; the first of equals.
-pub(crate) fn argmax_last(logits: &Tensor) -> Result<u32> {
-    let last = logits.shape().first().and_then(|&rows| logits.rows(rows.checked_sub(1)?, 1));
-    let last = last.ok_or_else(|| Error::bug("logits without rows"))?;
-    Ok(argmax(&last.to_f32()))
-}
-
-/// Index of the largest value; the first of equals.
-/// NaN is never larger; a row without any number gives 0.
-pub fn argmax(row: &[f32]) -> u32 {
-    let best = row
-        .iter()
-        .enumerate()
-        .fold((0, f32::NEG_INFINITY), |best, (i, &v)| if v > best.1 { (i, v) } else { best });
-    best.0 as u32
 }
 
 /// Hands every value to the writing thread once per run.

@@ -6,12 +6,14 @@
 
 use crate::choices::KernelChoices;
 use crate::filter::{Filter, looked_at};
+use crate::judged::{CaseResult, JudgedCall, check_types};
 use crate::made::{CallMaker, MadeFailure};
 use crate::oracle::{Oracles, terms};
-use crate::progress::{JudgedCall, Progress, Stop};
+use crate::progress::Progress;
 use crate::range_test;
 use crate::report::{BUCKETS, CheckReport, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode};
 use crate::slots::Slots;
+use crate::stop::Stop;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Judgement, Precision, as_one_chain, judge};
 use std::collections::{HashMap, HashSet};
@@ -37,32 +39,6 @@ pub struct CheckOptions {
     pub ops: Vec<String>,
     /// Names of cases; all if empty.
     pub cases: Vec<String>,
-}
-
-/// The verdict of one case.
-#[derive(Clone, Debug)]
-pub struct CaseResult {
-    /// The case.
-    pub case: Case,
-    /// The verdict, or why the call could not be run.
-    pub outcome: std::result::Result<Judgement, Error>,
-}
-
-impl CaseResult {
-    /// Observed error over allowed error; infinite if the call could not be run.
-    pub fn ratio(&self) -> f64 {
-        self.outcome.as_ref().map_or(f64::INFINITY, |j| j.ratio)
-    }
-
-    /// Whether nobody knows the exact result, so that the call says nothing for or against the platform.
-    fn is_unjudged(&self) -> bool {
-        self.outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
-    }
-
-    /// Whether the call was wrong or could not be run.
-    pub fn is_failed(&self) -> bool {
-        !self.outcome.as_ref().is_ok_and(Judgement::passes)
-    }
 }
 
 /// A report and every single verdict behind it.
@@ -458,16 +434,6 @@ struct Job {
     /// What the source gave.
     expected: Vec<Tensor>,
     outputs: Result<Vec<Tensor>>,
-}
-
-/// Fails unless the platform gave what the graph says.
-pub(crate) fn check_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
-    let expected = call.output_types.iter().map(|t| t.bind(&call.symbols)).collect::<Result<Vec<_>>>()?;
-    let found: Vec<_> = outputs.iter().map(crate::identity::tensor_type).collect();
-    if expected == found {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("expected outputs {expected:?}, found {found:?}")))
 }
 
 /// The nodes with a call that was not run, each once with the first reason.

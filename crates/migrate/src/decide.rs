@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_decision_clears_what_was_not_reached() {
-        let key = Some(crate::identity::Hash::compute(b"key"));
+        let key = Some(crate::hash::Hash::compute(b"key"));
         let full = Entry {
             op: "add".into(),
             kernel: "add/portable".into(),

@@ -7,36 +7,19 @@
 
 use crate::check::Checker;
 use crate::choices::KernelChoices;
+use crate::composed::{composed_kinds, is_composed};
 use crate::decide::{Basis, ComposedEvidence, Decision, Settled, decide_composed};
-use crate::identity::Hash;
+use crate::hash::Hash;
 use crate::ledger::{Entry, Ledger, LedgerFolder, OpState, VERSION};
-use crate::migrate::{Migration, capacity};
-use crate::model_check::{ModelCheck, check_model};
+use crate::migration::{Migration, capacity};
+use crate::model_check::ModelCheck;
+use crate::model_run::check_model;
 use crate::oracle::Oracles;
 use crate::report::{Deployed, KernelCheck, LaunchCoverage, OpCheck};
 use crate::suite::Suite;
 use std::collections::HashSet;
 use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions, Phase, Platform};
 use tapml_graph::{Graph, NodeId, Result};
-
-/// The operators of composed suites that a graph does not have: fused ones, what fusing leaves of operators that it takes
-/// apart, and the choice of the next token. Each once, with the number of its nodes in the phase with most.
-pub(crate) fn composed_kinds(graph: &Graph, composed: &[Suite; 2]) -> Vec<(&'static str, usize)> {
-    let mut kinds: Vec<(&'static str, usize)> = Vec::new();
-    for (op, nodes) in composed.iter().flat_map(|suite| suite.graph().op_kinds()) {
-        match kinds.iter_mut().find(|(known, _)| *known == op) {
-            Some((_, most)) => *most = nodes.max(*most),
-            None if is_composed(graph, op) => kinds.push((op, nodes)),
-            None => {}
-        }
-    }
-    kinds
-}
-
-/// Whether the calls of an operator are composed of recorded ones: the graph itself does not have it.
-pub(crate) fn is_composed(graph: &Graph, op: &str) -> bool {
-    graph.nodes().iter().all(|node| node.op.name() != op)
-}
 
 impl Migration<'_> {
     /// Decides the composed operators, each on its own calls, then all that pass together by the whole model; one after the

@@ -26,9 +26,13 @@
 //! `ν ≥ 2` (its density is below 0.4 of the same to the power `−(ν + 1)/2`; times `x / t` it can be integrated), with `ν` one
 //! less than the effective number of rows.
 
+mod lost;
+
+pub use lost::{CUT, Lost, NEAR};
+
 use crate::attributes::left_out;
 use crate::verdict::{Allowed, Exact, Precision};
-use serde::{Deserialize, Serialize};
+use lost::ROUNDING;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tapml_exec::Call;
@@ -37,10 +41,7 @@ use tapml_reference::{Value, cut_within, eval};
 
 /// Roundings, in units of the sensitivity, by which a loss must move a row's elements.
 pub const SHOWS: f64 = 2.0;
-/// How far `c` may be from 1.
-pub const NEAR: f64 = 0.3;
-/// Least `c` of results, or of values within a fused operator, that are cut instead of rounded.
-pub const CUT: f64 = 0.1;
+
 /// Probability with which noise alone makes results seem cut.
 pub const CHANCE: f64 = 1e-9;
 /// Standard errors that `c` must have: a normal deviate exceeds 8 with probability 10⁻¹⁵.
@@ -52,40 +53,7 @@ const PLAIN: f64 = 4.0;
 /// Calls of an operator that are looked at: their number bounds the cost.
 const CALLS: usize = 24;
 
-/// The names of rounding to nearest in the place of an attribute's: of results, and of values within a fused operator.
-/// Attributes have no spaces in their names.
-const ROUNDING: [&str; 2] = ["rounding of results", "rounding of inner values"];
-
-/// An attribute that a kernel has lost, or its rounding to nearest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Lost {
-    /// Its name.
-    pub attribute: String,
-    /// `c`: how much of the loss the residual shows.
-    pub share: f64,
-    /// Its standard error.
-    pub error: f64,
-    /// Rows in which the loss shows.
-    pub rows: usize,
-    /// Their effective number, weighted by what shows in each.
-    #[serde(skip)]
-    effective: f64,
-    /// The call in which it shows most, as it was named to the filter.
-    #[serde(skip)]
-    pub call: usize,
-}
-
 impl Lost {
-    /// Whether values are cut instead of rounded, and no attribute is lost.
-    pub fn is_rounding(&self) -> bool {
-        ROUNDING.contains(&self.attribute.as_str())
-    }
-
-    /// The least `c` that counts.
-    pub fn least_factor(&self) -> f64 {
-        if self.is_rounding() { CUT } else { 1.0 - NEAR }
-    }
-
     /// Whether it counts.
     fn counts(&self) -> bool {
         let (most, errors) = if self.is_rounding() {
@@ -94,21 +62,6 @@ impl Lost {
             (1.0 + NEAR, ERRORS)
         };
         (self.least_factor()..=most).contains(&self.share) && self.share >= errors * self.error
-    }
-
-    /// One sentence.
-    pub fn text(&self) -> String {
-        let Lost { attribute, share, error, rows, .. } = self;
-        if self.is_rounding() {
-            let what = attribute.trim_start_matches("rounding of ");
-            return format!(
-                "as if {what} were cut instead of rounded to the nearest: over {rows} rows the results are off toward zero by \
-                 {share:.2} ± {error:.2} of what that gives in the mean"
-            );
-        }
-        format!(
-            "as if `{attribute}` were left out: over {rows} rows the results show {share:.2} ± {error:.2} of what that would change"
-        )
     }
 }
 

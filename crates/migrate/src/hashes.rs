@@ -4,7 +4,7 @@
 //! A hash is believed if the file has the length, time of modification and inode that it had.
 //! It is no protection against someone who forges these.
 
-use crate::identity::Hash;
+use crate::hash::Hash;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

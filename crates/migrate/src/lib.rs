@@ -7,22 +7,29 @@
 #![warn(missing_docs)]
 
 pub mod accumulation_order;
+mod argmax;
 pub mod attributes;
 mod carve;
 mod check;
 mod choices;
+mod composed;
 mod decide;
 mod deploy;
+mod entry;
 mod extremes;
 pub mod filter;
+mod hash;
 mod hashes;
 mod html;
 mod identity;
+mod judged;
 mod junit;
 pub mod ledger;
 mod made;
 mod migrate;
+mod migration;
 mod model_check;
+mod model_run;
 mod noise;
 mod oracle;
 mod order;
@@ -38,23 +45,28 @@ pub mod report;
 mod samples;
 mod slots;
 mod so_far;
+mod stop;
 pub mod suite;
 mod together;
 pub mod verdict;
 
-pub use carve::{CarveOptions, Carved, PromptInput, argmax, carve};
-pub use check::{CaseResult, CheckOptions, Checked, Checker, OpChecked, check, composed_suites};
+pub use argmax::argmax;
+pub use carve::{CarveOptions, Carved, PromptInput, carve};
+pub use check::{CheckOptions, Checked, Checker, OpChecked, check, composed_suites};
 pub use choices::KernelChoices;
+pub use hash::{Hash, tensor_type};
 pub use html::html;
-pub use identity::{Hash, ModelIdentity, WeightEntry, graph_hash, tensor_type, weight_entries, weights_hash};
+pub use identity::{ModelIdentity, WeightEntry, graph_hash, weight_entries, weights_hash};
+pub use judged::{CaseResult, JudgedCall};
 pub use junit::junit;
 pub use made::{Made, MadeCall, MadeFailure, Purpose, made_calls, regimes};
 pub use migrate::{MigrateOptions, Migrated, ObtainSuite, migrate, migrate_suite, obtain_suite};
-pub use model_check::{ModelCheck, Watch, check_model, row_distance, watch_model};
+pub use model_check::ModelCheck;
+pub use model_run::{Watch, check_model, row_distance, watch_model};
 pub use noise::{DeclaredPrecision, MovementLimits};
 pub use oracle::{Oracles, terms};
 pub use order::estimate_work;
-pub use progress::{JudgedCall, Progress, Quiet, Stop};
+pub use progress::{Progress, Quiet};
 pub use ratio::ratio_text;
 pub use reached::RowRegimes;
 pub use record::{RecordedRun, identity_of_file, record};
@@ -65,3 +77,4 @@ pub use samples::{
     KernelSamples, SampleCheck, SampleFailure, SkippedSample, check_calls, check_rows, check_samples,
 };
 pub use so_far::SoFar;
+pub use stop::Stop;

@@ -230,15 +230,15 @@ fn turn(known: &[Vec<Value<f64>>], turned: &mut Value<f64>, k: usize) -> Result<
 }
 
 /// What all ways have in common.
-struct Noisy<'a> {
-    suite: &'a Suite,
-    model: &'a Model,
-    oracles: &'a Oracles,
-    precision: &'a DeclaredPrecision<'a>,
+pub(crate) struct Noisy<'a> {
+    pub(crate) suite: &'a Suite,
+    pub(crate) model: &'a Model,
+    pub(crate) oracles: &'a Oracles,
+    pub(crate) precision: &'a DeclaredPrecision<'a>,
     /// See [`results`].
-    results: &'a [ValueId],
+    pub(crate) results: &'a [ValueId],
     /// See [`Graph::cached_values`].
-    kept: &'a [ValueId],
+    pub(crate) kept: &'a [ValueId],
 }
 
 /// The results of each run of a prompt, by the run's index.

@@ -3,7 +3,8 @@
 //! Nothing is judged here: the report repeats what the ledger has decided. The verdict is the worst of all:
 //! rejected before incomplete before accepted.
 
-use crate::deploy::{is_composed, launch_coverage};
+use crate::composed::is_composed;
+use crate::deploy::launch_coverage;
 use crate::ledger::{Ledger, OpState};
 use crate::report::{
     Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, PromptText, RegimeCount, SCHEMA, Seconds,

@@ -2,7 +2,8 @@
 //!
 //! Such models have no prompts and no states: each run is a prompt of its own, without tokens.
 
-use crate::identity::{Hash, ModelIdentity};
+use crate::hash::Hash;
+use crate::identity::ModelIdentity;
 use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, SuiteSource, SuiteWriter};
 use std::path::Path;
 use tapml_exec::PlatformInfo;
@@ -41,7 +42,7 @@ pub fn record(
         let mut values = vec![Slot::None; run.values.len()];
         for (id, tensor) in run.values.iter().enumerate() {
             let value = graph.value(ValueId(id as u32));
-            let found = crate::identity::tensor_type(tensor);
+            let found = crate::hash::tensor_type(tensor);
             if found != value.ty {
                 let text = format!("`{}` is {}, and in the run {found}", value.name, value.ty);
                 return Err(Error::invalid(text).context(run.label.clone()));

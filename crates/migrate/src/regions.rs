@@ -4,13 +4,12 @@
 //! A region takes recorded values at its inputs, so an error of nodes before it does not count. What it
 //! gives may lie as far from the exact result as disturbed runs of its nodes do; see `RegionMovement`.
 
-use crate::identity::tensor_type;
-use crate::noise::{DeclaredPrecision, RegionMovement};
+use crate::hash::tensor_type;
+use crate::noise::{DeclaredPrecision, Noisy, RegionMovement};
 use crate::oracle::Oracles;
-use crate::progress::Stop;
+use crate::stop::Stop;
 use crate::suite::Suite;
 use crate::verdict::Exact;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use tapml_exec::{Call, Platform, Region};
@@ -123,37 +122,6 @@ pub struct WrongRegion {
     pub observed: Vec<Tensor>,
 }
 
-/// Nodes that ran as one model of the target, compared at the region's borders.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RegionReport {
-    /// Number of nodes.
-    pub nodes: u64,
-    /// Name of the first one.
-    pub first: String,
-    /// Name of the last one.
-    pub last: String,
-    /// Recorded runs whose values it was given.
-    #[serde(default)]
-    pub runs: u64,
-    /// Whether all outputs are within what the allowed errors of the nodes explain.
-    pub passed: bool,
-    /// Largest error over what is explained. Infinity is written as the largest finite number.
-    #[serde(serialize_with = "crate::report::finite")]
-    pub ratio: f64,
-    /// If it fails: the fewest nodes that fail together.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failing: Vec<String>,
-    /// Why it fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Why the target does not run these nodes as one model. It then says nothing of them together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-    /// If it fails: the command that makes a standalone reproducer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reproduce: Option<String>,
-}
-
 /// Most runs of a suite with which a region is checked.
 pub const MOST_RUNS: usize = 4;
 
@@ -262,7 +230,9 @@ impl Regions<'_> {
         let observed = target.run_region(&region).context(|| region.name.clone())?;
         // What is used outside of the region.
         let outputs = Region::outputs_of(graph, nodes);
-        let movement = RegionMovement::measure(self, nodes, &outputs, frame)?;
+        let Regions { suite, model, oracles, precision } = *self;
+        let run = Noisy { suite, model, oracles, precision, results: &outputs, kept: &[] };
+        let movement = RegionMovement::measure(&run, nodes, frame)?;
         let mut worst: Option<RegionJudgement> = None;
         for (k, (&id, found)) in outputs.iter().zip(&observed).enumerate() {
             let judged = self.of_output(&movement, (k, id), found, frame)?;

@@ -3,7 +3,7 @@
 //! Samples are made of random values from a seed, so that every platform gets the same. Their dtypes and
 //! sizes are the operator's own list.
 
-use crate::check::check_types;
+use crate::judged::check_types;
 use crate::oracle::Oracles;
 use crate::verdict::{Exact, Judgement, Precision, judge};
 use serde::Serialize;

@@ -2,9 +2,10 @@
 //!
 //! A check that is stopped returns an error and no report. What it told of each call is enough to make one.
 
-use crate::check::{CaseResult, Checked};
+use crate::check::Checked;
+use crate::judged::{CaseResult, JudgedCall};
 use crate::ledger::Entry;
-use crate::progress::{JudgedCall, Progress};
+use crate::progress::Progress;
 use crate::report::{CheckReport, OpCheck, SCHEMA};
 use crate::suite::Suite;
 use std::sync::{Mutex, PoisonError};

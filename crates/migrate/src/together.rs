@@ -5,9 +5,9 @@
 
 use crate::choices::KernelChoices;
 use crate::decide::{RegionDecision, decide_region};
-use crate::identity::Hash;
+use crate::hash::Hash;
 use crate::ledger::{KeyedRegions, Ledger, LedgerFolder, VERSION};
-use crate::migrate::Migration;
+use crate::migration::Migration;
 use crate::regions::{MOST_RUNS, Regions, segments};
 use crate::report::RegionReport;
 use std::collections::BTreeSet;

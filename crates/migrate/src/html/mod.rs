@@ -3,7 +3,7 @@
 //! Texts of the report come from checkpoints and devices: the template engine escapes them. Only the bars
 //! are inserted as they are; they consist of numbers.
 
-use crate::deploy::is_composed;
+use crate::composed::is_composed;
 use crate::ratio_text;
 use crate::report::{BUCKETS, MigrateReport, OpCheck, OpReport};
 use minijinja::value::{Serde, Value as Any};

@@ -3,8 +3,8 @@
 //!
 //! A plan follows from suite and kernels alone: the same ones give the same calls.
 
+use super::call::{MadeCall, Purpose};
 use super::sizes::resize_call;
-use super::{MadeCall, Purpose};
 use crate::choices::KernelChoices;
 use crate::extremes;
 use crate::suite::{Case, Suite};

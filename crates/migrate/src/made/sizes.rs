@@ -2,7 +2,7 @@
 //!
 //! Only a value's first size may be symbolic: a call has more rows or fewer, and rows of the same width.
 
-use super::with_inputs;
+use super::call::with_inputs;
 use tapml_exec::Call;
 use tapml_graph::{Bytes, Dim, Result, Symbol, Symbols, Tensor, byte_len};
 

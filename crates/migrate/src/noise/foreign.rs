@@ -4,12 +4,11 @@
 //! stands for itself.
 
 use super::{HEADROOM, Noisy, RUNS, Results};
-use crate::regions::Regions;
 use crate::suite::Case;
 use crate::verdict::{Exact, INNER};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
-use tapml_graph::{Context, DType, Error, NodeId, Op, Origin, Result, Tensor, ValueId};
+use tapml_graph::{Context, DType, Error, NodeId, Op, Origin, Result, Tensor};
 use tapml_reference::Array;
 use tapml_reference::foreign::{widen_outputs, widened_tensor};
 
@@ -114,14 +113,7 @@ pub(crate) struct RegionMovement {
 
 impl RegionMovement {
     /// Measures them for these nodes with the recorded values of a run around them.
-    pub fn measure(
-        regions: &Regions<'_>,
-        nodes: &BTreeSet<NodeId>,
-        outputs: &[ValueId],
-        frame: usize,
-    ) -> Result<RegionMovement> {
-        let (suite, model, oracles) = (regions.suite, regions.model, regions.oracles);
-        let run = Noisy { suite, model, oracles, precision: regions.precision, results: outputs, kept: &[] };
+    pub fn measure(run: &Noisy<'_>, nodes: &BTreeSet<NodeId>, frame: usize) -> Result<RegionMovement> {
         let exact = run.array_run(frame, 0, None, Some(nodes))?;
         let of = |values: &RunValues| run.array_results(values);
         let ways: Vec<Vec<Array<f64>>> = (1..=RUNS)

@@ -1,6 +1,6 @@
 //! The tensor index: one fixed record per unique tensor, little-endian, so that it costs 48 bytes a tensor.
 
-use crate::identity::Hash;
+use crate::hash::Hash;
 use tapml_graph::{Error, Result, Symbols, TensorType, byte_len};
 
 /// Bytes of one record: hash (32), offset (8), type (4), zero (4).

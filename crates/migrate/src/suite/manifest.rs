@@ -1,6 +1,7 @@
 //! `suite.json`: what a suite is, where it comes from, and the hash of every other file.
 
-use crate::identity::{Hash, ModelIdentity, WeightEntry};
+use crate::hash::Hash;
+use crate::identity::{ModelIdentity, WeightEntry};
 use serde::{Deserialize, Serialize};
 use tapml_graph::{Symbols, TensorType};
 

@@ -3,7 +3,8 @@
 use super::index::{self, TensorRecord};
 use super::manifest::{FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Slot, TENSORS};
 use super::validate::{self, Known, growing_output};
-use crate::identity::{self, Hash};
+use crate::hash::Hash;
+use crate::identity;
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

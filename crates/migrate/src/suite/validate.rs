@@ -5,7 +5,7 @@
 
 use super::index::TensorRecord;
 use super::manifest::{Frame, Manifest, SCHEMA, Slot};
-use crate::identity::Hash;
+use crate::hash::Hash;
 use std::collections::HashMap;
 use tapml_graph::{Context, Error, Graph, Origin, Result, Symbol, TensorType};
 

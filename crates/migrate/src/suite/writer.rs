@@ -9,7 +9,8 @@ use super::manifest::{
     Totals,
 };
 use super::validate::calls;
-use crate::identity::{self, Hash, ModelIdentity, WeightEntry, tensor_type};
+use crate::hash::{Hash, tensor_type};
+use crate::identity::{self, ModelIdentity, WeightEntry};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};

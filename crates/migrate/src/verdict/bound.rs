@@ -3,10 +3,27 @@
 //! `storage` is `R` and `computing` is `A` of the module above. They are kept apart, because tests on the
 //! distribution compare with the rounded result, where `R` does not count.
 
-use super::{Exact, INNER, JudgedElement, Precision, VerdictConstants};
+use super::constants::{AMPLITUDE, INNER, VerdictConstants};
+use super::exact::{Exact, Precision};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_graph::{DType, Tensor};
 use tapml_reference::foreign::OpenIntegers;
+
+/// One element with the numbers that judge it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgedElement {
+    /// Which output.
+    pub output: usize,
+    /// Index in row-major order.
+    pub index: usize,
+    /// The exact value.
+    pub exact: f64,
+    /// The platform's value.
+    pub observed: f64,
+    /// The allowed error.
+    pub allowed: f64,
+}
 
 /// Allowed errors of the elements of one output.
 #[derive(Clone, Debug)]
@@ -82,7 +99,7 @@ impl Allowed {
         {
             // A row in which no disturbance moves anything is a copy, and has no floor.
             let moves = deviation.iter().any(|&d| d > 0.0);
-            let floor = if moves { rms(values).max(rms(deviation) / super::AMPLITUDE) } else { 0.0 };
+            let floor = if moves { rms(values).max(rms(deviation) / AMPLITUDE) } else { 0.0 };
             // One number for the row, as `E` is.
             let noise = source.map_or(0.0, |s| {
                 let at = row * row_len..row * row_len + values.len();
@@ -93,7 +110,7 @@ impl Allowed {
             computing.extend(deviation.iter().zip(values).enumerate().map(|(at, (d, y))| {
                 let floor = if moves && y.is_finite() { floor.max(y.abs()) } else { floor };
                 let inner = inner.get(at).map_or(0.0, |&inner| INNER * inner.max(rounded));
-                let own = factor * (d / super::AMPLITUDE).max(floor) + inner;
+                let own = factor * (d / AMPLITUDE).max(floor) + inner;
                 // The source's noise can double the bound at most.
                 own + noise.min(own)
             }));
@@ -105,7 +122,7 @@ impl Allowed {
     fn of_indices(exact: &Exact, factor: f64) -> Allowed {
         let inner = |at: usize| exact.inner.get(at).map_or(0.0, |inner| INNER * inner);
         let deviation = exact.deviation.iter().enumerate();
-        let computing = deviation.map(|(at, d)| factor * (d / super::AMPLITUDE) + inner(at)).collect();
+        let computing = deviation.map(|(at, d)| factor * (d / AMPLITUDE) + inner(at)).collect();
         let (storage, rounded) = (vec![0.0; exact.values.len()], exact.values.clone());
         Allowed { storage, computing, rounded, indices: true, open: None }
     }

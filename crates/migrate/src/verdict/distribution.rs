@@ -3,7 +3,10 @@
 //! The formulas are those of the module above; sums run over all elements of one output. Elements that are
 //! not finite, and results below twice the smallest normal number, have a residual of 0.
 
-use super::{Allowed, Criterion, Exact, VerdictConstants};
+use super::bound::Allowed;
+use super::constants::VerdictConstants;
+use super::criterion::Criterion;
+use super::exact::Exact;
 use tapml_graph::DType;
 
 /// Columns are tested if there are at least this many rows; fewer say no more than the elements do.

@@ -57,219 +57,22 @@
 //! those integers are right that a disturbed evaluation gave, at that amplitude.
 
 mod bound;
+mod constants;
+mod criterion;
 mod distribution;
+mod exact;
+mod judgement;
 mod pattern;
 
-pub use bound::Allowed;
+pub use bound::{Allowed, JudgedElement};
+pub use constants::{AMPLITUDE, BASE, CHAIN, COPIES, INNER, LAMBDA, SHARED, STORAGE, VerdictConstants};
+pub use criterion::Criterion;
 pub use distribution::SumTest;
+pub use exact::{Exact, Precision};
+pub use judgement::{Judgement, OneChain};
 pub use pattern::Pattern;
 
-use crate::filter::Lost;
-use serde::{Deserialize, Serialize};
-use tapml_graph::{DType, Error, Result, Tensor};
-use tapml_reference::Oracle;
-use tapml_reference::foreign::OpenIntegers;
-
-/// Relative amplitude `ε` of the oracle's disturbances: four units of roundoff of f32.
-pub const AMPLITUDE: f64 = 4.0 / 16_777_216.0;
-/// Disturbed evaluations per call.
-pub const COPIES: usize = 8;
-/// Roundings, in units of the sensitivity, that an operator without sums may make: a few operations, functions such as
-/// `exp` with their permitted error, and the luck of [`COPIES`] draws.
-pub const BASE: f64 = 8.0;
-/// Factor on `√L`: ten standard deviations. The error of a sum formed one by one has one of at most `0.4·√L·u·T` (each
-/// rounding is uniform in half a unit of the partial sum); the largest of millions of elements lies at five of them, and
-/// [`COPIES`] draws may see half of `T`.
-pub const CHAIN: f64 = 4.0;
-/// Factor on `I`. The largest of [`COPIES`] normal draws is 1.4 standard deviations in the mean, and the largest of ten
-/// million elements lies at 5.3 of them; where few roundings decide, `I` itself is near the largest change.
-pub const INNER: f64 = 4.0;
-/// Share of the largest allowed error that all elements may have in common.
-pub const SHARED: f64 = 0.5;
-/// `λ`: a correct call fails a test on the distribution with probability below `2·exp(−20)`, 4·10⁻⁹.
-pub const LAMBDA: f64 = 20.0;
-/// Headroom on the rounding of the storage dtype, for the rounding of the oracle itself.
-pub const STORAGE: f64 = 1.01;
-
-/// The constants of the verdict as a set, so that a bench of faults can measure what others would decide.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VerdictConstants {
-    /// See [`BASE`].
-    pub base: f64,
-    /// See [`CHAIN`].
-    pub chain: f64,
-    /// See [`SHARED`].
-    pub shared: f64,
-    /// See [`LAMBDA`].
-    pub lambda: f64,
-    /// See [`STORAGE`].
-    pub storage: f64,
-}
-
-impl VerdictConstants {
-    /// Those that decide.
-    pub const DECIDING: VerdictConstants =
-        VerdictConstants { base: BASE, chain: CHAIN, shared: SHARED, lambda: LAMBDA, storage: STORAGE };
-    /// Those by which single elements decide, and no test on the distribution of errors.
-    pub const ELEMENTS: VerdictConstants =
-        VerdictConstants { lambda: f64::INFINITY, ..VerdictConstants::DECIDING };
-}
-
-/// What the oracle found for one output.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Exact {
-    /// The exact values.
-    pub values: Vec<f64>,
-    /// The largest change under disturbances of [`AMPLITUDE`].
-    pub deviation: Vec<f64>,
-    /// The largest change under roundings of the values within a fused operator; empty where there are none.
-    pub inner: Vec<f64>,
-    /// Elements of a row.
-    pub row_len: usize,
-    /// What integers of an operator of others leave open.
-    pub integers: Option<OpenIntegers>,
-}
-
-impl Exact {
-    /// What the oracle found for each output.
-    pub fn of_outputs(found: &Oracle) -> Vec<Exact> {
-        let pairs = found.exact.iter().zip(&found.deviation).enumerate();
-        pairs
-            .map(|(at, (exact, deviation))| Exact {
-                values: exact.values().to_vec(),
-                deviation: deviation.values().to_vec(),
-                inner: found.inner.get(at).map(|inner| inner.values().to_vec()).unwrap_or_default(),
-                row_len: exact.row_len(),
-                integers: None,
-            })
-            .collect()
-    }
-}
-
-/// What decides a verdict besides the values.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Precision {
-    /// Dtype in which the kernel accumulates.
-    pub accumulate: DType,
-    /// Terms of the longest sum.
-    pub terms: usize,
-}
-
-/// The test that came closest to its limit, or exceeded it most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Criterion {
-    /// One element.
-    Element,
-    /// Another index than the exact one, where no rounding reaches it.
-    Choice,
-    /// NaN or infinity where the exact result has none, or none where it has one.
-    NonFinite,
-    /// All elements are too large or too small by one factor.
-    Scale,
-    /// All elements are shifted.
-    Bias,
-    /// The residual as a whole is too large.
-    Spread,
-    /// One column is shifted in all rows.
-    Column,
-    /// The results of many calls together show that an attribute is left out.
-    Attribute,
-    /// The results of many calls together show that they are cut instead of rounded to the nearest.
-    Rounding,
-}
-
-impl Criterion {
-    /// The criterion in plain words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Criterion::Element => "single element",
-            Criterion::Choice => "another choice",
-            Criterion::NonFinite => "NaN or infinity",
-            Criterion::Scale => "scale of all elements",
-            Criterion::Bias => "shift of all elements",
-            Criterion::Spread => "size of all residuals",
-            Criterion::Column => "shift of one column",
-            Criterion::Attribute => "an attribute left out",
-            Criterion::Rounding => "results cut instead of rounded",
-        }
-    }
-}
-
-/// One element with the numbers that judge it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JudgedElement {
-    /// Which output.
-    pub output: usize,
-    /// Index in row-major order.
-    pub index: usize,
-    /// The exact value.
-    pub exact: f64,
-    /// The platform's value.
-    pub observed: f64,
-    /// The allowed error.
-    pub allowed: f64,
-}
-
-/// The verdict of one node call.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
-    /// Observed over allowed of the criterion that decided; above 1 fails. Infinite for NaN where none belongs.
-    pub ratio: f64,
-    /// The criterion that decided.
-    pub criterion: Criterion,
-    /// Observed over allowed of the worst single element, and that element.
-    pub element_ratio: f64,
-    /// The worst element.
-    pub worst: JudgedElement,
-    /// Slope of the platform's values on the exact ones, minus 1.
-    pub slope: f64,
-    /// How wrong elements are spread; absent if it passed.
-    pub pattern: Option<Pattern>,
-    /// Observed over allowed of the source platform's recorded output; above 1 the source itself departs.
-    pub source_ratio: Option<f64>,
-    /// Indices that may go either way because a rounding decides them.
-    pub undecided: usize,
-    /// The attribute that many calls together show to be lost, where every element passes; see [`crate::filter`].
-    pub lost: Option<Lost>,
-    /// That a call which fails as the kernel declares would pass as sums of all terms one after the other.
-    pub one_chain: Option<OneChain>,
-}
-
-/// A call that fails, judged again as if its kernel declared to add up all terms one after the other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OneChain {
-    /// Terms of a sum.
-    pub terms: usize,
-    /// Observed over allowed error then; at most 1.
-    pub ratio: f64,
-}
-
-impl OneChain {
-    /// One sentence.
-    pub fn text(&self) -> String {
-        format!(
-            "it passes as sums of {} terms one after the other ({:.2} of what these allow): a kernel that means to add so declares \
-             it in its file, `// accumulate: f32 serial`",
-            self.terms, self.ratio
-        )
-    }
-}
-
-impl Judgement {
-    /// Whether the call passes.
-    pub fn passes(&self) -> bool {
-        self.ratio <= 1.0
-    }
-
-    /// The verdict of a call whose elements pass, after the matched filter found an attribute lost.
-    pub fn with_lost_attribute(self, lost: Lost) -> Judgement {
-        let pattern = Some(Pattern::of_rows(lost.rows, lost.text()));
-        let ratio = lost.share / lost.least_factor();
-        let criterion = if lost.is_rounding() { Criterion::Rounding } else { Criterion::Attribute };
-        Judgement { ratio, criterion, pattern, lost: Some(lost), ..self }
-    }
-}
+use tapml_graph::{Error, Result, Tensor};
 
 /// Judges the outputs of one call. `source` are the recorded outputs of the source platform with its precision.
 /// Fails if the outputs' number, dtypes or shapes are not those of the exact ones.

@@ -1,6 +1,7 @@
 //! How the elements that failed are spread over an output: a first hint at the cause.
 
-use super::{Allowed, Exact};
+use super::bound::Allowed;
+use super::exact::Exact;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

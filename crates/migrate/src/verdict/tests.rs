@@ -2,8 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
-use tapml_graph::Symbols;
 use tapml_graph::op::{Route, Scores};
+use tapml_graph::{DType, Symbols};
 use tapml_reference::{Value, oracle};
 
 const F32: Precision = Precision { accumulate: DType::F32, terms: 0 };
