@@ -5,8 +5,10 @@
 //!
 //! A step reads only inputs, constants and outputs of steps before it. A definition that reads anything else is a bug.
 
+use crate::call::{Evaluate, Outputs};
 use crate::facts::CallFacts;
 use crate::integers::OpenOutputs;
+use crate::listed;
 use tapml_graph::aten::{DOMAIN, Definition, OperandSource, define};
 use tapml_graph::op::Foreign;
 use tapml_graph::{Error, Result, Tensor, TensorType};
@@ -58,19 +60,24 @@ fn find_definition(op: &Foreign, inputs: &[Option<Tensor>]) -> Result<Definition
 /// The values of all steps, each evaluated as its own ONNX operator.
 ///
 /// With `wide`, intermediate floats stay `f64`: only the final comparison rounds.
-fn run<'a>(definition: &Definition, inputs: &'a [Option<Tensor>], wide: bool) -> Result<CallValues<'a>> {
+fn run<'a>(
+    definition: &Definition,
+    inputs: &'a [Option<Tensor>],
+    wide: bool,
+    within: Evaluate,
+) -> Result<CallValues<'a>> {
     let mut values = CallValues { inputs, constants: definition.constants.clone(), steps: Vec::new() };
     for step in &definition.steps {
         let given = values.inputs_of(&step.inputs)?;
-        values.steps.push(crate::evaluate(&step.op, &given, wide)?);
+        values.steps.push(listed::evaluate(&step.op, &given, wide, within)?);
     }
     Ok(values)
 }
 
-/// As [`crate::evaluate`].
-pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<Vec<Option<Tensor>>> {
+/// As [`crate::evaluate`]; `within` evaluates the operators of graphs within.
+pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool, within: Evaluate) -> Outputs {
     let definition = find_definition(op, inputs)?;
-    let values = run(&definition, inputs, wide)?;
+    let values = run(&definition, inputs, wide, within)?;
     definition.outputs.iter().map(|output| output.map(|output| values.get(output)).transpose()).collect()
 }
 
@@ -80,18 +87,18 @@ pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<CallFacts> {
     let mut all = CallFacts { exact: true, terms: 1 };
     for step in &definition.steps {
         // A step without facts makes those of the whole unknown: a guess would be too strict or too lenient.
-        let found = crate::facts(&step.op, &step.op.place_inputs(step.types.iter().cloned()))?;
+        let found = listed::facts(&step.op, &step.op.place_inputs(step.types.iter().cloned()))?;
         all = CallFacts { exact: all.exact && found.exact, terms: all.terms.max(found.terms) };
     }
     Some(all)
 }
 
 /// As [`crate::integers`]: what the step leaves open that gives an output.
-pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
+pub fn integers(op: &Foreign, inputs: &[Option<Tensor>], within: Evaluate) -> OpenOutputs {
     let definition = find_definition(op, inputs)?;
     let opens = |source: &Option<OperandSource>| match source {
         Some(OperandSource::Step(step, _)) => {
-            crate::find(&definition.steps[*step].op).is_some_and(|row| row.integers.is_some())
+            listed::find(&definition.steps[*step].op).is_some_and(|row| row.integers.is_some())
         }
         _ => false,
     };
@@ -99,13 +106,13 @@ pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
     if !definition.outputs.iter().any(opens) {
         return Ok(Vec::new());
     }
-    let values = run(&definition, inputs, true)?;
+    let values = run(&definition, inputs, true, within)?;
     let open = |source: &Option<OperandSource>| match source {
         Some(OperandSource::Step(step, place)) => {
             let (step, given) =
                 (&definition.steps[*step], values.inputs_of(&definition.steps[*step].inputs)?);
             // The step is asked again with the values that it was given.
-            Ok(crate::integers(&step.op, &given)?.into_iter().nth(*place).flatten())
+            Ok(listed::integers(&step.op, &given, within)?.into_iter().nth(*place).flatten())
         }
         _ => Ok(None),
     };

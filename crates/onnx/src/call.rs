@@ -17,6 +17,12 @@ use tapml_graph::{DType, Error, Result, Tensor};
 /// What an evaluation gives: the outputs at their places; later ones may be left out if they are absent.
 pub type Outputs = Result<Vec<Option<Tensor>>>;
 
+/// Version that an operator without one has: the newest.
+pub const NEWEST: u32 = u32::MAX;
+
+/// An evaluation of any operator, in the form of [`crate::evaluate`].
+pub type Evaluate = fn(&Foreign, &[Option<Tensor>], bool) -> Outputs;
+
 /// One call. Attributes that a function does not read are refused after it: none is ignored silently.
 pub struct Call<'a> {
     /// The operator with its attributes and declared outputs.
@@ -25,14 +31,26 @@ pub struct Call<'a> {
     inputs: &'a [Option<Tensor>],
     /// Whether every float of the result is stored as `f64`.
     wide: bool,
+    /// What evaluates operators of graphs within this one.
+    evaluate: Evaluate,
     /// Names of the attributes that were read. A cell, because reading is no change to the callers.
     read: RefCell<HashSet<&'static str>>,
 }
 
 impl<'a> Call<'a> {
     /// A call of which no attribute is read yet.
-    pub fn new(op: &'a Foreign, inputs: &'a [Option<Tensor>], wide: bool) -> Call<'a> {
-        Call { op, inputs, wide, read: RefCell::default() }
+    pub fn new(op: &'a Foreign, inputs: &'a [Option<Tensor>], wide: bool, evaluate: Evaluate) -> Call<'a> {
+        Call { op, inputs, wide, evaluate, read: RefCell::default() }
+    }
+
+    /// The outputs of an operator within this one, stored as wide as those of this one.
+    pub fn evaluate_within(&self, op: &Foreign, inputs: &[Option<Tensor>]) -> Outputs {
+        (self.evaluate)(op, inputs, self.wide)
+    }
+
+    /// A call of an operator within this one that has attributes alone.
+    pub fn of_attributes<'b>(&self, op: &'b Foreign) -> Call<'b> {
+        Call::new(op, &[], false, self.evaluate)
     }
 
     /// Whether floats are computed in `f64`.
@@ -47,7 +65,7 @@ impl<'a> Call<'a> {
 
     /// The version of the operator; the newest if it has none.
     pub fn version(&self) -> u32 {
-        self.op.version().unwrap_or(crate::NEWEST)
+        self.op.version().unwrap_or(NEWEST)
     }
 
     /// Count of places of inputs, absent ones too.

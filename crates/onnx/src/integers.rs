@@ -1,11 +1,8 @@
 //! What an output of integers leaves open: which elements are real numbers that were rounded, and for which the standard has no
 //! rule.
 
-use crate::call::Call;
-use crate::find;
 use crate::number::integer_bounds;
-use tapml_graph::op::Foreign;
-use tapml_graph::{Context, DType, Result, Tensor};
+use tapml_graph::{DType, Result};
 
 /// What each output of an operator leaves open, at the places of its outputs.
 pub type OpenOutputs = Result<Vec<Option<Integers>>>;
@@ -68,17 +65,4 @@ fn nearest(value: f64, noise: f64) -> (f64, f64) {
     }
     // Of two equally near both are reached.
     ((value - reach - 0.5).ceil(), (value + reach + 0.5).floor())
-}
-
-/// What the outputs of an operator leave open, at the places of its outputs; `None` for floats, and for integers that are not
-/// rounded. The inputs' floats may be `f64` in the place of others.
-///
-/// # Errors
-/// As [`crate::evaluate`].
-pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
-    if crate::aten::is_one(op) {
-        return crate::aten::integers(op, inputs);
-    }
-    let Some(open) = find(op).and_then(|row| row.integers) else { return Ok(Vec::new()) };
-    open(&Call::new(op, inputs, true)).context(|| format!("`{}`", op.kind()))
 }

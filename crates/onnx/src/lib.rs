@@ -19,8 +19,10 @@ mod array;
 mod aten;
 mod call;
 mod facts;
+mod gemm;
 mod integers;
 mod list;
+mod listed;
 mod number;
 mod op;
 mod product;
@@ -29,21 +31,10 @@ mod window;
 
 pub use array::limit_elements;
 pub use facts::CallFacts;
-pub use integers::{Integers, integers};
+pub use integers::Integers;
 
-use call::Call;
-use list::EvaluationKind;
 use tapml_graph::op::Foreign;
-use tapml_graph::{Context, Error, Result, Tensor, TensorType};
-
-/// Version that an operator without one has: the newest.
-const NEWEST: u32 = u32::MAX;
-
-fn find(op: &Foreign) -> Option<&'static list::OperatorRow> {
-    let version = op.version().unwrap_or(NEWEST);
-    let row = |row: &&list::OperatorRow| row.domain == op.domain() && row.name == op.name();
-    list::ROWS.iter().filter(row).find(|row| row.since <= version && version <= row.until)
-}
+use tapml_graph::{Result, Tensor, TensorType};
 
 /// Evaluates one operator.
 ///
@@ -59,38 +50,9 @@ fn find(op: &Foreign) -> Option<&'static list::OperatorRow> {
 /// inputs do not fit the operator, or if a result would have more than 2³¹ elements.
 pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<Vec<Option<Tensor>>> {
     if aten::is_one(op) {
-        return aten::evaluate(op, inputs, wide);
+        return aten::evaluate(op, inputs, wide, evaluate);
     }
-    let row = find(op).ok_or_else(|| {
-        if op.domain() == "onnx" && list::RANDOM.contains(&op.name()) {
-            let text = format!("`{}` has no evaluation: it draws random numbers", op.kind());
-            return Error::unsupported(text);
-        }
-        let error = Error::unsupported(format!("`{}` has no evaluation", op.kind()));
-        error.with_hint("evaluate it with another oracle, such as ONNX's reference evaluator")
-    })?;
-    let call = Call::new(op, inputs, wide);
-    let run = || {
-        // Inputs are bounded as results are: [`limit_elements`] speaks of both.
-        for (place, tensor) in inputs.iter().enumerate() {
-            let volume = tensor.as_ref().map_or(Ok(0), |tensor| array::volume(tensor.shape()));
-            volume.context(|| format!("input {place}"))?;
-        }
-        // `check_attributes` comes after the function, because only then it is known what was read.
-        let outputs = match row.run {
-            EvaluationKind::Float { single, double } => {
-                if call.is_double() {
-                    double(&call)?
-                } else {
-                    single(&call)?
-                }
-            }
-            EvaluationKind::Any(function) => function(&call)?,
-        };
-        call.check_attributes()?;
-        call.place(outputs)
-    };
-    run().context(|| format!("`{}`", op.kind()))
+    listed::evaluate(op, inputs, wide, evaluate)
 }
 
 /// What a verdict has to know of an operator with inputs of these types. `None` if there is no evaluation of it, or if a
@@ -99,8 +61,19 @@ pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<CallFacts> {
     if aten::is_one(op) {
         return aten::facts(op, inputs);
     }
-    let row = find(op)?;
-    facts::InputSizes::new(op, inputs).map(|sizes| (row.facts)(&sizes))
+    listed::facts(op, inputs)
+}
+
+/// What the outputs of an operator leave open, at the places of its outputs; `None` for floats, and for integers that are not
+/// rounded. The inputs' floats may be `f64` in the place of others.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> integers::OpenOutputs {
+    if aten::is_one(op) {
+        return aten::integers(op, inputs, evaluate);
+    }
+    listed::integers(op, inputs, evaluate)
 }
 
 /// Names of the operators that have an evaluation in some version and domain, each once.

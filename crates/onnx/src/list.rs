@@ -2,8 +2,7 @@
 //!
 //! Versions are those of operator sets. A function serves every version of its row and asks the call where versions differ.
 
-use crate::NEWEST;
-use crate::call::{Call, Outputs};
+use crate::call::{Call, NEWEST, Outputs};
 use crate::facts::{CallFacts, InputSizes, elementwise_facts, exact, last_axis, rounding_facts};
 use crate::integers::OpenOutputs;
 use crate::op::{

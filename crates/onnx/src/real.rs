@@ -3,6 +3,7 @@
 //! Floats of 16 bits are read into `f32` or `f64` and rounded when they are stored: no operator computes in them.
 //! An integer is read in its own width alone, so that a wrong dtype is an error and no silent conversion.
 
+use crate::gemm::Gemm;
 use std::fmt::Debug;
 use std::ops::AddAssign;
 use tapml_graph::{DType, Error, Result, Tensor};
@@ -15,8 +16,8 @@ pub trait Real: num_traits::Float + num_traits::FloatConst + AddAssign + std::it
     fn wide(self) -> f64;
     /// The error function, `2/√π · ∫₀ˣ exp(−t²) dt`.
     fn erf(self) -> Self;
-    /// `c[i, j] = Σ_k a[i, k]·b[k, j]` on this thread; see [`crate::product`].
-    fn gemm(gemm: crate::product::Gemm<'_, Self>);
+    /// `c[i, j] = Σ_k a[i, k]·b[k, j]` on this thread; see [`Gemm`].
+    fn gemm(gemm: Gemm<'_, Self>);
 
     /// A count as a number, rounded if the type has no such integer.
     fn count(value: usize) -> Self {
@@ -37,7 +38,7 @@ impl Real for f32 {
         libm::erff(self)
     }
 
-    fn gemm(gemm: crate::product::Gemm<'_, f32>) {
+    fn gemm(gemm: Gemm<'_, f32>) {
         gemm.run(matrixmultiply::sgemm);
     }
 }
@@ -55,7 +56,7 @@ impl Real for f64 {
         libm::erf(self)
     }
 
-    fn gemm(gemm: crate::product::Gemm<'_, f64>) {
+    fn gemm(gemm: Gemm<'_, f64>) {
         gemm.run(matrixmultiply::dgemm);
     }
 }

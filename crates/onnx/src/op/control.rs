@@ -81,7 +81,7 @@ impl GraphBody {
     ///
     /// # Errors
     /// If a name is made twice or never, or a node does not fit its operator.
-    fn read(graph: &Subgraph) -> Result<GraphBody> {
+    fn read(graph: &Subgraph, call: &Call<'_>) -> Result<GraphBody> {
         let mut names = ValueNames::default();
         let inputs = graph.inputs.iter().map(|name| names.define(name)).collect::<Result<_>>()?;
         let outer = graph.outer.iter().map(|(name, place)| Ok((names.define(name)?, *place)));
@@ -95,7 +95,7 @@ impl GraphBody {
                 // ONNX writes an absent input or output as an empty name.
                 outputs.push(if name.is_empty() { None } else { Some(names.define(name)?) });
             }
-            let maker = match constant(&node.op, &node.attributes)? {
+            let maker = match constant(&node.op, &node.attributes, call)? {
                 Some(tensor) => ValueOrigin::Constant(tensor),
                 None => {
                     let asked = |output: &Option<usize>| match output {
@@ -136,8 +136,7 @@ impl GraphBody {
                 ValueOrigin::Operator(op) => {
                     let given = |place: &Option<usize>| place.and_then(|place| values[place].clone());
                     let given: Vec<Option<Tensor>> = step.inputs.iter().map(given).collect();
-                    crate::evaluate(op, &given, call.is_wide())
-                        .context(|| format!("`{}` within", step.name))?
+                    call.evaluate_within(op, &given).context(|| format!("`{}` within", step.name))?
                 }
             };
             for (place, tensor) in step.outputs.iter().zip(made) {
@@ -152,12 +151,12 @@ impl GraphBody {
 }
 
 /// The tensor of a `Constant`; `None` for any other operator.
-fn constant(kind: &str, attributes: &Map<String, Value>) -> Result<Option<Tensor>> {
+fn constant(kind: &str, attributes: &Map<String, Value>, around: &Call<'_>) -> Result<Option<Tensor>> {
     if !kind.starts_with("onnx.Constant@") {
         return Ok(None);
     }
     let op = Foreign::new(kind, attributes.clone(), Vec::new(), vec![DeclaredType::Unknown])?;
-    let call = Call::new(&op, &[], false);
+    let call = around.of_attributes(&op);
     let ints = |shape: Vec<usize>, values: &[i64]| Tensor::from_i64(DType::I64, shape, values).map(Some);
     let floats = |shape: Vec<usize>, values: &[f64]| Tensor::from_f64(DType::F32, shape, values).map(Some);
     if let Some(tensor) = call.tensor("value")? {
@@ -237,7 +236,7 @@ fn stack_outputs(rows: Vec<Vec<Tensor>>, axes: &dyn Fn(usize) -> i64) -> Result<
 pub fn branch(call: &Call<'_>) -> Outputs {
     let (yes, no) = (call.graph("then_branch")?, call.graph("else_branch")?);
     let taken = if truth(call.input(0)?)? { yes } else { no };
-    let made = GraphBody::read(&taken)?.run(call, &[], &Cell::new(0))?;
+    let made = GraphBody::read(&taken, call)?.run(call, &[], &Cell::new(0))?;
     Ok(made.into_iter().map(Some).collect())
 }
 
@@ -250,7 +249,7 @@ pub fn branch(call: &Call<'_>) -> Outputs {
 /// If the body has other inputs or outputs, or runs more than [`MAX_STEPS`] nodes.
 pub fn run_loop(call: &Call<'_>) -> Outputs {
     let graph = call.graph("body")?;
-    let body = GraphBody::read(&graph)?;
+    let body = GraphBody::read(&graph, call)?;
     let most = match call.optional(0) {
         None => i64::MAX,
         Some(_) => call.integer(0)?,
@@ -292,7 +291,7 @@ pub fn scan(call: &Call<'_>) -> Outputs {
         return Err(Error::unsupported("a `Scan` of version 8, which has a batch"));
     }
     let graph = call.graph("body")?;
-    let body = GraphBody::read(&graph)?;
+    let body = GraphBody::read(&graph, call)?;
     let own = call.own_inputs();
     let count = usize::try_from(call.int_or("num_scan_inputs", 0)?).unwrap_or(0);
     let states = own.checked_sub(count).filter(|_| count > 0);

@@ -6,7 +6,7 @@
 use crate::array::{Array, MAX_ELEMENTS, volume};
 use crate::call::{Call, Outputs};
 use crate::facts::{CallFacts, InputSizes, product, terms};
-use crate::product::{Gemm, Matrix};
+use crate::gemm::{Gemm, Matrix};
 use crate::real::Real;
 use crate::window::{AutoPad, Windows, advance, sizes, span};
 use rayon::prelude::*;

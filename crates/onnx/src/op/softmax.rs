@@ -91,7 +91,7 @@ pub fn hardmax<T: Real>(call: &Call<'_>) -> Outputs {
 
 /// The elements of a row.
 pub fn row_terms(sizes: &InputSizes<'_>) -> CallFacts {
-    if sizes.op.version().unwrap_or(crate::NEWEST) >= 13 {
+    if sizes.op.version().unwrap_or(crate::call::NEWEST) >= 13 {
         return terms(sizes.size(0, sizes.int("axis", -1)));
     }
     let rank = sizes.shape(0).len();

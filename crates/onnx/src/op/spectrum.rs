@@ -192,7 +192,7 @@ pub fn stft<T: Real>(call: &Call<'_>) -> Outputs {
 
 /// The elements of a transform, which is at most as long as the axis unless an input says so.
 pub fn axis_terms(sizes: &InputSizes<'_>) -> CallFacts {
-    let at = if sizes.op.version().unwrap_or(crate::NEWEST) < 20 { sizes.int("axis", 1) } else { -2 };
+    let at = if sizes.op.version().unwrap_or(crate::call::NEWEST) < 20 { sizes.int("axis", 1) } else { -2 };
     terms(sizes.size(0, at).saturating_mul(2))
 }
 
