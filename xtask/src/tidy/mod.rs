@@ -13,6 +13,7 @@ mod markdown;
 mod modules;
 mod names;
 mod prose;
+mod shares;
 mod sizes;
 mod words;
 
@@ -49,6 +50,7 @@ pub fn run(root: &Path, circles: bool) -> Result<()> {
     circles::check(&crates, circles, &mut errors);
     arrows::check(root, &mut errors)?;
     sizes::check(&files, &mut errors)?;
+    shares::check(&files, &mut errors);
     sizes::check_tracked(root, &mut errors)?;
     links::check(root, &mut errors)?;
     book::check(root, &mut errors)?;
