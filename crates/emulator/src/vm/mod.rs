@@ -19,9 +19,9 @@ mod subgroup;
 mod tests;
 mod values;
 
-use crate::code::{Builtin, Code, Inst, LANES, Reg};
+use crate::code::{Builtin, Code, Inst, LANES, Reg, Run};
 use active::Active;
-use chunk::{Chunk, ChunkView, Isa};
+use chunk::{Chunk, ChunkView, Isa, Operand};
 pub use env::{BufferView, Env};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -155,6 +155,16 @@ impl<'a> Vm<'a> {
         }
     }
 
+    /// The chunks of an operand in all instructions of a run.
+    #[inline(always)]
+    fn operand(&self, reg: Reg, steps: bool, run: Run) -> Operand<'_> {
+        let (all, each) = if reg.is_varying() { (&self.varying, self.chunks) } else { (&self.uniform, 1) };
+        let start = reg.index() * each;
+        let count = if steps { run.count as usize } else { 1 };
+        let step = if steps { each } else { 0 };
+        Operand { chunks: &all[start..start + count * each], step, varying: reg.is_varying() }
+    }
+
     /// The chunks that an instruction writing to `d` computes.
     #[inline(always)]
     fn range(&self, d: Reg) -> (usize, usize) {
@@ -185,9 +195,11 @@ impl<'a> Vm<'a> {
             if W::ON {
                 watch.before_instruction(self, env, pc, inst);
             }
+            // What is watched goes one by one.
+            let run = if W::ON { Run::ONE } else { code.runs.get(pc).copied().unwrap_or(Run::ONE) };
             let jump = match inst {
                 Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. } | Inst::Copy { .. } => {
-                    self.compute(inst);
+                    self.compute(inst, run);
                     None
                 }
                 Inst::Load { .. } | Inst::Store { .. } | Inst::Assign { .. } | Inst::Index { .. } => {
@@ -212,7 +224,7 @@ impl<'a> Vm<'a> {
             }
             pc = match jump {
                 Some(label) => code.labels[label as usize] as usize,
-                None => pc + 1,
+                None => pc + run.count as usize,
             };
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::chunk::{Chunk, Isa};
 use super::{Vm, alu};
-use crate::code::{Bin, Code, Inst, LANES, Reg, Tri, Un};
+use crate::code::{Bin, Code, Inst, LANES, Reg, Run, Tri, Un};
 
 const BITS: [u32; 24] = [
     0,
@@ -143,7 +143,7 @@ fn check(inst: Inst, fold: impl Fn(u32, u32, u32) -> u32) {
                 vm.view(Reg::varying(r as u32)).set_lane(lane, bits);
             }
         }
-        vm.compute(&inst);
+        vm.compute(&inst, Run::ONE);
         for lane in 0..lanes {
             let [a, b, c] = operands(lane);
             let (got, want) = (vm.view(Reg::varying(3)).lane(lane), fold(a, b, c));

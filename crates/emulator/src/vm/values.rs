@@ -5,44 +5,52 @@
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
-use super::chunk::{Chunk, ChunkView, simd};
-use crate::code::{Bin, Inst, Reg, Tri, Un};
+use super::chunk::{Chunk, ChunkView, Operand, simd};
+use crate::code::{Bin, Inst, Reg, Run, Tri, Un};
 
-/// Operands and the chunks to compute.
+/// Operands of the instructions of a run, and the chunks to compute.
 ///
 /// Instructions with fewer operands repeat one.
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
-    /// The result.
-    d: ChunkView<'a>,
-    a: ChunkView<'a>,
-    b: ChunkView<'a>,
-    c: ChunkView<'a>,
-    /// First chunk.
+    /// The results.
+    d: Operand<'a>,
+    a: Operand<'a>,
+    b: Operand<'a>,
+    c: Operand<'a>,
+    /// First chunk of each register.
     low: usize,
     /// One past the last chunk.
     high: usize,
+    /// Instructions. They go one after the other, because one may read what those before it gave.
+    count: usize,
 }
 
 impl Apply for Lanes<'_> {
     #[inline(always)]
     fn unary(self, f: impl Fn(u32) -> u32) {
-        for i in self.low..self.high {
-            self.d.set(i, self.a.get(i).map(&f));
+        for n in 0..self.count {
+            for i in self.low..self.high {
+                self.d.set(n, i, self.a.get(n, i).map(&f));
+            }
         }
     }
 
     #[inline(always)]
     fn binary(self, f: impl Fn(u32, u32) -> u32) {
-        for i in self.low..self.high {
-            self.d.set(i, self.a.get(i).zip(self.b.get(i), &f));
+        for n in 0..self.count {
+            for i in self.low..self.high {
+                self.d.set(n, i, self.a.get(n, i).zip(self.b.get(n, i), &f));
+            }
         }
     }
 
     #[inline(always)]
     fn ternary(self, f: impl Fn(u32, u32, u32) -> u32) {
-        for i in self.low..self.high {
-            self.d.set(i, self.a.get(i).zip3(self.b.get(i), self.c.get(i), &f));
+        for n in 0..self.count {
+            for i in self.low..self.high {
+                self.d.set(n, i, self.a.get(n, i).zip3(self.b.get(n, i), self.c.get(n, i), &f));
+            }
         }
     }
 }
@@ -58,6 +66,7 @@ fn un_math(op: Un, on: Lanes<'_>) {
     alu::un_math(op, on);
 }
 
+simd! { fn copy_run<'a>(isa: Isa, on: Lanes<'a>) { on.unary(|x| x) } }
 simd! {
     fn copy<'a>(isa: Isa, d: ChunkView<'a>, s: ChunkView<'a>, low: usize, high: usize) {
         for i in low..high {
@@ -67,32 +76,34 @@ simd! {
 }
 
 impl Vm<'_> {
-    /// The views of an instruction's registers. A uniform result takes one chunk.
+    /// The operands of a run's instructions. A uniform result takes one chunk.
     #[inline(always)]
-    fn lanes_of(&self, d: Reg, a: Reg, b: Reg, c: Reg) -> Lanes<'_> {
+    fn lanes_of(&self, d: Reg, operands: [Reg; 3], run: Run) -> Lanes<'_> {
         let (low, high) = self.range(d);
-        Lanes { d: self.view(d), a: self.view(a), b: self.view(b), c: self.view(c), low, high }
+        let operand = |i: usize| self.operand(operands[i], run.steps[i], run);
+        let [a, b, c] = [operand(0), operand(1), operand(2)];
+        Lanes { d: self.operand(d, true, run), a, b, c, low, high, count: run.count as usize }
     }
 
-    /// Runs an instruction that computes registers from registers.
+    /// Runs instructions that compute registers from registers: the given one and those that follow it in its run.
     #[inline(always)]
-    pub(super) fn compute(&self, inst: &Inst) {
+    pub(super) fn compute(&self, inst: &Inst, run: Run) {
         match *inst {
             // The third view is not used.
             Inst::Bin { op, d, a, b } => {
-                let on = self.lanes_of(d, a, b, b);
+                let on = self.lanes_of(d, [a, b, b], run);
                 if alu::is_int(op) { bin_int(self.isa, op, on) } else { bin_float(self.isa, op, on) }
             }
             Inst::Un { op, d, a } => {
-                let on = self.lanes_of(d, a, a, a);
+                let on = self.lanes_of(d, [a; 3], run);
                 match alu::group(op) {
                     UnGroup::Float => un_float(self.isa, op, on),
                     UnGroup::Math => un_math(op, on),
                     UnGroup::Int => un_int(self.isa, op, on),
                 }
             }
-            Inst::Tri { op, d, a, b, c } => tri(self.isa, op, self.lanes_of(d, a, b, c)),
-            Inst::Copy { d, s } => self.copy(d, s),
+            Inst::Tri { op, d, a, b, c } => tri(self.isa, op, self.lanes_of(d, [a, b, c], run)),
+            Inst::Copy { d, s } => copy_run(self.isa, self.lanes_of(d, [s; 3], run)),
             _ => {}
         }
     }
