@@ -24,6 +24,11 @@ impl Cache {
         Cache { folder: Some(folder) }
     }
 
+    /// Whether there is a place for compiled kernels.
+    pub(crate) fn keeps(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// The name of what is compiled from these parts.
     pub(crate) fn key(parts: &[&str]) -> String {
         let mut hasher = blake3::Hasher::new();

@@ -10,6 +10,7 @@ use crate::map::Map;
 use crate::nvrtc::{Compiler, Refusal};
 use crate::options::CudaOptions;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_cfamily::{Arg, Bounds, Dialect, Printed, print};
 use tapml_device::{DeviceInfo, KernelDesc, Language};
 use tapml_graph::{Error, ErrorKind, Result};
@@ -17,6 +18,9 @@ use tapml_graph::{Error, ErrorKind, Result};
 // The architectures' limit for static shared memory.
 /// Bytes of shared memory that a text itself may declare; more is for launches to give.
 const MAX_STATIC_SHARED: u32 = 48 << 10;
+
+/// Bytes of stack of a thread that compiles: that of a process's first thread, which compilers are made for.
+const COMPILER_STACK: usize = 8 << 20;
 
 /// A compiled kernel and how to launch it.
 ///
@@ -106,6 +110,29 @@ impl CudaFront {
             shared: text.shared,
             dependent_launch: desc.dependent_launch,
         })
+    }
+
+    /// Fills the cache with the machine code of these kernels, a text on each of the host's processors at a time. What cannot be
+    /// compiled is left for [`CudaFront::compile`] to tell.
+    pub(crate) fn prepare(&self, descs: &[KernelDesc], info: &DeviceInfo) {
+        if !self.cache.keeps() {
+            return;
+        }
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(desc) = descs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let image = self.text(desc, info).and_then(|text| self.image(desc, &text));
+                log::debug!("kernel `{}` compiled ahead: {}", desc.name, image.is_ok());
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(descs.len());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let builder = std::thread::Builder::new().stack_size(COMPILER_STACK);
+                // With fewer threads it takes longer; with none, kernels are compiled when they are created.
+                drop(builder.spawn_scoped(scope, work));
+            }
+        });
     }
 
     /// The text, its arguments and its memory.

@@ -321,6 +321,10 @@ impl Device for CudaDevice {
         Ok(id)
     }
 
+    fn prepare_kernels(&mut self, descs: &[KernelDesc]) {
+        self.front.prepare(descs, self.handles.info());
+    }
+
     /// Graphs that may use it do not run again before their lists were checked.
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
         self.handles.destroy_kernel(kernel)?;

@@ -41,6 +41,11 @@ macro_rules! forward {
             self.$to.create_kernel(desc)
         }
     };
+    (@ $to:ident prepare_kernels) => {
+        fn prepare_kernels(&mut self, descs: &[$crate::KernelDesc]) {
+            self.$to.prepare_kernels(descs);
+        }
+    };
     (@ $to:ident destroy_kernel) => {
         fn destroy_kernel(&mut self, kernel: $crate::KernelId) -> $crate::Result<()> {
             self.$to.destroy_kernel(kernel)

@@ -101,6 +101,10 @@ pub trait Device: Send {
     /// `Compile` for a faulty text, `Unsupported` beyond limits or features.
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId>;
 
+    /// Compiles kernels that are about to be created, several at a time, so that [`create_kernel`](Device::create_kernel) finds them
+    /// ready. It saves time and does nothing else: what is wrong with a kernel is told when it is created.
+    fn prepare_kernels(&mut self, _descs: &[KernelDesc]) {}
+
     /// Frees a kernel. Lists that use it can no longer be replayed.
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()>;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
 use tapml_graph::op::Foreign;
-use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::{Dim, Error, Graph, Model, NodeId, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, NodePlan, Phase, Regime};
 
 /// Identity of a platform, as reports show it.
@@ -87,6 +87,9 @@ pub trait Platform: Send {
     fn plan(&self, op: &Op, _inputs: &[TensorType], _phase: Phase) -> Result<NodePlan> {
         Err(Error::unsupported(format!("`{}` runs `{}` without kernels", self.word(), op.name())))
     }
+
+    /// Makes ready what calls of these nodes in these phases need, such as compiled kernels. It saves time and does nothing else.
+    fn prepare(&mut self, _nodes: &[(&Graph, NodeId, Phase)]) {}
 
     /// The graph as the platform runs it in a phase of greedy generation: with fused operators in the place of nodes, and
     /// with the choice of the next token behind the logits of a language model. `None` if the platform runs graphs node by

@@ -3,7 +3,7 @@
 //! The key is the hash of the whole description, constants included: two specialisations of one text are two kernels.
 //! A device must not be exchanged for another one while its cache lives, because ids are those of the device.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tapml_device::{Device, KernelDesc, KernelId};
 use tapml_graph::{Context, Error, Result};
 
@@ -28,15 +28,25 @@ impl KernelCache {
     /// As [`Device::create_kernel`], with the kernel's name in front. Nothing is stored then, so that a retry
     /// compiles anew.
     pub fn get(&mut self, device: &mut dyn Device, desc: &KernelDesc) -> Result<KernelId> {
-        let key = serde_json::to_vec(desc)
-            .map_err(|e| Error::bug(format!("kernel `{}` does not serialise: {e}", desc.name)))?;
-        let key = *blake3::hash(&key).as_bytes();
+        let key = key_of(desc)?;
         if let Some(&id) = self.kernels.get(&key) {
             return Ok(id);
         }
         let id = device.create_kernel(desc).context(|| format!("kernel `{}`", desc.name))?;
         self.kernels.insert(key, id);
         Ok(id)
+    }
+
+    /// Lets the device compile, several at a time, what it has not compiled of these kernels.
+    pub fn prepare(&self, device: &mut dyn Device, descs: impl IntoIterator<Item = KernelDesc>) {
+        let mut seen = HashSet::new();
+        let missing = |desc: &KernelDesc| {
+            key_of(desc).is_ok_and(|key| !self.kernels.contains_key(&key) && seen.insert(key))
+        };
+        let missing: Vec<KernelDesc> = descs.into_iter().filter(missing).collect();
+        if !missing.is_empty() {
+            device.prepare_kernels(&missing);
+        }
     }
 
     /// Number of kernels.
@@ -61,4 +71,11 @@ impl KernelCache {
     pub(crate) fn into_ids(self) -> Vec<KernelId> {
         self.kernels.into_values().collect()
     }
+}
+
+/// What stands for a description in the cache.
+fn key_of(desc: &KernelDesc) -> Result<[u8; 32]> {
+    let text = serde_json::to_vec(desc)
+        .map_err(|e| Error::bug(format!("kernel `{}` does not serialise: {e}", desc.name)))?;
+    Ok(*blake3::hash(&text).as_bytes())
 }

@@ -90,6 +90,9 @@ pub fn check(
     let mut views = vec![(suite, oracles)];
     views.extend(composed.iter().zip(&own));
     let parts = select_parts(&views, options)?;
+    let nodes = parts.iter().flat_map(|part| part.cases.iter().map(|case| (views[part.view].0, *case)));
+    let nodes: Vec<_> = nodes.map(|(of, case)| (of.graph(), case.node, of.phase(case))).collect();
+    platform.prepare(&nodes);
     progress.stage("check", parts.iter().map(|part| part.cases.len() as u64).sum());
     let mut report = CheckReport {
         schema: SCHEMA,

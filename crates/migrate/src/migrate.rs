@@ -109,6 +109,8 @@ pub fn migrate_suite(
     let mut seconds = Seconds { import: options.import_seconds, ..Seconds::default() };
     let suite = Timed::new(&mut seconds.carve).run(|| obtain(&identity, source, &folder))?;
     let composed = composed_suites(&suite, target)?;
+    progress.stage("compile kernels", 0);
+    Timed::new(&mut seconds.compile).run(|| prepare(&suite, &composed, target));
     let mut ledger = Ledger {
         version: VERSION,
         model: identity,
@@ -151,6 +153,16 @@ pub fn migrate_suite(
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
     let report = report(&ledger, &suite, (seconds, deployed), options.decode);
     Ok(Migrated { report, suite: folder.suite() })
+}
+
+/// Lets the target compile the kernels of all nodes together: one after the other, each would wait for the checks of those before it.
+fn prepare(suite: &Suite, composed: &[Suite; 2], target: &mut dyn Platform) {
+    let plain = Phase::ALL.map(|phase| (suite.graph(), phase));
+    let fused = [(composed[0].graph(), Phase::ALL[0]), (composed[1].graph(), Phase::ALL[1])];
+    let nodes = plain.into_iter().chain(fused).flat_map(|(graph, phase)| {
+        (0..graph.nodes().len() as u32).map(move |node| (graph, NodeId(node), phase))
+    });
+    target.prepare(&nodes.collect::<Vec<_>>());
 }
 
 /// The suite at `options.out` if it is intact and of this model, source, prompts and steps; else a new one in its place.

@@ -15,9 +15,10 @@ use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, Platfor
 use plans::Plans;
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{AdapterKind, Device, DeviceInfo, Finding};
-use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, TensorType};
+use tapml_graph::{Dim, Error, Graph, Model, NodeId, Op, Result, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
     ProgramStep, compile, lower, plan_node, regimes,
@@ -192,6 +193,23 @@ impl Platform for DevicePlatform {
             plan.accumulate = Accumulate::new(sums.dtype, chain);
         }
         Ok(plan)
+    }
+
+    fn prepare(&mut self, nodes: &[(&Graph, NodeId, Phase)]) {
+        // Layers repeat the same few plans.
+        let mut seen = HashSet::new();
+        let mut descs = Vec::new();
+        for &(graph, id, phase) in nodes {
+            let node = graph.node(id);
+            let inputs = graph.input_types(node);
+            if seen.insert((node.op.identity(), inputs.clone(), phase)) {
+                // What has no plan is told to whoever asks for its kernel.
+                let launches = self.plan(&node.op, &inputs, phase).map_or(Vec::new(), |plan| plan.launches);
+                descs.extend(launches.into_iter().map(|launch| launch.desc));
+            }
+        }
+        let PlatformState { device, kernels, .. } = &mut *lock(&self.shared);
+        kernels.prepare(device.as_mut(), descs);
     }
 
     fn lower(&self, graph: &Graph, phase: Phase) -> Result<Option<Graph>> {
