@@ -83,17 +83,20 @@ impl Overrides {
     /// line and column if it does
     /// not parse or validate.
     pub fn add(&mut self, spec: &str) -> Result<()> {
-        let (op, path) = settings::cut(spec)
-            .or_else(|| spec.split_once('='))
-            // An empty part is a slip, not a choice.
-            .filter(|(op, path)| !op.is_empty() && !path.is_empty())
-            .ok_or_else(|| {
-                Error::invalid(format!("`{spec}` is no kernel choice"))
-                    .with_hint("write OP=FILE, such as rms_norm=mine.wgsl")
-            })?;
+        let (op, path) = Overrides::split(spec).ok_or_else(|| {
+            Error::invalid(format!("`{spec}` is no kernel choice"))
+                .with_hint("write OP=FILE, such as rms_norm=mine.wgsl")
+        })?;
         let path = Path::new(path);
         language(path)?;
         self.add_text(op, path, &tapml_files::read_text(path, MAX_BYTES, "a kernel")?)
+    }
+
+    /// The choice and the file of `OP=FILE`, where the choice may have a setting with a `=` of its own.
+    pub fn split(spec: &str) -> Option<(&str, &str)> {
+        let parts = settings::cut(spec).or_else(|| spec.split_once('='));
+        // An empty part is a slip, not a choice.
+        parts.filter(|(choice, path)| !choice.is_empty() && !path.is_empty())
     }
 
     /// As [`Overrides::add`] with the file's text at hand; `path` is for messages.

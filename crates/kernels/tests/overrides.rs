@@ -248,3 +248,12 @@ fn a_users_kernel_does_not_promise_what_the_built_in_one_does() {
         (built_in.accumulate.dtype, built_in.accumulate.chain)
     );
 }
+
+#[test]
+fn a_setting_belongs_to_the_choice_and_not_to_the_file() {
+    assert_eq!(Overrides::split("rms_norm=mine.wgsl"), Some(("rms_norm", "mine.wgsl")));
+    let with_setting = Overrides::split("linear/portable@outputs=8=mine.wgsl");
+    assert_eq!(with_setting, Some(("linear/portable@outputs=8", "mine.wgsl")));
+    assert_eq!(Overrides::split("rms_norm="), None);
+    assert_eq!(Overrides::split("mine.wgsl"), None);
+}

@@ -313,7 +313,7 @@ struct Watcher {
 impl Watcher {
     /// Watches the files of these kernels, given as `OP=FILE`.
     fn new(kernels: &[String]) -> Watcher {
-        let paths = kernels.iter().filter_map(|k| k.split_once('=')).map(|(_, file)| PathBuf::from(file));
+        let paths = kernels.iter().filter_map(|k| Overrides::split(k)).map(|(_, file)| PathBuf::from(file));
         Watcher { files: paths.map(|p| (p.clone(), modified_time(&p))).collect() }
     }
 

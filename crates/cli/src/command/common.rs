@@ -121,7 +121,7 @@ pub fn overrides(kernels: &[String]) -> Result<Overrides> {
 pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) -> bool {
     let used: Vec<&str> = used.flat_map(|names| names.split('+')).collect();
     let mut unused = false;
-    for (choice, file) in kernels.iter().filter_map(|kernel| kernel.split_once('=')) {
+    for (choice, file) in kernels.iter().filter_map(|kernel| Overrides::split(kernel)) {
         let (op, variant) = choice.split_once('/').unwrap_or((choice, "portable"));
         // Reports name a user's kernel by its operator and the file's name.
         let name = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
