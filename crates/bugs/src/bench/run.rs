@@ -271,8 +271,8 @@ fn add_made(run: &mut CleanRun, cases: &OpCases) -> Result<()> {
     Ok(())
 }
 
-/// The moment after which no new work is begun.
+/// The moment after which no new work is begun; `None` for times that no clock reaches.
 pub fn deadline(minutes: Option<f64>) -> Option<Instant> {
-    let minutes = minutes.filter(|m| m.is_finite() && *m >= 0.0)?;
-    Some(Instant::now() + Duration::from_secs_f64(60.0 * minutes))
+    let time = Duration::try_from_secs_f64(60.0 * minutes?).ok()?;
+    Instant::now().checked_add(time)
 }
