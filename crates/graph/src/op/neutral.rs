@@ -28,11 +28,7 @@ impl Neutral {
             Neutral::Unturned => f64::from(u8::from(at % width < width / 2)),
             Neutral::Signs => {
                 // −0 counts as positive, as the comparison says.
-                if value < 0.0 {
-                    -1.0
-                } else {
-                    1.0
-                }
+                if value < 0.0 { -1.0 } else { 1.0 }
             }
         });
         Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values.collect::<Vec<_>>())
