@@ -7,7 +7,7 @@ mod operations;
 mod run;
 
 pub use operations::{AtomicOp, Bin, Collective, Gather, Scan, Tri, Un};
-pub use run::Run;
+pub use run::InstRun;
 
 use naga::Span;
 
@@ -346,7 +346,7 @@ pub enum Builtin {
 pub struct Code {
     pub insts: Vec<Inst>,
     /// The run that begins with each instruction.
-    pub runs: Vec<Run>,
+    pub runs: Vec<InstRun>,
     /// Source span of each instruction.
     pub spans: Vec<Span>,
     /// Instruction index of each label.

@@ -4,14 +4,14 @@
 ///
 /// A jump into a run is harmless: every instruction has the run that begins with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct InstRun {
     /// How many instructions.
     pub count: u32,
     /// Of each operand, whether it is the next register in each instruction; else it is the same in all.
     pub steps: [bool; 3],
 }
 
-impl Run {
+impl InstRun {
     /// An instruction by itself.
-    pub const ONE: Run = Run { count: 1, steps: [false; 3] };
+    pub const ONE: InstRun = InstRun { count: 1, steps: [false; 3] };
 }

@@ -1,16 +1,16 @@
 //! Finding runs of instructions that do the same to neighbouring registers. The VM decodes a run once.
 
-use crate::code::{Inst, Reg, Run};
+use crate::code::{Inst, InstRun, Reg};
 
 /// The run that begins with each instruction.
-pub fn find_runs(insts: &[Inst]) -> Vec<Run> {
-    let mut runs = vec![Run::ONE; insts.len()];
+pub fn find_runs(insts: &[Inst]) -> Vec<InstRun> {
+    let mut runs = vec![InstRun::ONE; insts.len()];
     for at in (0..insts.len().saturating_sub(1)).rev() {
         let rest = runs[at + 1];
         if let Some(steps) = steps_between(&insts[at], &insts[at + 1])
             && (rest.count == 1 || rest.steps == steps)
         {
-            runs[at] = Run { count: rest.count + 1, steps };
+            runs[at] = InstRun { count: rest.count + 1, steps };
         }
     }
     runs

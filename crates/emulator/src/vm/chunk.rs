@@ -110,16 +110,16 @@ impl ChunkView<'_> {
     }
 }
 
-/// The chunks of an operand in the instructions of a [`crate::code::Run`].
+/// The chunks of an operand in the instructions of a [`crate::code::InstRun`].
 #[derive(Clone, Copy)]
-pub struct Operand<'a> {
+pub struct RunOperand<'a> {
     pub chunks: &'a [Cell<Chunk>],
     /// Chunks from one instruction's register to the next one's; 0 if all have the same.
     pub step: usize,
     pub varying: bool,
 }
 
-impl Operand<'_> {
+impl RunOperand<'_> {
     #[inline(always)]
     fn place(&self, inst: usize, chunk: usize) -> &Cell<Chunk> {
         &self.chunks[inst * self.step + if self.varying { chunk } else { 0 }]

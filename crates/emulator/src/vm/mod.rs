@@ -19,9 +19,9 @@ mod subgroup;
 mod tests;
 mod values;
 
-use crate::code::{Builtin, Code, Inst, LANES, Reg, Run};
+use crate::code::{Builtin, Code, Inst, InstRun, LANES, Reg};
 use active::Active;
-use chunk::{Chunk, ChunkView, Isa, Operand};
+use chunk::{Chunk, ChunkView, Isa, RunOperand};
 pub use env::{BufferView, Env};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -157,12 +157,12 @@ impl<'a> Vm<'a> {
 
     /// The chunks of an operand in all instructions of a run.
     #[inline(always)]
-    fn operand(&self, reg: Reg, steps: bool, run: Run) -> Operand<'_> {
+    fn operand(&self, reg: Reg, steps: bool, run: InstRun) -> RunOperand<'_> {
         let (all, each) = if reg.is_varying() { (&self.varying, self.chunks) } else { (&self.uniform, 1) };
         let start = reg.index() * each;
         let count = if steps { run.count as usize } else { 1 };
         let step = if steps { each } else { 0 };
-        Operand { chunks: &all[start..start + count * each], step, varying: reg.is_varying() }
+        RunOperand { chunks: &all[start..start + count * each], step, varying: reg.is_varying() }
     }
 
     /// The chunks that an instruction writing to `d` computes.
@@ -196,7 +196,7 @@ impl<'a> Vm<'a> {
                 watch.before_instruction(self, env, pc, inst);
             }
             // What is watched goes one by one.
-            let run = if W::ON { Run::ONE } else { code.runs.get(pc).copied().unwrap_or(Run::ONE) };
+            let run = if W::ON { InstRun::ONE } else { code.runs.get(pc).copied().unwrap_or(InstRun::ONE) };
             let jump = match inst {
                 Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. } | Inst::Copy { .. } => {
                     self.compute(inst, run);

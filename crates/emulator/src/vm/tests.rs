@@ -2,7 +2,7 @@
 
 use super::chunk::{Chunk, Isa};
 use super::{Vm, alu};
-use crate::code::{Bin, Code, Inst, LANES, Reg, Run, Tri, Un};
+use crate::code::{Bin, Code, Inst, InstRun, LANES, Reg, Tri, Un};
 
 const BITS: [u32; 24] = [
     0,
@@ -143,7 +143,7 @@ fn check(inst: Inst, fold: impl Fn(u32, u32, u32) -> u32) {
                 vm.view(Reg::varying(r as u32)).set_lane(lane, bits);
             }
         }
-        vm.compute(&inst, Run::ONE);
+        vm.compute(&inst, InstRun::ONE);
         for lane in 0..lanes {
             let [a, b, c] = operands(lane);
             let (got, want) = (vm.view(Reg::varying(3)).lane(lane), fold(a, b, c));
@@ -182,7 +182,7 @@ fn a_run_gives_what_its_instructions_give_one_by_one() {
             constants: vec![(Reg::uniform(0), 2.5_f32.to_bits())],
             ..Code::default()
         };
-        let run = Run { count: 2, steps };
+        let run = InstRun { count: 2, steps };
         let (together, apart) = (Vm::new(&code), Vm::new(&code));
         for vm in [&together, &apart] {
             let value = |reg: u32, lane: usize| (reg as f32 * 40.0 + lane as f32).to_bits();
@@ -191,7 +191,7 @@ fn a_run_gives_what_its_instructions_give_one_by_one() {
             });
         }
         together.compute(&insts[0], run);
-        insts.iter().for_each(|inst| apart.compute(inst, Run::ONE));
+        insts.iter().for_each(|inst| apart.compute(inst, InstRun::ONE));
         for reg in [d, d.offset(1)] {
             (0..40).for_each(|lane| assert_eq!(together.view(reg).lane(lane), apart.view(reg).lane(lane)));
         }

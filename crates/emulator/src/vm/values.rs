@@ -5,8 +5,8 @@
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
-use super::chunk::{Chunk, ChunkView, Operand, simd};
-use crate::code::{Bin, Inst, Reg, Run, Tri, Un};
+use super::chunk::{Chunk, ChunkView, RunOperand, simd};
+use crate::code::{Bin, Inst, InstRun, Reg, Tri, Un};
 
 /// Operands of the instructions of a run, and the chunks to compute.
 ///
@@ -14,10 +14,10 @@ use crate::code::{Bin, Inst, Reg, Run, Tri, Un};
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
     /// The results.
-    d: Operand<'a>,
-    a: Operand<'a>,
-    b: Operand<'a>,
-    c: Operand<'a>,
+    d: RunOperand<'a>,
+    a: RunOperand<'a>,
+    b: RunOperand<'a>,
+    c: RunOperand<'a>,
     /// First chunk of each register.
     low: usize,
     /// One past the last chunk.
@@ -78,7 +78,7 @@ simd! {
 impl Vm<'_> {
     /// The operands of a run's instructions. A uniform result takes one chunk.
     #[inline(always)]
-    fn lanes_of(&self, d: Reg, operands: [Reg; 3], run: Run) -> Lanes<'_> {
+    fn lanes_of(&self, d: Reg, operands: [Reg; 3], run: InstRun) -> Lanes<'_> {
         let (low, high) = self.range(d);
         let operand = |i: usize| self.operand(operands[i], run.steps[i], run);
         let [a, b, c] = [operand(0), operand(1), operand(2)];
@@ -87,7 +87,7 @@ impl Vm<'_> {
 
     /// Runs instructions that compute registers from registers: the given one and those that follow it in its run.
     #[inline(always)]
-    pub(super) fn compute(&self, inst: &Inst, run: Run) {
+    pub(super) fn compute(&self, inst: &Inst, run: InstRun) {
         match *inst {
             // The third view is not used.
             Inst::Bin { op, d, a, b } => {
