@@ -7,11 +7,11 @@
 #![warn(missing_docs)]
 
 pub mod agent;
-mod awake;
 pub mod client;
 pub mod conformance;
 mod executor;
 pub mod hub;
+mod net;
 mod offer;
 mod pipe;
 mod recorder;

@@ -373,6 +373,53 @@ fn a_page_is_served_and_other_sites_may_not_connect() {
     assert!(upgrade("http://evil.example:7071", "evil.example:7071").contains("403 Forbidden"));
 }
 
+/// The status line that a hub answers these bytes with.
+fn status(place: SocketAddr, text: &str) -> String {
+    use std::io::{BufRead, BufReader, Write};
+    let mut tcp = TcpStream::connect(place).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    tcp.write_all(text.as_bytes()).unwrap();
+    let mut line = String::new();
+    // What is refused while it is still sent may end without a line.
+    let _ = BufReader::new(tcp).read_line(&mut line);
+    line
+}
+
+#[test]
+fn heads_are_bounded_and_a_path_tells_who_asks() {
+    let (place, _hub) = hub(Config::default());
+    let ask = |head: String| status(place, &format!("{head}\r\nHost: h\r\n\r\n"));
+    let open = |path: &str| {
+        ask(format!(
+            "GET {path} HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+        ))
+    };
+    for path in ["/", "/client?x=1", "/forward", "/agent"] {
+        assert!(open(path).contains(" 101 "), "{path}: {}", open(path));
+    }
+    for path in ["/agents", "/session", "//agent", "/session/7f"] {
+        assert!(open(path).contains(" 404 "), "{path}: {}", open(path));
+    }
+    // Who asks for no WebSocket gets a page.
+    for (path, status) in [("/", 200), ("/style.css?x=1", 200), ("/agent", 404), ("/session/7f", 404)] {
+        let found = ask(format!("GET {path} HTTP/1.1"));
+        assert!(found.contains(&format!(" {status} ")), "{path}: {found}");
+    }
+    assert!(ask("POST / HTTP/1.1".into()).contains(" 405 "));
+    assert!(ask("GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc".into()).contains(" 400 "));
+    let bad = [
+        "\u{16}\u{3}\u{1} this is no HTTP".to_string(),
+        format!("GET /{} HTTP/1.1", "x".repeat(16 << 10)),
+        format!("GET / HTTP/1.1\r\n{}a: b", "a: b\r\n".repeat(64)),
+    ];
+    for head in bad {
+        let found = ask(head.clone());
+        assert!(found.is_empty() || found.contains(" 4"), "{head}: {found}");
+    }
+    assert!(ask("GET / HTTP/1.1".into()).contains(" 200 "), "it serves on");
+}
+
 #[test]
 fn a_list_comes_from_whichever_hub_answers() {
     let (there, _hub) = hub(Config::default());

@@ -1,16 +1,17 @@
 //! From an accepted connection to a session: TLS, the WebSocket's handshake, the hello, the token, the process.
 
-use super::gate::{Gate, Place};
-use super::link::{Link, Reader};
-use super::listen::Arrived;
 use super::session::{POLL_INTERVAL, Session};
 use super::worker::{Streams, Worker};
 use super::{Config, Isolation};
+use crate::net::gate::{Gate, Place};
+use crate::net::upgrade::{OpenSocket, Upgrade, refuse as refuse_request};
+use crate::net::{Link, Socket};
 use crate::pipe;
-use crate::wire::limits::{
-    HANDSHAKE, MAX_HELLO, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW, too_large,
-};
+use crate::wire::limits::{HANDSHAKE, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW, too_large};
 use crate::wire::{self, Reply, Request, ToClient, convert};
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::Response;
 use bytes::Bytes;
 use prost::Message as _;
 use std::io::Read;
@@ -21,10 +22,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tapml_files::Temporary;
 use tapml_graph::{Context, Error, ErrorKind, Result};
-use tungstenite::handshake::server::{Callback, ErrorResponse, Request as Upgrade, Response};
-use tungstenite::http::{HeaderValue, StatusCode};
-use tungstenite::protocol::WebSocketConfig;
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// How long a session's process may take to open its device.
 const OPENING: Duration = Duration::from_secs(60);
@@ -44,15 +42,33 @@ pub struct Door {
 }
 
 impl Door {
-    /// Serves one connection to its end.
-    pub fn serve(&self, arrived: Arrived) {
-        let Arrived { link, reader, from, place: waiting } = arrived;
-        link.expect_within(self.config.slow);
-        let mut socket = match self.upgrade(reader) {
-            Ok(socket) => socket,
-            // Port scans and spare connections of browsers end here.
-            Err(error) => return log::debug!("{from}: {error}"),
+    /// What an agent answers: WebSockets, whatever the path.
+    pub fn routes(self: &Arc<Door>) -> Router {
+        let door = self.clone();
+        Router::new().fallback(move |upgrade: Option<Upgrade>| std::future::ready(door.answer(upgrade)))
+    }
+
+    fn answer(self: &Arc<Door>, upgrade: Option<Upgrade>) -> Response {
+        let Some(upgrade) = upgrade else {
+            return refuse_request(
+                StatusCode::UPGRADE_REQUIRED,
+                "this is an agent of TapML devices: `tapml device list ws://...` shows them",
+            );
         };
+        // A page of any site could otherwise use an agent on its visitor's own machine.
+        let known = |origin: &str| self.config.origins.iter().any(|allowed| allowed == origin);
+        if upgrade.origin.as_ref().is_some_and(|o| !o.to_str().is_ok_and(known)) {
+            return refuse_request(StatusCode::FORBIDDEN, "pages of this origin may not connect");
+        }
+        let door = self.clone();
+        upgrade.accept(PROTOCOL, move |opened| door.serve(opened))
+    }
+
+    /// Serves one connection to its end.
+    fn serve(&self, opened: OpenSocket) {
+        let OpenSocket { mut socket, from, place: waiting } = opened;
+        let link = socket.link().clone();
+        link.peer().expect_within(self.config.slow);
         match self.let_in(&mut socket, from) {
             Ok((seq, hello, place)) => {
                 drop(waiting);
@@ -65,28 +81,21 @@ impl Door {
             Err(error) => {
                 log::warn!("{from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                socket.get_mut().drain(CLOSE_GRACE);
+                socket.drain(CLOSE_GRACE);
             }
         }
     }
 
-    fn upgrade(&self, reader: Reader) -> Result<WebSocket<Reader>> {
-        let config =
-            WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
-        let check = Origins { allowed: &self.config.origins };
-        tungstenite::accept_hdr_with_config(reader, check, Some(config))
-            .map_err(|e| Error::invalid(format!("no WebSocket handshake: {e}")))
-    }
-
     /// Serves a session on a connection that this side has dialled: a hub answers for the client.
-    pub fn serve_dialled(&self, link: &Arc<Link>, mut socket: WebSocket<Reader>, place: Place) {
+    pub fn serve_dialled(&self, mut socket: Socket, place: Place) {
+        let link = socket.link().clone();
         let (seq, served) = match hello(&mut socket) {
             Ok((seq, hello)) => (seq, self.session(seq, hello, link.clone(), socket)),
             Err(error) => (1, Err(error)),
         };
         if let Err(error) = served {
             log::warn!("a session through a hub: {error}");
-            refuse(link, seq, &error);
+            refuse(&link, seq, &error);
         }
         drop(place);
     }
@@ -113,21 +122,15 @@ impl Door {
     }
 
     /// The hello of a client whose version and token are right.
-    fn let_in(&self, socket: &mut WebSocket<Reader>, from: SocketAddr) -> Result<(u64, wire::Hello, Place)> {
+    fn let_in(&self, socket: &mut Socket, from: SocketAddr) -> Result<(u64, wire::Hello, Place)> {
         let (seq, hello) = hello(socket)?;
         let place = self.gate.enter(from.ip(), &hello.token)?;
         Ok((seq, hello, place))
     }
 
     /// Starts the session's process, opens the device, and serves.
-    fn session(
-        &self,
-        seq: u64,
-        hello: wire::Hello,
-        link: Arc<Link>,
-        mut socket: WebSocket<Reader>,
-    ) -> Result<()> {
-        link.allow(OPENING + HANDSHAKE);
+    fn session(&self, seq: u64, hello: wire::Hello, link: Arc<Link>, mut socket: Socket) -> Result<()> {
+        link.peer().allow(OPENING + HANDSHAKE);
         let recorder = self.recorder()?;
         let mut settings = self.config.settings.clone();
         if hello.deadline_ms > 0 {
@@ -159,10 +162,9 @@ impl Door {
             drain(&mut socket);
             return Ok(());
         }
-        socket.set_config(|c| {
-            (c.max_message_size, c.max_frame_size) = (Some(MAX_MESSAGE), Some(MAX_MESSAGE));
-        });
-        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| lost_error(&e))?;
+        socket.widen();
+        socket.let_in(POLL_INTERVAL);
+        socket.drive_here().map_err(|e| lost_error(&e))?;
         let (path, stop) = (recorder.path().to_path_buf(), self.stop.clone());
         let blobs = self.blobs.clone();
         Session { link, socket, worker, streams, recorder: path, blobs, settings, stop, hello: seq }.run();
@@ -222,7 +224,7 @@ impl Door {
 }
 
 /// The hello of a client whose version is right.
-pub fn hello(socket: &mut WebSocket<Reader>) -> Result<(u64, wire::Hello)> {
+pub fn hello(socket: &mut Socket) -> Result<(u64, wire::Hello)> {
     let message = loop {
         match socket
             .read()
@@ -244,35 +246,8 @@ pub fn hello(socket: &mut WebSocket<Reader>) -> Result<(u64, wire::Hello)> {
     Ok((message.seq, hello))
 }
 
-/// Refuses web pages: a page of any site could otherwise use an agent on its visitor's own machine.
-struct Origins<'a> {
-    allowed: &'a [String],
-}
-
-impl Callback for Origins<'_> {
-    fn on_request(
-        self,
-        request: &Upgrade,
-        mut response: Response,
-    ) -> std::result::Result<Response, ErrorResponse> {
-        let origin = request.headers().get("origin");
-        let known = |o: &HeaderValue| o.to_str().is_ok_and(|o| self.allowed.iter().any(|a| a == o));
-        if origin.is_some_and(|o| !known(o)) {
-            let mut refusal = ErrorResponse::new(Some("pages of this origin may not connect".into()));
-            *refusal.status_mut() = StatusCode::FORBIDDEN;
-            return Err(refusal);
-        }
-        let offered = request.headers().get_all("sec-websocket-protocol");
-        let mut names = offered.iter().filter_map(|h| h.to_str().ok()).flat_map(|h| h.split(','));
-        if names.any(|n| n.trim() == PROTOCOL) {
-            response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
-        }
-        Ok(response)
-    }
-}
-
 fn reply(link: &Link, seq: u64, reply: Reply) -> Result<()> {
-    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| lost_error(&e))
+    link.send(wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| lost_error(&e))
 }
 
 fn refuse(link: &Link, seq: u64, error: &Error) {
@@ -282,7 +257,7 @@ fn refuse(link: &Link, seq: u64, error: &Error) {
 }
 
 /// Reads until the client closes, so that it gets to see the last message; bounded by the time for being let in.
-fn drain(socket: &mut WebSocket<Reader>) {
+fn drain(socket: &mut Socket) {
     while socket.read().is_ok_and(|m| !m.is_close()) {}
 }
 

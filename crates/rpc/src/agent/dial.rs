@@ -2,20 +2,16 @@
 //! connection breaks.
 
 use super::accept::Door;
-use super::link::{Link, Reader};
-use crate::client::{Address, connect as dial};
-use crate::wire::limits::{
-    HANDSHAKE, HEARTBEAT, HUB_PROTOCOL, IDLE_TIMEOUT, MAX_HELLO, MAX_LABEL, PROTOCOL, VERSION,
-};
+use crate::client::Address;
+use crate::client::connect::dial_hub;
+use crate::net::{Link, Socket, is_timeout};
+use crate::wire::limits::{HEARTBEAT, HUB_PROTOCOL, IDLE_TIMEOUT, MAX_LABEL, PROTOCOL, VERSION};
 use crate::wire::{self, AgentToHub, AgentWord, HubWord, Register, convert};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
-use tungstenite::client::IntoClientRequest;
-use tungstenite::http::HeaderValue;
-use tungstenite::protocol::WebSocketConfig;
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// How long to wait before the first new attempt, and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -90,7 +86,8 @@ fn visit(door: &Arc<Door>, hub: &Hub, instance: &str) -> Result<()> {
         capabilities: Vec::new(),
         sessions: door.config.sessions.try_into().unwrap_or(u32::MAX),
     };
-    let (link, mut socket) = open(&hub.address, "agent", HUB_PROTOCOL)?;
+    let mut socket = dial_hub(&hub.address, "agent", HUB_PROTOCOL)?;
+    let link = socket.link().clone();
     say(&link, AgentWord::Register(register))?;
     let mut sessions = Vec::new();
     let how = attend(door, hub, &link, &mut socket, &mut sessions);
@@ -107,7 +104,7 @@ fn attend(
     door: &Arc<Door>,
     hub: &Hub,
     link: &Link,
-    socket: &mut WebSocket<Reader>,
+    socket: &mut Socket,
     sessions: &mut Vec<std::thread::JoinHandle<()>>,
 ) -> Result<()> {
     let (mut heard, mut pinged) = (Instant::now(), Instant::now());
@@ -117,7 +114,7 @@ fn attend(
                 heard = Instant::now();
                 match wire::decode_hub_word(bytes)? {
                     HubWord::Registered(known) => {
-                        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
+                        socket.let_in(POLL_INTERVAL);
                         log::info!("known at the hub as `{}`", known.name.escape_debug());
                     }
                     HubWord::Open(open) => sessions.extend(begin(door, hub, link, open)?),
@@ -128,7 +125,7 @@ fn attend(
             }
             Ok(Message::Close(_)) => return Err(gone_error(&"it closed the connection")),
             Ok(_) => heard = Instant::now(),
-            Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {}
+            Err(error) if is_timeout(&error) => {}
             Err(error) => return Err(gone_error(&error)),
         }
         if heard.elapsed() > IDLE_TIMEOUT {
@@ -161,8 +158,8 @@ fn begin(
         Err(error) => return refuse(error.to_string(), true),
     };
     let (door, address, path) = (door.clone(), hub.address.clone(), format!("session/{}", open.session));
-    let serve = move || match self::open(&address, &path, PROTOCOL) {
-        Ok((link, socket)) => door.serve_dialled(&link, socket, place),
+    let serve = move || match dial_hub(&address, &path, PROTOCOL) {
+        Ok(socket) => door.serve_dialled(socket, place),
         // The hub gives up waiting for it.
         Err(error) => log::warn!("a session that the hub asked for: {error}"),
     };
@@ -172,28 +169,8 @@ fn begin(
     }
 }
 
-/// Dials a path of the hub.
-pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
-    let tls = address.tls.then(|| dial::tls(address)).transpose()?;
-    let tcp = dial::tcp(address)?;
-    let (link, reader) = Link::dial(tcp, tls, HANDSHAKE).map_err(|e| gone_error(&e))?;
-    let url = format!("{}://{}/{path}", if address.tls { "wss" } else { "ws" }, address.place());
-    let request = url.as_str().into_client_request();
-    let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
-    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
-    let config = WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
-    let (socket, _) = tungstenite::client::client_with_config(request, reader, Some(config))
-        .map_err(|e| dial::unavailable(address, &dial::handshake_failure("hub", e)))?;
-    Ok((link, socket))
-}
-
 fn say(link: &Link, word: AgentWord) -> Result<()> {
-    link.send(&wire::encode(&AgentToHub { word: Some(word) })).map_err(|e| gone_error(&e))
-}
-
-fn is_timeout(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+    link.send(wire::encode(&AgentToHub { word: Some(word) })).map_err(|e| gone_error(&e))
 }
 
 fn gone_error(error: &dyn std::fmt::Display) -> Error {

@@ -3,26 +3,26 @@
 
 pub(crate) mod accept;
 pub(crate) mod dial;
-pub(crate) mod gate;
 mod journal;
-pub(crate) mod link;
-pub(crate) mod listen;
 mod session;
 mod token;
 mod worker;
 
+pub use crate::net::server::Stopper;
 pub use dial::{Hub, default_name};
 pub use token::token_file;
 pub use worker::Isolation;
 
 use crate::executor;
+use crate::net::gate::Gate;
+use crate::net::peer::SLOW;
+use crate::net::server::{Server, listen};
 use crate::offer::Offer;
 use accept::Door;
-use gate::Gate;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tapml_files::Temporary;
 use tapml_graph::{Error, ErrorKind, Result};
@@ -76,7 +76,7 @@ impl Default for Config {
             },
             blobs: None,
             blob_bytes: 16 << 30,
-            slow: link::SLOW,
+            slow: SLOW,
         }
     }
 }
@@ -87,30 +87,6 @@ pub struct Agent {
     hubs: Vec<Hub>,
     door: Arc<Door>,
     stop: Arc<AtomicBool>,
-}
-
-/// Ends an agent from another thread.
-#[derive(Clone)]
-pub struct Stopper {
-    stop: Arc<AtomicBool>,
-    address: Option<SocketAddr>,
-}
-
-impl Stopper {
-    pub(crate) fn new(stop: Arc<AtomicBool>, address: Option<SocketAddr>) -> Stopper {
-        Stopper { stop, address }
-    }
-
-    /// Ends all sessions, each with a post-mortem, and makes [`Agent::serve`] return; ends a hub.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        let Some(mut address) = self.address else { return };
-        if address.ip().is_unspecified() {
-            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-        }
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
-    }
 }
 
 impl Agent {
@@ -127,11 +103,8 @@ impl Agent {
     /// Listens at an address such as `127.0.0.1:7000`; port 0 chooses one. Where other machines can connect, fails without
     /// a token, and without TLS unless plain text is allowed.
     pub fn bind(address: &str, config: Config, isolation: Isolation) -> Result<Agent> {
-        let found = resolve(address)?;
-        policy(&found, config.token.is_some(), config.tls.is_some() || config.insecure)?;
-        let listener = TcpListener::bind(found).map_err(|e| not_listening(address, &e))?;
-        let address = listener.local_addr().map_err(|e| not_listening(address, &e))?;
-        Ok(Agent { listener: Some((listener, address)), ..Agent::new(config, isolation)? })
+        let listens = listen(address, config.token.is_some(), config.tls.is_some() || config.insecure)?;
+        Ok(Agent { listener: Some(listens), ..Agent::new(config, isolation)? })
     }
 
     /// Dials a hub as well, and again whenever the connection breaks, while [`Agent::serve`] runs.
@@ -156,48 +129,13 @@ impl Agent {
             for hub in &self.hubs {
                 scope.spawn(|| dial::stay(&self.door, hub));
             }
-            if let Some((listener, _)) = &self.listener {
-                self.accept(listener);
-            }
-        });
-        Ok(())
+            self.listener.as_ref().map_or(Ok(()), |(listener, _)| {
+                let Door { gate, config, .. } = &*self.door;
+                let (tls, routes) = (config.tls.clone(), self.door.routes());
+                Server { listener, gate, tls, routes, stop: &self.stop }.serve()
+            })
+        })
     }
-
-    fn accept(&self, listener: &TcpListener) {
-        let door = self.door.clone();
-        let serve: Arc<dyn Fn(listen::Arrived) + Send + Sync> = Arc::new(move |arrived| door.serve(arrived));
-        let Door { gate, config, .. } = &*self.door;
-        listen::listen(listener, gate, config.tls.as_ref(), &self.stop, &serve);
-    }
-}
-
-/// The first address that a name and port stand for.
-pub(crate) fn resolve(address: &str) -> Result<SocketAddr> {
-    let found = address.to_socket_addrs().map_err(|e| not_listening(address, &e))?.next();
-    found.ok_or_else(|| Error::invalid(format!("`{address}` is no address")))
-}
-
-/// It was not possible to listen there.
-pub(crate) fn not_listening(address: &str, error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("could not listen at {address}: {error}"))
-}
-
-/// Fails where other machines can connect, unless there is a token, and TLS or the user's word that none is needed.
-pub(crate) fn policy(address: &SocketAddr, token: bool, sealed: bool) -> Result<()> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    if !token {
-        return Err(Error::invalid(format!("other machines can connect to {address}: a token is required"))
-            .with_hint("name a file with --token-file; it is made if it does not exist"));
-    }
-    if !sealed {
-        return Err(Error::invalid(format!(
-            "other machines can connect to {address}: plain text would show them the token and all data"
-        ))
-        .with_hint("give --tls-cert and --tls-key, or --insecure on a network that you trust"));
-    }
-    Ok(())
 }
 
 /// What a session's process does: serves the session that its standard input holds.

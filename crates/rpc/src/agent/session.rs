@@ -3,9 +3,9 @@
 
 use super::Settings;
 use super::journal::Journal;
-use super::link::{Link, Reader};
 use super::worker::{Streams, Worker};
 use crate::executor::blobs::Blobs;
+use crate::net::{Link, Socket, is_timeout};
 use crate::pipe;
 use crate::recorder::{self, Doing};
 use crate::wire::limits::{MAX_MESSAGE, PIECE, WINDOW, WINDOW_COUNT, too_large};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 use tapml_kernels::Program;
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// How often the watch looks.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ const PROGRAM: usize = 64 << 20;
 /// A session whose process has opened its device.
 pub struct Session {
     pub link: Arc<Link>,
-    pub socket: WebSocket<Reader>,
+    pub socket: Socket,
     pub worker: Worker,
     pub streams: Streams,
     pub recorder: PathBuf,
@@ -167,7 +167,7 @@ impl Shared {
             match pipe::read(from) {
                 Ok(Some((seq, message))) => {
                     lock(&self.journal).finish(seq);
-                    if self.link.send(&message).is_err() {
+                    if self.link.send(message).is_err() {
                         // The client is gone, or takes nothing.
                         self.link.close();
                         self.worker.kill();
@@ -215,14 +215,14 @@ impl Shared {
     }
 
     fn send(&self, seq: u64, reply: Reply) -> io::Result<()> {
-        self.link.send(&wire::encode(&ToClient { seq, reply: Some(reply) }))
+        self.link.send(wire::encode(&ToClient { seq, reply: Some(reply) }))
     }
 }
 
 /// The side towards the client.
 struct Front {
     shared: Arc<Shared>,
-    socket: WebSocket<Reader>,
+    socket: Socket,
     settings: Settings,
     stop: Arc<AtomicBool>,
     /// The number of the last request.
@@ -250,11 +250,11 @@ impl Front {
                 }
                 Ok(Message::Close(_)) => return true,
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(error) => {
                     if let Some(error) = too_large(&error) {
                         self.refuse(&error);
-                        self.socket.get_mut().drain(CLOSE_GRACE);
+                        self.socket.drain(CLOSE_GRACE);
                         return false;
                     }
                     if breaks_the_protocol(&error) {
@@ -289,7 +289,7 @@ impl Front {
             match self.socket.read() {
                 Ok(Message::Close(_)) => return,
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(_) => return,
             }
         }
@@ -386,10 +386,6 @@ fn breaks_the_protocol(error: &tungstenite::Error) -> bool {
         Error::Protocol(broken) => !matches!(broken, ProtocolError::ResetWithoutClosingHandshake),
         other => matches!(other, Error::Capacity(_)),
     }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
 fn gone_error(error: &io::Error) -> Error {

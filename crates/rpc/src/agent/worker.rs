@@ -1,7 +1,7 @@
 //! Where a session runs: a process of its own, or a thread where processes cannot be had.
 
-use crate::awake::Alert;
 use crate::executor;
+use crate::net::awake::Alert;
 use crate::offer::Offer;
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};

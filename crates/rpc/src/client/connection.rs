@@ -1,7 +1,7 @@
 //! A connection to an agent: sends requests without waiting, waits for replies, and knows when the device is gone.
 
-use super::connect::Stream;
 use super::post_mortem;
+use crate::net::{Socket, is_timeout};
 use crate::wire::limits::{WINDOW, WINDOW_COUNT};
 use crate::wire::{self, Names, Note, Reason, Reply, Request, ToAgent, convert};
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// Requests told when the connection is lost.
 const RECENT: usize = 24;
@@ -49,7 +49,7 @@ impl Wait {
 
 /// See the module.
 pub struct Connection {
-    socket: WebSocket<Stream>,
+    socket: Socket,
     place: String,
     seq: u64,
     window: u64,
@@ -73,7 +73,7 @@ pub struct Connection {
 
 impl Connection {
     /// A connection on which nothing has been said.
-    pub fn new(socket: WebSocket<Stream>, place: String, answer_within: Duration) -> Connection {
+    pub fn new(socket: Socket, place: String, answer_within: Duration) -> Connection {
         Connection {
             socket,
             place,
@@ -104,7 +104,7 @@ impl Connection {
     /// How long the agent may show no sign of life from here on, and three times of which it may take nothing of what is sent.
     pub fn set_answer_within(&mut self, time: Duration) {
         self.answer_within = time;
-        self.socket.get_mut().expect_within(3 * time);
+        self.socket.link().peer().expect_within(3 * time);
     }
 
     /// What the user sets to give up.
@@ -145,7 +145,7 @@ impl Connection {
             self.unfinished.push_back((seq, len));
             self.under_way += len as u64;
         }
-        self.socket.write(Message::Binary(bytes)).map_err(|e| self.broken_error(&e))?;
+        self.socket.link().write_later(Message::Binary(bytes)).map_err(|e| self.broken_error(&e))?;
         if flush {
             self.write(None)?;
         }
@@ -155,8 +155,8 @@ impl Connection {
     /// Sends what is still here.
     fn write(&mut self, message: Option<Message>) -> Result<()> {
         let written = match message {
-            Some(message) => self.socket.send(message),
-            None => self.socket.flush(),
+            Some(message) => self.socket.link().write(message),
+            None => self.socket.link().flush(),
         };
         written.map_err(|e| self.broken_error(&e))
     }
@@ -205,7 +205,7 @@ impl Connection {
                 }
                 Ok(Message::Close(_)) => return Err(self.cut("the agent closed the connection")),
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if is_timeout(&e) => {
+                Err(error) if is_timeout(&error) => {
                     self.poll(&mut wait)?;
                 }
                 Err(error) => return Err(self.broken_error(&error)),
@@ -275,7 +275,7 @@ impl Connection {
             tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
                 "the connection is closed".into()
             }
-            tungstenite::Error::Io(e) if is_timeout(e) => {
+            error if is_timeout(error) => {
                 let time = (3 * self.answer_within).as_secs();
                 format!("the agent has taken nothing of what was sent to it for {time} s")
             }
@@ -286,7 +286,7 @@ impl Connection {
 
     fn last_words(&mut self) -> Option<Error> {
         // A read sends first what could not be sent: nobody waits for that any more.
-        self.socket.get_mut().expect_within(Duration::ZERO);
+        self.socket.link().peer().expect_within(Duration::ZERO);
         for _ in 0..WINDOW_COUNT {
             let Ok(Message::Binary(bytes)) = self.socket.read() else { return None };
             let message = wire::decode_reply(bytes).ok()?;
@@ -330,7 +330,7 @@ impl Connection {
             .with_detail("recent", recent)
             .with_hint("what was on the device is gone; run the command again");
         self.lost = Some(error.clone());
-        self.socket.get_ref().end();
+        self.socket.link().close();
         error
     }
 
@@ -338,15 +338,9 @@ impl Connection {
     pub fn close(&mut self) {
         if self.lost.is_none() {
             // The agent notices in any case.
-            let _ = self.socket.close(None);
-            let _ = self.socket.flush();
+            self.socket.link().finish();
         }
     }
-}
-
-pub fn is_timeout(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
 /// An error as one of a lost device.

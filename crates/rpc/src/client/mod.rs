@@ -19,6 +19,7 @@ pub use device::{RemoteDevice, Stopper, own_name};
 pub use nodes::RemoteOperators;
 pub use program::RemoteProgram;
 
+use crate::net::Socket;
 use crate::offer::Offered;
 use crate::wire::limits::VERSION;
 use crate::wire::{self, Reply, Request, convert};
@@ -28,7 +29,6 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 use tapml_exec::{PlatformInfo, ServedOp};
 use tapml_graph::{Context, Error, ErrorKind, Result};
-use tungstenite::WebSocket;
 
 /// How long an agent may show no sign of life, unless the address says otherwise.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -122,7 +122,7 @@ fn open(address: &Address) -> Result<(Connection, wire::Welcome)> {
 }
 
 /// Says hello, and is welcomed.
-fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Connection, wire::Welcome)> {
+fn greet(address: &Address, socket: Socket) -> Result<(Connection, wire::Welcome)> {
     let token = token(address)?;
     let within = match address.answer_within {
         0 => ANSWER_WITHIN,

@@ -425,7 +425,7 @@ fn future(tester: &Tester) -> Result<CaseOutcome> {
             // Field 1000, empty.
             bytes.extend([0xc2, 0x3e, 0]);
         }
-        socket.send(Message::Binary(bytes.into())).map_err(broken)?;
+        socket.link().write(Message::Binary(bytes.into())).map_err(broken)?;
         let start = std::time::Instant::now();
         while seen.len() < seq as usize && start.elapsed() < ANSWER_WITHIN {
             match socket.read() {
@@ -435,7 +435,7 @@ fn future(tester: &Tester) -> Result<CaseOutcome> {
                         .reply
                         .filter(|reply| !matches!(reply, Reply::Queued(_) | Reply::Leased(_))),
                 ),
-                Err(tungstenite::Error::Io(e)) if super::connection::is_timeout(&e) => {}
+                Err(error) if crate::net::is_timeout(&error) => {}
                 Ok(_) => {}
                 Err(error) => return Err(broken(error)),
             }
@@ -450,9 +450,9 @@ fn future(tester: &Tester) -> Result<CaseOutcome> {
 
 fn garbage(tester: &Tester) -> Result<CaseOutcome> {
     for bytes in [&[0xff; 40][..], &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x7f], b"GET / HTTP/1.1\r\n\r\n"] {
-        let mut socket = connect::connect(&tester.address)?;
+        let socket = connect::connect(&tester.address)?;
         // Whether it answers before it closes is its own choice.
-        drop(socket.send(Message::Binary(Bytes::copy_from_slice(bytes))));
+        drop(socket.link().write(Message::Binary(Bytes::copy_from_slice(bytes))));
     }
     tester.serves(tester.session()?)
 }

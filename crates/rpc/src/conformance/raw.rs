@@ -5,12 +5,13 @@
 
 use crate::Address;
 use crate::client::{connect, token, wait_ms};
+use crate::net::{Socket, is_timeout};
 use crate::wire::limits::VERSION;
 use crate::wire::{self, Hello, Reply, Request, ToAgent, Welcome};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use tapml_graph::Error;
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// How long an agent may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -47,7 +48,7 @@ pub(super) fn skip<T>(reason: impl Into<String>) -> Check<T> {
 /// A connection without the manners of a client.
 pub(super) struct Raw {
     /// The connection itself, for rules that write frames.
-    pub socket: WebSocket<connect::Stream>,
+    pub socket: Socket,
     /// The number of the last request.
     seq: u64,
 }
@@ -119,9 +120,8 @@ impl Raw {
 
     /// Sends a binary message.
     pub fn bytes(&mut self, bytes: Bytes) -> Check {
-        self.socket
-            .send(Message::Binary(bytes))
-            .map_err(|e| Problem::Failed(format!("the agent takes no message: {e}")))
+        let sent = self.socket.link().send(bytes);
+        sent.map_err(|e| Problem::Failed(format!("the agent takes no message: {e}")))
     }
 
     /// The next message, or how the connection ended.
@@ -141,8 +141,7 @@ impl Raw {
                 Ok(Message::Close(_)) => return Ok(Err("the agent closed the connection".into())),
                 // Texts and control frames are no messages of the wire.
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e))
-                    if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(error) => return Ok(Err(error.to_string())),
             }
         }

@@ -7,7 +7,6 @@ use super::raw::{Check, Raw, fail, hello, skip};
 use crate::Address;
 use crate::wire::limits::{MAX_HELLO, VERSION};
 use crate::wire::{self, ErrorKind, Reply, Request};
-use std::io::Write;
 
 /// The rules, in the order in which they are tried.
 /// Rules of the hello come first: the others need a session.
@@ -202,7 +201,7 @@ fn claims(address: &Address) -> Check {
     let mut frame = vec![0x82, 0xff];
     frame.extend((1u64 << 40).to_be_bytes());
     frame.extend([0; 4]);
-    let sent = raw.socket.get_mut().write_all(&frame).and_then(|()| raw.socket.get_mut().flush());
+    let sent = raw.socket.link().write_raw(&frame);
     sent.map_err(|e| super::Problem::Failed(format!("the agent takes no frame: {e}")))?;
     raw.ends("a frame that claims a terabyte")?;
     serves_on(address, "claims of a terabyte")

@@ -1,9 +1,10 @@
 //! An agent's connection: it registers, is told of sessions, and shows that it is there.
 
 use super::clients::Arrival;
-use super::{AGENTS, HubState, POLL_INTERVAL, gone_error, is_timeout, lock};
-use crate::agent::gate::{Place, Waiting};
-use crate::agent::link::{Link, Reader};
+use super::{AGENTS, HubState, POLL_INTERVAL, gone_error, lock};
+use crate::net::gate::Place;
+use crate::net::upgrade::OpenSocket;
+use crate::net::{Link, Socket, is_timeout};
 use crate::wire::limits::{HEARTBEAT, IDLE_TIMEOUT, VERSION};
 use crate::wire::{self, AgentWord, HubToAgent, HubWord, Register, convert};
 use std::net::SocketAddr;
@@ -11,17 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 impl HubState {
     /// Serves an agent until it leaves.
-    pub(super) fn agent(
-        &self,
-        mut socket: WebSocket<Reader>,
-        link: Arc<Link>,
-        from: SocketAddr,
-        waiting: Waiting,
-    ) -> Result<()> {
+    pub(super) fn agent(&self, opened: OpenSocket) -> Result<()> {
+        let OpenSocket { mut socket, from, place: waiting } = opened;
+        let link = socket.link().clone();
         let connection = self.next.fetch_add(1, Ordering::Relaxed);
         let outcome = self.let_in_agent(&mut socket, &link, from, connection);
         drop(waiting);
@@ -48,7 +45,7 @@ impl HubState {
 
     fn let_in_agent(
         &self,
-        socket: &mut WebSocket<Reader>,
+        socket: &mut Socket,
         link: &Arc<Link>,
         from: SocketAddr,
         connection: u64,
@@ -67,7 +64,7 @@ impl HubState {
         let place = Place::take(&self.agents, AGENTS).ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("the hub has {AGENTS} agents already"))
         })?;
-        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
+        socket.let_in(POLL_INTERVAL);
         Ok((self.register(link, connection, register)?, place))
     }
 
@@ -93,7 +90,7 @@ impl HubState {
     }
 
     /// Listens to an agent that is let in.
-    fn attend(&self, socket: &mut WebSocket<Reader>, link: &Arc<Link>, connection: u64) -> Result<()> {
+    fn attend(&self, socket: &mut Socket, link: &Arc<Link>, connection: u64) -> Result<()> {
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
         while !self.is_stopped() {
             match socket.read() {
@@ -142,5 +139,5 @@ impl HubState {
 
 /// Says something to an agent.
 pub(super) fn send_word(link: &Link, word: HubWord) -> Result<()> {
-    link.send(&wire::encode(&HubToAgent { word: Some(word) })).map_err(|e| gone_error(&e))
+    link.send(wire::encode(&HubToAgent { word: Some(word) })).map_err(|e| gone_error(&e))
 }

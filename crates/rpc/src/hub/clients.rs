@@ -7,10 +7,11 @@ pub(super) use tunnel::{Arrival, Pending, Tunnel};
 
 use super::device_request::DeviceRequest;
 use super::registry::Destination;
-use super::{HubState, POLL_INTERVAL, gone_error, is_timeout, lock};
+use super::{HubState, POLL_INTERVAL, gone_error, lock};
 use crate::agent::accept::{CLOSE_GRACE, hello};
-use crate::agent::gate::{Place, Waiting};
-use crate::agent::link::{Link, Reader};
+use crate::net::gate::Place;
+use crate::net::upgrade::OpenSocket;
+use crate::net::{Link, Socket, is_timeout};
 use crate::wire::limits::{MAX_MESSAGE, VERSION, WINDOW};
 use crate::wire::{self, Hello, Reply, ToClient, convert};
 use std::net::SocketAddr;
@@ -18,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// A client that has said hello.
 pub(super) struct HubClient<'a> {
     pub(super) hub: &'a HubState,
-    pub(super) socket: WebSocket<Reader>,
+    pub(super) socket: Socket,
     pub(super) link: Arc<Link>,
     pub(super) seq: u64,
     pub(super) hello: Hello,
@@ -38,14 +39,9 @@ pub(super) struct HubClient<'a> {
 
 impl HubState {
     /// Serves a client until it leaves.
-    pub(super) fn client(
-        &self,
-        mut socket: WebSocket<Reader>,
-        link: Arc<Link>,
-        from: SocketAddr,
-        waiting: Waiting,
-        forwarded: bool,
-    ) -> Result<()> {
+    pub(super) fn client(&self, opened: OpenSocket, forwarded: bool) -> Result<()> {
+        let OpenSocket { mut socket, from, place: waiting } = opened;
+        let link = socket.link().clone();
         let outcome = self.let_in_client(&mut socket, from);
         drop(waiting);
         match outcome {
@@ -53,13 +49,13 @@ impl HubState {
             Err(error) => {
                 log::warn!("client at {from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                socket.get_mut().drain(CLOSE_GRACE);
+                socket.drain(CLOSE_GRACE);
                 Ok(())
             }
         }
     }
 
-    fn let_in_client(&self, socket: &mut WebSocket<Reader>, from: SocketAddr) -> Result<(u64, Hello, Place)> {
+    fn let_in_client(&self, socket: &mut Socket, from: SocketAddr) -> Result<(u64, Hello, Place)> {
         let (seq, hello) = hello(socket)?;
         let place = self.gate.enter(from.ip(), &hello.token)?;
         Ok((seq, hello, place))
@@ -67,13 +63,13 @@ impl HubState {
 
     fn serve_client(
         &self,
-        mut socket: WebSocket<Reader>,
+        mut socket: Socket,
         link: Arc<Link>,
         seq: u64,
         mut hello: Hello,
         forwarded: bool,
     ) -> Result<()> {
-        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
+        socket.let_in(POLL_INTERVAL);
         hello.token = String::new();
         let name = hello.target.split('?').next().unwrap_or_default().to_string();
         let waits = !hello.target.is_empty() && !forwarded;
@@ -183,7 +179,7 @@ pub(super) fn target_at_agent(hello: &Hello, target: &Destination) -> String {
 }
 
 fn say(link: &Link, seq: u64, reply: Reply) -> Result<()> {
-    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| gone_error(&e))
+    link.send(wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| gone_error(&e))
 }
 
 pub(super) fn refuse(link: &Link, seq: u64, error: &Error) {

@@ -4,7 +4,6 @@
 mod agents;
 mod clients;
 mod device_request;
-mod http;
 mod lease;
 mod pages;
 mod pool;
@@ -13,19 +12,14 @@ mod relay;
 mod route;
 mod shared;
 
-pub use http::Page;
 pub use shared::Table;
 
-use crate::agent::gate::{Gate, Waiting};
-use crate::agent::link::{Link, Reader};
-use crate::agent::listen::{Arrived, listen};
-use crate::agent::{Stopper, not_listening, policy, resolve};
-use crate::wire::limits::{HUB_PROTOCOL, PROTOCOL};
+use crate::net::Link;
+use crate::net::gate::Gate;
+use crate::net::server::{Server, Stopper, listen};
 use clients::Pending;
-use http::Head;
 use lease::Expired;
 use pool::Pool;
-use route::Route;
 use shared::Shared;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -124,10 +118,8 @@ impl Hub {
     /// Listens at an address such as `127.0.0.1:7071`; port 0 chooses one. Where other machines can connect, fails without
     /// a token, and without TLS unless plain text is allowed.
     pub fn bind(address: &str, config: Config) -> Result<Hub> {
-        let found = resolve(address)?;
-        policy(&found, config.token.is_some(), config.tls.is_some() || config.insecure)?;
-        let listener = TcpListener::bind(found).map_err(|e| not_listening(address, &e))?;
-        let address = listener.local_addr().map_err(|e| not_listening(address, &e))?;
+        let sealed = config.tls.is_some() || config.insecure;
+        let (listener, address) = listen(address, config.token.is_some(), sealed)?;
         let agent_token = config.agent_token.as_ref().or(config.token.as_ref());
         let scheme = if config.tls.is_some() { "wss" } else { "ws" };
         let shared = config.peers.as_ref().map(|peers| -> Result<Shared> {
@@ -169,10 +161,8 @@ impl Hub {
     /// Serves until stopped. What goes wrong with one connection is logged and concerns that one alone.
     pub fn serve(&self) -> Result<()> {
         let HubState { gate, config, stop, .. } = &*self.state;
-        let state = self.state.clone();
-        let serve: Arc<dyn Fn(Arrived) + Send + Sync> = Arc::new(move |arrived| state.receive(arrived));
-        listen(&self.listener, gate, config.tls.as_ref(), stop, &serve);
-        Ok(())
+        let (tls, routes) = (config.tls.clone(), route::routes(self.state.clone()));
+        Server { listener: &self.listener, gate, tls, routes, stop }.serve()
     }
 }
 
@@ -184,55 +174,6 @@ fn undialable_error(scheme: &str, port: u16) -> Error {
 }
 
 impl HubState {
-    /// Serves one connection to its end.
-    fn receive(&self, arrived: Arrived) {
-        let Arrived { link, mut reader, from, place } = arrived;
-        let head = Head::read(&mut reader);
-        let served = head.and_then(|head| {
-            let served = self.route(head, link.clone(), reader, from, place);
-            link.close();
-            served
-        });
-        if let Err(error) = served {
-            log::debug!("{from}: {error}");
-        }
-    }
-
-    fn route(
-        &self,
-        head: Head,
-        link: Arc<Link>,
-        mut reader: Reader,
-        from: SocketAddr,
-        waiting: Waiting,
-    ) -> Result<()> {
-        let route = Route::from_head(&head);
-        if let Route::Page(path) = &route {
-            http::page(&mut reader, pages::PAGES, path)?;
-            link.finish_plain();
-            return Ok(());
-        }
-        if !head.may_connect(&self.config.origins, self.config.token.is_some()) {
-            return http::refuse(&mut reader, "403 Forbidden", "pages of this origin may not connect");
-        }
-        match route {
-            Route::Agent => self.agent(head.upgrade(reader, HUB_PROTOCOL)?, link, from, waiting),
-            Route::Client { forwarded } => {
-                self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting, forwarded)
-            }
-            Route::Session(id) => {
-                let Some(pending) = lock(&self.pending).remove(&id) else {
-                    return http::refuse(&mut reader, "404 Not Found", "there is no such session");
-                };
-                drop(waiting);
-                self.session(head.upgrade(reader, PROTOCOL)?, link, pending)
-            }
-            Route::Page(_) | Route::Nothing => {
-                http::refuse(&mut reader, "404 Not Found", "there is no such session")
-            }
-        }
-    }
-
     /// Devices and leases as of now, with what other hubs have told by now.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         let mut pool = lock(&self.pool);
@@ -270,13 +211,6 @@ impl HubState {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
-}
-
-/// Whether a read only found nothing in time.
-fn is_timeout(error: &tungstenite::Error) -> bool {
-    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    let tungstenite::Error::Io(error) = error else { return false };
-    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
 /// The other side is gone.

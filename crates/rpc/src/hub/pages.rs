@@ -1,7 +1,8 @@
 //! What the hub serves to browsers: the page that turns a tab into an agent. `web/` holds its sources; its `dist` is kept
 //! in the repository, so that nobody needs Node to build TapML.
 
-use super::Page;
+/// A page by its path: its type and its bytes.
+pub type Page = (&'static str, &'static str, &'static [u8]);
 
 /// Pages by their paths.
 pub const PAGES: &[Page] = &[

@@ -2,16 +2,16 @@
 
 use super::clients::{Arrival, HubClient, Pending, Tunnel, refuse, target_at_agent};
 use super::registry::Destination;
-use super::{HubState, POLL_INTERVAL, gone_error, is_timeout};
+use super::{HubState, POLL_INTERVAL, gone_error};
 use crate::agent::accept::CLOSE_GRACE;
-use crate::agent::link::{Link, Reader};
-use crate::wire::limits::{MAX_MESSAGE, too_large};
+use crate::net::upgrade::OpenSocket;
+use crate::net::{Link, Socket, is_timeout};
+use crate::wire::limits::too_large;
 use crate::wire::{self, Hello, Reply, Request, ToAgent};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// How often a relay renews the lease of its session.
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const RENEWAL: Duration = Duration::from_secs(1);
 /// One direction of a session.
 struct Direction<'a> {
     hub: &'a HubState,
-    from: &'a mut WebSocket<Reader>,
+    from: &'a mut Socket,
     to: &'a Link,
     /// Whether a side has left.
     over: &'a AtomicBool,
@@ -33,7 +33,7 @@ impl Direction<'_> {
         let mut renewed = Instant::now();
         while !self.over.load(Ordering::Acquire) {
             match self.from.read() {
-                Ok(Message::Binary(bytes)) => self.to.send(&bytes).map_err(|e| gone_error(&e))?,
+                Ok(Message::Binary(bytes)) => self.to.send(bytes).map_err(|e| gone_error(&e))?,
                 Ok(Message::Close(_)) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if is_timeout(&error) => {}
@@ -70,14 +70,12 @@ impl Direction<'_> {
 
 impl HubState {
     /// Serves the connection that an agent has dialled for a session: copies what it says to the client.
-    pub(super) fn session(
-        &self,
-        mut socket: WebSocket<Reader>,
-        link: Arc<Link>,
-        pending: Pending,
-    ) -> Result<()> {
-        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
-        widen(&mut socket);
+    pub(super) fn session(&self, opened: OpenSocket, pending: Pending) -> Result<()> {
+        let OpenSocket { mut socket, place: waiting, .. } = opened;
+        drop(waiting);
+        let link = socket.link().clone();
+        socket.let_in(POLL_INTERVAL);
+        socket.widen();
         let Pending { arrivals, link: to, over, client, .. } = pending;
         if arrivals.send(Arrival::Here(link)).is_err() {
             return Err(Error::new(ErrorKind::Interrupted, "the client has given up"));
@@ -101,9 +99,9 @@ impl HubClient<'_> {
             }
             let hello = Hello { target: target_at_agent(&self.hello, target), ..self.hello.clone() };
             let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
-            agent.send(&wire::encode(&hello)).map_err(|e| gone_error(&e))
+            agent.send(wire::encode(&hello)).map_err(|e| gone_error(&e))
         });
-        widen(&mut self.socket);
+        self.socket.widen();
         let (hub, to, client) = (self.hub, self.link.clone(), self.id);
         let how = std::thread::scope(|scope| {
             if let Some(mut peer) = peer {
@@ -118,7 +116,7 @@ impl HubClient<'_> {
                 && error.kind() == ErrorKind::InvalidInput
             {
                 refuse(&self.link, 0, error);
-                self.socket.get_mut().drain(CLOSE_GRACE);
+                self.socket.drain(CLOSE_GRACE);
             }
             agent.finish();
             agent.close();
@@ -129,9 +127,4 @@ impl HubClient<'_> {
         }
         Ok(())
     }
-}
-
-/// Messages of a session may be large.
-pub(super) fn widen(socket: &mut WebSocket<Reader>) {
-    socket.set_config(|c| (c.max_message_size, c.max_frame_size) = (Some(MAX_MESSAGE), Some(MAX_MESSAGE)));
 }

@@ -1,11 +1,11 @@
 //! A client's time in the queue, until it has leased a device.
 
 use super::HubClient;
-use crate::agent::link::Link;
 use crate::hub::device_request::DeviceRequest;
 use crate::hub::lease::WAIT_TERM;
 use crate::hub::registry::Destination;
-use crate::hub::{ClientEntry, HubState, gone_error, is_timeout, lock};
+use crate::hub::{ClientEntry, HubState, gone_error, lock};
+use crate::net::{Link, is_timeout};
 use crate::wire::limits::HEARTBEAT;
 use crate::wire::{self, Reply, Request};
 use std::sync::Arc;

@@ -1,20 +1,19 @@
 //! The way to a device's agent, which dials in for the session, or through the hub that has the agent.
 
 use super::{HubClient, random_id, target_at_agent};
-use crate::agent::dial;
-use crate::agent::link::{Link, Reader};
 use crate::client::Address;
+use crate::client::connect::dial_hub;
 use crate::hub::agents::send_word;
 use crate::hub::registry::{Destination, Location};
-use crate::hub::relay::widen;
 use crate::hub::{POLL_INTERVAL, gone_error, lock};
+use crate::net::{Link, Socket};
 use crate::wire::limits::{COMING, HANDSHAKE, PROTOCOL};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, convert};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
 /// The detail of an error that says that an agent has no place for a session now; it goes from hub to hub.
 pub const BUSY: &str = "busy";
@@ -44,7 +43,7 @@ pub enum Arrival {
 /// Where the messages of a session go, and where they come from if that is another hub's connection.
 pub struct Tunnel {
     pub agent: Arc<Link>,
-    pub peer: Option<WebSocket<Reader>>,
+    pub peer: Option<Socket>,
 }
 
 impl HubClient<'_> {
@@ -67,14 +66,15 @@ impl HubClient<'_> {
             hub: true,
             ..Address::parse(url, &[])?
         };
-        let (link, mut socket) = dial::open(&address, "forward", PROTOCOL)?;
+        let mut socket = dial_hub(&address, "forward", PROTOCOL)?;
+        let link = socket.link().clone();
         let target = format!("{}/{}", target.place.agent, target_at_agent(&self.hello, target));
         let token = config.token.clone().unwrap_or_default();
         let hello = Hello { target, token, ..self.hello.clone() };
         let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
-        link.send(&wire::encode(&hello)).map_err(|e| gone_error(&e))?;
+        link.send(wire::encode(&hello)).map_err(|e| gone_error(&e))?;
         // The agent may take its time to come to that hub.
-        link.allow(COMING + HANDSHAKE);
+        link.peer().allow(COMING + HANDSHAKE);
         loop {
             match socket.read().map_err(|e| gone_error(&e))? {
                 Message::Binary(bytes) => match wire::decode_reply(bytes)?.reply {
@@ -88,8 +88,8 @@ impl HubClient<'_> {
                 _ => {}
             }
         }
-        socket.get_mut().let_in(POLL_INTERVAL).map_err(|e| gone_error(&e))?;
-        widen(&mut socket);
+        socket.let_in(POLL_INTERVAL);
+        socket.widen();
         Ok(Tunnel { agent: link, peer: Some(socket) })
     }
 

@@ -1,6 +1,6 @@
 //! Who is let in: tokens, and bounds for those without one.
 
-use super::link::Link;
+use super::peer::Peer;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,18 +37,18 @@ pub struct Gate {
 /// A connection that has not shown a token.
 struct Stranger {
     from: IpAddr,
-    link: Arc<Link>,
+    peer: Arc<Peer>,
 }
 
 /// A stranger's place, which is given back when this is dropped.
 pub struct Waiting {
     all: Arc<Mutex<Vec<Stranger>>>,
-    link: Arc<Link>,
+    peer: Arc<Peer>,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        lock(&self.all).retain(|stranger| !Arc::ptr_eq(&stranger.link, &self.link));
+        lock(&self.all).retain(|stranger| !Arc::ptr_eq(&stranger.peer, &self.peer));
     }
 }
 
@@ -95,18 +95,18 @@ impl Gate {
     }
 
     /// A place for a connection that has not shown a token. If all are taken, somebody else's connection is closed for it.
-    pub fn knock(&self, from: IpAddr, link: &Arc<Link>) -> Waiting {
+    pub fn knock(&self, from: IpAddr, peer: &Arc<Peer>) -> Waiting {
         let from = network(from);
         let mut all = lock(&self.waiting);
         let own = all.iter().filter(|stranger| stranger.from == from).count();
         if own >= OF_ADDRESS || all.len() >= WAITING {
             let crowd = if own >= OF_ADDRESS { from } else { crowd(&all) };
             if let Some(at) = dispensable(&all, crowd) {
-                all.remove(at).link.close();
+                all.remove(at).peer.close();
             }
         }
-        all.push(Stranger { from, link: link.clone() });
-        Waiting { all: self.waiting.clone(), link: link.clone() }
+        all.push(Stranger { from, peer: peer.clone() });
+        Waiting { all: self.waiting.clone(), peer: peer.clone() }
     }
 
     /// A place for a session, if the token is right. Tokens are compared by their hashes in constant time.
@@ -180,7 +180,7 @@ fn crowd(all: &[Stranger]) -> IpAddr {
 /// Who of an address goes first: of those who have said nothing who came first, else of all.
 fn dispensable(all: &[Stranger], of: IpAddr) -> Option<usize> {
     let own = |stranger: &Stranger| stranger.from == of;
-    let silent = all.iter().position(|stranger| own(stranger) && stranger.link.is_silent());
+    let silent = all.iter().position(|stranger| own(stranger) && stranger.peer.is_silent());
     silent.or_else(|| all.iter().position(own))
 }
 
@@ -219,10 +219,10 @@ mod tests {
     }
 
     /// Both ends of a connection.
-    fn pair(listener: &TcpListener) -> (TcpStream, Arc<Link>) {
+    fn pair(listener: &TcpListener) -> (TcpStream, Arc<Peer>) {
         let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (link, _) = Link::open(listener.accept().unwrap().0, None, FORGET).unwrap();
-        (there, link)
+        let peer = Peer::from_accepted(listener.accept().unwrap().0, FORGET).unwrap();
+        (there, Arc::new(peer))
     }
 
     #[test]
@@ -231,11 +231,11 @@ mod tests {
         let gate = Gate::new(None, 1, "sessions");
         let [one, two, three] = [1, 2, 3].map(|n| IpAddr::from([10, 0, 0, n]));
         let arrive = |from: IpAddr| {
-            let (there, link) = pair(&listener);
-            (gate.knock(from, &link), there, link)
+            let (there, peer) = pair(&listener);
+            (gate.knock(from, &peer), there, peer)
         };
-        let waits = |arrived: &(Waiting, TcpStream, Arc<Link>)| {
-            lock(&gate.waiting).iter().any(|stranger| Arc::ptr_eq(&stranger.link, &arrived.2))
+        let waits = |arrived: &(Waiting, TcpStream, Arc<Peer>)| {
+            lock(&gate.waiting).iter().any(|stranger| Arc::ptr_eq(&stranger.peer, &arrived.2))
         };
         let mut first = arrive(one);
         first.1.write_all(b"x").unwrap();

@@ -40,11 +40,7 @@ impl Awake {
     }
 
     /// Reads by `read`, as soon as the socket has something.
-    pub fn read(
-        &mut self,
-        socket: &SockRef<'_>,
-        read: impl FnOnce() -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    pub fn read<T, E>(&mut self, socket: &SockRef<'_>, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let start = Instant::now();
         while self.soon && start.elapsed() < self.most && !has_something(socket) {
             yield_now();
