@@ -22,7 +22,7 @@ use crate::suite::{Prompt, Suite};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml_exec::{Interface, Platform};
+use tapml_exec::{Interface, Phase, Platform};
 use tapml_graph::{Error, Graph, Model, NodeId, Result};
 
 /// How to migrate.
