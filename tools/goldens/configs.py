@@ -76,7 +76,9 @@ def main():
     groups = {"configs": configs, "defaults": defaults, "renamed": renamed, "files": files, "unknown": unknown}
     lines = [json.dumps("transformers") + ": " + json.dumps(transformers.__version__)]
     for title, group in groups.items():
-        rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in group.items())
+        # Without blanks: the files are large, and nobody reads a row of them.
+        dense = {key: json.dumps(value, separators=(",", ":")) for key, value in group.items()}
+        rows = ",\n".join(f"{json.dumps(key)}:{value}" for key, value in dense.items())
         lines.append(f"{json.dumps(title)}: {{\n{rows}\n}}")
     out = pathlib.Path(sys.argv[1]) / f"transformers-{major}.json"
     out.write_text("{" + ",\n".join(lines) + "}\n")
