@@ -4,10 +4,8 @@
 //! them, the VM in `crate::vm` runs them, and `crate::check` reads them to name what went wrong.
 
 mod operations;
-mod run;
 
 pub use operations::{AtomicOp, Bin, Collective, Gather, Scan, Tri, Un};
-pub use run::InstRun;
 
 use naga::Span;
 
@@ -345,8 +343,6 @@ pub enum Builtin {
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     pub insts: Vec<Inst>,
-    /// The run that begins with each instruction.
-    pub runs: Vec<InstRun>,
     /// Source span of each instruction.
     pub spans: Vec<Span>,
     /// Instruction index of each label.

@@ -18,7 +18,6 @@ mod memory;
 mod pack;
 mod place;
 mod regs;
-mod runs;
 mod stmt;
 pub mod types;
 
@@ -300,7 +299,6 @@ impl<'a> Lower<'a> {
         let mut builtins: Vec<_> = self.builtins.iter().map(|(&b, &reg)| (b, reg)).collect();
         builtins.sort_unstable_by_key(|&(_, reg)| reg);
         self.code.builtins = builtins;
-        self.code.runs = runs::find_runs(&self.code.insts);
         Ok(self.code)
     }
 

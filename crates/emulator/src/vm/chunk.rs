@@ -110,32 +110,6 @@ impl ChunkView<'_> {
     }
 }
 
-/// The chunks of an operand in the instructions of a [`crate::code::InstRun`].
-#[derive(Clone, Copy)]
-pub struct RunOperand<'a> {
-    pub chunks: &'a [Cell<Chunk>],
-    /// Chunks from one instruction's register to the next one's; 0 if all have the same.
-    pub step: usize,
-    pub varying: bool,
-}
-
-impl RunOperand<'_> {
-    #[inline(always)]
-    fn place(&self, inst: usize, chunk: usize) -> &Cell<Chunk> {
-        &self.chunks[inst * self.step + if self.varying { chunk } else { 0 }]
-    }
-
-    #[inline(always)]
-    pub fn get(&self, inst: usize, chunk: usize) -> Chunk {
-        self.place(inst, chunk).get()
-    }
-
-    #[inline(always)]
-    pub fn set(&self, inst: usize, chunk: usize, value: Chunk) {
-        self.place(inst, chunk).set(value);
-    }
-}
-
 /// Vector instruction sets that hot loops are compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isa {

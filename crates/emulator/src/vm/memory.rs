@@ -224,45 +224,22 @@ fn load_run<W: Words>(
     high: usize,
 ) {
     for c in low..high {
-        let first = at.get(c).map(|x| address.resolve(x));
-        let last = first.0.into_iter().fold(0, u32::max) as usize;
-        // The fourth word is read even of a shorter run, which is cheaper than a loop of unknown length.
-        let out = if last + 4 > words.len() {
-            gather_clamped(words, count, first)
-        } else if first == Chunk::splat(first.0[0]) {
-            words.four(first.0[0] as usize).map(Chunk::splat)
-        } else {
-            gather_fours(words, first)
-        };
-        for k in 0..count {
-            d[k].set(c, out[k]);
-        }
-    }
-}
-
-/// The `k`-th of four words from each lane's address on, as chunk `k`. Lanes go in groups of four, which compilers turn into loads of
-/// vectors and a transposition.
-#[inline(always)]
-fn gather_fours<W: Words>(words: W, first: Chunk) -> [Chunk; 4] {
-    let mut out = [Chunk::ZERO; 4];
-    for group in 0..LANES / 4 {
-        let runs: [[u32; 4]; 4] = std::array::from_fn(|i| words.four(first.0[4 * group + i] as usize));
-        for (k, chunk) in out.iter_mut().enumerate() {
-            for (i, run) in runs.iter().enumerate() {
-                chunk.0[4 * group + i] = run[k];
+        let index = at.get(c);
+        let mut out = [[0; LANES]; 4];
+        for (i, x) in index.0.into_iter().enumerate() {
+            let first = address.resolve(x) as usize;
+            if first + 4 <= words.len() {
+                // The fourth word is read even of a shorter run, which is cheaper than a loop of unknown length.
+                let run = words.four(first);
+                (0..4).for_each(|k| out[k][i] = run[k]);
+            } else {
+                (0..count).for_each(|k| out[k][i] = read(words, (first + k) as u32, false));
             }
         }
+        for k in 0..count {
+            d[k].set(c, Chunk(out[k]));
+        }
     }
-    out
-}
-
-/// As [`gather_fours`], of `count` words, each clamped to the memory.
-fn gather_clamped<W: Words>(words: W, count: usize, first: Chunk) -> [Chunk; 4] {
-    let mut out = [Chunk::ZERO; 4];
-    for (k, chunk) in out.iter_mut().take(count).enumerate() {
-        *chunk = first.map(|x| read(words, x.wrapping_add(k as u32), false));
-    }
-    out
 }
 
 /// Where a load goes, and from which addresses.
@@ -391,12 +368,10 @@ impl Vm<'_> {
     fn load(&self, env: &Env<'_>, d: Reg, at: Reg, access: &Access) {
         let (low, high) = self.range(d);
         let count = access.count as usize;
-        // Views beyond the count repeat the first register, so that none lies past the end.
-        let mut to = [self.view(d); 4];
-        for (k, view) in (0..access.count).zip(&mut to).skip(1) {
-            *view = self.view(d.offset(k));
-        }
-        let to = Target { d: to, count, at: self.view(at), address: self.address(env, access), low, high };
+        // Views beyond the count repeat the last register, so that none lies past the end.
+        let target = |k: u32| self.view(d.offset(k.min(access.count - 1)));
+        let d = [target(0), target(1), target(2), target(3)];
+        let to = Target { d, count, at: self.view(at), address: self.address(env, access), low, high };
         match access.mem {
             Mem::Workgroup => load_shared(self.isa, &self.shared, to),
             Mem::Binding(b) => match env.buffers[b as usize] {

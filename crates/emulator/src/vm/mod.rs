@@ -19,9 +19,9 @@ mod subgroup;
 mod tests;
 mod values;
 
-use crate::code::{Builtin, Code, Inst, InstRun, LANES, Reg};
+use crate::code::{Builtin, Code, Inst, LANES, Reg};
 use active::Active;
-use chunk::{Chunk, ChunkView, Isa, RunOperand};
+use chunk::{Chunk, ChunkView, Isa};
 pub use env::{BufferView, Env};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -155,16 +155,6 @@ impl<'a> Vm<'a> {
         }
     }
 
-    /// The chunks of an operand in all instructions of a run.
-    #[inline(always)]
-    fn operand(&self, reg: Reg, steps: bool, run: InstRun) -> RunOperand<'_> {
-        let (all, each) = if reg.is_varying() { (&self.varying, self.chunks) } else { (&self.uniform, 1) };
-        let start = reg.index() * each;
-        let count = if steps { run.count as usize } else { 1 };
-        let step = if steps { each } else { 0 };
-        RunOperand { chunks: &all[start..start + count * each], step, varying: reg.is_varying() }
-    }
-
     /// The chunks that an instruction writing to `d` computes.
     #[inline(always)]
     fn range(&self, d: Reg) -> (usize, usize) {
@@ -195,11 +185,9 @@ impl<'a> Vm<'a> {
             if W::ON {
                 watch.before_instruction(self, env, pc, inst);
             }
-            // What is watched goes one by one.
-            let run = if W::ON { InstRun::ONE } else { code.runs.get(pc).copied().unwrap_or(InstRun::ONE) };
             let jump = match inst {
                 Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. } | Inst::Copy { .. } => {
-                    self.compute(inst, run);
+                    self.compute(inst);
                     None
                 }
                 Inst::Load { .. } | Inst::Store { .. } | Inst::Assign { .. } | Inst::Index { .. } => {
@@ -224,7 +212,7 @@ impl<'a> Vm<'a> {
             }
             pc = match jump {
                 Some(label) => code.labels[label as usize] as usize,
-                None => pc + run.count as usize,
+                None => pc + 1,
             };
         }
         Ok(())

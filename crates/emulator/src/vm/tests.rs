@@ -2,7 +2,7 @@
 
 use super::chunk::{Chunk, Isa};
 use super::{Vm, alu};
-use crate::code::{Bin, Code, Inst, InstRun, LANES, Reg, Tri, Un};
+use crate::code::{Bin, Code, Inst, LANES, Reg, Tri, Un};
 
 const BITS: [u32; 24] = [
     0,
@@ -143,7 +143,7 @@ fn check(inst: Inst, fold: impl Fn(u32, u32, u32) -> u32) {
                 vm.view(Reg::varying(r as u32)).set_lane(lane, bits);
             }
         }
-        vm.compute(&inst, InstRun::ONE);
+        vm.compute(&inst);
         for lane in 0..lanes {
             let [a, b, c] = operands(lane);
             let (got, want) = (vm.view(Reg::varying(3)).lane(lane), fold(a, b, c));
@@ -163,38 +163,6 @@ fn instruction_sets_agree() {
     }
     for op in [Tri::Fma, Tri::Select, Tri::ExtractI, Tri::ExtractU, Tri::FieldMask] {
         check(Inst::Tri { op, d, a, b, c }, |a, b, c| alu::fold_tri(op, a, b, c));
-    }
-}
-
-#[test]
-fn a_run_gives_what_its_instructions_give_one_by_one() {
-    let [a, d] = [0, 3].map(Reg::varying);
-    let fma = |n: u32| Inst::Tri { op: Tri::Fma, d: d.offset(n), a, b: a.offset(1 + n), c: a.offset(n) };
-    // Each reads what the one before it wrote.
-    let chain = |n: u32| Inst::Bin { op: Bin::AddF, d: d.offset(n), a: a.offset(2 + n), b: Reg::uniform(0) };
-    let steps = [[false, true, true], [true, false, false]];
-    for (insts, steps) in [[0, 1].map(fma), [0, 1].map(chain)].into_iter().zip(steps) {
-        let code = Code {
-            varying_regs: 5,
-            uniform_regs: 1,
-            workgroup_size: [40, 1, 1],
-            subgroup_size: 32,
-            constants: vec![(Reg::uniform(0), 2.5_f32.to_bits())],
-            ..Code::default()
-        };
-        let run = InstRun { count: 2, steps };
-        let (together, apart) = (Vm::new(&code), Vm::new(&code));
-        for vm in [&together, &apart] {
-            let value = |reg: u32, lane: usize| (reg as f32 * 40.0 + lane as f32).to_bits();
-            (0..3).for_each(|reg| {
-                (0..40).for_each(|lane| vm.view(Reg::varying(reg)).set_lane(lane, value(reg, lane)))
-            });
-        }
-        together.compute(&insts[0], run);
-        insts.iter().for_each(|inst| apart.compute(inst, InstRun::ONE));
-        for reg in [d, d.offset(1)] {
-            (0..40).for_each(|lane| assert_eq!(together.view(reg).lane(lane), apart.view(reg).lane(lane)));
-        }
     }
 }
 

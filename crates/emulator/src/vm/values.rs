@@ -5,52 +5,44 @@
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
-use super::chunk::{Chunk, ChunkView, RunOperand, simd};
-use crate::code::{Bin, Inst, InstRun, Reg, Tri, Un};
+use super::chunk::{Chunk, ChunkView, simd};
+use crate::code::{Bin, Inst, Reg, Tri, Un};
 
-/// Operands of the instructions of a run, and the chunks to compute.
+/// Operands and the chunks to compute.
 ///
 /// Instructions with fewer operands repeat one.
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
-    /// The results.
-    d: RunOperand<'a>,
-    a: RunOperand<'a>,
-    b: RunOperand<'a>,
-    c: RunOperand<'a>,
-    /// First chunk of each register.
+    /// The result.
+    d: ChunkView<'a>,
+    a: ChunkView<'a>,
+    b: ChunkView<'a>,
+    c: ChunkView<'a>,
+    /// First chunk.
     low: usize,
     /// One past the last chunk.
     high: usize,
-    /// Instructions. They go one after the other, because one may read what those before it gave.
-    count: usize,
 }
 
 impl Apply for Lanes<'_> {
     #[inline(always)]
     fn unary(self, f: impl Fn(u32) -> u32) {
-        for n in 0..self.count {
-            for i in self.low..self.high {
-                self.d.set(n, i, self.a.get(n, i).map(&f));
-            }
+        for i in self.low..self.high {
+            self.d.set(i, self.a.get(i).map(&f));
         }
     }
 
     #[inline(always)]
     fn binary(self, f: impl Fn(u32, u32) -> u32) {
-        for n in 0..self.count {
-            for i in self.low..self.high {
-                self.d.set(n, i, self.a.get(n, i).zip(self.b.get(n, i), &f));
-            }
+        for i in self.low..self.high {
+            self.d.set(i, self.a.get(i).zip(self.b.get(i), &f));
         }
     }
 
     #[inline(always)]
     fn ternary(self, f: impl Fn(u32, u32, u32) -> u32) {
-        for n in 0..self.count {
-            for i in self.low..self.high {
-                self.d.set(n, i, self.a.get(n, i).zip3(self.b.get(n, i), self.c.get(n, i), &f));
-            }
+        for i in self.low..self.high {
+            self.d.set(i, self.a.get(i).zip3(self.b.get(i), self.c.get(i), &f));
         }
     }
 }
@@ -66,7 +58,6 @@ fn un_math(op: Un, on: Lanes<'_>) {
     alu::un_math(op, on);
 }
 
-simd! { fn copy_run<'a>(isa: Isa, on: Lanes<'a>) { on.unary(|x| x) } }
 simd! {
     fn copy<'a>(isa: Isa, d: ChunkView<'a>, s: ChunkView<'a>, low: usize, high: usize) {
         for i in low..high {
@@ -76,34 +67,32 @@ simd! {
 }
 
 impl Vm<'_> {
-    /// The operands of a run's instructions. A uniform result takes one chunk.
+    /// The views of an instruction's registers. A uniform result takes one chunk.
     #[inline(always)]
-    fn lanes_of(&self, d: Reg, operands: [Reg; 3], run: InstRun) -> Lanes<'_> {
+    fn lanes_of(&self, d: Reg, a: Reg, b: Reg, c: Reg) -> Lanes<'_> {
         let (low, high) = self.range(d);
-        let operand = |i: usize| self.operand(operands[i], run.steps[i], run);
-        let [a, b, c] = [operand(0), operand(1), operand(2)];
-        Lanes { d: self.operand(d, true, run), a, b, c, low, high, count: run.count as usize }
+        Lanes { d: self.view(d), a: self.view(a), b: self.view(b), c: self.view(c), low, high }
     }
 
-    /// Runs instructions that compute registers from registers: the given one and those that follow it in its run.
+    /// Runs an instruction that computes registers from registers.
     #[inline(always)]
-    pub(super) fn compute(&self, inst: &Inst, run: InstRun) {
+    pub(super) fn compute(&self, inst: &Inst) {
         match *inst {
             // The third view is not used.
             Inst::Bin { op, d, a, b } => {
-                let on = self.lanes_of(d, [a, b, b], run);
+                let on = self.lanes_of(d, a, b, b);
                 if alu::is_int(op) { bin_int(self.isa, op, on) } else { bin_float(self.isa, op, on) }
             }
             Inst::Un { op, d, a } => {
-                let on = self.lanes_of(d, [a; 3], run);
+                let on = self.lanes_of(d, a, a, a);
                 match alu::group(op) {
                     UnGroup::Float => un_float(self.isa, op, on),
                     UnGroup::Math => un_math(op, on),
                     UnGroup::Int => un_int(self.isa, op, on),
                 }
             }
-            Inst::Tri { op, d, a, b, c } => tri(self.isa, op, self.lanes_of(d, [a, b, c], run)),
-            Inst::Copy { d, s } => copy_run(self.isa, self.lanes_of(d, [s; 3], run)),
+            Inst::Tri { op, d, a, b, c } => tri(self.isa, op, self.lanes_of(d, a, b, c)),
+            Inst::Copy { d, s } => self.copy(d, s),
             _ => {}
         }
     }
