@@ -24,11 +24,12 @@ impl Execute for wire::LoadProgram {
 
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.programs.expect_free(self.program)?;
-        let text = gather(&mut executor.blobs, &self.pieces, MAX_PROGRAM as u64)?;
+        let text = gather(&mut executor.blobs, &self.pieces, MAX_PROGRAM as u64);
+        let text = text.context(|| "the program's text".into())?;
         // This checks every index and range: the bytes come from the client.
         let program = Program::from_bytes(&text)?;
-        let kernels = TEXT_BYTES * text.len() as u64;
-        let bytes = program.buffers.iter().fold(kernels, |sum, b| sum.saturating_add(b.size));
+        let buffers = program.buffers.iter().fold(0u64, |sum, b| sum.saturating_add(b.size));
+        let bytes = buffers.saturating_add(TEXT_BYTES * text.len() as u64);
         executor.expect_room(&program.name, bytes)?;
         // All weights are looked for before any is loaded, so that a client learns early what is missing.
         for weight in &self.weights {
@@ -44,10 +45,8 @@ impl Execute for wire::LoadProgram {
         let weights = |name: &str| {
             let weight = self.weights.iter().find(|w| w.name == name);
             let weight = weight.ok_or_else(|| Error::invalid("the client sent none of this name"))?;
-            let mut bytes = Vec::new();
-            for hash in &weight.pieces {
-                bytes.extend_from_slice(&blobs.borrow_mut().need(hash)?);
-            }
+            // A weight lies in the program's buffers, whose bytes have room.
+            let bytes = gather(&mut blobs.borrow_mut(), &weight.pieces, weight.size.min(buffers))?;
             if bytes.len() as u64 != weight.size {
                 let have = bytes.len();
                 return Err(Error::invalid(format!("expected {} bytes, found {have}", weight.size)));
@@ -62,14 +61,16 @@ impl Execute for wire::LoadProgram {
     }
 }
 
-/// The bytes of a program, from its pieces.
+/// The bytes of a program's text or of a weight, from its pieces. A client may name one piece any number of times, so the sum is
+/// bounded before it is held.
 fn gather(blobs: &mut Blobs, pieces: &[bytes::Bytes], limit: u64) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for hash in pieces {
-        all.extend_from_slice(&blobs.need(hash)?);
-        if all.len() as u64 > limit {
-            return Err(Error::unsupported(format!("a program of more than {limit} bytes")));
+        let piece = blobs.need(hash)?;
+        if (all.len() + piece.len()) as u64 > limit {
+            return Err(Error::unsupported(format!("its pieces have more than {limit} bytes")));
         }
+        all.extend_from_slice(&piece);
     }
     Ok(all)
 }
@@ -118,4 +119,21 @@ fn run(executor: &mut Executor, r: &wire::RunProgram) -> Result<Vec<Tensor>> {
     let named: Vec<(&str, &Tensor)> = r.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
     let outputs: Vec<&str> = r.outputs.iter().map(String::as_str).collect();
     instance.step(device.as_mut(), &symbols, &named, &outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_named_again_and_again_is_held_up_to_the_limit_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut blobs = Blobs::new(&folder.path().display().to_string(), 1 << 20);
+        let data = bytes::Bytes::from(vec![7; 1000]);
+        let hash = bytes::Bytes::copy_from_slice(blake3::hash(&data).as_bytes());
+        blobs.put(data, &hash);
+        assert_eq!(gather(&mut blobs, &[hash.clone(), hash.clone()], 2000).unwrap().len(), 2000);
+        let error = gather(&mut blobs, &vec![hash; 1_000_000], 2000).unwrap_err();
+        assert!(error.to_string().contains("more than 2000 bytes"), "{error}");
+    }
 }
