@@ -60,6 +60,7 @@ impl<'c, 'a> StepList<'c, 'a> {
         Ok(StepList { compiler, graph, phase, homes, last_use, kept, in_place })
     }
 
+    /// The steps of a node.
     ///
     /// The order is: states in place, outputs, scratch, launches, release. Inputs are released last, so that no
     /// output shares a buffer with an input of its own node.

@@ -16,6 +16,7 @@ const FILES: &str = "/*FILES*/null";
 /// The place of the title.
 const TITLE: &str = "<!--TITLE-->";
 
+/// The page of a case: its data and files are in it, so that it needs nothing else.
 ///
 /// # Errors
 ///

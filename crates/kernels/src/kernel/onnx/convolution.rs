@@ -39,6 +39,7 @@ struct ConvSizes {
     groups: u32,
 }
 
+/// The sizes of a convolution, from its operands and attributes.
 ///
 /// # Errors
 /// `Unsupported` for operands of several dtypes or ranks, `InvalidInput` for sizes that contradict each other.
