@@ -29,7 +29,11 @@ fn sources() -> Vec<Source> {
             name: path.file_stem().unwrap().to_string_lossy().into_owned(),
             about: first_sentence(&text),
             model_types: model_types(&text),
-            lines: text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count(),
+            lines: text
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !line.starts_with("//"))
+                .count(),
         }
     });
     sources.filter(|s| !s.model_types.is_empty()).collect()
