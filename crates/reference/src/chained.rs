@@ -6,9 +6,9 @@
 //!
 //! The error of a sum grows with the length of a chain and with the number of chains, not with their product.
 
-use crate::matmul::WeightMatrix;
+use crate::array::WeightMatrix;
+use crate::lanes::dispatch;
 use crate::real::Real;
-use crate::simd::dispatch;
 use crate::value::zeros;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -95,6 +95,7 @@ struct SideBySide<T> {
     n: usize,
     /// `n` rounded up to whole vectors; rows beyond are zeros.
     rows: usize,
+    /// Columns.
     k: usize,
 }
 

@@ -4,8 +4,8 @@
 //! A fused kernel may keep an inner value in `f32` or round it to the body's dtype. Both are right, so that a verdict allows
 //! what lies between them.
 
+use crate::deviation::{arrays, widen};
 use crate::eval::{Jump, eval, jumps};
-use crate::oracle::{arrays, widen};
 use crate::random::Uniform;
 use crate::value::{Array, Value};
 use rayon::prelude::*;

@@ -16,10 +16,15 @@
 //! ```
 #![warn(missing_docs)]
 
+mod array;
 mod chained;
+mod deviation;
 mod eval;
 pub mod foreign;
 mod fused;
+mod gemm;
+mod kernels;
+mod lanes;
 mod matmul;
 mod op;
 mod oracle;

@@ -3,10 +3,13 @@
 //! on the number of threads. Products in `f64`, and those with weights that are converted as they are read, are
 //! [chained](crate::chained).
 
+use crate::array::WeightMatrix;
 use crate::chained;
+use crate::gemm::Gemm;
+use crate::lanes::dispatch;
 use crate::real::Real;
-use crate::simd::{dispatch, dots};
-use crate::value::{Array, zeros};
+use crate::simd::dots;
+use crate::value::zeros;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use tapml_graph::{DType, Result};
@@ -17,15 +20,6 @@ const GEMM_FROM: usize = 32;
 const SPLIT_ROWS_FROM: usize = 128;
 /// Products below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 15;
-
-/// A matrix of weights within an array: what begins at this element.
-#[derive(Clone, Copy)]
-pub(crate) struct WeightMatrix<'a, T> {
-    /// The array.
-    pub array: &'a Array<T>,
-    /// The first element of the matrix in it.
-    pub first: usize,
-}
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`.
 ///
@@ -106,6 +100,7 @@ struct SkinnyGemm<'a, T> {
     w: &'a [T],
     /// `[n, outputs]`.
     y: &'a mut [T],
+    /// Terms of each sum.
     k: usize,
 }
 
@@ -158,70 +153,6 @@ fn four_rows<T>(rows: &[T], i: usize, k: usize) -> [&[T]; 4] {
 #[inline(always)]
 fn row_at<T>(rows: &[T], i: usize, k: usize) -> &[T] {
     &rows[i * k..(i + 1) * k]
-}
-
-/// `c[i, j] = Σ_k a[i, k]·b[j, k]` on this thread; the count of rows follows from the lengths.
-pub struct Gemm<'a, T> {
-    /// `[m, k]`.
-    pub a: &'a [T],
-    /// `[n, k]`.
-    pub b: &'a [T],
-    /// `[m, n]`.
-    pub c: &'a mut [T],
-    /// Elements of a row of `a` and of `b`; at least 1.
-    pub k: usize,
-}
-
-/// The signature of `matrixmultiply`'s functions.
-type GemmFunction<T> = unsafe fn(
-    usize,
-    usize,
-    usize,
-    T,
-    *const T,
-    isize,
-    isize,
-    *const T,
-    isize,
-    isize,
-    T,
-    *mut T,
-    isize,
-    isize,
-);
-
-impl<T: Real> Gemm<'_, T> {
-    /// Computes it with this function of `matrixmultiply`.
-    #[allow(unsafe_code)]
-    pub(crate) fn run(self, backend: GemmFunction<T>) {
-        let Gemm { a, b, c, k } = self;
-        let n = b.len() / k;
-        let m = c.len() / n.max(1);
-        // The lengths are what the unsafe call below relies on.
-        assert_eq!((c.len(), b.len()), (m * n, n * k), "the output has one element per pair of rows");
-        assert_eq!(a.len(), m * k, "the first matrix has as many rows");
-        // SAFETY: `a` holds m·k elements read with strides (k, 1), as the assertion says, `b` n·k elements read as its
-        // transpose with strides (1, k), and `c` m·n elements written with strides (n, 1); all three are borrowed for the
-        // call, `c` exclusively.
-        unsafe {
-            backend(
-                m,
-                k,
-                n,
-                T::ONE,
-                a.as_ptr(),
-                k as isize,
-                1,
-                b.as_ptr(),
-                1,
-                k as isize,
-                T::ZERO,
-                c.as_mut_ptr(),
-                n as isize,
-                1,
-            );
-        }
-    }
 }
 
 #[cfg(test)]

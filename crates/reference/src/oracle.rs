@@ -4,6 +4,7 @@
 //! The disturbance measures what no formula of an operator tells: how the errors of inputs are amplified or cancel. It is
 //! random but reproducible: a number of a copy depends on the seed, the input, the copy and its place alone.
 
+use crate::deviation::{arrays, widen};
 use crate::eval::{Jump, disturb_constants, eval, jumps, moves_only};
 use crate::fused::{inner_deviation, jumps_within};
 use crate::random::Uniform;
@@ -83,20 +84,6 @@ pub fn oracle(
     Ok(oracle)
 }
 
-/// The outputs; indices are exact as numbers.
-///
-/// # Errors
-/// If an index tensor does not fit its shape, which is a bug.
-pub(crate) fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
-    let array = |value| match value {
-        Value::Float(array) => Ok(array),
-        Value::Uint(ids) => {
-            Array::new(ids.shape().to_vec(), ids.values().iter().map(|&id| f64::from(id)).collect())
-        }
-    };
-    values.into_iter().map(array).collect()
-}
-
 /// See [`Oracle::deviation`].
 /// A number deviates by the larger of both: it moves while the choice stays, and jumps with it.
 fn with_jumps(deviation: &Array<f64>, jump: Jump) -> Result<Array<f64>> {
@@ -112,16 +99,6 @@ fn zeros_like(array: &Array<f64>) -> Result<Array<f64>> {
     Array::new(array.shape().to_vec(), vec![0.0; array.len()])
 }
 
-/// Widens `deviation` to the distance between a disturbed result and the exact one.
-pub(crate) fn widen(deviation: &mut [f64], exact: &[f64], moved: &[f64]) {
-    for ((deviation, &exact), &moved) in deviation.iter_mut().zip(exact).zip(moved) {
-        let distance =
-            if exact.is_finite() && !moved.is_finite() { f64::INFINITY } else { (moved - exact).abs() };
-        // NaN, where the exact result is not finite, leaves the deviation as it is.
-        *deviation = deviation.max(distance);
-    }
-}
-
 /// Rows `start..start+count` of indices, followed by as many copies.
 fn repeat(ids: &Array<u32>, start: usize, count: usize, copies: usize) -> Result<Value<f64>> {
     let columns = ids.row_len();
@@ -135,6 +112,7 @@ struct Noise<'a> {
     /// Whether each input is a weight, which stays as it is.
     is_weight: &'a [bool],
     amplitude: f64,
+    /// What decides the random numbers.
     seed: u64,
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Nodes stand in topological order, so that one pass is enough. Weights are asked for where they are used and are not kept here.
 
-use crate::eval::eval;
 use crate::real::Real;
 use crate::value::{Value, zeros};
 use std::collections::HashMap;
@@ -210,7 +209,7 @@ impl<'a, T: Real> RunState<'a, T> {
             let at_node = || format!("node `{}`", node.name);
             let inputs: Vec<_> =
                 node.inputs.iter().map(|&id| self.get(id)).collect::<Result<_>>().context(at_node)?;
-            let outputs = eval(&node.op, self.symbols, &inputs).context(at_node)?;
+            let outputs = T::eval(&node.op, self.symbols, &inputs).context(at_node)?;
             if let Some(observe) = &mut observer {
                 observe(node, &inputs, &outputs).context(at_node)?;
             }

@@ -3,9 +3,9 @@
 //! Disturbed inputs do not show every error of an operator's own arithmetic: where terms cancel, partial sums are larger than
 //! the result and are rounded at their own size. So each node is also asked how large its partial sums can be.
 
+use super::evaluator::{Evaluator, evaluate};
 use super::steps::{DefinitionStep, Steps};
-use super::{Disturbance, Evaluator, evaluate};
-use crate::oracle::widen;
+use crate::deviation::widen;
 use crate::random::Uniform;
 use crate::value::Array;
 use rayon::prelude::*;
@@ -85,6 +85,19 @@ fn same_sign(op: &Foreign, at: usize, tensor: &Tensor) -> Result<Tensor> {
     }
     let values: Vec<f64> = tensor.to_f64().iter().map(|v| sign * v.abs()).collect();
     Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &values)
+}
+
+/// How the inputs of a call are disturbed.
+#[derive(Clone, Copy, Debug)]
+pub struct Disturbance {
+    /// Relative amplitude for outputs of floats.
+    pub amplitude: f64,
+    /// Relative amplitude for outputs of integers: all that a platform may err before it rounds to them.
+    pub reach: f64,
+    /// Disturbed evaluations.
+    pub copies: usize,
+    /// What decides the random numbers.
+    pub seed: u64,
 }
 
 /// A call in `f64`, evaluated with its inputs as they are, or disturbed.

@@ -2,7 +2,7 @@
 //!
 //! Each node is kept in two forms: as the graph has it and with `f64` in the place of its floats. Both have the same inputs.
 
-use super::{Evaluator, facts, wide, widen_outputs};
+use super::evaluator::{self, Evaluator, facts, tensor_type, wide, widen_outputs};
 use std::collections::HashMap;
 use tapml_graph::aten::{Definition, OperandSource, define};
 use tapml_graph::op::{DeclaredType, Foreign};
@@ -181,7 +181,7 @@ impl Steps {
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut values = self.initial_values(inputs);
         for step in &self.all {
-            values.extend(super::evaluate(&step.given, &step.take_operands(&values))?);
+            values.extend(evaluator::evaluate(&step.given, &step.take_operands(&values))?);
         }
         Ok(values)
     }
@@ -212,11 +212,6 @@ impl Steps {
             step.given.outputs().iter().filter_map(DeclaredType::ty).nth(at).map(|ty| ty.dtype)
         })
     }
-}
-
-/// A tensor's type.
-pub(super) fn tensor_type(tensor: &Tensor) -> TensorType {
-    TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
 }
 
 impl DefinitionStep {

@@ -5,8 +5,9 @@
 
 use super::{Attention, InputRows, rows, single_output};
 use crate::eval::Evaluate;
+use crate::lanes::dispatch;
 use crate::real::Real;
-use crate::simd::{add_scaled, dispatch, dots};
+use crate::simd::{add_scaled, dots};
 use crate::value::{Value, zeros};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;

@@ -2,8 +2,9 @@
 //! matrices of the others are not read.
 
 use super::{ExpertLinear, PARALLEL_FROM, rows, single_output};
+use crate::array::WeightMatrix;
 use crate::eval::Evaluate;
-use crate::matmul::{WeightMatrix, times_transposed};
+use crate::matmul::times_transposed;
 use crate::real::Real;
 use crate::value::{Value, reserve, zeros};
 use rayon::prelude::*;

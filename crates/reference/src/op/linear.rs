@@ -1,8 +1,9 @@
 //! `linear`, evaluated by [`crate::matmul`], which reads packed weights and weights of any dtype. The bias is added last.
 
 use super::{Linear, rows, single_output};
+use crate::array::WeightMatrix;
 use crate::eval::Evaluate;
-use crate::matmul::{WeightMatrix, times_transposed};
+use crate::matmul::times_transposed;
 use crate::real::Real;
 use crate::value::Value;
 use tapml_graph::{Result, Symbols};

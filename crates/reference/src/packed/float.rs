@@ -2,7 +2,7 @@
 //!
 //! A number is widened by shifts and one exact product, so that no table is read.
 
-use super::BLOCK;
+use super::rows::BLOCK;
 use super::skinny::Block;
 use pulp::Simd;
 

@@ -3,7 +3,7 @@
 //! An integer below 2²³ becomes a float without a conversion: its bits are put into the mantissa of 2²³, and 2²³ is subtracted.
 //! A weight that lies higher in its word is too large by a power of two, by which the activations were divided.
 
-use super::{BLOCK, PackedRows};
+use super::rows::{BLOCK, PackedRows};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
