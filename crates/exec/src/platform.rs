@@ -11,6 +11,9 @@ use tapml_graph::op::Foreign;
 use tapml_graph::{Dim, Error, Graph, Model, NodeId, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, NodePlan, Phase, Regime};
 
+/// Most tokens that one run takes unless said otherwise; longer inputs run in chunks of this many.
+pub const CHUNK: usize = 64;
+
 /// Identity of a platform, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PlatformInfo {
@@ -155,7 +158,7 @@ pub trait Platform: Send {
 
     /// Tokens of a prompt that one run should take at most: as many as it needs to be fast.
     fn chunk(&self) -> usize {
-        crate::CHUNK
+        CHUNK
     }
 
     /// What a checking device has found since the last call.

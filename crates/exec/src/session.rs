@@ -4,11 +4,9 @@
 
 use crate::image::Image;
 use crate::interface::{Interface, LOGITS};
+use crate::platform::CHUNK;
 use crate::{Loaded, Platform, cached_encoder};
 use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
-
-/// Most tokens that one run takes unless said otherwise; longer inputs run in chunks of this many.
-pub const CHUNK: usize = 64;
 
 /// A language model on a platform, with its position in the context.
 pub struct Session {

@@ -2,7 +2,7 @@
 //!
 //! A packed row is unpacked into a small buffer, multiplied and forgotten.
 
-use super::weights::ConvertedWeights;
+use super::weights::{ConvertedWeights, PackedStack};
 use std::sync::Arc;
 use tapml_graph::op::Silu;
 use tapml_graph::{Error, Graph, Model, Node, Op, Origin, Result, Symbols, ValueId};
@@ -29,9 +29,6 @@ enum QuantizedKind {
     /// Gate and up of each expert.
     GatedExperts([Arc<PackedStack>; 2]),
 }
-
-/// One matrix, or one for each expert.
-pub(super) type PackedStack = Vec<PackedRows>;
 
 impl Quantized {
     /// The node with its weights in the order of vectors; `None` if it is of another kind, if they are packed in a way that

@@ -3,11 +3,13 @@
 //! Entries are never removed while the platform lives. Two threads may convert one weight at a time; the
 //! later one stays.
 
-use super::quantized::PackedStack;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_graph::{Context, Model, Result, Tensor};
 use tapml_reference::{PackedRows, Value};
+
+/// One matrix, or one for each expert.
+pub(super) type PackedStack = Vec<PackedRows>;
 
 /// Converted weights by name. Cloning shares them.
 #[derive(Clone, Default)]

@@ -4,8 +4,8 @@
 //! again, in the same pieces, so that states have the same bits. Of a device that cannot be lost no history
 //! is kept.
 
+use super::state::{PlatformState, SharedState, lock};
 use super::trace::Trace;
-use super::{PlatformState, SharedState, lock};
 use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;

@@ -6,19 +6,21 @@
 mod loaded;
 mod plans;
 mod replay;
+mod state;
 mod trace;
 mod weights;
 
-use crate::again::{Reopen, repeat, repeat_from};
+use crate::again::{repeat, repeat_from};
 use crate::platform::reduction;
 use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
 use plans::Plans;
+use state::{PlatformState, SharedState, lock};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tapml_device::{AdapterKind, Device, DeviceInfo, Finding};
-use tapml_graph::{Dim, Error, Graph, Model, NodeId, Op, Result, Symbols, TensorType};
+use tapml_graph::{Dim, Graph, Model, NodeId, Op, Result, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
     ProgramStep, compile, lower, plan_node, regimes,
@@ -41,53 +43,6 @@ pub struct DevicePlatform {
     /// Likewise.
     poison: bool,
     shared: SharedState,
-}
-
-/// What the platform and everything loaded on it use together.
-struct PlatformState {
-    device: Box<dyn Device>,
-    /// Compiled kernels, by description.
-    kernels: KernelCache,
-    /// Plans of single nodes, for replay.
-    plans: Plans,
-    /// Weights of replayed calls.
-    weights: WeightBuffers,
-    /// What a device that may be lost has found in calls whose results are known.
-    findings: Vec<Finding>,
-    /// How often the device was opened again: what was loaded before is gone.
-    generation: u64,
-}
-
-impl Reopen for PlatformState {
-    fn reopen(&mut self, lost: Error) -> Result<()> {
-        self.device.reopen(lost)?;
-        self.kernels = KernelCache::new();
-        self.plans = Plans::default();
-        self.weights = WeightBuffers::new(weights::BUDGET);
-        // Tells loaded graphs that their buffers are gone.
-        self.generation += 1;
-        Ok(())
-    }
-}
-
-impl PlatformState {
-    /// What has been found so far, as far as it can be lost with the device.
-    fn keep_findings(&mut self) -> Result<()> {
-        if self.device.reopens() {
-            let found = self.device.take_findings();
-            // A device that cannot tell them says so in the next call.
-            self.device.wait()?;
-            self.findings.extend(found);
-        }
-        Ok(())
-    }
-}
-
-type SharedState = Arc<Mutex<PlatformState>>;
-
-/// A device that panicked within a call refuses further ones itself, so a poisoned lock adds nothing.
-fn lock(shared: &SharedState) -> MutexGuard<'_, PlatformState> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl DevicePlatform {

@@ -6,12 +6,14 @@
 
 mod batch;
 mod layout;
+mod ready;
 
 pub(super) use batch::POISON;
 
-use super::PlatformState;
 use super::plans::{CompiledPlan, PlanKey};
+use super::state::PlatformState;
 use crate::{Call, Sink};
+use ready::ReadyCall;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_device::DeviceInfo;
@@ -28,15 +30,6 @@ const BYTES: u64 = 64 << 20;
 /// Most bytes of weights of one batch, unless a single call needs more: results come early, and whoever judges them works
 /// while the next batch is uploaded.
 const WEIGHTS: u64 = 256 << 20;
-
-/// A call that is ready to run.
-struct ReadyCall<'a> {
-    /// The caller's index.
-    index: usize,
-    call: &'a Call,
-    /// Shared by calls of the same plan.
-    planned: Arc<CompiledPlan>,
-}
 
 /// See [`crate::Platform::replay`]. Each call comes with its index.
 pub(super) fn replay<'a>(

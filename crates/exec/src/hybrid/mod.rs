@@ -6,6 +6,7 @@
 //! hybrid is broken until it is reset.
 
 mod segment;
+mod side;
 mod split;
 
 use crate::cached_encoder;
@@ -13,6 +14,7 @@ use crate::interface::{Interface, LOGITS, PIXELS};
 use crate::session::fits;
 use crate::{LoadOptions, Platform, TracedNode};
 use segment::Segment;
+pub use side::HybridSide;
 use split::HybridPart;
 use std::collections::HashMap;
 use tapml_graph::{
@@ -23,31 +25,6 @@ use tapml_graph::{
 /// For how many placements a segment is kept that they do not use: trying an operator, rejecting it and trying the next
 /// comes back to what was there before.
 const KEPT: u32 = 2;
-
-/// Which platform runs a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HybridSide {
-    /// The platform that the model already works on.
-    Source,
-    /// The platform it is brought to.
-    Target,
-}
-
-impl HybridSide {
-    fn name(self) -> &'static str {
-        match self {
-            HybridSide::Source => "source",
-            HybridSide::Target => "target",
-        }
-    }
-
-    fn opposite(self) -> HybridSide {
-        match self {
-            HybridSide::Source => HybridSide::Target,
-            HybridSide::Target => HybridSide::Source,
-        }
-    }
-}
 
 /// A language model whose nodes run partly on one platform, partly on another.
 ///

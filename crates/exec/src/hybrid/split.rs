@@ -3,7 +3,7 @@
 //!
 //! Each part costs a transfer and a submission, hence as few as possible.
 
-use super::HybridSide;
+use super::side::HybridSide;
 use tapml_graph::{Graph, NodeId, Origin};
 
 /// Nodes of one side that run together, in graph order.

@@ -3,7 +3,7 @@
 //! A value that stays with the server is a [`Held`]; dropping the last one releases it there. Lock order:
 //! weights, then server.
 
-use super::{Gave, NodeCall, NodeServer};
+use super::server::{Gave, NodeCall, NodeServer};
 use crate::Region;
 use crate::again::Reopen;
 use std::collections::HashMap;

@@ -5,7 +5,7 @@
 
 use super::held::{Held, ServerWeights, ValuePlace};
 use super::plan::OperatorPlan;
-use super::{NodeCall, NodeInput};
+use super::server::{NodeCall, NodeInput};
 use crate::again::{Reopen, repeat};
 use crate::{Loaded, Observer, TracedNode};
 use std::collections::{HashMap, HashSet};

@@ -3,9 +3,9 @@
 //! Grids are evaluated here, because calls of one batch have different symbols. What was made is freed in
 //! every case.
 
-use super::ReadyCall;
 use super::layout::{BufferRange, ReplayLayout, Role};
-use crate::device::PlatformState;
+use super::ready::ReadyCall;
+use crate::device::state::PlatformState;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
