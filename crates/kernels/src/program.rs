@@ -225,11 +225,6 @@ impl Program {
         Ok(program)
     }
 
-    /// Fails unless every index, size and range holds at every value of the symbols up to the capacity.
-    pub fn check(&self) -> Result<()> {
-        check::check(self)
-    }
-
     /// Device memory by use.
     /// Buffers at capacity count in full, whatever the sizes of a run are.
     pub fn memory(&self) -> ProgramMemory {

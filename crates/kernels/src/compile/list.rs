@@ -3,7 +3,7 @@
 //! Buffers are given out while the list is written. Steps run in this order on the device, so that a buffer whose
 //! value has had its last use may be written by the next step.
 
-use super::{Compiler, POISON};
+use super::compiler::{Compiler, POISON};
 use crate::plan::{Arg, Launch, NodePlan, Phase, Scratch};
 use crate::program::{ProgramStep, Slice, largest};
 use std::collections::HashSet;

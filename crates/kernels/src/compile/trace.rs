@@ -1,7 +1,7 @@
 //! Tracing: copies of what a node finds in its inputs and leaves in its outputs, taken within the program, so that a
 //! debugger sees the values under the very memory plan, order and submission that is deployed.
 
-use super::Compiler;
+use super::compiler::{Compiler, Trace};
 use super::list::StepList;
 use crate::program::{Content, Port, ProgramStep};
 use tapml_graph::{DType, Extent, Node, Origin, Result, TensorType, ValueId};
@@ -31,16 +31,6 @@ pub fn is_trace(port: &str) -> bool {
 
 /// No name of a graph contains a space.
 const PREFIX: &str = "trace ";
-
-/// A copy whose destination is not there yet.
-pub(super) struct Trace {
-    /// Name of the port.
-    name: String,
-    /// Bytes at capacity, in whole words.
-    size: u64,
-    /// Indices of the copies among the program's steps: one for each phase in which the node runs.
-    steps: Vec<usize>,
-}
 
 impl StepList<'_, '_> {
     /// Copies the inputs of a traced node, weights excepted, as they are now.

@@ -6,12 +6,12 @@ mod needs;
 
 pub use list::KERNELS;
 pub use needs::{Needs, RowCount};
+pub use request::Request;
 
-use crate::plan::{Arg, NodePlan, Phase};
-use settings::Setting;
-use tapml_device::{AdapterKind, DeviceInfo};
+use crate::plan::NodePlan;
+use tapml_device::AdapterKind;
+use tapml_graph::Result;
 use tapml_graph::op::{Foreign, Sample, samples_of};
-use tapml_graph::{Dim, Op, Result, Symbol, Symbols, TensorType, byte_len};
 
 mod add;
 mod add_rms_norm;
@@ -32,6 +32,7 @@ mod elementwise;
 mod embedding;
 mod expert_gated_linear;
 mod expert_linear;
+mod formula;
 mod gated_linear;
 mod gelu;
 mod gemm_problem;
@@ -50,6 +51,7 @@ mod positions;
 pub(crate) mod product;
 mod relu;
 mod relu_squared;
+mod request;
 mod rms_norm;
 mod rope;
 mod rope_angles;
@@ -70,65 +72,6 @@ mod weights;
 mod wkv;
 mod wkv7;
 mod wkv_bonus;
-
-/// What a planner is asked for: an operator at these types on such a device.
-pub struct Request<'a> {
-    /// The operator.
-    pub op: &'a Op,
-    /// Types of its inputs.
-    pub inputs: &'a [TensorType],
-    /// Types of its outputs.
-    pub outputs: &'a [TensorType],
-    /// The device.
-    pub info: &'a DeviceInfo,
-    /// The phase in which the node runs.
-    pub phase: Phase,
-    /// Sizes of the kernel that are not its defaults.
-    pub setting: Setting,
-}
-
-impl Request<'_> {
-    /// How many rows the first input, or else the first output, has in such a run.
-    pub fn row_count(&self) -> RowCount {
-        let rows = self.inputs.first().or(self.outputs.first()).and_then(|ty| ty.shape.first());
-        match rows {
-            Some(rows) if rows.as_const() == Some(1) => RowCount::One,
-            // In the decode phase `n` is 1. A size such as `n + p` is not one, whatever the phase.
-            Some(rows) if *rows == Dim::symbol(Symbol::N) && self.phase == Phase::Decode => RowCount::One,
-            _ => RowCount::Many,
-        }
-    }
-
-    /// The arguments that bind these inputs as a whole: one each, or one for each section of a packed weight.
-    fn args(&self, indices: &[usize]) -> Result<Vec<Arg>> {
-        let mut args = Vec::with_capacity(indices.len());
-        for &index in indices {
-            args.extend(weights::args(index, &self.inputs[index])?);
-        }
-        Ok(args)
-    }
-
-    /// Whether a binding of the device holds every input of constant sizes as a whole, so that kernels which take weights
-    /// as a whole and those that take them in parts do not both store them.
-    pub fn binds_whole(&self) -> bool {
-        // A whole weight is one buffer and one binding, so that both limits count.
-        let limit = self.info.limits.max_binding_size.min(self.info.limits.max_buffer_size);
-        let most_rows = u64::from(weights::PART_ROWS) * u64::from(self.info.limits.max_groups_per_dim);
-        self.inputs.iter().all(|ty| {
-            let sizes = ty.sizes(&Symbols::new());
-            // Values of symbolic sizes are activations, which are never cut.
-            let Ok(sizes) = sizes else { return true };
-            // Sections of a packed weight are bound one by one.
-            let bytes = match ty.dtype.packing().map(|packing| packing.sections(&sizes)) {
-                Some(sections) => sections.ok().and_then(|all| all.iter().map(|section| section.len).max()),
-                None => byte_len(ty.dtype, &sizes),
-            };
-            // Only matrices are cut by rows.
-            let rows = ty.shape.first().filter(|_| ty.shape.len() == 2).and_then(Dim::as_const);
-            bytes.is_some_and(|bytes| bytes as u64 <= limit) && rows.unwrap_or(0) <= most_rows
-        })
-    }
-}
 
 /// A kernel.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@
 //! order of the text's `@binding` numbers, sets `override` constants, and ends with the grid. Sizes that depend on
 //! the run reach the kernel by the symbols; all others are constants, which a compiler can unroll by.
 
-use super::Request;
-use super::elementwise::Formula;
+use super::formula::Formula;
+use super::request::Request;
 use super::settings::Setting;
 use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
 use tapml_device::{BindingKind, Grid, KernelDesc, Language, Source};

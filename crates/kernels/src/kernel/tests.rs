@@ -5,10 +5,10 @@ use crate::choose::{plan_node, plan_variants};
 use crate::overrides::Overrides;
 use crate::plan::{Launch, Phase};
 use crate::wgsl::parse_declarations;
-use tapml_device::{AdapterKind, BindingKind, Features, Limits};
+use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, Limits};
 use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
-use tapml_graph::{DType, ErrorKind};
+use tapml_graph::{DType, ErrorKind, TensorType};
 
 fn device(limits: Limits, f16: bool) -> DeviceInfo {
     let features = Features {

@@ -13,8 +13,15 @@ use tapml_graph::{Context, Dim, Error, Extent, Result, Symbols, TensorType};
 /// No buffer is larger than this, so that sums of sizes cannot overflow.
 const MAX_BUFFER: u64 = 1 << 40;
 
+impl Program {
+    /// Fails unless every index, size and range holds at every value of the symbols up to the capacity.
+    pub fn check(&self) -> Result<()> {
+        check(self)
+    }
+}
+
 /// Fails unless the program holds together; errors name the program and the place.
-pub fn check(program: &Program) -> Result<()> {
+fn check(program: &Program) -> Result<()> {
     inner(program).context(|| format!("program `{}`", program.name.escape_debug()))
 }
 

@@ -3,7 +3,8 @@
 //! Bounds are constants of the text, and flags tell which of them there are.
 
 use super::Request;
-use super::elementwise::{self, Formula};
+use super::elementwise;
+use super::formula::Formula;
 use super::source::wrong_op;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};

@@ -2,33 +2,12 @@
 //! two, behind which each operator puts its formula. One invocation per element; workgroup `x` treats elements
 //! `1024·x` to `1024·x + 1023`.
 
-use super::Request;
+use super::formula::Formula;
+use super::request::Request;
 use super::source::{KernelSource, elements, plan as planned, rows_and_width};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 use tapml_graph::op::Broadcast;
-
-/// A formula of one number or two.
-pub struct Formula {
-    /// A WGSL function `formula` of one `f32` or two, which may use the `math` prelude, and its constants.
-    /// Constants are `override` declarations of f32 within the text.
-    pub text: &'static str,
-    /// Values of the constants.
-    pub constants: Vec<(&'static str, f64)>,
-}
-
-impl Formula {
-    /// A formula without constants.
-    pub fn new(text: &'static str) -> Formula {
-        Formula { text, constants: Vec::new() }
-    }
-
-    /// Sets a constant.
-    pub fn set(mut self, name: &'static str, value: impl Into<f64>) -> Formula {
-        self.constants.push((name, value.into()));
-        self
-    }
-}
 
 /// Plans a node of an operator with this formula of its only input; `name` is the kernel's.
 ///

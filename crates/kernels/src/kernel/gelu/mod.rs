@@ -3,7 +3,8 @@
 //! Three forms: by the error function, by the hyperbolic tangent, and by a sigmoid ("quick").
 
 use super::Request;
-use super::elementwise::{self, Formula};
+use super::elementwise;
+use super::formula::Formula;
 use super::source::wrong_op;
 use crate::plan::NodePlan;
 use tapml_graph::op::GeluForm;

@@ -3,7 +3,7 @@
 //! The kernels write whole words of four truths, so that no two invocations write one word.
 
 use super::joining::{self, words_of};
-use super::pairs::OperandWalk;
+use super::walk::OperandWalk;
 use super::{OnnxNode, launch, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::KernelSource;

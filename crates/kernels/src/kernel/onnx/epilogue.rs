@@ -4,6 +4,7 @@
 //! Values within the function are f32, so that nothing is rounded between the nodes. Operands are read at the
 //! element, at the channel, or at place 0; an operand of any other form is refused.
 
+use super::formulas::formula_of_floats;
 use super::{OnnxNode, broadcast_strides, count, map, normalise, pairs, plan_with, sizes_of, strides};
 use crate::kernel::Request;
 use crate::kernel::body::FusedBody;
@@ -155,7 +156,7 @@ impl<'a> EpilogueWriter<'a> {
             "Identity" => v(self, 0)?,
             "Clip" => self.clip(&node, given)?,
             "BatchNormalization" => self.write_batch_norm(&node, given)?,
-            name => match pairs::formula_of_floats(name) {
+            name => match formula_of_floats(name) {
                 Some(formula) => {
                     pairs::expect_pair(&node)?;
                     let (a, b) = (v(self, 0)?, v(self, 1)?);

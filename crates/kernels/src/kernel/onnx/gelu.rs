@@ -2,7 +2,8 @@
 //! formulas are those of TapML's own operator.
 
 use super::{OnnxNode, plan_with, whole};
-use crate::kernel::elementwise::{self, Formula};
+use crate::kernel::elementwise;
+use crate::kernel::formula::Formula;
 use crate::kernel::source::KernelSource;
 use crate::kernel::{Request, gelu};
 use crate::plan::NodePlan;

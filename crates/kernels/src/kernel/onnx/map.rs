@@ -5,7 +5,8 @@
 
 use super::{OnnxNode, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::elementwise::{self, Formula};
+use crate::kernel::elementwise;
+use crate::kernel::formula::Formula;
 use crate::kernel::source::KernelSource;
 use crate::kernel::{gelu, sigmoid, softplus, tanh};
 use crate::plan::{Arg, NodePlan};

@@ -10,6 +10,7 @@ mod constants;
 mod convolution;
 mod dynamic_recurrent;
 mod epilogue;
+mod formulas;
 mod gelu;
 mod groups;
 mod heads;
@@ -34,6 +35,7 @@ mod scatter;
 mod skip;
 mod softmax;
 mod variadic;
+mod walk;
 mod window;
 
 pub use samples::samples_of;

@@ -4,7 +4,7 @@
 //! elements: two invocations that wrote parts of one word would race.
 
 use super::joining::words_of;
-use super::pairs::OperandWalk;
+use super::walk::OperandWalk;
 use super::{OnnxNode, Placed, broadcast_strides, plan_with, strides, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::{KernelSource, LaunchBuilder};

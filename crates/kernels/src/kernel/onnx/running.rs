@@ -3,8 +3,9 @@
 //! Terms are added one after the other, in the order that the standard defines. The axis is an input that the kernel
 //! reads.
 
+use super::formulas::formula;
 use super::movement::int_words;
-use super::{OnnxNode, launch, pairs, plan_with, whole, words};
+use super::{OnnxNode, launch, plan_with, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, NodePlan};
@@ -24,7 +25,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         return Err(Error::invalid(format!("an axis of {} for {}", axis.ty, x.ty)));
     }
     let sums = node.op.name() == "CumSum";
-    let found = pairs::formula(if sums { "Add" } else { "Mul" }, x.dtype());
+    let found = formula(if sums { "Add" } else { "Mul" }, x.dtype());
     let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{}", x.dtype())))?;
     let first = match (sums, x.dtype().size()) {
         (true, _) => "val()",

@@ -1,10 +1,11 @@
 //! `ScatterElements`, `Scatter` and `ScatterND`: the data are copied, then updates are put at their places or taken together with
 //! what stands there. Of several updates of one place the last stands.
 
+use super::formulas::formula;
 use super::joining::{CopyCell, Runs, words_of};
 use super::movement::int_words;
 use super::places::{Slices, fits_along};
-use super::{OnnxNode, Placed, count, launch, pairs, plan_with, strides, whole, words};
+use super::{OnnxNode, Placed, count, launch, plan_with, strides, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::KernelSource;
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
@@ -62,7 +63,7 @@ fn parse_reduction(node: &OnnxNode) -> Result<Together> {
         return Ok(Together { act, text, replaces: true });
     };
     // Halves would be rounded at each update.
-    let found = pairs::formula(name, dtype).filter(|_| dtype != DType::F16);
+    let found = formula(name, dtype).filter(|_| dtype != DType::F16);
     let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{name} of {dtype}")))?;
     let join = "fn together(old: num, update: num) -> num { return to_num(formula(val(old), val(update))); }";
     Ok(Together { act: DType::F32, text: format!("{numbers}{formula}\n{join}\n"), replaces: false })

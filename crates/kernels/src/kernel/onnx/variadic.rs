@@ -1,6 +1,7 @@
 //! Operators of any number of operands that stretch to the sizes of the output: `Sum`, `Mean`, and `Max` and `Min` of other than two.
 
-use super::pairs::{self, OperandWalk};
+use super::formulas::formula;
+use super::walk::OperandWalk;
 use super::{OnnxNode, Placed, joining, launch, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::KernelSource;
@@ -42,7 +43,7 @@ pub fn plan_node(node: &OnnxNode, finish: &str) -> Result<NodePlan> {
         return joining::plan_copied(node, &y);
     }
     let name = if matches!(node.op.name(), "Sum" | "Mean") { "Add" } else { node.op.name() };
-    let found = pairs::formula(name, y.dtype());
+    let found = formula(name, y.dtype());
     let (numbers, formula) = found.ok_or_else(|| node.unserved_error(&format!("{}", y.dtype())))?;
     if y.count()? == 0 {
         return Ok(plan_with(&KERNEL, Vec::new(), Vec::new(), 0));

@@ -5,6 +5,7 @@
 //! Such products read each weight a single time, so that memory bandwidth bounds their speed. The row is brought to
 //! workgroup memory, then subgroups stream through the weights without waiting for each other.
 
+mod sizes;
 mod text;
 
 use crate::kernel::Request;
@@ -14,6 +15,8 @@ use crate::kernel::source::{
     KernelSource, LaunchBuilder, may_be_one, plan_of, single_workgroup, unserved_error, weight_code,
 };
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
+pub use sizes::MOST;
+use sizes::{ITEMS, LANES, POOLS, ROW_SIZES};
 use tapml_device::DeviceInfo;
 use tapml_graph::packing::Code;
 use tapml_graph::{DType, Extent, Op, Packing, Result, TensorType};
@@ -21,23 +24,12 @@ use text::RowShape;
 
 /// Name of the kernel in messages of a device.
 const NAME: &str = "product/row";
-/// Weights that one launch takes at most.
-pub const MOST: usize = 3;
-/// Invocations of a workgroup.
-const LANES: u32 = 256;
-/// Parts of quads of a workgroup at most.
-/// A sum for each of them lies in workgroup memory.
-const ITEMS: u32 = 64;
 /// Parts of quads that are worth making, so that a large GPU has enough of them.
 const SPREAD: u32 = 2048;
 /// Workgroups that a large GPU runs at once: more of them bring the row to workgroup memory more often.
 const WORKGROUPS: u32 = 512;
 /// Elements of a row from which on bringing it there, once for each workgroup, is what takes long.
 const LONG: u32 = 8192;
-/// Sizes of the row in workgroup memory, in units of 16 bytes.
-const POOLS: [u32; 4] = [256, 512, 1024, 2048];
-/// Sizes of the row as integers in workgroup memory, in octets.
-const ROW_SIZES: [u32; 6] = [128, 256, 512, 1024, 1408, 1792];
 /// Lanes that make integers of a row together.
 const TOGETHER: u32 = 4;
 /// Lanes of a subgroup below which its share of a quad is long: the kernel is not taken then.

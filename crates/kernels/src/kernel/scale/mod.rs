@@ -1,7 +1,8 @@
 //! `scale`: launch planner.
 
 use super::Request;
-use super::elementwise::{self, Formula};
+use super::elementwise;
+use super::formula::Formula;
 use super::source::wrong_op;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};

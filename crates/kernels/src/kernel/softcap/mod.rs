@@ -3,7 +3,8 @@
 //! Its formula keeps numbers within a cap by the hyperbolic tangent.
 
 use super::Request;
-use super::elementwise::{self, Formula};
+use super::elementwise;
+use super::formula::Formula;
 use super::source::wrong_op;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};

@@ -1,7 +1,8 @@
 //! `tanh`: launch planner.
 
 use super::Request;
-use super::elementwise::{self, Formula};
+use super::elementwise;
+use super::formula::Formula;
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 

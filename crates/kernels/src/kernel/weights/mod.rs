@@ -5,12 +5,12 @@
 //! has any. Kernels bind each section as an array of its own. A weight that is larger than a binding can be is cut by
 //! rows, and each part is a launch.
 
-use super::Request;
+use super::request::Request;
 use super::source::{LaunchBuilder, constant, stand_in, too_large, unserved_error};
 use crate::plan::Arg;
 use tapml_device::DeviceInfo;
 use tapml_graph::packing::Section;
-use tapml_graph::{Dim, Error, Packing, Result, Symbols, TensorType};
+use tapml_graph::{Dim, Error, Packing, Result, Symbols, TensorType, byte_len};
 
 /// Weight rows, which are outputs, that a workgroup of a matrix product treats at least.
 ///
@@ -216,6 +216,38 @@ impl BoundWeight<'_> {
 fn section_arg(index: usize, section: &Section, start: usize, len: usize) -> Arg {
     let (offset, len) = ((section.offset + start) as u64, len.next_multiple_of(4) as u64);
     Arg::Input { index, offset, len }
+}
+
+impl Request<'_> {
+    /// The arguments that bind these inputs as a whole: one each, or one for each section of a packed weight.
+    pub(crate) fn args(&self, indices: &[usize]) -> Result<Vec<Arg>> {
+        let mut args = Vec::with_capacity(indices.len());
+        for &index in indices {
+            args.extend(BoundWeight::new(index, &self.inputs[index])?.args());
+        }
+        Ok(args)
+    }
+
+    /// Whether a binding of the device holds every input of constant sizes as a whole, so that kernels which take weights
+    /// as a whole and those that take them in parts do not both store them.
+    pub fn binds_whole(&self) -> bool {
+        // A whole weight is one buffer and one binding, so that both limits count.
+        let limit = self.info.limits.max_binding_size.min(self.info.limits.max_buffer_size);
+        let most_rows = u64::from(PART_ROWS) * u64::from(self.info.limits.max_groups_per_dim);
+        self.inputs.iter().all(|ty| {
+            let sizes = ty.sizes(&Symbols::new());
+            // Values of symbolic sizes are activations, which are never cut.
+            let Ok(sizes) = sizes else { return true };
+            // Sections of a packed weight are bound one by one.
+            let bytes = match ty.dtype.packing().map(|packing| packing.sections(&sizes)) {
+                Some(sections) => sections.ok().and_then(|all| all.iter().map(|section| section.len).max()),
+                None => byte_len(ty.dtype, &sizes),
+            };
+            // Only matrices are cut by rows.
+            let rows = ty.shape.first().filter(|_| ty.shape.len() == 2).and_then(Dim::as_const);
+            bytes.is_some_and(|bytes| bytes as u64 <= limit) && rows.unwrap_or(0) <= most_rows
+        })
+    }
 }
 
 /// The arguments that bind the whole of a weight, which is input `index` of an operator and of this type.

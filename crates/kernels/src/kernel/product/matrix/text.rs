@@ -3,7 +3,7 @@
 //! The entry point is written out line by line for each shape. Loops over the matrices of a subgroup are unrolled
 //! here.
 
-use super::{Format, MatrixShape, Tile, UNIT};
+use super::shape::{Format, MatrixShape, Tile, UNIT};
 use crate::kernel::compose::{Composition, Fragment, fragment};
 
 /// What all texts have in common: where rows are read, and where pieces of them go.

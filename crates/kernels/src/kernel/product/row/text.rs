@@ -4,7 +4,7 @@
 //! to the row on the way, and what each weight is. Bindings and the functions that pick a weight by its quad are
 //! written here.
 
-use super::{ITEMS, LANES, MOST, POOLS, ROW_SIZES};
+use super::sizes::{ITEMS, LANES, MOST, POOLS, ROW_SIZES};
 use crate::kernel::compose::{Composition, Fragment, fragment};
 
 /// What all texts have in common.
