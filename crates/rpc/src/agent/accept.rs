@@ -1,8 +1,8 @@
 //! From an accepted connection to a session: TLS, the WebSocket's handshake, the hello, the token, the process.
 
+use super::config::Config;
 use super::session::{POLL_INTERVAL, Session};
-use super::worker::{Streams, Worker};
-use super::{Config, Isolation};
+use super::worker::{Isolation, Streams, Worker};
 use crate::net::gate::{Gate, Place};
 use crate::net::upgrade::{OpenSocket, Upgrade, refuse as refuse_request};
 use crate::net::{Link, Socket};

@@ -1,7 +1,7 @@
 //! One session of an agent: requests go from the client's connection to the session's process, replies come back, and a
 //! watch is kept on both.
 
-use super::Settings;
+use super::config::Settings;
 use super::journal::Journal;
 use super::worker::{Streams, Worker};
 use crate::executor::blobs::Blobs;
