@@ -2,8 +2,8 @@
 //!
 //! Each rule opens sessions of its own. Handles such as 71 and 77 are ones that no rule makes.
 
-use super::Rule;
 use super::raw::{Check, Raw, fail, skip};
+use super::rule::Rule;
 use crate::Address;
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, ErrorKind, Reply, Request, Work};

@@ -4,33 +4,10 @@
 
 mod commands;
 mod raw;
+mod rule;
 mod session;
 
-use crate::Address;
-use raw::{Check, Problem};
-use tapml_device::conformance::CaseOutcome;
-
-/// One rule of the wire.
-#[derive(Clone, Copy)]
-pub struct Rule {
-    /// Name in lower case with underscores.
-    pub name: &'static str,
-    /// What the schema asks for, in a sentence.
-    pub text: &'static str,
-    /// Checks it on connections of its own.
-    body: fn(&Address) -> Check,
-}
-
-impl Rule {
-    /// Checks the rule on the device that the address names, on connections of its own.
-    pub fn check(&self, address: &Address) -> CaseOutcome {
-        match (self.body)(address) {
-            Ok(()) => CaseOutcome::Passed,
-            Err(Problem::Failed(text)) => CaseOutcome::Failed(text),
-            Err(Problem::Skipped(reason)) => CaseOutcome::Skipped(reason),
-        }
-    }
-}
+pub use rule::Rule;
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {

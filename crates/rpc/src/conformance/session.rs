@@ -2,8 +2,8 @@
 //!
 //! Rules that end a connection open another one afterwards: an agent must survive what one client does.
 
-use super::Rule;
-use super::raw::{Check, Raw, fail, hello, skip};
+use super::raw::{Check, Problem, Raw, fail, hello, skip};
+use super::rule::Rule;
 use crate::Address;
 use crate::wire::limits::{MAX_HELLO, VERSION};
 use crate::wire::{self, ErrorKind, Reply, Request};
@@ -80,7 +80,7 @@ fn welcome(address: &Address) -> Check {
 fn serves_on(address: &Address, what: &str) -> Check {
     match Raw::open(address) {
         Ok(_) => Ok(()),
-        Err(super::Problem::Failed(text)) => fail(format!("after {what} the agent serves no more: {text}")),
+        Err(Problem::Failed(text)) => fail(format!("after {what} the agent serves no more: {text}")),
         Err(other) => Err(other),
     }
 }
@@ -202,7 +202,7 @@ fn claims(address: &Address) -> Check {
     frame.extend((1u64 << 40).to_be_bytes());
     frame.extend([0; 4]);
     let sent = raw.socket.link().write_raw(&frame);
-    sent.map_err(|e| super::Problem::Failed(format!("the agent takes no frame: {e}")))?;
+    sent.map_err(|e| Problem::Failed(format!("the agent takes no frame: {e}")))?;
     raw.ends("a frame that claims a terabyte")?;
     serves_on(address, "claims of a terabyte")
 }
@@ -217,7 +217,7 @@ fn two_sessions(address: &Address) -> Check {
     let mut two = match Raw::device(address) {
         Ok((raw, _)) => raw,
         // A device may serve one client at a time; then it must say so, which it did.
-        Err(super::Problem::Failed(text)) if text.contains("sessions") => return skip(text),
+        Err(Problem::Failed(text)) if text.contains("sessions") => return skip(text),
         Err(other) => return Err(other),
     };
     for (raw, byte) in [(&mut one, 1u8), (&mut two, 2)] {
