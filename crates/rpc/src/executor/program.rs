@@ -1,7 +1,7 @@
 //! Whole programs: compiled and allocated once, run by handle with new symbols.
 
 use super::blobs::Blobs;
-use super::requests::{Answer, Execute, Executor, TEXT_BYTES, done, give};
+use super::requests::{Answer, Execute, Executor, Loaded, TEXT_BYTES, done, give};
 use crate::wire::{self, Reply, convert};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
@@ -9,14 +9,6 @@ use tapml_kernels::{Instance, Program};
 /// Longest JSON of a program, bytes.
 /// Weights are not in it, so that only steps and texts count.
 const MAX_PROGRAM: usize = 256 << 20;
-
-/// A program on the device, and the bytes that it counts for: those of its buffers and of its kernels.
-pub struct Loaded {
-    /// With the kernels that it owns.
-    instance: Instance,
-    /// Given back when it is unloaded.
-    bytes: u64,
-}
 
 /// Blobs of its pieces and of its weights have to be here before.
 impl Execute for wire::LoadProgram {

@@ -5,7 +5,6 @@
 
 use super::blobs::Blobs;
 use super::handles::Handles;
-use super::program::Loaded;
 use crate::pipe::Settings;
 use crate::recorder::Recorder;
 use crate::wire::limits::{MAX_INTEGER, PIECE};
@@ -13,6 +12,7 @@ use crate::wire::{self, Answered, Reply, Request, convert, with_to_agent};
 use bytes::Bytes;
 use tapml_device::{BufferId, Device, KernelId, ListId};
 use tapml_graph::{Error, ErrorKind, Result};
+use tapml_kernels::Instance;
 
 /// Bytes of one of several messages that answer together.
 const PART: usize = 128 << 10;
@@ -32,6 +32,14 @@ pub(super) trait Execute {
     /// Performs it. Gives the reply, or nothing if it is not answered or all of the answer was sent. An error is the answer
     /// as well, or is kept for a later one.
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>>;
+}
+
+/// A program on the device, and the bytes that it counts for: those of its buffers and of its kernels.
+pub(super) struct Loaded {
+    /// With the kernels that it owns.
+    pub(super) instance: Instance,
+    /// Given back when it is unloaded.
+    pub(super) bytes: u64,
 }
 
 /// A device with the handles of its client.
