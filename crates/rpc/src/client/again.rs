@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::connection::Connection;
+use super::hello;
 use crate::wire;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ impl Origin {
         let (start, mut spent) = (Instant::now(), Duration::ZERO);
         let (mut connection, welcome) = loop {
             let begin = Instant::now();
-            let error = match super::open(&self.address) {
+            let error = match hello::open(&self.address) {
                 Ok(opened) => break opened,
                 Err(error) => error,
             };

@@ -1,7 +1,5 @@
 //! The device.
 
-use super::Remote;
-use super::address::Address;
 use super::again::Origin;
 use super::blobs::{self, Saved};
 use super::connection::Connection;
@@ -17,7 +15,6 @@ use tapml_device::{
     BatchedStep, BufferId, Command, Device, DeviceInfo, Finding, Get, HandleTable, KernelDesc, KernelId,
     ListId, Put, one_by_one,
 };
-use tapml_exec::NodeServer;
 use tapml_graph::{Error, Result, Symbols};
 
 /// A device behind an agent. Wrong calls are refused here, without a round trip; [`Device::read`], [`Device::wait`],
@@ -60,19 +57,6 @@ impl Stopper {
 }
 
 impl RemoteDevice {
-    /// Connects to an agent and opens the device that the address names.
-    pub fn open(address: &Address) -> Result<RemoteDevice> {
-        match Remote::open(address)? {
-            Remote::Device(device) => Ok(*device),
-            Remote::Operators(operators) => {
-                let info = operators.describe();
-                Err(Error::unsupported(format!("{} runs operators, no kernels", info.device)).with_hint(
-                    "`tapml check`, `migrate` and `diagnose` take it as a target, and `tapml device check` tests it",
-                ))
-            }
-        }
-    }
-
     /// The device that a welcome describes.
     pub(super) fn new(
         connection: Connection,

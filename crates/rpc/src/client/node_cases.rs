@@ -3,7 +3,7 @@
 //! here; nothing is asked twice of a session that broke.
 
 use super::connection::Connection;
-use super::{Address, OperatorDevice, connect, nodes, offers, operators, token, wait_ms};
+use super::{Address, OperatorDevice, connect, offers, operators, tensors, token, wait_ms};
 use crate::wire::limits::VERSION;
 use crate::wire::{self, CallNode, Reply, Request, ToAgent, convert};
 use bytes::Bytes;
@@ -202,7 +202,7 @@ fn node(sample: &Sample) -> Result<CallNode> {
     let tensors = sample.tensors(1)?;
     let input = |tensor: &tapml_graph::Tensor| wire::Tensor {
         data: Bytes::copy_from_slice(tensor.bytes()),
-        ..nodes::wire_type(tensor)
+        ..tensors::wire_type(tensor)
     };
     Ok(CallNode {
         node: "check".into(),

@@ -2,7 +2,7 @@
 
 use super::again::Origin;
 use super::connection::Connection;
-use super::regions::wire_tensor;
+use super::tensors::{absent, output_type, wire_tensor, wire_type};
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, Reply, Request, convert};
 use bytes::{Bytes, BytesMut};
@@ -379,11 +379,7 @@ impl<'a> Places<'a> {
     /// Types at their places; nothing of operators whose types are inferred at both ends.
     fn declared_types(&self) -> Vec<wire::Tensor> {
         let one = |place: &DeclaredType| match place {
-            DeclaredType::As(ty) => wire::Tensor {
-                dtype: ty.dtype.name().into(),
-                shape: ty.shape.iter().filter_map(|size| size.as_const()).collect(),
-                ..wire::Tensor::default()
-            },
+            DeclaredType::As(ty) => output_type(ty),
             DeclaredType::Unknown => wire::Tensor::default(),
             DeclaredType::Absent => absent(),
         };
@@ -391,20 +387,10 @@ impl<'a> Places<'a> {
     }
 }
 
-fn absent() -> wire::Tensor {
-    wire::Tensor { absent: true, ..wire::Tensor::default() }
-}
-
 impl Drop for RemoteOperators {
     fn drop(&mut self) {
         self.connection.close();
     }
-}
-
-/// A tensor's type, for the wire.
-pub(super) fn wire_type(tensor: &Tensor) -> wire::Tensor {
-    let shape = tensor.shape().iter().map(|&size| size as u64).collect();
-    wire::Tensor { dtype: tensor.dtype().name().into(), shape, ..wire::Tensor::default() }
 }
 
 /// Fails unless these are the types that the call names.

@@ -1,8 +1,8 @@
 //! Several nodes as one call of an agent.
 
-use super::nodes::{RemoteOperators, wire_type};
+use super::nodes::RemoteOperators;
+use super::tensors::output_type;
 use crate::wire::{self, Request};
-use bytes::Bytes;
 use tapml_exec::{NodeInput, Region};
 use tapml_graph::{Error, Result, Tensor, TensorType};
 
@@ -47,18 +47,4 @@ impl RemoteOperators {
         }
         Ok(found)
     }
-}
-
-/// The type of an output.
-fn output_type(ty: &TensorType) -> wire::Tensor {
-    wire::Tensor {
-        dtype: ty.dtype.name().into(),
-        shape: ty.shape.iter().filter_map(|size| size.as_const()).collect(),
-        ..wire::Tensor::default()
-    }
-}
-
-/// A tensor that travels with a call.
-pub(super) fn wire_tensor(tensor: &Tensor) -> wire::Tensor {
-    wire::Tensor { data: Bytes::copy_from_slice(tensor.bytes()), ..wire_type(tensor) }
 }
