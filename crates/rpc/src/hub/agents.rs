@@ -1,7 +1,6 @@
 //! An agent's connection: it registers, is told of sessions, and shows that it is there.
 
-use super::clients::Arrival;
-use super::{AGENTS, HubState, POLL_INTERVAL, gone_error, lock};
+use super::state::{Arrival, HubState, POLL_INTERVAL, gone_error, lock};
 use crate::net::gate::Place;
 use crate::net::upgrade::OpenSocket;
 use crate::net::{Link, Socket, is_timeout};
@@ -13,6 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::Message;
+
+/// Most connections of agents at once, those of sessions not counted.
+const AGENTS: usize = 1024;
 
 impl HubState {
     /// Serves an agent until it leaves.

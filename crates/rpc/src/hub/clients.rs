@@ -3,11 +3,11 @@
 mod queue;
 mod tunnel;
 
-pub(super) use tunnel::{Arrival, Pending, Tunnel};
+pub(super) use tunnel::Tunnel;
 
 use super::device_request::DeviceRequest;
 use super::registry::Destination;
-use super::{HubState, POLL_INTERVAL, gone_error, lock};
+use super::state::{BUSY, HubState, POLL_INTERVAL, gone_error, lock};
 use crate::agent::accept::{CLOSE_GRACE, hello};
 use crate::net::gate::Place;
 use crate::net::upgrade::OpenSocket;
@@ -125,7 +125,7 @@ impl HubClient<'_> {
                     log::warn!("{}: {error}", target.place);
                     self.hub.give_back(id);
                     let mut pool = lock(&self.hub.pool);
-                    if error.detail(tunnel::BUSY).is_some() {
+                    if error.detail(BUSY).is_some() {
                         pool.leases.rest(&target.place.agent, Instant::now());
                         continue;
                     }

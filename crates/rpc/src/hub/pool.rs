@@ -3,7 +3,7 @@
 use super::device_request::{DeviceRequest, Place};
 use super::lease::{Leases, RemoteWaiter};
 use super::registry::{Destination, Registry};
-use super::shared::{LeaseRow, Rows, WaitRow};
+use super::rows::{LeaseRow, Rows, WaitRow};
 use crate::wire::{Offer, Register};
 use std::time::Instant;
 use tapml_graph::Result;

@@ -2,7 +2,7 @@
 
 use super::device_request::Place;
 use super::lease::{Capacity, DeviceCapacity};
-use super::shared::AgentRow;
+use super::rows::AgentRow;
 use crate::wire::limits::MAX_LABEL;
 use crate::wire::{AdapterKind, Offer, Register, ServedOp};
 use std::collections::BTreeMap;

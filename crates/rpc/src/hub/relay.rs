@@ -1,8 +1,8 @@
 //! The relay: the messages of a session, copied both ways between a client and its device's agent until one side leaves.
 
-use super::clients::{Arrival, HubClient, Pending, Tunnel, refuse, target_at_agent};
+use super::clients::{HubClient, Tunnel, refuse, target_at_agent};
 use super::registry::Destination;
-use super::{HubState, POLL_INTERVAL, gone_error};
+use super::state::{Arrival, HubState, POLL_INTERVAL, Pending, gone_error};
 use crate::agent::accept::CLOSE_GRACE;
 use crate::net::upgrade::OpenSocket;
 use crate::net::{Link, Socket, is_timeout};

@@ -1,7 +1,8 @@
 //! Routes: which request goes where. Who asks for no WebSocket gets a page.
 
+use super::config::Config;
 use super::pages::{PAGES, Page};
-use super::{Config, HubState, lock};
+use super::state::{HubState, lock};
 use crate::net::upgrade::{OpenSocket, Upgrade, refuse};
 use crate::wire::limits::{HUB_PROTOCOL, PROTOCOL};
 use axum::Router;

@@ -3,6 +3,7 @@
 
 use super::device_request::Place;
 use super::registry::Destination;
+use super::rows::{AgentRow, LeaseRow, Rows, WaitRow};
 use crate::wire::Register;
 use prost::Message as _;
 use std::sync::Arc;
@@ -23,68 +24,6 @@ pub trait Table: Send + Sync {
     fn remove(&self, key: &str);
     /// Why rows can neither be read nor written now, in words for clients; `None` if they can.
     fn trouble(&self) -> Option<String>;
-}
-
-/// An agent, at the hub that it has dialled.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct AgentRow {
-    /// The hub.
-    #[prost(string, tag = "1")]
-    pub hub: String,
-    /// Where other hubs reach it.
-    #[prost(string, tag = "2")]
-    pub url: String,
-    /// What it has registered.
-    #[prost(message, optional, tag = "3")]
-    pub register: Option<Register>,
-}
-
-/// A device that a client has.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseRow {
-    /// The client's hub.
-    #[prost(string, tag = "1")]
-    pub hub: String,
-    /// The client.
-    #[prost(uint64, tag = "2")]
-    pub waiter: u64,
-    /// The device's agent.
-    #[prost(string, tag = "3")]
-    pub agent: String,
-    /// The device.
-    #[prost(string, tag = "4")]
-    pub device: String,
-}
-
-/// A client that waits.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct WaitRow {
-    /// Its hub.
-    #[prost(string, tag = "1")]
-    pub hub: String,
-    /// The client.
-    #[prost(uint64, tag = "2")]
-    pub waiter: u64,
-    /// What it asks for.
-    #[prost(string, tag = "3")]
-    pub target: String,
-    /// Its priority.
-    #[prost(int32, tag = "4")]
-    pub priority: i32,
-    /// When it came, milliseconds since 1970.
-    #[prost(uint64, tag = "5")]
-    pub since: u64,
-}
-
-/// The rows of other hubs.
-#[derive(Default)]
-pub struct Rows {
-    /// Their agents.
-    pub agents: Vec<AgentRow>,
-    /// Their clients' leases.
-    pub leases: Vec<LeaseRow>,
-    /// Who waits there.
-    pub waiting: Vec<WaitRow>,
 }
 
 /// One hub's side of the table.

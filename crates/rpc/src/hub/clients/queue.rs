@@ -4,7 +4,7 @@ use super::HubClient;
 use crate::hub::device_request::DeviceRequest;
 use crate::hub::lease::WAIT_TERM;
 use crate::hub::registry::Destination;
-use crate::hub::{ClientEntry, HubState, gone_error, lock};
+use crate::hub::state::{ClientEntry, HubState, gone_error, lock};
 use crate::net::{Link, is_timeout};
 use crate::wire::limits::HEARTBEAT;
 use crate::wire::{self, Reply, Request};

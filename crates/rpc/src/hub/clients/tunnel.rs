@@ -5,7 +5,7 @@ use crate::client::Address;
 use crate::client::connect::dial_hub;
 use crate::hub::agents::send_word;
 use crate::hub::registry::{Destination, Location};
-use crate::hub::{POLL_INTERVAL, gone_error, lock};
+use crate::hub::state::{Arrival, BUSY, POLL_INTERVAL, Pending, gone_error, lock};
 use crate::net::{Link, Socket};
 use crate::wire::limits::{COMING, HANDSHAKE, PROTOCOL};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, convert};
@@ -14,31 +14,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::Message;
-
-/// The detail of an error that says that an agent has no place for a session now; it goes from hub to hub.
-pub const BUSY: &str = "busy";
-
-/// A session whose agent has yet to come.
-pub struct Pending {
-    /// The agent's connection.
-    pub connection: u64,
-    /// Tells the client's thread.
-    pub arrivals: mpsc::Sender<Arrival>,
-    /// The client's connection.
-    pub link: Arc<Link>,
-    /// Whether a side has left.
-    pub over: Arc<AtomicBool>,
-    /// The client whose lease this is; `None` if it is another hub's.
-    pub client: Option<u64>,
-}
-
-/// An agent's answer to an Open.
-pub enum Arrival {
-    /// It has dialled the session's connection.
-    Here(Arc<Link>),
-    /// It does not want to, and why; `busy` if it may want to later.
-    Refused { reason: String, busy: bool },
-}
 
 /// Where the messages of a session go, and where they come from if that is another hub's connection.
 pub struct Tunnel {
