@@ -10,17 +10,13 @@ use crate::map::Map;
 use crate::nvrtc::{Compiler, Refusal};
 use crate::options::CudaOptions;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_cfamily::{Arg, Bounds, Dialect, Printed, print};
-use tapml_device::{DeviceInfo, KernelDesc, Language};
+use tapml_device::{DeviceInfo, KernelDesc, Language, compile_side_by_side};
 use tapml_graph::{Error, ErrorKind, Result};
 
 // The architectures' limit for static shared memory.
 /// Bytes of shared memory that a text itself may declare; more is for launches to give.
 const MAX_STATIC_SHARED: u32 = 48 << 10;
-
-/// Bytes of stack of a thread that compiles: that of a process's first thread, which compilers are made for.
-const COMPILER_STACK: usize = 8 << 20;
 
 /// A compiled kernel and how to launch it.
 ///
@@ -118,20 +114,9 @@ impl CudaFront {
         if !self.cache.keeps() {
             return;
         }
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(desc) = descs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let image = self.text(desc, info).and_then(|text| self.image(desc, &text));
-                log::debug!("kernel `{}` compiled ahead: {}", desc.name, image.is_ok());
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(descs.len());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                let builder = std::thread::Builder::new().stack_size(COMPILER_STACK);
-                // With fewer threads it takes longer; with none, kernels are compiled when they are created.
-                drop(builder.spawn_scoped(scope, work));
-            }
+        compile_side_by_side(descs, |desc| {
+            let image = self.text(desc, info).and_then(|text| self.image(desc, &text));
+            log::debug!("kernel `{}` compiled ahead: {}", desc.name, image.is_ok());
         });
     }
 

@@ -15,6 +15,7 @@ mod info;
 mod kernel;
 mod nesting;
 pub mod null;
+mod prepare;
 mod user_cache;
 
 pub use command::{Binding, Command, Grid, RecordedList};
@@ -22,6 +23,7 @@ pub use finding::{Finding, FindingKind};
 pub use handles::HandleTable;
 pub use info::{AdapterKind, DeviceInfo, Features, Limits};
 pub use kernel::{BindingKind, KernelDesc, Language, Source};
+pub use prepare::compile_side_by_side;
 pub use tapml_graph::{Error, ErrorKind, Extent, Result, Symbols};
 pub use user_cache::user_cache;
 

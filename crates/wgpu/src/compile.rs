@@ -5,8 +5,8 @@
 use crate::gpu::Gpu;
 use crate::inspect;
 use std::collections::HashMap;
-use std::sync::Arc;
-use tapml_device::{BindingKind, KernelDesc, Source};
+use std::sync::{Arc, Mutex, PoisonError};
+use tapml_device::{BindingKind, KernelDesc, Source, compile_side_by_side};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// A compiled kernel.
@@ -19,6 +19,13 @@ pub(crate) struct WgpuKernel {
     pub(crate) layout: wgpu::BindGroupLayout,
     /// What dispatches run.
     pub(crate) pipeline: wgpu::ComputePipeline,
+}
+
+impl WgpuKernel {
+    /// A kernel of this pipeline.
+    fn new(desc: &KernelDesc, layout: wgpu::BindGroupLayout, pipeline: wgpu::ComputePipeline) -> WgpuKernel {
+        WgpuKernel { name: desc.name.as_str().into(), kinds: desc.bindings.clone(), layout, pipeline }
+    }
 }
 
 /// Layouts by binding kinds; most kernels share a few.
@@ -92,25 +99,79 @@ pub(crate) fn compile(
         .get(gpu, &desc.bindings)
         .map_err(|e| compile_error(desc, CompilerFault { log: log_of(&e), ..CompilerFault::default() }, e))?;
     let module = module(gpu, desc, checks)?;
+    let pipeline = gpu
+        .compile(
+            || format!("compile kernel `{}`", desc.name),
+            |device, _| create_pipeline(device, desc, &pipeline_layout, &module),
+        )
+        .map_err(|e| compile_error(desc, CompilerFault { log: log_of(&e), ..CompilerFault::default() }, e))?;
+    Ok(WgpuKernel::new(desc, layout, pipeline))
+}
+
+/// What the driver compiles.
+fn create_pipeline(
+    device: &wgpu::Device,
+    desc: &KernelDesc,
+    layout: &wgpu::PipelineLayout,
+    module: &wgpu::ShaderModule,
+) -> wgpu::ComputePipeline {
     let constants: Vec<_> = desc.constants.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let pipeline = wgpu::ComputePipelineDescriptor {
+    device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&desc.name),
-        layout: Some(&pipeline_layout),
-        module: &module,
+        layout: Some(layout),
+        module,
         entry_point: Some(&desc.entry),
         compilation_options: wgpu::PipelineCompilationOptions {
             constants: &constants,
             ..wgpu::PipelineCompilationOptions::default()
         },
         cache: None,
-    };
-    let pipeline = gpu
-        .compile(
-            || format!("compile kernel `{}`", desc.name),
-            |device, _| device.create_compute_pipeline(&pipeline),
-        )
-        .map_err(|e| compile_error(desc, CompilerFault { log: log_of(&e), ..CompilerFault::default() }, e))?;
-    Ok(WgpuKernel { name: desc.name.as_str().into(), kinds: desc.bindings.clone(), layout, pipeline })
+    })
+}
+
+/// Kernels that were compiled before they are created.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    kernels: Vec<(KernelDesc, WgpuKernel)>,
+}
+
+impl Prepared {
+    /// Compiles kernels that fit the device's limits, one on each of the host's processors at a time. What does not compile is left for
+    /// [`compile`] to tell.
+    pub(crate) fn compile(
+        gpu: &Gpu,
+        layouts: &mut Layouts,
+        descs: &[KernelDesc],
+        checks: impl Fn(&KernelDesc) -> bool + Sync,
+    ) -> Prepared {
+        // A kernel whose bindings have no layout is not compiled here.
+        for desc in descs {
+            drop(layouts.get(gpu, &desc.bindings));
+        }
+        let (layouts, kernels) = (&*layouts, Mutex::new(Vec::new()));
+        compile_side_by_side(descs, |desc| {
+            let Some((layout, pipeline_layout)) = layouts.known.get(&desc.bindings) else { return };
+            let (text, _) = front(&desc.source, desc.needs_f16);
+            let pipeline = gpu.compile_aside(|device| {
+                let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
+                let module = wgpu::ShaderModuleDescriptor { label: Some(&desc.name), source };
+                let module = create_module(device, module, checks(desc));
+                let agrees = inspect::disagreement(&text, desc).is_none();
+                agrees.then(|| create_pipeline(device, desc, pipeline_layout, &module))
+            });
+            if let Some(pipeline) = pipeline {
+                let kernel = WgpuKernel::new(desc, layout.clone(), pipeline);
+                kernels.lock().unwrap_or_else(PoisonError::into_inner).push((desc.clone(), kernel));
+            }
+        });
+        Prepared { kernels: kernels.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// The compiled kernel of a description, which is handed over.
+    pub(crate) fn take(&mut self, desc: &KernelDesc) -> Option<WgpuKernel> {
+        let at = self.kernels.iter().position(|(known, _)| known == desc)?;
+        Some(self.kernels.swap_remove(at).1)
+    }
 }
 
 /// The validated module. What wgpu accepts and the description contradicts is refused here, before the driver sees it.

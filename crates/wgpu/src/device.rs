@@ -3,7 +3,7 @@
 //! A device belongs to one thread at a time: its methods take `&mut self`. Those that use it first ask whether it is lost.
 
 use crate::adapter;
-use crate::compile::{self, Layouts};
+use crate::compile::{self, Layouts, Prepared};
 use crate::gpu::Gpu;
 use crate::list::WgpuList;
 use crate::options::WgpuOptions;
@@ -38,6 +38,8 @@ pub struct WgpuDevice {
     trusted: fn(&KernelDesc) -> bool,
     /// Layouts that kernels share.
     layouts: Layouts,
+    /// Kernels that were compiled ahead and have not been created.
+    prepared: Prepared,
     /// Recorded lists, by handle.
     lists: HashMap<ListId, WgpuList>,
     /// The last number given to a handle of any kind; no number is given twice.
@@ -64,6 +66,7 @@ impl WgpuDevice {
             options,
             trusted: |_| false,
             layouts: Layouts::default(),
+            prepared: Prepared::default(),
             lists: HashMap::new(),
             next: 0,
             used: 0,
@@ -81,6 +84,12 @@ impl WgpuDevice {
     /// Gives the device back to the driver at once. Every later call fails with [`ErrorKind::DeviceLost`].
     pub fn close(&mut self) {
         self.parts.gpu.destroy();
+    }
+
+    /// Whether a kernel is compiled with WebGPU's guarantees. What the user says goes before what whoever opened the device vouches for.
+    fn checks(&self) -> impl Fn(&KernelDesc) -> bool + Sync + use<> {
+        let (chosen, trusted) = (self.options.checks, self.trusted);
+        move |desc| chosen.unwrap_or_else(|| !trusted(desc))
     }
 
     /// A number that no handle has. The first is 1.
@@ -207,12 +216,26 @@ impl Device for WgpuDevice {
         desc.check_limits(&self.parts.info)?;
         // wgpu's parser recurses, and would overflow the stack on text that is nested too deeply.
         desc.source.check_nesting()?;
-        // What the user says goes before what whoever opened the device vouches for.
-        let checks = self.options.checks.unwrap_or_else(|| !(self.trusted)(desc));
-        let kernel = compile::compile(&self.parts.gpu, &mut self.layouts, desc, checks)?;
+        let kernel = match self.prepared.take(desc) {
+            Some(kernel) => kernel,
+            None => {
+                let checks = self.checks()(desc);
+                compile::compile(&self.parts.gpu, &mut self.layouts, desc, checks)?
+            }
+        };
         let id = KernelId(self.fresh());
         self.parts.kernels.insert(id, kernel);
         Ok(id)
+    }
+
+    /// What an earlier call prepared and nobody created is freed.
+    fn prepare_kernels(&mut self, descs: &[KernelDesc]) {
+        let info = &self.parts.info;
+        let fits =
+            |desc: &&KernelDesc| desc.check_limits(info).is_ok() && desc.source.check_nesting().is_ok();
+        let descs: Vec<KernelDesc> = descs.iter().filter(fits).cloned().collect();
+        let checks = self.checks();
+        self.prepared = Prepared::compile(&self.parts.gpu, &mut self.layouts, &descs, checks);
     }
 
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {

@@ -119,6 +119,21 @@ impl Gpu {
         }
     }
 
+    /// As [`Gpu::compile`], on a thread beside others. `None` if anything goes wrong, which no other call gets to see.
+    pub(crate) fn compile_aside<T>(&self, calls: impl FnOnce(&wgpu::Device) -> Option<T>) -> Option<T> {
+        self.alive().ok()?;
+        let caught = self.catch_panic(|device, _| {
+            // Scopes belong to their thread, and are popped in reverse order.
+            let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+            let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
+            let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let value = calls(device);
+            let errors = [validation, internal, memory].map(|scope| pollster::block_on(scope.pop()));
+            value.filter(|_| errors.iter().all(Option::is_none))
+        });
+        caught.ok().flatten()
+    }
+
     /// Runs calls and turns a panic into its text. wgpu panics where it cannot report.
     fn catch_panic<T>(
         &self,

@@ -145,6 +145,27 @@ fn a_panic_of_the_shader_translator_refuses_the_kernel_alone() {
 }
 
 #[test]
+fn kernels_prepared_ahead_run_and_are_refused_as_others_are() {
+    let Some(mut device) = device("") else { return };
+    let good = desc(&[BindingKind::ReadWrite], STORE);
+    let mut faulty = Vec::new();
+    for text in ["fn main() { let x = ; }", "fn main() { let v = vec2<f32>(1.0); let x = v.z; }"] {
+        faulty.push(desc(&[], &format!("@compute @workgroup_size(1)\n{text}\n")));
+    }
+    // A text that is fine, and a description that contradicts it.
+    faulty.push(desc(&[BindingKind::Read], STORE));
+    let told: Vec<String> = faulty.iter().map(|desc| refusal_error(&mut device, desc).to_string()).collect();
+    let all: Vec<KernelDesc> = faulty.iter().chain([&good]).cloned().collect();
+    device.prepare_kernels(&all);
+    for (desc, told) in faulty.iter().zip(told) {
+        assert_eq!(refusal_error(&mut device, desc).to_string(), told);
+    }
+    // With what was prepared, then without it.
+    works(&mut device);
+    works(&mut device);
+}
+
+#[test]
 fn limits_say_what_was_asked_and_offered() {
     let Some(mut device) = device("profile=mobile") else { return };
     let limits = device.info().limits.clone();
