@@ -101,6 +101,8 @@ impl<'a> ConvProblem<'a> {
     fn plan(self, kernel: KernelSource, text: &str, [rows, columns]: [u32; 2]) -> Result<NodePlan> {
         let ConvProblem { node, epilogue, window, channels, outputs, groups, places, batch, terms } = self;
         let (dtype, bias) = (node.float_dtype()?, node.optional(2));
+        // An invocation adds all terms one after the other, and the bias.
+        let chain = terms.saturating_add(1).saturating_add(epilogue.additions);
         let kernel = KernelSource { math: epilogue.math, ..kernel };
         let launch = kernel.launch(dtype, dtype)?.read(whole(node.input(0)?)).read(whole(node.input(1)?));
         let launch = launch.read(bias.map_or(Arg::Constant(0), whole)).output(node.output(0)?.index);
@@ -114,8 +116,6 @@ impl<'a> ConvProblem<'a> {
             Extent::from_dim(u64::from(groups.saturating_mul(tiles))),
             Extent::from_dim(u64::from(batch)),
         ];
-        // An invocation adds all terms one after the other, and the bias.
-        let chain = terms.saturating_add(1);
         Ok(plan_with(&kernel, vec![launch.groups(grid)], vec![vec![0; 4]], chain))
     }
 }

@@ -10,7 +10,7 @@ use crate::kernel::Request;
 use crate::kernel::body::FusedBody;
 use crate::kernel::source::{KernelSource, LaunchBuilder, wrong_op};
 use crate::plan::{Arg, NodePlan};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use tapml_graph::op::Foreign;
 use tapml_graph::{DType, Dim, Error, Node as GraphNode, Op, Result, TensorType, ValueId};
@@ -32,6 +32,8 @@ pub struct Epilogue {
     constants: Vec<(String, f64)>,
     /// Whether the `math` prelude is needed.
     pub math: bool,
+    /// The longest chain of sums and differences in it, which follow those of the kernel.
+    pub additions: u32,
 }
 
 /// The node of a request, or the first of a fused operator's body, and what becomes of its result. Channels are those of
@@ -76,14 +78,16 @@ pub fn plan_chain(request: &Request) -> Result<NodePlan> {
     let launch = kernel.launch(ty.dtype, ty.dtype)?.output(0).set("COUNT", elements);
     let launch = launch.set("CHANNELS", sizes.get(1).copied().unwrap_or(1).max(1));
     let launch = launch.set("INNER", count(sizes.get(2..).unwrap_or_default())?.max(1));
+    // A formula such as that of the exponential adds by itself.
+    let chain = epilogue.additions.max(2);
     let launches = vec![epilogue.join(launch, kernel.text, 1).flat(Dim::from(u64::from(elements)))];
-    Ok(plan_with(&kernel, launches, Vec::new(), 2))
+    Ok(plan_with(&kernel, launches, Vec::new(), chain))
 }
 
 impl Epilogue {
     /// The function that gives back its first argument.
     pub fn empty() -> Epilogue {
-        Epilogue { text: NONE.into(), operands: Vec::new(), constants: Vec::new(), math: false }
+        Epilogue { text: NONE.into(), operands: Vec::new(), constants: Vec::new(), math: false, additions: 0 }
     }
 
     /// Puts the function behind a kernel's text, which has so many bindings, and binds what it reads.
@@ -113,6 +117,8 @@ struct EpilogueWriter<'a> {
     axis: Option<usize>,
     /// The expression of each value that is computed.
     values: HashMap<ValueId, String>,
+    /// The longest chain of additions that each of these ends; one without an entry ends none.
+    additions: HashMap<ValueId, u32>,
     /// Each is bound a single time, however many nodes read it.
     operands: Vec<(ValueId, Arg)>,
     /// Values of constants, under their numbered names.
@@ -136,6 +142,7 @@ impl<'a> EpilogueWriter<'a> {
             sizes: sizes_of(ty)?,
             axis,
             values: HashMap::new(),
+            additions: HashMap::new(),
             operands: Vec::new(),
             constants: Vec::new(),
             shared: Vec::new(),
@@ -175,6 +182,8 @@ impl<'a> EpilogueWriter<'a> {
         let name = format!("v{}", self.values.len());
         writeln!(self.lines, "    let {name} = {text};").map_err(|e| Error::bug(e.to_string()))?;
         self.values.insert(given.outputs[0], name);
+        let before = given.inputs.iter().filter_map(|id| self.additions.get(id)).max().copied().unwrap_or(0);
+        self.additions.insert(given.outputs[0], before + additions_of(node.op.name()));
         Ok(())
     }
 
@@ -291,23 +300,38 @@ impl<'a> EpilogueWriter<'a> {
             shared.concat()
         );
         let operands = self.operands.into_iter().map(|(_, arg)| arg).collect();
-        Ok(Epilogue { text, operands, constants: self.constants, math: self.math })
+        let additions = self.additions.get(&output).copied().unwrap_or(0);
+        Ok(Epilogue { text, operands, constants: self.constants, math: self.math, additions })
     }
 }
 
-/// A formula's text with the number behind the names that it declares.
-fn rename_declarations(text: &str, number: usize) -> String {
-    const NAMES: [&str; 4] = ["formula", "ALPHA", "BETA", "GAMMA"];
+/// Dependent additions of a node to its operands.
+fn additions_of(name: &str) -> u32 {
+    match name {
+        "Add" | "Sub" => 1,
+        // The mean is taken away, and the bias added.
+        "BatchNormalization" => 2,
+        _ => 0,
+    }
+}
+
+/// A formula's text with the number behind the names of the functions and constants that it declares.
+fn rename_declarations(text: &'static str, number: usize) -> String {
     let of_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let end_of_name = |text: &str| text.find(|c| !of_name(c)).unwrap_or(text.len());
+    // Declarations begin their lines.
+    let declared = |line: &'static str| ["fn ", "override "].iter().find_map(|word| line.strip_prefix(word));
+    let names: HashSet<&str> =
+        text.lines().filter_map(declared).map(|rest| &rest[..end_of_name(rest)]).collect();
     let mut made = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(begin) = rest.find(of_name) {
         let (before, from) = rest.split_at(begin);
-        let (name, after) = from.split_at(from.find(|c| !of_name(c)).unwrap_or(from.len()));
+        let (name, after) = from.split_at(end_of_name(from));
         made += before;
         // Formulas of pairs name the type of numbers, which is a float here.
         made += if name == "val" { "f32" } else { name };
-        if NAMES.contains(&name) {
+        if names.contains(name) {
             made += &format!("_{number}");
         }
         rest = after;
@@ -328,5 +352,59 @@ impl<'a> OnnxNode<'a> {
         let mut outputs = node.outputs.iter().map(|id| super::Placed { index: 0, ty: body.ty(*id) });
         let outputs = op.outputs().iter().map(|output| output.is_asked().then(|| outputs.next()).flatten());
         Ok(OnnxNode { op, outputs: outputs.collect(), inputs: op.place_inputs(inputs) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::wgsl::parse_declarations;
+    use crate::{NodePlan, Overrides, Phase, plan_node};
+    use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+    use tapml_graph::{Dim, Graph};
+
+    /// The plan of a graph that becomes one fused node, whose source is valid.
+    fn plan(fusion: &str, nodes: &str) -> NodePlan {
+        let features = Features {
+            f16: false,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        };
+        let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
+        let limits = Limits::WEBGPU;
+        let info = DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features };
+        let graph = Graph::parse(&format!("graph g\ninput x: f32[2,4]\ninput r: f32[2,4]\n{nodes}")).unwrap();
+        let fusion = tapml_graph::fusion::find(fusion).unwrap();
+        let fused = fusion.apply(&graph, &mut |_, _| true).unwrap().unwrap();
+        let [node] = fused.nodes() else { panic!("one node expected:\n{fused}") };
+        let types: Vec<_> = node.inputs.iter().map(|&id| fused.value(id).ty.clone()).collect();
+        let plan = plan_node(&node.op, &types, Phase::Prefill, &info, &Overrides::default()).unwrap();
+        for launch in &plan.launches {
+            parse_declarations(&launch.desc.source, launch.desc.needs_f16).unwrap();
+        }
+        plan
+    }
+
+    #[test]
+    fn formulas_with_constants_of_the_same_name_stand_in_one_chain() {
+        let nodes = "a: f32[2,4] = onnx.Elu@6(x) {\"alpha\":0.5}\nb: f32[2,4] = onnx.Selu@6(a)\n\
+                     c: f32[2,4] = onnx.Elu@6(b)\noutput c = c\n";
+        plan("elementwise_chain", nodes);
+    }
+
+    #[test]
+    fn additions_behind_a_result_are_declared() {
+        let sums = "a: f32[2,4] = onnx.Add@14(v, r)\nb: f32[2,4] = onnx.Sub@14(a, r)\n\
+                    c: f32[2,4] = onnx.Add@14(b, b)\nd: f32[2,4] = onnx.Add@14(c, a)\noutput d = d\n";
+        let chain = plan("elementwise_chain", &format!("v: f32[2,4] = onnx.Relu@14(x)\n{sums}"));
+        assert_eq!(chain.accumulate.chain, Dim::from(4u64));
+        let product = plan(
+            "matmul_epilogue",
+            &format!("weight w: f32[4,4]\nv: f32[2,4] = onnx.MatMul@13(x, w)\n{sums}"),
+        );
+        // Four terms and what is added to the sum, then the nodes.
+        assert_eq!(product.accumulate.chain, Dim::from(9u64));
     }
 }

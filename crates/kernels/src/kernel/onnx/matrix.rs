@@ -57,10 +57,11 @@ impl Product {
         // A binding needs a buffer: without `c` it is one that `HAS_C` keeps the kernel from reading.
         let operands = [whole(a), whole(b), node.optional(2).map_or(Arg::Constant(0), whole)];
         let kernel = KernelSource { math: epilogue.math, ..KERNEL };
+        let chain = self.k.saturating_add(1).saturating_add(epilogue.additions);
         let launch =
             self.launch((&kernel, epilogue), [dtype; 2], operands, |launch| launch.output(y.index))?;
         let constant = words(self.batch.iter().flatten().copied());
-        Ok(plan_with(&kernel, vec![launch], vec![constant], self.k.saturating_add(1)))
+        Ok(plan_with(&kernel, vec![launch], vec![constant], chain))
     }
 
     /// The launch; constant 0 stands for the sizes of the batch.
