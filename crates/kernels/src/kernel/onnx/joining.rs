@@ -117,14 +117,14 @@ struct AxisParts {
 
 impl AxisParts {
     /// Fails unless the parts make up the whole along the axis, and agree with it along all others.
-    fn from_node(node: &OnnxNode, whole: &Placed, parts: &[Placed]) -> Result<AxisParts> {
+    fn from_node(node: &OnnxNode, axis: i64, whole: &Placed, parts: &[Placed]) -> Result<AxisParts> {
         let (dtype, sizes) = (whole.dtype(), whole.sizes()?);
         let (cell, cells) = match dtype.size() {
             4 | 8 => (CopyCell::Word, dtype.size() as u32 / 4),
             _ if dtype == DType::F16 => (CopyCell::Half, 1),
             _ => return Err(node.unserved_error(&format!("{dtype}"))),
         };
-        let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
+        let axis = node.axis(axis, sizes.len())?;
         let (mut along, mut rest) = (Vec::new(), sizes[axis]);
         for part in parts {
             let mut own = part.sizes()?;
@@ -141,9 +141,15 @@ impl AxisParts {
         if rest > 0 {
             return Err(Error::invalid(format!("{rest} elements of {} are in no part", whole.ty)));
         }
-        let inner = count(&sizes[axis + 1..])?.saturating_mul(cells);
-        let runs = along.into_iter().map(|size| size.saturating_mul(inner)).collect();
-        Ok(AxisParts { cell, runs, whole: sizes[axis].saturating_mul(inner), outer: count(&sizes[..axis])? })
+        let outer = count(&sizes[..axis])?;
+        let inner = count(&sizes[axis + 1..])?;
+        // Kernels count cells by 32 bits. What holds for the whole holds for its parts.
+        let run = sizes[axis].checked_mul(inner).and_then(|run| run.checked_mul(cells));
+        let run = run.filter(|run| run.checked_mul(outer).is_some());
+        let run =
+            run.ok_or_else(|| node.unserved_error(&format!("as many elements as those of {}", whole.ty)))?;
+        let runs = along.into_iter().map(|size| size * inner * cells).collect();
+        Ok(AxisParts { cell, runs, whole: run, outer })
     }
 
     /// A launch for each part that is not empty. `runs` makes its runs of where the part is and where the whole, `bind` binds.
@@ -155,7 +161,7 @@ impl AxisParts {
         let mut launches = Vec::new();
         let mut from = 0;
         for (at, &run) in self.runs.iter().enumerate() {
-            let cells = self.outer.saturating_mul(run);
+            let cells = self.outer * run;
             // A launch over nothing would still be a dispatch.
             if cells > 0 {
                 let [x, y] = runs((run, 0), (self.whole, from));
@@ -174,7 +180,13 @@ pub fn plan_concat(request: &Request) -> Result<NodePlan> {
     let y = node.output(0)?;
     let inputs: Vec<Placed> = node.inputs.iter().copied().flatten().collect();
     let bind = |at: usize, launch: LaunchBuilder| launch.read(whole(inputs[at])).output(y.index);
-    let launches = AxisParts::from_node(&node, &y, &inputs)?.launches(|part, whole| [part, whole], bind)?;
+    // The attribute has a default up to version 3, and must be there from version 4 on.
+    if node.version() >= 4 && !node.op.attributes().contains_key("axis") {
+        return Err(Error::invalid("`Concat` needs the attribute `axis`"));
+    }
+    let axis = node.int("axis", 1)?;
+    let launches =
+        AxisParts::from_node(&node, axis, &y, &inputs)?.launches(|part, whole| [part, whole], bind)?;
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
 }
 
@@ -186,6 +198,59 @@ pub fn plan_split(request: &Request) -> Result<NodePlan> {
     let outputs: Option<Vec<Placed>> = node.outputs.iter().copied().collect();
     let outputs = outputs.ok_or_else(|| node.unserved_error("a part that nobody asks for"))?;
     let bind = |at: usize, launch: LaunchBuilder| launch.read(whole(x)).output(outputs[at].index);
-    let launches = AxisParts::from_node(&node, &x, &outputs)?.launches(|part, whole| [whole, part], bind)?;
+    let launches = AxisParts::from_node(&node, node.int("axis", 0)?, &x, &outputs)?
+        .launches(|part, whole| [whole, part], bind)?;
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+    use tapml_graph::{ErrorKind, Graph};
+
+    /// What a planner makes of the one node of a graph.
+    fn plan(planner: fn(&Request) -> Result<NodePlan>, text: &str) -> Result<NodePlan> {
+        let features = Features {
+            f16: false,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        };
+        let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
+        let limits = Limits::WEBGPU;
+        let info = DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features };
+        let graph = Graph::parse(&format!("graph g\n{text}\noutput y = y\n")).unwrap();
+        let node = &graph.nodes()[0];
+        let types = |ids: &[tapml_graph::ValueId]| ids.iter().map(|&id| graph.value(id).ty.clone()).collect();
+        let (inputs, outputs): (Vec<_>, Vec<_>) = (types(&node.inputs), types(&node.outputs));
+        planner(&Request {
+            op: &node.op,
+            inputs: &inputs,
+            outputs: &outputs,
+            info: &info,
+            phase: crate::Phase::Prefill,
+            setting: Default::default(),
+        })
+    }
+
+    #[test]
+    fn early_versions_join_along_dimension_1_and_later_ones_are_told() {
+        let concat = |version: u32| {
+            let inputs = "input a: f32[2,3]\ninput b: f32[2,4]";
+            plan(plan_concat, &format!("{inputs}\ny: f32[2,7] = onnx.Concat@{version}(a, b)"))
+        };
+        assert_eq!(concat(1).unwrap().launches.len(), 2);
+        assert_eq!(concat(4).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn more_cells_than_32_bits_count_are_refused() {
+        // Each element is two cells.
+        let types = "input a: i64[32768,32768]\ninput b: i64[32768,32768]\ny: i64[65536,32768]";
+        let refused = plan(plan_concat, &format!("{types} = onnx.Concat@13(a, b) {{\"axis\":0}}"));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
+    }
 }
