@@ -365,11 +365,17 @@ impl Tensor {
 }
 
 /// Bytes of a tensor of this dtype and shape; `None` on overflow, and if the shape cannot be packed so.
+///
+/// A size of zero hides no overflow of the others: who computes with rows of a tensor multiplies them alone.
 pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
-    if let DType::Packed(packing) = dtype {
-        return packing.byte_len(shape);
+    // A packed dtype has no bytes for one element.
+    let all = shape.iter().filter(|&&d| d > 0).try_fold(dtype.size().max(1), |acc, &d| acc.checked_mul(d));
+    let all = all.filter(|&n| n <= isize::MAX as usize)?;
+    match dtype {
+        DType::Packed(packing) => packing.byte_len(shape),
+        _ if shape.contains(&0) => Some(0),
+        _ => Some(all),
     }
-    shape.iter().try_fold(dtype.size(), |acc, &d| acc.checked_mul(d)).filter(|&n| n <= isize::MAX as usize)
 }
 
 /// Lets a typed vector serve as the owner of bytes, keeping its alignment.
@@ -411,5 +417,13 @@ mod tests {
         assert!(t.rows(usize::MAX, 2).is_none());
         assert!(Tensor::from_f32(vec![2, 2], vec![0.0; 3]).is_err());
         assert!(Tensor::new(DType::F32, vec![usize::MAX, 2], Bytes::new(vec![])).is_err());
+    }
+
+    #[test]
+    fn a_size_of_zero_hides_no_overflow() {
+        let empty = |shape: &[usize]| Tensor::new(DType::F32, shape.to_vec(), Bytes::new(vec![]));
+        assert!(empty(&[0, 1 << 40, 1 << 40]).is_err());
+        assert!(empty(&[1 << 40, 1 << 40, 0]).is_err());
+        assert_eq!(empty(&[0, 1 << 20, 3]).unwrap().row_len(), 3 << 20);
     }
 }
