@@ -357,3 +357,10 @@ fn sizes_of_zero_give_empty_results() {
         [1, 2, 0, 4]
     );
 }
+
+#[test]
+fn a_scan_of_rows_without_elements_is_bounded() {
+    let body = json!({"graph": {"inputs": ["a"], "nodes": [], "outer": {}, "outputs": ["a"]}});
+    let attributes = json!({"body": body, "num_scan_inputs": 1});
+    refuse("onnx.Scan@16", attributes, &[f(&[1 << 31, 0])], "turns");
+}

@@ -285,7 +285,7 @@ pub fn run_loop(call: &Call<'_>) -> Outputs {
 /// `Scan` from version 9 on: states carried over the rows of inputs, then one stacked output for each further value of a turn.
 ///
 /// # Errors
-/// If inputs have different numbers of rows, or the body other inputs or outputs. For version 8.
+/// If inputs have different numbers of rows, or the body other inputs or outputs. For version 8, and beyond [`MAX_STEPS`].
 pub fn scan(call: &Call<'_>) -> Outputs {
     if call.version() < 9 {
         return Err(Error::unsupported("a `Scan` of version 8, which has a batch"));
@@ -313,6 +313,10 @@ pub fn scan(call: &Call<'_>) -> Outputs {
     }
     let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); body.outputs.len().saturating_sub(states)];
     let done = Cell::new(0);
+    // A body without nodes takes its time, too. Inputs without elements may have any number of turns.
+    if turns > MAX_STEPS {
+        return Err(Error::unsupported(format!("it runs {turns} turns, more than {MAX_STEPS}")));
+    }
     for turn in 0..turns {
         let mut inputs = std::mem::take(&mut state);
         for (at, (axis, tensor)) in scanned.iter().enumerate() {
