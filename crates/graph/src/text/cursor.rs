@@ -1,6 +1,6 @@
 //! Reading the pieces of one line: names, types, attributes; errors with line and column.
 
-use super::{KEYWORDS, NOTHING, is_bare};
+use super::words::{KEYWORDS, NOTHING, is_bare};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;

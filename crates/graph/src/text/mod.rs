@@ -24,25 +24,12 @@
 mod cursor;
 mod parse;
 mod print;
+mod words;
 
 use crate::error::Result;
 use crate::graph::{Graph, Node, TensorType};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
-
-/// Words that start a line or a clause; as names they are quoted.
-const KEYWORDS: [&str; 6] = ["graph", "input", "weight", "state", "output", "as"];
-
-/// Stands in the place of an input or output that is not there; as a name it is quoted.
-const NOTHING: &str = "_";
-
-/// Longest text that is read, in bytes. Bounds what a hostile text can make the parser allocate.
-pub(crate) const MAX_TEXT: usize = 16 << 20;
-
-/// Whether a name may hold this character without quotes.
-fn is_bare(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-' | '@')
-}
 
 impl Graph {
     /// The text form; see the module `text` for the grammar. [`Graph::parse`] gives back an equal graph.

@@ -4,8 +4,8 @@
 //! Lines are read in order. A node's inputs have to stand above it. Results and states may name values below them, so that their
 //! names are resolved when all lines are read. Errors name the line and the column.
 
-use super::MAX_TEXT;
 use super::cursor::Cursor;
+use super::words::MAX_TEXT;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
 use crate::op::{DeclaredType, Op};

@@ -2,7 +2,7 @@
 //!
 //! Values are printed in their order, and a node stands where its first output does.
 
-use super::{KEYWORDS, NOTHING, is_bare};
+use super::words::{KEYWORDS, NOTHING, is_bare};
 use crate::graph::{Graph, Node, Origin, Value, ValueId};
 use crate::op::{DeclaredType, Op};
 use std::fmt;
