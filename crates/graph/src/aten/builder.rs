@@ -3,7 +3,7 @@
 //! Every method checks the types of its operands and states the type of its result, so that each step is a valid call of its ONNX
 //! operator. All sizes are constants. No value has more elements than [`MOST`], whatever a file asks for.
 
-use super::{Definition, DefinitionStep, OperandSource};
+use super::definition::{Definition, DefinitionStep, OperandSource};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

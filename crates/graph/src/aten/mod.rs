@@ -5,6 +5,7 @@
 mod arguments;
 mod arithmetic;
 mod builder;
+mod definition;
 mod list;
 mod movement;
 mod products;
@@ -15,45 +16,13 @@ use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
 use crate::graph::TensorType;
 use crate::op::{DeclaredType, Foreign};
-use crate::tensor::Tensor;
 use arguments::Arguments;
 use builder::{Builder, Operand};
 
+pub use definition::{Definition, DefinitionStep, OperandSource};
+
 /// The domain of these operators.
 pub const DOMAIN: &str = "aten";
-
-/// Where a step of a definition finds an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OperandSource {
-    /// The input at this place of the operator.
-    Input(usize),
-    /// One of [`Definition::constants`].
-    Constant(usize),
-    /// The output of this step at this place.
-    Step(usize, usize),
-}
-
-/// One operator of a definition.
-#[derive(Clone, Debug)]
-pub struct DefinitionStep {
-    /// The operator, with the types of its outputs.
-    pub op: Foreign,
-    /// Where its inputs are, by their places.
-    pub inputs: Vec<Option<OperandSource>>,
-    /// Types of the inputs that are there, in order.
-    pub types: Vec<TensorType>,
-}
-
-/// Operators that together compute what one operator of PyTorch does.
-#[derive(Clone, Debug)]
-pub struct Definition {
-    /// In an order in which each finds its operands.
-    pub steps: Vec<DefinitionStep>,
-    /// Numbers, shapes and axes.
-    pub constants: Vec<Tensor>,
-    /// The outputs by their places; `None` where nobody asks for one.
-    pub outputs: Vec<Option<OperandSource>>,
-}
 
 /// The names of all operators that have a definition.
 pub fn names() -> impl Iterator<Item = &'static str> {
