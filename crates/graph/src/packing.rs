@@ -1,23 +1,13 @@
 //! How packed weights are stored: the code of their elements, the elements that share a scale, and where words, scales
 //! and zero points lie. A code is one row of [`CODES`]; all else is told by it.
 
+mod attributes;
+
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// What the bits of an element mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Code {
-    /// Integers of 4 bits.
-    Int4,
-    /// Integers of 8 bits.
-    Int8,
-    /// Numbers of 8 bits as [`float8`] reads them.
-    E4m3,
-    /// Numbers of 4 bits as [`float4`] reads them, with scales that are powers of two: MXFP4 of the OCP Microscaling Formats
-    /// (MX) Specification, version 1.0, section 5.3.
-    Mxfp4,
-}
+pub use attributes::{Code, Packing};
 
 /// A code with what is known of it.
 pub struct CodeInfo {
@@ -77,22 +67,6 @@ impl Code {
     pub fn info(self) -> &'static CodeInfo {
         &CODES[self as usize]
     }
-}
-
-/// How a packed weight is stored.
-///
-/// A weight `[…, o, k]` is a section of words `u32[…, o, k·bits/32]`, one of scales `[…, o, k/group]` and, with `zeros`, one
-/// of zero points `f16[…, o, k/group]` (whole numbers). A word holds its elements low bits first. Sections begin at multiples
-/// of [`Packing::ALIGN`] bytes, and the whole is a multiple of 4. Element `j` of a row is
-/// `(element(code[j]) − zero[j / group]) · scale[j / group]`; without `zeros` the zero point is [`CodeInfo::middle`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Packing {
-    /// What the bits of an element mean.
-    pub code: Code,
-    /// Neighbouring elements of a row that share a scale: a multiple of [`Packing::per_word`].
-    pub group: u32,
-    /// Whether each group has a zero point of its own.
-    pub zeros: bool,
 }
 
 /// A part of a packed weight's bytes: words, scales or zero points.
