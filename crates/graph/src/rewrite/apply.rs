@@ -3,15 +3,27 @@
 //! The order is a topological sort (Kahn, "Topological sorting of large networks", 1962) that keeps the old order where it can.
 //! So a patched graph reads as the old one does, and the same patch always gives the same graph.
 
-use super::patch::{Patch, ValueSource};
+use super::patch::{Edit, Patch, ValueSource};
 use crate::error::{Error, Result};
 use crate::graph::{Builder, Graph, NodeId, Origin, ValueId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+impl Patch<'_> {
+    /// The patched graph, verified, and what each edit did.
+    ///
+    /// Fails if a removed value is still used, or if the new nodes need each other in a circle.
+    pub fn apply(self) -> Result<(Graph, Vec<Edit>)> {
+        self.check_removed()?;
+        let order = order(&self)?;
+        let graph = Rebuild::new(&self)?.run(&order)?;
+        Ok((graph, self.edits))
+    }
+}
+
 /// A node of the patched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum PatchedNode {
+enum PatchedNode {
     /// A node that stays, by its index.
     Old(u32),
     /// A node of the patch, by its index there.
@@ -41,7 +53,7 @@ fn producer(patch: &Patch<'_>, source: ValueSource) -> Option<PatchedNode> {
 }
 
 /// Kept and new nodes so that each comes after what it uses, else in the old order.
-pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
+fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
     let old =
         (0..patch.graph.nodes().len() as u32).filter(|&i| !patch.removes(NodeId(i))).map(PatchedNode::Old);
     let items: Vec<PatchedNode> = old.chain((0..patch.nodes.len()).map(PatchedNode::New)).collect();
@@ -84,7 +96,7 @@ pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<PatchedNode>> {
 }
 
 /// Builds the patched graph: nodes in their new order; inputs, weights and states in their old order, each where it was.
-pub(super) struct Rebuild<'p, 'g> {
+struct Rebuild<'p, 'g> {
     /// What is applied.
     patch: &'p Patch<'g>,
     /// The new graph so far.

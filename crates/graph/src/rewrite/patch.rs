@@ -1,7 +1,6 @@
 //! The only way to change a graph: a patch says which nodes go, which come and which values take whose place, and is
 //! refused if anything would be left dangling or change its type.
 
-use super::apply::{Rebuild, order};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId, Origin, TensorType, ValueId};
 use crate::op::Op;
@@ -53,7 +52,7 @@ pub(super) struct NewValue {
 pub struct Patch<'g> {
     pub(super) graph: &'g Graph,
     /// What each edit did.
-    edits: Vec<Edit>,
+    pub(super) edits: Vec<Edit>,
     /// Position of the last node of the current edit.
     place: u32,
     /// Nodes that go.
@@ -173,16 +172,6 @@ impl<'g> Patch<'g> {
         Ok(())
     }
 
-    /// The patched graph, verified, and what each edit did.
-    ///
-    /// Fails if a removed value is still used, or if the new nodes need each other in a circle.
-    pub fn apply(self) -> Result<(Graph, Vec<Edit>)> {
-        self.check_removed()?;
-        let order = order(&self)?;
-        let graph = Rebuild::new(&self)?.run(&order)?;
-        Ok((graph, self.edits))
-    }
-
     /// Changes what the current edit tells of itself.
     fn note(&mut self, change: impl FnOnce(&mut Edit)) {
         if let Some(edit) = self.edits.last_mut() {
@@ -217,7 +206,7 @@ impl<'g> Patch<'g> {
     }
 
     /// Fails if a value that goes is still used by what stays.
-    fn check_removed(&self) -> Result<()> {
+    pub(super) fn check_removed(&self) -> Result<()> {
         let gone = |v: ValueId| {
             let by_node =
                 matches!(self.graph.value(v).origin, Origin::Node { node, .. } if self.removes(node));
