@@ -1,169 +1,21 @@
-//! The graph: values, nodes, weights and states in SSA form, and the builder that makes it.
+//! The graph: values, nodes, weights and states in SSA form, and the builder that makes it. Its types stand with the operators,
+//! since a fused operator holds a graph.
 
-use crate::dim::{Dim, Symbol, Symbols};
-use crate::dtype::DType;
+use crate::dim::{Dim, Symbol};
 use crate::error::{Context, Error, Result};
 use crate::op::Op;
 use crate::verify;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fmt;
 
-/// Dtype and sizes of a value; sizes may name symbols.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct TensorType {
-    /// Element type.
-    pub dtype: DType,
-    /// Sizes, outermost first.
-    pub shape: Vec<Dim>,
-}
-
-impl TensorType {
-    /// A type of this dtype and shape.
-    pub fn new(dtype: DType, shape: impl IntoIterator<Item = impl Into<Dim>>) -> TensorType {
-        TensorType { dtype, shape: shape.into_iter().map(Into::into).collect() }
-    }
-
-    /// The sizes under these bindings.
-    pub fn sizes(&self, symbols: &Symbols) -> Result<Vec<usize>> {
-        self.shape
-            .iter()
-            .map(|d| {
-                usize::try_from(d.eval(symbols)?)
-                    .map_err(|_| Error::invalid(format!("size `{d}` is too large")))
-            })
-            .collect()
-    }
-
-    /// The same type with every size constant.
-    pub fn bind(&self, symbols: &Symbols) -> Result<TensorType> {
-        Ok(TensorType::new(self.dtype, self.sizes(symbols)?))
-    }
-
-    /// The number of bytes as an expression, if at most one size names symbols, and none of a packed one.
-    pub fn bytes(&self) -> Option<Dim> {
-        match self.dtype {
-            DType::Packed(packing) => {
-                let sizes = self.sizes(&Symbols::new()).ok()?;
-                packing.byte_len(&sizes).map(|len| Dim::from(len as u64))
-            }
-            dtype => self.elements()?.checked_mul(dtype.size() as u64),
-        }
-    }
-
-    /// The number of elements as an expression, if at most one size names symbols.
-    pub fn elements(&self) -> Option<Dim> {
-        let mut product = Dim::from(1u64);
-        for dim in &self.shape {
-            // One factor at most names symbols, so that the product stays affine.
-            product = match (product.as_const(), dim.as_const()) {
-                (Some(a), _) => dim.checked_mul(a)?,
-                (None, Some(b)) => product.checked_mul(b)?,
-                // A product of two symbols is not affine.
-                (None, None) => return None,
-            };
-        }
-        Some(product)
-    }
-}
-
-impl fmt::Display for TensorType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[", self.dtype)?;
-        for (i, dim) in self.shape.iter().enumerate() {
-            write!(f, "{}{dim}", if i == 0 { "" } else { "," })?;
-        }
-        f.write_str("]")
-    }
-}
-
-/// Index of a value in its graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ValueId(pub u32);
-
-/// Index of a node in its graph; nodes are in an order in which each uses only earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct NodeId(pub u32);
-
-/// Where a value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// Given by the caller of each run.
-    Input,
-    /// Stored in the checkpoint under the value's name.
-    Weight,
-    /// What the state of this index holds before the run.
-    State(u32),
-    /// Output number `output` of a node.
-    Node {
-        /// The node.
-        node: NodeId,
-        /// Which of its outputs.
-        output: u32,
-    },
-}
-
-/// A value: a name that is unique in the graph, a type and an origin.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Value {
-    /// Unique name; for a weight the checkpoint's name, for a node's only output the node's name.
-    pub name: String,
-    /// Dtype and sizes.
-    pub ty: TensorType,
-    /// Where it comes from.
-    pub origin: Origin,
-}
-
-/// One application of an operator.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    /// Unique name, by the checkpoint's module names where there is one.
-    pub name: String,
-    /// The operator with its attributes.
-    pub op: Op,
-    /// Inputs in the operator's order.
-    pub inputs: Vec<ValueId>,
-    /// Outputs in the operator's order.
-    pub outputs: Vec<ValueId>,
-}
-
-/// Something that lives from one run to the next: a KV cache, a recurrent state.
-///
-/// A growing state has type `[p, …]` before a run and `[n+p, …]` after it; a fixed one keeps its type.
-#[derive(Clone, Debug, PartialEq)]
-pub struct State {
-    /// Unique name among states.
-    pub name: String,
-    /// The value before the run.
-    pub input: ValueId,
-    /// The value after the run.
-    pub output: ValueId,
-}
+pub use crate::op::{Graph, Node};
+pub use crate::tensor_type::TensorType;
+pub use crate::value::{NodeId, Origin, Output, State, Value, ValueId};
 
 impl State {
     /// Whether the state gains rows in every run.
     pub fn grows(&self, graph: &Graph) -> bool {
         graph.value(self.input).ty.shape.first().is_some_and(|d| *d == Dim::symbol(Symbol::P))
     }
-}
-
-/// A named result of a graph.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Output {
-    /// Name, such as `logits`.
-    pub name: String,
-    /// The value.
-    pub value: ValueId,
-}
-
-/// A graph of tensor operators. Made by [`Builder`] or read from text; always verified.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Graph {
-    pub(crate) name: String,
-    pub(crate) values: Vec<Value>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) states: Vec<State>,
-    pub(crate) outputs: Vec<Output>,
 }
 
 impl Graph {

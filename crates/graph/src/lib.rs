@@ -28,7 +28,9 @@ pub mod packing;
 pub mod rewrite;
 mod summary;
 mod tensor;
+mod tensor_type;
 pub mod text;
+mod value;
 mod verify;
 
 pub use derived::Derived;

@@ -11,6 +11,8 @@ const HELPERS: &[&str] = &[
     "dot_product",
     "elementwise",
     "extreme",
+    "fill",
+    "find",
     "neutral",
     "mod",
     "packing",

@@ -4,9 +4,9 @@
 //! It stands last in the list of fusions, so that epilogues of products and convolutions take their nodes first.
 
 use super::epilogue::{ELEMENTWISE, sites};
+use super::rule::{Fusion, Site};
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
-use super::{Fusion, Site};
 use crate::dtype::DType;
 use crate::op::{Fill, Sample};
 

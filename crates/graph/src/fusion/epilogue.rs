@@ -4,7 +4,7 @@
 //! A node with the result as its only input, or with other inputs that are known before, joins. Every node of an epilogue has
 //! the type of the result, so that one index reaches all of its values.
 
-use super::Site;
+use super::rule::Site;
 use super::uses::Uses;
 use crate::graph::{Graph, Node, NodeId, TensorType, ValueId};
 use crate::op::Op;

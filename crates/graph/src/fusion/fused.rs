@@ -1,25 +1,13 @@
 //! Fused operators: several operators as one. Its meaning is the small graph that it stands for, so nothing that knows
 //! the plain operators needs to learn it.
 
-use super::Fusion;
+use super::rule::Fusion;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Origin, TensorType};
-use crate::op::{Extreme, Op};
+use crate::op::{Extreme, Fused, Op};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
-
-/// An operator of [`crate::fusion::FUSIONS`], or a [`crate::fusion::REGION`]: the nodes of [`Fused::body`] as one.
-///
-/// The body has inputs and nodes alone, no weights or states: a weight is an input like any other. Its inputs and outputs
-/// are those of the operator, in order, and have exactly the types that the operator takes and gives.
-#[derive(Clone, Debug)]
-pub struct Fused {
-    /// The row that it is an operator of.
-    fusion: &'static Fusion,
-    /// Shared by clones of the operator.
-    body: Arc<Graph>,
-}
 
 /// The attributes as they are written.
 #[derive(Deserialize)]
@@ -47,6 +35,12 @@ impl Fused {
     /// The operator of this fusion that stands for `body`. Fails on a body with weights or states, or without nodes, and
     /// on fused operators within it.
     pub fn new(fusion: &'static Fusion, body: Graph) -> Result<Fused> {
+        Fused::check_body(fusion.name, &body)?;
+        Ok(Fused { name: fusion.name, body: Arc::new(body) })
+    }
+
+    /// Fails on a body that no operator of this name can stand for.
+    fn check_body(name: &str, body: &Graph) -> Result<()> {
         // Whoever walks a body finds plain operators alone.
         let nested = body.nodes().iter().find(|node| matches!(node.op, Op::Fused(_)));
         let why = if let Some(value) = body.values().iter().find(|v| !is_inner(v.origin)) {
@@ -56,9 +50,9 @@ impl Fused {
         } else if body.nodes().is_empty() || body.outputs().is_empty() {
             "it computes nothing".to_string()
         } else {
-            return Ok(Fused { fusion, body: Arc::new(body) });
+            return Ok(());
         };
-        Err(Error::invalid(format!("the body of `{}`: {why}", fusion.name)))
+        Err(Error::invalid(format!("the body of `{name}`: {why}")))
     }
 
     /// Reads the attributes that [`Op::attributes_text`] writes.
@@ -70,12 +64,13 @@ impl Fused {
 
     /// The operator's name.
     pub fn name(&self) -> &'static str {
-        self.fusion.name
+        self.name
     }
 
     /// The operator of the same fusion that stands for other nodes. Fails as [`Fused::new`] does.
     pub fn with_body(&self, body: Graph) -> Result<Fused> {
-        Fused::new(self.fusion, body)
+        Fused::check_body(self.name, &body)?;
+        Ok(Fused { name: self.name, body: Arc::new(body) })
     }
 
     /// What it stands for.

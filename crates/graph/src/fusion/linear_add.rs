@@ -2,9 +2,9 @@
 //!
 //! The projection's own result leaves the operator nowhere. The sum has the type of that result, so that nothing stretches.
 
+use super::rule::{Fusion, Site};
 use super::samples::{FusedSample, constant_type};
-use super::uses::Uses;
-use super::{Fusion, Site, maker};
+use super::uses::{Uses, maker};
 use crate::dtype::DType;
 use crate::graph::{Node, NodeId};
 use crate::op::{Add, Fill, Linear, Sample};

@@ -1,8 +1,8 @@
 //! `linears`: the projections of one input, such as queries, keys and values.
 
+use super::rule::{Fusion, Site};
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
-use super::{Fusion, Site};
 use crate::dtype::DType;
 use crate::graph::{NodeId, ValueId};
 use crate::op::{Fill, Linear, Sample};

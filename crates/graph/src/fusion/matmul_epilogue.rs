@@ -2,9 +2,9 @@
 //! activation, the sum with a residual.
 
 use super::epilogue::sites;
+use super::rule::{Fusion, Site};
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
-use super::{Fusion, Site};
 use crate::dtype::DType;
 use crate::op::{Fill, Sample};
 

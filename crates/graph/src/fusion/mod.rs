@@ -20,43 +20,23 @@ mod region;
 mod rope_append;
 mod rope_append_attention;
 mod rope_attention;
+mod rule;
 mod samples;
 mod split_norms;
 mod uses;
 
-pub use fused::Fused;
+pub use crate::op::Fused;
 pub use region::REGION;
+pub use rule::{Fusion, Site, Way};
 pub use split_norms::{join_norms, split_norms};
 
 use crate::error::{Context, Result};
-use crate::graph::{Graph, Node, NodeId, Origin, TensorType, ValueId};
-use crate::op::{Op, Sample};
+use crate::graph::{Graph, NodeId, TensorType, ValueId};
+use crate::op::Op;
 use crate::outline::Outlined;
 use crate::rewrite::Patch;
 use std::collections::HashSet;
 use uses::Uses;
-
-/// A fused operator.
-#[derive(Clone, Copy, Debug)]
-pub struct Fusion {
-    /// Name in the text form, on the command line and in reports.
-    pub name: &'static str,
-    /// The places of a graph where it may stand.
-    pub find: fn(&Uses<'_>) -> Vec<Site>,
-    /// Cases that exercise it.
-    pub samples: fn() -> Vec<Sample>,
-}
-
-/// A place of a graph where a fusion may stand.
-#[derive(Clone, Debug, Default)]
-pub struct Site {
-    /// What may become of it, best first.
-    pub ways: Vec<Way>,
-}
-
-/// One way of fusing a place: the nodes of each fused operator. A node may be in several of them, which then all compute
-/// it.
-pub type Way = Vec<Vec<NodeId>>;
 
 /// All fusions, in the order in which they are tried: those that take most nodes first.
 pub const FUSIONS: &[Fusion] = &[
@@ -167,12 +147,4 @@ fn replace(
         }
     }
     Ok(())
-}
-
-/// The node that computes a value.
-fn maker(graph: &Graph, value: ValueId) -> Option<(NodeId, &Node)> {
-    match graph.value(value).origin {
-        Origin::Node { node, .. } => Some((node, graph.node(node))),
-        _ => None,
-    }
 }

@@ -1,6 +1,6 @@
 //! Sparse layers with a dense one beside them, as Qwen2-MoE has them: what the rules of their fusions look for.
 
-use super::uses::{ResidualNorm, Uses};
+use super::uses::{ResidualNorm, Uses, maker};
 use crate::graph::{Node, NodeId, ValueId};
 use crate::op::Op;
 
@@ -60,13 +60,13 @@ pub fn layer<'g>(uses: &Uses<'g>, norm: &ResidualNorm) -> Option<ExpertLayer<'g>
 /// The sum that a `combine` begins, if it is such a layer's.
 pub fn sum<'g>(uses: &Uses<'g>, combine: FoundNode<'g>) -> Option<ExpertSum<'g>> {
     let Op::Combine(_) = combine.1.op else { return None };
-    let experts = super::maker(uses.graph, *combine.1.inputs.first()?)?;
+    let experts = maker(uses.graph, *combine.1.inputs.first()?)?;
     let of_experts = matches!(experts.1.op, Op::ExpertLinear(_));
     let sum = uses.only_user(combine.1.outputs[0]).filter(|(_, node)| uses.is_whole_add(node))?;
     let other = other_operand(sum.1, combine.1.outputs[0])?;
-    let scaled = super::maker(uses.graph, other).filter(|_| uses.only_user(other).is_some())?;
+    let scaled = maker(uses.graph, other).filter(|_| uses.only_user(other).is_some())?;
     let Op::Mul(_) = scaled.1.op else { return None };
-    let dense = super::maker(uses.graph, *scaled.1.inputs.first()?)?;
+    let dense = maker(uses.graph, *scaled.1.inputs.first()?)?;
     let alone = [experts, dense].iter().all(|(_, node)| uses.only_user(node.outputs[0]).is_some());
     let fits = of_experts && uses.is_linear(dense.1) && alone;
     fits.then_some(ExpertSum { down: [experts, dense], combine, scaled, sum })

@@ -2,9 +2,10 @@
 //!
 //! It is tried behind `moe_down`, which takes the projections as well. It remains where that one is not served.
 
+use super::moe;
+use super::rule::{Fusion, Site};
 use super::samples::FusedSample;
-use super::uses::Uses;
-use super::{Fusion, Site, maker, moe};
+use super::uses::{Uses, maker};
 use crate::dtype::DType;
 use crate::op::{Add, Combine, Fill, Mul, Op, Sample, Sigmoid};
 

@@ -1,9 +1,10 @@
 //! `moe_down`: the projections down of the chosen experts and of the dense layer beside them, and the sum of both,
 //! added to the residual stream or not.
 
+use super::rule::{Fusion, Site, Way};
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
-use super::{Fusion, Site, Way, moe, moe_gated_linear};
+use super::{moe, moe_gated_linear};
 use crate::dtype::DType;
 use crate::graph::NodeId;
 use crate::op::{Add, Combine, ExpertLinear, Fill, Linear, Mul, Sample};

@@ -2,9 +2,10 @@
 //!
 //! Both read the same rows. Nothing is added up here: the operator has an output for each of them.
 
+use super::moe;
+use super::rule::{Fusion, Site};
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
-use super::{Fusion, Site, moe};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{NodeId, TensorType, ValueId};

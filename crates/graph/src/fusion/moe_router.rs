@@ -1,9 +1,10 @@
 //! `moe_router`: the norm in front of a sparse layer, the router and its choice of experts, and the share of the dense
 //! layer beside them. The normalised rows are an output.
 
+use super::moe;
+use super::rule::{Fusion, Site};
 use super::samples::{FusedSample, constant_type};
 use super::uses::Uses;
-use super::{Fusion, Site, moe};
 use crate::dtype::DType;
 use crate::op::{Fill, Linear, RmsNorm, Route, Sample, Scores, Sigmoid};
 

@@ -1,9 +1,9 @@
 //! `norm_linear`: a normalised row and all projections of it, plain or gated, with the residual addition in front or
 //! without, and of all rows or the last. The normalised row itself is stored nowhere.
 
+use super::rule::{Fusion, Site, Way};
 use super::samples::{FusedSample, constant_type};
 use super::uses::{ResidualNorm, Uses};
-use super::{Fusion, Site, Way};
 use crate::dtype::DType;
 use crate::graph::NodeId;
 use crate::op::{Add, Fill, GatedLinear, LastRow, Linear, Op, RmsNorm, Sample};

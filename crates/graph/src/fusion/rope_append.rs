@@ -1,8 +1,9 @@
 //! `rope_append`: new keys, rotated, and new values behind those of the caches; and the queries rotated, if they are.
 
+use super::rope_attention;
+use super::rule::{Fusion, Site};
 use super::samples::FusedSample;
 use super::uses::Uses;
-use super::{Fusion, Site, rope_attention};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Node, NodeId, Origin, ValueId};

@@ -1,9 +1,10 @@
 //! `rope_append_attention`: attention with all that stands in front of it behind the projections: the rotations of
 //! queries and new keys, and the appending of new keys and values to the caches.
 
+use super::rule::{Fusion, Site};
 use super::samples::FusedSample;
 use super::uses::Uses;
-use super::{Fusion, Site, rope_append, rope_attention};
+use super::{rope_append, rope_attention};
 use crate::dtype::DType;
 use crate::graph::{Node, NodeId};
 use crate::op::{Attention, Fill, Op, Rope, Sample};

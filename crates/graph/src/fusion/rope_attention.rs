@@ -2,9 +2,9 @@
 //!
 //! It serves graphs whose keys are rotated elsewhere, and stands behind `rope_append_attention` in the list.
 
+use super::rule::{Fusion, Site};
 use super::samples::FusedSample;
 use super::uses::Uses;
-use super::{Fusion, Site};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Node, NodeId, TensorType, ValueId};

@@ -1,6 +1,6 @@
 //! Sample cases of fused operators: their bodies, built node by node.
 
-use super::Fusion;
+use super::rule::Fusion;
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Builder, TensorType, ValueId};

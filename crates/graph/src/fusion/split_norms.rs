@@ -24,7 +24,7 @@ pub fn join_norms(graph: &Graph, before: &Graph) -> Result<Graph> {
         .filter(|(_, node)| matches!(node.op, Op::AddRmsNorm(_)))
         .filter_map(|(at, node)| {
             let sum = before.find_value(&joined.value(node.outputs[0]).name)?;
-            let (_, maker) = super::maker(before, sum)?;
+            let (_, maker) = super::uses::maker(before, sum)?;
             (matches!(maker.op, Op::AddRmsNorm(_)) && joined.find_node(&maker.name).is_none())
                 .then(|| (at, maker.name.clone()))
         })

@@ -59,7 +59,7 @@ impl<'g> Uses<'g> {
 
     /// The node that computes a value which one other node alone uses; a state may keep the value.
     pub fn maker_for_one(&self, value: ValueId) -> Option<(NodeId, &'g Node)> {
-        super::maker(self.graph, value).filter(|_| self.users(value).len() == 1)
+        maker(self.graph, value).filter(|_| self.users(value).len() == 1)
     }
 
     /// Whether a value has as many rows as the run.
@@ -96,7 +96,7 @@ impl<'g> Uses<'g> {
         if !self.has_rows_of_run(x) || !self.are_weights(&[weight]) {
             return None;
         }
-        let add = super::maker(self.graph, x).filter(|(_, node)| self.is_whole_add(node)).map(|(id, _)| id);
+        let add = maker(self.graph, x).filter(|(_, node)| self.is_whole_add(node)).map(|(id, _)| id);
         Some(ResidualNorm { id, y: node.outputs[0], add })
     }
 
@@ -119,13 +119,20 @@ impl<'g> Uses<'g> {
             if own && follows {
                 return false;
             }
-            let from_inside = |value: &ValueId| {
-                super::maker(self.graph, *value).is_some_and(|(maker, _)| inside.contains(&maker))
-            };
+            let from_inside =
+                |value: &ValueId| maker(self.graph, *value).is_some_and(|(maker, _)| inside.contains(&maker));
             if !own && (follows || node.inputs.iter().any(from_inside)) {
                 behind.extend(&node.outputs);
             }
         }
         true
+    }
+}
+
+/// The node that computes a value.
+pub fn maker(graph: &Graph, value: ValueId) -> Option<(NodeId, &Node)> {
+    match graph.value(value).origin {
+        Origin::Node { node, .. } => Some((node, graph.node(node))),
+        _ => None,
     }
 }

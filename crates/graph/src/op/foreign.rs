@@ -1,6 +1,6 @@
 //! Operators of others, by domain, name and version: carried, recorded, judged and moved without an inference of their own.
 
-use super::{Extreme, Op};
+use super::extreme::Extreme;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
@@ -137,7 +137,7 @@ impl Foreign {
         name.contains('.')
     }
 
-    /// Reads attributes as [`Op::attributes_text`] gives them.
+    /// Reads attributes as [`Op::attributes_text`](super::Op::attributes_text) gives them.
     pub(crate) fn parse(
         kind: &str,
         attributes: &str,
@@ -217,16 +217,9 @@ impl Foreign {
     }
 }
 
-impl From<Foreign> for Op {
-    fn from(op: Foreign) -> Op {
-        Op::Foreign(op)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::Graph;
+    use crate::{Graph, Op};
 
     const TEXT: &str = "graph g
 input x: f32[1,3,4,4]

@@ -1,23 +1,27 @@
 //! The operators: one file each, listed once below. An operator's file holds its attributes, the maths in its docs,
 //! shape inference and sample cases; a fused operator also holds the small graph of plain ones that defines it.
+//!
+//! The types of graphs stand here too: a graph has nodes, a node has an operator, and a fused operator has a graph.
 
 use crate::dim::Symbols;
 use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
-use crate::fusion;
-pub use crate::fusion::Fused;
-use crate::graph::{Graph, TensorType};
+use crate::tensor_type::TensorType;
+use crate::value::{Output, State, Value, ValueId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::Arc;
 
 mod activation;
 mod broadcast;
 mod dot_product;
 mod elementwise;
 mod extreme;
+mod fill;
+mod find;
 mod foreign;
 mod neutral;
 mod sample;
@@ -28,15 +32,64 @@ pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use dot_product::DotProduct;
 pub use extreme::Extreme;
+pub use fill::{Fill, SampleInput};
+pub use find::{names, samples_of};
 pub use foreign::{DeclaredType, Foreign};
 pub use gelu::GeluForm;
 pub use neutral::Neutral;
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
-pub use sample::{Fill, Sample, SampleInput};
 pub use saturation::{Reach, Saturation};
 pub use subgraph::{Subgraph, SubgraphNode};
+
+/// A graph of tensor operators. Made by [`Builder`] or read from text; always verified.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    pub(crate) name: String,
+    pub(crate) values: Vec<Value>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) states: Vec<State>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+/// One application of an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Unique name, by the checkpoint's module names where there is one.
+    pub name: String,
+    /// The operator with its attributes.
+    pub op: Op,
+    /// Inputs in the operator's order.
+    pub inputs: Vec<ValueId>,
+    /// Outputs in the operator's order.
+    pub outputs: Vec<ValueId>,
+}
+
+/// An operator of [`crate::fusion::FUSIONS`], or a [`crate::fusion::REGION`]: the nodes of [`Fused::body`] as one.
+///
+/// The body has inputs and nodes alone, no weights or states: a weight is an input like any other. Its inputs and outputs
+/// are those of the operator, in order, and have exactly the types that the operator takes and gives.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    /// The name of the row that it is an operator of.
+    pub(crate) name: &'static str,
+    /// Shared by clones of the operator.
+    pub(crate) body: Arc<Graph>,
+}
+
+/// One case: an operator, symbol values and inputs.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// What is special about it.
+    pub name: String,
+    /// The operator.
+    pub op: Op,
+    /// Values of the symbols.
+    pub symbols: Symbols,
+    /// The inputs.
+    pub inputs: Vec<SampleInput>,
+}
 
 /// What every operator tells about itself. Implemented by the struct of its attributes.
 pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
@@ -144,6 +197,8 @@ macro_rules! operators {
         }
 
         impl From<Fused> for Op { fn from(op: Fused) -> Op { Op::Fused(op) } }
+
+        impl From<Foreign> for Op { fn from(op: Foreign) -> Op { Op::Foreign(op) } }
 
         $(impl From<$ty> for Op { fn from(op: $ty) -> Op { Op::$ty(op) } })+
 
@@ -340,100 +395,4 @@ operators! {
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
     expert_gated_linear::ExpertGatedLinear,
-}
-
-impl Op {
-    /// Whether it is an operator of others, or a fused one that stands for such: nobody but their evaluation knows it.
-    pub fn is_foreign(&self) -> bool {
-        match self {
-            Op::Foreign(_) => true,
-            Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.is_foreign()),
-            _ => false,
-        }
-    }
-
-    /// Text that tells this operator from any other on the same types of inputs: name, attributes, and what the node declares of
-    /// an operator of others, such as the sizes that a slice leaves.
-    pub fn identity(&self) -> String {
-        let declared = match self {
-            // Their outputs are declared by the node and do not follow from the inputs.
-            Op::Foreign(op) => format!(" {:?} {:?}", op.inputs(), op.outputs()),
-            _ => String::new(),
-        };
-        format!("{}{}{declared}", self.name(), self.attributes_text())
-    }
-
-    /// The operator of this name with these attributes.
-    pub fn parse(name: &str, attributes: serde_json::Value) -> Result<Op> {
-        if let Some(fusion) = fusion::find(name) {
-            return Fused::parse(fusion, &attributes.to_string()).map(Op::Fused);
-        }
-        (info(name)?.parse)(attributes).map_err(|e| Error::invalid(format!("attributes of `{name}`: {e}")))
-    }
-
-    /// The operator of this name with attributes as [`Op::attributes_text`] gives them.
-    pub fn parse_text(name: &str, attributes: &str) -> Result<Op> {
-        if let Some(fusion) = fusion::find(name) {
-            return Fused::parse(fusion, attributes).map(Op::Fused);
-        }
-        (info(name)?.parse_text)(attributes).map_err(|e| {
-            let text = e.to_string();
-            // The place within the attributes would be taken for one in the graph's text.
-            let place = format!(" at line {} column {}", e.line(), e.column());
-            let text = text.strip_suffix(&place).unwrap_or(&text);
-            Error::invalid(format!("attributes of `{name}`: {text}"))
-        })
-    }
-
-    /// As [`Op::parse_text`], of a node with these places of inputs and outputs: those of an operator of others belong to it.
-    /// Any other operator has no places that are not taken.
-    pub fn parse_node(
-        name: &str,
-        attributes: &str,
-        inputs: Vec<bool>,
-        outputs: Vec<DeclaredType>,
-    ) -> Result<Op> {
-        if Foreign::is_kind(name) {
-            return Foreign::parse(name, attributes, inputs, outputs).map(Op::Foreign);
-        }
-        // Only operators of others have optional inputs and outputs.
-        if inputs.contains(&false) || !outputs.iter().all(DeclaredType::is_asked) {
-            let text = format!("`{name}` takes all its inputs and outputs, found `_`");
-            return Err(Error::invalid(text).with_hint("write a value that is named `_` as \"_\""));
-        }
-        Op::parse_text(name, attributes)
-    }
-
-    /// The types of the outputs when the symbols have these values: every size becomes constant.
-    pub fn infer_bound(&self, inputs: &[TensorType], symbols: &Symbols) -> Result<Vec<TensorType>> {
-        self.infer(inputs)?.iter().map(|t| t.bind(symbols)).collect()
-    }
-}
-
-/// The row of an operator.
-///
-/// # Errors
-/// Of kind `Unsupported` if there is none of this name.
-fn info(name: &str) -> Result<&'static OpInfo> {
-    OPS.iter().find(|i| i.name == name).ok_or_else(|| {
-        let known: Vec<&str> = names().collect();
-        let error = Error::unsupported(format!("unknown operator `{}`", name.escape_debug()));
-        error.with_hint(if name.starts_with("quantized_") {
-            "types say how weights are packed: carve the suite, or quantise the checkpoint, again".into()
-        } else {
-            format!("known: {}", known.join(", "))
-        })
-    })
-}
-
-/// The names of all operators: those of [`OPS`], then those of [`fusion::FUSIONS`].
-pub fn names() -> impl Iterator<Item = &'static str> {
-    OPS.iter().map(|op| op.name).chain(fusion::FUSIONS.iter().map(|fusion| fusion.name))
-}
-
-/// The sample cases of the operator of this name; none if there is no such operator.
-pub fn samples_of(name: &str) -> Vec<Sample> {
-    let plain = OPS.iter().find(|op| op.name == name).map(|op| op.samples);
-    let samples = plain.or_else(|| fusion::find(name).map(|fusion| fusion.samples));
-    samples.map(|samples| samples()).unwrap_or_default()
 }
