@@ -5,6 +5,7 @@
 //! [`tapml_graph::Extent`]s of the symbols, so a recorded command list is replayed with new sizes by rewriting 16 bytes.
 #![warn(missing_docs)]
 
+mod axis;
 mod built_in;
 mod cache;
 mod choices;
@@ -27,6 +28,7 @@ mod regime;
 mod validate;
 mod wgsl;
 
+pub use axis::{Axis, Border};
 pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
 pub use choices::{Choice, TuningCache, UNFUSED};
@@ -45,5 +47,5 @@ pub use own::own_kernel;
 pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scratch, symbol_bytes};
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Port, Program, ProgramMemory, ProgramStep, SCHEMA, Slice, StatePort};
-pub use regime::{Axis, Border, Regime, regimes};
+pub use regime::{Regime, regimes};
 pub use validate::Validator;

@@ -3,7 +3,7 @@
 //! A plan is data: it names no device objects, and sizes that differ from run to run stay expressions of the symbols.
 //! The compiler turns plans of all nodes into one program.
 
-use crate::regime::Axis;
+use crate::axis::Axis;
 use serde::{Deserialize, Serialize};
 use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbol, Symbols};

@@ -6,8 +6,8 @@
 
 use super::source::{KernelSource, elements, plan as planned, rows_and_width};
 use super::{Request, source::LaunchBuilder};
+use crate::axis::Axis;
 use crate::plan::{Accumulate, InPlace, Launch, NodePlan};
-use crate::regime::Axis;
 use tapml_device::Grid;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 

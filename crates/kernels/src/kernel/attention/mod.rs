@@ -17,8 +17,8 @@ use super::source::{
     wrong_op,
 };
 use super::{Request, append};
+use crate::axis::Axis;
 use crate::plan::{Arg, InPlace, NodePlan};
-use crate::regime::Axis;
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol, TensorType, ValueId};
 

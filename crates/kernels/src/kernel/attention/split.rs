@@ -15,8 +15,8 @@ use super::super::source::{
     KernelSource, plan as planned, plan_of, single_workgroup, unserved_error, wrong_op,
 };
 use super::{Appending, axes, bound, check, keys_of_run, masks, slopes, with_copies};
+use crate::axis::Axis;
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
-use crate::regime::Axis;
 use tapml_device::BindingKind;
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};

@@ -5,8 +5,8 @@
 use super::Request;
 use super::source::{KernelSource, constant, elements, plan as planned, stand_in, wrong_op};
 use super::state::copy;
+use crate::axis::Axis;
 use crate::plan::{InPlace, NodePlan};
-use crate::regime::Axis;
 use tapml_graph::{Dim, Op, Result};
 
 /// The convolution: binds rows, weight, the state before and the bias, then the output.

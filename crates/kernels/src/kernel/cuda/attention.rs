@@ -4,12 +4,12 @@
 //! rows, and the blocks bring their results together within the cluster, without a second launch.
 
 use super::{OVERLAP, bindings, desc};
+use crate::axis::Axis;
 use crate::kernel::Request;
 use crate::kernel::attention::{Appending, is_plain_f16, with_copies};
 use crate::kernel::body::FusedBody;
 use crate::kernel::source::{plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
-use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Extent, Op, Result, Symbol};

@@ -6,11 +6,11 @@
 //! before the choice.
 
 use super::{COPIES, bindings, desc};
+use crate::axis::Axis;
 use crate::kernel::Request;
 use crate::kernel::gemm_problem::{GemmProblem, StackedExperts};
 use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
-use crate::regime::Axis;
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{DType, Dim, Extent, Packing, Result, TensorType};
 

@@ -5,12 +5,12 @@
 //! core instructions and sizes.
 
 use super::{COPIES, bindings, desc};
+use crate::axis::Axis;
 use crate::kernel::Request;
 use crate::kernel::attention::{axes, is_plain_f16, keys_of_run, with_copies};
 use crate::kernel::body::FusedBody;
 use crate::kernel::source::{constant, plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
-use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Extent, Node, Op, Result, Symbol};

@@ -5,12 +5,12 @@
 //! other.
 
 use super::{HOPPER, bindings, desc, linear::MOST, processors};
+use crate::axis::Axis;
 use crate::kernel::Request;
 use crate::kernel::body::FusedBody;
 use crate::kernel::gemm_problem::{GemmProblem, InputPlaces};
 use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
-use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::packing::Code;
 use tapml_graph::{DType, Dim, Extent, Node, Op, Packing, Result, TensorType};

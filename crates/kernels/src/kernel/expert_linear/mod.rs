@@ -11,8 +11,8 @@ use super::compose::{FixedComposition, joined};
 use super::linear::{chain, run};
 use super::source::{KernelSource, constant, plan as planned, single_workgroup, wrong_op};
 use super::weights::{BoundWeight, PART_ROWS};
+use crate::axis::Axis;
 use crate::plan::NodePlan;
-use crate::regime::Axis;
 use tapml_graph::{Dim, Error, Extent, Op, Result};
 
 /// Places and outputs of a tile.

@@ -12,8 +12,8 @@ use super::compose::{FixedComposition, joined};
 use super::linear::{chain, grid, run};
 use super::source::{KernelSource, constant, plan as planned, wrong_op};
 use super::weights::BoundWeight;
+use crate::axis::Axis;
 use crate::plan::NodePlan;
-use crate::regime::Axis;
 use tapml_graph::{Op, Result};
 
 /// For plain weights.

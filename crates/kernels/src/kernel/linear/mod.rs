@@ -13,8 +13,8 @@ use super::compose::{FixedComposition, joined};
 use super::settings::Setting;
 use super::source::{KernelSource, constant, plan as planned, single_workgroup, wrong_op};
 use super::weights::{BoundWeight, PART_ROWS};
+use crate::axis::Axis;
 use crate::plan::NodePlan;
-use crate::regime::Axis;
 use tapml_device::Grid;
 use tapml_graph::{Dim, Extent, Op, Result};
 

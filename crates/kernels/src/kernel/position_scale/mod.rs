@@ -5,8 +5,8 @@
 
 use super::Request;
 use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
+use crate::axis::Axis;
 use crate::plan::NodePlan;
-use crate::regime::Axis;
 use tapml_graph::op::PositionForm;
 use tapml_graph::{Op, Result};
 

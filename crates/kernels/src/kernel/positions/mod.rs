@@ -2,8 +2,8 @@
 
 use super::Request;
 use super::source::{KernelSource, plan as planned, wrong_op};
+use crate::axis::Axis;
 use crate::plan::NodePlan;
-use crate::regime::Axis;
 use tapml_graph::{DType, Op, Result};
 
 /// Binds the output alone.

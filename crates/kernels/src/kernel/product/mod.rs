@@ -10,8 +10,8 @@ pub mod row;
 use super::Request;
 use super::source::{KernelSource, LaunchBuilder, constant, plan as planned, single_workgroup};
 use super::weights::BoundWeight;
+use crate::axis::Axis;
 use crate::plan::{Launch, NodePlan};
-use crate::regime::Axis;
 use tapml_graph::{DType, Error, Extent, Result};
 
 /// Invocations of a workgroup.

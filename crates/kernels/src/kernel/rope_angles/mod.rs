@@ -7,8 +7,8 @@
 
 use super::Request;
 use super::source::{KernelSource, elements, plan as planned, wrong_op};
+use crate::axis::Axis;
 use crate::plan::{Arg, NodePlan};
-use crate::regime::Axis;
 use tapml_graph::op::RopeAngles;
 use tapml_graph::{DType, Error, Op, Result};
 

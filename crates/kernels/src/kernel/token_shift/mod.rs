@@ -3,8 +3,8 @@
 
 use super::Request;
 use super::source::{KernelSource, elements, plan as planned, rows_and_width, wrong_op};
+use crate::axis::Axis;
 use crate::plan::{InPlace, NodePlan};
-use crate::regime::Axis;
 use tapml_graph::{Dim, Op, Result};
 
 /// Binds rows and the state before, then the shifted rows.
