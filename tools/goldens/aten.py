@@ -2,7 +2,8 @@
 
     python tools/goldens/aten.py crates/onnx/tests/aten.json
 
-Needs torch. Inputs and results are f64; one call a line: operator, attributes, inputs with null for absent ones, results with null for those without
+Needs torch. Inputs and results are f64. The samples' inputs are f32: the file has the shortest text of each value in f32, and results
+have 15 digits, of which the test compares 13. One call a line: operator, attributes, inputs with null for absent ones, results with null for those without
 elements.
 """
 
@@ -12,6 +13,7 @@ import json
 import math
 import pathlib
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +28,14 @@ from tapml.agents.__main__ import ALL  # noqa: E402
 from tapml.agents._calls import NAMES  # noqa: E402
 
 
-def encode(array: np.ndarray) -> dict[str, Any]:
-    """A tensor as JSON."""
-    flat = array.reshape(-1).tolist()
+def shorten(value: float) -> float:
+    """An input as its shortest text in f32 has it, if it is a value of f32."""
+    return float(str(np.float32(value))) if float(np.float32(value)) == value else value
+
+
+def encode(array: np.ndarray, short: Callable[[float], float]) -> dict[str, Any]:
+    """A tensor as JSON, with finite floats as `short` gives them."""
+    flat = [short(v) if isinstance(v, float) and math.isfinite(v) else v for v in array.reshape(-1).tolist()]
     words = [v if not isinstance(v, float) or math.isfinite(v) else {"float": str(v)} for v in flat]
     return {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data": words}
 
@@ -47,8 +54,8 @@ def main() -> None:
             results = exact.run(call)
         except Unsupported as error:
             sys.exit(f"{node}: {error}")
-        inputs = [encode(call.values[name].array) if name else None for name in node.inputs]
-        made = {"op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": [encode(r) if r.size else None for r in results]}
+        inputs = [encode(call.values[name].array, shorten) if name else None for name in node.inputs]
+        made = {"op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": [encode(r, lambda v: float(f"{v:.15g}")) if r.size else None for r in results]}
         lines.append(json.dumps(made, separators=(",", ":")))
     pathlib.Path(sys.argv[1]).write_text("[\n" + ",\n".join(lines) + "\n]\n")
 

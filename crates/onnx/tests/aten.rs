@@ -41,10 +41,16 @@ impl Array {
         self.data.iter().map(number).collect()
     }
 
+    /// An input.
     fn tensor(&self, float: DType) -> Tensor {
         let dtype = DType::parse(&self.dtype).unwrap();
-        let dtype = if dtype.is_float() { float } else { dtype };
-        Tensor::from_f64(dtype, self.shape.clone(), &self.values()).unwrap()
+        let (dtype, values) = if dtype.is_float() {
+            // Inputs are values of f32, and the file has the shortest text of each.
+            (float, self.values().into_iter().map(|value| f64::from(value as f32)).collect())
+        } else {
+            (dtype, self.values())
+        };
+        Tensor::from_f64(dtype, self.shape.clone(), &values).unwrap()
     }
 }
 
