@@ -1,7 +1,7 @@
 """Measures what `tapml check` finds of the planted faults of agents.
 
-    python tools/fault_bench.py --tapml target/debug/tapml --out faults.tsv
-    python tools/fault_bench.py --runtime torch --tapml target/debug/tapml --out aten_faults.tsv
+    python tools/fault_bench.py --tapml target/debug/tapml --out docs/results/data/faults.json
+    python tools/fault_bench.py --runtime torch --tapml target/debug/tapml --out docs/results/data/aten_faults.json
 
 The sample calls of the faults' tests become one ONNX model for each opset, which is carved on ONNX Runtime. With `--runtime torch`
 the sample calls of PyTorch's operators become one suite, recorded in eager mode, and the faults are those of these operators.
@@ -12,12 +12,13 @@ a fault that `tapml diagnose` tells between operators, with the planted one amon
 
 `tapml diagnose` then says why. Its answer is right if it names the same: of a fault of an attribute, of the same one; of one of an
 input, of the same one; of any other, one of the causes that say what the fault does (`CAUSES`, and `FUSION_CAUSES` between nodes).
-Writes a table: fault, kind, operator, calls within its rule, found or why not, cause, rule, and whether they are right.
+Writes a record of each: fault, kind, operator, calls within its rule, found or why not, cause and rule, and whether they are right.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -39,6 +40,7 @@ sys.path[:0] = [str(ROOT / "bindings/python/python"), str(ROOT / "bindings/pytho
 
 import agents_samples  # noqa: E402
 import aten_samples  # noqa: E402
+import records  # noqa: E402
 from tapml.agents import Call, Executor  # noqa: E402
 from tapml.agents.__main__ import ALL  # noqa: E402
 from tapml.agents._onnx import make_model  # noqa: E402
@@ -325,6 +327,14 @@ def failures(report: dict) -> dict[str, list]:
     return {op["op"]: sorted(map(told, op["failures"])) for op in report["ops"] if op["failed"]}
 
 
+def make_record(row: tuple[str, ...]) -> records.Record:
+    """The record of a fault's row, with the day. What is empty is left out."""
+    fault, kind, operator, calls, verdict, told, right = row
+    record = {"date": str(datetime.date.today()), "fault": fault, "kind": kind, "operator": operator, "calls": int(calls)}
+    record |= {"verdict": verdict, "told": told, "right": right == "True"}
+    return {name: value for name, value in record.items() if value != ""}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runtime", choices=("ort", "torch"), default="ort", help="the runtime whose agent has the faults")
@@ -332,12 +342,14 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--fault", action="append", default=[], help="only this one; may be given several times")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made, options.out.open("w") as table:
+    content, rows = records.read(options.out), []
+    with tempfile.TemporaryDirectory() as made:
         bench = Bench(options.tapml.resolve(), pathlib.Path(made), Aten if options.runtime == "torch" else Onnx)
         bench.prepare()
-        print("fault", "kind", "operator", "calls", "verdict", "told", "right", sep="\t", file=table)
         for fault in [FAULTS[name] for name in options.fault] or bench.kind.faults():
-            print(*bench.row(fault), sep="\t", file=table, flush=True)
+            rows.append(make_record(bench.row(fault)))
+            # After each fault: a run that is stopped has told of those before.
+            records.write(options.out, content, rows)
     print(json.dumps(bench.counts))
 
 

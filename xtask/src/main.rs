@@ -10,6 +10,7 @@ mod fuzz;
 mod gpu;
 mod packages;
 mod python;
+mod records;
 mod test;
 mod tidy;
 mod wire;

@@ -59,6 +59,7 @@ pub fn run(root: &Path, circles: bool) -> Result<()> {
     names::check(&files, &mut errors)?;
     kernels::check(root, &mut errors)?;
     crate::gpu::page::check(root, &mut errors);
+    crate::records::check(root, std::env::var_os("TAPML_BLESS").is_some(), &mut errors)?;
     crate::wire::check(root, &mut errors)?;
     for error in &errors {
         eprintln!("tidy: {error}");

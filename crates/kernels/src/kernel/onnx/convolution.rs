@@ -133,7 +133,8 @@ pub fn plan_tiled(request: &Request) -> Result<NodePlan> {
     problem.plan(kernel, &tile.text(), [tile.rows, tile.columns])
 }
 
-/// Whether tiles are faster than the definition, by what `tapml tune` measured (docs/data/convolution_tiles.tsv).
+/// Whether tiles are faster than the definition, by what `tapml tune` measured
+/// (docs/results/data/convolution_tiles.json).
 pub fn gains_by_tiles(request: &Request) -> bool {
     let Ok(problem) = ConvProblem::from_request(request) else { return false };
     let Ok(tile) = Tile::from_problem(&problem) else { return false };
