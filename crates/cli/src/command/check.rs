@@ -41,7 +41,7 @@ pub struct CheckCommand {
     /// Only this case, such as `p0.s2.model.norm`; may repeat
     #[arg(long)]
     case: Vec<String>,
-    /// The checkpoint, if it is no longer where it was carved from
+    /// The checkpoint, if it is not where it was carved from
     #[arg(long)]
     model: Option<PathBuf>,
     /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself

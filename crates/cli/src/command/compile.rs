@@ -33,7 +33,7 @@ pub struct CompileCommand {
     /// Where it is to run: mobile-webgpu, webgpu, vulkan; may repeat; all of them if there is none
     #[arg(long, value_name = "TARGET")]
     target: Vec<String>,
-    /// Plan only: nothing is written and no device is opened (the one mode there is so far)
+    /// Plan only: nothing is written and no device is opened (the one mode there is)
     #[arg(long, required = true)]
     dry_run: bool,
     /// Most tokens of one step

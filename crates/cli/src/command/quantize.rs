@@ -21,7 +21,7 @@ pub struct QuantizeCommand {
     model: PathBuf,
     #[arg(long, value_name = "SCHEME", default_value = "q4", help = FORMS_HELP)]
     scheme: Scheme,
-    /// The folder to write, which is empty or does not exist yet
+    /// The folder to write, which is empty or does not exist
     #[arg(long, short, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]

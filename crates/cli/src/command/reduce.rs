@@ -58,13 +58,13 @@ pub struct ReduceCommand {
     /// Replace a reproducer that is there
     #[arg(long)]
     overwrite: bool,
-    /// After so many seconds the smallest call so far is taken
+    /// After so many seconds the smallest call that was found is taken
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: u64,
     /// Keep the model's own values only; do not look for simpler ones as well
     #[arg(long)]
     no_simplify: bool,
-    /// The checkpoint, if it is no longer where it was carved from
+    /// The checkpoint, if it is not where it was carved from
     #[arg(long)]
     model: Option<PathBuf>,
     #[command(flatten)]

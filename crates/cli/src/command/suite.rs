@@ -49,7 +49,7 @@ pub struct ScoreCommand {
     /// The device that gets the faults
     #[arg(long, value_name = "PLATFORM", default_value = "emulator")]
     target: String,
-    /// The checkpoint, if it is no longer where it was carved from
+    /// The checkpoint, if it is not where it was carved from
     #[arg(long)]
     model: Option<PathBuf>,
     /// Only this operator; may repeat

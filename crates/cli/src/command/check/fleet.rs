@@ -22,9 +22,9 @@ use tapml::shown;
 /// How cases are spread.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum SpreadArg {
-    /// Every case once, on whichever device is free
+    /// Every case on one device: whichever is free
     Share,
-    /// Every case once on each class of devices: platform, device, driver and agent
+    /// Every case on one device of each class of devices: platform, device, driver and agent
     Class,
     /// Every case on every device
     Every,
@@ -34,7 +34,7 @@ pub enum SpreadArg {
 #[derive(Args)]
 pub struct FleetArgs {
     /// Spread the cases over all devices that the targets name: `--target hub/webgpu,hub/vulkan` is every such device of the
-    /// hub. `share` runs every case once, `class` on each class of devices, `every` on every device; if nothing is said, `every`
+    /// hub. `share` runs every case on one device, `class` on one of each class of devices, `every` on every device; if nothing is said, `every`
     /// where a target is someone else's runtime, such as `ort,openvino`, else `share`
     #[arg(long, value_name = "SPREAD", value_enum, num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["watch", "junit"])]
@@ -43,7 +43,7 @@ pub struct FleetArgs {
     #[arg(long = "patience", value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
     wait_timeout: u64,
     /// Keep the work and its results at this broker (`nats://host:4222`): several processes with the same --run share the
-    /// work, and the same command once more goes on where a killed one was
+    /// work, and the same command given again goes on where a killed one was
     #[arg(long, value_name = "URL", requires = "fleet", requires = "run")]
     broker: Option<String>,
     /// The name of the run at the broker: letters, digits, `-` and `_`. It stands for one check: another suite, selection,
