@@ -4,11 +4,11 @@
 //! are planned at the sample cases of their operators, so that every description here is one that a device could be
 //! given.
 
-use crate::choose::{plan_by, rows_of};
 use crate::kernel::settings::{self, Setting};
 use crate::kernel::source::is_prelude;
 use crate::kernel::{KERNELS, KernelRow, Needs, attention, product};
 use crate::plan::{Launch, NodePlan, Phase};
+use crate::serve::{plan_by, rows_of};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};

@@ -25,6 +25,7 @@ mod plan;
 mod planner;
 mod program;
 mod regime;
+mod serve;
 mod validate;
 mod wgsl;
 
@@ -32,7 +33,7 @@ pub use axis::{Axis, Border};
 pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
 pub use choices::{Choice, TuningCache, UNFUSED};
-pub use choose::{plan_node, plan_settings, plan_variants, rows_of};
+pub use choose::{plan_node, plan_settings, plan_variants};
 pub use compile::{CompileOptions, POISON, TracedValue, compile, compile_with, is_trace, trace_port};
 pub use directives::{DeclaredChain, DeclaredSums};
 pub use instance::Instance;
@@ -48,4 +49,5 @@ pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scrat
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Port, Program, ProgramMemory, ProgramStep, SCHEMA, Slice, StatePort};
 pub use regime::{Regime, regimes};
+pub use serve::rows_of;
 pub use validate::Validator;

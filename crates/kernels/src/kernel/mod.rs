@@ -6,7 +6,7 @@ mod needs;
 
 pub use list::KERNELS;
 pub use needs::{Needs, RowCount};
-pub use request::Request;
+pub use request::{PlanStep, Request};
 
 use crate::plan::NodePlan;
 use tapml_device::AdapterKind;

@@ -2,9 +2,12 @@
 
 use super::needs::RowCount;
 use super::settings::Setting;
-use crate::plan::Phase;
+use crate::plan::{NodePlan, Phase};
 use tapml_device::DeviceInfo;
-use tapml_graph::{Dim, Op, Symbol, TensorType};
+use tapml_graph::{Dim, Op, Result, Symbol, TensorType};
+
+/// Plans an operator at these types of inputs by the kernel list.
+pub type PlanStep = fn(&Op, &[TensorType], Phase, &DeviceInfo) -> Result<NodePlan>;
 
 /// What a planner is asked for: an operator at these types on such a device.
 pub struct Request<'a> {
@@ -20,6 +23,8 @@ pub struct Request<'a> {
     pub phase: Phase,
     /// Sizes of the kernel that are not its defaults.
     pub setting: Setting,
+    /// Plans a step of an operator that is planned by its definition. The list of kernels stands above the planners, which cannot name it.
+    pub plan_step: PlanStep,
 }
 
 impl Request<'_> {

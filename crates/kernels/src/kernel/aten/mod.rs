@@ -6,8 +6,6 @@
 
 use super::Request;
 use super::source::wrong_op;
-use crate::choose::plan_node;
-use crate::overrides::Overrides;
 use crate::plan::{Accumulate, Arg, NodePlan, Scratch};
 use std::collections::HashMap;
 use tapml_graph::aten::{Definition, OperandSource, define};
@@ -145,7 +143,7 @@ impl<'a> Composition<'a> {
     /// Adds the plan of an operator whose inputs and outputs lie there.
     fn add(&mut self, op: &Op, types: &[TensorType], given: &[Arg], made: &[Arg]) -> Result<()> {
         let (phase, info) = (self.request.phase, self.request.info);
-        let step = plan_node(op, types, phase, info, &Overrides::default())?;
+        let step = (self.request.plan_step)(op, types, phase, info)?;
         let (scratch, constants) = (self.plan.scratch.len(), self.plan.constants.len());
         let moved = |arg: Arg| match arg {
             Arg::Input { index, offset, len } => match given[index] {

@@ -233,6 +233,7 @@ mod tests {
             info: &info,
             phase: crate::Phase::Prefill,
             setting: Default::default(),
+            plan_step: |op, _, _, _| Err(Error::unsupported(format!("`{}` has no steps", op.name()))),
         })
     }
 
