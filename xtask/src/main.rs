@@ -18,12 +18,12 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [--circles] | wire | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
+const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
-        Some("tidy") => tidy::run(&root(), arguments[1..] == ["--circles"]),
+        Some("tidy") => tidy::run(&root()),
         Some("wire") => wire::run(&root()),
         Some("packages") => {
             packages::install();

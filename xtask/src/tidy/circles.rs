@@ -9,22 +9,9 @@ use syn::{Item, Visibility};
 /// The names that a file uses of each other file of its crate.
 type Uses<'a> = BTreeMap<&'a Path, BTreeMap<&'a Path, BTreeSet<String>>>;
 
-/// No more circles than these. Whoever ends one lowers the number.
-const MOST: usize = 1;
-
-/// Counts the circles; `list` prints each.
-pub fn check(crates: &Crates, list: bool, errors: &mut Vec<String>) {
-    let circles = describe(crates);
-    println!("tidy: {} circles of files, at most {MOST}", circles.len());
-    if list {
-        circles.iter().for_each(|circle| println!("{circle}"));
-    }
-    if circles.len() > MOST {
-        errors.push(format!(
-            "{} circles of files, at most {MOST}; `cargo xtask tidy --circles` lists them",
-            circles.len()
-        ));
-    }
+/// Each circle is an error.
+pub fn check(crates: &Crates, errors: &mut Vec<String>) {
+    errors.extend(describe(crates));
 }
 
 /// The circles, each with what its files use of one another.

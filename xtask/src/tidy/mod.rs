@@ -39,15 +39,15 @@ impl File {
     }
 }
 
-/// Checks every rule; `circles` lists what circles of files there are.
-pub fn run(root: &Path, circles: bool) -> Result<()> {
+/// Checks every rule.
+pub fn run(root: &Path) -> Result<()> {
     let files = sources(root)?;
     let mut errors = Vec::new();
     headers(&files, &mut errors);
     root_entries(root, &mut errors)?;
     let crates = modules::Crates::parse(&files)?;
     api::check(root, &files, &crates, &mut errors)?;
-    circles::check(&crates, circles, &mut errors);
+    circles::check(&crates, &mut errors);
     arrows::check(root, &mut errors)?;
     sizes::check(&files, &mut errors)?;
     shares::check(&files, &mut errors);
