@@ -5,7 +5,7 @@
 use super::report::BenchReport;
 use super::whole::{Diagnosed, Reported};
 use crate::mutant::Family;
-use crate::operators::{BETWEEN, OPERATORS};
+use crate::operators::{BETWEEN, OPERATORS, appends};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tapml_cause::Cause;
@@ -37,7 +37,7 @@ fn known_fault(id: &str) -> Option<(Family, &'static [Cause])> {
     let mut parts = id.split('/').skip(1);
     let (op, operator) = (parts.next()?, parts.next()?);
     let kernel = OPERATORS.iter().find(|o| o.name == operator);
-    let kernel = kernel.map(|o| (if op == "append" { Family::State } else { o.family }, o.causes));
+    let kernel = kernel.map(|o| (if appends(op) { Family::State } else { o.family }, o.causes));
     kernel.or_else(|| BETWEEN.iter().find(|o| o.name == operator).map(|o| (o.family, o.causes)))
 }
 
@@ -106,6 +106,14 @@ mod tests {
             evidence: String::new(),
             bug: bug.map(String::from),
         }
+    }
+
+    #[test]
+    fn faults_of_kernels_that_append_are_of_a_state() {
+        let family = |id: &str| known_fault(id).map(|(family, _)| family);
+        assert_eq!(family("m/append/wrong-sign/1"), Some(Family::State));
+        assert_eq!(family("m/rope_append/wrong-sign/1"), Some(Family::State));
+        assert_eq!(family("m/rope/wrong-sign/1"), Some(Family::Arithmetic));
     }
 
     #[test]
