@@ -210,15 +210,10 @@ struct Before {
 fn after_another(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Option<(Before, Vec<Tensor>)>> {
     let mut other = call.clone();
     let Op::Foreign(_) = call.op else { return Ok(None) };
-    for (input, weight) in
-        other.inputs.iter_mut().zip(&mut other.weights).filter(|(_, weight)| weight.is_none())
-    {
-        if !input.dtype().is_float() {
-            continue;
-        }
+    let inputs = other.inputs.iter_mut().zip(&other.weights).filter(|(_, weight)| weight.is_none());
+    for input in inputs.map(|(input, _)| input).filter(|input| input.dtype().is_float()) {
         let values: Vec<f64> = input.to_f64().into_iter().rev().collect();
         *input = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
-        *weight = None;
     }
     let mut recorded = None;
     run.source.replay(std::slice::from_ref(&other), &mut |_, outputs| recorded = outputs.ok())?;
