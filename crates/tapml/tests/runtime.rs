@@ -173,6 +173,9 @@ fn a_language_model_reads_long_texts_in_parts_and_decodes() {
     let long = parts.function("forward").unwrap().call_new(&[&tensor(&ids[..4])]).unwrap_err();
     assert!(long.to_string().contains("context of 12"), "{long}");
     assert_eq!(decode.position(), Some(9), "nothing was read");
+    let long = prefill.call_new(&[&tensor(&[1; 13])]).unwrap_err();
+    assert!(long.to_string().contains("context of 12"), "{long}");
+    assert_eq!(decode.position(), Some(9), "nothing was forgotten");
     prefill.call_new(&[&tensor(&ids[..8])]).unwrap();
     assert_eq!(decode.position(), Some(8));
 }

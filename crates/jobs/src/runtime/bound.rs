@@ -217,7 +217,7 @@ impl Bound {
     }
 
     /// Fails if the model was not made for so many positions.
-    fn within_context(&self, tokens: u64, past: u64) -> Result<()> {
+    pub(super) fn within_context(&self, tokens: u64, past: u64) -> Result<()> {
         match self.program.context {
             Some(context) if tokens.saturating_add(past) > context => Err(Error::invalid(format!(
                 "{tokens} tokens after {past} do not fit into a context of {context}"

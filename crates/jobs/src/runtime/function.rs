@@ -150,7 +150,11 @@ impl Function {
                 return Err(Error::invalid(format!("one token at a time, found {tokens}"))
                     .with_hint("`forward` reads several"));
             }
-            Role::Prefill => bound.reset()?,
+            Role::Prefill => {
+                // What is refused forgets nothing.
+                bound.within_context(tokens, 0)?;
+                bound.reset()?;
+            }
             Role::Decode | Role::Forward => {}
         }
         bound.run_in_parts(tokens, pairs())
