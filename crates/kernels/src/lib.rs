@@ -26,6 +26,8 @@ mod planner;
 mod program;
 mod regime;
 mod serve;
+#[cfg(test)]
+mod test_device;
 mod validate;
 mod wgsl;
 

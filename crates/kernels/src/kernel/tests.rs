@@ -4,24 +4,12 @@ use super::*;
 use crate::choose::{plan_node, plan_variants};
 use crate::overrides::Overrides;
 use crate::plan::{Launch, Phase};
+use crate::test_device::test_device;
 use crate::wgsl::parse_declarations;
-use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, Limits};
+use tapml_device::{BindingKind, DeviceInfo, Features, Limits};
 use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind, TensorType};
-
-fn device(limits: Limits, f16: bool) -> DeviceInfo {
-    let features = Features {
-        f16,
-        subgroups: None,
-        cuda: None,
-        matrices: false,
-        device_barriers: false,
-        processors: None,
-    };
-    let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
-    DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
-}
 
 /// Inputs that are f32 whatever the activations are: pixels, angles, logits and the states of recurrences.
 const STAY_F32: &[(&str, usize)] = &[
@@ -53,7 +41,7 @@ fn samples() -> Vec<Sample> {
 
 /// A device with the limits of WebGPU and all that kernels may use.
 fn able() -> DeviceInfo {
-    let info = device(Limits::WEBGPU, true);
+    let info = test_device(Limits::WEBGPU, true);
     DeviceInfo { features: Features { subgroups: Some((32, 32)), matrices: true, ..info.features }, ..info }
 }
 
@@ -141,7 +129,7 @@ fn kernels_stay_within_the_default_limits_of_webgpu() {
 
 #[test]
 fn f16_activations_are_unsupported_without_f16() {
-    let info = device(Limits::WEBGPU, false);
+    let info = test_device(Limits::WEBGPU, false);
     for sample in samples() {
         let types = sample.types();
         let activations = sample.op.infer(&types).unwrap();
@@ -162,7 +150,7 @@ fn f16_activations_are_unsupported_without_f16() {
 
 #[test]
 fn hashes_tell_specialisations_apart_and_repeat() {
-    let info = device(Limits::WEBGPU, true);
+    let info = test_device(Limits::WEBGPU, true);
     let hash = |s: &Sample| {
         plan_node(&s.op, &s.types(), Phase::of_run(&s.symbols), &info, &Overrides::default()).unwrap().hash
     };
@@ -185,7 +173,7 @@ fn hashes_tell_specialisations_apart_and_repeat() {
 #[test]
 fn weights_beyond_a_binding_are_split_at_rows() {
     let small = Limits { max_binding_size: 16 << 10, ..Limits::WEBGPU };
-    let info = device(small, true);
+    let info = test_device(small, true);
     for (op, weight) in [("linear", 1), ("gated_linear", 1), ("embedding", 1)] {
         let row = OPS.iter().find(|info| info.name == op).unwrap();
         let mut sample = (row.samples)().remove(0);
@@ -226,7 +214,7 @@ fn stacks_beyond_a_binding_are_split_between_experts() {
         let count = weight.shape[0].as_const().unwrap();
         let size = weight.elements().unwrap().as_const().unwrap() * weight.dtype.size() as u64;
         let plan = |most: u64| {
-            let info = device(Limits { max_binding_size: most, ..Limits::WEBGPU }, true);
+            let info = test_device(Limits { max_binding_size: most, ..Limits::WEBGPU }, true);
             plan_node(
                 &sample.op,
                 &sample.types(),
@@ -258,16 +246,21 @@ fn routers_beyond_the_lanes_are_unsupported_with_the_numbers() {
     use tapml_graph::op::{Route, Scores};
     let op = Route { k: 65, scores: Scores::Sigmoid, normalize: false, scale: 1.0, groups: None };
     let types = [TensorType::new(DType::F32, [1u64, 100])];
-    let error =
-        plan_node(&op.into(), &types, Phase::Prefill, &device(Limits::WEBGPU, true), &Overrides::default())
-            .unwrap_err();
+    let error = plan_node(
+        &op.into(),
+        &types,
+        Phase::Prefill,
+        &test_device(Limits::WEBGPU, true),
+        &Overrides::default(),
+    )
+    .unwrap_err();
     assert_eq!((error.kind(), error.detail("limit")), (ErrorKind::Unsupported, Some("k")));
     assert_eq!((error.detail("asked"), error.detail("offered")), (Some("65"), Some("64")));
 }
 
 #[test]
 fn a_row_beyond_a_binding_is_unsupported_with_the_numbers() {
-    let info = device(Limits { max_binding_size: 1 << 10, ..Limits::WEBGPU }, true);
+    let info = test_device(Limits { max_binding_size: 1 << 10, ..Limits::WEBGPU }, true);
     let sample = (OPS.iter().find(|i| i.name == "linear").unwrap().samples)().remove(2);
     let error =
         plan_node(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), &info, &Overrides::default())

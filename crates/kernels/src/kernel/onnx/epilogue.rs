@@ -357,24 +357,15 @@ impl<'a> OnnxNode<'a> {
 
 #[cfg(test)]
 mod tests {
+    use crate::test_device::test_device;
     use crate::wgsl::parse_declarations;
     use crate::{NodePlan, Overrides, Phase, plan_node};
-    use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+    use tapml_device::Limits;
     use tapml_graph::{Dim, Graph};
 
     /// The plan of a graph that becomes one fused node, whose source is valid.
     fn plan(fusion: &str, nodes: &str) -> NodePlan {
-        let features = Features {
-            f16: false,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        };
-        let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
-        let limits = Limits::WEBGPU;
-        let info = DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features };
+        let info = test_device(Limits::WEBGPU, false);
         let graph = Graph::parse(&format!("graph g\ninput x: f32[2,4]\ninput r: f32[2,4]\n{nodes}")).unwrap();
         let fusion = tapml_graph::fusion::find(fusion).unwrap();
         let fused = fusion.apply(&graph, &mut |_, _| true).unwrap().unwrap();

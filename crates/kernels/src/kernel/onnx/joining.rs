@@ -206,22 +206,13 @@ pub fn plan_split(request: &Request) -> Result<NodePlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+    use crate::test_device::test_device;
+    use tapml_device::Limits;
     use tapml_graph::{ErrorKind, Graph};
 
     /// What a planner makes of the one node of a graph.
     fn plan(planner: fn(&Request) -> Result<NodePlan>, text: &str) -> Result<NodePlan> {
-        let features = Features {
-            f16: false,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        };
-        let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
-        let limits = Limits::WEBGPU;
-        let info = DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features };
+        let info = test_device(Limits::WEBGPU, false);
         let graph = Graph::parse(&format!("graph g\n{text}\noutput y = y\n")).unwrap();
         let node = &graph.nodes()[0];
         let types = |ids: &[tapml_graph::ValueId]| ids.iter().map(|&id| graph.value(id).ty.clone()).collect();
