@@ -153,9 +153,7 @@ impl Prepared {
             let Some((layout, pipeline_layout)) = layouts.known.get(&desc.bindings) else { return };
             let (text, _) = front(&desc.source, desc.needs_f16);
             let pipeline = gpu.compile_aside(|device| {
-                let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
-                let module = wgpu::ShaderModuleDescriptor { label: Some(&desc.name), source };
-                let module = create_module(device, module, checks(desc));
+                let module = create_module(device, (&desc.name, &text), checks(desc));
                 let agrees = inspect::disagreement(&text, desc).is_none();
                 agrees.then(|| create_pipeline(device, desc, pipeline_layout, &module))
             });
@@ -165,6 +163,12 @@ impl Prepared {
             }
         });
         Prepared { kernels: kernels.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// How many were not handed over.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.kernels.len()
     }
 
     /// The compiled kernel of a description, which is handed over.
@@ -181,12 +185,7 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
     let compiled = gpu.compile(
         || format!("compile kernel `{}`", desc.name),
         |device, _| {
-            let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
-            let module = create_module(
-                device,
-                wgpu::ShaderModuleDescriptor { label: Some(&desc.name), source },
-                checks,
-            );
+            let module = create_module(device, (&desc.name, &text), checks);
             // Messages are kept, because the error that wgpu reports has no place in the text.
             messages = pollster::block_on(module.get_compilation_info()).messages;
             module
@@ -220,13 +219,11 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
     }
 }
 
-/// Creates a module with WebGPU's guarantees, or without them.
+/// Creates the module of a kernel of this name and text, with WebGPU's guarantees, or without them.
 #[allow(unsafe_code)]
-fn create_module(
-    device: &wgpu::Device,
-    desc: wgpu::ShaderModuleDescriptor<'_>,
-    checks: bool,
-) -> wgpu::ShaderModule {
+fn create_module(device: &wgpu::Device, (name, text): (&str, &str), checks: bool) -> wgpu::ShaderModule {
+    let source = wgpu::ShaderSource::Wgsl(text.into());
+    let desc = wgpu::ShaderModuleDescriptor { label: Some(name), source };
     if checks {
         return device.create_shader_module(desc);
     }

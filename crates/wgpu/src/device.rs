@@ -325,3 +325,46 @@ impl Device for WgpuDevice {
         (self.used, self.peak)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tapml_device::{Language, Source};
+
+    fn desc(text: &str) -> KernelDesc {
+        let (file, prelude, text) = ("kernel.wgsl".into(), String::new(), text.into());
+        KernelDesc {
+            name: "test/kernel".into(),
+            source: Source { language: Language::Wgsl, file, prelude, text },
+            entry: "main".into(),
+            constants: Vec::new(),
+            bindings: Vec::new(),
+            workgroup: [1, 1, 1],
+            workgroup_memory: 0,
+            needs_f16: false,
+            needs_subgroups: false,
+            dependent_launch: false,
+        }
+    }
+
+    #[test]
+    fn a_prepared_kernel_is_compiled_one_time() {
+        let mut device = match WgpuDevice::open("vulkan", 0, "") {
+            Ok(device) => device,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                return tapml_testing::skip("vulkan", &error.to_string());
+            }
+        };
+        let good = desc("@compute @workgroup_size(1) fn main() {}");
+        let faulty = desc("@compute @workgroup_size(1) fn main() { let x = ; }");
+        device.prepare_kernels(&[faulty.clone(), good.clone()]);
+        assert_eq!(device.prepared.len(), 1);
+        assert!(device.create_kernel(&faulty).is_err());
+        device.create_kernel(&good).unwrap();
+        assert_eq!(device.prepared.len(), 0, "it was handed over");
+        // Another one is compiled as if nothing had been prepared.
+        device.create_kernel(&good).unwrap();
+    }
+}
