@@ -106,7 +106,11 @@ impl AsRef<[u8]> for Mapped {
 
 /// Walks, then decodes. Bytes of tensors are views of the map.
 fn decode(bytes: &Bytes) -> Result<messages::Model> {
-    let not_onnx = |reason: String| Error::invalid(format!("this is no ONNX model: {reason}"));
+    let not_onnx = |reason: String| {
+        Error::invalid(format!("this is no ONNX model: {reason}")).with_hint(
+            "give a file that an exporter of ONNX wrote; if its copy or download was cut off, fetch it again",
+        )
+    };
     walk::model(bytes).map_err(not_onnx)?;
     let shared = prost::bytes::Bytes::from_owner(Mapped(bytes.clone()));
     messages::Model::decode(shared).map_err(|e| not_onnx(e.to_string()))

@@ -211,7 +211,9 @@ fn what_is_cut_or_damaged_is_told_and_nothing_panics() {
         }
         drop(open_outline(folder.path(), &damaged));
     }
-    let said = |bytes: &[u8]| open_outline(folder.path(), bytes).unwrap_err().to_string();
+    let error = |bytes: &[u8]| open_outline(folder.path(), bytes).unwrap_err();
+    let said = |bytes: &[u8]| error(bytes).to_string();
+    assert!(error(b"\x08\x08\x12").hint().is_some_and(|hint| hint.contains("fetch it again")));
     assert!(said(&[]).contains("this is no ONNX model: the file is empty"));
     assert!(said(b"PK\x03\x04 is a zip").contains("this is no ONNX model"));
     assert!(said(&[0x3a, 0x7f, 0x00]).contains("a part claims 127 bytes, of which 1 are there"));
