@@ -25,7 +25,9 @@ fn who_is_full_names_the_option_that_bounds_it() {
     let (place, _hub) = hub(tapml_rpc::hub::Config { clients: 1, ..Default::default() });
     let _agent = threads(place, "lab");
     wait_for_devices(place, 1);
+    // A client that lists devices takes no place, nor does it need one.
     let _one = common::hubs::open(place, "lab").unwrap();
+    assert_eq!(wait_for_devices(place, 1).len(), 1);
     let full = common::hubs::open(place, "lab").err().unwrap();
     assert!(full.to_string().contains("1 clients") && full.hint().unwrap().contains("--clients"), "{full:?}");
 }

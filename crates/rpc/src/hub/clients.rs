@@ -42,10 +42,14 @@ impl HubState {
     pub(super) fn client(&self, opened: OpenSocket, forwarded: bool) -> Result<()> {
         let OpenSocket { mut socket, from, place: waiting } = opened;
         let link = socket.link().clone();
-        let outcome = self.let_in_client(&mut socket, from);
-        drop(waiting);
-        match outcome {
-            Ok((seq, hello, _place)) => self.serve_client(socket, link, seq, hello, forwarded),
+        match self.let_in_client(&mut socket, from) {
+            Ok((seq, hello, place)) => {
+                // Who only asks what there is counts among those who wait to be let in until they leave.
+                let waiting = place.is_none().then_some(waiting);
+                let served = self.serve_client(socket, link, seq, hello, forwarded);
+                drop((place, waiting));
+                served
+            }
             Err(error) => {
                 log::warn!("client at {from} is not let in: {error}");
                 refuse(&link, 1, &error);
@@ -55,9 +59,16 @@ impl HubState {
         }
     }
 
-    fn let_in_client(&self, socket: &mut Socket, from: SocketAddr) -> Result<(u64, Hello, Place)> {
+    /// The hello of a client whose version and token are right, and its place. A client that names no device needs none: a hub
+    /// whose places are taken still tells by whom.
+    fn let_in_client(&self, socket: &mut Socket, from: SocketAddr) -> Result<(u64, Hello, Option<Place>)> {
         let (seq, hello) = hello(socket)?;
-        let place = self.gate.enter(from.ip(), &hello.token)?;
+        let place = if hello.target.is_empty() {
+            self.gate.check_token(from.ip(), &hello.token)?;
+            None
+        } else {
+            Some(self.gate.enter(from.ip(), &hello.token)?)
+        };
         Ok((seq, hello, place))
     }
 

@@ -111,8 +111,13 @@ impl Gate {
 
     /// A place for a session, if the token is right. Tokens are compared by their hashes in constant time.
     pub fn enter(&self, from: IpAddr, token: &str) -> Result<Place> {
-        self.expect(from, token, self.token)?;
+        self.check_token(from, token)?;
         self.admit()
+    }
+
+    /// Fails if this is not the token of sessions.
+    pub fn check_token(&self, from: IpAddr, token: &str) -> Result<()> {
+        self.expect(from, token, self.token)
     }
 
     /// Fails if this is not the token that is wanted.
