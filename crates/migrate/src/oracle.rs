@@ -223,3 +223,50 @@ pub fn terms(call: &Call) -> usize {
     let rows = output.first().copied().filter(|_| !call.op.row_wise()).unwrap_or(0);
     numbers().map(|(t, w)| longest(t, w.is_some())).max().unwrap_or(0).max(rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::op::{Add, Linear};
+    use tapml_graph::{Bytes, Dim, Packing, Symbol, Symbols, byte_len};
+
+    /// Width of a model whose projections are square.
+    const WIDTH: usize = 64;
+
+    fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
+        let bytes = byte_len(dtype, shape).unwrap();
+        Tensor::new(dtype, shape.to_vec(), Bytes::new(vec![0u8; bytes])).unwrap()
+    }
+
+    /// A call with as many rows as columns, so that no size tells inputs and outputs apart; the second input has this type.
+    fn square_call(op: Op, second: DType, is_weight: bool) -> Call {
+        let rows = TensorType::new(DType::F32, [Dim::from(Symbol::N), Dim::from(WIDTH)]);
+        let columns = if is_weight { Dim::from(WIDTH) } else { Dim::from(Symbol::N) };
+        Call {
+            node: "q_proj".into(),
+            op,
+            symbols: Symbols::np(WIDTH as u64, 0),
+            inputs: vec![zeros(DType::F32, &[WIDTH, WIDTH]), zeros(second, &[WIDTH, WIDTH])],
+            input_types: vec![rows.clone(), TensorType::new(second, [columns, Dim::from(WIDTH)])],
+            weights: vec![None, is_weight.then(|| "q_proj.weight".into())],
+            output_types: vec![rows],
+        }
+    }
+
+    #[test]
+    fn a_square_projection_sums_its_columns_whatever_its_weight_is_packed_as() {
+        let packed = [4, 8].map(|bits| DType::Packed(Packing::integers(bits, 32, false)));
+        for dtype in packed.into_iter().chain([DType::F32]) {
+            let call = square_call(Linear::default().into(), dtype, true);
+            call.check().unwrap();
+            assert_eq!(terms(&call), WIDTH, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn an_operator_of_single_elements_sums_nothing() {
+        let call = square_call(Add {}.into(), DType::F32, false);
+        call.check().unwrap();
+        assert_eq!(terms(&call), 0);
+    }
+}
