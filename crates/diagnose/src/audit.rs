@@ -167,8 +167,7 @@ fn fault(run: &DiagnosisContext<'_>, case: Case, defects: Vec<Finding>) -> Fault
     let nodes = (0..run.suite.graph().nodes().len() as u32).map(NodeId);
     let same = |id: &NodeId| run.choices.kernel_at(*id, phase).ok().map(|c| c.hash.clone()) == hash;
     let nodes: Vec<NodeId> = nodes.filter(same).collect();
-    let mut fault = Fault::between_operators(run, &nodes, run.suite.case_id(case));
-    fault.kind = FaultKind::Operator;
+    let mut fault = Fault::of_nodes(run, FaultKind::Operator, &nodes, run.suite.case_id(case));
     fault.cause = explain::finding_cause(defects[0].kind).name().into();
     // The device saw the defect itself, whatever the values are.
     (fault.certain, fault.fit) = (true, 1.0);

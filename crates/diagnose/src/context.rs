@@ -178,11 +178,12 @@ impl<'a> DiagnosisContext<'a> {
 }
 
 impl Fault {
-    /// A fault of these nodes in a run of the whole model, of which no more is known yet.
+    /// A fault of these nodes of which no more is known yet than where it shows.
     ///
     /// Operators and kernels are named once each, in alphabetical order.
-    pub(crate) fn between_operators(
+    pub(crate) fn of_nodes(
         run: &DiagnosisContext<'_>,
+        kind: FaultKind,
         nodes: &[NodeId],
         first_bad_case: String,
     ) -> Fault {
@@ -194,7 +195,7 @@ impl Fault {
             op: join(ops),
             kernel: join(kernels.collect()),
             nodes: nodes.iter().map(|&id| run.name(id).to_string()).collect(),
-            kind: FaultKind::Between,
+            kind,
             blames: Blames::Target,
             rule: None,
             cause: UNKNOWN.into(),

@@ -3,7 +3,7 @@
 //! A group is the unit of a fault: one kernel that is wrong is one root cause, however many nodes it serves.
 
 use crate::context::DiagnosisContext;
-use crate::report::{Blames, Fault, FaultKind, UNKNOWN, Variant};
+use crate::report::{Fault, FaultKind, Variant};
 use std::collections::{HashMap, HashSet};
 use tapml_graph::NodeId;
 use tapml_migrate::CaseResult;
@@ -65,18 +65,12 @@ pub(crate) fn describe(run: &DiagnosisContext<'_>, op: &str, group: &Group) -> F
     let judged = first.and_then(|r| r.outcome.as_ref().ok());
     let error = first.and_then(|r| r.outcome.as_ref().err());
     let case = |case: Case| run.suite.case_id(case);
+    let first_bad_case = first.map(|r| case(r.case)).unwrap_or_default();
+    let suite = run.suite.path().display().to_string();
+    let reproduce = first.map(|_| run.reduction(&suite).of_case(&first_bad_case));
     Fault {
         op: op.into(),
         kernel: group.kernel.clone(),
-        nodes: nodes.iter().map(|&n| run.name(n).to_string()).collect(),
-        kind: FaultKind::Operator,
-        blames: Blames::Target,
-        rule: None,
-        cause: UNKNOWN.into(),
-        certain: false,
-        evidence: String::new(),
-        inner_operator: None,
-        first_bad_case: first.map(|r| case(r.case)).unwrap_or_default(),
         worst_case: worst.map(|r| case(r.case)),
         worst_ratio: worst.map_or(0.0, |r| r.ratio()),
         criterion: judged
@@ -86,16 +80,11 @@ pub(crate) fn describe(run: &DiagnosisContext<'_>, op: &str, group: &Group) -> F
             .unwrap_or_default(),
         element: judged.map(|j| j.worst),
         pattern: judged.and_then(|j| j.pattern.as_ref()).map(|p| p.text.clone()).unwrap_or_default(),
-        error_map: None,
         cases: group.results.len() as u64,
         failed: failed.len() as u64,
-        fit: 0.0,
-        tested: Vec::new(),
         variants: variants(run, group),
-        findings: Vec::new(),
-        output_impact: None,
-        reproduce: first
-            .map(|r| run.reduction(&run.suite.path().display().to_string()).of_case(&case(r.case))),
+        reproduce,
+        ..Fault::of_nodes(run, FaultKind::Operator, &nodes, first_bad_case)
     }
 }
 

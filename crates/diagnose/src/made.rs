@@ -50,8 +50,7 @@ fn fault(run: &mut DiagnosisContext<'_>, failures: &[MadeFailure]) -> Result<Fau
     let ids: Vec<NodeId> = nodes.iter().filter_map(|name| run.suite.graph().find_node(name)).collect();
     // A call with values says more than one that did not run.
     let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
-    let mut fault = Fault::between_operators(run, &ids, told.made.id());
-    fault.kind = FaultKind::Operator;
+    let mut fault = Fault::of_nodes(run, FaultKind::Operator, &ids, told.made.id());
     // The other phase of these nodes may run another kernel.
     fault.kernel = told.made.kernel.clone();
     fault.failed = failures.len() as u64;

@@ -272,8 +272,7 @@ fn finish(run: &DiagnosisContext<'_>, group: Group) -> Result<Fault> {
         _ => None,
     };
     let first_bad_case = format!("{}.{}", group.first.step, run.name(group.first.node));
-    let mut fault = Fault::between_operators(run, &nodes, first_bad_case);
-    fault.kind = group.kind;
+    let mut fault = Fault::of_nodes(run, group.kind, &nodes, first_bad_case);
     fault.cause = group.cause;
     fault.certain = group.certain;
     fault.evidence = group.evidence;

@@ -26,7 +26,7 @@ mod traced;
 mod why;
 
 use crate::context::DiagnosisContext;
-use crate::report::Fault;
+use crate::report::{Fault, FaultKind};
 use faults::Located;
 use hybrid::target_nodes;
 use probe::ProbeRound;
@@ -128,7 +128,7 @@ fn probe_round(run: &mut DiagnosisContext<'_>) -> Result<Option<ProbeRound>> {
 
 /// The target takes every operator alone, and not the whole model.
 fn refusal_fault(run: &DiagnosisContext<'_>, error: &Error) -> Fault {
-    let mut fault = Fault::between_operators(run, &target_nodes(run), "the whole model".into());
+    let mut fault = Fault::of_nodes(run, FaultKind::Between, &target_nodes(run), "the whole model".into());
     fault.cause = Cause::Crash.name().into();
     (fault.certain, fault.fit) = (true, 1.0);
     fault.evidence = format!("every operator runs alone, but not all of them in one program: {error}");
