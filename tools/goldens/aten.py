@@ -4,7 +4,8 @@
 
 Needs torch. Inputs and results are f64. The samples' inputs are f32: the file has the shortest text of each value in f32, and results
 have 15 digits, of which the test compares 13. One call a line: operator, attributes, inputs with null for absent ones, results with null for those without
-elements.
+elements. Many samples have the same inputs: numbers that an array before has, too, are told by its place among the arrays with numbers of
+their own.
 """
 
 from __future__ import annotations
@@ -40,6 +41,15 @@ def encode(array: np.ndarray, short: Callable[[float], float]) -> dict[str, Any]
     return {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data": words}
 
 
+def share(array: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
+    """The array, with the place of the one before it that has the same numbers, if there is one."""
+    numbers = json.dumps(array["data"])
+    if numbers in known:
+        return {**array, "data": known[numbers]}
+    known[numbers] = len(known)
+    return array
+
+
 def widen(call: Call) -> Call:
     """The call with floats in f64."""
     wide = {n: Value(v.array.astype(np.float64) if v.array.dtype == np.float32 else v.array) for n, v in call.values.items()}
@@ -48,6 +58,7 @@ def widen(call: Call) -> Call:
 
 def main() -> None:
     exact, lines = Executor(ALL["torch-f64"]()), []
+    known: dict[str, int] = {}
     for call in map(widen, samples()):
         node = call.nodes[0]
         try:
@@ -55,7 +66,9 @@ def main() -> None:
         except Unsupported as error:
             sys.exit(f"{node}: {error}")
         inputs = [encode(call.values[name].array, shorten) if name else None for name in node.inputs]
-        made = {"op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": [encode(r, lambda v: float(f"{v:.15g}")) if r.size else None for r in results]}
+        outputs = [encode(r, lambda v: float(f"{v:.15g}")) if r.size else None for r in results]
+        inputs, outputs = ([share(array, known) if array else None for array in arrays] for arrays in (inputs, outputs))
+        made = {"op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": outputs}
         lines.append(json.dumps(made, separators=(",", ":")))
     pathlib.Path(sys.argv[1]).write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
