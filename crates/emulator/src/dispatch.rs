@@ -4,7 +4,7 @@
 //! depends on it races.
 
 use crate::code::Code;
-use crate::vm::{Env, Unwatched, Vm, VmStop, Watch};
+use crate::vm::{Env, Vm, VmStop, Watch};
 use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Larger parts leave threads idle at the end, smaller ones touch the counter more often.
 const PARTS_PER_THREAD: u64 = 8;
 
-/// Runs all workgroups on the calling thread.
-/// Stops at the first workgroup that does not end.
-pub fn run_inline(code: &Code, env: &Env<'_>) -> Result<(), VmStop> {
-    let mut vm = Vm::new(code);
-    let [x, y, z] = env.groups;
-    for z in 0..z {
-        for y in 0..y {
-            for x in 0..x {
-                vm.run(env, [x, y, z], &mut Unwatched)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Runs all workgroups, on how many threads it says; each has a watch of its own, made by `watch` and handed to `done`.
 ///
-/// `pool` is `None` for rayon's global threads. Of several failures a deadline is reported rather than
-/// [`VmStop::Elsewhere`], which only says that another thread failed.
+/// `pool` is `None` for rayon's global threads. At most `most` threads are used, at least one, which is the calling thread. Of
+/// several failures a deadline is reported rather than [`VmStop::Elsewhere`], which only says that another thread failed.
 pub fn run<W: Watch>(
     code: &Code,
     env: &Env<'_>,
-    pool: Option<&rayon::ThreadPool>,
+    (pool, most): (Option<&rayon::ThreadPool>, u64),
     watch: impl Fn() -> W + Sync,
     done: impl Fn(W) + Sync,
 ) -> (Result<(), VmStop>, u64) {
@@ -43,7 +28,7 @@ pub fn run<W: Watch>(
     // Each factor is within the limit of a dispatch, so the product fits 64 bits.
     let total = x * y * z;
     let threads = pool.map_or_else(rayon::current_num_threads, rayon::ThreadPool::current_num_threads) as u64;
-    let threads = threads.min(total).max(1);
+    let threads = threads.min(total).min(most).max(1);
     let block = (total / (threads * PARTS_PER_THREAD)).max(1);
     let next = AtomicU64::new(0);
     let work = || -> Result<(), VmStop> {

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tapml_device::{BufferId, Error, ErrorKind, Finding, KernelId, Result};
 
-/// Dispatches expected to take less than this run on the calling thread: waking others would take as long.
-/// The time is estimated from the kernel's last run.
-const SMALL_NANOS: u64 = 40_000;
+/// A thread is woken for so much work at least: waking it and waiting for it takes processor time too.
+/// The work is estimated from the kernel's last run.
+const NANOS_PER_THREAD: u64 = 100_000;
 
 impl Emulator {
     /// Runs one prepared command to its end.
@@ -165,7 +165,7 @@ impl Emulator {
     }
 
     /// Runs the workgroups, watched if there are checks; the findings come with the result.
-    /// Without checks the time is measured for the next dispatch, and small dispatches stay on this thread.
+    /// Without checks the time is measured, and the next dispatch takes as many threads as its work is worth.
     fn execute_groups(
         &self,
         kernel: &ReadyKernel,
@@ -177,14 +177,11 @@ impl Emulator {
         if !checks.is_any() {
             let groups = env.groups.iter().map(|&g| u64::from(g)).product::<u64>();
             let nanos = kernel.group_nanos.load(Ordering::Relaxed);
-            let small = nanos > 0 && groups.saturating_mul(nanos) < SMALL_NANOS;
+            // Nothing measured: all threads.
+            let worth = if nanos == 0 { u64::MAX } else { groups.saturating_mul(nanos) / NANOS_PER_THREAD };
             let start = Instant::now();
             let code = &kernel.code;
-            let (result, threads) = if small {
-                (dispatch::run_inline(code, env), 1)
-            } else {
-                dispatch::run(code, env, pool, || Unwatched, |_| {})
-            };
+            let (result, threads) = dispatch::run(code, env, (pool, worth), || Unwatched, |_| {});
             // Wall time times threads is the time of all groups together. At least 1: 0 means that nothing was measured.
             let spent = start.elapsed().as_nanos() as u64 * threads / groups.max(1);
             kernel.group_nanos.store(spent.max(1), Ordering::Relaxed);
@@ -212,7 +209,8 @@ impl Emulator {
         let shadows: Vec<_> = ranges.iter().map(shadow).collect();
         let collector = Collector::default();
         let watch = || Watcher::new(checks, &shadows);
-        let (result, _) = dispatch::run(&kernel.code, env, pool, watch, |w| collector.merge(w.finish()));
+        let (result, _) =
+            dispatch::run(&kernel.code, env, (pool, u64::MAX), watch, |w| collector.merge(w.finish()));
         (result, collector.finish(kernel, label))
     }
 
