@@ -202,8 +202,9 @@ fn load<W: Words>(
                 *o = words.get(first + 2 * i);
             }
         } else {
-            for (o, x) in out.iter_mut().zip(index.0) {
-                *o = read(words, address.resolve(x), address.half);
+            let places = index.map(|x| address.resolve(x));
+            for (o, place) in out.iter_mut().zip(places.0) {
+                *o = read(words, place, address.half);
             }
         }
         d.set(c, Chunk(out));
@@ -224,22 +225,56 @@ fn load_run<W: Words>(
     high: usize,
 ) {
     for c in low..high {
-        let index = at.get(c);
+        let places = at.get(c).map(|x| address.resolve(x));
         let mut out = [[0; LANES]; 4];
-        for (i, x) in index.0.into_iter().enumerate() {
-            let first = address.resolve(x) as usize;
-            if first + 4 <= words.len() {
-                // The fourth word is read even of a shorter run, which is cheaper than a loop of unknown length.
-                let run = words.four(first);
-                (0..4).for_each(|k| out[k][i] = run[k]);
-            } else {
-                (0..count).for_each(|k| out[k][i] = read(words, (first + k) as u32, false));
+        let highest = places.0.into_iter().fold(0, u32::max) as usize;
+        if highest + 4 <= words.len() {
+            // The fourth word is read even of a shorter run, which is cheaper than a loop of unknown length.
+            for four in 0..LANES / 4 {
+                let runs = std::array::from_fn(|i| words.four(places.0[4 * four + i] as usize));
+                for (out, lanes) in out.iter_mut().zip(transpose(runs)) {
+                    out[4 * four..4 * four + 4].copy_from_slice(&lanes);
+                }
+            }
+        } else {
+            for (i, first) in places.0.into_iter().enumerate() {
+                (0..count).for_each(|k| out[k][i] = read(words, first.wrapping_add(k as u32), false));
             }
         }
         for k in 0..count {
             d[k].set(c, Chunk(out[k]));
         }
     }
+}
+
+/// Word `k` of each of four runs, for each `k`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[allow(unsafe_code)]
+fn transpose(runs: [[u32; 4]; 4]) -> [[u32; 4]; 4] {
+    use std::arch::x86_64::{
+        __m128i, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64,
+    };
+    let [a, b, c, d] = runs.map(bytemuck::cast::<[u32; 4], __m128i>);
+    // SAFETY: every CPU of the architecture has these instructions.
+    let columns = unsafe {
+        let (low_ab, high_ab) = (_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
+        let (low_cd, high_cd) = (_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
+        [
+            _mm_unpacklo_epi64(low_ab, low_cd),
+            _mm_unpackhi_epi64(low_ab, low_cd),
+            _mm_unpacklo_epi64(high_ab, high_cd),
+            _mm_unpackhi_epi64(high_ab, high_cd),
+        ]
+    };
+    columns.map(bytemuck::cast)
+}
+
+/// Word `k` of each of four runs, for each `k`.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn transpose(runs: [[u32; 4]; 4]) -> [[u32; 4]; 4] {
+    std::array::from_fn(|k| runs.map(|run| run[k]))
 }
 
 /// Where a load goes, and from which addresses.
@@ -309,8 +344,12 @@ fn store<W: WordsMut>(words: W, s: ChunkView<'_>, at: ChunkView<'_>, address: Bo
             for (i, x) in value.0.into_iter().enumerate() {
                 words.set(first + i, x);
             }
+        } else if all {
+            for (place, x) in places.0.into_iter().zip(value.0) {
+                write(words, place, x, address.half);
+            }
         } else {
-            for i in (0..LANES).filter(|&i| all || mask.0[i] != 0) {
+            for i in (0..LANES).filter(|&i| mask.0[i] != 0) {
                 write(words, places.0[i], value.0[i], address.half);
             }
         }
