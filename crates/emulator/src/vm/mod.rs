@@ -97,16 +97,44 @@ pub struct Vm<'a> {
     watched: Option<(Instant, u32)>,
 }
 
+/// Uniform and varying registers of a machine that has ended.
+type SpareRegisters = (Vec<Cell<Chunk>>, Vec<Cell<Chunk>>);
+
+thread_local! {
+    /// Registers for the thread's next machine: memory from the system would be handed out and taken back for every dispatch.
+    static SPARE: Cell<SpareRegisters> = const { Cell::new((Vec::new(), Vec::new())) };
+}
+
+/// Most chunks of registers that a thread keeps, 1 MiB.
+const MOST_SPARE: usize = 1 << 14;
+
+/// So many registers of zeros, in memory that is there if it suffices.
+fn zeros(mut spare: Vec<Cell<Chunk>>, count: usize) -> Vec<Cell<Chunk>> {
+    spare.clear();
+    spare.resize(count, Cell::new(Chunk::ZERO));
+    spare
+}
+
+impl Drop for Vm<'_> {
+    fn drop(&mut self) {
+        if self.uniform.capacity() + self.varying.capacity() <= MOST_SPARE {
+            // A thread that ends has no place for them any more.
+            let spare = (std::mem::take(&mut self.uniform), std::mem::take(&mut self.varying));
+            let _ = SPARE.try_with(|place| place.set(spare));
+        }
+    }
+}
+
 impl<'a> Vm<'a> {
     /// A machine for this code. Constants and built-in values that never change are set here.
     pub fn new(code: &'a Code) -> Vm<'a> {
         let lanes = code.workgroup_size.iter().product::<u32>() as usize;
         let chunks = lanes.div_ceil(LANES).max(1);
-        let zeros = |n: usize| vec![Cell::new(Chunk::ZERO); n];
+        let (uniform, varying) = SPARE.try_with(Cell::take).unwrap_or_default();
         let vm = Vm {
             code,
-            uniform: zeros(code.uniform_regs as usize),
-            varying: zeros(code.varying_regs as usize * chunks),
+            uniform: zeros(uniform, code.uniform_regs as usize),
+            varying: zeros(varying, code.varying_regs as usize * chunks),
             chunks,
             lanes,
             active: Active::new(lanes, chunks),
