@@ -312,6 +312,17 @@ impl Inst {
         }
     }
 
+    /// Whether two instructions do the same to other registers, and neither looks at memory or changes the mask.
+    fn is_like(&self, other: &Inst) -> bool {
+        match (self, other) {
+            (Inst::Un { op: a, .. }, Inst::Un { op: b, .. }) => a == b,
+            (Inst::Bin { op: a, .. }, Inst::Bin { op: b, .. }) => a == b,
+            (Inst::Tri { op: a, .. }, Inst::Tri { op: b, .. }) => a == b,
+            (Inst::Copy { .. }, Inst::Copy { .. }) | (Inst::Assign { .. }, Inst::Assign { .. }) => true,
+            _ => false,
+        }
+    }
+
     /// Whether an instruction that has a [`Inst::result`] reads a register.
     /// Any other instruction is taken to read every register, which is the safe answer.
     pub fn reads(&self, r: Reg) -> bool {
@@ -345,6 +356,9 @@ pub struct Code {
     pub insts: Vec<Inst>,
     /// Source span of each instruction.
     pub spans: Vec<Span>,
+    /// How many instructions from each one on do the same to other registers, such as those of a vector's scalars. The VM
+    /// looks up what they do once.
+    pub runs: Vec<u32>,
     /// Instruction index of each label.
     /// Every label is placed before the lowering ends.
     pub labels: Vec<u32>,
@@ -371,6 +385,16 @@ pub struct Code {
 }
 
 impl Code {
+    /// Fills [`Code::runs`]. Called when no instruction changes any more.
+    pub fn find_runs(&mut self) {
+        self.runs = vec![1; self.insts.len()];
+        for at in (1..self.insts.len()).rev() {
+            if self.insts[at - 1].is_like(&self.insts[at]) {
+                self.runs[at - 1] = self.runs[at] + 1;
+            }
+        }
+    }
+
     /// The name of the variable that holds a word, and the word's number within it.
     /// A word that no variable holds is named `memory`.
     pub fn name(&self, mem: Mem, word: u32) -> (&str, u32) {

@@ -299,6 +299,7 @@ impl<'a> Lower<'a> {
         let mut builtins: Vec<_> = self.builtins.iter().map(|(&b, &reg)| (b, reg)).collect();
         builtins.sort_unstable_by_key(|&(_, reg)| reg);
         self.code.builtins = builtins;
+        self.code.find_runs();
         Ok(self.code)
     }
 

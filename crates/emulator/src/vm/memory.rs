@@ -394,7 +394,6 @@ impl Vm<'_> {
         match *inst {
             Inst::Load { d, at, access } => self.load(env, d, at, &self.code.accesses[access as usize]),
             Inst::Store { s, at, access } => self.store(env, s, at, &self.code.accesses[access as usize]),
-            Inst::Assign { d, s } => self.assign(d, s),
             Inst::Index { d, a, bound } => {
                 let (low, high) = self.range(d);
                 index(self.isa, self.view(d), self.view(a), self.last(env, bound), low, high);

@@ -213,12 +213,18 @@ impl<'a> Vm<'a> {
             if W::ON {
                 watch.before_instruction(self, env, pc, inst);
             }
+            // Hooks are called for each instruction, so that watched ones run alone.
+            let run = if W::ON { 1 } else { code.runs.get(pc).map_or(1, |&run| run as usize) };
             let jump = match inst {
-                Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. } | Inst::Copy { .. } => {
-                    self.compute(inst);
+                Inst::Un { .. }
+                | Inst::Bin { .. }
+                | Inst::Tri { .. }
+                | Inst::Copy { .. }
+                | Inst::Assign { .. } => {
+                    self.compute(&code.insts[pc..pc + run]);
                     None
                 }
-                Inst::Load { .. } | Inst::Store { .. } | Inst::Assign { .. } | Inst::Index { .. } => {
+                Inst::Load { .. } | Inst::Store { .. } | Inst::Index { .. } => {
                     self.access(env, inst);
                     None
                 }
@@ -240,7 +246,7 @@ impl<'a> Vm<'a> {
             }
             pc = match jump {
                 Some(label) => code.labels[label as usize] as usize,
-                None => pc + 1,
+                None => pc + run,
             };
         }
         Ok(())

@@ -1,8 +1,10 @@
 //! Every instruction set computes the same bits, and the same as the compiler's folding of constants.
 
 use super::chunk::{Chunk, Isa};
-use super::{Vm, alu};
+use super::{Env, Unwatched, Vm, alu};
 use crate::code::{Bin, Code, Inst, LANES, Reg, Tri, Un};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 const BITS: [u32; 24] = [
     0,
@@ -143,7 +145,7 @@ fn check(inst: Inst, fold: impl Fn(u32, u32, u32) -> u32) {
                 vm.view(Reg::varying(r as u32)).set_lane(lane, bits);
             }
         }
-        vm.compute(&inst);
+        vm.compute(&[inst]);
         for lane in 0..lanes {
             let [a, b, c] = operands(lane);
             let (got, want) = (vm.view(Reg::varying(3)).lane(lane), fold(a, b, c));
@@ -164,6 +166,57 @@ fn instruction_sets_agree() {
     for op in [Tri::Fma, Tri::Select, Tri::ExtractI, Tri::ExtractU, Tri::FieldMask] {
         check(Inst::Tri { op, d, a, b, c }, |a, b, c| alu::fold_tri(op, a, b, c));
     }
+}
+
+/// A run gives what its instructions give one by one, also where one reads what the one before it wrote.
+#[test]
+fn runs_are_their_instructions_in_order() {
+    let [a, b, c, d] = [0, 1, 2, 3].map(Reg::varying);
+    let (op, one, two) = (Bin::Add, Reg::uniform(0), Reg::uniform(1));
+    let insts = vec![
+        Inst::Bin { op, d: c, a, b },
+        Inst::Bin { op, d, a: c, b: one },
+        Inst::Bin { op, d: a, a: d, b: c },
+        Inst::Bin { op, d: two, a: one, b: one },
+        Inst::Bin { op: Bin::Mul, d: b, a, b: two },
+        Inst::Assign { d: c, s: b },
+        Inst::Assign { d, s: c },
+        Inst::Copy { d: a, s: two },
+        Inst::End,
+    ];
+    let mut code = Code {
+        insts,
+        uniform_regs: 2,
+        varying_regs: 4,
+        workgroup_size: [40, 1, 1],
+        subgroup_size: 32,
+        ..Code::default()
+    };
+    let stop = AtomicBool::new(false);
+    let env = Env {
+        buffers: Vec::new(),
+        lengths: Vec::new(),
+        groups: [1; 3],
+        limit: Duration::from_secs(10),
+        stop: &stop,
+    };
+    let results = |code: &Code| {
+        let mut vm = Vm::new(code);
+        vm.view(one).set(0, Chunk::splat(7));
+        for lane in 0..40 {
+            vm.view(a).set_lane(lane, lane as u32);
+            vm.view(b).set_lane(lane, 100 * lane as u32);
+        }
+        assert_eq!(vm.run(&env, [0; 3], &mut Unwatched), Ok(()));
+        let lanes = |r: Reg| (0..40).map(|lane| vm.view(r).lane(lane)).collect::<Vec<_>>();
+        [a, b, c, d, two].map(lanes)
+    };
+    let alone = results(&code);
+    code.find_runs();
+    assert_eq!(code.runs, [4, 3, 2, 1, 1, 2, 1, 1, 1]);
+    assert_eq!(results(&code), alone);
+    // ((a + b + 7) + (a + b)) * 14 of lane 3.
+    assert_eq!((alone[0][3], alone[1][3], alone[3][3], alone[4][39]), (14, 613 * 14, 613 * 14, 14));
 }
 
 #[test]

@@ -5,56 +5,63 @@
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
-use super::chunk::{Chunk, ChunkView, simd};
+use super::chunk::{Chunk, ChunkView, Operand, simd};
 use crate::code::{Bin, Inst, Reg, Tri, Un};
 
-/// Operands and the chunks to compute.
-///
-/// Instructions with fewer operands repeat one.
+/// Instructions that do the same to other registers, one after the other.
 #[derive(Clone, Copy)]
-struct Lanes<'a> {
-    /// The result.
-    d: ChunkView<'a>,
-    a: ChunkView<'a>,
-    b: ChunkView<'a>,
-    c: ChunkView<'a>,
-    /// First chunk.
-    low: usize,
-    /// One past the last chunk.
-    high: usize,
+struct InstRun<'a> {
+    vm: &'a Vm<'a>,
+    insts: &'a [Inst],
 }
 
-impl Apply for Lanes<'_> {
+impl Apply for InstRun<'_> {
     #[inline(always)]
     fn unary(self, f: impl Fn(u32) -> u32) {
-        for i in self.low..self.high {
-            self.d.set(i, self.a.get(i).map(&f));
+        for inst in self.insts {
+            let Inst::Un { d, a, .. } = *inst else { continue };
+            let (low, high) = self.vm.range(d);
+            let (d, a) = (self.vm.operand(d, high), self.vm.operand(a, high));
+            for i in low..high {
+                d.set(i, a.get(i).map(&f));
+            }
         }
     }
 
     #[inline(always)]
     fn binary(self, f: impl Fn(u32, u32) -> u32) {
-        for i in self.low..self.high {
-            self.d.set(i, self.a.get(i).zip(self.b.get(i), &f));
+        for inst in self.insts {
+            let Inst::Bin { d, a, b, .. } = *inst else { continue };
+            let (low, high) = self.vm.range(d);
+            let (d, a, b) = (self.vm.operand(d, high), self.vm.operand(a, high), self.vm.operand(b, high));
+            for i in low..high {
+                d.set(i, a.get(i).zip(b.get(i), &f));
+            }
         }
     }
 
     #[inline(always)]
     fn ternary(self, f: impl Fn(u32, u32, u32) -> u32) {
-        for i in self.low..self.high {
-            self.d.set(i, self.a.get(i).zip3(self.b.get(i), self.c.get(i), &f));
+        for inst in self.insts {
+            let Inst::Tri { d, a, b, c, .. } = *inst else { continue };
+            let (low, high) = self.vm.range(d);
+            let (d, a) = (self.vm.operand(d, high), self.vm.operand(a, high));
+            let (b, c) = (self.vm.operand(b, high), self.vm.operand(c, high));
+            for i in low..high {
+                d.set(i, a.get(i).zip3(b.get(i), c.get(i), &f));
+            }
         }
     }
 }
 
-simd! { fn un_float<'a>(isa: Isa, op: Un, on: Lanes<'a>) { alu::un_float(op, on) } }
-simd! { fn un_int<'a>(isa: Isa, op: Un, on: Lanes<'a>) { alu::un_int(op, on) } }
-simd! { fn bin_float<'a>(isa: Isa, op: Bin, on: Lanes<'a>) { alu::bin_float(op, on) } }
-simd! { fn bin_int<'a>(isa: Isa, op: Bin, on: Lanes<'a>) { alu::bin_int(op, on) } }
-simd! { fn tri<'a>(isa: Isa, op: Tri, on: Lanes<'a>) { alu::tri(op, on) } }
+simd! { fn un_float<'a>(isa: Isa, op: Un, on: InstRun<'a>) { alu::un_float(op, on) } }
+simd! { fn un_int<'a>(isa: Isa, op: Un, on: InstRun<'a>) { alu::un_int(op, on) } }
+simd! { fn bin_float<'a>(isa: Isa, op: Bin, on: InstRun<'a>) { alu::bin_float(op, on) } }
+simd! { fn bin_int<'a>(isa: Isa, op: Bin, on: InstRun<'a>) { alu::bin_int(op, on) } }
+simd! { fn tri<'a>(isa: Isa, op: Tri, on: InstRun<'a>) { alu::tri(op, on) } }
 
 /// Not compiled per instruction set: the time is spent in the library.
-fn un_math(op: Un, on: Lanes<'_>) {
+fn un_math(op: Un, on: InstRun<'_>) {
     alu::un_math(op, on);
 }
 
@@ -67,33 +74,39 @@ simd! {
 }
 
 impl Vm<'_> {
-    /// The views of an instruction's registers. A uniform result takes one chunk.
+    /// The chunks of a register below `high`, which lies within the workgroup.
     #[inline(always)]
-    fn lanes_of(&self, d: Reg, a: Reg, b: Reg, c: Reg) -> Lanes<'_> {
-        let (low, high) = self.range(d);
-        Lanes { d: self.view(d), a: self.view(a), b: self.view(b), c: self.view(c), low, high }
+    fn operand(&self, reg: Reg, high: usize) -> Operand<'_> {
+        Operand::new(self.view(reg), high)
     }
 
-    /// Runs an instruction that computes registers from registers.
+    /// Runs instructions that compute registers from registers, all of them like the first.
     #[inline(always)]
-    pub(super) fn compute(&self, inst: &Inst) {
-        match *inst {
-            // The third view is not used.
-            Inst::Bin { op, d, a, b } => {
-                let on = self.lanes_of(d, a, b, b);
-                if alu::is_int(op) { bin_int(self.isa, op, on) } else { bin_float(self.isa, op, on) }
-            }
-            Inst::Un { op, d, a } => {
-                let on = self.lanes_of(d, a, a, a);
-                match alu::group(op) {
-                    UnGroup::Float => un_float(self.isa, op, on),
-                    UnGroup::Math => un_math(op, on),
-                    UnGroup::Int => un_int(self.isa, op, on),
+    pub(super) fn compute(&self, insts: &[Inst]) {
+        let on = InstRun { vm: self, insts };
+        match on.insts.first() {
+            Some(&Inst::Bin { op, .. }) => {
+                if alu::is_int(op) {
+                    bin_int(self.isa, op, on)
+                } else {
+                    bin_float(self.isa, op, on)
                 }
             }
-            Inst::Tri { op, d, a, b, c } => tri(self.isa, op, self.lanes_of(d, a, b, c)),
-            Inst::Copy { d, s } => self.copy(d, s),
-            _ => {}
+            Some(&Inst::Un { op, .. }) => match alu::group(op) {
+                UnGroup::Float => un_float(self.isa, op, on),
+                UnGroup::Math => un_math(op, on),
+                UnGroup::Int => un_int(self.isa, op, on),
+            },
+            Some(&Inst::Tri { op, .. }) => tri(self.isa, op, on),
+            _ => {
+                for inst in insts {
+                    match *inst {
+                        Inst::Copy { d, s } => self.copy(d, s),
+                        Inst::Assign { d, s } => self.assign(d, s),
+                        _ => {}
+                    }
+                }
+            }
         }
     }
 
