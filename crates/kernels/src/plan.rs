@@ -197,24 +197,26 @@ impl NodePlan {
         unnamed(self) == unnamed(other)
     }
 
-    /// The hash of everything that decides what the launches compute; names and paths do not.
-    pub(crate) fn hash_of(launches: &[Launch], constants: &[Vec<u8>]) -> Result<String> {
+    /// The hash of everything that decides what the launches compute, and in which memory; names and paths do not.
+    pub(crate) fn compute_hash(&self) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         let mut add = |bytes: &[u8]| {
             // Lengths stand in front, so that no two lists of parts give the same stream of bytes.
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
         };
-        for Launch { desc, args, groups } in launches {
+        for Launch { desc, args, groups } in &self.launches {
             let source = &desc.source;
             let facts =
                 (&source.prelude, &source.text, &desc.entry, &desc.constants, &desc.bindings, desc.workgroup);
-            let facts = serde_json::to_vec(&(facts, groups));
+            // A launch of CUDA C++ is given its shared memory, and may overlap the one in front of it.
+            let facts = serde_json::to_vec(&(facts, groups, desc.workgroup_memory, desc.dependent_launch));
             add(&facts.map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?);
             // The text of the arguments tells them apart as well as a serialised form would.
             add(format!("{args:?}").as_bytes());
         }
-        constants.iter().for_each(|constant| add(constant));
+        self.constants.iter().for_each(|constant| add(constant));
+        add(format!("{:?} {:?}", self.scratch, self.in_place).as_bytes());
         Ok(hasher.finalize().to_hex().to_string())
     }
 }

@@ -148,6 +148,6 @@ pub(crate) fn with_setting(
 /// Checks the limits of the device, and computes the hash.
 pub(crate) fn finish_built_in(mut plan: NodePlan, request: &Request) -> Result<NodePlan> {
     plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
-    plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;
+    plan.hash = plan.compute_hash()?;
     Ok(plan)
 }
