@@ -40,7 +40,7 @@ impl Validator {
         }
         let (module, info) = &self.parsed[&key];
         // naga ignores values of unknown constants, but browsers refuse them.
-        let known = describe(module, info).overrides;
+        let WgslDeclarations { overrides: known, bindings, .. } = describe(module, info);
         let mut constants = PipelineConstants::default();
         for (name, value) in &desc.constants {
             if !known.iter().any(|(own, _)| own == name) {
@@ -54,7 +54,8 @@ impl Validator {
             let text = format!("{} with the constants {:?}: {e}", desc.source.file, desc.constants);
             Error::new(ErrorKind::Compile, text).with_detail("kernel", &desc.name)
         })?;
-        compare(desc, &describe(&module, &info))
+        // Bindings are those of the text: with the constants put in, naga drops what the entry point does not use.
+        compare(desc, &WgslDeclarations { bindings, ..describe(&module, &info) })
     }
 }
 
@@ -127,6 +128,15 @@ mod tests {
         validator.check(&desc(TEXT, &[("K", 3.0)])).unwrap();
         validator.check(&desc(TEXT, &[("K", 4.0)])).unwrap();
         assert_eq!(validator.parsed.len(), 1);
+    }
+
+    #[test]
+    fn a_binding_that_is_not_used_is_one_of_the_text() {
+        let text = format!("{TEXT}\n@group(0) @binding(1) var<uniform> rows: vec4<u32>;");
+        let bindings = vec![BindingKind::ReadWrite, BindingKind::Uniform];
+        let right = KernelDesc { bindings, ..desc(&text, &[("K", 3.0)]) };
+        Validator::new().check(&right).unwrap();
+        assert!(Validator::new().check(&desc(&text, &[("K", 3.0)])).is_err());
     }
 
     #[test]
