@@ -5,6 +5,7 @@
 
 use crate::context::DiagnosisContext;
 use crate::explain;
+use crate::perform::look;
 use crate::report::{Fault, FaultKind, LeftOut, Watched};
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -70,7 +71,7 @@ pub(crate) fn find(run: &mut DiagnosisContext<'_>) -> Result<()> {
 /// Runs one call; says why if it could not be run. What it shows is added to the faults.
 fn watch(run: &mut DiagnosisContext<'_>, case: Case) -> Result<Option<String>> {
     let (call, _) = run.suite.call(case, run.model)?;
-    let seen = explain::look(run, &call, case.node)?;
+    let seen = look(run, &call, case.node)?;
     let defects: Vec<Finding> = seen.findings.into_iter().filter(is_defect).collect();
     if !defects.is_empty() {
         let fault = fault(run, case, defects);
@@ -167,7 +168,7 @@ fn fault(run: &DiagnosisContext<'_>, case: Case, defects: Vec<Finding>) -> Fault
     let nodes = (0..run.suite.graph().nodes().len() as u32).map(NodeId);
     let same = |id: &NodeId| run.choices.kernel_at(*id, phase).ok().map(|c| c.hash.clone()) == hash;
     let nodes: Vec<NodeId> = nodes.filter(same).collect();
-    let mut fault = Fault::of_nodes(run, FaultKind::Operator, &nodes, run.suite.case_id(case));
+    let mut fault = Fault::of_nodes(run.facts(), FaultKind::Operator, &nodes, run.suite.case_id(case));
     fault.cause = explain::finding_cause(defects[0].kind).name().into();
     // The device saw the defect itself, whatever the values are.
     (fault.certain, fault.fit) = (true, 1.0);

@@ -7,7 +7,7 @@ use crate::shell::Reduction;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 use tapml_exec::{Overrides, Platform};
-use tapml_graph::{Model, NodeId, Result};
+use tapml_graph::{Graph, Model, NodeId, Result};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{KernelChoices, Oracles, Progress, Stop};
@@ -156,6 +156,11 @@ impl<'a> DiagnosisContext<'a> {
         done
     }
 
+    /// What explanations read.
+    pub fn facts(&self) -> Facts<'_> {
+        Facts { graph: self.suite.graph(), choices: &self.choices, oracles: self.oracles }
+    }
+
     /// Name of a node.
     pub fn name(&self, node: NodeId) -> &'a str {
         let suite: &'a Suite = self.suite;
@@ -177,24 +182,41 @@ impl<'a> DiagnosisContext<'a> {
     }
 }
 
+/// What explanations read beside what was observed. Nothing can be run with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    /// The graph of the suite at hand.
+    pub graph: &'a Graph,
+    /// The target's kernels.
+    pub choices: &'a KernelChoices,
+    /// Who evaluates changed calls of operators of others.
+    pub oracles: &'a Oracles,
+}
+
+impl<'a> Facts<'a> {
+    /// Name of a node.
+    pub fn name(&self, node: NodeId) -> &'a str {
+        &self.graph.node(node).name
+    }
+}
+
 impl Fault {
     /// A fault of these nodes of which no more is known yet than where it shows.
     ///
     /// Operators and kernels are named once each, in alphabetical order.
     pub(crate) fn of_nodes(
-        run: &DiagnosisContext<'_>,
+        facts: Facts<'_>,
         kind: FaultKind,
         nodes: &[NodeId],
         first_bad_case: String,
     ) -> Fault {
-        let graph = run.suite.graph();
-        let ops: BTreeSet<&str> = nodes.iter().map(|&id| graph.node(id).op.name()).collect();
-        let kernels = nodes.iter().filter_map(|&id| Some(run.choices.get(id).ok()?.name.as_str()));
+        let ops: BTreeSet<&str> = nodes.iter().map(|&id| facts.graph.node(id).op.name()).collect();
+        let kernels = nodes.iter().filter_map(|&id| Some(facts.choices.get(id).ok()?.name.as_str()));
         let join = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join("+");
         Fault {
             op: join(ops),
             kernel: join(kernels.collect()),
-            nodes: nodes.iter().map(|&id| run.name(id).to_string()).collect(),
+            nodes: nodes.iter().map(|&id| facts.name(id).to_string()).collect(),
             kind,
             blames: Blames::Target,
             rule: None,

@@ -1,16 +1,20 @@
 //! From a failing call to its cause: the call repeated on the target, run once on the checking device, and handed to the
 //! hypotheses.
 //!
-//! Hypotheses are those of `tapml-cause`. This file gathers the evidence that they need and decides between calls that say different
-//! things.
+//! Hypotheses are those of `tapml-cause`. This file says which experiments they need and decides between calls that say different
+//! things. It runs nothing but what `perform` runs for it.
 
-use crate::context::DiagnosisContext;
+use crate::context::{DiagnosisContext, Facts};
+use crate::experiment::{Outcomes, Reasoned, RunBehind};
+use crate::perform::{conclude, look};
 use crate::report::Fault;
+use std::sync::Arc;
 use tapml_cause::{Cause, Earlier, Evidence, Explanation};
 use tapml_device::{Finding, FindingKind};
-use tapml_exec::{Call, Phase};
-use tapml_graph::{ErrorKind, NodeId, Op, Result, Tensor};
+use tapml_exec::Call;
+use tapml_graph::{NodeId, Op, Result, Tensor};
 use tapml_migrate::CaseResult;
+use tapml_migrate::filter::Lost;
 use tapml_migrate::report::is_defect;
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Exact, Precision};
@@ -41,20 +45,19 @@ pub(crate) fn explain(
     let judged: Vec<Case> = failed.iter().filter(|r| r.outcome.is_ok()).map(|r| r.case).collect();
     // Every call failed to run, so there are no values to explain.
     let Some(&main) = judged.first() else {
-        return note_crash(first, fault);
+        note_crash(first, fault);
+        return Ok(());
     };
     if let Some(lost) = failed.iter().find_map(|r| r.outcome.as_ref().ok()?.lost.as_ref()) {
-        // No element is wrong, so no hypothesis about wrong elements is left to test.
-        let left_out = || tapml_cause::of_left_out(&call.op, &lost.attribute);
-        let cause = if lost.is_rounding() { Cause::Rounding } else { left_out() };
-        fault.cause = cause.name().into();
-        (fault.fit, fault.evidence) = (lost.share.min(1.0), lost.text());
+        note_lost(&call.op, lost, fault);
         return Ok(());
     }
     let mut best: Option<Explanation> = None;
     for case in choose_cases(run, main, &judged, failed) {
-        run.stop.check()?;
-        let found = long_or_unknown(of_case(run, case, &fault.findings)?, failed);
+        let recorded = RecordedCall::from_case(run, case)?;
+        let found =
+            conclude(run, |facts, outcomes| explain_recorded(facts, &recorded, &fault.findings, outcomes))?;
+        let found = long_or_unknown(found, failed);
         let known = found.cause != Cause::Unknown;
         // The first call has the most to say, as long as it says something.
         if known || best.is_none() {
@@ -138,12 +141,20 @@ fn endless(result: &CaseResult) -> bool {
 }
 
 /// The fault of calls that all failed to run. It is certain, because the error is the observation.
-fn note_crash(first: &CaseResult, fault: &mut Fault) -> Result<()> {
+fn note_crash(first: &CaseResult, fault: &mut Fault) {
     let error = first.outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
     fault.cause = Cause::Crash.name().into();
     (fault.certain, fault.fit) = (true, 1.0);
     fault.evidence = format!("the kernel could not be built or run: {error}");
-    Ok(())
+}
+
+/// The fault of calls of which no element is wrong, but all of them have an error in common: no hypothesis about wrong elements
+/// is left to test.
+fn note_lost(op: &Op, lost: &Lost, fault: &mut Fault) {
+    let left_out = || tapml_cause::of_left_out(op, &lost.attribute);
+    let cause = if lost.is_rounding() { Cause::Rounding } else { left_out() };
+    fault.cause = cause.name().into();
+    (fault.fit, fault.evidence) = (lost.share.min(1.0), lost.text());
 }
 
 /// Copies an explanation into the report, with the first defect that a checking device saw if the evidence lacks it.
@@ -161,40 +172,18 @@ fn put(fault: &mut Fault, found: Explanation) {
     fault.error_map = Some(found.error_map);
 }
 
-/// Tests the hypotheses on a recorded call.
-fn of_case(run: &mut DiagnosisContext<'_>, case: Case, findings: &[Finding]) -> Result<Explanation> {
-    let (call, _) = run.suite.call(case, run.model)?;
-    let mut observed = repeats(run, &call)?;
-    let exact = run.oracles.exact_outputs(case, || Ok(&call))?;
-    let precision = run.choices.precision(case.node, &call.symbols)?;
-    let mut before = earlier_calls(run, case)?;
-    if let Some((other, outputs)) = after_another(run, &call)? {
-        before.push(other);
-        // This run counts as one more repeat: it differs from the others only by what ran before it.
-        observed.push(outputs);
-    }
-    let earlier = before.iter().map(|Before { name, call, recorded, made }| Earlier {
-        name,
-        call,
-        observed: &[],
-        recorded,
-        made: *made,
-    });
-    let earlier: Vec<Earlier<'_>> = earlier.collect();
-    let findings = convert_findings(findings);
-    let evidence = Evidence {
-        call: &call,
-        exact: &exact,
-        observed: &observed,
-        precision,
-        earlier: &earlier,
-        findings: &findings,
-        after: None,
-    };
-    explain_evidence(run, &evidence)
+/// What is known of a recorded call that fails before anything is run for its explanation.
+struct RecordedCall {
+    call: Call,
+    exact: Arc<Vec<Exact>>,
+    /// What the target's kernel declares.
+    precision: Precision,
+    /// Calls of the same operator before it.
+    before: Vec<Before>,
 }
 
 /// A call that ran before another, and what the source gives for it.
+#[derive(Clone)]
 struct Before {
     /// Name for the evidence.
     name: String,
@@ -205,50 +194,107 @@ struct Before {
     made: bool,
 }
 
-/// A call of an operator of others with its inputs in reverse, what the source gives for it, and what the target gives for the
-/// call itself right after it: a platform that hands on the results of the call before shows it so.
-fn after_another(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Option<(Before, Vec<Tensor>)>> {
-    let mut other = call.clone();
+impl RecordedCall {
+    /// Reads a case of the suite.
+    fn from_case(run: &DiagnosisContext<'_>, case: Case) -> Result<RecordedCall> {
+        let (call, _) = run.suite.call(case, run.model)?;
+        let exact = run.oracles.exact_outputs(case, || Ok(&call))?;
+        let precision = run.choices.precision(case.node, &call.symbols)?;
+        Ok(RecordedCall { call, exact, precision, before: earlier_calls(run, case)? })
+    }
+}
+
+/// Tests the hypotheses on a recorded call, on which a checking device reported these findings.
+fn explain_recorded(
+    facts: Facts<'_>,
+    recorded: &RecordedCall,
+    findings: &[Finding],
+    outcomes: &Outcomes,
+) -> Reasoned<Explanation> {
+    let RecordedCall { call, exact, precision, before } = recorded;
+    let mut observed = outcomes.repeats(call)?.to_vec();
+    let mut before = before.clone();
+    if let Some(other) = with_reversed_inputs(call)? {
+        let calls = [other, call.clone()];
+        if let Some(RunBehind { recorded, outputs }) = outcomes.run_behind(&calls)?.cloned() {
+            let [other, _] = calls;
+            before.push(Before {
+                name: "with the inputs in reverse".into(),
+                call: other,
+                recorded,
+                made: true,
+            });
+            // This run counts as one more repeat: it differs from the others only by what ran before it.
+            observed.push(outputs);
+        }
+    }
+    let earlier = before.iter().map(|Before { name, call, recorded, made }| Earlier {
+        name,
+        call,
+        observed: &[],
+        recorded,
+        made: *made,
+    });
+    let earlier: Vec<Earlier<'_>> = earlier.collect();
+    let evidence = Evidence {
+        call,
+        exact,
+        observed: &observed,
+        precision: *precision,
+        earlier: &earlier,
+        findings: &convert_findings(findings),
+        after: None,
+    };
+    Ok(explain_evidence(facts, &evidence)?)
+}
+
+/// A call of an operator of others with its inputs in reverse; `None` for other operators. A platform that hands on the results
+/// of the call before shows it right behind such a call.
+fn with_reversed_inputs(call: &Call) -> Result<Option<Call>> {
     let Op::Foreign(_) = call.op else { return Ok(None) };
+    let mut other = call.clone();
     let inputs = other.inputs.iter_mut().zip(&other.weights).filter(|(_, weight)| weight.is_none());
     for input in inputs.map(|(input, _)| input).filter(|input| input.dtype().is_float()) {
         let values: Vec<f64> = input.to_f64().into_iter().rev().collect();
         *input = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
     }
-    let mut recorded = None;
-    run.source.replay(std::slice::from_ref(&other), &mut |_, outputs| recorded = outputs.ok())?;
-    let mut last = None;
-    // In one replay, so that nothing runs between the two.
-    let calls = [other.clone(), call.clone()];
-    // If only the first of them gives outputs, they are not taken for those of the second.
-    run.target.replay(&calls, &mut |at, outputs| last = outputs.ok().filter(|_| at == 1).or(last.take()))?;
-    let name = "with the inputs in reverse".to_string();
-    Ok(recorded.zip(last).map(|(recorded, last)| (Before { name, call: other, recorded, made: true }, last)))
+    Ok(Some(other))
 }
 
 /// Chooses the hypotheses: operators of others have none that know what the operator computes.
-fn explain_evidence(run: &DiagnosisContext<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
+fn explain_evidence(facts: Facts<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
     match evidence.call.op {
-        Op::Foreign(_) => tapml_cause::explain_foreign(evidence, run.oracles),
+        Op::Foreign(_) => tapml_cause::explain_foreign(evidence, facts.oracles),
         _ => tapml_cause::explain(evidence),
     }
+}
+
+/// The cause of a call of this node that is no case of the suite; see [`of_call`].
+pub(crate) fn explain_new(
+    facts: Facts<'_>,
+    call: &Call,
+    node: NodeId,
+    outcomes: &Outcomes,
+) -> Reasoned<Option<Explanation>> {
+    let (observed, exact) = (outcomes.repeats(call)?, outcomes.exact(call)?);
+    let precision = facts.choices.precision(node, &call.symbols)?;
+    Ok(of_call(facts, call, exact, observed, precision)?)
 }
 
 /// The cause of a wrong call that is no case of the suite.
 /// `None` if the target could not run it. Nothing is known of earlier calls or of defects.
 pub(crate) fn of_call(
-    run: &DiagnosisContext<'_>,
+    facts: Facts<'_>,
     call: &Call,
     exact: &[Exact],
     observed: &[Vec<Tensor>],
     precision: Precision,
 ) -> Result<Option<Explanation>> {
-    run.stop.check()?;
     if observed.is_empty() {
         return Ok(None);
     }
     let evidence = Evidence { call, exact, observed, precision, earlier: &[], findings: &[], after: None };
-    explain_evidence(run, &evidence).map(Some)
+    explain_evidence(facts, &evidence).map(Some)
 }
 
 /// Recorded calls of the same operator before a case: of the same node in the runs before, and of other nodes in the same
@@ -292,59 +338,92 @@ pub(crate) fn finding_cause(kind: FindingKind) -> Cause {
     }
 }
 
-/// The outputs of the call, as often as the options say; a repeat that could not be run is left out.
-pub(crate) fn repeats(run: &mut DiagnosisContext<'_>, call: &Call) -> Result<Vec<Vec<Tensor>>> {
-    let mut observed = Vec::new();
-    for _ in 0..run.options.repeats {
-        let keep = &mut |_, outputs: Result<Vec<Tensor>>| observed.extend(outputs);
-        run.target.replay(std::slice::from_ref(call), keep)?;
-    }
-    Ok(observed)
-}
-
-/// Whether two outputs have the same bits.
-/// NaNs of different payloads differ, and so do zeros of different signs.
-pub(crate) fn are_same(a: &[Tensor], b: &[Tensor]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes()[..] == b.bytes()[..])
-}
-
-/// What the checking device saw of a call.
-#[derive(Default)]
-pub(crate) struct Look {
-    /// Everything it reported; not all of it is a defect.
-    pub findings: Vec<Finding>,
-    /// Why it did not run the call, or not to its end.
-    pub missed: Option<String>,
-}
-
-/// What the checking device sees in a call, if it runs the same kernel.
-/// Findings of calls before are thrown away first, so that each finding belongs to this call.
-pub(crate) fn look(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Look> {
-    let missed = |reason: &str| Look { missed: Some(reason.into()), ..Look::default() };
-    let Some(checker) = run.checker.as_deref_mut() else { return Ok(missed("there is no checking device")) };
-    let phase = Phase::of_run(&call.symbols);
-    let same =
-        match (checker.kernel_for(&call.op, &call.input_types, phase), run.choices.kernel_at(node, phase)) {
-            // Another kernel would tell nothing of the target's.
-            (Ok(own), Ok(choice)) => own.hash == choice.hash,
-            _ => false,
-        };
-    if !same {
-        return Ok(missed("the checking device runs another kernel"));
-    }
-    checker.take_findings();
-    let mut error = None;
-    checker.replay(std::slice::from_ref(call), &mut |_, outputs| error = outputs.err())?;
-    // What a checker cannot survive is no reason to end the diagnosis of another platform.
-    let lost = error.as_ref().is_some_and(|e| e.kind() == ErrorKind::DeviceLost);
-    let findings = if lost { Vec::new() } else { checker.take_findings() };
-    Ok(Look { findings, missed: error.map(|e| e.to_string()) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answers::{TestGraph, change, numbers, precision, run_right};
+    use crate::report::{Fault, FaultKind};
+    use std::cell::RefCell;
     use tapml_cause::{ErrorMap, Tested};
+    use tapml_graph::{Error, Symbols};
+    use tapml_migrate::verdict::judge;
+
+    const GRAPH: &str = "graph test\ninput x: f32[7,16]\nweight w: f32[16,16]\ny: f32[7,16] = linear(x, w)\n\
+                         z: f32[7,16] = onnx.Relu@13(y)\noutput y = y\noutput z = z\n";
+
+    /// A call of a node of [`GRAPH`], with what is recorded of it.
+    fn record(subject: &TestGraph, node: &str) -> RecordedCall {
+        let inputs = subject.graph.input_types(subject.graph.node(subject.node(node)));
+        let symbols = Symbols::np(7, 0);
+        let sizes = inputs.iter().map(|ty| ty.sizes(&symbols).unwrap());
+        let inputs = sizes.zip(1u32..).map(|(shape, seed)| numbers(&shape, seed)).collect();
+        let call = subject.call(subject.node(node), &symbols, inputs);
+        let exact = Arc::new(subject.oracles.exact(&call, 0).unwrap());
+        RecordedCall { exact, precision: precision(&call), before: Vec::new(), call }
+    }
+
+    /// What explains a call of a node on a target that gives this.
+    fn explain_call(node: &str, target: &crate::answers::Answer<'_>) -> Explanation {
+        let subject = TestGraph::new(GRAPH);
+        let recorded = record(&subject, node);
+        subject.conclude(target, |facts, outcomes| explain_recorded(facts, &recorded, &[], outcomes))
+    }
+
+    #[test]
+    fn wrong_values_are_explained_by_a_hypothesis_that_predicts_them() {
+        let found = explain_call("y", &|call| change(run_right(call), |_, v| -v));
+        assert_eq!((found.cause, found.certain), (Cause::WrongSign, true), "{}", found.evidence);
+    }
+
+    #[test]
+    fn repeats_that_differ_are_a_race() {
+        let runs = RefCell::new(0.0);
+        let found = explain_call("y", &|call| {
+            *runs.borrow_mut() += 0.1;
+            let by = *runs.borrow();
+            change(run_right(call), |i, v| if i % 3 == 0 { v + by } else { v })
+        });
+        assert_eq!(found.cause, Cause::Race, "{}", found.evidence);
+    }
+
+    #[test]
+    fn a_runtime_that_hands_on_the_results_of_the_call_before_is_caught_behind_a_call_of_other_inputs() {
+        let last: RefCell<Option<Vec<Tensor>>> = RefCell::new(None);
+        let found = explain_call("z", &|call| {
+            let right = run_right(call);
+            last.borrow_mut().replace(right.clone()).unwrap_or(right)
+        });
+        assert_eq!(found.cause, Cause::StaleData, "{}", found.evidence);
+        assert!(found.evidence.contains("with the inputs in reverse"), "{}", found.evidence);
+    }
+
+    #[test]
+    fn calls_that_did_not_run_or_are_off_together_are_explained_by_their_verdicts() {
+        let subject = TestGraph::new(GRAPH);
+        let new = || Fault::of_nodes(subject.facts(), FaultKind::Operator, &[NodeId(0)], "p0.s0.y".into());
+        let case = Case { frame: 0, node: NodeId(0) };
+        let mut fault = new();
+        note_crash(&CaseResult { case, outcome: Err(Error::bug("no such function")) }, &mut fault);
+        assert_eq!((fault.cause.as_str(), fault.certain), ("crash", true));
+        assert!(fault.evidence.contains("no such function"), "{}", fault.evidence);
+
+        let lost = r#"{"attribute":"rounding of results","share":0.97,"error":0.01,"rows":40}"#;
+        let mut fault = new();
+        note_lost(&subject.graph.node(NodeId(0)).op, &serde_json::from_str(lost).unwrap(), &mut fault);
+        assert_eq!((fault.cause.as_str(), fault.certain, fault.fit), ("rounding", false, 0.97));
+    }
+
+    #[test]
+    fn a_long_sum_has_to_explain_every_call() {
+        let subject = TestGraph::new(GRAPH);
+        let RecordedCall { call, exact, precision, .. } = record(&subject, "y");
+        let judged = judge(&exact, &change(run_right(&call), |_, v| -v), precision, None).unwrap();
+        assert!(judged.one_chain.is_none());
+        let result = CaseResult { case: Case { frame: 0, node: NodeId(0) }, outcome: Ok(judged) };
+        let found = || make_explanation(&[(Cause::LongSum, 1.0)]);
+        assert_eq!(long_or_unknown(found(), &[]).cause, Cause::LongSum);
+        assert_eq!(long_or_unknown(found(), &[&result]).cause, Cause::Unknown);
+    }
 
     fn make_explanation(tested: &[(Cause, f64)]) -> Explanation {
         let tested = tested.iter().map(|&(cause, fit)| Tested { cause, fit, note: cause.name().into() });

@@ -84,7 +84,7 @@ pub(crate) fn describe(run: &DiagnosisContext<'_>, op: &str, group: &Group) -> F
         failed: failed.len() as u64,
         variants: variants(run, group),
         reproduce,
-        ..Fault::of_nodes(run, FaultKind::Operator, &nodes, first_bad_case)
+        ..Fault::of_nodes(run.facts(), FaultKind::Operator, &nodes, first_bad_case)
     }
 }
 

@@ -4,9 +4,11 @@
 //!
 //! All of this is indirect: the values between operators stay inside the kernel. The result is named as probable and never as certain.
 
-use crate::context::DiagnosisContext;
+use crate::context::{DiagnosisContext, Facts};
+use crate::experiment::{Outcomes, Reasoned};
+use crate::perform::conclude;
 use crate::report::{Fault, UNKNOWN};
-use crate::{explain, within};
+use crate::within;
 use std::collections::{BTreeMap, HashSet};
 use tapml_exec::Call;
 use tapml_graph::op::{Fused, Neutral};
@@ -39,7 +41,9 @@ pub(crate) fn describe_inner(
     let Op::Fused(fused) = &call.op else { return Ok(()) };
     let names: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
     fault.evidence += &format!("; the kernel stands for {}", names.join(", "));
-    if let Some(InnerOperator { op, evidence }) = locate(run, call, node)? {
+    if let Some(InnerOperator { op, evidence }) =
+        conclude(run, |facts, outcomes| locate(facts, call, node, outcomes))?
+    {
         fault.evidence += &format!(", of which `{op}` is probably at fault: {evidence}");
         // A cause that explains the fused call itself says more than one of a part.
         if fault.cause == UNKNOWN
@@ -57,9 +61,14 @@ pub(crate) fn describe_inner(
 /// The operator at fault within the fused operator of a node whose kernel fails this call; `None` for other operators, and
 /// where more than one is left.
 /// Tries the clues in order of their cost: outputs, factors, then calls with neutral inputs.
-fn locate(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Option<InnerOperator>> {
+fn locate(
+    facts: Facts<'_>,
+    call: &Call,
+    node: NodeId,
+    outcomes: &Outcomes,
+) -> Reasoned<Option<InnerOperator>> {
     let Op::Fused(fused) = &call.op else { return Ok(None) };
-    let Some(shown) = Shown::from_call(run, call, node)? else { return Ok(None) };
+    let Some(shown) = Shown::from_call(facts, call, node, outcomes)? else { return Ok(None) };
     let body = fused.body();
     let (mut suspects, mut evidence) = by_outputs(body, &shown.wrong);
     let gives_factors = |op: &str| body.nodes().iter().any(|n| n.op.name() == op && n.op.gives_factors());
@@ -71,7 +80,8 @@ fn locate(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<O
     // Suspects may shrink on the way, so each is asked whether others are left.
     for op in suspects.clone() {
         let Some(inputs) = neutral_inputs(fused, op).filter(|_| suspects.len() > 1) else { continue };
-        let Some(now) = Shown::from_call(run, &with_neutral(call, &inputs)?, node)? else { continue };
+        let changed = with_neutral(call, &inputs)?;
+        let Some(now) = Shown::from_call(facts, &changed, node, outcomes)? else { continue };
         // An output that was right before and is wrong with other inputs says nothing of this fault.
         let wrong = now.wrong.iter().zip(&shown.wrong).any(|(now, before)| *now && *before);
         // Other inputs may hide a fault of another operator, too, if more than what this one adds is gone.
@@ -101,10 +111,14 @@ struct Shown {
 
 impl Shown {
     /// What the target gives for a call; `None` if it could not be run.
-    fn from_call(run: &mut DiagnosisContext<'_>, call: &Call, node: NodeId) -> Result<Option<Shown>> {
-        let observed = explain::repeats(run, call)?;
-        let exact = run.oracles.exact(call, 0)?;
-        let precision = run.choices.precision(node, &call.symbols)?;
+    fn from_call(
+        facts: Facts<'_>,
+        call: &Call,
+        node: NodeId,
+        outcomes: &Outcomes,
+    ) -> Reasoned<Option<Shown>> {
+        let (observed, exact) = (outcomes.repeats(call)?, outcomes.exact(call)?);
+        let precision = facts.choices.precision(node, &call.symbols)?;
         let Some(outputs) = observed.first() else { return Ok(None) };
         let wrong = |(exact, output): (&Exact, &Tensor)| {
             let judged = judge(std::slice::from_ref(exact), std::slice::from_ref(output), precision, None)?;
@@ -230,6 +244,74 @@ fn with_neutral(call: &Call, inputs: &BTreeMap<usize, Neutral>) -> Result<Call> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answers::{Answer, TestGraph, change, numbers, run_right};
+    use tapml_graph::{Symbols, fusion};
+
+    /// The operator that is located within a fused one with this body, where its call gives what `target` does.
+    fn locate_in(body: &str, target: &Answer<'_>) -> Option<(String, String)> {
+        // Reasoning is about the call alone, so that the graph may be that of the body.
+        let subject = TestGraph::new(body);
+        let fused = Fused::new(fusion::find("norm_linear").unwrap(), subject.graph.clone()).unwrap();
+        let call = fused_call(&subject, fused);
+        let found = subject.conclude(target, |facts, outcomes| locate(facts, &call, NodeId(0), outcomes))?;
+        Some((found.op, found.evidence))
+    }
+
+    /// The call of a fused operator, with other numbers for each input.
+    fn fused_call(subject: &TestGraph, fused: Fused) -> Call {
+        let (graph, symbols) = (&subject.graph, Symbols::np(5, 0));
+        let types: Vec<_> = graph.inputs().map(|(_, value)| value.ty.clone()).collect();
+        let numbers =
+            |(ty, seed): (&tapml_graph::TensorType, u32)| numbers(&ty.sizes(&symbols).unwrap(), seed);
+        Call {
+            node: "fused".into(),
+            op: Op::Fused(fused),
+            inputs: types.iter().zip(1u32..).map(numbers).collect(),
+            weights: vec![None; types.len()],
+            input_types: types,
+            output_types: graph.outputs().iter().map(|o| graph.value(o.value).ty.clone()).collect(),
+            symbols,
+        }
+    }
+
+    #[test]
+    fn outputs_that_are_right_clear_what_leads_to_them() {
+        let body = "graph body\ninput x: f32[n,16]\ninput w: f32[16,16]\na: f32[n,16] = linear(x, w)\n\
+                    b: f32[n,16] = silu(a)\noutput a = a\noutput b = b\n";
+        let second = |call: &Call| {
+            let [a, b] = <[Tensor; 2]>::try_from(run_right(call)).unwrap();
+            vec![a, change(vec![b], |i, v| if i % 2 == 0 { -v } else { v }).remove(0)]
+        };
+        let (op, evidence) = locate_in(body, &second).unwrap();
+        assert_eq!((op.as_str(), evidence.as_str()), ("silu", "what `linear` leads to is right"));
+        assert_eq!(locate_in(body, &|call| change(run_right(call), |i, v| v + (i % 2) as f64)), None);
+    }
+
+    #[test]
+    fn rows_that_are_wrong_by_a_factor_accuse_what_gives_factors() {
+        let body = "graph body\ninput x: f32[n,16]\ninput g: f32[16]\ninput w: f32[16,16]\n\
+                    a: f32[n,16] = rms_norm(x, g) {\"eps\":0.00001}\nb: f32[n,16] = linear(a, w)\noutput b = b\n";
+        let rows = |call: &Call| change(run_right(call), |i, v| v * (1.5 + (i / 16) as f64));
+        let (op, evidence) = locate_in(body, &rows).unwrap();
+        assert!(op == "rms_norm" && evidence.contains("such as 5.5"), "{op}: {evidence}");
+    }
+
+    #[test]
+    fn a_call_that_is_right_with_a_neutral_operator_accuses_it() {
+        let body = "graph body\ninput x: f32[n,16]\ninput w: f32[16,16]\ninput y: f32[n,16]\n\
+                    a: f32[n,16] = linear(x, w)\nb: f32[n,16] = add(a, y)\noutput b = b\n";
+        let without_second_input = |call: &Call| {
+            let mut call = call.clone();
+            call.inputs[2] = Neutral::Zeros.fill_like(&call.inputs[2]).unwrap();
+            run_right(&call)
+        };
+        let (op, evidence) = locate_in(body, &without_second_input).unwrap();
+        assert_eq!((op.as_str(), evidence.as_str()), ("add", "the call is right with a neutral `add`"));
+        let wrong_product =
+            |call: &Call| change(run_right(call), |i, v| if i % 3 == 0 { v + 1.0 } else { v });
+        let (op, evidence) = locate_in(body, &wrong_product).unwrap();
+        assert_eq!((op.as_str(), evidence.as_str()), ("linear", "the call stays wrong with a neutral `add`"));
+    }
 
     #[test]
     fn rows_times_one_number_have_a_common_factor() {

@@ -4,6 +4,7 @@
 
 use crate::context::DiagnosisContext;
 use crate::group::same_code;
+use crate::perform::{conclude, look};
 use crate::report::{Fault, FaultKind};
 use crate::{explain, functions, inner};
 use tapml_cause::{Cause, Explanation};
@@ -50,7 +51,7 @@ fn fault(run: &mut DiagnosisContext<'_>, failures: &[MadeFailure]) -> Result<Fau
     let ids: Vec<NodeId> = nodes.iter().filter_map(|name| run.suite.graph().find_node(name)).collect();
     // A call with values says more than one that did not run.
     let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
-    let mut fault = Fault::of_nodes(run, FaultKind::Operator, &ids, told.made.id());
+    let mut fault = Fault::of_nodes(run.facts(), FaultKind::Operator, &ids, told.made.id());
     // The other phase of these nodes may run another kernel.
     fault.kernel = told.made.kernel.clone();
     fault.failed = failures.len() as u64;
@@ -92,7 +93,7 @@ fn explain_calls(
     fault: &mut Fault,
 ) -> Result<()> {
     let call = &made.call;
-    fault.findings = explain::look(run, call, made.case.node)?.findings;
+    fault.findings = look(run, call, made.case.node)?.findings;
     let judged = failures.iter().filter(|failure| failure.outcome.is_ok()).map(|failure| &failure.made);
     let mut others: Vec<&MadeCall> = judged.filter(|other| other.id() != made.id()).collect();
     let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
@@ -123,8 +124,5 @@ fn explain_calls(
 
 /// The cause of one made call. It is no case of the suite, so the oracles evaluate the call itself.
 fn cause(run: &mut DiagnosisContext<'_>, made: &MadeCall) -> Result<Option<Explanation>> {
-    let observed = explain::repeats(run, &made.call)?;
-    let exact = run.oracles.exact(&made.call, 0)?;
-    let precision = run.choices.precision(made.case.node, &made.call.symbols)?;
-    explain::of_call(run, &made.call, &exact, &observed, precision)
+    conclude(run, |facts, outcomes| explain::explain_new(facts, &made.call, made.case.node, outcomes))
 }

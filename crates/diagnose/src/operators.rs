@@ -161,7 +161,7 @@ fn overflows(run: &mut DiagnosisContext<'_>, beyond: &Overflow) {
     let nodes = same_code(run, std::slice::from_ref(&beyond.node));
     let ids: Vec<NodeId> = nodes.iter().filter_map(|n| run.suite.graph().find_node(n)).collect();
     run.barred.extend(nodes);
-    let mut fault = Fault::of_nodes(run, FaultKind::Operator, &ids, format!("probe.{}", beyond.node));
+    let mut fault = Fault::of_nodes(run.facts(), FaultKind::Operator, &ids, format!("probe.{}", beyond.node));
     let kernel = |&id: &NodeId| run.choices.kernels(id).find(|choice| choice.hash == beyond.kernel_hash);
     if let Some(choice) = ids.iter().find_map(kernel) {
         fault.kernel = choice.name.clone();

@@ -128,7 +128,8 @@ fn fault(run: &mut DiagnosisContext<'_>, search: &mut Search, nodes: &BTreeSet<N
         _ => 0,
     };
     let node = ids.last().copied().unwrap_or(NodeId(0));
-    let mut fault = Fault::of_nodes(run, FaultKind::Between, &ids, run.suite.case_id(Case { frame, node }));
+    let mut fault =
+        Fault::of_nodes(run.facts(), FaultKind::Between, &ids, run.suite.case_id(Case { frame, node }));
     fault.op = kinds.join("+");
     fault.rule = (kinds.len() > 1).then(|| format!("{} run in one model", chain(run, nodes)));
     fault.criterion = Criterion::Element.name().into();

@@ -54,7 +54,8 @@ pub(crate) fn of_checked(
         fault.worst_ratio
     );
     // The recorded result is judged alone here, so that it may pass where the comparison with the target's did not.
-    if let Some(found) = explain::of_call(run, &call, &exact, &[recorded], precision)?
+    run.stop.check()?;
+    if let Some(found) = explain::of_call(run.facts(), &call, &exact, &[recorded], precision)?
         && found.cause != Cause::Unknown
     {
         fault.evidence += &format!("; {}: {}", found.cause, found.evidence);

@@ -12,7 +12,8 @@ use tapml_graph::{DType, ErrorKind, Graph, NodeId, Result, Symbols};
 /// The kernel of a node in one phase, or why there is none.
 type Chosen = std::result::Result<KernelChoice, String>;
 
-/// The kernels of some nodes, in each phase.
+/// The kernels of some nodes, in each phase; of none by default.
+#[derive(Default)]
 pub struct KernelChoices {
     /// Only nodes and phases that were asked for.
     by_node: HashMap<(NodeId, Phase), Chosen>,

@@ -8,7 +8,9 @@ use super::program;
 use super::scan::{Anomaly, AnomalyKind, Holds};
 use super::scene::Scene;
 use super::why::{self, Why};
-use crate::context::DiagnosisContext;
+use crate::context::{DiagnosisContext, Facts};
+use crate::experiment::{Outcomes, Reasoned};
+use crate::perform::conclude;
 use crate::report::{Fault, FaultKind};
 use std::collections::{BTreeSet, HashSet};
 use tapml_graph::{NodeId, Result, ValueId};
@@ -43,7 +45,7 @@ pub(super) fn find_faults(
     scene: Option<&Scene>,
 ) -> Result<Located> {
     // Faults of the whole program are taken first: they would show as an anomaly of every node.
-    let mut groups = match scene {
+    let groups = match scene {
         Some(scene) => program::take(run, scene, &mut anomalies)?,
         None => Vec::new(),
     };
@@ -53,9 +55,18 @@ pub(super) fn find_faults(
     let mut single = Vec::new();
     // Room for as many anomalies as there are overruns: explaining those takes no call.
     for anomaly in anomalies.into_iter().take(MOST.max(beyond)) {
-        run.stop.check()?;
-        single.extend(explain_anomaly(run, scene, anomaly, everywhere)?);
+        single.extend(conclude(run, |facts, outcomes| {
+            explain_anomaly(facts, scene, &anomaly, everywhere, outcomes)
+        })?);
     }
+    let groups = merge(groups, single);
+    let whole = groups.iter().any(|g| g.whole);
+    let faults = groups.into_iter().map(|group| finish(run.facts(), group)).collect();
+    Ok(Located { faults, whole })
+}
+
+/// One group for each fault: those of the whole program first, then those of single anomalies.
+pub(super) fn merge(mut groups: Vec<Group>, mut single: Vec<Group>) -> Vec<Group> {
     // Before merging, which keeps the first anomaly of a group only.
     settle(&mut single);
     for group in single {
@@ -67,9 +78,7 @@ pub(super) fn find_faults(
             None => groups.push(group),
         }
     }
-    let whole = groups.iter().any(|g| g.whole);
-    let faults = groups.into_iter().map(|group| finish(run, group)).collect::<Result<_>>()?;
-    Ok(Located { faults, whole })
+    groups
 }
 
 /// What a late node leaves itself may be wrong too, since its inputs are gone by then: that is no fault of its own. Many
@@ -91,29 +100,32 @@ fn settle(groups: &mut Vec<Group>) {
 }
 
 /// The fault that one anomaly shows; `None` if it says nothing.
-fn explain_anomaly(
-    run: &mut DiagnosisContext<'_>,
+pub(super) fn explain_anomaly(
+    facts: Facts<'_>,
     scene: Option<&Scene>,
-    anomaly: Anomaly,
+    anomaly: &Anomaly,
     everywhere: bool,
-) -> Result<Option<Group>> {
+    outcomes: &Outcomes,
+) -> Reasoned<Option<Group>> {
     let why = match &anomaly.what {
         AnomalyKind::Wrong(wrong) => match scene {
-            Some(scene) => why::explain_node(run, scene, anomaly.node, wrong)?,
+            Some(scene) => why::explain_node(facts, scene, anomaly.node, wrong, outcomes)?,
             None => return Ok(None),
         },
         AnomalyKind::Differs(found) => {
-            let why = scene.map(|scene| why::of_other(run, scene, anomaly.node, found)).transpose()?;
-            let Some(why) = why.flatten() else { return Ok(None) };
-            why
+            let Some(scene) = scene else { return Ok(None) };
+            match why::of_other(facts, scene, anomaly.node, found, outcomes)? {
+                Some(why) => why,
+                None => return Ok(None),
+            }
         }
-        AnomalyKind::Given { value, holds } => given_fault(run, *value, *holds, anomaly.node),
+        AnomalyKind::Given { value, holds } => given_fault(facts, *value, *holds, anomaly.node),
         AnomalyKind::Changed { value, producer, holds } => {
-            changed_fault(run, *value, *producer, *holds, anomaly.node)
+            changed_fault(facts, *value, *producer, *holds, anomaly.node)
         }
-        AnomalyKind::State { state, holds } => state_fault(run, *state, *holds, anomaly.node),
+        AnomalyKind::State { state, holds } => state_fault(facts, *state, *holds, anomaly.node),
         AnomalyKind::Overrun { output, bytes } => {
-            overrun_fault(run, anomaly.node, *output, *bytes, everywhere)
+            overrun_fault(facts, anomaly.node, *output, *bytes, everywhere)
         }
     };
     // The reader that saw it belongs to the fault in any case.
@@ -130,13 +142,13 @@ fn explain_anomaly(
         // What comes from outside, and the block of sizes, are the same for every node.
         whole: matches!(anomaly.what, AnomalyKind::Given { .. }) || why.cause == "wrong_symbol",
         late: why.late,
-        first: anomaly,
+        first: anomaly.clone(),
     }))
 }
 
 /// A value that the program gets from outside is another than was given.
-fn given_fault(run: &DiagnosisContext<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
-    let (value, reader) = (&run.suite.graph().value(value).name, run.name(reader));
+fn given_fault(facts: Facts<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
+    let (value, reader) = (&facts.graph.value(value).name, facts.name(reader));
     let begin = format!("`{reader}` reads other values than the input `{value}` that was given");
     match holds {
         Holds::Rounded(dtype) => {
@@ -160,18 +172,12 @@ fn given_fault(run: &DiagnosisContext<'_>, value: ValueId, holds: Holds, reader:
 }
 
 /// A value that is not what its node left.
-fn changed_fault(
-    run: &DiagnosisContext<'_>,
-    value: ValueId,
-    producer: NodeId,
-    holds: Holds,
-    reader: NodeId,
-) -> Why {
-    let value = &run.suite.graph().value(value).name;
+fn changed_fault(facts: Facts<'_>, value: ValueId, producer: NodeId, holds: Holds, reader: NodeId) -> Why {
+    let value = &facts.graph.value(value).name;
     let begin = format!(
         "`{value}` is not what `{}` left in it when `{}` reads it",
-        run.name(producer),
-        run.name(reader)
+        facts.name(producer),
+        facts.name(reader)
     );
     let late = |what: &str| {
         let end = format!("it holds {what}: the reader ran before the writer, or a copy is lost");
@@ -182,7 +188,7 @@ fn changed_fault(
     };
     let why = match holds {
         Holds::Output(other) => {
-            let other_name = run.name(other);
+            let other_name = facts.name(other);
             let end =
                 format!("it holds what `{other_name}` left: their memory overlaps while both are needed");
             // What stood there before the writer may also be seen by a reader that runs too early.
@@ -201,9 +207,9 @@ fn changed_fault(
 }
 
 /// A state that is not what the step before left, or not empty at the start of a text.
-fn state_fault(run: &DiagnosisContext<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
-    let states = run.suite.graph().states();
-    let (name, reader) = (&states[state].name, run.name(reader));
+fn state_fault(facts: Facts<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
+    let states = facts.graph.states();
+    let (name, reader) = (&states[state].name, facts.name(reader));
     // Anything may have written to a state that holds what no state held.
     let certain = !matches!(holds, Holds::NotEmpty | Holds::Other);
     let (cause, evidence) = match holds {
@@ -241,14 +247,8 @@ fn state_fault(run: &DiagnosisContext<'_>, state: usize, holds: Holds, reader: N
 }
 
 /// Bytes behind the end of an output were written.
-fn overrun_fault(
-    run: &DiagnosisContext<'_>,
-    node: NodeId,
-    output: usize,
-    bytes: u64,
-    everywhere: bool,
-) -> Why {
-    let name = run.name(node);
+fn overrun_fault(facts: Facts<'_>, node: NodeId, output: usize, bytes: u64, everywhere: bool) -> Why {
+    let name = facts.name(node);
     if everywhere {
         let evidence = format!(
             "memory that the program fills with a word before `{name}` and other nodes write to it holds other bytes \
@@ -259,20 +259,20 @@ fn overrun_fault(
     let evidence = format!(
         "`{name}` writes {bytes} bytes behind the end of its output {output}, in rows that this step does not have"
     );
-    let kernel = run.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
+    let kernel = facts.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
     // This one is the kernel's own fault, though it shows in a program.
     Why { kind: FaultKind::Operator, kernel, ..Why::between_operators("out_of_bounds", true, evidence) }
 }
 
 /// The report's form of a group. Its first anomaly gives the case and the numbers.
-fn finish(run: &DiagnosisContext<'_>, group: Group) -> Result<Fault> {
+fn finish(facts: Facts<'_>, group: Group) -> Fault {
     let nodes: Vec<NodeId> = group.nodes.into_iter().collect();
     let judged = match &group.first.what {
         AnomalyKind::Wrong(wrong) => Some(&wrong.judgement),
         _ => None,
     };
-    let first_bad_case = format!("{}.{}", group.first.step, run.name(group.first.node));
-    let mut fault = Fault::of_nodes(run, group.kind, &nodes, first_bad_case);
+    let first_bad_case = format!("{}.{}", group.first.step, facts.name(group.first.node));
+    let mut fault = Fault::of_nodes(facts, group.kind, &nodes, first_bad_case);
     fault.cause = group.cause;
     fault.certain = group.certain;
     fault.evidence = group.evidence;
@@ -283,5 +283,5 @@ fn finish(run: &DiagnosisContext<'_>, group: Group) -> Result<Fault> {
         fault.element = Some(judgement.worst);
         fault.pattern = judgement.pattern.as_ref().map(|p| p.text.clone()).unwrap_or_default();
     }
-    Ok(fault)
+    fault
 }

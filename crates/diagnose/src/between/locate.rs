@@ -230,7 +230,7 @@ fn unsteady_fault(run: &DiagnosisContext<'_>, departure: &Departure, id: NodeId,
     let name = run.name(id);
     // What a kernel reads it reads wherever it runs; chance may spare its other nodes.
     let nodes = if departure.how == DepartureKind::Poison { same_code(run, id) } else { vec![id] };
-    let mut fault = Fault::of_nodes(run, FaultKind::Between, &nodes, format!("{label}.{name}"));
+    let mut fault = Fault::of_nodes(run.facts(), FaultKind::Between, &nodes, format!("{label}.{name}"));
     // Memory that is not filled may hold something else each time.
     fault.certain = departure.how == DepartureKind::Poison || fill.is_some();
     (fault.cause, fault.evidence) = match departure.how {
@@ -272,7 +272,8 @@ fn by_placement(
     })?;
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let first = found.items.first().map(|&id| run.name(id)).unwrap_or_default();
-    let mut fault = Fault::of_nodes(run, FaultKind::Between, &found.items, format!("{label}.{first}"));
+    let mut fault =
+        Fault::of_nodes(run.facts(), FaultKind::Between, &found.items, format!("{label}.{first}"));
     if let DepartureKind::Results(ratio) = departure.how {
         fault.worst_ratio = ratio;
     }

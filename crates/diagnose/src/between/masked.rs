@@ -12,7 +12,7 @@ use super::scan::{Anomaly, AnomalyKind, Before, Differs, call_of, scan};
 use super::scene::{self, Scene, Shown};
 use super::traced::{self, FILL, TracedValues};
 use crate::context::DiagnosisContext;
-use crate::explain;
+use crate::experiment::are_same;
 use crate::report::FaultKind;
 use std::collections::HashSet;
 use tapml_cause::Cause;
@@ -128,7 +128,7 @@ fn differing_nodes(
     let calls: Vec<Call> = differs.iter().map(|(_, d)| d.call.clone()).collect();
     // A kernel that gives something else each time is no evidence of the program.
     let mut again = replay_calls(run, &calls)?.into_iter();
-    differs.retain(|(_, d)| again.next().flatten().is_some_and(|again| explain::are_same(&again, &d.alone)));
+    differs.retain(|(_, d)| again.next().flatten().is_some_and(|again| are_same(&again, &d.alone)));
     let anomaly = |(node, found): (NodeId, Differs)| {
         let what = AnomalyKind::Differs(Box::new(found));
         Anomaly { step: step.label.clone(), node, what }

@@ -6,7 +6,7 @@
 //!
 //! * a run, and the values that its nodes gave: `runs`, `hybrid`, `traced`;
 //! * what in it is not as it must be, as data: `scan`, `scene`, `departure`;
-//! * what explains that, by single calls: `substituted`, `why`, `group`, `program`, `faults`;
+//! * what explains that, by the outcomes of single calls: `substituted`, `why`, `group`, `program`, `faults`;
 //! * which further runs lead to the place: `bisect`, `probe`, `locate`, `masked`.
 
 mod bisect;
@@ -128,7 +128,8 @@ fn probe_round(run: &mut DiagnosisContext<'_>) -> Result<Option<ProbeRound>> {
 
 /// The target takes every operator alone, and not the whole model.
 fn refusal_fault(run: &DiagnosisContext<'_>, error: &Error) -> Fault {
-    let mut fault = Fault::of_nodes(run, FaultKind::Between, &target_nodes(run), "the whole model".into());
+    let mut fault =
+        Fault::of_nodes(run.facts(), FaultKind::Between, &target_nodes(run), "the whole model".into());
     fault.cause = Cause::Crash.name().into();
     (fault.certain, fault.fit) = (true, 1.0);
     fault.evidence = format!("every operator runs alone, but not all of them in one program: {error}");

@@ -7,10 +7,11 @@ use super::scan::{Anomaly, AnomalyKind};
 use super::scene::Scene;
 use super::substituted;
 use super::why;
-use crate::context::DiagnosisContext;
+use crate::context::{DiagnosisContext, Facts};
+use crate::perform::conclude;
 use std::collections::BTreeSet;
 use tapml_exec::Call;
-use tapml_graph::{DType, NodeId, Result, Symbol, Tensor, TensorType};
+use tapml_graph::{DType, NodeId, Result, Symbol, Symbols, Tensor, TensorType};
 
 /// A fault of the whole program shows in at least so many nodes.
 /// Fewer may have it in common by chance.
@@ -28,17 +29,26 @@ pub(super) fn take(
     scene: &Scene,
     anomalies: &mut Vec<Anomaly>,
 ) -> Result<Vec<Group>> {
-    // All anomalies are of what nodes find, and none is of what they compute.
-    if anomalies.iter().all(|a| call(a).is_none()) {
-        return Ok(Vec::new());
-    }
-    if let Some(dtype) = narrowest_type(scene) {
-        return Ok(whole(anomalies, |first| narrow_group(run, scene, first, dtype)));
-    }
-    if silent(scene) {
-        return Ok(whole(anomalies, |first| silent_group(run, scene, first)));
+    let groups = of_all_nodes(run.facts(), scene, anomalies);
+    if !groups.is_empty() {
+        return Ok(groups);
     }
     uniform(run, scene, anomalies).map(|group| group.into_iter().collect())
+}
+
+/// The faults that the values of all nodes tell together, in the place of all anomalies.
+pub(super) fn of_all_nodes(facts: Facts<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly>) -> Vec<Group> {
+    // All anomalies are of what nodes find, and none is of what they compute.
+    if anomalies.iter().all(|a| call(a).is_none()) {
+        return Vec::new();
+    }
+    if let Some(dtype) = narrowest_type(scene) {
+        return whole(anomalies, |first| narrow_group(facts, scene, first, dtype));
+    }
+    if silent(scene) {
+        return whole(anomalies, |first| silent_group(facts, scene, first));
+    }
+    Vec::new()
 }
 
 /// The call of a node whose output is wrong, and its outputs.
@@ -79,8 +89,8 @@ fn narrowest_type(scene: &Scene) -> Option<DType> {
 }
 
 /// Its nodes are those that give the graph's results, since that is where the values are read.
-fn narrow_group(run: &DiagnosisContext<'_>, scene: &Scene, first: Anomaly, dtype: DType) -> Group {
-    let graph = run.suite.graph();
+fn narrow_group(facts: Facts<'_>, scene: &Scene, first: Anomaly, dtype: DType) -> Group {
+    let graph = facts.graph;
     let results = graph.outputs().iter().filter_map(|o| match graph.value(o.value).origin {
         tapml_graph::Origin::Node { node, .. } => Some(node),
         _ => None,
@@ -107,9 +117,9 @@ fn silent(scene: &Scene) -> bool {
 }
 
 /// Not certain: two causes have the same signs.
-fn silent_group(run: &DiagnosisContext<'_>, scene: &Scene, first: Anomaly) -> Group {
+fn silent_group(facts: Facts<'_>, scene: &Scene, first: Anomaly) -> Group {
     let nodes: BTreeSet<NodeId> =
-        scene.values.nodes.iter().filter_map(|t| run.suite.graph().find_node(&t.node)).collect();
+        scene.values.nodes.iter().filter_map(|t| facts.graph.find_node(&t.node)).collect();
     let evidence = format!(
         "in {}: none of {} nodes writes anything, although each does alone: they find n = 0, because the block of sizes \
          and positions is not written before the run, or no dispatch takes place",
@@ -125,23 +135,32 @@ fn uniform(
     scene: &Scene,
     anomalies: &mut Vec<Anomaly>,
 ) -> Result<Option<Group>> {
-    let mut found = None;
     // One node that computes with other sizes is enough: all share one block.
-    for (at, anomaly) in anomalies.iter().enumerate() {
-        let Some((call, observed)) = call(anomaly) else { continue };
-        if let Some(stale) =
-            substituted::symbols(run, anomaly.node, (call, observed), (&scene.values, &scene.before))?
-        {
-            found = Some((at, stale, call.symbols.clone()));
-            break;
+    for at in 0..anomalies.len() {
+        let Some((call, observed)) = call(&anomalies[at]) else { continue };
+        let (node, now) = (anomalies[at].node, call.symbols.clone());
+        let stale = conclude(run, |facts, outcomes| {
+            substituted::symbols(facts, node, (call, observed), scene, outcomes)
+        })?;
+        if let Some(stale) = stale {
+            return Ok(Some(uniform_group(run.facts(), anomalies, at, (&now, &stale))));
         }
     }
-    let Some((at, stale, now)) = found else { return Ok(None) };
+    Ok(None)
+}
+
+/// Takes from the anomalies those of nodes that depend on these sizes, of which the one at this place computes with stale ones.
+pub(super) fn uniform_group(
+    facts: Facts<'_>,
+    anomalies: &mut Vec<Anomaly>,
+    at: usize,
+    (now, stale): (&Symbols, &Symbols),
+) -> Group {
     let first = anomalies[at].clone();
     // What depends on a size that is wrong has nothing of its own to say.
     let changed: Vec<Symbol> = now.iter().filter(|&(s, v)| stale.get(s) != Some(v)).map(|(s, _)| s).collect();
     let depends = |a: &Anomaly| {
-        let graph = run.suite.graph();
+        let graph = facts.graph;
         let node = graph.node(a.node);
         let outputs = node.outputs.iter().map(|&v| graph.value(v).ty.clone());
         let types: Vec<TensorType> = graph.input_types(node).into_iter().chain(outputs).collect();
@@ -164,9 +183,9 @@ fn uniform(
         "in {}: `{}` is right when it runs alone, and in the program {}{others}: the block of sizes and positions is not \
          that of this step",
         first.step,
-        run.name(first.node),
-        why::computes_with(&now, &stale),
+        facts.name(first.node),
+        why::computes_with(now, stale),
     );
     let group = Group::whole("wrong_symbol", true, evidence, nodes, first);
-    Ok(Some(group.with_count(taken.len() as u64)))
+    group.with_count(taken.len() as u64)
 }

@@ -3,12 +3,13 @@
 //!
 //! Equal bits are strong evidence, because a wrong guess changes nearly every element. The guesses are few and are tried on the target.
 
-use super::scan::Before;
+use super::scene::Scene;
 use super::traced::TracedValues;
-use crate::context::DiagnosisContext;
+use crate::context::Facts;
+use crate::experiment::{Guesses, Outcomes, Reasoned};
 use std::collections::HashSet;
 use tapml_exec::Call;
-use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, TensorType, ValueId};
+use tapml_graph::{Bytes, NodeId, Origin, Symbol, Symbols, Tensor, TensorType, ValueId};
 
 /// Most calls that are tried for one node.
 /// The likeliest come first, so that the bound cuts unlikely ones.
@@ -49,12 +50,13 @@ fn stale(now: &Symbols, before: Option<&Symbols>) -> Vec<Symbols> {
 
 /// The symbols with which the node gives what it left in the program; `None` if they do not explain it.
 pub(super) fn symbols(
-    run: &mut DiagnosisContext<'_>,
+    facts: Facts<'_>,
     node: NodeId,
     (call, observed): (&Call, &[Tensor]),
-    (values, before): (&TracedValues, &Before),
-) -> Result<Option<Symbols>> {
-    let ids = &run.suite.graph().node(node).inputs;
+    Scene { values, before, .. }: &Scene,
+    outcomes: &Outcomes,
+) -> Reasoned<Option<Symbols>> {
+    let ids = &facts.graph.node(node).inputs;
     let old = |k: usize| ids.get(k).and_then(|id| before.read.get(id));
     let mut tries = Vec::new();
     for symbols in stale(&call.symbols, before.symbols.as_ref()) {
@@ -63,7 +65,7 @@ pub(super) fn symbols(
         let calls = words.filter_map(|word| with_other_sizes(call, &symbols, &old, word));
         tries.extend(calls.map(|call| (symbols.clone(), call)));
     }
-    Ok(fitting_calls(run, (call, observed), tries)?.into_iter().next())
+    Ok(fitting_calls((call, observed), tries, outcomes)?.into_iter().next())
 }
 
 /// The call as it is with other sizes and positions; `None` if outputs would have other shapes. Inputs with more rows
@@ -107,18 +109,18 @@ fn with_other_sizes<'t>(
 ///
 /// # Errors
 ///
-/// A request to stop, or a lost device.
+/// The experiment that tells, if it is not made yet.
 pub(super) fn value(
-    run: &mut DiagnosisContext<'_>,
+    facts: Facts<'_>,
     node: NodeId,
     (call, observed): (&Call, &[Tensor]),
-    values: &TracedValues,
-    before: &Before,
-) -> Result<Option<(Substitute, bool)>> {
+    Scene { values, before, .. }: &Scene,
+    outcomes: &Outcomes,
+) -> Reasoned<Option<(Substitute, bool)>> {
     if observed.iter().map(Tensor::len).sum::<usize>() < CLEAR_COUNT {
         return Ok(None);
     }
-    let graph = run.suite.graph();
+    let graph = facts.graph;
     let mut tries = Vec::new();
     for (k, &input) in graph.node(node).inputs.iter().enumerate() {
         // Weights are uploaded once, and no step writes them.
@@ -140,7 +142,7 @@ pub(super) fn value(
         if let Some(old) = before.read.get(&input) {
             add(0, Substitute::Before(input), old);
         }
-        for (rank, other, tensor) in other_values(run, node, k, values) {
+        for (rank, other, tensor) in other_values(facts, node, k, values) {
             if tensor.dtype() == found.dtype() {
                 add(rank, Substitute::Other { input, other }, tensor);
             }
@@ -149,7 +151,7 @@ pub(super) fn value(
     // The likeliest of all inputs come before the unlikely ones of the first.
     tries.sort_by_key(|(rank, _)| *rank);
     let tries = tries.into_iter().take(TRIED).map(|(_, tried)| tried).collect();
-    let fits = fitting_calls(run, (call, observed), tries)?;
+    let fits = fitting_calls((call, observed), tries, outcomes)?;
     let alike = |a: &Substitute, b: &Substitute| std::mem::discriminant(a) == std::mem::discriminant(b);
     // Any index that points nowhere gives the same.
     let index = |instead: &Substitute| match instead {
@@ -172,12 +174,12 @@ fn fill_with(like: &Tensor, word: u32) -> Option<Tensor> {
 /// The values of the step that a node may read in the place of its input `k`, each with a rank, the likeliest first: what
 /// other nodes of its operator find there, then what other nodes left; of these the nearest first.
 fn other_values<'v>(
-    run: &DiagnosisContext<'_>,
+    facts: Facts<'_>,
     node: NodeId,
     k: usize,
     values: &'v TracedValues,
 ) -> Vec<(u32, ValueId, &'v Tensor)> {
-    let graph = run.suite.graph();
+    let graph = facts.graph;
     let (op, far) = (graph.node(node).op.name(), graph.nodes().len() as u32);
     let mut found = Vec::new();
     let all = values.nodes.iter().filter_map(|t| Some((graph.find_node(&t.node)?, t)));
@@ -199,33 +201,18 @@ fn other_values<'v>(
     found
 }
 
-/// Which of these calls give what was observed, bit by bit; none if the call as it is gives it beside them, too: then it
-/// depends on more than what it computes with.
-/// Each guess must fit twice.
+/// Which of these calls give what was observed, bit by bit; none if the call as it is gives it beside them, too.
 fn fitting_calls<T>(
-    run: &mut DiagnosisContext<'_>,
     (call, observed): (&Call, &[Tensor]),
     tries: Vec<(T, Call)>,
-) -> Result<Vec<T>> {
-    let mut left = tries;
-    // A kernel that races may give anything once.
-    for _ in 0..2 {
-        run.stop.check()?;
-        // The call itself runs last, beside the guesses, and must not fit.
-        let calls: Vec<Call> = left.iter().map(|(_, call)| call.clone()).chain([call.clone()]).collect();
-        let mut same = vec![false; calls.len()];
-        run.target.replay(&calls, &mut |i, outputs| {
-            same[i] = outputs.is_ok_and(|outputs| crate::explain::are_same(&outputs, observed));
-        })?;
-        if same.pop() == Some(true) {
-            return Ok(Vec::new());
-        }
-        left = left.into_iter().zip(same).filter(|(_, same)| *same).map(|(tried, _)| tried).collect();
-        if left.is_empty() {
-            break;
-        }
+    outcomes: &Outcomes,
+) -> Reasoned<Vec<T>> {
+    if tries.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(left.into_iter().map(|(what, _)| what).collect())
+    let (guesses, calls): (Vec<T>, Vec<Call>) = tries.into_iter().unzip();
+    let same = outcomes.matches(Guesses { calls, unchanged: call.clone(), outputs: observed.to_vec() })?;
+    Ok(guesses.into_iter().zip(same).filter(|(_, same)| **same).map(|(guess, _)| guess).collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use super::scan::{Differs, Wrong};
 use super::scene::Scene;
 use super::substituted::{self, Substitute};
 use super::traced::TracedValues;
-use crate::context::DiagnosisContext;
+use crate::context::Facts;
+use crate::experiment::{Outcomes, Reasoned, are_same};
 use crate::explain;
 use crate::report::FaultKind;
 use tapml_exec::{Call, Phase, TracedNode, UNWRITTEN};
@@ -47,23 +48,24 @@ impl Why {
 ///
 /// # Errors
 ///
-/// A request to stop, or a lost device.
+/// An experiment that is needed, or one that gave what cannot be judged.
 pub(super) fn explain_node(
-    run: &mut DiagnosisContext<'_>,
+    facts: Facts<'_>,
     scene: &Scene,
     node: NodeId,
     wrong: &Wrong,
-) -> Result<Why> {
-    let name = run.name(node).to_string();
-    let alone = explain::repeats(run, &wrong.call)?;
+    outcomes: &Outcomes,
+) -> Reasoned<Why> {
+    let name = facts.name(node);
+    let alone = outcomes.repeats(&wrong.call)?;
     let right = alone
         .first()
         .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passes()));
     // The recorded calls passed, but this one has other inputs, such as those of a longer text.
     if !right {
         let phase = Phase::of_run(&wrong.call.symbols);
-        let kernel = run.choices.kernel_at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
-        let (cause, certain, evidence) = hypothesis(run, wrong, &alone)?;
+        let kernel = facts.choices.kernel_at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
+        let (cause, certain, evidence) = hypothesis(facts, wrong, alone)?;
         let evidence = format!("`{name}` is wrong on inputs that no recorded call has: {evidence}");
         return Ok(Why {
             kind: FaultKind::Operator,
@@ -71,9 +73,9 @@ pub(super) fn explain_node(
             ..Why::between_operators(cause, certain, evidence)
         });
     }
-    let why = match explain_bits(run, scene, node, wrong, &alone[0])? {
+    let why = match explain_bits(facts, scene, node, (wrong, &alone[0]), outcomes)? {
         Some(why) => why,
-        None => guess_cause(run, scene, wrong, &alone[0])?,
+        None => guess_cause(facts, scene, wrong, &alone[0])?,
     };
     let begin =
         format!("`{name}` is right when it runs alone on the inputs it finds, and wrong in the program");
@@ -83,26 +85,27 @@ pub(super) fn explain_node(
 /// Why a node of an operator that may be wrong by itself leaves something else in the program than alone; `None` if no
 /// bits tell it beyond doubt.
 pub(super) fn of_other(
-    run: &mut DiagnosisContext<'_>,
+    facts: Facts<'_>,
     scene: &Scene,
     node: NodeId,
     found: &Differs,
-) -> Result<Option<Why>> {
+    outcomes: &Outcomes,
+) -> Reasoned<Option<Why>> {
     let call = (&found.call, &found.observed[..]);
-    let silent = |outputs: &[Tensor]| left_alone(run, scene, node, &found.call, outputs);
+    let silent = |outputs: &[Tensor]| left_alone(facts, scene, node, &found.call, outputs);
     let why = if silent(&found.observed) && !silent(&found.alone) && !is_unwritten(&found.alone) {
-        Some(lost_output(run, scene, node, call.0, true))
-    } else if let Some(stale) = substituted::symbols(run, node, call, (&scene.values, &scene.before))? {
+        Some(lost_output(facts, scene, node, call.0, true))
+    } else if let Some(stale) = substituted::symbols(facts, node, call, scene, outcomes)? {
         Some(Why::between_operators("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
     } else if rows(&found.call.symbols) > Some(1) {
         // With a single row, what is read in the wrong row is memory that nobody wrote.
         // Asked at once, because a substitute that fits makes a lost output uncertain.
-        let other = substituted::value(run, node, call, &scene.values, &scene.before)?;
-        other.map(|(instead, alone)| took(run, instead, alone))
+        let other = substituted::value(facts, node, call, scene, outcomes)?;
+        other.map(|(instead, alone)| took(facts, instead, alone))
     } else {
         None
     };
-    let name = run.name(node);
+    let name = facts.name(node);
     let begin = format!(
         "`{name}` leaves something else in the program than when it runs alone on the inputs it finds"
     );
@@ -113,16 +116,16 @@ pub(super) fn of_other(
 /// What the bits that the node left tell; `None` if they say nothing.
 /// Tests go from lost writes over wrong sizes to other values. An earlier one excludes what a later one would say.
 fn explain_bits(
-    run: &mut DiagnosisContext<'_>,
+    facts: Facts<'_>,
     scene: &Scene,
     node: NodeId,
-    wrong: &Wrong,
-    right: &[Tensor],
-) -> Result<Option<Why>> {
+    (wrong, right): (&Wrong, &[Tensor]),
+    outcomes: &Outcomes,
+) -> Reasoned<Option<Why>> {
     let call = (&wrong.call, &wrong.observed[..]);
-    let other = substituted::value(run, node, call, &scene.values, &scene.before)?;
-    if left_alone(run, scene, node, &wrong.call, &wrong.observed) {
-        return Ok(Some(lost_output(run, scene, node, call.0, other.is_none())));
+    let other = substituted::value(facts, node, call, scene, outcomes)?;
+    if left_alone(facts, scene, node, &wrong.call, &wrong.observed) {
+        return Ok(Some(lost_output(facts, scene, node, call.0, other.is_none())));
     }
     let (n, old) = (rows(&wrong.call.symbols), scene.before.symbols.as_ref().and_then(rows));
     let written = leading_rows(&wrong.observed, right);
@@ -136,28 +139,23 @@ fn explain_bits(
         );
         return Ok(Some(Why::between_operators("wrong_symbol", true, end)));
     }
-    if let Some(stale) = substituted::symbols(run, node, call, (&scene.values, &scene.before))? {
+    if let Some(stale) = substituted::symbols(facts, node, call, scene, outcomes)? {
         return Ok(Some(Why::between_operators(
             "wrong_symbol",
             true,
             computes_with(&wrong.call.symbols, &stale),
         )));
     }
-    if scene.before.outputs.get(&node).is_some_and(|old| explain::are_same(old, &wrong.observed)) {
+    if scene.before.outputs.get(&node).is_some_and(|old| are_same(old, &wrong.observed)) {
         let end = "its output is still that of the step before";
         return Ok(Some(Why::between_operators("stale_data", true, end.into())));
     }
-    Ok(other.map(|(instead, alone)| took(run, instead, alone)))
+    Ok(other.map(|(instead, alone)| took(facts, instead, alone)))
 }
 
 /// What can be said if no bits tell.
 /// The result is never certain.
-fn guess_cause(
-    run: &mut DiagnosisContext<'_>,
-    scene: &Scene,
-    wrong: &Wrong,
-    right: &[Tensor],
-) -> Result<Why> {
+fn guess_cause(facts: Facts<'_>, scene: &Scene, wrong: &Wrong, right: &[Tensor]) -> Result<Why> {
     if let Some(rows) = leading_rows(&wrong.observed, right).filter(|&rows| rows > 0) {
         return Ok(Why::between_operators(
             "not_written",
@@ -167,7 +165,7 @@ fn guess_cause(
     }
     // The hypotheses know unwritten memory by other bits.
     let observed = wrong.observed.iter().map(|t| signalling(t, &scene.values)).collect::<Result<Vec<_>>>()?;
-    let (cause, _, evidence) = hypothesis(run, wrong, &[observed])?;
+    let (cause, _, evidence) = hypothesis(facts, wrong, &[observed])?;
     Ok(Why::between_operators(cause, false, evidence))
 }
 
@@ -183,8 +181,8 @@ pub(super) fn computes_with(now: &Symbols, stale: &Symbols) -> String {
 
 /// The fault of a node that computed with another value.
 /// A value that is not there yet means that the node ran too early; another value means a wrong binding.
-pub(super) fn took(run: &DiagnosisContext<'_>, instead: Substitute, certain: bool) -> Why {
-    let graph = run.suite.graph();
+pub(super) fn took(facts: Facts<'_>, instead: Substitute, certain: bool) -> Why {
+    let graph = facts.graph;
     let name = |value: ValueId| graph.value(value).name.as_str();
     let producer = |value: ValueId| match graph.value(value).origin {
         Origin::Node { node, .. } => Some(node),
@@ -203,7 +201,7 @@ pub(super) fn took(run: &DiagnosisContext<'_>, instead: Substitute, certain: boo
         Substitute::Before(input) => early(input, "the value of the step before"),
         Substitute::Other { input, other } => {
             // Two states in each other's place are the layers' states; other values may be alike by chance.
-            let state = is_state(run, input) && is_state(run, other);
+            let state = is_state(facts, input) && is_state(facts, other);
             let cause = if state { "wrong_layer_state" } else { "swapped_operands" };
             let end = format!("it computes with `{}` in the place of `{}`", name(other), name(input));
             Why::between_operators(cause, certain && state, end)
@@ -212,9 +210,8 @@ pub(super) fn took(run: &DiagnosisContext<'_>, instead: Substitute, certain: boo
 }
 
 /// Whether a value is a state, or what one becomes.
-fn is_state(run: &DiagnosisContext<'_>, value: ValueId) -> bool {
-    let graph = run.suite.graph();
-    graph.states().iter().any(|s| s.input == value || s.output == value)
+fn is_state(facts: Facts<'_>, value: ValueId) -> bool {
+    facts.graph.states().iter().any(|s| s.input == value || s.output == value)
 }
 
 /// Whether a call that ran alone wrote nothing: its outputs hold what memory is filled with there.
@@ -225,14 +222,8 @@ fn is_unwritten(outputs: &[Tensor]) -> bool {
 
 /// Whether a node left its outputs as they were: what memory is filled with or, where it extends a state, the old rows and
 /// zeros.
-fn left_alone(
-    run: &DiagnosisContext<'_>,
-    scene: &Scene,
-    node: NodeId,
-    call: &Call,
-    outputs: &[Tensor],
-) -> bool {
-    let op = &run.suite.graph().node(node).op;
+fn left_alone(facts: Facts<'_>, scene: &Scene, node: NodeId, call: &Call, outputs: &[Tensor]) -> bool {
+    let op = &facts.graph.node(node).op;
     if let (true, [observed], Some(before)) = (op.appends(), outputs, call.inputs.first()) {
         let (old, new) = observed.bytes().split_at(before.bytes().len().min(observed.bytes().len()));
         let zeros = new.iter().all(|&b| b == 0);
@@ -244,12 +235,12 @@ fn left_alone(
 
 /// The fault of a node that left its outputs as they were: its rows stand in another state, or it did not run.
 /// The second is certain only if the caller found no other reason, other nodes did write, and the node extends no state.
-fn lost_output(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) -> Why {
-    match find_other_state(run, scene, node, call) {
+fn lost_output(facts: Facts<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) -> Why {
+    match find_other_state(facts, scene, node, call) {
         Some(other) => {
             let end = format!(
                 "it leaves its own state as it was, and the next step finds the rows in the state of `{}`",
-                run.name(other)
+                facts.name(other)
             );
             Why { nodes: vec![other], ..Why::between_operators("wrong_layer_state", true, end) }
         }
@@ -258,15 +249,15 @@ fn lost_output(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, call: &C
             // Rows of a state may stand where nobody looks, and with no rows at all no node writes.
             let others = || scene.values.nodes.iter().flat_map(|t| &t.outputs);
             let sole = others().any(|t| !t.is_empty() && !scene.values.is_untouched(t));
-            let appends = run.suite.graph().node(node).op.appends();
+            let appends = facts.graph.node(node).op.appends();
             Why::between_operators("not_written", certain && sole && !appends, end.into())
         }
     }
 }
 
 /// For a node that should have extended a state: the node in whose state its rows stand when the next step reads it.
-fn find_other_state(run: &DiagnosisContext<'_>, scene: &Scene, node: NodeId, call: &Call) -> Option<NodeId> {
-    let graph = run.suite.graph();
+fn find_other_state(facts: Facts<'_>, scene: &Scene, node: NodeId, call: &Call) -> Option<NodeId> {
+    let graph = facts.graph;
     let (after, before, rows) = (scene.after.as_ref()?, call.inputs.first()?, call.inputs.get(1)?);
     let (start, len) = (before.bytes().len(), rows.bytes().len());
     // Rows of zeros are found in any state that is empty.
@@ -295,11 +286,11 @@ fn signalling(tensor: &Tensor, values: &TracedValues) -> Result<Tensor> {
 
 /// The cause of what was observed in a call within the program, whether it is certain, and a sentence.
 fn hypothesis(
-    run: &DiagnosisContext<'_>,
+    facts: Facts<'_>,
     wrong: &Wrong,
     observed: &[Vec<Tensor>],
 ) -> Result<(&'static str, bool, String)> {
-    let found = explain::of_call(run, &wrong.call, &wrong.exact, observed, wrong.precision)?;
+    let found = explain::of_call(facts, &wrong.call, &wrong.exact, observed, wrong.precision)?;
     Ok(match found {
         Some(found) => (found.cause.name(), found.certain, found.evidence),
         // The target ran it in the program, but gives no outputs for the same call alone.
