@@ -11,6 +11,8 @@
 
 mod bisect;
 mod departure;
+#[cfg(test)]
+mod explain_tests;
 mod faults;
 mod group;
 mod hybrid;
