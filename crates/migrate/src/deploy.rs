@@ -19,6 +19,7 @@ use crate::report::{Deployed, KernelCheck, LaunchCoverage, OpCheck};
 use crate::suite::Suite;
 use std::collections::HashSet;
 use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions, Phase, Platform};
+use tapml_graph::fusion::FUSIONS;
 use tapml_graph::{Graph, NodeId, Result};
 
 impl Migration<'_> {
@@ -154,11 +155,29 @@ impl Migration<'_> {
         if let Some(model) = ledger.ops[composed[0].0].model.clone().filter(|_| known) {
             return Ok(model);
         }
+        let names: HashSet<String> = composed.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
+        let found = match self.unfused_model(&names) {
+            Some(found) => found,
+            None => self.run_composed(ledger, names)?,
+        };
+        for (at, _) in composed {
+            ledger.ops[*at].model_key = Some(key);
+        }
+        Ok(found)
+    }
+
+    /// The check of the whole model without fused operators, if none of these is fused: then the program is the same, and a
+    /// device that the host's processor computes would give the same bits once more.
+    fn unfused_model(&self, names: &HashSet<String>) -> Option<ModelCheck> {
+        let fused = FUSIONS.iter().any(|fusion| names.contains(fusion.name));
+        self.whole.clone().filter(|_| !fused && self.target.is_software())
+    }
+
+    /// Runs the whole model on the target with these operators fused and no others, also where the target would fuse more.
+    fn run_composed(&mut self, ledger: &mut Ledger, names: HashSet<String>) -> Result<ModelCheck> {
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
         let choices = KernelChoices::from_platform(self.model.graph(), self.target, nodes)?;
         let limits = self.limits(ledger, &choices)?;
-        let names: HashSet<String> = composed.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
-        // Fused are these and no others, also where the target would fuse more.
         let options = LoadOptions { fusing: Fusing::Only(names), ..LoadOptions::default() };
         self.progress.stage("check the deployed program", self.suite.frames().len() as u64);
         let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| HybridSide::Target);
@@ -169,9 +188,6 @@ impl Migration<'_> {
         let start = std::time::Instant::now();
         let found = check_model(&mut hybrid, self.suite, self.model, &limits, self.progress, self.stop)?;
         self.seconds.model += start.elapsed().as_secs_f64();
-        for (at, _) in composed {
-            ledger.ops[*at].model_key = Some(key);
-        }
         Ok(found)
     }
 

@@ -136,6 +136,7 @@ pub fn migrate_suite(
         stop,
         hybrid: None,
         placed: HashSet::new(),
+        whole: None,
         evidence: Vec::new(),
         seconds,
     };

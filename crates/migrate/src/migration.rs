@@ -31,6 +31,8 @@ pub(crate) struct Migration<'a> {
     pub(crate) hybrid: Option<Hybrid>,
     /// Nodes of accepted operators.
     pub(crate) placed: HashSet<String>,
+    /// The check of the model with all of its nodes on the target, unfused, once it was made.
+    pub(crate) whole: Option<ModelCheck>,
     /// Keys of the checks of accepted operators.
     pub(crate) evidence: Vec<Hash>,
     /// Times so far.
@@ -86,6 +88,9 @@ impl Migration<'_> {
         if settled.state == OpState::Accepted {
             self.placed.extend(placed);
             self.evidence.push(check_key);
+            if self.placed.len() == self.model.graph().nodes().len() {
+                self.whole = model.as_ref().and_then(|model| model.as_ref().ok()).cloned();
+            }
         }
         if fresh && settled.basis == Basis::Model {
             entry.seconds = start.elapsed().as_secs_f64().max(entry.seconds);
