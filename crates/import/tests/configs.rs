@@ -182,3 +182,18 @@ fn a_missing_key_is_named_in_all_spellings() {
     let error = Meaning::read(&json).err().unwrap();
     assert!(error.contains("config.json: `num_local_experts`: expected a whole number"), "{error}");
 }
+
+#[test]
+fn the_outer_configuration_says_whether_the_head_of_mistral3_is_tied() {
+    let nested = golden_config("ministral3_tiny_nested");
+    // What the outer and the text configuration say, and whether the head has no matrix of its own.
+    for (outer, text, tied) in
+        [(Some(true), false, true), (Some(false), true, false), (None, true, true), (None, false, false)]
+    {
+        let mut json = nested.clone();
+        json["tie_word_embeddings"] = outer.map_or(Value::Null, Value::Bool);
+        json["text_config"]["tie_word_embeddings"] = Value::Bool(text);
+        let graph = Meaning::read(&json).unwrap().text;
+        assert_eq!(!graph.contains("language_model.lm_head.weight"), tied, "{outer:?}, {text}:\n{graph}");
+    }
+}

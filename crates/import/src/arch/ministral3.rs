@@ -20,9 +20,14 @@ use tapml_graph::op::{PositionForm, PositionScale};
 pub const MINISTRAL3: Architecture = Architecture { model_types: &["ministral3", "mistral3"], build };
 
 fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
-    let Some(text) = json.section("text_config")? else { return build_text(json, net, "") };
+    let key = "tie_word_embeddings";
+    let Some(text) = json.section("text_config")? else {
+        return build_text(json, net, "", json.flag_or(key, false)?);
+    };
+    // The head stands beside the text model: what the outer configuration says of it decides.
+    let tied = json.flag_or(key, text.flag_or(key, false)?)?;
     match text.text("model_type")? {
-        "ministral3" => build_text(&text, net, "language_model."),
+        "ministral3" => build_text(&text, net, "language_model.", tied),
         other => {
             let error = text.unsupported("model_type", &format!("text model `{other}` is not supported here"));
             Err(error.with_hint("supported: ministral3"))
@@ -30,7 +35,7 @@ fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
     }
 }
 
-fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Decoder> {
+fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str, tied: bool) -> Result<Decoder> {
     let defaults =
         Defaults { kv_heads: Some(8), head_dim: Some(128), context: 1 << 18, ..Defaults::LLAMA };
     let sizes = Sizes::read(json, &defaults)?;
@@ -41,7 +46,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new(format!("{prefix}model.rotary_emb")), angles, &[])?;
-    let frame = ModelFrame::with_prefix(json, &norm, false, prefix, LLAMA)?;
+    let frame = ModelFrame { tied, ..ModelFrame::with_prefix(json, &norm, tied, prefix, LLAMA)? };
     frame.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }
 
