@@ -221,7 +221,8 @@ impl std::fmt::Debug for Tokenizer {
 /// A `tokenizer.json` of bounded size.
 fn read(path: &Path) -> Result<BoundedTokenizer> {
     if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-        let hint = "text needs the checkpoint's tokenizer.json, tokenizer.model or rwkv_vocab_*.txt; without it, give token ids";
+        let hint = "text needs the checkpoint's tokenizer.json, tokenizer.model or rwkv_vocab_*.txt: copy it into the folder, \
+                    or let `tokenizer.save_pretrained(FOLDER)` write it; `generate` and `logits` also take --ids";
         return Err(Error::invalid(format!("{} is missing", path.display())).with_hint(hint));
     }
     let bytes = tapml_files::read(path, MAX_FILE, "a tokenizer")?;
