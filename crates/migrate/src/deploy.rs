@@ -170,7 +170,7 @@ impl Migration<'_> {
     /// device that the host's processor computes would give the same bits once more.
     fn unfused_model(&self, names: &HashSet<String>) -> Option<ModelCheck> {
         let fused = FUSIONS.iter().any(|fusion| names.contains(fusion.name));
-        self.whole.clone().filter(|_| !fused && self.target.is_software())
+        self.unfused.clone().filter(|_| !fused && self.target.is_software())
     }
 
     /// Runs the whole model on the target with these operators fused and no others, also where the target would fuse more.

@@ -136,7 +136,7 @@ pub fn migrate_suite(
         stop,
         hybrid: None,
         placed: HashSet::new(),
-        whole: None,
+        unfused: None,
         evidence: Vec::new(),
         seconds,
     };

@@ -32,7 +32,7 @@ pub(crate) struct Migration<'a> {
     /// Nodes of accepted operators.
     pub(crate) placed: HashSet<String>,
     /// The check of the model with all of its nodes on the target, unfused, once it was made.
-    pub(crate) whole: Option<ModelCheck>,
+    pub(crate) unfused: Option<ModelCheck>,
     /// Keys of the checks of accepted operators.
     pub(crate) evidence: Vec<Hash>,
     /// Times so far.
@@ -89,7 +89,7 @@ impl Migration<'_> {
             self.placed.extend(placed);
             self.evidence.push(check_key);
             if self.placed.len() == self.model.graph().nodes().len() {
-                self.whole = model.as_ref().and_then(|model| model.as_ref().ok()).cloned();
+                self.unfused = model.as_ref().and_then(|model| model.as_ref().ok()).cloned();
             }
         }
         if fresh && settled.basis == Basis::Model {

@@ -112,30 +112,30 @@ impl ChunkView<'_> {
 
 /// The first chunks of a register, whose number was checked once instead of at each chunk.
 #[derive(Clone, Copy)]
-pub struct Operand<'a> {
+pub struct RegisterChunks<'a> {
     chunks: &'a [Cell<Chunk>],
     /// All ones if varying; 0 leads to the one chunk of a uniform register.
     mask: usize,
     high: usize,
 }
 
-impl<'a> Operand<'a> {
+impl<'a> RegisterChunks<'a> {
     /// The chunks of a register below `high`.
     ///
     /// # Panics
     ///
     /// If the register has fewer: every varying register has all chunks of the workgroup.
     #[inline(always)]
-    pub fn new(view: ChunkView<'a>, high: usize) -> Operand<'a> {
+    pub fn new(view: ChunkView<'a>, high: usize) -> RegisterChunks<'a> {
         let need = if view.varying { high } else { high.min(1) };
         assert!(need <= view.chunks.len(), "a register has the chunks of its workgroup");
-        Operand { chunks: view.chunks, mask: if view.varying { usize::MAX } else { 0 }, high }
+        RegisterChunks { chunks: view.chunks, mask: if view.varying { usize::MAX } else { 0 }, high }
     }
 
     /// The chunk at a number below `high`.
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn at(&self, chunk: usize) -> &'a Cell<Chunk> {
+    fn cell(&self, chunk: usize) -> &'a Cell<Chunk> {
         assert!(chunk < self.high);
         // SAFETY: `chunk` is below `high`, so that a varying register has it, and a uniform one has its first.
         unsafe { self.chunks.get_unchecked(chunk & self.mask) }
@@ -144,13 +144,13 @@ impl<'a> Operand<'a> {
     /// A chunk. Every chunk of a uniform register is the same one.
     #[inline(always)]
     pub fn get(&self, chunk: usize) -> Chunk {
-        self.at(chunk).get()
+        self.cell(chunk).get()
     }
 
     /// Replaces a chunk.
     #[inline(always)]
     pub fn set(&self, chunk: usize, value: Chunk) {
-        self.at(chunk).set(value);
+        self.cell(chunk).set(value);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
-use super::chunk::{Chunk, ChunkView, Operand, simd};
+use super::chunk::{Chunk, ChunkView, RegisterChunks, simd};
 use crate::code::{Bin, Inst, Reg, Tri, Un};
 
 /// Instructions that do the same to other registers, one after the other.
@@ -76,8 +76,8 @@ simd! {
 impl Vm<'_> {
     /// The chunks of a register below `high`, which lies within the workgroup.
     #[inline(always)]
-    fn operand(&self, reg: Reg, high: usize) -> Operand<'_> {
-        Operand::new(self.view(reg), high)
+    fn operand(&self, reg: Reg, high: usize) -> RegisterChunks<'_> {
+        RegisterChunks::new(self.view(reg), high)
     }
 
     /// Runs instructions that compute registers from registers, all of them like the first.
