@@ -6,7 +6,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
-use tapml_graph::{Error, Result};
+use tapml_graph::{Error, Result, known_names};
 
 // One row per cause, so that variant, name and sentence cannot come apart.
 macro_rules! causes {
@@ -103,9 +103,8 @@ impl FromStr for Cause {
     fn from_str(name: &str) -> Result<Cause> {
         Cause::ALL.iter().copied().find(|c| c.name() == name).ok_or_else(|| {
             // The name may come from a file, so it is escaped.
-            let known: Vec<&str> = Cause::ALL.iter().map(|c| c.name()).collect();
             Error::invalid(format!("unknown cause `{}`", name.escape_debug()))
-                .with_hint(format!("known: {}", known.join(", ")))
+                .with_hint(known_names(name, Cause::ALL.iter().map(|c| c.name())))
         })
     }
 }

@@ -110,7 +110,7 @@ fn kernels_for_other_devices_are_printed_without_them() {
 fn unknown_operators_and_platforms_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let error = |arguments: &[&str]| stderr(tapml(folder.path()).arg("kernel").args(arguments), 2);
-    assert!(error(&["rmsnorm"]).contains("rms_norm"));
+    assert!(error(&["rmsnorm"]).contains("did you mean `rms_norm`?"));
     assert!(error(&["add/column"]).contains("known: add/portable, add/row"));
     let fused = error(&["norm_linear"]);
     assert!(fused.contains("has no portable kernel") && fused.contains("norm_linear/gemv_cuda"), "{fused}");

@@ -19,6 +19,7 @@ mod extract;
 pub mod fusion;
 mod graph;
 mod greedy;
+mod known_names;
 mod loop_invariant;
 mod model;
 pub mod op;
@@ -41,6 +42,7 @@ pub use graph::{
     Builder, BuilderMark, Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId,
 };
 pub use greedy::{GENERATED, NEXT_TOKEN};
+pub use known_names::known_names;
 pub use model::Model;
 pub use op::{Op, Operator};
 pub use packing::Packing;

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::op::Sample;
-use tapml_graph::{DType, Error, Result, TensorType};
+use tapml_graph::{DType, Error, Result, TensorType, known_names};
 
 /// The kernel that every operator has.
 /// A name that is an operator alone means this variant of it.
@@ -234,10 +234,10 @@ fn unknown(op: &str, name: &str) -> Error {
         } else {
             format!("operator `{op}` has no kernel `{name}`")
         };
-        return Error::invalid(text).with_hint(format!("known: {}", known.join(", ")));
+        return Error::invalid(text).with_hint(known_names(name, known));
     }
     known = KERNELS.iter().map(KernelRow::op).collect();
     // The rows of an operator are neighbours in the list, so that this removes all repetitions.
     known.dedup();
-    Error::invalid(format!("unknown operator `{op}`")).with_hint(format!("known: {}", known.join(", ")))
+    Error::invalid(format!("unknown operator `{op}`")).with_hint(known_names(op, known))
 }

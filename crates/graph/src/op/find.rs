@@ -4,6 +4,7 @@ use super::{DeclaredType, Foreign, Fused, OPS, Op, OpInfo, Sample};
 use crate::dim::Symbols;
 use crate::error::{Error, Result};
 use crate::fusion;
+use crate::known_names::known_names;
 use crate::tensor_type::TensorType;
 
 impl Op {
@@ -80,12 +81,11 @@ impl Op {
 /// Of kind `Unsupported` if there is none of this name.
 fn info(name: &str) -> Result<&'static OpInfo> {
     OPS.iter().find(|i| i.name == name).ok_or_else(|| {
-        let known: Vec<&str> = names().collect();
         let error = Error::unsupported(format!("unknown operator `{}`", name.escape_debug()));
         error.with_hint(if name.starts_with("quantized_") {
             "types say how weights are packed: carve the suite, or quantise the checkpoint, again".into()
         } else {
-            format!("known: {}", known.join(", "))
+            known_names(name, names())
         })
     })
 }

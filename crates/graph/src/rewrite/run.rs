@@ -3,6 +3,7 @@
 use super::{Patch, RULES, Rule};
 use crate::error::{Context, Error, Result};
 use crate::graph::Graph;
+use crate::known_names::known_names;
 use serde::{Deserialize, Serialize};
 
 /// One application of a rule.
@@ -52,9 +53,8 @@ pub fn fuse(graph: &Graph) -> Result<Graph> {
 /// If there is none; the hint lists all.
 fn find(name: &str) -> Result<Rule> {
     RULES.iter().find(|r| r.name == name).copied().ok_or_else(|| {
-        let known: Vec<&str> = RULES.iter().map(|r| r.name).collect();
         Error::invalid(format!("unknown rule `{}`", name.escape_debug()))
-            .with_hint(format!("known: {}", known.join(", ")))
+            .with_hint(known_names(name, RULES.iter().map(|r| r.name)))
     })
 }
 

@@ -9,7 +9,7 @@ use super::device::Device;
 use super::function::{Function, Role};
 use super::module::{Body, Module};
 use std::sync::{Arc, Mutex};
-use tapml_graph::{Error, Model, Result, Symbols};
+use tapml_graph::{Error, Model, Result, Symbols, known_names};
 use tapml_kernels::{Overrides, Program};
 
 // Buffers of activations grow with it.
@@ -196,7 +196,5 @@ impl Uploaded {
 
 /// The error for a name that the library does not have.
 fn no_function<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
-    let known: Vec<&str> = known.collect();
-    Error::invalid(format!("there is no function `{name}`"))
-        .with_hint(format!("there are: {}", known.join(", ")))
+    Error::invalid(format!("there is no function `{name}`")).with_hint(known_names(name, known))
 }
