@@ -115,7 +115,8 @@ fn a_wrong_kernel_fails_the_check_and_a_right_one_passes() {
     let mut check = tapml(folder.path());
     check.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rms_norm", "--kernel"]);
     check.arg(format!("rms_norm={}", file.display()));
-    assert_eq!(json(&mut check, 0)["failed"], 0);
+    // Races show by chance alone on an emulator that does not look for them.
+    assert!(stderr(&mut check, 0).contains("emulator?check=all"));
 
     let right = std::fs::read_to_string(&file).unwrap();
     let wrong = right.replace("/ f32(K) + EPS", "/ f32(K) * 1.001 + EPS");
@@ -124,6 +125,8 @@ fn a_wrong_kernel_fails_the_check_and_a_right_one_passes() {
     let mut check = tapml(folder.path());
     check.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rms_norm", "--kernel"]);
     check.arg(format!("rms_norm={}", file.display()));
+    let next = stderr(&mut check, 1);
+    assert!(next.contains("next: tapml reduce ") && next.contains(" --case p0."), "{next}");
     let report = json(&mut check, 1);
     assert_eq!(report["failed"], report["cases"]);
     assert!(report["ops"][0]["worst"]["ratio"].as_f64().unwrap() > 10.0);

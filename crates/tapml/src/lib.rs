@@ -40,7 +40,9 @@ pub mod device {
 }
 /// Every faulty operator in one run, with its cause.
 pub mod diagnose {
-    pub use tapml_diagnose::{Blames, DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotRun, html};
+    pub use tapml_diagnose::{
+        Blames, DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotRun, Reduction, html,
+    };
 }
 /// What this machine has, and what is missing.
 pub mod doctor {

@@ -15,6 +15,7 @@ use fleet::{FleetArgs, FleetCheck};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tapml::diagnose::Reduction;
 use tapml::graph::Model;
 use tapml::jobs;
 use tapml::kernels::Overrides;
@@ -180,7 +181,27 @@ impl CheckCommand {
         // Whoever names operators or cases may leave a kernel out.
         let all = self.op.is_empty() && self.case.is_empty();
         let unused = common::note_unused(&self.target.kernel, used) && all;
+        self.note_next(&checked.report)?;
         Ok(if checked.report.passes() && !unused { Outcome::Holds } else { Outcome::Fails })
+    }
+}
+
+impl CheckCommand {
+    /// Says what to do next: how the first failure is reduced, or what a kernel that passes was not checked for.
+    fn note_next(&self, report: &CheckReport) -> Result<()> {
+        let TargetArgs { target, kernel: kernels } = &self.target;
+        if let Some(failure) = report.ops.iter().flat_map(|op| &op.failures).next() {
+            let (suite, oracle) = (self.suite.display().to_string(), self.oracle.as_deref());
+            let reduction = Reduction { suite: &suite, target, kernels, oracle };
+            output::note("next", &reduction.of_case(&failure.case));
+        } else if report.passes() && !kernels.is_empty() {
+            let spec = PlatformSpec::parse(target)?;
+            if spec.word == "emulator" && spec.option("check").is_none() {
+                let text = "races, bounds and memory that nobody wrote are looked for with --target 'emulator?check=all'";
+                output::note("next", text);
+            }
+        }
+        Ok(())
     }
 }
 
