@@ -60,6 +60,19 @@ fn carve_onnx(folder: &Path, source: &str, out: &str) -> serde_json::Value {
 }
 
 #[test]
+fn prompts_are_refused_by_a_model_that_reads_arrays() {
+    let Some(folder) = folder() else { return };
+    std::fs::write(folder.path().join("prompts.txt"), "once\n").unwrap();
+    for command in
+        [&["carve", "small.onnx", "--out", "s.suite"][..], &["migrate", "small.onnx", "--target", "emulator"]]
+    {
+        let mut command_line = tapml(folder.path());
+        command_line.args(command).args(["--input", "x=x.npy", "--prompts", "prompts.txt"]);
+        assert!(stderr(&mut command_line, 2).contains("`--input NAME=FILE`"), "{command:?}");
+    }
+}
+
+#[test]
 fn a_model_is_carved_on_either_source_and_passes_on_either_target() {
     let Some(folder) = folder() else { return };
     for source in ["ort", "cpu"] {

@@ -202,6 +202,7 @@ impl CarveJob {
 
     /// An ONNX model runs one time for each set of inputs; there are no steps.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
+        self.prompts.expect_none()?;
         let start = Instant::now();
         let mut source = open_platform(&self.source, &[])?;
         let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
@@ -349,6 +350,7 @@ impl MigrateJob {
 
     /// The suite is written into the ledger from the traced runs.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
+        self.prompts.expect_none()?;
         let mut source = open_platform(&self.source, &[])?;
         let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
         let model = traced.first.model.clone();

@@ -48,6 +48,18 @@ impl Prompts {
         file.map_or(Prompts::Bundled, |file| Prompts::File(file.to_path_buf()))
     }
 
+    /// Fails if prompts were given: the model reads arrays.
+    pub(crate) fn expect_none(&self) -> Result<()> {
+        match self {
+            Prompts::Bundled => Ok(()),
+            Prompts::File(_) | Prompts::Texts(_) => {
+                let hint =
+                    "give a file for each input, `--input NAME=FILE`, or a folder of these, `--inputs DIR`";
+                Err(Error::invalid("prompts were given, but an ONNX model reads arrays").with_hint(hint))
+            }
+        }
+    }
+
     /// The prompts with their token ids.
     ///
     /// # Errors

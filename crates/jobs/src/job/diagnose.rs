@@ -116,6 +116,7 @@ impl DiagnoseJob {
 
     /// The same of an ONNX model: its outputs are no logits, so that no harm to them is measured.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<Diagnosis> {
+        self.prompts.expect_none()?;
         let mut source = open_platform(&self.source, &[])?;
         let target = open_platform(&self.target, &self.kernels)?;
         let suite = match &self.suite {
