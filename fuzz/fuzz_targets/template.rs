@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tapml_engine::{ChatTemplate, Message, SpecialTokens};
+use tapml_engine::{Chat, ChatTemplate, Message, SpecialTokens};
 
 fuzz_target!(|source: &str| {
     let special =
@@ -14,7 +14,8 @@ fuzz_target!(|source: &str| {
         Message::new("assistant", "<think>a</think>b"),
         Message::new("user", ""),
     ];
-    if let Err(error) = template.render(&messages, true) {
+    let Ok(chat) = Chat::new(&messages) else { return };
+    if let Err(error) = template.render(&chat) {
         assert!(!error.to_string().contains("panicked"), "{error}");
     }
 });

@@ -4,13 +4,16 @@
 //! depth and bytes ([`budget`]): what exceeds it is an error, and no rendering takes more than some 200 MB.
 //!
 //! The functions and whitespace rules are those that Transformers gives to a template
-//! (`apply_chat_template`). Tools and documents are not handed over.
+//! (`apply_chat_template`).
 
 mod budget;
 mod guard;
+mod input;
 mod json;
 mod library;
 mod nesting;
+
+pub use input::Chat;
 
 use crate::special::SpecialTokens;
 use minijinja::machinery::{self, CompiledTemplate, TemplateConfig};
@@ -89,21 +92,6 @@ impl Message {
         Message { role: role.into(), content: content.into() }
     }
 
-    /// Bytes of its texts.
-    fn len(&self) -> usize {
-        let parts = match &self.content {
-            Content::Text(text) => text.len(),
-            Content::Parts(parts) => parts
-                .iter()
-                .map(|part| match part {
-                    MessagePart::Image => 0,
-                    MessagePart::Text { text } => text.len(),
-                })
-                .sum(),
-        };
-        self.role.len() + parts
-    }
-
     /// A message for a model that sees: perhaps an image, then a text.
     pub fn with_image(role: impl Into<String>, image: bool, text: impl Into<String>) -> Message {
         let image = image.then_some(MessagePart::Image);
@@ -169,28 +157,29 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The prompt for these messages; with `add_generation_prompt` it ends where the assistant's answer begins. Fails with the
-    /// template's own message if it refuses them, and if it goes beyond a limit.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let rendered = run_in_thread(|| self.render_here(messages, add_generation_prompt));
+    /// The prompt for a chat. Fails with the template's own message if it refuses the chat, and if it goes beyond a limit.
+    pub fn render(&self, chat: &Chat) -> Result<String> {
+        let rendered = run_in_thread(|| self.render_here(chat));
         rendered.map_err(|e| match &self.file {
             Some(file) => e.context(file.clone()),
             None => e,
         })
     }
 
-    fn render_here(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let bytes: usize = messages.iter().map(Message::len).sum();
-        if bytes > budget::VALUE {
-            let found = format!("the messages have {bytes} bytes, a chat may have {}", budget::VALUE);
-            return Err(Error::invalid(found).with_hint("give a shorter chat"));
-        }
+    fn render_here(&self, chat: &Chat) -> Result<String> {
+        chat.check()?;
         let invalid = |e: minijinja::Error| template_error("is not valid", &e);
         let mut template = CompiledTemplate::new(NAME, &self.source, &self.config()?).map_err(invalid)?;
         // Without these checks one step could double a text.
         guard::guard(&mut template);
         let environment = self.environment();
-        let context = context! { messages => Value::from(Serde(messages)), add_generation_prompt };
+        let context = context! {
+            messages => Value::from(Serde(&chat.messages)),
+            tools => Value::from(Serde(&chat.tools)),
+            documents => Value::from(Serde(&chat.documents)),
+            add_generation_prompt => chat.add_generation_prompt,
+            ..Value::from(Serde(&chat.options))
+        };
         let mut text = String::new();
         let outcome = machinery::eval(
             &environment,

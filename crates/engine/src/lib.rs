@@ -24,7 +24,7 @@ mod vision;
 mod vocabulary;
 
 pub use self::image::{Filter, ImageProcessor, Pixels, Rgb};
-pub use chat::{ChatTemplate, Content, Message, MessagePart};
+pub use chat::{Chat, ChatTemplate, Content, Message, MessagePart};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
 pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;

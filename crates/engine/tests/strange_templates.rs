@@ -5,12 +5,12 @@
 mod common;
 
 use common::{measure_work, turn};
-use tapml_engine::{ChatTemplate, Message, SpecialTokens};
+use tapml_engine::{Chat, ChatTemplate, Message, SpecialTokens};
 use tapml_graph::Result;
 
 fn render(source: &str) -> Result<String> {
     let special = SpecialTokens { bos: Some("<s>".into()), ..SpecialTokens::default() };
-    ChatTemplate::new(source, &special)?.render(&[Message::new("user", "Hello there")], true)
+    ChatTemplate::new(source, &special)?.render(&Chat::new(&[Message::new("user", "Hello there")])?)
 }
 
 /// Renders what must be refused with these words.
@@ -209,8 +209,11 @@ fn long_chats_are_rendered() {
     let messages: Vec<Message> = (0..2000)
         .map(|i| Message::new(["user", "assistant"][i % 2], format!("{i} <think></think>{words}")))
         .collect();
-    let text = template.render(&messages, true).unwrap();
+    let text = template.render(&Chat::new(&messages).unwrap()).unwrap();
     assert!(text.len() > 2_000_000 && text.ends_with("word<|end|>\n"), "{}", text.len());
-    let error = template.render(&[Message::new("user", "a".repeat(9 << 20))], true).unwrap_err().to_string();
+    let error = template
+        .render(&Chat::new(&[Message::new("user", "a".repeat(9 << 20))]).unwrap())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("a chat may have"), "{error}");
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use tapml_engine::{Message, SpecialTokens, Tokenizer, bundled_prompts};
+use tapml_engine::{Chat, Message, SpecialTokens, Tokenizer, bundled_prompts};
 use tapml_import::testing::gguf::Writer;
 
 /// SentencePiece's names of the goldens' models.
@@ -83,7 +83,8 @@ fn special_tokens_of_sentencepiece_files() {
     let tokenizer = Tokenizer::open(dir.path()).unwrap();
     let ids = tokenizer.encode("a").unwrap();
     assert!(ids[0] != 1 && ids.ends_with(&[2]), "{ids:?}");
-    let chat = tokenizer.chat_template().unwrap().render(&[Message::new("user", "x")], true).unwrap();
+    let chat =
+        tokenizer.chat_template().unwrap().render(&Chat::new(&[Message::new("user", "x")]).unwrap()).unwrap();
     assert_eq!(chat, "</s>!");
 }
 
@@ -187,7 +188,11 @@ fn word_pieces_are_found_from_the_left() {
 fn chat_template_and_defaults_of_gguf_files() {
     let template = "{% for m in messages %}{{ bos_token }}{{ m['content'] }}{% endfor %}";
     let tokenizer = open(llama_gguf("gpt-2").text("tokenizer.chat_template", template)).unwrap();
-    let chat = tokenizer.chat_template().unwrap().render(&[Message::new("user", "hi")], true).unwrap();
+    let chat = tokenizer
+        .chat_template()
+        .unwrap()
+        .render(&Chat::new(&[Message::new("user", "hi")]).unwrap())
+        .unwrap();
     assert_eq!(chat, "<|begin|>hi");
     let mut writer = Writer::new();
     writer.text("tokenizer.ggml.model", "llama");

@@ -5,7 +5,9 @@
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use tapml_engine::{Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, bundled_text, user_message};
+use tapml_engine::{
+    Chat, Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, bundled_text, user_message,
+};
 use tapml_exec::Image;
 use tapml_graph::{Error, Result};
 use tapml_import::Checkpoint;
@@ -238,7 +240,7 @@ impl Given<'_> {
         let template = tokenizer.chat_template().filter(|_| self.chat);
         let text = match template {
             Some(template) => {
-                template.render(&[user_message(checkpoint.image(), vision.is_some(), text)], true)?
+                template.render(&Chat::new(&[user_message(checkpoint.image(), vision.is_some(), text)])?)?
             }
             None => text.to_string(),
         };

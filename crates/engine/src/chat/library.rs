@@ -40,6 +40,9 @@ const COUNT: u64 = 100_000;
 /// The largest width in a format, in decimal digits.
 const WIDTH_DIGITS: usize = 4;
 
+/// Bytes of a format for a time.
+const MAX_TIME_FORMAT: usize = 256;
+
 /// Adds everything that templates may call.
 pub fn add_library(environment: &mut Environment) {
     macro_rules! filters {
@@ -74,8 +77,9 @@ pub fn add_library(environment: &mut Environment) {
         "eq" t::is_eq, "equalto" t::is_eq, "==" t::is_eq, "ne" t::is_ne, "!=" t::is_ne, "lt" t::is_lt, "lessthan" t::is_lt,
         "<" t::is_lt, "le" t::is_le, "<=" t::is_le, "gt" t::is_gt, "greaterthan" t::is_gt, ">" t::is_gt, "ge" t::is_ge,
         ">=" t::is_ge, "in" t::is_in, "startingwith" t::is_startingwith, "endingwith" t::is_endingwith,
-        "lower" t::is_lower, "upper" t::is_upper, "sameas" t::is_sameas
+        "lower" t::is_lower, "upper" t::is_upper, "sameas" t::is_sameas, "iterable" is_iterable
     }
+    environment.add_function("strftime_now", strftime_now);
     // It prints every variable.
     environment.remove_global("debug");
     for (name, function) in [
@@ -241,6 +245,22 @@ fn sum(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value> {
         return Err(refuse("`sum` adds numbers; `join` puts texts together".into()));
     }
     Value::from_function(f::sum).call(state, &args)
+}
+
+/// As in Jinja2: a text is, and what is undefined, but not `none`.
+fn is_iterable(value: &Value) -> bool {
+    let kind = value.kind();
+    value.is_undefined()
+        || matches!(kind, ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable)
+}
+
+/// The local time in a format of C's `strftime`.
+fn strftime_now(format: &str) -> Result<String> {
+    if format.len() > MAX_TIME_FORMAT {
+        return Err(refuse(format!("a format of a time has more than {MAX_TIME_FORMAT} bytes")));
+    }
+    jiff::fmt::strtime::format(format, &jiff::Zoned::now())
+        .map_err(|e| refuse(format!("`{format}` is no format of a time: {e}")))
 }
 
 /// An error that the template sees.

@@ -7,7 +7,7 @@ fn special() -> SpecialTokens {
 }
 
 fn render(source: &str, messages: &[Message]) -> Result<String> {
-    ChatTemplate::new(source, &special())?.render(messages, true)
+    ChatTemplate::new(source, &special())?.render(&Chat::new(messages)?)
 }
 
 fn talk() -> Vec<Message> {
@@ -39,6 +39,68 @@ fn tojson_is_pythons() {
     assert_eq!(render(source, &talk()).unwrap(), expected);
     let indented = render("{{ messages[1] | tojson(indent=2) }}", &talk()).unwrap();
     assert_eq!(indented, "{\n  \"role\": \"user\",\n  \"content\": \"  Hé?  \"\n}");
+}
+
+#[test]
+fn tojson_takes_pythons_options() {
+    for (call, expected) in [
+        ("tojson", r#"{"b": ["é", 1e+16, true], "a": {}, "c": []}"#),
+        ("tojson(ensure_ascii=true)", r#"{"b": ["\u00e9", 1e+16, true], "a": {}, "c": []}"#),
+        ("tojson(true, none, [',', ':'], true)", r#"{"a":{},"b":["\u00e9",1e+16,true],"c":[]}"#),
+        (
+            "tojson(indent=1, sort_keys=true)",
+            "{\n \"a\": {},\n \"b\": [\n  \"é\",\n  1e+16,\n  true\n ],\n \"c\": []\n}",
+        ),
+        (
+            "tojson(indent='\t', separators=('; ', '='))",
+            "{\n\t\"b\"=[\n\t\t\"é\"; \n\t\t1e+16; \n\t\ttrue\n\t]; \n\t\"a\"={}; \n\t\"c\"=[]\n}",
+        ),
+    ] {
+        let source = format!("{{{{ {{'b': ['é', 1e16, true], 'a': {{}}, 'c': []}} | {call} }}}}");
+        assert_eq!(render(&source, &[]).unwrap(), expected, "{call}");
+    }
+    for (call, why) in [
+        ("tojson(1, 2, 3, 4, 5)", "ensure_ascii, indent, separators, sort_keys"),
+        ("tojson(separators=',')", "two texts"),
+        ("tojson(indent=' ' * 40)", "at most 16"),
+        ("tojson(default=1)", "default"),
+    ] {
+        let said = render(&format!("{{{{ messages | {call} }}}}"), &[]).unwrap_err().to_string();
+        assert!(said.contains(why), "{call}: {said}");
+    }
+}
+
+#[test]
+fn a_template_sees_tools_options_and_the_fields_of_messages() {
+    let source = "{{ messages[0].tool_calls[0].name }} {{ tools[0].name if tools }} {{ documents is none }} \
+                  {{ tools is iterable }} {{ enable_thinking }} {{ bos_token }} {{ add_generation_prompt }}";
+    let template = ChatTemplate::new(source, &special()).unwrap();
+    let object = |text: &str| serde_json::from_str::<serde_json::Map<_, _>>(text).unwrap();
+    let chat = Chat {
+        messages: vec![
+            object(r#"{"role": "assistant", "content": null, "tool_calls": [{"name": "f"}]}"#).into(),
+        ],
+        tools: Some(vec![object(r#"{"name": "g"}"#).into()]),
+        options: object(r#"{"enable_thinking": false, "bos_token": "<b>"}"#),
+        ..Chat::default()
+    };
+    assert_eq!(template.render(&chat).unwrap(), "f g True True False <b> False");
+    let without = Chat { tools: None, options: object("{}"), ..chat.clone() };
+    assert_eq!(template.render(&without).unwrap(), "f  True False  <s> False");
+    let error = template.render(&Chat { options: object(r#"{"tools": []}"#), ..chat }).unwrap_err();
+    assert!(error.to_string().contains("`tools` is no option"), "{error}");
+}
+
+#[test]
+fn the_time_is_told_as_c_tells_it() {
+    let text = render("{{ strftime_now('%Y-%m-%d %% %H:%M') }}", &[]).unwrap();
+    let digits: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(digits, "0000-00-00 % 00:00");
+    for wrong in
+        ["{{ strftime_now('%!') }}".to_string(), format!("{{{{ strftime_now('{}') }}}}", "%Y".repeat(200))]
+    {
+        assert!(render(&wrong, &[]).unwrap_err().to_string().contains("format of a time"), "{wrong}");
+    }
 }
 
 #[test]
@@ -101,8 +163,9 @@ fn endless_templates_end() {
 fn the_file_goes_before_the_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    let first =
-        |dir: &Path| ChatTemplate::read(dir, &special()).map(|t| t.map(|t| t.render(&[], false).unwrap()));
+    let first = |dir: &Path| {
+        ChatTemplate::read(dir, &special()).map(|t| t.map(|t| t.render(&Chat::default()).unwrap()))
+    };
     assert_eq!(first(dir.path()).unwrap(), None);
     write("tokenizer_config.json", r#"{"chat_template": "one"}"#);
     assert_eq!(first(dir.path()).unwrap().as_deref(), Some("one"));
