@@ -14,6 +14,7 @@ mod panics;
 mod prompts;
 mod runner;
 mod sampler;
+mod serve;
 mod sound;
 mod special;
 mod stop;
@@ -29,6 +30,10 @@ pub use generate::{Finish, GenerateOptions, Generation, Generator};
 pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
+pub use serve::{
+    Batch, BatchLimits, BatchRunner, Candidate, PromptToken, Request, RequestEvent, RequestOptions,
+    SampledToken, SequenceRows, TokenMask, Usage, WantedLogits,
+};
 pub use sound::Sound;
 pub use special::SpecialTokens;
 pub use stream::TextStream;

@@ -1,0 +1,79 @@
+//! What the engine needs of a running model: one step over rows of several sequences, whose caches lie in pages.
+//!
+//! A page holds the keys and values of [`BatchLimits::page`] consecutive positions of one sequence, for all layers. The
+//! engine says which page holds which positions; the runner neither gives pages out nor takes them back.
+//! Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 4.
+
+use tapml_graph::Result;
+
+/// The sizes that a runner was loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Positions in one page.
+    pub page: usize,
+    /// Pages in all; their numbers are `0..pages`.
+    pub pages: usize,
+    /// Most rows of one step, over all its sequences.
+    pub rows: usize,
+    /// Most sequences of one step.
+    pub sequences: usize,
+    /// Most tokens of one sequence.
+    pub context: usize,
+    /// Logits of one row.
+    pub vocab: usize,
+}
+
+/// The rows of a sequence whose logits a step gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedLogits {
+    /// None: a part of a prompt.
+    Nothing,
+    /// Those of the last row.
+    Last,
+    /// Those of all its rows: a prompt whose probabilities are asked for, or tokens of a draft.
+    All,
+}
+
+/// The part of one sequence that a step computes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceRows {
+    /// The tokens, at positions `start..start + ids.len()`; at least one.
+    pub ids: Vec<u32>,
+    /// Tokens of the sequence before them; their keys and values lie in `pages`.
+    pub start: usize,
+    /// The sequence's pages in order: entry `i` holds positions `i·page..(i + 1)·page`. They reach to the last of `ids`.
+    pub pages: Vec<u32>,
+    /// The logits that are wanted.
+    pub wanted: WantedLogits,
+}
+
+/// One step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Each sequence at most once. No page that a step writes is in another sequence's list.
+    pub sequences: Vec<SequenceRows>,
+}
+
+impl Batch {
+    /// Rows of the step.
+    pub fn rows(&self) -> usize {
+        self.sequences.iter().map(|sequence| sequence.ids.len()).sum()
+    }
+}
+
+/// A language model with its cache in pages.
+pub trait BatchRunner: Send {
+    /// What it was loaded for.
+    fn limits(&self) -> BatchLimits;
+
+    /// Computes the rows of all sequences and writes their keys and values into their pages. Gives for each sequence the
+    /// logits that it wants, row after row: `rows·vocab` numbers.
+    ///
+    /// # Errors
+    /// If a batch breaks the limits, nothing has run. After any other error all pages are undefined, and
+    /// [`BatchRunner::reset`] makes the runner usable again.
+    fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>>;
+
+    /// Forgets all pages; opens a device that was lost again.
+    fn reset(&mut self) -> Result<()>;
+}
