@@ -4,11 +4,13 @@
 //! bytes of strangers, `cargo xtask dist` packs the command for users, `cargo xtask docs` makes a site of `docs/`. `cargo xtask
 //! goldens` writes a small checkpoint of `tests/goldens` with its weights. Nothing here ships to users.
 
+mod architectures;
 mod dist;
 mod docs;
 mod fuzz;
 mod gpu;
 mod packages;
+mod pages;
 mod python;
 mod records;
 mod test;

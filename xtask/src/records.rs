@@ -115,27 +115,10 @@ impl RecordFile {
     }
 }
 
-/// Says what is wrong with the page or the files it is made from. With `TAPML_BLESS` it writes the page.
+/// Says what is wrong with the page or the files it is made from; see [`crate::pages::check`].
 pub fn check(root: &Path, bless: bool, errors: &mut Vec<String>) -> Result<()> {
-    let made = match make(root) {
-        Ok(made) => made,
-        Err(error) => {
-            errors.push(format!("{error:#}"));
-            return Ok(());
-        }
-    };
-    if bless {
-        return std::fs::write(root.join(PAGE), made).context(PAGE);
-    }
-    let stored = std::fs::read_to_string(root.join(PAGE)).unwrap_or_default();
-    if stored != made {
-        let same = stored.lines().zip(made.lines()).take_while(|(old, new)| old == new).count();
-        errors.push(format!(
-            "{PAGE} is not what the files in {FOLDER} give, from line {} on; `TAPML_BLESS=1 cargo xtask tidy` writes it",
-            same + 1
-        ));
-    }
-    Ok(())
+    let from = format!("the files in {FOLDER}");
+    crate::pages::check(root, (PAGE, &from), make(root), bless, errors)
 }
 
 /// The text of the page.

@@ -59,7 +59,9 @@ pub fn run(root: &Path) -> Result<()> {
     names::check(&files, &mut errors)?;
     kernels::check(root, &mut errors)?;
     crate::gpu::page::check(root, &mut errors);
-    crate::records::check(root, std::env::var_os("TAPML_BLESS").is_some(), &mut errors)?;
+    let bless = std::env::var_os("TAPML_BLESS").is_some();
+    crate::records::check(root, bless, &mut errors)?;
+    crate::architectures::check(root, bless, &mut errors)?;
     crate::wire::check(root, &mut errors)?;
     for error in &errors {
         eprintln!("tidy: {error}");
