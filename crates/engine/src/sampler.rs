@@ -5,12 +5,13 @@
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tapml_graph::{Error, Result};
 
 /// How the next token is chosen. The default is greedy.
 ///
-/// The steps are those of Transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p, choice.
+/// The steps are those of vLLM and of Transformers, in their order: logit bias, repetition penalty, frequency and presence
+/// penalty, temperature, top-k, top-p, min-p, choice. The two differ in where min-p stands; here it is Transformers'.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits. 0 always takes the most likely token.
@@ -23,6 +24,12 @@ pub struct Sampling {
     pub min_p: Option<f32>,
     /// Makes tokens that are in the text already less likely if above 1. Keskar et al. 2019, section 4.1.
     pub repetition_penalty: Option<f32>,
+    /// Taken off the logit of each token that was chosen already; tokens of the prompt do not count. OpenAI's.
+    pub presence_penalty: Option<f32>,
+    /// Likewise, times how often the token was chosen.
+    pub frequency_penalty: Option<f32>,
+    /// Added to the logits of these tokens, from −100 to 100.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Makes the choices: equal seeds and logits give equal tokens on every machine.
     pub seed: u64,
 }
@@ -35,6 +42,9 @@ impl Default for Sampling {
             top_p: None,
             min_p: None,
             repetition_penalty: None,
+            presence_penalty: None,
+            frequency_penalty: None,
+            logit_bias: Vec::new(),
             seed: 0,
         }
     }
@@ -43,11 +53,21 @@ impl Default for Sampling {
 impl Sampling {
     /// Whether the most likely token is taken as it is, so that a device can choose it.
     pub fn is_greedy(&self) -> bool {
-        self.temperature == 0.0 && self.repetition_penalty.is_none()
+        self.temperature == 0.0 && self.logit_bias.is_empty() && !self.penalises()
+    }
+
+    /// Whether a token's logit depends on the text.
+    fn penalises(&self) -> bool {
+        self.repetition_penalty.is_some() || self.counts()
+    }
+
+    /// Whether it depends on how often the token was chosen.
+    fn counts(&self) -> bool {
+        self.presence_penalty.is_some() || self.frequency_penalty.is_some()
     }
 
     /// Fails if a value lies outside its range.
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let bad = |name: &str, range: &str, found: f32| {
             Err(Error::invalid(format!("`{name}` must be {range}, found {found}")))
         };
@@ -64,7 +84,16 @@ impl Sampling {
             Sampling { repetition_penalty: Some(p), .. } if !(0.01..=100.0).contains(p) => {
                 bad("repetition_penalty", "from 0.01 to 100", *p)
             }
-            _ => Ok(()),
+            Sampling { presence_penalty: Some(p), .. } if !(-2.0..=2.0).contains(p) => {
+                bad("presence_penalty", "from -2 to 2", *p)
+            }
+            Sampling { frequency_penalty: Some(p), .. } if !(-2.0..=2.0).contains(p) => {
+                bad("frequency_penalty", "from -2 to 2", *p)
+            }
+            s => match s.logit_bias.iter().find(|(_, bias)| !(-100.0..=100.0).contains(bias)) {
+                Some((_, found)) => bad("logit_bias", "from -100 to 100", *found),
+                None => Ok(()),
+            },
         }
     }
 }
@@ -76,6 +105,8 @@ pub struct Sampler {
     sampling: Sampling,
     /// One draw for each token that is not chosen greedily.
     random: Pcg64,
+    /// How often each token was chosen, where that counts.
+    chosen: BTreeMap<u32, u32>,
 }
 
 /// A token that may be chosen: its id, and its logit or, later, its probability.
@@ -86,25 +117,46 @@ impl Sampler {
     pub fn new(sampling: Sampling) -> Result<Sampler> {
         sampling.check()?;
         let random = Pcg64::seed_from_u64(sampling.seed);
-        Ok(Sampler { sampling, random })
+        Ok(Sampler { sampling, random, chosen: BTreeMap::new() })
     }
 
     /// The next token after the text `history`. Of equally likely tokens, greedy choice takes the one of least id.
     /// Fails on a logit that is NaN or +infinity; −infinity means never.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
-        let wrong = |l: f32| l.is_nan() || l == f32::INFINITY;
-        // Without an early end, which is faster: there are many logits, and they are right.
-        let found = logits.iter().fold(false, |found, &l| found | wrong(l));
-        if let Some(bad) = found.then(|| logits.iter().position(|&l| wrong(l))).flatten() {
-            let value = logits[bad];
-            return Err(Error::invalid(format!(
-                "the logit of token {bad} is {value}, expected a finite number"
-            ))
-            .with_hint("the model computed wrongly; `tapml diagnose` finds the operator"));
+        if self.sampling.logit_bias.is_empty() {
+            return self.sample_biased(logits, history);
         }
-        if self.sampling.temperature == 0.0 && self.sampling.repetition_penalty.is_none() {
-            return greatest(logits);
+        let mut logits = logits.to_vec();
+        self.add_bias(&mut logits);
+        self.sample_biased(&logits, history)
+    }
+
+    /// Adds the logit bias. Tokens that the model does not have are passed over.
+    pub(crate) fn add_bias(&self, logits: &mut [f32]) {
+        for &(id, bias) in &self.sampling.logit_bias {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit += bias;
+            }
         }
+    }
+
+    /// As [`Sampler::sample`], where the bias is in the logits already.
+    pub(crate) fn sample_biased(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
+        check_logits(logits)?;
+        let id = if self.sampling.temperature == 0.0 && !self.sampling.penalises() {
+            greatest(logits)?
+        } else {
+            let candidates = self.candidates(logits, history)?;
+            if self.sampling.temperature == 0.0 { candidates[0].0 } else { self.choose(&candidates) }
+        };
+        if self.sampling.counts() {
+            *self.chosen.entry(id).or_default() += 1;
+        }
+        Ok(id)
+    }
+
+    /// The tokens that may be chosen with their probabilities, in the order of ids; at least one. Greedy choice leaves one.
+    fn candidates(&self, logits: &[f32], history: &[u32]) -> Result<Vec<Candidate>> {
         let mut candidates: Vec<Candidate> = logits
             .iter()
             .zip(0..)
@@ -115,13 +167,28 @@ impl Sampler {
         if let Some(penalty) = self.sampling.repetition_penalty {
             penalise(&mut candidates, history, f64::from(penalty));
         }
+        if !self.chosen.is_empty() {
+            self.penalise_chosen(&mut candidates);
+        }
         let best = candidates.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
         let best = best.ok_or_else(no_candidate_error)?;
         if self.sampling.temperature == 0.0 {
-            return Ok(best.0);
+            return Ok(vec![(best.0, 1.0)]);
         }
         self.cut_to_likely(&mut candidates, best.1);
-        Ok(self.choose(&candidates))
+        Ok(candidates)
+    }
+
+    /// Frequency and presence penalty, as OpenAI defines them.
+    fn penalise_chosen(&self, candidates: &mut [Candidate]) {
+        let presence = f64::from(self.sampling.presence_penalty.unwrap_or(0.0));
+        let frequency = f64::from(self.sampling.frequency_penalty.unwrap_or(0.0));
+        for (id, count) in &self.chosen {
+            // Candidates are in the order of ids.
+            if let Ok(at) = candidates.binary_search_by_key(id, |c| c.0) {
+                candidates[at].1 -= frequency * f64::from(*count) + presence;
+            }
+        }
     }
 
     /// Cuts the candidates to the likely ones and turns their logits into probabilities. They end in the order of ids,
@@ -161,6 +228,17 @@ impl Sampler {
         // Rounding may leave a little at the end, which then falls to the last candidate.
         chosen.or(candidates.last()).map_or(0, |c| c.0)
     }
+}
+
+/// Fails on a logit that is NaN or +infinity.
+pub(crate) fn check_logits(logits: &[f32]) -> Result<()> {
+    let wrong = |l: f32| l.is_nan() || l == f32::INFINITY;
+    // Without an early end, which is faster: there are many logits, and they are right.
+    let found = logits.iter().fold(false, |found, &l| found | wrong(l));
+    let Some(bad) = found.then(|| logits.iter().position(|&l| wrong(l))).flatten() else { return Ok(()) };
+    let value = logits[bad];
+    Err(Error::invalid(format!("the logit of token {bad} is {value}, expected a finite number"))
+        .with_hint("the model computed wrongly; `tapml diagnose` finds the operator"))
 }
 
 /// The token of the greatest logit, of several the one of least id.

@@ -176,6 +176,7 @@ impl GenerateCommand {
                 min_p: self.min_p,
                 repetition_penalty: self.repetition_penalty,
                 seed: self.seed,
+                ..Sampling::default()
             },
             stop_ids: if self.ignore_eos { Vec::new() } else { checkpoint.eos().to_vec() },
         }

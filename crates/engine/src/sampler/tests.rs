@@ -76,6 +76,36 @@ fn a_repetition_penalty_divides_positive_and_multiplies_negative_logits() {
 }
 
 #[test]
+fn presence_and_frequency_penalties_count_what_was_chosen() {
+    let logits = [3.0, 2.5, 0.0];
+    let draw = |sampling: Sampling, prompt: &[u32]| {
+        let mut sampler = sampler(sampling);
+        (0..6).map(|_| sampler.sample(&logits, prompt).unwrap()).collect::<Vec<u32>>()
+    };
+    let frequency = Sampling { frequency_penalty: Some(1.0), ..Sampling::default() };
+    // 3, 2.5, 0 → 2, 2.5 → 2, 1.5 → 1, 1.5 → 1, 0.5 → 0, 0.5.
+    assert_eq!(draw(frequency.clone(), &[]), [0, 1, 0, 1, 0, 1]);
+    assert_eq!(draw(frequency, &[0, 0, 0]), [0, 1, 0, 1, 0, 1], "tokens of the prompt do not count");
+    let presence = Sampling { presence_penalty: Some(1.0), ..Sampling::default() };
+    assert_eq!(draw(presence, &[]), [0, 1, 0, 0, 0, 0]);
+    let back = Sampling { presence_penalty: Some(-2.0), ..Sampling::default() };
+    assert_eq!(draw(back, &[]), [0; 6]);
+}
+
+#[test]
+fn a_logit_bias_is_added_and_unknown_tokens_are_passed_over() {
+    let bias = |logit_bias| Sampling { logit_bias, ..Sampling::default() };
+    let choice = |sampling: Sampling| sampler(sampling).sample(&[0.0, 2.0, 1.0], &[]).unwrap();
+    assert_eq!(choice(bias(vec![(0, 2.5), (9, 100.0)])), 0);
+    assert_eq!(choice(bias(vec![(1, -1.5)])), 2);
+    assert!(!bias(vec![(0, 1.0)]).is_greedy(), "a device does not know of the bias");
+    // 0.5 becomes 0.25 by −ln 2, then all are divided by 0.75.
+    let halved = warm(|s| s.logit_bias = vec![(0, -std::f32::consts::LN_2)]);
+    let third = [1.0 / 3.0, 1.0 / 3.0, 0.2, 0.4 / 3.0];
+    assert_shares(&shares(halved, &logits(), &[]), &third);
+}
+
+#[test]
 fn seeds_decide() {
     let draw = |seed| {
         let mut sampler = sampler(warm(|s| s.seed = seed));
@@ -103,6 +133,9 @@ fn bad_logits_and_options_are_refused() {
         ("top_p", warm(|s| s.top_p = Some(1.5))),
         ("min_p", warm(|s| s.min_p = Some(-0.1))),
         ("repetition_penalty", warm(|s| s.repetition_penalty = Some(0.0))),
+        ("presence_penalty", warm(|s| s.presence_penalty = Some(2.5))),
+        ("frequency_penalty", warm(|s| s.frequency_penalty = Some(f32::NAN))),
+        ("logit_bias", warm(|s| s.logit_bias = vec![(0, 1.0), (1, -101.0)])),
     ] {
         assert!(Sampler::new(sampling).unwrap_err().to_string().contains(name));
     }
@@ -122,7 +155,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let options = Sampling {
-            temperature, top_k: Some(k), top_p: Some(p), min_p: Some(m), repetition_penalty: None, seed,
+            temperature, top_k: Some(k), top_p: Some(p), min_p: Some(m), seed, ..Sampling::default()
         };
         let chosen = sampler(options).sample(&logits, &[]).unwrap() as usize;
         let mut order: Vec<usize> = (0..logits.len()).collect();
