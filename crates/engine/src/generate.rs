@@ -229,7 +229,7 @@ fn finish_reason(
 }
 
 /// At least one token, at most as many as the context holds.
-fn check_prompt(tokens: usize, context: usize) -> Result<()> {
+pub(crate) fn check_prompt(tokens: usize, context: usize) -> Result<()> {
     if tokens == 0 {
         return Err(
             Error::invalid("the prompt has no tokens").with_hint("give at least one token to continue")

@@ -55,7 +55,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Rows of the step.
+    /// SequenceLogits of the step.
     pub fn rows(&self) -> usize {
         self.sequences.iter().map(|sequence| sequence.ids.len()).sum()
     }

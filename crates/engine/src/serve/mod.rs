@@ -1,9 +1,22 @@
 //! Serving: many requests at once on one model, in steps that hold rows of several sequences.
+//!
+//! The engine's thread ([`Engine`]) runs steps that the scheduler plans over pages that the pool gives. Scheduler and pool know
+//! neither threads nor the model; the tokens are chosen from logits, request by request.
 
+mod active;
 mod batch;
+mod engine;
+mod inbox;
+mod options;
+mod pages;
+mod recovery;
 mod request;
+mod scheduler;
+mod thread;
 
 pub use batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
+pub use engine::{Engine, RequestHandle};
+pub use options::{EngineOptions, EngineStats, SubmitError};
 pub use request::{
     Candidate, PromptToken, Request, RequestEvent, RequestOptions, SampledToken, TokenMask, Usage,
 };

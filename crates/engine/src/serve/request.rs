@@ -32,6 +32,9 @@ pub struct RequestOptions {
     pub logprobs: Option<usize>,
     /// Likewise for each token of the prompt.
     pub prompt_logprobs: Option<usize>,
+    /// Requests of different salts share no pages of the prefix cache, so that none can tell from its times what another one
+    /// has asked. vLLM's.
+    pub cache_salt: Option<String>,
 }
 
 impl Default for RequestOptions {
@@ -43,6 +46,7 @@ impl Default for RequestOptions {
             min_tokens: 0,
             logprobs: None,
             prompt_logprobs: None,
+            cache_salt: None,
         }
     }
 }

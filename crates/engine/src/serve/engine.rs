@@ -1,0 +1,169 @@
+//! The engine as others see it: requests go in, events come out of its thread.
+
+use super::batch::{BatchLimits, BatchRunner};
+use super::inbox::{Arrival, Shared, closed_error, lock};
+use super::options::{EngineOptions, EngineStats, SubmitError};
+use super::request::Request;
+use super::scheduler::SequenceId;
+use super::thread::EngineThread;
+use crate::generate::check_prompt;
+use crate::sampler::Sampler;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Most candidates that are told of one token.
+const MOST_LOGPROBS: usize = 256;
+
+/// Many requests at once on one model. Its thread owns the runner; each step of it holds rows of several requests.
+///
+/// Whatever happens, each request that was taken ends with one [`Finished`](super::RequestEvent::Finished) or
+/// [`Failed`](super::RequestEvent::Failed), unless its receiver asked to be told no more. Dropping the engine fails what runs.
+pub struct Engine {
+    shared: Arc<Shared>,
+    limits: BatchLimits,
+    options: EngineOptions,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A request that was taken. Dropping it cancels the request; one that has ended stays as it is.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the request"]
+pub struct RequestHandle {
+    id: SequenceId,
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Starts an engine. Fails if the runner has no place for anything, on bad options, and if no thread can be started.
+    pub fn start(runner: Box<dyn BatchRunner>, options: EngineOptions) -> Result<Engine> {
+        options.check()?;
+        let limits = usable_limits(runner.limits())?;
+        let shared = Arc::new(Shared::new(EngineStats { pages: limits.pages, ..EngineStats::default() }));
+        let worker = EngineThread::new(runner, limits, options.clone(), Arc::clone(&shared));
+        let thread = thread::Builder::new().name("engine".into()).spawn(move || worker.run());
+        let thread = thread.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("could not start the engine's thread: {error}"))
+        })?;
+        Ok(Engine { shared, limits, options, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// What the runner was loaded for. The context is at most what all pages hold.
+    pub fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    /// Takes a request; its events are told on the engine's thread.
+    ///
+    /// # Errors
+    /// If the request is wrong, if too many wait, and if the engine is shutting down. Nothing is told then.
+    pub fn submit(&self, request: Request) -> std::result::Result<RequestHandle, SubmitError> {
+        let sampler = self.check(&request).map_err(SubmitError::Invalid)?;
+        let mut inbox = self.shared.inbox();
+        if !inbox.open || inbox.deadline.is_some() {
+            return Err(SubmitError::ShuttingDown(closed_error()));
+        }
+        if inbox.waiting + inbox.arrivals.len() >= self.options.queue {
+            let most = self.options.queue;
+            let error = Error::new(ErrorKind::Unavailable, format!("{most} requests wait already"));
+            return Err(SubmitError::QueueFull(error.with_hint("try again later")));
+        }
+        inbox.last_id += 1;
+        let id = inbox.last_id;
+        inbox.arrivals.push(Arrival { id, request, sampler, at: Instant::now() });
+        self.shared.arrived.notify_all();
+        Ok(RequestHandle { id, shared: Arc::clone(&self.shared) })
+    }
+
+    /// What the engine does and has done.
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = *lock(&self.shared.stats);
+        stats.current_step = lock(&self.shared.step_began).map(|began| began.elapsed());
+        let inbox = self.shared.inbox();
+        stats.waiting += inbox.arrivals.len();
+        stats.submitted = inbox.last_id;
+        stats
+    }
+
+    /// Takes no requests any more, lets those that were taken go on for `grace`, fails the rest, and ends the thread. Returns
+    /// when all have ended; a step that runs is waited for.
+    pub fn shut_down(&self, grace: Duration) {
+        let mut inbox = self.shared.inbox();
+        let deadline = Instant::now() + grace.min(Duration::from_secs(1 << 30));
+        inbox.deadline = Some(inbox.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        drop(inbox);
+        self.shared.arrived.notify_all();
+        let mut thread = lock(&self.thread);
+        // A receiver of events may be the one who calls.
+        if thread.as_ref().is_some_and(|thread| thread.thread().id() == thread::current().id()) {
+            return;
+        }
+        if let Some(thread) = thread.take() {
+            // The thread catches its panics.
+            let _ = thread.join();
+        }
+    }
+
+    /// Fails on a request that can never be served.
+    fn check(&self, request: &Request) -> Result<Sampler> {
+        let BatchLimits { context, vocab, .. } = self.limits;
+        check_prompt(request.prompt.len(), context)?;
+        let options = &request.options;
+        let unknown = |what: &str, mut ids: Box<dyn Iterator<Item = u32> + '_>| {
+            let found = ids.find(|id| *id as usize >= vocab);
+            found.map_or(Ok(()), |id| {
+                Err(Error::invalid(format!("token {id} of the {what} is not among the model's {vocab}")))
+            })
+        };
+        unknown("prompt", Box::new(request.prompt.iter().copied()))?;
+        unknown("logit bias", Box::new(options.sampling.logit_bias.iter().map(|(id, _)| *id)))?;
+        for (name, count) in [("logprobs", options.logprobs), ("prompt_logprobs", options.prompt_logprobs)] {
+            if let Some(count) = count.filter(|count| *count > MOST_LOGPROBS) {
+                return Err(Error::invalid(format!(
+                    "`{name}` must be at most {MOST_LOGPROBS}, found {count}"
+                )));
+            }
+        }
+        Sampler::new(options.sampling.clone())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shut_down(Duration::ZERO);
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({:?})", self.limits)
+    }
+}
+
+impl RequestHandle {
+    /// Ends the request at the latest after the step that runs. It is told [`Finish::Cancelled`](crate::Finish::Cancelled),
+    /// unless it has ended before.
+    pub fn cancel(&self) {
+        let mut inbox = self.shared.inbox();
+        if inbox.open {
+            inbox.cancelled.push(self.id);
+            self.shared.arrived.notify_all();
+        }
+    }
+}
+
+impl Drop for RequestHandle {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// The limits with a context that the pages can hold. Fails if one of them is 0.
+fn usable_limits(limits: BatchLimits) -> Result<BatchLimits> {
+    let BatchLimits { page, pages, rows, sequences, context, vocab } = limits;
+    if [page, pages, rows, sequences, context, vocab].contains(&0) {
+        return Err(Error::invalid(format!("a runner must have place for something, found {limits:?}")));
+    }
+    Ok(BatchLimits { context: context.min(page.saturating_mul(pages)), ..limits })
+}

@@ -1,0 +1,392 @@
+//! Which rows a step computes: a state machine without threads, without a clock and without a model.
+//!
+//! Sequences are numbered in the order of their arrival. All that run are older than all that wait: the oldest is admitted
+//! first, and the youngest gives its pages up first, so that the oldest always goes on. A sequence that gave its pages up
+//! waits again; its tokens stay, and their keys and values are computed anew.
+
+#[cfg(test)]
+mod tests;
+
+use super::batch::{Batch, BatchLimits, SequenceRows, WantedLogits};
+use super::pages::{PageKey, PagePool};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The number of a sequence; older ones have lesser numbers.
+pub type SequenceId = u64;
+
+/// Most rows of one sequence and step whose logits are all wanted: the logits of one row are many.
+const LOGIT_ROWS: usize = 128;
+
+/// Of so many pages, one is left free by admission while others run: they need pages soon.
+const SPARE: usize = 32;
+
+/// What the scheduler is told of a new sequence.
+#[derive(Clone, Debug)]
+pub struct NewSequence {
+    /// The prompt, at least one token and at most as many as the context.
+    pub prompt: Vec<u32>,
+    /// Whether the logits of the prompt's rows are wanted.
+    pub prompt_logits: bool,
+    /// Whether those of the last row are: no if nothing is to be generated.
+    pub last_logits: bool,
+    /// Sequences of different salts share no pages.
+    pub salt: String,
+}
+
+/// A sequence.
+#[derive(Debug)]
+struct Sequence {
+    /// The prompt and what was generated.
+    ids: Vec<u32>,
+    /// Tokens of the prompt.
+    prompt: usize,
+    /// Tokens whose keys and values lie in the pages.
+    computed: usize,
+    pages: Vec<u32>,
+    /// What the first page's key begins with.
+    root: PageKey,
+    /// Keys of the full pages of `ids`.
+    keys: Vec<PageKey>,
+    /// Full pages that the pool knows of.
+    kept: usize,
+    /// SequenceLogits of the prompt from here on give logits that are still wanted; they are not taken from the cache.
+    logits_from: usize,
+    last_logits: bool,
+    /// Tokens that were found in the cache when it first ran.
+    cached: Option<usize>,
+}
+
+/// The rows of a step.
+#[derive(Debug, Default)]
+pub struct PlannedStep {
+    /// The sequences of `batch`, in its order.
+    pub ids: Vec<SequenceId>,
+    /// What to compute.
+    pub batch: Batch,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tokens that were looked for in the prefix cache.
+    pub prefix_queries: u64,
+    /// Of these, tokens that were found.
+    pub prefix_hits: u64,
+    /// Sequences that gave their pages up.
+    pub preemptions: u64,
+}
+
+/// How it may work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerOptions {
+    /// Most rows of prompts in a step.
+    pub prompt_rows: usize,
+    /// Whether full pages are kept for other sequences.
+    pub prefix_cache: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: BatchLimits,
+    options: SchedulerOptions,
+    pool: PagePool,
+    sequences: BTreeMap<SequenceId, Sequence>,
+    waiting: BTreeSet<SequenceId>,
+    running: BTreeSet<SequenceId>,
+    counts: Counts,
+}
+
+impl Sequence {
+    /// Tokens that are not computed.
+    fn pending(&self) -> usize {
+        self.ids.len() - self.computed
+    }
+
+    /// The rows at `computed..end`, and whether their logits are wanted.
+    fn rows(&self, end: usize, page: usize) -> SequenceRows {
+        let wanted = if self.logits_from < end.min(self.prompt) {
+            WantedLogits::All
+        } else if end == self.ids.len() && self.last_logits {
+            WantedLogits::Last
+        } else {
+            WantedLogits::Nothing
+        };
+        SequenceRows {
+            ids: self.ids[self.computed..end].to_vec(),
+            start: self.computed,
+            pages: self.pages[..end.div_ceil(page)].to_vec(),
+            wanted,
+        }
+    }
+
+    /// Computes the keys of pages that became full.
+    fn extend_keys(&mut self, page: usize) {
+        for full in self.ids.chunks_exact(page).skip(self.keys.len()) {
+            let key = self.keys.last().unwrap_or(&self.root).next(full);
+            self.keys.push(key);
+        }
+    }
+}
+
+impl Scheduler {
+    /// A scheduler for a runner of these limits, all of them at least 1.
+    pub fn new(limits: BatchLimits, options: SchedulerOptions) -> Scheduler {
+        Scheduler {
+            limits,
+            options,
+            pool: PagePool::new(limits.pages),
+            sequences: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            running: BTreeSet::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Puts a sequence behind all others. `id` is above those before it.
+    pub fn submit(&mut self, id: SequenceId, new: NewSequence) {
+        let sequence = Sequence {
+            prompt: new.prompt.len(),
+            logits_from: if new.prompt_logits { 0 } else { usize::MAX },
+            ids: new.prompt,
+            computed: 0,
+            pages: Vec::new(),
+            root: PageKey::root(&new.salt),
+            keys: Vec::new(),
+            kept: 0,
+            last_logits: new.last_logits,
+            cached: None,
+        };
+        self.sequences.insert(id, sequence);
+        self.waiting.insert(id);
+    }
+
+    /// Removes a sequence; its pages come back.
+    pub fn remove(&mut self, id: SequenceId) {
+        self.release_pages(id);
+        self.sequences.remove(&id);
+        self.waiting.remove(&id);
+        self.running.remove(&id);
+    }
+
+    /// Appends a token that was generated behind all others.
+    pub fn push(&mut self, id: SequenceId, token: u32) {
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.ids.push(token);
+        }
+    }
+
+    /// The rows of the next step, none if there is nothing to do; of this sequence alone, if one is named.
+    ///
+    /// Sequences with one token to compute come first, then prompts, as far as there are rows.
+    pub fn plan(&mut self, only: Option<SequenceId>) -> PlannedStep {
+        let preempted = self.counts.preemptions;
+        self.send_back(only);
+        let mut step = PlannedStep::default();
+        let mut rows = self.limits.rows;
+        for id in self.running.clone() {
+            // A sequence before this one may have taken its pages.
+            if self.pending(id) == 1 && self.reserve_pages(id) {
+                self.add_rows(&mut step, id, 1);
+                rows -= 1;
+            }
+        }
+        // Whoever gave pages up would take them back at once.
+        if self.counts.preemptions == preempted || only.is_some() {
+            self.admit_waiting(only);
+        }
+        let mut rows = rows.min(self.options.prompt_rows);
+        for id in self.running.clone() {
+            let pending = self.pending(id);
+            // What has one token to compute and is not in the step yet was just admitted.
+            let chunk = pending.min(rows).min(if self.wants_prompt(id) { LOGIT_ROWS } else { usize::MAX });
+            if chunk > 0 && !step.ids.contains(&id) {
+                self.add_rows(&mut step, id, chunk);
+                rows -= chunk;
+            }
+        }
+        step
+    }
+
+    /// A step was computed.
+    pub fn complete(&mut self, step: &PlannedStep) {
+        let page = self.limits.page;
+        for (id, rows) in step.ids.iter().zip(&step.batch.sequences) {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
+            sequence.computed = rows.start + rows.ids.len();
+            if rows.wanted == WantedLogits::All {
+                sequence.logits_from = sequence.computed;
+            }
+            if sequence.computed >= sequence.prompt {
+                sequence.logits_from = usize::MAX;
+            }
+            if self.options.prefix_cache {
+                sequence.extend_keys(page);
+                for at in sequence.kept..sequence.computed / page {
+                    self.pool.keep(sequence.pages[at], sequence.keys[at]);
+                }
+                sequence.kept = sequence.computed / page;
+            }
+        }
+    }
+
+    /// The content of all pages is lost: all sequences wait to be computed anew.
+    pub fn lose_pages(&mut self) {
+        self.pool.forget();
+        self.running.clone().into_iter().for_each(|id| self.wait_again(id));
+    }
+
+    /// The tokens of a sequence.
+    pub fn ids(&self, id: SequenceId) -> &[u32] {
+        self.sequences.get(&id).map_or(&[], |sequence| &sequence.ids)
+    }
+
+    /// Tokens of the prompt that were in the cache when the sequence first ran.
+    pub fn cached_tokens(&self, id: SequenceId) -> usize {
+        self.sequences.get(&id).and_then(|sequence| sequence.cached).unwrap_or(0)
+    }
+
+    /// Whether all tokens of a sequence are computed.
+    pub fn is_computed(&self, id: SequenceId) -> bool {
+        self.sequences.get(&id).is_some_and(|sequence| sequence.pending() == 0)
+    }
+
+    /// Sequences that run.
+    pub fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Sequences that wait.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Pages that hold something of a sequence.
+    pub fn pages_used(&self) -> usize {
+        self.pool.used_pages()
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Tokens to compute of a sequence that runs.
+    fn pending(&self, id: SequenceId) -> usize {
+        if self.running.contains(&id) { self.sequences[&id].pending() } else { 0 }
+    }
+
+    fn wants_prompt(&self, id: SequenceId) -> bool {
+        self.sequences[&id].logits_from < usize::MAX
+    }
+
+    fn add_rows(&self, step: &mut PlannedStep, id: SequenceId, count: usize) {
+        let sequence = &self.sequences[&id];
+        step.ids.push(id);
+        step.batch.sequences.push(sequence.rows(sequence.computed + count, self.limits.page));
+    }
+
+    /// Gives a running sequence the pages of all its tokens, of younger ones if none is left. False if it is the youngest and
+    /// had to give up its own.
+    fn reserve_pages(&mut self, id: SequenceId) -> bool {
+        let needed = self.sequences[&id].ids.len().div_ceil(self.limits.page);
+        while self.running.contains(&id) {
+            if self.sequences[&id].pages.len() >= needed {
+                return true;
+            }
+            match (self.pool.allocate(), self.running.last().copied()) {
+                (Some(page), _) => {
+                    if let Some(sequence) = self.sequences.get_mut(&id) {
+                        sequence.pages.push(page);
+                    }
+                }
+                (None, Some(youngest)) => self.preempt(youngest),
+                (None, None) => return false,
+            }
+        }
+        false
+    }
+
+    /// Lets waiting sequences run, the oldest first, as far as there are pages for all their tokens.
+    fn admit_waiting(&mut self, only: Option<SequenceId>) {
+        let most = self.limits.sequences.min(self.limits.rows);
+        while self.running.len() < most {
+            let next = only.filter(|id| self.waiting.contains(id));
+            let next = if only.is_some() { next } else { self.waiting.first().copied() };
+            let Some(id) = next else { return };
+            if !self.admit(id) {
+                return;
+            }
+            self.waiting.remove(&id);
+            self.running.insert(id);
+        }
+    }
+
+    /// Gives a waiting sequence its pages, those of the prefix cache first. False if it must wait.
+    fn admit(&mut self, id: SequenceId) -> bool {
+        let page = self.limits.page;
+        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
+        // At least one token is computed, since logits come from a step.
+        let sharable = ((sequence.ids.len() - 1) / page).min(sequence.logits_from / page);
+        let mut pages = Vec::new();
+        if self.options.prefix_cache {
+            sequence.extend_keys(page);
+            let keys = &sequence.keys[..sharable];
+            pages.extend(keys.iter().map_while(|key| self.pool.share(key)));
+        }
+        let hits = pages.len();
+        let sequence = &self.sequences[&id];
+        let missing = sequence.ids.len().div_ceil(page) - hits;
+        let spare =
+            if self.running.is_empty() { 0 } else { self.running.len().min(self.limits.pages / SPARE) };
+        let soon = hits < sharable && self.is_computed_soon(hits, sequence.keys.get(hits));
+        if soon || self.pool.available() < missing + spare {
+            pages.into_iter().rev().for_each(|page| self.pool.release(page));
+            return false;
+        }
+        pages.extend((0..missing).map_while(|_| self.pool.allocate()));
+        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
+        (sequence.pages, sequence.kept, sequence.computed) = (pages, hits, hits * page);
+        if sequence.cached.is_none() {
+            sequence.cached = Some(hits * page);
+            self.counts.prefix_queries += sequence.prompt as u64;
+            self.counts.prefix_hits += (hits * page) as u64;
+        }
+        true
+    }
+
+    /// Whether a running sequence is about to compute this page: who waits for it need not compute it, too.
+    fn is_computed_soon(&self, at: usize, key: Option<&PageKey>) -> bool {
+        let computes = |s: &Sequence| s.kept <= at && s.keys.get(at) == key;
+        key.is_some() && self.running.iter().any(|id| computes(&self.sequences[id]))
+    }
+
+    /// Lets all others wait while a sequence runs alone; afterwards, the younger ones while an older one waits.
+    fn send_back(&mut self, only: Option<SequenceId>) {
+        let oldest = self.waiting.first().copied();
+        let others = self.running.iter().copied().filter(|id| match only {
+            Some(only) => *id != only,
+            None => oldest.is_some_and(|oldest| oldest < *id),
+        });
+        others.collect::<Vec<SequenceId>>().into_iter().for_each(|id| self.wait_again(id));
+    }
+
+    fn preempt(&mut self, id: SequenceId) {
+        self.counts.preemptions += 1;
+        self.wait_again(id);
+    }
+
+    fn wait_again(&mut self, id: SequenceId) {
+        self.release_pages(id);
+        self.running.remove(&id);
+        self.waiting.insert(id);
+    }
+
+    /// The last page first: it is of the least use to others.
+    fn release_pages(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        (sequence.computed, sequence.kept) = (0, 0);
+        let pages = std::mem::take(&mut sequence.pages);
+        pages.into_iter().rev().for_each(|page| self.pool.release(page));
+    }
+}

@@ -1,0 +1,231 @@
+//! Tests of the scheduler beside a store of pages that notices what should not be read.
+
+use super::*;
+use proptest::prelude::*;
+
+const LIMITS: BatchLimits = BatchLimits { page: 4, pages: 12, rows: 8, sequences: 4, context: 48, vocab: 10 };
+
+fn scheduler(limits: BatchLimits) -> Scheduler {
+    Scheduler::new(limits, SchedulerOptions { prompt_rows: limits.rows, prefix_cache: true })
+}
+
+fn new(prompt: Vec<u32>) -> NewSequence {
+    NewSequence { prompt, prompt_logits: false, last_logits: true, salt: String::new() }
+}
+
+/// The parts of a step: sequence, first position, rows.
+fn parts(step: &PlannedStep) -> Vec<(SequenceId, usize, usize)> {
+    step.ids.iter().zip(&step.batch.sequences).map(|(id, s)| (*id, s.start, s.ids.len())).collect()
+}
+
+/// Runs a step; every sequence that is computed to its end says `token`.
+fn run(scheduler: &mut Scheduler, token: u32) -> Vec<(SequenceId, usize, usize)> {
+    let step = scheduler.plan(None);
+    scheduler.complete(&step);
+    let ends = |id: &&SequenceId| scheduler.is_computed(**id);
+    let ended: Vec<SequenceId> = step.ids.iter().filter(ends).copied().collect();
+    ended.into_iter().for_each(|id| scheduler.push(id, token));
+    parts(&step)
+}
+
+#[test]
+fn running_sequences_come_before_chunks_of_prompts() {
+    let mut scheduler = scheduler(LIMITS);
+    scheduler.submit(1, new(vec![1; 3]));
+    assert_eq!(run(&mut scheduler, 5), [(1, 0, 3)]);
+    scheduler.submit(2, new((0..12).collect()));
+    scheduler.submit(3, new(vec![9; 4]));
+    assert_eq!(run(&mut scheduler, 5), [(1, 3, 1), (2, 0, 7)]);
+    assert_eq!(run(&mut scheduler, 5), [(1, 4, 1), (2, 7, 5), (3, 0, 2)]);
+    assert_eq!(run(&mut scheduler, 5), [(1, 5, 1), (2, 12, 1), (3, 2, 2)]);
+}
+
+#[test]
+fn the_youngest_gives_its_pages_up_and_is_the_next_to_come_back() {
+    let mut scheduler = scheduler(BatchLimits { pages: 4, rows: 40, ..LIMITS });
+    for id in 1..=3 {
+        scheduler.submit(id, new(vec![id as u32; 4]));
+    }
+    assert_eq!(run(&mut scheduler, 5), [(1, 0, 4), (2, 0, 4), (3, 0, 4)]);
+    // The first takes the last page, the second that of the third.
+    assert_eq!(run(&mut scheduler, 5), [(1, 4, 1), (2, 4, 1)]);
+    assert_eq!(
+        (scheduler.running_count(), scheduler.waiting_count(), scheduler.counts().preemptions),
+        (2, 1, 1)
+    );
+    scheduler.submit(4, new(vec![4; 2]));
+    assert_eq!(run(&mut scheduler, 5), [(1, 5, 1), (2, 5, 1)], "the fourth does not overtake the third");
+    scheduler.remove(1);
+    assert_eq!(run(&mut scheduler, 5), [(2, 6, 1), (3, 0, 5)]);
+    scheduler.remove(2);
+    scheduler.remove(3);
+    assert_eq!(run(&mut scheduler, 5), [(4, 0, 2)]);
+}
+
+#[test]
+fn a_prompt_that_another_one_computes_waits_for_its_pages() {
+    let mut scheduler = scheduler(LIMITS);
+    let prompt: Vec<u32> = (0..13).collect();
+    scheduler.submit(1, new(prompt.clone()));
+    scheduler.submit(2, new(prompt));
+    assert_eq!(run(&mut scheduler, 5), [(1, 0, 8)]);
+    assert_eq!(run(&mut scheduler, 5), [(1, 8, 5)]);
+    assert_eq!(run(&mut scheduler, 5), [(1, 13, 1), (2, 12, 1)]);
+    assert_eq!((scheduler.cached_tokens(1), scheduler.cached_tokens(2)), (0, 12));
+    assert_eq!(scheduler.counts(), Counts { prefix_queries: 26, prefix_hits: 12, preemptions: 0 });
+}
+
+#[test]
+fn a_prompt_whose_logits_are_wanted_is_not_taken_from_the_cache() {
+    let mut scheduler = scheduler(LIMITS);
+    scheduler.submit(1, new((0..8).collect()));
+    run(&mut scheduler, 5);
+    scheduler.submit(2, NewSequence { prompt_logits: true, ..new((0..8).collect()) });
+    let step = scheduler.plan(None);
+    assert_eq!(parts(&step), [(1, 8, 1), (2, 0, 7)]);
+    assert_eq!(step.batch.sequences[1].wanted, WantedLogits::All);
+    scheduler.complete(&step);
+    // SequenceLogits whose logits were given may come from the cache.
+    scheduler.lose_pages();
+    scheduler.remove(1);
+    let step = scheduler.plan(None);
+    assert_eq!((parts(&step), step.batch.sequences[0].wanted), (vec![(2, 0, 8)], WantedLogits::All));
+}
+
+#[test]
+fn a_sequence_alone_sends_the_others_away() {
+    let mut scheduler = scheduler(LIMITS);
+    (1..=3).for_each(|id| scheduler.submit(id, new(vec![id as u32; 2])));
+    run(&mut scheduler, 5);
+    assert_eq!(parts(&scheduler.plan(Some(2))), [(2, 2, 1)]);
+    assert_eq!((scheduler.running_count(), scheduler.waiting_count()), (1, 2));
+    assert_eq!(parts(&scheduler.plan(None)), [(1, 0, 3), (2, 0, 3), (3, 0, 2)]);
+}
+
+/// What may happen to the scheduler.
+#[derive(Clone, Debug)]
+enum Event {
+    Submit { stem: u32, length: usize, logits: bool },
+    Remove(prop::sample::Index),
+    Lose,
+    Step,
+    Alone(prop::sample::Index),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let submit = (0u32..3, 1usize..40, any::<bool>()).prop_map(|(stem, length, logits)| Event::Submit {
+        stem,
+        length,
+        logits,
+    });
+    prop_oneof![
+        3 => submit,
+        1 => any::<prop::sample::Index>().prop_map(Event::Remove),
+        1 => Just(Event::Lose),
+        8 => Just(Event::Step),
+        1 => any::<prop::sample::Index>().prop_map(Event::Alone),
+    ]
+}
+
+/// The scheduler with the content of its pages.
+struct Store {
+    scheduler: Scheduler,
+    limits: BatchLimits,
+    /// A token for each place of each page.
+    places: Vec<Option<u32>>,
+}
+
+impl Store {
+    /// Runs a step and checks what it reads; every sequence that is computed to its end goes on.
+    fn step(&mut self, only: Option<SequenceId>) {
+        let BatchLimits { page, rows, sequences, .. } = self.limits;
+        let step = self.scheduler.plan(only);
+        assert!(!step.ids.is_empty() && step.batch.rows() <= rows && step.ids.len() <= sequences);
+        let oldest = self.scheduler.sequences.keys().next();
+        assert!(only.is_some() || step.ids.contains(oldest.unwrap()), "the oldest does not go on");
+        for s in &step.batch.sequences {
+            for (at, id) in (s.start..).zip(&s.ids) {
+                assert_eq!(self.scheduler.pool.users(s.pages[at / page]), 1, "a shared page is written");
+                self.places[s.pages[at / page] as usize * page + at % page] = Some(*id);
+            }
+        }
+        for (id, s) in step.ids.iter().zip(&step.batch.sequences) {
+            let end = s.start + s.ids.len();
+            assert_eq!(s.pages.len(), end.div_ceil(page));
+            let read = (0..end).map(|at| self.places[s.pages[at / page] as usize * page + at % page]);
+            assert!(
+                read.eq(self.scheduler.ids(*id)[..end].iter().map(|id| Some(*id))),
+                "another text is read"
+            );
+        }
+        self.scheduler.complete(&step);
+        for id in step.ids {
+            let ids = self.scheduler.ids(id);
+            if ids.len() >= self.limits.context {
+                self.scheduler.remove(id);
+            } else if self.scheduler.is_computed(id) {
+                // Equal texts go on equally.
+                let token = ids.iter().fold(1, |sum, id| (sum * 3 + id) % 7);
+                self.scheduler.push(id, token);
+            }
+        }
+    }
+
+    /// Every page has as many users as lists have it.
+    fn check(&self) {
+        let scheduler = &self.scheduler;
+        for page in 0..self.limits.pages as u32 {
+            let lists = scheduler.sequences.values().filter(|s| s.pages.contains(&page)).count();
+            assert_eq!(scheduler.pool.users(page) as usize, lists);
+        }
+        assert_eq!(scheduler.running_count() + scheduler.waiting_count(), scheduler.sequences.len());
+        assert!(scheduler.waiting.iter().all(|id| scheduler.sequences[id].pages.is_empty()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
+
+    /// Whatever happens: every step reads the right text, the oldest goes on, pages have their users, and in the end all come back.
+    #[test]
+    fn pages_are_right_and_come_back(
+        events in prop::collection::vec(event(), 0..120),
+        pages in 12usize..30,
+        rows in 1usize..20,
+        sequences in 1usize..6,
+    ) {
+        let limits = BatchLimits { pages, rows, sequences, ..LIMITS };
+        let mut store =
+            Store { scheduler: scheduler(limits), limits, places: vec![None; limits.page * pages] };
+        let mut last = 0;
+        for event in events {
+            let ids: Vec<SequenceId> = store.scheduler.sequences.keys().copied().collect();
+            match event {
+                Event::Submit { stem, length, logits } => {
+                    last += 1;
+                    // Prompts of one stem begin alike.
+                    let prompt = (0..length as u32).map(|at| (at * (stem + 1)) % 5).collect();
+                    store.scheduler.submit(last, NewSequence { prompt_logits: logits, ..new(prompt) });
+                }
+                Event::Lose => {
+                    store.places.fill(None);
+                    store.scheduler.lose_pages();
+                }
+                _ if ids.is_empty() => {}
+                Event::Remove(at) => store.scheduler.remove(ids[at.index(ids.len())]),
+                Event::Step => store.step(None),
+                Event::Alone(at) => store.step(Some(ids[at.index(ids.len())])),
+            }
+            store.check();
+        }
+        let mut steps = 0;
+        while !store.scheduler.sequences.is_empty() {
+            store.step(None);
+            store.check();
+            steps += 1;
+            // The oldest computes one token a step at least, and may have to begin anew for each.
+            prop_assert!(steps < 200 * 100, "no end is in sight");
+        }
+        prop_assert_eq!(store.scheduler.pages_used(), 0);
+    }
+}

@@ -1,0 +1,274 @@
+//! The engine's thread: takes requests, runs steps, chooses tokens and tells them.
+
+use super::active::{Active, Continuation, SequenceLogits};
+use super::batch::{BatchLimits, BatchRunner, WantedLogits};
+use super::inbox::{Arrival, Shared, closed_error};
+use super::options::{EngineOptions, EngineStats};
+use super::recovery::Recovery;
+use super::request::SampledToken;
+use super::scheduler::{NewSequence, PlannedStep, Scheduler, SchedulerOptions, SequenceId};
+use crate::generate::Finish;
+use crate::panics;
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+use tapml_graph::{Context, Error, Result};
+
+/// Logits from which on it pays to read them on several threads.
+const MANY_LOGITS: usize = 1 << 16;
+
+/// See the module.
+pub struct EngineThread {
+    runner: Box<dyn BatchRunner>,
+    limits: BatchLimits,
+    options: EngineOptions,
+    shared: Arc<Shared>,
+    scheduler: Scheduler,
+    recovery: Recovery,
+    active: BTreeMap<SequenceId, Active>,
+    stats: EngineStats,
+    /// Whether the runner must be reset before its next step.
+    broken: bool,
+}
+
+impl EngineThread {
+    pub fn new(
+        runner: Box<dyn BatchRunner>,
+        limits: BatchLimits,
+        options: EngineOptions,
+        shared: Arc<Shared>,
+    ) -> EngineThread {
+        let prompt_rows = options.prompt_rows.unwrap_or(limits.rows);
+        let scheduler_options = SchedulerOptions { prompt_rows, prefix_cache: options.prefix_cache };
+        EngineThread {
+            runner,
+            limits,
+            options,
+            shared,
+            scheduler: Scheduler::new(limits, scheduler_options),
+            recovery: Recovery::default(),
+            active: BTreeMap::new(),
+            stats: EngineStats { pages: limits.pages, ..EngineStats::default() },
+            broken: false,
+        }
+    }
+
+    /// Works until it is shut down. A panic fails all requests.
+    pub fn run(mut self) {
+        let ended = panics::catch(|| self.work());
+        let error = if ended.is_some() { closed_error() } else { Error::bug("the engine's thread panicked") };
+        let late = self.shared.close();
+        self.fail_all(&error);
+        self.stats.failed += late.len() as u64;
+        late.into_iter().for_each(|arrival| Active::new(arrival, &[]).fail(error.clone()));
+        self.publish();
+    }
+
+    fn work(&mut self) {
+        loop {
+            let idle = self.active.is_empty();
+            let (arrivals, cancelled, deadline) = self.shared.take(idle, self.scheduler.waiting_count());
+            arrivals.into_iter().for_each(|arrival| self.enter(arrival));
+            cancelled.into_iter().for_each(|id| self.end(id, Continuation::Ends(Finish::Cancelled)));
+            if deadline.is_some_and(|deadline| self.active.is_empty() || deadline <= Instant::now()) {
+                return;
+            }
+            if !self.active.is_empty() {
+                self.step();
+            }
+            self.shared.set_waiting(self.scheduler.waiting_count());
+            self.publish();
+        }
+    }
+
+    fn enter(&mut self, mut arrival: Arrival) {
+        let options = &arrival.request.options;
+        let new = NewSequence {
+            prompt_logits: options.prompt_logprobs.is_some() && arrival.request.prompt.len() > 1,
+            last_logits: options.max_tokens > 0,
+            salt: options.cache_salt.clone().unwrap_or_default(),
+            prompt: std::mem::take(&mut arrival.request.prompt),
+        };
+        let id = arrival.id;
+        let active = Active::new(arrival, &new.prompt);
+        self.scheduler.submit(id, new);
+        self.active.insert(id, active);
+    }
+
+    /// Computes one step and tells what came of it.
+    fn step(&mut self) {
+        if self.broken {
+            match self.reset() {
+                Ok(()) => self.broken = false,
+                Err(error) => return self.fail_all(&error),
+            }
+        }
+        let began = Instant::now();
+        let step = self.scheduler.plan(self.recovery.suspect());
+        if step.ids.is_empty() {
+            return self.fail_all(&Error::bug("the scheduler has requests but nothing to do"));
+        }
+        for id in &step.ids {
+            let Some(active) = self.active.get_mut(id) else { continue };
+            if active.begin_step(began) {
+                active.cached_tokens = self.scheduler.cached_tokens(*id);
+                self.stats.prompt_tokens += active.prompt_tokens as u64;
+            }
+        }
+        self.shared.set_step_began(Some(began));
+        let logits = self.compute(&step);
+        self.shared.set_step_began(None);
+        match logits {
+            Ok(logits) => {
+                self.recovery.note_success(&step);
+                self.scheduler.complete(&step);
+                self.take_logits(&step, logits);
+                self.stats.steps += 1;
+                self.stats.rows += step.batch.rows() as u64;
+                self.stats.step_time += began.elapsed();
+            }
+            Err(error) => self.recover(&step, &error),
+        }
+    }
+
+    /// Runs the model, and beside it works out which tokens the masks allow.
+    fn compute(&mut self, step: &PlannedStep) -> Result<Vec<Vec<f32>>> {
+        let EngineThread { runner, active, limits, .. } = self;
+        let chosen = step.ids.iter().zip(&step.batch.sequences);
+        let chosen: HashMap<SequenceId, WantedLogits> = chosen.map(|(id, rows)| (*id, rows.wanted)).collect();
+        let masked = active.iter_mut().filter(|(id, active)| {
+            active.is_masked() && chosen.get(id).is_some_and(|wanted| *wanted != WantedLogits::Nothing)
+        });
+        let masked: Vec<&mut Active> = masked.map(|(_, active)| active).collect();
+        let mut run = || panics::catch(|| runner.step(&step.batch));
+        let logits = if masked.is_empty() {
+            run()
+        } else {
+            thread::scope(|scope| {
+                let vocab = limits.vocab;
+                let fill = move || masked.into_par_iter().for_each(|active| active.fill_mask(vocab));
+                // Without a thread they are filled when they are needed.
+                let _ = thread::Builder::new().spawn_scoped(scope, fill);
+                run()
+            })
+        };
+        let logits = logits.unwrap_or_else(|| Err(Error::bug("the runner panicked")))?;
+        let expected = step.batch.sequences.iter().map(|rows| match rows.wanted {
+            WantedLogits::Nothing => 0,
+            WantedLogits::Last => limits.vocab,
+            WantedLogits::All => rows.ids.len() * limits.vocab,
+        });
+        if logits.iter().map(Vec::len).ne(expected) {
+            return Err(Error::bug("the runner gave another number of logits than it was asked for"));
+        }
+        Ok(logits)
+    }
+
+    /// Chooses a token for each sequence that is computed to its end, and tells it.
+    fn take_logits(&mut self, step: &PlannedStep, logits: Vec<Vec<f32>>) {
+        let vocab = self.limits.vocab;
+        let many = logits.iter().map(Vec::len).sum::<usize>() >= MANY_LOGITS;
+        let mut rows: HashMap<SequenceId, SequenceLogits> = HashMap::new();
+        for ((id, sequence), logits) in step.ids.iter().zip(&step.batch.sequences).zip(logits) {
+            let (text, end) = (self.scheduler.ids(*id), sequence.start + sequence.ids.len());
+            let chooses = end == text.len();
+            rows.insert(*id, SequenceLogits { logits, start: sequence.start, text, chooses });
+        }
+        let work = self.active.iter_mut().filter_map(|(id, active)| Some((*id, active, rows.remove(id)?)));
+        let work: Vec<(SequenceId, &mut Active, SequenceLogits)> = work.collect();
+        let choose =
+            |(id, active, rows): (SequenceId, &mut Active, SequenceLogits)| (id, active.choose(rows, vocab));
+        let chosen: Vec<(SequenceId, Result<Option<SampledToken>>)> = if many && work.len() > 1 {
+            work.into_par_iter().map(choose).collect()
+        } else {
+            work.into_iter().map(choose).collect()
+        };
+        let now = Instant::now();
+        for (id, token) in chosen {
+            let outcome = token.map_or_else(Continuation::Fails, |token| self.take_token(id, token, now));
+            self.end(id, outcome);
+        }
+    }
+
+    /// Tells what a step gave for one request, and whether it goes on.
+    fn take_token(&mut self, id: SequenceId, token: Option<SampledToken>, now: Instant) -> Continuation {
+        let Some(active) = self.active.get_mut(&id) else { return Continuation::GoesOn };
+        match (active.report_prompt(), token) {
+            (Continuation::GoesOn, Some(token)) => {
+                self.stats.generated_tokens += 1;
+                self.scheduler.push(id, token.id);
+                let room = self.scheduler.ids(id).len() <= self.limits.context;
+                active.take_token(token, room, now)
+            }
+            (Continuation::GoesOn, None)
+                if active.options.max_tokens == 0 && self.scheduler.is_computed(id) =>
+            {
+                Continuation::Ends(Finish::Length)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The step failed: the pages are lost. Fails who is to blame; all others are computed anew.
+    fn recover(&mut self, step: &PlannedStep, error: &Error) {
+        self.stats.failed_steps += 1;
+        self.scheduler.lose_pages();
+        self.broken = true;
+        let blamed = self.recovery.note_failure(step);
+        for id in &step.ids {
+            let Some(active) = self.active.get_mut(id) else { continue };
+            active.failures += 1;
+            if blamed == Some(*id) || active.failures > self.options.retries {
+                self.end(*id, Continuation::Fails(error.clone()));
+            }
+        }
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        let reset = panics::catch(|| self.runner.reset());
+        reset
+            .unwrap_or_else(|| Err(Error::bug("the runner panicked")))
+            .context(|| "could not make the model usable again after a failed step".into())
+    }
+
+    /// Ends a request, unless it goes on.
+    fn end(&mut self, id: SequenceId, outcome: Continuation) {
+        if matches!(outcome, Continuation::GoesOn) {
+            return;
+        }
+        let Some(active) = self.active.remove(&id) else { return };
+        // The pages come back before the end is told.
+        self.scheduler.remove(id);
+        self.recovery.remove(id);
+        match &outcome {
+            Continuation::Ends(Finish::Cancelled) | Continuation::Left => self.stats.cancelled += 1,
+            Continuation::Fails(_) => self.stats.failed += 1,
+            _ => self.stats.finished += 1,
+        }
+        self.publish();
+        match outcome {
+            Continuation::Ends(finish) => active.finish(finish, Instant::now()),
+            Continuation::Fails(error) => active.fail(error),
+            Continuation::GoesOn | Continuation::Left => {}
+        }
+    }
+
+    fn fail_all(&mut self, error: &Error) {
+        let ids: Vec<SequenceId> = self.active.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.end(id, Continuation::Fails(error.clone())));
+    }
+
+    /// Makes the numbers readable for others.
+    fn publish(&mut self) {
+        let counts = self.scheduler.counts();
+        self.stats.running = self.scheduler.running_count();
+        self.stats.waiting = self.scheduler.waiting_count();
+        self.stats.pages_used = self.scheduler.pages_used();
+        self.stats.prefix_queries = counts.prefix_queries;
+        self.stats.prefix_hits = counts.prefix_hits;
+        self.stats.preemptions = counts.preemptions;
+        self.shared.set_stats(self.stats);
+    }
+}
