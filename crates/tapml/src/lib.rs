@@ -57,8 +57,9 @@ pub mod dry_run {
 /// Text in, tokens, text out.
 pub mod engine {
     pub use tapml_engine::{
-        Finish, GenerateOptions, Generation, Generator, Sampler, Sampling, Tokenizer, bundled_prompts,
-        generate_text,
+        BatchLimits, BatchRunner, Engine, EngineOptions, EngineStats, Finish, GenerateOptions, Generation,
+        Generator, Request, RequestEvent, RequestHandle, RequestOptions, Sampler, Sampling, SubmitError,
+        Tokenizer, bundled_prompts, generate_text,
     };
 }
 /// Two platforms compared on text.

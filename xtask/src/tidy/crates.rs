@@ -149,7 +149,7 @@ pub const CRATES: &[Crate] = &[
     },
     Crate {
         name: "engine",
-        holds: "tokenizer, chat templates, sampling, generation.",
+        holds: "tokenizer, chat templates, sampling, generation, serving of many requests at once.",
         uses: &["graph", "files", "import", "exec"],
         tests_use: &["testing"],
     },
