@@ -37,6 +37,7 @@ pub use serve::{
 };
 pub use sound::Sound;
 pub use special::SpecialTokens;
+pub use stop::StopTexts;
 pub use stream::TextStream;
 pub use text::{GeneratedText, generate_text};
 pub use tokenizer::Tokenizer;

@@ -17,6 +17,7 @@ pub(crate) trait Decode {
 ///
 /// A token may hold a part of a character, and some decoders treat the first token of a text in their own way, so each
 /// piece is decoded together with the piece before it.
+#[derive(Clone)]
 pub struct TextStream<'a> {
     decoder: &'a (dyn Decode + Sync),
     /// The ids of the piece before, then those that are not given out yet.

@@ -154,6 +154,12 @@ pub const CRATES: &[Crate] = &[
         tests_use: &["testing"],
     },
     Crate {
+        name: "server",
+        holds: "OpenAI's API over HTTP on a model that the engine runs.",
+        uses: &["graph", "engine"],
+        tests_use: &[],
+    },
+    Crate {
         name: "jobs",
         holds: "the long jobs as plain data, which the command and Python run alike: carve, check, migrate, diagnose, tune, measure, dry runs, fleets; programs on devices (`runtime`). The only crate that sees every backend.",
         uses: &[

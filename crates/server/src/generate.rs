@@ -1,0 +1,217 @@
+//! Answers from the engine: requests go to its thread, events come back, and become text here.
+
+use crate::answer::{AnswerPiece, AnswerText, prompt_texts};
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+use crate::served::ServedModel;
+use std::ops::ControlFlow;
+use std::time::Instant;
+use tapml_engine::{Finish, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, Usage};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+/// One answer that is wanted.
+#[derive(Clone, Debug)]
+pub struct AnswerPlan {
+    /// The prompt's tokens.
+    pub prompt: Vec<u32>,
+    /// Whether the prompt's tokens count: of several answers to one prompt, those of one do.
+    pub counts: bool,
+    /// The prompt's text, if the answer begins with it.
+    pub echo: Option<String>,
+    /// How it is continued.
+    pub options: RequestOptions,
+    /// Texts that end the answer.
+    pub stops: Vec<String>,
+    /// Whether the token that ends an answer is told with its log probability.
+    pub with_end: bool,
+}
+
+/// Takes answers as they are made.
+pub trait Receiver {
+    /// A part of an answer.
+    fn piece(&mut self, answer: usize, piece: AnswerPiece);
+
+    /// The end of an answer.
+    fn finish(&mut self, answer: usize, finish: Finish);
+}
+
+/// Tokens of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Those of its prompts.
+    pub prompt_tokens: usize,
+    /// Of these, those that were in the cache.
+    pub cached_tokens: usize,
+    /// Those of its answers.
+    pub new_tokens: usize,
+}
+
+/// Requests that the engine has taken. If this is dropped, its work on them ends.
+pub struct Submitted {
+    plans: Vec<AnswerPlan>,
+    /// Each ends its request when it is dropped.
+    handles: Vec<RequestHandle>,
+    events: UnboundedReceiver<(usize, RequestEvent)>,
+    start: Instant,
+}
+
+/// An answer that is under way.
+struct ActiveAnswer<'t> {
+    plan: AnswerPlan,
+    /// Taken at its end.
+    text: Option<AnswerText<'t>>,
+    handle: RequestHandle,
+    last_token: Option<Instant>,
+}
+
+/// The answers of one request.
+struct Answers<'t, 'r, R> {
+    model: &'t ServedModel,
+    metrics: &'t Metrics,
+    receiver: &'r mut R,
+    start: Instant,
+    totals: Totals,
+    answers: Vec<ActiveAnswer<'t>>,
+}
+
+impl Submitted {
+    /// Gives requests to the engine.
+    ///
+    /// # Errors
+    /// If the engine does not take one of them; then it does none.
+    pub fn new(model: &ServedModel, plans: Vec<AnswerPlan>) -> Result<Submitted, ApiError> {
+        let (send, events) = mpsc::unbounded_channel();
+        let submit = |(index, plan): (usize, &AnswerPlan)| {
+            let send = send.clone();
+            let receive = move |event| match send.send((index, event)) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            };
+            let (prompt, options) = (plan.prompt.clone(), plan.options.clone());
+            Ok(model.engine.submit(Request { prompt, options, mask: None, events: Box::new(receive) })?)
+        };
+        let handles: Result<Vec<RequestHandle>, ApiError> = plans.iter().enumerate().map(submit).collect();
+        Ok(Submitted { handles: handles?, plans, events, start: Instant::now() })
+    }
+
+    /// How many answers there will be.
+    pub fn len(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// Makes the answers and gives their parts to `receiver`.
+    ///
+    /// # Errors
+    /// If the engine fails.
+    pub async fn run<R: Receiver>(
+        self,
+        model: &ServedModel,
+        metrics: &Metrics,
+        receiver: &mut R,
+    ) -> Result<Totals, ApiError> {
+        let Submitted { plans, handles, mut events, start } = self;
+        let mut left = plans.len();
+        let totals = Totals::default();
+        let mut answers = Answers { model, metrics, receiver, start, totals, answers: Vec::new() };
+        for (plan, handle) in plans.into_iter().zip(handles) {
+            answers.begin(plan, handle)?;
+        }
+        while left > 0 {
+            let Some((index, event)) = events.recv().await else {
+                return Err(ApiError::internal("the engine ended before the answer was complete"));
+            };
+            if answers.take(index, event)?.is_break() {
+                left -= 1;
+            }
+        }
+        Ok(answers.totals)
+    }
+}
+
+impl<R: Receiver> Answers<'_, '_, R> {
+    fn begin(&mut self, plan: AnswerPlan, handle: RequestHandle) -> Result<(), ApiError> {
+        let logprobs = plan.options.logprobs.is_some();
+        let text = AnswerText::new(&self.model.tokenizer, &plan.prompt, &plan.stops, logprobs)?;
+        let text = Some(text.with_offset(plan.echo.as_ref().map_or(0, |echo| echo.chars().count())));
+        if plan.counts {
+            self.totals.prompt_tokens += plan.prompt.len();
+            self.metrics.count_prompt(plan.prompt.len());
+        }
+        let index = self.answers.len();
+        // With its tokens it comes when the engine tells them.
+        if let Some(echo) = plan.echo.as_ref().filter(|_| plan.options.prompt_logprobs.is_none()) {
+            self.receiver.piece(index, AnswerPiece { text: echo.clone(), tokens: Vec::new() });
+        }
+        self.answers.push(ActiveAnswer { plan, text, handle, last_token: None });
+        Ok(())
+    }
+
+    /// Takes an event; `Break` if it was the answer's last.
+    fn take(&mut self, index: usize, event: RequestEvent) -> Result<ControlFlow<()>, ApiError> {
+        match event {
+            RequestEvent::Prompt(tokens) => {
+                let text = self.answers[index].plan.echo.clone().unwrap_or_default();
+                let tokens = prompt_texts(&self.model.tokenizer, &tokens)?;
+                self.receiver.piece(index, AnswerPiece { text, tokens });
+                Ok(ControlFlow::Continue(()))
+            }
+            RequestEvent::Token(token) => {
+                self.token(index, &token)?;
+                Ok(ControlFlow::Continue(()))
+            }
+            RequestEvent::Finished(finish, usage) => {
+                self.finish(index, finish, &usage)?;
+                Ok(ControlFlow::Break(()))
+            }
+            RequestEvent::Failed(error) => {
+                self.metrics.count_end(None, self.start.elapsed());
+                Err(error.into())
+            }
+        }
+    }
+
+    /// A new token.
+    fn token(&mut self, index: usize, token: &SampledToken) -> Result<(), ApiError> {
+        let answer = &mut self.answers[index];
+        let Some(text) = answer.text.as_mut().filter(|text| !text.is_stopped()) else { return Ok(()) };
+        let now = Instant::now();
+        match answer.last_token.replace(now) {
+            None => self.metrics.observe_first_token(now - self.start),
+            Some(last) => self.metrics.observe_next_token(now - last),
+        }
+        self.totals.new_tokens += 1;
+        if answer.plan.options.stop_ids.contains(&token.id) {
+            if answer.plan.with_end {
+                text.push_end(token)?;
+            }
+            return Ok(());
+        }
+        let piece = text.push(token)?;
+        if text.is_stopped() {
+            // The end is still told, with what it cost.
+            answer.handle.cancel();
+        }
+        if !piece.is_empty() {
+            self.receiver.piece(index, piece);
+        }
+        Ok(())
+    }
+
+    /// The engine has done its part: the rest of the answer.
+    fn finish(&mut self, index: usize, finish: Finish, usage: &Usage) -> Result<(), ApiError> {
+        let answer = &mut self.answers[index];
+        if answer.plan.counts {
+            self.totals.cached_tokens += usage.cached_tokens;
+        }
+        let Some(text) = answer.text.take() else { return Ok(()) };
+        let finish = if text.is_stopped() { Finish::Stop } else { finish };
+        let rest = text.finish()?;
+        if !rest.is_empty() {
+            self.receiver.piece(index, rest);
+        }
+        self.receiver.finish(index, finish);
+        self.metrics.observe_usage(usage);
+        self.metrics.count_end(Some(finish), self.start.elapsed());
+        Ok(())
+    }
+}

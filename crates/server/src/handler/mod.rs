@@ -1,0 +1,9 @@
+//! What answers requests, one file for each kind.
+
+pub mod chat;
+pub mod completion;
+pub mod status;
+pub mod tokens;
+
+mod answers;
+mod logprobs;

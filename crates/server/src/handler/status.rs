@@ -1,0 +1,68 @@
+//! What tells of the server and its model: `/health`, `/metrics`, `/openapi.json`, `/v1/models`.
+
+use super::answers::json_response;
+use crate::error::ApiError;
+use crate::fields::Parsed;
+use crate::state::ServerState;
+use axum::extract::{Path, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What all requests and answers look like. Tests hold the server to it.
+pub const OPENAPI: &str = include_str!("../../openapi.json");
+
+/// Describes the server to programs.
+pub async fn openapi() -> Response {
+    let text = OPENAPI.replacen("\"VERSION\"", concat!('"', env!("CARGO_PKG_VERSION"), '"'), 1);
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+/// Whether requests are served.
+pub async fn health(State(state): State<Arc<ServerState>>) -> Parsed<Response> {
+    if state.is_stopping() {
+        return Err(ApiError::stopping());
+    }
+    let stats = state.model.engine.stats();
+    Ok(json_response(&json!({
+        "status": "ok",
+        "model": state.model.name(),
+        "context": state.model.context(),
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "pages": stats.pages,
+        "pages_used": stats.pages_used,
+    })))
+}
+
+/// The page for Prometheus.
+pub async fn metrics(State(state): State<Arc<ServerState>>) -> Response {
+    let text = state.metrics.text(state.model.name(), &state.model.engine.stats());
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// The names of the model.
+pub async fn models(State(state): State<Arc<ServerState>>) -> Response {
+    let data: Vec<Value> = state.model.names.iter().map(|name| card(&state, name)).collect();
+    json_response(&json!({ "object": "list", "data": data }))
+}
+
+/// The model of a name.
+pub async fn model(State(state): State<Arc<ServerState>>, Path(name): Path<String>) -> Parsed<Response> {
+    state.model.expect_name(Some(&name))?;
+    Ok(json_response(&card(&state, &name)))
+}
+
+fn card(state: &ServerState, name: &str) -> Value {
+    let (created, context) = (state.created, state.model.context());
+    json!({ "id": name, "object": "model", "created": created, "owned_by": "tapml", "max_model_len": context })
+}
+
+/// Vectors need an encoder.
+pub async fn embeddings() -> ApiError {
+    let text = "the model generates text and gives no embeddings; serve an encoder for them";
+    ApiError::bad_request(text).with_param("model").with_code("unsupported_model")
+}

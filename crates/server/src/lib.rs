@@ -1,0 +1,26 @@
+//! The HTTP server: OpenAI's API over a model that the engine runs.
+//!
+//! What comes from clients is hostile here: heads, bodies, their nesting, prompts, answers, waiting requests and times are
+//! bounded. tokio lives in this crate alone; the engine is a thread that is told requests and tells events. Tokens become text on
+//! this side, and texts that end an answer are looked for here.
+#![warn(missing_docs)]
+
+mod answer;
+mod body;
+mod connection;
+mod error;
+mod fields;
+mod generate;
+mod handler;
+mod metrics;
+mod options;
+mod request;
+mod routes;
+mod served;
+mod server;
+mod sse;
+mod state;
+
+pub use options::{ApiKeys, ServerOptions};
+pub use served::ServedModel;
+pub use server::{HttpServer, ServerStopper};

@@ -1,0 +1,15 @@
+//! What clients ask for: bodies read to types whose values are checked.
+
+mod chat;
+mod completion;
+mod messages;
+mod sampling;
+mod tokens;
+
+pub use chat::ChatRequest;
+pub use completion::{CompletionRequest, Prompt};
+pub use sampling::{Common, StreamOptions};
+pub use tokens::{DetokenizeRequest, TemplateRequest, TokenizeRequest, TokenizeText};
+
+#[cfg(test)]
+mod tests;

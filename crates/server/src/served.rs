@@ -1,0 +1,105 @@
+//! The model that is served, and what of it requests are checked with.
+
+use crate::error::ApiError;
+use crate::fields::Parsed;
+use crate::request::Prompt;
+use axum::http::StatusCode;
+use tapml_engine::{Chat, ChatTemplate, Engine, Tokenizer};
+
+/// A model with its engine.
+pub struct ServedModel {
+    /// What clients may call it; the first name is told.
+    pub names: Vec<String>,
+    /// Text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// In place of the checkpoint's own.
+    pub template: Option<ChatTemplate>,
+    /// Tokens that end an answer.
+    pub stop_ids: Vec<u32>,
+    /// What runs it.
+    pub engine: Engine,
+}
+
+impl ServedModel {
+    /// The name that is told.
+    pub fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// Most tokens of a prompt and its answer.
+    pub fn context(&self) -> usize {
+        self.engine.limits().context
+    }
+
+    /// Fails if another model is asked for.
+    pub fn expect_name(&self, asked: Option<&str>) -> Parsed<()> {
+        match asked {
+            Some(name) if !self.names.iter().any(|own| own == name) => {
+                let text = format!(
+                    "the model `{name}` is not served here; `GET /v1/models` tells the name of the one that is"
+                );
+                Err(ApiError::new(StatusCode::NOT_FOUND, text)
+                    .with_param("model")
+                    .with_code("model_not_found"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The tokens of a prompt, of which the context holds all.
+    pub fn encode(&self, prompt: &Prompt) -> Parsed<Vec<u32>> {
+        let ids = match prompt {
+            Prompt::Text(text) => {
+                self.tokenizer.encode(text).map_err(|e| ApiError::from(e).with_param("prompt"))?
+            }
+            Prompt::Ids(ids) => ids.clone(),
+        };
+        self.check_prompt("prompt", &ids)?;
+        Ok(ids)
+    }
+
+    /// The text of a chat.
+    pub fn render(&self, chat: &Chat) -> Parsed<String> {
+        let Some(template) = self.template.as_ref().or(self.tokenizer.chat_template()) else {
+            let text = "the model has no chat template; start the server with `--chat-template FILE`, or use /v1/completions";
+            return Err(ApiError::unsupported_field("messages", text));
+        };
+        template.render(chat).map_err(|e| ApiError::from(e).with_param("messages"))
+    }
+
+    /// The tokens of a chat, of which the context holds all.
+    pub fn encode_chat(&self, chat: &Chat) -> Parsed<Vec<u32>> {
+        let text = self.render(chat)?;
+        let ids = self.tokenizer.encode_plain(&text).map_err(|e| ApiError::from(e).with_param("messages"))?;
+        self.check_prompt("messages", &ids)?;
+        Ok(ids)
+    }
+
+    /// Fails if there is none, one that the model does not have, or one too many.
+    fn check_prompt(&self, param: &str, ids: &[u32]) -> Parsed<()> {
+        let limits = self.engine.limits();
+        if ids.is_empty() {
+            return Err(ApiError::bad_field(param, "the prompt has no tokens; give at least one"));
+        }
+        if ids.len() > limits.context {
+            let (context, found) = (limits.context, ids.len());
+            let text = format!("the context holds {context} tokens, and the prompt has {found}; shorten it");
+            return Err(ApiError::bad_field(param, text).with_code("context_length_exceeded"));
+        }
+        check_ids(param, ids, limits.vocab)
+    }
+}
+
+/// Fails if the model does not have one of these tokens.
+pub fn check_ids(param: &str, ids: &[u32], vocab: usize) -> Parsed<()> {
+    match ids.iter().find(|id| usize::try_from(**id).is_ok_and(|id| id >= vocab)) {
+        None => Ok(()),
+        Some(id) => {
+            let text = format!(
+                "`{param}` has the token {id}; the model has the tokens 0 to {}",
+                vocab.saturating_sub(1)
+            );
+            Err(ApiError::bad_field(param, text).with_code("invalid_value"))
+        }
+    }
+}

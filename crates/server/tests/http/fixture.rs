@@ -1,0 +1,179 @@
+//! A server on a model without weights.
+
+use super::client::get;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tapml_engine::{
+    Batch, BatchLimits, BatchRunner, ChatTemplate, Engine, EngineOptions, Tokenizer, WantedLogits,
+};
+use tapml_graph::Result;
+use tapml_server::{HttpServer, ServedModel, ServerOptions, ServerStopper};
+
+/// Ends a text.
+pub const END: u32 = 1;
+/// What the model is called.
+pub const NAME: &str = "fake";
+/// As templates are.
+const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}\
+                        {% if add_generation_prompt %}[assistant]{% endif %}";
+
+/// The next token is a function of all tokens before it, which are read from the pages.
+struct FakeRunner {
+    limits: BatchLimits,
+    /// The token of each position of each page.
+    pages: Vec<u32>,
+    step_time: Duration,
+}
+
+impl FakeRunner {
+    fn row(&self, hash: u64) -> Vec<f32> {
+        let vocab = self.limits.vocab;
+        let mix = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let mut row: Vec<f32> = (0..vocab as u64).map(|id| (mix(hash ^ id) % 1024) as f32 / 512.0).collect();
+        // Special tokens are chosen only where a bias wants them.
+        row[..3].fill(-50.0);
+        row[3 + (mix(hash) as usize) % (vocab - 3)] = 8.0;
+        row
+    }
+}
+
+impl BatchRunner for FakeRunner {
+    fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+        thread::sleep(self.step_time);
+        let page = self.limits.page;
+        let mut all = Vec::new();
+        for sequence in &batch.sequences {
+            let place = |position: usize| sequence.pages[position / page] as usize * page + position % page;
+            for (id, position) in sequence.ids.iter().zip(sequence.start..) {
+                self.pages[place(position)] = *id;
+            }
+            let mut hash = 0_u64;
+            let mut logits = Vec::new();
+            let end = sequence.start + sequence.ids.len();
+            for position in 0..end {
+                hash = (hash ^ u64::from(self.pages[place(position)])).wrapping_mul(0x0100_0000_01B3) + 1;
+                let wanted = match sequence.wanted {
+                    WantedLogits::Nothing => false,
+                    WantedLogits::Last => position + 1 == end,
+                    WantedLogits::All => position >= sequence.start,
+                };
+                if wanted {
+                    logits.extend(self.row(hash));
+                }
+            }
+            all.push(logits);
+        }
+        Ok(all)
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.pages.fill(0);
+        Ok(())
+    }
+}
+
+/// What a test wants to be different.
+pub struct Wishes {
+    pub server: ServerOptions,
+    pub engine: EngineOptions,
+    pub step_time: Duration,
+    pub context: usize,
+    pub pages: usize,
+    pub sequences: usize,
+    pub template: bool,
+}
+
+impl Default for Wishes {
+    fn default() -> Wishes {
+        Wishes {
+            server: ServerOptions { grace: Duration::from_secs(5), ..ServerOptions::default() },
+            engine: EngineOptions::default(),
+            step_time: Duration::ZERO,
+            context: 256,
+            pages: 256,
+            sequences: 64,
+            template: true,
+        }
+    }
+}
+
+/// A server that ends with this.
+pub struct Fixture {
+    pub address: SocketAddr,
+    pub stopper: ServerStopper,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+pub fn tokenizer() -> Tokenizer {
+    Tokenizer::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/llama")).unwrap()
+}
+
+impl Fixture {
+    pub fn start() -> Fixture {
+        Fixture::start_with(Wishes::default())
+    }
+
+    pub fn start_with(wishes: Wishes) -> Fixture {
+        let tokenizer = tokenizer();
+        let limits = BatchLimits {
+            page: 8,
+            pages: wishes.pages,
+            rows: 64,
+            sequences: wishes.sequences,
+            context: wishes.context,
+            vocab: tokenizer.vocab(),
+        };
+        let pages = vec![0; limits.page * limits.pages];
+        let runner = FakeRunner { limits, pages, step_time: wishes.step_time };
+        let template = wishes.template.then(|| ChatTemplate::new(TEMPLATE, tokenizer.special()).unwrap());
+        let model = ServedModel {
+            names: vec![NAME.into(), "alias/of it".into()],
+            tokenizer,
+            template,
+            stop_ids: vec![END],
+            engine: Engine::start(Box::new(runner), wishes.engine).unwrap(),
+        };
+        let server = HttpServer::bind("127.0.0.1:0", model, wishes.server).unwrap();
+        let (address, stopper) = (server.address(), server.stopper());
+        let thread = Some(thread::spawn(move || server.serve()));
+        Fixture { address, stopper, thread }
+    }
+
+    /// Waits until the server has ended.
+    pub fn join(mut self) -> Result<()> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+
+    pub fn health(&self) -> Value {
+        get(self.address, "/health").json()
+    }
+
+    /// Waits until nothing runs and no page is in use.
+    #[track_caller]
+    pub fn wait_idle(&self) {
+        let start = Instant::now();
+        loop {
+            let health = self.health();
+            if health["running"] == 0 && health["waiting"] == 0 && health["pages_used"] == 0 {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "still at work: {health}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The server over real sockets, on a model that computes its logits from the tokens in its pages.
+#![allow(clippy::unwrap_used)]
+
+mod chat;
+mod client;
+mod completions;
+mod document;
+mod fixture;
+mod load;
+mod refusals;
+mod streams;
+mod tokens;
