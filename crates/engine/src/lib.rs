@@ -31,9 +31,9 @@ pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
-    Batch, BatchLimits, BatchRunner, Candidate, Engine, EngineOptions, EngineStats, PromptToken, Request,
-    RequestEvent, RequestHandle, RequestOptions, SampledToken, SequenceRows, SubmitError, TokenMask, Usage,
-    WantedLogits,
+    Batch, BatchLimits, BatchRunner, Candidate, Engine, EngineOptions, EngineStats, NgramOptions,
+    PromptToken, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, SequenceRows,
+    SubmitError, TokenMask, Usage, WantedLogits,
 };
 pub use sound::Sound;
 pub use special::SpecialTokens;

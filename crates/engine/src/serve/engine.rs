@@ -59,21 +59,38 @@ impl Engine {
     /// # Errors
     /// If the request is wrong, if too many wait, and if the engine is shutting down. Nothing is told then.
     pub fn submit(&self, request: Request) -> std::result::Result<RequestHandle, SubmitError> {
-        let sampler = self.check(&request).map_err(SubmitError::Invalid)?;
+        let mut handles = self.submit_all(vec![request])?;
+        handles.pop().ok_or_else(|| SubmitError::Invalid(Error::bug("a request has no handle")))
+    }
+
+    /// Takes all of these requests or none, such as several answers to one prompt, which share its full pages.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_all(&self, requests: Vec<Request>) -> std::result::Result<Vec<RequestHandle>, SubmitError> {
+        let samplers: Result<Vec<Sampler>> = requests.iter().map(|request| self.check(request)).collect();
+        let samplers = samplers.map_err(SubmitError::Invalid)?;
         let mut inbox = self.shared.inbox();
         if !inbox.open || inbox.deadline.is_some() {
             return Err(SubmitError::ShuttingDown(closed_error()));
         }
-        if inbox.waiting + inbox.arrivals.len() >= self.options.queue {
+        let waiting = inbox.waiting + inbox.arrivals.len();
+        if waiting + requests.len() > self.options.queue {
             let most = self.options.queue;
-            let error = Error::new(ErrorKind::Unavailable, format!("{most} requests wait already"));
-            return Err(SubmitError::QueueFull(error.with_hint("try again later")));
+            let error = format!("{waiting} requests wait, and at most {most} may");
+            let error = Error::new(ErrorKind::Unavailable, error).with_hint("try again later");
+            return Err(SubmitError::QueueFull(error));
         }
-        inbox.last_id += 1;
-        let id = inbox.last_id;
-        inbox.arrivals.push(Arrival { id, request, sampler, at: Instant::now() });
+        let at = Instant::now();
+        let handles = requests.into_iter().zip(samplers).map(|(request, sampler)| {
+            inbox.last_id += 1;
+            let id = inbox.last_id;
+            inbox.arrivals.push(Arrival { id, request, sampler, at });
+            RequestHandle { id, shared: Arc::clone(&self.shared) }
+        });
+        let handles = handles.collect();
         self.shared.arrived.notify_all();
-        Ok(RequestHandle { id, shared: Arc::clone(&self.shared) })
+        Ok(handles)
     }
 
     /// What the engine does and has done.

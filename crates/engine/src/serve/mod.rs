@@ -5,6 +5,8 @@
 
 mod active;
 mod batch;
+mod choose;
+mod draft;
 mod engine;
 mod inbox;
 mod options;
@@ -15,6 +17,7 @@ mod scheduler;
 mod thread;
 
 pub use batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
+pub use draft::NgramOptions;
 pub use engine::{Engine, RequestHandle};
 pub use options::{EngineOptions, EngineStats, SubmitError};
 pub use request::{

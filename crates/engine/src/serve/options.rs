@@ -1,5 +1,6 @@
 //! How an engine works, what it counts, and why it takes no request.
 
+use super::draft::NgramOptions;
 use std::fmt;
 use std::time::Duration;
 use tapml_graph::{Error, Result};
@@ -16,11 +17,13 @@ pub struct EngineOptions {
     pub prefix_cache: bool,
     /// A request fails that was in more than this many failed steps.
     pub retries: usize,
+    /// Speculative decoding with n-grams, if wanted. Texts are the same with and without.
+    pub ngram: Option<NgramOptions>,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { queue: 1024, prompt_rows: None, prefix_cache: true, retries: 8 }
+        EngineOptions { queue: 1024, prompt_rows: None, prefix_cache: true, retries: 8, ngram: None }
     }
 }
 
@@ -56,6 +59,10 @@ pub struct EngineStats {
     pub prompt_tokens: u64,
     /// New tokens.
     pub generated_tokens: u64,
+    /// Tokens that were guessed.
+    pub draft_tokens: u64,
+    /// Of these, tokens that were right.
+    pub accepted_tokens: u64,
     /// Steps that succeeded.
     pub steps: u64,
     /// Their rows.

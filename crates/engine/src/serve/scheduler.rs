@@ -42,6 +42,8 @@ struct Sequence {
     prompt: usize,
     /// Tokens whose keys and values lie in the pages.
     computed: usize,
+    /// Guesses of the tokens behind `ids`, to be computed with the last one.
+    draft: Vec<u32>,
     pages: Vec<u32>,
     /// What the first page's key begins with.
     root: PageKey,
@@ -103,9 +105,10 @@ impl Sequence {
         self.ids.len() - self.computed
     }
 
-    /// The rows at `computed..end`, and whether their logits are wanted.
-    fn rows(&self, end: usize, page: usize) -> SequenceRows {
-        let wanted = if self.logits_from < end.min(self.prompt) {
+    /// The next `count` rows with so many tokens of the draft behind them, and whether their logits are wanted.
+    fn rows(&self, count: usize, drafted: usize, page: usize) -> SequenceRows {
+        let end = self.computed + count;
+        let wanted = if drafted > 0 || self.logits_from < end.min(self.prompt) {
             WantedLogits::All
         } else if end == self.ids.len() && self.last_logits {
             WantedLogits::Last
@@ -113,9 +116,9 @@ impl Sequence {
             WantedLogits::Nothing
         };
         SequenceRows {
-            ids: self.ids[self.computed..end].to_vec(),
+            ids: [&self.ids[self.computed..end], &self.draft[..drafted]].concat(),
             start: self.computed,
-            pages: self.pages[..end.div_ceil(page)].to_vec(),
+            pages: self.pages[..(end + drafted).div_ceil(page)].to_vec(),
             wanted,
         }
     }
@@ -150,6 +153,7 @@ impl Scheduler {
             logits_from: if new.prompt_logits { 0 } else { usize::MAX },
             ids: new.prompt,
             computed: 0,
+            draft: Vec::new(),
             pages: Vec::new(),
             root: PageKey::root(&new.salt),
             keys: Vec::new(),
@@ -169,10 +173,23 @@ impl Scheduler {
         self.running.remove(&id);
     }
 
-    /// Appends a token that was generated behind all others.
+    /// Appends a token that was generated behind all others. If it is that of the draft, it is computed already.
     pub fn push(&mut self, id: SequenceId, token: u32) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let as_drafted = sequence.draft.first() == Some(&token);
+        sequence.ids.push(token);
+        if as_drafted {
+            sequence.draft.remove(0);
+            sequence.computed += 1;
+        } else {
+            sequence.draft.clear();
+        }
+    }
+
+    /// Guesses the tokens behind a sequence that are computed in the next step, as far as there are rows and pages for them.
+    pub fn set_draft(&mut self, id: SequenceId, draft: Vec<u32>) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
-            sequence.ids.push(token);
+            sequence.draft = draft;
         }
     }
 
@@ -187,8 +204,11 @@ impl Scheduler {
         for id in self.running.clone() {
             // A sequence before this one may have taken its pages.
             if self.pending(id) == 1 && self.reserve_pages(id) {
-                self.add_rows(&mut step, id, 1);
-                rows -= 1;
+                // One row is left for each of the others.
+                let others = self.running.len() - step.ids.len();
+                let drafted = self.fit_draft(id, rows.saturating_sub(others));
+                self.add_rows(&mut step, id, 1, drafted);
+                rows -= 1 + drafted;
             }
         }
         // Whoever gave pages up would take them back at once.
@@ -201,7 +221,7 @@ impl Scheduler {
             // What has one token to compute and is not in the step yet was just admitted.
             let chunk = pending.min(rows).min(if self.wants_prompt(id) { LOGIT_ROWS } else { usize::MAX });
             if chunk > 0 && !step.ids.contains(&id) {
-                self.add_rows(&mut step, id, chunk);
+                self.add_rows(&mut step, id, chunk, 0);
                 rows -= chunk;
             }
         }
@@ -213,7 +233,10 @@ impl Scheduler {
         let page = self.limits.page;
         for (id, rows) in step.ids.iter().zip(&step.batch.sequences) {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
-            sequence.computed = rows.start + rows.ids.len();
+            let end = rows.start + rows.ids.len();
+            // Whether tokens of a draft are right is not known yet.
+            sequence.computed = end.min(sequence.ids.len());
+            sequence.draft.truncate(end - sequence.computed);
             if rows.wanted == WantedLogits::All {
                 sequence.logits_from = sequence.computed;
             }
@@ -247,6 +270,7 @@ impl Scheduler {
     }
 
     /// Whether all tokens of a sequence are computed.
+    #[cfg(test)]
     pub fn is_computed(&self, id: SequenceId) -> bool {
         self.sequences.get(&id).is_some_and(|sequence| sequence.pending() == 0)
     }
@@ -280,10 +304,23 @@ impl Scheduler {
         self.sequences[&id].logits_from < usize::MAX
     }
 
-    fn add_rows(&self, step: &mut PlannedStep, id: SequenceId, count: usize) {
-        let sequence = &self.sequences[&id];
+    fn add_rows(&self, step: &mut PlannedStep, id: SequenceId, count: usize, drafted: usize) {
         step.ids.push(id);
-        step.batch.sequences.push(sequence.rows(sequence.computed + count, self.limits.page));
+        step.batch.sequences.push(self.sequences[&id].rows(count, drafted, self.limits.page));
+    }
+
+    /// Cuts the draft of a sequence to `rows`, to the context, and to the pages that can be had without preemption.
+    fn fit_draft(&mut self, id: SequenceId, rows: usize) -> usize {
+        let BatchLimits { page, context, .. } = self.limits;
+        let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
+        let length = sequence.ids.len();
+        let most = sequence.draft.len().min(rows).min(context.saturating_sub(length));
+        while sequence.pages.len() < (length + most).div_ceil(page) {
+            let Some(page) = self.pool.allocate() else { break };
+            sequence.pages.push(page);
+        }
+        sequence.draft.truncate(most.min(sequence.pages.len() * page - length));
+        sequence.draft.len()
     }
 
     /// Gives a running sequence the pages of all its tokens, of younger ones if none is left. False if it is the youngest and
@@ -386,6 +423,7 @@ impl Scheduler {
     fn release_pages(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         (sequence.computed, sequence.kept) = (0, 0);
+        sequence.draft.clear();
         let pages = std::mem::take(&mut sequence.pages);
         pages.into_iter().rev().for_each(|page| self.pool.release(page));
     }

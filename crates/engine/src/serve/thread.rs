@@ -1,11 +1,11 @@
 //! The engine's thread: takes requests, runs steps, chooses tokens and tells them.
 
-use super::active::{Active, Continuation, SequenceLogits};
+use super::active::Active;
 use super::batch::{BatchLimits, BatchRunner, WantedLogits};
+use super::choose::{Chosen, SequenceLogits};
 use super::inbox::{Arrival, Shared, closed_error};
 use super::options::{EngineOptions, EngineStats};
 use super::recovery::Recovery;
-use super::request::SampledToken;
 use super::scheduler::{NewSequence, PlannedStep, Scheduler, SchedulerOptions, SequenceId};
 use crate::generate::Finish;
 use crate::panics;
@@ -31,6 +31,19 @@ pub struct EngineThread {
     stats: EngineStats,
     /// Whether the runner must be reset before its next step.
     broken: bool,
+}
+
+/// Whether a request goes on.
+#[derive(Debug)]
+enum Continuation {
+    /// It does.
+    GoesOn,
+    /// It ends.
+    Ends(Finish),
+    /// It fails.
+    Fails(Error),
+    /// Nobody listens any more.
+    Left,
 }
 
 impl EngineThread {
@@ -62,7 +75,7 @@ impl EngineThread {
         let late = self.shared.close();
         self.fail_all(&error);
         self.stats.failed += late.len() as u64;
-        late.into_iter().for_each(|arrival| Active::new(arrival, &[]).fail(error.clone()));
+        late.into_iter().for_each(|arrival| Active::new(arrival, &[], None).fail(error.clone()));
         self.publish();
     }
 
@@ -92,7 +105,7 @@ impl EngineThread {
             prompt: std::mem::take(&mut arrival.request.prompt),
         };
         let id = arrival.id;
-        let active = Active::new(arrival, &new.prompt);
+        let active = Active::new(arrival, &new.prompt, self.options.ngram.as_ref());
         self.scheduler.submit(id, new);
         self.active.insert(id, active);
     }
@@ -106,6 +119,7 @@ impl EngineThread {
             }
         }
         let began = Instant::now();
+        self.draft();
         let step = self.scheduler.plan(self.recovery.suspect());
         if step.ids.is_empty() {
             return self.fail_all(&Error::bug("the scheduler has requests but nothing to do"));
@@ -114,7 +128,7 @@ impl EngineThread {
             let Some(active) = self.active.get_mut(id) else { continue };
             if active.begin_step(began) {
                 active.cached_tokens = self.scheduler.cached_tokens(*id);
-                self.stats.prompt_tokens += active.prompt_tokens as u64;
+                self.stats.prompt_tokens += active.chooser.prompt_tokens as u64;
             }
         }
         self.shared.set_step_began(Some(began));
@@ -139,7 +153,8 @@ impl EngineThread {
         let chosen = step.ids.iter().zip(&step.batch.sequences);
         let chosen: HashMap<SequenceId, WantedLogits> = chosen.map(|(id, rows)| (*id, rows.wanted)).collect();
         let masked = active.iter_mut().filter(|(id, active)| {
-            active.is_masked() && chosen.get(id).is_some_and(|wanted| *wanted != WantedLogits::Nothing)
+            active.chooser.is_masked()
+                && chosen.get(id).is_some_and(|wanted| *wanted != WantedLogits::Nothing)
         });
         let masked: Vec<&mut Active> = masked.map(|(_, active)| active).collect();
         let mut run = || panics::catch(|| runner.step(&step.batch));
@@ -148,7 +163,7 @@ impl EngineThread {
         } else {
             thread::scope(|scope| {
                 let vocab = limits.vocab;
-                let fill = move || masked.into_par_iter().for_each(|active| active.fill_mask(vocab));
+                let fill = move || masked.into_par_iter().for_each(|active| active.chooser.fill_mask(vocab));
                 // Without a thread they are filled when they are needed.
                 let _ = thread::Builder::new().spawn_scoped(scope, fill);
                 run()
@@ -166,48 +181,64 @@ impl EngineThread {
         Ok(logits)
     }
 
-    /// Chooses a token for each sequence that is computed to its end, and tells it.
+    /// Chooses tokens for each sequence that is computed to its end, and reports them.
     fn take_logits(&mut self, step: &PlannedStep, logits: Vec<Vec<f32>>) {
-        let vocab = self.limits.vocab;
+        let EngineThread { scheduler, active, limits, .. } = self;
         let many = logits.iter().map(Vec::len).sum::<usize>() >= MANY_LOGITS;
         let mut rows: HashMap<SequenceId, SequenceLogits> = HashMap::new();
+        let mut drafted = 0;
         for ((id, sequence), logits) in step.ids.iter().zip(&step.batch.sequences).zip(logits) {
-            let (text, end) = (self.scheduler.ids(*id), sequence.start + sequence.ids.len());
-            let chooses = end == text.len();
-            rows.insert(*id, SequenceLogits { logits, start: sequence.start, text, chooses });
+            let text = scheduler.ids(*id);
+            let computed = text.len().saturating_sub(sequence.start).min(sequence.ids.len());
+            let complete = sequence.start + computed == text.len();
+            let draft = &sequence.ids[computed..];
+            drafted += draft.len();
+            rows.insert(*id, SequenceLogits { logits, start: sequence.start, text, draft, complete });
         }
-        let work = self.active.iter_mut().filter_map(|(id, active)| Some((*id, active, rows.remove(id)?)));
+        let work = active.iter_mut().filter_map(|(id, active)| Some((*id, active, rows.remove(id)?)));
         let work: Vec<(SequenceId, &mut Active, SequenceLogits)> = work.collect();
-        let choose =
-            |(id, active, rows): (SequenceId, &mut Active, SequenceLogits)| (id, active.choose(rows, vocab));
-        let chosen: Vec<(SequenceId, Result<Option<SampledToken>>)> = if many && work.len() > 1 {
+        let choose = |(id, active, rows): (SequenceId, &mut Active, SequenceLogits)| {
+            (id, active.chooser.choose(rows, limits))
+        };
+        let chosen: Vec<(SequenceId, Chosen)> = if many && work.len() > 1 {
             work.into_par_iter().map(choose).collect()
         } else {
             work.into_iter().map(choose).collect()
         };
+        self.stats.draft_tokens += drafted as u64;
         let now = Instant::now();
-        for (id, token) in chosen {
-            let outcome = token.map_or_else(Continuation::Fails, |token| self.take_token(id, token, now));
-            self.end(id, outcome);
+        for (id, chosen) in chosen {
+            let next = self.take_tokens(id, chosen, now);
+            self.end(id, next);
         }
     }
 
-    /// Tells what a step gave for one request, and whether it goes on.
-    fn take_token(&mut self, id: SequenceId, token: Option<SampledToken>, now: Instant) -> Continuation {
+    /// Reports the tokens of one request; says whether it goes on.
+    fn take_tokens(&mut self, id: SequenceId, chosen: Chosen, now: Instant) -> Continuation {
         let Some(active) = self.active.get_mut(&id) else { return Continuation::GoesOn };
-        match (active.report_prompt(), token) {
-            (Continuation::GoesOn, Some(token)) => {
-                self.stats.generated_tokens += 1;
-                self.scheduler.push(id, token.id);
-                let room = self.scheduler.ids(id).len() <= self.limits.context;
-                active.take_token(token, room, now)
-            }
-            (Continuation::GoesOn, None)
-                if active.options.max_tokens == 0 && self.scheduler.is_computed(id) =>
-            {
-                Continuation::Ends(Finish::Length)
-            }
-            (outcome, _) => outcome,
+        self.stats.generated_tokens += chosen.tokens.len() as u64;
+        self.stats.accepted_tokens += chosen.tokens.len().saturating_sub(1) as u64;
+        chosen.tokens.iter().for_each(|token| self.scheduler.push(id, token.id));
+        if !active.report_tokens(chosen.tokens, now) {
+            return Continuation::Left;
+        }
+        match chosen.finish {
+            Ok(None) => Continuation::GoesOn,
+            Ok(Some(finish)) => Continuation::Ends(finish),
+            Err(error) => Continuation::Fails(error),
+        }
+    }
+
+    /// Guesses tokens behind the texts that run.
+    fn draft(&mut self) {
+        let EngineThread { scheduler, active, options, .. } = self;
+        let Some(ngram) = &options.ngram else { return };
+        if scheduler.running_count() > ngram.requests {
+            return;
+        }
+        for (id, active) in active.iter_mut().filter(|(_, active)| active.has_begun()) {
+            let draft = active.chooser.draft(scheduler.ids(*id));
+            scheduler.set_draft(*id, draft);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use model::expected_text;
+use tapml_engine::{NgramOptions, Sampling, SubmitError};
 
 const TOKENS: usize = 24;
 
@@ -80,6 +81,25 @@ fn shared_prefixes_do_not_change_the_text_and_are_computed_once() {
 }
 
 #[test]
+fn several_answers_to_one_prompt_share_its_pages() {
+    let (engine, watch) = start(LIMITS, EngineOptions { queue: 8, ..EngineOptions::default() });
+    let prompt = prompt(90, 2);
+    let all = |count: u64| (0..count).map(|n| request(&prompt, request_options(12, 2 * n + 1), None)).unzip();
+    let (requests, events): (Vec<Request>, Vec<Receiver<RequestEvent>>) = all(8);
+    let handles = engine.submit_all(requests).unwrap();
+    for ((handle, events), n) in handles.into_iter().zip(events).zip(0..) {
+        let answer = Asked { handle, events }.answer();
+        assert_eq!(answer.ids(), expected_text(&prompt, &request_options(12, 2 * n + 1), &LIMITS));
+        assert_eq!(answer.usage().cached_tokens, if n == 0 { 0 } else { 88 });
+    }
+    let stats = assert_clean(&engine, &watch);
+    let (requests, events): (Vec<Request>, Vec<Receiver<RequestEvent>>) = all(9);
+    assert!(matches!(engine.submit_all(requests), Err(SubmitError::QueueFull(_))));
+    assert!(events.iter().all(|events| events.recv().is_err()), "a refused request is told something");
+    assert_eq!(engine.stats(), stats);
+}
+
+#[test]
 fn a_conversation_goes_on_from_the_pages_of_its_answer() {
     let (engine, watch) = start(LIMITS, EngineOptions::default());
     let first = prompt(10, 5);
@@ -121,4 +141,35 @@ fn long_service_in_few_pages_keeps_texts_right() {
     }
     let stats = assert_clean(&engine, &watch);
     assert!(stats.preemptions > 0 && stats.prefix_hits > 0, "{stats:?}");
+}
+
+#[test]
+fn drafts_do_not_change_the_text() {
+    for (vocab, pages, sequences) in [(2, 256, 4), (3, 256, 16), (3, 40, 16), (5, 256, 1)] {
+        let limits = BatchLimits { vocab, pages, sequences, ..LIMITS };
+        let prompts: Vec<Vec<u32>> =
+            prompts(24).into_iter().map(|p| p.into_iter().map(|id| id % vocab as u32).collect()).collect();
+        for tokens in [1, 4, 50] {
+            let ngram = Some(NgramOptions { tokens, requests: 12 });
+            let stats = assert_texts(limits, EngineOptions { ngram, ..EngineOptions::default() }, &prompts);
+            assert!(stats.accepted_tokens > 0 && stats.accepted_tokens < stats.draft_tokens, "{stats:?}");
+        }
+    }
+}
+
+#[test]
+fn drafts_end_with_the_context_and_save_steps() {
+    // The text says one token nine times of ten.
+    let logit_bias = vec![(3, 7.0)];
+    let sampling = Sampling { logit_bias, ..Sampling::default() };
+    let options = RequestOptions { max_tokens: 500, sampling, ..RequestOptions::default() };
+    let steps = |ngram: Option<NgramOptions>| {
+        let (engine, watch) = start(LIMITS, EngineOptions { ngram, ..EngineOptions::default() });
+        let answer = ask(&engine, &prompt(20, 1), options.clone()).answer();
+        assert_eq!(answer.finish(), Finish::Context);
+        assert_eq!(answer.ids(), expected_text(&prompt(20, 1), &options, &LIMITS));
+        assert_clean(&engine, &watch).steps
+    };
+    let (plain, drafted) = (steps(None), steps(Some(NgramOptions::default())));
+    assert!(drafted * 2 < plain, "{drafted} steps with drafts, {plain} without");
 }

@@ -105,10 +105,16 @@ fn a_sequence_alone_sends_the_others_away() {
 /// What may happen to the scheduler.
 #[derive(Clone, Debug)]
 enum Event {
-    Submit { stem: u32, length: usize, logits: bool },
+    Submit {
+        stem: u32,
+        length: usize,
+        logits: bool,
+    },
     Remove(prop::sample::Index),
     Lose,
     Step,
+    /// A step with guesses of this many right tokens and a wrong one.
+    Guess(usize),
     Alone(prop::sample::Index),
 }
 
@@ -123,8 +129,17 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<prop::sample::Index>().prop_map(Event::Remove),
         1 => Just(Event::Lose),
         8 => Just(Event::Step),
+        4 => (0usize..6).prop_map(Event::Guess),
         1 => any::<prop::sample::Index>().prop_map(Event::Alone),
     ]
+}
+
+/// What follows a text; equal texts go on equally.
+fn next_tokens(text: &[u32], count: usize) -> Vec<u32> {
+    let mut text = text.to_vec();
+    let prompt = text.len();
+    (0..count).for_each(|_| text.push(text.iter().fold(1, |sum, id| (sum * 3 + id) % 7)));
+    text.split_off(prompt)
 }
 
 /// The scheduler with the content of its pages.
@@ -153,21 +168,32 @@ impl Store {
             let end = s.start + s.ids.len();
             assert_eq!(s.pages.len(), end.div_ceil(page));
             let read = (0..end).map(|at| self.places[s.pages[at / page] as usize * page + at % page]);
-            assert!(
-                read.eq(self.scheduler.ids(*id)[..end].iter().map(|id| Some(*id))),
-                "another text is read"
-            );
+            let text = self.scheduler.ids(*id);
+            let text = [text, &s.ids[text.len().saturating_sub(s.start).min(s.ids.len())..]].concat();
+            assert!(read.eq(text[..end].iter().map(|id| Some(*id))), "another text is read");
         }
         self.scheduler.complete(&step);
-        for id in step.ids {
-            let ids = self.scheduler.ids(id);
-            if ids.len() >= self.limits.context {
-                self.scheduler.remove(id);
-            } else if self.scheduler.is_computed(id) {
-                // Equal texts go on equally.
-                let token = ids.iter().fold(1, |sum, id| (sum * 3 + id) % 7);
-                self.scheduler.push(id, token);
+        for (id, s) in step.ids.into_iter().zip(step.batch.sequences) {
+            let text = self.scheduler.ids(id).to_vec();
+            if self.scheduler.is_computed(id) {
+                let draft = &s.ids[text.len() - s.start..];
+                let follows = next_tokens(&text, draft.len() + 1);
+                let right = follows.iter().zip(draft).take_while(|(a, b)| a == b).count();
+                follows[..=right].iter().for_each(|token| self.scheduler.push(id, *token));
+                assert_eq!(self.scheduler.sequences[&id].pending(), 1);
             }
+            if self.scheduler.ids(id).len() > self.limits.context {
+                self.scheduler.remove(id);
+            }
+        }
+    }
+
+    /// Guesses what follows all texts.
+    fn guess(&mut self, right: usize) {
+        for id in self.scheduler.sequences.keys().copied().collect::<Vec<SequenceId>>() {
+            let mut draft = next_tokens(self.scheduler.ids(id), right);
+            draft.push(9);
+            self.scheduler.set_draft(id, draft);
         }
     }
 
@@ -214,6 +240,10 @@ proptest! {
                 _ if ids.is_empty() => {}
                 Event::Remove(at) => store.scheduler.remove(ids[at.index(ids.len())]),
                 Event::Step => store.step(None),
+                Event::Guess(right) => {
+                    store.guess(right);
+                    store.step(None);
+                }
                 Event::Alone(at) => store.step(Some(ids[at.index(ids.len())])),
             }
             store.check();

@@ -1,0 +1,222 @@
+//! Which tokens follow from the logits of a step, for one request. Nothing is reported here, so that many requests can choose
+//! at once.
+
+use super::batch::BatchLimits;
+use super::draft::{Drafter, NgramOptions};
+use super::request::{Candidate, PromptToken, RequestOptions, SampledToken, TokenMask};
+use crate::generate::Finish;
+use crate::panics;
+use crate::sampler::{Sampler, check_logits};
+use tapml_graph::{Error, Result};
+
+/// A mask with the tokens that it allows next.
+struct Mask {
+    mask: Box<dyn TokenMask>,
+    words: Vec<u32>,
+    /// What filling the words gave; `None` before.
+    filled: Option<Result<()>>,
+}
+
+/// See the module.
+pub struct Chooser {
+    pub options: RequestOptions,
+    pub prompt_tokens: usize,
+    /// New tokens so far.
+    pub new_tokens: usize,
+    sampler: Sampler,
+    mask: Option<Mask>,
+    drafter: Option<Drafter>,
+    /// The prompt's tokens with their log probabilities so far, if they are wanted.
+    prompt: Vec<PromptToken>,
+}
+
+/// The logits of a sequence after a step.
+pub struct SequenceLogits<'a> {
+    /// Row after row.
+    pub logits: Vec<f32>,
+    /// The position of the first row.
+    pub start: usize,
+    /// The sequence's tokens.
+    pub text: &'a [u32],
+    /// Tokens behind them that the last rows were computed for.
+    pub draft: &'a [u32],
+    /// Whether the text is computed to its end, so that tokens follow.
+    pub complete: bool,
+}
+
+/// What followed.
+pub struct Chosen {
+    /// The next tokens: those of the draft that were right, and one more.
+    pub tokens: Vec<SampledToken>,
+    /// Why none follows any more, if so.
+    pub finish: Result<Option<Finish>>,
+}
+
+impl Chooser {
+    pub fn new(
+        options: RequestOptions,
+        sampler: Sampler,
+        mask: Option<Box<dyn TokenMask>>,
+        prompt: &[u32],
+        ngram: Option<&NgramOptions>,
+    ) -> Chooser {
+        let first = prompt.first().map(|&id| SampledToken { id, logprob: None, top: Vec::new() });
+        Chooser {
+            sampler,
+            mask: mask.map(|mask| Mask { mask, words: Vec::new(), filled: None }),
+            drafter: ngram.map(Drafter::new),
+            prompt: first.filter(|_| options.prompt_logprobs.is_some()).into_iter().collect(),
+            prompt_tokens: prompt.len(),
+            new_tokens: 0,
+            options,
+        }
+    }
+
+    pub fn is_masked(&self) -> bool {
+        self.mask.is_some()
+    }
+
+    /// Works out which tokens are allowed next, if that is not known yet.
+    pub fn fill_mask(&mut self, vocab: usize) {
+        let Some(Mask { mask, words, filled: filled @ None }) = &mut self.mask else { return };
+        words.clear();
+        words.resize(vocab.div_ceil(32), 0);
+        *filled = Some(panics::catch(|| mask.fill(words)).unwrap_or_else(|| Err(mask_panic())));
+    }
+
+    /// Tokens that may follow the text.
+    pub fn draft(&mut self, text: &[u32]) -> Vec<u32> {
+        // One token is chosen behind the draft.
+        let most = self.options.max_tokens.saturating_sub(self.new_tokens + 1);
+        self.drafter.as_mut().map(|drafter| drafter.propose(text, most)).unwrap_or_default()
+    }
+
+    /// The prompt's log probabilities, one time, when all are there.
+    pub fn take_prompt(&mut self) -> Option<Vec<PromptToken>> {
+        let complete = !self.prompt.is_empty() && self.prompt.len() == self.prompt_tokens;
+        complete.then(|| std::mem::take(&mut self.prompt))
+    }
+
+    /// Reads the log probabilities of the prompt from the rows, and chooses what follows.
+    ///
+    /// A draft is one guess for each place, so the rule of Leviathan et al. 2023 is to choose from the row as ever, and to go on
+    /// if the choice is the guess: the tokens are those that would be chosen without a draft.
+    pub fn choose(&mut self, rows: SequenceLogits, limits: &BatchLimits) -> Chosen {
+        let mut chosen = Chosen { tokens: Vec::new(), finish: Ok(None) };
+        chosen.finish = self.choose_into(rows, limits, &mut chosen.tokens);
+        chosen
+    }
+
+    fn choose_into(
+        &mut self,
+        rows: SequenceLogits,
+        limits: &BatchLimits,
+        tokens: &mut Vec<SampledToken>,
+    ) -> Result<Option<Finish>> {
+        let SequenceLogits { mut logits, start, text, draft, complete } = rows;
+        self.read_prompt(&logits, start, text, limits.vocab)?;
+        if !complete {
+            return Ok(None);
+        }
+        if self.options.max_tokens == 0 {
+            return Ok(Some(Finish::Length));
+        }
+        let first = logits.len().checked_sub((draft.len() + 1) * limits.vocab);
+        let first = first.ok_or_else(|| Error::bug("a step gave too few logits"))?;
+        let mut text = text.to_vec();
+        for (at, row) in logits[first..].chunks_exact_mut(limits.vocab).enumerate() {
+            let token = self.choose_token(row, &text)?;
+            text.push(token.id);
+            let finish = self.take_token(token.id, text.len() <= limits.context);
+            let as_drafted = draft.get(at) == Some(&token.id);
+            // A token that the mask does not take is not told.
+            if finish.is_ok() {
+                tokens.push(token);
+            }
+            if !as_drafted || !matches!(finish, Ok(None)) {
+                self.drafter
+                    .iter_mut()
+                    .for_each(|drafter| drafter.note(draft.len(), at + usize::from(as_drafted)));
+                return finish;
+            }
+        }
+        self.drafter.iter_mut().for_each(|drafter| drafter.note(draft.len(), draft.len()));
+        Ok(None)
+    }
+
+    fn read_prompt(&mut self, logits: &[f32], start: usize, text: &[u32], vocab: usize) -> Result<()> {
+        let Some(top) = self.options.prompt_logprobs else { return Ok(()) };
+        for (row, position) in logits.chunks_exact(vocab).zip(start..) {
+            // Rows may be computed again after a preemption.
+            if position + 1 == self.prompt.len() && position + 1 < self.prompt_tokens {
+                check_logits(row)?;
+                self.prompt.push(with_logprobs(row, text[position + 1], top));
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_token(&mut self, row: &mut [f32], text: &[u32]) -> Result<SampledToken> {
+        self.sampler.add_bias(row);
+        let before = self.options.logprobs.map(|top| (row.to_vec(), top));
+        if self.new_tokens < self.options.min_tokens {
+            for id in &self.options.stop_ids {
+                row.get_mut(*id as usize).into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
+            }
+        }
+        self.fill_mask(row.len());
+        if let Some(Mask { words, filled, .. }) = &mut self.mask {
+            filled.take().unwrap_or(Ok(()))?;
+            let is_allowed = |id: usize| words[id / 32] >> (id % 32) & 1 == 1;
+            let forbidden = row.iter_mut().enumerate().filter(|(id, _)| !is_allowed(*id));
+            forbidden.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+        }
+        let id = self.sampler.sample_biased(row, text)?;
+        Ok(match before {
+            Some((row, top)) => with_logprobs(&row, id, top),
+            None => SampledToken { id, logprob: None, top: Vec::new() },
+        })
+    }
+
+    /// Takes a token that was chosen; says whether none follows. `room` says whether the context has place for it.
+    fn take_token(&mut self, id: u32, room: bool) -> Result<Option<Finish>> {
+        self.new_tokens += 1;
+        let accepted = self
+            .mask
+            .as_mut()
+            .map(|Mask { mask, .. }| panics::catch(|| mask.accept(id)).unwrap_or_else(|| Err(mask_panic())));
+        let complete = accepted.transpose()?.is_some_and(|flow| flow.is_break());
+        Ok(if complete || self.options.stop_ids.contains(&id) {
+            Some(Finish::Stop)
+        } else if self.new_tokens >= self.options.max_tokens {
+            Some(Finish::Length)
+        } else if !room {
+            Some(Finish::Context)
+        } else {
+            None
+        })
+    }
+}
+
+fn mask_panic() -> Error {
+    Error::bug("the mask of the tokens panicked")
+}
+
+/// A token with its log probability and the `top` most likely ones. Sums run in f64 and in a fixed order.
+fn with_logprobs(logits: &[f32], id: u32, top: usize) -> SampledToken {
+    let most = logits.iter().fold(f32::NEG_INFINITY, |most, l| l.max(most));
+    let most = f64::from(most);
+    let sum: f64 = logits.iter().map(|l| libm::exp(f64::from(*l) - most)).sum();
+    let whole = most + libm::log(sum);
+    let logprob = |id: u32| (f64::from(logits[id as usize]) - whole) as f32;
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    if top > 0 && top < order.len() {
+        // A selection, not a sort: vocabularies are large.
+        order.select_nth_unstable_by(top - 1, by_logit);
+    }
+    order.truncate(top);
+    order.sort_unstable_by(by_logit);
+    let top = order.into_iter().map(|id| Candidate { id, logprob: logprob(id) }).collect();
+    SampledToken { id, logprob: Some(logprob(id)), top }
+}
