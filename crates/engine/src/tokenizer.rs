@@ -125,16 +125,17 @@ impl Tokenizer {
 
     /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        match &self.inner {
-            TokenizerKind::Json(inner) => catch_panics(|| inner.decode(ids, true))
-                .map_err(|e| self.library_error("decode token ids", &e)),
-            TokenizerKind::World(world) => Ok(world.decode(ids)),
-        }
+        self.inner.decode(ids, true).map_err(|e| self.library_error("decode token ids", &e))
     }
 
     /// Decodes ids one after another; see [`TextStream`].
     pub fn stream(&self) -> TextStream<'_> {
         TextStream::new(self)
+    }
+
+    /// As [`Tokenizer::stream`], special tokens included as they are written.
+    pub fn stream_with_special(&self) -> TextStream<'_> {
+        TextStream::new(&self.inner)
     }
 
     /// The id of a token that is written exactly like this.
@@ -200,6 +201,24 @@ impl Tokenizer {
     fn library_error(&self, doing: &str, error: &tokenizers::Error) -> Error {
         Error::invalid(format!("{}: could not {doing}: {error}", self.path.display()))
             .with_hint("take the tokenizer that came with the weights")
+    }
+}
+
+impl TokenizerKind {
+    /// The text of ids, without special tokens if they are to be skipped.
+    fn decode(&self, ids: &[u32], skip_special: bool) -> tokenizers::Result<String> {
+        match self {
+            TokenizerKind::Json(inner) => catch_panics(|| inner.decode(ids, skip_special)),
+            TokenizerKind::World(world) => Ok(world.decode(ids)),
+        }
+    }
+}
+
+/// With special tokens.
+impl Decode for TokenizerKind {
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        let text = TokenizerKind::decode(self, ids, false);
+        text.map_err(|e| Error::invalid(format!("could not decode token ids: {e}")))
     }
 }
 

@@ -59,17 +59,17 @@ pub struct AnswerText<'t> {
 }
 
 impl<'t> AnswerText<'t> {
-    /// The answer to a prompt, which ends at these texts.
+    /// The answer to a prompt, which ends at these texts. `stream` is one of the tokenizer's.
     ///
     /// # Errors
     /// If the tokenizer cannot decode.
     pub fn new(
         tokenizer: &'t Tokenizer,
+        mut stream: TextStream<'t>,
         prompt: &[u32],
         stops: &[String],
         logprobs: bool,
     ) -> Result<AnswerText<'t>> {
-        let mut stream = tokenizer.stream();
         // Some decoders treat the first token of a text in their own way, which this is not.
         for id in &prompt[prompt.len().saturating_sub(TAIL)..] {
             stream.push(*id)?;
@@ -171,7 +171,7 @@ fn texts(stream: &TextStream<'_>, token: &SampledToken) -> Result<Vec<(String, f
 
 /// The tokens of a prompt, as clients see them.
 pub fn prompt_texts(tokenizer: &Tokenizer, tokens: &[PromptToken]) -> Result<Vec<TokenText>> {
-    let mut answer = AnswerText::new(tokenizer, &[], &[], true)?;
+    let mut answer = AnswerText::new(tokenizer, tokenizer.stream(), &[], &[], true)?;
     let mut texts = Vec::new();
     for token in tokens {
         texts.extend(answer.push(token)?.tokens);

@@ -22,6 +22,8 @@ pub struct AnswerPlan {
     pub options: RequestOptions,
     /// Texts that end the answer.
     pub stops: Vec<String>,
+    /// Whether special tokens are part of the text: some models mark calls of functions by them.
+    pub with_special: bool,
     /// Whether the token that ends an answer is told with its log probability.
     pub with_end: bool,
 }
@@ -131,7 +133,9 @@ impl Submitted {
 impl<R: Receiver> Answers<'_, '_, R> {
     fn begin(&mut self, plan: AnswerPlan, handle: RequestHandle) -> Result<(), ApiError> {
         let logprobs = plan.options.logprobs.is_some();
-        let text = AnswerText::new(&self.model.tokenizer, &plan.prompt, &plan.stops, logprobs)?;
+        let tokenizer = &self.model.tokenizer;
+        let stream = if plan.with_special { tokenizer.stream_with_special() } else { tokenizer.stream() };
+        let text = AnswerText::new(tokenizer, stream, &plan.prompt, &plan.stops, logprobs)?;
         let text = Some(text.with_offset(plan.echo.as_ref().map_or(0, |echo| echo.chars().count())));
         if plan.counts {
             self.totals.prompt_tokens += plan.prompt.len();

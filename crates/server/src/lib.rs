@@ -20,6 +20,7 @@ mod served;
 mod server;
 mod sse;
 mod state;
+mod tool_calls;
 
 pub use options::{ApiKeys, ServerOptions};
 pub use served::ServedModel;

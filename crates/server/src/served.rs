@@ -64,7 +64,14 @@ impl ServedModel {
             let text = "the model has no chat template; start the server with `--chat-template FILE`, or use /v1/completions";
             return Err(ApiError::unsupported_field("messages", text));
         };
-        template.render(chat).map_err(|e| ApiError::from(e).with_param("messages"))
+        let render =
+            |chat: &Chat| template.render(chat).map_err(|e| ApiError::from(e).with_param("messages"));
+        let text = render(chat)?;
+        if chat.tools.is_some() && render(&Chat { tools: None, ..chat.clone() })? == text {
+            let text = "the model's chat template takes no functions; describe them in a message";
+            return Err(ApiError::unsupported_field("tools", text));
+        }
+        Ok(text)
     }
 
     /// The tokens of a chat, of which the context holds all.

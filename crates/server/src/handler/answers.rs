@@ -99,18 +99,18 @@ pub fn random_name() -> Parsed<String> {
 /// How the parts of an answer are written.
 pub trait AnswerShape: Send + 'static {
     /// The choice of a whole answer.
-    fn whole(&self, index: usize, piece: AnswerPiece, finish: Finish) -> Value;
+    fn whole(&mut self, index: usize, piece: AnswerPiece, finish: Finish) -> Value;
 
     /// The choices of chunks that go before all others.
     fn opening(&self, _index: usize) -> Option<Value> {
         None
     }
 
-    /// The choice of a chunk.
-    fn part(&mut self, index: usize, piece: AnswerPiece) -> Value;
+    /// The choice of a chunk, if there is something to tell.
+    fn part(&mut self, index: usize, piece: AnswerPiece) -> Option<Value>;
 
-    /// The choice of an answer's last chunk.
-    fn end(&mut self, index: usize, finish: Finish) -> Value;
+    /// The choices of an answer's last chunks.
+    fn end(&mut self, index: usize, finish: Finish) -> Vec<Value>;
 }
 
 /// Answers that are wanted, ready for the engine.
@@ -131,7 +131,7 @@ pub async fn respond<S: AnswerShape>(
     place: OwnedSemaphorePermit,
     job: Job<S>,
 ) -> Parsed<Response> {
-    let Job { plans, shape, envelope, stream } = job;
+    let Job { plans, mut shape, envelope, stream } = job;
     let submitted = Submitted::new(&state.model, plans)?;
     let Some(options) = stream else {
         let mut gathered = vec![Gathered::default(); submitted.len()];
@@ -219,12 +219,14 @@ impl<S: AnswerShape> Streamed<S> {
 
 impl<S: AnswerShape> Receiver for Streamed<S> {
     fn piece(&mut self, answer: usize, piece: AnswerPiece) {
-        let choice = self.shape.part(answer, piece);
-        self.send(vec![choice], None);
+        if let Some(choice) = self.shape.part(answer, piece) {
+            self.send(vec![choice], None);
+        }
     }
 
     fn finish(&mut self, answer: usize, finish: Finish) {
-        let choice = self.shape.end(answer, finish);
-        self.send(vec![choice], None);
+        for choice in self.shape.end(answer, finish) {
+            self.send(vec![choice], None);
+        }
     }
 }

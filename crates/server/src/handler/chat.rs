@@ -1,6 +1,6 @@
 //! `/v1/chat/completions`.
 
-use super::answers::{self, AnswerShape, Envelope, Job, finish_name};
+use super::answers::{self, AnswerShape, Envelope, Job, finish_name, random_name};
 use super::logprobs;
 use crate::answer::{AnswerPiece, TokenText};
 use crate::body::read_json;
@@ -8,6 +8,7 @@ use crate::fields::Parsed;
 use crate::generate::AnswerPlan;
 use crate::request::ChatRequest;
 use crate::state::ServerState;
+use crate::tool_calls::{ToolCall, ToolScanner};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -36,12 +37,14 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<ChatShape>> {
         let mut options = answers::options(model, common, answer, prompt.len(), most);
         options.logprobs = request.logprobs;
         let (prompt, stops) = (prompt.clone(), common.stops.clone());
-        AnswerPlan { prompt, counts: answer == 0, echo: None, options, stops, with_end: false }
+        let with_special = !request.tools.names.is_empty();
+        AnswerPlan { prompt, counts: answer == 0, echo: None, options, stops, with_special, with_end: false }
     };
     let object = if common.stream.is_some() { "chat.completion.chunk" } else { "chat.completion" };
+    let scanners = vec![ToolScanner::new(request.tools.clone()); common.n];
     Ok(Job {
         plans: (0..common.n).map(plan).collect(),
-        shape: ChatShape { logprobs: request.logprobs.is_some() },
+        shape: ChatShape { logprobs: request.logprobs.is_some(), scanners },
         envelope: Envelope::new(object, "chatcmpl", model)?,
         stream: common.stream,
     })
@@ -50,36 +53,84 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<ChatShape>> {
 /// Answers as chats write them.
 struct ChatShape {
     logprobs: bool,
+    /// Of each answer.
+    scanners: Vec<ToolScanner>,
 }
 
 impl ChatShape {
     fn logprobs(&self, tokens: &[TokenText]) -> Value {
-        if self.logprobs { logprobs::content(tokens) } else { Value::Null }
+        if self.logprobs && !tokens.is_empty() { logprobs::content(tokens) } else { Value::Null }
+    }
+
+    /// The rest of an answer's text, and its calls as they are written.
+    fn finish(&mut self, index: usize) -> (String, Vec<Value>) {
+        let Some(scanner) = self.scanners.get_mut(index).map(std::mem::take) else {
+            return Default::default();
+        };
+        let (rest, calls) = scanner.finish();
+        (rest, calls.into_iter().enumerate().map(|(at, call)| written_call(at, call)).collect())
     }
 }
 
+/// A call in a list of calls.
+fn written_call(at: usize, call: ToolCall) -> Value {
+    // The text of an answer is done: a name that is not random serves as well.
+    let id = random_name().unwrap_or_else(|_| at.to_string());
+    let ToolCall { name, arguments } = call;
+    json!({
+        "index": at, "id": format!("call_{id}"), "type": "function",
+        "function": { "name": name, "arguments": arguments },
+    })
+}
+
+fn chunk(index: usize, delta: Value, logprobs: Value, finish: Option<&str>) -> Value {
+    json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish })
+}
+
 impl AnswerShape for ChatShape {
-    fn whole(&self, index: usize, piece: AnswerPiece, finish: Finish) -> Value {
-        json!({
-            "index": index,
-            "message": { "role": "assistant", "content": piece.text, "refusal": null },
-            "logprobs": self.logprobs(&piece.tokens),
-            "finish_reason": finish_name(finish),
-        })
+    fn whole(&mut self, index: usize, piece: AnswerPiece, finish: Finish) -> Value {
+        let mut text =
+            self.scanners.get_mut(index).map_or(String::new(), |scanner| scanner.push(&piece.text));
+        let (rest, mut calls) = self.finish(index);
+        text.push_str(&rest);
+        let mut message = json!({ "role": "assistant", "content": text, "refusal": null });
+        let mut finish = finish_name(finish);
+        if !calls.is_empty() {
+            finish = "tool_calls";
+            if text.is_empty() {
+                message["content"] = Value::Null;
+            }
+            // Only chunks need it, which are put together by it.
+            calls.iter_mut().filter_map(Value::as_object_mut).for_each(|call| drop(call.remove("index")));
+            message["tool_calls"] = calls.into();
+        }
+        let logprobs = self.logprobs(&piece.tokens);
+        json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": finish })
     }
 
     fn opening(&self, index: usize) -> Option<Value> {
-        let delta = json!({ "role": "assistant", "content": "" });
-        Some(json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": null }))
+        Some(chunk(index, json!({ "role": "assistant", "content": "" }), Value::Null, None))
     }
 
-    fn part(&mut self, index: usize, piece: AnswerPiece) -> Value {
-        let logprobs = if piece.tokens.is_empty() { Value::Null } else { self.logprobs(&piece.tokens) };
-        let delta = json!({ "content": piece.text });
-        json!({ "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": null })
+    fn part(&mut self, index: usize, piece: AnswerPiece) -> Option<Value> {
+        let text = self.scanners.get_mut(index)?.push(&piece.text);
+        if text.is_empty() && piece.tokens.is_empty() {
+            return None;
+        }
+        Some(chunk(index, json!({ "content": text }), self.logprobs(&piece.tokens), None))
     }
 
-    fn end(&mut self, index: usize, finish: Finish) -> Value {
-        json!({ "index": index, "delta": {}, "logprobs": null, "finish_reason": finish_name(finish) })
+    fn end(&mut self, index: usize, finish: Finish) -> Vec<Value> {
+        let (rest, calls) = self.finish(index);
+        let finish = if calls.is_empty() { finish_name(finish) } else { "tool_calls" };
+        let mut chunks = Vec::new();
+        if !rest.is_empty() {
+            chunks.push(chunk(index, json!({ "content": rest }), Value::Null, None));
+        }
+        for call in calls {
+            chunks.push(chunk(index, json!({ "tool_calls": [call] }), Value::Null, None));
+        }
+        chunks.push(chunk(index, json!({}), Value::Null, Some(finish)));
+        chunks
     }
 }

@@ -42,7 +42,15 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<TextShape>> {
             options.logprobs = request.logprobs;
             options.prompt_logprobs = request.logprobs.filter(|_| request.echo);
             let (prompt, echo, stops) = (ids.clone(), echo.clone(), request.common.stops.clone());
-            plans.push(AnswerPlan { prompt, counts: answer == 0, echo, options, stops, with_end: true });
+            plans.push(AnswerPlan {
+                prompt,
+                counts: answer == 0,
+                echo,
+                options,
+                stops,
+                with_special: false,
+                with_end: true,
+            });
         }
     }
     let envelope = Envelope::new("text_completion", "cmpl", model)?;
@@ -63,15 +71,15 @@ impl TextShape {
 }
 
 impl AnswerShape for TextShape {
-    fn whole(&self, index: usize, piece: AnswerPiece, finish: Finish) -> Value {
+    fn whole(&mut self, index: usize, piece: AnswerPiece, finish: Finish) -> Value {
         self.choice(index, &piece.text, &piece.tokens, Some(finish))
     }
 
-    fn part(&mut self, index: usize, piece: AnswerPiece) -> Value {
-        self.choice(index, &piece.text, &piece.tokens, None)
+    fn part(&mut self, index: usize, piece: AnswerPiece) -> Option<Value> {
+        Some(self.choice(index, &piece.text, &piece.tokens, None))
     }
 
-    fn end(&mut self, index: usize, finish: Finish) -> Value {
-        self.choice(index, "", &[], Some(finish))
+    fn end(&mut self, index: usize, finish: Finish) -> Vec<Value> {
+        vec![self.choice(index, "", &[], Some(finish))]
     }
 }

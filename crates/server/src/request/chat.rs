@@ -2,8 +2,10 @@
 
 use super::messages;
 use super::sampling::{Common, MAX_LOGPROBS, NAMES};
+use super::tools;
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
+use crate::tool_calls::ToolSet;
 use serde_json::{Map, Value};
 use tapml_engine::Chat;
 
@@ -17,6 +19,7 @@ pub const TEMPLATE_NAMES: &[&str] = &[
     "reasoning_effort",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "chat_template",
 ];
 
@@ -36,7 +39,7 @@ const OWN: &[&str] = &[
     "echo",
 ];
 
-const TOOLS: &str = "describe the functions in a message";
+const TOOLS: &str = "use `tools`";
 
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported { name: "functions", neutral: &["[]"], advice: TOOLS },
@@ -48,8 +51,6 @@ const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 const UNSUPPORTED_INPUT: &[Unsupported] = &[
-    Unsupported { name: "tools", neutral: &["[]"], advice: TOOLS },
-    Unsupported { name: "tool_choice", neutral: &["\"none\"", "\"auto\""], advice: TOOLS },
     Unsupported { name: "continue_final_message", neutral: &["false"], advice: "use /v1/completions" },
     Unsupported {
         name: "chat_template",
@@ -63,6 +64,8 @@ const UNSUPPORTED_INPUT: &[Unsupported] = &[
 pub struct ChatRequest {
     /// What the template is given.
     pub chat: Chat,
+    /// The functions whose calls the answer is searched for.
+    pub tools: ToolSet,
     /// At most this many new tokens; as many as the context holds if it is not given.
     pub max_tokens: Option<usize>,
     /// How many of the likeliest tokens are told for each token.
@@ -78,30 +81,34 @@ impl ChatRequest {
         fields.refuse(UNSUPPORTED)?;
         expect_text(&fields)?;
         let max_tokens = fields.count("max_completion_tokens", 1)?;
+        let (chat, tools) = template_input(&fields)?;
         Ok(ChatRequest {
             common: Common::read(&fields)?,
             max_tokens: max_tokens.or(fields.count("max_tokens", 1)?),
             logprobs: logprobs(&fields)?,
-            chat: template_input(&fields)?,
+            chat,
+            tools,
         })
     }
 }
 
-/// What a template is given.
-pub fn template_input(fields: &Fields<'_>) -> Parsed<Chat> {
+/// What a template is given, and the functions that it is told of.
+pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolSet)> {
     fields.refuse(UNSUPPORTED_INPUT)?;
     let mut options: Map<String, Value> = fields.optional("chat_template_kwargs")?.unwrap_or_default();
     let effort: Option<String> = fields.optional("reasoning_effort")?;
     if let Some(effort) = effort {
         options.entry("reasoning_effort").or_insert(effort.into());
     }
-    Ok(Chat {
+    let (tools, set) = tools::read(fields)?;
+    let chat = Chat {
         messages: messages::read(fields.expect_field("messages")?)?,
-        tools: None,
+        tools,
         documents: fields.optional("documents")?,
         options,
         add_generation_prompt: fields.optional("add_generation_prompt")?.unwrap_or(true),
-    })
+    };
+    Ok((chat, set))
 }
 
 /// Fails if the answer is to be something else than free text.

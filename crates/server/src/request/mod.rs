@@ -5,6 +5,7 @@ mod completion;
 mod messages;
 mod sampling;
 mod tokens;
+mod tools;
 
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};

@@ -49,7 +49,7 @@ impl TokenizeRequest {
                 special: special("add_special", false)?,
             },
             (None, None) if fields.raw("messages").is_some() => {
-                TokenizeText::Chat(chat::template_input(&fields)?)
+                TokenizeText::Chat(chat::template_input(&fields)?.0)
             }
             (None, None) => {
                 let text = "`prompt` is missing: give a text, or the `messages` of a chat";
@@ -95,6 +95,6 @@ impl TemplateRequest {
     /// Reads a body.
     pub fn parse(body: &[u8]) -> Parsed<TemplateRequest> {
         let fields = Fields::parse(body, &[&["model"], TEMPLATE_NAMES])?;
-        Ok(TemplateRequest { model: fields.optional("model")?, chat: chat::template_input(&fields)? })
+        Ok(TemplateRequest { model: fields.optional("model")?, chat: chat::template_input(&fields)?.0 })
     }
 }

@@ -16,7 +16,8 @@ pub const END: u32 = 1;
 /// What the model is called.
 pub const NAME: &str = "fake";
 /// As templates are.
-const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}\
+const TEMPLATE: &str = "{% if tools %}[tools] {{ tools | tojson }}\n{% endif %}\
+                        {% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}\
                         {% if add_generation_prompt %}[assistant]{% endif %}";
 
 /// The next token is a function of all tokens before it, which are read from the pages.
@@ -25,9 +26,20 @@ struct FakeRunner {
     /// The token of each position of each page.
     pages: Vec<u32>,
     step_time: Duration,
+    /// Tokens that follow one another.
+    script: Vec<u32>,
 }
 
 impl FakeRunner {
+    /// The script's next token after these, the end of a text behind its last.
+    fn next(&self, before: &[u32]) -> Option<u32> {
+        if self.script.is_empty() {
+            return None;
+        }
+        let longest = (0..=self.script.len()).rev().find(|&length| before.ends_with(&self.script[..length]));
+        Some(self.script.get(longest.unwrap_or(0)).copied().unwrap_or(END))
+    }
+
     fn row(&self, hash: u64) -> Vec<f32> {
         let vocab = self.limits.vocab;
         let mix = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -54,9 +66,11 @@ impl BatchRunner for FakeRunner {
                 self.pages[place(position)] = *id;
             }
             let mut hash = 0_u64;
+            let mut before = Vec::new();
             let mut logits = Vec::new();
             let end = sequence.start + sequence.ids.len();
             for position in 0..end {
+                before.push(self.pages[place(position)]);
                 hash = (hash ^ u64::from(self.pages[place(position)])).wrapping_mul(0x0100_0000_01B3) + 1;
                 let wanted = match sequence.wanted {
                     WantedLogits::Nothing => false,
@@ -65,6 +79,10 @@ impl BatchRunner for FakeRunner {
                 };
                 if wanted {
                     logits.extend(self.row(hash));
+                    if let Some(next) = self.next(&before) {
+                        let row = logits.len() - self.limits.vocab;
+                        logits[row + next as usize] = 100.0;
+                    }
                 }
             }
             all.push(logits);
@@ -87,6 +105,8 @@ pub struct Wishes {
     pub pages: usize,
     pub sequences: usize,
     pub template: bool,
+    /// What the model writes.
+    pub script: &'static str,
 }
 
 impl Default for Wishes {
@@ -99,6 +119,7 @@ impl Default for Wishes {
             pages: 256,
             sequences: 64,
             template: true,
+            script: "",
         }
     }
 }
@@ -130,7 +151,12 @@ impl Fixture {
             vocab: tokenizer.vocab(),
         };
         let pages = vec![0; limits.page * limits.pages];
-        let runner = FakeRunner { limits, pages, step_time: wishes.step_time };
+        let runner = FakeRunner {
+            limits,
+            pages,
+            step_time: wishes.step_time,
+            script: tokenizer.encode_plain(wishes.script).unwrap(),
+        };
         let template = wishes.template.then(|| ChatTemplate::new(TEMPLATE, tokenizer.special()).unwrap());
         let model = ServedModel {
             names: vec![NAME.into(), "alias/of it".into()],

@@ -10,3 +10,4 @@ mod load;
 mod refusals;
 mod streams;
 mod tokens;
+mod tools;
