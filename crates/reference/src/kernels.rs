@@ -2,7 +2,6 @@
 
 use crate::array::Value;
 use crate::eval::evaluate;
-use crate::gemm::Gemm;
 use crate::lanes::dispatch;
 use crate::real::Real;
 use crate::real::sealed::TypeKernels;
@@ -64,7 +63,7 @@ fn f16_to_f32(bits: u16) -> f32 {
 
 /// [`TypeKernels`] for a float of Rust, with what differs between the two.
 macro_rules! type_kernels {
-    ($ty:ident, widen = $widen:expr, odd = $odd:expr, gemm = $gemm:path) => {
+    ($ty:ident, widen = $widen:expr, odd = $odd:expr) => {
         impl TypeKernels for $ty {
             fn widen(tensor: &Tensor) -> Vec<$ty> {
                 $widen(tensor)
@@ -79,15 +78,12 @@ macro_rules! type_kernels {
             fn eval(op: &Op, symbols: &Symbols, inputs: &[Value<$ty>]) -> Result<Vec<Value<$ty>>> {
                 evaluate(op, symbols, inputs)
             }
-            fn gemm(job: Gemm<'_, $ty>) {
-                job.run($gemm, 0.0, 1.0);
-            }
         }
     };
 }
 
-type_kernels!(f32, widen = |t: &Tensor| t.to_f32().into_owned(), odd = |&v| v, gemm = matrixmultiply::sgemm);
-type_kernels!(f64, widen = Tensor::to_f64, odd = |&v| round_to_odd(v), gemm = matrixmultiply::dgemm);
+type_kernels!(f32, widen = |t: &Tensor| t.to_f32().into_owned(), odd = |&v| v);
+type_kernels!(f64, widen = Tensor::to_f64, odd = |&v| round_to_odd(v));
 
 /// The `f32` next to `value` whose last bit is set, unless `value` is itself an `f32`.
 /// Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008, section 3.

@@ -22,7 +22,6 @@ mod deviation;
 mod eval;
 pub mod foreign;
 mod fused;
-mod gemm;
 mod kernels;
 mod lanes;
 mod matmul;

@@ -1,11 +1,11 @@
-//! Products of rows with a transposed matrix: dot products for few rows, which stream the matrix once, and the packed
-//! GEMM of `matrixmultiply` for many. Work is split into blocks that depend on the sizes alone, so results do not depend
-//! on the number of threads. Products in `f64`, and those with weights that are converted as they are read, are
-//! [chained](crate::chained).
+//! Products of rows with a transposed matrix, as dot products: four rows and two outputs at a time share what they load.
+//!
+//! The sum of one row and one output is always made in the same order, so that a row's result depends neither on the rows
+//! beside it nor on threads. A text is the same alone and among others then. Products in `f64`, and those with weights that
+//! are converted as they are read, are [chained](crate::chained).
 
 use crate::array::WeightMatrix;
 use crate::chained;
-use crate::gemm::Gemm;
 use crate::lanes::dispatch;
 use crate::real::Real;
 use crate::simd::dots;
@@ -14,10 +14,10 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use tapml_graph::{DType, Result};
 
-/// Rows from which a packed GEMM is faster than dot products.
-const GEMM_FROM: usize = 32;
 /// Rows from which the rows are split between threads instead of the outputs.
 const SPLIT_ROWS_FROM: usize = 128;
+/// Rows of one task then: they stay in a core's cache while all weights pass.
+const ROWS: usize = 32;
 /// Products below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 15;
 
@@ -42,24 +42,17 @@ pub(crate) fn times_transposed<T: Real>(
     }
     let mut y = zeros(n, outputs)?;
     let w = &w.array.values()[w.first..w.first + outputs * k];
-    // With many rows each thread packs all weights for its own rows.
+    let width = block_width(k);
     if n >= SPLIT_ROWS_FROM {
-        // At least four blocks and an even count of them, each of enough rows to repay the packing of `w`.
-        let rows = n.div_ceil(2 * n.div_ceil(96)).next_multiple_of(8);
-        y.par_chunks_mut(rows * outputs)
-            .zip(x.par_chunks(rows * k))
-            .for_each(|(y, x)| T::gemm(Gemm { a: x, b: w, c: y, k }));
+        y.par_chunks_mut(ROWS * outputs).zip(x.par_chunks(ROWS * k)).for_each(|(y, x)| {
+            for (column, w) in w.chunks(width * k).enumerate() {
+                dispatch(Product { x, w, y, k, stride: outputs, column: column * width });
+            }
+        });
         return Ok(y);
     }
-    let product = |(y, w): (&mut [T], &[T])| {
-        if n < GEMM_FROM {
-            dispatch(SkinnyGemm { x, w, y, k })
-        } else {
-            T::gemm(Gemm { a: x, b: w, c: y, k })
-        }
-    };
     // Each block of outputs is an n × width matrix of its own until all are done.
-    let width = block_width(n, k, outputs);
+    let product = |(y, w): (&mut [T], &[T])| dispatch(Product { x, w, y, k, stride: w.len() / k, column: 0 });
     if n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM {
         y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product)
     } else {
@@ -83,33 +76,33 @@ fn join_blocks<T: Real>(y: Vec<T>, n: usize, width: usize, outputs: usize) -> Re
     Ok(joined)
 }
 
-/// Outputs that one task computes.
-fn block_width(n: usize, k: usize, outputs: usize) -> usize {
-    if n < GEMM_FROM {
-        (16384 / k).clamp(8, 1024)
-    } else {
-        outputs.div_ceil(8).next_multiple_of(16).clamp(32, 512)
-    }
+/// Outputs whose weights stay in a core's cache while all rows of a task pass.
+fn block_width(k: usize) -> usize {
+    (16384 / k).clamp(8, 1024)
 }
 
-/// `y[i, o] = Σ_k x[i, k]·w[o, k]`, streaming `w` once.
-struct SkinnyGemm<'a, T> {
+/// `y[i, column + o] = Σ_k x[i, k]·w[o, k]`, streaming `w` once.
+pub(crate) struct Product<'a, T> {
     /// `[n, k]`.
-    x: &'a [T],
+    pub x: &'a [T],
     /// `[outputs, k]`.
-    w: &'a [T],
-    /// `[n, outputs]`.
-    y: &'a mut [T],
+    pub w: &'a [T],
+    /// `[n, stride]`.
+    pub y: &'a mut [T],
     /// Terms of each sum.
-    k: usize,
+    pub k: usize,
+    /// Elements of a row of `y`.
+    pub stride: usize,
+    /// Where the first output goes in a row of `y`.
+    pub column: usize,
 }
 
-impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
+impl<T: Real> WithSimd for Product<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let SkinnyGemm { x, w, y, k } = self;
+        let Product { x, w, y, k, stride, column } = self;
         let outputs = w.len() / k;
         let mut o = 0;
         while o + 4 <= outputs {
@@ -121,7 +114,7 @@ impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
                 for half in [0, 2] {
                     let values = dots(simd, x, [w[half], w[half + 1]]);
                     for (r, values) in values.iter().enumerate() {
-                        let at = (i + r) * outputs + o + half;
+                        let at = (i + r) * stride + column + o + half;
                         y[at..at + 2].copy_from_slice(values);
                     }
                 }
@@ -129,7 +122,8 @@ impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
             }
             while i < x.len() / k {
                 let [values] = dots(simd, [row_at(x, i, k)], w);
-                y[i * outputs + o..i * outputs + o + 4].copy_from_slice(&values);
+                let at = i * stride + column + o;
+                y[at..at + 4].copy_from_slice(&values);
                 i += 1;
             }
             o += 4;
@@ -137,7 +131,7 @@ impl<T: Real> WithSimd for SkinnyGemm<'_, T> {
         for o in o..outputs {
             for (i, x) in x.chunks_exact(k).enumerate() {
                 let [[value]] = dots(simd, [x], [row_at(w, o, k)]);
-                y[i * outputs + o] = value;
+                y[i * stride + column + o] = value;
             }
         }
     }
@@ -160,6 +154,26 @@ mod tests {
     use super::*;
     use crate::value::Value;
     use tapml_graph::{DType, Tensor};
+
+    #[test]
+    fn a_row_has_the_same_bits_alone_and_among_others() {
+        let value = |i: usize| ((i * 7919 % 1013) as f32 - 500.0) / 512.0;
+        for (n, k, outputs) in [(7, 320, 33), (40, 1030, 130), (150, 97, 1025)] {
+            let w = Tensor::from_f32(vec![outputs, k], (0..outputs * k).map(value).collect()).unwrap();
+            let w = Value::<f32>::from_tensor(&w).unwrap();
+            let x: Vec<f32> = (0..n * k).map(|i| value(3 * i + 1)).collect();
+            let product = |x: &[f32]| {
+                let array = w.as_float().unwrap();
+                times_transposed(x, WeightMatrix { array, first: 0 }, x.len() / k, k, outputs).unwrap()
+            };
+            let all = product(&x);
+            for count in [1, 2, 5, 33, 129] {
+                let some: Vec<f32> = x.chunks(count * k).flat_map(product).collect();
+                let differ = all.iter().zip(&some).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+                assert_eq!(differ, 0, "{n} x {k} x {outputs}, {count} rows at a time");
+            }
+        }
+    }
 
     /// The numbers of a row are the same whatever is multiplied along with it and however the weights are held, and right.
     #[test]

@@ -7,9 +7,8 @@ mod float;
 mod rows;
 mod skinny;
 
-use crate::gemm::Gemm;
 use crate::lanes::dispatch;
-use crate::real::sealed::TypeKernels;
+use crate::matmul::Product;
 use crate::value::zeros;
 use rayon::prelude::*;
 use rows::BLOCK;
@@ -19,7 +18,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use tapml_graph::{Error, Result};
 
-/// Activation rows from which the weights are unpacked once and multiplied by a packed GEMM.
+/// Activation rows from which the weights are unpacked once and then multiplied.
 const GEMM_FROM: usize = 16;
 /// Blocks that are unpacked together for it.
 const GEMM_BLOCKS: usize = 16;
@@ -128,7 +127,7 @@ impl PackedRows {
             self.unpack(blocks.start * BLOCK + i, row);
         }
         let mut y = vec![0.0; n * width];
-        f32::gemm(Gemm { a: x, b: &weights, c: &mut y, k: self.k });
+        dispatch(Product { x, w: &weights, y: &mut y, k: self.k, stride: width, column: 0 });
         y
     }
 }

@@ -3,7 +3,6 @@
 //! The functions are those of the standard library and of `libm`. Their last digit may differ between platforms.
 
 use crate::array::Value;
-use crate::gemm::Gemm;
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 use tapml_graph::{DType, Op, Result, Symbols, Tensor};
@@ -57,7 +56,7 @@ pub trait Real:
 }
 
 pub(crate) mod sealed {
-    use super::{Gemm, Op, Result, Symbols, Tensor, Value};
+    use super::{Op, Result, Symbols, Tensor, Value};
 
     /// What is compiled once per type in this crate, so that its optimisation level holds for every caller.
     pub trait TypeKernels: Sized {
@@ -69,8 +68,6 @@ pub(crate) mod sealed {
         fn to_f32_odd(values: &[Self]) -> Vec<f32>;
         /// See [`crate::eval`].
         fn eval(op: &Op, symbols: &Symbols, inputs: &[Value<Self>]) -> Result<Vec<Value<Self>>>;
-        /// One GEMM on this thread; see [`Gemm`].
-        fn gemm(job: Gemm<'_, Self>);
     }
 }
 
