@@ -1,6 +1,6 @@
 """Writes what PyTorch gives in f64 for the sample calls of its operators that TapML defines.
 
-    python tools/goldens/aten.py crates/onnx/tests/aten.json
+    python tools/goldens/aten.py crates/onnx/tests/aten.json.gz
 
 Needs torch. Inputs and results are f64. The samples' inputs are f32: the file has the shortest text of each value in f32, and results
 have 15 digits, of which the test compares 13. One call a line: operator, attributes, inputs with null for absent ones, results with null for those without
@@ -10,6 +10,7 @@ their own.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import pathlib
@@ -70,7 +71,9 @@ def main() -> None:
         inputs, outputs = ([share(array, known) if array else None for array in arrays] for arrays in (inputs, outputs))
         made = {"op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": outputs}
         lines.append(json.dumps(made, separators=(",", ":")))
-    pathlib.Path(sys.argv[1]).write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    text = "[\n" + ",\n".join(lines) + "\n]\n"
+    # Without a time and a name, so that the same numbers give the same file.
+    pathlib.Path(sys.argv[1]).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
     pip install 'transformers<5' pillow   # in one environment, and 'transformers>=5' in another
     python3 tools/goldens/configs.py crates/import/tests/configs
 
-Writes `transformers-MAJOR.json` into the folder: the version, `config.json` by the name of the checkpoint, and by the model
+Writes `transformers-MAJOR.json.zst`, packed by the program `zstd`, into the folder: the version, `config.json` by the name of the checkpoint, and by the model
 type the defaults of its class and the class's other names for keys (`attribute_map`); the JSON files of processors and
 tokenizers beside `tokenizer.json`. Needs no torch. A checkpoint whose class is in its own folder ("custom code") and
 not in Transformers goes through a class made here of the same keys. What the version does not know is listed with the reason.
 """
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -82,6 +83,7 @@ def main():
         lines.append(f"{json.dumps(title)}: {{\n{rows}\n}}")
     out = pathlib.Path(sys.argv[1]) / f"transformers-{major}.json"
     out.write_text("{" + ",\n".join(lines) + "}\n")
+    subprocess.run(["zstd", "--ultra", "-22", "-q", "-f", "--rm", str(out)], check=True)
     print(f"{out}: {len(configs)} checkpoints, {len(defaults)} classes, {len(unknown)} not known to this version")
 
 

@@ -5,6 +5,10 @@
     python3 tools/goldens/gguf_files.py convert --model tests/goldens/phi_tiny --out tests/goldens/gguf/phi_tiny.gguf
     python3 tools/goldens/gguf_files.py quantized --out tests/goldens/gguf
 
+All converted files but `phi_tiny.gguf` are kept in one archive:
+
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c *.gguf | zstd --ultra -22 --long=27 > converted.tar.zst
+
 `blocks`: for each quantised type, u8 `TYPE.blocks` [n, bytes of a block] and f32 `TYPE.values` [n, elements of a block],
 the latter by `gguf.quants.dequantize`. Scales are chosen, codes random.
 

@@ -125,8 +125,10 @@ fn model_types(text: &str) -> Vec<String> {
 
 /// The version of Transformers whose files [`CONFIGS`] has.
 fn transformers(root: &Path, major: u32) -> Result<String> {
-    let file = format!("{CONFIGS}/transformers-{major}.json");
-    let text = read(&root.join(&file))?;
+    let file = format!("{CONFIGS}/transformers-{major}.json.zst");
+    let packed = std::fs::read(root.join(&file)).with_context(|| file.clone())?;
+    let text = tapml_testing::unpack(&packed).with_context(|| file.clone())?;
+    let text = String::from_utf8(text).with_context(|| file.clone())?;
     // Python writes numbers such as `Infinity`, so that not all of the file is JSON.
     let version = text.split_once("\"transformers\":").and_then(|(_, rest)| rest.split('"').nth(1));
     Ok(version.with_context(|| format!("{file}: no text `transformers`"))?.to_string())
@@ -163,8 +165,9 @@ mod tests {
         std::fs::write(arch("mod.rs"), "model_types: &[\"no\"],\n").unwrap();
         assert!(violations(false)[0].contains("transformers-4.json"), "{:?}", violations(false));
         for major in [4, 5] {
-            let file = root.join(CONFIGS).join(format!("transformers-{major}.json"));
-            std::fs::write(file, format!(r#"{{"transformers":"{major}.0"}}"#)).unwrap();
+            let file = root.join(CONFIGS).join(format!("transformers-{major}.json.zst"));
+            let text = format!(r#"{{"transformers":"{major}.0"}}"#);
+            std::fs::write(file, tapml_testing::pack(text.as_bytes())).unwrap();
         }
         assert!(violations(false)[0].contains("architectures.md is not what"), "{:?}", violations(false));
         assert_eq!(violations(true), Vec::<String>::new());

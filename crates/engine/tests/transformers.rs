@@ -20,8 +20,8 @@ fn tokenizers_and_image_processors_mean_the_same_as_transformers_4_and_5_write_t
     let layout = Layout::Whole { rows: 1 };
     let mut with_begin = 0;
     for major in [4, 5] {
-        let file = root().join(format!("crates/import/tests/configs/transformers-{major}.json"));
-        let written = Config::read(&file).unwrap();
+        let file = format!("crates/import/tests/configs/transformers-{major}.json.zst");
+        let written = Config::parse(Path::new(&file), &tapml_testing::read_packed(&file)).unwrap();
         let folders = written.json()["files"].as_object().unwrap();
         assert_eq!(folders.len(), 3);
         for (folder, files) in folders {

@@ -23,8 +23,9 @@ struct Written {
 
 impl Written {
     fn read(major: u32) -> Written {
-        let file = root().join(format!("crates/import/tests/configs/transformers-{major}.json"));
-        let all = Value::Object(Config::read(&file).unwrap().json().clone());
+        let file = format!("crates/import/tests/configs/transformers-{major}.json.zst");
+        let text = tapml_testing::read_packed(&file);
+        let all = Value::Object(Config::parse(Path::new(&file), &text).unwrap().json().clone());
         let group = |key: &str| all[key].as_object().unwrap().clone();
         let version = all["transformers"].as_str().unwrap().to_string();
         assert!(version.starts_with(&format!("{major}.")), "{version}");

@@ -42,7 +42,8 @@ enum Numbers {
 
 /// The calls of the file, each array with its numbers.
 fn read_cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = serde_json::from_str(include_str!("aten.json")).unwrap();
+    let packed = flate2::read::GzDecoder::new(&include_bytes!("aten.json.gz")[..]);
+    let mut cases: Vec<Case> = serde_json::from_reader(std::io::BufReader::new(packed)).unwrap();
     let mut known: Vec<Vec<Value>> = Vec::new();
     for array in cases.iter_mut().flat_map(|case| case.inputs.iter_mut().chain(&mut case.outputs)).flatten() {
         match &array.data {

@@ -7,10 +7,12 @@
 mod browser;
 mod golden;
 mod nvrtc;
+mod packed;
 
 pub use browser::Browser;
 pub use golden::{golden, goldens, write_golden};
 pub use nvrtc::Nvrtc;
+pub use packed::{pack, read_packed, unpack, unpack_archive};
 
 use std::io::Write;
 use std::path::PathBuf;
