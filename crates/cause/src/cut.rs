@@ -280,11 +280,12 @@ pub(crate) fn like(value: &Value<f64>, numbers: Vec<f64>) -> Option<Value<f64>> 
     }
 }
 
-/// Some rows of a value, along its first size.
+/// Some rows of a value, along its first size; `None` if it has not so many.
 fn take_rows(value: &Value<f64>, keep: &[usize]) -> Option<Value<f64>> {
     let width: usize = value.shape().iter().skip(1).product();
     let all = numbers(value);
-    let kept: Vec<f64> = keep.iter().flat_map(|r| all[r * width..(r + 1) * width].iter().copied()).collect();
+    let rows = keep.iter().map(|row| all.get(row * width..(row + 1) * width));
+    let kept: Vec<f64> = rows.collect::<Option<Vec<&[f64]>>>()?.concat();
     let mut shape = value.shape().to_vec();
     *shape.first_mut()? = keep.len();
     match value {

@@ -16,6 +16,8 @@ pub struct Symbol([u8; 8]);
 impl Symbol {
     /// Tokens processed in this step.
     pub const N: Symbol = Symbol(*b"n\0\0\0\0\0\0\0");
+    /// Rows of this step whose logits are wanted, of a step that holds rows of several texts.
+    pub const S: Symbol = Symbol(*b"s\0\0\0\0\0\0\0");
     /// Tokens already in the cache before this step.
     pub const P: Symbol = Symbol(*b"p\0\0\0\0\0\0\0");
 

@@ -26,6 +26,7 @@ pub mod op;
 mod outline;
 mod outputs;
 pub mod packing;
+pub mod paged;
 pub mod rewrite;
 mod summary;
 mod tensor;

@@ -88,7 +88,7 @@ impl Attention {
     }
 
     /// Fails if the attributes contradict each other.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let (heads, kv_heads) = (self.heads, self.kv_heads);
         // Checked first, as others are divided by them.
         let sizes = [heads, kv_heads, self.head_dim, self.value_size()];

@@ -16,6 +16,8 @@ pub enum Fill {
     Around(f32, f32),
     /// Integers uniform in `0..limit`.
     Below(u32),
+    /// Integers below this limit in an order that is none of theirs, each once; 2³²−1 where there are no more.
+    Distinct(u32),
     /// Normal with standard deviation 1, and every 7th value multiplied by this factor: outliers as in real activations.
     Spiky(f32),
     /// Normal with standard deviation 1, and one value of every so many NaN, −∞ or +∞ in turn.
@@ -86,6 +88,9 @@ impl Random {
                 Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),
                 // The remainder prefers low numbers by a negligible part.
                 Fill::Below(limit) => (self.next() % u64::from(limit.max(1))) as f64,
+                // Any step that has no factor in common with the limit reaches every number once.
+                Fill::Distinct(limit) if i < limit as usize => ((i * 7919 + 3) % limit as usize) as f64,
+                Fill::Distinct(_) => f64::from(u32::MAX),
                 Fill::NotFinite(every) => {
                     let (turn, at) = (i / every.max(1) as usize, i % every.max(1) as usize);
                     // Drawn in any case, so that other elements do not depend on `every`.

@@ -112,6 +112,11 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
         false
     }
 
+    /// Whether output 0 is input 0 with some rows replaced, so that a runtime may write them into the buffer.
+    fn overwrites(&self) -> bool {
+        false
+    }
+
     /// Whether row `i` of every output depends on row `i` of the inputs whose first size is that of output 0, on
     /// whole weights, and on nothing else: not on the symbols, not on other rows.
     fn row_wise(&self) -> bool {
@@ -265,6 +270,11 @@ macro_rules! operators {
                 match self { $(Op::$ty(op) => op.appends(),)+ Op::Fused(_) | Op::Foreign(_) => false }
             }
 
+            /// See [`Operator::overwrites`].
+            pub fn overwrites(&self) -> bool {
+                match self { $(Op::$ty(op) => op.overwrites(),)+ Op::Fused(_) | Op::Foreign(_) => false }
+            }
+
             /// See [`Operator::row_wise`].
             pub fn row_wise(&self) -> bool {
                 match self { $(Op::$ty(op) => op.row_wise(),)+ Op::Fused(op) => op.row_wise(), Op::Foreign(_) => false }
@@ -359,6 +369,9 @@ operators! {
     rope::Rope,
     append::Append,
     attention::Attention,
+    paged_append::PagedAppend,
+    paged_attention::PagedAttention,
+    take_rows::TakeRows,
     add::Add,
     mul::Mul,
     lerp::Lerp,

@@ -1,14 +1,14 @@
 //! `positions`: the positions of this step's tokens, to look up learned ones.
 
-use super::shape::expect_inputs;
-use super::{Operator, Sample, is_default};
+use super::shape::{expect_indices, expect_inputs};
+use super::{Fill, Operator, Sample, is_default};
 use crate::dim::Symbol;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
 
-/// `y[i] = p + i + offset`; no inputs, output `u32[n]`.
+/// `y[i] = p + i + offset`, output `u32[n]`; or, of the optional input `positions: u32[n]`, `y[i] = positions[i] + offset`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Positions {
@@ -20,10 +20,13 @@ pub struct Positions {
 impl Operator for Positions {
     const NAME: &'static str = "positions";
 
-    /// `u32[n]`, which depends on the run alone.
+    /// `u32[n]`, which depends on the run alone unless positions are given.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
-        expect_inputs(inputs, &[0])?;
-        Ok(vec![TensorType::new(DType::U32, [Symbol::N])])
+        expect_inputs(inputs, &[0, 1])?;
+        match inputs.first() {
+            Some(given) => expect_indices("positions", given).map(|_| vec![given.clone()]),
+            None => Ok(vec![TensorType::new(DType::U32, [Symbol::N])]),
+        }
     }
 
     fn samples() -> Vec<Sample> {
@@ -34,6 +37,7 @@ impl Operator for Positions {
             case("more than a tile", 1027, 3, 0),
             case("decode", 1, 2047, 0),
             case("numbers from 2", 5, 6, 2),
+            case("given, numbers from 2", 1030, 6, 2).input(DType::U32, "n", Fill::Below(5000)),
         ]
     }
 }

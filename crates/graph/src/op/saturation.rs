@@ -66,6 +66,7 @@ mod tests {
                 ("expert_gated_linear", 0, Reach::Scaled),
                 ("gated_linear", 0, Reach::Scaled),
                 ("gelu", 0, Reach::Any),
+                ("paged_attention", 0, Reach::Scaled),
                 ("sigmoid", 0, Reach::Any),
                 ("silu", 0, Reach::Any),
                 ("softcap", 0, Reach::Any),

@@ -81,6 +81,17 @@ pub fn expect_norm_weight(name: &str, ty: &TensorType, columns: &Dim, group: Opt
     )))
 }
 
+/// The length of a vector of indices.
+///
+/// # Errors
+/// If it is none.
+pub fn expect_indices<'a>(name: &str, ty: &'a TensorType) -> Result<&'a Dim> {
+    match ty.shape.as_slice() {
+        [len] if ty.dtype == DType::U32 => Ok(len),
+        _ => Err(Error::invalid(format!("`{name}` must be a u32 vector, found {ty}"))),
+    }
+}
+
 /// The two sizes of a matrix of indices.
 pub fn indices<'a>(name: &str, ty: &'a TensorType) -> Result<(&'a Dim, &'a Dim)> {
     match ty.shape.as_slice() {

@@ -48,7 +48,8 @@ impl Evaluate for Attention {
             let (row, head) = (index / heads, index % heads);
             let q = &q.values[index * d..(index + 1) * d];
             let (position, sink) = (cached + row, sinks.map(|s| s[head]));
-            dispatch(Head { op: self, q, k: &k, v: &v, head, position, sink, y });
+            let keys = KeyRows { k: &k, v: &v, pages: None };
+            dispatch(Head { op: self, q, keys, count: k.rows, head, position, sink, y });
         };
         if q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
             // A chunk is one head of one row.
@@ -73,24 +74,52 @@ fn visible_keys(op: &Attention, position: usize, keys: usize) -> Range<usize> {
     window.max(chunk)..end
 }
 
+/// Where the keys and values of a text lie.
+#[derive(Clone, Copy)]
+pub(super) struct KeyRows<'a, T> {
+    /// `[rows, kv_heads · head_dim]`.
+    pub k: &'a InputRows<'a, T>,
+    /// `[rows, kv_heads · value_dim]`.
+    pub v: &'a InputRows<'a, T>,
+    /// The text's pages and the rows of one; position `j` is row `j` if there are none.
+    pub pages: Option<(&'a [u32], usize)>,
+}
+
+impl<T> KeyRows<'_, T> {
+    /// The row of a position.
+    #[inline(always)]
+    fn row(&self, position: usize) -> usize {
+        match self.pages {
+            None => position,
+            Some((pages, page)) => pages[position / page] as usize * page + position % page,
+        }
+    }
+
+    /// The rows of four positions.
+    #[inline(always)]
+    fn rows(&self, position: usize) -> [usize; 4] {
+        [position, position + 1, position + 2, position + 3].map(|position| self.row(position))
+    }
+}
+
 /// One head of one query row: `y = Σ_j softmax(s)_j · v_j` over the keys it sees.
-struct Head<'a, T> {
+pub(super) struct Head<'a, T> {
     /// The attributes.
-    op: &'a Attention,
+    pub op: &'a Attention,
     /// `[head_dim]`: the query.
-    q: &'a [T],
-    /// `[keys, kv_heads · head_dim]`.
-    k: &'a InputRows<'a, T>,
-    /// `[keys, kv_heads · value_dim]`.
-    v: &'a InputRows<'a, T>,
+    pub q: &'a [T],
+    /// Keys and values.
+    pub keys: KeyRows<'a, T>,
+    /// How many there are.
+    pub count: usize,
     /// Index of the head of queries.
-    head: usize,
+    pub head: usize,
     /// Position of the query among the keys.
-    position: usize,
+    pub position: usize,
     /// A score beside the keys that has no value.
-    sink: Option<T>,
+    pub sink: Option<T>,
     /// `[value_dim]`: the result, zeros at first.
-    y: &'a mut [T],
+    pub y: &'a mut [T],
 }
 
 impl<T: Real> WithSimd for Head<'_, T> {
@@ -98,8 +127,8 @@ impl<T: Real> WithSimd for Head<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Head { op, q, k, v, head, position, sink, y } = self;
-        let seen = visible_keys(op, position, k.rows);
+        let Head { op, q, keys, count, head, position, sink, y } = self;
+        let seen = visible_keys(op, position, count);
         let kv_head = head / (op.heads / op.kv_heads) as usize;
         // Keys of one head lie side by side in a row.
         let first = kv_head * q.len();
@@ -107,12 +136,13 @@ impl<T: Real> WithSimd for Head<'_, T> {
         let mut j = seen.start;
         // Four keys at a time share the loads of the query.
         while j + 4 <= seen.end {
-            let [scores] = dots(simd, [q], k.parts(j, first, q.len()));
+            let parts = keys.rows(j).map(|row| keys.k.part(row, first, q.len()));
+            let [scores] = dots(simd, [q], parts);
             weights.extend(scores);
             j += 4;
         }
         for j in j..seen.end {
-            let [[score]] = dots(simd, [q], [k.part(j, first, q.len())]);
+            let [[score]] = dots(simd, [q], [keys.k.part(keys.row(j), first, q.len())]);
             weights.push(score);
         }
         let scale = T::from_f64(f64::from(op.scale));
@@ -132,10 +162,11 @@ impl<T: Real> WithSimd for Head<'_, T> {
         let (fours, rest) = weights.as_chunks::<4>();
         for (i, &weights) in fours.iter().enumerate() {
             // Four values at a time share the loads and stores of the result.
-            add_scaled(simd, y, weights, v.parts(seen.start + 4 * i, first, len));
+            let parts = keys.rows(seen.start + 4 * i).map(|row| keys.v.part(row, first, len));
+            add_scaled(simd, y, weights, parts);
         }
         for (i, &weight) in rest.iter().enumerate() {
-            add_scaled(simd, y, [weight], [v.part(j + i, first, len)]);
+            add_scaled(simd, y, [weight], [keys.v.part(keys.row(j + i), first, len)]);
         }
     }
 }

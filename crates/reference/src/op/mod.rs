@@ -24,6 +24,8 @@ mod linear;
 mod merge_rows;
 mod merge_squares;
 mod mul;
+mod paged_append;
+mod paged_attention;
 mod patches;
 mod position_scale;
 mod positions;
@@ -41,6 +43,7 @@ mod sigmoid;
 mod silu;
 mod softcap;
 mod softplus;
+mod take_rows;
 mod tanh;
 mod token_shift;
 mod wkv;
@@ -53,6 +56,7 @@ pub(crate) use tapml_graph::op::{
     Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
+pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, TakeRows};
 
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -83,13 +87,6 @@ impl<'a, T: Real> InputRows<'a, T> {
     fn part(&self, row: usize, first: usize, len: usize) -> &'a [T] {
         let start = row * self.columns + first;
         &self.values[start..start + len]
-    }
-
-    /// The same of four rows from `row` on.
-    #[inline(always)]
-    fn parts(&self, row: usize, first: usize, len: usize) -> [&'a [T]; 4] {
-        let part = |row| self.part(row, first, len);
-        [part(row), part(row + 1), part(row + 2), part(row + 3)]
     }
 }
 
