@@ -11,7 +11,7 @@ use crate::overrides::Overrides;
 use crate::plan::{NodePlan, Phase};
 use crate::serve::{finish_built_in, plan_preferred, rows_of, served_name, whole_request, with_setting};
 use tapml_device::DeviceInfo;
-use tapml_graph::{Context, Op, Result, TensorType};
+use tapml_graph::{Context, Error, Op, Result, TensorType};
 
 /// Plans one node in one phase: chooses the kernel, specialises it and checks it against the device's limits and features.
 ///
@@ -94,6 +94,9 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
     if let Some(plan) = users(request, overrides)? {
         return Ok(plan);
     }
+    if overrides.is_row_invariant() {
+        return plan_row_invariant(request);
+    }
     if let Some(choice) = overrides.choice(request.op, request.inputs) {
         // A choice of another version may name a kernel that there is not: it is passed over without an error.
         let (kernel, setting) = Setting::parse(choice);
@@ -104,6 +107,25 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
         }
     }
     plan_preferred(request)
+}
+
+/// The plan of the first row that is preferred, with the setting by which results of a row depend on that row alone.
+///
+/// # Errors
+/// `Unsupported` if there is none.
+fn plan_row_invariant(request: &Request) -> Result<NodePlan> {
+    let op = request.op.name();
+    for row in rows_of(op).filter(|row| (row.preferred)(request)) {
+        let Some(setting) = row.row_invariant else { continue };
+        for name in std::iter::once(row.name).chain(row.also) {
+            // A setting of a kernel's other name is none of its own.
+            if let Some(plan) = with_setting(row, name, setting, request)? {
+                return Ok(plan);
+            }
+        }
+    }
+    let text = format!("no kernel for operator `{op}` whose rows are independent of each other");
+    Err(Error::unsupported(text))
 }
 
 /// The plan of the row that a user's kernel takes the place of, if there is such a kernel and the row serves the node.

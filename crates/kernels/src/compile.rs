@@ -39,15 +39,21 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
     let prefill = LoweredGraph::from_graph(graph, Phase::Prefill, planner, options)?;
     // Each phase has its own plans even where nothing is fused: kernels of one row serve only the decode phase.
-    let decode = LoweredGraph::from_graph(graph, Phase::Decode, planner, options)?;
+    let decode = if planner.overrides().is_row_invariant() {
+        None
+    } else {
+        let decode = LoweredGraph::from_graph(graph, Phase::Decode, planner, options)?;
+        Some(decode).filter(|decode| !prefill.runs_as(decode))
+    };
     let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
         // Where both are the same, one list without a phase serves every run, and the device records it a single
         // time.
-        if prefill.runs_as(&decode) {
-            compiler.list(&prefill, None)?;
-        } else {
-            compiler.list(&prefill, Some(Phase::Prefill))?;
-            compiler.list(&decode, Some(Phase::Decode))?;
+        match &decode {
+            None => compiler.list(&prefill, None)?,
+            Some(decode) => {
+                compiler.list(&prefill, Some(Phase::Prefill))?;
+                compiler.list(decode, Some(Phase::Decode))?;
+            }
         }
         compiler.finish()
     });

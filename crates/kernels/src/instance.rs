@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put};
-use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbols, Tensor, TensorType};
+use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbol, Symbols, Tensor, TensorType};
 
 /// A loaded program. Use it with the device it was loaded on, and [`unload`](Instance::unload) it at the end.
 #[derive(Debug)]
@@ -328,8 +328,11 @@ pub(crate) fn expect_within(program: &Program, symbols: &Symbols) -> Result<()> 
             let text = format!("{symbol} = {value} is beyond the {most} that the program was compiled for");
             return Err(Error::invalid(text).with_hint(format!("compile with a larger capacity of {symbol}")));
         }
-        rows = rows.saturating_add(value);
-        names.push(symbol.to_string());
+        // Rows whose logits are wanted are among the others.
+        if symbol != Symbol::S {
+            rows = rows.saturating_add(value);
+            names.push(symbol.to_string());
+        }
     }
     // The context bounds the sum of new and cached rows, each of which may be within its own capacity.
     match program.context {

@@ -47,7 +47,9 @@ pub use kernel_text::{BindingText, kernel_text};
 pub use lower::{Fusing, lower};
 pub use overrides::{GivenKernel, Overrides};
 pub use own::own_kernel;
-pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scratch, symbol_bytes};
+pub use plan::{
+    Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scratch, program_symbols, symbol_bytes,
+};
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Port, Program, ProgramMemory, ProgramStep, SCHEMA, Slice, StatePort};
 pub use regime::{Regime, regimes};

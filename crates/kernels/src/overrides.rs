@@ -36,6 +36,8 @@ pub struct Overrides {
     kernels: Vec<UserKernel>,
     /// Empty unless [`Overrides::choose`] was called.
     choices: Arc<TuningCache>,
+    /// See [`Overrides::with_row_invariance`].
+    row_invariant: bool,
 }
 
 /// A user's file, read and checked.
@@ -97,6 +99,19 @@ impl Overrides {
         let parts = settings::cut(spec).or_else(|| spec.split_once('='));
         // An empty part is a slip, not a choice.
         parts.filter(|(choice, path)| !choice.is_empty() && !path.is_empty())
+    }
+
+    /// The same, with only those built-in kernels by which a row's results depend on that row alone, bit by bit: one text of
+    /// several in a step has the bits that it has alone then. Runs of one row take the kernels of many rows. What was measured
+    /// for other kernels plays no part.
+    pub fn with_row_invariance(mut self) -> Overrides {
+        self.row_invariant = true;
+        self
+    }
+
+    /// See [`Overrides::with_row_invariance`].
+    pub fn is_row_invariant(&self) -> bool {
+        self.row_invariant
     }
 
     /// As [`Overrides::add`] with the file's text at hand; `path` is for messages.

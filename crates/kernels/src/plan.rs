@@ -8,9 +8,14 @@ use serde::{Deserialize, Serialize};
 use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbol, Symbols};
 
-/// The symbols in the order of the uniform block `struct Symbols { n: u32, p: u32, … }` that every kernel binds last.
+/// The symbols in the order of the uniform block `struct Symbols { n: u32, p: u32, s: u32, … }` that every kernel binds last.
 /// The `symbols` prelude declares the same order.
-pub const SYMBOLS: [Symbol; 2] = [Symbol::N, Symbol::P];
+pub const SYMBOLS: [Symbol; 3] = [Symbol::N, Symbol::P, Symbol::S];
+
+/// The symbols of a program of this capacity: `n` and `p`, and `s` if it has a capacity.
+pub fn program_symbols(capacity: &Symbols) -> Vec<Symbol> {
+    SYMBOLS.into_iter().filter(|&symbol| symbol != Symbol::S || capacity.get(symbol).is_some()).collect()
+}
 
 /// The uniform block's bytes for these values: each symbol of [`SYMBOLS`] as a little-endian `u32`, padded to 16 bytes.
 /// A symbol that is not bound counts as 0.

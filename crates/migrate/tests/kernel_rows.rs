@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tapml_exec::{DevicePlatform, LoadOptions, Overrides, Phase, Platform};
 use tapml_graph::Graph;
+use tapml_graph::paged::PageLayout;
 use tapml_import::{Checkpoint, LogitRows};
 use tapml_kernels::{KERNELS, KernelRow};
 
@@ -61,8 +62,11 @@ fn called_rows(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
     choices.collect()
 }
 
-/// The rows that a checkpoint reaches: with the calls of its graph, as it is imported and fused, and with the launches of
-/// its program.
+/// Pages as a server of several texts has them.
+const LAYOUT: PageLayout = PageLayout { page: 16, pages: 8, texts: 2, blocks: 4, wanted: None };
+
+/// The rows that a checkpoint reaches: with the calls of its graph, as it is imported and fused and for several texts, and with
+/// the launches of its program.
 fn reached_rows(dir: &Path) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let checked = FORMS.iter().map(|form| (*form, LogitRows::All));
@@ -73,6 +77,10 @@ fn reached_rows(dir: &Path) -> BTreeSet<String> {
         for (_, device) in devices() {
             let platform = DevicePlatform::new(Box::new(device), Overrides::default());
             rows.extend(called_rows(model.graph(), &platform));
+            // Of recurrences there is no such graph.
+            if let Ok(paged) = model.graph().to_paged(LAYOUT) {
+                rows.extend(called_rows(&paged, &platform));
+            }
             if let Ok(Some(launches)) = platform.launches(model.graph(), &options) {
                 rows.extend(launches.iter().map(|launched| row(&launched.row)));
             }

@@ -13,8 +13,8 @@ struct _mslBufferSizes {
 struct Symbols {
     uint n;
     uint p;
-    uint reserved0_;
-    uint reserved1_;
+    uint s;
+    uint reserved;
 };
 typedef half act;
 struct type_2 {
@@ -24,6 +24,7 @@ typedef act type_3[1];
 typedef uint type_4[1];
 constant uint ROWS_N = 1u;
 constant uint ROWS_P = 0u;
+constant uint ROWS_S = 0u;
 constant uint ROWS_C = 0u;
 constant uint W_DTYPE = 1u;
 constant uint TEAM = 256u;
@@ -36,7 +37,7 @@ constant uint W_RUNS = 1u;
 uint row_count(
     Symbols s
 ) {
-    return ((ROWS_N * s.n) + (ROWS_P * s.p)) + ROWS_C;
+    return (((ROWS_N * s.n) + (ROWS_P * s.p)) + (ROWS_S * s.s)) + ROWS_C;
 }
 
 float round_to_half(

@@ -2,7 +2,9 @@
 
 use tapml_device::{BindingKind, Grid, KernelDesc};
 use tapml_graph::{Dim, Error, Extent, Result, Symbols, TensorType};
-use tapml_kernels::{BufferPlan, Content, Port, Program, ProgramStep, SCHEMA, SYMBOLS, Slice, own_kernel};
+use tapml_kernels::{
+    BufferPlan, Content, Port, Program, ProgramStep, SCHEMA, Slice, own_kernel, program_symbols,
+};
 
 /// WGSL of one's own, with the types of what it binds.
 #[derive(Clone, Debug)]
@@ -81,7 +83,7 @@ impl OwnKernel {
         let program = Program {
             schema: SCHEMA,
             name: name.into(),
-            symbols: SYMBOLS.to_vec(),
+            symbols: program_symbols(capacity),
             capacity: capacity.clone(),
             context: None,
             buffers,

@@ -2,7 +2,7 @@
 
 use super::options::CompileOptions;
 use crate::memory::Buffers;
-use crate::plan::SYMBOLS;
+use crate::plan::program_symbols;
 use crate::program::{Content, Port, Program, ProgramStep, SCHEMA, StatePort, bytes_at_capacity};
 use std::collections::HashMap;
 use tapml_device::{DeviceInfo, KernelDesc};
@@ -184,7 +184,7 @@ impl<'a> Compiler<'a> {
         Ok(Program {
             schema: SCHEMA,
             name: source.name().into(),
-            symbols: SYMBOLS.to_vec(),
+            symbols: program_symbols(&self.options.capacity),
             capacity: self.options.capacity.clone(),
             context: self.options.context,
             states: states.collect(),

@@ -6,61 +6,17 @@
 //! are not put in.
 
 use super::RowCount::{Any, Many, One};
-use super::cuda::{COPIES, HOPPER, OVERLAP};
+use super::cuda::{COPIES, OVERLAP};
+use super::row_kinds::{coop, cuda, hopper, portable, subgroup, tiled_row, tiles};
+use super::settings::Setting;
 use super::{
-    KernelRow, Needs, Request, RowCount, add, add_rms_norm, append, argmax, aten, attention, causal_conv,
-    clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear,
-    gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, onnx,
-    own_text, patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles,
-    route, rows, scale, selective_scan, serves_all, sigmoid, silu, softcap, softplus, tanh, token_shift, wkv,
+    KernelRow, add, add_rms_norm, append, argmax, aten, attention, causal_conv, clamp, columns, combine,
+    concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear, gated_linear, gelu, last_row,
+    layer_norm, lerp, linear, merge_rows, merge_squares, mul, onnx, own_text, paged_append, paged_attention,
+    patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles, route,
+    rows, scale, selective_scan, sigmoid, silu, softcap, softplus, take_rows, tanh, token_shift, wkv,
     wkv_bonus, wkv7,
 };
-use crate::plan::NodePlan;
-use tapml_graph::Result;
-
-/// A kernel that every device can take.
-const fn portable(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow {
-        name,
-        also: None,
-        needs: Needs::NOTHING,
-        rows: Any,
-        plan,
-        preferred: serves_all,
-        text: None,
-        keeps_chain: false,
-    }
-}
-
-/// A convolution by tiles, where measurements say that they are faster.
-const fn tiled_row(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { preferred: onnx::plans::gains_by_tiles, ..portable(name, plan) }
-}
-
-/// A kernel with subgroup operations.
-const fn subgroup(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { needs: Needs::SUBGROUPS, rows, preferred: on_gpu, ..portable(name, plan) }
-}
-
-/// A kernel on tensor cores, in WGSL.
-const fn coop(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { needs: Needs::COOPERATIVE_MATRICES, ..subgroup(name, rows, plan) }
-}
-
-/// A kernel in CUDA C++ for chips of at least this compute capability, times ten.
-const fn cuda(
-    name: &'static str,
-    least: u32,
-    rows: RowCount,
-    plan: fn(&Request) -> Result<NodePlan>,
-) -> KernelRow {
-    KernelRow { needs: Needs::cuda(least), rows, ..portable(name, plan) }
-}
-
-/// A kernel in CUDA C++ for Hopper chips.
-const fn hopper(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { needs: Needs::cuda_exactly(HOPPER), rows, ..portable(name, plan) }
-}
 
 /// Every kernel.
 ///
@@ -82,9 +38,13 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow {
         also: Some("linear/packed_subgroup"),
         keeps_chain: true,
-        ..subgroup("linear/subgroup", Any, linear::subgroup::plan)
+        ..tiles(subgroup("linear/subgroup", Any, linear::subgroup::plan))
     },
-    KernelRow { also: Some("linear/packed"), keeps_chain: true, ..portable("linear/portable", linear::plan) },
+    KernelRow {
+        also: Some("linear/packed"),
+        keeps_chain: true,
+        ..tiles(portable("linear/portable", linear::plan))
+    },
     portable("rope_angles/portable", rope_angles::plan),
     portable("rope/portable", rope::plan),
     portable("append/portable", append::plan),
@@ -95,6 +55,9 @@ pub const KERNELS: &[KernelRow] = &[
     coop("attention/flash_coopmat", Many, attention::matrix::plan),
     subgroup("attention/split", Any, attention::split::plan),
     portable("attention/portable", attention::plan),
+    portable("paged_append/portable", paged_append::plan),
+    portable("paged_attention/portable", paged_attention::plan),
+    portable("take_rows/portable", take_rows::plan),
     KernelRow { also: Some("add/row"), ..portable("add/portable", add::plan) },
     KernelRow { also: Some("mul/row"), ..portable("mul/portable", mul::plan) },
     KernelRow { also: Some("lerp/row"), ..portable("lerp/portable", lerp::plan) },
@@ -122,7 +85,7 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("expert_linear/grouped_gemm_cuda", COPIES, Many, cuda::experts::plan),
     KernelRow {
         also: Some("expert_linear/packed"),
-        ..portable("expert_linear/portable", expert_linear::plan)
+        ..tiles(portable("expert_linear/portable", expert_linear::plan))
     },
     portable("combine/portable", combine::plan),
     portable("token_shift/portable", token_shift::plan),
@@ -138,6 +101,7 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
     KernelRow {
         text: own_text!("add_rms_norm/subgroup.wgsl"),
+        row_invariant: Some(Setting::DEFAULT),
         ..subgroup("add_rms_norm/subgroup", Any, add_rms_norm::plan)
     },
     portable("add_rms_norm/portable", add_rms_norm::plan),
@@ -147,14 +111,17 @@ pub const KERNELS: &[KernelRow] = &[
     coop("gated_linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
         also: Some("gated_linear/packed_subgroup"),
-        ..subgroup("gated_linear/subgroup", Any, gated_linear::subgroup::plan)
+        ..tiles(subgroup("gated_linear/subgroup", Any, gated_linear::subgroup::plan))
     },
-    KernelRow { also: Some("gated_linear/packed"), ..portable("gated_linear/portable", gated_linear::plan) },
+    KernelRow {
+        also: Some("gated_linear/packed"),
+        ..tiles(portable("gated_linear/portable", gated_linear::plan))
+    },
     cuda("expert_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan_stack),
     cuda("expert_gated_linear/grouped_gemm_cuda", COPIES, Many, cuda::experts::plan),
     KernelRow {
         also: Some("expert_gated_linear/packed"),
-        ..portable("expert_gated_linear/portable", expert_gated_linear::plan)
+        ..tiles(portable("expert_gated_linear/portable", expert_gated_linear::plan))
     },
     // Fused operators. Without a row that serves it, a fused operator is not put in: they need no portable row.
     cuda("moe_router/cluster_cuda", OVERLAP, One, cuda::choose::plan),

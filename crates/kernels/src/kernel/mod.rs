@@ -9,6 +9,7 @@ pub use needs::{Needs, RowCount};
 pub use request::{PlanStep, Request};
 
 use crate::plan::NodePlan;
+use settings::Setting;
 use tapml_device::AdapterKind;
 use tapml_graph::Result;
 use tapml_graph::op::{Foreign, Sample, samples_of};
@@ -45,6 +46,8 @@ mod merge_squares;
 mod mul;
 mod norm;
 mod onnx;
+mod paged_append;
+mod paged_attention;
 mod patches;
 mod position_scale;
 mod positions;
@@ -56,6 +59,7 @@ mod rms_norm;
 mod rope;
 mod rope_angles;
 mod route;
+mod row_kinds;
 mod rows;
 mod scale;
 mod selective_scan;
@@ -66,6 +70,7 @@ mod softcap;
 mod softplus;
 pub(crate) mod source;
 mod state;
+mod take_rows;
 mod tanh;
 mod token_shift;
 mod weights;
@@ -94,6 +99,9 @@ pub struct KernelRow {
     /// each of these additions is rounded to nearest in the dtype of the sums. A verdict holds the kernel to it by calls that
     /// lose terms in a longer chain. Tensor cores, which do not round every addition, cannot promise it.
     pub keeps_chain: bool,
+    /// The setting with which a row's results depend on that row alone, bit by bit, whatever rows are beside it and however
+    /// many there are; `None` if there is no such setting, or if nobody has shown that there is.
+    pub row_invariant: Option<Setting>,
 }
 
 /// A text in WGSL of a row that plans as another does.

@@ -13,6 +13,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting(&'static [(&'static str, u32)]);
 
+impl Setting {
+    /// All sizes as the kernel declares them.
+    pub const DEFAULT: Setting = Setting(&[]);
+}
+
 /// Runs for which a setting makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingRows {
@@ -45,8 +50,18 @@ const PORTABLE: &[&str] =
 /// Products by octets of columns. `each`: octets of a workgroup, when there are few rows. Else as above.
 const SUBGROUP: &[&str] =
     &["linear/subgroup", "gated_linear/subgroup", "linear/packed_subgroup", "gated_linear/packed_subgroup"];
+/// Products with the weights of experts that were chosen.
+const EXPERTS: &[&str] = &[
+    "expert_linear/portable",
+    "expert_linear/packed",
+    "expert_gated_linear/portable",
+    "expert_gated_linear/packed",
+];
 /// `parts`: of the keys, when there are few rows. `block`: heads of a workgroup, at most.
 const SPLIT: &[&str] = &["attention/split"];
+
+/// Few rows are treated as many are.
+pub const TILES: Setting = Setting(&[("few", 0)]);
 
 /// The settings.
 pub const SETTINGS: &[SettingRow] = &[
@@ -76,6 +91,10 @@ pub const SETTINGS: &[SettingRow] = &[
         setting: Setting(&[("rows", 128), ("columns", 32), ("depth", 16)]),
         rows: SettingRows::Many,
     },
+    // Tiles for any number of rows: a row is added up in the same order then, whatever rows are beside it.
+    SettingRow { kernels: PORTABLE, setting: TILES, rows: SettingRows::Skinny },
+    SettingRow { kernels: SUBGROUP, setting: TILES, rows: SettingRows::Skinny },
+    SettingRow { kernels: EXPERTS, setting: TILES, rows: SettingRows::Skinny },
     // Fewer parts have less to bring together; more parts fill a larger GPU.
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: SettingRows::Skinny },
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: SettingRows::Skinny },

@@ -254,8 +254,10 @@ impl LaunchBuilder {
     /// # Errors
     /// As [`affine`].
     pub fn rows(self, rows: &Dim) -> Result<LaunchBuilder> {
-        let [n, p, constant] = affine(rows)?;
-        Ok(self.set("ROWS_N", n).set("ROWS_P", p).set("ROWS_C", constant))
+        let [n, p, s, constant] = factors(rows)?;
+        let launch = self.set("ROWS_N", n).set("ROWS_P", p).set("ROWS_C", constant);
+        // Most graphs have no such symbol, and the constant is 0 where it is not set.
+        Ok(if s == 0 { launch } else { launch.set("ROWS_S", s) })
     }
 
     /// Sets how all weights are packed; the prelude then has the functions that unpack them.
@@ -423,18 +425,32 @@ pub fn elements(rows: &Dim, width: u32) -> Result<Dim> {
 /// # Errors
 /// `Unsupported` if the size depends on another symbol, or a factor needs more than 32 bits.
 pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
-    // Kernels are given two symbols; a size of another one could not be computed.
+    match factors(dim)? {
+        [n, p, 0, constant] => Ok([n, p, constant]),
+        _ => {
+            Err(Error::unsupported(format!("the size {dim}: the kernel knows the symbols `n` and `p` alone")))
+        }
+    }
+}
+
+/// `n * f[0] + p * f[1] + s * f[2] + f[3]` is the size.
+///
+/// # Errors
+/// `Unsupported` if the size has other symbols, or a factor beyond 32 bits.
+fn factors(dim: &Dim) -> Result<[u32; 4]> {
+    // A size of a symbol that kernels are not given could not be computed.
     if let Some(other) = dim.symbols().find(|s| !SYMBOLS.contains(s)) {
         return Err(Error::unsupported(format!("the size {dim}: kernels know no symbol `{other}`")));
     }
-    // A size is affine in its symbols, so that three values determine it.
-    let at = |n, p| dim.eval(&Symbols::np(n, p));
-    let constant = at(0, 0)?;
+    // A size is affine in its symbols, so that four values determine it.
+    let at = |n, p, s| dim.eval(&Symbols::np(n, p).with_symbol(Symbol::S, s));
+    let constant = at(0, 0, 0)?;
     let small = |value: u64| {
         u32::try_from(value)
             .map_err(|_| Error::unsupported(format!("the size {dim} has a factor beyond 32 bits")))
     };
-    Ok([small(at(1, 0)? - constant)?, small(at(0, 1)? - constant)?, small(constant)?])
+    let factor = |n, p, s| small(at(n, p, s)? - constant);
+    Ok([factor(1, 0, 0)?, factor(0, 1, 0)?, factor(0, 0, 1)?, small(constant)?])
 }
 
 /// The error of something that is larger than a binding can be.

@@ -5,10 +5,10 @@
 //! they do within the buffers that they are given is the device's to bound.
 
 use super::{Content, Port, Program, ProgramStep, SCHEMA, Slice};
-use crate::plan::SYMBOLS;
+use crate::plan::program_symbols;
 use std::collections::HashSet;
 use tapml_device::{BindingKind, Grid, KernelDesc};
-use tapml_graph::{Context, Dim, Error, Extent, Result, Symbols, TensorType};
+use tapml_graph::{Context, Dim, Error, Extent, Result, Symbol, Symbols, TensorType};
 
 /// No buffer is larger than this, so that sums of sizes cannot overflow.
 const MAX_BUFFER: u64 = 1 << 40;
@@ -44,8 +44,9 @@ fn inner(program: &Program) -> Result<()> {
 
 /// The symbols must be exactly those that kernels know, each with a capacity of 32 bits.
 fn symbols(program: &Program) -> Result<()> {
-    if program.symbols != SYMBOLS {
-        return Err(Error::invalid(format!("symbols are {:?}, expected {SYMBOLS:?}", program.symbols)));
+    let expected = program_symbols(&program.capacity);
+    if program.symbols != expected {
+        return Err(Error::invalid(format!("symbols are {:?}, expected {expected:?}", program.symbols)));
     }
     for &symbol in &program.symbols {
         let most = program.capacity.get(symbol);
@@ -211,7 +212,7 @@ fn ports(program: &Program) -> Result<()> {
 /// The most elements of a size when each symbol is at most its capacity and `n + p` at most `context`; `None` on
 /// overflow. For an affine size the maximum lies where the symbol with the larger factor is as large as it can be.
 pub(crate) fn largest(dim: &Dim, capacity: &Symbols, context: Option<u64>) -> Option<u64> {
-    let [n, p] = SYMBOLS.map(|s| capacity.get(s).unwrap_or(0));
+    let [n, p, s] = [Symbol::N, Symbol::P, Symbol::S].map(|symbol| capacity.get(symbol).unwrap_or(0));
     let context = context.unwrap_or(u64::MAX);
     // One symbol as large as it can be, and the other as large as the context then leaves.
     let corner = |first: u64, second: u64| {
@@ -219,8 +220,8 @@ pub(crate) fn largest(dim: &Dim, capacity: &Symbols, context: Option<u64>) -> Op
         (a, second.min(context - a))
     };
     let (n_first, p_first) = (corner(n, p), corner(p, n));
-    let values =
-        [(n_first.0, n_first.1), (p_first.1, p_first.0)].map(|(n, p)| dim.eval(&Symbols::np(n, p)).ok());
+    let values = [(n_first.0, n_first.1), (p_first.1, p_first.0)]
+        .map(|(n, p)| dim.eval(&Symbols::np(n, p).with_symbol(Symbol::S, s)).ok());
     values[0].zip(values[1]).map(|(a, b)| a.max(b))
 }
 

@@ -12,6 +12,7 @@ pub mod row;
 pub mod split;
 
 use super::body::FusedBody;
+use super::compose::{FixedComposition, joined};
 use super::source::{
     KernelSource, LaunchBuilder, affine, elements, plan as planned, rows_and_width, single_workgroup,
     wrong_op,
@@ -31,17 +32,24 @@ const LANES: u32 = 64;
 const RUNNING: u32 = 16;
 
 /// The kernel that serves every attention whose heads are small enough.
-const KERNEL: KernelSource = KernelSource {
-    name: "attention/portable",
-    file: "attention/portable.wgsl",
-    text: include_str!("portable.wgsl"),
-    weights: true,
-    norm: false,
-    formula: "",
-    math: true,
-    lanes: LANES,
-    workgroup_memory: 4 * (2 * MAX_HEAD_DIM + 2 * LANES),
-};
+const KERNEL: KernelSource = portable("attention/portable", &TEXT, 0);
+/// Keys that lie one behind the other.
+const TEXT: FixedComposition = joined!("attention/portable.wgsl", "attention/portable_bindings.wgsl");
+
+/// A kernel of the portable text with bindings behind it, which declare so many bytes of workgroup memory.
+pub const fn portable(name: &'static str, text: &FixedComposition, memory: u32) -> KernelSource {
+    KernelSource {
+        name,
+        file: text.file,
+        text: text.text,
+        weights: true,
+        norm: false,
+        formula: "",
+        math: true,
+        lanes: LANES,
+        workgroup_memory: 4 * (2 * MAX_HEAD_DIM + 2 * LANES) + memory,
+    }
+}
 
 /// The plan of `attention/portable`.
 ///
@@ -56,15 +64,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         Extent::from_dim(request.inputs[0].shape[0].clone()),
         single_workgroup(),
     ];
-    // Scores add products four at a time. Results add the keys of a round, four at a time too, and then one sum for
-    // each round.
-    let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
-    let plan = planned(&KERNEL, vec![launch.groups(groups)], chain).with_axes(axes(
+    let plan = planned(&KERNEL, vec![launch.groups(groups)], chain(op)).with_axes(axes(
         op,
         &request.inputs[1].shape[0],
         LANES,
     ));
     Ok(NodePlan { constants: slopes(op), ..plan })
+}
+
+/// The longest chain of additions of the portable text. Scores add products four at a time. Results add the keys of a round,
+/// four at a time too, and then one sum for each round.
+pub fn chain(op: &Attention) -> u32 {
+    (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING)
 }
 
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
@@ -90,6 +101,11 @@ fn bound(
 /// Sets the constants that say which of `n * keys[0] + p * keys[1] + keys[2]` keys a query sees, and how scores are made.
 fn masks(launch: LaunchBuilder, op: &Attention, keys: [u32; 3], sinks: bool) -> LaunchBuilder {
     let launch = launch.set("KEYS_N", keys[0]).set("KEYS_P", keys[1]).set("KEYS_C", keys[2]);
+    scores(launch, op, sinks)
+}
+
+/// Sets the constants that say how scores are made and which of the keys before it a query sees.
+pub fn scores(launch: LaunchBuilder, op: &Attention, sinks: bool) -> LaunchBuilder {
     let launch = launch.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads).set("HEAD_DIM", op.head_dim);
     let launch = launch.set("VALUE_DIM", op.value_size()).set("SCALE", op.scale);
     let launch = launch.set("CAUSAL", u32::from(op.causal)).set("WINDOW", op.window.unwrap_or(0));
@@ -116,7 +132,7 @@ pub fn keys_of_run() -> Result<Dim> {
 
 /// The constants of a plan: slopes, or what is bound in their place.
 /// Slopes are those of ALiBi (Press, Smith and Lewis, 2021), one for each head, as f32.
-fn slopes(op: &Attention) -> Vec<Vec<u8>> {
+pub fn slopes(op: &Attention) -> Vec<Vec<u8>> {
     let slopes = op.alibi.as_deref().unwrap_or(&[0.0]);
     vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()]
 }
@@ -211,6 +227,18 @@ pub fn is_plain_f16(request: &Request) -> bool {
 /// A causal attention must have exactly as many keys as there are rows of this run and rows before it: the kernel
 /// places queries at the end of the keys.
 fn check(op: &Attention, request: &Request) -> Result<()> {
+    check_heads(op, request)?;
+    let (q, k) = (&request.inputs[0], &request.inputs[1]);
+    let rows = &q.shape[0];
+    let seen = rows.checked_add(&Dim::symbol(Symbol::P));
+    if op.causal && seen.as_ref() != Some(&k.shape[0]) {
+        return Err(Error::unsupported(format!("{} keys for {rows} queries", k.shape[0])));
+    }
+    Ok(())
+}
+
+/// Fails on heads that the portable text does not take, and on keys of another dtype than queries.
+pub fn check_heads(op: &Attention, request: &Request) -> Result<()> {
     let (q, k) = (&request.inputs[0], &request.inputs[1]);
     let asked = op.head_dim.max(op.value_size());
     if asked > MAX_HEAD_DIM {
@@ -223,11 +251,6 @@ fn check(op: &Attention, request: &Request) -> Result<()> {
     }
     if k.dtype != q.dtype {
         return Err(Error::unsupported(format!("keys of {} for queries of {}", k.dtype, q.dtype)));
-    }
-    let rows = &q.shape[0];
-    let seen = rows.checked_add(&Dim::symbol(Symbol::P));
-    if op.causal && seen.as_ref() != Some(&k.shape[0]) {
-        return Err(Error::unsupported(format!("{} keys for {rows} queries", k.shape[0])));
     }
     Ok(())
 }

@@ -12,18 +12,6 @@ override CHUNK: u32 = 0xffffffffu; // one chunk of all positions
 override SOFTCAP: f32 = 0.0; // 0: no cap
 override HAS_SINKS: u32 = 0u;
 override HAS_ALIBI: u32 = 0u;
-// There are KEYS_N * n + KEYS_P * p + KEYS_C keys.
-override KEYS_N: u32;
-override KEYS_P: u32;
-override KEYS_C: u32;
-
-@group(0) @binding(0) var<storage, read> q: array<act>;
-@group(0) @binding(1) var<storage, read> k: array<act>;
-@group(0) @binding(2) var<storage, read> v: array<act>;
-@group(0) @binding(3) var<storage, read> sinks: array<u32>; // not read unless HAS_SINKS
-@group(0) @binding(4) var<storage, read_write> y: array<act>;
-@group(0) @binding(5) var<storage, read> slopes: array<f32>; // not read unless HAS_ALIBI
-@group(0) @binding(6) var<uniform> symbols: Symbols;
 
 const LANES = 64u;
 const LOWEST = -1e30;
@@ -89,7 +77,7 @@ fn weighted_sum(first: u32, last: u32, head: u32, d: u32) -> f32 {
     let column = head * VALUE_DIM + d;
     for (var j = 0u; first + j <= last; j += 4u) {
         // Lanes beyond the last key hold a chance of 0.
-        let at = min(vec4<u32>(first + j) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(last)) * width + column;
+        let at = value_rows(first, j, last) * width + column;
         let chances = vec4<f32>(chance[j], chance[j + 1u], chance[j + 2u], chance[j + 3u]);
         sums = fma(chances, vec4<f32>(f32(v[at.x]), f32(v[at.y]), f32(v[at.z]), f32(v[at.w])), sums);
     }
@@ -112,11 +100,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let kv_head = group.x / (HEADS / KV_HEADS);
     let row = group.y * HEADS + group.x;
-    let position = symbols.p + group.y;
+    let position = position_of(group.y);
     // The keys that are seen: from `first` up to, not including, `end`.
     var first = 0u;
-    var end = KEYS_N * symbols.n + KEYS_P * symbols.p + KEYS_C;
-    if CAUSAL != 0u {
+    var end = key_count(group.y);
+    if CAUSAL != 0u && end > 0u {
         first = first_seen(position);
         end = position + 1u;
     } else if CHUNK != 0xffffffffu {
@@ -133,16 +121,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var top = LOWEST;
     var total = 0.0;
     if HAS_SINKS != 0u {
-        top = weight_value(sinks[weight_word(group.x)], group.x);
+        top = sink_of(group.x);
         total = 1.0;
     }
     for (var start = first; start < end; start += LANES) {
         let key = start + lane;
         var score = LOWEST;
         if key < end {
-            score = score_of((key * KV_HEADS + kv_head) * HEAD_DIM);
+            score = score_of((key_row(group.y, lane, key) * KV_HEADS + kv_head) * HEAD_DIM);
             if HAS_ALIBI != 0u {
-                score = fma(-slopes[group.x], f32(position - key), score);
+                score = fma(-slope_of(group.x), f32(position - key), score);
             }
         }
         let peak = max(top, largest_of(lane, score));
@@ -158,7 +146,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         top = peak;
     }
     for (var d = lane; d < VALUE_DIM; d += LANES) {
-        // Where no key is seen, the sum is 0.
-        y[row * VALUE_DIM + d] = to_act(select(value[d] / total, 0.0, first >= end));
+        // Where no key is seen, both sums are 0.
+        y[row * VALUE_DIM + d] = to_act(value[d] / select(total, 1.0, first >= end));
     }
 }

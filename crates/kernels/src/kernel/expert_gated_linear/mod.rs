@@ -84,7 +84,8 @@ fn plan_with(kernel: &KernelSource, request: &Request, [gate, up]: [&BoundWeight
         let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", outputs).set("SLOTS", slots);
         let launch = launch.set("SHARED", u32::from(x.shape[1] == w.shape[2])).set("EXPERTS", experts);
-        let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
+        let launch =
+            launch.set("FIRST", part.first).set("COUNT", part.rows).with_setting_sizes(request.setting);
         let groups = Extent::from_dim(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, single_workgroup()]));
     }

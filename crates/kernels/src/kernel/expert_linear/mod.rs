@@ -82,7 +82,7 @@ fn plan_with(kernel: &KernelSource, request: &Request, w: &BoundWeight) -> Resul
         let launch = launch.set("SHARED", u32::from(x.shape[1] == w.ty.shape[2])).set("EXPERTS", experts);
         // A launch leaves places alone whose expert is not in its part.
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
-        let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?;
+        let launch = launch.with_presence(["HAS_BIAS", "B_DTYPE"], bias)?.with_setting_sizes(request.setting);
         let groups = Extent::from_dim(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, single_workgroup()]));
     }
