@@ -32,8 +32,8 @@ pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
     Batch, BatchLimits, BatchRunner, Candidate, Engine, EngineOptions, EngineStats, NgramOptions,
-    PromptToken, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, SequenceRows,
-    SubmitError, TokenMask, Usage, WantedLogits,
+    PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken,
+    SequenceRows, SubmitError, TokenMask, Usage, WantedLogits,
 };
 pub use sound::Sound;
 pub use special::SpecialTokens;

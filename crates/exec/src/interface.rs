@@ -5,6 +5,7 @@
 
 use crate::image::{Image, NOWHERE};
 use std::collections::HashMap;
+use tapml_graph::paged::{SingleText, is_paged_input};
 use tapml_graph::{
     Context, DType, Dim, Error, Graph, Op, Origin, Result, Symbol, Symbols, Tensor, Value, ValueId,
 };
@@ -28,6 +29,8 @@ pub struct Interface {
     /// Names, in the graph's order.
     outputs: Vec<String>,
     image: Option<ImagePlace>,
+    /// How a text lies in pages, of a graph that has them.
+    paged: Option<SingleText>,
 }
 
 /// Where an image goes.
@@ -52,7 +55,9 @@ impl Interface {
             return Ok(Interface::of_arrays(graph));
         }
         let (mut id, mut pixels, mut slots) = (None, None, None);
-        for (value, input) in graph.inputs() {
+        let paged = SingleText::from_graph(graph)?;
+        let of_tokens = |name: &str| paged.is_none() || !is_paged_input(name);
+        for (value, input) in graph.inputs().filter(|(_, input)| of_tokens(&input.name)) {
             // Any other name is that of the ids: importers may choose it.
             let place = match input.name.as_str() {
                 PIXELS => &mut pixels,
@@ -76,13 +81,20 @@ impl Interface {
         };
         let outputs = graph.outputs().iter().map(|o| o.name.clone()).collect();
         let last_only = last_only(graph)?;
-        Ok(Interface { ids: Some(ids.name.clone()), vocab: table_rows(graph, id), last_only, outputs, image })
+        Ok(Interface {
+            ids: Some(ids.name.clone()),
+            vocab: table_rows(graph, id),
+            last_only,
+            outputs,
+            image,
+            paged,
+        })
     }
 
     /// Every input is an array, and nothing is known of tokens.
     fn of_arrays(graph: &Graph) -> Interface {
         let outputs = graph.outputs().iter().map(|o| o.name.clone()).collect();
-        Interface { ids: None, vocab: None, last_only: None, outputs, image: None }
+        Interface { ids: None, vocab: None, last_only: None, outputs, image: None, paged: None }
     }
 
     /// Whether logits are computed for the last position of a step only.
@@ -179,6 +191,10 @@ impl Interface {
         let name =
             self.ids.clone().ok_or_else(|| Error::unsupported("the model takes arrays, and no tokens"))?;
         let mut inputs = HashMap::from([(name, ids_of_step)]);
+        if let Some(paged) = &self.paged {
+            let places = paged.inputs(ids.len(), position)?;
+            inputs.extend(places.into_iter().map(|(name, tensor)| (name.to_string(), tensor)));
+        }
         if self.image.is_some() {
             // Slots are listed for the prompt; tokens behind it have none.
             let known = image.and_then(|image| image.slots.get(position..)).unwrap_or_default();

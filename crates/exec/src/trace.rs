@@ -25,6 +25,10 @@ pub struct LoadOptions {
     /// Whether a platform that compiles whole graphs adds the choice of the next token to them, so that
     /// [`crate::Loaded::generate_greedily`] can serve them; see [`tapml_graph::Graph::greedy`]. Others leave graphs as they are.
     pub greedy: bool,
+    /// Whether only kernels are taken by which a row's results depend on that row alone; see
+    /// [`Overrides::with_row_invariance`](tapml_kernels::Overrides::with_row_invariance). A platform without kernels computes
+    /// each row by itself in any case.
+    pub row_invariant: bool,
 }
 
 /// The values of one node as the last run found and left them, in the memory of the whole loaded program.

@@ -10,6 +10,7 @@ mod draft;
 mod engine;
 mod inbox;
 mod options;
+mod paged;
 mod pages;
 mod recovery;
 mod request;
@@ -20,6 +21,7 @@ pub use batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
 pub use draft::NgramOptions;
 pub use engine::{Engine, RequestHandle};
 pub use options::{EngineOptions, EngineStats, SubmitError};
+pub use paged::PagedRunner;
 pub use request::{
     Candidate, PromptToken, Request, RequestEvent, RequestOptions, SampledToken, TokenMask, Usage,
 };

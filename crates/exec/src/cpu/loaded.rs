@@ -27,7 +27,7 @@ pub(super) struct CpuLoaded {
     states: Vec<Held>,
     /// Rows that went into states of a fixed shape; `None` after a failed run.
     rows: Option<u64>,
-    /// For each node, the state that it adds rows to.
+    /// For each node, the state that it adds rows to, or replaces rows of.
     grows: Vec<Option<usize>>,
     /// For each node, the values that nobody needs after it.
     dead: Vec<Vec<ValueId>>,
@@ -37,6 +37,8 @@ pub(super) struct CpuLoaded {
 enum Held {
     /// Rows that its `append` node adds to in place.
     Rows(StateRows),
+    /// Rows of which its `paged_append` node replaces some in place.
+    Pages(StateRows),
     /// Any other state.
     Whole(Tensor),
 }
@@ -73,7 +75,7 @@ impl CpuLoaded {
         }
         let mut grows = vec![None; graph.nodes().len()];
         for (i, state) in graph.states().iter().enumerate() {
-            if let Some(node) = grown_by(graph, state) {
+            if let Some(node) = grown_by(graph, state).or(overwritten_by(graph, state)) {
                 grows[node.0 as usize] = Some(i);
             }
         }
@@ -115,6 +117,8 @@ impl CpuLoaded {
                         )));
                     }
                 }
+                // Positions are an input: the number of rows says nothing of them.
+                Held::Pages(_) => {}
                 Held::Whole(tensor) => {
                     if self.rows != symbols.get(Symbol::P) {
                         let p = symbols.get(Symbol::P).map_or("unbound".into(), |p| p.to_string());
@@ -142,6 +146,7 @@ impl CpuLoaded {
             Origin::Weight => self.model.weight(&value.name),
             Origin::State(i) => match &self.states[i as usize] {
                 Held::Rows(rows) => rows.view(symbols.get(Symbol::P).unwrap_or(0) as usize),
+                Held::Pages(rows) => rows.view(rows.count()),
                 Held::Whole(_) => Err(Error::bug(format!("state `{}` has no value", value.name))),
             },
             _ => Err(Error::bug(format!("value `{}` is not there when it is needed", value.name))),
@@ -163,13 +168,23 @@ impl CpuLoaded {
         values: &RunValues,
         symbols: &Symbols,
     ) -> Result<Vec<Tensor>> {
-        // Rows are added in place: copying the cache in each step would be quadratic.
+        // Rows are added and replaced in place: copying the cache in each step would be quadratic.
         if let Some(i) = self.grows[index]
-            && let Held::Rows(rows) = &mut self.states[i]
             && let Some(new) = &values[node.inputs[1].0 as usize]
         {
-            rows.push(new)?;
-            return Ok(vec![rows.view(rows.count())?]);
+            match &mut self.states[i] {
+                Held::Rows(rows) => {
+                    rows.push(new)?;
+                    return Ok(vec![rows.view(rows.count())?]);
+                }
+                Held::Pages(rows) => {
+                    let slots = node.inputs.get(2).and_then(|slots| values[slots.0 as usize].as_ref());
+                    let slots = slots.ok_or_else(|| Error::bug("no slots for the rows of a step"))?;
+                    rows.overwrite(new, &slots.to_u32()?)?;
+                    return Ok(vec![rows.view(rows.count())?]);
+                }
+                Held::Whole(_) => {}
+            }
         }
         let numbers = |ids: &[ValueId]| {
             ids.iter().map(|&id| self.number(values, symbols, id)).collect::<Result<Vec<Value<f32>>>>()
@@ -292,6 +307,9 @@ fn empty(graph: &Graph, state: &State) -> Result<Held> {
     if grown_by(graph, state).is_some() {
         return Ok(Held::Rows(StateRows::new(ty.dtype, sizes[1..].to_vec())));
     }
+    if overwritten_by(graph, state).is_some() {
+        return Ok(Held::Pages(StateRows::zeros(ty.dtype, sizes[0], sizes[1..].to_vec())));
+    }
     let zeros = vec![0.0; sizes.iter().product()];
     Ok(Held::Whole(Tensor::from_f64(ty.dtype, sizes, &zeros)?))
 }
@@ -303,6 +321,15 @@ fn grown_by(graph: &Graph, state: &State) -> Option<NodeId> {
     let new = graph.value(*node.inputs.get(1)?).origin;
     let appends = state.grows(graph) && node.op.appends() && node.inputs[0] == state.input;
     (appends && matches!(new, Origin::Node { .. } | Origin::Input)).then_some(id)
+}
+
+/// The node that makes a state's next value by replacing rows of it, if it is made so by what the step computes or is given.
+fn overwritten_by(graph: &Graph, state: &State) -> Option<NodeId> {
+    let Origin::Node { node: id, output: 0 } = graph.value(state.output).origin else { return None };
+    let node = graph.node(id);
+    let given = |&input: &ValueId| matches!(graph.value(input).origin, Origin::Node { .. } | Origin::Input);
+    let all = node.inputs.len() == 3 && node.inputs[1..].iter().all(given);
+    (node.op.overwrites() && node.inputs[0] == state.input && all).then_some(id)
 }
 
 /// For each node, the values whose last use it is, outputs that nobody uses included. What the graph or a state gives

@@ -63,6 +63,34 @@ impl StateRows {
         Ok(())
     }
 
+    /// So many rows of zeros.
+    pub fn zeros(dtype: DType, count: usize, row: Vec<usize>) -> StateRows {
+        let mut rows = StateRows::new(dtype, row);
+        let len = count.saturating_mul(rows.row_bytes());
+        rows.store = Arc::new(Store { words: vec![0; len.div_ceil(8)], len });
+        rows
+    }
+
+    /// Replaces the rows at `slots` by those of `new`, one after another: in place unless a view of an earlier time is still
+    /// alive. A slot behind the last row keeps its row nowhere.
+    pub fn overwrite(&mut self, new: &Tensor, slots: &[u32]) -> Result<()> {
+        let bytes = self.row_bytes();
+        if new.dtype() != self.dtype || new.bytes().len() != bytes.saturating_mul(slots.len()) {
+            let (dtype, shape, row) = (new.dtype(), new.shape(), &self.row);
+            return Err(Error::bug(format!("{dtype}{shape:?} written into rows of {}{row:?}", self.dtype)));
+        }
+        let count = self.count();
+        let store = Arc::make_mut(&mut self.store);
+        let all = bytemuck::cast_slice_mut::<u64, u8>(&mut store.words);
+        for (slot, row) in slots.iter().zip(new.bytes().chunks_exact(bytes.max(1))) {
+            let slot = *slot as usize;
+            if slot < count {
+                all[slot * bytes..(slot + 1) * bytes].copy_from_slice(row);
+            }
+        }
+        Ok(())
+    }
+
     /// The first `count` rows as a view.
     pub fn view(&self, count: usize) -> Result<Tensor> {
         let shape = std::iter::once(count).chain(self.row.iter().copied()).collect();

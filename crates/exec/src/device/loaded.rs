@@ -71,6 +71,10 @@ impl DeviceLoaded {
         repeat(&mut *lock(&shared), |inner| {
             if self.generation != inner.generation {
                 self.restore(inner)?;
+                // No history is kept of pages: whoever gave them out knows what belongs in them.
+                if self.has_pages() && self.rows != Some(0) {
+                    return Err(pages_lost());
+                }
             }
             work(self.instance.as_mut().ok_or_else(device_gone)?, inner)
         })
@@ -93,9 +97,14 @@ impl DeviceLoaded {
         }
     }
 
+    /// Whether the states are pages of several texts: their steps have rows whose logits are wanted.
+    fn has_pages(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.program().symbols.contains(&Symbol::S))
+    }
+
     /// Notes a run that succeeded, if it may have to be repeated.
     fn note(&mut self, ran: Ran) {
-        if !lock(&self.shared).device.reopens() {
+        if self.has_pages() || !lock(&self.shared).device.reopens() {
             return;
         }
         // Without states only the last run matters, for traces.
@@ -137,6 +146,12 @@ fn run_again(instance: &mut Instance, inner: &mut PlatformState, history: &[Ran]
     }
     // Errors of the repeated runs show here, and not in the run that follows.
     device.wait()
+}
+
+/// The error of a run that would read pages of a device that is gone.
+fn pages_lost() -> Error {
+    Error::invalid("the device was lost, and with it what the pages held")
+        .with_hint("reset the session and compute the texts again")
 }
 
 /// Never seen by users.
@@ -192,6 +207,7 @@ impl Loaded for DeviceLoaded {
 
     fn reset(&mut self) -> Result<()> {
         self.history.clear();
+        self.rows = Some(0);
         self.with_instance(|instance, inner| instance.zero_states(inner.device.as_mut()))?;
         self.rows = Some(0);
         Ok(())
@@ -217,7 +233,10 @@ impl DeviceLoaded {
         let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
         let p = symbols.get(Symbol::P);
         // A run writes rows from `p` on: another `p` would leave a gap or overwrite rows.
-        if !program.states.is_empty() && self.rows != p {
+        if self.has_pages() {
+            // Positions are an input: the number of rows says nothing of them.
+            self.rows.ok_or_else(pages_lost)?;
+        } else if !program.states.is_empty() && self.rows != p {
             let p = p.map_or("unbound".into(), |p| p.to_string());
             let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
             return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));

@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tapml_device::{AdapterKind, Device, DeviceInfo, Finding};
-use tapml_graph::{Dim, Graph, Model, NodeId, Op, Result, Symbols, TensorType};
+use tapml_graph::{Dim, Graph, Model, NodeId, Op, Result, Symbol, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
     ProgramStep, compile, lower, plan_node, regimes,
@@ -89,6 +89,12 @@ impl DevicePlatform {
             // Plans were chosen by the overrides from before.
             plans.clear(device.as_mut())
         })
+    }
+
+    /// The kernels of graphs that are loaded with these options.
+    fn overrides_for(&self, options: &LoadOptions) -> Overrides {
+        let overrides = self.overrides.clone();
+        if options.row_invariant { overrides.with_row_invariance() } else { overrides }
     }
 
     /// What the device tells about itself.
@@ -173,10 +179,11 @@ impl Platform for DevicePlatform {
     }
 
     fn launches(&self, graph: &Graph, options: &LoadOptions) -> Result<Option<Vec<Launched>>> {
+        let deployed = Symbols::np(DEPLOYED_ROWS, DEPLOYED_ROWS).with_symbol(Symbol::S, DEPLOYED_ROWS);
         let compiled = CompileOptions {
-            overrides: self.overrides.clone(),
+            overrides: self.overrides_for(options),
             fusing: options.fusing.clone(),
-            ..CompileOptions::new(Symbols::np(DEPLOYED_ROWS, DEPLOYED_ROWS))
+            ..CompileOptions::new(deployed)
         };
         let program = compile(deployed_graph(graph, options.greedy)?.as_ref(), &self.info, &compiled)?;
         let mut found: Vec<Launched> = Vec::new();
@@ -216,7 +223,7 @@ impl Platform for DevicePlatform {
         options: &LoadOptions,
     ) -> Result<Box<dyn Loaded>> {
         let compiled = CompileOptions {
-            overrides: self.overrides.clone(),
+            overrides: self.overrides_for(options),
             reuse_memory: options.reuse_memory.unwrap_or(self.reuse_memory),
             poison: options.poison.unwrap_or(self.poison),
             trace: options.trace.clone(),

@@ -18,6 +18,9 @@ pub(super) fn resize_call(
     sizes: &Symbols,
     size: f64,
 ) -> Result<std::result::Result<Call, String>> {
+    if recorded.op.overwrites() {
+        return Ok(Err("each row has a place of its own, which no other row may take".into()));
+    }
     // All symbols but those of rows keep their recorded values.
     let symbols = recorded.symbols.iter().filter(|(symbol, _)| ![Symbol::N, Symbol::P].contains(symbol));
     let symbols = symbols.fold(sizes.clone(), |all, (symbol, value)| all.with_symbol(symbol, value));

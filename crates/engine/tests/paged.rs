@@ -1,0 +1,127 @@
+//! Steps with rows of several texts, against runs of one text at a time: the same bits, wherever the pages lie.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::{Path, PathBuf};
+use tapml_engine::{Batch, BatchLimits, BatchRunner, PagedRunner, SequenceRows, WantedLogits};
+use tapml_exec::{CpuPlatform, Platform, Session};
+use tapml_graph::{Model, Result};
+use tapml_import::{Checkpoint, ImportOptions};
+
+const LIMITS: BatchLimits = BatchLimits { page: 8, pages: 40, rows: 48, sequences: 5, context: 96, vocab: 0 };
+
+fn models() -> Vec<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let others = std::env::var_os("TAPML_MODELS").map(PathBuf::from);
+    if others.is_none() {
+        tapml_testing::skip("models", "TAPML_MODELS names no folder of models; the bundled ones are run");
+    }
+    let folders = others.unwrap_or(own).read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<PathBuf> = folders.filter(|path| path.join("config.json").exists()).collect();
+    folders.sort();
+    folders
+}
+
+fn load(folder: &Path) -> Model {
+    Checkpoint::open_with(folder, &ImportOptions::default()).unwrap().model().clone()
+}
+
+/// A text of ids that no other text has.
+fn ids(seed: u32, count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| (seed * 7919 + i * 104_729 + i * i * 31) % 500).collect()
+}
+
+/// Logits of every position, run alone in a session.
+fn run_alone(platform: &mut dyn Platform, model: &Model, text: &[u32]) -> Vec<Vec<f32>> {
+    let mut session = Session::new(platform, model, LIMITS.context).unwrap();
+    text.iter().map(|&id| session.forward(&[id]).unwrap().to_f32().into_owned()).collect()
+}
+
+/// Feeds texts in pieces of these lengths, all texts in each step, and gives the logits of every position.
+fn run_together(
+    runner: &mut PagedRunner,
+    texts: &[Vec<u32>],
+    pieces: &[usize],
+    wanted: WantedLogits,
+) -> Result<Vec<Vec<Vec<f32>>>> {
+    // Pages are dealt out in turn and from the end, so that no text's pages lie one behind the other.
+    let pages =
+        |text: usize| (0..).map(move |block| (LIMITS.pages - 1 - (block * texts.len() + text)) as u32);
+    let mut done = vec![0; texts.len()];
+    let mut found = vec![Vec::new(); texts.len()];
+    let mut turn = 0;
+    while texts.iter().zip(&done).any(|(text, &done)| done < text.len()) {
+        let mut batch = Batch::default();
+        let mut which = Vec::new();
+        for (index, text) in texts.iter().enumerate() {
+            let count = pieces[(turn + index) % pieces.len()].min(text.len() - done[index]);
+            if count == 0 {
+                continue;
+            }
+            let (start, end) = (done[index], done[index] + count);
+            let pages = pages(index).take(end.div_ceil(LIMITS.page)).collect();
+            batch.sequences.push(SequenceRows { ids: text[start..end].to_vec(), start, pages, wanted });
+            which.push(index);
+            done[index] = end;
+        }
+        let vocab = runner.limits().vocab;
+        for (index, logits) in which.into_iter().zip(runner.step(&batch)?) {
+            found[index].extend(logits.chunks(vocab).map(<[f32]>::to_vec));
+        }
+        turn += 1;
+    }
+    Ok(found)
+}
+
+fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    rows.iter().map(|row| row.iter().map(|v| v.to_bits()).collect()).collect()
+}
+
+#[test]
+fn a_text_has_the_same_bits_alone_and_among_others_on_cpu() {
+    for folder in models() {
+        let model = load(&folder);
+        let mut platform = CpuPlatform::new();
+        let texts: Vec<Vec<u32>> =
+            [37, 5, 23, 1, 18].iter().zip(1..).map(|(&count, seed)| ids(seed, count)).collect();
+        let expected: Vec<_> =
+            texts.iter().map(|text| bits(&run_alone(&mut platform, &model, text))).collect();
+        let mut runner = PagedRunner::new(&mut platform, &model, LIMITS).unwrap();
+        for pieces in [&[1][..], &[9, 1, 4], &[3, 2]] {
+            let found = run_together(&mut runner, &texts, pieces, WantedLogits::All).unwrap();
+            for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+                assert!(
+                    *expected == bits(&found),
+                    "{}: text {index} in pieces of {pieces:?}",
+                    folder.display()
+                );
+            }
+        }
+        let last = run_together(&mut runner, &texts, &[9, 1, 4], WantedLogits::Last).unwrap();
+        assert_eq!(
+            last[0].last().map(|row| bits(std::slice::from_ref(row))[0].clone()).as_ref(),
+            expected[0].last()
+        );
+    }
+}
+
+#[test]
+fn a_step_beyond_the_limits_is_refused_before_anything_runs() {
+    let model = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/llama"));
+    let mut platform = CpuPlatform::new();
+    let mut runner = PagedRunner::new(&mut platform, &model, LIMITS).unwrap();
+    let row = SequenceRows { ids: vec![1], start: 0, pages: vec![0], wanted: WantedLogits::Last };
+    for (bad, told) in [
+        (SequenceRows { pages: vec![40], ..row.clone() }, "pages below 40"),
+        (SequenceRows { pages: vec![0, 1], ..row.clone() }, "in 2 pages"),
+        (SequenceRows { ids: vec![], ..row.clone() }, "0 rows"),
+        (SequenceRows { ids: vec![4096], ..row.clone() }, "outside the vocabulary"),
+        (SequenceRows { start: 96, pages: vec![0; 13], ..row.clone() }, "from position 96"),
+    ] {
+        let error = runner.step(&Batch { sequences: vec![bad] }).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+    let six = Batch { sequences: vec![row.clone(); 6] };
+    assert!(runner.step(&six).unwrap_err().to_string().contains("5 sequences"));
+    // Nothing has run, so that no reset is needed.
+    assert_eq!(runner.step(&Batch { sequences: vec![row] }).unwrap()[0].len(), 4096);
+}

@@ -1,0 +1,154 @@
+//! A language model whose steps hold rows of several texts, with caches in pages: what an engine that serves many requests
+//! runs on.
+//!
+//! A row's results depend on its own text alone, not on the rows beside it: every run takes the same kernels, and these add
+//! up in the same order whatever else a run holds. Nothing here knows which page belongs to whom.
+
+use crate::interface::{Interface, LOGITS};
+use crate::trace::LoadOptions;
+use crate::{Loaded, Platform};
+use std::collections::HashMap;
+use tapml_graph::paged::{PAGES, POSITIONS, PageLayout, SLOTS, TEXTS, WANTED};
+use tapml_graph::{Context, Error, Model, Result, Symbol, Symbols, Tensor};
+
+/// The sizes that a paged session is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagedLimits {
+    /// Pages, and how texts use them.
+    pub layout: PageLayout,
+    /// Most rows of one step.
+    pub rows: usize,
+    /// Most rows of one step whose logits are wanted.
+    pub wanted: usize,
+}
+
+/// One step. All lists but the last two have one entry for each row.
+#[derive(Clone, Debug, Default)]
+pub struct PagedStep {
+    /// Tokens.
+    pub ids: Vec<u32>,
+    /// Where each stands in its text.
+    pub positions: Vec<u32>,
+    /// Which text it belongs to; a number beyond the layout's texts for a row of none.
+    pub texts: Vec<u32>,
+    /// The row of the caches that keeps its keys and values: page times rows of a page, and the row in it.
+    pub slots: Vec<u32>,
+    /// For each text, its pages in the order of positions, as many as the layout has; unused entries are 0.
+    pub pages: Vec<u32>,
+    /// Rows whose logits are wanted.
+    pub wanted: Vec<u32>,
+}
+
+/// A language model on a platform, with its pages.
+pub struct PagedSession {
+    /// The graph, with its pages.
+    loaded: Box<dyn Loaded>,
+    /// Name of the input for ids, and the vocabulary.
+    interface: Interface,
+    limits: PagedLimits,
+    /// Numbers in a row of logits.
+    vocab: usize,
+    /// Set by a failed step: pages are undefined until a reset.
+    broken: bool,
+}
+
+impl PagedSession {
+    /// Loads the model for steps of these sizes.
+    ///
+    /// # Errors
+    /// As [`tapml_graph::Graph::to_paged`], and as [`Platform::load`].
+    pub fn new(platform: &mut dyn Platform, model: &Model, limits: PagedLimits) -> Result<PagedSession> {
+        let interface = Interface::from_graph(model.graph())?;
+        interface.expect_logits()?;
+        if limits.rows == 0 || limits.wanted == 0 {
+            return Err(Error::invalid(format!("a step needs at least one row, found {limits:?}")));
+        }
+        let model = model.with_graph(model.graph().to_paged(limits.layout)?)?;
+        let logits = model.graph().outputs().iter().find(|output| output.name == LOGITS);
+        let columns = logits.and_then(|logits| model.graph().value(logits.value).ty.shape.get(1)?.as_const());
+        let vocab =
+            columns.ok_or_else(|| Error::unsupported("`logits` have no constant number of columns"))?;
+        let capacity = Symbols::np(limits.rows as u64, 0).with_symbol(Symbol::S, limits.wanted as u64);
+        let options = LoadOptions { row_invariant: true, ..LoadOptions::default() };
+        let loaded = platform.load_with(&model, &capacity, &options)?;
+        Ok(PagedSession { loaded, interface, limits, vocab: vocab as usize, broken: false })
+    }
+
+    /// The sizes it was loaded for.
+    pub fn limits(&self) -> PagedLimits {
+        self.limits
+    }
+
+    /// Numbers in a row of logits.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Computes the rows and keeps their keys and values; gives the logits of the wanted rows: `f32[wanted, vocab]`.
+    ///
+    /// # Errors
+    /// A step beyond the limits is refused before anything runs. After any other error the session must be
+    /// [`reset`](PagedSession::reset).
+    pub fn run(&mut self, step: PagedStep) -> Result<Tensor> {
+        if self.broken {
+            return Err(Error::invalid("an earlier step failed, so that the pages are undefined")
+                .with_hint("reset the session and compute the texts again"));
+        }
+        self.check(&step)?;
+        let (rows, wanted) = (step.ids.len(), step.wanted.len());
+        let PagedStep { ids, positions, texts, slots, pages, wanted: numbers } = step;
+        let PageLayout { texts: texts_most, blocks, .. } = self.limits.layout;
+        let name = self.interface.ids().unwrap_or_default().to_string();
+        let vector = |values: Vec<u32>| Tensor::from_u32(vec![values.len()], values);
+        let inputs = HashMap::from([
+            (name, vector(ids)?),
+            (POSITIONS.to_string(), vector(positions)?),
+            (TEXTS.to_string(), vector(texts)?),
+            (SLOTS.to_string(), vector(slots)?),
+            (PAGES.to_string(), Tensor::from_u32(vec![texts_most as usize, blocks as usize], pages)?),
+            (WANTED.to_string(), vector(numbers)?),
+        ]);
+        let symbols = Symbols::np(rows as u64, 0).with_symbol(Symbol::S, wanted as u64);
+        self.broken = true;
+        let outputs = self.loaded.run(&symbols, &inputs, None);
+        let mut outputs = outputs.context(|| format!("step of {rows} rows, {wanted} of them with logits"))?;
+        self.broken = false;
+        outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))
+    }
+
+    /// Forgets what the pages hold.
+    pub fn reset(&mut self) -> Result<()> {
+        self.loaded.reset()?;
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Fails on what a kernel would read or write outside of its buffers for.
+    fn check(&self, step: &PagedStep) -> Result<()> {
+        self.interface.check(&step.ids)?;
+        let PagedLimits { layout: PageLayout { page, pages, texts, blocks, .. }, rows, wanted } = self.limits;
+        let count = step.ids.len();
+        let lengths = [step.positions.len(), step.texts.len(), step.slots.len()];
+        if count > rows || step.wanted.len() > wanted || lengths != [count; 3] {
+            let asked = (count, lengths, step.wanted.len());
+            return Err(Error::invalid(format!(
+                "a step of up to {rows} rows, {wanted} wanted: found {asked:?}"
+            )));
+        }
+        if step.pages.len() != texts as usize * blocks as usize
+            || step.pages.iter().any(|&number| number >= pages)
+        {
+            return Err(Error::invalid(format!("expected {texts} lists of {blocks} pages below {pages}")));
+        }
+        // Rows of no text are not looked up.
+        let behind = |(&position, &text): (&u32, &u32)| text < texts && position / page >= blocks;
+        if step.positions.iter().zip(&step.texts).any(behind)
+            || step.wanted.iter().any(|&row| row as usize >= count)
+        {
+            return Err(Error::invalid(
+                "a position lies behind the pages of its text, or a wanted row behind the step",
+            ));
+        }
+        Ok(())
+    }
+}
