@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tapml_diagnose::Reduction;
 use tapml_engine::Tokenizer;
-use tapml_graph::{Error, Model, Op, Result};
+use tapml_graph::paged::PAGES;
+use tapml_graph::{Error, Graph, Model, Op, Result};
 use tapml_import::onnx::is_onnx;
 use tapml_import::{Checkpoint, LogitRows};
 use tapml_kernels::Overrides;
@@ -50,6 +51,15 @@ fn migrate_steps() -> u32 {
 /// Opens a platform by its word with the user's kernels, given as `OP=FILE`.
 pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>> {
     platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)
+}
+
+/// The same for a graph: one whose texts lie in pages runs on kernels by which a row's results depend on that row alone, as it
+/// does when it serves.
+pub(crate) fn open_platform_for(word: &str, kernels: &[String], graph: &Graph) -> Result<Box<dyn Platform>> {
+    let overrides = overrides(kernels)?;
+    let paged = graph.find_value(PAGES).is_some();
+    let overrides = if paged { overrides.with_row_invariance() } else { overrides };
+    platform::open(&PlatformSpec::parse(word)?, overrides)
 }
 
 /// Exact results of one suite; `oracle` names a platform that evaluates in `f64` what TapML does not.
@@ -258,7 +268,7 @@ impl CheckJob {
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<CheckReport> {
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
-        let mut target = open_platform(&self.target, &self.kernels)?;
+        let mut target = open_platform_for(&self.target, &self.kernels, model.graph())?;
         let options = CheckOptions { ops: self.ops.clone(), cases: self.cases.clone() };
         let oracles = oracles(self.oracle.as_deref())?;
         Ok(tapml_migrate::check(&suite, &model, target.as_mut(), &oracles, &options, progress, stop)?.report)
@@ -332,7 +342,7 @@ impl MigrateJob {
         let import_seconds = start.elapsed().as_secs_f64();
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let prompts = self.prompts.read(&checkpoint, &tokenizer)?;
-        let mut target = open_platform(&self.target, &self.kernels)?;
+        let mut target = open_platform_for(&self.target, &self.kernels, model.graph())?;
         let mut source = open_platform(&self.source, &[])?;
         let options = MigrateOptions {
             ledger: &self.ledger(),

@@ -23,6 +23,7 @@ pub mod onnx;
 pub mod platform;
 pub mod prompts;
 pub mod runtime;
+pub mod serve;
 pub mod shown;
 pub mod speed;
 pub mod tune;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tapml_exec::{Image, Interface, Platform};
+use tapml_graph::paged::PageLayout;
 use tapml_graph::{Context, DType, Error, Model, Result, Symbols, Tensor, fuse};
 use tapml_import::quantize::{Scheme, derive, quantize};
 use tapml_import::{Checkpoint, ImportOptions, LogitRows, random_weights};
@@ -22,11 +23,13 @@ pub struct GraphOptions {
     pub fuse: bool,
     /// How weights are quantised, if they are.
     pub quantize: Option<Scheme>,
+    /// Rows of a page, if caches lie in pages, as a server keeps them.
+    pub paged: Option<u32>,
 }
 
 impl Default for GraphOptions {
     fn default() -> GraphOptions {
-        GraphOptions { activation: DType::F32, fuse: true, quantize: None }
+        GraphOptions { activation: DType::F32, fuse: true, quantize: None, paged: None }
     }
 }
 
@@ -75,8 +78,23 @@ impl GraphOptions {
                 quantize(checkpoint.model(), scheme).context(|| checkpoint.dir().display().to_string())?.0
             }
         };
-        if self.fuse { model.with_graph(fuse(model.graph())?) } else { Ok(model) }
+        let model = if self.fuse { model.with_graph(fuse(model.graph())?)? } else { model };
+        match self.paged {
+            None => Ok(model),
+            Some(page) => model.with_graph(model.graph().to_paged(layout(page, checkpoint.context()))?),
+        }
     }
+}
+
+/// Positions that a text may take in pages, of which each recorded call holds all: the longest bundled prompt fits.
+const PAGED_POSITIONS: usize = 544;
+
+/// The layout of one text in pages of this many rows.
+fn layout(page: u32, context: usize) -> PageLayout {
+    let positions = u32::try_from(context.min(PAGED_POSITIONS)).unwrap_or(u32::MAX);
+    let blocks = positions.div_ceil(page.max(1));
+    // One page more than the text needs, so that its first page is none of the caches' first rows.
+    PageLayout { page, pages: blocks.saturating_add(1), texts: 1, blocks, wanted: Some(1) }
 }
 
 /// Larger files are no configurations.

@@ -184,7 +184,7 @@ pub const CRATES: &[Crate] = &[
             "bugs",
             "engine",
         ],
-        tests_use: &[],
+        tests_use: &["testing"],
     },
     Crate {
         name: "tapml",

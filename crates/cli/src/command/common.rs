@@ -35,6 +35,10 @@ pub struct GraphArgs {
     /// How weights are quantised, if they are.
     #[arg(long, value_name = "SCHEME", help = format!("Quantise the weights: {FORMS_HELP}"))]
     pub quantize: Option<Scheme>,
+    /// Keep caches in pages of this many rows, as a server does: the operators of pages take the places of `append` and
+    /// `attention`
+    #[arg(long, value_name = "ROWS")]
+    pub paged: Option<u32>,
 }
 
 impl GraphArgs {
@@ -44,7 +48,7 @@ impl GraphArgs {
             ActivationArg::F32 => DType::F32,
             ActivationArg::F16 => DType::F16,
         };
-        GraphOptions { activation, fuse: !self.no_fuse, quantize: self.quantize }
+        GraphOptions { activation, fuse: !self.no_fuse, quantize: self.quantize, paged: self.paged }
     }
 
     /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.

@@ -72,7 +72,11 @@ fn quantised_plans_are_those_of_the_real_checkpoint() {
         let (size, row) = (plan.size.unwrap(), plan.targets[0].quantized.clone().unwrap());
         assert!(row.fit.fits() && plan.targets[0].f16.fits(), "{text}: {row:?}");
 
-        let options = GraphOptions { activation: target.activation(), quantize: Some(scheme), fuse: true };
+        let options = GraphOptions {
+            activation: target.activation(),
+            quantize: Some(scheme),
+            ..GraphOptions::default()
+        };
         let (_, model) = options.open(&folder, LogitRows::Last).unwrap();
         let capacity = Symbols::np(size.step_tokens, size.positions);
         let compile = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };

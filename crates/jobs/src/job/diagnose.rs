@@ -98,7 +98,7 @@ impl DiagnoseJob {
         }
         let (checkpoint, model) = super::open(&self.graph, &self.model, progress)?;
         let mut source = open_platform(&self.source, &[])?;
-        let target = open_platform(&self.target, &self.kernels)?;
+        let target = super::open_platform_for(&self.target, &self.kernels, model.graph())?;
         let suite = match &self.suite {
             Some(path) => Suite::open(path)?,
             None => self.carve(&checkpoint, &model, source.as_mut(), progress, stop)?,

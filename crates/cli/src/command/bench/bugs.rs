@@ -259,10 +259,13 @@ impl BugsCommand {
         let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
         let each = each_operator.map_or(String::new(), |n| format!(" each {n}"));
         let graph = match graph {
-            GraphArgs { activation: ActivationArg::F32, no_fuse: false, quantize: None } => String::new(),
-            GraphArgs { activation, no_fuse, quantize } => {
+            GraphArgs { activation: ActivationArg::F32, no_fuse: false, quantize: None, paged: None } => {
+                String::new()
+            }
+            GraphArgs { activation, no_fuse, quantize, paged } => {
                 let packed = quantize.as_ref().map_or(String::new(), |scheme| format!(" {scheme}"));
-                format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
+                let paged = paged.map_or(String::new(), |rows| format!(" paged {rows}"));
+                format!(" {activation:?} fused {}{packed}{paged}", !no_fuse).to_lowercase()
             }
         };
         let checked = checking

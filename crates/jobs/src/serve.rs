@@ -1,0 +1,209 @@
+//! A model made ready to serve: loaded in pages, its kernels checked on recorded calls before anybody is answered.
+//!
+//! The graph that serves is recorded on the CPU, where it is the reference itself, and its calls are replayed on the target by
+//! the kernels that will serve.
+
+use crate::job::{open_platform_for, oracles};
+use crate::model::{GraphOptions, identity};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use tapml_engine::{BatchLimits, PagedRunner, Tokenizer, bundled_text};
+use tapml_exec::{CpuPlatform, Interface, PlatformInfo};
+use tapml_graph::paged::PageLayout;
+use tapml_graph::{Context, Error, Model, Result};
+use tapml_import::{Checkpoint, LogitRows};
+use tapml_migrate::report::CheckReport;
+use tapml_migrate::suite::Suite;
+use tapml_migrate::{CarveOptions, CheckOptions, Progress, PromptInput, Stop, carve, check};
+
+/// Tokens of the recorded prompt: more than the rows of a tile, and than a page.
+const CHECKED_TOKENS: usize = 33;
+/// Tokens that are recorded behind it, one by one.
+const CHECKED_STEPS: u32 = 2;
+/// Bytes for pages if nobody says how many.
+const USUAL_MEMORY: u64 = 1 << 30;
+
+/// What to serve, where, and with which sizes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServeOptions {
+    /// Checkpoint folder or GGUF file.
+    pub model: PathBuf,
+    /// The platform that computes.
+    pub target: String,
+    /// The user's kernels, as `OP=FILE`.
+    pub kernels: Vec<String>,
+    /// How the checkpoint becomes a graph.
+    pub graph: GraphOptions,
+    /// Most tokens of one text; the model's context if absent.
+    pub context: Option<usize>,
+    /// Positions in one page.
+    pub page: usize,
+    /// Pages for all texts together; as many as `memory` holds if absent.
+    pub pages: Option<usize>,
+    /// Bytes for pages.
+    pub memory: u64,
+    /// Most rows of one step: prompts are computed in pieces of so many.
+    pub rows: usize,
+    /// Most texts of one step.
+    pub sequences: usize,
+    /// Whether the kernels are checked before the model is loaded.
+    pub check: bool,
+}
+
+impl Default for ServeOptions {
+    fn default() -> ServeOptions {
+        ServeOptions {
+            model: PathBuf::new(),
+            target: "cpu".into(),
+            kernels: Vec::new(),
+            graph: GraphOptions::default(),
+            context: None,
+            page: 16,
+            pages: None,
+            memory: USUAL_MEMORY,
+            rows: 256,
+            sequences: 64,
+            check: true,
+        }
+    }
+}
+
+/// A model that is ready.
+pub struct Serving {
+    /// Where it came from.
+    pub checkpoint: Checkpoint,
+    /// Runs its steps.
+    pub runner: PagedRunner,
+    /// Where.
+    pub platform: PlatformInfo,
+    /// What the check of its kernels gave; `None` if there was none.
+    pub checked: Option<CheckReport>,
+}
+
+impl ServeOptions {
+    /// Opens, checks and loads.
+    ///
+    /// # Errors
+    /// If the model or the target cannot be opened, if rows of several texts cannot share a step of the model, if a call
+    /// of the check fails, or if there is no memory for the pages.
+    pub fn load(&self, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
+        progress.stage("read the model", 0);
+        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::Last)?;
+        Interface::from_graph(model.graph())?.expect_logits()?;
+        let limits = self.limits(&checkpoint, &model)?;
+        let layout = PageLayout {
+            page: limits.page as u32,
+            pages: CHECKED_TOKENS.div_ceil(limits.page).saturating_add(2) as u32,
+            texts: 1,
+            blocks: CHECKED_TOKENS.div_ceil(limits.page).saturating_add(1) as u32,
+            wanted: Some(1),
+        };
+        let recorded = model.with_graph(model.graph().to_paged(layout)?)?;
+        let mut platform = open_platform_for(&self.target, &self.kernels, recorded.graph())?;
+        let checked = if self.check && platform.word() != "cpu" {
+            Some(self.check_kernels(&checkpoint, &recorded, platform.as_mut(), progress, stop)?)
+        } else {
+            None
+        };
+        progress.stage("load the model", 0);
+        let runner = PagedRunner::new(platform.as_mut(), &model, limits)?;
+        Ok(Serving { checkpoint, runner, platform: platform.describe(), checked })
+    }
+
+    /// The sizes, within the model's context and the memory for pages.
+    fn limits(&self, checkpoint: &Checkpoint, model: &Model) -> Result<BatchLimits> {
+        let context = self.context.unwrap_or(checkpoint.context());
+        let sizes = [self.page, self.rows, self.sequences, context];
+        if sizes.contains(&0) || context > checkpoint.context() {
+            let most = checkpoint.context();
+            return Err(Error::invalid(format!(
+                "page, rows, sequences and context must be at least 1, and the context at most {most}: found {sizes:?}"
+            )));
+        }
+        let graph = model.graph();
+        let of_position = graph.states().iter().map(|state| {
+            let ty = &graph.value(state.input).ty;
+            let width = ty.shape.get(1).and_then(|width| width.as_const()).unwrap_or(0);
+            width.saturating_mul(ty.dtype.size() as u64)
+        });
+        let page_bytes = of_position.fold(0u64, u64::saturating_add).saturating_mul(self.page as u64).max(1);
+        // No more than all texts of a step could fill.
+        let useful = context.div_ceil(self.page).saturating_mul(self.sequences);
+        let within = usize::try_from(self.memory / page_bytes).unwrap_or(usize::MAX);
+        let pages = self.pages.unwrap_or(useful.min(within));
+        if pages < context.div_ceil(self.page) {
+            let (one, found) = (context.div_ceil(self.page), pages);
+            return Err(Error::invalid(format!(
+                "a text of {context} tokens takes {one} pages of {page_bytes} bytes, and there are {found}"
+            ))
+            .with_hint("give more memory, or a shorter context"));
+        }
+        let (page, rows, sequences) = (self.page, self.rows, self.sequences);
+        Ok(BatchLimits { page, pages, rows, sequences, context, vocab: 0 })
+    }
+
+    /// Records a prompt and some steps on the CPU, and replays every call on the platform.
+    fn check_kernels(
+        &self,
+        checkpoint: &Checkpoint,
+        model: &Model,
+        platform: &mut dyn tapml_exec::Platform,
+        progress: &dyn Progress,
+        stop: &Stop,
+    ) -> Result<CheckReport> {
+        let folder =
+            tempfile::tempdir().map_err(|e| Error::invalid(format!("a folder for recorded calls: {e}")))?;
+        let out = folder.path().join("serve.suite");
+        let ids = self.prompt(checkpoint, model)?;
+        let prompt = PromptInput { ids, ..PromptInput::default() };
+        let options = CarveOptions {
+            out: &out,
+            overwrite: false,
+            steps: CHECKED_STEPS,
+            self_contained: false,
+            context: checkpoint.context() as u32,
+            decode: &|_| String::new(),
+        };
+        let identity = identity(checkpoint)?;
+        carve(&mut CpuPlatform::new(), model, identity, &[prompt], &options, progress, stop)?;
+        let suite = Suite::open(&out)?;
+        let (oracles, all) = (oracles(None)?, CheckOptions::default());
+        let report = check(&suite, model, platform, &oracles, &all, progress, stop)
+            .context(|| "the check before serving".to_string())?
+            .report;
+        if report.passes() {
+            return Ok(report);
+        }
+        Err(failed_check(&report, &self.target, &self.model))
+    }
+
+    /// A prompt as long as the check wants, or as the context allows.
+    fn prompt(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Vec<u32>> {
+        let most = CHECKED_TOKENS.min(checkpoint.context().saturating_sub(CHECKED_STEPS as usize)).max(1);
+        let vocab = Interface::from_graph(model.graph())?.vocab().unwrap_or(1).max(1);
+        let text = Tokenizer::open(checkpoint.dir()).and_then(|tokenizer| tokenizer.encode(bundled_text()));
+        Ok(match text {
+            Ok(ids) if ids.len() >= most => ids[..most].to_vec(),
+            // A checkpoint without a tokenizer has ids all the same.
+            _ => (0..most as u64).map(|at| (at * 7919 % vocab) as u32).collect(),
+        })
+    }
+}
+
+/// The error of a check that failed, with the first failures.
+fn failed_check(report: &CheckReport, target: &str, model: &Path) -> Error {
+    let failed = report.ops.iter().filter(|op| !op.passes());
+    let failed: Vec<String> = failed
+        .map(|op| format!("`{}` by {} ({} of {} calls)", op.op, op.kernel, op.failed, op.cases))
+        .collect();
+    let text = match report.skipped.first() {
+        _ if !failed.is_empty() => format!("`{target}` computes wrong results: {}", failed.join(", ")),
+        Some(skipped) => format!("`{}` could not be checked on `{target}`: {}", skipped.case, skipped.reason),
+        None => format!("the check on `{target}` was stopped"),
+    };
+    Error::invalid(text).with_hint(format!(
+        "`tapml diagnose {} --target {target} --paged 16` names the cause; `--check off` serves all the same",
+        model.display()
+    ))
+}

@@ -1,0 +1,75 @@
+//! Steps with rows of several texts on devices: a text has the same bits alone and among others, whole and in pieces.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use tapml_engine::{Batch, BatchLimits, BatchRunner, PagedRunner, SequenceRows, WantedLogits};
+use tapml_exec::{Overrides, PlatformSpec};
+use tapml_import::{Checkpoint, ImportOptions};
+
+const LIMITS: BatchLimits = BatchLimits { page: 8, pages: 20, rows: 40, sequences: 4, context: 48, vocab: 0 };
+
+/// A text of ids that no other text has.
+fn ids(seed: u32, count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| (seed * 7919 + i * 104_729 + i * i * 31) % 500).collect()
+}
+
+/// The bits of the logits of each text's last row, its rows fed in pieces of this many, these texts in each step.
+fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize) -> Vec<Vec<u32>> {
+    // Each text has pages of its own, whichever other texts there are.
+    let pages =
+        |text: usize, count: usize| (0..count).map(|block| (19 - (block * 4 + text)) as u32).collect();
+    let mut last = vec![Vec::new(); texts.len()];
+    for start in (0..LIMITS.context).step_by(piece) {
+        let mut batch = Batch::default();
+        let mut which = Vec::new();
+        for (index, (text, ids)) in texts.iter().enumerate().filter(|(_, (_, ids))| start < ids.len()) {
+            let end = (start + piece).min(ids.len());
+            let pages = pages(*text, end.div_ceil(LIMITS.page));
+            let wanted = if end == ids.len() { WantedLogits::Last } else { WantedLogits::Nothing };
+            batch.sequences.push(SequenceRows { ids: ids[start..end].to_vec(), start, pages, wanted });
+            which.push(index);
+        }
+        if which.is_empty() {
+            break;
+        }
+        for (index, logits) in which.into_iter().zip(runner.step(&batch).unwrap()) {
+            last[index] = logits.iter().map(|value| value.to_bits()).collect();
+        }
+    }
+    last
+}
+
+fn check(word: &str) {
+    let folder = tapml_testing::root().join("models/llama_draft");
+    let checkpoint = Checkpoint::open_with(&folder, &ImportOptions::default()).unwrap();
+    let spec = PlatformSpec::parse(word).unwrap();
+    let mut platform = tapml_jobs::platform::open(&spec, Overrides::default()).unwrap();
+    let mut runner = PagedRunner::new(platform.as_mut(), checkpoint.model(), LIMITS).unwrap();
+    let texts: Vec<(usize, Vec<u32>)> =
+        [21, 3, 16, 9].iter().enumerate().map(|(text, &count)| (text, ids(text as u32 + 1, count))).collect();
+    let among = last_bits(&mut runner, &texts, 9);
+    for (text, among) in texts.iter().zip(&among) {
+        for piece in [1, 40] {
+            let found = last_bits(&mut runner, std::slice::from_ref(text), piece);
+            assert!(found[0] == *among, "{word}: text {} in pieces of {piece}", text.0);
+        }
+    }
+    assert_eq!(platform.take_findings().len(), 0);
+}
+
+#[test]
+fn a_text_has_the_same_bits_alone_and_among_others_on_an_emulated_gpu_with_all_checks() {
+    check("emulator?kind=gpu&check=all");
+}
+
+#[test]
+fn a_text_has_the_same_bits_alone_and_among_others_on_an_emulated_phone() {
+    check("emulator?profile=mobile");
+}
+
+#[test]
+fn a_text_has_the_same_bits_alone_and_among_others_on_vulkan() {
+    match tapml_jobs::platform::devices("vulkan") {
+        Ok(found) if !found.is_empty() => check("vulkan"),
+        _ => tapml_testing::skip("vulkan", "no adapter"),
+    }
+}
