@@ -12,6 +12,7 @@ mod error;
 mod fields;
 mod generate;
 mod handler;
+mod load;
 mod metrics;
 mod options;
 mod request;
@@ -22,6 +23,7 @@ mod sse;
 mod state;
 mod tool_calls;
 
+pub use load::{LoadLengths, LoadOptions, LoadReport, LoadTimes, measure_load};
 pub use options::{ApiKeys, ServerOptions};
 pub use served::ServedModel;
 pub use server::{HttpServer, ServerStopper};
