@@ -58,9 +58,13 @@ pub mod dry_run {
 pub mod engine {
     pub use tapml_engine::{
         BatchLimits, BatchRunner, Engine, EngineOptions, EngineStats, Finish, GenerateOptions, Generation,
-        Generator, Request, RequestEvent, RequestHandle, RequestOptions, Sampler, Sampling, SubmitError,
-        Tokenizer, bundled_prompts, generate_text,
+        Generator, PagedRunner, Request, RequestEvent, RequestHandle, RequestOptions, Sampler, Sampling,
+        SubmitError, Tokenizer, bundled_prompts, generate_text,
     };
+}
+/// A model made ready to serve.
+pub mod serve {
+    pub use tapml_jobs::serve::{ServeOptions, Serving};
 }
 /// Two platforms compared on text.
 pub mod eval {
