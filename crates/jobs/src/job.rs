@@ -53,13 +53,17 @@ pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>
     platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)
 }
 
-/// The same for a graph: one whose texts lie in pages runs on kernels by which a row's results depend on that row alone, as it
-/// does when it serves.
-pub(crate) fn open_platform_for(word: &str, kernels: &[String], graph: &Graph) -> Result<Box<dyn Platform>> {
+/// The same for a graph; see [`overrides_for`].
+pub fn open_platform_for(word: &str, kernels: &[String], graph: &Graph) -> Result<Box<dyn Platform>> {
+    platform::open(&PlatformSpec::parse(word)?, overrides_for(kernels, graph)?)
+}
+
+/// The kernels of a graph, with the user's. One whose texts lie in pages runs on kernels by which a row's results depend on that
+/// row alone, as it does when it serves.
+pub fn overrides_for(kernels: &[String], graph: &Graph) -> Result<Overrides> {
     let overrides = overrides(kernels)?;
     let paged = graph.find_value(PAGES).is_some();
-    let overrides = if paged { overrides.with_row_invariance() } else { overrides };
-    platform::open(&PlatformSpec::parse(word)?, overrides)
+    Ok(if paged { overrides.with_row_invariance() } else { overrides })
 }
 
 /// Exact results of one suite; `oracle` names a platform that evaluates in `f64` what TapML does not.

@@ -157,6 +157,9 @@ pub fn default_ledger(model: &Path, target: &str, graph: &GraphOptions) -> PathB
     if let Some(scheme) = &graph.quantize {
         name = format!("{name}-{}", safe(&scheme.to_string()));
     }
+    if let Some(page) = graph.paged {
+        name = format!("{name}-paged{page}");
+    }
     PathBuf::from(".tapml").join(format!("{name}-{}", safe(target)))
 }
 

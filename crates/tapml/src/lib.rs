@@ -126,7 +126,7 @@ pub mod import {
 pub mod jobs {
     pub use tapml_jobs::job::{
         CarveJob, CheckJob, DiagnoseJob, MigrateJob, RecordJob, Run, RunJob, RunReport, open_platform,
-        oracles, overrides, write_program,
+        open_platform_for, oracles, overrides, overrides_for, write_program,
     };
 }
 /// The kernel list.

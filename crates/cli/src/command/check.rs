@@ -94,7 +94,7 @@ impl CheckCommand {
         if self.watch {
             return self.watch(&suite, &model, &oracles, &stop);
         }
-        self.run_all(&suite, &model, self.target.open()?.as_mut(), &oracles, &stop)
+        self.run_all(&suite, &model, self.target.open_for(suite.graph())?.as_mut(), &oracles, &stop)
     }
 
     /// Checks now and whenever a kernel file is saved, until the user stops it. The device stays open.
@@ -105,8 +105,9 @@ impl CheckCommand {
         let mut watcher = Watcher::new(&self.target.kernel);
         while stop.check().is_ok() {
             let start = Instant::now();
-            let checked = common::overrides(&self.target.kernel)
-                .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
+            let checked = jobs::overrides_for(&self.target.kernel, suite.graph())
+                .and_then(|overrides| platform.set_overrides(overrides))
+                .map_err(anyhow::Error::from)
                 .and_then(|()| self.run_both(suite, model, &mut platform, oracles, stop, start));
             // What was cut off says nothing.
             if stop.check().is_err() {

@@ -6,7 +6,7 @@ use crate::output;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tapml::graph::{DType, Model};
+use tapml::graph::{DType, Graph, Model};
 use tapml::import::quantize::{FORMS_HELP, Scheme};
 use tapml::import::{Checkpoint, LogitRows};
 use tapml::jobs;
@@ -104,9 +104,9 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Opens the platform with the kernels.
-    pub fn open(&self) -> Result<Box<dyn Platform>> {
-        open_platform(&self.target, &self.kernel)
+    /// Opens the platform with the kernels of a graph.
+    pub fn open_for(&self, graph: &Graph) -> Result<Box<dyn Platform>> {
+        Ok(jobs::open_platform_for(&self.target, &self.kernel, graph)?)
     }
 }
 

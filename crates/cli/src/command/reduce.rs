@@ -82,7 +82,7 @@ impl ReduceCommand {
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = jobs::oracles(self.oracle.as_deref())?;
         let stop = stopping::stop_on_signal()?;
-        let mut platform = self.target.open()?;
+        let mut platform = self.target.open_for(suite.graph())?;
         let platform = platform.as_mut();
         // Cases of fused operators are named in graphs as the platform runs them.
         let composed = composed_suites(&suite, &*platform)?;

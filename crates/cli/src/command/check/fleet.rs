@@ -4,7 +4,7 @@
 //! share the work, and a run outlives each of them.
 
 use crate::Outcome;
-use crate::command::common::{self, TargetArgs};
+use crate::command::common::TargetArgs;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
 use crate::stopping;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tapml::fleet::{BrokerQueue, Cell, Fleet, FleetQueue, FleetReport, Identity, Memory, Spread};
 use tapml::graph::Model;
+use tapml::jobs;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
 use tapml::platform::PlatformSpec;
@@ -81,7 +82,7 @@ impl FleetArgs {
             suite: check.suite,
             model: check.model,
             oracles: check.oracles,
-            kernels: &common::overrides(&check.target.kernel)?,
+            kernels: &jobs::overrides_for(&check.target.kernel, check.suite.graph())?,
             ops: check.ops,
             cases: check.cases,
             spread: match self.fleet.flatten() {
