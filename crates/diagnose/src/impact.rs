@@ -71,7 +71,7 @@ pub(crate) fn of_call(run: &mut DiagnosisContext<'_>, case: Case) -> Result<Opti
         return Ok(Some(chosen));
     }
     // On the pool that evaluations use: from any other thread each node of the model would wake it anew.
-    match on_pool(|| recorded.logits(case, outputs)) {
+    match on_pool(u64::MAX, || recorded.logits(case, outputs)) {
         Ok(Some(changed)) => recorded.impact(case, &changed).map(Some),
         Ok(None) => Ok(None),
         // Such as an index of an expert that does not exist.

@@ -1,7 +1,7 @@
 //! The graph: values, nodes, weights and states in SSA form, and the builder that makes it. Its types stand with the operators,
 //! since a fused operator holds a graph.
 
-use crate::dim::{Dim, Symbol};
+use crate::dim::{Dim, Symbol, Symbols};
 use crate::error::{Context, Error, Result};
 use crate::op::Op;
 use crate::verify;
@@ -101,6 +101,24 @@ impl Graph {
             }
         }
         users
+    }
+
+    /// About the multiplications of a node at these symbols: elements of the outputs times the longest sum that one of them may
+    /// be. What has no size at these symbols counts as one element.
+    pub fn estimate_work(&self, node: &Node, symbols: &Symbols) -> u64 {
+        let sizes = |&id: &ValueId| self.value(id).ty.sizes(symbols).unwrap_or_default();
+        let outputs: Vec<Vec<usize>> = node.outputs.iter().map(sizes).collect();
+        let inputs: Vec<Vec<usize>> = node.inputs.iter().map(sizes).collect();
+        let count = |shape: &Vec<usize>| shape.iter().fold(1u64, |count, &d| count.saturating_mul(d as u64));
+        let elements = outputs.iter().map(count).fold(0, u64::saturating_add);
+        // Element-wise: one operation for each element.
+        if inputs.iter().all(|shape| outputs.contains(shape)) {
+            return elements;
+        }
+        // An operator whose rows see each other may sum over all rows.
+        let rows = inputs.iter().filter(|_| !node.op.row_wise()).filter_map(|shape| shape.first());
+        let longest = inputs.iter().filter_map(|shape| shape.last()).chain(rows).max();
+        elements.saturating_mul(longest.map_or(1, |&l| l as u64))
     }
 
     /// Operator names in the order of their first node, with the count of nodes.

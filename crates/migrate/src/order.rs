@@ -3,24 +3,10 @@
 use crate::ledger::Entry;
 use crate::suite::{Case, Suite};
 use std::collections::HashMap;
-use tapml_graph::TensorType;
 
-/// About the multiplications of a call: elements of the outputs times the longest sum that one of them may be.
+/// About the multiplications of a call; see [`tapml_graph::Graph::estimate_work`].
 pub fn estimate_work(suite: &Suite, case: Case) -> u64 {
-    let (graph, symbols) = (suite.graph(), &suite.frames()[case.frame].symbols);
-    let node = graph.node(case.node);
-    let sizes = |ty: &TensorType| ty.sizes(symbols).unwrap_or_default();
-    let outputs: Vec<Vec<usize>> = node.outputs.iter().map(|&v| sizes(&graph.value(v).ty)).collect();
-    let inputs: Vec<Vec<usize>> = graph.input_types(node).iter().map(sizes).collect();
-    let elements: u64 = outputs.iter().map(|shape| shape.iter().map(|&d| d as u64).product::<u64>()).sum();
-    // Element-wise: one operation for each element.
-    if inputs.iter().all(|shape| outputs.contains(shape)) {
-        return elements;
-    }
-    // An operator whose rows see each other may sum over all rows.
-    let rows = inputs.iter().filter(|_| !node.op.row_wise()).filter_map(|shape| shape.first());
-    let longest = inputs.iter().filter_map(|shape| shape.last()).chain(rows).max();
-    elements.saturating_mul(longest.map_or(1, |&l| l as u64))
+    suite.graph().estimate_work(suite.graph().node(case.node), &suite.frames()[case.frame].symbols)
 }
 
 /// Indices of the ledger's entries in the order in which they are moved. What has been moved runs in the check of every later one: a target

@@ -32,6 +32,7 @@ mod random;
 mod real;
 mod run;
 mod simd;
+mod split;
 mod value;
 mod weights;
 

@@ -9,6 +9,7 @@ use crate::chained;
 use crate::lanes::dispatch;
 use crate::real::Real;
 use crate::simd::dots;
+use crate::split::is_split;
 use crate::value::zeros;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -53,10 +54,10 @@ pub(crate) fn times_transposed<T: Real>(
     }
     // Each block of outputs is an n × width matrix of its own until all are done.
     let product = |(y, w): (&mut [T], &[T])| dispatch(Product { x, w, y, k, stride: w.len() / k, column: 0 });
-    if n.saturating_mul(k).saturating_mul(outputs) < PARALLEL_FROM {
-        y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product)
-    } else {
+    if is_split(n.saturating_mul(k).saturating_mul(outputs), PARALLEL_FROM) {
         y.par_chunks_mut(n * width).zip(w.par_chunks(width * k)).for_each(product)
+    } else {
+        y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product)
     }
     join_blocks(y, n, width, outputs)
 }

@@ -9,6 +9,7 @@ mod skinny;
 
 use crate::lanes::dispatch;
 use crate::matmul::Product;
+use crate::split::is_split;
 use crate::value::zeros;
 use rayon::prelude::*;
 use rows::BLOCK;
@@ -84,10 +85,10 @@ impl PackedRows {
         };
         // The last part may have fewer blocks.
         let part = |first: usize| part(first..(first + each).min(blocks));
-        let parts: Vec<Vec<f32>> = if self.rows * self.k < PARALLEL_FROM {
-            (0..blocks).step_by(each).map(part).collect()
-        } else {
+        let parts: Vec<Vec<f32>> = if is_split(self.rows * self.k, PARALLEL_FROM) {
             (0..blocks.div_ceil(each)).into_par_iter().map(|i| part(i * each)).collect()
+        } else {
+            (0..blocks).step_by(each).map(part).collect()
         };
         for (i, part) in parts.iter().enumerate() {
             let first = i * each * BLOCK;

@@ -3,6 +3,7 @@
 //! Nodes stand in topological order, so that one pass is enough. Weights are asked for where they are used and are not kept here.
 
 use crate::real::Real;
+use crate::split::WAKING;
 use crate::value::{Value, zeros};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,7 +62,10 @@ pub fn run_graph<T: Real>(
     }
     match observer {
         Some(observe) => run.nodes(Some(observe))?,
-        None => on_pool(|| run.nodes(None))?,
+        None => {
+            let work = graph.nodes().iter().map(|node| graph.estimate_work(node, symbols));
+            on_pool(work.fold(0, u64::saturating_add), || run.nodes(None))?
+        }
     }
     let output = |o: &Output| Ok((o.name.clone(), run.get(o.value)?));
     let outputs = graph.outputs().iter().map(output).collect::<Result<_>>()?;
@@ -76,12 +80,20 @@ const AWAKE: Duration = Duration::from_micros(200);
 /// Threads of a pool that is worth it: fewer are at work most of the time, or share the processor with others.
 const TEAM: usize = 4;
 
-/// Runs `f` on a thread of the pool that evaluations spread their work over, and keeps the others awake meanwhile.
-/// Evaluations within find the pool awake; from any other thread each of them wakes it, which costs a decode step a third of
-/// its time.
-pub fn on_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+/// Multiplications from which a run keeps the threads of the pool awake: a millisecond of one thread. Less is done before
+/// most of them would have joined in.
+const AWAKE_FROM: u64 = 1 << 22;
+
+/// Runs `f`, which has about so many multiplications to do, on a thread of the pool that evaluations spread their work over. Of
+/// much work it keeps the others awake meanwhile: evaluations within find the pool awake; from any other thread each of them
+/// wakes it, which costs a decode step a third of its time. Little work is done on the calling thread.
+pub fn on_pool<R: Send>(work: u64, f: impl FnOnce() -> R + Send) -> R {
+    if work < WAKING as u64 {
+        return f();
+    }
     rayon::scope(|_| {
-        let _awake = (rayon::current_num_threads() >= TEAM).then(Awake::begin);
+        let awake = work >= AWAKE_FROM && rayon::current_num_threads() >= TEAM;
+        let _awake = awake.then(Awake::begin);
         f()
     })
 }
@@ -237,9 +249,17 @@ mod tests {
     #[test]
     fn threads_that_look_for_work_hold_nobody_up() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(TEAM).build().unwrap();
-        let run = |i: u64| on_pool(|| (0..1000u64).into_par_iter().map(|j| j * i).sum::<u64>());
+        let run = |i: u64| on_pool(u64::MAX, || (0..1000u64).into_par_iter().map(|j| j * i).sum::<u64>());
         let sums: Vec<u64> = pool.install(|| (0..200).into_par_iter().map(run).collect());
         assert!(sums.iter().zip(0..).all(|(&sum, i)| sum == i * 499_500));
         assert!(sums.len() == 200);
+    }
+
+    #[test]
+    fn little_work_stays_on_its_thread_and_much_goes_to_the_pool() {
+        let here = std::thread::current().id();
+        let on_thread = |work| on_pool(work, || std::thread::current().id());
+        assert_eq!(on_thread(WAKING as u64 - 1), here);
+        assert_ne!(on_thread(WAKING as u64), here);
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct CpuLoaded {
     grows: Vec<Option<usize>>,
     /// For each node, the values that nobody needs after it.
     dead: Vec<Vec<ValueId>>,
+    /// About the multiplications of the last run, and its `n`. Rows before a run change them little.
+    work: Option<(Option<u64>, u64)>,
 }
 
 /// What a state holds between runs.
@@ -81,7 +83,7 @@ impl CpuLoaded {
         }
         let (model, dead) = (model.clone(), dead(graph));
         let states = Vec::new();
-        let mut loaded = CpuLoaded { model, weights, quantized, states, rows: None, grows, dead };
+        let mut loaded = CpuLoaded { model, weights, quantized, states, rows: None, grows, dead, work: None };
         // States are made in one place.
         loaded.reset()?;
         Ok(loaded)
@@ -197,6 +199,19 @@ impl CpuLoaded {
         typed.map(|(output, &id)| output.to_tensor(self.model.graph().value(id).ty.dtype)).collect()
     }
 
+    /// About the multiplications of a run.
+    fn work(&mut self, symbols: &Symbols) -> u64 {
+        let n = symbols.get(Symbol::N);
+        if let Some((_, known)) = self.work.filter(|(of, _)| *of == n) {
+            return known;
+        }
+        let graph = self.model.graph();
+        let nodes = graph.nodes().iter().map(|node| graph.estimate_work(node, symbols));
+        let work = nodes.fold(0, u64::saturating_add);
+        self.work = Some((n, work));
+        work
+    }
+
     /// Runs nodes from `start` on: all, or until they have given `most` bytes. Gives what an observer is to see of them,
     /// if there is a `most`.
     fn nodes(
@@ -243,9 +258,9 @@ impl CpuLoaded {
     ) -> Result<()> {
         let model = self.model.clone();
         let graph = model.graph();
-        let mut done = 0;
+        let (mut done, work) = (0, self.work(symbols));
         while done < graph.nodes().len() {
-            let seen = on_pool(|| self.nodes(done, values, symbols, Some(WATCHED)))?;
+            let seen = on_pool(work, || self.nodes(done, values, symbols, Some(WATCHED)))?;
             done += seen.len();
             for WatchedNode { id, inputs, outputs } in seen {
                 let node = graph.node(id);
@@ -284,7 +299,10 @@ impl Loaded for CpuLoaded {
         self.rows = None;
         match observer {
             Some(observer) => self.watch(&mut values, symbols, observer)?,
-            None => drop(on_pool(|| self.nodes(0, &mut values, symbols, None))?),
+            None => {
+                let work = self.work(symbols);
+                drop(on_pool(work, || self.nodes(0, &mut values, symbols, None))?)
+            }
         }
         let outputs = self.finish(&values, symbols)?;
         let (n, p) = (symbols.get(Symbol::N), symbols.get(Symbol::P));

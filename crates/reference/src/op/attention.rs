@@ -8,6 +8,7 @@ use crate::eval::Evaluate;
 use crate::lanes::dispatch;
 use crate::real::Real;
 use crate::simd::{add_scaled, dots};
+use crate::split::is_split;
 use crate::value::{Value, zeros};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -51,11 +52,11 @@ impl Evaluate for Attention {
             let keys = KeyRows { k: &k, v: &v, pages: None };
             dispatch(Head { op: self, q, keys, count: k.rows, head, position, sink, y });
         };
-        if q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
-            // A chunk is one head of one row.
-            values.chunks_exact_mut(e).enumerate().for_each(head)
-        } else {
+        // A chunk is one head of one row.
+        if is_split(q.rows.saturating_mul(k.rows).saturating_mul(q.columns), PARALLEL_FROM) {
             values.par_chunks_exact_mut(e).enumerate().for_each(head)
+        } else {
+            values.chunks_exact_mut(e).enumerate().for_each(head)
         }
         single_output(q.rows, heads * e, values)
     }

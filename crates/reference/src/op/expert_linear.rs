@@ -6,6 +6,7 @@ use crate::array::WeightMatrix;
 use crate::eval::Evaluate;
 use crate::matmul::times_transposed;
 use crate::real::Real;
+use crate::split::is_split;
 use crate::value::{Value, reserve, zeros};
 use rayon::prelude::*;
 use tapml_graph::{Error, Result, Symbols};
@@ -31,10 +32,11 @@ impl Evaluate for ExpertLinear {
         };
         // Rows of one expert are multiplied together, so that its matrix is read once.
         let chosen = places_by_expert(inputs[2].as_ids()?, slots, count)?;
-        let products: Vec<Vec<T>> = if n.saturating_mul(slots).saturating_mul(outputs * k) < PARALLEL_FROM {
-            chosen.iter().map(product).collect::<Result<_>>()?
-        } else {
+        let work = n.saturating_mul(slots).saturating_mul(outputs * k);
+        let products: Vec<Vec<T>> = if is_split(work, PARALLEL_FROM) {
             chosen.par_iter().map(product).collect::<Result<_>>()?
+        } else {
+            chosen.iter().map(product).collect::<Result<_>>()?
         };
         let mut values = zeros(n, slots * outputs)?;
         for ((expert, places), product) in chosen.iter().zip(&products) {

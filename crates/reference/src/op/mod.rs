@@ -59,6 +59,7 @@ pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv
 pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, TakeRows};
 
 use crate::real::Real;
+use crate::split::is_split;
 use crate::value::{Value, reserve};
 use rayon::prelude::*;
 use tapml_graph::{Error, Result};
@@ -127,7 +128,7 @@ fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result
     let x = rows(inputs, 0)?;
     let mut values = reserve(x.rows, x.columns)?;
     // These functions take about eight times as long as a sum or product.
-    if x.values.len() >= PARALLEL_FROM / 8 {
+    if is_split(x.values.len().saturating_mul(8), PARALLEL_FROM) {
         let items = x.values.par_iter().with_min_len(1024);
         items.map(|&x| f(x)).collect_into_vec(&mut values);
     } else {
@@ -154,7 +155,7 @@ fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) ->
         }
         return single_output(a.rows, a.columns, values);
     }
-    if a.values.len() >= PARALLEL_FROM {
+    if is_split(a.values.len(), PARALLEL_FROM) {
         a.values.par_iter().zip(b.values).map(|(&a, &b)| f(a, b)).collect_into_vec(&mut values)
     } else {
         values.extend(a.values.iter().zip(b.values).map(|(&a, &b)| f(a, b)))

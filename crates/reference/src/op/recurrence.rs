@@ -2,6 +2,7 @@
 
 use super::{InputRows, PARALLEL_FROM};
 use crate::real::Real;
+use crate::split::is_split;
 use crate::value::{Value, reserve, zeros};
 use rayon::prelude::*;
 use tapml_graph::Result;
@@ -35,11 +36,11 @@ pub(super) fn by_heads<T: Real>(
             step(head, row, s, y);
         }
     };
-    if rows.saturating_mul(state.values.len()) < PARALLEL_FROM {
-        after.chunks_mut(size).zip(blocks.chunks_mut((rows * columns).max(1))).enumerate().for_each(head)
-    } else {
+    if is_split(rows.saturating_mul(state.values.len()), PARALLEL_FROM) {
         let blocks = blocks.par_chunks_mut((rows * columns).max(1));
         after.par_chunks_mut(size).zip(blocks).enumerate().for_each(head)
+    } else {
+        after.chunks_mut(size).zip(blocks.chunks_mut((rows * columns).max(1))).enumerate().for_each(head)
     }
     let mut y = zeros(rows, heads * columns)?;
     // Heads lie side by side in the result, and one after the other in `blocks`.
