@@ -17,6 +17,8 @@ pub mod normalise;
 pub mod rms_norm;
 pub mod skinny_gemm;
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
 
 /// The compute capability, times ten, of asynchronous copies and of the products on tensor cores that the kernels use.
@@ -101,6 +103,14 @@ pub fn compose_text(text: &str) -> (String, String) {
     (prelude, text)
 }
 
+/// As [`compose_text`] for a text of the list: each is composed once, since every plan of a node asks for it.
+fn composed_text(text: &'static str) -> (String, String) {
+    static KNOWN: Mutex<BTreeMap<&'static str, (String, String)>> = Mutex::new(BTreeMap::new());
+    // A poisoned map is whole: an entry is put in when it is complete.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(text).or_insert_with(|| compose_text(text)).clone()
+}
+
 /// The names of all headers.
 pub fn header_names() -> impl Iterator<Item = &'static str> {
     HEADERS.iter().map(|(name, _)| *name)
@@ -147,9 +157,15 @@ fn compose(text: &str, prelude: &mut String) -> String {
 
 /// A kernel without constants and bindings.
 /// Its entry point is named as its file, and `memory` counts bytes of dynamic shared memory.
-fn desc(info: &DeviceInfo, name: &str, file: &str, text: &str, threads: u32, memory: u32) -> KernelDesc {
-    let mut prelude = String::new();
-    let text = compose(text, &mut prelude);
+fn desc(
+    info: &DeviceInfo,
+    name: &str,
+    file: &str,
+    text: &'static str,
+    threads: u32,
+    memory: u32,
+) -> KernelDesc {
+    let (prelude, text) = composed_text(text);
     KernelDesc {
         name: name.into(),
         source: Source { language: Language::Cuda, file: file.into(), prelude, text },
