@@ -9,7 +9,7 @@ use crate::{audit, between, not_run, operators, regions};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use tapml_graph::{Op, Result};
-use tapml_migrate::{Oracles, Progress, Stop, composed_suites};
+use tapml_migrate::{Progress, Stop, composed_suites};
 
 /// Finds every fault of the target. Wrong values are faults in the result; an error means that there could be no diagnosis:
 /// the device was lost, memory ran out, [`tapml_graph::ErrorKind::Interrupted`] after a request to stop.
@@ -27,7 +27,7 @@ pub fn diagnose(
     // Lowering puts in operators that the recorded graph does not have; their calls are composed of recorded values.
     let composed = composed_suites(subject.suite, &*subject.target)?;
     // Exact results are kept per suite, each within the same bound of memory as those of the suite itself.
-    let exact = composed.each_ref().map(|_| Oracles::new(subject.oracles.budget()));
+    let exact = composed.each_ref().map(|_| subject.oracles.for_view(subject.oracles.budget()));
     let mut run = DiagnosisContext::new(subject, *options, progress, stop)?;
     operators::find(&mut run)?;
     for (suite, oracles) in composed.iter().zip(&exact) {

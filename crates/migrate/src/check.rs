@@ -86,7 +86,7 @@ pub fn check(
     let composed = composed_suites(suite, platform)?;
     let budget = oracles.budget();
     // Cases of different graphs have the same numbers, so each view has oracles of its own.
-    let own = composed.each_ref().map(|_| Oracles::new(budget));
+    let own = composed.each_ref().map(|_| oracles.for_view(budget));
     let mut views = vec![(suite, oracles)];
     views.extend(composed.iter().zip(&own));
     let parts = select_parts(&views, options)?;

@@ -13,14 +13,17 @@ use crate::hash::Hash;
 use crate::ledger::{Entry, Ledger, LedgerFolder, OpState, VERSION};
 use crate::migration::{Migration, capacity};
 use crate::model_check::ModelCheck;
-use crate::model_run::check_model;
+use crate::model_run::run_model;
 use crate::oracle::Oracles;
 use crate::report::{Deployed, KernelCheck, LaunchCoverage, OpCheck};
-use crate::suite::Suite;
+use crate::suite::{Case, Suite};
 use std::collections::HashSet;
 use tapml_exec::{Fusing, Hybrid, HybridSide, LoadOptions, Phase, Platform};
 use tapml_graph::fusion::FUSIONS;
 use tapml_graph::{Graph, NodeId, Result};
+
+/// The suite as a phase composes it, and the exact results of its calls.
+type ComposedView<'a> = (&'a Suite, &'a Oracles);
 
 impl Migration<'_> {
     /// Decides the composed operators, each on its own calls, then all that pass together by the whole model; one after the
@@ -40,8 +43,8 @@ impl Migration<'_> {
             // Every composed kind was entered at the beginning.
             let Some(at) = ledger.ops.iter().position(|entry| entry.op == op) else { continue };
             ledger.ops[at].nodes = nodes as u64;
-            let has = |suite: &&Suite| suite.graph().op_kinds().iter().any(|(own, _)| *own == op);
-            let suites: Vec<&Suite> = composed.iter().filter(has).collect();
+            let has = |view: &ComposedView<'_>| view.0.graph().op_kinds().iter().any(|(own, _)| *own == op);
+            let suites: Vec<ComposedView<'_>> = composed.iter().zip(self.composed).filter(has).collect();
             if let Some(key) = self.composed_alone(folder, ledger, at, (&suites, whole))? {
                 passing.push((at, key));
             }
@@ -67,13 +70,14 @@ impl Migration<'_> {
         folder: &LedgerFolder,
         ledger: &mut Ledger,
         at: usize,
-        (suites, all_run): (&[&Suite], bool),
+        (suites, all_run): (&[ComposedView<'_>], bool),
     ) -> Result<Option<Hash>> {
         let op = ledger.ops[at].op.clone();
         // A phase that no run reaches shows among the launches that no check explains.
         // In each phase all nodes of the kind must have calls.
-        let reached = |suite: &&&Suite| nodes_of(suite, &op).iter().all(|&id| suite.covers(id));
-        let suites: Vec<&Suite> = suites.iter().filter(reached).copied().collect();
+        let reached =
+            |(suite, _): &&ComposedView<'_>| nodes_of(suite, &op).iter().all(|&id| suite.covers(id));
+        let suites: Vec<ComposedView<'_>> = suites.iter().filter(reached).copied().collect();
         let (mut check, mut key) = (None, None);
         loop {
             let (reached, check_of) = (!suites.is_empty(), check.as_ref());
@@ -101,9 +105,9 @@ impl Migration<'_> {
     /// What the check of a composed operator depends on.
     ///
     /// Any change of it makes the evidence void: version, device, values, kernels.
-    fn composed_key(&self, op: &str, suites: &[&Suite]) -> Result<Hash> {
+    fn composed_key(&self, op: &str, suites: &[ComposedView<'_>]) -> Result<Hash> {
         let mut text = format!("fused {VERSION} {op} {:?}\n", self.target.describe());
-        for suite in suites {
+        for (suite, _) in suites {
             let nodes = nodes_of(suite, op);
             // Kernels of the lowered graph's nodes, which the plain graph does not have.
             let choices = KernelChoices::from_platform(suite.graph(), self.target, nodes.iter().copied())?;
@@ -121,11 +125,11 @@ impl Migration<'_> {
         folder: &LedgerFolder,
         ledger: &mut Ledger,
         at: usize,
-        suites: &[&Suite],
+        suites: &[ComposedView<'_>],
         key: Hash,
     ) -> Result<OpCheck> {
         let op = ledger.ops[at].op.clone();
-        let checks = suites.iter().map(|suite| self.check_phase(suite, &op));
+        let checks = suites.iter().map(|&view| self.check_phase(view, &op));
         let checks = checks.collect::<Result<Vec<_>>>()?;
         let check = checks.into_iter().reduce(OpCheck::and).unwrap_or_default();
         ledger.ops[at].enter_check(check.clone(), key);
@@ -134,11 +138,10 @@ impl Migration<'_> {
     }
 
     /// The check of an operator's calls of one phase.
-    fn check_phase(&mut self, suite: &Suite, op: &str) -> Result<OpCheck> {
+    fn check_phase(&mut self, (suite, oracles): (&Suite, &Oracles), op: &str) -> Result<OpCheck> {
         let own = suite.cases().filter(|case| suite.graph().node(case.node).op.name() == op);
         self.progress.stage(&format!("check {op}"), own.count() as u64);
-        let oracles = Oracles::new(self.oracles.budget());
-        let checker = Checker::new(suite, self.model, &oracles, self.progress, self.stop);
+        let checker = Checker::new(suite, self.model, oracles, self.progress, self.stop);
         let check = checker.op(self.target, op)?.check;
         self.seconds.check += check.seconds;
         Ok(check)
@@ -177,7 +180,6 @@ impl Migration<'_> {
     fn run_composed(&mut self, ledger: &mut Ledger, names: HashSet<String>) -> Result<ModelCheck> {
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
         let choices = KernelChoices::from_platform(self.model.graph(), self.target, nodes)?;
-        let limits = self.limits(ledger, &choices)?;
         let options = LoadOptions { fusing: Fusing::Only(names), ..LoadOptions::default() };
         self.progress.stage("check the deployed program", self.suite.frames().len() as u64);
         let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| HybridSide::Target);
@@ -186,9 +188,9 @@ impl Migration<'_> {
             Hybrid::with_options(self.model, self.source, self.target, &all, &capacity, options)?;
         self.seconds.compile += start.elapsed().as_secs_f64();
         let start = std::time::Instant::now();
-        let found = check_model(&mut hybrid, self.suite, self.model, &limits, self.progress, self.stop)?;
+        let run = run_model(&mut hybrid, self.suite, self.model, self.progress, self.stop)?;
         self.seconds.model += start.elapsed().as_secs_f64();
-        Ok(found)
+        Ok(run.judge(&self.limits(ledger, &choices)?))
     }
 
     /// Accepts those composed operators with which the whole model still passes.
@@ -213,6 +215,23 @@ impl Entry {
         Settled::by_model(&model).enter(self);
         self.model = Some(model);
     }
+}
+
+/// The calls of the composed operators of which the ledger has no check, in each phase.
+pub(crate) fn unchecked_calls<'a>(
+    ledger: &Ledger,
+    graph: &Graph,
+    views: impl Iterator<Item = ComposedView<'a>>,
+) -> Vec<(&'a Suite, &'a Oracles, Vec<Case>)> {
+    let unchecked = |op: &str| ledger.ops.iter().any(|entry| entry.op == op && entry.check.is_none());
+    let of_view = |(suite, oracles): ComposedView<'a>| {
+        let wanted = |case: &Case| {
+            let op = suite.graph().node(case.node).op.name();
+            is_composed(graph, op) && unchecked(op)
+        };
+        (suite, oracles, suite.cases().filter(wanted).collect::<Vec<Case>>())
+    };
+    views.map(of_view).filter(|(_, _, cases)| !cases.is_empty()).collect()
 }
 
 /// The nodes of a kind in a suite's graph.

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod accumulation_order;
+mod ahead;
 mod argmax;
 pub mod attributes;
 mod carve;

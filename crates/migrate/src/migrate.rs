@@ -4,14 +4,15 @@
 //! The ledger is saved after each check and each decision. Evidence is valid for a key: a hash of all that
 //! it depends on. A run that finds the same key reads the evidence instead of making it.
 
+use crate::ahead::{Ahead, AheadWork};
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::composed_suites;
 use crate::choices::KernelChoices;
 use crate::composed::{composed_kinds, is_composed};
-use crate::deploy::list_deployed;
+use crate::deploy::{list_deployed, unchecked_calls};
 use crate::identity::{self, ModelIdentity};
 use crate::ledger::{Entry, Ledger, LedgerFolder, OpState, VERSION};
-use crate::migration::{Migration, Timed};
+use crate::migration::{Migration, Timed, limits_key};
 use crate::oracle::Oracles;
 use crate::order::sort_moves;
 use crate::outcome::report;
@@ -126,30 +127,45 @@ pub fn migrate_suite(
     folder.save(&ledger)?;
     let nodes = (0..model.graph().nodes().len() as u32).map(NodeId);
     let choices = KernelChoices::from_platform(model.graph(), target, nodes)?;
-    let mut run = Migration {
-        suite: &suite,
-        model,
-        oracles,
-        source,
-        target,
-        progress,
-        stop,
-        hybrid: None,
-        placed: HashSet::new(),
-        unfused: None,
-        evidence: Vec::new(),
-        seconds,
-    };
-    // Composed operators have their turn after all others.
-    for at in sort_moves(&suite, &ledger.ops, run.target.is_software()) {
-        stop.check()?;
-        if !is_composed(suite.graph(), &ledger.ops[at].op) {
-            run.op(&folder, &mut ledger, at, &choices)?;
+    let views = composed.each_ref().map(|_| oracles.for_view(Oracles::VIEW_BUDGET));
+    let mut seconds = std::thread::scope(|scope| {
+        let key = limits_key(&suite, &choices);
+        let is_known = ledger.limits.as_ref().is_some_and(|known| known.key == key);
+        let work = AheadWork {
+            suite: &suite,
+            model,
+            oracles,
+            choices: &choices,
+            limits: (!is_known).then_some(key),
+            calls: unchecked_calls(&ledger, model.graph(), composed.iter().zip(&views)),
+        };
+        let mut run = Migration {
+            suite: &suite,
+            model,
+            oracles,
+            source,
+            target: &mut *target,
+            progress,
+            stop,
+            hybrid: None,
+            placed: HashSet::new(),
+            unfused: None,
+            evidence: Vec::new(),
+            seconds,
+            ahead: Ahead::start(scope, work),
+            composed: &views,
+        };
+        // Composed operators have their turn after all others.
+        for at in sort_moves(&suite, &ledger.ops, run.target.is_software()) {
+            stop.check()?;
+            if !is_composed(suite.graph(), &ledger.ops[at].op) {
+                run.op(&folder, &mut ledger, at, &choices)?;
+            }
         }
-    }
-    run.decide_composed(&folder, &mut ledger, &composed)?;
-    run.regions(&folder, &mut ledger, &choices)?;
-    let mut seconds = run.seconds;
+        run.decide_composed(&folder, &mut ledger, &composed)?;
+        run.regions(&folder, &mut ledger, &choices)?;
+        Ok::<Seconds, Error>(run.seconds)
+    })?;
     let deployed = list_deployed(&ledger, model.graph(), target)?;
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
     let report = report(&ledger, &suite, (seconds, deployed), options.decode);

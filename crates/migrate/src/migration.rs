@@ -1,12 +1,13 @@
 //! A migration under way: gathers evidence of one operator after the other and decides by it.
 
+use crate::ahead::Ahead;
 use crate::check::Checker;
 use crate::choices::KernelChoices;
 use crate::decide::{Basis, Decision, Evidence, UNSEEN, decide};
 use crate::hash::Hash;
 use crate::ledger::{KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
 use crate::model_check::ModelCheck;
-use crate::model_run::check_model;
+use crate::model_run::run_model;
 use crate::noise::MovementLimits;
 use crate::oracle::Oracles;
 use crate::progress::Progress;
@@ -37,6 +38,10 @@ pub(crate) struct Migration<'a> {
     pub(crate) evidence: Vec<Hash>,
     /// Times so far.
     pub(crate) seconds: Seconds,
+    /// What is computed meanwhile.
+    pub(crate) ahead: Ahead,
+    /// Exact results of composed operators' calls, by phase.
+    pub(crate) composed: &'a [Oracles; 2],
 }
 
 impl Migration<'_> {
@@ -91,6 +96,9 @@ impl Migration<'_> {
             if self.placed.len() == self.model.graph().nodes().len() {
                 self.unfused = model.as_ref().and_then(|model| model.as_ref().ok()).cloned();
             }
+        } else {
+            // Composed operators run only where all others do.
+            self.ahead.give_up_calls();
         }
         if fresh && settled.basis == Basis::Model {
             entry.seconds = start.elapsed().as_secs_f64().max(entry.seconds);
@@ -140,7 +148,6 @@ impl Migration<'_> {
         choices: &KernelChoices,
     ) -> Result<ModelCheck> {
         let frames = self.suite.frames().len() as u64;
-        let limits = self.limits(ledger, choices)?;
         self.progress.stage("check the hybrid model", frames);
         let placed: HashSet<&str> = self.placed.iter().chain(nodes).map(String::as_str).collect();
         let side = |node: &Node| {
@@ -161,8 +168,10 @@ impl Migration<'_> {
         })?;
         self.seconds.compile += compile;
         let hybrid = self.hybrid.as_mut().ok_or_else(|| Error::bug("no hybrid model"))?;
-        Timed::new(&mut self.seconds.model)
-            .run(|| check_model(hybrid, self.suite, self.model, &limits, self.progress, self.stop))
+        let run = Timed::new(&mut self.seconds.model)
+            .run(|| run_model(hybrid, self.suite, self.model, self.progress, self.stop))?;
+        // Not earlier: they may still be measured while the model runs.
+        Ok(run.judge(&self.limits(ledger, choices)?))
     }
 
     /// The limits of the model-wise check, measured anew if what they depend on is another.
@@ -170,19 +179,16 @@ impl Migration<'_> {
     /// They depend on declared precisions and not on kernels: an edited kernel of the same precision keeps
     /// them.
     pub(crate) fn limits(&mut self, ledger: &mut Ledger, choices: &KernelChoices) -> Result<MovementLimits> {
-        let precision = |node: NodeId, symbols: &Symbols| choices.declared_precision(node, symbols);
-        let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
-        // Of both phases, as a kernel may declare another chain in each.
-        let both = nodes.flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
-        let all: Vec<Option<&Accumulate>> =
-            both.map(|(node, phase)| choices.kernel_at(node, phase).ok().map(|c| &c.accumulate)).collect();
-        let key = Hash::compute(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
+        let key = limits_key(self.suite, choices);
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());
         }
         self.progress.stage("measure how far the results may move", 0);
+        let precision = |node: NodeId, symbols: &Symbols| choices.declared_precision(node, symbols);
+        let (ahead, stop) = (&mut self.ahead, self.stop);
+        let measure = || MovementLimits::measure(self.suite, self.model, self.oracles, &precision, stop);
         let limits = Timed::new(&mut self.seconds.model)
-            .run(|| MovementLimits::measure(self.suite, self.model, self.oracles, &precision))?;
+            .run(|| ahead.take_limits(key, stop).unwrap_or_else(measure))?;
         ledger.limits = Some(KeyedLimits { key, limits: limits.clone() });
         Ok(limits)
     }
@@ -224,6 +230,16 @@ impl Migration<'_> {
         self.progress.on_decided(entry);
         folder.save(ledger)
     }
+}
+
+/// What the limits of the model-wise check depend on: declared precisions, in both phases, as a kernel may declare another chain
+/// in each.
+pub(crate) fn limits_key(suite: &Suite, choices: &KernelChoices) -> Hash {
+    let nodes = (0..suite.graph().nodes().len() as u32).map(NodeId);
+    let both = nodes.flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
+    let all: Vec<Option<&Accumulate>> =
+        both.map(|(node, phase)| choices.kernel_at(node, phase).ok().map(|c| &c.accumulate)).collect();
+    Hash::compute(format!("limits {VERSION} {} {all:?}", suite.hash()).as_bytes())
 }
 
 /// Room for the longest prompt, and for its decode steps.

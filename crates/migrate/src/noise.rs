@@ -22,6 +22,7 @@ mod foreign;
 pub(crate) use foreign::RegionMovement;
 
 use crate::oracle::Oracles;
+use crate::stop::Stop;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Allowed, Exact, Precision, SHARED};
 use rayon::prelude::*;
@@ -65,12 +66,13 @@ impl MovementLimits {
     }
 
     /// Measures the limits. `precision` gives what the target's kernel for a node declares at these symbols, `None` if
-    /// the node stays on the source.
+    /// the node stays on the source. A request to stop is heard before each run.
     pub fn measure(
         suite: &Suite,
         model: &Model,
         oracles: &Oracles,
         precision: &DeclaredPrecision<'_>,
+        stop: &Stop,
     ) -> Result<MovementLimits> {
         let results = results(model.graph())?;
         let kept = model.graph().cached_values();
@@ -78,7 +80,7 @@ impl MovementLimits {
         let prompts = suite.manifest().prompts.len() as u32;
         // With operators of others a graph is evaluated as tensors, without states and turned choices.
         let others = model.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)));
-        let prompt = |prompt| if others { run.arrays(prompt) } else { run.prompt(prompt) };
+        let prompt = |prompt| if others { run.arrays(prompt, stop) } else { run.prompt(prompt, stop) };
         let found: Vec<Vec<Results>> = (0..prompts).into_par_iter().map(prompt).collect::<Result<_>>()?;
         let frames = suite.frames().len();
         let mut sources = vec![Vec::new(); frames];
@@ -263,7 +265,7 @@ const STACKED_ROWS: usize = 64;
 
 impl Noisy<'_> {
     /// The results of a prompt's runs, exact and with each of the disturbances. All ways go on node by node.
-    fn prompt(&self, prompt: u32) -> Result<Vec<Results>> {
+    fn prompt(&self, prompt: u32, stop: &Stop) -> Result<Vec<Results>> {
         let graph = self.model.graph();
         let way = |seed| {
             let (states, kept) = (empty_states::<f64>(graph)?, HashMap::new());
@@ -272,6 +274,7 @@ impl Noisy<'_> {
         let routers = graph.nodes().iter().filter(|node| node.op.chosen_count().is_some()).count() as u64;
         let mut ways: Vec<Way> = (0..=RUNS + routers.min(TURNED)).map(way).collect::<Result<_>>()?;
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
+            stop.check()?;
             ways.iter_mut().try_for_each(|way| self.begin(way, frame))?;
             let mut router = 0;
             for (i, node) in graph.nodes().iter().enumerate() {

@@ -1,13 +1,15 @@
 //! Exact results of node calls and their sensitivity, computed once per call and shared by every platform that is
 //! checked: they depend on the recorded inputs alone.
 
-use crate::suite::Case;
+use crate::stop::Stop;
+use crate::suite::{Case, Suite};
 use crate::verdict::{AMPLITUDE, Allowed, COPIES, Exact, Precision};
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::Call;
 use tapml_graph::op::{DeclaredType, Foreign};
-use tapml_graph::{Context, DType, ErrorKind, Op, Result, Tensor, TensorType};
+use tapml_graph::{Context, DType, ErrorKind, Model, Op, Result, Tensor, TensorType};
 use tapml_reference::foreign::{self, Disturbance, Evaluator};
 use tapml_reference::{Value, WeightCache, oracle};
 
@@ -18,8 +20,8 @@ const WEIGHTS: usize = 1 << 30;
 /// Oracle results of one suite. Results are kept while they fit the budget, so that a second check of the same calls,
 /// such as one after a kernel was edited, computes nothing.
 pub struct Oracles {
-    /// Shared by all calls.
-    weights: WeightCache<f64>,
+    /// Shared by all calls, and by the views of one suite.
+    weights: Arc<WeightCache<f64>>,
     /// Who evaluates operators of others that TapML does not; what it says is believed as TapML's own evaluations are.
     evaluator: Option<Box<dyn Evaluator>>,
     /// Not held while something is computed.
@@ -47,8 +49,14 @@ impl Oracles {
 
     /// Keeps results of up to `budget` bytes in memory.
     pub fn new(budget: usize) -> Oracles {
-        let (weights, known) = (WeightCache::with_budget(WEIGHTS), Mutex::default());
-        Oracles { weights, evaluator: None, known, budget }
+        let weights = Arc::new(WeightCache::with_budget(WEIGHTS));
+        Oracles { weights, evaluator: None, known: Mutex::default(), budget }
+    }
+
+    /// Oracles of another view of the suite, whose cases have the same numbers: for its fused operators, which TapML evaluates
+    /// itself. Weights are shared, since they are those of the same model.
+    pub fn for_view(&self, budget: usize) -> Oracles {
+        Oracles { weights: self.weights.clone(), evaluator: None, known: Mutex::default(), budget }
     }
 
     /// With somebody who evaluates the operators of others that TapML does not evaluate itself.
@@ -84,6 +92,18 @@ impl Oracles {
             known.bytes += bytes;
         }
         Ok(exact)
+    }
+
+    /// Computes the exact outputs of these cases, as many as are kept, so that whoever asks for them later need not wait. What
+    /// fails is left to whoever asks. A request to stop ends it.
+    pub(crate) fn compute_ahead(&self, suite: &Suite, model: &Model, cases: &[Case], stop: &Stop) {
+        let is_full = || self.known.lock().unwrap_or_else(PoisonError::into_inner).bytes >= self.budget;
+        // Whoever asks for what failed is told why.
+        let compute = |case: &Case| {
+            let needed = stop.check().is_ok() && !is_full();
+            needed.then(|| drop(self.exact_outputs(*case, || Ok(suite.call(*case, model)?.0))))
+        };
+        cases.par_iter().try_for_each(compute).unwrap_or_default()
     }
 
     /// The exact outputs of a call that is no case of a suite; not kept. `seed` decides the disturbances that measure the

@@ -54,5 +54,5 @@ pub(super) fn limits(run: &DiagnosisContext<'_>, nodes: &[NodeId]) -> Result<Mov
     let declared = |id: NodeId, symbols: &Symbols| {
         if on_target.contains(&id) { choices.declared_precision(id, symbols) } else { Ok(None) }
     };
-    MovementLimits::measure(run.suite, run.model, run.oracles, &declared)
+    MovementLimits::measure(run.suite, run.model, run.oracles, &declared, run.stop)
 }

@@ -4,6 +4,7 @@
 //! stands for itself.
 
 use super::{HEADROOM, Noisy, RUNS, Results};
+use crate::stop::Stop;
 use crate::suite::Case;
 use crate::verdict::{Exact, INNER};
 use rayon::prelude::*;
@@ -14,12 +15,13 @@ use tapml_reference::foreign::{widen_outputs, widened_tensor};
 
 impl Noisy<'_> {
     /// As [`Noisy::prompt`].
-    pub(super) fn arrays(&self, prompt: u32) -> Result<Vec<Results>> {
+    pub(super) fn arrays(&self, prompt: u32, stop: &Stop) -> Result<Vec<Results>> {
         let frames = self.suite.frames().iter().enumerate().filter(|(_, frame)| frame.prompt == prompt);
         let frames: Vec<usize> = frames.map(|(at, _)| at).collect();
         // The exact way is the first one.
         let mut ways = vec![Results::new(); RUNS as usize + 1];
         for frame in frames {
+            stop.check()?;
             let exact = self.array_run(frame, 0, None, None)?;
             for (seed, results) in (0..).zip(&mut ways) {
                 let values = match seed {
