@@ -70,17 +70,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
 /// The release build of the command, without symbols.
 fn build(root: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
-    // What is stripped away need not be made: it takes gigabytes.
-    cargo.args([
-        "rustc",
-        "--release",
-        "--config",
-        "profile.release.debug=false",
-        "-p",
-        "tapml-cli",
-        "--bin",
-        "tapml",
-    ]);
+    cargo.args(["rustc", "--release", "-p", "tapml-cli", "--bin", "tapml"]);
     cargo.args(["--", "-C", "strip=symbols"]);
     ensure!(cargo.current_dir(root).status()?.success(), "the command does not build");
     Ok(crate::target(root).join("release").join(format!("tapml{}", std::env::consts::EXE_SUFFIX)))
