@@ -95,17 +95,25 @@ fn cancelled_requests_leave_within_a_step() {
 #[test]
 fn dropping_the_handle_or_the_receiver_cancels() {
     let (engine, watch) = start(LIMITS, EngineOptions::default());
-    let Asked { handle, events } = ask(&engine, &prompt(9, 1), request_options(150, 0));
-    drop(handle);
-    let last = events.iter().last().unwrap();
-    assert!(matches!(last, RequestEvent::Finished(Finish::Cancelled, _)), "{last:?}");
-    let Asked { handle, events } = ask(&engine, &prompt(9, 1), request_options(150, 0));
-    drop(events);
-    while engine.stats().cancelled < 2 {
-        std::thread::yield_now();
+    for drops_handle in [true, false] {
+        // Held, so that the text is not complete before.
+        watch.lock().unwrap().hold = true;
+        let Asked { handle, events } = ask(&engine, &prompt(9, 1), request_options(150, 0));
+        if drops_handle {
+            drop(handle);
+            watch.lock().unwrap().hold = false;
+            let last = events.iter().last().unwrap();
+            assert!(matches!(last, RequestEvent::Finished(Finish::Cancelled, _)), "{last:?}");
+        } else {
+            drop(events);
+            watch.lock().unwrap().hold = false;
+            while engine.stats().finished + engine.stats().cancelled < 2 {
+                std::thread::yield_now();
+            }
+            drop(handle);
+        }
     }
-    drop(handle);
-    assert_clean(&engine, &watch);
+    assert_eq!(assert_clean(&engine, &watch).cancelled, 2);
 }
 
 #[test]
