@@ -31,7 +31,7 @@ pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
-    Batch, BatchLimits, BatchRunner, Candidate, Engine, EngineOptions, EngineStats, NgramOptions,
+    Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, NgramOptions,
     PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken,
     SequenceRows, SubmitError, TokenMask, Usage, WantedLogits,
 };

@@ -57,9 +57,9 @@ pub mod dry_run {
 /// Text in, tokens, text out.
 pub mod engine {
     pub use tapml_engine::{
-        BatchLimits, BatchRunner, Engine, EngineOptions, EngineStats, Finish, GenerateOptions, Generation,
-        Generator, PagedRunner, Request, RequestEvent, RequestHandle, RequestOptions, Sampler, Sampling,
-        SubmitError, Tokenizer, bundled_prompts, generate_text,
+        BatchLimits, BatchRunner, DraftModel, Engine, EngineOptions, EngineStats, Finish, GenerateOptions,
+        Generation, Generator, NgramOptions, PagedRunner, Request, RequestEvent, RequestHandle,
+        RequestOptions, Sampler, Sampling, SubmitError, Tokenizer, bundled_prompts, generate_text,
     };
 }
 /// A model made ready to serve.

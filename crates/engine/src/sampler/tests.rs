@@ -144,6 +144,15 @@ fn bad_logits_and_options_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Greedy choice is the first of the greatest, wherever it stands.
+    #[test]
+    fn greedy_is_the_first_of_the_greatest(logits in prop::collection::vec(-3i8..4, 1..100)) {
+        let logits: Vec<f32> = logits.into_iter().map(f32::from).collect();
+        let most = logits.iter().copied().fold(f32::MIN, f32::max);
+        let first = logits.iter().position(|logit| *logit == most).unwrap();
+        prop_assert_eq!(sampler(Sampling::default()).sample(&logits, &[]).unwrap() as usize, first);
+    }
+
     /// Whatever the options, the choice is one of the tokens that the plain definitions of the cuts keep.
     #[test]
     fn choices_lie_in_the_cut(

@@ -1,7 +1,6 @@
 //! A request on the engine's thread: its times, and what is reported of it.
 
 use super::choose::Chooser;
-use super::draft::NgramOptions;
 use super::inbox::Arrival;
 use super::request::{Request, RequestEvent, SampledToken, Usage};
 use crate::generate::Finish;
@@ -28,10 +27,10 @@ pub struct Active {
 
 impl Active {
     /// The state of a request that was taken; `prompt` are its tokens.
-    pub fn new(arrival: Arrival, prompt: &[u32], ngram: Option<&NgramOptions>) -> Active {
+    pub fn new(arrival: Arrival, prompt: &[u32]) -> Active {
         let Request { options, mask, events, .. } = arrival.request;
         Active {
-            chooser: Chooser::new(options, arrival.sampler, mask, prompt, ngram),
+            chooser: Chooser::new(options, arrival.sampler, mask, prompt),
             receiver: events,
             cached_tokens: 0,
             failures: 0,

@@ -4,7 +4,7 @@
 //! engine says which page holds which positions; the runner neither gives pages out nor takes them back.
 //! Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 4.
 
-use tapml_graph::Result;
+use tapml_graph::{Error, Result};
 
 /// The sizes that a runner was loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,17 @@ pub struct BatchLimits {
     pub context: usize,
     /// Logits of one row.
     pub vocab: usize,
+}
+
+impl BatchLimits {
+    /// The limits with a context that the pages can hold. Fails if one of them is 0.
+    pub(super) fn usable(self) -> Result<BatchLimits> {
+        let BatchLimits { page, pages, rows, sequences, context, vocab } = self;
+        if [page, pages, rows, sequences, context, vocab].contains(&0) {
+            return Err(Error::invalid(format!("a runner must have place for something, found {self:?}")));
+        }
+        Ok(BatchLimits { context: context.min(page.saturating_mul(pages)), ..self })
+    }
 }
 
 /// The rows of a sequence whose logits a step gives.

@@ -2,7 +2,7 @@
 //! at once.
 
 use super::batch::BatchLimits;
-use super::draft::{Drafter, NgramOptions};
+use super::draft::DraftPace;
 use super::request::{Candidate, PromptToken, RequestOptions, SampledToken, TokenMask};
 use crate::generate::Finish;
 use crate::panics;
@@ -25,7 +25,7 @@ pub struct Chooser {
     pub new_tokens: usize,
     sampler: Sampler,
     mask: Option<Mask>,
-    drafter: Option<Drafter>,
+    pace: DraftPace,
     /// The prompt's tokens with their log probabilities so far, if they are wanted.
     prompt: Vec<PromptToken>,
 }
@@ -58,13 +58,12 @@ impl Chooser {
         sampler: Sampler,
         mask: Option<Box<dyn TokenMask>>,
         prompt: &[u32],
-        ngram: Option<&NgramOptions>,
     ) -> Chooser {
         let first = prompt.first().map(|&id| SampledToken { id, logprob: None, top: Vec::new() });
         Chooser {
             sampler,
             mask: mask.map(|mask| Mask { mask, words: Vec::new(), filled: None }),
-            drafter: ngram.map(Drafter::new),
+            pace: DraftPace::default(),
             prompt: first.filter(|_| options.prompt_logprobs.is_some()).into_iter().collect(),
             prompt_tokens: prompt.len(),
             new_tokens: 0,
@@ -84,11 +83,10 @@ impl Chooser {
         *filled = Some(panics::catch(|| mask.fill(words)).unwrap_or_else(|| Err(mask_panic())));
     }
 
-    /// Tokens that may follow the text.
-    pub fn draft(&mut self, text: &[u32]) -> Vec<u32> {
-        // One token is chosen behind the draft.
-        let most = self.options.max_tokens.saturating_sub(self.new_tokens + 1);
-        self.drafter.as_mut().map(|drafter| drafter.propose(text, most)).unwrap_or_default()
+    /// How many tokens to guess.
+    pub fn draft_length(&mut self) -> usize {
+        // One token is chosen behind the guesses.
+        self.pace.next_length().min(self.options.max_tokens.saturating_sub(self.new_tokens + 1))
     }
 
     /// The prompt's log probabilities, one time, when all are there.
@@ -134,13 +132,11 @@ impl Chooser {
                 tokens.push(token);
             }
             if !as_drafted || !matches!(finish, Ok(None)) {
-                self.drafter
-                    .iter_mut()
-                    .for_each(|drafter| drafter.note(draft.len(), at + usize::from(as_drafted)));
+                self.pace.note(draft.len(), at + usize::from(as_drafted));
                 return finish;
             }
         }
-        self.drafter.iter_mut().for_each(|drafter| drafter.note(draft.len(), draft.len()));
+        self.pace.note(draft.len(), draft.len());
         Ok(None)
     }
 

@@ -1,7 +1,7 @@
-//! Guesses the next tokens of a text from the text itself, so that one step can check several of them.
+//! Guesses of the next tokens of a text, so that one step can check several of them.
 //!
-//! "Prompt lookup": what followed the last tokens where they stood before may follow again, as in answers that quote their
-//! prompt. Where guesses fail, fewer are made, and then none for a while.
+//! "Prompt lookup" guesses from the text itself: what followed the last tokens where they stood before may follow again, as in
+//! answers that quote their prompt. Where guesses fail, fewer are made, and then none for a while.
 
 #[cfg(test)]
 mod tests;
@@ -36,11 +36,9 @@ const LEAST_GAIN: f32 = 0.25;
 /// After failures in a row, no guesses are made for at most this many tokens.
 const LONGEST_PAUSE: usize = 64;
 
-/// See the module.
+/// How many tokens of a text are guessed at once.
 #[derive(Clone, Debug)]
-pub struct Drafter {
-    /// Most tokens that are ever guessed.
-    most: usize,
+pub struct DraftPace {
     /// Right tokens of a guess, averaged with more weight on the last ones.
     gain: f32,
     /// Guesses in a row after which the gain was too small.
@@ -49,29 +47,23 @@ pub struct Drafter {
     pause: usize,
 }
 
-impl Drafter {
-    pub fn new(options: &NgramOptions) -> Drafter {
-        Drafter { most: options.tokens, gain: 2.0, failures: 0, pause: 0 }
+impl Default for DraftPace {
+    fn default() -> DraftPace {
+        DraftPace { gain: 2.0, failures: 0, pause: 0 }
     }
+}
 
-    /// Guesses at most `most` tokens that follow the text.
-    pub fn propose(&mut self, text: &[u32], most: usize) -> Vec<u32> {
+impl DraftPace {
+    /// How many tokens to guess now: twice as many as were right of late, so that the number can grow.
+    pub fn next_length(&mut self) -> usize {
         if self.pause > 0 {
             self.pause -= 1;
-            return Vec::new();
+            return 0;
         }
-        let text = &text[text.len().saturating_sub(WINDOW)..];
-        let Some(at) = NGRAMS.iter().find_map(|n| find_again(text, *n)) else { return Vec::new() };
-        let mut guess: Vec<u32> = Vec::new();
-        // Where the text ends the guess goes on: a text that repeats itself does so once more.
-        for place in at..at + self.length().min(most) {
-            let next = text.get(place).or_else(|| guess.get(place - text.len()));
-            guess.extend(next.copied());
-        }
-        guess
+        ((self.gain * 2.0).ceil() as usize).max(1)
     }
 
-    /// Says how many of the guessed tokens were right.
+    /// Takes note of how many of the guessed tokens were right.
     pub fn note(&mut self, guessed: usize, right: usize) {
         if guessed == 0 {
             return;
@@ -84,11 +76,19 @@ impl Drafter {
             self.pause = 1 << self.failures;
         }
     }
+}
 
-    /// Tokens to guess next: twice as many as were right of late, so that the number can grow.
-    fn length(&self) -> usize {
-        ((self.gain * 2.0).ceil() as usize).clamp(1, self.most.max(1))
+/// Guesses at most `most` tokens that follow the text, from what followed its last tokens before.
+pub fn guess_from_text(text: &[u32], most: usize) -> Vec<u32> {
+    let text = &text[text.len().saturating_sub(WINDOW)..];
+    let Some(at) = NGRAMS.iter().find_map(|n| find_again(text, *n)) else { return Vec::new() };
+    let mut guess: Vec<u32> = Vec::new();
+    // Where the text ends the guess goes on: a text that repeats itself does so once more.
+    for place in at..at + most {
+        let next = text.get(place).or_else(|| guess.get(place - text.len()));
+        guess.extend(next.copied());
     }
+    guess
 }
 
 /// Where that stands which followed the last `n` tokens where they stood last before.

@@ -1,6 +1,7 @@
 //! The engine as others see it: requests go in, events come out of its thread.
 
 use super::batch::{BatchLimits, BatchRunner};
+use super::draft_model::{DraftModel, ModelDrafter};
 use super::inbox::{Arrival, Shared, closed_error, lock};
 use super::options::{EngineOptions, EngineStats, SubmitError};
 use super::request::Request;
@@ -38,10 +39,23 @@ pub struct RequestHandle {
 impl Engine {
     /// Starts an engine. Fails if the runner has no place for anything, on bad options, and if no thread can be started.
     pub fn start(runner: Box<dyn BatchRunner>, options: EngineOptions) -> Result<Engine> {
+        Engine::start_with_draft(runner, None, options)
+    }
+
+    /// Starts an engine with speculative decoding by a smaller model. Texts are the same with and without.
+    ///
+    /// # Errors
+    /// As [`Engine::start`], and if the models have other vocabularies.
+    pub fn start_with_draft(
+        runner: Box<dyn BatchRunner>,
+        draft: Option<DraftModel>,
+        options: EngineOptions,
+    ) -> Result<Engine> {
         options.check()?;
-        let limits = usable_limits(runner.limits())?;
+        let limits = runner.limits().usable()?;
+        let drafter = draft.map(|draft| ModelDrafter::new(draft, limits.vocab)).transpose()?;
         let shared = Arc::new(Shared::new(EngineStats { pages: limits.pages, ..EngineStats::default() }));
-        let worker = EngineThread::new(runner, limits, options.clone(), Arc::clone(&shared));
+        let worker = EngineThread::new(runner, drafter, limits, options.clone(), Arc::clone(&shared));
         let thread = thread::Builder::new().name("engine".into()).spawn(move || worker.run());
         let thread = thread.map_err(|error| {
             Error::new(ErrorKind::Unavailable, format!("could not start the engine's thread: {error}"))
@@ -174,13 +188,4 @@ impl Drop for RequestHandle {
     fn drop(&mut self) {
         self.cancel();
     }
-}
-
-/// The limits with a context that the pages can hold. Fails if one of them is 0.
-fn usable_limits(limits: BatchLimits) -> Result<BatchLimits> {
-    let BatchLimits { page, pages, rows, sequences, context, vocab } = limits;
-    if [page, pages, rows, sequences, context, vocab].contains(&0) {
-        return Err(Error::invalid(format!("a runner must have place for something, found {limits:?}")));
-    }
-    Ok(BatchLimits { context: context.min(page.saturating_mul(pages)), ..limits })
 }

@@ -7,6 +7,7 @@ mod active;
 mod batch;
 mod choose;
 mod draft;
+mod draft_model;
 mod engine;
 mod inbox;
 mod options;
@@ -19,6 +20,7 @@ mod thread;
 
 pub use batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
 pub use draft::NgramOptions;
+pub use draft_model::DraftModel;
 pub use engine::{Engine, RequestHandle};
 pub use options::{EngineOptions, EngineStats, SubmitError};
 pub use paged::PagedRunner;

@@ -193,6 +193,18 @@ impl Scheduler {
         }
     }
 
+    /// Makes the text of a sequence another one; what both begin with stays computed. False if there is no such sequence. For
+    /// schedulers without prefix cache, which may write to pages again.
+    pub fn set_text(&mut self, id: SequenceId, text: &[u32]) -> bool {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
+        let equal = sequence.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
+        sequence.ids.truncate(equal);
+        sequence.ids.extend_from_slice(&text[equal..]);
+        // One token at least is computed, since logits come from a step.
+        sequence.computed = sequence.computed.min(equal).min(text.len() - 1);
+        true
+    }
+
     /// The rows of the next step, none if there is nothing to do; of this sequence alone, if one is named.
     ///
     /// Sequences with one token to compute come first, then prompts, as far as there are rows.
@@ -203,7 +215,10 @@ impl Scheduler {
         let mut rows = self.limits.rows;
         for id in self.running.clone() {
             // A sequence before this one may have taken its pages.
-            if self.pending(id) == 1 && self.reserve_pages(id) {
+            self.reserve_pages(id);
+        }
+        for id in self.running.clone() {
+            if self.pending(id) == 1 {
                 // One row is left for each of the others.
                 let others = self.running.len() - step.ids.len();
                 let drafted = self.fit_draft(id, rows.saturating_sub(others));
@@ -323,25 +338,18 @@ impl Scheduler {
         sequence.draft.len()
     }
 
-    /// Gives a running sequence the pages of all its tokens, of younger ones if none is left. False if it is the youngest and
-    /// had to give up its own.
-    fn reserve_pages(&mut self, id: SequenceId) -> bool {
-        let needed = self.sequences[&id].ids.len().div_ceil(self.limits.page);
-        while self.running.contains(&id) {
-            if self.sequences[&id].pages.len() >= needed {
-                return true;
+    /// Gives a running sequence the pages of all its tokens, those of younger ones if none is left. The youngest gives up its own.
+    fn reserve_pages(&mut self, id: SequenceId) {
+        while let Some(sequence) = self.sequences.get_mut(&id).filter(|_| self.running.contains(&id)) {
+            if sequence.pages.len() >= sequence.ids.len().div_ceil(self.limits.page) {
+                return;
             }
             match (self.pool.allocate(), self.running.last().copied()) {
-                (Some(page), _) => {
-                    if let Some(sequence) = self.sequences.get_mut(&id) {
-                        sequence.pages.push(page);
-                    }
-                }
+                (Some(page), _) => sequence.pages.push(page),
                 (None, Some(youngest)) => self.preempt(youngest),
-                (None, None) => return false,
+                (None, None) => return,
             }
         }
-        false
     }
 
     /// Lets waiting sequences run, the oldest first, as far as there are pages for all their tokens.

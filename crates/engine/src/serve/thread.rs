@@ -3,6 +3,8 @@
 use super::active::Active;
 use super::batch::{BatchLimits, BatchRunner, WantedLogits};
 use super::choose::{Chosen, SequenceLogits};
+use super::draft::guess_from_text;
+use super::draft_model::{DraftWish, ModelDrafter};
 use super::inbox::{Arrival, Shared, closed_error};
 use super::options::{EngineOptions, EngineStats};
 use super::recovery::Recovery;
@@ -27,6 +29,7 @@ pub struct EngineThread {
     shared: Arc<Shared>,
     scheduler: Scheduler,
     recovery: Recovery,
+    drafter: Option<ModelDrafter>,
     active: BTreeMap<SequenceId, Active>,
     stats: EngineStats,
     /// Whether the runner must be reset before its next step.
@@ -49,6 +52,7 @@ enum Continuation {
 impl EngineThread {
     pub fn new(
         runner: Box<dyn BatchRunner>,
+        drafter: Option<ModelDrafter>,
         limits: BatchLimits,
         options: EngineOptions,
         shared: Arc<Shared>,
@@ -62,6 +66,7 @@ impl EngineThread {
             shared,
             scheduler: Scheduler::new(limits, scheduler_options),
             recovery: Recovery::default(),
+            drafter,
             active: BTreeMap::new(),
             stats: EngineStats { pages: limits.pages, ..EngineStats::default() },
             broken: false,
@@ -75,7 +80,7 @@ impl EngineThread {
         let late = self.shared.close();
         self.fail_all(&error);
         self.stats.failed += late.len() as u64;
-        late.into_iter().for_each(|arrival| Active::new(arrival, &[], None).fail(error.clone()));
+        late.into_iter().for_each(|arrival| Active::new(arrival, &[]).fail(error.clone()));
         self.publish();
     }
 
@@ -105,7 +110,7 @@ impl EngineThread {
             prompt: std::mem::take(&mut arrival.request.prompt),
         };
         let id = arrival.id;
-        let active = Active::new(arrival, &new.prompt, self.options.ngram.as_ref());
+        let active = Active::new(arrival, &new.prompt);
         self.scheduler.submit(id, new);
         self.active.insert(id, active);
     }
@@ -229,17 +234,30 @@ impl EngineThread {
         }
     }
 
-    /// Guesses tokens behind the texts that run.
+    /// Guesses tokens behind the texts that run: from the texts, and where nothing is found, by the small model.
     fn draft(&mut self) {
-        let EngineThread { scheduler, active, options, .. } = self;
-        let Some(ngram) = &options.ngram else { return };
-        if scheduler.running_count() > ngram.requests {
+        let EngineThread { scheduler, active, options, drafter, .. } = self;
+        let running = scheduler.running_count();
+        let ngram = options.ngram.as_ref().filter(|ngram| running <= ngram.requests);
+        let drafter = drafter.as_mut().filter(|drafter| running <= drafter.requests);
+        if ngram.is_none() && drafter.is_none() {
             return;
         }
+        let mut guesses: BTreeMap<SequenceId, Vec<u32>> = BTreeMap::new();
+        let mut wishes = Vec::new();
         for (id, active) in active.iter_mut().filter(|(_, active)| active.has_begun()) {
-            let draft = active.chooser.draft(scheduler.ids(*id));
-            scheduler.set_draft(*id, draft);
+            let (text, most) = (scheduler.ids(*id), active.chooser.draft_length());
+            let guess = ngram.map(|ngram| guess_from_text(text, most.min(ngram.tokens)));
+            match guess.filter(|guess| !guess.is_empty()) {
+                Some(guess) => drop(guesses.insert(*id, guess)),
+                None if most > 0 => wishes.push(DraftWish { id: *id, text, most }),
+                None => {}
+            }
         }
+        if let Some(drafter) = drafter {
+            guesses.extend(drafter.guess(&wishes));
+        }
+        guesses.into_iter().for_each(|(id, guess)| scheduler.set_draft(id, guess));
     }
 
     /// The step failed: the pages are lost. Fails who is to blame; all others are computed anew.
@@ -273,6 +291,7 @@ impl EngineThread {
         // The pages come back before the end is told.
         self.scheduler.remove(id);
         self.recovery.remove(id);
+        self.drafter.iter_mut().for_each(|drafter| drafter.remove(id));
         match &outcome {
             Continuation::Ends(Finish::Cancelled) | Continuation::Left => self.stats.cancelled += 1,
             Continuation::Fails(_) => self.stats.failed += 1,

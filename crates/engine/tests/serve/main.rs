@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod drafts;
 mod ends;
 mod model;
 mod options;

@@ -35,6 +35,8 @@ pub struct HashModel {
     store: Vec<(u32, usize)>,
     broken: bool,
     watch: Watched,
+    /// One row of so many says something else, if not 0.
+    noise: u64,
 }
 
 pub const LIMITS: BatchLimits =
@@ -44,7 +46,14 @@ impl HashModel {
     pub fn new(limits: BatchLimits) -> (Box<HashModel>, Watched) {
         let watch = Watched::default();
         let store = vec![(u32::MAX, 0); limits.page * limits.pages];
-        (Box::new(HashModel { limits, store, broken: false, watch: Arc::clone(&watch) }), watch)
+        (Box::new(HashModel { limits, store, broken: false, watch: Arc::clone(&watch), noise: 0 }), watch)
+    }
+
+    /// A model that says something else than [`HashModel::new`] in one row of `noise`.
+    pub fn new_noisy(limits: BatchLimits, noise: u64) -> (Box<HashModel>, Watched) {
+        let (mut model, watch) = HashModel::new(limits);
+        model.noise = noise;
+        (model, watch)
     }
 
     fn check(&self, batch: &Batch) -> Option<String> {
@@ -130,7 +139,8 @@ impl BatchRunner for HashModel {
                     WantedLogits::All => at >= s.start,
                 };
                 if wanted {
-                    logits.extend(row(hash, self.limits.vocab));
+                    let other = self.noise > 0 && (hash >> 7).is_multiple_of(self.noise);
+                    logits.extend(row(hash ^ u64::from(other), self.limits.vocab));
                 }
             }
             logits

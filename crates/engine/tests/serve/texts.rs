@@ -2,26 +2,30 @@
 
 use super::*;
 use model::expected_text;
-use tapml_engine::{NgramOptions, Sampling, SubmitError};
+use tapml_engine::SubmitError;
 
 const TOKENS: usize = 24;
 
 /// Serves prompts at once and asserts that each text is that of the model alone.
-fn assert_texts(limits: BatchLimits, options: EngineOptions, prompts: &[Vec<u32>]) -> EngineStats {
-    let (engine, watch) = start(limits, options);
+pub fn assert_answers(engine: &Engine, limits: &BatchLimits, prompts: &[Vec<u32>]) {
     let asked: Vec<Asked> =
-        prompts.iter().zip(0..).map(|(prompt, n)| ask(&engine, prompt, request_options(TOKENS, n))).collect();
+        prompts.iter().zip(0..).map(|(prompt, n)| ask(engine, prompt, request_options(TOKENS, n))).collect();
     for ((asked, prompt), n) in asked.into_iter().zip(prompts).zip(0..) {
         let answer = asked.answer();
-        assert_eq!(answer.ids(), expected_text(prompt, &request_options(TOKENS, n), &limits), "request {n}");
+        assert_eq!(answer.ids(), expected_text(prompt, &request_options(TOKENS, n), limits), "request {n}");
         assert_eq!(answer.finish(), Finish::Length);
         let usage = answer.usage();
         assert_eq!((usage.prompt_tokens, usage.new_tokens), (prompt.len(), TOKENS));
     }
+}
+
+fn assert_texts(limits: BatchLimits, options: EngineOptions, prompts: &[Vec<u32>]) -> EngineStats {
+    let (engine, watch) = start(limits, options);
+    assert_answers(&engine, &limits, prompts);
     assert_clean(&engine, &watch)
 }
 
-fn prompts(count: u64) -> Vec<Vec<u32>> {
+pub fn prompts(count: u64) -> Vec<Vec<u32>> {
     (0..count).map(|n| prompt(1 + (n as usize * 37) % 100, n)).collect()
 }
 
@@ -141,35 +145,4 @@ fn long_service_in_few_pages_keeps_texts_right() {
     }
     let stats = assert_clean(&engine, &watch);
     assert!(stats.preemptions > 0 && stats.prefix_hits > 0, "{stats:?}");
-}
-
-#[test]
-fn drafts_do_not_change_the_text() {
-    for (vocab, pages, sequences) in [(2, 256, 4), (3, 256, 16), (3, 40, 16), (5, 256, 1)] {
-        let limits = BatchLimits { vocab, pages, sequences, ..LIMITS };
-        let prompts: Vec<Vec<u32>> =
-            prompts(24).into_iter().map(|p| p.into_iter().map(|id| id % vocab as u32).collect()).collect();
-        for tokens in [1, 4, 50] {
-            let ngram = Some(NgramOptions { tokens, requests: 12 });
-            let stats = assert_texts(limits, EngineOptions { ngram, ..EngineOptions::default() }, &prompts);
-            assert!(stats.accepted_tokens > 0 && stats.accepted_tokens < stats.draft_tokens, "{stats:?}");
-        }
-    }
-}
-
-#[test]
-fn drafts_end_with_the_context_and_save_steps() {
-    // The text says one token nine times of ten.
-    let logit_bias = vec![(3, 7.0)];
-    let sampling = Sampling { logit_bias, ..Sampling::default() };
-    let options = RequestOptions { max_tokens: 500, sampling, ..RequestOptions::default() };
-    let steps = |ngram: Option<NgramOptions>| {
-        let (engine, watch) = start(LIMITS, EngineOptions { ngram, ..EngineOptions::default() });
-        let answer = ask(&engine, &prompt(20, 1), options.clone()).answer();
-        assert_eq!(answer.finish(), Finish::Context);
-        assert_eq!(answer.ids(), expected_text(&prompt(20, 1), &options, &LIMITS));
-        assert_clean(&engine, &watch).steps
-    };
-    let (plain, drafted) = (steps(None), steps(Some(NgramOptions::default())));
-    assert!(drafted * 2 < plain, "{drafted} steps with drafts, {plain} without");
 }

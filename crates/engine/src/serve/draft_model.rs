@@ -1,0 +1,129 @@
+//! Guesses of a small model, for texts that a large one goes on with.
+//!
+//! The small model guesses its most likely tokens. Its cache lies in pages of its own and follows the texts: what it has computed
+//! for a wrong guess is computed anew.
+
+use super::batch::{BatchLimits, BatchRunner};
+use super::scheduler::{NewSequence, Scheduler, SchedulerOptions, SequenceId};
+use crate::panics;
+use crate::sampler::greatest;
+use std::collections::BTreeMap;
+use tapml_graph::{Error, Result};
+
+/// Speculative decoding with a second, smaller model of the same vocabulary.
+pub struct DraftModel {
+    /// The model.
+    pub runner: Box<dyn BatchRunner>,
+    /// At most this many tokens are guessed at once, each in a step of the small model.
+    pub tokens: usize,
+    /// Only while at most this many requests run.
+    pub requests: usize,
+}
+
+/// A small model that failed so often is not asked any more.
+const FAILURES: usize = 3;
+
+/// A text that is to be guessed on.
+pub struct DraftWish<'a> {
+    /// Its sequence.
+    pub id: SequenceId,
+    /// Its tokens.
+    pub text: &'a [u32],
+    /// At most so many are guessed.
+    pub most: usize,
+}
+
+/// See the module.
+pub struct ModelDrafter {
+    runner: Box<dyn BatchRunner>,
+    limits: BatchLimits,
+    scheduler: Scheduler,
+    tokens: usize,
+    pub requests: usize,
+    failures: usize,
+}
+
+impl ModelDrafter {
+    /// Fails if the small model has no place for anything, or another vocabulary.
+    pub fn new(model: DraftModel, vocab: usize) -> Result<ModelDrafter> {
+        let DraftModel { runner, tokens, requests } = model;
+        let limits = runner.limits().usable()?;
+        if limits.vocab != vocab {
+            let message = format!("the draft model has {} tokens, the model {vocab}", limits.vocab);
+            return Err(Error::invalid(message).with_hint("both must have the same tokenizer"));
+        }
+        // Pages of wrong guesses must not be found by others.
+        let options = SchedulerOptions { prompt_rows: limits.rows, prefix_cache: false };
+        let scheduler = Scheduler::new(limits, options);
+        Ok(ModelDrafter { runner, limits, scheduler, tokens, requests, failures: 0 })
+    }
+
+    /// Forgets a sequence.
+    pub fn remove(&mut self, id: SequenceId) {
+        self.scheduler.remove(id);
+    }
+
+    /// Guesses what follows the texts. A text that is new takes some calls until it is computed; nothing is guessed before.
+    pub fn guess(&mut self, wishes: &[DraftWish]) -> BTreeMap<SequenceId, Vec<u32>> {
+        if self.failures > FAILURES {
+            return BTreeMap::new();
+        }
+        let mut most = BTreeMap::new();
+        for wish in wishes {
+            // Guesses are computed behind the text, all but the last one.
+            let room = (self.limits.context + 1).saturating_sub(wish.text.len());
+            if room == 0 {
+                self.scheduler.remove(wish.id);
+                continue;
+            }
+            most.insert(wish.id, wish.most.min(self.tokens).min(room));
+            if !self.scheduler.set_text(wish.id, wish.text) {
+                let prompt = wish.text.to_vec();
+                let new =
+                    NewSequence { prompt, prompt_logits: false, last_logits: true, salt: String::new() };
+                self.scheduler.submit(wish.id, new);
+            }
+        }
+        let mut guesses: BTreeMap<SequenceId, Vec<u32>> = BTreeMap::new();
+        for _ in 0..most.values().copied().max().unwrap_or(0) {
+            if self.step(&most, &mut guesses).is_err() {
+                self.failures += 1;
+                self.scheduler.lose_pages();
+                if panics::catch(|| self.runner.reset()).is_none_or(|reset| reset.is_err()) {
+                    self.failures = usize::MAX;
+                }
+                break;
+            }
+        }
+        guesses
+    }
+
+    /// Computes one step, and guesses a token for each text that is computed to its end.
+    fn step(
+        &mut self,
+        most: &BTreeMap<SequenceId, usize>,
+        guesses: &mut BTreeMap<SequenceId, Vec<u32>>,
+    ) -> Result<()> {
+        let step = self.scheduler.plan(None);
+        if step.ids.is_empty() {
+            return Ok(());
+        }
+        let logits = panics::catch(|| self.runner.step(&step.batch));
+        let logits = logits.unwrap_or_else(|| Err(Error::bug("the draft model panicked")))?;
+        self.scheduler.complete(&step);
+        for (id, logits) in step.ids.iter().zip(logits) {
+            let guess = guesses.entry(*id).or_default();
+            let most = most.get(id).copied().unwrap_or(0);
+            if logits.is_empty() || guess.len() >= most {
+                continue;
+            }
+            let token = greatest(&logits)?;
+            guess.push(token);
+            // The last guess is not computed.
+            if guess.len() < most {
+                self.scheduler.push(*id, token);
+            }
+        }
+        Ok(())
+    }
+}
