@@ -6,7 +6,7 @@
 use crate::output;
 use anyhow::{Context, Result};
 use std::process::exit;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tapml::migrate::Stop;
@@ -23,8 +23,8 @@ type LastWords = Box<dyn FnOnce() + Send>;
 /// Set by a command while it works; at most one command works in a process.
 static LAST_WORDS: Mutex<Option<LastWords>> = Mutex::new(None);
 
-/// Whether the work at hand looks at the request, so that it is given time to end in order.
-static HEEDED: AtomicBool = AtomicBool::new(false);
+/// How long the work at hand is given to end in order, in milliseconds; 0 as long as it does not look at the request.
+static TIME_TO_END: AtomicU64 = AtomicU64::new(0);
 /// How the process ends.
 /// It is 2 for a command, and 0 for a server.
 static CODE: AtomicI32 = AtomicI32::new(2);
@@ -32,14 +32,24 @@ static CODE: AtomicI32 = AtomicI32::new(2);
 /// A stop request that Ctrl-C and SIGTERM make. If the work at hand does not end, the process does: it says its last
 /// words, nothing half written stays, exit code 2. A second request ends the process at once.
 pub fn stop_on_signal() -> Result<Stop> {
-    HEEDED.store(true, Ordering::Release);
+    stop_on_signal_within(GRACE)
+}
+
+fn stop_on_signal_within(grace: Duration) -> Result<Stop> {
+    let milliseconds = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    TIME_TO_END.store(milliseconds.max(1), Ordering::Release);
     Ok(listen()?.clone())
 }
 
 /// As [`stop_on_signal`], of a server: to be stopped is how it ends, with exit code 0.
 pub fn stop_server_on_signal() -> Result<Stop> {
+    stop_server_on_signal_within(GRACE)
+}
+
+/// As [`stop_server_on_signal`], of a server that takes up to so long to end in order.
+pub fn stop_server_on_signal_within(grace: Duration) -> Result<Stop> {
     CODE.store(0, Ordering::Release);
-    stop_on_signal()
+    stop_on_signal_within(grace)
 }
 
 /// Ctrl-C and SIGTERM end the process from here on as [`stop_on_signal`] says, at once as long as that has not been called.
@@ -60,10 +70,10 @@ pub fn listen() -> Result<&'static Stop> {
             exit(130);
         }
         stop.request();
-        let heeded = HEEDED.load(Ordering::Acquire);
+        let grace = Duration::from_millis(TIME_TO_END.load(Ordering::Acquire));
         // The handler has to return, so that a second signal is heard.
-        std::thread::spawn(move || end(if heeded { GRACE } else { Duration::ZERO }));
-        if heeded {
+        std::thread::spawn(move || end(grace));
+        if !grace.is_zero() {
             output::note("stopping", "what is done so far is kept; again to stop at once");
         }
     })

@@ -24,6 +24,7 @@ pub mod platform;
 pub mod prompts;
 pub mod runtime;
 pub mod serve;
+pub mod served;
 pub mod shown;
 pub mod speed;
 pub mod tune;

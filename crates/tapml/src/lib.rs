@@ -236,6 +236,11 @@ pub mod runtime {
         Uploaded, compile, parse_groups,
     };
 }
+/// OpenAI's API over a model.
+pub mod server {
+    pub use tapml_jobs::served::ServedOptions;
+    pub use tapml_server::{ApiKeys, HttpServer, ServedModel, ServerOptions, ServerStopper};
+}
 /// Text on its way to people.
 pub mod shown {
     pub use tapml_jobs::shown::{first_lines, json, report, strong, whole};

@@ -183,6 +183,7 @@ pub const CRATES: &[Crate] = &[
             "reduce",
             "bugs",
             "engine",
+            "server",
         ],
         tests_use: &["testing"],
     },
@@ -191,7 +192,7 @@ pub const CRATES: &[Crate] = &[
         holds: "the facade and the only stable Rust API: names of other crates and nothing of its own; cargo features choose backends.",
         uses: &[
             "graph", "files", "import", "device", "kernels", "rpc", "broker", "exec", "migrate", "diagnose",
-            "reduce", "bugs", "engine", "jobs",
+            "reduce", "bugs", "engine", "server", "jobs",
         ],
         tests_use: &[],
     },

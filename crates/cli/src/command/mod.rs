@@ -24,6 +24,7 @@ mod migrate;
 mod quantize;
 mod reduce;
 mod run;
+mod serve;
 mod suite;
 mod tune;
 
@@ -57,6 +58,7 @@ commands! {
     Run(run::RunCommand),
     Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),
+    Serve(serve::ServeCommand),
     Logits(logits::LogitsCommand),
     Quantize(quantize::QuantizeCommand),
     Eval(eval::EvalCommand),

@@ -1,0 +1,233 @@
+//! `tapml serve`: a model behind OpenAI's HTTP API.
+
+use super::common::GraphArgs;
+use crate::Outcome;
+use crate::output::{self, JsonArg};
+use crate::progress::Bar;
+use crate::stopping;
+use anyhow::{Result, anyhow};
+use clap::Args;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use tapml::engine::EngineOptions;
+use tapml::migrate::Stop;
+use tapml::model::GraphOptions;
+use tapml::platform;
+use tapml::rpc::agent;
+use tapml::serve::ServeOptions;
+use tapml::server::{ApiKeys, HttpServer, ServedOptions, ServerOptions, ServerStopper};
+
+/// Tokens in a page if --paged does not say how many.
+const PAGE: usize = 16;
+
+/// What a server may need beyond its grace time to tell clients that it ends.
+const LAST_WORDS: Duration = Duration::from_secs(6);
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CheckArg {
+    On,
+    Off,
+}
+
+/// Serve a model through OpenAI's HTTP API.
+///
+/// Completions and chats, whole or streamed, for many clients at once; `GET /openapi.json` describes all of it.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  tapml serve models/llama --target cpu
+  tapml serve MODEL --target cuda --activation f16 --host 0.0.0.0 --api-key-file key.txt
+
+Then:
+  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon a time\"}'")]
+pub struct ServeCommand {
+    /// Folder in Hugging Face layout, or a GGUF file
+    model: PathBuf,
+    /// Where to run; the fastest device present if not given, else cpu
+    #[arg(long, value_name = "PLATFORM")]
+    target: Option<String>,
+    /// Use this source instead of the built-in kernel of an operator; may repeat
+    #[arg(long, value_name = "OP=FILE")]
+    kernel: Vec<String>,
+    #[command(flatten)]
+    graph: GraphArgs,
+    /// Name or address to listen at
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen at; 0 chooses a free one
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// Key that clients must show; may repeat. The list of processes shows it: the variable TAPML_API_KEY and files do not
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+    /// File with such a key; made if it does not exist; may repeat
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Vec<PathBuf>,
+    /// Let web pages of this origin use the server, `*` for all; may repeat
+    #[arg(long, value_name = "ORIGIN")]
+    cors: Vec<String>,
+    /// What clients call the model; may repeat. The name of its folder if not given
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+    /// Chat template (Jinja) in place of the model's own
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+    /// Most tokens of a prompt and its answer; the model's if not given
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Bytes that the cache of keys and values may have
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    memory: u64,
+    /// Pages of this cache; as many as --memory holds if not given
+    #[arg(long, value_name = "N")]
+    pages: Option<usize>,
+    /// Most tokens of one step, those of prompts included
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_rows: usize,
+    /// Most answers that are computed at once; others wait
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    max_sequences: usize,
+    /// Most answers that wait; requests beyond it are refused
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    queue: usize,
+    /// Compute every prompt whole, even if another one began alike
+    #[arg(long)]
+    no_prefix_cache: bool,
+    /// Whether the kernels are checked on recorded calls before the first answer
+    #[arg(long, value_enum, default_value_t = CheckArg::On)]
+    check: CheckArg,
+    /// Most requests at once, waiting ones included
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_concurrent: usize,
+    /// Longest body of a request, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20)]
+    max_body: usize,
+    /// Seconds that a client may take to send the head of a request, and again for its body
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    read_timeout: u64,
+    /// Seconds that requests may go on when the server is stopped
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u64,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+/// What is written as JSON when the server listens.
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    target: String,
+    /// What clients may call the model.
+    names: Vec<String>,
+    /// Where it listens, such as `127.0.0.1:8080`.
+    address: String,
+    /// Where OpenAI's clients find it.
+    url: String,
+    context: usize,
+    pages: usize,
+    page: usize,
+}
+
+impl ServeCommand {
+    /// Serves until the user stops it.
+    ///
+    /// # Errors
+    /// If the model cannot be served, or the address not be listened at.
+    pub fn run(self) -> Result<Outcome> {
+        let grace = Duration::from_secs(self.grace);
+        let stop = stopping::stop_server_on_signal_within(grace.saturating_add(LAST_WORDS))?;
+        let bar = Bar::at_stage("read the model");
+        let job = self.job();
+        let options = self.options()?;
+        let open = options.keys.is_empty();
+        let serving = job.load(&bar, &stop)?;
+        let engine = EngineOptions {
+            queue: self.queue,
+            prefix_cache: !self.no_prefix_cache,
+            ..EngineOptions::default()
+        };
+        let (names, chat_template) = (self.name.clone(), self.chat_template.clone());
+        let model = ServedOptions { names, chat_template, engine }.start(serving)?;
+        let limits = model.engine.limits();
+        let names = model.names.clone();
+        // Brackets keep the colons of an address apart from that before the port.
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let server = HttpServer::bind(&format!("{host}:{}", self.port), model, options)?;
+        bar.finish();
+        let address = server.address();
+        if open && !address.ip().is_loopback() {
+            let text = "other machines can use the server without a key; `--api-key-file FILE` asks for one";
+            output::note("warning", text);
+        }
+        let url = format!("http://{address}/v1");
+        // The line is what a script waits for: the port is open by now.
+        self.json.say(&format!("serving {} at {url}", names.join(", ")))?;
+        self.json.write(&Report {
+            schema: 1,
+            model: self.model.display().to_string(),
+            target: job.target,
+            names,
+            address: address.to_string(),
+            url,
+            context: limits.context,
+            pages: limits.pages,
+            page: limits.page,
+        })?;
+        std::io::stdout().flush()?;
+        stop_when_asked(server.stopper(), stop);
+        server.serve()?;
+        output::note("stopped", "no request is open");
+        Ok(Outcome::Holds)
+    }
+
+    fn job(&self) -> ServeOptions {
+        ServeOptions {
+            model: self.model.clone(),
+            target: self.target.clone().unwrap_or_else(|| platform::fastest().to_string()),
+            kernels: self.kernel.clone(),
+            graph: GraphOptions { paged: None, ..self.graph.options() },
+            context: self.context,
+            page: self.graph.paged.map_or(PAGE, |rows| rows as usize),
+            pages: self.pages,
+            memory: self.memory,
+            rows: self.max_rows,
+            sequences: self.max_sequences,
+            check: self.check == CheckArg::On,
+        }
+    }
+
+    /// The server's settings. Files of keys are made if they are not there.
+    fn options(&self) -> Result<ServerOptions> {
+        let mut keys = self.api_key.clone();
+        keys.extend(std::env::var("TAPML_API_KEY").ok());
+        if keys.iter().any(String::is_empty) {
+            return Err(anyhow!("a key of the server must not be empty"));
+        }
+        for file in &self.api_key_file {
+            keys.push(agent::token_file(file)?);
+        }
+        Ok(ServerOptions {
+            keys: ApiKeys::new(&keys),
+            origins: self.cors.clone(),
+            max_body: self.max_body,
+            max_concurrent: self.max_concurrent,
+            read_timeout: Duration::from_secs(self.read_timeout),
+            grace: Duration::from_secs(self.grace),
+            ..ServerOptions::default()
+        })
+    }
+}
+
+/// Ctrl-C and SIGTERM end the server in order.
+fn stop_when_asked(stopper: ServerStopper, stop: Stop) {
+    std::thread::spawn(move || {
+        // A signal handler can only set the request: a thread looks at it.
+        while stop.check().is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stopper.stop();
+    });
+}

@@ -1,0 +1,120 @@
+//! `tapml serve` with a real model: answers, clients of others, and the end.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{draft, json, python, stderr, tapml};
+use serde_json::{Value, json as value};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A template that takes functions.
+const TEMPLATE: &str = "{% if tools %}{{ tools | tojson }}\n{% endif %}\
+                        {% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+
+/// A server on a free port, which is killed when this is dropped.
+struct ServeProcess {
+    process: Child,
+    report: Value,
+}
+
+impl ServeProcess {
+    fn start(folder: &Path, arguments: &[&str]) -> ServeProcess {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(folder).args(["serve", &draft(), "--port", "0", "--json", "-"]).args(arguments);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut text = String::new();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        // The report is an object over several lines.
+        while !text.ends_with("\n}\n") {
+            assert_ne!(lines.read_line(&mut text).unwrap(), 0, "{}", rest(&mut process));
+        }
+        ServeProcess { process, report: serde_json::from_str(&text).unwrap() }
+    }
+
+    fn post(&self, path: &str, headers: &str, body: &Value) -> (u16, Value) {
+        let (address, body) = (self.report["address"].as_str().unwrap(), body.to_string());
+        let mut tcp = TcpStream::connect(address).unwrap();
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
+        tcp.write_all((head + &body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap())
+    }
+
+    /// Asks it to end, as a service manager does.
+    fn stop(mut self) -> (Option<i32>, String) {
+        Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
+        let text = rest(&mut self.process);
+        (self.process.wait().unwrap().code(), text)
+    }
+}
+
+/// What it said on standard error.
+fn rest(process: &mut Child) -> String {
+    let mut text = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+impl Drop for ServeProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn the_server_continues_a_prompt_as_generate_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ServeProcess::start(folder.path(), &["--target", "cpu", "--name", "story", "--api-key", "secret"]);
+    assert_eq!((&server.report["schema"], &server.report["names"]), (&value!(1), &value!(["story"])));
+    let prompt = "Once upon a time";
+    let mut generate = tapml(folder.path());
+    generate.args(["generate", &draft(), "--target", "cpu", "--max-tokens", "12", "--prompt", prompt]);
+    let expected = json(&mut generate, 0);
+    let body =
+        value!({ "model": "story", "prompt": prompt, "max_tokens": 12, "temperature": 0, "echo": true });
+    assert_eq!(server.post("/v1/completions", "", &body).0, 401);
+    let (status, answer) = server.post("/v1/completions", "authorization: Bearer secret\r\n", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["choices"][0]["text"], format!("{prompt}{}", expected["text"].as_str().unwrap()));
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("stopped"), "{said}");
+}
+
+#[test]
+fn the_client_of_openai_understands_the_server() {
+    if !python::has_packages(&["openai"], "openai") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("chat.jinja"), TEMPLATE).unwrap();
+    let server = ServeProcess::start(folder.path(), &["--target", "cpu", "--chat-template", "chat.jinja"]);
+    let script = tapml_testing::root().join("tools/serve_clients.py");
+    let output = python::python().arg(script).arg(server.report["url"].as_str().unwrap()).output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.matches("ok ").count(), 5, "{text}");
+}
+
+#[test]
+fn what_cannot_be_served_is_told_before_the_port_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str], code| stderr(tapml(folder.path()).arg("serve").args(arguments), code);
+    let said = refused(&["no-such-model"], 2);
+    assert!(said.contains("no-such-model"), "{said}");
+    let said = refused(&[&draft(), "--target", "cpu", "--host", "256.0.0.1"], 2);
+    assert!(said.contains("could not listen"), "{said}");
+    let said = refused(&[&draft(), "--target", "cpu", "--api-key", ""], 2);
+    assert!(said.contains("must not be empty"), "{said}");
+}

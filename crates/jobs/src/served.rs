@@ -1,0 +1,51 @@
+//! A model that is ready, as the server of OpenAI's API takes it.
+
+use crate::serve::Serving;
+use std::path::{Path, PathBuf};
+use tapml_engine::{ChatTemplate, Engine, EngineOptions, Tokenizer};
+use tapml_graph::{Context, Result};
+use tapml_server::ServedModel;
+
+/// The largest file of a chat template, bytes.
+const MAX_TEMPLATE: u64 = 4 << 20;
+
+/// How a model is told and answers.
+#[derive(Clone, Debug, Default)]
+pub struct ServedOptions {
+    /// What clients may call it; the name of its folder if there is none.
+    pub names: Vec<String>,
+    /// A chat template in place of the checkpoint's.
+    pub chat_template: Option<PathBuf>,
+    /// How its engine works.
+    pub engine: EngineOptions,
+}
+
+impl ServedOptions {
+    /// Starts the engine.
+    ///
+    /// # Errors
+    /// If the checkpoint has no tokenizer, or the chat template is none.
+    pub fn start(self, serving: Serving) -> Result<ServedModel> {
+        let ServedOptions { mut names, chat_template, engine } = self;
+        let dir = serving.checkpoint.dir();
+        let tokenizer = Tokenizer::open(dir)?;
+        let template = chat_template.as_deref().map(|path| read_template(path, &tokenizer)).transpose()?;
+        if names.is_empty() {
+            names.push(folder_name(dir));
+        }
+        let stop_ids = serving.checkpoint.eos().to_vec();
+        let engine = Engine::start(Box::new(serving.runner), engine)?;
+        Ok(ServedModel { names, tokenizer, template, stop_ids, engine })
+    }
+}
+
+/// The last part of a path, also of one such as `.`.
+fn folder_name(dir: &Path) -> String {
+    let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
+    whole.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned())
+}
+
+fn read_template(path: &Path, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let source = tapml_files::read_text(path, MAX_TEMPLATE, "a chat template")?;
+    ChatTemplate::new(&source, tokenizer.special()).context(|| path.display().to_string())
+}
