@@ -74,7 +74,8 @@ impl Drop for ServeProcess {
 #[test]
 fn the_server_continues_a_prompt_as_generate_does() {
     let folder = tempfile::tempdir().unwrap();
-    let server = ServeProcess::start(folder.path(), &["--target", "cpu", "--name", "story", "--api-key", "secret"]);
+    let server =
+        ServeProcess::start(folder.path(), &["--target", "cpu", "--name", "story", "--api-key", "secret"]);
     assert_eq!((&server.report["schema"], &server.report["names"]), (&value!(1), &value!(["story"])));
     let prompt = "Once upon a time";
     let mut generate = tapml(folder.path());

@@ -239,7 +239,10 @@ pub mod runtime {
 /// OpenAI's API over a model.
 pub mod server {
     pub use tapml_jobs::served::ServedOptions;
-    pub use tapml_server::{ApiKeys, HttpServer, ServedModel, ServerOptions, ServerStopper};
+    pub use tapml_server::{
+        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, ServedModel, ServerOptions,
+        ServerStopper, measure_load,
+    };
 }
 /// Text on its way to people.
 pub mod shown {

@@ -6,6 +6,7 @@
 mod bugs;
 mod decode;
 mod models;
+mod serve;
 mod table;
 
 use crate::Outcome;
@@ -23,6 +24,7 @@ pub struct BenchCommand {
 enum What {
     Bugs(bugs::BugsCommand),
     Decode(decode::DecodeCommand),
+    Serve(serve::ServeBenchCommand),
 }
 
 impl BenchCommand {
@@ -31,6 +33,7 @@ impl BenchCommand {
         match self.what {
             What::Bugs(command) => command.run(),
             What::Decode(command) => command.run(),
+            What::Serve(command) => command.run(),
         }
     }
 }
