@@ -129,6 +129,9 @@ struct Report {
     context: usize,
     pages: usize,
     page: usize,
+    /// Calls that were replayed on the target before it serves; absent if there was no check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked: Option<u64>,
 }
 
 impl ServeCommand {
@@ -144,6 +147,12 @@ impl ServeCommand {
         let options = self.options()?;
         let open = options.keys.is_empty();
         let serving = job.load(&bar, &stop)?;
+        let checked = serving.checked.as_ref().map(|report| report.cases);
+        if let Some(report) = &serving.checked {
+            let (calls, ops) = (report.cases, report.ops.len());
+            let text = format!("{calls} calls of {ops} operators, by the kernels that serve: none is wrong");
+            bar.suspend(|| output::note("checked", &text));
+        }
         let engine = EngineOptions {
             queue: self.queue,
             prefix_cache: !self.no_prefix_cache,
@@ -175,6 +184,7 @@ impl ServeCommand {
             context: limits.context,
             pages: limits.pages,
             page: limits.page,
+            checked,
         })?;
         std::io::stdout().flush()?;
         stop_when_asked(server.stopper(), stop);
