@@ -1,6 +1,6 @@
 typedef struct ALIGN(8) { f32 x, y; } v2f;
 typedef struct { u32 x, y, z; } v3u;
-typedef struct { u32 n_; u32 p_; u32 reserved0_; u32 reserved1_; } Symbols_;
+typedef struct { u32 n_; u32 p_; u32 s_; u32 reserved_; } Symbols_;
 typedef struct { f32 v[256]; } f32_x256;
 DEV f32 half_to_float(h16 x) { return HALF_TO_FLOAT(x); }
 DEV h16 float_to_half(f32 x) { return FLOAT_TO_HALF(x); }
@@ -12,7 +12,7 @@ DEV v2f unpack2x16float(u32 a) { return v2f_new(half_to_float((h16)(a >> 0u)), h
 DEV v3u v3u_new(u32 x, u32 y, u32 z) { v3u v; v.x = x; v.y = y; v.z = z; return v; }
 DEV u32 row_count_(const Symbols_ s_)
 {
-    return ((1u * s_.n_) + (0u * s_.p_)) + 0u;
+    return (((1u * s_.n_) + (0u * s_.p_)) + (0u * s_.s_)) + 0u;
 }
 DEV f32 round_to_half_(const f32 v_)
 {
