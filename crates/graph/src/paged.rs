@@ -193,8 +193,8 @@ impl<'a> Paging<'a> {
     fn build(mut self) -> Result<Graph> {
         let graph = self.graph;
         let ids = TensorType::new(DType::U32, [Symbol::N]);
-        for (id, input) in graph.inputs() {
-            if input.ty != ids || graph.inputs().count() > 1 {
+        for (at, (id, input)) in graph.inputs().enumerate() {
+            if input.ty != ids || at > 0 {
                 return Err(unsupported(format!("input `{}` ({})", input.name, input.ty)));
             }
             let new = self.builder.input(&input.name, input.ty.clone())?;
