@@ -81,7 +81,11 @@ impl GraphOptions {
         let model = if self.fuse { model.with_graph(fuse(model.graph())?)? } else { model };
         match self.paged {
             None => Ok(model),
-            Some(page) => model.with_graph(model.graph().to_paged(layout(page, checkpoint.context()))?),
+            Some(page) => model.with_graph(
+                model
+                    .graph()
+                    .to_paged(single_text_layout(page, checkpoint.context().min(PAGED_POSITIONS)))?,
+            ),
         }
     }
 }
@@ -89,9 +93,9 @@ impl GraphOptions {
 /// Positions that a text may take in pages, of which each recorded call holds all: the longest bundled prompt fits.
 const PAGED_POSITIONS: usize = 544;
 
-/// The layout of one text in pages of this many rows.
-fn layout(page: u32, context: usize) -> PageLayout {
-    let positions = u32::try_from(context.min(PAGED_POSITIONS)).unwrap_or(u32::MAX);
+/// The layout of one text of so many positions in pages of this many rows.
+pub(crate) fn single_text_layout(page: u32, positions: usize) -> PageLayout {
+    let positions = u32::try_from(positions).unwrap_or(u32::MAX);
     let blocks = positions.div_ceil(page.max(1));
     // One page more than the text needs, so that its first page is none of the caches' first rows.
     PageLayout { page, pages: blocks.saturating_add(1), texts: 1, blocks, wanted: Some(1) }

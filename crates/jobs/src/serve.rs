@@ -4,12 +4,11 @@
 //! the kernels that will serve.
 
 use crate::job::{open_platform_for, oracles};
-use crate::model::{GraphOptions, identity};
+use crate::model::{GraphOptions, identity, single_text_layout};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tapml_engine::{BatchLimits, PagedRunner, Tokenizer, bundled_text};
 use tapml_exec::{CpuPlatform, Interface, PlatformInfo};
-use tapml_graph::paged::PageLayout;
 use tapml_graph::{Context, Error, Model, Result};
 use tapml_import::{Checkpoint, LogitRows};
 use tapml_migrate::report::CheckReport;
@@ -92,13 +91,8 @@ impl ServeOptions {
         let (checkpoint, model) = self.graph.open(&self.model, LogitRows::Last)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
         let limits = self.limits(&checkpoint, &model)?;
-        let layout = PageLayout {
-            page: limits.page as u32,
-            pages: CHECKED_TOKENS.div_ceil(limits.page).saturating_add(2) as u32,
-            texts: 1,
-            blocks: CHECKED_TOKENS.div_ceil(limits.page).saturating_add(1) as u32,
-            wanted: Some(1),
-        };
+        let page = u32::try_from(limits.page).unwrap_or(u32::MAX);
+        let layout = single_text_layout(page, CHECKED_TOKENS + CHECKED_STEPS as usize);
         let recorded = model.with_graph(model.graph().to_paged(layout)?)?;
         let mut platform = open_platform_for(&self.target, &self.kernels, recorded.graph())?;
         let checked = if self.check && platform.word() != "cpu" {

@@ -57,8 +57,16 @@ pub async fn model(State(state): State<Arc<ServerState>>, Path(name): Path<Strin
 }
 
 fn card(state: &ServerState, name: &str) -> Value {
-    let (created, context) = (state.created, state.model.context());
-    json!({ "id": name, "object": "model", "created": created, "owned_by": "tapml", "max_model_len": context })
+    let limits = state.model.engine.limits();
+    json!({
+        "id": name,
+        "object": "model",
+        "created": state.created,
+        "owned_by": "tapml",
+        "max_model_len": limits.context,
+        // As llama.cpp's server tells it.
+        "meta": { "n_vocab": limits.vocab },
+    })
 }
 
 /// Vectors need an encoder.
