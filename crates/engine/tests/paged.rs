@@ -10,12 +10,11 @@ use tapml_import::{Checkpoint, ImportOptions};
 const LIMITS: BatchLimits = BatchLimits { page: 8, pages: 40, rows: 48, sequences: 5, context: 96, vocab: 0 };
 
 fn models() -> Vec<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    let others = std::env::var_os("TAPML_MODELS").map(PathBuf::from);
-    if others.is_none() {
-        tapml_testing::skip("models", "TAPML_MODELS names no folder of models; the bundled ones are run");
-    }
-    let folders = others.unwrap_or(own).read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let folders = tapml_testing::extra_models()
+        .unwrap_or_else(|| tapml_testing::root().join("models"))
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.join("config.json").exists()).collect();
     folders.sort();
     folders

@@ -82,13 +82,18 @@ pub fn model(name: &str) -> PathBuf {
     root().join("models").join(name)
 }
 
+/// The folder that `TAPML_MODELS` names, seen from the project's root; says that it is missing if there is none.
+pub fn extra_models() -> Option<PathBuf> {
+    let folder = std::env::var_os("TAPML_MODELS");
+    if folder.is_none() {
+        skip("models", "TAPML_MODELS names no folder of models");
+    }
+    Some(root().join(folder?))
+}
+
 /// A model of the folder that `TAPML_MODELS` names; skips the test if there is none.
 pub fn extra_model(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("TAPML_MODELS") else {
-        skip("models", "TAPML_MODELS names no folder of models");
-        return None;
-    };
-    let path = root().join(folder).join(name);
+    let path = extra_models()?.join(name);
     if path.join("config.json").is_file() {
         return Some(path);
     }

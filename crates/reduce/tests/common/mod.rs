@@ -185,7 +185,7 @@ pub const FAULTS: &[Fault] = &[
     fault(
         "cached tokens not counted",
         "attention",
-        ["symbols.p + group.y", "max(symbols.p, 1u) - 1u + group.y"],
+        ["return symbols.p + row;", "return max(symbols.p, 1u) - 1u + row;"],
         "llama_draft",
     ),
     fault(
