@@ -26,7 +26,7 @@ pub use again::{Reopen, repeat};
 pub use cached_encoder::{load, load_watched};
 pub use call::Call;
 pub use cpu::CpuPlatform;
-pub use device::{DevicePlatform, UNWRITTEN};
+pub use device::{DevicePlatform, REOPENED, UNWRITTEN};
 pub use hybrid::{Hybrid, HybridSide};
 pub use image::{Image, NOWHERE};
 pub use interface::{Interface, LOGITS, PIXELS, SLOTS};

@@ -151,7 +151,7 @@ pub const CRATES: &[Crate] = &[
         name: "engine",
         holds: "tokenizer, chat templates, sampling, generation, serving of many requests at once.",
         uses: &["graph", "files", "import", "exec"],
-        tests_use: &["testing"],
+        tests_use: &["testing", "device"],
     },
     Crate {
         name: "server",

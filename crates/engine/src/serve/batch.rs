@@ -87,4 +87,9 @@ pub trait BatchRunner: Send {
 
     /// Forgets all pages; opens a device that was lost again.
     fn reset(&mut self) -> Result<()>;
+
+    /// How often a device that was lost was opened again.
+    fn reopened_count(&self) -> u64 {
+        0
+    }
 }

@@ -71,6 +71,8 @@ pub struct EngineStats {
     pub step_time: Duration,
     /// Steps that failed.
     pub failed_steps: u64,
+    /// How often a device that was lost was opened again.
+    pub device_reopened: u64,
     /// Requests that were taken.
     pub submitted: u64,
     /// Requests that ended as they should.

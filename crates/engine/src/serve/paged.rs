@@ -1,14 +1,27 @@
-//! A batch runner over a paged session.
+//! A batch runner over a paged session. A device that was lost is opened again, with the model on it.
 
 use super::batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
-use tapml_exec::{PagedLimits, PagedSession, PagedStep, Platform};
+use std::thread::sleep;
+use std::time::Duration;
+use tapml_exec::{PagedLimits, PagedSession, PagedStep, Platform, REOPENED};
 use tapml_graph::paged::PageLayout;
-use tapml_graph::{Error, Model, Result};
+use tapml_graph::{Error, ErrorKind, Model, Result};
+
+/// Pauses before each attempt to open a lost device again: drivers take a moment to come back.
+const REOPEN_PAUSES: [Duration; 3] =
+    [Duration::from_millis(0), Duration::from_millis(250), Duration::from_millis(1000)];
+
+/// Loads the same model for the same sizes on a platform that is opened anew.
+type OpenRunner = Box<dyn FnMut() -> Result<PagedRunner> + Send>;
 
 /// A language model on a platform, whose steps hold rows of several sequences.
 pub struct PagedRunner {
-    session: PagedSession,
+    /// `None` while its device is lost.
+    session: Option<PagedSession>,
     limits: BatchLimits,
+    /// What opens a lost device again, if anything does.
+    open: Option<OpenRunner>,
+    reopened: u64,
 }
 
 impl PagedRunner {
@@ -35,7 +48,40 @@ impl PagedRunner {
         // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.
         let session = PagedSession::new(platform, model, PagedLimits { layout, rows, wanted: rows })?;
         let limits = BatchLimits { vocab: session.vocab(), ..limits };
-        Ok(PagedRunner { session, limits })
+        Ok(PagedRunner { session: Some(session), limits, open: None, reopened: 0 })
+    }
+
+    /// A runner that opens its device again after a loss: `open` opens the platform anew and loads the same model on it.
+    pub fn with_reopening(self, open: impl FnMut() -> Result<PagedRunner> + Send + 'static) -> PagedRunner {
+        PagedRunner { open: Some(Box::new(open)), ..self }
+    }
+
+    /// Opens the device that was lost again, in a bounded number of attempts.
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        // What the lost device held is freed before the new one takes its memory.
+        self.session = None;
+        let Some(open) = &mut self.open else { return Err(lost) };
+        let mut last = lost;
+        for pause in REOPEN_PAUSES {
+            sleep(pause);
+            match open() {
+                Ok(fresh) if fresh.limits == self.limits => {
+                    self.session = fresh.session;
+                    self.reopened += 1;
+                    return Ok(());
+                }
+                Ok(fresh) => {
+                    let (expected, found) = (self.limits, fresh.limits);
+                    return Err(Error::bug(format!(
+                        "the model was loaded again with other sizes: expected {expected:?}, found {found:?}"
+                    )));
+                }
+                Err(error) => last = error,
+            }
+        }
+        let attempts = REOPEN_PAUSES.len();
+        let text = format!("the device was lost and did not open again in {attempts} attempts: {last}");
+        Err(Error::new(ErrorKind::DeviceLost, text).with_hint("`tapml doctor` tells which devices there are"))
     }
 
     /// The step of a batch, row by row.
@@ -81,7 +127,12 @@ impl BatchRunner for PagedRunner {
     }
 
     fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
-        let logits = self.session.run(self.rows(batch)?)?;
+        let step = self.rows(batch)?;
+        let session = self.session.as_mut().ok_or_else(lost_error)?;
+        let logits = session.run(step).inspect_err(|error| {
+            // A device elsewhere opens again by itself; only its pages are gone.
+            self.reopened += u64::from(error.detail(REOPENED).is_some());
+        })?;
         let logits = logits.to_f32();
         let mut rest = &logits[..];
         let mut parts = Vec::with_capacity(batch.sequences.len());
@@ -100,6 +151,19 @@ impl BatchRunner for PagedRunner {
     }
 
     fn reset(&mut self) -> Result<()> {
-        self.session.reset()
+        let reset = self.session.as_mut().map_or_else(|| Err(lost_error()), PagedSession::reset);
+        match reset {
+            Err(lost) if lost.kind() == ErrorKind::DeviceLost => self.reopen(lost),
+            done => done,
+        }
     }
+
+    fn reopened_count(&self) -> u64 {
+        self.reopened
+    }
+}
+
+/// The error of a step on a device that is gone.
+fn lost_error() -> Error {
+    Error::new(ErrorKind::DeviceLost, "the device was lost")
 }

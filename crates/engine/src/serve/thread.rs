@@ -319,6 +319,7 @@ impl EngineThread {
         self.stats.prefix_queries = counts.prefix_queries;
         self.stats.prefix_hits = counts.prefix_hits;
         self.stats.preemptions = counts.preemptions;
+        self.stats.device_reopened = self.runner.reopened_count();
         self.shared.set_stats(self.stats);
     }
 }

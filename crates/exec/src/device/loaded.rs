@@ -12,6 +12,9 @@ use std::collections::HashMap;
 use tapml_graph::{Error, ErrorKind, Model, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_kernels::{Instance, Program, is_trace};
 
+/// The detail of the error of a run whose device was lost and is open again, without its pages.
+pub const REOPENED: &str = "reopened";
+
 /// See the module.
 pub(super) struct DeviceLoaded {
     /// The device, shared with the platform.
@@ -151,6 +154,7 @@ fn run_again(instance: &mut Instance, inner: &mut PlatformState, history: &[Ran]
 /// The error of a run that would read pages of a device that is gone.
 fn pages_lost() -> Error {
     Error::invalid("the device was lost, and with it what the pages held")
+        .with_detail(REOPENED, "the device was opened again")
         .with_hint("reset the session and compute the texts again")
 }
 

@@ -10,6 +10,8 @@ mod state;
 mod trace;
 mod weights;
 
+pub use loaded::REOPENED;
+
 use crate::again::{repeat, repeat_from};
 use crate::platform::reduction;
 use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
