@@ -102,7 +102,14 @@ impl ServeOptions {
         };
         progress.stage("load the model", 0);
         let runner = PagedRunner::new(platform.as_mut(), &model, limits)?;
-        Ok(Serving { checkpoint, runner, platform: platform.describe(), checked })
+        let info = platform.describe();
+        let (target, kernels) = (self.target.clone(), self.kernels.clone());
+        let runner = runner.with_reopening(move || {
+            log::warn!("`{target}` was lost: it is opened again, and the model loaded");
+            let mut platform = open_platform_for(&target, &kernels, recorded.graph())?;
+            PagedRunner::new(platform.as_mut(), &model, limits)
+        });
+        Ok(Serving { checkpoint, runner, platform: info, checked })
     }
 
     /// The sizes, within the model's context and the memory for pages.

@@ -96,7 +96,9 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> ApiError {
         let status = match error.kind() {
             ErrorKind::InvalidInput | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
-            ErrorKind::Unavailable | ErrorKind::OutOfMemory => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Unavailable | ErrorKind::OutOfMemory | ErrorKind::DeviceLost => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         ApiError::new(status, text_with_hint(&error))

@@ -207,6 +207,11 @@ impl Metrics {
         );
         counter("vllm:prefix_cache_hits_total", "Of these, tokens that were found.", stats.prefix_hits);
         counter("vllm:num_preemptions_total", "Sequences that gave their pages up.", stats.preemptions);
+        counter(
+            "tapml:device_reopened_total",
+            "How often a lost device was opened again.",
+            stats.device_reopened,
+        );
         counter("vllm:prompt_tokens_total", "Tokens of prompts.", self.prompt_tokens.load(Ordering::Relaxed));
         counter(
             "vllm:generation_tokens_total",
