@@ -157,6 +157,11 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// Its source, without the marks of what is trained on.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The prompt for a chat. Fails with the template's own message if it refuses the chat, and if it goes beyond a limit.
     pub fn render(&self, chat: &Chat) -> Result<String> {
         let rendered = run_in_thread(|| self.render_here(chat));

@@ -9,6 +9,7 @@
 
 mod chat;
 mod generate;
+mod grammar;
 mod image;
 mod panics;
 mod prompts;
@@ -27,6 +28,7 @@ mod vocabulary;
 pub use self::image::{Filter, ImageProcessor, Pixels, Rgb};
 pub use chat::{Chat, ChatTemplate, Content, Message, MessagePart};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
+pub use grammar::{CompiledGrammar, Grammar, GrammarCompiler};
 pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
@@ -40,5 +42,5 @@ pub use special::SpecialTokens;
 pub use stop::StopTexts;
 pub use stream::TextStream;
 pub use text::{GeneratedText, generate_text};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{TokenBytes, Tokenizer};
 pub use vision::{Vision, user_message};

@@ -4,9 +4,12 @@
 //! before (`shape`), steps are bounded (`bounded`), and panics are caught.
 
 mod bounded;
+mod byte_steps;
+mod bytes;
 mod shape;
 
 pub(crate) use bounded::{BoundedTokenizer, catch_panics};
+pub use bytes::TokenBytes;
 pub(crate) use shape::check_table;
 
 use crate::chat::ChatTemplate;

@@ -4,6 +4,7 @@
 //! Sequences are taken apart here, because the library would run them in one piece. Growth is counted per
 //! text and thread.
 
+use super::byte_steps::ByteSteps;
 use std::cell::Cell;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
@@ -196,6 +197,13 @@ fn check_template(template: &TemplateProcessing, added: &mut usize) -> Result<()
         }
     }
     Ok(())
+}
+
+impl Bounded<DecoderWrapper> {
+    /// The steps that make bytes.
+    pub fn byte_steps(&self) -> ByteSteps {
+        ByteSteps::of_decoder(&self.0)
+    }
 }
 
 impl Decoder for Bounded<DecoderWrapper> {

@@ -158,7 +158,7 @@ impl World {
     }
 
     /// The bytes of a token; none for the end of a text.
-    fn bytes(&self, id: u32) -> Option<&[u8]> {
+    pub fn bytes(&self, id: u32) -> Option<&[u8]> {
         self.by_id.get(&id).map(|&place| &*self.tokens[place].0)
     }
 
