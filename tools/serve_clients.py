@@ -6,6 +6,7 @@
 Needs openai. The model may say anything: what is checked are the forms that the client relies on, and that parts join to the whole.
 """
 
+import json
 import sys
 
 import openai
@@ -13,7 +14,10 @@ import openai
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me a story."}]
 TOOL = {
     "type": "function",
-    "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}},
+    "function": {
+        "name": "get_time",
+        "parameters": {"type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "additionalProperties": False},
+    },
 }
 
 
@@ -70,12 +74,27 @@ def tools():
         expect(error.param == "tools", error.body)
         return
     expect(answer.choices[0].finish_reason in ("stop", "length", "tool_calls"), answer)
-    error = refused(openai.BadRequestError, messages=MESSAGES, tools=[TOOL], tool_choice="required")
-    expect(error.param == "tool_choice", error.body)
+    answer = chat(messages=MESSAGES, tools=[TOOL], tool_choice="required", max_tokens=200)
+    call = answer.choices[0].message.tool_calls[0]
+    expect(call.function.name == TOOL["function"]["name"], answer)
+    expect(isinstance(json.loads(call.function.arguments), dict), answer)
+
+
+def structured():
+    schema = {
+        "type": "object",
+        "properties": {"hero": {"enum": ["Tom", "Lily"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["hero", "age"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "story", "strict": True, "schema": schema}}
+    answer = chat(messages=MESSAGES, response_format=form, max_tokens=100)
+    story = json.loads(answer.choices[0].message.content)
+    expect(story["hero"] in ("Tom", "Lily") and 1 <= story["age"] <= 9, answer)
 
 
 def errors():
-    schema = {"type": "json_schema", "json_schema": {"name": "story", "schema": {"type": "object"}}}
+    schema = {"type": "json_schema", "json_schema": {"name": "story", "schema": {"not": {}}}}
     error = refused(openai.BadRequestError, messages=MESSAGES, response_format=schema)
     expect(error.param == "response_format", error.body)
     error = refused(openai.BadRequestError, messages=[{"role": "user", "content": "a " * 200_000}])
@@ -94,6 +113,6 @@ def chat(**body):
     return client.chat.completions.create(**{"model": model, **body})
 
 
-for scenario in (whole_and_streamed, streamed_with_helper, completions, tools, errors):
+for scenario in (whole_and_streamed, streamed_with_helper, completions, tools, structured, errors):
     scenario()
     print(f"ok {scenario.__name__}")

@@ -6,7 +6,9 @@ use crate::metrics::Metrics;
 use crate::served::ServedModel;
 use std::ops::ControlFlow;
 use std::time::Instant;
-use tapml_engine::{Finish, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, Usage};
+use tapml_engine::{
+    CompiledGrammar, Finish, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, Usage,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 /// One answer that is wanted.
@@ -26,6 +28,8 @@ pub struct AnswerPlan {
     pub with_special: bool,
     /// Whether the token that ends an answer is told with its log probability.
     pub with_end: bool,
+    /// The form that the answer is held to.
+    pub grammar: Option<CompiledGrammar>,
 }
 
 /// Takes answers as they are made.
@@ -90,7 +94,8 @@ impl Submitted {
                 Err(_) => ControlFlow::Break(()),
             };
             let (prompt, options) = (plan.prompt.clone(), plan.options.clone());
-            Ok(model.engine.submit(Request { prompt, options, mask: None, events: Box::new(receive) })?)
+            let mask = plan.grammar.as_ref().map(CompiledGrammar::mask);
+            Ok(model.engine.submit(Request { prompt, options, mask, events: Box::new(receive) })?)
         };
         let handles: Result<Vec<RequestHandle>, ApiError> = plans.iter().enumerate().map(submit).collect();
         Ok(Submitted { handles: handles?, plans, events, start: Instant::now() })

@@ -22,6 +22,7 @@ mod server;
 mod sse;
 mod state;
 mod tool_calls;
+mod tool_grammar;
 
 pub use load::{LoadLengths, LoadOptions, LoadReport, LoadTimes, measure_load};
 pub use options::{ApiKeys, ServerOptions};

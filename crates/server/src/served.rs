@@ -58,6 +58,11 @@ impl ServedModel {
         Ok(ids)
     }
 
+    /// The source of the template; empty if there is none.
+    pub fn template_source(&self) -> &str {
+        self.template.as_ref().or(self.tokenizer.chat_template()).map_or("", ChatTemplate::source)
+    }
+
     /// The text of a chat.
     pub fn render(&self, chat: &Chat) -> Parsed<String> {
         let Some(template) = self.template.as_ref().or(self.tokenizer.chat_template()) else {

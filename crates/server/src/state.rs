@@ -6,8 +6,9 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::served::ServedModel;
 use axum::http::StatusCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use tapml_engine::{CompiledGrammar, Grammar, GrammarCompiler};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bodies that are read to requests and tokens at once: each takes several times its bytes meanwhile.
@@ -23,6 +24,8 @@ pub struct ServerState {
     pub options: ServerOptions,
     /// When the server started, seconds since 1970.
     pub created: u64,
+    /// Made for the first form that is asked for: large vocabularies take a moment.
+    grammars: OnceLock<Result<GrammarCompiler, ApiError>>,
     places: Arc<Semaphore>,
     preparing: Arc<Semaphore>,
     stopping: AtomicBool,
@@ -35,11 +38,23 @@ impl ServerState {
             model,
             metrics: Metrics::default(),
             created: unix_seconds(),
+            grammars: OnceLock::new(),
             places: Arc::new(Semaphore::new(options.max_concurrent.min(Semaphore::MAX_PERMITS))),
             preparing: Arc::new(Semaphore::new(PREPARING)),
             stopping: AtomicBool::new(false),
             options,
         }
+    }
+
+    /// Makes the form of an answer ready, which `field` of the request demands.
+    ///
+    /// # Errors
+    /// If it cannot be enforced.
+    pub fn compile(&self, field: &str, grammar: &Grammar) -> Parsed<CompiledGrammar> {
+        let ServedModel { tokenizer, engine, stop_ids, .. } = &self.model;
+        let make = || Ok(GrammarCompiler::new(tokenizer, engine.limits().vocab, stop_ids)?);
+        let compiler = self.grammars.get_or_init(make).as_ref().map_err(ApiError::clone)?;
+        compiler.compile(grammar).map_err(|e| ApiError::from(e).with_param(field))
     }
 
     /// From here on requests are refused.

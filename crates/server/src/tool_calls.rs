@@ -6,23 +6,23 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// What begins a call, wherever it stands.
-const MARKS: &[&str] = &[HERMES.0, XML.0, MISTRAL, PYTHON, GRANITE, DEEPSEEK];
+pub const MARKS: &[&str] = &[HERMES.0, XML.0, MISTRAL, PYTHON, GRANITE, DEEPSEEK];
 /// Hermes, Qwen: an object between two tags.
-const HERMES: (&str, &str) = ("<tool_call>", "</tool_call>");
+pub const HERMES: (&str, &str) = ("<tool_call>", "</tool_call>");
 /// Qwen3-Coder: a tag for the function, and one for each argument.
 const XML: (&str, &str) = ("<function=", "</function>");
 const XML_ARGUMENT: (&str, &str) = ("<parameter=", "</parameter>");
 /// Mistral: a list of objects, or a name with an object.
-const MISTRAL: &str = "[TOOL_CALLS]";
-const MISTRAL_ARGUMENTS: &str = "[ARGS]";
+pub const MISTRAL: &str = "[TOOL_CALLS]";
+pub const MISTRAL_ARGUMENTS: &str = "[ARGS]";
 /// Llama 3: an object, with or without this mark.
-const PYTHON: &str = "<|python_tag|>";
+pub const PYTHON: &str = "<|python_tag|>";
 /// Granite: a list of objects.
-const GRANITE: &str = "<|tool_call|>";
+pub const GRANITE: &str = "<|tool_call|>";
 /// DeepSeek: a name and an object in a block of code.
-const DEEPSEEK: &str = "<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>";
-const DEEPSEEK_CALL: &str = "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>";
-const DEEPSEEK_SEPARATOR: &str = "<\u{ff5c}tool\u{2581}sep\u{ff5c}>";
+pub const DEEPSEEK: &str = "<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>";
+pub const DEEPSEEK_CALL: &str = "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>";
+pub const DEEPSEEK_SEPARATOR: &str = "<\u{ff5c}tool\u{2581}sep\u{ff5c}>";
 
 /// Most calls of one answer.
 const MAX_CALLS: usize = 128;

@@ -8,7 +8,8 @@ use crate::fields::Parsed;
 use crate::generate::AnswerPlan;
 use crate::request::ChatRequest;
 use crate::state::ServerState;
-use crate::tool_calls::{ToolCall, ToolScanner};
+use crate::tool_calls::{ToolCall, ToolScanner, ToolSet};
+use crate::tool_grammar::answer_grammar;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -32,16 +33,22 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<ChatShape>> {
     let common = &request.common;
     model.expect_name(common.model.as_deref())?;
     let prompt = model.encode_chat(&request.chat)?;
+    let (field, form) = common.grammar.clone().unzip();
+    let grammar = answer_grammar(model.template_source(), &request.tools, form)?;
+    let grammar = grammar.map(|grammar| state.compile(field.unwrap_or("tools"), &grammar)).transpose()?;
+    let names = request.tools.functions.iter().map(|function| function.name.clone()).collect();
+    let tools = ToolSet { names, parallel: request.tools.parallel };
     let most = request.max_tokens.unwrap_or(usize::MAX);
     let plan = |answer| {
         let mut options = answers::options(model, common, answer, prompt.len(), most);
         options.logprobs = request.logprobs;
         let (prompt, stops) = (prompt.clone(), common.stops.clone());
-        let with_special = !request.tools.names.is_empty();
-        AnswerPlan { prompt, counts: answer == 0, echo: None, options, stops, with_special, with_end: false }
+        let with_special = !tools.names.is_empty();
+        let (counts, grammar) = (answer == 0, grammar.clone());
+        AnswerPlan { prompt, counts, echo: None, options, stops, with_special, with_end: false, grammar }
     };
     let object = if common.stream.is_some() { "chat.completion.chunk" } else { "chat.completion" };
-    let scanners = vec![ToolScanner::new(request.tools.clone()); common.n];
+    let scanners = vec![ToolScanner::new(tools.clone()); common.n];
     Ok(Job {
         plans: (0..common.n).map(plan).collect(),
         shape: ChatShape { logprobs: request.logprobs.is_some(), scanners },

@@ -29,6 +29,8 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<TextShape>> {
     let request = CompletionRequest::parse(body)?;
     let model = &state.model;
     model.expect_name(request.common.model.as_deref())?;
+    let grammar =
+        request.common.grammar.as_ref().map(|(field, grammar)| state.compile(field, grammar)).transpose()?;
     let mut plans = Vec::new();
     for prompt in &request.prompts {
         let ids = model.encode(prompt)?;
@@ -50,6 +52,7 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<TextShape>> {
                 stops,
                 with_special: false,
                 with_end: true,
+                grammar: grammar.clone(),
             });
         }
     }

@@ -1,11 +1,12 @@
 //! The body of `/v1/chat/completions`.
 
+use super::grammar;
 use super::messages;
 use super::sampling::{Common, MAX_LOGPROBS, NAMES};
 use super::tools;
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
-use crate::tool_calls::ToolSet;
+use crate::tool_grammar::ToolChoice;
 use serde_json::{Map, Value};
 use tapml_engine::Chat;
 
@@ -29,7 +30,6 @@ const OWN: &[&str] = &[
     "max_completion_tokens",
     "logprobs",
     "top_logprobs",
-    "response_format",
     "functions",
     "function_call",
     "modalities",
@@ -64,8 +64,8 @@ const UNSUPPORTED_INPUT: &[Unsupported] = &[
 pub struct ChatRequest {
     /// What the template is given.
     pub chat: Chat,
-    /// The functions whose calls the answer is searched for.
-    pub tools: ToolSet,
+    /// The functions that the answer may or must call.
+    pub tools: ToolChoice,
     /// At most this many new tokens; as many as the context holds if it is not given.
     pub max_tokens: Option<usize>,
     /// How many of the likeliest tokens are told for each token.
@@ -77,7 +77,7 @@ pub struct ChatRequest {
 impl ChatRequest {
     /// Reads a body.
     pub fn parse(body: &[u8]) -> Parsed<ChatRequest> {
-        let fields = Fields::parse(body, &[OWN, TEMPLATE_NAMES, NAMES])?;
+        let fields = Fields::parse(body, &[OWN, TEMPLATE_NAMES, NAMES, grammar::NAMES])?;
         fields.refuse(UNSUPPORTED)?;
         expect_text(&fields)?;
         let max_tokens = fields.count("max_completion_tokens", 1)?;
@@ -93,14 +93,14 @@ impl ChatRequest {
 }
 
 /// What a template is given, and the functions that it is told of.
-pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolSet)> {
+pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolChoice)> {
     fields.refuse(UNSUPPORTED_INPUT)?;
     let mut options: Map<String, Value> = fields.optional("chat_template_kwargs")?.unwrap_or_default();
     let effort: Option<String> = fields.optional("reasoning_effort")?;
     if let Some(effort) = effort {
         options.entry("reasoning_effort").or_insert(effort.into());
     }
-    let (tools, set) = tools::read(fields)?;
+    let (tools, choice) = tools::read(fields)?;
     let chat = Chat {
         messages: messages::read(fields.expect_field("messages")?)?,
         tools,
@@ -108,26 +108,11 @@ pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolSet)> {
         options,
         add_generation_prompt: fields.optional("add_generation_prompt")?.unwrap_or(true),
     };
-    Ok((chat, set))
+    Ok((chat, choice))
 }
 
-/// Fails if the answer is to be something else than free text.
+/// Fails if the answer is to be something else than text.
 fn expect_text(fields: &Fields<'_>) -> Parsed<()> {
-    let format: Option<Map<String, Value>> = fields.optional("response_format")?;
-    let kind = format.as_ref().map(|format| format.get("type").and_then(Value::as_str));
-    match kind {
-        None | Some(Some("text")) => {}
-        Some(Some(kind)) => {
-            let text = format!(
-                "`response_format` of the type `{kind}` cannot be enforced; use `text` and check the answer"
-            );
-            return Err(ApiError::unsupported_field("response_format", text));
-        }
-        Some(None) => {
-            let text = "`response_format.type` must be a text, such as `text`";
-            return Err(ApiError::bad_field("response_format.type", text).with_code("invalid_type"));
-        }
-    }
     let modalities: Option<Vec<String>> = fields.optional("modalities")?;
     match modalities.into_iter().flatten().find(|modality| modality != "text") {
         Some(other) => {

@@ -1,5 +1,6 @@
 //! The body of `/v1/completions`.
 
+use super::grammar;
 use super::sampling::{Common, MAX_CHOICES, MAX_LOGPROBS, NAMES};
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
@@ -46,7 +47,7 @@ pub struct CompletionRequest {
 impl CompletionRequest {
     /// Reads a body.
     pub fn parse(body: &[u8]) -> Parsed<CompletionRequest> {
-        let fields = Fields::parse(body, &[OWN, NAMES])?;
+        let fields = Fields::parse(body, &[OWN, NAMES, grammar::NAMES])?;
         fields.refuse(UNSUPPORTED)?;
         let common = Common::read(&fields)?;
         let Prompts(prompts) = fields.expect_field("prompt")?;

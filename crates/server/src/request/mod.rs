@@ -2,6 +2,7 @@
 
 mod chat;
 mod completion;
+mod grammar;
 mod messages;
 mod sampling;
 mod tokens;

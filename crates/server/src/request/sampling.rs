@@ -1,12 +1,13 @@
 //! Fields that completions and chats share.
 
+use super::grammar;
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
-use tapml_engine::Sampling;
+use tapml_engine::{Grammar, Sampling};
 
 /// Names of the fields that this file reads or refuses.
 pub const NAMES: &[&str] = &[
@@ -28,16 +29,7 @@ pub const NAMES: &[&str] = &[
     "ignore_eos",
     "stop_token_ids",
     "best_of",
-    "grammar",
-    "json_schema",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
     "guided_decoding_backend",
-    "structured_outputs",
-    "regex",
-    "ebnf",
     "logits_processors",
     "use_beam_search",
     "mirostat",
@@ -62,20 +54,10 @@ const MAX_BIASES: usize = 4096;
 /// Most of the likeliest tokens that are told for each token.
 pub const MAX_LOGPROBS: usize = 20;
 
-const CONSTRAINT: &str = "the answer's form cannot be enforced; leave it out and check the answer";
 const SAMPLER: &str = "use temperature, top_k, top_p and min_p";
 
 /// What cannot be served, and must not be ignored: the answer would differ from what was asked for.
 const UNSUPPORTED: &[Unsupported] = &[
-    Unsupported { name: "grammar", neutral: &["\"\""], advice: CONSTRAINT },
-    Unsupported { name: "json_schema", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "guided_json", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "guided_regex", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "guided_choice", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "guided_grammar", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "structured_outputs", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "regex", neutral: &[], advice: CONSTRAINT },
-    Unsupported { name: "ebnf", neutral: &[], advice: CONSTRAINT },
     Unsupported { name: "logits_processors", neutral: &["[]"], advice: SAMPLER },
     Unsupported { name: "use_beam_search", neutral: &["false"], advice: SAMPLER },
     Unsupported { name: "mirostat", neutral: &["0"], advice: SAMPLER },
@@ -120,6 +102,8 @@ pub struct Common {
     pub cache_salt: Option<String>,
     /// How tokens are chosen. Each of several answers has a seed of its own.
     pub sampling: Sampling,
+    /// The form that the answer must have, with the field that says so.
+    pub grammar: Option<(&'static str, Grammar)>,
 }
 
 impl Common {
@@ -145,6 +129,7 @@ impl Common {
             min_tokens: fields.count("min_tokens", 0)?.unwrap_or(0),
             cache_salt: fields.optional("cache_salt")?,
             sampling: sampling(fields)?,
+            grammar: grammar::read(fields)?,
         })
     }
 }

@@ -49,14 +49,13 @@ fn value() -> impl Strategy<Value = Value> {
 
 /// An object with fields of requests.
 fn request() -> impl Strategy<Value = Value> {
-    let mut names = [sampling::NAMES, chat::TEMPLATE_NAMES].concat();
+    let mut names = [sampling::NAMES, chat::TEMPLATE_NAMES, grammar::NAMES].concat();
     names.extend([
         "prompt",
         "echo",
         "logprobs",
         "max_tokens",
         "top_logprobs",
-        "response_format",
         "modalities",
         "tokens",
         "content",

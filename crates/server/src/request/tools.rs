@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed};
-use crate::tool_calls::ToolSet;
+use crate::tool_grammar::{ToolChoice, ToolFunction};
 use serde_json::Value;
 
 /// Most functions of a request.
@@ -10,11 +10,11 @@ const MAX_TOOLS: usize = 512;
 /// Longest name of a function, bytes.
 const MAX_NAME: usize = 64;
 
-/// The functions as the template is given them, and as answers are searched for them.
+/// The functions as the template is given them, and which of them an answer may or must call.
 ///
 /// # Errors
-/// If one is described wrongly, or if a call is demanded, which nothing enforces.
-pub fn read(fields: &Fields<'_>) -> Parsed<(Option<Vec<Value>>, ToolSet)> {
+/// If one is described wrongly, or if a call is demanded of a function that there is not.
+pub fn read(fields: &Fields<'_>) -> Parsed<(Option<Vec<Value>>, ToolChoice)> {
     let choice: Option<Value> = fields.optional("tool_choice")?;
     let parallel = fields.optional("parallel_tool_calls")?.unwrap_or(true);
     let tools: Vec<Value> = fields.optional("tools")?.unwrap_or_default();
@@ -22,24 +22,54 @@ pub fn read(fields: &Fields<'_>) -> Parsed<(Option<Vec<Value>>, ToolSet)> {
         let text = format!("`tools` has {} functions, at most {MAX_TOOLS} are taken", tools.len());
         return Err(ApiError::bad_field("tools", text).with_code("invalid_value"));
     }
-    let names = tools.iter().enumerate().map(|(i, tool)| read_name(&format!("tools[{i}]"), tool));
-    let names = names.collect::<Parsed<_>>()?;
-    match choice.as_ref() {
-        None | Some(Value::Null) => {}
-        Some(Value::String(choice)) if choice == "auto" => {}
-        Some(Value::String(choice)) if choice == "none" => return Ok((None, ToolSet::default())),
-        Some(_) => {
-            let text = "`tool_choice` must be `auto` or `none`: that a function is called cannot be enforced";
-            return Err(ApiError::unsupported_field("tool_choice", text));
+    let functions = tools.iter().enumerate().map(|(i, tool)| read_function(&format!("tools[{i}]"), tool));
+    let functions = functions.collect::<Parsed<Vec<_>>>()?;
+    let (required, functions) = match read_choice(choice.as_ref())? {
+        Demand::Nothing => return Ok((None, ToolChoice::default())),
+        Demand::Free => (false, functions),
+        Demand::Any => (true, functions),
+        Demand::Named(name) => {
+            (true, functions.into_iter().filter(|function| function.name == name).collect())
         }
+    };
+    if required && functions.is_empty() {
+        let text = "`tool_choice` demands a call of a function that `tools` does not have";
+        return Err(ApiError::bad_field("tool_choice", text).with_code("invalid_value"));
     }
     if tools.is_empty() {
-        return Ok((None, ToolSet::default()));
+        return Ok((None, ToolChoice::default()));
     }
-    Ok((Some(tools), ToolSet { names, parallel }))
+    Ok((Some(tools), ToolChoice { functions, required, parallel }))
 }
 
-fn read_name(place: &str, tool: &Value) -> Parsed<String> {
+/// What `tool_choice` says.
+enum Demand {
+    /// No call.
+    Nothing,
+    /// A call or none.
+    Free,
+    /// A call of any function.
+    Any,
+    /// A call of this function.
+    Named(String),
+}
+
+fn read_choice(choice: Option<&Value>) -> Parsed<Demand> {
+    let named = choice.and_then(|choice| choice.pointer("/function/name")).and_then(Value::as_str);
+    match (choice, named) {
+        (None | Some(Value::Null), _) => Ok(Demand::Free),
+        (Some(Value::String(choice)), _) if choice == "auto" => Ok(Demand::Free),
+        (Some(Value::String(choice)), _) if choice == "none" => Ok(Demand::Nothing),
+        (Some(Value::String(choice)), _) if choice == "required" || choice == "any" => Ok(Demand::Any),
+        (_, Some(name)) => Ok(Demand::Named(name.into())),
+        _ => {
+            let text = "`tool_choice` must be `auto`, `none`, `required` or an object with `function.name`";
+            Err(ApiError::bad_field("tool_choice", text).with_code("invalid_value"))
+        }
+    }
+}
+
+fn read_function(place: &str, tool: &Value) -> Parsed<ToolFunction> {
     let wrong = |place: String, expected: &str| {
         let text = format!("`{place}` must be {expected}");
         Err(ApiError::bad_field(&place, text).with_code("invalid_type"))
@@ -58,14 +88,11 @@ fn read_name(place: &str, tool: &Value) -> Parsed<String> {
         let expected = format!("a name of 1 to {MAX_NAME} letters, digits and `_-.`");
         return wrong(format!("{place}.function.name"), &expected);
     };
-    match function.get("parameters") {
-        None | Some(Value::Null | Value::Object(_)) => {}
+    let parameters = match function.get("parameters") {
+        None | Some(Value::Null) => None,
+        Some(schema @ Value::Object(_)) => Some(schema.clone()),
         Some(_) => return wrong(format!("{place}.function.parameters"), "a JSON schema, which is an object"),
-    }
-    if function.get("strict") == Some(&Value::Bool(true)) {
-        let text =
-            format!("`{place}.function.strict` cannot be enforced; leave it out and check the arguments");
-        return Err(ApiError::unsupported_field(&format!("{place}.function.strict"), text));
-    }
-    Ok(name.into())
+    };
+    let strict = function.get("strict") == Some(&Value::Bool(true));
+    Ok(ToolFunction { name: name.into(), parameters, strict })
 }

@@ -68,7 +68,7 @@ fn log_probabilities_join_to_the_content() {
 
 #[test]
 fn a_model_without_a_template_answers_no_chats() {
-    let server = Fixture::start_with(Wishes { template: false, ..Wishes::default() });
+    let server = Fixture::start_with(Wishes { template: "", ..Wishes::default() });
     let error = post(server.address, PATH, &json!({ "messages": messages() })).error(400);
     assert!(error["message"].as_str().unwrap().contains("--chat-template"), "{error}");
 }
@@ -78,16 +78,16 @@ fn what_cannot_be_served_is_refused_before_a_token_is_made() {
     let server = Fixture::start();
     let image = json!([{ "type": "text", "text": "What is this?" }, { "type": "image_url", "image_url": { "url": "data:," } }]);
     let sound = json!([{ "type": "input_audio", "input_audio": {} }]);
-    let schema = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": {} } });
+    let schema = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": { "not": {} } } });
     let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
     let cases = [
         (json!({ "messages": [{ "role": "user", "content": image }] }), "messages[0].content[1].type"),
         (json!({ "messages": [{ "role": "user", "content": sound }] }), "messages[0].content[0].type"),
         (json!({ "messages": messages(), "response_format": schema }), "response_format"),
-        (json!({ "messages": messages(), "response_format": { "type": "json_object" } }), "response_format"),
+        (json!({ "messages": messages(), "response_format": { "type": "xml" } }), "response_format.type"),
         (json!({ "messages": messages(), "response_format": {} }), "response_format.type"),
-        (json!({ "messages": messages(), "grammar": "root ::= \"a\"" }), "grammar"),
-        (json!({ "messages": messages(), "guided_choice": ["a"] }), "guided_choice"),
+        (json!({ "messages": messages(), "grammar": "root ::= b" }), "grammar"),
+        (json!({ "messages": messages(), "guided_choice": [] }), "guided_choice"),
         (json!({ "messages": messages(), "modalities": ["text", "audio"] }), "modalities"),
         (json!({ "messages": messages(), "audio": { "voice": "a" } }), "audio"),
         (json!({ "messages": messages(), "functions": tools }), "functions"),

@@ -104,7 +104,8 @@ pub struct Wishes {
     pub context: usize,
     pub pages: usize,
     pub sequences: usize,
-    pub template: bool,
+    /// Its chat template; empty for none.
+    pub template: &'static str,
     /// What the model writes.
     pub script: &'static str,
 }
@@ -118,7 +119,7 @@ impl Default for Wishes {
             context: 256,
             pages: 256,
             sequences: 64,
-            template: true,
+            template: TEMPLATE,
             script: "",
         }
     }
@@ -157,7 +158,8 @@ impl Fixture {
             step_time: wishes.step_time,
             script: tokenizer.encode_plain(wishes.script).unwrap(),
         };
-        let template = wishes.template.then(|| ChatTemplate::new(TEMPLATE, tokenizer.special()).unwrap());
+        let template = (!wishes.template.is_empty())
+            .then(|| ChatTemplate::new(wishes.template, tokenizer.special()).unwrap());
         let model = ServedModel {
             names: vec![NAME.into(), "alias/of it".into()],
             tokenizer,

@@ -9,5 +9,6 @@ mod fixture;
 mod load;
 mod refusals;
 mod streams;
+mod structured;
 mod tokens;
 mod tools;

@@ -49,7 +49,7 @@ fn a_wrong_field_is_named() {
         (json!({ "prompt": "a", "logit_bias": { "five": 1 } }), "logit_bias"),
         (json!({ "prompt": "a", "logit_bias": [] }), "logit_bias"),
         (json!({ "prompt": "a", "seed": "x" }), "seed"),
-        (json!({ "prompt": "a", "json_schema": {} }), "json_schema"),
+        (json!({ "prompt": "a", "json_schema": 5 }), "json_schema"),
         (json!({ "prompt": "a", "model": 5 }), "model"),
     ];
     for (body, param) in cases {
@@ -283,6 +283,11 @@ fn no_field_can_be_of_a_wrong_type() {
         "tools",
         "tool_choice",
         "response_format",
+        "structured_outputs",
+        "guided_json",
+        "guided_choice",
+        "grammar",
+        "regex",
         "chat_template_kwargs",
         "documents",
         "reasoning_effort",

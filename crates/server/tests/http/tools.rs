@@ -93,15 +93,15 @@ fn without_functions_a_call_is_text() {
 }
 
 #[test]
-fn what_cannot_be_enforced_is_refused() {
+fn functions_that_are_described_wrongly_are_refused() {
     let server = writing(CALLS);
     let wrong = [
-        ("tool_choice", json!("required"), "tool_choice"),
-        ("tool_choice", json!({ "type": "function", "function": { "name": "stop" } }), "tool_choice"),
+        ("tool_choice", json!("always"), "tool_choice"),
+        ("tool_choice", json!({ "type": "function", "function": { "name": "other" } }), "tool_choice"),
         (
             "tools",
-            json!([{ "type": "function", "function": { "name": "f", "strict": true } }]),
-            "tools[0].function.strict",
+            json!([{ "type": "function", "function": { "name": "f", "strict": true, "parameters": { "not": {} } } }]),
+            "tools",
         ),
         ("tools", json!([{ "type": "function", "function": { "name": "a b" } }]), "tools[0].function.name"),
         ("tools", json!([{ "type": "retrieval" }]), "tools[0].type"),
