@@ -74,7 +74,7 @@ def tools():
         expect(error.param == "tools", error.body)
         return
     expect(answer.choices[0].finish_reason in ("stop", "length", "tool_calls"), answer)
-    answer = chat(messages=MESSAGES, tools=[TOOL], tool_choice="required", max_tokens=200)
+    answer = chat(messages=MESSAGES, tools=[TOOL], tool_choice="required", parallel_tool_calls=False, max_tokens=200)
     call = answer.choices[0].message.tool_calls[0]
     expect(call.function.name == TOOL["function"]["name"], answer)
     expect(isinstance(json.loads(call.function.arguments), dict), answer)

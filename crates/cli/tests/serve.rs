@@ -105,7 +105,7 @@ fn the_client_of_openai_understands_the_server() {
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    assert_eq!(text.matches("ok ").count(), 5, "{text}");
+    assert_eq!(text.matches("ok ").count(), 6, "{text}");
 }
 
 #[test]
