@@ -93,6 +93,20 @@ fn the_server_continues_a_prompt_as_generate_does() {
 }
 
 #[test]
+fn guesses_change_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let body = value!({ "prompt": "Once upon a time", "max_tokens": 40, "temperature": 0 });
+    let mut texts = Vec::new();
+    for guesses in [&[][..], &["--ngram", "4"], &["--draft", &draft(), "--draft-tokens", "3"]] {
+        let server = ServeProcess::start(folder.path(), &[&["--target", "cpu"], guesses].concat());
+        let (status, answer) = server.post("/v1/completions", "", &body);
+        assert_eq!(status, 200, "{answer}");
+        texts.push(answer["choices"][0]["text"].as_str().unwrap().to_string());
+    }
+    assert!(!texts[0].is_empty() && texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+}
+
+#[test]
 fn the_client_of_openai_understands_the_server() {
     if !python::has_packages(&["openai"], "openai") {
         return;
@@ -116,6 +130,13 @@ fn what_cannot_be_served_is_told_before_the_port_is_open() {
     assert!(said.contains("no-such-model"), "{said}");
     let said = refused(&[&draft(), "--target", "cpu", "--host", "256.0.0.1"], 2);
     assert!(said.contains("could not listen"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = refused(&[&draft(), "--target", "cpu", "--port", &port], 2);
+    assert!(said.contains("could not listen"), "{said}");
+    let other = tapml_testing::model("llama_head64").display().to_string();
+    let said = refused(&[&draft(), "--target", "cpu", "--draft", &other], 2);
+    assert!(said.contains("the draft model has"), "{said}");
     let said = refused(&[&draft(), "--target", "cpu", "--api-key", ""], 2);
     assert!(said.contains("must not be empty"), "{said}");
 }

@@ -7,7 +7,7 @@ use crate::job::{open_platform_for, oracles};
 use crate::model::{GraphOptions, identity, single_text_layout};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use tapml_engine::{BatchLimits, PagedRunner, Tokenizer, bundled_text};
+use tapml_engine::{BatchLimits, DraftModel, PagedRunner, Tokenizer, bundled_text};
 use tapml_exec::{CpuPlatform, Interface, PlatformInfo};
 use tapml_graph::{Context, Error, Model, Result};
 use tapml_import::{Checkpoint, LogitRows};
@@ -19,6 +19,10 @@ use tapml_migrate::{CarveOptions, CheckOptions, Progress, PromptInput, Stop, car
 const CHECKED_TOKENS: usize = 33;
 /// Tokens that are recorded behind it, one by one.
 const CHECKED_STEPS: u32 = 2;
+/// Tokens that a small model guesses at once if nobody says how many.
+const DRAFT_TOKENS: usize = 4;
+/// The small model guesses only while at most so many texts run: the more run, the dearer are rows in vain.
+const DRAFTED_REQUESTS: usize = 8;
 /// Bytes for pages if nobody says how many.
 const USUAL_MEMORY: u64 = 1 << 30;
 
@@ -48,6 +52,10 @@ pub struct ServeOptions {
     pub sequences: usize,
     /// Whether the kernels are checked before the model is loaded.
     pub check: bool,
+    /// A small model of the same vocabulary that guesses the next tokens. It runs on the same platform and is checked likewise.
+    pub draft: Option<PathBuf>,
+    /// Most tokens that it guesses at once.
+    pub draft_tokens: usize,
 }
 
 impl Default for ServeOptions {
@@ -64,6 +72,8 @@ impl Default for ServeOptions {
             rows: 256,
             sequences: 64,
             check: true,
+            draft: None,
+            draft_tokens: DRAFT_TOKENS,
         }
     }
 }
@@ -78,6 +88,8 @@ pub struct Serving {
     pub platform: PlatformInfo,
     /// What the check of its kernels gave; `None` if there was none.
     pub checked: Option<CheckReport>,
+    /// The small model that guesses.
+    pub draft: Option<DraftModel>,
 }
 
 impl ServeOptions {
@@ -109,7 +121,20 @@ impl ServeOptions {
             let mut platform = open_platform_for(&target, &kernels, recorded.graph())?;
             PagedRunner::new(platform.as_mut(), &model, limits)
         });
-        Ok(Serving { checkpoint, runner, platform: info, checked })
+        let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
+        Ok(Serving { checkpoint, runner, platform: info, checked, draft })
+    }
+
+    /// The small model, with pages of its own.
+    fn load_draft(&self, model: &Path, progress: &dyn Progress, stop: &Stop) -> Result<DraftModel> {
+        if self.draft_tokens == 0 {
+            return Err(Error::invalid("a small model must guess at least 1 token at once, found 0"));
+        }
+        let (model, draft) = (model.to_path_buf(), None);
+        let options = ServeOptions { model, draft, context: None, pages: None, ..self.clone() };
+        let serving = options.load(progress, stop).context(|| "the small model".to_string())?;
+        let (tokens, requests) = (self.draft_tokens, DRAFTED_REQUESTS);
+        Ok(DraftModel { runner: Box::new(serving.runner), tokens, requests })
     }
 
     /// The sizes, within the model's context and the memory for pages.

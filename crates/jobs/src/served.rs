@@ -34,7 +34,7 @@ impl ServedOptions {
             names.push(folder_name(dir));
         }
         let stop_ids = serving.checkpoint.eos().to_vec();
-        let engine = Engine::start(Box::new(serving.runner), engine)?;
+        let engine = Engine::start_with_draft(Box::new(serving.runner), serving.draft, engine)?;
         Ok(ServedModel { names, tokenizer, template, stop_ids, engine })
     }
 }

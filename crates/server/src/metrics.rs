@@ -206,6 +206,12 @@ impl Metrics {
             stats.prefix_queries,
         );
         counter("vllm:prefix_cache_hits_total", "Of these, tokens that were found.", stats.prefix_hits);
+        counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed.", stats.draft_tokens);
+        counter(
+            "vllm:spec_decode_num_accepted_tokens_total",
+            "Of these, tokens that were right.",
+            stats.accepted_tokens,
+        );
         counter("vllm:num_preemptions_total", "Sequences that gave their pages up.", stats.preemptions);
         counter(
             "tapml:device_reopened_total",

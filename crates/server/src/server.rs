@@ -49,24 +49,37 @@ impl ServerStopper {
     }
 }
 
+fn listen(address: &str) -> Result<(TcpListener, SocketAddr)> {
+    let failed = |e: io::Error| {
+        let text = format!("could not listen at {address}: {e}");
+        Error::new(ErrorKind::Io, text)
+            .with_hint("choose another address with --host and --port; port 0 is any free one")
+    };
+    let found = address.to_socket_addrs().map_err(failed)?.next();
+    let found = found.ok_or_else(|| Error::invalid(format!("`{address}` is no address")))?;
+    let listener = TcpListener::bind(found).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
 impl HttpServer {
     /// Listens at an address such as `127.0.0.1:8080`; port 0 chooses one.
     ///
     /// # Errors
     /// If the address cannot be listened at.
     pub fn bind(address: &str, model: ServedModel, options: ServerOptions) -> Result<HttpServer> {
-        let failed = |e: io::Error| {
-            let text = format!("could not listen at {address}: {e}");
-            Error::new(ErrorKind::Io, text)
-                .with_hint("choose another address with --host and --port; port 0 is any free one")
-        };
-        let found = address.to_socket_addrs().map_err(failed)?.next();
-        let found = found.ok_or_else(|| Error::invalid(format!("`{address}` is no address")))?;
-        let listener = TcpListener::bind(found).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let (listener, address) = listen(address)?;
         let state = Arc::new(ServerState::new(model, options));
         Ok(HttpServer { listener, address, state, stop: watch::Sender::new(false) })
+    }
+
+    /// Finds out whether an address can be listened at; it is free again afterwards.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn check_address(address: &str) -> Result<()> {
+        listen(address).map(drop)
     }
 
     /// Where it listens.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use tapml::engine::EngineOptions;
+use tapml::engine::{EngineOptions, NgramOptions};
 use tapml::migrate::Stop;
 use tapml::model::GraphOptions;
 use tapml::platform;
@@ -98,6 +98,15 @@ pub struct ServeCommand {
     /// Whether the kernels are checked on recorded calls before the first answer
     #[arg(long, value_enum, default_value_t = CheckArg::On)]
     check: CheckArg,
+    /// Small model of the same vocabulary that guesses the next tokens; texts stay the same
+    #[arg(long, value_name = "MODEL")]
+    draft: Option<PathBuf>,
+    /// Most tokens that the small model guesses at once
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "draft")]
+    draft_tokens: usize,
+    /// Guess at most so many tokens from what followed the last ones before; texts stay the same
+    #[arg(long, value_name = "N", conflicts_with = "draft")]
+    ngram: Option<usize>,
     /// Most requests at once, waiting ones included
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_concurrent: usize,
@@ -146,6 +155,11 @@ impl ServeCommand {
         let job = self.job();
         let options = self.options()?;
         let open = options.keys.is_empty();
+        // Brackets keep the colons of an address apart from that before the port.
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let address = format!("{host}:{}", self.port);
+        // Whoever has the port is told before a large model is loaded.
+        HttpServer::check_address(&address)?;
         let serving = job.load(&bar, &stop)?;
         let checked = serving.checked.as_ref().map(|report| report.cases);
         if let Some(report) = &serving.checked {
@@ -156,15 +170,14 @@ impl ServeCommand {
         let engine = EngineOptions {
             queue: self.queue,
             prefix_cache: !self.no_prefix_cache,
+            ngram: self.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
             ..EngineOptions::default()
         };
         let (names, chat_template) = (self.name.clone(), self.chat_template.clone());
         let model = ServedOptions { names, chat_template, engine }.start(serving)?;
         let limits = model.engine.limits();
         let names = model.names.clone();
-        // Brackets keep the colons of an address apart from that before the port.
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        let server = HttpServer::bind(&format!("{host}:{}", self.port), model, options)?;
+        let server = HttpServer::bind(&address, model, options)?;
         bar.finish();
         let address = server.address();
         if open && !address.ip().is_loopback() {
@@ -206,6 +219,8 @@ impl ServeCommand {
             rows: self.max_rows,
             sequences: self.max_sequences,
             check: self.check == CheckArg::On,
+            draft: self.draft.clone(),
+            draft_tokens: self.draft_tokens,
         }
     }
 

@@ -33,6 +33,7 @@ impl EngineOptions {
         match self {
             EngineOptions { queue: 0, .. } => bad("queue"),
             EngineOptions { prompt_rows: Some(0), .. } => bad("prompt_rows"),
+            EngineOptions { ngram: Some(NgramOptions { tokens: 0, .. }), .. } => bad("ngram"),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Speculative decoding does not change texts, and saves steps where guesses are right.
 
 use super::*;
-use model::{HashModel, expected_text};
+use model::{HashModel, expected_text, logits_after};
 use tapml_engine::{DraftModel, NgramOptions, Sampling};
 use texts::{assert_answers, prompts};
 
@@ -97,4 +97,61 @@ fn a_small_model_of_another_vocabulary_is_refused() {
     let draft = DraftModel { runner, tokens: 4, requests: 16 };
     let error = Engine::start_with_draft(HashModel::new(LIMITS).0, Some(draft), EngineOptions::default());
     assert!(error.unwrap_err().to_string().contains("60 tokens"));
+}
+
+/// How often each text of three tokens is drawn after a prompt, with guesses that are often wrong. The expected probabilities
+/// are those of the model's logits.
+#[test]
+fn guesses_do_not_change_the_distribution_over_a_million_draws() {
+    const TEXTS: u64 = 340_000;
+    let limits = BatchLimits { vocab: 4, sequences: 64, rows: 512, pages: 1024, ..LIMITS };
+    // Every pair of tokens stands in it, so that there always is a guess.
+    let prompt = [0, 0, 1, 0, 2, 0, 3, 1, 1, 2, 1, 3, 2, 2, 3, 3, 0];
+    let mut expected = [0.0f64; 64];
+    for (code, expected) in expected.iter_mut().enumerate() {
+        let tokens = [code / 16, code / 4 % 4, code % 4].map(|token| token as u32);
+        *expected = TEXTS as f64;
+        let mut text = prompt.to_vec();
+        for token in tokens {
+            let logits = logits_after(&text, limits.vocab);
+            let sum: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
+            *expected *= f64::from(logits[token as usize]).exp() / sum;
+            text.push(token);
+        }
+    }
+    let ngram = Some(NgramOptions { tokens: 2, requests: 64 });
+    let (engine, watch) = start(limits, EngineOptions { ngram, ..EngineOptions::default() });
+    let mut counts = [0.0f64; 64];
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..TEXTS / 1000 {
+        let ask = |_| {
+            // Generators of neighbouring seeds begin too evenly.
+            let seed = random.u64(..);
+            let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
+            ask(&engine, &prompt, RequestOptions { max_tokens: 3, sampling, ..RequestOptions::default() })
+        };
+        let asked: Vec<Asked> = (0..1000).map(ask).collect();
+        for asked in asked {
+            let ids = asked.answer().ids();
+            counts[ids.iter().fold(0, |code, id| code * 4 + *id as usize)] += 1.0;
+        }
+    }
+    let stats = assert_clean(&engine, &watch);
+    let wrong = stats.draft_tokens - stats.accepted_tokens;
+    assert!(stats.accepted_tokens > TEXTS / 10 && wrong > TEXTS / 10, "{stats:?}");
+    // Texts that are expected less often than five times are one class.
+    let (rare, common): (Vec<usize>, Vec<usize>) = (0..64).partition(|&code| expected[code] < 5.0);
+    let class = |codes: &[usize]| {
+        let sum = |of: &[f64; 64]| codes.iter().map(|&code| of[code]).sum::<f64>();
+        (sum(&counts), sum(&expected))
+    };
+    let classes = common.iter().map(|&code| class(&[code])).chain([class(&rare)]);
+    let classes: Vec<(f64, f64)> = classes.filter(|(_, expected)| *expected > 0.0).collect();
+    let statistic: f64 = classes.iter().map(|(found, expected)| (found - expected).powi(2) / expected).sum();
+    let freedom = (classes.len() - 1) as f64;
+    println!("chi-square {statistic:.1} of {freedom} degrees; {stats:?}");
+    // Wilson and Hilferty 1931: the value that is exceeded once in a million times.
+    let normal = 4.753;
+    let limit = freedom * (1.0 - 2.0 / (9.0 * freedom) + normal * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
+    assert!(statistic < limit, "{statistic} of at most {limit}");
 }
