@@ -23,7 +23,10 @@ struct ServeProcess {
 impl ServeProcess {
     fn start(folder: &Path, arguments: &[&str]) -> ServeProcess {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
-        command.current_dir(folder).args(["serve", &draft(), "--port", "0", "--json", "-"]).args(arguments);
+        command.current_dir(folder).args(["serve", &draft(), "--json", "-"]).args(arguments);
+        if !arguments.contains(&"--port") {
+            command.args(["--port", "0"]);
+        }
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut text = String::new();
         let mut lines = BufReader::new(process.stdout.take().unwrap());
@@ -90,6 +93,40 @@ fn the_server_continues_a_prompt_as_generate_does() {
     let (code, said) = server.stop();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stopped"), "{said}");
+}
+
+#[test]
+fn a_server_that_was_killed_starts_again_at_its_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |port: &str| {
+        ServeProcess::start(folder.path(), &["--target", "cpu", "--api-key-file", "key.txt", "--port", port])
+    };
+    let mut server = start("0");
+    let address = server.report["address"].as_str().unwrap().to_string();
+    let key = std::fs::read_to_string(folder.path().join("key.txt")).unwrap();
+    let headers = format!("authorization: Bearer {}\r\n", key.trim());
+    let body = value!({ "prompt": "Once", "max_tokens": 8, "temperature": 0 });
+    let (status, before) = server.post("/v1/completions", &headers, &body);
+    assert_eq!(status, 200, "{before}");
+    // A connection with a stream under way is open when it dies.
+    let mut tcp = TcpStream::connect(&address).unwrap();
+    let stream =
+        value!({ "prompt": "Once", "max_tokens": 400, "stream": true, "ignore_eos": true }).to_string();
+    let length = stream.len();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: {address}\r\n{headers}content-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{stream}"
+    );
+    tcp.write_all(head.as_bytes()).unwrap();
+    let mut first = String::new();
+    BufReader::new(tcp.try_clone().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    // The file of the key is the one that it made.
+    let (status, after) = start(port).post("/v1/completions", &headers, &body);
+    assert_eq!((status, &after["choices"]), (200, &before["choices"]));
 }
 
 #[test]
