@@ -65,7 +65,7 @@ fn ask_all(server: &Fixture, count: usize) {
 }
 
 /// Open files, threads and KiB of memory of this process.
-fn used() -> (usize, usize, usize) {
+fn resources() -> (usize, usize, usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).unwrap().count();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -79,9 +79,9 @@ fn ten_thousand_requests_leave_nothing_behind() {
     let server = Fixture::start();
     // Caches, arenas of threads and the compiler of grammars have their size afterwards.
     ask_all(&server, REQUESTS / 5);
-    let before = used();
+    let before = resources();
     ask_all(&server, REQUESTS);
-    let after = used();
+    let after = resources();
     println!("files, threads, KiB: {before:?} before {REQUESTS} requests, {after:?} after");
     // Connections that were closed by clients may take a moment to be seen.
     assert!(after.0 <= before.0 + THREADS, "{before:?} {after:?}");
