@@ -34,6 +34,26 @@ fn a_kernel_that_never_ends_is_a_fault_with_its_line() {
 }
 
 #[test]
+fn a_check_names_it_for_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, suite, rope) = (folder.path(), carve_small(folder.path()), endless(folder.path()));
+    let mut check = tapml(path);
+    check.arg("check").arg(&suite).args([
+        "--target",
+        "emulator?timeout=1",
+        "--op",
+        "rope",
+        "--kernel",
+        &rope,
+    ]);
+    let report = json(check.args(["--junit", "found.xml"]), 1);
+    let failures = report["ops"][0]["failures"].as_array().unwrap();
+    assert!(!failures.is_empty() && failures.iter().all(|f| f["criterion"] == "time limit"), "{report:#}");
+    let xml = std::fs::read_to_string(path.join("found.xml")).unwrap();
+    assert!(xml.contains("time limit") && !xml.contains("invalid input"), "{xml}");
+}
+
+#[test]
 fn the_first_request_to_stop_ends_a_diagnosis_within_such_a_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let (path, suite, rope) = (folder.path(), carve_small(folder.path()), endless(folder.path()));

@@ -123,7 +123,7 @@ impl Emulator {
     }
 
     /// Sets how long one workgroup may run; a kernel with one that runs longer is stopped with an error of kind
-    /// [`ErrorKind::InvalidInput`] that names the loop, and is not run again. The default is 10 s.
+    /// [`ErrorKind::Timeout`] that names the loop, and is not run again. The default is 10 s.
     #[must_use]
     pub fn with_time_limit(mut self, limit: Duration) -> Emulator {
         self.time_limit = limit;

@@ -220,7 +220,7 @@ impl Emulator {
         let span = kernel.code.spans.get(pc).copied().unwrap_or_default();
         kernel
             .source
-            .error(ErrorKind::InvalidInput, &kernel.desc.name, span, message)
+            .error(ErrorKind::Timeout, &kernel.desc.name, span, message)
             .context(format!("dispatch `{label}`"))
             .with_detail("deadline", format!("{:?}", self.time_limit))
             .with_hint("a loop may never end; otherwise give each workgroup less work, or more time with the option `timeout=SECONDS`")

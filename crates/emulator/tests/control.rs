@@ -196,7 +196,7 @@ fn a_loop_that_never_ends_is_stopped() {
         tapml_emulator::Emulator::new(run.options).unwrap().with_time_limit(Duration::from_millis(50));
     let kernel = device.create_kernel(&run.desc()).unwrap();
     let error = run.run_on(&mut device, kernel).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(error.kind(), ErrorKind::Timeout);
     let line: u32 = error.detail("line").unwrap().parse().unwrap();
     assert!((4..=7).contains(&line) && error.to_string().contains("`test`"), "{error}");
 }

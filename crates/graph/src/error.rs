@@ -23,6 +23,8 @@ pub enum ErrorKind {
     DeviceLost,
     /// The user asked to stop.
     Interrupted,
+    /// Work did not end within its time limit, such as a kernel with a loop that never ends. Detail `deadline` is the limit.
+    Timeout,
     /// TapML itself is wrong. Reports of this kind are bugs.
     Bug,
 }
@@ -39,6 +41,7 @@ impl ErrorKind {
             ErrorKind::OutOfMemory => "out of memory",
             ErrorKind::DeviceLost => "device lost",
             ErrorKind::Interrupted => "interrupted",
+            ErrorKind::Timeout => "time limit",
             ErrorKind::Bug => "bug in TapML",
         }
     }
@@ -99,9 +102,10 @@ impl Error {
     }
 
     /// An I/O failure at `path`; says what was being done (`"read"`, `"create"`, …).
-    pub fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Error {
-        let error = Error::new(ErrorKind::Io, format!("could not {doing} {}: {error}", path.display()));
-        error.with_detail("path", path.display().to_string())
+    pub fn io(doing: &str, path: &std::path::Path, cause: &std::io::Error) -> Error {
+        let error = Error::new(ErrorKind::Io, format!("could not {doing} {}: {cause}", path.display()));
+        let error = error.with_detail("path", path.display().to_string());
+        io_hint(cause.kind()).into_iter().fold(error, Error::with_hint)
     }
 
     /// Adds an outer context, such as the file or node being worked on.
@@ -145,6 +149,19 @@ impl Error {
     /// The first detail of this name.
     pub fn detail(&self, name: &str) -> Option<&str> {
         self.inner.details.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+}
+
+/// What to do about failures of a place, whatever is read or written there.
+fn io_hint(kind: std::io::ErrorKind) -> Option<&'static str> {
+    use std::io::ErrorKind;
+    match kind {
+        ErrorKind::ReadOnlyFilesystem => Some("nothing can be written there: name another place"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("free some space, or name another place"),
+        ErrorKind::PermissionDenied => {
+            Some("this user lacks the permission: change it, or name another place")
+        }
+        _ => None,
     }
 }
 
@@ -205,5 +222,8 @@ mod tests {
         let error = Error::io("read", std::path::Path::new("a/b.json"), &missing);
         assert!(error.to_string().starts_with("could not read a/b.json: "));
         assert_eq!((error.kind(), error.detail("path")), (ErrorKind::Io, Some("a/b.json")));
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let error = Error::io("write", std::path::Path::new("a/b.json"), &full);
+        assert!(error.hint().is_some_and(|hint| hint.contains("free some space")));
     }
 }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Interrupted,
         InvalidInput,
         OutOfMemory,
+        Timeout,
         Unavailable,
         Unsupported,
     )
@@ -80,6 +81,7 @@ __all__ = [
     "RemoteLibrary",
     "Report",
     "Tensor",
+    "Timeout",
     "Unavailable",
     "Unsupported",
     "__version__",
@@ -121,6 +123,7 @@ _PLACES = {
         "Interrupted",
         "InvalidInput",
         "OutOfMemory",
+        "Timeout",
         "Unavailable",
         "Unsupported",
     ),

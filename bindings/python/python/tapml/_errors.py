@@ -89,6 +89,12 @@ class Interrupted(Error):
     """The work was asked to stop."""
 
 
+class Timeout(Error, TimeoutError):
+    """Work did not end within its time limit, such as a kernel with a loop that never ends. ``details`` holds ``deadline``."""
+
+    __str__ = Error.__str__
+
+
 class Bug(Error):
     """TapML itself is wrong. Please report it."""
 
@@ -102,6 +108,7 @@ _KINDS: dict[str, type[Error]] = {
     "out of memory": OutOfMemory,
     "device lost": DeviceLost,
     "interrupted": Interrupted,
+    "time limit": Timeout,
     "bug in TapML": Bug,
 }
 

@@ -376,7 +376,7 @@ pub fn finding_from_wire(f: wire::Finding) -> Result<device::Finding> {
 }
 
 /// Kinds of errors here and on the wire, one for one.
-const ERRORS: [(ErrorKind, wire::ErrorKind); 9] = [
+const ERRORS: [(ErrorKind, wire::ErrorKind); 10] = [
     (ErrorKind::Bug, wire::ErrorKind::Bug),
     (ErrorKind::InvalidInput, wire::ErrorKind::InvalidInput),
     (ErrorKind::Unsupported, wire::ErrorKind::Unsupported),
@@ -386,6 +386,7 @@ const ERRORS: [(ErrorKind, wire::ErrorKind); 9] = [
     (ErrorKind::OutOfMemory, wire::ErrorKind::OutOfMemory),
     (ErrorKind::DeviceLost, wire::ErrorKind::DeviceLost),
     (ErrorKind::Interrupted, wire::ErrorKind::Interrupted),
+    (ErrorKind::Timeout, wire::ErrorKind::Timeout),
 ];
 
 /// An error, for the wire. Contexts become part of the message.

@@ -1218,6 +1218,8 @@ pub enum ErrorKind {
     OutOfMemory = 6,
     DeviceLost = 7,
     Interrupted = 8,
+    /// Work did not end within its time limit.
+    Timeout = 9,
 }
 impl ErrorKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1235,6 +1237,7 @@ impl ErrorKind {
             Self::OutOfMemory => "ERROR_KIND_OUT_OF_MEMORY",
             Self::DeviceLost => "ERROR_KIND_DEVICE_LOST",
             Self::Interrupted => "ERROR_KIND_INTERRUPTED",
+            Self::Timeout => "ERROR_KIND_TIMEOUT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1249,6 +1252,7 @@ impl ErrorKind {
             "ERROR_KIND_OUT_OF_MEMORY" => Some(Self::OutOfMemory),
             "ERROR_KIND_DEVICE_LOST" => Some(Self::DeviceLost),
             "ERROR_KIND_INTERRUPTED" => Some(Self::Interrupted),
+            "ERROR_KIND_TIMEOUT" => Some(Self::Timeout),
             _ => None,
         }
     }
