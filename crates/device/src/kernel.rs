@@ -45,6 +45,19 @@ impl Source {
         let prelude = self.prelude.matches('\n').count() as u32;
         full_line.checked_sub(prelude).filter(|&l| l > 0)
     }
+
+    /// Text and name of file for a compiler's log of errors at these bytes of `full`, the full source with or without directives in
+    /// front. Lines count as in the text's own file, and bytes keep their places. Only where an error lies in the prelude they
+    /// count from its beginning, which the name says.
+    pub fn for_log(&self, full: &str, mut errors: impl Iterator<Item = usize>) -> (String, String) {
+        let prelude = self.prelude.matches('\n').count();
+        // The text's first line will share its line with the prelude.
+        let second = full.match_indices('\n').nth(prelude).map_or(full.len(), |(at, _)| at);
+        if prelude > 0 && errors.any(|at| at < second) {
+            return (full.to_string(), format!("{} (behind its prelude)", self.file));
+        }
+        (full.replacen('\n', " ", prelude), self.file.clone())
+    }
 }
 
 /// How a binding is used. Binding `i` of a kernel is `@group(0) @binding(i)`.

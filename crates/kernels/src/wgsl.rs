@@ -4,7 +4,7 @@
 
 use naga::proc::Layouter;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
-use naga::{AddressSpace, GlobalVariable, Handle, Module, ShaderStage, SourceLocation, StorageAccess};
+use naga::{AddressSpace, GlobalVariable, Handle, Module, ShaderStage, SourceLocation, Span, StorageAccess};
 use tapml_device::{BindingKind, Source};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -49,19 +49,26 @@ pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
         format!("{front}{full}")
     };
     let module = naga::front::wgsl::parse_str(&full).map_err(|e| {
-        let log = e.emit_to_string_with_path(&full, &source.file);
+        let (text, file) = source.for_log(&full, e.labels().filter_map(|(span, _)| first_byte(span)));
+        let log = e.emit_to_string_with_path(&text, &file);
         compile_error(source, &full, e.location(&full), e.message(), log)
     })?;
     // What the device can do is checked elsewhere; here everything that WGSL has is allowed.
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| {
-        let log = e.emit_to_string_with_path(&full, &source.file);
+        let (text, file) = source.for_log(&full, e.spans().filter_map(|(span, _)| first_byte(*span)));
+        let log = e.emit_to_string_with_path(&text, &file);
         let causes = std::iter::successors(Some(e.as_inner() as &dyn std::error::Error), |e| e.source());
         let message: Vec<String> = causes.map(ToString::to_string).collect();
         compile_error(source, &full, e.location(&full), &message.join(": "), log)
     })?;
     Ok((module, info))
+}
+
+/// Where a span begins, if it is known.
+fn first_byte(span: Span) -> Option<usize> {
+    Some(span.to_range()?.start)
 }
 
 /// An error at a place of the full text, told in lines of the kernel's own.

@@ -125,11 +125,18 @@ impl WgslFront<'_> {
         self.source.error(ErrorKind::Compile, &self.desc.name, span, message).with_detail("log", log)
     }
 
+    /// See [`tapml_device::Source::for_log`].
+    fn for_log(&self, spans: impl Iterator<Item = Span>) -> (String, String) {
+        let places = spans.filter_map(|span| Some(span.to_range()?.start));
+        self.desc.source.for_log(&self.source.text, places)
+    }
+
     /// The first label of naga's error is the place of the fault.
     fn parse(&self) -> Result<naga::Module> {
         naga::front::wgsl::parse_str(&self.source.text).map_err(|error| {
             let span = error.labels().next().map_or(Span::UNDEFINED, |(span, _)| span);
-            let log = error.emit_to_string_with_path(&self.source.text, &self.desc.source.file);
+            let (text, file) = self.for_log(error.labels().map(|(span, _)| span));
+            let log = error.emit_to_string_with_path(&text, &file);
             self.fail(span, &lower_first(error.message()), &log)
         })
     }
@@ -146,7 +153,8 @@ impl WgslFront<'_> {
         validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
         validator.validate(module).map_err(|error| {
             let span = error.spans().next().map_or(Span::UNDEFINED, |(span, _)| *span);
-            let log = error.emit_to_string_with_path(&self.source.text, &self.desc.source.file);
+            let (text, file) = self.for_log(error.spans().map(|(span, _)| *span));
+            let log = error.emit_to_string_with_path(&text, &file);
             self.fail(span, &lower_first(&chain(error.as_inner())), &log)
         })
     }
