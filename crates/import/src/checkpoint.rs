@@ -75,7 +75,12 @@ impl Checkpoint {
         let loaded = packed.load(graph, sources, options.check_finite)?;
         let note = loaded.note();
         let elsewhere = |name: &str| loaded.packed.contains(name);
-        let mut values = weights.load(graph, sources, options.check_finite, &elsewhere)?;
+        let explain = |error: Error| {
+            let missing = weights.missing_weight(graph, sources);
+            let advice = missing.and_then(|(name, headless)| class::advice(&config, &name, headless));
+            advice.into_iter().fold(error, Error::with_hint)
+        };
+        let mut values = weights.load(graph, sources, options.check_finite, &elsewhere).map_err(explain)?;
         values.extend(loaded.given);
         let unused = weights.unused_tensors(graph, sources, &loaded.used);
         let decoder = Decoder { graph: loaded.graph, ..decoder };

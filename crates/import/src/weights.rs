@@ -20,6 +20,8 @@ use tapml_graph::{DType, Error, Graph, Result, Symbols, Tensor, TensorType, Valu
 const SINGLE: &str = "model.safetensors";
 /// The file that says which shard holds which tensor.
 const INDEX: &str = "model.safetensors.index.json";
+/// The weight of a head that is not the embedding.
+const HEAD: &str = "lm_head.weight";
 /// Dtypes that weights may have.
 ///
 /// Integers and packed elements come in by way of `packed`, not from here.
@@ -184,6 +186,22 @@ impl Weights {
         unused
     }
 
+    /// A weight of the graph that no file holds: the head if it is one of several, else the first. Also whether the layers are
+    /// there without a head: it alone is missing, or the names lack the beginning that a language model's have.
+    pub(crate) fn missing_weight(
+        &self,
+        graph: &Graph,
+        sources: &HashMap<String, Source>,
+    ) -> Option<(String, bool)> {
+        let names = graph.weights().map(|(_, value)| value.name.as_str());
+        let missing: Vec<&str> =
+            names.filter(|name| !sources.contains_key(*name) && !self.index.contains_key(*name)).collect();
+        let head = missing.iter().find(|name| **name == HEAD).copied();
+        let bare = |name: &&str| name.split_once('.').is_some_and(|(_, rest)| self.index.contains_key(rest));
+        let headless = missing.iter().any(bare) || (missing.len() == 1 && head.is_some());
+        head.or(missing.first().copied()).map(|name| (name.to_string(), headless))
+    }
+
     /// The sizes of a tensor, if there is one of this name.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         self.find(name).map(|(_, listed, _)| listed.shape.as_slice())
@@ -288,7 +306,7 @@ impl Weights {
         };
         // The usual reason for a missing head is a configuration that does not say that it is tied.
         let hint = match name {
-            "lm_head.weight" => "a model without it says `tie_word_embeddings: true` in config.json",
+            HEAD => "a model without it says `tie_word_embeddings: true` in config.json",
             _ => self.shards.first().map_or("a weight file is missing", |shard| shard.file.advice()),
         };
         Error::invalid(format!("{place}: tensor `{name}` of shape {shape:?} is missing")).with_hint(hint)
