@@ -19,6 +19,9 @@ pub type Outputs = Result<Vec<Option<Tensor>>>;
 
 /// Version that an operator without one has: the newest.
 pub const NEWEST: u32 = u32::MAX;
+/// How a model comes to another version of its operators.
+pub const CONVERT: &str =
+    "write the model in a newer operator set: `onnx.version_converter.convert_version(model, 17)`";
 
 /// An evaluation of any operator, in the form of [`crate::evaluate`].
 pub type Evaluate = fn(&Foreign, &[Option<Tensor>], bool) -> Outputs;

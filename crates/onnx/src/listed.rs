@@ -1,12 +1,15 @@
 //! Evaluations of the operators that stand in the list.
 
 use crate::array::volume;
-use crate::call::{Call, Evaluate, NEWEST, Outputs};
+use crate::call::{CONVERT, Call, Evaluate, NEWEST, Outputs};
 use crate::facts::{CallFacts, InputSizes};
 use crate::integers::OpenOutputs;
 use crate::list::{EvaluationKind, OperatorRow, RANDOM, ROWS};
 use tapml_graph::op::Foreign;
 use tapml_graph::{Context, Error, Tensor, TensorType};
+
+/// Who may know an operator that TapML does not.
+const OTHERS: &str = "name a runtime that knows it, such as `--source ort` to run the model and `--oracle reference` to judge it";
 
 /// The row that serves an operator in its version.
 pub fn find(op: &Foreign) -> Option<&'static OperatorRow> {
@@ -22,8 +25,7 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool, within: Eva
             let text = format!("`{}` has no evaluation: it draws random numbers", op.kind());
             return Error::unsupported(text);
         }
-        let error = Error::unsupported(format!("`{}` has no evaluation", op.kind()));
-        error.with_hint("evaluate it with another oracle, such as ONNX's reference evaluator")
+        no_evaluation(op)
     })?;
     let call = Call::new(op, inputs, wide, within);
     let run = || {
@@ -47,6 +49,26 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool, within: Eva
         call.place(outputs)
     };
     run().context(|| format!("`{}`", op.kind()))
+}
+
+/// The error of an operator that no row serves. It tells which versions are served, if any are.
+fn no_evaluation(op: &Foreign) -> Error {
+    let known = ROWS.iter().filter(|row| row.domain == op.domain() && row.name == op.name());
+    let served: Vec<String> = known.map(served_versions).collect();
+    let text = format!("`{}` has no evaluation", op.kind());
+    if served.is_empty() {
+        return Error::unsupported(text).with_hint(OTHERS);
+    }
+    let text = format!("{text}, `{}` has in versions {}", op.name(), served.join(" and "));
+    Error::unsupported(text).with_hint(format!("{CONVERT}, or {OTHERS}"))
+}
+
+/// The versions of a row in words: `7 to 12`, `13 and later`.
+fn served_versions(row: &OperatorRow) -> String {
+    match row.until {
+        NEWEST => format!("{} and later", row.since),
+        until => format!("{} to {until}", row.since),
+    }
 }
 
 /// As [`crate::facts`].

@@ -21,6 +21,9 @@ struct Checker<'m> {
     folder: &'m Around,
 }
 
+/// The advice for a model that names operators of a set which it does not import.
+const NO_VERSION: &str = "`opset_import` must name each set of operators with its version; `onnx.checker.check_model` tells the same: export it again";
+
 /// Checks a model that lies in this folder.
 pub fn model(model: &Model, folder: &Around) -> Result<()> {
     let Some(graph) = &model.graph else {
@@ -99,7 +102,7 @@ impl Checker<'_> {
                     describe_node(node),
                     if node.domain.is_empty() { "ai.onnx" } else { &node.domain }
                 );
-                return Err(Error::invalid(text));
+                return Err(Error::invalid(text).with_hint(NO_VERSION));
             }
             // An empty name is an input that is left out.
             let unknown = |name: &&String| !name.is_empty() && !scope.has(name);

@@ -186,15 +186,19 @@ fn check_external(tensor: &TensorProto, (location, bytes): (&str, u64), around: 
     }
     let path = around.folder.join(path);
     // Links are resolved before the comparison.
-    let real = path.canonicalize().map_err(|e| Error::io("read", &path, &e))?;
+    let absent = format!("the model keeps weights beside itself: put `{location}` into its folder");
+    let real = path.canonicalize().map_err(|e| Error::io("read", &path, &e).with_hint(absent))?;
     if !around.real.iter().any(|folder| real.starts_with(folder)) {
         let text = format!("its external data is at `{location}`, a link to {}", real.display());
         return Err(Error::invalid(text).with_hint("links may lead to files in the model's folder only"));
     }
     let held = tapml_files::open(&path)?.metadata().map_err(|e| Error::io("read", &path, &e))?.len();
     if offset.checked_add(bytes).is_none_or(|end| end > held) {
-        let text = format!("bytes {offset} to {offset} + {bytes} of {}, which has {held}", path.display());
-        return Err(Error::invalid(text));
+        let text =
+            format!("expected bytes {offset} to {offset} + {bytes} of {}, which has {held}", path.display());
+        return Err(
+            Error::invalid(text).with_hint("the file was cut off, or is another model's: fetch it again")
+        );
     }
     Ok(())
 }

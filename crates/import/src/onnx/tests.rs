@@ -84,7 +84,7 @@ fn change_error(change: impl FnOnce(&mut Model)) -> String {
     change(&mut model);
     match open_outline(folder.path(), &model.encode_to_vec()) {
         Ok(outline) => format!("{outline:?}"),
-        Err(error) => error.to_string(),
+        Err(error) => format!("{error}\nhint: {}", error.hint().unwrap_or_default()),
     }
 }
 
@@ -172,7 +172,12 @@ fn external_data_lies_below_the_model_and_is_long_enough() {
             .contains("takes 24 bytes, and its external data claims 9")
     );
     assert!(at(&[("location", "data.bin"), ("offset", "18446744073709551615")]).contains("which has 20"));
-    assert!(at(&[("location", "none.bin")]).contains("none.bin"));
+    assert!(at(&[("location", "data.bin"), ("offset", "0")]).contains("hint: the file was cut off"));
+    let missing = at(&[("location", "none.bin")]);
+    assert!(
+        missing.contains("none.bin: ")
+            && missing.contains("hint: the model keeps weights beside itself: put `none.bin`")
+    );
 }
 
 #[cfg(unix)]

@@ -337,7 +337,9 @@ impl<'m> Tracer<'_, 'm> {
             "If" | "Loop" | "Scan" if standard => return self.control(node, scope, versions),
             name if standard && REFUSED.contains(&name) => {
                 let text = "it makes or reads a sequence or an optional value, which no graph holds";
-                return Err(Error::unsupported(text));
+                return Err(Error::unsupported(text).with_hint(
+                    "export the model without sequences: `Split` and `Concat` take their places",
+                ));
             }
             _ => {}
         }

@@ -4,7 +4,7 @@
 //! to the variance under the root, except in `MeanVarianceNormalization`.
 
 use crate::array::{Array, StridedWalk, axis, axis_sizes, broadcast_strides, strides};
-use crate::call::{Call, Outputs, element_type};
+use crate::call::{CONVERT, Call, Outputs, element_type};
 use crate::facts::{CallFacts, InputSizes, product, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
@@ -58,7 +58,8 @@ pub fn batch<T: Real>(call: &Call<'_>) -> Outputs {
         return Err(Error::unsupported("the attribute `spatial` = 0 is not served"));
     }
     if training && call.version() < 14 {
-        return Err(Error::unsupported("training is served from version 14 on"));
+        let error = Error::unsupported("training is served from version 14 on");
+        return Err(error.with_hint(format!("export the model for evaluation, or {CONVERT}")));
     }
     let (channels, image) = channels(&x.shape)?;
     let [scale, shift, mean, variance] = [1, 2, 3, 4].map(|place| per_channel::<T>(call, place, channels));
