@@ -209,8 +209,8 @@ fn files_that_make_no_tokenizer_are_told_why() {
     let base = |kind: &str| Writer::new().text("tokenizer.ggml.model", kind).clone();
     let with = |kind: &str, tokens: &[&str]| base(kind).texts("tokenizer.ggml.tokens", tokens).clone();
     let cases: Vec<(Writer, &str)> = vec![
-        (Writer::new(), "the file holds no tokenizer"),
-        (base("gpt2"), "the file lists no tokens"),
+        (Writer::new(), "the file holds no vocabulary: metadata `tokenizer.ggml.model` is missing"),
+        (base("gpt2"), "metadata `tokenizer.ggml.tokens` lists no tokens"),
         (with("rwkv", &["a"]), "tokenizers of kind `rwkv` are not supported"),
         (
             with("gpt2", &["a"]).text("tokenizer.ggml.pre", "abacus").clone(),

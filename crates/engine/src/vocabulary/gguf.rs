@@ -14,7 +14,9 @@ use tapml_graph::{Context, Error, Result};
 use tapml_import::gguf::{Metadata, Model};
 
 /// The advice for a file without a usable tokenizer.
-const HINT: &str = "text needs the file's tokenizer; without it, give token ids";
+const HINT: &str = "text needs the vocabulary: convert the model again with its tokenizer files beside the weights (llama.cpp's \
+                    convert_hf_to_gguf.py stores them), or name the folder that it was converted from; `generate` and `logits` \
+                    also take --ids";
 
 /// Reads the tokenizer of a GGUF file.
 pub fn open(path: &Path) -> Result<Opened> {
@@ -51,7 +53,11 @@ impl<'a> VocabularyReader<'a> {
     /// Dispatches by `tokenizer.ggml.model`.
     fn read(&self) -> Result<Opened> {
         let kind = self.metadata.text(&key("model"))?;
-        let kind = kind.ok_or_else(|| Error::invalid("the file holds no tokenizer").with_hint(HINT))?;
+        let missing = || {
+            let text = format!("the file holds no vocabulary: metadata `{}` is missing", key("model"));
+            Error::invalid(text).with_hint(HINT)
+        };
+        let kind = kind.ok_or_else(missing)?;
         let tokens = self.tokens()?;
         match kind {
             "llama" | "gemma4" => {
@@ -74,7 +80,11 @@ impl<'a> VocabularyReader<'a> {
     fn tokens(&self) -> Result<Vec<Token>> {
         let texts = self.metadata.texts(&key("tokens"))?.unwrap_or_default();
         if texts.is_empty() {
-            return Err(Error::invalid("the file lists no tokens").with_hint(HINT));
+            return Err(Error::invalid(format!(
+                "the file holds no vocabulary: metadata `{}` lists no tokens",
+                key("tokens")
+            ))
+            .with_hint(HINT));
         }
         let scores = self.metadata.numbers(&key("scores"))?;
         let kinds = self.metadata.wholes(&key("token_type"))?;
