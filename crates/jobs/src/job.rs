@@ -24,10 +24,12 @@ use tapml_migrate::suite::{Suite, Totals};
 use tapml_migrate::{CarveOptions, CheckOptions, MigrateOptions, Oracles, Progress, Stop};
 use tapml_reduce::{ExportedProgram, Files};
 
+mod checkpoint_options;
 mod diagnose;
 mod record;
 mod run;
 
+use checkpoint_options::CheckpointOptions;
 pub use diagnose::DiagnoseJob;
 pub use record::{RecordJob, RecordReport};
 pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
@@ -36,16 +38,6 @@ pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
 /// The default source: the reference, which every machine has.
 fn cpu() -> String {
     "cpu".into()
-}
-
-/// For serde.
-fn carve_steps() -> u32 {
-    CarveJob::STEPS
-}
-
-/// For serde.
-fn migrate_steps() -> u32 {
-    MigrateJob::STEPS
 }
 
 /// Opens a platform by its word with the user's kernels, given as `OP=FILE`.
@@ -121,9 +113,9 @@ pub struct CarveJob {
     /// Where the model is known to work.
     #[serde(default = "cpu")]
     pub source: String,
-    /// Decode steps after each prompt.
-    #[serde(default = "carve_steps")]
-    pub steps: u32,
+    /// Decode steps after each prompt; [`CarveJob::STEPS`] if not given.
+    #[serde(default)]
+    pub steps: Option<u32>,
     /// Whether the weights go into the suite.
     #[serde(default)]
     pub self_contained: bool,
@@ -191,7 +183,7 @@ impl CarveJob {
         let options = CarveOptions {
             out: &self.out,
             overwrite: self.overwrite,
-            steps: self.steps,
+            steps: self.steps.unwrap_or(CarveJob::STEPS),
             self_contained: self.self_contained,
             context: checkpoint.context() as u32,
             decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
@@ -214,9 +206,14 @@ impl CarveJob {
         })
     }
 
+    /// What only a checkpoint takes.
+    fn checkpoint_options(&self) -> CheckpointOptions<'_> {
+        CheckpointOptions { prompts: &self.prompts, steps: self.steps, graph: &self.graph }
+    }
+
     /// An ONNX model runs one time for each set of inputs; there are no steps.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
-        self.prompts.expect_none()?;
+        self.checkpoint_options().expect_none_for_onnx(&self.model)?;
         let start = Instant::now();
         let mut source = open_platform(&self.source, &[])?;
         let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
@@ -302,9 +299,9 @@ pub struct MigrateJob {
     /// Who evaluates operators of others that TapML does not.
     #[serde(default)]
     pub oracle: Option<String>,
-    /// Decode steps after each prompt.
-    #[serde(default = "migrate_steps")]
-    pub steps: u32,
+    /// Decode steps after each prompt; [`MigrateJob::STEPS`] if not given.
+    #[serde(default)]
+    pub steps: Option<u32>,
     /// Folder that keeps what was decided; see [`default_ledger`].
     #[serde(default)]
     pub ledger: Option<PathBuf>,
@@ -333,6 +330,7 @@ impl MigrateJob {
             return self.run_onnx(progress, stop);
         }
         if let Some((suite, model)) = open_recorded(&self.model, &self.inputs)? {
+            self.checkpoint_options().expect_none_for_suite(&self.model)?;
             let mut source = open_platform(&self.source, &[])?;
             let identity = suite.manifest().model.clone();
             // The suite is there already; a checkpoint's is carved into the ledger.
@@ -350,7 +348,7 @@ impl MigrateJob {
         let mut source = open_platform(&self.source, &[])?;
         let options = MigrateOptions {
             ledger: &self.ledger(),
-            steps: self.steps,
+            steps: self.steps.unwrap_or(MigrateJob::STEPS),
             context: checkpoint.context() as u32,
             import_seconds,
             decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
@@ -362,9 +360,14 @@ impl MigrateJob {
         Ok((done.report, model))
     }
 
+    /// What only a checkpoint takes.
+    fn checkpoint_options(&self) -> CheckpointOptions<'_> {
+        CheckpointOptions { prompts: &self.prompts, steps: self.steps, graph: &self.graph }
+    }
+
     /// The suite is written into the ledger from the traced runs.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
-        self.prompts.expect_none()?;
+        self.checkpoint_options().expect_none_for_onnx(&self.model)?;
         let mut source = open_platform(&self.source, &[])?;
         let traced = TracedModel::trace(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
         let model = traced.first.model.clone();

@@ -118,7 +118,8 @@ impl TuneJob {
             prompts: self.prompts.clone(),
             overwrite: false,
             source: self.source.clone(),
-            steps: 2,
+            // An ONNX model takes none.
+            steps: (!is_onnx(&self.model)).then_some(2),
             self_contained: false,
             graph: self.graph,
         };

@@ -36,9 +36,8 @@ pub struct CarveCommand {
     /// Where the model is known to work
     #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
     source: String,
-    /// Decode steps after each prompt
-    #[arg(long, default_value_t = CarveJob::STEPS)]
-    steps: u32,
+    #[arg(long, help = format!("Decode steps after each prompt; {} if not given", CarveJob::STEPS))]
+    steps: Option<u32>,
     /// Put the weights into the suite too
     #[arg(long)]
     self_contained: bool,

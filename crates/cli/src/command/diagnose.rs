@@ -44,9 +44,8 @@ pub struct DiagnoseCommand {
     /// A suite that `tapml carve` or `tapml migrate` has made of the model; carved if not given
     #[arg(long, value_name = "SUITE", conflicts_with = "steps")]
     suite: Option<PathBuf>,
-    /// Decode steps after each prompt
-    #[arg(long, default_value_t = MigrateJob::STEPS)]
-    steps: u32,
+    #[arg(long, help = format!("Decode steps after each prompt; {} if not given", MigrateJob::STEPS))]
+    steps: Option<u32>,
     /// How often calls, and the whole model, are run to compare the results bit by bit
     #[arg(long, default_value_t = DiagnoseOptions::default().repeats as u32, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,

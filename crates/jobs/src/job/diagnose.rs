@@ -4,7 +4,7 @@
 //! emulator stands by as a checker: it runs the same kernels and sees races and out-of-bounds accesses that
 //! a device hides.
 
-use super::{cpu, migrate_steps, open_platform, overrides};
+use super::{CheckpointOptions, MigrateJob, cpu, open_platform, overrides};
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
 use crate::onnx::{Inputs, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
@@ -57,9 +57,9 @@ pub struct DiagnoseJob {
     /// A suite of the model; carved into [`default_ledger`] if there is none.
     #[serde(default)]
     pub suite: Option<PathBuf>,
-    /// Decode steps after each prompt, if it is carved.
-    #[serde(default = "migrate_steps")]
-    pub steps: u32,
+    /// Decode steps after each prompt, if it is carved; [`MigrateJob::STEPS`] if not given.
+    #[serde(default)]
+    pub steps: Option<u32>,
     /// How often calls, and the whole model, are run to compare the results bit by bit.
     #[serde(default = "repeats")]
     pub repeats: u32,
@@ -86,11 +86,20 @@ impl DiagnoseJob {
             return Err(Error::invalid("arrays beside a suite, which has its own inputs")
                 .with_hint("give --suite, or --input and --inputs"));
         }
+        if let Some(suite) = &self.suite {
+            self.checkpoint_options().expect_no_runs(suite)?;
+        }
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
         // Its outputs are no logits, so that no harm to them is measured.
         if let Some((suite, model)) = super::open_recorded(&self.model, &self.inputs)? {
+            self.checkpoint_options().expect_none_for_suite(&self.model)?;
+            if let Some(other) = &self.suite {
+                let (model, other) = (self.model.display(), other.display());
+                let text = format!("the suite {other} beside the suite {model}, which stands for the model");
+                return Err(Error::invalid(text).with_hint("name one of them"));
+            }
             let mut source = open_platform(&self.source, &[])?;
             let target = open_platform(&self.target, &self.kernels)?;
             let options = DiagnoseOptions { between: self.between, impact: false, ..self.options() };
@@ -109,6 +118,11 @@ impl DiagnoseJob {
         self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop)
     }
 
+    /// What only a checkpoint takes.
+    fn checkpoint_options(&self) -> CheckpointOptions<'_> {
+        CheckpointOptions { prompts: &self.prompts, steps: self.steps, graph: &self.graph }
+    }
+
     /// The defaults with the job's number of repeats.
     fn options(&self) -> DiagnoseOptions {
         DiagnoseOptions { repeats: self.repeats as usize, ..DiagnoseOptions::default() }
@@ -116,7 +130,7 @@ impl DiagnoseJob {
 
     /// The same of an ONNX model: its outputs are no logits, so that no harm to them is measured.
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<Diagnosis> {
-        self.prompts.expect_none()?;
+        self.checkpoint_options().expect_none_for_onnx(&self.model)?;
         let mut source = open_platform(&self.source, &[])?;
         let target = open_platform(&self.target, &self.kernels)?;
         let suite = match &self.suite {
@@ -179,7 +193,7 @@ impl DiagnoseJob {
         let options = CarveOptions {
             out: &folder.suite(),
             overwrite: true,
-            steps: self.steps,
+            steps: self.steps.unwrap_or(MigrateJob::STEPS),
             self_contained: false,
             context: checkpoint.context() as u32,
             decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
