@@ -24,7 +24,10 @@ impl Lock {
     /// is its writer.
     pub fn writer(target: &Path) -> Result<Lock> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        Lock::take(&parent(target).join(format!(".{name}.lock")))?.ok_or_else(|| {
+        let lock = Lock::take(&parent(target).join(format!(".{name}.lock")));
+        // Nobody asked for the hidden file.
+        let lock = lock.map_err(|e| e.context(format!("to write {}", target.display())))?;
+        lock.ok_or_else(|| {
             Error::invalid(format!("another process is writing {}", target.display()))
                 .with_hint("wait for it, or choose another name")
         })

@@ -93,10 +93,12 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Resul
     });
     let listed: Vec<_> = listed.collect::<Result<_>>()?;
     let entries: Vec<&(String, bool)> = names.iter().collect();
-    let after = safetensors::write_each(&new.folder().join("model.safetensors"), &listed, &|index| {
-        get(entries[index])
-    })?;
-    copy_others(from, new.folder())?;
+    // Files are written into a hidden folder that nobody asked for.
+    let named = |e: Error| e.context(format!("to write {}", out.display()));
+    let get_listed = |index: usize| get(entries[index]);
+    let after = safetensors::write_each(&new.folder().join("model.safetensors"), &listed, &get_listed);
+    let after = after.map_err(named)?;
+    copy_others(from, new.folder()).map_err(named)?;
     let mut json = config.json().clone();
     let count = packed.len();
     let method =
@@ -104,7 +106,7 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Resul
     json.insert("quantization_config".into(), method);
     let text = serde_json::to_string_pretty(&Value::Object(json))
         .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?;
-    tapml_files::write(&new.folder().join(CONFIG), (text + "\n").as_bytes())?;
+    tapml_files::write(&new.folder().join(CONFIG), (text + "\n").as_bytes()).map_err(named)?;
     new.publish()?;
     Ok(Written { before, after, quantized: count, kept })
 }

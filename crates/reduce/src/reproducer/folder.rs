@@ -18,12 +18,14 @@ pub const MARKER: &str = "case.json";
 /// As `write`.
 pub fn write_files(files: &Files, folder: &Path, overwrite: bool) -> Result<()> {
     let new = NewFolder::create(folder, MARKER, overwrite)?;
+    // Files are written into a hidden folder that nobody asked for.
+    let named = |e: Error| e.context(format!("to write {}", folder.display()));
     for (name, bytes) in files {
         let path = new.folder().join(name);
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
+            fs::create_dir_all(parent).map_err(|e| named(Error::io("create", parent, &e)))?;
         }
-        fs::write(&path, bytes).map_err(|e| Error::io("write", &path, &e))?;
+        fs::write(&path, bytes).map_err(|e| named(Error::io("write", &path, &e)))?;
     }
     new.publish()
 }
