@@ -9,6 +9,7 @@ mod outcome;
 mod output;
 mod progress;
 mod stopping;
+mod table;
 
 use clap::Parser;
 use outcome::Outcome;

@@ -3,6 +3,7 @@
 //! Standard output has what was asked for and nothing else; notes, progress and errors go to standard error. Every
 //! text passes through [`shown`], which makes signs that command a terminal visible.
 
+use crate::table::ReportTable;
 use anyhow::Result;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
@@ -147,11 +148,8 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// A borderless table with a header.
-pub fn table(header: &[&str]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
-    table.set_header(header);
-    table
+pub fn table(header: &[&str]) -> ReportTable {
+    ReportTable::new(header)
 }
 
 /// A byte count for people: `21.3 MB`.

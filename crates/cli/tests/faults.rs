@@ -206,6 +206,7 @@ fn watching_sees_a_fault_and_its_repair_and_ends_on_request() {
     wait_for(&log, "the first prompt FAILS");
     std::fs::write(&file, "fn main( {").unwrap();
     wait_for(&log, "rope.wgsl:1");
+    wait_for(&log, "nothing was checked");
     // A report of another kernel would not be true.
     let until = Instant::now() + Duration::from_secs(60);
     while report.exists() {

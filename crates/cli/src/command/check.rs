@@ -113,13 +113,15 @@ impl CheckCommand {
             if stop.check().is_err() {
                 break;
             }
+            let mut told = format!("checked in {} ms", start.elapsed().as_millis());
             if let Err(error) = checked {
                 output::print_error(&error);
+                told = "nothing was checked; waits for the next change".into();
                 // Reports of the kernel before say nothing of this one.
                 let files = [self.reports.json.file(), self.reports.junit.as_deref()].into_iter().flatten();
                 files.filter(|file| file.is_file()).for_each(|file| drop(std::fs::remove_file(file)));
             }
-            output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
+            output::note("watching", &format!("{told}; Ctrl-C ends"));
             watcher.wait(stop);
         }
         // To end the watch is no verdict.
@@ -223,7 +225,8 @@ impl Reports {
 fn render(report: &CheckReport) -> String {
     let t = &report.target;
     let mut text = format!("{} on {} ({}, {})\n\n", report.suite, t.platform, t.device, t.driver);
-    let mut rows = table(&["", "OP", "KERNEL", "CASES", "FAILED", "WORST", "SECONDS"]);
+    let mut rows =
+        table(&["", "OP", "KERNEL", "CASES", "FAILED", "WORST", "SECONDS"]).with_optional(&["SECONDS"]);
     for op in &report.ops {
         let worst = op.worst.as_ref().map_or("-".into(), |w| ratio_text(w.ratio));
         let state = if op.unsupported.is_some() {

@@ -139,9 +139,14 @@ fn render(report: &Report) -> String {
     let fixed = ["MODEL", "ARCHITECTURE", "PARAMETERS", "CONTEXT", "PLANNED", "CACHE", "F16", "4-BIT"];
     let names = report.targets.iter().map(|t| t.target.to_uppercase());
     let header: Vec<String> = fixed.iter().map(ToString::to_string).chain(names).collect();
-    let mut rows = table(&header.iter().map(String::as_str).collect::<Vec<_>>());
-    // A matrix that is broken over lines cannot be read.
-    rows.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
+    let mut rows = table(&header.iter().map(String::as_str).collect::<Vec<_>>()).with_optional(&[
+        "CONTEXT",
+        "PLANNED",
+        "ARCHITECTURE",
+        "CACHE",
+        "F16",
+        "4-BIT",
+    ]);
     report.models.iter().for_each(|model| {
         rows.add_row(cells(&model.plan));
     });

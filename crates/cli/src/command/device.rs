@@ -213,7 +213,8 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     let mut head = vec!["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS"];
     head.extend(["MATRICES", "BINDING", "INVOCATIONS"]);
     head.extend(if at_hub { ["AGENT", "SESSIONS"].as_slice() } else { &[] });
-    let mut rows = table(&head);
+    let mut rows =
+        table(&head).with_optional(&["BINDING", "INVOCATIONS", "MATRICES", "SUBGROUPS", "KIND", "F16"]);
     for d in &report.devices {
         rows.add_row(row(d));
     }

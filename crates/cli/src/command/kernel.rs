@@ -180,7 +180,8 @@ impl KernelCommand {
         // The list is the same on all machines: it is not asked what runs here.
         let all = BuiltIn::all(&any_device())?;
         let report = ListReport { schema: 1, kernels: all.iter().map(facts).collect::<Result<_>>()? };
-        let mut rows = table(&["KERNEL", "NEEDS", "ROWS", "LAUNCHES", "SUMS", "SETTINGS", "FILES"]);
+        let mut rows = table(&["KERNEL", "NEEDS", "ROWS", "LAUNCHES", "SUMS", "SETTINGS", "FILES"])
+            .with_optional(&["FILES", "SETTINGS", "SUMS", "LAUNCHES"]);
         for kernel in &report.kernels {
             // A chain of zero means that the kernel adds nothing up.
             let sums = if kernel.accumulate.chain == "0" {

@@ -40,9 +40,8 @@ pub struct MigrateCommand {
     /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself
     #[arg(long, value_name = "PLATFORM")]
     oracle: Option<String>,
-    /// Decode steps after each prompt
-    #[arg(long, default_value_t = MigrateJob::STEPS)]
-    steps: u32,
+    #[arg(long, help = format!("Decode steps after each prompt; {} if not given", MigrateJob::STEPS))]
+    steps: Option<u32>,
     /// Folder that keeps what was decided; .tapml/MODEL-TARGET if not given. Re-running goes on from it
     #[arg(long, value_name = "DIR")]
     ledger: Option<PathBuf>,
@@ -100,7 +99,8 @@ fn render(report: &MigrateReport) -> String {
     let mut rows = table(&[
         "STATE", "OP", "NODES", "KERNEL", "CASES", "FAILED", "WORST", "KL", "TOP-1", "LOGITS", "TEXT",
         "SECONDS",
-    ]);
+    ])
+    .with_optional(&["SECONDS", "NODES", "LOGITS", "TOP-1", "TEXT", "KL"]);
     for op in &report.ops {
         rows.add_row(row(op));
     }
@@ -167,7 +167,8 @@ fn describe_deployed(report: &MigrateReport) -> String {
     if report.deployed.is_empty() {
         return String::new();
     }
-    let mut rows = table(&["DEPLOYED", "KERNEL", "LAUNCHES", "CASES", "FAILED", "WORST"]);
+    let mut rows =
+        table(&["DEPLOYED", "KERNEL", "LAUNCHES", "CASES", "FAILED", "WORST"]).with_optional(&["CASES"]);
     for row in &report.deployed {
         let worst = row.worst.map_or_else(|| "not checked".into(), tapml::migrate::ratio_text);
         let counts = [row.launches, row.cases, row.failed].map(|count| count.to_string());

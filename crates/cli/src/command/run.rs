@@ -91,7 +91,8 @@ fn render(report: &RunReport) -> String {
     let own = report.ops.iter().filter(|op| op.reason.is_none()).map(|op| op.nodes).sum::<usize>();
     let (model, target, source) = (&report.model, &report.target, &report.source);
     let mut text = format!("{model} on {target}: {own} of {nodes} nodes\n\n");
-    let mut rows = table(&["INPUTS", "OUTPUT", "TYPE", "FILE", "LARGEST", "DIFFERS", "SECONDS"]);
+    let mut rows = table(&["INPUTS", "OUTPUT", "TYPE", "FILE", "LARGEST", "DIFFERS", "SECONDS"])
+        .with_optional(&["SECONDS", "LARGEST"]);
     for run in &report.runs {
         for output in &run.outputs {
             let shape: Vec<String> = output.shape.iter().map(ToString::to_string).collect();

@@ -133,7 +133,8 @@ impl TuneCommand {
 /// A line for each operator with the times of its kernels.
 /// Times are in microseconds.
 fn describe_ops(ops: &[Tuned]) -> String {
-    let mut rows = table(&["OP", "INPUTS", "NODES", "KERNEL", "TIMES", "FAILED"]);
+    let mut rows =
+        table(&["OP", "INPUTS", "NODES", "KERNEL", "TIMES", "FAILED"]).with_optional(&["INPUTS", "NODES"]);
     for op in ops {
         let times = op.seconds.iter().map(|(kernel, s)| format!("{kernel} {:.1} µs", s * 1e6));
         rows.add_row([

@@ -187,7 +187,8 @@ fn profile(kernels: &[KernelTime]) -> String {
         floor_seconds: sum(|k| k.floor_seconds),
         loss_seconds: sum(|k| k.loss_seconds),
     };
-    let mut out = table(&["KERNEL", "COUNT", "µs", "FLOOR µs", "LOSS µs", "OF FLOOR"]);
+    let mut out = table(&["KERNEL", "COUNT", "µs", "FLOOR µs", "LOSS µs", "OF FLOOR"])
+        .with_optional(&["FLOOR µs", "LOSS µs"]);
     for kernel in kernels.iter().chain([&all]) {
         out.add_row(row(kernel));
     }

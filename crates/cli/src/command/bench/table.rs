@@ -56,7 +56,7 @@ impl TableRows {
     /// For a terminal.
     fn text(&self) -> String {
         let mut out = table(&self.header);
-        out.add_rows(&self.rows);
+        self.rows.iter().for_each(|row| out.add_row(row));
         out.to_string()
     }
 

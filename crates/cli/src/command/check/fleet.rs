@@ -142,7 +142,8 @@ fn write_report(report: &FleetReport, json: &JsonArg) -> Result<()> {
 
 /// The devices, the matrix of operators and devices, and the first failures.
 fn render(report: &FleetReport) -> String {
-    let mut devices = table(&["", "TARGET", "DEVICE", "DRIVER", "AGENT", "CASES", "FAILED", "LOST"]);
+    let mut devices = table(&["", "TARGET", "DEVICE", "DRIVER", "AGENT", "CASES", "FAILED", "LOST"])
+        .with_optional(&["AGENT", "DRIVER", "DEVICE"]);
     for (i, d) in report.devices.iter().enumerate() {
         let sum = |of: fn(&Cell) -> u64| d.ops.iter().map(of).sum::<u64>().to_string();
         let m = &d.member;
