@@ -66,6 +66,10 @@ fn one_model_on_one_target() {
     assert!((1_500_000..1_520_000).contains(&model["size"]["parameters"].as_u64().unwrap()), "{model}");
     assert_eq!(model["size"]["positions"], 512);
     assert_eq!(model["targets"][0]["f16"]["state"], "fits");
+    let arguments = ["compile", &draft(), "--dry-run", "--target", "webgpu"];
+    let output = tapml(folder.path()).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(" 1.51 M ") && !text.contains("0.00 B"), "{text}");
     let report = compile("webgpu", &["--memory", "0.001"], 1);
     let fit = &report["models"][0]["targets"][0]["f16"];
     assert_eq!((fit["state"].as_str(), fit["limit"].as_str()), (Some("too_big"), Some("memory")));

@@ -2,7 +2,7 @@
 //!
 //! Tests compare it with the page in the documentation.
 
-use super::report::{Report, billions, cells};
+use super::report::{Report, cells, parameters};
 use crate::output::bytes;
 
 /// Columns that do not depend on targets, and whether they hold numbers.
@@ -42,7 +42,7 @@ pub fn page(report: &Report) -> String {
         let mut row = cells(&model.plan);
         // Without a plan there is no count: the published one stands in brackets.
         if let (None, Some(published)) = (&model.plan.size, model.published_parameters) {
-            row[2] = format!("({})", billions(published));
+            row[2] = format!("({})", parameters(published));
         }
         // A bar would begin another cell.
         let row: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();

@@ -55,7 +55,7 @@ pub(super) fn cells(plan: &ModelPlan) -> Vec<String> {
     let mut row = vec![plan.model.clone(), plan.model_type.clone()];
     match &plan.size {
         Some(s) => row.extend([
-            billions(s.parameters),
+            parameters(s.parameters),
             s.context.to_string(),
             s.positions.to_string(),
             bytes(s.state_bytes),
@@ -83,7 +83,12 @@ fn cell(plan: &TargetPlan) -> String {
     }
 }
 
-/// A count of parameters for people.
-pub(super) fn billions(count: u64) -> String {
-    format!("{:.2} B", count as f64 / 1e9)
+/// A count of parameters for people: in billions, of small models in the unit that leaves digits before the point.
+pub(super) fn parameters(count: u64) -> String {
+    let (size, unit) = match count {
+        100_000_000.. => (1e9, "B"),
+        100_000.. => (1e6, "M"),
+        _ => return count.to_string(),
+    };
+    format!("{:.2} {unit}", count as f64 / size)
 }
