@@ -13,6 +13,7 @@ mod markdown;
 mod modules;
 mod names;
 mod prose;
+mod reports;
 mod shares;
 mod sizes;
 mod words;
@@ -62,6 +63,7 @@ pub fn run(root: &Path) -> Result<()> {
     let bless = std::env::var_os("TAPML_BLESS").is_some();
     crate::records::check(root, bless, &mut errors)?;
     crate::architectures::check(root, bless, &mut errors)?;
+    reports::check(root, &files, &mut errors)?;
     crate::wire::check(root, &mut errors)?;
     for error in &errors {
         eprintln!("tidy: {error}");
