@@ -117,10 +117,12 @@ fn pieces(proto: &ModelProto) -> Result<Pieces> {
         return Err(unsupported("spaces that are not written as `▁` are not supported"));
     }
     let tokens: Vec<Token> = proto.pieces.iter().map(token).collect();
+    // It would match everywhere.
     if let Some(id) = tokens.iter().position(|token| token.text.is_empty()) {
         return Err(Error::invalid(format!("piece {id} has no text")));
     }
     let unknown = tokens.iter().position(|token| token.kind == TokenKind::Unknown);
+    // Texts hold signs that no piece covers.
     let unknown = unknown.ok_or_else(|| Error::invalid("no piece stands for unknown text"))?;
     let normalizer = Normalizer {
         table: spec.table.clone(),
@@ -149,6 +151,7 @@ fn own_special(proto: &ModelProto, pieces: &Pieces) -> SpecialTokens {
         add_bos: bos.is_some(),
         bos,
         eos: text(trainer.eos_id, 2),
+        // The format pads with nothing unless a file says otherwise.
         pad: text(trainer.pad_id, -1),
         unk: text(trainer.unk_id, 0),
         add_eos: false,

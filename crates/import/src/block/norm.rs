@@ -106,6 +106,7 @@ impl Norm {
                 HeadWeights::Shared => net.weight(&at.child(name), &[head_dim])?,
                 HeadWeights::Own => net.weight(&at.child(name), &[heads, head_dim])?,
                 HeadWeights::Listed => {
+                    // Joined when it is loaded: an operator takes one tensor of weights.
                     let parts = (0..heads).map(|head| at.child("norms").child(head).child(name).to_string());
                     let source = Source::Stacked(parts.collect());
                     net.derive(&at.child("norms").child(name), &[heads, head_dim], source)?

@@ -119,6 +119,7 @@ impl fmt::Display for Scheme {
         let Scheme { body, embedding, head } = self;
         f.write_str(body.name())?;
         for (class, form) in [("embedding", embedding), ("head", head)] {
+            // Equal schemes have one text, which names the folders of ledgers.
             if *form != Form::Q8 {
                 write!(f, ",{class}={}", form.name())?;
             }

@@ -126,6 +126,7 @@ impl AlignJob {
             let text = format!("{}: {}", values.path().display(), values.lacks());
             return Err(Error::invalid(text).with_hint("`tapml align --help` says what such a file holds"));
         }
+        // The file's order is its writer's; the first departure is that in the order of computation.
         rows.sort_by_key(|row| place(model.graph(), &row.value).unwrap_or(usize::MAX));
         Ok(AlignReport {
             schema: 1,
@@ -161,6 +162,7 @@ fn compare(
 fn merge(rows: &mut Vec<AlignRow>, more: Vec<AlignRow>) {
     for row in more {
         match rows.iter_mut().find(|old| old.name == row.name) {
+            // NaN is worse than every number, which no comparison says.
             Some(old) if row.worst.is_nan() || row.worst > old.worst => *old = row,
             Some(_) => {}
             None => rows.push(row),
@@ -171,6 +173,7 @@ fn merge(rows: &mut Vec<AlignRow>, more: Vec<AlignRow>) {
 /// The first row beyond the tolerance, and the nodes since the row before it.
 fn departure(graph: &Graph, rows: &[AlignRow], tolerance: f64) -> Option<Departure> {
     let first = rows.iter().position(|row| row.worst.is_nan() || row.worst > tolerance)?;
+    // What comes before a value that agrees is not at fault.
     let from = first.checked_sub(1).and_then(|i| place(graph, &rows[i].value)).map_or(0, |i| i + 1);
     let to = place(graph, &rows[first].value).map_or(from, |i| i + 1);
     let nodes = graph.nodes().get(from..to).unwrap_or_default();

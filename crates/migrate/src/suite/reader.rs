@@ -90,6 +90,7 @@ impl Suite {
         let only = manifest.cases.as_ref().map(|ids| find_cases(ids, &graph, &frames)).transpose()?;
         Ok(Suite {
             path: path.to_path_buf(),
+            // The manifest names the hashes of all other files, so that its own stands for them.
             hash: Hash::compute(&text),
             verified: Arc::new(records.iter().map(|_| AtomicBool::new(false)).collect()),
             grown: Mutex::default(),
@@ -131,6 +132,7 @@ impl Suite {
             given || slot != Slot::None || chosen.contains_key(&(frame, value))
         };
         let mut only = HashSet::new();
+        // Operators of both graphs have recorded calls already.
         let own: HashSet<&str> = self.graph.op_kinds().into_iter().map(|(op, _)| op).collect();
         let added = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, n)| !own.contains(n.op.name()));
         for (node, of) in added {
@@ -164,6 +166,7 @@ impl Suite {
         let border: HashSet<ValueId> = node.inputs.iter().filter_map(own).collect();
         let mut open = node.outputs.iter().map(own).collect::<Option<Vec<ValueId>>>()?;
         let mut inner: Vec<NodeId> = Vec::new();
+        // The lowered graph has no names for values within: the walk back is through this suite's graph.
         while let Some(value) = open.pop() {
             let Origin::Node { node, .. } = self.graph.value(value).origin else { continue };
             if !border.contains(&value) && !inner.contains(&node) {
@@ -310,6 +313,7 @@ impl Suite {
         let mut weights = Vec::with_capacity(node.inputs.len());
         for &input in &node.inputs {
             let value = self.graph.value(input);
+            // Weights are the checkpoint's, whose hashes were compared when the model was made.
             let weight = value.origin == Origin::Weight;
             inputs.push(if weight { model.weight(&value.name)? } else { self.value(case.frame, input)? });
             weights.push(weight.then(|| value.name.clone()));
@@ -342,11 +346,13 @@ impl Suite {
         };
         match run.values[value.0 as usize] {
             Slot::Stored(index) => self.tensor(index),
+            // Stored once, as the state that it grows: every run adds rows to the same tensor.
             Slot::Rows([rows]) => {
                 let state = growing_output(&self.graph, value.0).ok_or_else(missing)?;
                 self.grow_state(run.prompt, state)?.rows(0, rows as usize).ok_or_else(missing)
             }
             Slot::None => match self.graph.value(value).origin {
+                // Before this run it held the rows of the runs before.
                 Origin::State(i) if self.graph.states()[i as usize].grows(&self.graph) => {
                     let p = run.symbols.get(Symbol::P).unwrap_or(0);
                     self.grow_state(run.prompt, i as usize)?.rows(0, p as usize).ok_or_else(missing)

@@ -63,6 +63,7 @@ async fn session(State(hub): Hub, Path(id): Path<String>, upgrade: Option<Upgrad
     if !hub.lets_connect(&upgrade) {
         return refuse_page();
     }
+    // Taken out: the name of a session is good for one connection.
     let Some(pending) = lock(&hub.pending).remove(&id) else {
         return refuse(StatusCode::NOT_FOUND, "there is no such session");
     };
@@ -82,6 +83,7 @@ fn answer((_, kind, body): &'static Page) -> Response {
     let kind = kind.unwrap_or(HeaderValue::from_static("text/plain"));
     let headers = [
         (CONTENT_TYPE, kind),
+        // A hub of another version serves other pages under the same names.
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
@@ -105,6 +107,7 @@ impl HubState {
             if let Err(error) = serve(&hub, opened) {
                 log::debug!("{from}: {error}");
             }
+            // After an error too: the other side would wait for an answer.
             link.close();
         })
     }
@@ -119,9 +122,11 @@ impl HubState {
 /// Whether a page of this origin may connect: none (no page), one that is allowed, or one that the hub itself has served.
 /// Without a token, the hub's name must be one that no foreign name server can give to another site.
 fn may_connect(origin: Option<&str>, host: &str, allowed: &[String], token: bool) -> bool {
+    // Browsers send it always; other programs are let in by their token.
     let Some(origin) = origin else { return true };
     let own = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    // An IPv6 address stands in brackets.
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let fixed = name == "localhost" || name.parse::<IpAddr>().is_ok();
     allowed.iter().any(|a| a == origin) || own && (token || fixed)

@@ -100,6 +100,7 @@ impl Gate {
         let mut all = lock(&self.waiting);
         let own = all.iter().filter(|stranger| stranger.from == from).count();
         if own >= OF_ADDRESS || all.len() >= WAITING {
+            // Nobody loses a place to an address that has taken more than its own share.
             let crowd = if own >= OF_ADDRESS { from } else { crowd(&all) };
             if let Some(at) = dispensable(&all, crowd) {
                 all.remove(at).peer.close();
@@ -124,6 +125,7 @@ impl Gate {
     pub fn expect(&self, from: IpAddr, token: &str, want: Option<blake3::Hash>) -> Result<()> {
         let Some(want) = want else { return Ok(()) };
         let from = network(from);
+        // Asked before the comparison: a guess in that time must not tell whether it was right.
         if let Some(left) = self.barred_for(from) {
             let text = format!(
                 "{WRONG} wrong tokens came from your address, which is turned away for {} s, the right token too",
@@ -164,6 +166,7 @@ impl Gate {
             wrong.retain(|_, (_, since)| since.elapsed() < FORGET);
         }
         if wrong.len() >= ADDRESSES {
+            // All are recent: memory stays bounded, at the price of forgetting them.
             wrong.clear();
         }
         let entry = wrong.entry(from).or_insert((0, Instant::now()));

@@ -63,6 +63,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for Upgrade {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Upgrade>, Infallible> {
         let headers = &parts.headers;
         let asks = text(headers, UPGRADE).eq_ignore_ascii_case("websocket");
+        // A browser that opens the same path as a page asks for no WebSocket.
         if !asks || !headers.contains_key(SEC_WEBSOCKET_KEY) {
             return Ok(None);
         }
@@ -90,6 +91,7 @@ impl Upgrade {
                 return refuse(StatusCode::BAD_REQUEST, &format!("no WebSocket handshake: {error}"));
             }
         };
+        // A browser closes a connection whose answer names a protocol that it has not offered.
         if self.protocols.iter().any(|offered| offered == protocol) {
             answer.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
         }
@@ -101,6 +103,7 @@ impl Upgrade {
                 Ok(socket) => OpenSocket { socket, from, place },
                 Err(error) => return log::debug!("{from}: {error}"),
             };
+            // Sessions block on devices, so that they must not take a worker of the runtime.
             let serve = move || {
                 serve(opened);
                 drop(open);
@@ -118,6 +121,7 @@ async fn open_socket(on: OnUpgrade, peer: Arc<Peer>) -> io::Result<Socket> {
     let opened = on.await.map_err(io::Error::other)?;
     let parts = opened.downcast::<TokioIo<Stream>>();
     let parts = parts.map_err(|_| io::Error::other("another connection than the one that was accepted"))?;
+    // Bytes that came with the request are the WebSocket's first.
     let (stream, have) = (parts.io.into_inner(), parts.read_buf.to_vec());
     let socket = WebSocketStream::from_partially_read(stream, have, Role::Server, Some(config())).await;
     Ok(Socket::new(socket, peer, None).1)
