@@ -200,6 +200,7 @@ impl ChatTemplate {
             return Err(unfit(&limit));
         }
         match outcome {
+            Ok(_) if chat.continue_final_message => chat.cut_behind_final_message(text),
             Ok(_) => Ok(text),
             Err(e) if e.kind() == JinjaError::OutOfFuel => {
                 Err(unfit(&format!("takes more than {} million steps", budget::STEPS / 1_000_000)))

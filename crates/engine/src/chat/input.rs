@@ -20,6 +20,9 @@ pub struct Chat {
     pub options: Map<String, Value>,
     /// Whether the prompt ends where the assistant's answer begins.
     pub add_generation_prompt: bool,
+    /// Whether the prompt ends with the last message, which the answer goes on with. Not together with
+    /// `add_generation_prompt`.
+    pub continue_final_message: bool,
 }
 
 impl Chat {
@@ -35,8 +38,37 @@ impl Chat {
         Ok(Chat { messages, add_generation_prompt: true, ..Chat::default() })
     }
 
-    /// Fails if it is too long, or an option has the name of a field.
+    /// A rendered chat up to the end of its last message, as Transformers cuts it (`render_jinja_template` of
+    /// `utils/chat_template_utils.py`): what a template puts behind a message would end the answer before it begins.
+    pub(super) fn cut_behind_final_message(&self, mut rendered: String) -> Result<String> {
+        let content = self.messages.last().and_then(|message| message.get("content"));
+        let text = match content {
+            Some(Value::Array(parts)) => parts.iter().rev().find_map(|part| part.get("text")),
+            content => content,
+        };
+        let Some(text) = text.and_then(Value::as_str) else {
+            return Err(Error::invalid("the last message has no text that the answer could go on with")
+                .with_hint("give it a text as `content`, or leave `continue_final_message` out"));
+        };
+        let Some(at) = rendered.rfind(text.trim()) else {
+            return Err(Error::invalid(
+                "the chat template changes the last message, so that its end is not known",
+            )
+            .with_hint("leave `continue_final_message` out"));
+        };
+        // Many templates drop the blanks behind a message.
+        let (spaced, trimmed) = (text.trim_start(), text.trim());
+        let kept = if rendered[at..].starts_with(spaced) { spaced } else { trimmed };
+        rendered.truncate(at + kept.len());
+        Ok(rendered)
+    }
+
+    /// Fails if it is too long, if it is both to be continued and answered, or if an option has the name of a field.
     pub(super) fn check(&self) -> Result<()> {
+        if self.add_generation_prompt && self.continue_final_message {
+            let text = "`continue_final_message` and `add_generation_prompt` exclude one another";
+            return Err(Error::invalid(text).with_hint("set one of them to false"));
+        }
         if let Some(name) = OWN.iter().find(|name| self.options.contains_key(**name)) {
             let text = format!("`{name}` is no option of a chat template");
             return Err(Error::invalid(text).with_hint("it is a field of its own beside the options"));

@@ -182,3 +182,24 @@ fn the_file_goes_before_the_configuration() {
     let error = first(dir.path()).unwrap_err().to_string();
     assert!(error.contains(FILE), "{error}");
 }
+
+#[test]
+fn the_last_message_may_be_gone_on_with() {
+    let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</end>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+    let trimming = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</end>{% endfor %}";
+    let chat = |content: &str| Chat {
+        continue_final_message: true,
+        add_generation_prompt: false,
+        ..Chat::new(&[Message::new("user", "Once"), Message::new("assistant", content)]).unwrap()
+    };
+    let render = |source: &str, chat: &Chat| ChatTemplate::new(source, &special()).unwrap().render(chat);
+    assert_eq!(render(source, &chat("Once upon ")).unwrap(), "<user>Once</end><assistant>Once upon ");
+    assert_eq!(render(trimming, &chat(" Once upon ")).unwrap(), "<user>Once</end><assistant>Once upon");
+    let both = Chat { add_generation_prompt: true, ..chat("a") };
+    assert!(render(source, &both).unwrap_err().to_string().contains("exclude one another"));
+    let changed = render("{% for m in messages %}{{ m.content | upper }}{% endfor %}", &chat("a"));
+    assert!(changed.unwrap_err().to_string().contains("changes the last message"));
+    let without =
+        Chat { messages: vec![serde_json::json!({ "role": "assistant", "content": null })], ..chat("a") };
+    assert!(render("a", &without).unwrap_err().to_string().contains("no text"));
+}

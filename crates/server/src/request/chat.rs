@@ -50,14 +50,11 @@ const UNSUPPORTED: &[Unsupported] = &[
     Unsupported { name: "echo", neutral: &["false"], advice: "use /v1/completions" },
 ];
 
-const UNSUPPORTED_INPUT: &[Unsupported] = &[
-    Unsupported { name: "continue_final_message", neutral: &["false"], advice: "use /v1/completions" },
-    Unsupported {
-        name: "chat_template",
-        neutral: &[],
-        advice: "start the server with `--chat-template FILE`",
-    },
-];
+const UNSUPPORTED_INPUT: &[Unsupported] = &[Unsupported {
+    name: "chat_template",
+    neutral: &[],
+    advice: "start the server with `--chat-template FILE`",
+}];
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +103,7 @@ pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolChoice)> {
         tools,
         documents: fields.optional("documents")?,
         options,
+        continue_final_message: fields.flag("continue_final_message")?,
         add_generation_prompt: fields.optional("add_generation_prompt")?.unwrap_or(true),
     };
     Ok((chat, choice))

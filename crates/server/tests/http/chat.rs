@@ -111,3 +111,18 @@ fn a_chat_without_a_bound_fills_the_context() {
     let total = answer["usage"]["total_tokens"].as_u64().unwrap();
     assert!((256..=257).contains(&total), "{answer}");
 }
+
+#[test]
+fn an_answer_may_go_on_with_the_last_message() {
+    let server = Fixture::start();
+    let said =
+        json!([{ "role": "user", "content": "Hello" }, { "role": "assistant", "content": "Once upon" }]);
+    let rendered = |fields: Value| {
+        let mut body = json!({ "messages": said });
+        fields.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
+        post(server.address, "/apply-template", &body)
+    };
+    let going_on = rendered(json!({ "continue_final_message": true, "add_generation_prompt": false })).json();
+    assert_eq!(going_on["prompt"], "[user] Hello\n[assistant] Once upon");
+    rendered(json!({ "continue_final_message": true })).error(400);
+}
