@@ -6,7 +6,7 @@
 
 use crate::kernel::settings::{self, Setting};
 use crate::kernel::source::is_prelude;
-use crate::kernel::{KERNELS, KernelRow, Needs, attention, product};
+use crate::kernel::{KERNELS, KernelRow, Needs, attention, paged_attention, product};
 use crate::plan::{Launch, NodePlan, Phase};
 use crate::serve::{plan_by, rows_of};
 use std::collections::HashSet;
@@ -96,7 +96,7 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         // Texts that are put together have more shapes than samples show: each planner lists all of its own.
         let rows = product::row::texts().chain(attention::row::texts());
         let matrices = product::matrix::texts().chain(attention::matrix::texts());
-        of_samples.chain(rows).chain(matrices).collect()
+        of_samples.chain(rows).chain(matrices).chain(paged_attention::teams::texts()).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
     // Constants are not compared: planners set them, and the tests cover them.

@@ -78,7 +78,15 @@ impl Operator for PagedAttention {
         };
         let (f32, f16) = (DType::F32, DType::F16);
         let slopes = vec![0.5, 0.25, 0.125, 0.0625];
-        vec![
+        // Every mask and every change of scores, with heads that are whole pieces of eight elements.
+        let eights = |op: Attention| [
+            ("window, heads of eights", Attention { window: Some(20), ..op.clone() }),
+            ("chunk, heads of eights", Attention { chunk: Some(24), ..op.clone() }),
+            ("soft cap, heads of eights", Attention { softcap: Some(5.0), ..op.clone() }),
+            ("alibi, heads of eights", Attention { alibi: Some(slopes.clone()), ..op }),
+        ];
+        let eights = eights(base(4, 2, 24)).map(|(name, op)| case(name, 5, op, f32, "79,40,19,20,21", "0,1,2,2,2"));
+        eights.into_iter().chain([
             case("one row of each text", 3, base(8, 4, 40), f32, "79,0,17", "0,1,2"),
             case("a prompt beside two rows", 7, base(4, 2, 16), f32, "14,15,16,17,18,63,64", "1,1,1,1,1,2,0"),
             case("rows of no text", 4, base(2, 2, 12), f32, "3,0,0,31", "2,3,4294967295,0"),
@@ -89,6 +97,9 @@ impl Operator for PagedAttention {
             case("narrow values", 2, Attention { value_dim: Some(16), ..base(4, 2, 24) }, f32, "79,16", "2,1"),
             case("f16", 3, base(4, 2, 64), f16, "79,15,16", "0,1,2"),
             case("sinks", 3, base(6, 2, 16), f32, "50,0,15", "0,1,2").input(f32, "6", Fill::Normal(2.0)),
-        ]
+            case("long heads, f16", 4, base(4, 1, 128), f16, "79,70,3,0", "0,1,2,3"),
+            case("longest heads", 2, base(14, 2, 256), f32, "79,64", "0,1"),
+        ])
+        .collect()
     }
 }

@@ -56,6 +56,11 @@ pub const KERNELS: &[KernelRow] = &[
     subgroup("attention/split", Any, attention::split::plan),
     portable("attention/portable", attention::plan),
     portable("paged_append/portable", paged_append::plan),
+    KernelRow {
+        preferred: paged_attention::teams::on_any_gpu,
+        row_invariant: Some(Setting::DEFAULT),
+        ..subgroup("paged_attention/teams", Any, paged_attention::teams::plan)
+    },
     portable("paged_attention/portable", paged_attention::plan),
     portable("take_rows/portable", take_rows::plan),
     KernelRow { also: Some("add/row"), ..portable("add/portable", add::plan) },

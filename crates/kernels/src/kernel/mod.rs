@@ -47,7 +47,7 @@ mod mul;
 mod norm;
 mod onnx;
 mod paged_append;
-mod paged_attention;
+pub(crate) mod paged_attention;
 mod patches;
 mod position_scale;
 mod positions;
