@@ -3,27 +3,33 @@
 
 use tapml_engine::{Batch, BatchLimits, BatchRunner, PagedRunner, SequenceRows, WantedLogits};
 use tapml_exec::{Overrides, PlatformSpec};
+use tapml_graph::{DType, Model};
+use tapml_import::quantize::quantize;
 use tapml_import::{Checkpoint, ImportOptions};
 
 const LIMITS: BatchLimits = BatchLimits { page: 8, pages: 20, rows: 40, sequences: 4, context: 48, vocab: 0 };
+/// Enough for rows beyond a tile of the products that take the most rows at a time.
+const WIDE: BatchLimits =
+    BatchLimits { page: 8, pages: 120, rows: 300, sequences: 4, context: 232, vocab: 0 };
 
 /// A text of ids that no other text has.
 fn ids(seed: u32, count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (seed * 7919 + i * 104_729 + i * i * 31) % 500).collect()
+    (0..count as u32).map(|i| (seed * 7919 + i * 104_729 + i * i * 31) % 320).collect()
 }
 
 /// The bits of the logits of each text's last row, its rows fed in pieces of this many, these texts in each step.
 fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize) -> Vec<Vec<u32>> {
+    let limits = runner.limits();
     // Each text has pages of its own, whichever other texts there are.
-    let pages =
-        |text: usize, count: usize| (0..count).map(|block| (19 - (block * 4 + text)) as u32).collect();
+    let page_of = |text: usize, block: usize| (limits.pages - 1 - (block * limits.sequences + text)) as u32;
+    let pages = |text: usize, count: usize| (0..count).map(|block| page_of(text, block)).collect();
     let mut last = vec![Vec::new(); texts.len()];
-    for start in (0..LIMITS.context).step_by(piece) {
+    for start in (0..limits.context).step_by(piece) {
         let mut batch = Batch::default();
         let mut which = Vec::new();
         for (index, (text, ids)) in texts.iter().enumerate().filter(|(_, (_, ids))| start < ids.len()) {
             let end = (start + piece).min(ids.len());
-            let pages = pages(*text, end.div_ceil(LIMITS.page));
+            let pages = pages(*text, end.div_ceil(limits.page));
             let wanted = if end == ids.len() { WantedLogits::Last } else { WantedLogits::Nothing };
             batch.sequences.push(SequenceRows { ids: ids[start..end].to_vec(), start, pages, wanted });
             which.push(index);
@@ -38,22 +44,43 @@ fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize
     last
 }
 
-fn check(word: &str) {
-    let folder = tapml_testing::root().join("models/llama_draft");
-    let checkpoint = Checkpoint::open_with(&folder, &ImportOptions::default()).unwrap();
+/// Feeds four texts of these lengths together in pieces, and each alone, whole and row by row.
+fn check_model(word: &str, model: &Model, limits: BatchLimits, lengths: [usize; 4], piece: usize) {
     let spec = PlatformSpec::parse(word).unwrap();
     let mut platform = tapml_jobs::platform::open(&spec, Overrides::default()).unwrap();
-    let mut runner = PagedRunner::new(platform.as_mut(), checkpoint.model(), LIMITS).unwrap();
-    let texts: Vec<(usize, Vec<u32>)> =
-        [21, 3, 16, 9].iter().enumerate().map(|(text, &count)| (text, ids(text as u32 + 1, count))).collect();
-    let among = last_bits(&mut runner, &texts, 9);
+    let mut runner = PagedRunner::new(platform.as_mut(), model, limits).unwrap();
+    let texts: Vec<(usize, Vec<u32>)> = (0..).zip(lengths).map(|(i, n)| (i, ids(i as u32 + 1, n))).collect();
+    let among = last_bits(&mut runner, &texts, piece);
     for (text, among) in texts.iter().zip(&among) {
-        for piece in [1, 40] {
+        for piece in [1, limits.rows] {
             let found = last_bits(&mut runner, std::slice::from_ref(text), piece);
-            assert!(found[0] == *among, "{word}: text {} in pieces of {piece}", text.0);
+            assert!(
+                found[0] == *among,
+                "{word}, {}: text {} in pieces of {piece}",
+                model.graph().name(),
+                text.0
+            );
         }
     }
     assert_eq!(platform.take_findings().len(), 0);
+}
+
+fn check(word: &str) {
+    let folder = tapml_testing::root().join("models/llama_draft");
+    let checkpoint = Checkpoint::open_with(&folder, &ImportOptions::default()).unwrap();
+    check_model(word, checkpoint.model(), LIMITS, [21, 3, 16, 9], 9);
+}
+
+/// With f16, of which GPUs have kernels of their own, packed and not.
+fn check_f16(word: &str) {
+    for (folder, scheme) in [("llama_draft", None), ("llama_draft", Some("q4")), ("llama_head64", None)] {
+        let folder = tapml_testing::root().join("models").join(folder);
+        let options = ImportOptions { activation: DType::F16, ..ImportOptions::default() };
+        let checkpoint = Checkpoint::open_with(&folder, &options).unwrap();
+        let packed = scheme.map(|scheme| quantize(checkpoint.model(), &scheme.parse().unwrap()).unwrap().0);
+        let model = packed.as_ref().unwrap_or(checkpoint.model());
+        check_model(word, model, WIDE, [200, 3, 65, 130], 70);
+    }
 }
 
 #[test]
@@ -71,5 +98,13 @@ fn a_text_has_the_same_bits_alone_and_among_others_on_vulkan() {
     match tapml_jobs::platform::devices("vulkan") {
         Ok(found) if !found.is_empty() => check("vulkan"),
         _ => tapml_testing::skip("vulkan", "no adapter"),
+    }
+}
+
+#[test]
+fn a_text_has_the_same_bits_alone_and_among_others_with_f16_on_cuda() {
+    match tapml_jobs::platform::devices("cuda") {
+        Ok(found) if !found.is_empty() => check_f16("cuda"),
+        _ => tapml_testing::skip("cuda", "no device"),
     }
 }

@@ -114,6 +114,8 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
 /// # Errors
 /// `Unsupported` if there is none.
 fn plan_row_invariant(request: &Request) -> Result<NodePlan> {
+    // A call of one row is planned as one of many: servers run no other kernels for it.
+    let request = &Request { phase: Phase::Prefill, ..*request };
     let op = request.op.name();
     for row in rows_of(op).filter(|row| (row.preferred)(request)) {
         let Some(setting) = row.row_invariant else { continue };

@@ -7,8 +7,8 @@
 
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, OVERLAP};
-use super::row_kinds::{coop, cuda, hopper, portable, subgroup, tiled_row, tiles};
-use super::settings::Setting;
+use super::row_kinds::{coop, cuda, hopper, independent, portable, subgroup, tiled_row, tiles};
+use super::settings::{NARROW, Setting};
 use super::{
     KernelRow, add, add_rms_norm, append, argmax, aten, attention, causal_conv, clamp, columns, combine,
     concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear, gated_linear, gelu, last_row,
@@ -25,14 +25,14 @@ pub const KERNELS: &[KernelRow] = &[
     // TapML's own operators: what language models, their routers and their recurrences consist of.
     KernelRow { also: Some("embedding/packed"), ..portable("embedding/portable", embedding::plan) },
     cuda("rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
-    cuda("rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
+    independent(cuda("rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan)),
     portable("rms_norm/portable", rms_norm::plan),
     portable("layer_norm/portable", layer_norm::plan),
     // One row: CUDA first, then subgroups. Many rows: tensor cores. The skinny one serves routers, of any number of
     // rows.
     cuda("linear/gemv_cuda", COPIES, One, cuda::linear::plan),
-    hopper("linear/gemm_hopper", Many, cuda::matmul::plan),
-    cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::skinny_gemm::plan),
+    KernelRow { row_invariant: Some(NARROW), ..hopper("linear/gemm_hopper", Many, cuda::matmul::plan) },
+    independent(cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::skinny_gemm::plan)),
     KernelRow { keeps_chain: true, ..subgroup("linear/gemv", One, product::row::plan) },
     coop("linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
@@ -103,7 +103,7 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("argmax/cluster_cuda", OVERLAP, Any, cuda::argmax::plan),
     portable("argmax/portable", argmax::plan),
     cuda("add_rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
-    cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
+    independent(cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan)),
     KernelRow {
         text: own_text!("add_rms_norm/subgroup.wgsl"),
         row_invariant: Some(Setting::DEFAULT),
@@ -111,7 +111,7 @@ pub const KERNELS: &[KernelRow] = &[
     },
     portable("add_rms_norm/portable", add_rms_norm::plan),
     cuda("gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan),
-    hopper("gated_linear/gemm_hopper", Many, cuda::matmul::plan),
+    KernelRow { row_invariant: Some(NARROW), ..hopper("gated_linear/gemm_hopper", Many, cuda::matmul::plan) },
     subgroup("gated_linear/gemv", One, product::row::plan),
     coop("gated_linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
@@ -143,7 +143,10 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("norm_linear/gemv_cuda", COPIES, One, cuda::linear::plan_of_norm),
     subgroup("norm_linear/gemv", One, product::row::plan_of_norm),
     cuda("linear_add/gemv_cuda", COPIES, One, cuda::linear::plan_added),
-    hopper("linears/gemm_hopper", Many, cuda::matmul::plan_several),
+    KernelRow {
+        row_invariant: Some(NARROW),
+        ..hopper("linears/gemm_hopper", Many, cuda::matmul::plan_several)
+    },
     // Fused operators of the ONNX standard, which every device can take.
     tiled_row("conv_epilogue/tiled", onnx::plans::tiled_convolution),
     portable("conv_epilogue/portable", onnx::plans::convolution),

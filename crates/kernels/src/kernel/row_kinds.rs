@@ -74,3 +74,8 @@ pub(super) const fn hopper(
 pub(super) const fn tiles(row: KernelRow) -> KernelRow {
     KernelRow { row_invariant: Some(TILES), ..row }
 }
+
+/// A kernel whose blocks have rows of their own, or add up each of theirs in one order.
+pub(super) const fn independent(row: KernelRow) -> KernelRow {
+    KernelRow { row_invariant: Some(Setting::DEFAULT), ..row }
+}

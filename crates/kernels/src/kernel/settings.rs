@@ -57,11 +57,16 @@ const EXPERTS: &[&str] = &[
     "expert_gated_linear/portable",
     "expert_gated_linear/packed",
 ];
+/// Products of many rows on a Hopper chip. `usual`: rows of a run that tiles are chosen for.
+const HOPPER: &[&str] = &["linear/gemm_hopper", "gated_linear/gemm_hopper", "linears/gemm_hopper"];
 /// `parts`: of the keys, when there are few rows. `block`: heads of a workgroup, at most.
 const SPLIT: &[&str] = &["attention/split"];
 
 /// Few rows are treated as many are.
 pub const TILES: Setting = Setting(&[("few", 0)]);
+
+/// Tiles are chosen for runs of so few rows that weights are what takes time: more blocks read them at once.
+pub const NARROW: Setting = Setting(&[("usual", 64)]);
 
 /// The settings.
 pub const SETTINGS: &[SettingRow] = &[
@@ -95,6 +100,7 @@ pub const SETTINGS: &[SettingRow] = &[
     SettingRow { kernels: PORTABLE, setting: TILES, rows: SettingRows::Skinny },
     SettingRow { kernels: SUBGROUP, setting: TILES, rows: SettingRows::Skinny },
     SettingRow { kernels: EXPERTS, setting: TILES, rows: SettingRows::Skinny },
+    SettingRow { kernels: HOPPER, setting: NARROW, rows: SettingRows::All },
     // Fewer parts have less to bring together; more parts fill a larger GPU.
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: SettingRows::Skinny },
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: SettingRows::Skinny },

@@ -437,7 +437,7 @@ pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
 ///
 /// # Errors
 /// `Unsupported` if the size has other symbols, or a factor beyond 32 bits.
-fn factors(dim: &Dim) -> Result<[u32; 4]> {
+pub fn factors(dim: &Dim) -> Result<[u32; 4]> {
     // A size of a symbol that kernels are not given could not be computed.
     if let Some(other) = dim.symbols().find(|s| !SYMBOLS.contains(s)) {
         return Err(Error::unsupported(format!("the size {dim}: kernels know no symbol `{other}`")));

@@ -4,14 +4,14 @@
 // and 8: integers of so many bits in groups of 32 with f16 scales); FLOAT: those of 8 bits are numbers of e4m3; RUN, the stages of
 // f16 weights whose products the tensor cores add up; PARTS weights of O0, O1, O2 outputs, each with an output of its own; GATED:
 // two weights, y = silu(x w0) * (x w1); BIAS, of B_DTYPE (0 f32, 1 f16, 2 bf16); OUT_F32: y is f32 instead of f16; BLOCKS, the
-// grid, an even number; ROWS_N, ROWS_P, ROWS_C: the rows.
+// grid, an even number; ROWS_N, ROWS_P, ROWS_S, ROWS_C: the rows.
 #include "gemm_hopper.cuh"
 
 namespace {
 struct Problem {
     typedef StorageOf<FLOAT ? 9 : FORMAT, 32, false>::type Storage;
     static constexpr u32 k = K, groups = GROUPS, stages = STAGES, run = RUN, parts = PARTS, o0 = O0, o1 = O1, o2 = O2;
-    static constexpr u32 blocks = BLOCKS, rows_n = ROWS_N, rows_p = ROWS_P, rows_c = ROWS_C;
+    static constexpr u32 blocks = BLOCKS, rows_n = ROWS_N, rows_p = ROWS_P, rows_s = ROWS_S, rows_c = ROWS_C;
     static constexpr bool gated = GATED, bias = BIAS, out_f32 = OUT_F32;
     static constexpr int bias_dtype = B_DTYPE;
 };

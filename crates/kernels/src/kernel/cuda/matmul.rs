@@ -9,7 +9,7 @@ use crate::axis::Axis;
 use crate::kernel::Request;
 use crate::kernel::body::FusedBody;
 use crate::kernel::gemm_problem::{GemmProblem, InputPlaces};
-use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error, weight_code};
+use crate::kernel::source::{factors, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::packing::Code;
@@ -25,7 +25,7 @@ const UNIT: u32 = 64;
 const GROUPS: [u32; 3] = [2, 3, 1];
 /// What a tile costs beside its products, in rows of weights.
 const OVERHEAD: u32 = 20;
-/// Rows of a run that tiles are chosen for.
+/// Rows of a run that tiles are chosen for, unless a setting says otherwise.
 const USUAL_ROWS: u32 = 512;
 /// Blocks of a cluster.
 /// Both bring a half of the rows, for both of them.
@@ -65,6 +65,8 @@ pub struct Matmul {
     out: DType,
     /// Number of rows, affine in the symbols.
     rows: Dim,
+    /// Rows of a run that tiles are chosen for.
+    usual: u32,
 }
 
 /// A node that is such a product, by its inputs.
@@ -91,12 +93,12 @@ impl Projection {
         let taken =
             x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32) && !(gated && out == DType::F32);
         // One row is the business of the kernels for decoding.
-        let many = rows.as_const() != Some(1) && affine(rows).is_ok();
+        let many = rows.as_const() != Some(1) && factors(rows).is_ok();
         if !fits || !taken || !many || outputs == 0 {
             return None;
         }
-        let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
-        let product = Matmul { k, format, outputs, gated, bias: stored, out, rows: rows.clone() };
+        let (outputs, stored, usual) = (vec![outputs], bias.map(|(_, dtype)| dtype), USUAL_ROWS);
+        let product = Matmul { k, format, outputs, gated, bias: stored, out, rows: rows.clone(), usual };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
@@ -156,7 +158,7 @@ impl Matmul {
         if stages < SHALLOWEST {
             return None;
         }
-        let [n, p, constant] = affine(&self.rows).ok()?;
+        let [n, p, s, constant] = factors(&self.rows).ok()?;
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
         let arrays = if self.format.bits().is_some() { 2 } else { 1 };
@@ -183,6 +185,7 @@ impl Matmul {
             ("BLOCKS", blocks),
             ("ROWS_N", n),
             ("ROWS_P", p),
+            ("ROWS_S", s),
             ("ROWS_C", constant),
         ]
         .map(|(name, value)| (name.to_string(), f64::from(value)))
@@ -202,7 +205,7 @@ impl Matmul {
         Some((desc, [Extent::from_dim(u64::from(blocks)), single_workgroup(), single_workgroup()]))
     }
 
-    /// The groups of a block of so many: as many as end soonest in a run of [`USUAL_ROWS`].
+    /// The groups of a block of so many: as many as end soonest in a run of the usual rows.
     fn groups(&self, blocks: u32) -> u32 {
         // Each of two groups takes a weight.
         if self.gated && self.format.bits().is_none() {
@@ -212,7 +215,7 @@ impl Matmul {
         let units: u32 = self.outputs.iter().map(|o| o.div_ceil(of_unit)).sum();
         // Rounds of tiles over the clusters, times what a tile takes.
         let cost = |&groups: &u32| {
-            let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * (USUAL_ROWS / ROWS);
+            let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * self.usual.div_ceil(ROWS);
             u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
         GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
@@ -288,7 +291,8 @@ impl Matmul {
     /// The plan of a launch with these arguments.
     /// Rows come in tiles, which the grid does not show: it is that of the chip.
     fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
-        let (desc, groups) = self.kernel(request.info).ok_or_else(|| unserved_error(request))?;
+        let set = Matmul { usual: request.setting.size("usual", self.usual), ..self.clone() };
+        let (desc, groups) = set.kernel(request.info).ok_or_else(|| unserved_error(request))?;
         args.push(Arg::Symbols);
         let tiles = Axis::steps("rows", self.rows.clone(), u64::from(ROWS));
         Ok(plan_of(Launch { desc, args, groups }, self.chain()).with_axes([tiles]))
@@ -304,7 +308,7 @@ mod tests {
         let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
         let code = |bits| if bits == 4 { Code::Int4 } else { Code::Int8 };
         let format = bits.map_or(Format::F16, |bits| Format::Packed(code(bits)));
-        Matmul { k: 4096, format, outputs, gated, bias: None, out: DType::F16, rows }
+        Matmul { k: 4096, format, outputs, gated, bias: None, out: DType::F16, rows, usual: USUAL_ROWS }
     }
 
     fn chip(cuda: Option<u32>) -> DeviceInfo {
@@ -327,6 +331,8 @@ mod tests {
             assert_eq!(product(&[14336], bits, true).groups(132), 2);
         }
         assert_eq!(product(&[64], None, true).groups(132), 2, "a weight each");
+        let few = |outputs: &[u32]| Matmul { usual: 64, ..product(outputs, None, false) }.groups(132);
+        assert_eq!((few(&[4096]), few(&[4096, 1024, 1024])), (1, 1), "more blocks read weights");
     }
 
     #[test]

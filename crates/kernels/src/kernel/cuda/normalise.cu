@@ -1,7 +1,7 @@
 // rms_norm of f16 rows, a block each; before it, if ADD, the sum of two rows, which is written too.
 //
 // Constants: K, a multiple of 8; ADD; WEIGHT: there are weights, of W_DTYPE (0 f32, 1 f16, 2 bf16); EPS, OFFSET; ROWS_N,
-// ROWS_P, ROWS_C: the rows.
+// ROWS_P, ROWS_S, ROWS_C: the rows.
 #include "operands.cuh"
 
 #define THREADS 256
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(const __grid_con
     const size_t row = (size_t)blockIdx.x * K;
     launch_next();
     wait_previous();
-    if (blockIdx.x >= rows_of<ROWS_N, ROWS_P, ROWS_C>(symbols)) return;
+    if (blockIdx.x >= rows_of<ROWS_N, ROWS_P, ROWS_C, ROWS_S>(symbols)) return;
     // Everything is asked for before anything is written: what is written could be what is read, for all the compiler knows.
     Eight x[TURNS];
     Eight z[TURNS];

@@ -5,7 +5,7 @@
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::source::{
-    affine, constant, plan_of, single_workgroup, stand_in, unserved_error, weight_code,
+    constant, factors, plan_of, single_workgroup, stand_in, unserved_error, weight_code,
 };
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Dim, Extent, Op, Result};
@@ -41,7 +41,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     if !served || request.info.features.cuda < Some(COPIES) {
         return None;
     }
-    let [n, p, c] = affine(rows).ok()?;
+    let [n, p, s, c] = factors(rows).ok()?;
     let dtype = weight.map_or(Some(0), |ty| weight_code(ty.dtype).ok())?;
     let name = if add { "add_rms_norm/cuda" } else { "rms_norm/cuda" };
     let mut desc = desc(request.info, name, "cuda/normalise.cu", TEXT, THREADS, 0);
@@ -55,6 +55,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
         ("OFFSET", f64::from(offset)),
         ("ROWS_N", f64::from(n)),
         ("ROWS_P", f64::from(p)),
+        ("ROWS_S", f64::from(s)),
         ("ROWS_C", f64::from(c)),
     ]
     .map(|(name, value)| (name.to_string(), value))

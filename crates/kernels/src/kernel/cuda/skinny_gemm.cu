@@ -2,7 +2,7 @@
 // memory, and 4 outputs in each warp; lanes share the row length, eight elements at a time.
 //
 // Constants: K, a multiple of 8; O, the outputs; W_DTYPE (0 f32, 1 f16, 2 bf16); BIAS, of B_DTYPE; OUT_F32: y is f32 instead of f16;
-// ROWS_N, ROWS_P, ROWS_C: the rows.
+// ROWS_N, ROWS_P, ROWS_S, ROWS_C: the rows.
 #include "operands.cuh"
 #include "prologue_rms_norm.cuh"
 
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) skinny_gemm(const __grid_c
     extern __shared__ __align__(16) char memory[];
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
     const u32 first_row = blockIdx.x * ROWS, first = (blockIdx.y * WARPS + warp) * EACH;
-    const u32 rows = rows_of<ROWS_N, ROWS_P, ROWS_C>(symbols);
+    const u32 rows = rows_of<ROWS_N, ROWS_P, ROWS_C, ROWS_S>(symbols);
     launch_next();
     wait_previous();
     // Rows behind the last repeat it. The halves of eight elements lie apart, so that lanes read from all banks.

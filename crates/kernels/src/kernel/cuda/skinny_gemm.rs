@@ -5,7 +5,7 @@
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::gemm_problem::{GemmProblem, InputPlaces};
-use crate::kernel::source::{affine, plan_of, single_workgroup, unserved_error, weight_code};
+use crate::kernel::source::{factors, plan_of, single_workgroup, unserved_error, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use tapml_graph::{DType, Extent, Result};
 
@@ -39,7 +39,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
         return None;
     }
     let rows = x.shape.first()?;
-    let [n, p, c] = affine(rows).ok()?;
+    let [n, p, s, c] = factors(rows).ok()?;
     // The rows of a block lie in shared memory as f32.
     let memory = asked.k.checked_mul(4 * ROWS)?;
     let mut desc = desc(request.info, "skinny_gemm/cuda", "cuda/skinny_gemm.cu", TEXT, THREADS, memory);
@@ -53,6 +53,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
         ("OUT_F32", u32::from(out == DType::F32)),
         ("ROWS_N", n),
         ("ROWS_P", p),
+        ("ROWS_S", s),
         ("ROWS_C", c),
     ]
     .map(|(name, value)| (name.to_string(), f64::from(value)))

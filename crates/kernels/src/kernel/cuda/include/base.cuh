@@ -124,5 +124,7 @@ template <int DTYPE> INLINE float constant_element(const void* from, u32 i) {
     else if constexpr (DTYPE == 1) return from_half(__ldg((const u16*)from + i));
     else return __uint_as_float((u32)__ldg((const u16*)from + i) << 16);
 }
-// The number of rows, a sum of multiples of the symbols n and p and of a constant.
-template <u32 N, u32 P, u32 C> INLINE u32 rows_of(const u32* symbols) { return N * symbols[0] + P * symbols[1] + C; }
+// The number of rows, a sum of multiples of the symbols n, p and s and of a constant.
+template <u32 N, u32 P, u32 C, u32 S = 0> INLINE u32 rows_of(const u32* symbols) {
+    return N * symbols[0] + P * symbols[1] + S * symbols[2] + C;
+}

@@ -28,7 +28,7 @@ template <class P> INLINE void gemm_block(const typename GemmShape<P>::Bound& in
     }
     cluster_meet();
     launch_next();
-    const u32 rows = rows_of<P::rows_n, P::rows_p, P::rows_c>((const u32*)in.at[H::symbols]);
+    const u32 rows = rows_of<P::rows_n, P::rows_p, P::rows_c, P::rows_s>((const u32*)in.at[H::symbols]);
     const u32 stack = (rows + H::n - 1) / H::n, tiles = stack * H::pairs;
     if (group == P::groups) {
         give_registers<P::groups>();
