@@ -22,8 +22,12 @@ struct ServeProcess {
 
 impl ServeProcess {
     fn start(folder: &Path, arguments: &[&str]) -> ServeProcess {
+        ServeProcess::start_model(&draft(), folder, arguments)
+    }
+
+    fn start_model(model: &str, folder: &Path, arguments: &[&str]) -> ServeProcess {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
-        command.current_dir(folder).args(["serve", &draft(), "--json", "-"]).args(arguments);
+        command.current_dir(folder).args(["serve", model, "--json", "-"]).args(arguments);
         if !arguments.contains(&"--port") {
             command.args(["--port", "0"]);
         }
@@ -72,6 +76,29 @@ impl Drop for ServeProcess {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+#[test]
+fn a_shape_is_served_with_random_weights_and_words_of_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = folder.path().join("shape");
+    std::fs::create_dir(&shape).unwrap();
+    std::fs::copy(Path::new(&draft()).join("config.json"), shape.join("config.json")).unwrap();
+    let shape = shape.to_str().unwrap();
+    let server = ServeProcess::start_model(shape, folder.path(), &["--target", "cpu", "--random"]);
+    let body = value!({"prompt": [1, 2, 3], "max_tokens": 4, "min_tokens": 4, "ignore_eos": true});
+    let (status, answer) = server.post("/v1/completions", "", &body);
+    assert_eq!(status, 200, "{answer}");
+    let text = answer["choices"][0]["text"].as_str().unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_word =
+        |word: &&str| word.strip_prefix('t').is_some_and(|id| id.parse::<u32>().is_ok_and(|id| id < 4096));
+    assert!(words.len() == 4 && words.iter().all(is_word), "{text}");
+    let url = server.report["url"].as_str().unwrap().trim_end_matches("/v1").to_string();
+    let load = ["bench", "serve", &url, "--clients", "2", "--requests", "4", "--lengths", "5+3"];
+    let report = json(tapml(folder.path()).args(load), 0);
+    assert_eq!((&report["failed"], &report["output_tokens"]), (&value!(0), &value!(12)));
+    server.stop();
 }
 
 #[test]

@@ -77,6 +77,30 @@ impl Tokenizer {
         }
     }
 
+    /// A tokenizer for a model that has none: id 7 is the word `t7`. Enough for measuring a server with weights of no meaning.
+    ///
+    /// # Errors
+    /// If the vocabulary is larger than those that are read from files.
+    pub fn with_numbers(vocab: usize) -> Result<Tokenizer> {
+        let path = PathBuf::from("words of numbers");
+        // As many words as the largest file holds, before memory is taken for them.
+        if vocab > MAX_FILE as usize / 16 {
+            return Err(Error::unsupported(format!("a vocabulary of {vocab} ids")));
+        }
+        let words: serde_json::Map<_, _> = (0..vocab).map(|id| (format!("t{id}"), id.into())).collect();
+        let json = serde_json::json!({
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": words, "unk_token": "t0"},
+        });
+        let inner = parse(json.to_string().into_bytes())
+            .map_err(|e| Error::bug(format!("words of numbers are no tokenizer: {e}")))?;
+        let inner = TokenizerKind::Json(Box::new(inner));
+        let special = SpecialTokens::default();
+        Ok(Tokenizer { path, inner, special, bos: None, eos: None, template: None })
+    }
+
     /// A tokenizer from another file than `tokenizer.json`.
     fn from_opened(path: &Path, opened: Opened) -> Result<Tokenizer> {
         let Opened { inner, special, bos, eos, template } = opened;

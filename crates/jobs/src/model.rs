@@ -43,16 +43,17 @@ impl GraphOptions {
     }
 
     /// The model that a folder's `config.json` describes, with random weights: for measuring speed.
-    pub fn random(&self, path: &Path, logits: LogitRows) -> Result<Model> {
+    pub fn random(&self, path: &Path, logits: LogitRows) -> Result<(Checkpoint, Model)> {
         let options = ImportOptions { activation: self.activation, logits, ..ImportOptions::default() };
-        let model = self.apply(&Checkpoint::random(path, &options, 1)?)?;
+        let checkpoint = Checkpoint::random(path, &options, 1)?;
+        let model = self.apply(&checkpoint)?;
         if self.quantize.is_none() {
-            return Ok(model);
+            return Ok((checkpoint, model));
         }
         // Words and scales at random too: packing weights of no meaning would take time for nothing.
         // The same seed each time, so that runs compare.
         let weights = random_weights(model.graph(), 1)?;
-        Model::new(model.graph().clone(), weights)
+        Ok((checkpoint, Model::new(model.graph().clone(), weights)?))
     }
 
     /// As [`GraphOptions::open`] without a look at the values of weights: a file of any size opens at once.

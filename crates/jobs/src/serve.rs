@@ -56,6 +56,8 @@ pub struct ServeOptions {
     pub draft: Option<PathBuf>,
     /// Most tokens that it guesses at once.
     pub draft_tokens: usize,
+    /// Whether weights are random and words are numbers, so that a configuration is enough: for measuring speed.
+    pub random: bool,
 }
 
 impl Default for ServeOptions {
@@ -74,6 +76,7 @@ impl Default for ServeOptions {
             check: true,
             draft: None,
             draft_tokens: DRAFT_TOKENS,
+            random: false,
         }
     }
 }
@@ -90,6 +93,8 @@ pub struct Serving {
     pub checked: Option<CheckReport>,
     /// The small model that guesses.
     pub draft: Option<DraftModel>,
+    /// Whether words are numbers, as there is no tokenizer.
+    pub random: bool,
 }
 
 impl ServeOptions {
@@ -100,7 +105,11 @@ impl ServeOptions {
     /// of the check fails, or if there is no memory for the pages.
     pub fn load(&self, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
         progress.stage("read the model", 0);
-        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::Last)?;
+        let (checkpoint, model) = if self.random {
+            self.graph.random(&self.model, LogitRows::Last)?
+        } else {
+            self.graph.open(&self.model, LogitRows::Last)?
+        };
         Interface::from_graph(model.graph())?.expect_logits()?;
         let limits = self.limits(&checkpoint, &model)?;
         let page = u32::try_from(limits.page).unwrap_or(u32::MAX);
@@ -122,7 +131,7 @@ impl ServeOptions {
             PagedRunner::new(platform.as_mut(), &model, limits)
         });
         let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
-        Ok(Serving { checkpoint, runner, platform: info, checked, draft })
+        Ok(Serving { checkpoint, runner, platform: info, checked, draft, random: self.random })
     }
 
     /// The small model, with pages of its own.

@@ -2,7 +2,7 @@
 
 use crate::serve::Serving;
 use std::path::{Path, PathBuf};
-use tapml_engine::{ChatTemplate, Engine, EngineOptions, Tokenizer};
+use tapml_engine::{BatchRunner, ChatTemplate, Engine, EngineOptions, Tokenizer};
 use tapml_graph::{Context, Result};
 use tapml_server::ServedModel;
 
@@ -28,7 +28,11 @@ impl ServedOptions {
     pub fn start(self, serving: Serving) -> Result<ServedModel> {
         let ServedOptions { mut names, chat_template, engine } = self;
         let dir = serving.checkpoint.dir();
-        let tokenizer = Tokenizer::open(dir)?;
+        let tokenizer = if serving.random {
+            Tokenizer::with_numbers(serving.runner.limits().vocab)?
+        } else {
+            Tokenizer::open(dir)?
+        };
         let template = chat_template.as_deref().map(|path| read_template(path, &tokenizer)).transpose()?;
         if names.is_empty() {
             names.push(folder_name(dir));

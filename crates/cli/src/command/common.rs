@@ -58,7 +58,7 @@ impl GraphArgs {
 
     /// The model of a folder's configuration with random weights.
     pub fn open_random(&self, path: &Path, logits: LogitRows) -> Result<Model> {
-        Ok(self.options().random(path, logits)?)
+        Ok(self.options().random(path, logits)?.1)
     }
 
     /// As [`GraphArgs::open`] without a look at the values of weights: a file of any size opens at once.

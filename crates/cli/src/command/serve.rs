@@ -39,12 +39,16 @@ enum CheckArg {
 #[command(after_help = "Examples:
   tapml serve models/llama --target cpu
   tapml serve MODEL --target cuda --activation f16 --host 0.0.0.0 --api-key-file key.txt
+  tapml serve tools/shapes/llama-3.1-8b --random --target cuda --activation f16 --context 1024 --check off
 
 Then:
   curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{\"prompt\": \"Once upon a time\"}'")]
 pub struct ServeCommand {
-    /// Folder in Hugging Face layout, or a GGUF file
+    /// Folder in Hugging Face layout, or a GGUF file; with --random its `config.json` is enough
     model: PathBuf,
+    /// Make up weights of the configuration's shapes and a word for each id: for measuring speed
+    #[arg(long)]
+    random: bool,
     /// Where to run; the fastest device present if not given, else cpu
     #[arg(long, value_name = "PLATFORM")]
     target: Option<String>,
@@ -221,6 +225,7 @@ impl ServeCommand {
             check: self.check == CheckArg::On,
             draft: self.draft.clone(),
             draft_tokens: self.draft_tokens,
+            random: self.random,
         }
     }
 
