@@ -1,4 +1,4 @@
-//! `docs/results/gpu.md`, made from the newest file of each device in `docs/data/gpu`.
+//! `docs/results/gpu.md`, made from the newest file of each device in `docs/data/gpu`. Large files may be packed: `.json.gz`.
 
 use super::DATA;
 use super::numbers::{Decode, LaunchCount, Migrate, Numbers, Worst};
@@ -35,7 +35,9 @@ pub fn make(root: &Path) -> Result<String> {
     let folder = root.join(DATA);
     if folder.is_dir() {
         let mut paths: Vec<_> = std::fs::read_dir(&folder)?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
-        paths.retain(|path| path.extension().is_some_and(|e| e == "json"));
+        let is_result =
+            |path: &Path| [".json", ".json.gz"].iter().any(|end| path.to_string_lossy().ends_with(end));
+        paths.retain(|path| is_result(path));
         paths.sort();
         for path in paths {
             let name = path.file_name().context("a file has a name")?.to_string_lossy().into_owned();

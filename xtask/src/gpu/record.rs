@@ -2,7 +2,9 @@
 
 use super::numbers::{Numbers, RunDevice};
 use anyhow::{Context, Result, bail};
+use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -117,10 +119,20 @@ impl Machine {
     }
 }
 
+/// The text of a file, which may be packed.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let mut text = String::new();
+        GzDecoder::new(std::fs::File::open(path)?).read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path)
+}
+
 impl Run {
     /// Reads a file. Fails if it is not of this schema.
     pub fn read(path: &Path) -> Result<Run> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = read_text(path).with_context(|| path.display().to_string())?;
         let what = || format!("{} is no record of a run on a GPU", path.display());
         let run: Run = serde_json::from_str(&text).with_context(what)?;
         if run.schema != SCHEMA {
