@@ -222,4 +222,9 @@ impl Observer for Within<'_> {
         let id = id.ok_or_else(|| Error::bug("a stage ran a node that it does not have"))?;
         self.observer.node(&NodeEvent { graph: self.graph, id, node: self.graph.node(id), ..*event })
     }
+
+    fn watches(&mut self, _graph: &Graph, id: NodeId, symbols: &Symbols) -> bool {
+        let id = self.nodes.get(id.0 as usize);
+        id.is_some_and(|&id| self.observer.watches(self.graph, id, symbols))
+    }
 }

@@ -30,7 +30,7 @@ pub use device::{DevicePlatform, REOPENED, UNWRITTEN};
 pub use hybrid::{Hybrid, HybridSide};
 pub use image::{Image, NOWHERE};
 pub use interface::{Interface, LOGITS, PIXELS, SLOTS};
-pub use observer::{NodeEvent, Observer};
+pub use observer::{NodeEvent, Observer, StepSampler};
 pub use operators::{Gave, NodeCall, NodeInput, NodeServer, OperatorPlatform, ServedOp};
 pub use paged::{PagedLimits, PagedSession, PagedStep};
 pub use platform::{CHUNK, KernelChoice, Launched, Loaded, Platform, PlatformInfo, Sink};

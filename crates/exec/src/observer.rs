@@ -42,4 +42,16 @@ impl NodeEvent<'_> {
 pub trait Observer {
     /// Called once per node and run, after the node has run.
     fn node(&mut self, event: &NodeEvent<'_>) -> Result<()>;
+
+    /// Whether it wants to see this node of a run with these symbols. Asked for each node in graph order before the run.
+    fn watches(&mut self, graph: &Graph, id: NodeId, symbols: &Symbols) -> bool {
+        let (_, _, _) = (graph, id, symbols);
+        true
+    }
+}
+
+/// Chooses steps to be looked at.
+pub trait StepSampler: Send {
+    /// A step begins: who looks at its nodes, if anybody does.
+    fn begin_step(&mut self) -> Option<&mut dyn Observer>;
 }

@@ -6,7 +6,7 @@
 
 use crate::interface::{Interface, LOGITS};
 use crate::trace::LoadOptions;
-use crate::{Loaded, Platform};
+use crate::{Loaded, Observer, Platform};
 use std::collections::HashMap;
 use tapml_graph::paged::{PAGES, POSITIONS, PageLayout, SLOTS, TEXTS, WANTED};
 use tapml_graph::{Context, Error, Model, Result, Symbol, Symbols, Tensor};
@@ -58,6 +58,27 @@ impl PagedSession {
     /// # Errors
     /// As [`tapml_graph::Graph::to_paged`], and as [`Platform::load`].
     pub fn new(platform: &mut dyn Platform, model: &Model, limits: PagedLimits) -> Result<PagedSession> {
+        PagedSession::load(platform, model, limits, false)
+    }
+
+    /// As [`PagedSession::new`], for steps with an observer; see [`LoadOptions::observable`].
+    ///
+    /// # Errors
+    /// As [`PagedSession::new`].
+    pub fn observable(
+        platform: &mut dyn Platform,
+        model: &Model,
+        limits: PagedLimits,
+    ) -> Result<PagedSession> {
+        PagedSession::load(platform, model, limits, true)
+    }
+
+    fn load(
+        platform: &mut dyn Platform,
+        model: &Model,
+        limits: PagedLimits,
+        observable: bool,
+    ) -> Result<PagedSession> {
         let interface = Interface::from_graph(model.graph())?;
         interface.expect_logits()?;
         if limits.rows == 0 || limits.wanted == 0 {
@@ -69,7 +90,7 @@ impl PagedSession {
         let vocab =
             columns.ok_or_else(|| Error::unsupported("`logits` have no constant number of columns"))?;
         let capacity = Symbols::np(limits.rows as u64, 0).with_symbol(Symbol::S, limits.wanted as u64);
-        let options = LoadOptions { row_invariant: true, ..LoadOptions::default() };
+        let options = LoadOptions { row_invariant: true, observable, ..LoadOptions::default() };
         let loaded = platform.load_with(&model, &capacity, &options)?;
         Ok(PagedSession { loaded, interface, limits, vocab: vocab as usize, broken: false })
     }
@@ -90,6 +111,14 @@ impl PagedSession {
     /// A step beyond the limits is refused before anything runs. After any other error the session must be
     /// [`reset`](PagedSession::reset).
     pub fn run(&mut self, step: PagedStep) -> Result<Tensor> {
+        self.run_observed(step, None)
+    }
+
+    /// As [`PagedSession::run`] before an observer.
+    ///
+    /// # Errors
+    /// As [`PagedSession::run`], those of the observer among them.
+    pub fn run_observed(&mut self, step: PagedStep, observer: Option<&mut dyn Observer>) -> Result<Tensor> {
         if self.broken {
             return Err(Error::invalid("an earlier step failed, so that the pages are undefined")
                 .with_hint("reset the session and compute the texts again"));
@@ -110,7 +139,7 @@ impl PagedSession {
         ]);
         let symbols = Symbols::np(rows as u64, 0).with_symbol(Symbol::S, wanted as u64);
         self.broken = true;
-        let outputs = self.loaded.run(&symbols, &inputs, None);
+        let outputs = self.loaded.run(&symbols, &inputs, observer);
         let mut outputs = outputs.context(|| format!("step of {rows} rows, {wanted} of them with logits"))?;
         self.broken = false;
         outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))

@@ -29,6 +29,9 @@ pub struct LoadOptions {
     /// [`Overrides::with_row_invariance`](tapml_kernels::Overrides::with_row_invariance). A platform without kernels computes
     /// each row by itself in any case.
     pub row_invariant: bool,
+    /// Whether an [`crate::Observer`] is shown the nodes that it [watches](crate::Observer::watches) of the program as it is deployed,
+    /// fused operators as one node, by a platform that compiles whole graphs. Other platforms show nodes in any case.
+    pub observable: bool,
 }
 
 /// The values of one node as the last run found and left them, in the memory of the whole loaded program.

@@ -8,10 +8,12 @@
 mod compiler;
 mod list;
 mod options;
+mod place;
 mod trace;
 
 pub use compiler::POISON;
 pub use options::CompileOptions;
+pub use place::{NodePlace, ObservableNodes};
 pub use trace::{TracedValue, is_trace, trace_port};
 
 use crate::lower::lower;
@@ -37,6 +39,40 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 
 /// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
+    Ok(compile_phases(graph, planner, options)?.program)
+}
+
+/// As [`compile`], with what it takes to stop a run before and behind single nodes and look at their values. The program is the same.
+///
+/// # Errors
+/// As [`compile`]; `Unsupported` for a program with another list of steps for single rows.
+pub fn compile_observable(
+    graph: &Graph,
+    info: &DeviceInfo,
+    options: &CompileOptions,
+) -> Result<(Program, ObservableNodes)> {
+    let mut planner = Planner::new(info.clone(), options.overrides.clone());
+    let compiled = compile_phases(graph, &mut planner, options)?;
+    if compiled.decode {
+        let text = "single nodes are shown of programs that run all numbers of rows by the same kernels";
+        return Err(Error::unsupported(text).context(format!("graph `{}`", graph.name())));
+    }
+    Ok((compiled.program, ObservableNodes { graph: compiled.prefill, places: compiled.places }))
+}
+
+/// What compiling gives.
+struct CompiledPhases {
+    program: Program,
+    /// The graph of prompts, and of all runs if there is no list for single rows.
+    prefill: Graph,
+    /// Whether there is one.
+    decode: bool,
+    /// The nodes of both lists.
+    places: Vec<NodePlace>,
+}
+
+/// Lowers, plans and lays out.
+fn compile_phases(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<CompiledPhases> {
     let prefill = LoweredGraph::from_graph(graph, Phase::Prefill, planner, options)?;
     // Each phase has its own plans even where nothing is fused: kernels of one row serve only the decode phase.
     let decode = if planner.overrides().is_row_invariant() {
@@ -55,11 +91,12 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
                 compiler.list(decode, Some(Phase::Decode))?;
             }
         }
-        compiler.finish()
+        let places = std::mem::take(&mut compiler.places);
+        Ok((compiler.finish()?, places))
     });
-    let program = compiled.context(|| format!("graph `{}`", graph.name()))?;
+    let (program, places) = compiled.context(|| format!("graph `{}`", graph.name()))?;
     program.check()?;
-    Ok(program)
+    Ok(CompiledPhases { program, prefill: prefill.graph, decode: decode.is_some(), places })
 }
 
 /// A graph as it runs in one phase, with the plan of every node.

@@ -28,6 +28,8 @@ pub struct Instance {
     symbols: Option<BufferId>,
     /// The steps of one row that feed the next one, once they were asked for.
     pub(crate) greedy_list: Option<ListId>,
+    /// The steps of each node, and what follows the last one, once a node was looked at.
+    pub(crate) node_lists: Vec<Option<ListId>>,
     /// Kernels that no cache owns.
     kernels: Vec<KernelId>,
 }
@@ -87,6 +89,7 @@ impl Instance {
                     decode,
                     symbols,
                     greedy_list: None,
+                    node_lists: Vec::new(),
                     kernels: Vec::new(),
                 })
             }
@@ -169,6 +172,21 @@ impl Instance {
         inputs: &[(&str, &Tensor)],
         gets: &mut [Get<'_>],
     ) -> Result<()> {
+        let data = self.writes(symbols, inputs)?;
+        let puts: Vec<Put<'_>> =
+            data.iter().map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data }).collect();
+        // Without a list for decode steps the other one serves both phases.
+        // `n = 1` decides, also for a prompt of one token.
+        let list = self.decode.filter(|_| Phase::of_run(symbols) == Phase::Decode).unwrap_or(self.list);
+        device.step(list, symbols, &puts, gets)
+    }
+
+    /// What a run writes before its first step. All inputs are checked.
+    pub(crate) fn writes<'t>(
+        &self,
+        symbols: &Symbols,
+        inputs: &[(&str, &'t Tensor)],
+    ) -> Result<Vec<(BufferId, Cow<'t, [u8]>)>> {
         let program = &self.program;
         expect_within(program, symbols)?;
         for port in &program.inputs {
@@ -190,15 +208,8 @@ impl Instance {
         if let Some(buffer) = self.symbols {
             data.push((buffer, Cow::Owned(symbol_bytes(symbols)?.to_vec())));
         }
-        let puts: Vec<Put<'_>> = data
-            .iter()
-            .filter(|(_, data)| !data.is_empty())
-            .map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data })
-            .collect();
-        // Without a list for decode steps the other one serves both phases.
-        // `n = 1` decides, also for a prompt of one token.
-        let list = self.decode.filter(|_| Phase::of_run(symbols) == Phase::Decode).unwrap_or(self.list);
-        device.step(list, symbols, &puts, gets)
+        data.retain(|(_, data)| !data.is_empty());
+        Ok(data)
     }
 
     /// Waits for the runs so far and reads an output, with the sizes it has at these symbols: those of the last run.
@@ -242,7 +253,9 @@ impl Instance {
     /// The first error of the device; everything else is freed all the same.
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
-        for list in self.decode.into_iter().chain(self.greedy_list) {
+        for list in
+            self.decode.into_iter().chain(self.greedy_list).chain(self.node_lists.into_iter().flatten())
+        {
             // `and` keeps the first error, and the call is made in any case.
             result = result.and(device.destroy_list(list));
         }
@@ -300,7 +313,7 @@ impl Instance {
     }
 
     /// Waits and reads a value of this type from the beginning of a buffer.
-    fn fetch(
+    pub(crate) fn fetch(
         &self,
         device: &mut dyn Device,
         buffer: u32,
@@ -444,10 +457,16 @@ pub(crate) fn commands(
     place: &dyn Fn(&ProgramStep, u32) -> BufferId,
     phase: Phase,
 ) -> Vec<Command> {
-    program
-        .steps
-        .iter()
-        .filter(|step| step.runs_in(phase))
+    commands_of(program.steps.iter().filter(|step| step.runs_in(phase)), kernels, place)
+}
+
+/// These steps as commands.
+pub(crate) fn commands_of<'a>(
+    steps: impl Iterator<Item = &'a ProgramStep>,
+    kernels: &[KernelId],
+    place: &dyn Fn(&ProgramStep, u32) -> BufferId,
+) -> Vec<Command> {
+    steps
         .map(|step| {
             let buffer = |index: u32| place(step, index);
             let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };

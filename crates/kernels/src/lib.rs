@@ -19,6 +19,7 @@ pub mod kernel;
 mod kernel_text;
 mod lower;
 mod memory;
+mod observe;
 mod overrides;
 mod own;
 mod plan;
@@ -36,7 +37,10 @@ pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
 pub use choices::{Choice, TuningCache, UNFUSED};
 pub use choose::{plan_node, plan_settings, plan_variants};
-pub use compile::{CompileOptions, POISON, TracedValue, compile, compile_with, is_trace, trace_port};
+pub use compile::{
+    CompileOptions, NodePlace, ObservableNodes, POISON, TracedValue, compile, compile_observable,
+    compile_with, is_trace, trace_port,
+};
 pub use directives::{DeclaredChain, DeclaredSums};
 pub use instance::Instance;
 pub use kernel::settings::{
@@ -45,6 +49,7 @@ pub use kernel::settings::{
 pub use kernel::{KERNELS, KernelRow, Needs, RowCount};
 pub use kernel_text::{BindingText, kernel_text};
 pub use lower::{Fusing, lower};
+pub use observe::ObservedNode;
 pub use overrides::{GivenKernel, Overrides};
 pub use own::own_kernel;
 pub use plan::{

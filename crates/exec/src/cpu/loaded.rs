@@ -212,22 +212,23 @@ impl CpuLoaded {
         work
     }
 
-    /// Runs nodes from `start` on: all, or until they have given `most` bytes. Gives what an observer is to see of them,
-    /// if there is a `most`.
+    /// Runs nodes from `start` on: all, or until those that are `watched` have given `most` bytes. Gives what an observer is to
+    /// see of them, and the node that follows.
     fn nodes(
         &mut self,
         start: usize,
         values: &mut RunValues,
         symbols: &Symbols,
-        most: Option<usize>,
-    ) -> Result<Vec<WatchedNode>> {
+        (watched, most): (&[bool], usize),
+    ) -> Result<(Vec<WatchedNode>, usize)> {
         let model = self.model.clone();
         let graph = model.graph();
-        let (mut seen, mut bytes) = (Vec::new(), 0);
+        let (mut seen, mut bytes, mut next) = (Vec::new(), 0, start);
         for (i, node) in graph.nodes().iter().enumerate().skip(start) {
             let outputs =
                 self.evaluate((i, node), values, symbols).context(|| format!("node `{}`", node.name))?;
-            if most.is_some() {
+            next = i + 1;
+            if watched.get(i) == Some(&true) {
                 // Before outputs are entered and dead values freed: an observer sees what the node saw.
                 let inputs = node.inputs.iter().map(|&id| self.tensor(values, symbols, id));
                 let inputs = inputs.collect::<Result<_>>()?;
@@ -241,14 +242,14 @@ impl CpuLoaded {
                 values[id.0 as usize] = None;
             }
             // At least one node is run each time.
-            if most.is_some_and(|most| bytes > most) {
+            if bytes > most {
                 break;
             }
         }
-        Ok(seen)
+        Ok((seen, next))
     }
 
-    /// Runs all nodes and shows them to the observer, on the caller's thread: an observer may wait for other threads that
+    /// Runs all nodes and shows the observer those that it watches, on the caller's thread: an observer may wait for other threads that
     /// need the pool themselves.
     fn watch(
         &mut self,
@@ -258,10 +259,12 @@ impl CpuLoaded {
     ) -> Result<()> {
         let model = self.model.clone();
         let graph = model.graph();
+        let nodes = (0..graph.nodes().len() as u32).map(NodeId);
+        let watched: Vec<bool> = nodes.map(|id| observer.watches(graph, id, symbols)).collect();
         let (mut done, work) = (0, self.work(symbols));
         while done < graph.nodes().len() {
-            let seen = on_pool(work, || self.nodes(done, values, symbols, Some(WATCHED)))?;
-            done += seen.len();
+            let (seen, next) = on_pool(work, || self.nodes(done, values, symbols, (&watched, WATCHED)))?;
+            done = next;
             for WatchedNode { id, inputs, outputs } in seen {
                 let node = graph.node(id);
                 observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
@@ -301,7 +304,7 @@ impl Loaded for CpuLoaded {
             Some(observer) => self.watch(&mut values, symbols, observer)?,
             None => {
                 let work = self.work(symbols);
-                drop(on_pool(work, || self.nodes(0, &mut values, symbols, None))?)
+                drop(on_pool(work, || self.nodes(0, &mut values, symbols, (&[], usize::MAX)))?)
             }
         }
         let outputs = self.finish(&values, symbols)?;
@@ -402,12 +405,15 @@ mod tests {
         let symbols = Symbols::np(1, 0);
         let mut values = loaded.start(&symbols, &inputs).unwrap();
         let mut ids = Vec::new();
+        let watched = [true, true, true, false, true];
+        let mut done = 0;
         for (most, after) in [(0, 1), (12, 3), (usize::MAX, 5)] {
-            let seen = loaded.nodes(ids.len(), &mut values, &symbols, Some(most)).unwrap();
+            let (seen, next) = loaded.nodes(done, &mut values, &symbols, (&watched, most)).unwrap();
             ids.extend(seen.iter().map(|s| s.id.0));
-            assert_eq!(ids.len(), after);
+            assert_eq!(next, after);
+            done = next;
         }
-        assert_eq!(ids, [0, 1, 2, 3, 4]);
+        assert_eq!(ids, [0, 1, 2, 4]);
         let stepwise = loaded.finish(&values, &symbols).unwrap();
         let whole = loaded.run(&symbols, &inputs, None).unwrap();
         assert_eq!(stepwise["y"].bytes()[..], whole["y"].bytes()[..]);

@@ -9,8 +9,8 @@ use super::trace::Trace;
 use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
-use tapml_graph::{Error, ErrorKind, Model, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
-use tapml_kernels::{Instance, Program, is_trace};
+use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
+use tapml_kernels::{Instance, ObservableNodes, ObservedNode, Program, is_trace};
 
 /// The detail of the error of a run whose device was lost and is open again, without its pages.
 pub const REOPENED: &str = "reopened";
@@ -32,8 +32,19 @@ pub(super) struct DeviceLoaded {
     trace: Trace,
     /// Whether every node is traced.
     watched: bool,
+    /// The nodes of the deployed program, if it shows them.
+    observable: Option<ObservableNodes>,
     /// The symbols of the last run; `None` before the first and after a failed one.
     ran: Option<Symbols>,
+}
+
+/// A run that stops at nodes.
+struct Observed<'a> {
+    observable: &'a ObservableNodes,
+    /// In graph order.
+    watched: &'a [NodeId],
+    /// What was found at them.
+    seen: Vec<ObservedNode>,
 }
 
 /// A run that succeeded.
@@ -45,7 +56,12 @@ enum Ran {
 
 impl DeviceLoaded {
     /// Uploads weights and compiles kernels; repeated if the device is lost meanwhile.
-    pub fn new(shared: &SharedState, program: &Program, model: &Model) -> Result<DeviceLoaded> {
+    pub fn new(
+        shared: &SharedState,
+        program: &Program,
+        observable: Option<ObservableNodes>,
+        model: &Model,
+    ) -> Result<DeviceLoaded> {
         let mut inner = lock(shared);
         let instance = repeat(&mut *inner, |inner| place(inner, program, model))?;
         let trace = Trace::from_program(program, model.graph());
@@ -54,13 +70,14 @@ impl DeviceLoaded {
         Ok(DeviceLoaded {
             shared: shared.clone(),
             // Else the program has all that is needed, and the weights' bytes can be freed here.
-            model: (watched || inner.device.reopens()).then(|| model.clone()),
+            model: (watched || observable.is_some() || inner.device.reopens()).then(|| model.clone()),
             instance: Some(instance),
             generation: inner.generation,
             history: Vec::new(),
             rows: Some(0),
             trace,
             watched,
+            observable,
             ran: None,
         })
     }
@@ -168,15 +185,22 @@ impl Loaded for DeviceLoaded {
         &mut self,
         symbols: &Symbols,
         inputs: &HashMap<String, Tensor>,
-        observer: Option<&mut dyn Observer>,
+        mut observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
+        if let Some(observer) = &mut observer
+            && let Some(observable) = self.observable.take()
+        {
+            let shown = self.run_observed(symbols, inputs, &observable, &mut **observer);
+            self.observable = Some(observable);
+            return shown;
+        }
         if observer.is_some() && !self.watched {
             return Err(Error::unsupported(
                 "a device runs a graph as one submission and shows no single nodes",
             )
             .with_hint("load it with a trace of every node, or record on the platform `cpu`"));
         }
-        let outputs = self.step(symbols, inputs)?;
+        let outputs = self.step(symbols, inputs, &mut None)?;
         match observer {
             Some(observer) => self.show(symbols, observer).map(|()| outputs),
             None => Ok(outputs),
@@ -233,6 +257,7 @@ impl DeviceLoaded {
         &mut self,
         symbols: &Symbols,
         inputs: &HashMap<String, Tensor>,
+        observed: &mut Option<Observed<'_>>,
     ) -> Result<HashMap<String, Tensor>> {
         let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
         let p = symbols.get(Symbol::P);
@@ -254,7 +279,14 @@ impl DeviceLoaded {
         let given: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let tensors = self.with_instance(|instance, inner| {
-            instance.step(inner.device.as_mut(), symbols, &given, &wanted)
+            let PlatformState { device, kernels, .. } = inner;
+            let Some(observed) = observed.as_mut() else {
+                return instance.step(device.as_mut(), symbols, &given, &wanted);
+            };
+            let (device, nodes) = (device.as_mut(), (observed.observable, observed.watched));
+            let (outputs, seen) = instance.step_observed(device, kernels, symbols, &given, &wanted, nodes)?;
+            observed.seen = seen;
+            Ok(outputs)
         })?;
         self.note(Ran::Step(symbols.clone(), inputs.clone()));
         let outputs = names.into_iter().zip(tensors).collect();
@@ -263,19 +295,49 @@ impl DeviceLoaded {
         Ok(outputs)
     }
 
+    /// One run of the deployed program that shows an observer the nodes that it watches.
+    fn run_observed(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observable: &ObservableNodes,
+        observer: &mut dyn Observer,
+    ) -> Result<HashMap<String, Tensor>> {
+        let graph = &observable.graph;
+        let nodes = (0..graph.nodes().len() as u32).map(NodeId);
+        let watched: Vec<NodeId> = nodes.filter(|&id| observer.watches(graph, id, symbols)).collect();
+        if watched.is_empty() {
+            return self.step(symbols, inputs, &mut None);
+        }
+        let mut observed = Some(Observed { observable, watched: &watched, seen: Vec::new() });
+        let outputs = self.step(symbols, inputs, &mut observed)?;
+        for ObservedNode { node: id, inputs, outputs } in
+            observed.into_iter().flat_map(|observed| observed.seen)
+        {
+            let node = graph.node(id);
+            let inputs = self.with_weights(graph, node, inputs)?;
+            observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
+        }
+        Ok(outputs)
+    }
+
+    /// What a node found, with the model's weights in their places.
+    fn with_weights(&self, graph: &Graph, node: &Node, found: Vec<Option<Tensor>>) -> Result<Vec<Tensor>> {
+        let model = self.model.as_ref().ok_or_else(device_gone)?;
+        let input = |(found, value): (Option<Tensor>, &ValueId)| match found {
+            Some(found) => Ok(found),
+            None => model.weight(&graph.value(*value).name),
+        };
+        found.into_iter().zip(&node.inputs).map(input).collect()
+    }
+
     /// Shows an observer every node of the last run.
     fn show(&mut self, symbols: &Symbols, observer: &mut dyn Observer) -> Result<()> {
         let traced = self.traced_nodes()?;
         let model = self.model.as_ref().ok_or_else(device_gone)?;
         let graph = model.graph();
         for ((node, traced), id) in graph.nodes().iter().zip(traced).zip(0..) {
-            let input = |(found, value): (Option<Tensor>, &ValueId)| match found {
-                Some(found) => Ok(found),
-                // Weights are not traced; they are the model's.
-                None => model.weight(&graph.value(*value).name),
-            };
-            let inputs = traced.inputs.into_iter().zip(&node.inputs).map(input);
-            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            let inputs = self.with_weights(graph, node, traced.inputs)?;
             let (id, outputs) = (NodeId(id), &traced.outputs);
             observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs })?;
         }

@@ -25,7 +25,7 @@ use tapml_device::{AdapterKind, Device, DeviceInfo, Finding};
 use tapml_graph::{Dim, Graph, Model, NodeId, Op, Result, Symbol, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
-    ProgramStep, compile, lower, plan_node, regimes,
+    ProgramStep, compile, compile_observable, lower, plan_node, regimes,
 };
 use weights::WeightBuffers;
 
@@ -232,12 +232,17 @@ impl Platform for DevicePlatform {
             fusing: options.fusing.clone(),
             ..CompileOptions::new(capacity.clone())
         };
-        let mut program =
-            compile(deployed_graph(model.graph(), options.greedy)?.as_ref(), &self.info, &compiled)?;
+        let graph = deployed_graph(model.graph(), options.greedy)?;
+        let (mut program, nodes) = if options.observable {
+            let (program, nodes) = compile_observable(graph.as_ref(), &self.info, &compiled)?;
+            (program, Some(nodes))
+        } else {
+            (compile(graph.as_ref(), &self.info, &compiled)?, None)
+        };
         if let Some(fill) = options.fill {
             trace::refill(&mut program, fill);
         }
-        Ok(Box::new(loaded::DeviceLoaded::new(&self.shared, &program, model)?))
+        Ok(Box::new(loaded::DeviceLoaded::new(&self.shared, &program, nodes, model)?))
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

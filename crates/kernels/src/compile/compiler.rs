@@ -1,6 +1,7 @@
 //! A program in the making: what the lists of both phases share.
 
 use super::options::CompileOptions;
+use super::place::NodePlace;
 use crate::memory::Buffers;
 use crate::plan::program_symbols;
 use crate::program::{Content, Port, Program, ProgramStep, SCHEMA, StatePort, bytes_at_capacity};
@@ -56,6 +57,8 @@ pub(super) struct Compiler<'a> {
     pub(super) max_groups: u32,
     /// Copies for a debugger, whose buffers are added at the end.
     pub(super) traces: Vec<Trace>,
+    /// The nodes so far.
+    pub(super) places: Vec<NodePlace>,
 }
 
 impl<'a> Compiler<'a> {
@@ -83,6 +86,7 @@ impl<'a> Compiler<'a> {
             kept: HashMap::new(),
             max_groups: info.limits.max_groups_per_dim,
             traces: Vec::new(),
+            places: Vec::new(),
         };
         for (_, value) in source.inputs() {
             let size = compiler.bytes(&value.name, &value.ty)?;

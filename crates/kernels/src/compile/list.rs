@@ -4,6 +4,7 @@
 //! value has had its last use may be written by the next step.
 
 use super::compiler::{Compiler, POISON};
+use super::place::NodePlace;
 use crate::plan::{Arg, Launch, NodePlan, Phase, Scratch};
 use crate::program::{ProgramStep, Slice, largest};
 use std::collections::HashSet;
@@ -65,6 +66,10 @@ impl<'c, 'a> StepList<'c, 'a> {
     /// The order is: states in place, outputs, scratch, launches, release. Inputs are released last, so that no
     /// output shares a buffer with an input of its own node.
     pub(super) fn node(&mut self, index: usize, node: &Node, plan: &NodePlan) -> Result<()> {
+        let first = self.compiler.steps.len();
+        let weight = |&value: &ValueId| self.graph.value(value).origin == Origin::Weight;
+        let input = |value| if weight(value) { Ok(None) } else { self.home(*value).map(Some) };
+        let inputs = node.inputs.iter().map(input).collect::<Result<_>>()?;
         self.trace_inputs(node)?;
         let mut copies = HashSet::new();
         for pair in &plan.in_place {
@@ -87,6 +92,9 @@ impl<'c, 'a> StepList<'c, 'a> {
             }
         }
         self.trace_outputs(node)?;
+        let outputs = node.outputs.iter().map(|&value| self.home(value)).collect::<Result<_>>()?;
+        let steps = first..self.compiler.steps.len();
+        self.compiler.places.push(NodePlace { steps, inputs, outputs });
         for (buffer, wanted) in scratch.into_iter().zip(&plan.scratch) {
             if let Scratch::Temporary(_) = wanted {
                 self.compiler.buffers.give(buffer);
