@@ -6,22 +6,22 @@
 
 use crate::choices::KernelChoices;
 use crate::filter::{Filter, looked_at};
-use crate::judged::{CaseResult, JudgedCall, check_types};
+use crate::judged::{CaseResult, JudgedCall, judge_call};
 use crate::made::{CallMaker, MadeFailure};
-use crate::oracle::{Oracles, terms};
+use crate::oracle::Oracles;
 use crate::progress::Progress;
 use crate::range_test;
 use crate::report::{BUCKETS, CheckReport, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode};
 use crate::slots::Slots;
 use crate::stop::Stop;
 use crate::suite::{Case, Suite};
-use crate::verdict::{Judgement, Precision, as_one_chain, judge};
+use crate::verdict::Judgement;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tapml_exec::{Call, Phase, Platform};
-use tapml_graph::{DType, Error, ErrorKind, Model, Result, Tensor};
+use tapml_graph::{Error, ErrorKind, Model, Result, Tensor};
 
 /// Input bytes, weights not counted, of the calls that are handed to a platform at once.
 const BATCH_BYTES: usize = 16 << 20;
@@ -29,8 +29,6 @@ const BATCH_BYTES: usize = 16 << 20;
 const BATCH_CALLS: usize = 256;
 /// Results that may wait for their verdict.
 const QUEUE: usize = 64;
-/// Precision in which the source platform computes: the CPU reference sums in f32.
-const SOURCE_ACCUMULATE: DType = DType::F32;
 
 /// What to check.
 #[derive(Clone, Debug, Default)]
@@ -379,14 +377,9 @@ impl<'a> Checker<'a> {
     ) -> Result<Judgement> {
         let call = &job.calls[job.at];
         let outputs = job.outputs?;
-        check_types(call, &outputs)?;
         let exact = self.oracles.exact_outputs(job.case, || Ok(call))?;
-        let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
         let target = choices.precision(job.case.node, &call.symbols)?;
-        let mut judged = judge(&exact, &outputs, target, Some((&job.expected, source)))?;
-        if !judged.passes() {
-            judged.one_chain = as_one_chain(&exact, &outputs, target, source.terms)?;
-        }
+        let judged = judge_call(call, &exact, &outputs, target, &job.expected)?;
         // What an operator of others would be without an attribute is known to nobody here.
         let filter = filter.filter(|_| !call.op.is_foreign());
         if let (true, Some((index, filter))) = (judged.passes(), filter) {

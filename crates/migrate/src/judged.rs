@@ -1,9 +1,13 @@
 //! Calls with their verdicts.
 
+use crate::oracle::terms;
 use crate::suite::Case;
-use crate::verdict::Judgement;
+use crate::verdict::{Exact, Judgement, Precision, as_one_chain, judge};
 use tapml_exec::Call;
-use tapml_graph::{Error, ErrorKind, Result, Tensor};
+use tapml_graph::{DType, Error, ErrorKind, Result, Tensor};
+
+/// Precision in which the source platform computes: the CPU reference sums in f32.
+const SOURCE_ACCUMULATE: DType = DType::F32;
 
 /// The verdict of one case.
 #[derive(Clone, Debug)]
@@ -43,6 +47,23 @@ pub struct JudgedCall<'a> {
     pub kernel: Option<&'a str>,
     /// The verdict, or why the call could not be run.
     pub result: &'a CaseResult,
+}
+
+/// The verdict of what a platform of this precision gave for a call, beside what the source gave.
+pub(crate) fn judge_call(
+    call: &Call,
+    exact: &[Exact],
+    outputs: &[Tensor],
+    target: Precision,
+    expected: &[Tensor],
+) -> Result<Judgement> {
+    check_types(call, outputs)?;
+    let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
+    let mut judged = judge(exact, outputs, target, Some((expected, source)))?;
+    if !judged.passes() {
+        judged.one_chain = as_one_chain(exact, outputs, target, source.terms)?;
+    }
+    Ok(judged)
 }
 
 /// Fails unless the platform gave what the graph says.

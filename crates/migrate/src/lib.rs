@@ -44,6 +44,7 @@ mod record;
 mod regions;
 pub mod report;
 mod samples;
+pub mod shadow;
 mod slots;
 mod so_far;
 mod stop;

@@ -188,7 +188,7 @@ impl SuiteWriter {
     }
 
     /// The suite holds these calls only, by their names.
-    pub(super) fn limit_cases(&mut self, cases: Vec<String>) {
+    pub(crate) fn limit_cases(&mut self, cases: Vec<String>) {
         self.manifest.totals.calls = cases.len() as u64;
         self.manifest.cases = Some(cases);
     }

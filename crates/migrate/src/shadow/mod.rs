@@ -1,0 +1,117 @@
+//! Live calls of a deployed program, replayed on the source beside the service: some are recorded while the program runs, and a
+//! thread of its own gives each the verdict that `check` gives recorded calls.
+//!
+//! The service never waits: a call that finds no room among those that wait is dropped, and counted. A call that fails leaves a
+//! suite of one call, bounded in number and bytes.
+
+mod cases;
+mod checker;
+mod counts;
+mod sampler;
+
+pub use counts::{ShadowCounts, ShadowFailures};
+pub use sampler::ShadowSampler;
+
+use crate::identity::ModelIdentity;
+use crate::oracle::Oracles;
+use cases::CaseFolder;
+use checker::ShadowChecker;
+use counts::ShadowState;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use tapml_exec::{KernelChoice, Phase, Platform};
+use tapml_graph::{Error, ErrorKind, Graph, Model, Result};
+
+/// Calls that may wait for their verdict.
+const QUEUE_CALLS: usize = 64;
+/// Their bytes, weights not counted.
+const QUEUE_BYTES: u64 = 256 << 20;
+// The same calls in every run of a test.
+/// What the choice of calls is made from.
+const SEED: u64 = 29;
+
+/// What is checked, by whom, and where failing calls are left.
+pub struct ShadowOptions {
+    /// The expected share of calls: above 0, at most 1.
+    pub share: f64,
+    /// The model that is served.
+    pub model: Model,
+    /// Who the model is, for the suites.
+    pub identity: ModelIdentity,
+    /// Where it is known to work.
+    pub source: Box<dyn Platform>,
+    /// Word of the platform that serves, for messages.
+    pub target: String,
+    /// The kernel of each node of the deployed graph, by name; see [`deployed_kernels`].
+    pub kernels: HashMap<String, KernelChoice>,
+    /// The folder for suites of failing calls.
+    pub cases: PathBuf,
+    /// Tells a person what went wrong.
+    pub report: Box<dyn Fn(&str) + Send>,
+}
+
+/// The kernels of a graph as a platform deploys it for steps of several texts, by the names of the nodes.
+///
+/// # Errors
+/// If the graph cannot be lowered, or the platform cannot say, such as for a source that does not compile.
+pub fn deployed_kernels(platform: &dyn Platform, graph: &Graph) -> Result<HashMap<String, KernelChoice>> {
+    // Every run takes the kernels of prompts; see `LoadOptions::row_invariant`.
+    let phase = Phase::Prefill;
+    let lowered = platform.lower(graph, phase)?;
+    let lowered = lowered.as_ref().unwrap_or(graph);
+    let mut kernels = HashMap::new();
+    for node in lowered.nodes() {
+        match platform.kernel_for(&node.op, &lowered.input_types(node), phase) {
+            Ok(choice) => drop(kernels.insert(node.name.clone(), choice)),
+            // Of a node that the graph has for generation alone; the program would not have been compiled otherwise.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => return Err(error.context(format!("node `{}`", node.name))),
+        }
+    }
+    Ok(kernels)
+}
+
+/// The counts of a running check, to be asked from outside.
+#[derive(Clone)]
+pub struct Shadow(Arc<ShadowState>);
+
+impl Shadow {
+    /// Starts the thread that gives verdicts; it ends when the sampler is gone and what waits is done.
+    ///
+    /// # Errors
+    /// If the share is none, or no thread can be started.
+    pub fn start(options: ShadowOptions) -> Result<(Shadow, ShadowSampler)> {
+        let ShadowOptions { share, model, identity, source, target, kernels, cases, report } = options;
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(Error::invalid(format!("the share must be above 0 and at most 1, found {share}")));
+        }
+        let state = Arc::new(ShadowState::new(QUEUE_CALLS, QUEUE_BYTES));
+        let (sender, receiver) = sync_channel(QUEUE_CALLS);
+        let sampler = ShadowSampler::new(state.clone(), sender, (share, kernels.len()), SEED);
+        let cases = CaseFolder::new(cases, model, identity, source.describe());
+        // Results are not kept: the same call does not come twice.
+        let oracles = Oracles::new(0);
+        let mut checker =
+            ShadowChecker { source, oracles, kernels, cases, target, report, state: state.clone() };
+        // One thread: the service needs the others.
+        let pool =
+            rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(|_| "shadow-pool".into()).build();
+        let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
+        let pool = pool.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
+        let thread = thread::Builder::new().name("shadow".into()).spawn(move || {
+            for recorded in receiver {
+                pool.install(|| checker.check(recorded));
+            }
+        });
+        thread.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
+        Ok((Shadow(state), sampler))
+    }
+
+    /// What has been found so far.
+    pub fn counts(&self) -> ShadowCounts {
+        self.0.counts()
+    }
+}
