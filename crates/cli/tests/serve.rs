@@ -204,3 +204,110 @@ fn what_cannot_be_served_is_told_before_the_port_is_open() {
     let said = refused(&[&draft(), "--target", "cpu", "--api-key", ""], 2);
     assert!(said.contains("must not be empty"), "{said}");
 }
+
+/// The value of a counter in the page for Prometheus.
+fn counter(page: &str, name: &str) -> u64 {
+    let line = page.lines().find(|line| line.starts_with(name) && !line.contains('#'));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+impl ServeProcess {
+    fn get(&self, path: &str) -> String {
+        let address = self.report["address"].as_str().unwrap();
+        let mut tcp = TcpStream::connect(address).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        tcp.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_string()
+    }
+
+    /// Asks for some texts at once, then waits until so many live calls have their verdict; gives the metrics.
+    fn load_until_checked(&self, calls: u64) -> String {
+        let ask = |prompt: &str| {
+            let body = value!({ "prompt": prompt, "max_tokens": 4, "temperature": 0, "ignore_eos": true });
+            assert_eq!(self.post("/v1/completions", "", &body).0, 200);
+        };
+        std::thread::scope(|scope| {
+            let ask = &ask;
+            let _ = ["Once upon a time", "The", "A dog"].map(|prompt| scope.spawn(move || ask(prompt)));
+        });
+        let begun = std::time::Instant::now();
+        loop {
+            let page = self.get("/metrics");
+            assert!(begun.elapsed().as_secs() < 240, "{page}");
+            if counter(&page, "tapml:shadow_calls_total") >= calls {
+                return page;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn live_calls_of_a_right_model_pass_on_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--target", "emulator", "--check", "off", "--context", "48", "--shadow", "cpu:1"];
+    let server = ServeProcess::start(folder.path(), &arguments);
+    let health: Value = serde_json::from_str(&server.get("/health")).unwrap();
+    assert_eq!(health["shadow"], value!({ "source": "cpu", "share": 1.0 }));
+    let page = server.load_until_checked(40);
+    assert!(!page.contains("tapml:shadow_failures_total{"), "{page}");
+    assert_eq!(counter(&page, "tapml:shadow_skipped_total"), 0, "{page}");
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("100 % of the calls are checked on `cpu`"), "{said}");
+    assert!(!folder.path().join(".tapml").exists(), "no call fails");
+}
+
+#[test]
+fn a_wrong_kernel_under_load_is_found_and_leaves_a_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = common::changed_kernel(folder.path(), "rms_norm", ["/ f32(K) + EPS", "/ f32(K + 1u) + EPS"]);
+    let arguments = ["--target", "emulator", "--check", "off", "--context", "48", "--kernel", &wrong];
+    let server = ServeProcess::start(
+        folder.path(),
+        &[&arguments[..], &["--shadow", "cpu:1", "--shadow-cases", "cases"]].concat(),
+    );
+    assert_eq!(server.report["shadow"]["cases"], "cases");
+    let page = server.load_until_checked(40);
+    let failures: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("tapml:shadow_failures_total{")).collect();
+    assert!(failures.len() == 1 && failures[0].contains("op=\"rms_norm\""), "{failures:?}");
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0), "{said}");
+    let line = said.lines().find(|line| line.contains("`rms_norm`")).expect("the failure is told");
+    assert!(line.contains("times the allowed error") && line.contains("tapml check"), "{line}");
+
+    let cases: Vec<_> = folder.path().join("cases").read_dir().unwrap().map(|e| e.unwrap().path()).collect();
+    assert!((1..=4).contains(&cases.len()), "{cases:?}");
+    let mut check = tapml(folder.path());
+    check.arg("check").arg(&cases[0]).args(["--target", "emulator", "--kernel", &wrong]);
+    let checked = json(&mut check, 1);
+    assert_eq!((&checked["cases"], &checked["failed"]), (&value!(1), &value!(1)), "{checked}");
+    let mut right = tapml(folder.path());
+    right.arg("check").arg(&cases[0]).args(["--target", "emulator"]);
+    assert_eq!(json(&mut right, 0)["failed"], 0);
+    let mut reduce = tapml(folder.path());
+    reduce.arg("reduce").arg(&cases[0]).args(["--op", "rms_norm", "--target", "emulator", "--out", "bug"]);
+    let reduced = json(reduce.args(["--kernel", &wrong]), 0);
+    assert_eq!((&reduced["op"], &reduced["fails"]), (&value!("rms_norm"), &value!(true)), "{reduced}");
+}
+
+#[test]
+fn a_case_that_cannot_be_written_stops_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file where the folder would be.
+    std::fs::write(folder.path().join("taken"), "").unwrap();
+    let wrong = common::changed_kernel(folder.path(), "rms_norm", ["/ f32(K) + EPS", "/ f32(K + 1u) + EPS"]);
+    let arguments = ["--target", "emulator", "--check", "off", "--context", "48", "--kernel", &wrong];
+    let server = ServeProcess::start(
+        folder.path(),
+        &[&arguments[..], &["--shadow", "cpu:1", "--shadow-cases", "taken/cases"]].concat(),
+    );
+    let page = server.load_until_checked(40);
+    assert!(counter(&page, "tapml:shadow_unwritten_total") > 0, "{page}");
+    assert_eq!(server.post("/v1/completions", "", &value!({ "prompt": "A", "max_tokens": 1 })).0, 200);
+    let (code, said) = server.stop();
+    assert!(code == Some(0) && said.contains("no case could be left"), "{said}");
+}

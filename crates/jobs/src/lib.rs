@@ -25,6 +25,7 @@ pub mod prompts;
 pub mod runtime;
 pub mod serve;
 pub mod served;
+mod shadow;
 pub mod shown;
 pub mod speed;
 pub mod tune;

@@ -4,7 +4,8 @@
 //! the kernels that will serve.
 
 use crate::job::{open_platform_for, oracles};
-use crate::model::{GraphOptions, identity, single_text_layout};
+use crate::model::{GraphOptions, default_ledger, identity, single_text_layout};
+use crate::shadow::ShadowSpec;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tapml_engine::{BatchLimits, DraftModel, PagedRunner, Tokenizer, bundled_text};
@@ -14,6 +15,7 @@ use tapml_import::{Checkpoint, LogitRows};
 use tapml_migrate::report::CheckReport;
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{CarveOptions, CheckOptions, Progress, PromptInput, Stop, carve, check};
+use tapml_server::ServedShadow;
 
 /// Tokens of the recorded prompt: more than the rows of a tile, and than a page.
 const CHECKED_TOKENS: usize = 33;
@@ -25,6 +27,9 @@ const DRAFT_TOKENS: usize = 4;
 const DRAFTED_REQUESTS: usize = 8;
 /// Bytes for pages if nobody says how many.
 const USUAL_MEMORY: u64 = 1 << 30;
+
+/// How a model is loaded for steps of several texts.
+type OpenRunner = fn(&mut dyn tapml_exec::Platform, &Model, BatchLimits) -> Result<PagedRunner>;
 
 /// What to serve, where, and with which sizes.
 #[derive(Clone, Debug, Deserialize)]
@@ -58,6 +63,10 @@ pub struct ServeOptions {
     pub draft_tokens: usize,
     /// Whether weights are random and words are numbers, so that a configuration is enough: for measuring speed.
     pub random: bool,
+    /// A source and the share of live calls that it checks, as `cpu:0.01`; none if absent.
+    pub shadow: Option<String>,
+    /// The folder for suites of live calls that fail; beside what a migration keeps if absent.
+    pub shadow_cases: Option<PathBuf>,
 }
 
 impl Default for ServeOptions {
@@ -77,6 +86,8 @@ impl Default for ServeOptions {
             draft: None,
             draft_tokens: DRAFT_TOKENS,
             random: false,
+            shadow: None,
+            shadow_cases: None,
         }
     }
 }
@@ -95,6 +106,8 @@ pub struct Serving {
     pub draft: Option<DraftModel>,
     /// Whether words are numbers, as there is no tokenizer.
     pub random: bool,
+    /// The live calls that are checked; `None` if none are.
+    pub shadow: Option<ServedShadow>,
 }
 
 impl ServeOptions {
@@ -104,6 +117,8 @@ impl ServeOptions {
     /// If the model or the target cannot be opened, if rows of several texts cannot share a step of the model, if a call
     /// of the check fails, or if there is no memory for the pages.
     pub fn load(&self, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
+        // What is wrong with it is told before minutes of work.
+        let shadow = self.shadow.as_deref().map(ShadowSpec::parse).transpose()?;
         progress.stage("read the model", 0);
         let (checkpoint, model) = if self.random {
             self.graph.random(&self.model, LogitRows::Last)?
@@ -122,16 +137,28 @@ impl ServeOptions {
             None
         };
         progress.stage("load the model", 0);
-        let runner = PagedRunner::new(platform.as_mut(), &model, limits)?;
+        let of_model = (&checkpoint, &model);
+        let start = |spec: ShadowSpec| {
+            let beside = || default_ledger(&self.model, &self.target, &self.graph).join("shadow");
+            let cases = self.shadow_cases.clone().unwrap_or_else(beside);
+            spec.start((&self.target, platform.as_ref()), of_model, limits, cases)
+        };
+        let shadow = shadow.map(start).transpose()?;
+        let open: OpenRunner = if shadow.is_some() { PagedRunner::observable } else { PagedRunner::new };
+        let mut runner = open(platform.as_mut(), &model, limits)?;
+        let shadow = shadow.map(|(shadow, sampler)| {
+            runner.set_sampler(sampler);
+            shadow
+        });
         let info = platform.describe();
         let (target, kernels) = (self.target.clone(), self.kernels.clone());
         let runner = runner.with_reopening(move || {
             log::warn!("`{target}` was lost: it is opened again, and the model loaded");
             let mut platform = open_platform_for(&target, &kernels, recorded.graph())?;
-            PagedRunner::new(platform.as_mut(), &model, limits)
+            open(platform.as_mut(), &model, limits)
         });
         let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
-        Ok(Serving { checkpoint, runner, platform: info, checked, draft, random: self.random })
+        Ok(Serving { checkpoint, runner, platform: info, checked, draft, random: self.random, shadow })
     }
 
     /// The small model, with pages of its own.
@@ -139,8 +166,8 @@ impl ServeOptions {
         if self.draft_tokens == 0 {
             return Err(Error::invalid("a small model must guess at least 1 token at once, found 0"));
         }
-        let (model, draft) = (model.to_path_buf(), None);
-        let options = ServeOptions { model, draft, context: None, pages: None, ..self.clone() };
+        let (model, draft, shadow) = (model.to_path_buf(), None, None);
+        let options = ServeOptions { model, draft, shadow, context: None, pages: None, ..self.clone() };
         let serving = options.load(progress, stop).context(|| "the small model".to_string())?;
         let (tokens, requests) = (self.draft_tokens, DRAFTED_REQUESTS);
         Ok(DraftModel { runner: Box::new(serving.runner), tokens, requests })

@@ -39,7 +39,8 @@ impl ServedOptions {
         }
         let stop_ids = serving.checkpoint.eos().to_vec();
         let engine = Engine::start_with_draft(Box::new(serving.runner), serving.draft, engine)?;
-        Ok(ServedModel { names, tokenizer, template, stop_ids, engine })
+        let shadow = serving.shadow;
+        Ok(ServedModel { names, tokenizer, template, stop_ids, engine, shadow })
     }
 }
 

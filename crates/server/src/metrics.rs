@@ -1,5 +1,6 @@
 //! What is counted and measured, in the text format of Prometheus under the names of vLLM, so that dashboards for vLLM show it.
 
+use crate::served::ShadowStats;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -86,6 +87,26 @@ impl MetricsPage<'_> {
     fn single(&mut self, name: &str, help: &str, kind: &str, value: f64) {
         self.head(name, help, kind);
         self.sample(name, &[], value);
+    }
+}
+
+impl MetricsPage<'_> {
+    /// Live calls that were checked.
+    fn shadow(&mut self, stats: &ShadowStats) {
+        let mut counter = |name, help, value: u64| self.single(name, help, "counter", value as f64);
+        counter("tapml:shadow_calls_total", "Live calls that were checked on the source.", stats.calls);
+        counter(
+            "tapml:shadow_dropped_total",
+            "Live calls that found no room to wait for their check.",
+            stats.dropped,
+        );
+        counter("tapml:shadow_skipped_total", "Live calls that could not be checked.", stats.skipped);
+        counter("tapml:shadow_unwritten_total", "Failing live calls that left no case.", stats.unwritten);
+        let name = "tapml:shadow_failures_total";
+        self.head(name, "Live calls that failed their check.", "counter");
+        for (op, kernel, calls) in &stats.failures {
+            self.sample(name, &[("op", op), ("kernel", kernel)], *calls as f64);
+        }
     }
 }
 
@@ -191,7 +212,7 @@ impl Metrics {
     }
 
     /// The page.
-    pub fn text(&self, model: &str, stats: &EngineStats) -> String {
+    pub fn text(&self, model: &str, stats: &EngineStats, shadow: Option<&ShadowStats>) -> String {
         let mut page = MetricsPage { text: String::new(), model };
         let gauge = "gauge";
         let running = stats.running as f64;
@@ -228,6 +249,9 @@ impl Metrics {
         for (reason, count) in REASONS.iter().zip(&self.ended) {
             let value = count.load(Ordering::Relaxed) as f64;
             page.sample("vllm:request_success_total", &[("finished_reason", reason)], value);
+        }
+        if let Some(shadow) = shadow {
+            page.shadow(shadow);
         }
         for histogram in [
             &self.first_token,

@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use crate::fields::Parsed;
 use crate::request::Prompt;
 use axum::http::StatusCode;
+use std::path::PathBuf;
 use tapml_engine::{Chat, ChatTemplate, Engine, Tokenizer};
 
 /// A model with its engine.
@@ -18,6 +19,35 @@ pub struct ServedModel {
     pub stop_ids: Vec<u32>,
     /// What runs it.
     pub engine: Engine,
+    /// The live calls that are checked beside the service, if any are.
+    pub shadow: Option<ServedShadow>,
+}
+
+/// Live calls that are checked beside the service.
+pub struct ServedShadow {
+    /// The platform that checks them.
+    pub source: String,
+    /// The expected share of calls.
+    pub share: f64,
+    /// The folder for suites of calls that fail.
+    pub cases: PathBuf,
+    /// What was found so far.
+    pub stats: Box<dyn Fn() -> ShadowStats + Send + Sync>,
+}
+
+/// What was found of live calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShadowStats {
+    /// Calls with a verdict.
+    pub calls: u64,
+    /// Calls that found no room to wait for theirs.
+    pub dropped: u64,
+    /// Calls that could not be checked.
+    pub skipped: u64,
+    /// Failing calls that left no suite.
+    pub unwritten: u64,
+    /// Failing calls: operator, kernel, and how many.
+    pub failures: Vec<(String, String, u64)>,
 }
 
 impl ServedModel {

@@ -240,8 +240,8 @@ pub mod runtime {
 pub mod server {
     pub use tapml_jobs::served::ServedOptions;
     pub use tapml_server::{
-        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, ServedModel, ServerOptions,
-        ServerStopper, measure_load,
+        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, ServedModel, ServedShadow,
+        ServerOptions, ServerStopper, measure_load,
     };
 }
 /// Text on its way to people.

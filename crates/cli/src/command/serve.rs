@@ -17,7 +17,7 @@ use tapml::model::GraphOptions;
 use tapml::platform;
 use tapml::rpc::agent;
 use tapml::serve::ServeOptions;
-use tapml::server::{ApiKeys, HttpServer, ServedOptions, ServerOptions, ServerStopper};
+use tapml::server::{ApiKeys, HttpServer, ServedOptions, ServedShadow, ServerOptions, ServerStopper};
 
 /// Tokens in a page if --paged does not say how many.
 const PAGE: usize = 16;
@@ -111,6 +111,12 @@ pub struct ServeCommand {
     /// Guess at most so many tokens from what followed the last ones before; texts stay the same
     #[arg(long, value_name = "N", conflicts_with = "draft")]
     ngram: Option<usize>,
+    /// Check this share of the live calls on a source beside the service
+    #[arg(long, value_name = "PLATFORM:SHARE")]
+    shadow: Option<String>,
+    /// Folder for suites of live calls that fail; `.tapml/MODEL-TARGET/shadow` if not given
+    #[arg(long, value_name = "DIR", requires = "shadow")]
+    shadow_cases: Option<PathBuf>,
     /// Most requests at once, waiting ones included
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_concurrent: usize,
@@ -145,6 +151,34 @@ struct Report {
     /// Calls that were replayed on the target before it serves; absent if there was no check.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<u64>,
+    /// The live calls that are checked beside the service; absent if none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<ShadowReport>,
+}
+
+/// Live calls that are checked.
+#[derive(Serialize)]
+struct ShadowReport {
+    /// The platform that checks them.
+    source: String,
+    /// The expected share of calls.
+    share: f64,
+    /// The folder for suites of calls that fail.
+    cases: PathBuf,
+}
+
+impl ShadowReport {
+    /// Tells a person that calls are checked, too.
+    fn new(shadow: &ServedShadow) -> ShadowReport {
+        let ServedShadow { source, share, cases, .. } = shadow;
+        let percent = share * 100.0;
+        let text = format!(
+            "{percent} % of the calls are checked on `{source}` while it serves; those that fail are left in {}",
+            cases.display()
+        );
+        output::note("shadow", &text);
+        ShadowReport { source: source.clone(), share: *share, cases: cases.clone() }
+    }
 }
 
 impl ServeCommand {
@@ -171,6 +205,7 @@ impl ServeCommand {
             let text = format!("{calls} calls of {ops} operators, by the kernels that serve: none is wrong");
             bar.suspend(|| output::note("checked", &text));
         }
+        let shadow = bar.suspend(|| serving.shadow.as_ref().map(ShadowReport::new));
         let engine = EngineOptions {
             queue: self.queue,
             prefix_cache: !self.no_prefix_cache,
@@ -202,6 +237,7 @@ impl ServeCommand {
             pages: limits.pages,
             page: limits.page,
             checked,
+            shadow,
         })?;
         std::io::stdout().flush()?;
         stop_when_asked(server.stopper(), stop);
@@ -226,6 +262,8 @@ impl ServeCommand {
             draft: self.draft.clone(),
             draft_tokens: self.draft_tokens,
             random: self.random,
+            shadow: self.shadow.clone(),
+            shadow_cases: self.shadow_cases.clone(),
         }
     }
 

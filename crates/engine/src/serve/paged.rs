@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::Duration;
-use tapml_exec::{PagedLimits, PagedSession, PagedStep, Platform, REOPENED};
+use tapml_exec::{PagedLimits, PagedSession, PagedStep, Platform, REOPENED, StepSampler};
 use tapml_graph::paged::PageLayout;
 use tapml_graph::{Error, ErrorKind, Model, Result};
 
@@ -24,6 +24,8 @@ pub struct PagedRunner {
     /// What opens a lost device again, if anything does.
     open: Option<OpenRunner>,
     reopened: u64,
+    /// Who looks at some steps.
+    sampler: Option<Box<dyn StepSampler>>,
 }
 
 impl PagedRunner {
@@ -33,24 +35,59 @@ impl PagedRunner {
     /// [`tapml_graph::ErrorKind::Unsupported`] if rows of several texts cannot share a step of this model, and as
     /// [`Platform::load`].
     pub fn new(platform: &mut dyn Platform, model: &Model, limits: BatchLimits) -> Result<PagedRunner> {
-        let BatchLimits { page, pages, rows, sequences, context, .. } = limits;
+        PagedRunner::load(platform, model, limits, PagedSession::new)
+    }
+
+    /// As [`PagedRunner::new`] for a runner some of whose steps are looked at; see [`PagedRunner::set_sampler`].
+    ///
+    /// # Errors
+    /// As [`PagedRunner::new`].
+    pub fn observable(
+        platform: &mut dyn Platform,
+        model: &Model,
+        limits: BatchLimits,
+    ) -> Result<PagedRunner> {
+        PagedRunner::load(platform, model, limits, PagedSession::observable)
+    }
+
+    fn load(
+        platform: &mut dyn Platform,
+        model: &Model,
+        limits: BatchLimits,
+        open: fn(&mut dyn Platform, &Model, PagedLimits) -> Result<PagedSession>,
+    ) -> Result<PagedRunner> {
+        let layout = PagedRunner::layout(limits)?;
+        let rows = limits.rows;
+        // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.
+        let session = open(platform, model, PagedLimits { layout, rows, wanted: rows })?;
+        let limits = BatchLimits { vocab: session.vocab(), ..limits };
+        Ok(PagedRunner { session: Some(session), limits, open: None, reopened: 0, sampler: None })
+    }
+
+    /// How the pages of a runner of these sizes lie.
+    ///
+    /// # Errors
+    /// If a size is 0 or too large.
+    pub fn layout(limits: BatchLimits) -> Result<PageLayout> {
+        let BatchLimits { page, pages, sequences, context, .. } = limits;
         let size = |name: &str, value: usize| {
             let small = u32::try_from(value).ok().filter(|&value| value > 0);
             small.ok_or_else(|| {
                 Error::invalid(format!("`{name}` must be from 1 to {}, found {value}", u32::MAX))
             })
         };
-        let layout = PageLayout {
+        Ok(PageLayout {
             page: size("page", page)?,
             pages: size("pages", pages)?,
             texts: size("sequences", sequences)?,
             blocks: size("context", context.div_ceil(page.max(1)))?,
             wanted: None,
-        };
-        // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.
-        let session = PagedSession::new(platform, model, PagedLimits { layout, rows, wanted: rows })?;
-        let limits = BatchLimits { vocab: session.vocab(), ..limits };
-        Ok(PagedRunner { session: Some(session), limits, open: None, reopened: 0 })
+        })
+    }
+
+    /// Shows steps of a runner that [`PagedRunner::observable`] gave to those whom the sampler names.
+    pub fn set_sampler(&mut self, sampler: impl StepSampler + 'static) {
+        self.sampler = Some(Box::new(sampler));
     }
 
     /// A runner that opens its device again after a loss: `open` opens the platform anew and loads the same model on it.
@@ -131,7 +168,8 @@ impl BatchRunner for PagedRunner {
     fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         let step = self.rows(batch)?;
         let session = self.session.as_mut().ok_or_else(lost_error)?;
-        let logits = session.run(step).inspect_err(|error| {
+        let observer = self.sampler.as_mut().and_then(|sampler| sampler.begin_step());
+        let logits = session.run_observed(step, observer).inspect_err(|error| {
             // A device elsewhere opens again by itself; only its pages are gone.
             self.reopened += u64::from(error.detail(REOPENED).is_some());
         })?;

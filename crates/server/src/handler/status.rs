@@ -26,7 +26,7 @@ pub async fn health(State(state): State<Arc<ServerState>>) -> Parsed<Response> {
         return Err(ApiError::stopping());
     }
     let stats = state.model.engine.stats();
-    Ok(json_response(&json!({
+    let mut health = json!({
         "status": "ok",
         "model": state.model.name(),
         "context": state.model.context(),
@@ -34,12 +34,19 @@ pub async fn health(State(state): State<Arc<ServerState>>) -> Parsed<Response> {
         "waiting": stats.waiting,
         "pages": stats.pages,
         "pages_used": stats.pages_used,
-    })))
+    });
+    if let Some(shadow) = &state.model.shadow {
+        health["shadow"] = json!({ "source": shadow.source, "share": shadow.share });
+    }
+    Ok(json_response(&health))
 }
 
 /// The page for Prometheus.
 pub async fn metrics(State(state): State<Arc<ServerState>>) -> Response {
-    let text = state.metrics.text(state.model.name(), &state.model.engine.stats());
+    let text = {
+        let shadow = state.model.shadow.as_ref().map(|shadow| (shadow.stats)());
+        state.metrics.text(state.model.name(), &state.model.engine.stats(), shadow.as_ref())
+    };
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(CONTENT_TYPE, kind)], text).into_response()
 }

@@ -166,6 +166,7 @@ impl Fixture {
             template,
             stop_ids: vec![END],
             engine: Engine::start(Box::new(runner), wishes.engine).unwrap(),
+            shadow: None,
         };
         let server = HttpServer::bind("127.0.0.1:0", model, wishes.server).unwrap();
         let (address, stopper) = (server.address(), server.stopper());
