@@ -10,6 +10,7 @@ mod docs;
 mod fuzz;
 mod gpu;
 mod packages;
+mod packed;
 mod pages;
 mod python;
 mod records;

@@ -1,5 +1,6 @@
 //! `docs/results/records.md`, made from the files of dated records in `docs/results/data`.
 
+use crate::packed::read_text;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -15,7 +16,7 @@ const FOLDER: &str = "docs/results/data";
 
 const INTRO: &str = "# Recorded runs
 
-Runs behind numbers of other pages, from the files of [data](data/faults.json): one file a section, one record a run or a
+Runs behind numbers of other pages, from the files of [data](data/faults.json.gz): one file a section, one record a run or a
 case of it. This page is generated. `cargo xtask tidy` checks that it is current. `TAPML_BLESS=1 cargo xtask tidy` writes it.
 ";
 
@@ -43,7 +44,7 @@ struct RecordFile {
 impl RecordFile {
     fn read(path: &Path) -> Result<Self> {
         let label = || path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(label)?;
+        let text = read_text(path).with_context(label)?;
         let file: Self = serde_json::from_str(&text).with_context(label)?;
         ensure!(file.schema == 1, "{}: schema {}, expected 1", path.display(), file.schema);
         for (number, record) in file.records.iter().enumerate() {

@@ -3,6 +3,7 @@
 use super::DATA;
 use super::numbers::{Decode, LaunchCount, Migrate, Numbers, Worst};
 use super::record::{Record, Run, Status};
+use crate::packed::is_measurement;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,9 +36,7 @@ pub fn make(root: &Path) -> Result<String> {
     let folder = root.join(DATA);
     if folder.is_dir() {
         let mut paths: Vec<_> = std::fs::read_dir(&folder)?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
-        let is_result =
-            |path: &Path| [".json", ".json.gz"].iter().any(|end| path.to_string_lossy().ends_with(end));
-        paths.retain(|path| is_result(path));
+        paths.retain(|path| is_measurement(path));
         paths.sort();
         for path in paths {
             let name = path.file_name().context("a file has a name")?.to_string_lossy().into_owned();

@@ -1,10 +1,9 @@
 //! The file of a run: one record for each step, written whole after each of them.
 
 use super::numbers::{Numbers, RunDevice};
+use crate::packed::read_text;
 use anyhow::{Context, Result, bail};
-use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
-use std::io::Read;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -117,16 +116,6 @@ impl Machine {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
-}
-
-/// The text of a file, which may be packed.
-fn read_text(path: &Path) -> std::io::Result<String> {
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        let mut text = String::new();
-        GzDecoder::new(std::fs::File::open(path)?).read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path)
 }
 
 impl Run {

@@ -134,7 +134,7 @@ pub fn plan_tiled(request: &Request) -> Result<NodePlan> {
 }
 
 /// Whether tiles are faster than the definition, by what `tapml tune` measured
-/// (docs/results/data/convolution_tiles.json).
+/// (docs/results/data/convolution_tiles.json.gz).
 pub fn gains_by_tiles(request: &Request) -> bool {
     let Ok(problem) = ConvProblem::from_request(request) else { return false };
     let Ok(tile) = Tile::from_problem(&problem) else { return false };
