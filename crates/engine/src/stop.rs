@@ -9,29 +9,35 @@ pub struct StopTexts {
     stops: Vec<String>,
     /// What may be the beginning of a stop text.
     held: String,
-    stopped: bool,
+    /// The stop text that was found.
+    found: Option<String>,
 }
 
 impl StopTexts {
     /// Stops at the first of these texts to be complete; empty ones never occur.
     pub fn new(stops: &[String]) -> StopTexts {
         let stops = stops.iter().filter(|s| !s.is_empty()).cloned().collect();
-        StopTexts { stops, held: String::new(), stopped: false }
+        StopTexts { stops, held: String::new(), found: None }
     }
 
     /// Whether a stop text was found.
     pub fn is_stopped(&self) -> bool {
-        self.stopped
+        self.found.is_some()
+    }
+
+    /// The stop text that was found.
+    pub fn stop_text(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 
     /// Adds text; gives what certainly lies before any stop text.
     pub fn push(&mut self, text: &str) -> String {
-        if self.stopped {
+        if self.is_stopped() {
             return String::new();
         }
         self.held.push_str(text);
-        if let Some((_, start)) = first_stop(&self.stops, &self.held) {
-            self.stopped = true;
+        if let Some((end, start)) = first_stop(&self.stops, &self.held) {
+            self.found = Some(self.held[start..end].to_string());
             self.held.truncate(start);
             return std::mem::take(&mut self.held);
         }
@@ -82,6 +88,15 @@ mod tests {
         assert_eq!(run(&["", "x"], &["a", "x", "b"]), ("a".into(), true));
         assert_eq!(run(&["éaé", "a"], &["éaé"]), ("é".into(), true));
         assert_eq!(run(&["éaé", "a"], &["éa", "é"]), ("é".into(), true));
+    }
+
+    #[test]
+    fn the_text_that_was_found_is_told() {
+        let mut filter = StopTexts::new(&["bc".into(), "é!".into()]);
+        filter.push("ab é");
+        assert_eq!(filter.stop_text(), None);
+        filter.push("!bc");
+        assert_eq!(filter.stop_text(), Some("é!"));
     }
 
     #[test]

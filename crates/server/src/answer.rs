@@ -97,6 +97,11 @@ impl<'t> AnswerText<'t> {
         self.stops.is_stopped()
     }
 
+    /// The text that ended the answer.
+    pub fn stop_text(&self) -> Option<&str> {
+        self.stops.stop_text()
+    }
+
     /// Adds a token; gives what is certain now.
     pub fn push(&mut self, token: &SampledToken) -> Result<AnswerPiece> {
         let top = if self.logprobs { texts(&self.stream, token)? } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! SubmitErrors in the shape that OpenAI's clients read.
+//! Errors in the shapes that clients of OpenAI and Anthropic read.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -72,6 +72,17 @@ impl ApiError {
         self
     }
 
+    /// Tells fields under the names that they have in the body that a chat was made of.
+    pub fn rename_param(mut self, names: &[(&str, &str)]) -> ApiError {
+        let Some(param) = &self.param else { return self };
+        let root = param.split(['.', '[']).next().unwrap_or_default();
+        if let Some((from, to)) = names.iter().find(|(from, _)| *from == root) {
+            self.message = self.message.replace(&format!("`{from}"), &format!("`{to}"));
+            self.param = Some(format!("{to}{}", &param[root.len()..]));
+        }
+        self
+    }
+
     /// What OpenAI calls errors of this status.
     fn kind(&self) -> &'static str {
         match self.status {
@@ -89,6 +100,23 @@ impl ApiError {
         let ApiError { message, param, code, .. } = self;
         json!({ "error": { "message": message, "type": self.kind(), "param": param, "code": code } })
     }
+}
+
+/// The error in Anthropic's shape, whose message names the field.
+pub fn anthropic_body(error: &ApiError) -> Value {
+    let kind = match error.status {
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        status if status.is_server_error() => "api_error",
+        _ => error.kind(),
+    };
+    let message = match &error.param {
+        Some(param) if !error.message.contains(&format!("`{param}")) => {
+            format!("`{param}`: {}", error.message)
+        }
+        _ => error.message.clone(),
+    };
+    json!({ "type": "error", "error": { "type": kind, "message": message } })
 }
 
 impl From<Error> for ApiError {
@@ -136,6 +164,8 @@ impl IntoResponse for ApiError {
             }
             _ => {}
         }
+        // Paths of another API write it anew.
+        response.extensions_mut().insert(self);
         response
     }
 }

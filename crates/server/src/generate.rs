@@ -32,13 +32,22 @@ pub struct AnswerPlan {
     pub grammar: Option<CompiledGrammar>,
 }
 
+/// How an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerEnd {
+    /// Why.
+    pub finish: Finish,
+    /// The text that ended it, if one did.
+    pub stop_text: Option<String>,
+}
+
 /// Takes answers as they are made.
 pub trait Receiver {
     /// A part of an answer.
     fn piece(&mut self, answer: usize, piece: AnswerPiece);
 
     /// The end of an answer.
-    fn finish(&mut self, answer: usize, finish: Finish);
+    fn finish(&mut self, answer: usize, end: AnswerEnd);
 }
 
 /// Tokens of a request.
@@ -214,11 +223,12 @@ impl<R: Receiver> Answers<'_, '_, R> {
         }
         let Some(text) = answer.text.take() else { return Ok(()) };
         let finish = if text.is_stopped() { Finish::Stop } else { finish };
+        let end = AnswerEnd { finish, stop_text: text.stop_text().map(String::from) };
         let rest = text.finish()?;
         if !rest.is_empty() {
             self.receiver.piece(index, rest);
         }
-        self.receiver.finish(index, finish);
+        self.receiver.finish(index, end);
         self.metrics.observe_usage(usage);
         self.metrics.count_end(Some(finish), self.start.elapsed());
         Ok(())

@@ -1,14 +1,14 @@
 //! Which request goes where, and who is let in.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, anthropic_body};
 use crate::fields::Parsed;
-use crate::handler::{chat, completion, status, tokens};
+use crate::handler::{anthropic, chat, completion, status, tokens};
 use crate::state::ServerState;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_MAX_AGE, AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, VARY,
+    ACCESS_CONTROL_MAX_AGE, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, ORIGIN, VARY,
 };
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -20,6 +20,9 @@ use std::time::Instant;
 
 /// Where a key stands for clients of other APIs.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Anthropic's path.
+const MESSAGES: &str = "/v1/messages";
 
 type Routed = MethodRouter<Arc<ServerState>>;
 
@@ -34,6 +37,8 @@ fn table() -> Vec<(&'static str, Routed)> {
         ("/v1/models/{*name}", get(status::model)),
         ("/v1/completions", post(completion::complete)),
         ("/v1/chat/completions", post(chat::complete)),
+        (MESSAGES, post(anthropic::create)),
+        ("/v1/messages/count_tokens", post(anthropic::count_tokens)),
         ("/v1/embeddings", post(status::embeddings)),
         ("/tokenize", post(tokens::tokenize)),
         ("/detokenize", post(tokens::detokenize)),
@@ -76,6 +81,12 @@ async fn guard(State(state): State<Arc<ServerState>>, request: Request, next: Ne
             Ok(()) => next.run(request).await,
         },
     };
+    if path.strip_prefix(MESSAGES).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        && let Some(error) = response.extensions_mut().remove::<ApiError>()
+    {
+        *response.body_mut() = anthropic_body(&error).to_string().into();
+        response.headers_mut().remove(CONTENT_LENGTH);
+    }
     if let Some(origin) = origin.filter(|origin| is_allowed(&state, origin)) {
         allow_origin(response.headers_mut(), origin);
     }
@@ -132,7 +143,8 @@ fn check_origin(state: &ServerState, headers: &HeaderMap, origin: Option<&Header
 fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS"));
-    let allowed = HeaderValue::from_static("authorization, content-type, x-api-key");
+    // Clients send headers of their own. The star stands for all but the first.
+    let allowed = HeaderValue::from_static("authorization, *");
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     headers.append(VARY, HeaderValue::from_static("Origin"));

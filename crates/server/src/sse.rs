@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::convert::Infallible;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
-/// Events on their way to a client.
+/// Events on their way to a client. Whoever makes them sees by [`EventSender::wait_closed`] that the client is gone.
 #[derive(Clone, Debug)]
 pub struct EventSender(UnboundedSender<Bytes>);
 
@@ -22,13 +22,18 @@ impl EventSender {
         self.send_text(&event.to_string());
     }
 
+    /// Sends an event under a name, which its field `type` has too.
+    pub fn send_named(&self, name: &str, mut event: Value) {
+        event["type"] = name.into();
+        let _ = self.0.send(Bytes::from(format!("event: {name}\ndata: {event}\n\n")));
+    }
+
     /// The mark behind the last event.
     pub fn end(&self) {
         self.send_text("[DONE]");
     }
 
     fn send_text(&self, text: &str) {
-        // Whoever makes events sees by `wait_closed` that the client is gone.
         let _ = self.0.send(Bytes::from(format!("data: {text}\n\n")));
     }
 

@@ -87,6 +87,13 @@ impl ToolScanner {
         std::mem::replace(&mut self.held, held)
     }
 
+    /// The text and the calls of a whole answer.
+    pub fn scan(mut self, text: &str) -> (String, Vec<ToolCall>) {
+        let begin = self.push(text);
+        let (rest, calls) = self.finish();
+        (begin + &rest, calls)
+    }
+
     /// The rest of the text, and the calls.
     pub fn finish(self) -> (String, Vec<ToolCall>) {
         let ToolScanner { tools, held, found, .. } = self;

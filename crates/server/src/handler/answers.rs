@@ -1,19 +1,19 @@
-//! What completions and chats share: the plan of the engine's work, and answers that are gathered or streamed.
+//! What all answers share: the plan of the engine's work, and answers that are gathered or streamed.
 
 use crate::answer::AnswerPiece;
 use crate::error::ApiError;
 use crate::fields::Parsed;
-use crate::generate::{AnswerPlan, Receiver, Submitted, Totals};
-use crate::request::{Common, StreamOptions};
+use crate::generate::{AnswerEnd, AnswerPlan, Receiver, Submitted, Totals};
+use crate::request::Common;
 use crate::served::ServedModel;
 use crate::sse::{EventSender, event_stream};
-use crate::state::{ServerState, unix_seconds};
+use crate::state::ServerState;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
-use tapml_engine::{Finish, RequestOptions};
+use tapml_engine::RequestOptions;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The options of an answer; each of several has a seed of its own.
@@ -39,56 +39,6 @@ pub fn options(
     }
 }
 
-/// Why an answer ended, in OpenAI's words.
-pub fn finish_name(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Length | Finish::Context => "length",
-        _ => "stop",
-    }
-}
-
-/// The tokens of a request.
-pub fn usage(totals: &Totals) -> Value {
-    let Totals { prompt_tokens, cached_tokens, new_tokens } = totals;
-    json!({
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": new_tokens,
-        "total_tokens": prompt_tokens + new_tokens,
-        "prompt_tokens_details": { "cached_tokens": cached_tokens },
-    })
-}
-
-/// What stands at the head of an answer and of each of its chunks.
-#[derive(Clone, Debug)]
-pub struct Envelope {
-    object: &'static str,
-    id: String,
-    created: u64,
-    model: String,
-}
-
-impl Envelope {
-    /// The head of a new answer, whose id begins with `prefix`.
-    pub fn new(object: &'static str, prefix: &str, model: &ServedModel) -> Parsed<Envelope> {
-        let id = format!("{prefix}-{}", random_name()?);
-        Ok(Envelope { object, id, created: unix_seconds(), model: model.name().into() })
-    }
-
-    /// With choices, and the usage if it is known.
-    pub fn wrap(&self, choices: Vec<Value>, usage: Option<Value>) -> Value {
-        let Envelope { object, id, created, model } = self;
-        let fingerprint = concat!("tapml-", env!("CARGO_PKG_VERSION"));
-        let mut answer = json!({
-            "id": id, "object": object, "created": created, "model": model, "system_fingerprint": fingerprint,
-            "choices": choices,
-        });
-        if let Some(usage) = usage {
-            answer["usage"] = usage;
-        }
-        answer
-    }
-}
-
 /// A name that nothing else has.
 pub fn random_name() -> Parsed<String> {
     let mut bytes = [0; 12];
@@ -96,63 +46,68 @@ pub fn random_name() -> Parsed<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// How the parts of an answer are written.
-pub trait AnswerShape: Send + 'static {
-    /// The choice of a whole answer.
-    fn whole(&mut self, index: usize, piece: AnswerPiece, finish: Finish) -> Value;
+/// An answer as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct GatheredAnswer {
+    /// Its text and tokens.
+    pub piece: AnswerPiece,
+    /// Set at its end.
+    pub end: Option<AnswerEnd>,
+}
 
-    /// The choices of chunks that go before all others.
-    fn opening(&self, _index: usize) -> Option<Value> {
-        None
-    }
+/// How the answers of a request are written: as one body, or as events.
+pub trait AnswerForm: Send + 'static {
+    /// The body of whole answers.
+    fn whole(&mut self, answers: Vec<GatheredAnswer>, totals: &Totals) -> Value;
 
-    /// The choice of a chunk, if there is something to tell.
-    fn part(&mut self, index: usize, piece: AnswerPiece) -> Option<Value>;
+    /// Sends what goes before the first part of so many answers.
+    fn open(&mut self, events: &EventSender, answers: usize);
 
-    /// The choices of an answer's last chunks.
-    fn end(&mut self, index: usize, finish: Finish) -> Vec<Value>;
+    /// Sends a part of an answer.
+    fn piece(&mut self, events: &EventSender, answer: usize, piece: AnswerPiece);
+
+    /// Sends the end of an answer.
+    fn finish(&mut self, events: &EventSender, answer: usize, end: AnswerEnd);
+
+    /// Sends what goes behind the last part.
+    fn close(&mut self, events: &EventSender, done: Parsed<Totals>);
 }
 
 /// Answers that are wanted, ready for the engine.
-pub struct Job<S> {
+pub struct Job<F> {
     /// The answers.
     pub plans: Vec<AnswerPlan>,
     /// How they are written.
-    pub shape: S,
-    /// The head of a whole answer, or of its chunks.
-    pub envelope: Envelope,
-    /// Set if they are streamed.
-    pub stream: Option<StreamOptions>,
+    pub form: F,
+    /// Whether they come as events.
+    pub stream: bool,
 }
 
 /// Does a job. The place is kept until its end.
-pub async fn respond<S: AnswerShape>(
+pub async fn respond<F: AnswerForm>(
     state: Arc<ServerState>,
     place: OwnedSemaphorePermit,
-    job: Job<S>,
+    job: Job<F>,
 ) -> Parsed<Response> {
-    let Job { plans, mut shape, envelope, stream } = job;
+    let Job { plans, mut form, stream } = job;
     let submitted = Submitted::new(&state.model, plans)?;
-    let Some(options) = stream else {
-        let mut gathered = vec![Gathered::default(); submitted.len()];
+    if !stream {
+        let mut answers = vec![GatheredAnswer::default(); submitted.len()];
         // If the client goes away, this is dropped, and the engine's work ends.
-        let totals = submitted.run(&state.model, &state.metrics, &mut gathered).await?;
-        let choice = |(index, answer): (usize, Gathered)| {
-            shape.whole(index, answer.piece, answer.finish.unwrap_or(Finish::Cancelled))
-        };
-        let choices = gathered.into_iter().enumerate().map(choice).collect();
+        let totals = submitted.run(&state.model, &state.metrics, &mut answers).await?;
         drop(place);
-        return Ok(json_response(&envelope.wrap(choices, Some(usage(&totals)))));
-    };
+        return Ok(json_response(&form.whole(answers, &totals)));
+    }
     let (events, response) = event_stream();
-    let usage_wanted = options.include_usage;
-    let mut streamed = Streamed { events: events.clone(), shape, envelope, usage_wanted };
+    let mut streamed = Streamed { events: events.clone(), form };
     tokio::spawn(async move {
         let _place = place;
-        streamed.open(submitted.len());
+        streamed.form.open(&streamed.events, submitted.len());
         tokio::select! {
-            done = submitted.run(&state.model, &state.metrics, &mut streamed) => streamed.close(done),
-            () = events.wait_closed() => log::debug!("the client of {} is gone", streamed.envelope.id),
+            done = submitted.run(&state.model, &state.metrics, &mut streamed) => {
+                streamed.form.close(&streamed.events, done);
+            }
+            () = events.wait_closed() => log::debug!("the client of a stream is gone"),
         }
     });
     Ok(response)
@@ -164,69 +119,33 @@ pub fn json_response(value: &Value) -> Response {
     ([kind], value.to_string()).into_response()
 }
 
-/// An answer as far as it is known.
-#[derive(Clone, Debug, Default)]
-struct Gathered {
-    piece: AnswerPiece,
-    finish: Option<Finish>,
-}
-
-impl Receiver for Vec<Gathered> {
+impl Receiver for Vec<GatheredAnswer> {
     fn piece(&mut self, answer: usize, piece: AnswerPiece) {
-        if let Some(gathered) = self.get_mut(answer) {
-            gathered.piece.text.push_str(&piece.text);
-            gathered.piece.tokens.extend(piece.tokens);
+        if let Some(answer) = self.get_mut(answer) {
+            answer.piece.text.push_str(&piece.text);
+            answer.piece.tokens.extend(piece.tokens);
         }
     }
 
-    fn finish(&mut self, answer: usize, finish: Finish) {
-        if let Some(gathered) = self.get_mut(answer) {
-            gathered.finish = Some(finish);
+    fn finish(&mut self, answer: usize, end: AnswerEnd) {
+        if let Some(answer) = self.get_mut(answer) {
+            answer.end = Some(end);
         }
     }
 }
 
-/// Sends answers in chunks.
-struct Streamed<S> {
+/// Sends answers as events.
+struct Streamed<F> {
     events: EventSender,
-    shape: S,
-    envelope: Envelope,
-    usage_wanted: bool,
+    form: F,
 }
 
-impl<S: AnswerShape> Streamed<S> {
-    fn open(&self, answers: usize) {
-        (0..answers)
-            .filter_map(|index| self.shape.opening(index))
-            .for_each(|choice| self.send(vec![choice], None));
-    }
-
-    fn send(&self, choices: Vec<Value>, usage: Option<Value>) {
-        // Clients that asked for the usage find the field in every chunk.
-        let usage = usage.or(self.usage_wanted.then_some(Value::Null));
-        self.events.send(&self.envelope.wrap(choices, usage));
-    }
-
-    fn close(&self, done: Parsed<Totals>) {
-        match done {
-            Ok(totals) if self.usage_wanted => self.send(Vec::new(), Some(usage(&totals))),
-            Ok(_) => {}
-            Err(error) => self.events.send(&error.body()),
-        }
-        self.events.end();
-    }
-}
-
-impl<S: AnswerShape> Receiver for Streamed<S> {
+impl<F: AnswerForm> Receiver for Streamed<F> {
     fn piece(&mut self, answer: usize, piece: AnswerPiece) {
-        if let Some(choice) = self.shape.part(answer, piece) {
-            self.send(vec![choice], None);
-        }
+        self.form.piece(&self.events, answer, piece);
     }
 
-    fn finish(&mut self, answer: usize, finish: Finish) {
-        for choice in self.shape.end(answer, finish) {
-            self.send(vec![choice], None);
-        }
+    fn finish(&mut self, answer: usize, end: AnswerEnd) {
+        self.form.finish(&self.events, answer, end);
     }
 }

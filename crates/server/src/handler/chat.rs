@@ -1,6 +1,7 @@
 //! `/v1/chat/completions`.
 
-use super::answers::{self, AnswerShape, Envelope, Job, finish_name, random_name};
+use super::answers::{self, Job, random_name};
+use super::choices::{AnswerShape, Choices, Envelope, finish_name};
 use super::logprobs;
 use crate::answer::{AnswerPiece, TokenText};
 use crate::body::read_json;
@@ -27,8 +28,19 @@ pub async fn complete(State(state): State<Arc<ServerState>>, request: Request) -
     answers::respond(state, place, job).await
 }
 
-fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<ChatShape>> {
+fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<Choices<ChatShape>>> {
     let request = ChatRequest::parse(body)?;
+    let common = &request.common;
+    let (plans, tools) = plans(state, &request)?;
+    let object = if common.stream.is_some() { "chat.completion.chunk" } else { "chat.completion" };
+    let scanners = vec![ToolScanner::new(tools); common.n];
+    let shape = ChatShape { logprobs: request.logprobs.is_some(), scanners };
+    let form = Choices::new(shape, Envelope::new(object, "chatcmpl", &state.model)?, common.stream);
+    Ok(Job { plans, form, stream: common.stream.is_some() })
+}
+
+/// The answers to a chat that are wanted, and the functions whose calls they are searched for.
+pub fn plans(state: &ServerState, request: &ChatRequest) -> Parsed<(Vec<AnswerPlan>, ToolSet)> {
     let model = &state.model;
     let common = &request.common;
     model.expect_name(common.model.as_deref())?;
@@ -47,14 +59,7 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<ChatShape>> {
         let (counts, grammar) = (answer == 0, grammar.clone());
         AnswerPlan { prompt, counts, echo: None, options, stops, with_special, with_end: false, grammar }
     };
-    let object = if common.stream.is_some() { "chat.completion.chunk" } else { "chat.completion" };
-    let scanners = vec![ToolScanner::new(tools.clone()); common.n];
-    Ok(Job {
-        plans: (0..common.n).map(plan).collect(),
-        shape: ChatShape { logprobs: request.logprobs.is_some(), scanners },
-        envelope: Envelope::new(object, "chatcmpl", model)?,
-        stream: common.stream,
-    })
+    Ok(((0..common.n).map(plan).collect(), tools))
 }
 
 /// Answers as chats write them.

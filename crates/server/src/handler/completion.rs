@@ -1,6 +1,7 @@
 //! `/v1/completions`.
 
-use super::answers::{self, AnswerShape, Envelope, Job, finish_name};
+use super::answers::{self, Job};
+use super::choices::{AnswerShape, Choices, Envelope, finish_name};
 use super::logprobs;
 use crate::answer::{AnswerPiece, TokenText};
 use crate::body::read_json;
@@ -25,7 +26,7 @@ pub async fn complete(State(state): State<Arc<ServerState>>, request: Request) -
     answers::respond(state, place, job).await
 }
 
-fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<TextShape>> {
+fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<Choices<TextShape>>> {
     let request = CompletionRequest::parse(body)?;
     let model = &state.model;
     model.expect_name(request.common.model.as_deref())?;
@@ -58,7 +59,8 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<TextShape>> {
     }
     let envelope = Envelope::new("text_completion", "cmpl", model)?;
     let shape = TextShape { logprobs: request.logprobs.is_some() };
-    Ok(Job { plans, shape, envelope, stream: request.common.stream })
+    let stream = request.common.stream;
+    Ok(Job { plans, form: Choices::new(shape, envelope, stream), stream: stream.is_some() })
 }
 
 /// Answers as completions write them.

@@ -1,9 +1,11 @@
 //! What answers requests, one file for each kind.
 
+pub mod anthropic;
 pub mod chat;
 pub mod completion;
 pub mod status;
 pub mod tokens;
 
 mod answers;
+mod choices;
 mod logprobs;

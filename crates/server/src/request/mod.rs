@@ -1,5 +1,7 @@
 //! What clients ask for: bodies read to types whose values are checked.
 
+pub mod anthropic;
+
 mod chat;
 mod completion;
 mod grammar;
@@ -7,6 +9,7 @@ mod messages;
 mod sampling;
 mod tokens;
 mod tools;
+mod translation;
 
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};

@@ -26,6 +26,13 @@ fn value() -> impl Strategy<Value = Value> {
         "é",
         "5",
         "include_usage",
+        "tool_use",
+        "tool_result",
+        "tool_use_id",
+        "input",
+        "id",
+        "input_schema",
+        "disabled",
         "tool_calls",
     ]);
     let leaf = prop_oneof![
@@ -59,6 +66,10 @@ fn request() -> impl Strategy<Value = Value> {
         "modalities",
         "tokens",
         "content",
+        "system",
+        "stop_sequences",
+        "thinking",
+        "output_config",
     ]);
     let fields = prop::collection::vec((prop::sample::select(names), value()), 0..6);
     fields.prop_map(|fields| {
@@ -79,6 +90,7 @@ fn check<T>(parsed: Result<T, ApiError>) -> Result<(), TestCaseError> {
 fn parse_all(body: &[u8]) -> Result<(), TestCaseError> {
     check(CompletionRequest::parse(body))?;
     check(ChatRequest::parse(body))?;
+    check(anthropic::parse(body))?;
     check(TokenizeRequest::parse(body))?;
     check(DetokenizeRequest::parse(body))?;
     check(TemplateRequest::parse(body))

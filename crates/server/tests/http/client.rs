@@ -37,6 +37,28 @@ impl Reply {
         error
     }
 
+    /// The error of a refusal in the form of Anthropic.
+    #[track_caller]
+    pub fn anthropic_error(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        let body = self.json();
+        let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            (&body["type"], fields(&body)),
+            (&Value::from("error"), vec!["type".into(), "error".into()])
+        );
+        assert_eq!(fields(&body["error"]), ["type", "message"], "{body}");
+        assert!(body["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{body}");
+        body["error"].clone()
+    }
+
+    /// The events of a stream whose events have names, which their field `type` has too.
+    #[track_caller]
+    pub fn named_events(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.body.split_terminator("\n\n").map(|event| read_named(event).1).collect()
+    }
+
     /// The events of a stream, of which the last is `[DONE]`.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
@@ -46,6 +68,14 @@ impl Reply {
         let json = |event: &str| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
         events.into_iter().map(json).collect()
     }
+}
+
+/// An event with its name.
+fn read_named(event: &str) -> (String, Value) {
+    let (name, data) = event.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
+    let data: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["type"], name);
+    (name.into(), data)
 }
 
 /// A connection whose response has begun.
@@ -75,9 +105,18 @@ impl Opened {
 
     /// The next event of a stream.
     pub fn event(&mut self) -> String {
+        self.next_event().strip_prefix("data: ").unwrap().to_string()
+    }
+
+    /// The next event of a stream whose events have names.
+    pub fn named_event(&mut self) -> (String, Value) {
+        read_named(&self.next_event())
+    }
+
+    fn next_event(&mut self) -> String {
         loop {
             if let Some((event, rest)) = self.body.split_once("\n\n") {
-                let event = event.strip_prefix("data: ").unwrap().to_string();
+                let event = event.to_string();
                 self.body = rest.to_string();
                 return event;
             }

@@ -1,6 +1,7 @@
 //! The server over real sockets, on a model that computes its logits from the tokens in its pages.
 #![allow(clippy::unwrap_used)]
 
+mod anthropic;
 mod chat;
 mod client;
 mod completions;

@@ -105,6 +105,11 @@ fn bodies_that_are_no_objects_are_refused() {
         let bytes = open(server.address, "POST", path, &[JSON], b"{\"prompt\": \"\xff\xfe\"}").rest();
         bytes.error(400);
     }
+    for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+        for body in ["", "{", "null", "[]", "{'a': 1}", &deep, &deep_field, &closed, &messages] {
+            post_text(server.address, path, body).anthropic_error(400);
+        }
+    }
 }
 
 #[test]
