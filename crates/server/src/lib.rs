@@ -1,4 +1,4 @@
-//! The HTTP server: OpenAI's API over a model that the engine runs.
+//! The HTTP server: the APIs of OpenAI and Anthropic over a model that the engine runs.
 //!
 //! What comes from clients is hostile here: heads, bodies, their nesting, prompts, answers, waiting requests and times are
 //! bounded. tokio lives in this crate alone; the engine is a thread that is told requests and tells events. Tokens become text on

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, anthropic_body};
 use crate::fields::Parsed;
-use crate::handler::{anthropic, chat, completion, status, tokens};
+use crate::handler::{anthropic, chat, completion, responses, status, tokens};
 use crate::state::ServerState;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -37,6 +37,7 @@ fn table() -> Vec<(&'static str, Routed)> {
         ("/v1/models/{*name}", get(status::model)),
         ("/v1/completions", post(completion::complete)),
         ("/v1/chat/completions", post(chat::complete)),
+        ("/v1/responses", post(responses::create)),
         (MESSAGES, post(anthropic::create)),
         ("/v1/messages/count_tokens", post(anthropic::count_tokens)),
         ("/v1/embeddings", post(status::embeddings)),

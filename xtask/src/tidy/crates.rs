@@ -155,7 +155,7 @@ pub const CRATES: &[Crate] = &[
     },
     Crate {
         name: "server",
-        holds: "OpenAI's API over HTTP on a model that the engine runs.",
+        holds: "The APIs of OpenAI and Anthropic over HTTP on a model that the engine runs.",
         uses: &["graph", "engine"],
         tests_use: &[],
     },

@@ -29,7 +29,8 @@ const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 /// Names of chats, and those that clients know.
-pub const RENAMED: &[(&str, &str)] = &[("stop", "stop_sequences"), ("response_format", "output_config.format")];
+pub const RENAMED: &[(&str, &str)] =
+    &[("stop", "stop_sequences"), ("response_format", "output_config.format")];
 
 /// All fields that are known.
 const KNOWN: &[&[&str]] = &[OWN, SHARED[0], SHARED[1], SHARED[2]];

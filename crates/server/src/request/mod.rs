@@ -1,6 +1,7 @@
 //! What clients ask for: bodies read to types whose values are checked.
 
 pub mod anthropic;
+pub mod responses;
 
 mod chat;
 mod completion;

@@ -33,6 +33,12 @@ fn value() -> impl Strategy<Value = Value> {
         "id",
         "input_schema",
         "disabled",
+        "function_call",
+        "function_call_output",
+        "call_id",
+        "output",
+        "message",
+        "format",
         "tool_calls",
     ]);
     let leaf = prop_oneof![
@@ -70,6 +76,11 @@ fn request() -> impl Strategy<Value = Value> {
         "stop_sequences",
         "thinking",
         "output_config",
+        "input",
+        "instructions",
+        "text",
+        "reasoning",
+        "include",
     ]);
     let fields = prop::collection::vec((prop::sample::select(names), value()), 0..6);
     fields.prop_map(|fields| {
@@ -91,6 +102,7 @@ fn parse_all(body: &[u8]) -> Result<(), TestCaseError> {
     check(CompletionRequest::parse(body))?;
     check(ChatRequest::parse(body))?;
     check(anthropic::parse(body))?;
+    check(responses::ResponsesRequest::parse(body))?;
     check(TokenizeRequest::parse(body))?;
     check(DetokenizeRequest::parse(body))?;
     check(TemplateRequest::parse(body))

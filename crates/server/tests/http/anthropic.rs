@@ -314,7 +314,11 @@ fn a_wrong_field_is_named() {
         ("tool_choice", json!({ "type": "king" }), "tool_choice.type"),
         ("tool_choice", json!({ "type": "tool" }), "tool_choice.name"),
         ("tool_choice", json!({ "type": "any" }), "tool_choice"),
-        ("output_config", json!({ "format": { "type": "json_schema", "schema": { "not": {} } } }), "output_config.format"),
+        (
+            "output_config",
+            json!({ "format": { "type": "json_schema", "schema": { "not": {} } } }),
+            "output_config.format",
+        ),
         ("output_config", json!({ "format": { "type": "xml" } }), "output_config.format.type"),
         ("thinking", json!({ "type": "enabled", "budget_tokens": 1024 }), "thinking"),
         ("mcp_servers", json!([{}]), "mcp_servers"),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 fn right(name: &str) -> Value {
     match name {
         "CompletionRequest" => json!({ "prompt": "a", "max_tokens": 1 }),
+        "ResponsesRequest" => json!({ "input": "a", "max_output_tokens": 1 }),
         "TokenizeRequest" => json!({ "prompt": "a" }),
         "DetokenizeRequest" => json!({ "tokens": [5] }),
         _ => json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 1 }),

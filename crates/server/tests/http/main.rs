@@ -9,6 +9,7 @@ mod document;
 mod fixture;
 mod load;
 mod refusals;
+mod responses;
 mod streams;
 mod structured;
 mod tokens;

@@ -85,7 +85,9 @@ fn bodies_that_are_no_objects_are_refused() {
     let deep_field = format!("{{\"prompt\": {deep}");
     let closed = format!("{{\"prompt\": {}{}}}", "[".repeat(5000), "]".repeat(5000));
     let messages = format!("{{\"messages\": [{}1{}]}}", "{\"a\":".repeat(5000), "}".repeat(5000));
-    for path in [COMPLETIONS, "/v1/chat/completions", "/tokenize", "/detokenize", "/apply-template"] {
+    for path in
+        [COMPLETIONS, "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"]
+    {
         for body in [
             "",
             "{",
