@@ -171,8 +171,8 @@ fn guesses_change_no_text() {
 }
 
 #[test]
-fn the_client_of_openai_understands_the_server() {
-    if !python::has_packages(&["openai"], "openai") {
+fn the_clients_of_openai_and_anthropic_understand_the_server() {
+    if !python::has_packages(&["openai", "anthropic"], "clients of tapml serve") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +183,32 @@ fn the_client_of_openai_understands_the_server() {
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    assert_eq!(text.matches("ok ").count(), 6, "{text}");
+    assert_eq!(text.matches("ok ").count(), 9, "{text}");
+}
+
+/// What the document promises: no failure of the server, no status and no body that it does not describe.
+const CHECKS: &str =
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
+
+#[test]
+fn requests_made_of_the_document_are_answered_as_it_says() {
+    if !python::has_packages(&["schemathesis"], "the document of tapml serve") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("chat.jinja"), TEMPLATE).unwrap();
+    let server = ServeProcess::start(folder.path(), &["--target", "cpu", "--chat-template", "chat.jinja"]);
+    let document = format!("http://{}/openapi.json", server.report["address"].as_str().unwrap());
+    let run = "from schemathesis.cli import schemathesis; schemathesis()";
+    let fixed = ["--phases", "fuzzing", "--max-examples", "10", "--seed", "1", "--checks", CHECKS];
+    let mut command = python::python();
+    // What it finds is kept in the folder, which is removed.
+    command.current_dir(folder.path()).args(["-c", run, "run", &document]).args(fixed);
+    let output = command.output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("test cases"), "{text}");
 }
 
 #[test]
