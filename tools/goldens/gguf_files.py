@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Makes GGUF files and what they must be read as, with ggml's own Python package (`gguf`).
 
-    python3 tools/goldens/gguf_files.py blocks --out tests/goldens/gguf/blocks.safetensors
+    python3 tools/goldens/gguf_files.py blocks --out blocks.safetensors
     python3 tools/goldens/gguf_files.py convert --model tests/goldens/phi_tiny --out tests/goldens/gguf/phi_tiny.gguf
     python3 tools/goldens/gguf_files.py quantized --out tests/goldens/gguf
+
+`blocks.safetensors` is kept packed, as `tests/goldens/gguf/blocks.tar.zst`:
+
+    tar --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - blocks.safetensors | zstd -19 -o blocks.tar.zst
 
 All converted files but `phi_tiny.gguf` are kept in one archive:
 

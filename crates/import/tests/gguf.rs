@@ -28,7 +28,9 @@ fn logits(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
 
 #[test]
 fn blocks_are_dequantised_bit_for_bit() {
-    let golden = safetensors::File::open(&goldens().join("gguf/blocks.safetensors")).unwrap();
+    let unpacked = tempfile::tempdir().unwrap();
+    tapml_testing::unpack_archive("tests/goldens/gguf/blocks.tar.zst", unpacked.path());
+    let golden = safetensors::File::open(&unpacked.path().join("blocks.safetensors")).unwrap();
     let types = golden.entries().iter().filter_map(|e| e.name.strip_suffix(".blocks")).collect::<Vec<_>>();
     assert_eq!(types.len(), 13);
     for name in types {
