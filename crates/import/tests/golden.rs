@@ -42,7 +42,7 @@ struct Golden {
 
 impl Golden {
     fn open(name: &str) -> Golden {
-        let file = File::open(&root().join("tests/goldens").join(name).join("golden.safetensors")).unwrap();
+        let file = File::open(&tapml_testing::golden(name).join("golden.safetensors")).unwrap();
         let prompts = file.entries().iter().filter(|e| e.name.ends_with(".input_ids")).count();
         assert!(prompts >= 3, "{name}: only {prompts} prompts");
         Golden { name: name.to_string(), file, prompts }
@@ -358,15 +358,6 @@ fn check_steps(name: &str, runner: &Runner, graph: &Graph, ids: &[u32], expected
     worst
 }
 
-/// The folders with a golden, sorted.
-fn goldens() -> Vec<String> {
-    let folders = std::fs::read_dir(root().join("tests/goldens")).unwrap().map(|entry| entry.unwrap());
-    let with = folders.filter(|folder| folder.path().join("golden.safetensors").is_file());
-    let mut names: Vec<String> = with.map(|folder| folder.file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 /// Where the checkpoint of a golden lies; skips it if it is not here.
 fn checkpoint_of(name: &str) -> Option<PathBuf> {
     let own = [tapml_testing::golden(name), root().join("models").join(name)];
@@ -376,8 +367,10 @@ fn checkpoint_of(name: &str) -> Option<PathBuf> {
 
 #[test]
 fn every_golden() {
-    let present: Vec<(String, PathBuf)> =
-        goldens().into_iter().filter_map(|name| checkpoint_of(&name).map(|dir| (name, dir))).collect();
+    let present: Vec<(String, PathBuf)> = tapml_testing::golden_names()
+        .into_iter()
+        .filter_map(|name| checkpoint_of(&name).map(|dir| (name, dir)))
+        .collect();
     let check = |(name, dir): &(String, PathBuf)| {
         let golden = Golden::open(name);
         let runner = Runner::open(dir, &golden);
@@ -406,8 +399,9 @@ fn every_golden() {
 
 #[test]
 fn every_architecture_has_a_golden() {
-    let configs =
-        goldens().into_iter().map(|name| root().join("tests/goldens").join(name).join("config.json"));
+    let configs = tapml_testing::golden_names()
+        .into_iter()
+        .map(|name| root().join("tests/goldens").join(name).join("config.json"));
     let configs = configs.filter(|path| path.exists()).map(|path| Config::read(&path).unwrap());
     let types: HashSet<String> = configs.map(|config| config.json()["model_type"].to_string()).collect();
     for architecture in ARCHITECTURES {

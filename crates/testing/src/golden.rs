@@ -1,10 +1,12 @@
 //! The small checkpoints of `tests/goldens`. Their random weights are not stored: `weights.json` describes them, and this
 //! makes the files from it. `tools/goldens/weights.py` says what the description holds and makes the same files, to the bit.
+//! A file that is stored packed, with `.zst` behind its name, is unpacked.
 //!
 //! The generator is SplitMix64, started from the hash of a tensor's name. So a tensor's values depend on
 //! its name, its description and the seed, not on the order of tensors. Values near a normal distribution
 //! are sums of four 16-bit parts.
 
+use crate::packed::unpack;
 use crate::root;
 use half::{bf16, f16};
 use serde_json::{Map, Value, json};
@@ -13,6 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Instead of the weight files in a golden's folder.
 const DESCRIPTION: &str = "weights.json";
+/// What is expected of it.
+const EXPECTED: &str = "golden.safetensors";
+/// Behind the name of a packed file.
+const PACKED: &str = ".zst";
 /// More elements in one tensor are refused.
 /// Goldens are small; a wrong size in a description must not fill memory.
 const MOST_ELEMENTS: u64 = 1 << 24;
@@ -33,10 +39,15 @@ pub fn goldens() -> Vec<PathBuf> {
 }
 
 /// The names of all goldens, sorted.
-fn golden_names() -> Vec<String> {
+///
+/// # Panics
+/// If their folder cannot be read.
+pub fn golden_names() -> Vec<String> {
     let folder = root().join("tests/goldens");
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let entries = entries.flatten().filter(|entry| entry.path().join("golden.safetensors").is_file());
+    let has = |folder: &Path, name: &str| folder.join(name).is_file();
+    let is_golden = |folder: &Path| has(folder, EXPECTED) || has(folder, &format!("{EXPECTED}{PACKED}"));
+    let entries = entries.flatten().filter(|entry| is_golden(&entry.path()));
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
     names.sort();
     names
@@ -63,7 +74,7 @@ fn golden_path(name: &str) -> PathBuf {
 fn ready(name: &str) -> Result<PathBuf, String> {
     static SCRATCH: AtomicU64 = AtomicU64::new(0);
     let stored = golden_path(name);
-    if !stored.join(DESCRIPTION).is_file() {
+    if !stored.join(DESCRIPTION).is_file() && !stored.join(format!("{EXPECTED}{PACKED}")).is_file() {
         return Ok(stored);
     }
     let files = files(&stored)?;
@@ -104,7 +115,10 @@ fn files(stored: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name == DESCRIPTION {
+        if let Some(name) = name.strip_suffix(PACKED) {
+            let content = unpack(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+            files.push((name.into(), content));
+        } else if name == DESCRIPTION {
             let described = weight_files(&read(&path)?);
             files.extend(described.map_err(|error| format!("{}: {error}", path.display()))?);
         } else {
@@ -112,7 +126,12 @@ fn files(stored: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
         }
     }
     files.sort();
-    Ok(files)
+    match files.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(twice) => {
+            Err(format!("{}: {} is there whole and packed; remove one", stored.display(), twice[0].0))
+        }
+        None => Ok(files),
+    }
 }
 
 /// The weight files of a description, each of the bytes that its hash says.

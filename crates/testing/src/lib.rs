@@ -10,7 +10,7 @@ mod nvrtc;
 mod packed;
 
 pub use browser::Browser;
-pub use golden::{golden, goldens, write_golden};
+pub use golden::{golden, golden_names, goldens, write_golden};
 pub use nvrtc::Nvrtc;
 pub use packed::{pack, read_packed, unpack, unpack_archive};
 
