@@ -125,7 +125,6 @@ fn guesses_do_not_change_the_distribution_over_a_million_draws() {
     let mut random = fastrand::Rng::with_seed(5);
     for _ in 0..TEXTS / 1000 {
         let ask = |_| {
-            // Generators of neighbouring seeds begin too evenly.
             let seed = random.u64(..);
             let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
             ask(&engine, &prompt, RequestOptions { max_tokens: 3, sampling, ..RequestOptions::default() })
