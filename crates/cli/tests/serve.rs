@@ -226,6 +226,8 @@ fn what_cannot_be_served_is_told_before_the_port_is_open() {
     let other = tapml_testing::model("llama_head64").display().to_string();
     let said = refused(&[&draft(), "--target", "cpu", "--draft", &other], 2);
     assert!(said.contains("the draft model has"), "{said}");
+    let said = refused(&[&draft(), "--target", "emulator", "--random", "--shadow", "cpu:1"], 2);
+    assert!(said.contains("random weights cannot be shadowed"), "{said}");
     let said = refused(&[&draft(), "--target", "cpu", "--api-key", ""], 2);
     assert!(said.contains("must not be empty"), "{said}");
 }

@@ -117,6 +117,11 @@ impl ServeOptions {
     /// If the model or the target cannot be opened, if rows of several texts cannot share a step of the model, if a call
     /// of the check fails, or if there is no memory for the pages.
     pub fn load(&self, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
+        if self.random && self.shadow.is_some() {
+            let text =
+                "random weights cannot be shadowed: a case would name weights that no checkpoint holds";
+            return Err(Error::invalid(text).with_hint("leave `--random` or `--shadow` out"));
+        }
         // What is wrong with it is told before minutes of work.
         let shadow = self.shadow.as_deref().map(ShadowSpec::parse).transpose()?;
         progress.stage("read the model", 0);
