@@ -60,9 +60,10 @@ pub fn parse(body: &[u8]) -> Parsed<ChatRequest> {
     for (i, message) in messages.iter().enumerate() {
         read_message(&format!("messages[{i}]"), message, &mut chat)?;
     }
+    // An answer that the client has begun is gone on with.
     if chat.last_role() == Some("assistant") {
-        let text = "the last of `messages` must not be the assistant's: an answer cannot be continued here; use /v1/completions";
-        return Err(ApiError::unsupported_field("messages", text));
+        chat.set("continue_final_message", Some(true.into()));
+        chat.set("add_generation_prompt", Some(false.into()));
     }
     chat.parse(RENAMED)
 }

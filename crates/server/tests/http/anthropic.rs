@@ -285,6 +285,21 @@ fn a_stream_that_breaks_off_ends_with_an_error() {
 }
 
 #[test]
+fn an_answer_that_the_client_has_begun_is_gone_on_with() {
+    let server = Fixture::start();
+    let messages =
+        json!([{ "role": "user", "content": "Hello" }, { "role": "assistant", "content": "Once upon" }]);
+    let answer = post(server.address, PATH, &body_with("messages", messages.clone())).json();
+    let chat = json!({
+        "messages": messages, "max_tokens": 9, "temperature": 0,
+        "continue_final_message": true, "add_generation_prompt": false,
+    });
+    let expected = post(server.address, "/v1/chat/completions", &chat).json();
+    assert_eq!(answer["content"][0]["text"], expected["choices"][0]["message"]["content"], "{answer}");
+    assert_eq!(answer["usage"]["input_tokens"], expected["usage"]["prompt_tokens"]);
+}
+
+#[test]
 fn a_wrong_field_is_named() {
     let server = Fixture::start();
     let content = |block: Value| json!([{ "role": "user", "content": [block] }]);
@@ -302,7 +317,7 @@ fn a_wrong_field_is_named() {
         ("messages", content(json!({ "type": "tool_result" })), "messages[0].content[0].tool_use_id"),
         ("messages", said(json!({ "type": "tool_use", "id": "a" })), "messages[0].content[0].input"),
         ("messages", said(json!({ "type": "tool_use", "input": {} })), "messages[0].content[0].id"),
-        ("messages", said(json!({ "type": "text", "text": "I" })), "messages"),
+        ("messages", said(json!({ "type": "tool_use", "id": "a", "name": "f", "input": {} })), "messages"),
         ("system", json!([{ "type": "image" }]), "system[0]"),
         ("max_tokens", json!(0), "max_tokens"),
         ("stop_sequences", json!("a"), "stop_sequences"),
