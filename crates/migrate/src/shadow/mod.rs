@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::{Duration, Instant};
 use tapml_exec::{KernelChoice, Phase, Platform};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Result};
 
@@ -29,6 +30,9 @@ use tapml_graph::{Error, ErrorKind, Graph, Model, Result};
 const QUEUE_CALLS: usize = 64;
 /// Their bytes, weights not counted.
 const QUEUE_BYTES: u64 = 256 << 20;
+/// The share of all processors that verdicts take in the long run: one takes far longer than its call. Calls that come
+/// meanwhile are dropped when no more may wait.
+const PROCESSOR_SHARE: f64 = 0.03;
 // The same calls in every run of a test.
 /// What the choice of calls is made from.
 const SEED: u64 = 29;
@@ -102,8 +106,11 @@ impl Shadow {
         let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
         let pool = pool.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
         let thread = thread::Builder::new().name("shadow".into()).spawn(move || {
+            let processors = thread::available_parallelism().map_or(1, usize::from);
             for recorded in receiver {
+                let begun = Instant::now();
                 pool.install(|| checker.check(recorded));
+                thread::sleep(rest_after(begun.elapsed(), processors));
             }
         });
         thread.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
@@ -113,5 +120,24 @@ impl Shadow {
     /// What has been found so far.
     pub fn counts(&self) -> ShadowCounts {
         self.0.counts()
+    }
+}
+
+/// How long a thread rests after its work, so that it takes its share of the processors.
+fn rest_after(work: Duration, processors: usize) -> Duration {
+    let share = (PROCESSOR_SHARE * processors as f64).min(1.0);
+    work.mul_f64(1.0 / share - 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_take_their_share_of_the_processors() {
+        let seconds = |processors| rest_after(Duration::from_secs(3), processors).as_secs_f64();
+        assert!((seconds(1) - 97.0).abs() < 1e-6, "{}", seconds(1));
+        assert!((seconds(10) - 7.0).abs() < 1e-6, "{}", seconds(10));
+        assert_eq!(seconds(64), 0.0);
     }
 }
