@@ -39,6 +39,10 @@ const KERNEL: KernelSource = KernelSource {
     workgroup_memory: 4 * EACH * LANES + 2 * 4 * MAX_BLOCK * (LANES / SMALLEST_TEAM),
 };
 
+/// Lanes of a subgroup, at least: narrower ones are those of processors, and emulated ones, in which all of a workgroup must
+/// take part. It is not shown that all do here.
+const LEAST: u32 = 16;
+
 /// Up to where the heads of a block begin.
 const TEAMS: Fragment = fragment!("paged_attention/teams.wgsl", [] => ["main"]);
 
@@ -98,7 +102,7 @@ pub fn on_any_gpu(request: &Request) -> bool {
 ///
 /// # Errors
 /// `Unsupported` for values of another size than keys, for heads that are no whole pieces of eight elements, and where a
-/// team is larger than a subgroup.
+/// team is larger than a subgroup, or a subgroup has few lanes.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::PagedAttention(PagedAttention { attention: op, page }) = request.op else {
         return Err(wrong_op(request));
@@ -107,7 +111,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let served = op.causal && op.value_size() == op.head_dim && op.head_dim.is_multiple_of(EACH);
     let team = (op.head_dim / EACH).next_power_of_two().max(SMALLEST_TEAM);
     let least = request.info.features.subgroups.map_or(0, |(least, _)| least);
-    if !served || !(EACH..=MAX_HEAD_DIM).contains(&op.head_dim) || team > least {
+    if !served || !(EACH..=MAX_HEAD_DIM).contains(&op.head_dim) || team.max(LEAST) > least {
         return Err(unserved_error(request));
     }
     let group = op.heads / op.kv_heads.max(1);
