@@ -1,7 +1,8 @@
 //! Grammars against the vocabulary of a model, by the library `llguidance`. It bounds its own work: fuel for the lexer, items
 //! and states of the parser.
 
-use super::{Grammar, lark};
+use super::Grammar;
+use super::lark::{self, SpecialTexts};
 use crate::panics;
 use crate::serve::TokenMask;
 use crate::tokenizer::{TokenBytes, Tokenizer};
@@ -19,8 +20,7 @@ const MAX_LEXER_STATES: usize = 25_000;
 /// Turns grammars into masks for one vocabulary.
 pub struct GrammarCompiler {
     factory: ParserFactory,
-    /// Special tokens as they are written.
-    special: Vec<(String, u32)>,
+    special: SpecialTexts,
 }
 
 /// A grammar that is ready; several texts may be held to it.
@@ -45,7 +45,7 @@ impl GrammarCompiler {
             TokenBytes::Special(written) if !written.is_empty() => Some((written.clone(), id)),
             _ => None,
         });
-        let special = special.collect();
+        let special = SpecialTexts::new(&special.collect::<Vec<(String, u32)>>())?;
         let words: Vec<Vec<u8>> = bytes.into_iter().map(word).collect();
         let factory = panics::catch(|| {
             let trie = TokTrie::from(&TokRxInfo::new(vocab, end), &words).with_eos_tokens(&ends);

@@ -1,6 +1,7 @@
 //! Grammars as the library reads them.
 
 use super::Grammar;
+use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value, json};
 use tapml_graph::{Error, Result};
 
@@ -10,23 +11,48 @@ const MAX_GRAMMAR: usize = 1 << 20;
 /// write white space to the end of its context.
 const WHITE_SPACE: &str = r"[ ]|\n{1,2}[ \t]{0,20}";
 
+/// Finds the special tokens of a vocabulary in a text, as they are written.
+pub struct SpecialTexts {
+    finder: AhoCorasick,
+    ids: Vec<u32>,
+}
+
+impl SpecialTexts {
+    /// Of these tokens.
+    ///
+    /// # Errors
+    /// If there are too many to be looked for.
+    pub fn new(special: &[(String, u32)]) -> Result<SpecialTexts> {
+        let written = special.iter().map(|(written, _)| written);
+        // Of those that begin at the same place the longest.
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(written);
+        let finder =
+            finder.map_err(|e| Error::invalid(format!("the special tokens of the vocabulary: {e}")))?;
+        Ok(SpecialTexts { finder, ids: special.iter().map(|(_, id)| *id).collect() })
+    }
+}
+
 /// A grammar that is being written.
-pub struct LarkWriter<'a> {
-    special: &'a [(String, u32)],
+struct LarkWriter<'a> {
+    special: &'a SpecialTexts,
     rules: String,
     count: usize,
 }
 
-/// The text of a grammar; `special` are the special tokens of the vocabulary as they are written.
-pub fn write(grammar: &Grammar, special: &[(String, u32)]) -> Result<String> {
+/// The text of a grammar.
+///
+/// # Errors
+/// If it is too long, or has a part that cannot be one.
+pub fn write(grammar: &Grammar, special: &SpecialTexts) -> Result<String> {
     if let Grammar::Lark(text) = grammar {
         check_length(text.len())?;
         return Ok(text.clone());
     }
     let mut writer = LarkWriter { special, rules: String::new(), count: 0 };
     let start = writer.expression(grammar)?;
-    check_length(writer.rules.len())?;
-    Ok(format!("start: {start}\n{}", writer.rules))
+    let text = format!("start: {start}\n{}", writer.rules);
+    check_length(text.len())?;
+    Ok(text)
 }
 
 fn check_length(found: usize) -> Result<()> {
@@ -45,16 +71,13 @@ impl LarkWriter<'_> {
             Grammar::Text(text) => self.text(text),
             Grammar::Json(schema) => {
                 let schema = with_options(schema)?;
-                self.rule(&format!("%json {schema}"))
+                self.define("rule", "", &format!("%json {schema}"))
             }
-            Grammar::Regex(regex) => self.terminal(&regex_literal(regex)),
-            Grammar::Without(texts) => self.terminal(&any_without(texts)),
+            Grammar::Regex(regex) => self.define("TERMINAL", "", &regex_literal(regex)),
+            Grammar::Without(texts) => self.define("TERMINAL", "", &any_without(texts)),
             Grammar::Until { end, without } => {
-                let text = self.terminal(&any_without(without));
-                self.count += 1;
-                let name = format!("rule_{}", self.count);
-                self.rules.push_str(&format!("{name}[suffix={}]: {text}\n", Value::from(end.as_str())));
-                name
+                let text = self.define("TERMINAL", "", &any_without(without));
+                self.define("rule", &format!("[suffix={}]", Value::from(end.as_str())), &text)
             }
             Grammar::Sequence(parts) => self.join(parts, " ")?,
             Grammar::Choice(parts) => self.join(parts, " | ")?,
@@ -78,38 +101,24 @@ impl LarkWriter<'_> {
         Ok(format!("({})", parts.join(between)))
     }
 
-    fn rule(&mut self, body: &str) -> String {
+    /// Adds a rule, or a terminal, whose names are in upper case; gives its name.
+    fn define(&mut self, kind: &str, attributes: &str, body: &str) -> String {
         self.count += 1;
-        let name = format!("rule_{}", self.count);
-        self.rules.push_str(&format!("{name}: {body}\n"));
-        name
-    }
-
-    fn terminal(&mut self, body: &str) -> String {
-        self.count += 1;
-        let name = format!("TERMINAL_{}", self.count);
-        self.rules.push_str(&format!("{name}: {body}\n"));
+        let name = format!("{kind}_{}", self.count);
+        self.rules.push_str(&format!("{name}{attributes}: {body}\n"));
         name
     }
 
     /// Literals, with the special tokens between them by their numbers.
-    fn text(&self, mut text: &str) -> String {
-        let mut parts = Vec::new();
-        while !text.is_empty() {
-            // Of those that begin at the same place the longest.
-            let found = self.special.iter().filter_map(|(written, id)| {
-                Some((text.find(written.as_str())?, std::cmp::Reverse(written.len()), *id))
-            });
-            let (at, length, id) = match found.min() {
-                Some((at, std::cmp::Reverse(length), id)) => (at, length, Some(id)),
-                None => (text.len(), 0, None),
-            };
-            if at > 0 {
-                parts.push(Value::from(&text[..at]).to_string());
-            }
-            parts.extend(id.map(|id| format!("<[{id}]>")));
-            text = &text[at + length..];
+    fn text(&self, text: &str) -> String {
+        let literal = |text: &str| (!text.is_empty()).then(|| Value::from(text).to_string());
+        let (mut parts, mut end) = (Vec::new(), 0);
+        for found in self.special.finder.find_iter(text) {
+            parts.extend(literal(&text[end..found.start()]));
+            parts.push(format!("<[{}]>", self.special.ids[found.pattern().as_usize()]));
+            end = found.end();
         }
+        parts.extend(literal(&text[end..]));
         if parts.is_empty() { "\"\"".into() } else { format!("({})", parts.join(" ")) }
     }
 }
