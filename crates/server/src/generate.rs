@@ -96,7 +96,7 @@ impl Submitted {
     /// If the engine does not take one of them; then it does none.
     pub fn new(model: &ServedModel, plans: Vec<AnswerPlan>) -> Result<Submitted, ApiError> {
         let (send, events) = mpsc::unbounded_channel();
-        let submit = |(index, plan): (usize, &AnswerPlan)| {
+        let request = |(index, plan): (usize, &AnswerPlan)| {
             let send = send.clone();
             let receive = move |event| match send.send((index, event)) {
                 Ok(()) => ControlFlow::Continue(()),
@@ -104,10 +104,10 @@ impl Submitted {
             };
             let (prompt, options) = (plan.prompt.clone(), plan.options.clone());
             let mask = plan.grammar.as_ref().map(CompiledGrammar::mask);
-            Ok(model.engine.submit(Request { prompt, options, mask, events: Box::new(receive) })?)
+            Request { prompt, options, mask, events: Box::new(receive) }
         };
-        let handles: Result<Vec<RequestHandle>, ApiError> = plans.iter().enumerate().map(submit).collect();
-        Ok(Submitted { handles: handles?, plans, events, start: Instant::now() })
+        let handles = model.engine.submit_all(plans.iter().enumerate().map(request).collect())?;
+        Ok(Submitted { handles, plans, events, start: Instant::now() })
     }
 
     /// How many answers there will be.
