@@ -228,6 +228,13 @@ fn what_cannot_be_served_is_told_before_the_port_is_open() {
     assert!(said.contains("the draft model has"), "{said}");
     let said = refused(&[&draft(), "--target", "emulator", "--random", "--shadow", "cpu:1"], 2);
     assert!(said.contains("random weights cannot be shadowed"), "{said}");
+    // Before the model is looked at.
+    let said = refused(&["no-such-model", "--chat-template", "no-such.jinja"], 2);
+    assert!(said.contains("no-such.jinja"), "{said}");
+    let said = refused(&["no-such-model", "--ngram", "0"], 2);
+    assert!(said.contains("`ngram` must be at least 1"), "{said}");
+    let said = refused(&["no-such-model", "--draft", "no-such-draft"], 2);
+    assert!(said.contains("the small model") && said.contains("no-such-draft"), "{said}");
     let said = refused(&[&draft(), "--target", "cpu", "--api-key", ""], 2);
     assert!(said.contains("must not be empty"), "{said}");
 }

@@ -124,6 +124,7 @@ impl ServeOptions {
         }
         // What is wrong with it is told before minutes of work.
         let shadow = self.shadow.as_deref().map(ShadowSpec::parse).transpose()?;
+        let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
         progress.stage("read the model", 0);
         let (checkpoint, model) = if self.random {
             self.graph.random(&self.model, LogitRows::Last)?
@@ -162,7 +163,6 @@ impl ServeOptions {
             let mut platform = open_platform_for(&target, &kernels, recorded.graph())?;
             open(platform.as_mut(), &model, limits)
         });
-        let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
         Ok(Serving { checkpoint, runner, platform: info, checked, draft, random: self.random, shadow })
     }
 

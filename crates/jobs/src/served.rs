@@ -21,6 +21,15 @@ pub struct ServedOptions {
 }
 
 impl ServedOptions {
+    /// Looks at what can be told before a model is loaded, which may take minutes.
+    ///
+    /// # Errors
+    /// If a size of the engine is 0, or the chat template cannot be read.
+    pub fn check(&self) -> Result<()> {
+        self.engine.check()?;
+        self.chat_template.as_deref().map_or(Ok(()), |path| read_source(path).map(drop))
+    }
+
     /// Starts the engine.
     ///
     /// # Errors
@@ -50,7 +59,11 @@ fn folder_name(dir: &Path) -> String {
     whole.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned())
 }
 
+fn read_source(path: &Path) -> Result<String> {
+    tapml_files::read_text(path, MAX_TEMPLATE, "a chat template")
+}
+
 fn read_template(path: &Path, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-    let source = tapml_files::read_text(path, MAX_TEMPLATE, "a chat template")?;
+    let source = read_source(path)?;
     ChatTemplate::new(&source, tokenizer.special()).context(|| path.display().to_string())
 }

@@ -173,7 +173,7 @@ impl ShadowReport {
         let ServedShadow { source, share, cases, .. } = shadow;
         let percent = share * 100.0;
         let text = format!(
-            "{percent} % of the calls are checked on `{source}` while it serves; those that fail are left in {}",
+            "up to {percent} % of the calls are checked on `{source}` while it serves; those that fail are left in {}",
             cases.display()
         );
         output::note("shadow", &text);
@@ -196,6 +196,8 @@ impl ServeCommand {
         // Brackets keep the colons of an address apart from that before the port.
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let address = format!("{host}:{}", self.port);
+        let served = self.served_options();
+        served.check()?;
         // Whoever has the port is told before a large model is loaded.
         HttpServer::check_address(&address)?;
         let serving = job.load(&bar, &stop)?;
@@ -206,14 +208,7 @@ impl ServeCommand {
             bar.suspend(|| output::note("checked", &text));
         }
         let shadow = bar.suspend(|| serving.shadow.as_ref().map(ShadowReport::new));
-        let engine = EngineOptions {
-            queue: self.queue,
-            prefix_cache: !self.no_prefix_cache,
-            ngram: self.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
-            ..EngineOptions::default()
-        };
-        let (names, chat_template) = (self.name.clone(), self.chat_template.clone());
-        let model = ServedOptions { names, chat_template, engine }.start(serving)?;
+        let model = served.start(serving)?;
         let limits = model.engine.limits();
         let names = model.names.clone();
         let server = HttpServer::bind(&address, model, options)?;
@@ -244,6 +239,17 @@ impl ServeCommand {
         server.serve()?;
         output::note("stopped", "no request is open");
         Ok(Outcome::Holds)
+    }
+
+    /// How the model is told and answers.
+    fn served_options(&self) -> ServedOptions {
+        let engine = EngineOptions {
+            queue: self.queue,
+            prefix_cache: !self.no_prefix_cache,
+            ngram: self.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
+            ..EngineOptions::default()
+        };
+        ServedOptions { names: self.name.clone(), chat_template: self.chat_template.clone(), engine }
     }
 
     fn job(&self) -> ServeOptions {

@@ -28,7 +28,8 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    pub(super) fn check(&self) -> Result<()> {
+    /// Fails if a size is 0.
+    pub fn check(&self) -> Result<()> {
         let bad = |name: &str| Err(Error::invalid(format!("`{name}` must be at least 1, found 0")));
         match self {
             EngineOptions { queue: 0, .. } => bad("queue"),
