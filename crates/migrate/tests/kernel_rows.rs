@@ -20,8 +20,8 @@ const FILE: &str = "docs/data/kernel_rows.tsv";
 
 /// What stands in place of a model before the reason why there is none.
 const NONE: &str = "none: ";
-/// Why no model of this test reaches a kernel of an operator of others.
-const OTHERS: &str = "operators of ONNX files, of which this test has none; the operator's samples run it";
+/// Why no model of this test reaches a kernel of an operator of others: the test has no ONNX files.
+const OTHERS: &str = "an operator of ONNX files; samples run it";
 /// Rows that no model reaches, with the reason.
 const UNREACHED: &[(&str, &str)] = &[
     (
