@@ -130,6 +130,7 @@ evaluators! {
     SelectiveScan,
     Dequantize,
     Argmax,
+    TopK,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

@@ -405,6 +405,7 @@ operators! {
     selective_scan::SelectiveScan,
     dequantize::Dequantize,
     argmax::Argmax,
+    top_k::TopK,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
     expert_gated_linear::ExpertGatedLinear,

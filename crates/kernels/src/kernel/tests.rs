@@ -21,6 +21,7 @@ const STAY_F32: &[(&str, usize)] = &[
     ("causal_conv", 2),
     ("selective_scan", 6),
     ("argmax", 1),
+    ("top_k", 0),
 ];
 
 /// The samples of all plain operators, as they are and with every f32 value stored as f16.

@@ -46,6 +46,7 @@ mod softplus;
 mod take_rows;
 mod tanh;
 mod token_shift;
+mod top_k;
 mod wkv;
 mod wkv7;
 mod wkv_bonus;
@@ -53,7 +54,7 @@ mod wkv_bonus;
 pub(crate) use tapml_graph::op::{
     Add, Append, Argmax, Attention, Clamp, Columns, Combine, Concat, Dequantize, Embedding, ExpertLinear,
     Gelu, LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions,
-    Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
+    Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh, TopK,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, TakeRows};
