@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tapml_device::Finding;
 use tapml_graph::op::Foreign;
 use tapml_graph::{Dim, Error, Graph, Model, NodeId, Op, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::{Accumulate, NodePlan, Phase, Regime};
+use tapml_kernels::{Accumulate, NodePlan, OutputRows, Phase, Regime};
 
 /// Most tokens that one run takes unless said otherwise; longer inputs run in chunks of this many.
 pub const CHUNK: usize = 64;
@@ -181,6 +181,25 @@ pub trait Loaded: Send {
         inputs: &HashMap<String, Tensor>,
         observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>>;
+
+    /// As [`Loaded::run`], but gives only these rows of outputs, in this order. A device hands over nothing else.
+    ///
+    /// # Errors
+    /// As [`Loaded::run`], and if an output is unknown or has fewer rows.
+    fn run_rows(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        wanted: &[OutputRows<'_>],
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<Vec<Tensor>> {
+        let outputs = self.run(symbols, inputs, observer)?;
+        let rows = |wanted: &OutputRows<'_>| {
+            let whole = outputs.get(wanted.name);
+            whole.ok_or_else(|| Error::invalid(format!("there is no output `{}`", wanted.name)))
+        };
+        wanted.iter().map(|wanted| wanted.slice(rows(wanted)?)).collect()
+    }
 
     /// `count` steps of one token from position `p` on, the first with token `first`, each other one with the token whose
     /// logit was the greatest in the step before; gives these tokens, the last step's included. `None` if the platform, or

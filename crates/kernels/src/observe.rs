@@ -6,6 +6,7 @@
 use crate::cache::KernelCache;
 use crate::compile::ObservableNodes;
 use crate::instance::{Instance, commands_of};
+use crate::output_rows::OutputRows;
 use crate::program::ProgramStep;
 use tapml_device::{Device, KernelId};
 use tapml_graph::{Context, Error, NodeId, Result, Symbols, Tensor, ValueId};
@@ -33,7 +34,7 @@ impl Instance {
         cache: &mut KernelCache,
         symbols: &Symbols,
         inputs: &[(&str, &Tensor)],
-        outputs: &[&str],
+        outputs: &[OutputRows<'_>],
         (nodes, watched): (&ObservableNodes, &[NodeId]),
     ) -> Result<(Vec<Tensor>, Vec<ObservedNode>)> {
         let data = self.writes(symbols, inputs)?;
@@ -68,7 +69,7 @@ impl Instance {
         if let Some(Some(rest)) = self.node_lists.get(nodes.places.len()) {
             device.replay(*rest, symbols)?;
         }
-        let read = outputs.iter().map(|output| self.read(device, output, symbols));
+        let read = outputs.iter().map(|output| self.read_rows(device, output, symbols));
         Ok((read.collect::<Result<_>>()?, seen))
     }
 

@@ -6,7 +6,7 @@ mod common;
 use common::{devices, toy_llama, weights};
 use tapml_device::Device;
 use tapml_graph::{DType, ErrorKind, NEXT_TOKEN, Symbols, Tensor};
-use tapml_kernels::{CompileOptions, Instance, KernelCache, Phase, ProgramStep, compile};
+use tapml_kernels::{CompileOptions, Instance, KernelCache, OutputRows, Phase, ProgramStep, compile};
 
 const PROMPT: [u32; 4] = [3, 14, 15, 9];
 const COUNT: u64 = 5;
@@ -80,8 +80,9 @@ fn followed_tokens_are_those_that_a_host_would_choose() {
             let mut instance = Instance::load_with(device, &mut cache, &program, &give).unwrap();
             let prompt = |instance: &mut Instance, device: &mut dyn Device| {
                 let symbols = Symbols::np(PROMPT.len() as u64, 0);
-                let logits =
-                    instance.step(device, &symbols, &[("ids", &ids_tensor(&PROMPT))], &["logits"]).unwrap();
+                let logits = instance
+                    .step(device, &symbols, &[("ids", &ids_tensor(&PROMPT))], &[OutputRows::whole("logits")])
+                    .unwrap();
                 greatest(&logits[0])
             };
             let mut token = prompt(&mut instance, device);
@@ -89,8 +90,9 @@ fn followed_tokens_are_those_that_a_host_would_choose() {
             let mut expected = Vec::new();
             for p in PROMPT.len() as u64..PROMPT.len() as u64 + COUNT {
                 let symbols = Symbols::np(1, p);
-                let logits =
-                    instance.step(device, &symbols, &[("ids", &ids_tensor(&[token]))], &["logits"]).unwrap();
+                let logits = instance
+                    .step(device, &symbols, &[("ids", &ids_tensor(&[token]))], &[OutputRows::whole("logits")])
+                    .unwrap();
                 token = greatest(&logits[0]);
                 expected.push(token);
             }

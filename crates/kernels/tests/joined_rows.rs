@@ -12,7 +12,7 @@ use tapml_graph::op::{
 use tapml_graph::packing::Code;
 use tapml_graph::{Builder, DType, Graph, Packing, Symbols, Tensor, ValueId};
 use tapml_kernels::{
-    CompileOptions, Instance, KernelCache, Phase, Program, ProgramStep, compile, is_built_in,
+    CompileOptions, Instance, KernelCache, OutputRows, Phase, Program, ProgramStep, compile, is_built_in,
 };
 use tapml_wgpu::WgpuDevice;
 
@@ -168,8 +168,9 @@ fn outputs(
         held = p + n;
         let ids: Vec<u32> = (0..n).map(|i| ((7 * (p + i) + 3) % VOCAB) as u32).collect();
         let ids = Tensor::from_u32(vec![n as usize], ids).unwrap();
-        let found =
-            instance.step(device, &Symbols::np(n, p), &[("ids", &ids)], &["logits", "stream"]).unwrap();
+        let found = instance
+            .step(device, &Symbols::np(n, p), &[("ids", &ids)], &["logits", "stream"].map(OutputRows::whole))
+            .unwrap();
         all.extend(found.iter().flat_map(Tensor::to_f64));
     }
     let findings = device.take_findings();

@@ -10,7 +10,7 @@ use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
-use tapml_kernels::{Instance, ObservableNodes, ObservedNode, Program, is_trace};
+use tapml_kernels::{Instance, ObservableNodes, ObservedNode, OutputRows, Program, is_trace};
 
 /// The detail of the error of a run whose device was lost and is open again, without its pages.
 pub const REOPENED: &str = "reopened";
@@ -36,6 +36,14 @@ pub(super) struct DeviceLoaded {
     observable: Option<ObservableNodes>,
     /// The symbols of the last run; `None` before the first and after a failed one.
     ran: Option<Symbols>,
+}
+
+/// A run, and what is wanted of its outputs.
+#[derive(Clone, Copy)]
+struct RunRequest<'a> {
+    symbols: &'a Symbols,
+    inputs: &'a HashMap<String, Tensor>,
+    wanted: &'a [OutputRows<'a>],
 }
 
 /// A run that stops at nodes.
@@ -185,12 +193,29 @@ impl Loaded for DeviceLoaded {
         &mut self,
         symbols: &Symbols,
         inputs: &HashMap<String, Tensor>,
-        mut observer: Option<&mut dyn Observer>,
+        observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
+        let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
+        // Traced values are outputs of the program, too, and are read only on request.
+        let outputs = program.outputs.iter().filter(|o| !is_trace(&o.name));
+        let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
+        let wanted: Vec<OutputRows<'_>> = names.iter().map(|name| OutputRows::whole(name)).collect();
+        let tensors = self.run_rows(symbols, inputs, &wanted, observer)?;
+        Ok(names.into_iter().zip(tensors).collect())
+    }
+
+    fn run_rows(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        wanted: &[OutputRows<'_>],
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<Vec<Tensor>> {
+        let request = RunRequest { symbols, inputs, wanted };
         if let Some(observer) = &mut observer
             && let Some(observable) = self.observable.take()
         {
-            let shown = self.run_observed(symbols, inputs, &observable, &mut **observer);
+            let shown = self.run_observed(request, &observable, &mut **observer);
             self.observable = Some(observable);
             return shown;
         }
@@ -200,7 +225,7 @@ impl Loaded for DeviceLoaded {
             )
             .with_hint("load it with a trace of every node, or record on the platform `cpu`"));
         }
-        let outputs = self.step(symbols, inputs, &mut None)?;
+        let outputs = self.step(request, &mut None)?;
         match observer {
             Some(observer) => self.show(symbols, observer).map(|()| outputs),
             None => Ok(outputs),
@@ -255,10 +280,9 @@ impl DeviceLoaded {
     /// One run, and what it gave.
     fn step(
         &mut self,
-        symbols: &Symbols,
-        inputs: &HashMap<String, Tensor>,
+        RunRequest { symbols, inputs, wanted }: RunRequest<'_>,
         observed: &mut Option<Observed<'_>>,
-    ) -> Result<HashMap<String, Tensor>> {
+    ) -> Result<Vec<Tensor>> {
         let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
         let p = symbols.get(Symbol::P);
         // A run writes rows from `p` on: another `p` would leave a gap or overwrite rows.
@@ -270,10 +294,6 @@ impl DeviceLoaded {
             let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
             return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
         }
-        // Traced values are outputs of the program, too, and are read only on request.
-        let outputs = program.outputs.iter().filter(|o| !is_trace(&o.name));
-        let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
-        let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
         // Set again when the run has succeeded.
         (self.rows, self.ran) = (None, None);
         let given: Vec<(&str, &Tensor)> =
@@ -281,36 +301,35 @@ impl DeviceLoaded {
         let tensors = self.with_instance(|instance, inner| {
             let PlatformState { device, kernels, .. } = inner;
             let Some(observed) = observed.as_mut() else {
-                return instance.step(device.as_mut(), symbols, &given, &wanted);
+                return instance.step(device.as_mut(), symbols, &given, wanted);
             };
             let (device, nodes) = (device.as_mut(), (observed.observable, observed.watched));
-            let (outputs, seen) = instance.step_observed(device, kernels, symbols, &given, &wanted, nodes)?;
+            let (outputs, seen) = instance.step_observed(device, kernels, symbols, &given, wanted, nodes)?;
             observed.seen = seen;
             Ok(outputs)
         })?;
         self.note(Ran::Step(symbols.clone(), inputs.clone()));
-        let outputs = names.into_iter().zip(tensors).collect();
         self.rows = p.zip(symbols.get(Symbol::N)).map(|(p, n)| p.saturating_add(n));
         self.ran = Some(symbols.clone());
-        Ok(outputs)
+        Ok(tensors)
     }
 
     /// One run of the deployed program that shows an observer the nodes that it watches.
     fn run_observed(
         &mut self,
-        symbols: &Symbols,
-        inputs: &HashMap<String, Tensor>,
+        request: RunRequest<'_>,
         observable: &ObservableNodes,
         observer: &mut dyn Observer,
-    ) -> Result<HashMap<String, Tensor>> {
+    ) -> Result<Vec<Tensor>> {
+        let symbols = request.symbols;
         let graph = &observable.graph;
         let nodes = (0..graph.nodes().len() as u32).map(NodeId);
         let watched: Vec<NodeId> = nodes.filter(|&id| observer.watches(graph, id, symbols)).collect();
         if watched.is_empty() {
-            return self.step(symbols, inputs, &mut None);
+            return self.step(request, &mut None);
         }
         let mut observed = Some(Observed { observable, watched: &watched, seen: Vec::new() });
-        let outputs = self.step(symbols, inputs, &mut observed)?;
+        let outputs = self.step(request, &mut observed)?;
         for ObservedNode { node: id, inputs, outputs } in
             observed.into_iter().flat_map(|observed| observed.seen)
         {

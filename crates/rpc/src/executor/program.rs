@@ -4,7 +4,7 @@ use super::blobs::Blobs;
 use super::requests::{Answer, Execute, Executor, Loaded, TEXT_BYTES, done, give};
 use crate::wire::{self, Reply, convert};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
-use tapml_kernels::{Instance, Program};
+use tapml_kernels::{Instance, OutputRows, Program};
 
 /// Longest JSON of a program, bytes.
 /// Weights are not in it, so that only steps and texts count.
@@ -109,7 +109,7 @@ fn run(executor: &mut Executor, r: &wire::RunProgram) -> Result<Vec<Tensor>> {
         instance.zero_states(device.as_mut())?;
     }
     let named: Vec<(&str, &Tensor)> = r.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
-    let outputs: Vec<&str> = r.outputs.iter().map(String::as_str).collect();
+    let outputs: Vec<OutputRows<'_>> = r.outputs.iter().map(|name| OutputRows::whole(name)).collect();
     instance.step(device.as_mut(), &symbols, &named, &outputs)
 }
 
