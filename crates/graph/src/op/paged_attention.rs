@@ -98,6 +98,9 @@ impl Operator for PagedAttention {
             case("f16", 3, base(4, 2, 64), f16, "79,15,16", "0,1,2"),
             case("sinks", 3, base(6, 2, 16), f32, "50,0,15", "0,1,2").input(f32, "6", Fill::Normal(2.0)),
             case("long heads, f16", 4, base(4, 1, 128), f16, "79,70,3,0", "0,1,2,3"),
+            // Tiles of rows that begin and end within a text, beside rows of others.
+            case("prompts of grouped heads, f16", 32, base(8, 2, 64), f16, "79,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,0,1,2,3,4,5,6", "0,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2,2,2,2,2,2,2"),
+            case("prompts and a window, f16", 24, Attention { window: Some(20), ..base(2, 2, 128) }, f16, "50,51,52,53,54,55,56,57,58,59,60,61,62,63,64,65,66,67,68,69,70,71,63,2", "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,2,3"),
             case("longest heads", 2, base(14, 2, 256), f32, "79,64", "0,1"),
         ])
         .collect()

@@ -14,6 +14,7 @@ pub mod linear;
 pub mod matmul;
 pub mod moe_combine;
 pub mod normalise;
+pub mod paged_attention;
 pub mod rms_norm;
 pub mod skinny_gemm;
 
@@ -65,6 +66,7 @@ const HEADERS: &[(&str, &str)] = &headers![
     "load_int8.cuh",
     "mma.cuh",
     "operands.cuh",
+    "paged_attention.cuh",
     "pipeline.cuh",
     "prologue_digits.cuh",
     "prologue_planes.cuh",

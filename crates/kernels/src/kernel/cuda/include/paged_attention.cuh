@@ -1,0 +1,242 @@
+// Attention of rows of several texts whose keys and values lie in pages, with grouped heads, by products on tensor cores. A block
+// takes a tile of rows of one text for a key/value head and the query heads that share it: 16 queries in all. Its warps take
+// sixteens of keys in turn, and their sums are brought together in the end, as parts of keys are in Flash-Decoding.
+//
+// Which warp takes a key depends on the key's position alone. Rows of a product do not see each other, and a tile ends where
+// positions reach a multiple of its rows, so that it never has keys beyond a row's own sixteen. So a row has the same bits
+// whatever rows are beside it.
+#include "mma.cuh"
+#include "operands.cuh"
+
+template <class P> struct PagedShape {
+    static constexpr u32 warps = 4, threads = warps * 32, group = P::heads / P::kv_heads;
+    static constexpr u32 padded = group > 8 ? 16 : group > 4 ? 8 : group > 2 ? 4 : group; // heads of a row of queries, with those that are none
+    static constexpr u32 queries = 16 / padded;                                          // rows of a tile
+    static constexpr u32 row = P::d * 2, pieces = P::d / 8, half = 16 * row, stage = 2 * half; // bytes of 16 keys, and of values
+    static constexpr u32 at_once = 32 / pieces; // rows that one instruction of a warp fetches
+    static constexpr u32 count = 8;
+    static INLINE u32 place(u32 line, u32 piece) { return line * row + ((piece ^ (line & 7)) << 4); }
+};
+
+template <class P> struct PagedOperands {
+    const u16 *q, *k, *v;
+    const u32 *positions, *texts, *pages;
+    u16* y;
+    const u32* symbols;
+    INLINE explicit PagedOperands(const Bindings<PagedShape<P>::count>& in) {
+        q = (const u16*)in.at[0], k = (const u16*)in.at[1], v = (const u16*)in.at[2];
+        positions = (const u32*)in.at[3], texts = (const u32*)in.at[4], pages = (const u32*)in.at[5];
+        y = (u16*)in.at[6], symbols = (const u32*)in.at[7];
+    }
+};
+
+// The rows of a block, and the keys that they see.
+template <class P> struct PagedTile {
+    typedef PagedShape<P> H;
+    u32 kv, first, rows, text, position, begin, end;
+    // Without rows if another block has them.
+    INLINE explicit PagedTile(const PagedOperands<P>& in) : kv(blockIdx.x), first(blockIdx.y), rows(0) {
+        const u32 n = in.symbols[0];
+        if (first >= n) return;
+        text = in.texts[first], position = in.positions[first];
+        if (first > 0 && position % H::queries != 0 && in.texts[first - 1] == text && in.positions[first - 1] + 1 == position) return;
+        for (rows = 1; rows < H::queries && first + rows < n; rows++) {
+            const u32 next = position + rows;
+            if (next % H::queries == 0 || in.texts[first + rows] != text || in.positions[first + rows] != next) break;
+        }
+        end = position + rows, begin = 0;
+        if constexpr (P::window > 0) {
+            if (position >= P::window) begin = (position + 1 - P::window) / 16 * 16;
+        }
+    }
+    // The row and the head of a query of the tile, and whether it is one.
+    static INLINE u32 row_of(u32 query) { return query / H::padded; }
+    static INLINE u32 head_of(u32 query) { return query % H::padded; }
+    INLINE bool has(u32 query) const { return row_of(query) < rows && head_of(query) < H::group; }
+    INLINE size_t place_of(u32 query) const {
+        return ((size_t)(first + row_of(query)) * P::heads + kv * H::group + head_of(query)) * P::d;
+    }
+};
+
+// A warp's ring of keys and values.
+template <class P> struct PagedStream {
+    typedef PagedShape<P> H;
+    const PagedOperands<P>& in;
+    const PagedTile<P>& tile;
+    u32 ring, ask_at, ask_slot;
+    // Asks for its next 16.
+    INLINE void ask() {
+        if (ask_at < tile.end) {
+            const u32 lane = threadIdx.x & 31, to = ring + ask_slot * H::stage, piece = lane % H::pieces;
+#pragma unroll
+            for (u32 i = 0; i < 16; i += H::at_once) {
+                const u32 line = i + lane / H::pieces, key = ask_at + line, size = key < tile.end ? 16 : 0;
+                const u32 known = size ? key : tile.end - 1;
+                const u32 cached = in.pages[tile.text * P::blocks + known / P::page] * P::page + known % P::page;
+                const size_t from = ((size_t)cached * P::kv_heads + tile.kv) * P::d + piece * 8;
+                cp_async_16(to + H::place(line, piece), in.k + from, size);
+                cp_async_16(to + H::half + H::place(line, piece), in.v + from, size);
+            }
+        }
+        ask_at += H::warps * 16;
+        if (++ask_slot == P::depth) ask_slot = 0;
+        cp_async_commit();
+    }
+};
+
+// What a warp has seen, of queries g and g + 8: the highest score, the total of the weights, and the weighted sum of the values.
+template <class P> struct PagedSums {
+    typedef PagedShape<P> H;
+    u32 g, t, positions[2], a[P::d / 16][4];
+    float top[2], total[2], fade[2], o[P::d / 8][4];
+
+    INLINE PagedSums(const PagedOperands<P>& in, const PagedTile<P>& tile) : top{-1e30f, -1e30f}, total{}, fade{1, 1}, o{} {
+        const u32 lane = threadIdx.x & 31;
+        g = lane >> 2, t = lane & 3;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const u32 query = g + 8 * h;
+            positions[h] = tile.position + tile.row_of(query);
+            const u32* source = (const u32*)(in.q + tile.place_of(tile.has(query) ? query : 0)) + t;
+#pragma unroll
+            for (int i = 0; i < P::d / 16; i++) {
+                a[i][h] = tile.has(query) ? source[i * 8] : 0;
+                a[i][h + 2] = tile.has(query) ? source[i * 8 + 4] : 0;
+            }
+        }
+    }
+    // Scores of the keys from `at` on become weights. Element e of s[j] is query g + 8 (e / 2), key 8j + 2t + e % 2.
+    INLINE void weigh(float (&s)[2][4], u32 at) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float highest = top[h];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float& score = s[i >> 1][2 * h + (i & 1)];
+                const u32 key = at + (i >> 1) * 8 + t * 2 + (i & 1);
+                const bool seen = key <= positions[h] && (P::window == 0 || key + P::window > positions[h]);
+                score = seen ? score * (float)(P::scale * 1.4426950408889634) : -1e30f;
+                highest = fmaxf(highest, score);
+            }
+            highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
+            highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
+            fade[h] = exp2_(top[h] - highest);
+            top[h] = highest;
+            // Weights are up to 2^15 in the place of 1, as in `softmax.cuh`.
+            const float shift = highest == -1e30f ? 0 : highest - 15;
+            float sum = 0;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float& score = s[i >> 1][2 * h + (i & 1)];
+                score = exp2_(score - shift);
+                sum += score;
+            }
+            total[h] = total[h] * fade[h] + sum;
+        }
+    }
+    // 16 keys from `at` on, which lie at `from`.
+    INLINE void treat(u32 from, u32 at) {
+        const u32 lane = threadIdx.x & 31;
+        float s[2][4] = {};
+#pragma unroll
+        for (int i = 0; i < P::d / 16; i++) {
+            u32 b[4];
+            ldmatrix(b, from + H::place((lane >> 4) * 8 + (lane & 7), i * 2 + ((lane >> 3) & 1)));
+            mma_f16(s[0], a[i], b[0], b[1]);
+            mma_f16(s[1], a[i], b[2], b[3]);
+        }
+        weigh(s, at);
+        // Weights as two planes of f16, which together are as good as f32.
+        u32 weights[4], rest[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float x = s[i >> 1][2 * (i & 1)], y = s[i >> 1][2 * (i & 1) + 1];
+            weights[i] = pack(x, y);
+            rest[i] = pack(x - low(weights[i]), y - high(weights[i]));
+        }
+#pragma unroll
+        for (int i = 0; i < P::d / 16; i++) {
+            u32 b[4];
+            ldmatrix_trans(b, from + H::half + H::place(((lane >> 3) & 1) * 8 + (lane & 7), i * 2 + (lane >> 4)));
+            float part[2][4] = {};
+            mma_f16(part[0], weights, b[0], b[1]);
+            mma_f16(part[1], weights, b[2], b[3]);
+            mma_f16(part[0], rest, b[0], b[1]);
+            mma_f16(part[1], rest, b[2], b[3]);
+            // Tensor cores round toward zero: they add up sixteens, ordinary additions the sixteens.
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                o[2 * i][e] = fmaf(o[2 * i][e], fade[e >> 1], part[0][e]);
+                o[2 * i + 1][e] = fmaf(o[2 * i + 1][e], fade[e >> 1], part[1][e]);
+            }
+        }
+    }
+    // Leaves the sums of each query at `to`.
+    INLINE void leave(float* to, float* tops, float* totals) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            total[h] += __shfl_xor_sync(~0u, total[h], 1);
+            total[h] += __shfl_xor_sync(~0u, total[h], 2);
+            const u32 query = g + 8 * h;
+            if (t == 0) { tops[query] = top[h]; totals[query] = total[h]; }
+#pragma unroll
+            for (int i = 0; i < P::d / 8; i++) {
+                float* at = to + query * P::d + i * 8 + t * 2;
+                at[0] = o[i][2 * h], at[1] = o[i][2 * h + 1];
+            }
+        }
+    }
+};
+
+template <class P> INLINE void paged_attention_block(const Bindings<PagedShape<P>::count>& bound) {
+    typedef PagedShape<P> H;
+    extern __shared__ __align__(128) char memory[];
+    __shared__ float tops[H::warps][16], totals[H::warps][16];
+    const PagedOperands<P> in(bound);
+    const u32 thread = threadIdx.x, warp = thread >> 5;
+    wait_previous();
+    launch_next();
+    const PagedTile<P> tile(in);
+    if (tile.rows == 0) return;
+    if (tile.text >= P::texts) {
+        // Rows of no text are zeros.
+        for (u32 i = thread; i < 16 * P::d; i += H::threads) {
+            if (tile.has(i / P::d)) in.y[tile.place_of(i / P::d) + i % P::d] = 0;
+        }
+        return;
+    }
+    const u32 ring = address(memory) + warp * (P::depth * H::stage);
+    // Sixteens are dealt out by their positions.
+    const u32 begin = tile.begin + (warp + H::warps - tile.begin / 16 % H::warps) % H::warps * 16;
+    PagedStream<P> stream = {in, tile, ring, begin, 0};
+    for (int d = 0; d < P::depth; d++) stream.ask();
+    PagedSums<P> sums(in, tile);
+    u32 slot = 0;
+    for (u32 at = begin; at < tile.end; at += H::warps * 16) {
+        cp_async_wait<P::depth - 1>();
+        __syncwarp();
+        sums.treat(ring + slot * H::stage, at);
+        __syncwarp();
+        stream.ask();
+        if (++slot == P::depth) slot = 0;
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+    float* all = (float*)memory; // [warps][16][D]
+    sums.leave(all + warp * 16 * P::d, tops[warp], totals[warp]);
+    __syncthreads();
+    for (u32 i = thread; i < 16 * P::d; i += H::threads) {
+        const u32 query = i / P::d;
+        if (!tile.has(query)) continue;
+        float highest = -1e30f, sum = 0, weight = 0;
+#pragma unroll
+        for (int w = 0; w < H::warps; w++) highest = fmaxf(highest, tops[w][query]);
+#pragma unroll
+        for (int w = 0; w < H::warps; w++) {
+            const float f = exp2_(tops[w][query] - highest);
+            weight += f * totals[w][query];
+            sum += f * all[w * 16 * P::d + i];
+        }
+        in.y[tile.place_of(query) + i % P::d] = to_half(sum / weight);
+    }
+}
