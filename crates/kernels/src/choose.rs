@@ -5,8 +5,8 @@
 //! The order is: a user's kernel, the tuning cache, the rows in the order of the list. A plan that comes out of here
 //! is within the limits of the device, and carries the hash of what it launches.
 
-use crate::kernel::Request;
 use crate::kernel::settings::{self, Setting};
+use crate::kernel::{Request, RowInvariance};
 use crate::overrides::Overrides;
 use crate::plan::{NodePlan, Phase};
 use crate::serve::{finish_built_in, plan_preferred, rows_of, served_name, whole_request, with_setting};
@@ -114,11 +114,13 @@ fn choose_plan(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
 /// # Errors
 /// `Unsupported` if there is none.
 fn plan_row_invariant(request: &Request) -> Result<NodePlan> {
+    let is_decode = request.phase == Phase::Decode;
     // A call of one row is planned as one of many: servers run no other kernels for it.
     let request = &Request { phase: Phase::Prefill, ..*request };
     let op = request.op.name();
     for row in rows_of(op).filter(|row| (row.preferred)(request)) {
-        let Some(setting) = row.row_invariant else { continue };
+        let Some(RowInvariance { decode, prefill }) = row.row_invariant else { continue };
+        let setting = if is_decode { decode } else { prefill };
         for name in std::iter::once(row.name).chain(row.also) {
             // A setting of a kernel's other name is none of its own.
             if let Some(plan) = with_setting(row, name, setting, request)? {

@@ -26,6 +26,9 @@ use std::sync::Arc;
 use tapml_device::DeviceInfo;
 use tapml_graph::{Context, Error, ErrorKind, Graph, Result};
 
+/// Rows up to which a run is one of the decode phase, where rows are independent: those of one tile of the products.
+pub const DECODE_ROWS: u64 = 128;
+
 /// Compiles a graph for devices like this one. One program serves every `n` and `p` up to the capacity.
 ///
 /// A growing state whose new rows an appending operator adds is extended in place, and a fixed state that its last user
@@ -39,7 +42,7 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 
 /// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
-    Ok(compile_phases(graph, planner, options)?.program)
+    Ok(compile_phases(graph, planner, options, false)?.program)
 }
 
 /// As [`compile`], with what it takes to stop a run before and behind single nodes and look at their values. The program is the same.
@@ -52,7 +55,7 @@ pub fn compile_observable(
     options: &CompileOptions,
 ) -> Result<(Program, ObservableNodes)> {
     let mut planner = Planner::new(info.clone(), options.overrides.clone());
-    let compiled = compile_phases(graph, &mut planner, options)?;
+    let compiled = compile_phases(graph, &mut planner, options, true)?;
     if compiled.decode {
         let text = "single nodes are shown of programs that run all numbers of rows by the same kernels";
         return Err(Error::unsupported(text).context(format!("graph `{}`", graph.name())));
@@ -72,10 +75,20 @@ struct CompiledPhases {
 }
 
 /// Lowers, plans and lays out.
-fn compile_phases(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<CompiledPhases> {
-    let prefill = LoweredGraph::from_graph(graph, Phase::Prefill, planner, options)?;
+/// One that is `observable` has one list where settings alone tell two apart.
+fn compile_phases(
+    graph: &Graph,
+    planner: &mut Planner,
+    options: &CompileOptions,
+    observable: bool,
+) -> Result<CompiledPhases> {
+    // With independent rows, both phases differ in their settings alone.
+    let decode_rows = if planner.overrides().is_row_invariant() { DECODE_ROWS } else { 1 };
+    let single = observable && decode_rows > 1;
+    let of_all = if single { Phase::Decode } else { Phase::Prefill };
+    let prefill = LoweredGraph::from_graph(graph, of_all, planner, options)?;
     // Each phase has its own plans even where nothing is fused: kernels of one row serve only the decode phase.
-    let decode = if planner.overrides().is_row_invariant() {
+    let decode = if single {
         None
     } else {
         let decode = LoweredGraph::from_graph(graph, Phase::Decode, planner, options)?;
@@ -92,7 +105,7 @@ fn compile_phases(graph: &Graph, planner: &mut Planner, options: &CompileOptions
             }
         }
         let places = std::mem::take(&mut compiler.places);
-        Ok((compiler.finish()?, places))
+        Ok((Program { decode_rows, ..compiler.finish()? }, places))
     });
     let (program, places) = compiled.context(|| format!("graph `{}`", graph.name()))?;
     program.check()?;

@@ -4,6 +4,8 @@
 //! symbols and submits a list: no memory is allocated on the device, and no kernel compiled, between runs. Methods
 //! take `&mut dyn Device`, so that runs of one device come one after the other.
 
+mod outputs;
+
 use crate::cache::KernelCache;
 use crate::plan::{Phase, symbol_bytes};
 use crate::program::{Content, Port, Program, ProgramStep, Slice, StatePort};
@@ -132,38 +134,6 @@ impl Instance {
         self.step(device, symbols, inputs, &[]).map(drop)
     }
 
-    /// As [`Instance::run`], but waits and reads these outputs, with the sizes they have at these symbols.
-    ///
-    /// Outputs come in the order in which they are named.
-    pub fn step(
-        &mut self,
-        device: &mut dyn Device,
-        symbols: &Symbols,
-        inputs: &[(&str, &Tensor)],
-        outputs: &[&str],
-    ) -> Result<Vec<Tensor>> {
-        let wanted = outputs
-            .iter()
-            .map(|output| self.requested_output(output, symbols))
-            .collect::<Result<Vec<_>>>()?;
-        // Devices read whole words: the buffer is longer than the tensor where elements are shorter than a word.
-        let mut held: Vec<Vec<u8>> =
-            wanted.iter().map(|(_, _, len)| vec![0; len.next_multiple_of(4)]).collect();
-        let mut gets: Vec<Get<'_>> = wanted
-            .iter()
-            .zip(&mut held)
-            .map(|((port, ..), out)| Get { buffer: self.buffers[port.buffer as usize], offset: 0, out })
-            .collect();
-        self.start(device, symbols, inputs, &mut gets)
-            .context(|| format!("program `{}`", self.program.name))?;
-        let tensor = |((port, shape, len), mut bytes): ((&Port, Vec<usize>, usize), Vec<u8>)| {
-            // The padding of the last word is not part of the tensor.
-            bytes.truncate(len);
-            Tensor::new(port.ty.dtype, shape, Bytes::new(bytes))
-        };
-        wanted.into_iter().zip(held).map(tensor).collect()
-    }
-
     /// Checks symbols and inputs, and submits the list of the phase with writes before it and reads behind it.
     fn start(
         &self,
@@ -176,8 +146,10 @@ impl Instance {
         let puts: Vec<Put<'_>> =
             data.iter().map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data }).collect();
         // Without a list for decode steps the other one serves both phases.
-        // `n = 1` decides, also for a prompt of one token.
-        let list = self.decode.filter(|_| Phase::of_run(symbols) == Phase::Decode).unwrap_or(self.list);
+        // The number of rows decides, also for a prompt of one token.
+        let is_decode =
+            symbols.get(Symbol::N).is_some_and(|rows| (1..=self.program.decode_rows).contains(&rows));
+        let list = self.decode.filter(|_| is_decode).unwrap_or(self.list);
         device.step(list, symbols, &puts, gets)
     }
 
@@ -210,14 +182,6 @@ impl Instance {
         }
         data.retain(|(_, data)| !data.is_empty());
         Ok(data)
-    }
-
-    /// Waits for the runs so far and reads an output, with the sizes it has at these symbols: those of the last run.
-    ///
-    /// Traces are read in the same way, under the names of [`crate::trace_port`].
-    pub fn read(&self, device: &mut dyn Device, output: &str, symbols: &Symbols) -> Result<Tensor> {
-        let port = self.output(output)?;
-        self.fetch(device, port.buffer, &port.ty, symbols)
     }
 
     /// Waits and reads a state as it is before a run with these symbols: a growing one has `p` rows.
@@ -282,13 +246,6 @@ impl Instance {
             Error::invalid(format!("there is no output `{name}`"))
                 .with_hint(format!("outputs: {}", names.join(", ")))
         })
-    }
-
-    /// An output with its sizes and bytes at these symbols.
-    fn requested_output(&self, output: &str, symbols: &Symbols) -> Result<(&Port, Vec<usize>, usize)> {
-        let port = self.output(output)?;
-        let (shape, len) = self.sizes(port.buffer, &port.ty, symbols)?;
-        Ok((port, shape, len))
     }
 
     /// The buffer, if it has room for these bytes.

@@ -20,6 +20,7 @@ mod kernel_text;
 mod lower;
 mod memory;
 mod observe;
+mod output_rows;
 mod overrides;
 mod own;
 mod plan;
@@ -38,8 +39,8 @@ pub use cache::KernelCache;
 pub use choices::{Choice, TuningCache, UNFUSED};
 pub use choose::{plan_node, plan_settings, plan_variants};
 pub use compile::{
-    CompileOptions, NodePlace, ObservableNodes, POISON, TracedValue, compile, compile_observable,
-    compile_with, is_trace, trace_port,
+    CompileOptions, DECODE_ROWS, NodePlace, ObservableNodes, POISON, TracedValue, compile,
+    compile_observable, compile_with, is_trace, trace_port,
 };
 pub use directives::{DeclaredChain, DeclaredSums};
 pub use instance::Instance;
@@ -50,6 +51,7 @@ pub use kernel::{KERNELS, KernelRow, Needs, RowCount};
 pub use kernel_text::{BindingText, kernel_text};
 pub use lower::{Fusing, lower};
 pub use observe::ObservedNode;
+pub use output_rows::OutputRows;
 pub use overrides::{GivenKernel, Overrides};
 pub use own::own_kernel;
 pub use plan::{

@@ -33,6 +33,9 @@ pub struct Program {
     /// The largest `n + p`, if that is less than the sum of both capacities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
+    /// Runs of at most so many rows take the steps of the decode phase.
+    #[serde(default = "one_row", skip_serializing_if = "is_one_row")]
+    pub decode_rows: u64,
     /// Device memory.
     pub buffers: Vec<BufferPlan>,
     /// Distinct kernels.
@@ -45,6 +48,14 @@ pub struct Program {
     pub outputs: Vec<Port>,
     /// What lives from one run to the next.
     pub states: Vec<StatePort>,
+}
+
+fn one_row() -> u64 {
+    1
+}
+
+fn is_one_row(rows: &u64) -> bool {
+    *rows == 1
 }
 
 /// One buffer.

@@ -86,6 +86,7 @@ impl OwnKernel {
             symbols: program_symbols(capacity),
             capacity: capacity.clone(),
             context: None,
+            decode_rows: 1,
             buffers,
             kernels: vec![self.desc.clone()],
             steps: vec![ProgramStep::Dispatch {

@@ -191,6 +191,7 @@ impl<'a> Compiler<'a> {
             symbols: program_symbols(&self.options.capacity),
             capacity: self.options.capacity.clone(),
             context: self.options.context,
+            decode_rows: 1,
             states: states.collect(),
             buffers: self.buffers.finish(),
             kernels: self.kernels,

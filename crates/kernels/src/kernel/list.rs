@@ -7,15 +7,15 @@
 
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, OVERLAP};
-use super::row_kinds::{coop, cuda, hopper, independent, portable, subgroup, tiled_row, tiles};
-use super::settings::{NARROW, Setting};
+use super::row_kinds::{coop, cuda, hopper, hopper_gemm, independent, portable, subgroup, tiled_row, tiles};
+use super::settings::Setting;
 use super::{
-    KernelRow, add, add_rms_norm, append, argmax, aten, attention, causal_conv, clamp, columns, combine,
-    concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear, gated_linear, gelu, last_row,
-    layer_norm, lerp, linear, merge_rows, merge_squares, mul, onnx, own_text, paged_append, paged_attention,
-    patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles, route,
-    rows, scale, selective_scan, sigmoid, silu, softcap, softplus, take_rows, tanh, token_shift, wkv,
-    wkv_bonus, wkv7,
+    KernelRow, RowInvariance, add, add_rms_norm, append, argmax, aten, attention, causal_conv, clamp,
+    columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear, gated_linear,
+    gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, onnx, own_text, paged_append,
+    paged_attention, patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope,
+    rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap, softplus, take_rows, tanh,
+    token_shift, top_k, wkv, wkv_bonus, wkv7,
 };
 
 /// Every kernel.
@@ -31,7 +31,7 @@ pub const KERNELS: &[KernelRow] = &[
     // One row: CUDA first, then subgroups. Many rows: tensor cores. The skinny one serves routers, of any number of
     // rows.
     cuda("linear/gemv_cuda", COPIES, One, cuda::linear::plan),
-    KernelRow { row_invariant: Some(NARROW), ..hopper("linear/gemm_hopper", Many, cuda::matmul::plan) },
+    hopper_gemm("linear/gemm_hopper", cuda::matmul::plan),
     independent(cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::skinny_gemm::plan)),
     KernelRow { keeps_chain: true, ..subgroup("linear/gemv", One, product::row::plan) },
     coop("linear/gemm_coopmat", Many, product::matrix::plan),
@@ -56,9 +56,10 @@ pub const KERNELS: &[KernelRow] = &[
     subgroup("attention/split", Any, attention::split::plan),
     portable("attention/portable", attention::plan),
     portable("paged_append/portable", paged_append::plan),
+    independent(cuda("paged_attention/flash_cuda", COPIES, Any, cuda::paged_attention::plan)),
     KernelRow {
         preferred: paged_attention::teams::on_any_gpu,
-        row_invariant: Some(Setting::DEFAULT),
+        row_invariant: Some(RowInvariance::for_all(Setting::DEFAULT)),
         ..subgroup("paged_attention/teams", Any, paged_attention::teams::plan)
     },
     portable("paged_attention/portable", paged_attention::plan),
@@ -102,16 +103,17 @@ pub const KERNELS: &[KernelRow] = &[
     portable("dequantize/portable", dequantize::plan),
     cuda("argmax/cluster_cuda", OVERLAP, Any, cuda::argmax::plan),
     portable("argmax/portable", argmax::plan),
+    portable("top_k/portable", top_k::plan),
     cuda("add_rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
     independent(cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan)),
     KernelRow {
         text: own_text!("add_rms_norm/subgroup.wgsl"),
-        row_invariant: Some(Setting::DEFAULT),
+        row_invariant: Some(RowInvariance::for_all(Setting::DEFAULT)),
         ..subgroup("add_rms_norm/subgroup", Any, add_rms_norm::plan)
     },
     portable("add_rms_norm/portable", add_rms_norm::plan),
     cuda("gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan),
-    KernelRow { row_invariant: Some(NARROW), ..hopper("gated_linear/gemm_hopper", Many, cuda::matmul::plan) },
+    hopper_gemm("gated_linear/gemm_hopper", cuda::matmul::plan),
     subgroup("gated_linear/gemv", One, product::row::plan),
     coop("gated_linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
@@ -143,10 +145,7 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("norm_linear/gemv_cuda", COPIES, One, cuda::linear::plan_of_norm),
     subgroup("norm_linear/gemv", One, product::row::plan_of_norm),
     cuda("linear_add/gemv_cuda", COPIES, One, cuda::linear::plan_added),
-    KernelRow {
-        row_invariant: Some(NARROW),
-        ..hopper("linears/gemm_hopper", Many, cuda::matmul::plan_several)
-    },
+    hopper_gemm("linears/gemm_hopper", cuda::matmul::plan_several),
     // Fused operators of the ONNX standard, which every device can take.
     tiled_row("conv_epilogue/tiled", onnx::plans::tiled_convolution),
     portable("conv_epilogue/portable", onnx::plans::convolution),

@@ -73,6 +73,7 @@ mod state;
 mod take_rows;
 mod tanh;
 mod token_shift;
+mod top_k;
 mod weights;
 mod wkv;
 mod wkv7;
@@ -99,9 +100,25 @@ pub struct KernelRow {
     /// each of these additions is rounded to nearest in the dtype of the sums. A verdict holds the kernel to it by calls that
     /// lose terms in a longer chain. Tensor cores, which do not round every addition, cannot promise it.
     pub keeps_chain: bool,
-    /// The setting with which a row's results depend on that row alone, bit by bit, whatever rows are beside it and however
+    /// The settings with which a row's results depend on that row alone, bit by bit, whatever rows are beside it and however
     /// many there are; `None` if there is no such setting, or if nobody has shown that there is.
-    pub row_invariant: Option<Setting>,
+    pub row_invariant: Option<RowInvariance>,
+}
+
+/// Settings with which a row's results depend on that row alone. Both give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowInvariance {
+    /// For runs of the decode phase; see [`DECODE_ROWS`](crate::DECODE_ROWS).
+    pub decode: Setting,
+    /// For all others.
+    pub prefill: Setting,
+}
+
+impl RowInvariance {
+    /// One setting for all runs.
+    pub const fn for_all(setting: Setting) -> RowInvariance {
+        RowInvariance { decode: setting, prefill: setting }
+    }
 }
 
 /// A text in WGSL of a row that plans as another does.

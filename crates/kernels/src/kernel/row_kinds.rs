@@ -1,9 +1,9 @@
 //! The kinds of rows of the kernel list: what kernels of a kind ask of a device, and when they are preferred.
 
-use super::RowCount::Any;
+use super::RowCount::{Any, Many};
 use super::cuda::HOPPER;
-use super::settings::{Setting, TILES};
-use super::{KernelRow, Needs, Request, RowCount, on_gpu, onnx, serves_all};
+use super::settings::{NARROW, Setting, TILES};
+use super::{KernelRow, Needs, Request, RowCount, RowInvariance, on_gpu, onnx, serves_all};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
@@ -18,7 +18,7 @@ pub(super) const fn portable(name: &'static str, plan: fn(&Request) -> Result<No
         preferred: serves_all,
         text: None,
         keeps_chain: false,
-        row_invariant: Some(Setting::DEFAULT),
+        row_invariant: Some(RowInvariance::for_all(Setting::DEFAULT)),
     }
 }
 
@@ -70,12 +70,19 @@ pub(super) const fn hopper(
     KernelRow { needs: Needs::cuda_exactly(HOPPER), rows, row_invariant: None, ..portable(name, plan) }
 }
 
+/// A product of many rows on a Hopper chip. Tiles decide which block computes a result and not how it is added up, so that runs of few
+/// rows have others.
+pub(super) const fn hopper_gemm(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
+    let invariance = RowInvariance { decode: NARROW, prefill: Setting::DEFAULT };
+    KernelRow { row_invariant: Some(invariance), ..hopper(name, Many, plan) }
+}
+
 /// A product with two ways for few rows and many: the second is taken where a row's results must not depend on the others.
 pub(super) const fn tiles(row: KernelRow) -> KernelRow {
-    KernelRow { row_invariant: Some(TILES), ..row }
+    KernelRow { row_invariant: Some(RowInvariance::for_all(TILES)), ..row }
 }
 
 /// A kernel whose blocks have rows of their own, or add up each of theirs in one order.
 pub(super) const fn independent(row: KernelRow) -> KernelRow {
-    KernelRow { row_invariant: Some(Setting::DEFAULT), ..row }
+    KernelRow { row_invariant: Some(RowInvariance::for_all(Setting::DEFAULT)), ..row }
 }

@@ -62,8 +62,8 @@ pub struct ShadowOptions {
 /// # Errors
 /// If the graph cannot be lowered, or the platform cannot say, such as for a source that does not compile.
 pub fn deployed_kernels(platform: &dyn Platform, graph: &Graph) -> Result<HashMap<String, KernelChoice>> {
-    // Every run takes the kernels of prompts; see `LoadOptions::row_invariant`.
-    let phase = Phase::Prefill;
+    // Every run of an observable program takes the kernels for few rows; see `LoadOptions::row_invariant`.
+    let phase = Phase::Decode;
     let lowered = platform.lower(graph, phase)?;
     let lowered = lowered.as_ref().unwrap_or(graph);
     let mut kernels = HashMap::new();
