@@ -33,9 +33,9 @@ pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
-    Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, NgramOptions,
-    PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken,
-    SequenceRows, SubmitError, TokenMask, Usage, WantedLogits,
+    Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, LogitDetail,
+    NgramOptions, PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions,
+    SampledToken, SequenceRows, StepLogits, SubmitError, TokenMask, TopRows, Usage, WantedLogits,
 };
 pub use sound::Sound;
 pub use special::SpecialTokens;

@@ -155,6 +155,28 @@ impl Sampler {
         Ok(id)
     }
 
+    /// How many of the most likely tokens decide; `None` if any token may.
+    pub(crate) fn top_needed(&self) -> Option<usize> {
+        let Sampling { temperature, top_k, logit_bias, .. } = &self.sampling;
+        let needed = if *temperature == 0.0 { Some(1) } else { *top_k };
+        needed.filter(|_| logit_bias.is_empty() && !self.sampling.penalises())
+    }
+
+    /// As [`Sampler::sample`], given only the most likely tokens in falling order of their logits, at least as many as
+    /// [`Sampler::top_needed`] says.
+    pub(crate) fn sample_top(&mut self, tokens: &[u32], logits: &[f32]) -> Result<u32> {
+        let first = greatest_of_top(tokens)?;
+        if self.sampling.temperature == 0.0 {
+            return Ok(first);
+        }
+        let logits = logits.iter().map(|&logit| f64::from(logit));
+        let mut candidates: Vec<Candidate> = tokens.iter().copied().zip(logits).collect();
+        candidates.retain(|candidate| candidate.1 > f64::NEG_INFINITY);
+        let best = candidates.first().ok_or_else(no_candidate_error)?.1;
+        self.cut_to_likely(&mut candidates, best);
+        Ok(self.choose(&candidates))
+    }
+
     /// The tokens that may be chosen with their probabilities, in the order of ids; at least one. Greedy choice leaves one.
     fn candidates(&self, logits: &[f32], history: &[u32]) -> Result<Vec<Candidate>> {
         let mut candidates: Vec<Candidate> = logits
@@ -253,6 +275,15 @@ pub(crate) fn greatest(logits: &[f32]) -> Result<u32> {
     let most = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
     let found = logits.iter().position(|logit| *logit == most);
     found.filter(|_| most > f32::NEG_INFINITY).map(|id| id as u32).ok_or_else(no_candidate_error)
+}
+
+/// The first of the most likely tokens of a row.
+pub(crate) fn greatest_of_top(tokens: &[u32]) -> Result<u32> {
+    let first = tokens.first().copied().filter(|&first| first != u32::MAX);
+    first.ok_or_else(|| {
+        Error::invalid("some logits are not finite, or no token has a logit above -infinity")
+            .with_hint("the model computed wrongly; `tapml diagnose` finds the operator")
+    })
 }
 
 fn no_candidate_error() -> Error {

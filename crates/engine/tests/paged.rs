@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::{Path, PathBuf};
-use tapml_engine::{Batch, BatchLimits, BatchRunner, PagedRunner, SequenceRows, WantedLogits};
+use tapml_engine::{
+    Batch, BatchLimits, BatchRunner, LogitDetail, PagedRunner, SequenceRows, StepLogits, WantedLogits,
+};
 use tapml_exec::{CpuPlatform, Platform, Session};
 use tapml_graph::{Model, Result};
 use tapml_import::{Checkpoint, ImportOptions};
@@ -58,17 +60,30 @@ fn run_together(
             }
             let (start, end) = (done[index], done[index] + count);
             let pages = pages(index).take(end.div_ceil(LIMITS.page)).collect();
-            batch.sequences.push(SequenceRows { ids: text[start..end].to_vec(), start, pages, wanted });
+            let (ids, detail) = (text[start..end].to_vec(), LogitDetail::Full);
+            batch.sequences.push(SequenceRows { ids, start, pages, wanted, detail });
             which.push(index);
             done[index] = end;
         }
         let vocab = runner.limits().vocab;
         for (index, logits) in which.into_iter().zip(runner.step(&batch)?) {
-            found[index].extend(logits.chunks(vocab).map(<[f32]>::to_vec));
+            found[index].extend(full(&logits).chunks(vocab).map(<[f32]>::to_vec));
         }
         turn += 1;
     }
     Ok(found)
+}
+
+/// The numbers of rows that were asked for in full.
+fn full(logits: &StepLogits) -> &[f32] {
+    let StepLogits::Full(logits) = logits else { panic!("all logits were asked for") };
+    logits
+}
+
+/// A text of one token, whose page is that number less one.
+fn row_of(id: u32) -> SequenceRows {
+    let (wanted, detail) = (WantedLogits::Last, LogitDetail::Full);
+    SequenceRows { ids: vec![id], start: 0, pages: vec![id - 1], wanted, detail }
 }
 
 fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
@@ -108,7 +123,7 @@ fn a_step_beyond_the_limits_is_refused_before_anything_runs() {
     let model = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/llama"));
     let mut platform = CpuPlatform::new();
     let mut runner = PagedRunner::new(&mut platform, &model, LIMITS).unwrap();
-    let row = SequenceRows { ids: vec![1], start: 0, pages: vec![0], wanted: WantedLogits::Last };
+    let row = row_of(1);
     for (bad, told) in [
         (SequenceRows { pages: vec![40], ..row.clone() }, "pages below 40"),
         (SequenceRows { pages: vec![0, 1], ..row.clone() }, "in 2 pages"),
@@ -122,5 +137,32 @@ fn a_step_beyond_the_limits_is_refused_before_anything_runs() {
     let six = Batch { sequences: vec![row.clone(); 6] };
     assert!(runner.step(&six).unwrap_err().to_string().contains("5 sequences"));
     // Nothing has run, so that no reset is needed.
-    assert_eq!(runner.step(&Batch { sequences: vec![row] }).unwrap()[0].len(), 4096);
+    let given = runner.step(&Batch { sequences: vec![row] }).unwrap();
+    assert_eq!(full(&given[0]).len(), 4096);
+}
+
+#[test]
+fn a_step_gives_the_most_likely_tokens_of_some_texts_and_all_logits_of_others() {
+    let model = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/llama"));
+    let mut runner = PagedRunner::new(&mut CpuPlatform::new(), &model, LIMITS).unwrap();
+    let mut batch = Batch { sequences: (1..=5).map(row_of).collect() };
+    let all = runner.step(&batch).unwrap();
+    runner.reset().unwrap();
+    // Rows that are read in full lie beside each other and apart; one text wants more tokens than are found.
+    let details = [LogitDetail::Full, LogitDetail::Full, LogitDetail::Top(64), LogitDetail::Top(65)];
+    for (row, detail) in batch.sequences.iter_mut().zip(details.into_iter().chain([LogitDetail::Top(1)])) {
+        row.detail = detail;
+    }
+    for (at, (found, expected)) in runner.step(&batch).unwrap().iter().zip(&all).enumerate() {
+        let StepLogits::Top(top) = found else {
+            assert!([0, 1, 3].contains(&at) && found == expected, "text {at}");
+            continue;
+        };
+        assert!([2, 4].contains(&at) && (top.count, top.tokens.len()) == (64, 64), "text {at}");
+        let logits = full(expected);
+        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+        assert_eq!(top.tokens, order[..64]);
+        assert!(top.tokens.iter().zip(&top.logits).all(|(&id, &logit)| logits[id as usize] == logit));
+    }
 }

@@ -32,7 +32,7 @@ pub use image::{Image, NOWHERE};
 pub use interface::{Interface, LOGITS, PIXELS, SLOTS};
 pub use observer::{NodeEvent, Observer, StepSampler};
 pub use operators::{Gave, NodeCall, NodeInput, NodeServer, OperatorPlatform, ServedOp};
-pub use paged::{PagedLimits, PagedSession, PagedStep};
+pub use paged::{PagedLimits, PagedLogits, PagedSession, PagedStep};
 pub use platform::{CHUNK, KernelChoice, Launched, Loaded, Platform, PlatformInfo, Sink};
 pub use region::{Region, RegionInput, RegionNode};
 pub use session::Session;

@@ -8,8 +8,10 @@ use crate::interface::{Interface, LOGITS};
 use crate::trace::LoadOptions;
 use crate::{Loaded, Observer, Platform};
 use std::collections::HashMap;
+use std::ops::Range;
 use tapml_graph::paged::{PAGES, POSITIONS, PageLayout, SLOTS, TEXTS, WANTED};
-use tapml_graph::{Context, Error, Model, Result, Symbol, Symbols, Tensor};
+use tapml_graph::{Context, Error, Model, Result, Symbol, Symbols, TOP_LOGITS, TOP_TOKENS, Tensor};
+use tapml_kernels::OutputRows;
 
 /// The sizes that a paged session is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,20 @@ pub struct PagedStep {
     pub pages: Vec<u32>,
     /// Rows whose logits are wanted.
     pub wanted: Vec<u32>,
+    /// Which of the wanted rows are given with all their logits, in ranges of `wanted`. Of the others the most likely tokens
+    /// are enough.
+    pub full: Vec<Range<usize>>,
+}
+
+/// What a step gives.
+#[derive(Clone, Debug)]
+pub struct PagedLogits {
+    /// For each range of [`PagedStep::full`], all logits of its rows: `f32[rows, vocab]`.
+    pub full: Vec<Tensor>,
+    /// The greatest logits of every wanted row, in falling order: `f32[wanted, k]`, where `k` is [`PagedSession::top`].
+    pub top_logits: Vec<f32>,
+    /// Their tokens: `u32[wanted, k]`, and 2³²−1 in a row with logits that are not finite.
+    pub top_tokens: Vec<u32>,
 }
 
 /// A language model on a platform, with its pages.
@@ -48,6 +64,8 @@ pub struct PagedSession {
     limits: PagedLimits,
     /// Numbers in a row of logits.
     vocab: usize,
+    /// Most likely tokens that are given of each row.
+    top: usize,
     /// Set by a failed step: pages are undefined until a reset.
     broken: bool,
 }
@@ -85,14 +103,17 @@ impl PagedSession {
             return Err(Error::invalid(format!("a step needs at least one row, found {limits:?}")));
         }
         let model = model.with_graph(model.graph().to_paged(limits.layout)?)?;
-        let logits = model.graph().outputs().iter().find(|output| output.name == LOGITS);
-        let columns = logits.and_then(|logits| model.graph().value(logits.value).ty.shape.get(1)?.as_const());
-        let vocab =
-            columns.ok_or_else(|| Error::unsupported("`logits` have no constant number of columns"))?;
+        let columns = |name: &str| {
+            let output = model.graph().outputs().iter().find(|output| output.name == name)?;
+            model.graph().value(output.value).ty.shape.get(1)?.as_const()
+        };
+        let vocab = columns(LOGITS)
+            .ok_or_else(|| Error::unsupported("`logits` have no constant number of columns"))?;
+        let top = columns(TOP_LOGITS).unwrap_or(0) as usize;
         let capacity = Symbols::np(limits.rows as u64, 0).with_symbol(Symbol::S, limits.wanted as u64);
         let options = LoadOptions { row_invariant: true, observable, ..LoadOptions::default() };
         let loaded = platform.load_with(&model, &capacity, &options)?;
-        Ok(PagedSession { loaded, interface, limits, vocab: vocab as usize, broken: false })
+        Ok(PagedSession { loaded, interface, limits, vocab: vocab as usize, top, broken: false })
     }
 
     /// The sizes it was loaded for.
@@ -105,12 +126,17 @@ impl PagedSession {
         self.vocab
     }
 
-    /// Computes the rows and keeps their keys and values; gives the logits of the wanted rows: `f32[wanted, vocab]`.
+    /// How many of the most likely tokens are given of each wanted row; 0 if none are, so that all logits must be asked for.
+    pub fn top(&self) -> usize {
+        self.top
+    }
+
+    /// Computes the rows and keeps their keys and values; gives the logits of the wanted rows.
     ///
     /// # Errors
     /// A step beyond the limits is refused before anything runs. After any other error the session must be
     /// [`reset`](PagedSession::reset).
-    pub fn run(&mut self, step: PagedStep) -> Result<Tensor> {
+    pub fn run(&mut self, step: PagedStep) -> Result<PagedLogits> {
         self.run_observed(step, None)
     }
 
@@ -118,14 +144,18 @@ impl PagedSession {
     ///
     /// # Errors
     /// As [`PagedSession::run`], those of the observer among them.
-    pub fn run_observed(&mut self, step: PagedStep, observer: Option<&mut dyn Observer>) -> Result<Tensor> {
+    pub fn run_observed(
+        &mut self,
+        step: PagedStep,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<PagedLogits> {
         if self.broken {
             return Err(Error::invalid("an earlier step failed, so that the pages are undefined")
                 .with_hint("reset the session and compute the texts again"));
         }
         self.check(&step)?;
         let (rows, wanted) = (step.ids.len(), step.wanted.len());
-        let PagedStep { ids, positions, texts, slots, pages, wanted: numbers } = step;
+        let PagedStep { ids, positions, texts, slots, pages, wanted: numbers, full } = step;
         let PageLayout { texts: texts_most, blocks, .. } = self.limits.layout;
         let name = self.interface.ids().unwrap_or_default().to_string();
         let vector = |values: Vec<u32>| Tensor::from_u32(vec![values.len()], values);
@@ -138,11 +168,25 @@ impl PagedSession {
             (WANTED.to_string(), vector(numbers)?),
         ]);
         let symbols = Symbols::np(rows as u64, 0).with_symbol(Symbol::S, wanted as u64);
+        let top = [TOP_LOGITS, TOP_TOKENS].into_iter().filter(|_| self.top > 0).map(OutputRows::whole);
+        let full = full.into_iter().map(|rows| OutputRows { name: LOGITS, rows: Some(rows) });
+        let asked: Vec<OutputRows<'_>> = top.chain(full).collect();
         self.broken = true;
-        let outputs = self.loaded.run(&symbols, &inputs, observer);
+        let outputs = self.loaded.run_rows(&symbols, &inputs, &asked, observer);
         let mut outputs = outputs.context(|| format!("step of {rows} rows, {wanted} of them with logits"))?;
         self.broken = false;
-        outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))
+        let mut given = PagedLogits { full: Vec::new(), top_logits: Vec::new(), top_tokens: Vec::new() };
+        if self.top > 0 {
+            given.full = outputs.split_off(2.min(outputs.len()));
+            let [values, tokens] = outputs.as_slice() else {
+                return Err(Error::bug("the platform gave no most likely tokens"));
+            };
+            given.top_logits = values.to_f32().into_owned();
+            given.top_tokens = tokens.to_u32()?;
+        } else {
+            given.full = outputs;
+        }
+        Ok(given)
     }
 
     /// Forgets what the pages hold.
@@ -168,6 +212,14 @@ impl PagedSession {
             || step.pages.iter().any(|&number| number >= pages)
         {
             return Err(Error::invalid(format!("expected {texts} lists of {blocks} pages below {pages}")));
+        }
+        let beyond = |range: &Range<usize>| range.start > range.end || range.end > step.wanted.len();
+        if step.full.iter().any(beyond) {
+            let found = &step.full;
+            return Err(Error::invalid(format!(
+                "ranges of {} wanted rows, found {found:?}",
+                step.wanted.len()
+            )));
         }
         // Rows of no text are not looked up.
         let behind = |(&position, &text): (&u32, &u32)| text < texts && position / page >= blocks;

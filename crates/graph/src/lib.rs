@@ -32,6 +32,7 @@ mod summary;
 mod tensor;
 mod tensor_type;
 pub mod text;
+mod top_logits;
 mod value;
 mod verify;
 
@@ -50,4 +51,5 @@ pub use packing::Packing;
 pub use rewrite::{Applied, Patch, fuse, rewrite};
 pub use summary::{OpCount, Summary, SummaryPort, WeightCount};
 pub use tensor::{Bytes, FileState, Tensor, WeakTensor, byte_len};
+pub use top_logits::{TOP_LOGITS, TOP_TOKENS};
 pub use verify::violations;

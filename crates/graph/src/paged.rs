@@ -9,6 +9,7 @@ use crate::error::{Context, Error, Result};
 use crate::graph::{Builder, Graph, Node, NodeId, Origin, TensorType, ValueId};
 use crate::op::{Attention, Op, PagedAppend, PagedAttention, Positions, RopeAngles, TakeRows};
 use crate::tensor::Tensor;
+use crate::top_logits::add_top_logits;
 use std::collections::{HashMap, HashSet};
 
 /// Name of the input that says at which position of its text each row stands: `u32[n]`.
@@ -123,7 +124,8 @@ pub fn is_paged_input(name: &str) -> bool {
 impl Graph {
     /// The graph of a language model for steps with rows of several texts: [`PagedAppend`] and [`PagedAttention`] take the
     /// places of `append` and `attention`, positions are an input, and only the rows that are wanted get logits. The other
-    /// operators treat each row by itself and stay.
+    /// operators treat each row by itself and stay. Beside its logits each wanted row gives its most likely tokens, as
+    /// [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`].
     ///
     /// The new graph's symbols are `n`, the rows, and `s`, those whose logits are wanted.
     ///
@@ -215,7 +217,10 @@ impl<'a> Paging<'a> {
         }
         let logits = graph.outputs().iter().find(|output| output.name == LOGITS);
         let logits = logits.ok_or_else(|| Error::unsupported("the graph gives no `logits`"))?;
-        self.builder.output(LOGITS, self.values[&logits.value]);
+        let ty = &graph.value(logits.value).ty;
+        let logits = self.values[&logits.value];
+        self.builder.output(LOGITS, logits);
+        add_top_logits(&mut self.builder, logits, ty)?;
         self.builder.finish()
     }
 

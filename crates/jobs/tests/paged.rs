@@ -1,7 +1,9 @@
 //! Steps with rows of several texts on devices: a text has the same bits alone and among others, whole and in pieces.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use tapml_engine::{Batch, BatchLimits, BatchRunner, PagedRunner, SequenceRows, WantedLogits};
+use tapml_engine::{
+    Batch, BatchLimits, BatchRunner, LogitDetail, PagedRunner, SequenceRows, StepLogits, WantedLogits,
+};
 use tapml_exec::{Overrides, PlatformSpec};
 use tapml_graph::{DType, Model};
 use tapml_import::quantize::quantize;
@@ -31,14 +33,18 @@ fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize
             let end = (start + piece).min(ids.len());
             let pages = pages(*text, end.div_ceil(limits.page));
             let wanted = if end == ids.len() { WantedLogits::Last } else { WantedLogits::Nothing };
-            batch.sequences.push(SequenceRows { ids: ids[start..end].to_vec(), start, pages, wanted });
+            let (ids, detail) = (ids[start..end].to_vec(), LogitDetail::Full);
+            batch.sequences.push(SequenceRows { ids, start, pages, wanted, detail });
             which.push(index);
         }
         if which.is_empty() {
             break;
         }
         for (index, logits) in which.into_iter().zip(runner.step(&batch).unwrap()) {
-            last[index] = logits.iter().map(|value| value.to_bits()).collect();
+            // Steps before the last row of a text give nothing of it.
+            if let StepLogits::Full(logits) = logits {
+                last[index] = logits.iter().map(|value| value.to_bits()).collect();
+            }
         }
     }
     last

@@ -45,6 +45,53 @@ pub enum WantedLogits {
     All,
 }
 
+/// How much of the logits of a row is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogitDetail {
+    /// All of them.
+    Full,
+    /// So many of the greatest are enough; a runner may give all.
+    Top(usize),
+}
+
+/// The logits of the wanted rows of one sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepLogits {
+    /// Row after row, [`BatchLimits::vocab`] numbers each.
+    Full(Vec<f32>),
+    /// The greatest of each row.
+    Top(TopRows),
+}
+
+impl StepLogits {
+    /// How many rows these are.
+    pub fn rows(&self, vocab: usize) -> usize {
+        match self {
+            StepLogits::Full(logits) => logits.len() / vocab.max(1),
+            StepLogits::Top(top) => top.tokens.len() / top.count.max(1),
+        }
+    }
+
+    /// Whether they have so many rows, in full.
+    pub(super) fn has_rows(&self, rows: usize, vocab: usize) -> bool {
+        match self {
+            StepLogits::Full(logits) => logits.len() == rows * vocab,
+            StepLogits::Top(top) => [top.tokens.len(), top.logits.len()] == [rows * top.count; 2],
+        }
+    }
+}
+
+/// The most likely tokens of rows, row after row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopRows {
+    /// Tokens of each row.
+    pub count: usize,
+    /// Tokens in the order of falling logits; 2³²−1 in a row with logits that are not finite.
+    pub tokens: Vec<u32>,
+    /// Their logits.
+    pub logits: Vec<f32>,
+}
+
 /// The part of one sequence that a step computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceRows {
@@ -54,8 +101,21 @@ pub struct SequenceRows {
     pub start: usize,
     /// The sequence's pages in order: entry `i` holds positions `i·page..(i + 1)·page`. They reach to the last of `ids`.
     pub pages: Vec<u32>,
-    /// The logits that are wanted.
+    /// The rows whose logits are wanted.
     pub wanted: WantedLogits,
+    /// How much of them.
+    pub detail: LogitDetail,
+}
+
+impl SequenceRows {
+    /// How many rows' logits are wanted.
+    pub fn wanted_rows(&self) -> usize {
+        match self.wanted {
+            WantedLogits::Nothing => 0,
+            WantedLogits::Last => 1,
+            WantedLogits::All => self.ids.len(),
+        }
+    }
 }
 
 /// One step.
@@ -78,12 +138,12 @@ pub trait BatchRunner: Send {
     fn limits(&self) -> BatchLimits;
 
     /// Computes the rows of all sequences and writes their keys and values into their pages. Gives for each sequence the
-    /// logits that it wants, row after row: `rows·vocab` numbers.
+    /// logits that it wants, row after row.
     ///
     /// # Errors
     /// If a batch breaks the limits, nothing has run. After any other error all pages are undefined, and
     /// [`BatchRunner::reset`] makes the runner usable again.
-    fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>>;
+    fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>>;
 
     /// Forgets all pages; opens a device that was lost again.
     fn reset(&mut self) -> Result<()>;

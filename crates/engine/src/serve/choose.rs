@@ -1,7 +1,7 @@
 //! Which tokens follow from the logits of a step, for one request. Nothing is reported here, so that many requests can choose
 //! at once.
 
-use super::batch::BatchLimits;
+use super::batch::{BatchLimits, LogitDetail, StepLogits, TopRows};
 use super::draft::DraftPace;
 use super::request::{Candidate, PromptToken, RequestOptions, SampledToken, TokenMask};
 use crate::generate::Finish;
@@ -32,8 +32,8 @@ pub struct Chooser {
 
 /// The logits of a sequence after a step.
 pub struct SequenceLogits<'a> {
-    /// Row after row.
-    pub logits: Vec<f32>,
+    /// Those of its wanted rows.
+    pub logits: StepLogits,
     /// The position of the first row.
     pub start: usize,
     /// The sequence's tokens.
@@ -73,6 +73,20 @@ impl Chooser {
 
     pub fn is_masked(&self) -> bool {
         self.mask.is_some()
+    }
+
+    /// How much it must see of the next row's logits.
+    pub fn logit_detail(&self) -> LogitDetail {
+        let RequestOptions { logprobs, prompt_logprobs, .. } = &self.options;
+        let seen = self.mask.is_some() || logprobs.is_some() || prompt_logprobs.is_some();
+        // Where an end is not allowed yet, others stand behind it.
+        let needed = self.sampler.top_needed().filter(|_| !seen);
+        needed.map_or(LogitDetail::Full, |needed| LogitDetail::Top(needed + self.forbidden_ids().len()))
+    }
+
+    /// Tokens that would end the text too early.
+    fn forbidden_ids(&self) -> &[u32] {
+        if self.new_tokens < self.options.min_tokens { &self.options.stop_ids } else { &[] }
     }
 
     /// Works out which tokens are allowed next, if that is not known yet.
@@ -119,11 +133,20 @@ impl Chooser {
         if self.options.max_tokens == 0 {
             return Ok(Some(Finish::Length));
         }
-        let first = logits.len().checked_sub((draft.len() + 1) * limits.vocab);
+        let first = logits.rows(limits.vocab).checked_sub(draft.len() + 1);
         let first = first.ok_or_else(|| Error::bug("a step gave too few logits"))?;
         let mut text = text.to_vec();
-        for (at, row) in logits[first..].chunks_exact_mut(limits.vocab).enumerate() {
-            let token = self.choose_token(row, &text)?;
+        for at in 0..=draft.len() {
+            let token = match &mut logits {
+                StepLogits::Full(logits) => {
+                    let start = (first + at) * limits.vocab;
+                    self.choose_token(&mut logits[start..start + limits.vocab], &text)?
+                }
+                StepLogits::Top(top) => {
+                    let id = self.choose_of_top(top, first + at)?;
+                    SampledToken { id, logprob: None, top: Vec::new() }
+                }
+            };
             text.push(token.id);
             let finish = self.take_token(token.id, text.len() <= limits.context);
             let as_drafted = draft.get(at) == Some(&token.id);
@@ -140,8 +163,10 @@ impl Chooser {
         Ok(None)
     }
 
-    fn read_prompt(&mut self, logits: &[f32], start: usize, text: &[u32], vocab: usize) -> Result<()> {
-        let Some(top) = self.options.prompt_logprobs else { return Ok(()) };
+    fn read_prompt(&mut self, logits: &StepLogits, start: usize, text: &[u32], vocab: usize) -> Result<()> {
+        let (Some(top), StepLogits::Full(logits)) = (self.options.prompt_logprobs, logits) else {
+            return Ok(());
+        };
         for (row, position) in logits.chunks_exact(vocab).zip(start..) {
             // Rows may be computed again after a preemption.
             if position + 1 == self.prompt.len() && position + 1 < self.prompt_tokens {
@@ -152,13 +177,26 @@ impl Chooser {
         Ok(())
     }
 
+    /// The next token of those that a row has most likely.
+    fn choose_of_top(&mut self, top: &TopRows, row: usize) -> Result<u32> {
+        let range = row * top.count..(row + 1) * top.count;
+        let rows = (top.tokens.get(range.clone()), top.logits.get(range));
+        let (Some(tokens), Some(logits)) = rows else { return Err(Error::bug("a step gave too few logits")) };
+        let forbidden = self.forbidden_ids();
+        if forbidden.is_empty() {
+            return self.sampler.sample_top(tokens, logits);
+        }
+        let allowed = tokens.iter().copied().zip(logits.iter().copied());
+        let (tokens, logits): (Vec<u32>, Vec<f32>) =
+            allowed.filter(|(id, _)| !forbidden.contains(id)).unzip();
+        self.sampler.sample_top(&tokens, &logits)
+    }
+
     fn choose_token(&mut self, row: &mut [f32], text: &[u32]) -> Result<SampledToken> {
         self.sampler.add_bias(row);
         let before = self.options.logprobs.map(|top| (row.to_vec(), top));
-        if self.new_tokens < self.options.min_tokens {
-            for id in &self.options.stop_ids {
-                row.get_mut(*id as usize).into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
-            }
+        for id in self.forbidden_ids() {
+            row.get_mut(*id as usize).into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
         }
         self.fill_mask(row.len());
         if let Some(Mask { words, filled, .. }) = &mut self.mask {

@@ -3,10 +3,10 @@
 //! The small model guesses its most likely tokens. Its cache lies in pages of its own and follows the texts: what it has computed
 //! for a wrong guess is computed anew.
 
-use super::batch::{BatchLimits, BatchRunner};
+use super::batch::{BatchLimits, BatchRunner, LogitDetail, StepLogits};
 use super::scheduler::{NewSequence, Scheduler, SchedulerOptions, SequenceId};
 use crate::panics;
-use crate::sampler::greatest;
+use crate::sampler::{greatest, greatest_of_top};
 use std::collections::BTreeMap;
 use tapml_graph::{Error, Result};
 
@@ -104,7 +104,8 @@ impl ModelDrafter {
         most: &BTreeMap<SequenceId, usize>,
         guesses: &mut BTreeMap<SequenceId, Vec<u32>>,
     ) -> Result<()> {
-        let step = self.scheduler.plan(None);
+        let mut step = self.scheduler.plan(None);
+        step.batch.sequences.iter_mut().for_each(|rows| rows.detail = LogitDetail::Top(1));
         if step.ids.is_empty() {
             return Ok(());
         }
@@ -114,10 +115,13 @@ impl ModelDrafter {
         for (id, logits) in step.ids.iter().zip(logits) {
             let guess = guesses.entry(*id).or_default();
             let most = most.get(id).copied().unwrap_or(0);
-            if logits.is_empty() || guess.len() >= most {
+            if logits.rows(self.limits.vocab) == 0 || guess.len() >= most {
                 continue;
             }
-            let token = greatest(&logits)?;
+            let token = match &logits {
+                StepLogits::Full(logits) => greatest(logits)?,
+                StepLogits::Top(top) => greatest_of_top(&top.tokens)?,
+            };
             guess.push(token);
             // The last guess is not computed.
             if guess.len() < most {

@@ -18,7 +18,9 @@ mod request;
 mod scheduler;
 mod thread;
 
-pub use batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
+pub use batch::{
+    Batch, BatchLimits, BatchRunner, LogitDetail, SequenceRows, StepLogits, TopRows, WantedLogits,
+};
 pub use draft::NgramOptions;
 pub use draft_model::DraftModel;
 pub use engine::{Engine, RequestHandle};

@@ -1,13 +1,14 @@
 //! A batch runner over a paged session. A device that was lost is opened again, with the model on it.
 
-use super::batch::{Batch, BatchLimits, BatchRunner, SequenceRows, WantedLogits};
+use super::batch::{Batch, BatchLimits, BatchRunner, LogitDetail, SequenceRows, StepLogits, TopRows};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::Duration;
-use tapml_exec::{PagedLimits, PagedSession, PagedStep, Platform, REOPENED, StepSampler};
+use tapml_exec::{PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, REOPENED, StepSampler};
 use tapml_graph::paged::PageLayout;
-use tapml_graph::{Error, ErrorKind, Model, Result};
+use tapml_graph::{Error, ErrorKind, Model, Result, Tensor};
 
 /// Pauses before each attempt to open a lost device again: drivers take a moment to come back.
 const REOPEN_PAUSES: [Duration; 3] =
@@ -133,7 +134,7 @@ impl PagedRunner {
         }
         let mut step = PagedStep { pages: vec![0; sequences * blocks], ..PagedStep::default() };
         for (text, sequence) in batch.sequences.iter().enumerate() {
-            let SequenceRows { ids, start, pages, wanted } = sequence;
+            let SequenceRows { ids, start, pages, .. } = sequence;
             let end = start.saturating_add(ids.len());
             if ids.is_empty() || end > self.limits.context || pages.len() != end.div_ceil(page) {
                 let (rows, found) = (ids.len(), pages.len());
@@ -142,21 +143,69 @@ impl PagedRunner {
                 )));
             }
             step.pages[text * blocks..text * blocks + pages.len()].copy_from_slice(pages);
-            let first = step.ids.len();
             for (position, &id) in (*start..end).zip(ids) {
                 step.ids.push(id);
                 step.positions.push(position as u32);
                 step.texts.push(text as u32);
                 step.slots.push(pages[position / page] * page as u32 + (position % page) as u32);
             }
-            let wanted = match wanted {
-                WantedLogits::Nothing => step.ids.len()..step.ids.len(),
-                WantedLogits::Last => step.ids.len() - 1..step.ids.len(),
-                WantedLogits::All => first..step.ids.len(),
-            };
+            let wanted = step.ids.len() - sequence.wanted_rows()..step.ids.len();
             step.wanted.extend(wanted.map(|row| row as u32));
         }
         Ok(step)
+    }
+}
+
+/// Where the logits of each sequence are found in what a step gives.
+struct LogitLayout {
+    /// Ranges of the wanted rows that are read in full.
+    full: Vec<Range<usize>>,
+    /// One for each sequence.
+    places: Vec<LogitPlace>,
+}
+
+/// The rows of one sequence.
+enum LogitPlace {
+    /// Of all wanted rows.
+    Top { rows: Range<usize> },
+    /// Of one of the ranges that are read in full.
+    Full { part: usize, rows: Range<usize> },
+}
+
+impl LogitLayout {
+    /// `top` most likely tokens are given of each row.
+    fn new(batch: &Batch, top: usize) -> LogitLayout {
+        let mut layout = LogitLayout { full: Vec::new(), places: Vec::with_capacity(batch.sequences.len()) };
+        let mut end = 0;
+        for sequence in &batch.sequences {
+            let start = end;
+            end += sequence.wanted_rows();
+            let is_enough = matches!(sequence.detail, LogitDetail::Top(count) if count <= top);
+            let place = if is_enough || start == end {
+                LogitPlace::Top { rows: start..end }
+            } else {
+                layout.full_rows(start..end)
+            };
+            layout.places.push(place);
+        }
+        layout
+    }
+
+    /// Rows that are read in full; those that follow one another are read as one.
+    fn full_rows(&mut self, rows: Range<usize>) -> LogitPlace {
+        let last = self.full.last_mut().filter(|last| last.end == rows.start);
+        let length = rows.len();
+        let before = match last {
+            Some(last) => {
+                last.end = rows.end;
+                rows.start - last.start
+            }
+            None => {
+                self.full.push(rows);
+                0
+            }
+        };
+        LogitPlace::Full { part: self.full.len() - 1, rows: before..before + length }
     }
 }
 
@@ -165,35 +214,34 @@ impl BatchRunner for PagedRunner {
         self.limits
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
-        let step = self.rows(batch)?;
+    fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>> {
+        let mut step = self.rows(batch)?;
         let session = self.session.as_mut().ok_or_else(lost_error)?;
+        let vocab = self.limits.vocab;
+        let count = session.top();
+        let layout = LogitLayout::new(batch, count);
+        step.full = layout.full.clone();
         let observer = self.sampler.as_mut().and_then(|sampler| sampler.begin_step());
-        let logits = session.run_observed(step, observer).inspect_err(|error| {
+        let given = session.run_observed(step, observer).inspect_err(|error| {
             // A device elsewhere opens again by itself; only its pages are gone.
             self.reopened += u64::from(error.detail(REOPENED).is_some());
         })?;
-        let logits = logits.to_f32();
-        let mut end = 0;
-        let ranges: Vec<Range<usize>> = batch
-            .sequences
-            .iter()
-            .map(|sequence| {
-                let count = match sequence.wanted {
-                    WantedLogits::Nothing => 0,
-                    WantedLogits::Last => 1,
-                    WantedLogits::All => sequence.ids.len(),
-                };
-                let start = end;
-                end += count * self.limits.vocab;
-                start..end
-            })
-            .collect();
-        if end > logits.len() {
-            return Err(Error::bug("a step gave too few logits"));
-        }
+        let PagedLogits { full, top_logits, top_tokens } = given;
+        let full: Vec<Cow<'_, [f32]>> = full.iter().map(Tensor::to_f32).collect();
+        let logits = |place: LogitPlace| match place {
+            LogitPlace::Top { rows: Range { start, end } } => {
+                let range = start * count..end * count;
+                let tokens = top_tokens.get(range.clone())?.to_vec();
+                Some(StepLogits::Top(TopRows { count, tokens, logits: top_logits.get(range)?.to_vec() }))
+            }
+            LogitPlace::Full { part, rows: Range { start, end } } => {
+                let logits = full.get(part)?.get(start * vocab..end * vocab)?;
+                Some(StepLogits::Full(logits.to_vec()))
+            }
+        };
         // Those of many texts are tens of megabytes, which threads copy together.
-        Ok(ranges.into_par_iter().map(|range| logits[range].to_vec()).collect())
+        let all: Option<Vec<StepLogits>> = layout.places.into_par_iter().map(logits).collect();
+        all.ok_or_else(|| Error::bug("a step gave too few logits"))
     }
 
     fn reset(&mut self) -> Result<()> {

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::batch::{Batch, BatchLimits, SequenceRows, WantedLogits};
+use super::batch::{Batch, BatchLimits, LogitDetail, SequenceRows, WantedLogits};
 use super::pages::{PageKey, PagePool};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,6 +120,7 @@ impl Sequence {
             start: self.computed,
             pages: self.pages[..(end + drafted).div_ceil(page)].to_vec(),
             wanted,
+            detail: LogitDetail::Full,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The engine's thread: takes requests, runs steps, chooses tokens and tells them.
 
 use super::active::Active;
-use super::batch::{BatchLimits, BatchRunner, WantedLogits};
+use super::batch::{BatchLimits, BatchRunner, StepLogits, WantedLogits};
 use super::choose::{Chosen, SequenceLogits};
 use super::draft::guess_from_text;
 use super::draft_model::{DraftWish, ModelDrafter};
@@ -125,12 +125,13 @@ impl EngineThread {
         }
         let began = Instant::now();
         self.draft();
-        let step = self.scheduler.plan(self.recovery.suspect());
+        let mut step = self.scheduler.plan(self.recovery.suspect());
         if step.ids.is_empty() {
             return self.fail_all(&Error::bug("the scheduler has requests but nothing to do"));
         }
-        for id in &step.ids {
+        for (id, rows) in step.ids.iter().zip(&mut step.batch.sequences) {
             let Some(active) = self.active.get_mut(id) else { continue };
+            rows.detail = active.chooser.logit_detail();
             if active.begin_step(began) {
                 active.cached_tokens = self.scheduler.cached_tokens(*id);
                 self.stats.prompt_tokens += active.chooser.prompt_tokens as u64;
@@ -153,7 +154,7 @@ impl EngineThread {
     }
 
     /// Runs the model, and beside it works out which tokens the masks allow.
-    fn compute(&mut self, step: &PlannedStep) -> Result<Vec<Vec<f32>>> {
+    fn compute(&mut self, step: &PlannedStep) -> Result<Vec<StepLogits>> {
         let EngineThread { runner, active, limits, .. } = self;
         let chosen = step.ids.iter().zip(&step.batch.sequences);
         let chosen: HashMap<SequenceId, WantedLogits> = chosen.map(|(id, rows)| (*id, rows.wanted)).collect();
@@ -175,21 +176,24 @@ impl EngineThread {
             })
         };
         let logits = logits.unwrap_or_else(|| Err(Error::bug("the runner panicked")))?;
-        let expected = step.batch.sequences.iter().map(|rows| match rows.wanted {
-            WantedLogits::Nothing => 0,
-            WantedLogits::Last => limits.vocab,
-            WantedLogits::All => rows.ids.len() * limits.vocab,
-        });
-        if logits.iter().map(Vec::len).ne(expected) {
+        let sequences = &step.batch.sequences;
+        let mut pairs = logits.iter().zip(sequences);
+        if logits.len() != sequences.len()
+            || !pairs.all(|(logits, rows)| logits.has_rows(rows.wanted_rows(), limits.vocab))
+        {
             return Err(Error::bug("the runner gave another number of logits than it was asked for"));
         }
         Ok(logits)
     }
 
     /// Chooses tokens for each sequence that is computed to its end, and reports them.
-    fn take_logits(&mut self, step: &PlannedStep, logits: Vec<Vec<f32>>) {
+    fn take_logits(&mut self, step: &PlannedStep, logits: Vec<StepLogits>) {
         let EngineThread { scheduler, active, limits, .. } = self;
-        let many = logits.iter().map(Vec::len).sum::<usize>() >= MANY_LOGITS;
+        let numbers = logits.iter().map(|logits| match logits {
+            StepLogits::Full(logits) => logits.len(),
+            StepLogits::Top(top) => top.logits.len(),
+        });
+        let many = numbers.sum::<usize>() >= MANY_LOGITS;
         let mut rows: HashMap<SequenceId, SequenceLogits> = HashMap::new();
         let mut drafted = 0;
         for ((id, sequence), logits) in step.ids.iter().zip(&step.batch.sequences).zip(logits) {

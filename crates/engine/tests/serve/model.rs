@@ -2,8 +2,9 @@
 //! a wrong position changes the text.
 
 use std::sync::{Arc, Mutex};
-use tapml_engine::{Batch, BatchLimits, BatchRunner, SampledToken, Sampler, SequenceRows, WantedLogits};
+use tapml_engine::{Batch, BatchLimits, BatchRunner, LogitDetail, SampledToken, Sampler, SequenceRows};
 use tapml_engine::{RequestOptions, Sampling};
+use tapml_engine::{StepLogits, TopRows, WantedLogits};
 use tapml_graph::{Error, Result};
 
 /// What a test sees and sets of the model while the engine has it.
@@ -106,7 +107,7 @@ impl BatchRunner for HashModel {
         self.limits
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+    fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>> {
         while self.watch.lock().unwrap().hold {
             std::thread::yield_now();
         }
@@ -143,7 +144,7 @@ impl BatchRunner for HashModel {
                     logits.extend(row(hash ^ u64::from(other), self.limits.vocab));
                 }
             }
-            logits
+            logits_of_detail(logits, s.detail, self.limits.vocab)
         };
         Ok(batch.sequences.iter().map(read).collect())
     }
@@ -157,6 +158,20 @@ impl BatchRunner for HashModel {
         self.broken = false;
         Ok(())
     }
+}
+
+/// What was asked for of these logits.
+fn logits_of_detail(logits: Vec<f32>, detail: LogitDetail, vocab: usize) -> StepLogits {
+    let LogitDetail::Top(count) = detail else { return StepLogits::Full(logits) };
+    let count = count.min(vocab);
+    let mut top = TopRows { count, tokens: Vec::new(), logits: Vec::new() };
+    for row in logits.chunks(vocab) {
+        let mut order: Vec<u32> = (0..vocab as u32).collect();
+        order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
+        top.tokens.extend(&order[..count]);
+        top.logits.extend(order[..count].iter().map(|&id| row[id as usize]));
+    }
+    StepLogits::Top(top)
 }
 
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tapml_engine::{
-    Batch, BatchLimits, BatchRunner, ChatTemplate, Engine, EngineOptions, Tokenizer, WantedLogits,
+    Batch, BatchLimits, BatchRunner, ChatTemplate, Engine, EngineOptions, StepLogits, Tokenizer, WantedLogits,
 };
 use tapml_graph::Result;
 use tapml_server::{HttpServer, ServedModel, ServerOptions, ServerStopper};
@@ -56,7 +56,7 @@ impl BatchRunner for FakeRunner {
         self.limits
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
+    fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>> {
         thread::sleep(self.step_time);
         let page = self.limits.page;
         let mut all = Vec::new();
@@ -85,7 +85,7 @@ impl BatchRunner for FakeRunner {
                     }
                 }
             }
-            all.push(logits);
+            all.push(StepLogits::Full(logits));
         }
         Ok(all)
     }
