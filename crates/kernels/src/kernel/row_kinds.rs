@@ -2,7 +2,7 @@
 
 use super::RowCount::{Any, Many};
 use super::cuda::HOPPER;
-use super::settings::{NARROW, Setting, TILES};
+use super::settings::{EVEN, NARROW, Setting, TILES};
 use super::{KernelRow, Needs, Request, RowCount, RowInvariance, on_gpu, onnx, serves_all};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
@@ -73,7 +73,7 @@ pub(super) const fn hopper(
 /// A product of many rows on a Hopper chip. Tiles decide which block computes a result and not how it is added up, so that runs of few
 /// rows have others.
 pub(super) const fn hopper_gemm(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    let invariance = RowInvariance { decode: NARROW, prefill: Setting::DEFAULT };
+    let invariance = RowInvariance { decode: NARROW, prefill: EVEN };
     KernelRow { row_invariant: Some(invariance), ..hopper(name, Many, plan) }
 }
 

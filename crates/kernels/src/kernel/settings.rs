@@ -57,7 +57,8 @@ const EXPERTS: &[&str] = &[
     "expert_gated_linear/portable",
     "expert_gated_linear/packed",
 ];
-/// Products of many rows on a Hopper chip. `usual`: rows of a run that tiles are chosen for.
+/// Products of many rows on a Hopper chip. `usual`: rows of a run that tiles are chosen for. `tile`: rows of a tile.
+/// `stagger`: whether groups of warps end their first sums at different times.
 const HOPPER: &[&str] = &["linear/gemm_hopper", "gated_linear/gemm_hopper", "linears/gemm_hopper"];
 /// `parts`: of the keys, when there are few rows. `block`: heads of a workgroup, at most.
 const SPLIT: &[&str] = &["attention/split"];
@@ -65,8 +66,11 @@ const SPLIT: &[&str] = &["attention/split"];
 /// Few rows are treated as many are.
 pub const TILES: Setting = Setting(&[("few", 0)]);
 
-/// Tiles are chosen for runs of so few rows that weights are what takes time: more blocks read them at once.
-pub const NARROW: Setting = Setting(&[("usual", 64)]);
+/// Tiles are chosen for runs of so few rows that weights are what takes time: more blocks read them at once, with fewer rows.
+pub const NARROW: Setting = Setting(&[("usual", 64), ("tile", 64), ("stagger", 0)]);
+
+/// Where a run of products ends depends on their number alone, not on the tile that they are computed in.
+pub const EVEN: Setting = Setting(&[("stagger", 0)]);
 
 /// The settings.
 pub const SETTINGS: &[SettingRow] = &[
@@ -101,6 +105,7 @@ pub const SETTINGS: &[SettingRow] = &[
     SettingRow { kernels: SUBGROUP, setting: TILES, rows: SettingRows::Skinny },
     SettingRow { kernels: EXPERTS, setting: TILES, rows: SettingRows::Skinny },
     SettingRow { kernels: HOPPER, setting: NARROW, rows: SettingRows::All },
+    SettingRow { kernels: HOPPER, setting: EVEN, rows: SettingRows::Many },
     // Fewer parts have less to bring together; more parts fill a larger GPU.
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: SettingRows::Skinny },
     SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: SettingRows::Skinny },

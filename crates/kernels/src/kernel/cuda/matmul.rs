@@ -17,7 +17,7 @@ use tapml_graph::{DType, Dim, Extent, Node, Op, Packing, Result, TensorType};
 
 /// The text, whose headers are put in front of it.
 const TEXT: &str = include_str!("gemm_hopper.cu");
-/// Rows of a tile.
+/// Rows of a tile, unless a setting says that it has half as many.
 const ROWS: u32 = 128;
 /// Rows of weights that a group of four warps takes, and how many such groups a block can have.
 const UNIT: u32 = 64;
@@ -67,6 +67,10 @@ pub struct Matmul {
     rows: Dim,
     /// Rows of a run that tiles are chosen for.
     usual: u32,
+    /// Rows of a tile.
+    tile: u32,
+    /// Whether groups add up their first products of f16 in runs of different lengths.
+    stagger: bool,
 }
 
 /// A node that is such a product, by its inputs.
@@ -97,8 +101,9 @@ impl Projection {
         if !fits || !taken || !many || outputs == 0 {
             return None;
         }
-        let (outputs, stored, usual) = (vec![outputs], bias.map(|(_, dtype)| dtype), USUAL_ROWS);
-        let product = Matmul { k, format, outputs, gated, bias: stored, out, rows: rows.clone(), usual };
+        let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
+        let (rows, usual, tile, stagger) = (rows.clone(), USUAL_ROWS, ROWS, true);
+        let product = Matmul { k, format, outputs, gated, bias: stored, out, rows, usual, tile, stagger };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
@@ -151,7 +156,7 @@ impl Matmul {
         }
         let blocks = blocks(info);
         let groups = self.groups(blocks);
-        let stage = ROWS * 2 * STEP + groups * UNIT * STEP * self.format.bits().unwrap_or(16) / 8;
+        let stage = self.tile * 2 * STEP + groups * UNIT * STEP * self.format.bits().unwrap_or(16) / 8;
         let results = self.results(groups);
         let room = info.limits.max_workgroup_memory.saturating_sub(RESERVED_BYTES + results);
         let stages = (room / stage).min(DEPTH);
@@ -169,11 +174,13 @@ impl Matmul {
         let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
         desc.constants = [
             ("K", self.k),
+            ("TILE", self.tile),
             ("GROUPS", groups),
             ("STAGES", stages),
             ("FORMAT", self.format.bits().unwrap_or(1)),
             ("FLOAT", u32::from(self.format == Format::Packed(Code::E4m3))),
             ("RUN", RUN / STEP),
+            ("STAGGER", u32::from(self.stagger)),
             ("PARTS", self.outputs.len() as u32),
             ("O0", output(0)),
             ("O1", output(1)),
@@ -191,7 +198,7 @@ impl Matmul {
         .map(|(name, value)| (name.to_string(), f64::from(value)))
         .to_vec();
         // Half of the rows of a tile: the other block of the cluster brings the other half.
-        desc.constants.extend(map(0, 0, [2, self.k, STEP, ROWS / CLUSTER]));
+        desc.constants.extend(map(0, 0, [2, self.k, STEP, self.tile / CLUSTER]));
         // Packed words are copied as 32-bit elements, 32 weights in as many words as an element has bits.
         let weight = match self.format.bits() {
             None => [2, self.k, STEP, UNIT],
@@ -215,7 +222,7 @@ impl Matmul {
         let units: u32 = self.outputs.iter().map(|o| o.div_ceil(of_unit)).sum();
         // Rounds of tiles over the clusters, times what a tile takes.
         let cost = |&groups: &u32| {
-            let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * self.usual.div_ceil(ROWS);
+            let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * self.usual.div_ceil(self.tile);
             u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
         GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
@@ -225,9 +232,9 @@ impl Matmul {
     fn results(&self, groups: u32) -> u32 {
         match (self.gated, self.format.bits()) {
             // The groups exchange half of their sums there.
-            (true, None) => 2 * ROWS / 2 * UNIT * 4,
-            (true, Some(_)) => groups * ROWS * UNIT,
-            (false, _) => groups * ROWS * UNIT * 2,
+            (true, None) => 2 * self.tile / 2 * UNIT * 4,
+            (true, Some(_)) => groups * self.tile * UNIT,
+            (false, _) => groups * self.tile * UNIT * 2,
         }
     }
 
@@ -291,10 +298,12 @@ impl Matmul {
     /// The plan of a launch with these arguments.
     /// Rows come in tiles, which the grid does not show: it is that of the chip.
     fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
-        let set = Matmul { usual: request.setting.size("usual", self.usual), ..self.clone() };
+        let size = |name: &str, default: u32| request.setting.size(name, default);
+        let (usual, tile) = (size("usual", self.usual), size("tile", self.tile));
+        let set = Matmul { usual, tile, stagger: size("stagger", 1) == 1, ..self.clone() };
         let (desc, groups) = set.kernel(request.info).ok_or_else(|| unserved_error(request))?;
         args.push(Arg::Symbols);
-        let tiles = Axis::steps("rows", self.rows.clone(), u64::from(ROWS));
+        let tiles = Axis::steps("rows", self.rows.clone(), u64::from(tile));
         Ok(plan_of(Launch { desc, args, groups }, self.chain()).with_axes([tiles]))
     }
 }
@@ -308,7 +317,17 @@ mod tests {
         let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
         let code = |bits| if bits == 4 { Code::Int4 } else { Code::Int8 };
         let format = bits.map_or(Format::F16, |bits| Format::Packed(code(bits)));
-        Matmul { k: 4096, format, outputs, gated, bias: None, out: DType::F16, rows, usual: USUAL_ROWS }
+        Matmul {
+            k: 4096,
+            format,
+            outputs,
+            gated,
+            bias: None,
+            out: DType::F16,
+            rows,
+            usual: USUAL_ROWS,
+            tile: ROWS,
+        }
     }
 
     fn chip(cuda: Option<u32>) -> DeviceInfo {
@@ -331,7 +350,8 @@ mod tests {
             assert_eq!(product(&[14336], bits, true).groups(132), 2);
         }
         assert_eq!(product(&[64], None, true).groups(132), 2, "a weight each");
-        let few = |outputs: &[u32]| Matmul { usual: 64, ..product(outputs, None, false) }.groups(132);
+        let few =
+            |outputs: &[u32]| Matmul { usual: 64, tile: 64, ..product(outputs, None, false) }.groups(132);
         assert_eq!((few(&[4096]), few(&[4096, 1024, 1024])), (1, 1), "more blocks read weights");
     }
 

@@ -24,8 +24,8 @@ template <class P, bool PACKED> struct GemmProduct {
         wgmma_commit();
     }
     INLINE void multiply(float (&c)[H::n / 2], GemmRing<P>& ring) {
-        // The groups end their runs at different times, so that the tensor cores are busy meanwhile.
-        u32 run = P::run - group * (P::run / P::groups);
+        // Where they are staggered, the groups end their runs at different times, so that the tensor cores are busy meanwhile.
+        u32 run = P::run - (P::stagger ? group * (P::run / P::groups) : 0);
 #pragma unroll
         for (int i = 0; i < H::n / 2; i++) c[i] = 0;
 #pragma unroll 1
@@ -58,7 +58,7 @@ template <class P> struct GemmProduct<P, true> {
     typedef GemmShape<P> H;
     typedef typename P::Storage S;
     // Rows that are multiplied at once. Where a row is one turn, ptxas 13 takes the first sums of two such parts for one.
-    static constexpr int PART = P::groups > 2 && H::steps > 2 ? 64 : 128;
+    static constexpr int PART = P::groups > 2 && H::steps > 2 ? 64 : H::n;
     static constexpr int TEMPS = P::groups > 2 ? 1 : 2;    // sums of a group of 32 that are held at a time
     static constexpr int TURNS = H::steps % 2 ? 1 : 2;     // stages of a turn
     static constexpr int LOADS = (TURNS + 1) / 2;

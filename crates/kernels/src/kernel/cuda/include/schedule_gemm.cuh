@@ -1,6 +1,6 @@
 // The tiles of a product of many rows on a Hopper chip, who takes which, and the thread that fills the ring.
 //
-// A tile is 64 outputs for each group of four warps (of gated products of packed weights, 32 of each weight) by 128 rows. Two
+// A tile is 64 outputs for each group of four warps (of gated products of packed weights, 32 of each weight) by TILE rows. Two
 // blocks of a cluster take tiles of the same rows: each brings half of x to both. The blocks stay and take one tile after the
 // other. A thread fills a ring of stages, 64 elements along K each.
 #include "operands.cuh"
@@ -9,7 +9,7 @@
 template <class P> struct GemmShape {
     typedef typename P::Storage S;
     static constexpr u32 threads = 128 * P::groups + 128;
-    static constexpr u32 m = P::groups * 64, n = 128;  // weights' rows of a tile, and rows of x
+    static constexpr u32 m = P::groups * 64, n = P::tile; // weights' rows of a tile, and rows of x: 64 or 128
     static constexpr u32 step = 64, steps = P::k / step; // elements along K of a stage
     static constexpr u32 x_bytes = n * 128, w_row = S::bits * 8, w_bytes = m * w_row, stage = x_bytes + w_bytes;
     // The groups have a weight each and share out the rows of the results.
@@ -20,7 +20,7 @@ template <class P> struct GemmShape {
     static constexpr u32 pairs = (columns + 1) / 2;
     // Results of a group: so many pieces of 8 outputs for each warp, and so many rows.
     static constexpr u32 pieces = P::gated && !halves ? 1 : 2, rows = halves ? n / 2 : n;
-    static constexpr u32 out_row = pieces * 64, out_bytes = halves ? 16384 : rows * out_row;
+    static constexpr u32 out_row = pieces * 64, out_bytes = halves ? n * 128 : rows * out_row;
 
     static constexpr u32 weights = P::gated ? 2 : P::parts;
     // Places of the operands among the bindings.
