@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tapml_engine::{
     BatchLimits, Engine, EngineOptions, PagedRunner, Request, RequestEvent, RequestHandle, RequestOptions,
 };
@@ -176,7 +176,15 @@ fn a_device_that_stays_lost_fails_requests_with_the_loss_until_it_is_back() {
         assert!(text.contains("3 attempts") && text.contains("no driver answers"), "{text}");
     }
     assert_eq!((plan.opened.load(Ordering::Relaxed), engine.stats().device_reopened), (3, 0));
+    let fault = engine.fault().expect("the engine tells that it cannot run");
+    assert!(fault.to_string().contains("no driver answers"), "{fault}");
     plan.closed.store(0, Ordering::Relaxed);
+    // Without a request, too: whoever watches over servers sends none to one that cannot run.
+    let begun = Instant::now();
+    while engine.fault().is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the device is not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(answers(&engine), answers(&start(&Arc::new(Plan::default()))));
     assert_eq!(engine.stats().device_reopened, 1);
 }

@@ -117,6 +117,12 @@ impl Engine {
         stats
     }
 
+    /// Why no step can run, such as a device that is lost and does not open again; `None` while all is well. The engine keeps
+    /// trying, also without requests.
+    pub fn fault(&self) -> Option<Error> {
+        lock(&self.shared.fault).clone()
+    }
+
     /// Takes no requests any more, lets those that were taken go on for `grace`, fails the rest, and ends the thread. Returns
     /// when all have ended; a step that runs is waited for.
     pub fn shut_down(&self, grace: Duration) {

@@ -5,7 +5,7 @@ use super::request::Request;
 use super::scheduler::SequenceId;
 use crate::sampler::Sampler;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind};
 
 /// What the engine's thread shares with others.
@@ -17,6 +17,8 @@ pub struct Shared {
     pub stats: Mutex<EngineStats>,
     /// When the step began that runs now.
     pub step_began: Mutex<Option<Instant>>,
+    /// Why no step can run.
+    pub fault: Mutex<Option<Error>>,
 }
 
 /// What the engine's thread is told.
@@ -50,6 +52,7 @@ impl Shared {
             arrived: Condvar::new(),
             stats: Mutex::new(stats),
             step_began: Mutex::new(None),
+            fault: Mutex::new(None),
         }
     }
 
@@ -57,13 +60,17 @@ impl Shared {
         lock(&self.inbox)
     }
 
-    /// Takes what is in the inbox; first waits until there is something, if asked to.
-    pub fn take(&self, wait: bool, waiting: usize) -> (Vec<Arrival>, Vec<SequenceId>, Option<Instant>) {
-        let mut inbox = self.inbox();
-        while wait && inbox.arrivals.is_empty() && inbox.deadline.is_none() {
+    /// Takes what is in the inbox; first waits for so long until there is something.
+    pub fn take(&self, wait: Duration, waiting: usize) -> (Vec<Arrival>, Vec<SequenceId>, Option<Instant>) {
+        let nothing = |inbox: &mut Inbox| {
             // Requests that are cancelled after their end.
             inbox.cancelled.clear();
-            inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            inbox.arrivals.is_empty() && inbox.deadline.is_none()
+        };
+        let mut inbox = self.inbox();
+        if !wait.is_zero() {
+            let waited = self.arrived.wait_timeout_while(inbox, wait, nothing);
+            inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         inbox.waiting = waiting + inbox.arrivals.len();
         let arrivals = std::mem::take(&mut inbox.arrivals);
@@ -84,6 +91,10 @@ impl Shared {
 
     pub fn set_stats(&self, stats: EngineStats) {
         *lock(&self.stats) = stats;
+    }
+
+    pub fn set_fault(&self, fault: Option<Error>) {
+        *lock(&self.fault) = fault;
     }
 
     pub fn set_step_began(&self, began: Option<Instant>) {

@@ -15,11 +15,16 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_graph::{Context, Error, Result};
 
 /// Logits from which on it pays to read them on several threads.
 const MANY_LOGITS: usize = 1 << 16;
+
+/// How long an engine without requests waits for one; it looks around in between.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
+/// Likewise while no step can run. Then it tries to make the model usable again.
+const FAULT_WAIT: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub struct EngineThread {
@@ -34,6 +39,8 @@ pub struct EngineThread {
     stats: EngineStats,
     /// Whether the runner must be reset before its next step.
     broken: bool,
+    /// Whether its last reset failed.
+    faulty: bool,
 }
 
 /// Whether a request goes on.
@@ -70,6 +77,7 @@ impl EngineThread {
             active: BTreeMap::new(),
             stats: EngineStats { pages: limits.pages, ..EngineStats::default() },
             broken: false,
+            faulty: false,
         }
     }
 
@@ -86,8 +94,9 @@ impl EngineThread {
 
     fn work(&mut self) {
         loop {
-            let idle = self.active.is_empty();
-            let (arrivals, cancelled, deadline) = self.shared.take(idle, self.scheduler.waiting_count());
+            let idle = if self.faulty { FAULT_WAIT } else { IDLE_WAIT };
+            let wait = if self.active.is_empty() { idle } else { Duration::ZERO };
+            let (arrivals, cancelled, deadline) = self.shared.take(wait, self.scheduler.waiting_count());
             arrivals.into_iter().for_each(|arrival| self.enter(arrival));
             cancelled.into_iter().for_each(|id| self.end(id, Continuation::Ends(Finish::Cancelled)));
             if deadline.is_some_and(|deadline| self.active.is_empty() || deadline <= Instant::now()) {
@@ -95,6 +104,9 @@ impl EngineThread {
             }
             if !self.active.is_empty() {
                 self.step();
+            } else if self.faulty {
+                // Whoever watches over servers sends no request to one that cannot run, and would never see it well again.
+                self.broken = self.reset().is_err();
             }
             self.shared.set_waiting(self.scheduler.waiting_count());
             self.publish();
@@ -281,9 +293,12 @@ impl EngineThread {
 
     fn reset(&mut self) -> Result<()> {
         let reset = panics::catch(|| self.runner.reset());
-        reset
+        let reset = reset
             .unwrap_or_else(|| Err(Error::bug("the runner panicked")))
-            .context(|| "could not make the model usable again after a failed step".into())
+            .context(|| "could not make the model usable again after a failed step".into());
+        self.faulty = reset.is_err();
+        self.shared.set_fault(reset.as_ref().err().cloned());
+        reset
     }
 
     /// Ends a request, unless it goes on.
