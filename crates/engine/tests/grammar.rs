@@ -99,6 +99,10 @@ fn expressions_choices_and_rules_are_kept_to() {
         codes.iter().all(|code| code.as_bytes()[2] == b'-' && code[3..6].parse::<u32>().is_ok()),
         "{codes:?}"
     );
+    // Digits and letters of ASCII, as in the patterns of schemas.
+    for code in texts(&Grammar::Regex(r"\d\w{2}".into())) {
+        assert!(code.len() == 3 && code.is_ascii() && code.as_bytes()[0].is_ascii_digit(), "{code:?}");
+    }
     let words = ["a", "ab", "Say \"no\"\n", "é"];
     let chosen = texts(&Grammar::Choice(words.map(|word| Grammar::Text(word.into())).into()));
     assert!(chosen.iter().all(|text| words.contains(&text.as_str())), "{chosen:?}");

@@ -11,6 +11,9 @@ const MAX_GRAMMAR: usize = 1 << 20;
 /// write white space to the end of its context.
 const WHITE_SPACE: &str = r"[ ]|\n{1,2}[ \t]{0,20}";
 
+/// `\d` and `\w` hold ASCII alone in ECMA-262, which JSON schemas refer to; others mean the same by them.
+const ASCII_CLASSES: &str = "dw";
+
 /// Finds the special tokens of a vocabulary in a text, as they are written.
 pub struct SpecialTexts {
     finder: AhoCorasick,
@@ -73,7 +76,10 @@ impl LarkWriter<'_> {
                 let schema = with_options(schema)?;
                 self.define("rule", "", &format!("%json {schema}"))
             }
-            Grammar::Regex(regex) => self.define("TERMINAL", "", &regex_literal(regex)),
+            Grammar::Regex(regex) => {
+                let literal = format!("/{}/", llguidance::regex_to_lark(regex, ASCII_CLASSES));
+                self.define("TERMINAL", "", &literal)
+            }
             Grammar::Without(texts) => self.define("TERMINAL", "", &any_without(texts)),
             Grammar::Until { end, without } => {
                 let text = self.define("TERMINAL", "", &any_without(without));

@@ -17,7 +17,8 @@ pub enum Grammar {
     Text(String),
     /// JSON that a schema describes. <https://json-schema.org/draft/2020-12>
     Json(Value),
-    /// What a regular expression matches from the beginning to the end, in the syntax of the crate `regex`.
+    /// What a regular expression matches from the beginning to the end, in the syntax of the crate `regex`. `\d` and `\w` are
+    /// those of ASCII, as in the patterns of JSON schemas.
     Regex(String),
     /// Any text in which none of these texts occurs.
     Without(Vec<String>),
