@@ -5,7 +5,7 @@
 
 use crate::job::{open_platform_for, oracles};
 use crate::model::{GraphOptions, default_ledger, identity, single_text_layout};
-use crate::shadow::ShadowSpec;
+use crate::shadow::{ShadowSource, ShadowSpec};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tapml_engine::{BatchLimits, DraftModel, PagedRunner, Tokenizer, bundled_text};
@@ -124,6 +124,7 @@ impl ServeOptions {
         }
         // What is wrong with it is told before minutes of work.
         let shadow = self.shadow.as_deref().map(ShadowSpec::parse).transpose()?;
+        let shadow = shadow.map(ShadowSpec::open).transpose()?;
         let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
         progress.stage("read the model", 0);
         let (checkpoint, model) = if self.random {
@@ -144,10 +145,10 @@ impl ServeOptions {
         };
         progress.stage("load the model", 0);
         let of_model = (&checkpoint, &model);
-        let start = |spec: ShadowSpec| {
+        let start = |source: ShadowSource| {
             let beside = || default_ledger(&self.model, &self.target, &self.graph).join("shadow");
             let cases = self.shadow_cases.clone().unwrap_or_else(beside);
-            spec.start((&self.target, platform.as_ref()), of_model, limits, cases)
+            source.start((&self.target, platform.as_ref()), of_model, limits, cases)
         };
         let shadow = shadow.map(start).transpose()?;
         let open: OpenRunner = if shadow.is_some() { PagedRunner::observable } else { PagedRunner::new };

@@ -14,9 +14,16 @@ use tapml_server::{ServedShadow, ShadowStats};
 const CPU: &str = "cpu";
 
 /// A source and the share of the calls that it checks, as `cpu:0.01`.
+#[derive(Clone, Debug)]
 pub(crate) struct ShadowSpec {
     source: String,
     share: f64,
+}
+
+/// A source that is open.
+pub(crate) struct ShadowSource {
+    spec: ShadowSpec,
+    platform: Box<dyn Platform>,
 }
 
 impl ShadowSpec {
@@ -37,16 +44,24 @@ impl ShadowSpec {
         }
     }
 
+    /// Opens the source.
+    pub fn open(self) -> Result<ShadowSource> {
+        let platform = open_platform(&self.source, &[]).map_err(|e| e.context("the source of --shadow"))?;
+        Ok(ShadowSource { spec: self, platform })
+    }
+}
+
+impl ShadowSource {
     /// Starts to check what the sampler will record of this model in pages of these sizes on the target; calls that fail leave
     /// suites in the folder `cases`.
     pub fn start(
-        &self,
+        self,
         (target, platform): (&str, &dyn Platform),
         (checkpoint, model): (&Checkpoint, &Model),
         limits: BatchLimits,
         cases: PathBuf,
     ) -> Result<(ServedShadow, ShadowSampler)> {
-        let source = open_platform(&self.source, &[]).map_err(|e| e.context("the source of --shadow"))?;
+        let ShadowSource { spec: ShadowSpec { source: word, share }, platform: source } = self;
         let graph = model.graph().to_paged(PagedRunner::layout(limits)?)?;
         // The CPU shows nodes as it runs them, and devices those of their programs.
         if platform.word() != CPU && platform.lower(&graph, Phase::Prefill)?.is_none() {
@@ -54,7 +69,7 @@ impl ShadowSpec {
             return Err(Error::unsupported(text).with_hint("serve without --shadow"));
         }
         let options = ShadowOptions {
-            share: self.share,
+            share,
             model: model.clone(),
             identity: identity(checkpoint)?,
             source,
@@ -64,9 +79,8 @@ impl ShadowSpec {
             report: Box::new(|text| log::error!("{text}")),
         };
         let (shadow, sampler) = Shadow::start(options)?;
-        let (source, share) = (self.source.clone(), self.share);
         let stats = Box::new(move || stats(shadow.counts()));
-        Ok((ServedShadow { source, share, cases, stats }, sampler))
+        Ok((ServedShadow { source: word, share, cases, stats }, sampler))
     }
 }
 
