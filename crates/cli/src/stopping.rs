@@ -74,7 +74,9 @@ pub fn listen() -> Result<&'static Stop> {
         // The handler has to return, so that a second signal is heard.
         std::thread::spawn(move || end(grace));
         if !grace.is_zero() {
-            output::note("stopping", "what is done so far is kept; again to stop at once");
+            let server = CODE.load(Ordering::Acquire) == 0;
+            let text = if server { "what is open may end" } else { "what is done so far is kept" };
+            output::note("stopping", &format!("{text}; again to stop at once"));
         }
     })
     .context("could not install the signal handler")?;
