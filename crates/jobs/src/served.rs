@@ -16,6 +16,8 @@ pub struct ServedOptions {
     pub names: Vec<String>,
     /// A chat template in place of the checkpoint's.
     pub chat_template: Option<PathBuf>,
+    /// Whether a last message of the assistant is gone on with, as llama-server does.
+    pub prefill: bool,
     /// How its engine works.
     pub engine: EngineOptions,
 }
@@ -35,7 +37,7 @@ impl ServedOptions {
     /// # Errors
     /// If the checkpoint has no tokenizer, or the chat template is none.
     pub fn start(self, serving: Serving) -> Result<ServedModel> {
-        let ServedOptions { mut names, chat_template, engine } = self;
+        let ServedOptions { mut names, chat_template, prefill, engine } = self;
         let dir = serving.checkpoint.dir();
         let tokenizer = if serving.random {
             Tokenizer::with_numbers(serving.runner.limits().vocab)?
@@ -49,7 +51,7 @@ impl ServedOptions {
         let stop_ids = serving.checkpoint.eos().to_vec();
         let engine = Engine::start_with_draft(Box::new(serving.runner), serving.draft, engine)?;
         let shadow = serving.shadow;
-        Ok(ServedModel { names, tokenizer, template, stop_ids, engine, shadow })
+        Ok(ServedModel { names, tokenizer, template, stop_ids, prefill, engine, shadow })
     }
 }
 

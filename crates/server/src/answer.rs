@@ -2,7 +2,7 @@
 //! out together with the text they belong to.
 
 use std::collections::VecDeque;
-use tapml_engine::{PromptToken, SampledToken, StopTexts, TextStream, Tokenizer};
+use tapml_engine::{Candidate, PromptToken, SampledToken, StopTexts, TextStream, Tokenizer};
 use tapml_graph::Result;
 
 /// Tokens at the end of a prompt that decide how its continuation is written.
@@ -11,14 +11,27 @@ const TAIL: usize = 8;
 /// A token of an answer, as clients see it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenText {
+    /// Its number.
+    pub id: u32,
     /// The text that it adds. That of a token in the middle of a character is empty; the token that completes it has it.
     pub text: String,
     /// Its log probability. The first token of a prompt has none.
     pub logprob: Option<f32>,
     /// The likeliest tokens in its place.
-    pub top: Vec<(String, f32)>,
+    pub top: Vec<CandidateText>,
     /// Characters of the answer before it.
     pub offset: usize,
+}
+
+/// A token that might stand in place of another one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CandidateText {
+    /// Its number.
+    pub id: u32,
+    /// The text that it would add.
+    pub text: String,
+    /// Its log probability.
+    pub logprob: f32,
 }
 
 /// A part of an answer.
@@ -26,7 +39,7 @@ pub struct TokenText {
 pub struct AnswerPiece {
     /// Its text.
     pub text: String,
-    /// Its tokens, if their log probabilities are wanted.
+    /// Its tokens, if they or their log probabilities are wanted.
     pub tokens: Vec<TokenText>,
 }
 
@@ -50,7 +63,7 @@ pub struct AnswerText<'t> {
     stream: TextStream<'t>,
     stops: StopTexts,
     /// Whether tokens are told.
-    logprobs: bool,
+    with_tokens: bool,
     /// Bytes and characters of what the tokens gave so far.
     made: (usize, usize),
     /// Bytes of what was told.
@@ -68,7 +81,7 @@ impl<'t> AnswerText<'t> {
         mut stream: TextStream<'t>,
         prompt: &[u32],
         stops: &[String],
-        logprobs: bool,
+        with_tokens: bool,
     ) -> Result<AnswerText<'t>> {
         // Some decoders treat the first token of a text in their own way, which this is not.
         for id in &prompt[prompt.len().saturating_sub(TAIL)..] {
@@ -79,7 +92,7 @@ impl<'t> AnswerText<'t> {
             tokenizer,
             stream,
             stops: StopTexts::new(stops),
-            logprobs,
+            with_tokens,
             made,
             written: 0,
             pending,
@@ -104,7 +117,7 @@ impl<'t> AnswerText<'t> {
 
     /// Adds a token; gives what is certain now.
     pub fn push(&mut self, token: &SampledToken) -> Result<AnswerPiece> {
-        let top = if self.logprobs { texts(&self.stream, token)? } else { Vec::new() };
+        let top = if self.with_tokens { texts(&self.stream, token)? } else { Vec::new() };
         let text = self.stream.push(token.id)?;
         self.add(&text, token, top);
         let text = self.stops.push(&text);
@@ -113,7 +126,7 @@ impl<'t> AnswerText<'t> {
 
     /// Adds the token that ends the answer and is no part of its text.
     pub fn push_end(&mut self, token: &SampledToken) -> Result<()> {
-        if self.logprobs {
+        if self.with_tokens {
             let top = texts(&self.stream, token)?;
             let written = self.tokenizer.token(token.id).unwrap_or_default();
             self.add("", token, top);
@@ -143,11 +156,11 @@ impl<'t> AnswerText<'t> {
         Ok(piece)
     }
 
-    fn add(&mut self, text: &str, token: &SampledToken, top: Vec<(String, f32)>) {
+    fn add(&mut self, text: &str, token: &SampledToken, top: Vec<CandidateText>) {
         let (bytes, offset) = self.made;
         self.made = (bytes + text.len(), offset + text.chars().count());
-        if self.logprobs {
-            let token = TokenText { text: text.into(), logprob: token.logprob, top, offset };
+        if self.with_tokens {
+            let token = TokenText { id: token.id, text: text.into(), logprob: token.logprob, top, offset };
             self.pending.push_back(Pending { bytes: (bytes, self.made.0), token });
         }
     }
@@ -165,13 +178,15 @@ impl<'t> AnswerText<'t> {
 }
 
 /// The texts of the likeliest tokens in place of one.
-fn texts(stream: &TextStream<'_>, token: &SampledToken) -> Result<Vec<(String, f32)>> {
+fn texts(stream: &TextStream<'_>, token: &SampledToken) -> Result<Vec<CandidateText>> {
     let text = |id| -> Result<String> {
         let mut stream = stream.clone();
         let text = stream.push(id)?;
         Ok(text + &stream.finish()?)
     };
-    token.top.iter().map(|candidate| Ok((text(candidate.id)?, candidate.logprob))).collect()
+    let candidate =
+        |&Candidate { id, logprob }: &Candidate| Ok(CandidateText { id, text: text(id)?, logprob });
+    token.top.iter().map(candidate).collect()
 }
 
 /// The tokens of a prompt, as clients see them.

@@ -21,12 +21,14 @@ pub struct ApiError {
     param: Option<String>,
     /// For programs.
     code: Option<&'static str>,
+    /// Tokens of a prompt, and of the context that it exceeds.
+    sizes: Option<(usize, usize)>,
 }
 
 impl ApiError {
     /// A refusal with this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
-        ApiError { status, message: message.into(), param: None, code: None }
+        ApiError { status, message: message.into(), param: None, code: None, sizes: None }
     }
 
     /// The request as a whole is wrong.
@@ -55,6 +57,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text).with_code("shutting_down")
     }
 
+    /// No request can be computed.
+    pub fn fault(fault: &Error) -> ApiError {
+        let text = format!("the model cannot run, which is tried again: {}", text_with_hint(fault));
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text).with_code("model_unavailable")
+    }
+
     /// There is no room for a request.
     pub fn overload_error(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("server_overloaded")
@@ -70,6 +78,15 @@ impl ApiError {
     pub fn with_code(mut self, code: &'static str) -> ApiError {
         self.code = Some(code);
         self
+    }
+
+    /// The prompt exceeds the context.
+    pub fn context_error(param: &str, tokens: usize, context: usize) -> ApiError {
+        let text = format!(
+            "the prompt has {tokens} tokens and exceeds the available context size of {context}; shorten it"
+        );
+        let error = ApiError::bad_field(param, text).with_code("context_length_exceeded");
+        ApiError { sizes: Some((tokens, context)), ..error }
     }
 
     /// Tells fields under the names that they have in the body that a chat was made of.
@@ -98,7 +115,13 @@ impl ApiError {
     /// The body of the answer, which is also what a stream ends with.
     pub fn body(&self) -> Value {
         let ApiError { message, param, code, .. } = self;
-        json!({ "error": { "message": message, "type": self.kind(), "param": param, "code": code } })
+        let mut error = json!({ "message": message, "type": self.kind(), "param": param, "code": code });
+        if let Some((tokens, context)) = self.sizes {
+            // As llama-server tells them.
+            error["n_prompt_tokens"] = tokens.into();
+            error["n_ctx"] = context.into();
+        }
+        json!({ "error": error })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::served::ServedModel;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_engine::{
     CompiledGrammar, Finish, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, Usage,
 };
@@ -26,6 +26,8 @@ pub struct AnswerPlan {
     pub stops: Vec<String>,
     /// Whether special tokens are part of the text: some models mark calls of functions by them.
     pub with_special: bool,
+    /// Whether tokens are told without log probabilities, too.
+    pub with_tokens: bool,
     /// Whether the token that ends an answer is told with its log probability.
     pub with_end: bool,
     /// The form that the answer is held to.
@@ -35,10 +37,19 @@ pub struct AnswerPlan {
 /// How an answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerEnd {
+    /// Its tokens and times. New tokens are those that were told.
+    pub usage: Usage,
     /// Why.
     pub finish: Finish,
     /// The text that ended it, if one did.
     pub stop_text: Option<String>,
+}
+
+impl AnswerEnd {
+    /// That of an answer that has none.
+    pub fn cancelled() -> AnswerEnd {
+        AnswerEnd { usage: Usage::default(), finish: Finish::Cancelled, stop_text: None }
+    }
 }
 
 /// Takes answers as they are made.
@@ -59,6 +70,18 @@ pub struct Totals {
     pub cached_tokens: usize,
     /// Those of its answers.
     pub new_tokens: usize,
+    /// From the first step to the first new token, the longest of all answers.
+    pub prefill: Duration,
+    /// From the first new token to the last one, the longest of all answers.
+    pub decode: Duration,
+}
+
+impl Totals {
+    /// As those of one answer.
+    pub fn usage(&self) -> Usage {
+        let Totals { prompt_tokens, cached_tokens, new_tokens, prefill, decode } = *self;
+        Usage { prompt_tokens, cached_tokens, new_tokens, prefill, decode, ..Usage::default() }
+    }
 }
 
 /// Requests that the engine has taken. If this is dropped, its work on them ends.
@@ -77,6 +100,8 @@ struct ActiveAnswer<'t> {
     text: Option<AnswerText<'t>>,
     handle: RequestHandle,
     last_token: Option<Instant>,
+    /// Tokens of its own.
+    new_tokens: usize,
 }
 
 /// The answers of one request.
@@ -146,10 +171,10 @@ impl Submitted {
 
 impl<R: Receiver> Answers<'_, '_, R> {
     fn begin(&mut self, plan: AnswerPlan, handle: RequestHandle) -> Result<(), ApiError> {
-        let logprobs = plan.options.logprobs.is_some();
+        let with_tokens = plan.with_tokens || plan.options.logprobs.is_some();
         let tokenizer = &self.model.tokenizer;
         let stream = if plan.with_special { tokenizer.stream_with_special() } else { tokenizer.stream() };
-        let text = AnswerText::new(tokenizer, stream, &plan.prompt, &plan.stops, logprobs)?;
+        let text = AnswerText::new(tokenizer, stream, &plan.prompt, &plan.stops, with_tokens)?;
         let text = Some(text.with_offset(plan.echo.as_ref().map_or(0, |echo| echo.chars().count())));
         if plan.counts {
             self.totals.prompt_tokens += plan.prompt.len();
@@ -160,7 +185,7 @@ impl<R: Receiver> Answers<'_, '_, R> {
         if let Some(echo) = plan.echo.as_ref().filter(|_| plan.options.prompt_logprobs.is_none()) {
             self.receiver.piece(index, AnswerPiece { text: echo.clone(), tokens: Vec::new() });
         }
-        self.answers.push(ActiveAnswer { plan, text, handle, last_token: None });
+        self.answers.push(ActiveAnswer { plan, text, handle, last_token: None, new_tokens: 0 });
         Ok(())
     }
 
@@ -198,6 +223,7 @@ impl<R: Receiver> Answers<'_, '_, R> {
             Some(last) => self.metrics.observe_next_token(now - last),
         }
         self.totals.new_tokens += 1;
+        answer.new_tokens += 1;
         if answer.plan.options.stop_ids.contains(&token.id) {
             if answer.plan.with_end {
                 text.push_end(token)?;
@@ -221,9 +247,12 @@ impl<R: Receiver> Answers<'_, '_, R> {
         if answer.plan.counts {
             self.totals.cached_tokens += usage.cached_tokens;
         }
+        self.totals.prefill = self.totals.prefill.max(usage.prefill);
+        self.totals.decode = self.totals.decode.max(usage.decode);
         let Some(text) = answer.text.take() else { return Ok(()) };
         let finish = if text.is_stopped() { Finish::Stop } else { finish };
-        let end = AnswerEnd { finish, stop_text: text.stop_text().map(String::from) };
+        let usage_told = Usage { new_tokens: answer.new_tokens, ..*usage };
+        let end = AnswerEnd { usage: usage_told, finish, stop_text: text.stop_text().map(String::from) };
         let rest = text.finish()?;
         if !rest.is_empty() {
             self.receiver.piece(index, rest);

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, anthropic_body};
 use crate::fields::Parsed;
-use crate::handler::{anthropic, chat, completion, responses, status, tokens};
+use crate::handler::{anthropic, chat, completion, native, responses, status, tokens};
 use crate::state::ServerState;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -41,15 +41,38 @@ fn table() -> Vec<(&'static str, Routed)> {
         (MESSAGES, post(anthropic::create)),
         ("/v1/messages/count_tokens", post(anthropic::count_tokens)),
         ("/v1/embeddings", post(status::embeddings)),
+        ("/v1/chat/completions/input_tokens", post(native::input_tokens)),
+        ("/completion", post(native::complete)),
+        ("/props", get(native::props)),
         ("/tokenize", post(tokens::tokenize)),
         ("/detokenize", post(tokens::detokenize)),
         ("/apply-template", post(tokens::apply_template)),
     ]
 }
 
+/// Further paths of llama-server, and which of the table they stand for.
+const ALIASES: &[(&str, &str)] = &[
+    ("/v1/health", "/health"),
+    ("/models", "/v1/models"),
+    ("/completions", "/completion"),
+    ("/chat/completions", "/v1/chat/completions"),
+    ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"),
+    ("/responses", "/v1/responses"),
+];
+
+/// The path that a further one stands for.
+fn path_of_alias(path: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == path).map_or(path, |(_, path)| path)
+}
+
 /// What a server answers.
 pub fn routes(state: Arc<ServerState>) -> Router {
-    let all = table().into_iter();
+    let table = table();
+    let aliases = ALIASES.iter().filter_map(|(alias, path)| {
+        let (_, methods) = table.iter().find(|(own, _)| own == path)?;
+        Some((*alias, methods.clone()))
+    });
+    let all = table.iter().cloned().chain(aliases);
     let routes = all.fold(Router::new(), |routes, (path, methods)| routes.route(path, methods));
     routes
         .fallback(async |request: Request| not_found(request.uri().path()))
@@ -97,7 +120,7 @@ async fn guard(State(state): State<Arc<ServerState>>, request: Request, next: Ne
 
 /// Fails if no key lets the request in. Whether the server is well is told to everybody.
 fn check_key(state: &ServerState, headers: &HeaderMap, path: &str) -> Parsed<()> {
-    if state.options.keys.is_empty() || path == "/health" {
+    if state.options.keys.is_empty() || path_of_alias(path) == "/health" {
         return Ok(());
     }
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());

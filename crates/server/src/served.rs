@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use crate::fields::Parsed;
 use crate::request::Prompt;
 use axum::http::StatusCode;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use tapml_engine::{Chat, ChatTemplate, Engine, Tokenizer};
 
@@ -17,6 +18,8 @@ pub struct ServedModel {
     pub template: Option<ChatTemplate>,
     /// Tokens that end an answer.
     pub stop_ids: Vec<u32>,
+    /// Whether a last message of the assistant is gone on with, also where the request does not say so.
+    pub prefill: bool,
     /// What runs it.
     pub engine: Engine,
     /// The live calls that are checked beside the service, if any are.
@@ -83,9 +86,23 @@ impl ServedModel {
                 self.tokenizer.encode(text).map_err(|e| ApiError::from(e).with_param("prompt"))?
             }
             Prompt::Ids(ids) => ids.clone(),
+            Prompt::Parts(parts) => self.encode_parts(parts)?,
         };
         self.check_prompt("prompt", &ids)?;
         Ok(ids)
+    }
+
+    fn encode_parts(&self, parts: &[Prompt]) -> Parsed<Vec<u32>> {
+        let mut all = Vec::new();
+        for (i, part) in parts.iter().enumerate() {
+            match part {
+                Prompt::Text(text) if i == 0 => all.extend(self.tokenizer.encode(text)?),
+                Prompt::Text(text) => all.extend(self.tokenizer.encode_plain(text)?),
+                Prompt::Ids(ids) => all.extend(ids),
+                Prompt::Parts(parts) => all.extend(self.encode_parts(parts)?),
+            }
+        }
+        Ok(all)
     }
 
     /// The source of the template; empty if there is none.
@@ -99,6 +116,7 @@ impl ServedModel {
             let text = "the model has no chat template; start the server with `--chat-template FILE`, or use /v1/completions";
             return Err(ApiError::unsupported_field("messages", text));
         };
+        let chat = &*self.with_prefill(chat)?;
         let render =
             |chat: &Chat| template.render(chat).map_err(|e| ApiError::from(e).with_param("messages"));
         let text = render(chat)?;
@@ -107,6 +125,20 @@ impl ServedModel {
             return Err(ApiError::unsupported_field("tools", text));
         }
         Ok(text)
+    }
+
+    /// The chat, whose last message is gone on with if that is wanted.
+    fn with_prefill<'a>(&self, chat: &'a Chat) -> Parsed<Cow<'a, Chat>> {
+        let mut last = chat.messages.iter().rev().map(|message| message["role"] == "assistant");
+        if !self.prefill || chat.continue_final_message || last.next() != Some(true) {
+            return Ok(Cow::Borrowed(chat));
+        }
+        if last.next() == Some(true) {
+            let text =
+                "the last two messages are of the assistant; join them, so that one can be gone on with";
+            return Err(ApiError::bad_field("messages", text).with_code("invalid_value"));
+        }
+        Ok(Cow::Owned(Chat { continue_final_message: true, add_generation_prompt: false, ..chat.clone() }))
     }
 
     /// The tokens of a chat, of which the context holds all.
@@ -124,9 +156,7 @@ impl ServedModel {
             return Err(ApiError::bad_field(param, "the prompt has no tokens; give at least one"));
         }
         if ids.len() > limits.context {
-            let (context, found) = (limits.context, ids.len());
-            let text = format!("the context holds {context} tokens, and the prompt has {found}; shorten it");
-            return Err(ApiError::bad_field(param, text).with_code("context_length_exceeded"));
+            return Err(ApiError::context_error(param, ids.len(), limits.context));
         }
         check_ids(param, ids, limits.vocab)
     }

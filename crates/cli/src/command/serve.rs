@@ -78,6 +78,9 @@ pub struct ServeCommand {
     /// Chat template (Jinja) in place of the model's own
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
+    /// Go on with a last message of the assistant instead of answering it, as llama-server does
+    #[arg(long)]
+    prefill_assistant: bool,
     /// Most tokens of a prompt and its answer; the model's if not given
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -249,7 +252,12 @@ impl ServeCommand {
             ngram: self.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
             ..EngineOptions::default()
         };
-        ServedOptions { names: self.name.clone(), chat_template: self.chat_template.clone(), engine }
+        ServedOptions {
+            names: self.name.clone(),
+            chat_template: self.chat_template.clone(),
+            prefill: self.prefill_assistant,
+            engine,
+        }
     }
 
     fn job(&self) -> ServeOptions {

@@ -57,7 +57,17 @@ pub fn plans(state: &ServerState, request: &ChatRequest) -> Parsed<(Vec<AnswerPl
         let (prompt, stops) = (prompt.clone(), common.stops.clone());
         let with_special = !tools.names.is_empty();
         let (counts, grammar) = (answer == 0, grammar.clone());
-        AnswerPlan { prompt, counts, echo: None, options, stops, with_special, with_end: false, grammar }
+        AnswerPlan {
+            prompt,
+            counts,
+            echo: None,
+            options,
+            stops,
+            with_special,
+            with_tokens: false,
+            with_end: false,
+            grammar,
+        }
     };
     Ok(((0..common.n).map(plan).collect(), tools))
 }

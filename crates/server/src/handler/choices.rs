@@ -1,6 +1,7 @@
 //! How completions and chats are written: a list of choices under a head, whole or in chunks.
 
 use super::answers::{AnswerForm, GatheredAnswer, random_name};
+use super::timings::timings;
 use crate::answer::AnswerPiece;
 use crate::fields::Parsed;
 use crate::generate::{AnswerEnd, Totals};
@@ -21,7 +22,7 @@ pub fn finish_name(finish: Finish) -> &'static str {
 
 /// The tokens of a request.
 pub fn usage(totals: &Totals) -> Value {
-    let Totals { prompt_tokens, cached_tokens, new_tokens } = totals;
+    let Totals { prompt_tokens, cached_tokens, new_tokens, .. } = totals;
     json!({
         "prompt_tokens": prompt_tokens,
         "completion_tokens": new_tokens,
@@ -46,17 +47,21 @@ impl Envelope {
         Ok(Envelope { object, id, created: unix_seconds(), model: model.name().into() })
     }
 
-    /// With choices, and the usage if it is known.
-    pub fn wrap(&self, choices: Vec<Value>, usage: Option<Value>) -> Value {
+    /// With choices.
+    pub fn wrap(&self, choices: Vec<Value>) -> Value {
         let Envelope { object, id, created, model } = self;
         let fingerprint = concat!("tapml-", env!("CARGO_PKG_VERSION"));
-        let mut answer = json!({
+        json!({
             "id": id, "object": object, "created": created, "model": model, "system_fingerprint": fingerprint,
             "choices": choices,
-        });
-        if let Some(usage) = usage {
-            answer["usage"] = usage;
-        }
+        })
+    }
+
+    /// With choices, and what they took.
+    pub fn wrap_last(&self, choices: Vec<Value>, totals: &Totals) -> Value {
+        let mut answer = self.wrap(choices);
+        answer["usage"] = usage(totals);
+        answer["timings"] = timings(&totals.usage());
         answer
     }
 }
@@ -92,10 +97,13 @@ impl<S: AnswerShape> Choices<S> {
         Choices { shape, envelope, usage_wanted: stream.unwrap_or_default().include_usage }
     }
 
-    fn send(&self, events: &EventSender, choices: Vec<Value>, usage: Option<Value>) {
-        // Clients that asked for the usage find the field in every chunk.
-        let usage = usage.or(self.usage_wanted.then_some(Value::Null));
-        events.send(&self.envelope.wrap(choices, usage));
+    fn send(&self, events: &EventSender, choice: Value) {
+        let mut chunk = self.envelope.wrap(vec![choice]);
+        if self.usage_wanted {
+            // Clients that asked for the usage find the field in every chunk.
+            chunk["usage"] = Value::Null;
+        }
+        events.send(&chunk);
     }
 }
 
@@ -105,29 +113,29 @@ impl<S: AnswerShape> AnswerForm for Choices<S> {
             self.shape.whole(index, answer.piece, answer.end.map_or(Finish::Cancelled, |end| end.finish))
         };
         let choices = answers.into_iter().enumerate().map(choice).collect();
-        self.envelope.wrap(choices, Some(usage(totals)))
+        self.envelope.wrap_last(choices, totals)
     }
 
     fn open(&mut self, events: &EventSender, answers: usize) {
         let openings = (0..answers).filter_map(|index| self.shape.opening(index));
-        openings.for_each(|choice| self.send(events, vec![choice], None));
+        openings.for_each(|choice| self.send(events, choice));
     }
 
     fn piece(&mut self, events: &EventSender, answer: usize, piece: AnswerPiece) {
         if let Some(choice) = self.shape.part(answer, piece) {
-            self.send(events, vec![choice], None);
+            self.send(events, choice);
         }
     }
 
     fn finish(&mut self, events: &EventSender, answer: usize, end: AnswerEnd) {
         for choice in self.shape.end(answer, end.finish) {
-            self.send(events, vec![choice], None);
+            self.send(events, choice);
         }
     }
 
     fn close(&mut self, events: &EventSender, done: Parsed<Totals>) {
         match done {
-            Ok(totals) if self.usage_wanted => self.send(events, Vec::new(), Some(usage(&totals))),
+            Ok(totals) if self.usage_wanted => events.send(&self.envelope.wrap_last(Vec::new(), &totals)),
             Ok(_) => {}
             Err(error) => events.send(&error.body()),
         }

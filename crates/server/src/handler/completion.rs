@@ -38,7 +38,7 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<Choices<TextShape>>> 
         let echo = match prompt {
             _ if !request.echo => None,
             Prompt::Text(text) => Some(text.clone()),
-            Prompt::Ids(ids) => Some(model.tokenizer.decode(ids)?),
+            Prompt::Ids(_) | Prompt::Parts(_) => Some(model.tokenizer.decode(&ids)?),
         };
         for answer in 0..request.common.n {
             let mut options = answers::options(model, &request.common, answer, ids.len(), request.max_tokens);
@@ -52,6 +52,7 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<Choices<TextShape>>> 
                 options,
                 stops,
                 with_special: false,
+                with_tokens: false,
                 with_end: true,
                 grammar: grammar.clone(),
             });

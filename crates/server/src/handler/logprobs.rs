@@ -1,6 +1,6 @@
 //! Log probabilities as OpenAI writes them.
 
-use crate::answer::TokenText;
+use crate::answer::{CandidateText, TokenText};
 use serde_json::{Map, Value, json};
 
 /// What stands for probabilities of 0, whose logarithm JSON cannot write.
@@ -25,7 +25,7 @@ pub fn lists(tokens: &[TokenText]) -> Value {
 fn top_map(token: &TokenText) -> Value {
     let Some(own) = token.logprob else { return Value::Null };
     let mut map: Map<String, Value> = Map::new();
-    for (text, logprob) in &token.top {
+    for CandidateText { text, logprob, .. } in &token.top {
         // Of equal texts the likeliest token counts, which comes first.
         map.entry(text.clone()).or_insert(number(*logprob));
     }
@@ -38,9 +38,21 @@ pub fn content(tokens: &[TokenText]) -> Value {
     let one = |text: &str, logprob: f32| json!({ "token": text, "logprob": number(logprob), "bytes": text.as_bytes() });
     let token = |token: &TokenText| {
         let mut value = one(&token.text, token.logprob.unwrap_or(LEAST));
-        let top: Vec<Value> = token.top.iter().map(|(text, logprob)| one(text, *logprob)).collect();
+        let top: Vec<Value> = token.top.iter().map(|top| one(&top.text, top.logprob)).collect();
         value["top_logprobs"] = top.into();
         value
     };
     json!({ "content": tokens.iter().map(token).collect::<Vec<Value>>(), "refusal": null })
+}
+
+/// The list of llama-server's own answers, which has numbers of tokens, too.
+pub fn native(tokens: &[TokenText]) -> Value {
+    let one = |id: u32, text: &str, logprob: f32| json!({ "id": id, "token": text, "logprob": number(logprob), "bytes": text.as_bytes() });
+    let token = |token: &TokenText| {
+        let mut value = one(token.id, &token.text, token.logprob.unwrap_or(LEAST));
+        let top: Vec<Value> = token.top.iter().map(|top| one(top.id, &top.text, top.logprob)).collect();
+        value["top_logprobs"] = top.into();
+        value
+    };
+    tokens.iter().map(token).collect::<Vec<Value>>().into()
 }

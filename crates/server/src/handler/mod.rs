@@ -5,8 +5,10 @@ pub mod chat;
 pub mod completion;
 pub mod responses;
 pub mod status;
+mod timings;
 pub mod tokens;
 
 mod answers;
 mod choices;
 mod logprobs;
+pub mod native;

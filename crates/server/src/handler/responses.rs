@@ -64,7 +64,7 @@ struct ResponseForm {
 }
 
 fn usage(totals: &Totals) -> Value {
-    let Totals { prompt_tokens, cached_tokens, new_tokens } = totals;
+    let Totals { prompt_tokens, cached_tokens, new_tokens, .. } = totals;
     json!({
         "input_tokens": prompt_tokens,
         "input_tokens_details": { "cached_tokens": cached_tokens },

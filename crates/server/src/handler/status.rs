@@ -25,6 +25,9 @@ pub async fn health(State(state): State<Arc<ServerState>>) -> Parsed<Response> {
     if state.is_stopping() {
         return Err(ApiError::stopping());
     }
+    if let Some(fault) = state.model.engine.fault() {
+        return Err(ApiError::fault(&fault));
+    }
     let stats = state.model.engine.stats();
     let mut health = json!({
         "status": "ok",

@@ -98,6 +98,11 @@ pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolChoice)> {
         options.entry("reasoning_effort").or_insert(effort.into());
     }
     let (tools, choice) = tools::read(fields)?;
+    if fields.flag("continue_final_message")? && fields.raw("add_generation_prompt") == Some("true") {
+        let text =
+            "`add_generation_prompt` and `continue_final_message` exclude one another; set one of them";
+        return Err(ApiError::bad_field("continue_final_message", text).with_code("invalid_value"));
+    }
     let chat = Chat {
         messages: messages::read(fields.expect_field("messages")?)?,
         tools,

@@ -27,6 +27,8 @@ pub enum Prompt {
     Text(String),
     /// Token ids.
     Ids(Vec<u32>),
+    /// Texts and token ids, one after the other. Special tokens stand before a text that is the first part.
+    Parts(Vec<Prompt>),
 }
 
 /// See the module.

@@ -7,6 +7,7 @@ mod chat;
 mod completion;
 mod grammar;
 mod messages;
+mod native;
 mod sampling;
 mod tokens;
 mod tools;
@@ -14,6 +15,7 @@ mod translation;
 
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};
+pub use native::NativeRequest;
 pub use sampling::{Common, StreamOptions};
 pub use tokens::{DetokenizeRequest, TemplateRequest, TokenizeRequest, TokenizeText};
 

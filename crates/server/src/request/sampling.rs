@@ -4,7 +4,7 @@ use super::grammar;
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 use tapml_engine::{Grammar, Sampling};
@@ -109,6 +109,36 @@ pub struct Common {
 impl Common {
     /// Reads the fields of [`NAMES`].
     pub fn read(fields: &Fields<'_>) -> Parsed<Common> {
+        let biases: Option<Biases> = fields.optional("logit_bias")?;
+        Common::read_with(fields, biases.map_or(Vec::new(), |Biases(biases)| biases))
+    }
+
+    /// Likewise as llama-server reads them: with its defaults, and with biases of texts, which are given apart.
+    pub fn read_native(fields: &Fields<'_>) -> Parsed<(Common, Vec<(String, f32)>)> {
+        let biases: Option<NativeBiases> = fields.optional("logit_bias")?;
+        let NativeBiases { ids, texts } = biases.unwrap_or_default();
+        let mut common = Common::read_with(fields, ids)?;
+        let absent = |name| fields.raw(name).is_none();
+        let sampling = &mut common.sampling;
+        if absent("temperature") {
+            sampling.temperature = 0.8;
+        }
+        if absent("top_k") {
+            sampling.top_k = Some(40);
+        }
+        if absent("top_p") {
+            sampling.top_p = Some(0.95);
+        }
+        if absent("min_p") {
+            sampling.min_p = Some(0.05);
+        }
+        if matches!(fields.raw("seed"), Some("-1" | "4294967295")) {
+            sampling.seed = random_seed()?;
+        }
+        Ok((common, texts))
+    }
+
+    fn read_with(fields: &Fields<'_>, biases: Vec<(u32, f32)>) -> Parsed<Common> {
         fields.refuse(UNSUPPORTED)?;
         let n = fields.integer("n", 1..=MAX_CHOICES as i64)?.unwrap_or(1);
         let n = usize::try_from(n).unwrap_or(1);
@@ -128,7 +158,7 @@ impl Common {
             ignore_eos: fields.flag("ignore_eos")?,
             min_tokens: fields.count("min_tokens", 0)?.unwrap_or(0),
             cache_salt: fields.optional("cache_salt")?,
-            sampling: sampling(fields)?,
+            sampling: Sampling { logit_bias: biases, ..sampling(fields)? },
             grammar: grammar::read(fields)?,
         })
     }
@@ -201,7 +231,7 @@ fn sampling(fields: &Fields<'_>) -> Parsed<Sampling> {
         repetition_penalty: fields.number("repetition_penalty", 0.01..=100.0)?.filter(|p| *p != 1.0),
         presence_penalty: fields.number("presence_penalty", -2.0..=2.0)?.filter(|p| *p != 0.0),
         frequency_penalty: fields.number("frequency_penalty", -2.0..=2.0)?.filter(|p| *p != 0.0),
-        logit_bias: fields.optional("logit_bias")?.map_or(Vec::new(), |Biases(biases)| biases),
+        logit_bias: Vec::new(),
         seed,
     })
 }
@@ -224,12 +254,11 @@ impl<'a> Visitor<'a> for BiasVisitor {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Biases, A::Error> {
-        use serde::de::Error;
         let mut biases = Vec::new();
         while let Some((id, bias)) = map.next_entry::<String, f32>()? {
             let id = id.parse().map_err(|_| A::Error::custom(format!("`{id}` is no token id")))?;
             if biases.len() == MAX_BIASES || !(-100.0..=100.0).contains(&bias) {
-                return Err(A::Error::invalid_value(serde::de::Unexpected::Map, &self));
+                return Err(A::Error::invalid_value(Unexpected::Map, &self));
             }
             biases.push((id, bias));
         }
@@ -240,5 +269,81 @@ impl<'a> Visitor<'a> for BiasVisitor {
 impl<'a> Deserialize<'a> for Biases {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Biases, D::Error> {
         deserializer.deserialize_map(BiasVisitor)
+    }
+}
+
+/// Biases as llama-server takes them: an object, or a list of pairs, of token ids and of texts. `false` excludes.
+#[derive(Default)]
+struct NativeBiases {
+    ids: Vec<(u32, f32)>,
+    texts: Vec<(String, f32)>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum BiasKey {
+    Id(u32),
+    Text(String),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum BiasValue {
+    Number(f32),
+    Flag(bool),
+}
+
+impl NativeBiases {
+    /// False if there are too many, or the value is none.
+    fn push(&mut self, key: BiasKey, value: BiasValue) -> bool {
+        let value = match value {
+            BiasValue::Number(value) => value,
+            BiasValue::Flag(false) => -100.0,
+            BiasValue::Flag(true) => return false,
+        };
+        match key {
+            BiasKey::Id(id) => self.ids.push((id, value)),
+            BiasKey::Text(text) => match text.parse() {
+                Ok(id) => self.ids.push((id, value)),
+                Err(_) => self.texts.push((text, value)),
+            },
+        }
+        (-100.0..=100.0).contains(&value) && self.ids.len() + self.texts.len() <= MAX_BIASES
+    }
+}
+
+struct NativeBiasVisitor;
+
+impl<'a> Visitor<'a> for NativeBiasVisitor {
+    type Value = NativeBiases;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MAX_BIASES} token ids or texts, each with a number from -100 to 100 or `false`")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<NativeBiases, A::Error> {
+        let mut biases = NativeBiases::default();
+        while let Some((key, value)) = map.next_entry::<String, BiasValue>()? {
+            if !biases.push(BiasKey::Text(key), value) {
+                return Err(A::Error::invalid_value(Unexpected::Map, &self));
+            }
+        }
+        Ok(biases)
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut pairs: A) -> Result<NativeBiases, A::Error> {
+        let mut biases = NativeBiases::default();
+        while let Some((key, value)) = pairs.next_element::<(BiasKey, BiasValue)>()? {
+            if !biases.push(key, value) {
+                return Err(A::Error::invalid_value(Unexpected::Seq, &self));
+            }
+        }
+        Ok(biases)
+    }
+}
+
+impl<'a> Deserialize<'a> for NativeBiases {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<NativeBiases, D::Error> {
+        deserializer.deserialize_any(NativeBiasVisitor)
     }
 }

@@ -9,6 +9,7 @@ fn right(name: &str) -> Value {
     match name {
         "CompletionRequest" => json!({ "prompt": "a", "max_tokens": 1 }),
         "ResponsesRequest" => json!({ "input": "a", "max_output_tokens": 1 }),
+        "NativeRequest" => json!({ "prompt": "a", "n_predict": 1 }),
         "TokenizeRequest" => json!({ "prompt": "a" }),
         "DetokenizeRequest" => json!({ "tokens": [5] }),
         _ => json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 1 }),

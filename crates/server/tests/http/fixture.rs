@@ -3,12 +3,14 @@
 use super::client::get;
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tapml_engine::{
     Batch, BatchLimits, BatchRunner, ChatTemplate, Engine, EngineOptions, StepLogits, Tokenizer, WantedLogits,
 };
-use tapml_graph::Result;
+use tapml_graph::{Error, ErrorKind, Result};
 use tapml_server::{HttpServer, ServedModel, ServerOptions, ServerStopper};
 
 /// Ends a text.
@@ -28,6 +30,8 @@ struct FakeRunner {
     step_time: Duration,
     /// Tokens that follow one another.
     script: Vec<u32>,
+    /// While it is set, no step runs and no reset succeeds.
+    lost: Arc<AtomicBool>,
 }
 
 impl FakeRunner {
@@ -38,6 +42,13 @@ impl FakeRunner {
         }
         let longest = (0..=self.script.len()).rev().find(|&length| before.ends_with(&self.script[..length]));
         Some(self.script.get(longest.unwrap_or(0)).copied().unwrap_or(END))
+    }
+
+    fn check_device(&self) -> Result<()> {
+        if self.lost.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::DeviceLost, "the plug was pulled"));
+        }
+        Ok(())
     }
 
     fn row(&self, hash: u64) -> Vec<f32> {
@@ -58,6 +69,7 @@ impl BatchRunner for FakeRunner {
 
     fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>> {
         thread::sleep(self.step_time);
+        self.check_device()?;
         let page = self.limits.page;
         let mut all = Vec::new();
         for sequence in &batch.sequences {
@@ -91,6 +103,7 @@ impl BatchRunner for FakeRunner {
     }
 
     fn reset(&mut self) -> Result<()> {
+        self.check_device()?;
         self.pages.fill(0);
         Ok(())
     }
@@ -108,6 +121,10 @@ pub struct Wishes {
     pub template: &'static str,
     /// What the model writes.
     pub script: &'static str,
+    /// Whether a last message of the assistant is gone on with.
+    pub prefill: bool,
+    /// Set while the device is lost.
+    pub lost: Arc<AtomicBool>,
 }
 
 impl Default for Wishes {
@@ -121,6 +138,8 @@ impl Default for Wishes {
             sequences: 64,
             template: TEMPLATE,
             script: "",
+            prefill: false,
+            lost: Arc::default(),
         }
     }
 }
@@ -157,6 +176,7 @@ impl Fixture {
             pages,
             step_time: wishes.step_time,
             script: tokenizer.encode_plain(wishes.script).unwrap(),
+            lost: wishes.lost,
         };
         let template = (!wishes.template.is_empty())
             .then(|| ChatTemplate::new(wishes.template, tokenizer.special()).unwrap());
@@ -165,6 +185,7 @@ impl Fixture {
             tokenizer,
             template,
             stop_ids: vec![END],
+            prefill: wishes.prefill,
             engine: Engine::start(Box::new(runner), wishes.engine).unwrap(),
             shadow: None,
         };

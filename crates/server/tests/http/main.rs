@@ -8,6 +8,7 @@ mod completions;
 mod document;
 mod fixture;
 mod load;
+mod native;
 mod refusals;
 mod responses;
 mod streams;
