@@ -7,7 +7,7 @@ use common::{draft, json, python, stderr, tapml};
 use serde_json::{Value, json as value};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A template that takes functions.
@@ -119,7 +119,7 @@ fn the_server_continues_a_prompt_as_generate_does() {
     assert_eq!(answer["choices"][0]["text"], format!("{prompt}{}", expected["text"].as_str().unwrap()));
     let (code, said) = server.stop();
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("stopped"), "{said}");
+    assert!(said.contains("stopped") && said.contains("what is open may end"), "{said}");
 }
 
 #[test]
@@ -186,6 +186,40 @@ fn the_clients_of_openai_and_anthropic_understand_the_server() {
     assert_eq!(text.matches("ok ").count(), 9, "{text}");
 }
 
+#[test]
+fn further_clients_understand_the_server() {
+    // A virtual environment of Python that holds packages of npm, too.
+    let clients = std::env::var_os("TAPML_CLIENTS").map(PathBuf::from).unwrap_or_default();
+    let script = |name: &str| tapml_testing::root().join("tools").join(name);
+    let (python, packages) = (clients.join("bin/python"), clients.join("node_modules"));
+    let mut commands = Vec::new();
+    if python.is_file() {
+        let mut command = Command::new(python);
+        command.arg(script("serve_frameworks.py"));
+        commands.push(command);
+    } else {
+        tapml_testing::skip("frameworks of Python", "TAPML_CLIENTS names no virtual environment");
+    }
+    if packages.is_dir() {
+        let mut command = Command::new("node");
+        command.arg(script("serve_clients.mjs")).arg(&clients);
+        commands.push(command);
+    } else {
+        tapml_testing::skip("clients of JavaScript", "TAPML_CLIENTS names no folder with packages of npm");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("chat.jinja"), TEMPLATE).unwrap();
+    for mut command in commands {
+        let server =
+            ServeProcess::start(folder.path(), &["--target", "cpu", "--chat-template", "chat.jinja"]);
+        let output = command.arg(server.report["url"].as_str().unwrap()).output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("ok "), "{text}");
+        eprint!("{text}");
+    }
+}
+
 /// What the document promises: no failure of the server, no status and no body that it does not describe.
 const CHECKS: &str =
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
@@ -231,6 +265,8 @@ fn what_cannot_be_served_is_told_before_the_port_is_open() {
     // Before the model is looked at.
     let said = refused(&["no-such-model", "--chat-template", "no-such.jinja"], 2);
     assert!(said.contains("no-such.jinja"), "{said}");
+    let said = refused(&["no-such-model", "--shadow", "abacus:0.1"], 2);
+    assert!(said.contains("the source of --shadow") && said.contains("abacus"), "{said}");
     let said = refused(&["no-such-model", "--ngram", "0"], 2);
     assert!(said.contains("`ngram` must be at least 1"), "{said}");
     let said = refused(&["no-such-model", "--draft", "no-such-draft"], 2);
