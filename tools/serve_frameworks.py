@@ -3,7 +3,7 @@
 
     python tools/serve_frameworks.py http://127.0.0.1:8080/v1
 
-Runs each of instructor, pydantic_ai and langchain_openai that is there, and says which are not. The model may say anything: calls and
+Runs each of instructor and langchain_openai that is there, and says which are not. The model may say anything: calls and
 objects are right because their forms are enforced.
 """
 
@@ -49,40 +49,6 @@ def instructor():
         expect(isinstance(story, Story) and answer.usage.completion_tokens > 0, story, answer)
 
 
-def pydantic_ai():
-    from pydantic_ai import Agent, ModelSettings, NativeOutput
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.profiles.openai import OpenAIModelProfile
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    # Neither is known to be so of a model that the library has not heard of.
-    profile = OpenAIModelProfile(openai_supports_strict_tool_definition=True, supports_json_schema_output=True)
-    chat = OpenAIChatModel(model, provider=OpenAIProvider(base_url=url, api_key=key), profile=profile)
-    settings = ModelSettings(max_tokens=100)
-    called = []
-
-    def noted(zone: Literal["UTC", "CET"]) -> str:
-        """The time of a zone."""
-        called.append(zone)
-        return get_time(zone)
-
-    async def first(context, tools):
-        return [] if called else tools
-
-    async def then(context, tools):
-        return tools if called else []
-
-    # The tool at first, the object when it was called.
-    agent = Agent(chat, output_type=Story, model_settings=settings, tools=[noted], prepare_tools=first, prepare_output_tools=then)
-    result = agent.run_sync(PROMPT)
-    expect(isinstance(result.output, Story) and called, result, called)
-    native = Agent(chat, output_type=NativeOutput(Story), model_settings=settings).run_sync(PROMPT)
-    expect(isinstance(native.output, Story), native)
-    stream = Agent(chat, model_settings=settings).run_stream_sync(PROMPT)
-    text = "".join(stream.stream_text(delta=True, debounce_by=None))
-    expect(text and stream.usage().output_tokens > 0, text, stream.usage())
-
-
 def langchain_openai():
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.tools import tool
@@ -108,7 +74,7 @@ def langchain_openai():
 url, key = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "none"
 client = openai.OpenAI(base_url=url, api_key=key, max_retries=0)
 model = client.models.list().data[0].id
-for scenario in (instructor, pydantic_ai, langchain_openai):
+for scenario in (instructor, langchain_openai):
     name = scenario.__name__
     if importlib.util.find_spec(name) is None:
         print(f"skipped {name}: it is not installed")
