@@ -327,6 +327,7 @@ mod tests {
             rows,
             usual: USUAL_ROWS,
             tile: ROWS,
+            stagger: true,
         }
     }
 
