@@ -362,7 +362,7 @@ def main():
     if arguments.command == "blocks":
         make_blocks(arguments.out)
     elif arguments.command == "convert":
-        described = (arguments.model / weights.DESCRIPTION).exists()
+        described = (arguments.model / weights.PACKED).exists()
         (convert_described if described else convert)(arguments.model, arguments.out)
     else:
         quantized(arguments.out)

@@ -3,7 +3,7 @@
 
     python3 tools/goldens/weights.py tests/goldens/NAME --out DIR
 
-`weights.json` of a golden lists the tensors of its weight files in their order: name, dtype and shape as safetensors has
+`weights.json.zst` of a golden, packed by the program `zstd`, lists the tensors of its weight files in their order: name, dtype and shape as safetensors has
 them, then what they hold:
 
     0.0,0.19            random numbers with this mean and deviation
@@ -25,6 +25,7 @@ import json
 import math
 import pathlib
 import shutil
+import subprocess
 import tempfile
 
 import numpy
@@ -34,6 +35,7 @@ from safetensors import safe_open
 import record
 
 DESCRIPTION = "weights.json"
+PACKED = "weights.json.zst"
 GAMMA = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
 # A tensor of fewer elements is stored as it is: its few values may be chosen ones.
@@ -175,6 +177,7 @@ def keep(scratch, folder, files, seed, hashes):
         if path.name not in files:
             shutil.copyfile(path, folder / path.name)
     write_description(files, seed, hashes, folder / DESCRIPTION)
+    subprocess.run(["zstd", "-19", "-q", "-f", "--rm", str(folder / DESCRIPTION)], check=True)
 
 
 def make(folder, seed, write, run):
@@ -199,15 +202,17 @@ def make(folder, seed, write, run):
 
 def materialise(golden, out):
     """Writes a golden's folder with its weights."""
-    description = json.loads((golden / DESCRIPTION).read_text())
+    description = json.loads(subprocess.run(["zstd", "-dcq", str(golden / PACKED)], check=True, capture_output=True).stdout)
     out.mkdir(parents=True, exist_ok=True)
     files = {name: file["tensors"] for name, file in description["files"].items()}
     hashes = write_files(files, description["seed"], out)
     for name, file in description["files"].items():
         if hashes[name] != file["fnv1a"]:
-            raise SystemExit(f"{out / name} has the hash {hashes[name]}, but {golden / DESCRIPTION} says {file['fnv1a']}")
+            raise SystemExit(f"{out / name} has the hash {hashes[name]}, but {golden / PACKED} says {file['fnv1a']}")
     for path in golden.iterdir():
-        if path.name != DESCRIPTION:
+        if path.suffix == ".zst" and path.name != PACKED:
+            subprocess.run(["zstd", "-dqf", str(path), "-o", str(out / path.stem)], check=True)
+        elif path.name != PACKED:
             shutil.copyfile(path, out / path.name)
 
 

@@ -74,7 +74,8 @@ fn golden_path(name: &str) -> PathBuf {
 fn ready(name: &str) -> Result<PathBuf, String> {
     static SCRATCH: AtomicU64 = AtomicU64::new(0);
     let stored = golden_path(name);
-    if !stored.join(DESCRIPTION).is_file() && !stored.join(format!("{EXPECTED}{PACKED}")).is_file() {
+    let packed = [EXPECTED, DESCRIPTION].map(|name| stored.join(format!("{name}{PACKED}")));
+    if !stored.join(DESCRIPTION).is_file() && !packed.iter().any(|path| path.is_file()) {
         return Ok(stored);
     }
     let files = files(&stored)?;
@@ -115,14 +116,21 @@ fn files(stored: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some(name) = name.strip_suffix(PACKED) {
-            let content = unpack(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
-            files.push((name.into(), content));
-        } else if name == DESCRIPTION {
-            let described = weight_files(&read(&path)?);
+        let (name, content) = match name.strip_suffix(PACKED) {
+            Some(name) => {
+                let content = unpack(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+                (name.to_string(), content)
+            }
+            None => {
+                let content = read(&path)?;
+                (name, content)
+            }
+        };
+        if name == DESCRIPTION {
+            let described = weight_files(&content);
             files.extend(described.map_err(|error| format!("{}: {error}", path.display()))?);
         } else {
-            files.push((name, read(&path)?));
+            files.push((name, content));
         }
     }
     files.sort();
@@ -303,8 +311,9 @@ mod tests {
 
     #[test]
     fn every_description_gives_the_bytes_of_its_hash() {
-        let described =
-            golden_names().into_iter().filter(|name| golden_path(name).join(DESCRIPTION).is_file());
+        let described = golden_names()
+            .into_iter()
+            .filter(|name| golden_path(name).join(format!("{DESCRIPTION}{PACKED}")).is_file());
         let made: Vec<PathBuf> = described.map(|name| golden(&name)).collect();
         assert!(made.len() >= 60, "only {} goldens are described", made.len());
         assert!(made.iter().all(|folder| !folder.join(DESCRIPTION).exists()));
