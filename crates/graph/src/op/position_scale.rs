@@ -1,14 +1,14 @@
 //! `position_scale`: scales rows by a function of their position.
 
-use super::shape::{expect_inputs, matrix};
+use super::shape::{expect_dim, expect_indices, expect_inputs, matrix};
 use super::{Fill, Operator, Sample};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
 
-/// `y[i, :] = f(p + i) · x[i, :]` for `x: [n, k]`: queries of far positions are scaled up, so that attention over many
-/// keys does not flatten.
+/// `y[i, :] = f(t) · x[i, :]` for `x: [n, k]` and the position `t` of row `i`, which is `p + i` or that of the optional
+/// input `positions: u32[n]`: queries of far positions are scaled up, so that attention over many keys does not flatten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PositionScale {
@@ -40,8 +40,11 @@ impl Operator for PositionScale {
     const NAME: &'static str = "position_scale";
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
-        expect_inputs(inputs, &[1])?;
-        matrix("x", &inputs[0])?;
+        expect_inputs(inputs, &[1, 2])?;
+        let (rows, _) = matrix("x", &inputs[0])?;
+        if let Some(positions) = inputs.get(1) {
+            expect_dim("the length of `positions`", expect_indices("positions", positions)?, rows)?;
+        }
         match self.form {
             PositionForm::Llama4 { floor: 0, .. } => Err(Error::invalid("`floor` must be above 0")),
             // The logarithm of 1 is 0, by which the function divides.
@@ -66,6 +69,10 @@ impl Operator for PositionScale {
             case("logarithm, decode", 1, 8191, 320, log(2048), DType::F32),
             case("logarithm, f16, odd size", 3, 40_000, 21, log(2048), DType::F16),
             case("steps, f16", 3, 6, 40, steps(2, 1), DType::F16),
+            case("steps, positions that are given", 5, 7, 33, steps(4, 1), DType::F32)
+                .input(DType::U32, "n", Fill::Values("9,0,70000,3,4")),
+            case("logarithm, positions that are given", 2, 0, 40, log(16), DType::F16)
+                .input(DType::U32, "n", Fill::Values("4095,3")),
         ]
     }
 }

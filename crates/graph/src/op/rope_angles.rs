@@ -1,6 +1,6 @@
 //! `rope_angles`: cosines and sines of the rotary embedding for the positions of this step.
 
-use super::shape::expect_inputs;
+use super::shape::{expect_dim, expect_indices, expect_inputs};
 use super::{Fill, Operator, Sample};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// `y[i, j] = scale·cos(t·f_j)` and `y[i, d+j] = scale·sin(t·f_j)` for `j < d`, `d = inv_freq.len()`, `f = inv_freq`, and
 /// the position `t` of row `i`; output `f32[n, 2d]`. Without inputs `t = p+i`. The optional input `positions: u32[n]`
 /// gives `t = positions[i]`; with `sections`, `positions: u32[axes, n]` gives `t = positions[a, i]` for the axis `a` in
-/// whose section pair `j` lies.
+/// whose section pair `j` lies. Behind `positions`, the optional input `lengths: u32[n]` gives for each row the length of
+/// its text, tokens, which is `n+p` without.
 ///
 /// Su et al., "RoFormer", 2021, section 3.2.2; Wang et al., "Qwen2-VL", 2024, section 2.1 (sections). Ways of scaling
 /// that do not depend on the length of the text (linear, llama3, YaRN, …) are a choice of `inv_freq` and `scale`, made
@@ -34,7 +35,7 @@ pub struct RopeAngles {
     pub sections: Option<Vec<u32>>,
 }
 
-/// Frequencies and factor of texts of more than `after` tokens, `n+p > after`.
+/// Frequencies and factor of rows of texts of more than `after` tokens.
 ///
 /// Ding et al., "LongRoPE", 2024, section 3.3.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,7 +121,7 @@ impl Operator for RopeAngles {
     const NAME: &'static str = "rope_angles";
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
-        expect_inputs(inputs, if self.sections.is_some() { &[1] } else { &[0, 1] })?;
+        expect_inputs(inputs, if self.sections.is_some() { &[1, 2] } else { &[0, 1, 2] })?;
         self.check()?;
         let axes = self.sections.as_ref().map(|sections| Dim::from(sections.len()));
         let shape = inputs.first().map(|positions| (positions.dtype, positions.shape.as_slice()));
@@ -133,6 +134,9 @@ impl Operator for RopeAngles {
                 return Err(Error::invalid(format!("`positions` must be {expected}, found {}", inputs[0])));
             }
         };
+        if let Some(lengths) = inputs.get(1) {
+            expect_dim("the length of `lengths`", expect_indices("lengths", lengths)?, &rows)?;
+        }
         Ok(vec![TensorType::new(DType::F32, [rows, Dim::from(2 * self.inv_freq.len())])])
     }
 
@@ -153,6 +157,10 @@ impl Operator for RopeAngles {
             let op = RopeAngles { sections, ..RopeAngles::new(spread(7, 1e6), 1.0) };
             Sample::new(name, op, 9, 4).input(DType::U32, shape, Fill::Below(5000))
         };
+        let lengths = |sample: Sample| {
+            sample.input(DType::U32, "n", Fill::Values("63,64,0,8,47"))
+                .input(DType::U32, "n", Fill::Values("64,65,70000,9,48"))
+        };
         vec![
             case("prefill", 9, 0, 20, 10000.0, 1.0),
             case("decode", 1, 500, 20, 10000.0, 1.0),
@@ -167,6 +175,8 @@ impl Operator for RopeAngles {
             dynamic("dynamic, far over", 1, 70_000, 20, 40.0),
             dynamic("dynamic, two pairs", 40, 200, 2, 1.0),
             given("given positions", None, "n"),
+            lengths(long("long texts beside short ones", 5, 0)),
+            lengths(dynamic("dynamic, of several lengths", 5, 3, 20, 8.0)),
             given("sections of three axes", Some(vec![2, 1, 4]), "3,n"),
         ]
     }

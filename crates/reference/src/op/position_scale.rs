@@ -1,4 +1,4 @@
-//! `position_scale`, evaluated: a factor for each row that follows from its position, `p` more than its index.
+//! `position_scale`, evaluated: a factor for each row that follows from its position, which is given or `p` more than its index.
 
 use super::{PositionScale, rows, single_output};
 use crate::eval::Evaluate;
@@ -9,14 +9,17 @@ use tapml_graph::{Error, Result, Symbol, Symbols};
 
 impl Evaluate for PositionScale {
     /// # Errors
-    /// If `p` is not bound.
+    /// If no positions are given, and `p` is not bound.
     fn eval<T: Real>(&self, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let x = rows(inputs, 0)?;
+        let given = inputs.get(1).map(Value::as_ids).transpose()?;
         let unbound = || Error::invalid("symbol `p` is not bound");
-        let cached = symbols.get(Symbol::P).ok_or_else(unbound)?;
+        // With given positions the number of cached rows says nothing.
+        let cached = if given.is_some() { 0 } else { symbols.get(Symbol::P).ok_or_else(unbound)? };
         let mut values = reserve(x.rows, x.columns)?;
         for (row, x) in x.iter().enumerate() {
-            let factor: T = factor(self.form, cached.saturating_add(row as u64));
+            let position = given.map_or(cached.saturating_add(row as u64), |given| u64::from(given[row]));
+            let factor: T = factor(self.form, position);
             values.extend(x.iter().map(|&x| factor * x));
         }
         single_output(x.rows, x.columns, values)

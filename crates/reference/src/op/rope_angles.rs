@@ -12,13 +12,17 @@ impl Evaluate for RopeAngles {
     /// The product of position and frequency is taken in `T`; positions above 2²⁴ are rounded in `f32`.
     fn eval<T: Real>(&self, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let positions = Positions::new(self, symbols, inputs)?;
-        let (frequencies, scale) = at_length(self, symbols)?;
-        let scale = T::from_f64(f64::from(scale));
-        let pairs = frequencies.len();
+        let lengths = inputs.get(1).map(Value::as_ids).transpose()?;
+        let pairs = self.inv_freq.len();
+        // Without lengths one serves all rows: that after this step.
+        let one = if lengths.is_none() { Some(at_length(self, text_length(self, symbols)?)) } else { None };
         let mut values = zeros(positions.rows, 2 * pairs)?;
         for (i, row) in values.chunks_exact_mut((2 * pairs).max(1)).enumerate() {
             let (cosines, sines) = row.split_at_mut(pairs);
-            for (j, ((c, s), &frequency)) in cosines.iter_mut().zip(sines).zip(&frequencies).enumerate() {
+            let own = lengths.map(|lengths| at_length(self, u64::from(lengths[i])));
+            let Some((frequencies, scale)) = own.as_ref().or(one.as_ref()) else { continue };
+            let scale = T::from_f64(f64::from(*scale));
+            for (j, ((c, s), &frequency)) in cosines.iter_mut().zip(sines).zip(frequencies).enumerate() {
                 let position = T::from_f64(positions.position_at(i, j));
                 let (sin, cos) = (position * T::from_f64(frequency)).sin_cos();
                 (*c, *s) = (scale * cos, scale * sin);
@@ -38,23 +42,26 @@ impl Evaluate for RopeAngles {
     }
 }
 
-/// The frequencies and the factor of a text of `n+p` tokens.
-fn at_length(op: &RopeAngles, symbols: &Symbols) -> Result<(Vec<f64>, f32)> {
+/// The length of the text after this step, `n+p`; 0 if nothing depends on it.
+fn text_length(op: &RopeAngles, symbols: &Symbols) -> Result<u64> {
+    if op.long.is_none() && op.dynamic.is_none() {
+        return Ok(0);
+    }
+    Ok(size(symbols, Symbol::N)?.saturating_add(size(symbols, Symbol::P)?) as u64)
+}
+
+/// The frequencies and the factor of a text of so many tokens.
+fn at_length(op: &RopeAngles, len: u64) -> (Vec<f64>, f32) {
     let wide = |frequencies: &[f32]| frequencies.iter().map(|&f| f64::from(f)).collect::<Vec<f64>>();
     let mut frequencies = wide(&op.inv_freq);
-    if op.long.is_none() && op.dynamic.is_none() {
-        return Ok((frequencies, op.scale));
-    }
-    // The length is that after this step.
-    let len = size(symbols, Symbol::N)?.saturating_add(size(symbols, Symbol::P)?) as u64;
     if let Some(long) = op.long.as_ref().filter(|long| len > u64::from(long.after)) {
-        return Ok((wide(&long.inv_freq), long.scale));
+        return (wide(&long.inv_freq), long.scale);
     }
     if let Some(dynamic) = op.dynamic {
         let pairs = frequencies.len();
         frequencies.iter_mut().enumerate().for_each(|(j, f)| *f *= dynamic.frequency_factor(j, pairs, len));
     }
-    Ok((frequencies, op.scale))
+    (frequencies, op.scale)
 }
 
 /// The position of each row and pair.

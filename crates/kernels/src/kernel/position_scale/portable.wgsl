@@ -1,13 +1,15 @@
-// y = f(p + i) * x for row i.
+// y = f(t) * x for row i, whose position t is given, or p + i.
 override K: u32; // row length
 override FORM: u32; // 0: 1 + FACTOR ln(1 + (position + SHIFT) / FLOOR), 1: max(1, FACTOR ln(position + 1))
 override FACTOR: f32;
 override FLOOR: u32 = 1u;
 override SHIFT: u32 = 0u;
+override GIVEN: u32 = 0u; // whether positions are given
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
-@group(0) @binding(1) var<storage, read_write> y: array<act>;
-@group(0) @binding(2) var<uniform> symbols: Symbols;
+@group(0) @binding(1) var<storage, read> positions: array<u32>; // not read unless GIVEN
+@group(0) @binding(2) var<storage, read_write> y: array<act>;
+@group(0) @binding(3) var<uniform> symbols: Symbols;
 
 fn factor(position: u32) -> f32 {
     if FORM == 0u {
@@ -22,7 +24,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < 4u; i++) {
         let e = group.x * 1024u + i * 256u + lane;
         if e < count {
-            y[e] = to_act(factor(symbols.p + e / K) * f32(x[e]));
+            var position = symbols.p + e / K;
+            if GIVEN != 0u {
+                position = positions[e / K];
+            }
+            y[e] = to_act(factor(position) * f32(x[e]));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `rope_angles`: launch planner, and the frequencies as exact fractions of a turn. One invocation per pair;
-//! workgroup `x` treats pairs `1024·x` to `1024·x + 1023`. Without positions the frequencies are bound in their place.
+//! workgroup `x` treats pairs `1024·x` to `1024·x + 1023`. The frequencies are bound in the place of positions and lengths that
+//! are not given.
 //!
 //! An angle is a position times a frequency. As floats, such products lose the fraction of a turn at far positions.
 //! Frequencies are therefore turned into fixed-point fractions of a turn here, whose products with integers are exact
@@ -12,7 +13,7 @@ use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::RopeAngles;
 use tapml_graph::{DType, Error, Op, Result};
 
-/// Binds positions, the output, then the table of frequencies.
+/// Binds positions, the output, the table of frequencies, then the lengths of texts.
 const KERNEL: KernelSource = KernelSource {
     math: true,
     ..KernelSource::flat(
@@ -29,9 +30,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         u32::try_from(op.inv_freq.len()).map_err(|_| Error::unsupported("more than 2^32 frequencies"))?;
     let rows = &request.outputs[0].shape[0];
     let launch = KERNEL.launch(DType::F32, DType::F32)?;
-    let given = !request.inputs.is_empty();
-    let launch = if given { launch.input(0) } else { launch.read(Arg::Constant(0)) };
-    let launch = launch.output(0).read(Arg::Constant(0)).rows(rows)?;
+    let (positions, lengths) = (request.inputs.first(), request.inputs.get(1));
+    let launch = launch.optional(0, positions).output(0).read(Arg::Constant(0)).optional(1, lengths);
+    let launch = launch.rows(rows)?.set("LENGTHS", u32::from(lengths.is_some()));
     let mut launch = launch.set("D", pairs).set("SCALE", op.scale);
     if let Some(long) = &op.long {
         launch = launch.set("LONG", 1u32).set("AFTER", long.after).set("LONG_SCALE", long.scale);
@@ -41,7 +42,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         let rate = f64::from(dynamic.factor) / f64::from(dynamic.original);
         launch = launch.set("RATE", rate).set("ORIGINAL", dynamic.original);
     }
-    launch = launch.set("GIVEN", u32::from(given)).set("AXES", u32::from(op.sections.is_some()));
+    launch =
+        launch.set("GIVEN", u32::from(positions.is_some())).set("AXES", u32::from(op.sections.is_some()));
     let launches = vec![launch.flat(elements(rows, pairs)?)];
     let constants = vec![table(op).flat_map(u32::to_le_bytes).collect()];
     Ok(NodePlan { constants, ..planned(&KERNEL, launches, 0).with_axes([Axis::cached_axis()]) })

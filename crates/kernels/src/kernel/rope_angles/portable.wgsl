@@ -11,13 +11,15 @@ override LONG_SCALE: f32 = 1.0;
 override RATE: f32 = 0.0; // growth of the dynamic scaling's ratio for each token after ORIGINAL; 0: not dynamic
 override ORIGINAL: u32 = 0u;
 override GIVEN: u32 = 0u; // whether positions are given
+override LENGTHS: u32 = 0u; // whether the lengths of the rows' texts are given
 override AXES: u32 = 0u; // whether they differ between pairs
 
 @group(0) @binding(0) var<storage, read> positions: array<u32>; // not read unless GIVEN
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 // f / 2 pi of each pair: upper word, lower word; then the same of long texts if LONG; then each pair's axis if AXES.
 @group(0) @binding(2) var<storage, read> turns: array<u32>;
-@group(0) @binding(3) var<uniform> symbols: Symbols;
+@group(0) @binding(3) var<storage, read> lengths: array<u32>; // not read unless LENGTHS
+@group(0) @binding(4) var<uniform> symbols: Symbols;
 
 // Base 2 logarithm of v >= 1: whole part and the rest, at most a half either way. ln m = 2 artanh((m - 1) / (m + 1)) by
 // its series, error 2e-10 up to the square root of 2.
@@ -77,14 +79,17 @@ fn position_of(row: u32, j: u32) -> u32 {
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let count = row_count(symbols) * D;
-    let length = symbols.n + symbols.p;
-    let long = LONG != 0u && length > AFTER;
-    let scale = select(SCALE, LONG_SCALE, long);
     for (var i = 0u; i < 4u; i++) {
         let e = group.x * 1024u + i * 256u + lane;
         if e < count {
             let row = e / D;
             let j = e % D;
+            var length = symbols.n + symbols.p;
+            if LENGTHS != 0u {
+                length = lengths[row];
+            }
+            let long = LONG != 0u && length > AFTER;
+            let scale = select(SCALE, LONG_SCALE, long);
             let at = 2u * (j + select(0u, D, long));
             var f = vec2<u32>(turns[at], turns[at + 1u]);
             if RATE != 0.0 && length > ORIGINAL {
