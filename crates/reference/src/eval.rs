@@ -96,6 +96,7 @@ evaluators! {
     Attention,
     PagedAppend,
     PagedAttention,
+    PagedRecurrence,
     TakeRows,
     Add,
     Mul,

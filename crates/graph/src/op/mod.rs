@@ -37,6 +37,7 @@ pub use find::{names, samples_of};
 pub use foreign::{DeclaredType, Foreign};
 pub use gelu::GeluForm;
 pub use neutral::Neutral;
+pub use paged_recurrence::Recurrence;
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
@@ -371,6 +372,7 @@ operators! {
     attention::Attention,
     paged_append::PagedAppend,
     paged_attention::PagedAttention,
+    paged_recurrence::PagedRecurrence,
     take_rows::TakeRows,
     add::Add,
     mul::Mul,

@@ -48,6 +48,7 @@ mod norm;
 mod onnx;
 mod paged_append;
 pub(crate) mod paged_attention;
+mod paged_recurrence;
 mod patches;
 mod position_scale;
 mod positions;

@@ -4,10 +4,11 @@
 //! WebGPU forbids a dispatch to read and write one buffer under two bindings, and allows eight of them. If both lie in
 //! one buffer, the copy is left out.
 
+use super::paged_recurrence::Texts;
 use super::source::{KernelSource, elements, plan as planned, rows_and_width};
 use super::{Request, source::LaunchBuilder};
 use crate::axis::Axis;
-use crate::plan::{Accumulate, InPlace, Launch, NodePlan};
+use crate::plan::{Accumulate, Arg, InPlace, Launch, NodePlan};
 use tapml_device::Grid;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
@@ -33,16 +34,26 @@ pub fn copy(request: &Request, before: usize) -> Result<Launch> {
 
 /// A recurrence of `heads` heads, each with a state of `size` rows and columns.
 ///
-/// The grid is one workgroup for each head and each 64 columns of its state. A workgroup walks through the tokens in
-/// order.
-pub struct Recurrence {
+/// The grid is one workgroup for each head, each 64 columns of its state and each text. A workgroup walks through the tokens
+/// of its text in order.
+pub struct Recurrence<'a> {
     /// Heads.
     pub heads: u32,
     /// Rows and columns of a head's state.
     pub size: [u32; 2],
+    /// The texts, if there are several.
+    pub texts: Option<&'a Texts>,
 }
 
-impl Recurrence {
+/// One input of a recurrence: itself, or what an index holds beside it if there are several texts.
+pub fn own_or_index(texts: Option<&Texts>, index: usize) -> Arg {
+    match texts {
+        Some(_) => Arg::Scratch(0),
+        None => Arg::Input { index, offset: 0, len: 0 },
+    }
+}
+
+impl Recurrence<'_> {
     /// The plan of `kernel`, whose `launch` has every binding but the outputs. State `before` is an input.
     ///
     /// # Errors
@@ -54,7 +65,7 @@ impl Recurrence {
         launch: LaunchBuilder,
         before: usize,
     ) -> Result<NodePlan> {
-        let Recurrence { heads, size: [rows, columns] } = *self;
+        let Recurrence { heads, size: [rows, columns], texts } = *self;
         if rows > MAX_ROWS {
             return Err(Error::unsupported(format!("a state of {rows} rows: the kernel takes {MAX_ROWS}"))
                 .with_detail("limit", "state_rows")
@@ -64,15 +75,25 @@ impl Recurrence {
         let tokens = &request.inputs[0].shape[0];
         let launch = launch.output(0).output(1).rows(tokens)?;
         let launch = launch.set("STATE", rows).set("HEAD_DIM", columns);
+        let launch = texts.into_iter().fold(launch, |launch, texts| texts.set_counts(launch));
+        // Behind those of the texts stand the workgroups of rows of no text.
+        let layers = texts.map_or(1, |texts| texts.count.saturating_add(1));
         let groups: Grid =
-            [heads, columns.div_ceil(COLUMNS), 1].map(|count| Extent::from_dim(u64::from(count)));
+            [heads, columns.div_ceil(COLUMNS), layers].map(|count| Extent::from_dim(u64::from(count)));
         // An element of the state is added to once for each token; an output adds up an invocation's rows, four by
         // four, then the four sums, then those of the four invocations.
         let sum = Dim::from(u64::from(rows.div_ceil(16)) + 2 + 2);
         let chain = sum.checked_add(tokens).ok_or_else(|| Error::unsupported("the row count overflows"))?;
         // The copy is launch 0; `in_place` names it, so that the compiler can leave it out.
-        let launches = vec![copy(request, before)?, launch.groups(groups)];
+        let mut launches = vec![copy(request, before)?];
+        let mut scratch = Vec::new();
+        if let Some(index) = texts.and_then(|texts| texts.index.clone()) {
+            launches.push(index.launch);
+            scratch.push(index.scratch);
+        }
+        launches.push(launch.groups(groups));
         Ok(NodePlan {
+            scratch,
             in_place: vec![InPlace { input: before, output: 1, copy: Some(0) }],
             accumulate: Accumulate::new(DType::F32, chain),
             ..planned(kernel, launches, 0).with_axes([Axis::cached_axis()])

@@ -26,6 +26,7 @@ mod merge_squares;
 mod mul;
 mod paged_append;
 mod paged_attention;
+mod paged_recurrence;
 mod patches;
 mod position_scale;
 mod positions;
@@ -57,7 +58,7 @@ pub(crate) use tapml_graph::op::{
     Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh, TopK,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
-pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, TakeRows};
+pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, PagedRecurrence, TakeRows};
 
 use crate::real::Real;
 use crate::split::is_split;

@@ -8,7 +8,6 @@ override A_DTYPE: u32; // 0: f32, 1: f16, 2: bf16
 override D_DTYPE: u32;
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
-@group(0) @binding(1) var<storage, read> dt: array<act>;
 @group(0) @binding(2) var<storage, read> a_log: array<u32>;
 @group(0) @binding(3) var<storage, read> b: array<act>;
 @group(0) @binding(4) var<storage, read> c: array<act>;
@@ -71,14 +70,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let start = head * STATE * HEAD_DIM + column;
     let rate = -exp_accurate(stored(a_log[word_of(head, A_DTYPE)], head, A_DTYPE));
     let skip = stored(d[word_of(head, D_DTYPE)], head, D_DTYPE);
+    let text = group.z;
+    let rows = row_count(symbols);
+    let first_row = next_row(text, 0u, rows);
+    if text == TEXTS {
+        // Rows of no text.
+        for (var token = first_row; token < rows; token = next_row(text, token + 1u, rows)) {
+            if lane < COLUMNS && inside {
+                y[(token * HEADS + head) * HEAD_DIM + column] = to_act(0.0);
+            }
+        }
+        return;
+    }
+    if first_row >= rows {
+        return;
+    }
+    let before = slot_before(text);
     var s: array<vec4<f32>, 16>;
     for (var i = 0u; i < 4u * quads; i++) {
         let row = 4u * first_quad + i;
-        if inside && row < STATE {
-            s[i / 4u][i % 4u] = state[start + row * HEAD_DIM];
+        if inside && row < STATE && before < SLOTS {
+            s[i / 4u][i % 4u] = state[before * HEADS * STATE * HEAD_DIM + start + row * HEAD_DIM];
         }
     }
-    for (var token = 0u; token < row_count(symbols); token++) {
+    for (var token = first_row; token < rows; token = next_row(text, token + 1u, rows)) {
         load((token * GROUPS + head / (HEADS / GROUPS)) * STATE, lane);
         workgroupBarrier();
         let at = (token * HEADS + head) * HEAD_DIM + column;
@@ -86,7 +101,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if inside {
             value = f32(x[at]);
         }
-        let step = f32(dt[token * HEADS + head]);
+        let step = step_at(token * HEADS + head);
         let decay = vec4<f32>(exp_accurate(rate * step));
         let added = vec4<f32>(step * value);
         var sums = vec4<f32>();
@@ -102,10 +117,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             y[at] = to_act(fma(skip, value, sum));
         }
     }
+    let after = slot_after(text);
     for (var i = 0u; i < 4u * quads; i++) {
         let row = 4u * first_quad + i;
-        if inside && row < STATE {
-            state[start + row * HEAD_DIM] = s[i / 4u][i % 4u];
+        if inside && row < STATE && after < SLOTS {
+            state[after * HEADS * STATE * HEAD_DIM + start + row * HEAD_DIM] = s[i / 4u][i % 4u];
         }
     }
 }

@@ -5,13 +5,11 @@ override K: u32; // row length of r, k, v and y: heads * HEAD_DIM
 override STATE: u32; // rows of a head's state, at most 256: here HEAD_DIM
 override HEAD_DIM: u32;
 override W_STRIDE: u32; // from the decays of one token to those of the next; 0: the same for all
-override U_DTYPE: u32; // as W_DTYPE
 
 @group(0) @binding(0) var<storage, read> r: array<act>;
 @group(0) @binding(1) var<storage, read> k: array<act>;
 @group(0) @binding(2) var<storage, read> v: array<act>;
 @group(0) @binding(3) var<storage, read> w: array<u32>;
-@group(0) @binding(4) var<storage, read> u: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<act>;
 @group(0) @binding(6) var<storage, read_write> state: array<f32>; // before, then after
 @group(0) @binding(7) var<uniform> symbols: Symbols;
@@ -24,14 +22,6 @@ var<workgroup> key: array<vec4<f32>, 64>;
 var<workgroup> bonus: array<vec4<f32>, 64>; // u k
 var<workgroup> decay: array<vec4<f32>, 64>;
 var<workgroup> parts: array<f32, 256>;
-
-fn bonus_at(e: u32) -> f32 {
-    if U_DTYPE == 0u {
-        return bitcast<f32>(u[e]);
-    }
-    let half = select(u[e >> 1u], u[e >> 1u] >> 16u, (e & 1u) == 1u);
-    return select(bitcast<f32>(half << 16u), unpack2x16float(half).x, U_DTYPE == 1u);
-}
 
 fn decay_at(e: u32) -> f32 {
     return exp_accurate(-exp_accurate(weight_value(w[weight_word(e)], e)));
@@ -70,14 +60,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first_quad = lane / COLUMNS * quads;
     let first = group.x * HEAD_DIM;
     let start = group.x * STATE * HEAD_DIM + column;
+    let text = group.z;
+    let rows = row_count(symbols);
+    let first_row = next_row(text, 0u, rows);
+    if text == TEXTS {
+        // Rows of no text.
+        for (var token = first_row; token < rows; token = next_row(text, token + 1u, rows)) {
+            if lane < COLUMNS && inside {
+                y[token * K + first + column] = to_act(0.0);
+            }
+        }
+        return;
+    }
+    if first_row >= rows {
+        return;
+    }
+    let before = slot_before(text);
     var s: array<vec4<f32>, 16>;
     for (var i = 0u; i < 4u * quads; i++) {
         let row = 4u * first_quad + i;
-        if inside && row < STATE {
-            s[i / 4u][i % 4u] = state[start + row * HEAD_DIM];
+        if inside && row < STATE && before < SLOTS {
+            s[i / 4u][i % 4u] = state[before * K * STATE + start + row * HEAD_DIM];
         }
     }
-    for (var token = 0u; token < row_count(symbols); token++) {
+    for (var token = first_row; token < rows; token = next_row(text, token + 1u, rows)) {
         load(token, first, lane);
         workgroupBarrier();
         let at = token * K + first + column;
@@ -98,10 +104,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             y[at] = to_act(low + (parts[lane + 2u * COLUMNS] + parts[lane + 3u * COLUMNS]));
         }
     }
+    let after = slot_after(text);
     for (var i = 0u; i < 4u * quads; i++) {
         let row = 4u * first_quad + i;
-        if inside && row < STATE {
-            state[start + row * HEAD_DIM] = s[i / 4u][i % 4u];
+        if inside && row < STATE && after < SLOTS {
+            state[after * K * STATE + start + row * HEAD_DIM] = s[i / 4u][i % 4u];
         }
     }
 }

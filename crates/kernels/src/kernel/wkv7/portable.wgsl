@@ -10,7 +10,6 @@ override HEAD_DIM: u32;
 @group(0) @binding(2) var<storage, read> k: array<act>;
 @group(0) @binding(3) var<storage, read> v: array<act>;
 @group(0) @binding(4) var<storage, read> a: array<act>;
-@group(0) @binding(5) var<storage, read> b: array<act>;
 @group(0) @binding(6) var<storage, read_write> y: array<act>;
 @group(0) @binding(7) var<storage, read_write> state: array<f32>; // before, then after
 @group(0) @binding(8) var<uniform> symbols: Symbols;
@@ -44,7 +43,7 @@ fn load(origin: u32, lane: u32) {
         switch lane / COLUMNS {
             case 0u: {
                 values[c] = f32(r[origin + row]);
-                others[c] = f32(b[origin + row]);
+                others[c] = replacement_at(origin + row);
             }
             case 1u: { values[c] = f32(k[origin + row]); }
             case 2u: { values[c] = f32(a[origin + row]); }
@@ -75,14 +74,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first_quad = lane / COLUMNS * quads;
     let first = group.x * HEAD_DIM;
     let start = group.x * STATE * HEAD_DIM + column;
+    let text = group.z;
+    let rows = row_count(symbols);
+    let first_row = next_row(text, 0u, rows);
+    if text == TEXTS {
+        // Rows of no text.
+        for (var token = first_row; token < rows; token = next_row(text, token + 1u, rows)) {
+            if lane < COLUMNS && inside {
+                y[token * K + first + column] = to_act(0.0);
+            }
+        }
+        return;
+    }
+    if first_row >= rows {
+        return;
+    }
+    let before = slot_before(text);
     var s: array<vec4<f32>, 16>;
     for (var i = 0u; i < 4u * quads; i++) {
         let row = 4u * first_quad + i;
-        if inside && row < STATE {
-            s[i / 4u][i % 4u] = state[start + row * HEAD_DIM];
+        if inside && row < STATE && before < SLOTS {
+            s[i / 4u][i % 4u] = state[before * K * STATE + start + row * HEAD_DIM];
         }
     }
-    for (var token = 0u; token < row_count(symbols); token++) {
+    for (var token = first_row; token < rows; token = next_row(text, token + 1u, rows)) {
         load(token * K + first, lane);
         workgroupBarrier();
         var sums = vec4<f32>();
@@ -111,10 +126,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             y[at] = to_act(low + (given[lane + 2u * COLUMNS] + given[lane + 3u * COLUMNS]));
         }
     }
+    let after = slot_after(text);
     for (var i = 0u; i < 4u * quads; i++) {
         let row = 4u * first_quad + i;
-        if inside && row < STATE {
-            state[start + row * HEAD_DIM] = s[i / 4u][i % 4u];
+        if inside && row < STATE && after < SLOTS {
+            state[after * K * STATE + start + row * HEAD_DIM] = s[i / 4u][i % 4u];
         }
     }
 }
