@@ -34,7 +34,7 @@ pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
     Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, LogitDetail,
-    NgramOptions, PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions,
+    NO_SLOT, NgramOptions, PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions,
     SampledToken, SequenceRows, StepLogits, SubmitError, TokenMask, TopRows, Usage, WantedLogits,
 };
 pub use sound::Sound;

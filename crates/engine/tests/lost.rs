@@ -16,7 +16,16 @@ use tapml_exec::{CpuPlatform, Loaded, Observer, Platform};
 use tapml_graph::{Error, ErrorKind, Model, Result, Symbols, Tensor};
 use tapml_import::{Checkpoint, ImportOptions};
 
-const LIMITS: BatchLimits = BatchLimits { page: 8, pages: 40, rows: 48, sequences: 5, context: 96, vocab: 0 };
+const LIMITS: BatchLimits = BatchLimits {
+    page: 8,
+    pages: 40,
+    rows: 48,
+    sequences: 5,
+    context: 96,
+    vocab: 0,
+    states: 0,
+    length_limit: None,
+};
 
 /// When the device is lost, and whether it comes back.
 #[derive(Default)]

@@ -7,10 +7,10 @@
 use crate::interface::{Interface, LOGITS};
 use crate::trace::LoadOptions;
 use crate::{Loaded, Observer, Platform};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use tapml_graph::paged::{PAGES, POSITIONS, PageLayout, SLOTS, TEXTS, WANTED};
-use tapml_graph::{Context, Error, Model, Result, Symbol, Symbols, TOP_LOGITS, TOP_TOKENS, Tensor};
+use tapml_graph::paged::{LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED};
+use tapml_graph::{Context, Error, Graph, Model, Result, Symbol, Symbols, TOP_LOGITS, TOP_TOKENS, Tensor};
 use tapml_kernels::OutputRows;
 
 /// The sizes that a paged session is loaded for.
@@ -24,7 +24,7 @@ pub struct PagedLimits {
     pub wanted: usize,
 }
 
-/// One step. All lists but the last two have one entry for each row.
+/// One step. All lists but the last three have one entry for each row. What the model does not need may be left empty.
 #[derive(Clone, Debug, Default)]
 pub struct PagedStep {
     /// Tokens.
@@ -35,8 +35,13 @@ pub struct PagedStep {
     pub texts: Vec<u32>,
     /// The row of the caches that keeps its keys and values: page times rows of a page, and the row in it.
     pub slots: Vec<u32>,
+    /// How long its text is, tokens, where rotary embeddings depend on it.
+    pub lengths: Vec<u32>,
     /// For each text, its pages in the order of positions, as many as the layout has; unused entries are 0.
     pub pages: Vec<u32>,
+    /// For each text that has rows, the slot that its state lies in and the one that it goes to, of a model with recurrences; a
+    /// number beyond the layout's slots for a text that begins. No slot that one text writes is another's.
+    pub states: Vec<u32>,
     /// Rows whose logits are wanted.
     pub wanted: Vec<u32>,
     /// Which of the wanted rows are given with all their logits, in ranges of `wanted`. Of the others the most likely tokens
@@ -61,6 +66,8 @@ pub struct PagedSession {
     loaded: Box<dyn Loaded>,
     /// Name of the input for ids, and the vocabulary.
     interface: Interface,
+    /// Names of the graph's inputs.
+    inputs: Vec<String>,
     limits: PagedLimits,
     /// Numbers in a row of logits.
     vocab: usize,
@@ -113,7 +120,8 @@ impl PagedSession {
         let capacity = Symbols::np(limits.rows as u64, 0).with_symbol(Symbol::S, limits.wanted as u64);
         let options = LoadOptions { row_invariant: true, observable, ..LoadOptions::default() };
         let loaded = platform.load_with(&model, &capacity, &options)?;
-        Ok(PagedSession { loaded, interface, limits, vocab: vocab as usize, top, broken: false })
+        let inputs = input_names(model.graph());
+        Ok(PagedSession { loaded, interface, inputs, limits, vocab: vocab as usize, top, broken: false })
     }
 
     /// The sizes it was loaded for.
@@ -129,6 +137,11 @@ impl PagedSession {
     /// How many of the most likely tokens are given of each wanted row; 0 if none are, so that all logits must be asked for.
     pub fn top(&self) -> usize {
         self.top
+    }
+
+    /// Whether the model keeps rows of texts in pages; without, it leaves but states.
+    pub fn takes_pages(&self) -> bool {
+        self.inputs.iter().any(|name| name == PAGES)
     }
 
     /// Computes the rows and keeps their keys and values; gives the logits of the wanted rows.
@@ -155,18 +168,26 @@ impl PagedSession {
         }
         self.check(&step)?;
         let (rows, wanted) = (step.ids.len(), step.wanted.len());
-        let PagedStep { ids, positions, texts, slots, pages, wanted: numbers, full } = step;
+        let PagedStep { ids, positions, texts, slots, lengths, pages, states, wanted: numbers, full } = step;
         let PageLayout { texts: texts_most, blocks, .. } = self.limits.layout;
         let name = self.interface.ids().unwrap_or_default().to_string();
         let vector = |values: Vec<u32>| Tensor::from_u32(vec![values.len()], values);
-        let inputs = HashMap::from([
-            (name, vector(ids)?),
-            (POSITIONS.to_string(), vector(positions)?),
-            (TEXTS.to_string(), vector(texts)?),
-            (SLOTS.to_string(), vector(slots)?),
-            (PAGES.to_string(), Tensor::from_u32(vec![texts_most as usize, blocks as usize], pages)?),
-            (WANTED.to_string(), vector(numbers)?),
-        ]);
+        let matrix =
+            |columns: u32, values| Tensor::from_u32(vec![texts_most as usize, columns as usize], values);
+        let mut inputs = HashMap::from([(name, vector(ids)?)]);
+        for given in &self.inputs {
+            let tensor = match given.as_str() {
+                POSITIONS => vector(positions.clone())?,
+                TEXTS => vector(texts.clone())?,
+                SLOTS => vector(slots.clone())?,
+                LENGTHS => vector(lengths.clone())?,
+                PAGES => matrix(blocks, pages.clone())?,
+                STATES => matrix(2, states.clone())?,
+                WANTED => vector(numbers.clone())?,
+                _ => continue,
+            };
+            inputs.insert(given.clone(), tensor);
+        }
         let symbols = Symbols::np(rows as u64, 0).with_symbol(Symbol::S, wanted as u64);
         let top = [TOP_LOGITS, TOP_TOKENS].into_iter().filter(|_| self.top > 0).map(OutputRows::whole);
         let full = full.into_iter().map(|rows| OutputRows { name: LOGITS, rows: Some(rows) });
@@ -208,10 +229,8 @@ impl PagedSession {
                 "a step of up to {rows} rows, {wanted} wanted: found {asked:?}"
             )));
         }
-        if step.pages.len() != texts as usize * blocks as usize
-            || step.pages.iter().any(|&number| number >= pages)
-        {
-            return Err(Error::invalid(format!("expected {texts} lists of {blocks} pages below {pages}")));
+        if let Some(row) = step.wanted.iter().find(|&&row| row as usize >= count) {
+            return Err(Error::invalid(format!("row {row} is wanted of a step of {count}")));
         }
         let beyond = |range: &Range<usize>| range.start > range.end || range.end > step.wanted.len();
         if step.full.iter().any(beyond) {
@@ -221,15 +240,60 @@ impl PagedSession {
                 step.wanted.len()
             )));
         }
+        let has = |name: &str| self.inputs.iter().any(|given| given == name);
+        if has(LENGTHS) && step.lengths.len() != count {
+            let found = step.lengths.len();
+            return Err(Error::invalid(format!("a step of {count} rows with {found} lengths of texts")));
+        }
+        if has(STATES) {
+            self.check_states(step)?;
+        }
+        if !has(PAGES) {
+            return Ok(());
+        }
+        if step.pages.len() != texts as usize * blocks as usize
+            || step.pages.iter().any(|&number| number >= pages)
+        {
+            return Err(Error::invalid(format!("expected {texts} lists of {blocks} pages below {pages}")));
+        }
         // Rows of no text are not looked up.
         let behind = |(&position, &text): (&u32, &u32)| text < texts && position / page >= blocks;
-        if step.positions.iter().zip(&step.texts).any(behind)
-            || step.wanted.iter().any(|&row| row as usize >= count)
-        {
-            return Err(Error::invalid(
-                "a position lies behind the pages of its text, or a wanted row behind the step",
-            ));
+        if step.positions.iter().zip(&step.texts).any(behind) {
+            return Err(Error::invalid("a position lies behind the pages of its text"));
         }
         Ok(())
     }
+
+    /// Fails unless each text has its slots, and none that another one writes.
+    fn check_states(&self, step: &PagedStep) -> Result<()> {
+        let PageLayout { texts, states, .. } = self.limits.layout;
+        if step.states.len() != 2 * texts as usize {
+            let found = step.states.len();
+            return Err(Error::invalid(format!(
+                "expected two slots for each of {texts} texts, found {found}"
+            )));
+        }
+        let with_rows: HashSet<u32> = step.texts.iter().copied().collect();
+        let each = (0..texts).zip(step.states.chunks_exact(2));
+        let used: Vec<&[u32]> =
+            each.filter(|(text, _)| with_rows.contains(text)).map(|(_, slots)| slots).collect();
+        let mut users: HashMap<u32, usize> = HashMap::new();
+        for slots in &used {
+            *users.entry(slots[0]).or_default() += 1;
+            if slots[1] != slots[0] {
+                *users.entry(slots[1]).or_default() += 1;
+            }
+        }
+        match used.iter().find(|slots| slots[1] < states && users.get(&slots[1]).is_some_and(|&n| n > 1)) {
+            Some(slots) => {
+                Err(Error::invalid(format!("two texts use slot {}, and one writes to it", slots[1])))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Names of a graph's inputs.
+fn input_names(graph: &Graph) -> Vec<String> {
+    graph.inputs().map(|(_, input)| input.name.clone()).collect()
 }

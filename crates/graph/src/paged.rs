@@ -7,10 +7,17 @@ use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
 use crate::graph::{Builder, Graph, Node, NodeId, Origin, TensorType, ValueId};
-use crate::op::{Attention, Op, PagedAppend, PagedAttention, Positions, RopeAngles, TakeRows};
-use crate::tensor::Tensor;
+use crate::op::{
+    Attention, Op, PagedAppend, PagedAttention, PagedRecurrence, Recurrence, RopeAngles, TakeRows,
+};
 use crate::top_logits::add_top_logits;
 use std::collections::{HashMap, HashSet};
+
+mod single_text;
+#[cfg(test)]
+mod tests;
+
+pub use single_text::SingleText;
 
 /// Name of the input that says at which position of its text each row stands: `u32[n]`.
 pub const POSITIONS: &str = "positions";
@@ -20,10 +27,17 @@ pub const TEXTS: &str = "texts";
 pub const SLOTS: &str = "cache_slots";
 /// Name of the input that lists the pages of each text: `u32[texts, blocks]`.
 pub const PAGES: &str = "pages";
+/// Name of the input that says how long each row's text is, tokens, where rotary embeddings depend on it: `u32[n]`.
+pub const LENGTHS: &str = "text_lengths";
+/// Name of the input that says for each text from which slot its state is read, and to which it goes: `u32[texts, 2]`.
+pub const STATES: &str = "state_slots";
 /// Name of the input that says which rows' logits are wanted: `u32[s]`, or of as many as the layout says.
 pub const WANTED: &str = "wanted";
 /// Name of the logits of a language model, and of the only output.
 const LOGITS: &str = "logits";
+
+/// The inputs of paged graphs beside tokens, of which each graph has those that it needs.
+const INPUTS: [&str; 7] = [POSITIONS, TEXTS, SLOTS, PAGES, LENGTHS, STATES, WANTED];
 
 /// The sizes of the caches of a paged graph, and of its table of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,112 +52,92 @@ pub struct PageLayout {
     pub blocks: u32,
     /// Rows whose logits every step gives; as many as a step asks for, `s`, if absent.
     pub wanted: Option<u32>,
-}
-
-/// How a paged graph's single text lies in pages, for runs of one text at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SingleText {
-    layout: PageLayout,
-}
-
-impl SingleText {
-    /// The layout of a paged graph; `None` of any other.
-    ///
-    /// # Errors
-    /// If the graph's sizes do not fit together, or a step may ask for any number of logits.
-    pub fn from_graph(graph: &Graph) -> Result<Option<SingleText>> {
-        let Some(page) = graph.nodes().iter().find_map(|node| match &node.op {
-            Op::PagedAttention(op) => Some(op.page),
-            _ => None,
-        }) else {
-            return Ok(None);
-        };
-        let sizes = |name: &str| {
-            let shape = graph.find_value(name).map(|id| &graph.value(id).ty.shape);
-            shape.and_then(|shape| {
-                shape.iter().map(|dim| u32::try_from(dim.as_const()?).ok()).collect::<Option<Vec<u32>>>()
-            })
-        };
-        let rows = graph
-            .states()
-            .iter()
-            .filter_map(|state| graph.value(state.input).ty.shape.first()?.as_const())
-            .min();
-        let found = (sizes(PAGES), sizes(WANTED), rows.and_then(|rows| u32::try_from(rows).ok()));
-        let (Some(table), Some(wanted), Some(rows)) = found else {
-            return Err(Error::unsupported("a graph with pages whose steps give a varying number of logits"));
-        };
-        let ([texts, blocks], [1]) = (&table[..], &wanted[..]) else {
-            return Err(Error::unsupported(format!(
-                "a graph with pages: `{PAGES}` of {table:?}, `{WANTED}` of {wanted:?}"
-            )));
-        };
-        let layout = PageLayout { page, pages: rows / page, texts: *texts, blocks: *blocks, wanted: Some(1) };
-        Ok(Some(SingleText { layout }))
-    }
-
-    /// Most positions of the text.
-    pub fn context(&self) -> u64 {
-        u64::from(self.layout.page) * u64::from(self.layout.blocks.min(self.layout.pages))
-    }
-
-    /// The inputs of a step of `rows` tokens behind `position` others, by name. Pages are taken from the last one on, so that
-    /// no two lie one behind the other: what reads a cache without its pages reads something else.
-    ///
-    /// # Errors
-    /// If the text grows beyond [`SingleText::context`].
-    pub fn inputs(&self, rows: usize, position: usize) -> Result<Vec<(&'static str, Tensor)>> {
-        let PageLayout { page, pages, texts, blocks, .. } = self.layout;
-        let end = position.saturating_add(rows) as u64;
-        if rows == 0 || end > self.context() {
-            let most = self.context();
-            return Err(Error::invalid(format!("a text of {end} tokens, and pages for {most}"))
-                .with_hint("shorten the prompt, or take fewer steps"));
-        }
-        let place = |block: u32| pages - 1 - block;
-        let positions: Vec<u32> = (position as u64..end).map(|at| at as u32).collect();
-        let slots = positions.iter().map(|at| place(at / page) * page + at % page).collect();
-        let table =
-            (0..texts * blocks).map(|at| if at < blocks.min(pages) { place(at) } else { 0 }).collect();
-        let vector = |values: Vec<u32>| Tensor::from_u32(vec![values.len()], values);
-        Ok(vec![
-            (POSITIONS, vector(positions)?),
-            (TEXTS, vector(vec![0; rows])?),
-            (SLOTS, vector(slots)?),
-            (PAGES, Tensor::from_u32(vec![texts as usize, blocks as usize], table)?),
-            (WANTED, vector(vec![rows as u32 - 1])?),
-        ])
-    }
+    /// Slots for the states of recurrences; 0 serves models that have none.
+    pub states: u32,
 }
 
 /// Whether an input of this name is one of a paged graph's.
 pub fn is_paged_input(name: &str) -> bool {
-    [POSITIONS, TEXTS, SLOTS, PAGES, WANTED].contains(&name)
+    INPUTS.contains(&name)
 }
 
 impl Graph {
     /// The graph of a language model for steps with rows of several texts: [`PagedAppend`] and [`PagedAttention`] take the
-    /// places of `append` and `attention`, positions are an input, and only the rows that are wanted get logits. The other
-    /// operators treat each row by itself and stay. Beside its logits each wanted row gives its most likely tokens, as
-    /// [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`].
+    /// places of `append` and `attention`, [`PagedRecurrence`] that of a recurrence, positions are an input, and only the rows
+    /// that are wanted get logits. The other operators treat each row by itself and stay. Beside its logits each wanted row
+    /// gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`]. A model that sees images becomes one
+    /// of texts alone.
     ///
-    /// The new graph's symbols are `n`, the rows, and `s`, those whose logits are wanted.
+    /// The new graph's symbols are `n`, the rows, and `s`, those whose logits are wanted. Its inputs beside the ids are those
+    /// of the constants of this module that it needs.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Unsupported`], with the node, if rows see each other in another way, as in recurrences, or if
-    /// the graph takes more than ids.
+    /// [`crate::ErrorKind::Unsupported`], with the node, if rows see each other in another way, or if the graph takes more
+    /// than ids and an image. [`crate::ErrorKind::InvalidInput`] if a size of the layout is 0 that the graph needs.
     pub fn to_paged(&self, layout: PageLayout) -> Result<Graph> {
         Paging::new(self, layout)?.build().context(|| format!("graph `{}` for several texts", self.name()))
     }
+
+    /// Whether the length of a text decides on the rotary embeddings of its rows: the longest text for which it does not;
+    /// `None` if it never does.
+    pub fn length_limit(&self) -> Option<u32> {
+        let limits = self.nodes().iter().filter_map(|node| match &node.op {
+            Op::RopeAngles(RopeAngles { long: Some(long), .. }) => Some(long.after),
+            Op::RopeAngles(RopeAngles { dynamic: Some(dynamic), .. }) => Some(dynamic.original),
+            _ => None,
+        });
+        limits.min()
+    }
+
+    /// Whether texts leave states of recurrences.
+    pub fn is_recurrent(&self) -> bool {
+        self.nodes()
+            .iter()
+            .any(|node| matches!(node.op, Op::PagedRecurrence(_)) || Recurrence::from_op(&node.op).is_some())
+    }
 }
 
-/// The new inputs.
+/// The new inputs, those that the graph needs.
+#[derive(Default)]
 struct PagedInputs {
-    positions: ValueId,
-    texts: ValueId,
-    slots: ValueId,
-    pages: ValueId,
-    wanted: ValueId,
+    given: HashMap<&'static str, ValueId>,
+}
+
+impl PagedInputs {
+    /// The input of this name.
+    fn get(&self, name: &str) -> Result<ValueId> {
+        self.given.get(name).copied().ok_or_else(|| Error::bug(format!("the graph has no input `{name}`")))
+    }
+}
+
+/// Names of the inputs that a node needs in a paged graph.
+fn inputs_of(node: &Node) -> &'static [&'static str] {
+    match &node.op {
+        Op::Append(_) => &[SLOTS],
+        Op::Attention(_) => &[POSITIONS, TEXTS, PAGES],
+        Op::RopeAngles(RopeAngles { long: None, dynamic: None, .. }) => &[POSITIONS],
+        Op::RopeAngles(_) => &[POSITIONS, LENGTHS],
+        Op::Positions(_) | Op::PositionScale(_) => &[POSITIONS],
+        op if Recurrence::from_op(op).is_some() => &[TEXTS, STATES],
+        _ => &[],
+    }
+}
+
+/// The nodes that a text without an image needs: those that logits and states are made of, where a row of an image takes
+/// the place of no token.
+fn needed_nodes(graph: &Graph) -> HashSet<NodeId> {
+    let ends = graph.outputs().iter().filter(|output| output.name == LOGITS).map(|output| output.value);
+    let mut values: Vec<ValueId> = ends.chain(graph.states().iter().map(|state| state.output)).collect();
+    let mut needed = HashSet::new();
+    while let Some(value) = values.pop() {
+        let Origin::Node { node: id, .. } = graph.value(value).origin else { continue };
+        if needed.insert(id) {
+            let node = graph.node(id);
+            let count = if matches!(node.op, Op::MergeRows(_)) { 1 } else { node.inputs.len() };
+            values.extend(&node.inputs[..count]);
+        }
+    }
+    needed
 }
 
 /// The work on one graph.
@@ -158,6 +152,8 @@ struct Paging<'a> {
     taken: Option<(ValueId, HashSet<NodeId>)>,
     /// The taken rows, once they are there.
     rows: Option<ValueId>,
+    /// The nodes of texts without images.
+    needed: HashSet<NodeId>,
 }
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
@@ -167,50 +163,70 @@ fn unsupported(what: impl std::fmt::Display) -> Error {
 impl<'a> Paging<'a> {
     /// The new inputs, and nothing else yet.
     fn new(graph: &'a Graph, layout: PageLayout) -> Result<Paging<'a>> {
-        let PageLayout { page, pages, texts, blocks, wanted } = layout;
-        if [page, pages, texts, blocks, wanted.unwrap_or(1)].contains(&0) || page.checked_mul(pages).is_none()
-        {
+        let needed = needed_nodes(graph);
+        let used: HashSet<&str> = (0..)
+            .zip(graph.nodes())
+            .filter(|(at, _)| needed.contains(&NodeId(*at)))
+            .flat_map(|(_, node)| inputs_of(node).iter().copied())
+            .chain([WANTED])
+            .collect();
+        let PageLayout { page, pages, texts, blocks, wanted, states } = layout;
+        let states_needed = if used.contains(STATES) { states } else { 1 };
+        let sizes = [page, pages, texts, blocks, wanted.unwrap_or(1), states_needed];
+        if sizes.contains(&0) || page.checked_mul(pages).is_none() {
             return Err(Error::invalid(format!(
                 "every size of a page layout must be above 0, found {layout:?}"
             )));
         }
         let mut builder = Builder::new(graph.name());
         let n = || Dim::symbol(Symbol::N);
-        let mut input =
-            |name: &str, shape: Vec<Dim>| builder.input(name, TensorType { dtype: DType::U32, shape });
-        let inputs = PagedInputs {
-            positions: input(POSITIONS, vec![n()])?,
-            texts: input(TEXTS, vec![n()])?,
-            slots: input(SLOTS, vec![n()])?,
-            pages: input(PAGES, vec![u64::from(texts).into(), u64::from(blocks).into()])?,
-            wanted: input(
-                WANTED,
-                vec![wanted.map_or(Dim::symbol(Symbol::S), |count| u64::from(count).into())],
-            )?,
-        };
+        let mut given = HashMap::new();
+        for name in INPUTS.into_iter().filter(|name| used.contains(name)) {
+            let shape = match name {
+                PAGES => vec![u64::from(texts).into(), u64::from(blocks).into()],
+                STATES => vec![u64::from(texts).into(), 2u64.into()],
+                WANTED => vec![wanted.map_or(Dim::symbol(Symbol::S), |count| u64::from(count).into())],
+                _ => vec![n()],
+            };
+            given.insert(name, builder.input(name, TensorType { dtype: DType::U32, shape })?);
+        }
+        let inputs = PagedInputs { given };
         let taken = rows_taken(graph)?;
-        Ok(Paging { graph, layout, builder, inputs, values: HashMap::new(), taken, rows: None })
+        Ok(Paging { graph, layout, builder, inputs, values: HashMap::new(), taken, rows: None, needed })
     }
 
     fn build(mut self) -> Result<Graph> {
         let graph = self.graph;
         let ids = TensorType::new(DType::U32, [Symbol::N]);
-        for (at, (id, input)) in graph.inputs().enumerate() {
+        // An image comes as two inputs, one of which says for each token which row of the image takes its place.
+        let merges = graph.nodes().iter().filter(|node| matches!(node.op, Op::MergeRows(_)));
+        let mut of_image: HashSet<ValueId> = merges.filter_map(|node| node.inputs.get(2).copied()).collect();
+        let users = graph.users();
+        let only_dead = |id: ValueId| {
+            let users = &users[id.0 as usize];
+            !users.is_empty() && users.iter().all(|user| !self.needed.contains(user))
+        };
+        of_image.extend(graph.inputs().map(|(id, _)| id).filter(|&id| only_dead(id)));
+        let inputs = graph.inputs().filter(|(id, _)| !of_image.contains(id));
+        for (at, (id, input)) in inputs.enumerate() {
             if input.ty != ids || at > 0 {
                 return Err(unsupported(format!("input `{}` ({})", input.name, input.ty)));
             }
             let new = self.builder.input(&input.name, input.ty.clone())?;
             self.values.insert(id, new);
         }
-        for (id, weight) in graph.weights() {
+        for (id, weight) in graph.weights().filter(|(id, _)| !only_dead(*id)) {
             let new = self.builder.weight(&weight.name, weight.ty.clone())?;
             self.values.insert(id, new);
         }
         for state in graph.states() {
             self.state(state.input)?;
         }
-        for (index, node) in graph.nodes().iter().enumerate() {
-            self.node(NodeId(index as u32), node).context(|| format!("node `{}`", node.name))?;
+        for (id, node) in (0..).map(NodeId).zip(graph.nodes()) {
+            if !self.needed.contains(&id) {
+                continue;
+            }
+            self.node(id, node).context(|| format!("node `{}`", node.name))?;
         }
         for state in graph.states() {
             self.builder.set_state(self.values[&state.input], self.values[&state.output])?;
@@ -224,19 +240,18 @@ impl<'a> Paging<'a> {
         self.builder.finish()
     }
 
-    /// A cache of rows becomes one of pages.
+    /// A cache of rows becomes one of pages, and a recurrence's state becomes slots.
     fn state(&mut self, id: ValueId) -> Result<()> {
         let value = self.graph.value(id);
         let [rows, width] = value.ty.shape.as_slice() else {
             return Err(unsupported(format!("state `{}` ({})", value.name, value.ty)));
         };
-        if *rows != Dim::symbol(Symbol::P) {
-            return Err(unsupported(format!(
-                "state `{}` ({}) keeps no rows for each token",
-                value.name, value.ty
-            )));
-        }
-        let rows = u64::from(self.layout.page) * u64::from(self.layout.pages);
+        let rows = if *rows == Dim::symbol(Symbol::P) {
+            u64::from(self.layout.page) * u64::from(self.layout.pages)
+        } else {
+            let all = rows.as_const().and_then(|rows| rows.checked_mul(u64::from(self.layout.states)));
+            all.ok_or_else(|| unsupported(format!("state `{}` ({})", value.name, value.ty)))?
+        };
         let ty = TensorType { dtype: value.ty.dtype, shape: vec![rows.into(), width.clone()] };
         let new = self.builder.state(&value.name, ty)?;
         self.values.insert(id, new);
@@ -256,34 +271,46 @@ impl<'a> Paging<'a> {
 
     /// A node in the new graph.
     fn node(&mut self, id: NodeId, node: &Node) -> Result<()> {
+        if let (Op::MergeRows(_), [rows, ..], [merged]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
+            // Without an image each token keeps its own row.
+            let own = self.input(id, *rows)?;
+            self.values.insert(*merged, own);
+            return Ok(());
+        }
         let inputs = node.inputs.iter().map(|&input| self.input(id, input)).collect::<Result<Vec<_>>>()?;
-        let PagedInputs { positions, texts, slots, pages, wanted } = self.inputs;
+        let own = inputs_of(node).iter().map(|name| self.inputs.get(name)).collect::<Result<Vec<_>>>()?;
+        let with_own = |given: usize| -> Vec<ValueId> {
+            inputs[..given].iter().chain(&own).chain(&inputs[given..]).copied().collect()
+        };
+        let recurrence = Recurrence::from_op(&node.op);
         let (op, inputs): (Op, Vec<ValueId>) = match &node.op {
-            Op::Append(_) if self.is_cache(node.inputs[0]) => {
-                (PagedAppend {}.into(), vec![inputs[0], inputs[1], slots])
-            }
+            Op::Append(_) if self.is_cache(node.inputs[0]) => (PagedAppend {}.into(), with_own(2)),
             Op::Attention(op) => {
                 self.expect_own_keys(op, node)?;
-                let own = [positions, texts, pages];
-                let all = inputs[..3].iter().chain(&own).chain(&inputs[3..]).copied().collect();
-                (PagedAttention { attention: op.clone(), page: self.layout.page }.into(), all)
+                (PagedAttention { attention: op.clone(), page: self.layout.page }.into(), with_own(3))
             }
-            Op::Positions(Positions { offset }) if inputs.is_empty() => {
-                (Positions { offset: *offset }.into(), vec![positions])
-            }
-            Op::RopeAngles(RopeAngles { long: None, dynamic: None, .. }) if inputs.is_empty() => {
-                (node.op.clone(), vec![positions])
-            }
-            Op::LastRow(_) => (TakeRows {}.into(), vec![inputs[0], wanted]),
-            // Each row of a table is chosen by an id of its own.
-            op if op.row_wise() || matches!(op, Op::Embedding(_)) => (op.clone(), inputs),
-            op => return Err(unsupported(format!("`{}` looks beyond its own row", op.name()))),
+            Op::Positions(_) | Op::RopeAngles(_) if inputs.is_empty() => (node.op.clone(), with_own(0)),
+            Op::PositionScale(_) if inputs.len() == 1 => (node.op.clone(), with_own(1)),
+            Op::LastRow(_) => (TakeRows {}.into(), vec![inputs[0], self.inputs.get(WANTED)?]),
+            op => match recurrence {
+                Some(recurrence) if self.is_cache(node.inputs[recurrence.state_input()]) => {
+                    (PagedRecurrence { recurrence, slots: self.layout.states }.into(), with_own(inputs.len()))
+                }
+                // Each row of a table is chosen by an id of its own. A state has no row for each row.
+                _ if !node.inputs.iter().any(|&input| self.is_cache(input))
+                    && (op.row_wise() || matches!(op, Op::Embedding(_))) =>
+                {
+                    (op.clone(), inputs)
+                }
+                _ => return Err(unsupported(format!("`{}` looks beyond its own row", op.name()))),
+            },
         };
         let names: Vec<String> = node.outputs.iter().map(|&id| self.graph.value(id).name.clone()).collect();
         let outputs = self.builder.node_multi(&node.name, op, &inputs, &names)?;
         self.values.extend(node.outputs.iter().copied().zip(outputs));
         let taken = self.taken.as_ref().map(|(value, _)| *value);
         if let Some(value) = taken.filter(|value| node.outputs.contains(value)) {
+            let wanted = self.inputs.get(WANTED)?;
             self.rows = Some(self.builder.node(WANTED_ROWS, TakeRows {}, &[self.values[&value], wanted])?);
         }
         Ok(())
@@ -341,79 +368,4 @@ fn rows_taken(graph: &Graph) -> Result<Option<(ValueId, HashSet<NodeId>)>> {
     // Rows are taken for the nodes of the chain that use the value, and for no others.
     let direct = users[value.0 as usize].iter().copied().filter(|user| below.contains(user)).collect();
     Ok(Some((value, direct)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ErrorKind;
-
-    const TEXT: &str = "graph g
-input ids: u32[n]
-weight table: f32[9,4]
-weight head: f32[9,4]
-state k: f32[p,4] -> keys
-state v: f32[p,4] -> values
-x: f32[n,4] = embedding(ids, table) {\"dtype\":\"f32\"}
-keys: f32[n+p,4] = append(k, x)
-values: f32[n+p,4] = append(v, x)
-y: f32[n,4] = attention(x, keys, values) {\"heads\":2,\"kv_heads\":2,\"head_dim\":2,\"scale\":1.0}
-logits: f32[n,9] = linear(y, head)
-output logits = logits
-";
-    const LAYOUT: PageLayout = PageLayout { page: 4, pages: 6, texts: 3, blocks: 2, wanted: None };
-
-    #[test]
-    fn caches_become_pages_and_wanted_rows_get_logits() {
-        let paged = Graph::parse(TEXT).unwrap().to_paged(LAYOUT).unwrap();
-        assert_eq!(Graph::parse(&paged.to_text()).unwrap(), paged);
-        let text = paged.to_text();
-        for line in [
-            "input pages: u32[3,2]",
-            "input wanted: u32[s]",
-            "state k: f32[24,4] -> keys",
-            "keys: f32[24,4] = paged_append(k, x, cache_slots)",
-            "y: f32[n,4] = paged_attention(x, keys, values, positions, texts, pages)",
-            "wanted_rows: f32[s,4] = take_rows(y, wanted)",
-            "logits: f32[s,9] = linear(wanted_rows, head)",
-        ] {
-            assert!(text.contains(line), "{line}\n{text}");
-        }
-    }
-
-    #[test]
-    fn what_looks_beyond_its_row_is_refused_with_its_node() {
-        for (from, to, told) in [
-            ("\"scale\":1.0", "\"scale\":1.0,\"causal\":false", "node `y`: `attention` sees keys"),
-            ("input ids: u32[n]", "input ids: u32[n]\ninput more: f32[n]", "input `more` (f32[n])"),
-        ] {
-            let error = Graph::parse(&TEXT.replace(from, to)).unwrap().to_paged(LAYOUT).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains(told), "{error}");
-        }
-        assert_eq!(SingleText::from_graph(&Graph::parse(TEXT).unwrap()).unwrap(), None);
-        let zero = PageLayout { page: 0, ..LAYOUT };
-        assert!(Graph::parse(TEXT).unwrap().to_paged(zero).unwrap_err().to_string().contains("above 0"));
-    }
-    #[test]
-    fn a_single_text_lies_backward_in_its_pages() {
-        let one = PageLayout { wanted: Some(1), ..LAYOUT };
-        let paged = Graph::parse(TEXT).unwrap().to_paged(one).unwrap();
-        let single = SingleText::from_graph(&paged).unwrap().unwrap();
-        assert_eq!(single, SingleText { layout: one });
-        let inputs = single.inputs(3, 3).unwrap();
-        let found: Vec<(&str, Vec<u32>)> =
-            inputs.iter().map(|(name, tensor)| (*name, tensor.to_u32().unwrap())).collect();
-        let expected: [(&str, &[u32]); 5] = [
-            (POSITIONS, &[3, 4, 5]),
-            (TEXTS, &[0, 0, 0]),
-            (SLOTS, &[23, 16, 17]),
-            (PAGES, &[5, 4, 0, 0, 0, 0]),
-            (WANTED, &[2]),
-        ];
-        assert_eq!(found, expected.map(|(name, values)| (name, values.to_vec())));
-        assert!(single.inputs(6, 3).unwrap_err().to_string().contains("9 tokens, and pages for 8"));
-        let any = Graph::parse(TEXT).unwrap().to_paged(LAYOUT).unwrap();
-        assert!(SingleText::from_graph(&any).is_err());
-    }
 }

@@ -98,8 +98,8 @@ const PAGED_POSITIONS: usize = 544;
 pub(crate) fn single_text_layout(page: u32, positions: usize) -> PageLayout {
     let positions = u32::try_from(positions).unwrap_or(u32::MAX);
     let blocks = positions.div_ceil(page.max(1));
-    // One page more than the text needs, so that its first page is none of the caches' first rows.
-    PageLayout { page, pages: blocks.saturating_add(1), texts: 1, blocks, wanted: Some(1) }
+    // One page more than the text needs, so that its first page is none of the caches' first rows. A state has slots to go to.
+    PageLayout { page, pages: blocks.saturating_add(1), texts: 1, blocks, wanted: Some(1), states: 3 }
 }
 
 /// Larger files are no configurations.

@@ -28,6 +28,9 @@ const DRAFTED_REQUESTS: usize = 8;
 /// Bytes for pages if nobody says how many.
 const USUAL_MEMORY: u64 = 1 << 30;
 
+/// Pages of a model without caches, unless a single text has more.
+const COUNTED_PAGES: usize = 1 << 16;
+
 /// How a model is loaded for steps of several texts.
 type OpenRunner = fn(&mut dyn tapml_exec::Platform, &Model, BatchLimits) -> Result<PagedRunner>;
 
@@ -189,26 +192,35 @@ impl ServeOptions {
                 "page, rows, sequences and context must be at least 1, and the context at most {most}: found {sizes:?}"
             )));
         }
-        let graph = model.graph();
-        let of_position = graph.states().iter().map(|state| {
-            let ty = &graph.value(state.input).ty;
-            let width = ty.shape.get(1).and_then(|width| width.as_const()).unwrap_or(0);
-            width.saturating_mul(ty.dtype.size() as u64)
-        });
-        let page_bytes = of_position.fold(0u64, u64::saturating_add).saturating_mul(self.page as u64).max(1);
-        // No more than all texts of a step could fill.
-        let useful = context.div_ceil(self.page).saturating_mul(self.sequences);
-        let within = usize::try_from(self.memory / page_bytes).unwrap_or(usize::MAX);
-        let pages = self.pages.unwrap_or(useful.min(within));
-        if pages < context.div_ceil(self.page) {
-            let (one, found) = (context.div_ceil(self.page), pages);
+        let (page_bytes, state_bytes) = cache_bytes(model, self.page);
+        let within = |memory: u64, bytes: u64| usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX);
+        // A model that leaves both shares the memory between them. Two slots are what a text that runs takes, two more keep
+        // the beginnings of others.
+        let shared = if page_bytes > 0 && state_bytes > 0 { self.memory / 2 } else { self.memory };
+        let states = if state_bytes == 0 {
+            0
+        } else {
+            within(shared, state_bytes).min(self.sequences.saturating_mul(4))
+        };
+        if state_bytes > 0 && states < 2 {
+            let text =
+                format!("a state takes {state_bytes} bytes, a text two of them, and there are {shared}");
+            return Err(Error::invalid(text).with_hint("give more memory"));
+        }
+        let one = context.div_ceil(self.page);
+        // No more than all texts of a step could fill. Without caches pages take no memory, and count tokens alone.
+        let useful = one.saturating_mul(self.sequences);
+        let useful = if page_bytes == 0 { useful.min(one.max(COUNTED_PAGES)) } else { useful };
+        let pages = self.pages.unwrap_or(useful.min(within(shared, page_bytes)));
+        if pages < one {
+            let found = pages;
             return Err(Error::invalid(format!(
                 "a text of {context} tokens takes {one} pages of {page_bytes} bytes, and there are {found}"
             ))
             .with_hint("give more memory, or a shorter context"));
         }
         let (page, rows, sequences) = (self.page, self.rows, self.sequences);
-        Ok(BatchLimits { page, pages, rows, sequences, context, vocab: 0 })
+        Ok(BatchLimits { page, pages, rows, sequences, context, vocab: 0, states, length_limit: None })
     }
 
     /// Records a prompt and some steps on the CPU, and replays every call on the platform.
@@ -257,6 +269,22 @@ impl ServeOptions {
             _ => (0..most as u64).map(|at| (at * 7919 % vocab) as u32).collect(),
         })
     }
+}
+
+/// Bytes of a page of all caches, and of a slot for the states of all recurrences.
+fn cache_bytes(model: &Model, page: usize) -> (u64, u64) {
+    let graph = model.graph();
+    let (mut rows, mut states) = (0u64, 0u64);
+    for state in graph.states() {
+        let ty = &graph.value(state.input).ty;
+        let width = ty.shape.get(1).and_then(|width| width.as_const()).unwrap_or(0);
+        let row = width.saturating_mul(ty.dtype.size() as u64);
+        match ty.shape.first().and_then(|count| count.as_const()) {
+            Some(count) => states = states.saturating_add(row.saturating_mul(count)),
+            None => rows = rows.saturating_add(row),
+        }
+    }
+    (rows.saturating_mul(page as u64), states)
 }
 
 /// The error of a check that failed, with the first failures.

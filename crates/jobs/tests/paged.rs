@@ -2,22 +2,49 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use tapml_engine::{
-    Batch, BatchLimits, BatchRunner, LogitDetail, PagedRunner, SequenceRows, StepLogits, WantedLogits,
+    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PagedRunner, SequenceRows, StepLogits,
+    WantedLogits,
 };
-use tapml_exec::{Overrides, PlatformSpec};
+use tapml_exec::{Interface, Overrides, PlatformSpec};
 use tapml_graph::{DType, Model};
 use tapml_import::quantize::quantize;
 use tapml_import::{Checkpoint, ImportOptions};
+use tapml_jobs::serve::ServeOptions;
+use tapml_migrate::{Quiet, Stop};
 
-const LIMITS: BatchLimits = BatchLimits { page: 8, pages: 20, rows: 40, sequences: 4, context: 48, vocab: 0 };
+const LIMITS: BatchLimits = BatchLimits {
+    page: 8,
+    pages: 20,
+    rows: 40,
+    sequences: 4,
+    context: 48,
+    vocab: 0,
+    states: 8,
+    length_limit: None,
+};
 /// Enough for rows beyond a tile of the products that take the most rows at a time.
-const WIDE: BatchLimits =
-    BatchLimits { page: 8, pages: 120, rows: 300, sequences: 4, context: 232, vocab: 0 };
+const WIDE: BatchLimits = BatchLimits { pages: 120, rows: 300, context: 232, ..LIMITS };
 
 /// A text of ids that no other text has.
-fn ids(seed: u32, count: usize) -> Vec<u32> {
-    (0..count as u32).map(|i| (seed * 7919 + i * 104_729 + i * i * 31) % 320).collect()
+fn ids(seed: u32, count: usize, vocab: u32) -> Vec<u32> {
+    (0..count as u32).map(|i| (seed * 7919 + i * 104_729 + i * i * 31) % vocab).collect()
 }
+
+/// Small checkpoints of every operator that only some architectures need: recurrences, scales of positions, rotations that
+/// depend on lengths, windows, sinks, chunks.
+const FAMILIES: &[&str] = &[
+    "rwkv5_tiny",
+    "rwkv6_tiny",
+    "rwkv7_tiny",
+    "mamba2_tiny",
+    "ministral3_tiny",
+    "llama4_tiny",
+    "phi3_tiny_longrope",
+    "llama_tiny_dynamic",
+    "gemma2_tiny",
+    "gpt_oss_tiny",
+    "baichuan_tiny_alibi",
+];
 
 /// The bits of the logits of each text's last row, its rows fed in pieces of this many, these texts in each step.
 fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize) -> Vec<Vec<u32>> {
@@ -33,8 +60,10 @@ fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize
             let end = (start + piece).min(ids.len());
             let pages = pages(*text, end.div_ceil(limits.page));
             let wanted = if end == ids.len() { WantedLogits::Last } else { WantedLogits::Nothing };
+            let slot = |step: usize| (2 * text + step % 2) as u32;
+            let states = [if start == 0 { NO_SLOT } else { slot(start / piece) }, slot(start / piece + 1)];
             let (ids, detail) = (ids[start..end].to_vec(), LogitDetail::Full);
-            batch.sequences.push(SequenceRows { ids, start, pages, wanted, detail });
+            batch.sequences.push(SequenceRows { ids, start, pages, wanted, states, prompt: 1, detail });
             which.push(index);
         }
         if which.is_empty() {
@@ -55,7 +84,9 @@ fn check_model(word: &str, model: &Model, limits: BatchLimits, lengths: [usize; 
     let spec = PlatformSpec::parse(word).unwrap();
     let mut platform = tapml_jobs::platform::open(&spec, Overrides::default()).unwrap();
     let mut runner = PagedRunner::new(platform.as_mut(), model, limits).unwrap();
-    let texts: Vec<(usize, Vec<u32>)> = (0..).zip(lengths).map(|(i, n)| (i, ids(i as u32 + 1, n))).collect();
+    let vocab = Interface::from_graph(model.graph()).unwrap().vocab().unwrap().min(320) as u32;
+    let texts: Vec<(usize, Vec<u32>)> =
+        (0..).zip(lengths).map(|(i, n)| (i, ids(i as u32 + 1, n, vocab))).collect();
     let among = last_bits(&mut runner, &texts, piece);
     for (text, among) in texts.iter().zip(&among) {
         for piece in [1, limits.rows] {
@@ -92,6 +123,31 @@ fn check_f16(word: &str) {
 #[test]
 fn a_text_has_the_same_bits_alone_and_among_others_on_an_emulated_gpu_with_all_checks() {
     check("emulator?kind=gpu&check=all");
+}
+
+#[test]
+fn every_family_has_the_same_bits_alone_and_among_others_on_an_emulated_gpu_with_all_checks() {
+    for name in FAMILIES {
+        let folder = tapml_testing::golden(name);
+        let checkpoint = Checkpoint::open_with(&folder, &ImportOptions::default()).unwrap();
+        let word = "emulator?kind=gpu&check=all";
+        check_model(word, checkpoint.model(), LIMITS, [21, 3, 16, 9], 9);
+    }
+}
+
+#[test]
+fn kernels_of_every_family_pass_the_check_before_serving() {
+    for name in FAMILIES {
+        let options = ServeOptions {
+            model: tapml_testing::golden(name),
+            target: "emulator?kind=gpu&check=all".into(),
+            rows: 40,
+            sequences: 4,
+            ..ServeOptions::default()
+        };
+        let serving = options.load(&Quiet, &Stop::new()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(serving.checked.unwrap().passes(), "{name}");
+    }
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn called_rows(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
 }
 
 /// Pages as a server of several texts has them.
-const LAYOUT: PageLayout = PageLayout { page: 16, pages: 8, texts: 2, blocks: 4, wanted: None };
+const LAYOUT: PageLayout = PageLayout { page: 16, pages: 8, texts: 2, blocks: 4, wanted: None, states: 4 };
 
 /// The rows that a checkpoint reaches: with the calls of its graph, as it is imported and fused and for several texts, and with
 /// the launches of its program.
@@ -77,7 +77,7 @@ fn reached_rows(dir: &Path) -> BTreeSet<String> {
         for (_, device) in devices() {
             let platform = DevicePlatform::new(Box::new(device), Overrides::default());
             rows.extend(called_rows(model.graph(), &platform));
-            // Of recurrences there is no such graph.
+            // Of encoders there is no such graph.
             if let Ok(paged) = model.graph().to_paged(LAYOUT) {
                 rows.extend(called_rows(&paged, &platform));
             }

@@ -21,13 +21,20 @@ pub struct BatchLimits {
     pub context: usize,
     /// Logits of one row.
     pub vocab: usize,
+    /// Slots for states of recurrences; 0 of a model that has none. A sequence that runs takes up to two of them.
+    pub states: usize,
+    /// The longest prompt whose rows do not depend on its length; any if `None`.
+    pub length_limit: Option<usize>,
 }
+
+/// Stands for the slot of a state that there is none of.
+pub const NO_SLOT: u32 = u32::MAX;
 
 impl BatchLimits {
     /// The limits with a context that the pages can hold. Fails if one of them is 0.
     pub(super) fn usable(self) -> Result<BatchLimits> {
-        let BatchLimits { page, pages, rows, sequences, context, vocab } = self;
-        if [page, pages, rows, sequences, context, vocab].contains(&0) {
+        let BatchLimits { page, pages, rows, sequences, context, vocab, states, .. } = self;
+        if [page, pages, rows, sequences, context, vocab].contains(&0) || states == 1 {
             return Err(Error::invalid(format!("a runner must have place for something, found {self:?}")));
         }
         Ok(BatchLimits { context: context.min(page.saturating_mul(pages)), ..self })
@@ -101,6 +108,11 @@ pub struct SequenceRows {
     pub start: usize,
     /// The sequence's pages in order: entry `i` holds positions `i·page..(i + 1)·page`. They reach to the last of `ids`.
     pub pages: Vec<u32>,
+    /// The slot that the state before these rows lies in, [`NO_SLOT`] if they are the first, and the one that the state after
+    /// them goes to. Of a model without recurrences both are [`NO_SLOT`].
+    pub states: [u32; 2],
+    /// Tokens of the prompt that the sequence began with.
+    pub prompt: usize,
     /// The rows whose logits are wanted.
     pub wanted: WantedLogits,
     /// How much of them.
@@ -121,7 +133,8 @@ impl SequenceRows {
 /// One step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Each sequence at most once. No page that a step writes is in another sequence's list.
+    /// Each sequence at most once. No page that a step writes is in another sequence's list, and no slot that it writes is
+    /// another sequence's.
     pub sequences: Vec<SequenceRows>,
 }
 

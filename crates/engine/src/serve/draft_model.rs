@@ -52,6 +52,10 @@ impl ModelDrafter {
             let message = format!("the draft model has {} tokens, the model {vocab}", limits.vocab);
             return Err(Error::invalid(message).with_hint("both must have the same tokenizer"));
         }
+        if limits.states > 0 {
+            let text = "the draft model is recurrent: its state holds guesses that turn out wrong";
+            return Err(Error::unsupported(text).with_hint("take a draft model with attention alone"));
+        }
         // Pages of wrong guesses must not be found by others.
         let options = SchedulerOptions { prompt_rows: limits.rows, prefix_cache: false };
         let scheduler = Scheduler::new(limits, options);

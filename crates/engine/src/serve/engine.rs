@@ -53,6 +53,10 @@ impl Engine {
     ) -> Result<Engine> {
         options.check()?;
         let limits = runner.limits().usable()?;
+        if limits.states > 0 && (draft.is_some() || options.ngram.is_some()) {
+            let text = "a recurrent model cannot take guessed tokens back: its state holds them";
+            return Err(Error::unsupported(text).with_hint("leave `--draft` and `--ngram` out"));
+        }
         let drafter = draft.map(|draft| ModelDrafter::new(draft, limits.vocab)).transpose()?;
         let shared = Arc::new(Shared::new(EngineStats { pages: limits.pages, ..EngineStats::default() }));
         let worker = EngineThread::new(runner, drafter, limits, options.clone(), Arc::clone(&shared));

@@ -19,7 +19,7 @@ mod scheduler;
 mod thread;
 
 pub use batch::{
-    Batch, BatchLimits, BatchRunner, LogitDetail, SequenceRows, StepLogits, TopRows, WantedLogits,
+    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, SequenceRows, StepLogits, TopRows, WantedLogits,
 };
 pub use draft::NgramOptions;
 pub use draft_model::DraftModel;

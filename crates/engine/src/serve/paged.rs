@@ -1,6 +1,8 @@
 //! A batch runner over a paged session. A device that was lost is opened again, with the model on it.
 
-use super::batch::{Batch, BatchLimits, BatchRunner, LogitDetail, SequenceRows, StepLogits, TopRows};
+use super::batch::{
+    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, SequenceRows, StepLogits, TopRows,
+};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,6 +24,8 @@ pub struct PagedRunner {
     /// `None` while its device is lost.
     session: Option<PagedSession>,
     limits: BatchLimits,
+    /// Whether the model keeps rows of texts in pages.
+    takes_pages: bool,
     /// What opens a lost device again, if anything does.
     open: Option<OpenRunner>,
     reopened: u64,
@@ -57,12 +61,30 @@ impl PagedRunner {
         limits: BatchLimits,
         open: fn(&mut dyn Platform, &Model, PagedLimits) -> Result<PagedSession>,
     ) -> Result<PagedRunner> {
+        let recurrent = model.graph().is_recurrent();
+        if recurrent && limits.states < 2 {
+            let found = limits.states;
+            return Err(Error::invalid(format!(
+                "a model with recurrences needs at least 2 slots for states, found {found}"
+            )));
+        }
+        let length_limit = model.graph().length_limit().map(|limit| limit as usize);
+        let limits =
+            BatchLimits { length_limit, states: if recurrent { limits.states } else { 0 }, ..limits };
         let layout = PagedRunner::layout(limits)?;
         let rows = limits.rows;
         // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.
         let session = open(platform, model, PagedLimits { layout, rows, wanted: rows })?;
         let limits = BatchLimits { vocab: session.vocab(), ..limits };
-        Ok(PagedRunner { session: Some(session), limits, open: None, reopened: 0, sampler: None })
+        let takes_pages = session.takes_pages();
+        Ok(PagedRunner {
+            session: Some(session),
+            limits,
+            takes_pages,
+            open: None,
+            reopened: 0,
+            sampler: None,
+        })
     }
 
     /// How the pages of a runner of these sizes lie.
@@ -70,7 +92,7 @@ impl PagedRunner {
     /// # Errors
     /// If a size is 0 or too large.
     pub fn layout(limits: BatchLimits) -> Result<PageLayout> {
-        let BatchLimits { page, pages, sequences, context, .. } = limits;
+        let BatchLimits { page, pages, sequences, context, states, .. } = limits;
         let size = |name: &str, value: usize| {
             let small = u32::try_from(value).ok().filter(|&value| value > 0);
             small.ok_or_else(|| {
@@ -83,6 +105,8 @@ impl PagedRunner {
             texts: size("sequences", sequences)?,
             blocks: size("context", context.div_ceil(page.max(1)))?,
             wanted: None,
+            // None where there is no recurrence.
+            states: if states == 0 { 0 } else { size("states", states)? },
         })
     }
 
@@ -132,9 +156,14 @@ impl PagedRunner {
             let found = batch.sequences.len();
             return Err(Error::invalid(format!("a step takes {sequences} sequences, found {found}")));
         }
-        let mut step = PagedStep { pages: vec![0; sequences * blocks], ..PagedStep::default() };
+        let mut step = PagedStep {
+            // A model without caches has no use for what may be many numbers.
+            pages: if self.takes_pages { vec![0; sequences * blocks] } else { Vec::new() },
+            states: vec![NO_SLOT; 2 * sequences],
+            ..PagedStep::default()
+        };
         for (text, sequence) in batch.sequences.iter().enumerate() {
-            let SequenceRows { ids, start, pages, .. } = sequence;
+            let SequenceRows { ids, start, pages, states, prompt, .. } = sequence;
             let end = start.saturating_add(ids.len());
             if ids.is_empty() || end > self.limits.context || pages.len() != end.div_ceil(page) {
                 let (rows, found) = (ids.len(), pages.len());
@@ -142,11 +171,16 @@ impl PagedRunner {
                     "{rows} rows from position {start} on in {found} pages of {page}"
                 )));
             }
-            step.pages[text * blocks..text * blocks + pages.len()].copy_from_slice(pages);
+            if self.takes_pages {
+                step.pages[text * blocks..text * blocks + pages.len()].copy_from_slice(pages);
+            }
+            step.states[2 * text..2 * text + 2].copy_from_slice(states);
             for (position, &id) in (*start..end).zip(ids) {
                 step.ids.push(id);
                 step.positions.push(position as u32);
                 step.texts.push(text as u32);
+                // As of a prompt in one step, and single tokens behind it: so it does not depend on how a text is cut.
+                step.lengths.push((*prompt).max(position + 1) as u32);
                 step.slots.push(pages[position / page] * page as u32 + (position % page) as u32);
             }
             let wanted = step.ids.len() - sequence.wanted_rows()..step.ids.len();

@@ -1,5 +1,5 @@
 //! The pages of the cache: which are free, how many sequences use each, and which full ones are kept for prompts that begin
-//! alike.
+//! alike. Slots of states are given out in the same way: what stands here of a full page holds of the state behind it.
 //!
 //! A full page is known by a key, a hash of all tokens up to its end. BLAKE3 has no known collisions, so equal keys mean equal
 //! tokens. Pages without users stay known until their place is needed; then the one that was released first goes.
@@ -14,6 +14,14 @@ impl PageKey {
     /// What the first page's key begins with. Sequences of different salts share nothing.
     pub fn root(salt: &str) -> PageKey {
         PageKey(*blake3::hash(salt.as_bytes()).as_bytes())
+    }
+
+    /// This key for prompts of so many tokens alone, where the rows of a page depend on it.
+    pub fn for_length(&self, length: usize) -> PageKey {
+        let mut hasher = blake3::Hasher::new();
+        // As long as no key of tokens, so that it is none of these.
+        hasher.update(&self.0).update(b"length").update(&(length as u64).to_le_bytes());
+        PageKey(*hasher.finalize().as_bytes())
     }
 
     /// The key of the page that holds `ids` behind the page of this key.
@@ -103,6 +111,28 @@ impl PagePool {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.known.entry(key) {
             entry.insert(page);
             self.pages[page as usize].key = Some(key);
+        }
+    }
+
+    /// Whether a page of this content is known.
+    pub fn knows(&self, key: &PageKey) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// Whether only its one user may read the page, which may then write to it.
+    pub fn is_private(&self, page: u32) -> bool {
+        let page = &self.pages[page as usize];
+        page.users == 1 && page.key.is_none()
+    }
+
+    /// Makes a content unknown: it is of no use to others any more.
+    pub fn drop_content(&mut self, key: &PageKey) {
+        let Some(number) = self.known.remove(key) else { return };
+        let page = &mut self.pages[number as usize];
+        page.key = None;
+        if page.users == 0 {
+            self.idle.remove(&page.released);
+            self.free.push(number);
         }
     }
 

@@ -4,11 +4,13 @@
 //! first, and the youngest gives its pages up first, so that the oldest always goes on. A sequence that gave its pages up
 //! waits again; its tokens stay, and their keys and values are computed anew.
 
+mod states;
 #[cfg(test)]
 mod tests;
 
-use super::batch::{Batch, BatchLimits, LogitDetail, SequenceRows, WantedLogits};
+use super::batch::{Batch, BatchLimits, LogitDetail, NO_SLOT, SequenceRows, WantedLogits};
 use super::pages::{PageKey, PagePool};
+use states::StateSlots;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of a sequence; older ones have lesser numbers.
@@ -45,6 +47,8 @@ struct Sequence {
     /// Guesses of the tokens behind `ids`, to be computed with the last one.
     draft: Vec<u32>,
     pages: Vec<u32>,
+    /// The slot of the state behind the computed tokens, and the one that the planned step writes.
+    state: StateSlots,
     /// What the first page's key begins with.
     root: PageKey,
     /// Keys of the full pages of `ids`.
@@ -93,6 +97,8 @@ pub struct Scheduler {
     limits: BatchLimits,
     options: SchedulerOptions,
     pool: PagePool,
+    /// Slots of states; known ones stand behind a full page.
+    slots: PagePool,
     sequences: BTreeMap<SequenceId, Sequence>,
     waiting: BTreeSet<SequenceId>,
     running: BTreeSet<SequenceId>,
@@ -115,7 +121,10 @@ impl Sequence {
         } else {
             WantedLogits::Nothing
         };
+        let slot = |slot: Option<u32>| slot.unwrap_or(NO_SLOT);
         SequenceRows {
+            states: [slot(self.state.now), slot(self.state.next)],
+            prompt: self.prompt,
             ids: [&self.ids[self.computed..end], &self.draft[..drafted]].concat(),
             start: self.computed,
             pages: self.pages[..(end + drafted).div_ceil(page)].to_vec(),
@@ -140,6 +149,7 @@ impl Scheduler {
             limits,
             options,
             pool: PagePool::new(limits.pages),
+            slots: PagePool::new(limits.states),
             sequences: BTreeMap::new(),
             waiting: BTreeSet::new(),
             running: BTreeSet::new(),
@@ -149,14 +159,17 @@ impl Scheduler {
 
     /// Puts a sequence behind all others. `id` is above those before it.
     pub fn submit(&mut self, id: SequenceId, new: NewSequence) {
+        let root = PageKey::root(&new.salt);
+        let long = self.limits.length_limit.is_some_and(|limit| new.prompt.len() > limit);
         let sequence = Sequence {
+            root: if long { root.for_length(new.prompt.len()) } else { root },
+            state: StateSlots::default(),
             prompt: new.prompt.len(),
             logits_from: if new.prompt_logits { 0 } else { usize::MAX },
             ids: new.prompt,
             computed: 0,
             draft: Vec::new(),
             pages: Vec::new(),
-            root: PageKey::root(&new.salt),
             keys: Vec::new(),
             kept: 0,
             last_logits: new.last_logits,
@@ -237,6 +250,7 @@ impl Scheduler {
             // What has one token to compute and is not in the step yet was just admitted.
             let chunk = pending.min(rows).min(if self.wants_prompt(id) { LOGIT_ROWS } else { usize::MAX });
             if chunk > 0 && !step.ids.contains(&id) {
+                let chunk = self.cut_chunk(id, chunk);
                 self.add_rows(&mut step, id, chunk, 0);
                 rows -= chunk;
             }
@@ -266,12 +280,20 @@ impl Scheduler {
                 }
                 sequence.kept = sequence.computed / page;
             }
+            if let Some(next) = sequence.state.next.take() {
+                let before = sequence.state.now.replace(next);
+                before.filter(|&slot| slot != next).into_iter().for_each(|slot| self.slots.release(slot));
+                if self.options.prefix_cache {
+                    sequence.keep_state(&mut self.slots, page);
+                }
+            }
         }
     }
 
     /// The content of all pages is lost: all sequences wait to be computed anew.
     pub fn lose_pages(&mut self) {
         self.pool.forget();
+        self.slots.forget();
         self.running.clone().into_iter().for_each(|id| self.wait_again(id));
     }
 
@@ -320,7 +342,11 @@ impl Scheduler {
         self.sequences[&id].logits_from < usize::MAX
     }
 
-    fn add_rows(&self, step: &mut PlannedStep, id: SequenceId, count: usize, drafted: usize) {
+    fn add_rows(&mut self, step: &mut PlannedStep, id: SequenceId, count: usize, drafted: usize) {
+        // Each that runs has two slots, so that there always is one.
+        if !self.take_slot(id) {
+            return;
+        }
         step.ids.push(id);
         step.batch.sequences.push(self.sequences[&id].rows(count, drafted, self.limits.page));
     }
@@ -329,6 +355,11 @@ impl Scheduler {
     fn fit_draft(&mut self, id: SequenceId, rows: usize) -> usize {
         let BatchLimits { page, context, .. } = self.limits;
         let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
+        if self.limits.states > 0 {
+            // A state cannot go back to the tokens before a wrong one.
+            sequence.draft.clear();
+            return 0;
+        }
         let length = sequence.ids.len();
         let most = sequence.draft.len().min(rows).min(context.saturating_sub(length));
         while sequence.pages.len() < (length + most).div_ceil(page) {
@@ -355,7 +386,9 @@ impl Scheduler {
 
     /// Lets waiting sequences run, the oldest first, as far as there are pages for all their tokens.
     fn admit_waiting(&mut self, only: Option<SequenceId>) {
-        let most = self.limits.sequences.min(self.limits.rows);
+        let BatchLimits { sequences, rows, states, .. } = self.limits;
+        // The state before a step and that after it may need a slot each.
+        let most = sequences.min(rows).min(if states > 0 { states / 2 } else { usize::MAX });
         while self.running.len() < most {
             let next = only.filter(|id| self.waiting.contains(id));
             let next = if only.is_some() { next } else { self.waiting.first().copied() };
@@ -379,6 +412,12 @@ impl Scheduler {
             sequence.extend_keys(page);
             let keys = &sequence.keys[..sharable];
             pages.extend(keys.iter().map_while(|key| self.pool.share(key)));
+            if self.limits.states > 0 {
+                // A text goes on where a state was kept.
+                let known = |&hits: &usize| hits == 0 || self.slots.knows(&keys[hits - 1]);
+                let hits = (0..=pages.len()).rev().find(known).unwrap_or(0);
+                pages.drain(hits..).rev().for_each(|page| self.pool.release(page));
+            }
         }
         let hits = pages.len();
         let sequence = &self.sequences[&id];
@@ -393,6 +432,8 @@ impl Scheduler {
         pages.extend((0..missing).map_while(|_| self.pool.allocate()));
         let Some(sequence) = self.sequences.get_mut(&id) else { return false };
         (sequence.pages, sequence.kept, sequence.computed) = (pages, hits, hits * page);
+        let key = hits.checked_sub(1).map(|last| sequence.keys[last]);
+        sequence.state.now = key.and_then(|key| self.slots.share(&key));
         if sequence.cached.is_none() {
             sequence.cached = Some(hits * page);
             self.counts.prefix_queries += sequence.prompt as u64;
@@ -433,6 +474,7 @@ impl Scheduler {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         (sequence.computed, sequence.kept) = (0, 0);
         sequence.draft.clear();
+        std::mem::take(&mut sequence.state).release(&mut self.slots);
         let pages = std::mem::take(&mut sequence.pages);
         pages.into_iter().rev().for_each(|page| self.pool.release(page));
     }

@@ -40,8 +40,16 @@ pub struct HashModel {
     noise: u64,
 }
 
-pub const LIMITS: BatchLimits =
-    BatchLimits { page: 4, pages: 256, rows: 48, sequences: 16, context: 200, vocab: 61 };
+pub const LIMITS: BatchLimits = BatchLimits {
+    page: 4,
+    pages: 256,
+    rows: 48,
+    sequences: 16,
+    context: 200,
+    vocab: 61,
+    states: 0,
+    length_limit: None,
+};
 
 impl HashModel {
     pub fn new(limits: BatchLimits) -> (Box<HashModel>, Watched) {

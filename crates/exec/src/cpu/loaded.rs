@@ -10,7 +10,7 @@ use super::weights::ConvertedWeights;
 use crate::{Loaded, NodeEvent, Observer};
 use std::collections::HashMap;
 use tapml_graph::{
-    Context, DType, Error, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
+    Context, DType, Dim, Error, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
     ValueId,
 };
 use tapml_reference::{Value, eval, on_pool};
@@ -106,6 +106,8 @@ impl CpuLoaded {
         if let Some(name) = inputs.keys().find(|name| !known(name)) {
             return Err(Error::invalid(format!("graph `{}` has no input `{name}`", graph.name())));
         }
+        let wanted = Dim::symbol(Symbol::S);
+        let several_texts = graph.inputs().any(|(_, value)| value.ty.shape.contains(&wanted));
         for (state, held) in graph.states().iter().zip(&self.states) {
             let value = graph.value(state.input);
             match held {
@@ -121,8 +123,9 @@ impl CpuLoaded {
                 }
                 // Positions are an input: the number of rows says nothing of them.
                 Held::Pages(_) => {}
+                // So it is with slots, but after a failed run they are undefined.
                 Held::Whole(tensor) => {
-                    if self.rows != symbols.get(Symbol::P) {
+                    if self.rows != symbols.get(Symbol::P) && !(several_texts && self.rows.is_some()) {
                         let p = symbols.get(Symbol::P).map_or("unbound".into(), |p| p.to_string());
                         let rows = self.rows.map_or("an undefined number of".into(), |r| r.to_string());
                         return Err(Error::invalid(format!(

@@ -169,6 +169,8 @@ impl Fixture {
             sequences: wishes.sequences,
             context: wishes.context,
             vocab: tokenizer.vocab(),
+            states: 0,
+            length_limit: None,
         };
         let pages = vec![0; limits.page * limits.pages];
         let runner = FakeRunner {

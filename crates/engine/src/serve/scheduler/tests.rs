@@ -3,7 +3,16 @@
 use super::*;
 use proptest::prelude::*;
 
-const LIMITS: BatchLimits = BatchLimits { page: 4, pages: 12, rows: 8, sequences: 4, context: 48, vocab: 10 };
+const LIMITS: BatchLimits = BatchLimits {
+    page: 4,
+    pages: 12,
+    rows: 8,
+    sequences: 4,
+    context: 48,
+    vocab: 10,
+    states: 0,
+    length_limit: None,
+};
 
 fn scheduler(limits: BatchLimits) -> Scheduler {
     Scheduler::new(limits, SchedulerOptions { prompt_rows: limits.rows, prefix_cache: true })

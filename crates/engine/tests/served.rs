@@ -1,0 +1,154 @@
+//! Every architecture that leaves caches or states, served: several texts at once in chunks, with prefix hits and with
+//! preemption, give the tokens that each text has alone.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tapml_engine::{
+    BatchLimits, Engine, EngineOptions, NgramOptions, PagedRunner, Request, RequestEvent, RequestOptions,
+    Usage,
+};
+use tapml_exec::{CpuPlatform, Interface, Session};
+use tapml_graph::Model;
+use tapml_import::{Checkpoint, ImportOptions};
+
+const LIMITS: BatchLimits = BatchLimits {
+    page: 8,
+    pages: 120,
+    rows: 24,
+    sequences: 4,
+    context: 64,
+    vocab: 0,
+    states: 64,
+    length_limit: None,
+};
+/// Pages for little more than one text.
+const NARROW: BatchLimits = BatchLimits { pages: 11, states: 5, ..LIMITS };
+const NEW_TOKENS: usize = 10;
+
+/// Latent attention computes keys of all cached tokens anew in each step.
+const REFUSED: [&str; 3] = ["deepseek_v2_tiny", "deepseek_v2_tiny_lite", "deepseek_v3_tiny"];
+
+/// The small checkpoint of each graph with logits, by name.
+fn models() -> Vec<(String, Model)> {
+    let mut kinds = HashSet::new();
+    let all = tapml_testing::goldens().into_iter().filter(|folder| folder.join("config.json").exists());
+    let all = all.map(|folder| (folder.file_name().unwrap().to_string_lossy().into_owned(), load(&folder)));
+    let served = |model: &Model| Interface::from_graph(model.graph()).unwrap().has_logits();
+    all.filter(|(_, model)| served(model) && kinds.insert(model.graph().to_text())).collect()
+}
+
+fn load(folder: &Path) -> Model {
+    Checkpoint::open_with(folder, &ImportOptions::default()).unwrap().model().clone()
+}
+
+/// What a model says alone after a prompt: the most likely token each time.
+fn expected(model: &Model, prompt: &[u32]) -> Vec<u32> {
+    let mut session = Session::new(&mut CpuPlatform::new(), model, LIMITS.context).unwrap();
+    let mut logits = session.forward(prompt).unwrap();
+    let mut tokens = Vec::new();
+    while tokens.len() < NEW_TOKENS {
+        let values = logits.to_f32();
+        let last = &values[values.len() - logits.row_len()..];
+        let greatest = last.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let token = last.iter().position(|&value| value == greatest).unwrap() as u32;
+        tokens.push(token);
+        logits = session.forward(&[token]).unwrap();
+    }
+    tokens
+}
+
+fn ask(engine: &Engine, prompt: &[u32]) -> (tapml_engine::RequestHandle, Receiver<RequestEvent>) {
+    let (sender, events) = channel();
+    let tell = move |event| match sender.send(event) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    let options = RequestOptions { max_tokens: NEW_TOKENS, ..RequestOptions::default() };
+    let request = Request { prompt: prompt.to_vec(), options, mask: None, events: Box::new(tell) };
+    (engine.submit(request).unwrap(), events)
+}
+
+/// The answers to these prompts, all asked at once.
+fn answers(engine: &Engine, prompts: &[Vec<u32>]) -> Vec<(Vec<u32>, Usage)> {
+    let asked: Vec<_> = prompts.iter().map(|prompt| ask(engine, prompt)).collect();
+    let answer = |(_handle, events): (_, Receiver<RequestEvent>)| {
+        let mut tokens = Vec::new();
+        loop {
+            match events.recv_timeout(Duration::from_secs(120)).unwrap() {
+                RequestEvent::Token(token) => tokens.push(token.id),
+                RequestEvent::Finished(_, usage) => return (tokens, usage),
+                RequestEvent::Failed(error) => panic!("{error}"),
+                RequestEvent::Prompt(_) => panic!("no log probabilities were asked for"),
+            }
+        }
+    };
+    asked.into_iter().map(answer).collect()
+}
+
+fn start(model: &Model, limits: BatchLimits) -> Engine {
+    let runner = PagedRunner::new(&mut CpuPlatform::new(), model, limits).unwrap();
+    Engine::start(Box::new(runner), EngineOptions::default()).unwrap()
+}
+
+/// Tokens of a prompt that a second request for it finds.
+fn sharable(prompt: &[u32]) -> usize {
+    (prompt.len() - 1) / LIMITS.page * LIMITS.page
+}
+
+#[test]
+fn served_texts_are_those_of_each_alone() {
+    let models = models();
+    assert!(models.len() > 35, "{}", models.len());
+    for (name, model) in models {
+        if REFUSED.contains(&name.as_str()) {
+            let refused = PagedRunner::new(&mut CpuPlatform::new(), &model, LIMITS).map(|_| ());
+            assert!(refused.unwrap_err().to_string().contains("sees keys that no cache keeps"), "{name}");
+            continue;
+        }
+        let vocab = Interface::from_graph(model.graph()).unwrap().vocab().unwrap_or(60) as u32;
+        let id = |at: u32, seed: u32| (seed * 7919 + at * 104_729 + at * at * 31) % vocab;
+        let base: Vec<u32> = (0..37).map(|at| id(at, 1)).collect();
+        let branch: Vec<u32> = base[..20].iter().copied().chain((0..9).map(|at| id(at, 2))).collect();
+        let prompts = [base.clone(), branch, base[..29].to_vec(), (0..5).map(|at| id(at, 3)).collect()];
+        let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| expected(&model, prompt)).collect();
+
+        let engine = start(&model, LIMITS);
+        for round in 0..2 {
+            let found = answers(&engine, &prompts);
+            for ((prompt, alone), (tokens, usage)) in prompts.iter().zip(&alone).zip(&found) {
+                assert_eq!(tokens, alone, "{name}, round {round}, a prompt of {} tokens", prompt.len());
+                // Of what was computed before, all full pages are found.
+                assert!(round == 0 || usage.cached_tokens == sharable(prompt), "{name}: {usage:?}");
+            }
+        }
+        // The next turn of a conversation begins with the answer before.
+        let next: Vec<u32> = base.iter().chain(&alone[0]).copied().chain([id(5, 4)]).collect();
+        let (tokens, usage) = answers(&engine, std::slice::from_ref(&next)).remove(0);
+        assert_eq!(tokens, expected(&model, &next), "{name}, the next turn");
+        let depends = model.graph().length_limit().is_some_and(|limit| next.len() > limit as usize);
+        assert!(depends || usage.cached_tokens >= 40, "{name}, the next turn: {usage:?}");
+        assert_eq!(engine.stats().pages_used, 0, "{name}");
+
+        // With little memory texts give up what they have, and are computed anew.
+        let engine = start(&model, NARROW);
+        for (tokens, alone) in answers(&engine, &prompts).iter().zip(&alone) {
+            assert_eq!(tokens.0, *alone, "{name}, with few pages");
+        }
+    }
+}
+
+#[test]
+fn recurrent_models_take_no_guesses() {
+    let model = load(&tapml_testing::golden("rwkv7_tiny"));
+    let runner = || Box::new(PagedRunner::new(&mut CpuPlatform::new(), &model, LIMITS).unwrap());
+    let options = EngineOptions { ngram: Some(NgramOptions::default()), ..EngineOptions::default() };
+    let error = Engine::start(runner(), options).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("cannot take guessed tokens back"), "{error}");
+    let error = PagedRunner::new(&mut CpuPlatform::new(), &model, BatchLimits { states: 1, ..LIMITS });
+    let error = error.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("at least 2 slots"), "{error}");
+}

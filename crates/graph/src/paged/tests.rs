@@ -1,0 +1,123 @@
+//! Paged graphs of small graphs, and what is refused.
+
+use super::*;
+use crate::ErrorKind;
+
+const TEXT: &str = "graph g
+input ids: u32[n]
+weight table: f32[9,4]
+weight head: f32[9,4]
+state k: f32[p,4] -> keys
+state v: f32[p,4] -> values
+x: f32[n,4] = embedding(ids, table) {\"dtype\":\"f32\"}
+keys: f32[n+p,4] = append(k, x)
+values: f32[n+p,4] = append(v, x)
+y: f32[n,4] = attention(x, keys, values) {\"heads\":2,\"kv_heads\":2,\"head_dim\":2,\"scale\":1.0}
+logits: f32[n,9] = linear(y, head)
+output logits = logits
+";
+const LAYOUT: PageLayout = PageLayout { page: 4, pages: 6, texts: 3, blocks: 2, wanted: None, states: 0 };
+
+#[test]
+fn caches_become_pages_and_wanted_rows_get_logits() {
+    let paged = Graph::parse(TEXT).unwrap().to_paged(LAYOUT).unwrap();
+    assert_eq!(Graph::parse(&paged.to_text()).unwrap(), paged);
+    let text = paged.to_text();
+    for line in [
+        "input pages: u32[3,2]",
+        "input wanted: u32[s]",
+        "state k: f32[24,4] -> keys",
+        "keys: f32[24,4] = paged_append(k, x, cache_slots)",
+        "y: f32[n,4] = paged_attention(x, keys, values, positions, texts, pages)",
+        "wanted_rows: f32[s,4] = take_rows(y, wanted)",
+        "logits: f32[s,9] = linear(wanted_rows, head)",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn what_looks_beyond_its_row_is_refused_with_its_node() {
+    for (from, to, told) in [
+        ("\"scale\":1.0", "\"scale\":1.0,\"causal\":false", "node `y`: `attention` sees keys"),
+        ("input ids: u32[n]", "input ids: u32[n]\ninput more: f32[n]", "input `more` (f32[n])"),
+    ] {
+        let error = Graph::parse(&TEXT.replace(from, to)).unwrap().to_paged(LAYOUT).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(told), "{error}");
+    }
+    assert_eq!(SingleText::from_graph(&Graph::parse(TEXT).unwrap()).unwrap(), None);
+    let zero = PageLayout { page: 0, ..LAYOUT };
+    assert!(Graph::parse(TEXT).unwrap().to_paged(zero).unwrap_err().to_string().contains("above 0"));
+}
+
+#[test]
+fn a_single_text_lies_backward_in_its_pages() {
+    let one = PageLayout { wanted: Some(1), ..LAYOUT };
+    let paged = Graph::parse(TEXT).unwrap().to_paged(one).unwrap();
+    let single = SingleText::from_graph(&paged).unwrap().unwrap();
+    assert_eq!(single.context(), 8);
+    let inputs = single.inputs(3, 3).unwrap();
+    let found: Vec<(&str, Vec<u32>)> =
+        inputs.iter().map(|(name, tensor)| (*name, tensor.to_u32().unwrap())).collect();
+    let expected: [(&str, &[u32]); 5] = [
+        (POSITIONS, &[3, 4, 5]),
+        (TEXTS, &[0, 0, 0]),
+        (SLOTS, &[23, 16, 17]),
+        (PAGES, &[5, 4, 0, 0, 0, 0]),
+        (WANTED, &[2]),
+    ];
+    assert_eq!(found, expected.map(|(name, values)| (name, values.to_vec())));
+    assert!(single.inputs(6, 3).unwrap_err().to_string().contains("9 tokens, and pages for 8"));
+    let any = Graph::parse(TEXT).unwrap().to_paged(LAYOUT).unwrap();
+    assert!(SingleText::from_graph(&any).is_err());
+}
+
+/// A recurrence beside rotary embeddings and a scale that depend on positions and lengths.
+const RECURRENT: &str = "graph g
+input ids: u32[n]
+weight table: f32[9,4]
+weight head: f32[9,4]
+state before: f32[1,4] -> after
+x: f32[n,4] = embedding(ids, table) {\"dtype\":\"f32\"}
+shifted: f32[n,4], after: f32[1,4] = token_shift(x, before) as shift
+angles: f32[n,4] = rope_angles() {\"inv_freq\":[1.0,0.1],\"scale\":1.0,\"dynamic\":{\"factor\":2.0,\"original\":6}}
+y: f32[n,4] = mul(shifted, angles)
+z: f32[n,4] = position_scale(y) {\"form\":{\"log_n\":{\"train\":4}}}
+logits: f32[n,9] = linear(z, head)
+output logits = logits
+";
+
+#[test]
+fn a_state_becomes_slots_and_what_depends_on_positions_is_given_them() {
+    let layout = PageLayout { wanted: Some(1), states: 5, ..LAYOUT };
+    let graph = Graph::parse(RECURRENT).unwrap();
+    assert_eq!((graph.is_recurrent(), graph.length_limit()), (true, Some(6)));
+    let paged = graph.to_paged(layout).unwrap();
+    assert_eq!(Graph::parse(&paged.to_text()).unwrap(), paged);
+    let text = paged.to_text();
+    for line in [
+        "input state_slots: u32[3,2]",
+        "input text_lengths: u32[n]",
+        "state before: f32[5,4] -> after",
+        "paged_recurrence(x, before, texts, state_slots)",
+        "rope_angles(positions, text_lengths)",
+        "position_scale(y, positions)",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("input pages"), "{text}");
+    let none = PageLayout { states: 0, ..layout };
+    assert!(graph.to_paged(none).unwrap_err().to_string().contains("above 0"));
+
+    let single = SingleText::from_graph(&paged).unwrap().unwrap();
+    let values = |position| -> Vec<Vec<u32>> {
+        let inputs = single.inputs(3, position).unwrap();
+        let found: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
+        assert_eq!(found, [POSITIONS, TEXTS, LENGTHS, STATES, WANTED]);
+        inputs.iter().map(|(_, tensor)| tensor.to_u32().unwrap()).collect()
+    };
+    let none = u32::MAX;
+    assert_eq!(values(0)[2..4], [vec![3; 3], vec![none, 3, none, none, none, none]]);
+    assert_eq!(values(3)[2..4], [vec![6; 3], vec![3, 1, none, none, none, none]]);
+}
