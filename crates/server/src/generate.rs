@@ -47,7 +47,7 @@ pub struct AnswerEnd {
 
 impl AnswerEnd {
     /// That of an answer that has none.
-    pub fn cancelled() -> AnswerEnd {
+    pub fn for_cancelled_answer() -> AnswerEnd {
         AnswerEnd { usage: Usage::default(), finish: Finish::Cancelled, stop_text: None }
     }
 }

@@ -197,7 +197,7 @@ fn ids(tokens: &[TokenText]) -> Vec<u32> {
 
 impl AnswerForm for NativeForm {
     fn whole(&mut self, answers: Vec<GatheredAnswer>, _totals: &Totals) -> Value {
-        let end = |end: Option<AnswerEnd>| end.unwrap_or_else(AnswerEnd::cancelled);
+        let end = |end: Option<AnswerEnd>| end.unwrap_or_else(AnswerEnd::for_cancelled_answer);
         let answers = answers.into_iter().enumerate();
         let mut all: Vec<Value> =
             answers.map(|(index, answer)| self.last(index, &answer.piece, &end(answer.end))).collect();
