@@ -4,11 +4,10 @@
 //! WebGPU forbids a dispatch to read and write one buffer under two bindings, and allows eight of them. If both lie in
 //! one buffer, the copy is left out.
 
-use super::paged_recurrence::Texts;
 use super::source::{KernelSource, elements, plan as planned, rows_and_width};
 use super::{Request, source::LaunchBuilder};
 use crate::axis::Axis;
-use crate::plan::{Accumulate, Arg, InPlace, Launch, NodePlan};
+use crate::plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Scratch};
 use tapml_device::Grid;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
@@ -17,6 +16,32 @@ use tapml_graph::{DType, Dim, Error, Extent, Result};
 const MAX_ROWS: u32 = 256;
 /// Columns of a head's state that one workgroup holds; four invocations share a column.
 const COLUMNS: u32 = 64;
+/// The texts of a step, as the kernels of recurrences see them.
+pub struct Texts {
+    /// Most texts.
+    pub count: u32,
+    /// Slots of the states.
+    pub slots: u32,
+    /// What tells whose each row is, where a kernel has no buffer left for it.
+    pub index: Option<Index>,
+}
+
+/// An index, and the launch that makes it.
+#[derive(Clone)]
+pub struct Index {
+    /// Writes it.
+    pub launch: Launch,
+    /// Its memory, the only one of the node.
+    pub scratch: Scratch,
+}
+
+impl Texts {
+    /// The constants of the counts.
+    pub fn set_counts(&self, launch: LaunchBuilder) -> LaunchBuilder {
+        launch.set("TEXTS", self.count).set("SLOTS", self.slots)
+    }
+}
+
 /// Invocations of the workgroup of a recurrence.
 pub const LANES: u32 = 4 * COLUMNS;
 

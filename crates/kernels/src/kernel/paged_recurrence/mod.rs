@@ -4,11 +4,11 @@
 //! The recurrences of heads take all eight buffers that WebGPU promises. So the slots and the texts of the rows are put behind
 //! each other in scratch memory, with the elements of an input whose place it takes.
 
-use super::source::{KernelSource, LaunchBuilder, constant, elements, plan as planned, stand_in, wrong_op};
-use super::state::copy;
+use super::source::{KernelSource, constant, elements, plan as planned, stand_in, wrong_op};
+use super::state::{Index, Texts, copy};
 use super::{Request, selective_scan, wkv, wkv7};
 use crate::axis::Axis;
-use crate::plan::{InPlace, Launch, NodePlan, Scratch};
+use crate::plan::{InPlace, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::op::Recurrence;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result};
@@ -35,50 +35,24 @@ const CONV: KernelSource = KernelSource {
 const CONV_WRITE: KernelSource =
     KernelSource::flat(NAME, "paged_recurrence/conv_keep.wgsl", include_str!("conv_keep.wgsl"));
 
-/// The texts of a step, as the kernels of recurrences see them.
-pub struct Texts {
-    /// Most texts.
-    pub count: u32,
-    /// Slots of the states.
-    slots: u32,
-    /// What tells whose each row is, where a kernel has no buffer left for it.
-    pub index: Option<Index>,
-}
-
-/// An index, and the launch that makes it.
-#[derive(Clone)]
-pub struct Index {
-    /// Writes it.
-    pub launch: Launch,
-    /// Its memory, the only one of the node.
-    pub scratch: Scratch,
-}
-
-impl Texts {
-    /// The constants of the counts.
-    pub fn set_counts(&self, launch: LaunchBuilder) -> LaunchBuilder {
-        launch.set("TEXTS", self.count).set("SLOTS", self.slots)
-    }
-
-    /// With an index that holds the elements of input `extra` too.
-    fn with_index(self, request: &Request, extra: usize) -> Result<Texts> {
-        let (ty, texts) = (&request.inputs[extra], request.inputs.len() - 2);
-        let rows = &request.inputs[0].shape[0];
-        // A matrix has elements for each row, a vector serves all rows.
-        let [each, all] = match ty.shape.as_slice() {
-            [all] => [0, constant("the length of a vector", all)?],
-            [_, each] => [constant("the row length", each)?, 0],
-            _ => return Err(Error::bug(format!("input {extra} of a recurrence is {ty}"))),
-        };
-        let fixed = Dim::from(2 * u64::from(self.count) + u64::from(all));
-        let count = elements(rows, each.saturating_add(1))?.checked_add(&fixed);
-        let count = count.ok_or_else(|| Error::unsupported("the size of an index overflows"))?;
-        let launch = INDEX.launch(DType::F32, DType::F32)?.input(texts + 1).input(texts).input(extra);
-        let launch = launch.scratch(0, BindingKind::ReadWrite).rows(rows)?.weight_dtype(ty.dtype)?;
-        let launch = launch.set("TEXTS", self.count).set("EACH", each).set("ALL", all).flat(count.clone());
-        let scratch = Scratch::Temporary(Extent::from_dim(elements(&count, 4)?));
-        Ok(Texts { index: Some(Index { launch, scratch }), ..self })
-    }
+/// The texts with an index that holds the elements of input `extra` too.
+fn with_index(seen: Texts, request: &Request, extra: usize) -> Result<Texts> {
+    let (ty, texts) = (&request.inputs[extra], request.inputs.len() - 2);
+    let rows = &request.inputs[0].shape[0];
+    // A matrix has elements for each row, a vector serves all rows.
+    let [each, all] = match ty.shape.as_slice() {
+        [all] => [0, constant("the length of a vector", all)?],
+        [_, each] => [constant("the row length", each)?, 0],
+        _ => return Err(Error::bug(format!("input {extra} of a recurrence is {ty}"))),
+    };
+    let fixed = Dim::from(2 * u64::from(seen.count) + u64::from(all));
+    let count = elements(rows, each.saturating_add(1))?.checked_add(&fixed);
+    let count = count.ok_or_else(|| Error::unsupported("the size of an index overflows"))?;
+    let launch = INDEX.launch(DType::F32, DType::F32)?.input(texts + 1).input(texts).input(extra);
+    let launch = launch.scratch(0, BindingKind::ReadWrite).rows(rows)?.weight_dtype(ty.dtype)?;
+    let launch = launch.set("TEXTS", seen.count).set("EACH", each).set("ALL", all).flat(count.clone());
+    let scratch = Scratch::Temporary(Extent::from_dim(elements(&count, 4)?));
+    Ok(Texts { index: Some(Index { launch, scratch }), ..seen })
 }
 
 /// The plan of `paged_recurrence`.
@@ -89,10 +63,10 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     match &op.recurrence {
         Recurrence::TokenShift(_) => plan_shift(request, &texts),
         Recurrence::CausalConv(_) => plan_conv(request, &texts),
-        Recurrence::Wkv(op) => wkv::plan_texts(op, request, Some(&texts.with_index(request, 4)?)),
-        Recurrence::Wkv7(op) => wkv7::plan_texts(op, request, Some(&texts.with_index(request, 5)?)),
+        Recurrence::Wkv(op) => wkv::plan_texts(op, request, Some(&with_index(texts, request, 4)?)),
+        Recurrence::Wkv7(op) => wkv7::plan_texts(op, request, Some(&with_index(texts, request, 5)?)),
         Recurrence::SelectiveScan(op) => {
-            selective_scan::plan_texts(op, request, Some(&texts.with_index(request, 1)?))
+            selective_scan::plan_texts(op, request, Some(&with_index(texts, request, 1)?))
         }
     }
 }

@@ -3,9 +3,8 @@
 //! The operator is the recurrence of state space models such as Mamba-2. Rows are treated one after the other.
 
 use super::Request;
-use super::paged_recurrence::Texts;
 use super::source::{KernelSource, weight_code, wrong_op};
-use super::state::{LANES, Recurrence, own_or_index};
+use super::state::{LANES, Recurrence, Texts, own_or_index};
 use crate::plan::NodePlan;
 use tapml_graph::op::SelectiveScan;
 use tapml_graph::{Op, Result};

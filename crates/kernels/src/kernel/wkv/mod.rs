@@ -4,9 +4,8 @@
 //! The operator is the time mixing of RWKV-5 and RWKV-6.
 
 use super::Request;
-use super::paged_recurrence::Texts;
 use super::source::{KernelSource, constant, weight_code, wrong_op};
-use super::state::{LANES, Recurrence, own_or_index};
+use super::state::{LANES, Recurrence, Texts, own_or_index};
 use crate::plan::NodePlan;
 use tapml_graph::op::Wkv;
 use tapml_graph::{Op, Result};

@@ -3,9 +3,8 @@
 //! The operator is the time mixing of RWKV-7. Rows are treated one after the other, since each changes the state.
 
 use super::Request;
-use super::paged_recurrence::Texts;
 use super::source::{KernelSource, constant, wrong_op};
-use super::state::{LANES, Recurrence, own_or_index};
+use super::state::{LANES, Recurrence, Texts, own_or_index};
 use crate::plan::NodePlan;
 use tapml_graph::op::Wkv7;
 use tapml_graph::{Op, Result};
