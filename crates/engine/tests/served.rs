@@ -46,7 +46,7 @@ fn load(folder: &Path) -> Model {
 }
 
 /// What a model says alone after a prompt: the most likely token each time.
-fn expected(model: &Model, prompt: &[u32]) -> Vec<u32> {
+fn text_alone(model: &Model, prompt: &[u32]) -> Vec<u32> {
     let mut session = Session::new(&mut CpuPlatform::new(), model, LIMITS.context).unwrap();
     let mut logits = session.forward(prompt).unwrap();
     let mut tokens = Vec::new();
@@ -114,7 +114,7 @@ fn served_texts_are_those_of_each_alone() {
         let base: Vec<u32> = (0..37).map(|at| id(at, 1)).collect();
         let branch: Vec<u32> = base[..20].iter().copied().chain((0..9).map(|at| id(at, 2))).collect();
         let prompts = [base.clone(), branch, base[..29].to_vec(), (0..5).map(|at| id(at, 3)).collect()];
-        let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| expected(&model, prompt)).collect();
+        let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| text_alone(&model, prompt)).collect();
 
         let engine = start(&model, LIMITS);
         for round in 0..2 {
@@ -128,7 +128,7 @@ fn served_texts_are_those_of_each_alone() {
         // The next turn of a conversation begins with the answer before.
         let next: Vec<u32> = base.iter().chain(&alone[0]).copied().chain([id(5, 4)]).collect();
         let (tokens, usage) = answers(&engine, std::slice::from_ref(&next)).remove(0);
-        assert_eq!(tokens, expected(&model, &next), "{name}, the next turn");
+        assert_eq!(tokens, text_alone(&model, &next), "{name}, the next turn");
         let depends = model.graph().length_limit().is_some_and(|limit| next.len() > limit as usize);
         assert!(depends || usage.cached_tokens >= 40, "{name}, the next turn: {usage:?}");
         assert_eq!(engine.stats().pages_used, 0, "{name}");

@@ -16,6 +16,7 @@ mod pages;
 mod recovery;
 mod request;
 mod scheduler;
+mod state_slots;
 mod thread;
 
 pub use batch::{

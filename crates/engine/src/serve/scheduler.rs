@@ -10,7 +10,7 @@ mod tests;
 
 use super::batch::{Batch, BatchLimits, LogitDetail, NO_SLOT, SequenceRows, WantedLogits};
 use super::pages::{PageKey, PagePool};
-use states::StateSlots;
+use super::state_slots::StateSlots;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of a sequence; older ones have lesser numbers.

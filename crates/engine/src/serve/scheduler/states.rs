@@ -3,26 +3,8 @@
 //! A state stands behind all tokens that were computed, so that nothing but the end of a step can be kept of it. Chunks of
 //! prompts end where a page is full. What is kept stays where it lies, and the sequence goes on in another slot.
 
-use super::{PageKey, PagePool, Scheduler, Sequence, SequenceId};
-
-/// Where the state of a sequence lies, of a model with recurrences.
-#[derive(Debug, Default)]
-pub(super) struct StateSlots {
-    /// Of the state behind the computed tokens.
-    pub now: Option<u32>,
-    /// Of the state behind the rows that are planned.
-    pub next: Option<u32>,
-    /// The content of the last state that was kept behind the prompt: the next one takes its place.
-    kept: Option<PageKey>,
-}
-
-impl StateSlots {
-    /// Gives the slots back.
-    pub fn release(self, slots: &mut PagePool) {
-        let next = self.next.filter(|next| self.now != Some(*next));
-        next.into_iter().chain(self.now).for_each(|slot| slots.release(slot));
-    }
-}
+use super::super::pages::PagePool;
+use super::{Scheduler, Sequence, SequenceId};
 
 impl Sequence {
     /// Keeps the state for others where it stands behind a full page. Of the states behind the prompt only the last one is
