@@ -63,9 +63,12 @@ impl Shared {
     /// Takes what is in the inbox; first waits for so long until there is something.
     pub fn take(&self, wait: Duration, waiting: usize) -> (Vec<Arrival>, Vec<SequenceId>, Option<Instant>) {
         let nothing = |inbox: &mut Inbox| {
-            // Requests that are cancelled after their end.
-            inbox.cancelled.clear();
-            inbox.arrivals.is_empty() && inbox.deadline.is_none()
+            let nothing = inbox.arrivals.is_empty() && inbox.deadline.is_none();
+            if nothing {
+                // Requests that are cancelled after their end. One beside an arrival may be of that.
+                inbox.cancelled.clear();
+            }
+            nothing
         };
         let mut inbox = self.inbox();
         if !wait.is_zero() {
