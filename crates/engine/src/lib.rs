@@ -13,6 +13,7 @@ mod grammar;
 mod image;
 mod panics;
 mod prompts;
+mod reopen;
 mod runner;
 mod sampler;
 mod serve;

@@ -3,21 +3,13 @@
 use super::batch::{
     Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, SequenceRows, StepLogits, TopRows,
 };
+use crate::reopen::{Reopener, lost_error, sizes_error};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
-use std::thread::sleep;
-use std::time::Duration;
-use tapml_exec::{PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, REOPENED, StepSampler};
+use tapml_exec::{PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, StepSampler};
 use tapml_graph::paged::PageLayout;
 use tapml_graph::{Error, ErrorKind, Model, Result, Tensor};
-
-/// Pauses before each attempt to open a lost device again: drivers take a moment to come back.
-const REOPEN_PAUSES: [Duration; 3] =
-    [Duration::from_millis(0), Duration::from_millis(250), Duration::from_millis(1000)];
-
-/// Loads the same model for the same sizes on a platform that is opened anew.
-type OpenRunner = Box<dyn FnMut() -> Result<PagedRunner> + Send>;
 
 /// A language model on a platform, whose steps hold rows of several sequences.
 pub struct PagedRunner {
@@ -26,9 +18,7 @@ pub struct PagedRunner {
     limits: BatchLimits,
     /// Whether the model keeps rows of texts in pages.
     takes_pages: bool,
-    /// What opens a lost device again, if anything does.
-    open: Option<OpenRunner>,
-    reopened: u64,
+    reopener: Reopener<PagedRunner>,
     /// Who looks at some steps.
     sampler: Option<Box<dyn StepSampler>>,
 }
@@ -77,14 +67,8 @@ impl PagedRunner {
         let session = open(platform, model, PagedLimits { layout, rows, wanted: rows })?;
         let limits = BatchLimits { vocab: session.vocab(), ..limits };
         let takes_pages = session.takes_pages();
-        Ok(PagedRunner {
-            session: Some(session),
-            limits,
-            takes_pages,
-            open: None,
-            reopened: 0,
-            sampler: None,
-        })
+        let reopener = Reopener::default();
+        Ok(PagedRunner { session: Some(session), limits, takes_pages, reopener, sampler: None })
     }
 
     /// How the pages of a runner of these sizes lie.
@@ -117,35 +101,19 @@ impl PagedRunner {
 
     /// A runner that opens its device again after a loss: `open` opens the platform anew and loads the same model on it.
     pub fn with_reopening(self, open: impl FnMut() -> Result<PagedRunner> + Send + 'static) -> PagedRunner {
-        PagedRunner { open: Some(Box::new(open)), ..self }
+        PagedRunner { reopener: Reopener::new(open), ..self }
     }
 
-    /// Opens the device that was lost again, in a bounded number of attempts.
+    /// Opens the device that was lost again.
     fn reopen(&mut self, lost: Error) -> Result<()> {
         // What the lost device held is freed before the new one takes its memory.
         self.session = None;
-        let Some(open) = &mut self.open else { return Err(lost) };
-        let mut last = lost;
-        for pause in REOPEN_PAUSES {
-            sleep(pause);
-            match open() {
-                Ok(fresh) if fresh.limits == self.limits => {
-                    self.session = fresh.session;
-                    self.reopened += 1;
-                    return Ok(());
-                }
-                Ok(fresh) => {
-                    let (expected, found) = (self.limits, fresh.limits);
-                    return Err(Error::bug(format!(
-                        "the model was loaded again with other sizes: expected {expected:?}, found {found:?}"
-                    )));
-                }
-                Err(error) => last = error,
-            }
+        let fresh = self.reopener.reopen(lost)?;
+        if fresh.limits != self.limits {
+            return Err(sizes_error(self.limits, fresh.limits));
         }
-        let attempts = REOPEN_PAUSES.len();
-        let text = format!("the device was lost and did not open again in {attempts} attempts: {last}");
-        Err(Error::new(ErrorKind::DeviceLost, text).with_hint("`tapml doctor` tells which devices there are"))
+        self.session = fresh.session;
+        Ok(())
     }
 
     /// The step of a batch, row by row.
@@ -256,10 +224,8 @@ impl BatchRunner for PagedRunner {
         let layout = LogitLayout::new(batch, count);
         step.full = layout.full.clone();
         let observer = self.sampler.as_mut().and_then(|sampler| sampler.begin_step());
-        let given = session.run_observed(step, observer).inspect_err(|error| {
-            // A device elsewhere opens again by itself; only its pages are gone.
-            self.reopened += u64::from(error.detail(REOPENED).is_some());
-        })?;
+        // A device elsewhere opens again by itself; only its pages are gone.
+        let given = session.run_observed(step, observer).inspect_err(|error| self.reopener.note(error))?;
         let PagedLogits { full, top_logits, top_tokens } = given;
         let full: Vec<Cow<'_, [f32]>> = full.iter().map(Tensor::to_f32).collect();
         let logits = |place: LogitPlace| match place {
@@ -287,11 +253,6 @@ impl BatchRunner for PagedRunner {
     }
 
     fn reopened_count(&self) -> u64 {
-        self.reopened
+        self.reopener.count()
     }
-}
-
-/// The error of a step on a device that is gone.
-fn lost_error() -> Error {
-    Error::new(ErrorKind::DeviceLost, "the device was lost")
 }
