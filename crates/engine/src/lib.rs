@@ -1,4 +1,4 @@
-//! Text generation: tokenizer, chat templates, sampling and the loop that runs a model token by token.
+//! Text generation: tokenizer, chat templates, sampling and the loop that runs a model token by token. Encoders give vectors.
 //!
 //! [`Generator`] turns token ids into token ids on anything that implements [`Runner`], such as a session of
 //! `tapml-exec`; [`generate_text`] puts a [`Tokenizer`] around it.
@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod chat;
+mod embedding;
 mod generate;
 mod grammar;
 mod image;
@@ -28,6 +29,10 @@ mod vocabulary;
 
 pub use self::image::{Filter, ImageProcessor, Pixels, Rgb};
 pub use chat::{Chat, ChatTemplate, Content, Message, MessagePart};
+pub use embedding::{
+    EmbeddingModel, EmbeddingOptions, EmbeddingStats, EncoderLimits, PlatformEncoder, PoolingMode,
+    TextEncoder,
+};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
 pub use grammar::{CompiledGrammar, Grammar, GrammarCompiler};
 pub use prompts::{bundled_image, bundled_prompts, bundled_text};
