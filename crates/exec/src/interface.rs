@@ -115,7 +115,8 @@ impl Interface {
         let outputs = self.outputs.join("` and `");
         Err(Error::unsupported(format!("the model is an encoder: it gives `{outputs}`, and no logits"))
             .with_hint(
-                "an encoder generates no text; `tapml carve`, `tapml check` and `tapml migrate` serve it",
+                "an encoder generates no text; `tapml carve`, `tapml check` and `tapml migrate` take it, and `tapml serve` gives \
+                 its vectors",
             ))
     }
 

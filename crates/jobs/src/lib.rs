@@ -24,6 +24,7 @@ pub mod platform;
 pub mod prompts;
 pub mod runtime;
 pub mod serve;
+mod serve_encoder;
 pub mod served;
 mod shadow;
 pub mod shown;

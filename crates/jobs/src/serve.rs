@@ -8,7 +8,9 @@ use crate::model::{GraphOptions, default_ledger, identity, single_text_layout};
 use crate::shadow::{ShadowSource, ShadowSpec};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use tapml_engine::{BatchLimits, DraftModel, PagedRunner, Tokenizer, bundled_text};
+use tapml_engine::{
+    BatchLimits, DraftModel, EmbeddingOptions, PagedRunner, PlatformEncoder, Tokenizer, bundled_text,
+};
 use tapml_exec::{CpuPlatform, Interface, PlatformInfo};
 use tapml_graph::{Context, Error, Model, Result};
 use tapml_import::{Checkpoint, LogitRows};
@@ -99,26 +101,42 @@ impl Default for ServeOptions {
 pub struct Serving {
     /// Where it came from.
     pub checkpoint: Checkpoint,
-    /// Runs its steps.
-    pub runner: PagedRunner,
+    /// What runs it.
+    pub model: LoadedModel,
     /// Where.
     pub platform: PlatformInfo,
     /// What the check of its kernels gave; `None` if there was none.
     pub checked: Option<CheckReport>,
-    /// The small model that guesses.
-    pub draft: Option<DraftModel>,
     /// Whether words are numbers, as there is no tokenizer.
     pub random: bool,
-    /// The live calls that are checked; `None` if none are.
-    pub shadow: Option<ServedShadow>,
+}
+
+/// A model on its platform.
+pub enum LoadedModel {
+    /// A language model.
+    Generator {
+        /// Runs its steps.
+        runner: Box<PagedRunner>,
+        /// The small model that guesses.
+        draft: Option<DraftModel>,
+        /// The live calls that are checked; `None` if none are.
+        shadow: Option<ServedShadow>,
+    },
+    /// An encoder of texts.
+    Encoder {
+        /// Gives the hidden states of a text.
+        encoder: Box<PlatformEncoder>,
+        /// How they become a vector.
+        options: EmbeddingOptions,
+    },
 }
 
 impl ServeOptions {
     /// Opens, checks and loads.
     ///
     /// # Errors
-    /// If the model or the target cannot be opened, if rows of several texts cannot share a step of the model, if a call
-    /// of the check fails, or if there is no memory for the pages.
+    /// If the model or the target cannot be opened, if rows of several texts cannot share a step of a language model, if a call
+    /// of the check fails, if there is no memory for the pages, or if an encoder takes no texts.
     pub fn load(&self, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
         if self.random && self.shadow.is_some() {
             let text =
@@ -135,14 +153,17 @@ impl ServeOptions {
         } else {
             self.graph.open(&self.model, LogitRows::Last)?
         };
-        Interface::from_graph(model.graph())?.expect_logits()?;
+        if !Interface::from_graph(model.graph())?.has_logits() {
+            return self.load_encoder(checkpoint, model, progress, stop);
+        }
         let limits = self.limits(&checkpoint, &model)?;
         let page = u32::try_from(limits.page).unwrap_or(u32::MAX);
         let layout = single_text_layout(page, CHECKED_TOKENS + CHECKED_STEPS as usize);
         let recorded = model.with_graph(model.graph().to_paged(layout)?)?;
         let mut platform = open_platform_for(&self.target, &self.kernels, recorded.graph())?;
         let checked = if self.check && platform.word() != "cpu" {
-            Some(self.check_kernels(&checkpoint, &recorded, platform.as_mut(), progress, stop)?)
+            let prompts = [self.prompt(&checkpoint, &recorded)?];
+            Some(self.check_kernels((&checkpoint, &recorded), &prompts, platform.as_mut(), progress, stop)?)
         } else {
             None
         };
@@ -167,7 +188,8 @@ impl ServeOptions {
             let mut platform = open_platform_for(&target, &kernels, recorded.graph())?;
             open(platform.as_mut(), &model, limits)
         });
-        Ok(Serving { checkpoint, runner, platform: info, checked, draft, random: self.random, shadow })
+        let model = LoadedModel::Generator { runner: Box::new(runner), draft, shadow };
+        Ok(Serving { checkpoint, model, platform: info, checked, random: self.random })
     }
 
     /// The small model, with pages of its own.
@@ -178,8 +200,11 @@ impl ServeOptions {
         let (model, draft, shadow) = (model.to_path_buf(), None, None);
         let options = ServeOptions { model, draft, shadow, context: None, pages: None, ..self.clone() };
         let serving = options.load(progress, stop).context(|| "the small model".to_string())?;
+        let LoadedModel::Generator { runner, .. } = serving.model else {
+            return Err(Error::unsupported("the small model is an encoder, which generates no text"));
+        };
         let (tokens, requests) = (self.draft_tokens, DRAFTED_REQUESTS);
-        Ok(DraftModel { runner: Box::new(serving.runner), tokens, requests })
+        Ok(DraftModel { runner, tokens, requests })
     }
 
     /// The sizes, within the model's context and the memory for pages.
@@ -223,11 +248,11 @@ impl ServeOptions {
         Ok(BatchLimits { page, pages, rows, sequences, context, vocab: 0, states, length_limit: None })
     }
 
-    /// Records a prompt and some steps on the CPU, and replays every call on the platform.
-    fn check_kernels(
+    /// Records prompts, and some steps of a language model, on the CPU, and replays every call on the platform.
+    pub(crate) fn check_kernels(
         &self,
-        checkpoint: &Checkpoint,
-        model: &Model,
+        (checkpoint, model): (&Checkpoint, &Model),
+        prompts: &[Vec<u32>],
         platform: &mut dyn tapml_exec::Platform,
         progress: &dyn Progress,
         stop: &Stop,
@@ -235,8 +260,8 @@ impl ServeOptions {
         let folder =
             tempfile::tempdir().map_err(|e| Error::invalid(format!("a folder for recorded calls: {e}")))?;
         let out = folder.path().join("serve.suite");
-        let ids = self.prompt(checkpoint, model)?;
-        let prompt = PromptInput { ids, ..PromptInput::default() };
+        let prompts: Vec<PromptInput> =
+            prompts.iter().map(|ids| PromptInput { ids: ids.clone(), ..PromptInput::default() }).collect();
         let options = CarveOptions {
             out: &out,
             overwrite: false,
@@ -246,7 +271,7 @@ impl ServeOptions {
             decode: &|_| String::new(),
         };
         let identity = identity(checkpoint)?;
-        carve(&mut CpuPlatform::new(), model, identity, &[prompt], &options, progress, stop)?;
+        carve(&mut CpuPlatform::new(), model, identity, &prompts, &options, progress, stop)?;
         let suite = Suite::open(&out)?;
         let (oracles, all) = (oracles(None)?, CheckOptions::default());
         let report = check(&suite, model, platform, &oracles, &all, progress, stop)
@@ -255,11 +280,12 @@ impl ServeOptions {
         if report.passes() {
             return Ok(report);
         }
-        Err(failed_check(&report, &self.target, &self.model))
+        let paged = model.graph().states().first().map_or("", |_| " --paged 16");
+        Err(failed_check(&report, &self.target, &self.model, paged))
     }
 
     /// A prompt as long as the check wants, or as the context allows.
-    fn prompt(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Vec<u32>> {
+    pub(crate) fn prompt(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Vec<u32>> {
         let most = CHECKED_TOKENS.min(checkpoint.context().saturating_sub(CHECKED_STEPS as usize)).max(1);
         let vocab = Interface::from_graph(model.graph())?.vocab().unwrap_or(1).max(1);
         let text = Tokenizer::open(checkpoint.dir()).and_then(|tokenizer| tokenizer.encode(bundled_text()));
@@ -287,8 +313,8 @@ fn cache_bytes(model: &Model, page: usize) -> (u64, u64) {
     (rows.saturating_mul(page as u64), states)
 }
 
-/// The error of a check that failed, with the first failures.
-fn failed_check(report: &CheckReport, target: &str, model: &Path) -> Error {
+/// The error of a check that failed, with the first failures. `paged` is the option that makes the same graph.
+fn failed_check(report: &CheckReport, target: &str, model: &Path, paged: &str) -> Error {
     let failed = report.ops.iter().filter(|op| !op.passes());
     let failed: Vec<String> = failed
         .map(|op| format!("`{}` by {} ({} of {} calls)", op.op, op.kernel, op.failed, op.cases))
@@ -299,7 +325,7 @@ fn failed_check(report: &CheckReport, target: &str, model: &Path) -> Error {
         None => format!("the check on `{target}` was stopped"),
     };
     Error::invalid(text).with_hint(format!(
-        "`tapml diagnose {} --target {target} --paged 16` names the cause; `--check off` serves all the same",
+        "`tapml diagnose {} --target {target}{paged}` names the cause; `--check off` serves all the same",
         model.display()
     ))
 }

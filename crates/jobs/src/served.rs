@@ -1,10 +1,12 @@
 //! A model that is ready, as the server of OpenAI's API takes it.
 
-use crate::serve::Serving;
+use crate::serve::{LoadedModel, Serving};
 use std::path::{Path, PathBuf};
-use tapml_engine::{BatchRunner, ChatTemplate, Engine, EngineOptions, Tokenizer};
-use tapml_graph::{Context, Result};
-use tapml_server::ServedModel;
+use tapml_engine::{
+    BatchRunner, ChatTemplate, EmbeddingModel, Engine, EngineOptions, TextEncoder, Tokenizer,
+};
+use tapml_graph::{Context, Error, Result};
+use tapml_server::{ServedKind, ServedModel};
 
 /// The largest file of a chat template, bytes.
 const MAX_TEMPLATE: u64 = 4 << 20;
@@ -39,19 +41,30 @@ impl ServedOptions {
     pub fn start(self, serving: Serving) -> Result<ServedModel> {
         let ServedOptions { mut names, chat_template, prefill, engine } = self;
         let dir = serving.checkpoint.dir();
-        let tokenizer = if serving.random {
-            Tokenizer::with_numbers(serving.runner.limits().vocab)?
-        } else {
-            Tokenizer::open(dir)?
+        let vocab = match &serving.model {
+            LoadedModel::Generator { runner, .. } => runner.limits().vocab,
+            LoadedModel::Encoder { encoder, .. } => encoder.limits().vocab,
         };
+        let tokenizer = if serving.random { Tokenizer::with_numbers(vocab)? } else { Tokenizer::open(dir)? };
         let template = chat_template.as_deref().map(|path| read_template(path, &tokenizer)).transpose()?;
         if names.is_empty() {
             names.push(folder_name(dir));
         }
         let stop_ids = serving.checkpoint.eos().to_vec();
-        let engine = Engine::start_with_draft(Box::new(serving.runner), serving.draft, engine)?;
-        let shadow = serving.shadow;
-        Ok(ServedModel { names, tokenizer, template, stop_ids, prefill, engine, shadow })
+        let (kind, shadow) = match serving.model {
+            LoadedModel::Generator { runner, draft, shadow } => {
+                (ServedKind::Generator(Engine::start_with_draft(runner, draft, engine)?), shadow)
+            }
+            LoadedModel::Encoder { .. } if template.is_some() || prefill || engine.ngram.is_some() => {
+                let text = "the model is an encoder, which answers no chats and generates no text";
+                return Err(Error::unsupported(text)
+                    .with_hint("leave `--chat-template`, `--prefill-assistant` and `--ngram` out"));
+            }
+            LoadedModel::Encoder { encoder, options } => {
+                (ServedKind::Encoder(EmbeddingModel::start(encoder, options)?), None)
+            }
+        };
+        Ok(ServedModel { names, tokenizer, template, stop_ids, prefill, kind, shadow })
     }
 }
 

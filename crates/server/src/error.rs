@@ -83,7 +83,7 @@ impl ApiError {
     /// The prompt exceeds the context.
     pub fn context_error(param: &str, tokens: usize, context: usize) -> ApiError {
         let text = format!(
-            "the prompt has {tokens} tokens and exceeds the available context size of {context}; shorten it"
+            "`{param}` has {tokens} tokens and exceeds the available context size of {context}; shorten it"
         );
         let error = ApiError::bad_field(param, text).with_code("context_length_exceeded");
         ApiError { sizes: Some((tokens, context)), ..error }

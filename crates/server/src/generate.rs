@@ -131,7 +131,7 @@ impl Submitted {
             let mask = plan.grammar.as_ref().map(CompiledGrammar::mask);
             Request { prompt, options, mask, events: Box::new(receive) }
         };
-        let handles = model.engine.submit_all(plans.iter().enumerate().map(request).collect())?;
+        let handles = model.engine()?.submit_all(plans.iter().enumerate().map(request).collect())?;
         Ok(Submitted { handles, plans, events, start: Instant::now() })
     }
 

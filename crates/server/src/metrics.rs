@@ -4,7 +4,7 @@ use crate::served::ShadowStats;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tapml_engine::{EngineStats, Finish, Usage};
+use tapml_engine::{EmbeddingStats, EngineStats, Finish, Usage};
 
 /// Upper bounds of the buckets of times to the first token, seconds; vLLM's.
 const FIRST_TOKEN: &[f64] = &[
@@ -91,6 +91,19 @@ impl MetricsPage<'_> {
 }
 
 impl MetricsPage<'_> {
+    /// What is computed and what waits.
+    fn requests(&mut self, running: usize, waiting: usize) {
+        let mut gauge = |name, help, value: usize| self.single(name, help, "gauge", value as f64);
+        gauge("vllm:num_requests_running", "Requests that are computed.", running);
+        gauge("vllm:num_requests_waiting", "Requests that wait for room.", waiting);
+    }
+
+    /// How often a device came back.
+    fn reopen_count(&mut self, count: u64) {
+        let help = "How often a lost device was opened again.";
+        self.single("tapml:device_reopened_total", help, "counter", count as f64);
+    }
+
     /// Live calls that were checked.
     fn shadow(&mut self, stats: &ShadowStats) {
         let mut counter = |name, help, value: u64| self.single(name, help, "counter", value as f64);
@@ -211,15 +224,45 @@ impl Metrics {
         }
     }
 
+    /// The page of an encoder, which has neither a cache nor tokens of its own.
+    pub fn text_of_encoder(&self, model: &str, stats: &EmbeddingStats) -> String {
+        let mut page = MetricsPage { text: String::new(), model };
+        page.requests(stats.running, stats.waiting);
+        let mut counter = |name, help, value| page.single(name, help, "counter", value);
+        counter("tapml:embeddings_total", "Texts that were given a vector.", stats.finished as f64);
+        counter(
+            "tapml:encode_seconds_total",
+            "Time in which the encoder worked.",
+            stats.encode_time.as_secs_f64(),
+        );
+        page.reopen_count(stats.device_reopened);
+        self.prompts_and_ends(&mut page);
+        self.whole.write(&mut page);
+        page.text
+    }
+
+    /// Tokens of prompts, and how requests ended.
+    fn prompts_and_ends(&self, page: &mut MetricsPage<'_>) {
+        let prompt_tokens = self.prompt_tokens.load(Ordering::Relaxed) as f64;
+        page.single("vllm:prompt_tokens_total", "Tokens of prompts.", "counter", prompt_tokens);
+        page.head("vllm:request_success_total", "Answers by how they ended.", "counter");
+        for (reason, count) in REASONS.iter().zip(&self.ended) {
+            let value = count.load(Ordering::Relaxed) as f64;
+            page.sample("vllm:request_success_total", &[("finished_reason", reason)], value);
+        }
+    }
+
     /// The page.
     pub fn text(&self, model: &str, stats: &EngineStats, shadow: Option<&ShadowStats>) -> String {
         let mut page = MetricsPage { text: String::new(), model };
-        let gauge = "gauge";
-        let running = stats.running as f64;
-        page.single("vllm:num_requests_running", "Requests that are computed.", gauge, running);
-        page.single("vllm:num_requests_waiting", "Requests that wait for room.", gauge, stats.waiting as f64);
+        page.requests(stats.running, stats.waiting);
         let used = stats.pages_used as f64 / (stats.pages.max(1)) as f64;
-        page.single("vllm:kv_cache_usage_perc", "Share of the cache's pages in use, 1 is all.", gauge, used);
+        page.single(
+            "vllm:kv_cache_usage_perc",
+            "Share of the cache's pages in use, 1 is all.",
+            "gauge",
+            used,
+        );
         let mut counter = |name, help, value: u64| page.single(name, help, "counter", value as f64);
         counter(
             "vllm:prefix_cache_queries_total",
@@ -235,21 +278,12 @@ impl Metrics {
         );
         counter("vllm:num_preemptions_total", "Sequences that gave their pages up.", stats.preemptions);
         counter(
-            "tapml:device_reopened_total",
-            "How often a lost device was opened again.",
-            stats.device_reopened,
-        );
-        counter("vllm:prompt_tokens_total", "Tokens of prompts.", self.prompt_tokens.load(Ordering::Relaxed));
-        counter(
             "vllm:generation_tokens_total",
             "New tokens.",
             self.generation_tokens.load(Ordering::Relaxed),
         );
-        page.head("vllm:request_success_total", "Answers by how they ended.", "counter");
-        for (reason, count) in REASONS.iter().zip(&self.ended) {
-            let value = count.load(Ordering::Relaxed) as f64;
-            page.sample("vllm:request_success_total", &[("finished_reason", reason)], value);
-        }
+        page.reopen_count(stats.device_reopened);
+        self.prompts_and_ends(&mut page);
         if let Some(shadow) = shadow {
             page.shadow(shadow);
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, anthropic_body};
 use crate::fields::Parsed;
-use crate::handler::{anthropic, chat, completion, native, responses, status, tokens};
+use crate::handler::{anthropic, chat, completion, embedding, native, responses, status, tokens};
 use crate::state::ServerState;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -40,7 +40,7 @@ fn table() -> Vec<(&'static str, Routed)> {
         ("/v1/responses", post(responses::create)),
         (MESSAGES, post(anthropic::create)),
         ("/v1/messages/count_tokens", post(anthropic::count_tokens)),
-        ("/v1/embeddings", post(status::embeddings)),
+        ("/v1/embeddings", post(embedding::embed)),
         ("/v1/chat/completions/input_tokens", post(native::input_tokens)),
         ("/completion", post(native::complete)),
         ("/props", get(native::props)),

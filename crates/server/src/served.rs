@@ -6,7 +6,8 @@ use crate::request::Prompt;
 use axum::http::StatusCode;
 use std::borrow::Cow;
 use std::path::PathBuf;
-use tapml_engine::{Chat, ChatTemplate, Engine, Tokenizer};
+use std::time::Duration;
+use tapml_engine::{Chat, ChatTemplate, EmbeddingModel, Engine, Tokenizer};
 
 /// A model with its engine.
 pub struct ServedModel {
@@ -21,9 +22,17 @@ pub struct ServedModel {
     /// Whether a last message of the assistant is gone on with, also where the request does not say so.
     pub prefill: bool,
     /// What runs it.
-    pub engine: Engine,
+    pub kind: ServedKind,
     /// The live calls that are checked beside the service, if any are.
     pub shadow: Option<ServedShadow>,
+}
+
+/// What a model makes of texts.
+pub enum ServedKind {
+    /// Texts that go on.
+    Generator(Engine),
+    /// Vectors.
+    Encoder(EmbeddingModel),
 }
 
 /// Live calls that are checked beside the service.
@@ -59,9 +68,57 @@ impl ServedModel {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// Most tokens of a prompt and its answer.
+    /// Most tokens of a prompt and its answer, or of a text of an encoder.
     pub fn context(&self) -> usize {
-        self.engine.limits().context
+        match &self.kind {
+            ServedKind::Generator(engine) => engine.limits().context,
+            ServedKind::Encoder(encoder) => encoder.limits().context,
+        }
+    }
+
+    /// Ids lie below this.
+    pub fn vocab(&self) -> usize {
+        match &self.kind {
+            ServedKind::Generator(engine) => engine.limits().vocab,
+            ServedKind::Encoder(encoder) => encoder.limits().vocab,
+        }
+    }
+
+    /// What generates text. Fails if the model is an encoder.
+    pub fn engine(&self) -> Parsed<&Engine> {
+        match &self.kind {
+            ServedKind::Generator(engine) => Ok(engine),
+            ServedKind::Encoder(_) => {
+                let text = format!(
+                    "the model `{}` is an encoder: it gives vectors of texts and generates none; use /v1/embeddings",
+                    self.name()
+                );
+                Err(ApiError::bad_request(text).with_param("model").with_code("unsupported_model"))
+            }
+        }
+    }
+
+    /// What gives vectors. Fails if the model generates text.
+    pub fn encoder(&self) -> Parsed<&EmbeddingModel> {
+        match &self.kind {
+            ServedKind::Encoder(encoder) => Ok(encoder),
+            ServedKind::Generator(_) => {
+                let text = format!(
+                    "the model `{}` is a language model: it generates text and gives no embeddings; serve an encoder, such as \
+                     BERT, for them",
+                    self.name()
+                );
+                Err(ApiError::bad_request(text).with_param("model").with_code("unsupported_model"))
+            }
+        }
+    }
+
+    /// Lets no work begin any more, and waits for what runs.
+    pub fn shut_down(&self) {
+        match &self.kind {
+            ServedKind::Generator(engine) => engine.shut_down(Duration::ZERO),
+            ServedKind::Encoder(encoder) => encoder.close(),
+        }
     }
 
     /// Fails if another model is asked for.
@@ -81,6 +138,7 @@ impl ServedModel {
 
     /// The tokens of a prompt, of which the context holds all.
     pub fn encode(&self, prompt: &Prompt) -> Parsed<Vec<u32>> {
+        self.engine()?;
         let ids = match prompt {
             Prompt::Text(text) => {
                 self.tokenizer.encode(text).map_err(|e| ApiError::from(e).with_param("prompt"))?
@@ -92,7 +150,8 @@ impl ServedModel {
         Ok(ids)
     }
 
-    fn encode_parts(&self, parts: &[Prompt]) -> Parsed<Vec<u32>> {
+    /// The tokens of parts that follow one another.
+    pub fn encode_parts(&self, parts: &[Prompt]) -> Parsed<Vec<u32>> {
         let mut all = Vec::new();
         for (i, part) in parts.iter().enumerate() {
             match part {
@@ -112,6 +171,7 @@ impl ServedModel {
 
     /// The text of a chat.
     pub fn render(&self, chat: &Chat) -> Parsed<String> {
+        self.engine()?;
         let Some(template) = self.template.as_ref().or(self.tokenizer.chat_template()) else {
             let text = "the model has no chat template; start the server with `--chat-template FILE`, or use /v1/completions";
             return Err(ApiError::unsupported_field("messages", text));
@@ -150,15 +210,15 @@ impl ServedModel {
     }
 
     /// Fails if there is none, one that the model does not have, or one too many.
-    fn check_prompt(&self, param: &str, ids: &[u32]) -> Parsed<()> {
-        let limits = self.engine.limits();
+    pub fn check_prompt(&self, param: &str, ids: &[u32]) -> Parsed<()> {
+        let context = self.context();
         if ids.is_empty() {
-            return Err(ApiError::bad_field(param, "the prompt has no tokens; give at least one"));
+            return Err(ApiError::bad_field(param, format!("`{param}` has no tokens; give at least one")));
         }
-        if ids.len() > limits.context {
-            return Err(ApiError::context_error(param, ids.len(), limits.context));
+        if ids.len() > context {
+            return Err(ApiError::context_error(param, ids.len(), context));
         }
-        check_ids(param, ids, limits.vocab)
+        check_ids(param, ids, self.vocab())
     }
 }
 

@@ -122,7 +122,7 @@ impl HttpServer {
         }
         let ending = state.clone();
         // It waits for the step that runs.
-        let engine = tokio::task::spawn_blocking(move || ending.model.engine.shut_down(Duration::ZERO));
+        let engine = tokio::task::spawn_blocking(move || ending.model.shut_down());
         let _ = timeout(LAST_WORDS, all.recv()).await;
         let _ = timeout(LAST_WORDS, engine).await;
         Ok(())

@@ -51,8 +51,9 @@ impl ServerState {
     /// # Errors
     /// If it cannot be enforced.
     pub fn compile(&self, field: &str, grammar: &Grammar) -> Parsed<CompiledGrammar> {
-        let ServedModel { tokenizer, engine, stop_ids, .. } = &self.model;
-        let make = || Ok(GrammarCompiler::new(tokenizer, engine.limits().vocab, stop_ids)?);
+        let ServedModel { tokenizer, stop_ids, .. } = &self.model;
+        let vocab = self.model.engine()?.limits().vocab;
+        let make = || Ok(GrammarCompiler::new(tokenizer, vocab, stop_ids)?);
         let compiler = self.grammars.get_or_init(make).as_ref().map_err(ApiError::clone)?;
         compiler.compile(grammar).map_err(|e| ApiError::from(e).with_param(field))
     }

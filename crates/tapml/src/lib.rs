@@ -57,14 +57,16 @@ pub mod dry_run {
 /// Text in, tokens, text out.
 pub mod engine {
     pub use tapml_engine::{
-        BatchLimits, BatchRunner, DraftModel, Engine, EngineOptions, EngineStats, Finish, GenerateOptions,
-        Generation, Generator, NgramOptions, PagedRunner, Request, RequestEvent, RequestHandle,
-        RequestOptions, Sampler, Sampling, SubmitError, Tokenizer, bundled_prompts, generate_text,
+        BatchLimits, BatchRunner, DraftModel, EmbeddingModel, EmbeddingOptions, EmbeddingStats,
+        EncoderLimits, Engine, EngineOptions, EngineStats, Finish, GenerateOptions, Generation, Generator,
+        NgramOptions, PagedRunner, PlatformEncoder, PoolingMode, Request, RequestEvent, RequestHandle,
+        RequestOptions, Sampler, Sampling, SubmitError, TextEncoder, Tokenizer, bundled_prompts,
+        generate_text,
     };
 }
 /// A model made ready to serve.
 pub mod serve {
-    pub use tapml_jobs::serve::{ServeOptions, Serving};
+    pub use tapml_jobs::serve::{LoadedModel, ServeOptions, Serving};
 }
 /// Two platforms compared on text.
 pub mod eval {
@@ -240,8 +242,8 @@ pub mod runtime {
 pub mod server {
     pub use tapml_jobs::served::ServedOptions;
     pub use tapml_server::{
-        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, ServedModel, ServedShadow,
-        ServerOptions, ServerStopper, measure_load,
+        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, ServedKind, ServedModel,
+        ServedShadow, ServerOptions, ServerStopper, measure_load,
     };
 }
 /// Text on its way to people.

@@ -17,7 +17,9 @@ use tapml::model::GraphOptions;
 use tapml::platform;
 use tapml::rpc::agent;
 use tapml::serve::ServeOptions;
-use tapml::server::{ApiKeys, HttpServer, ServedOptions, ServedShadow, ServerOptions, ServerStopper};
+use tapml::server::{
+    ApiKeys, HttpServer, ServedKind, ServedModel, ServedOptions, ServedShadow, ServerOptions, ServerStopper,
+};
 
 /// Tokens in a page if --paged does not say how many.
 const PAGE: usize = 16;
@@ -34,7 +36,8 @@ enum CheckArg {
 
 /// Serve a model through OpenAI's HTTP API.
 ///
-/// Completions and chats, whole or streamed, for many clients at once; `GET /openapi.json` describes all of it.
+/// Completions and chats, whole or streamed, for many clients at once, or the vectors of an encoder; `GET /openapi.json`
+/// describes all of it.
 #[derive(Args)]
 #[command(after_help = "Examples:
   tapml serve models/llama --target cpu
@@ -149,14 +152,52 @@ struct Report {
     /// Where OpenAI's clients find it.
     url: String,
     context: usize,
-    pages: usize,
-    page: usize,
+    #[serde(flatten)]
+    sizes: ServedSizes,
     /// Calls that were replayed on the target before it serves; absent if there was no check.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<u64>,
     /// The live calls that are checked beside the service; absent if none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     shadow: Option<ShadowReport>,
+}
+
+/// What only one kind of model has.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ServedSizes {
+    /// A language model's pages.
+    Pages { pages: usize, page: usize },
+    /// An encoder's vectors.
+    Embedding { embedding: EmbeddingReport },
+}
+
+/// The vectors of an encoder.
+#[derive(Serialize)]
+struct EmbeddingReport {
+    /// Numbers of a vector.
+    size: usize,
+    /// How the rows of a text become one vector.
+    pooling: Vec<&'static str>,
+    /// Whether vectors have the length 1.
+    normalized: bool,
+}
+
+impl ServedSizes {
+    fn new(model: &ServedModel) -> ServedSizes {
+        match &model.kind {
+            ServedKind::Generator(engine) => {
+                let limits = engine.limits();
+                ServedSizes::Pages { pages: limits.pages, page: limits.page }
+            }
+            ServedKind::Encoder(encoder) => {
+                let options = encoder.options();
+                let pooling = options.pooling.iter().map(|mode| mode.name()).collect();
+                let (size, normalized) = (encoder.size(), options.normalize);
+                ServedSizes::Embedding { embedding: EmbeddingReport { size, pooling, normalized } }
+            }
+        }
+    }
 }
 
 /// Live calls that are checked.
@@ -210,10 +251,10 @@ impl ServeCommand {
             let text = format!("{calls} calls of {ops} operators, by the kernels that serve: none is wrong");
             bar.suspend(|| output::note("checked", &text));
         }
-        let shadow = bar.suspend(|| serving.shadow.as_ref().map(ShadowReport::new));
         let model = served.start(serving)?;
-        let limits = model.engine.limits();
-        let names = model.names.clone();
+        let shadow = bar.suspend(|| model.shadow.as_ref().map(ShadowReport::new));
+        let sizes = ServedSizes::new(&model);
+        let (names, model_context) = (model.names.clone(), model.context());
         let server = HttpServer::bind(&address, model, options)?;
         bar.finish();
         let address = server.address();
@@ -231,9 +272,8 @@ impl ServeCommand {
             names,
             address: address.to_string(),
             url,
-            context: limits.context,
-            pages: limits.pages,
-            page: limits.page,
+            context: model_context,
+            sizes,
             checked,
             shadow,
         })?;

@@ -3,6 +3,7 @@
 pub mod anthropic;
 pub mod chat;
 pub mod completion;
+pub mod embedding;
 pub mod responses;
 pub mod status;
 mod timings;

@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::fields::Parsed;
 use crate::generate::{AnswerEnd, AnswerPlan, Totals};
 use crate::request::{Common, NativeRequest, Prompt, TemplateRequest};
-use crate::served::ServedModel;
+use crate::served::{ServedKind, ServedModel};
 use crate::sse::EventSender;
 use crate::state::ServerState;
 use axum::extract::{Request, State};
@@ -32,10 +32,13 @@ pub async fn complete(State(state): State<Arc<ServerState>>, request: Request) -
 /// What clients ask a server for before they use it.
 pub async fn props(State(state): State<Arc<ServerState>>) -> Response {
     let model = &state.model;
-    let limits = model.engine.limits();
+    let slots = match &model.kind {
+        ServedKind::Generator(engine) => engine.limits().sequences,
+        ServedKind::Encoder(_) => 1,
+    };
     json_response(&json!({
-        "default_generation_settings": { "n_ctx": limits.context },
-        "total_slots": limits.sequences,
+        "default_generation_settings": { "n_ctx": model.context() },
+        "total_slots": slots,
         "model_alias": model.name(),
         "chat_template": model.template_source(),
         "modalities": { "vision": false, "audio": false },

@@ -3,6 +3,7 @@
 use super::answers::json_response;
 use crate::error::ApiError;
 use crate::fields::Parsed;
+use crate::served::ServedKind;
 use crate::state::ServerState;
 use axum::extract::{Path, State};
 use axum::http::HeaderValue;
@@ -10,6 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tapml_engine::EmbeddingOptions;
 
 /// What all requests and answers look like. Tests hold the server to it.
 pub const OPENAPI: &str = include_str!("../../openapi.json");
@@ -25,19 +27,25 @@ pub async fn health(State(state): State<Arc<ServerState>>) -> Parsed<Response> {
     if state.is_stopping() {
         return Err(ApiError::stopping());
     }
-    if let Some(fault) = state.model.engine.fault() {
-        return Err(ApiError::fault(&fault));
+    let mut health = json!({ "status": "ok", "model": state.model.name(), "context": state.model.context() });
+    let mut tell = |name: &str, count: usize| health[name] = count.into();
+    match &state.model.kind {
+        ServedKind::Generator(engine) => {
+            if let Some(fault) = engine.fault() {
+                return Err(ApiError::fault(&fault));
+            }
+            let stats = engine.stats();
+            tell("running", stats.running);
+            tell("waiting", stats.waiting);
+            tell("pages", stats.pages);
+            tell("pages_used", stats.pages_used);
+        }
+        ServedKind::Encoder(encoder) => {
+            let stats = encoder.stats();
+            tell("running", stats.running);
+            tell("waiting", stats.waiting);
+        }
     }
-    let stats = state.model.engine.stats();
-    let mut health = json!({
-        "status": "ok",
-        "model": state.model.name(),
-        "context": state.model.context(),
-        "running": stats.running,
-        "waiting": stats.waiting,
-        "pages": stats.pages,
-        "pages_used": stats.pages_used,
-    });
     if let Some(shadow) = &state.model.shadow {
         health["shadow"] = json!({ "source": shadow.source, "share": shadow.share });
     }
@@ -48,7 +56,14 @@ pub async fn health(State(state): State<Arc<ServerState>>) -> Parsed<Response> {
 pub async fn metrics(State(state): State<Arc<ServerState>>) -> Response {
     let text = {
         let shadow = state.model.shadow.as_ref().map(|shadow| (shadow.stats)());
-        state.metrics.text(state.model.name(), &state.model.engine.stats(), shadow.as_ref())
+        match &state.model.kind {
+            ServedKind::Generator(engine) => {
+                state.metrics.text(state.model.name(), &engine.stats(), shadow.as_ref())
+            }
+            ServedKind::Encoder(encoder) => {
+                state.metrics.text_of_encoder(state.model.name(), &encoder.stats())
+            }
+        }
     };
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(CONTENT_TYPE, kind)], text).into_response()
@@ -67,20 +82,20 @@ pub async fn model(State(state): State<Arc<ServerState>>, Path(name): Path<Strin
 }
 
 fn card(state: &ServerState, name: &str) -> Value {
-    let limits = state.model.engine.limits();
+    // As llama.cpp's server tells it.
+    let mut meta = json!({ "n_vocab": state.model.vocab() });
+    if let ServedKind::Encoder(encoder) = &state.model.kind {
+        let EmbeddingOptions { pooling, normalize, .. } = encoder.options();
+        meta["n_embd"] = encoder.size().into();
+        meta["pooling"] = pooling.iter().map(|mode| mode.name()).collect();
+        meta["normalized"] = (*normalize).into();
+    }
     json!({
         "id": name,
         "object": "model",
         "created": state.created,
         "owned_by": "tapml",
-        "max_model_len": limits.context,
-        // As llama.cpp's server tells it.
-        "meta": { "n_vocab": limits.vocab },
+        "max_model_len": state.model.context(),
+        "meta": meta,
     })
-}
-
-/// Vectors need an encoder.
-pub async fn embeddings() -> ApiError {
-    let text = "the model generates text and gives no embeddings; serve an encoder for them";
-    ApiError::bad_request(text).with_param("model").with_code("unsupported_model")
 }

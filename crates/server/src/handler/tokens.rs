@@ -57,7 +57,7 @@ pub async fn detokenize(State(state): State<Arc<ServerState>>, request: Request)
     answer(state, request, |state, body| {
         let request = DetokenizeRequest::parse(body)?;
         state.model.expect_name(request.model.as_deref())?;
-        check_ids("tokens", &request.tokens, state.model.engine.limits().vocab)?;
+        check_ids("tokens", &request.tokens, state.model.vocab())?;
         let text = state.model.tokenizer.decode(&request.tokens)?;
         // Clients of vLLM read the first, those of llama-server the second.
         Ok(json!({ "prompt": text, "content": text }))

@@ -5,17 +5,21 @@ pub mod responses;
 
 mod chat;
 mod completion;
+mod embedding;
 mod grammar;
 mod messages;
 mod native;
+mod prompts;
 mod sampling;
 mod tokens;
 mod tools;
 mod translation;
 
 pub use chat::ChatRequest;
-pub use completion::{CompletionRequest, Prompt};
+pub use completion::CompletionRequest;
+pub use embedding::{EmbeddingRequest, VectorFormat};
 pub use native::NativeRequest;
+pub use prompts::Prompt;
 pub use sampling::{Common, StreamOptions};
 pub use tokens::{DetokenizeRequest, TemplateRequest, TokenizeRequest, TokenizeText};
 

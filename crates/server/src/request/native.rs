@@ -1,7 +1,7 @@
 //! The body of llama-server's own `/completion`.
 
-use super::completion::Prompt;
 use super::grammar;
+use super::prompts::Prompt;
 use super::sampling::{Common, MAX_CHOICES, MAX_LOGPROBS, NAMES};
 use crate::fields::{Fields, Parsed, Unsupported};
 use serde::Deserialize;

@@ -3,6 +3,7 @@
 use super::client::{JSON, Reply, get, open, post};
 use super::fixture::Fixture;
 use serde_json::{Value, json};
+use tapml_engine::EmbeddingOptions;
 
 /// A request of each kind that is right.
 fn right(name: &str) -> Value {
@@ -12,6 +13,7 @@ fn right(name: &str) -> Value {
         "NativeRequest" => json!({ "prompt": "a", "n_predict": 1 }),
         "TokenizeRequest" => json!({ "prompt": "a" }),
         "DetokenizeRequest" => json!({ "tokens": [5] }),
+        "EmbeddingRequest" => json!({ "input": "a" }),
         _ => json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 1 }),
     }
 }
@@ -66,12 +68,15 @@ fn every_field_has_the_type_and_bounds_of_the_document() {
     let server = Fixture::start();
     let document = get(server.address, "/openapi.json").json();
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let encoder =
+        Fixture::start_encoder(EmbeddingOptions { matryoshka: true, ..EmbeddingOptions::default() });
     let mut fields = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
         let Some(operation) = methods.get("post") else { continue };
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) else { continue };
         let schema = &document["components"]["schemas"][name];
+        let server = if name == "EmbeddingRequest" { &encoder } else { &server };
         assert_eq!(post(server.address, path, &right(name)).status, 200, "{name}");
         for required in schema["required"].as_array().into_iter().flatten() {
             let mut body = right(name);

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tapml_engine::{
-    Batch, BatchLimits, BatchRunner, ChatTemplate, Engine, EngineOptions, StepLogits, Tokenizer, WantedLogits,
+    Batch, BatchLimits, BatchRunner, ChatTemplate, EmbeddingModel, EmbeddingOptions, EncoderLimits, Engine,
+    EngineOptions, StepLogits, TextEncoder, Tokenizer, WantedLogits,
 };
 use tapml_graph::{Error, ErrorKind, Result};
-use tapml_server::{HttpServer, ServedModel, ServerOptions, ServerStopper};
+use tapml_server::{HttpServer, ServedKind, ServedModel, ServerOptions, ServerStopper};
 
 /// Ends a text.
 pub const END: u32 = 1;
@@ -109,6 +110,32 @@ impl BatchRunner for FakeRunner {
     }
 }
 
+/// Hidden states that follow from ids and positions alone.
+struct FakeEncoder {
+    limits: EncoderLimits,
+    text_time: Duration,
+}
+
+impl TextEncoder for FakeEncoder {
+    fn limits(&self) -> EncoderLimits {
+        self.limits
+    }
+
+    fn encode(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        thread::sleep(self.text_time);
+        Ok(ids.iter().zip(1_u8..).flat_map(|(id, at)| state(*id, at)).collect())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The hidden state of a token, counted from 1.
+pub fn state(id: u32, at: u8) -> [f32; 4] {
+    [id as f32, f32::from(at), -1.0, 0.5]
+}
+
 /// What a test wants to be different.
 pub struct Wishes {
     pub server: ServerOptions,
@@ -188,10 +215,27 @@ impl Fixture {
             template,
             stop_ids: vec![END],
             prefill: wishes.prefill,
-            engine: Engine::start(Box::new(runner), wishes.engine).unwrap(),
+            kind: ServedKind::Generator(Engine::start(Box::new(runner), wishes.engine).unwrap()),
             shadow: None,
         };
-        let server = HttpServer::bind("127.0.0.1:0", model, wishes.server).unwrap();
+        Fixture::start_model(model, wishes.server)
+    }
+
+    /// A server of vectors. Each is a function of the text's tokens and of the options.
+    pub fn start_encoder(options: EmbeddingOptions) -> Fixture {
+        let tokenizer = tokenizer();
+        let limits = EncoderLimits { context: 32, vocab: tokenizer.vocab(), width: 4 };
+        let encoder = FakeEncoder { limits, text_time: Duration::from_millis(1) };
+        let encoder = EmbeddingModel::start(Box::new(encoder), options).unwrap();
+        let kind = ServedKind::Encoder(encoder);
+        let (names, stop_ids) = (vec![NAME.into()], Vec::new());
+        let model =
+            ServedModel { names, tokenizer, template: None, stop_ids, prefill: false, kind, shadow: None };
+        Fixture::start_model(model, Wishes::default().server)
+    }
+
+    fn start_model(model: ServedModel, options: ServerOptions) -> Fixture {
+        let server = HttpServer::bind("127.0.0.1:0", model, options).unwrap();
         let (address, stopper) = (server.address(), server.stopper());
         let thread = Some(thread::spawn(move || server.serve()));
         Fixture { address, stopper, thread }

@@ -6,6 +6,7 @@ mod chat;
 mod client;
 mod completions;
 mod document;
+mod embeddings;
 mod fixture;
 mod load;
 mod native;
