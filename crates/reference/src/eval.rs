@@ -132,6 +132,8 @@ evaluators! {
     Dequantize,
     Argmax,
     TopK,
+    AllReduce,
+    AllGather,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

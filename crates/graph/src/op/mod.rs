@@ -92,6 +92,9 @@ pub struct Sample {
     pub inputs: Vec<SampleInput>,
 }
 
+/// Most ranks of a sharded graph.
+pub const MAX_RANKS: u32 = 64;
+
 /// What every operator tells about itself. Implemented by the struct of its attributes.
 pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// Name in the text form, on the command line and in reports.
@@ -408,6 +411,8 @@ operators! {
     dequantize::Dequantize,
     argmax::Argmax,
     top_k::TopK,
+    all_reduce::AllReduce,
+    all_gather::AllGather,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
     expert_gated_linear::ExpertGatedLinear,

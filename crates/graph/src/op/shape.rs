@@ -1,5 +1,6 @@
 //! Checks that shape inference of many operators shares.
 
+use super::MAX_RANKS;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -13,6 +14,14 @@ pub fn expect_inputs(inputs: &[TensorType], counts: &[usize]) -> Result<()> {
     // Operators with optional inputs take several counts.
     let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
     Err(Error::invalid(format!("expected {} inputs, found {}", counts.join(" or "), inputs.len())))
+}
+
+/// Fails unless a sharded graph can have so many ranks.
+pub fn expect_ranks(ranks: u32) -> Result<()> {
+    if (2..=MAX_RANKS).contains(&ranks) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("`ranks` must be 2 to {MAX_RANKS}, found {ranks}")))
 }
 
 /// The two sizes of a matrix of floats.

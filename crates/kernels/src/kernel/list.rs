@@ -10,12 +10,12 @@ use super::cuda::{COPIES, OVERLAP};
 use super::row_kinds::{coop, cuda, hopper, hopper_gemm, independent, portable, subgroup, tiled_row, tiles};
 use super::settings::Setting;
 use super::{
-    KernelRow, RowInvariance, add, add_rms_norm, append, argmax, aten, attention, causal_conv, clamp,
-    columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear, gated_linear,
-    gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, onnx, own_text, paged_append,
-    paged_attention, paged_recurrence, patches, position_scale, positions, product, relu, relu_squared,
-    rms_norm, rope, rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap, softplus,
-    take_rows, tanh, token_shift, top_k, wkv, wkv_bonus, wkv7,
+    KernelRow, RowInvariance, add, add_rms_norm, all_gather, all_reduce, append, argmax, aten, attention,
+    causal_conv, clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear,
+    expert_linear, gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul,
+    onnx, own_text, paged_append, paged_attention, paged_recurrence, patches, position_scale, positions, product, relu,
+    relu_squared, rms_norm, rope, rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap,
+    softplus, take_rows, tanh, token_shift, top_k, wkv, wkv_bonus, wkv7,
 };
 
 /// Every kernel.
@@ -105,6 +105,8 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("argmax/cluster_cuda", OVERLAP, Any, cuda::argmax::plan),
     portable("argmax/portable", argmax::plan),
     portable("top_k/portable", top_k::plan),
+    portable("all_reduce/portable", all_reduce::plan),
+    portable("all_gather/portable", all_gather::plan),
     cuda("add_rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
     independent(cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan)),
     KernelRow {

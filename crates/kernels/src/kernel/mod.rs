@@ -16,6 +16,8 @@ use tapml_graph::op::{Foreign, Sample, samples_of};
 
 mod add;
 mod add_rms_norm;
+mod all_gather;
+mod all_reduce;
 mod append;
 mod argmax;
 mod aten;

@@ -5,6 +5,8 @@
 //! panic.
 
 mod add;
+mod all_gather;
+mod all_reduce;
 mod append;
 mod argmax;
 mod attention;
@@ -53,9 +55,10 @@ mod wkv7;
 mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Argmax, Attention, Clamp, Columns, Combine, Concat, Dequantize, Embedding, ExpertLinear,
-    Gelu, LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions,
-    Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh, TopK,
+    Add, AllGather, AllReduce, Append, Argmax, Attention, Clamp, Columns, Combine, Concat, Dequantize,
+    Embedding, ExpertLinear, Gelu, LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches,
+    PositionScale, Positions, Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu,
+    Softcap, Softplus, Tanh, TopK,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, PagedRecurrence, TakeRows};
