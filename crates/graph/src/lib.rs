@@ -28,6 +28,7 @@ mod outputs;
 pub mod packing;
 pub mod paged;
 pub mod rewrite;
+mod shard;
 mod summary;
 mod tensor;
 mod tensor_type;

@@ -4,6 +4,7 @@ use crate::derived::{Derived, Recent};
 use crate::dim::Symbols;
 use crate::error::{Context, Error, Result};
 use crate::graph::{Graph, TensorType};
+use crate::shard::WeightSlice;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,6 +38,41 @@ impl ModelWeights {
             derived.types().get(*part).cloned()
         })
     }
+
+    /// See [`Model::weight`].
+    fn tensor(&self, name: &str) -> Result<Tensor> {
+        let ModelWeights { given, derived, recent } = self;
+        if let Some(tensor) = given.get(name) {
+            return Ok(tensor.clone());
+        }
+        match derived.get(name) {
+            Some((derived, part)) => recent.get(derived, *part).context(|| format!("weight `{name}`")),
+            None => Err(Error::invalid(format!("weight `{name}` is missing"))),
+        }
+    }
+}
+
+/// These weights, and those of the graph that are slices of them by their names.
+fn with_slices(graph: &Graph, weights: Arc<ModelWeights>) -> Result<Arc<ModelWeights>> {
+    let mut slices = Vec::new();
+    for (_, value) in graph.weights().filter(|(_, value)| weights.ty(&value.name).is_none()) {
+        let slice = WeightSlice::parse(&value.name);
+        if let Some((slice, of)) = slice.and_then(|slice| weights.ty(&slice.of).map(|of| (slice, of))) {
+            let ty = slice.ty(&of).context(|| format!("weight `{}`", value.name))?;
+            slices.push((slice, ty));
+        }
+    }
+    if slices.is_empty() {
+        return Ok(weights);
+    }
+    let ModelWeights { given, derived, .. } = weights.as_ref();
+    let mut all = ModelWeights { given: given.clone(), derived: derived.clone(), recent: Recent::default() };
+    for (slice, ty) in slices {
+        let (name, from) = (slice.name(), weights.clone());
+        let derived = Derived::new(vec![ty], move || Ok(vec![slice.tensor(&from.tensor(&slice.of)?)?]));
+        all.derived.insert(name, (Arc::new(derived), 0));
+    }
+    Ok(Arc::new(all))
 }
 
 impl Model {
@@ -81,8 +117,9 @@ impl Model {
         Model::from_shared(graph, Arc::new(weights))
     }
 
-    /// Checks that every weight of the graph is there with its type.
+    /// Checks that every weight of the graph is there with its type. Slices of weights are made when they are asked for.
     fn from_shared(graph: Graph, weights: Arc<ModelWeights>) -> Result<Model> {
+        let weights = with_slices(&graph, weights)?;
         let mut errors = Vec::new();
         for (_, value) in graph.weights() {
             let expected = value.ty.bind(&Symbols::new())?;
@@ -115,14 +152,7 @@ impl Model {
     /// The value of a weight; made now if it is derived from others and nobody holds it. Fails if the model has none of
     /// this name, or if it cannot be made.
     pub fn weight(&self, name: &str) -> Result<Tensor> {
-        let ModelWeights { given, derived, recent } = self.weights.as_ref();
-        if let Some(tensor) = given.get(name) {
-            return Ok(tensor.clone());
-        }
-        match derived.get(name) {
-            Some((derived, part)) => recent.get(derived, *part).context(|| format!("weight `{name}`")),
-            None => Err(Error::invalid(format!("weight `{name}` is missing"))),
-        }
+        self.weights.tensor(name)
     }
 
     /// The same weights under another graph, such as a rewritten one.

@@ -65,8 +65,8 @@ fn called_rows(graph: &Graph, platform: &dyn Platform) -> BTreeSet<String> {
 /// Pages as a server of several texts has them.
 const LAYOUT: PageLayout = PageLayout { page: 16, pages: 8, texts: 2, blocks: 4, wanted: None, states: 4 };
 
-/// The rows that a checkpoint reaches: with the calls of its graph, as it is imported and fused and for several texts, and with
-/// the launches of its program.
+/// The rows that a checkpoint reaches: with the calls of its graph, as it is imported and fused, for several texts and for two
+/// ranks, and with the launches of its program.
 fn reached_rows(dir: &Path) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let checked = FORMS.iter().map(|form| (*form, LogitRows::All));
@@ -87,8 +87,13 @@ fn reached_rows(dir: &Path) -> BTreeSet<String> {
         }
     }
     let plain = Checkpoint::open(dir).unwrap();
+    // Not every model can be shared out.
+    let ranks = plain.graph().shard(2);
     for (_, device) in devices() {
-        rows.extend(called_rows(plain.graph(), &DevicePlatform::new(Box::new(device), Overrides::default())));
+        let platform = DevicePlatform::new(Box::new(device), Overrides::default());
+        for graph in std::iter::once(plain.graph()).chain(&ranks) {
+            rows.extend(called_rows(graph, &platform));
+        }
     }
     rows
 }
