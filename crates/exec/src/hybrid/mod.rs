@@ -16,6 +16,7 @@ use crate::{LoadOptions, Platform, TracedNode};
 use segment::Segment;
 pub use side::HybridSide;
 use split::HybridPart;
+pub(crate) use split::split;
 use std::collections::HashMap;
 use tapml_graph::{
     Context, Error, ErrorKind, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
@@ -107,7 +108,7 @@ impl Hybrid {
     ) -> Result<()> {
         let model = self.model.clone();
         let graph = model.graph();
-        let parts = split::split(graph, &|id| placement(graph.node(id)));
+        let parts = split(graph, &|id| placement(graph.node(id)));
         // Everything new is loaded before anything old is given up: a failure leaves the old placement.
         let mut fresh: Vec<Segment> = Vec::new();
         for part in &parts {

@@ -8,7 +8,7 @@ use tapml_graph::{Graph, NodeId, Origin};
 
 /// Nodes of one side that run together, in graph order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct HybridPart {
+pub(crate) struct HybridPart {
     /// Where they run.
     pub side: HybridSide,
     /// Whether they run only when an image is given; see [`Graph::loop_invariant_nodes`].
@@ -19,7 +19,7 @@ pub(super) struct HybridPart {
 
 /// The parts in execution order. Each takes every node of its side whose inputs are there by then, whatever the nodes'
 /// order in the graph was, and the side that needs fewer parts goes first: no other order of whole parts is shorter.
-pub(super) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> HybridSide) -> Vec<HybridPart> {
+pub(crate) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> HybridSide) -> Vec<HybridPart> {
     let sides: Vec<HybridSide> = (0..graph.nodes().len()).map(|i| side(NodeId(i as u32))).collect();
     let once = graph.loop_invariant_nodes();
     let mut parts = Vec::new();
