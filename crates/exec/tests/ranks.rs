@@ -81,15 +81,17 @@ fn ranks_on_emulators_give_what_one_gives() {
 #[test]
 fn steps_of_several_texts_run_on_ranks() {
     let model = model(FUSED);
-    let layout = PageLayout { page: 4, pages: 8, texts: 2, blocks: 3, wanted: None };
+    let layout = PageLayout { page: 4, pages: 8, texts: 2, blocks: 3, wanted: None, states: 0 };
     let limits = PagedLimits { layout, rows: 8, wanted: 4 };
     let step = || PagedStep {
         ids: vec![3, 5, 7, 11, 2],
         positions: vec![0, 1, 2, 0, 1],
         texts: vec![0, 0, 0, 1, 1],
         slots: vec![8, 9, 10, 0, 1],
+        lengths: vec![3, 3, 3, 2, 2],
         pages: vec![2, 3, 4, 0, 1, 5],
         wanted: vec![2, 4],
+        states: Vec::new(),
         full: std::iter::once(0..2).collect(),
     };
     let run = |platform: &mut dyn Platform| {
