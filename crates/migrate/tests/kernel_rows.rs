@@ -21,7 +21,7 @@ const FILE: &str = "docs/data/kernel_rows.tsv";
 /// What stands in place of a model before the reason why there is none.
 const NONE: &str = "none: ";
 /// Why no model of this test reaches a kernel of an operator of others: the test has no ONNX files.
-const OTHERS: &str = "an operator of ONNX files; samples run it";
+const OTHERS: &str = "ONNX; samples run it";
 /// Rows that no model reaches, with the reason.
 const UNREACHED: &[(&str, &str)] = &[
     (
