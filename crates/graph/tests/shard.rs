@@ -89,7 +89,8 @@ fn ranks_beyond_the_heads_of_keys_share_them() {
 
 #[test]
 fn pages_are_shared_out_as_caches_are() {
-    let layout = tapml_graph::paged::PageLayout { page: 4, pages: 6, texts: 2, blocks: 3, wanted: None, states: 0 };
+    let layout =
+        tapml_graph::paged::PageLayout { page: 4, pages: 6, texts: 2, blocks: 3, wanted: None, states: 0 };
     let graph = Graph::parse(LAYER).unwrap().to_paged(layout).unwrap().shard(2).unwrap();
     let text = graph.to_text();
     assert_eq!(lines(&text, "state values@0: f32[24,2]").len(), 1);

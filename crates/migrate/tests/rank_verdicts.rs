@@ -61,7 +61,7 @@ fn logits_of_two_and_four_ranks_stay_within_the_verdict() {
 #[test]
 fn logits_of_a_trained_model_on_ranks_stay_within_the_verdict() {
     let checkpoint =
-        Checkpoint::open_with(&tapml_testing::model("llama_draft"), &ImportOptions::default()).unwrap();
+        Checkpoint::open_with(tapml_testing::model("llama_draft"), &ImportOptions::default()).unwrap();
     for ranks in [2, 4] {
         check_ranks(checkpoint.model(), ranks, &prompts());
     }

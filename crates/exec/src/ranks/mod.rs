@@ -142,10 +142,9 @@ impl Platform for RanksPlatform {
     }
 
     fn memory(&self) -> (u64, u64) {
-        let sum = |(now, most): (u64, u64), rank: &Box<dyn Platform>| {
-            let own = rank.memory();
-            (now.saturating_add(own.0), most.saturating_add(own.1))
-        };
-        self.ranks.iter().fold((0, 0), sum)
+        self.ranks
+            .iter()
+            .map(|rank| rank.memory())
+            .fold((0, 0), |(now, most), own| (now.saturating_add(own.0), most.saturating_add(own.1)))
     }
 }

@@ -13,9 +13,9 @@ use super::{
     KernelRow, RowInvariance, add, add_rms_norm, all_gather, all_reduce, append, argmax, aten, attention,
     causal_conv, clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear,
     expert_linear, gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul,
-    onnx, own_text, paged_append, paged_attention, paged_recurrence, patches, position_scale, positions, product, relu,
-    relu_squared, rms_norm, rope, rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap,
-    softplus, take_rows, tanh, token_shift, top_k, wkv, wkv_bonus, wkv7,
+    onnx, own_text, paged_append, paged_attention, paged_recurrence, patches, position_scale, positions,
+    product, relu, relu_squared, rms_norm, rope, rope_angles, route, rows, scale, selective_scan, sigmoid,
+    silu, softcap, softplus, take_rows, tanh, token_shift, top_k, wkv, wkv_bonus, wkv7,
 };
 
 /// Every kernel.
