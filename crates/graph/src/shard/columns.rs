@@ -100,7 +100,7 @@ mod tests {
         let all = block.repeat(8, 3);
         assert_eq!(all.ranges(), [2..4, 6..8, 10..12, 14..16, 18..20, 22..24]);
         assert_eq!(all.block(8, 3), Some(block));
-        assert_eq!(all.block(12, 2), None);
+        assert_eq!(all.block(6, 4), None);
         // Blocks that touch are one range.
         assert_eq!(ColumnSet::all(4).repeat(4, 2).block(4, 2), Some(ColumnSet::all(4)));
     }
