@@ -9,7 +9,7 @@ use crate::wgsl::parse_declarations;
 use tapml_device::{BindingKind, DeviceInfo, Features, Limits};
 use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
-use tapml_graph::{DType, ErrorKind, TensorType};
+use tapml_graph::{DType, ErrorKind, Op, TensorType};
 
 /// Inputs that are f32 whatever the activations are: pixels, angles, logits and the states of recurrences.
 const STAY_F32: &[(&str, usize)] = &[
@@ -31,7 +31,10 @@ fn samples() -> Vec<Sample> {
     for sample in &mut halves {
         sample.name.push_str(", as f16");
         for (i, input) in sample.inputs.iter_mut().enumerate() {
-            let stays = STAY_F32.contains(&(sample.op.name(), i));
+            let stays = match &sample.op {
+                Op::PagedRecurrence(op) => op.recurrence.state_input() == i,
+                op => STAY_F32.contains(&(op.name(), i)),
+            };
             if input.ty.dtype == DType::F32 && !stays {
                 input.ty.dtype = DType::F16;
             }
