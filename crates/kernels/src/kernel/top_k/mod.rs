@@ -26,7 +26,7 @@ const KERNEL: KernelSource = KernelSource {
     formula: "",
     math: false,
     lanes: LANES,
-    workgroup_memory: 8 * (LANES + ROOM + 1) + 8,
+    workgroup_memory: 8 * (LANES + ROOM + 1) + 4,
 };
 
 /// The plan of `top_k`.
