@@ -45,7 +45,8 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
     Ok(compile_phases(graph, planner, options, false)?.program)
 }
 
-/// As [`compile`], with what it takes to stop a run before and behind single nodes and look at their values. The program is the same.
+/// As [`compile`], with what it takes to stop a run before and behind single nodes and look at their values. With independent rows the
+/// program has one list of steps for all runs, that of the decode phase; else it is the same.
 ///
 /// # Errors
 /// As [`compile`]; `Unsupported` for a program with another list of steps for single rows.

@@ -68,7 +68,8 @@ impl Arg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// A run of one row, `n = 1`: a step of generation.
+    /// A run of one row, `n = 1`: a step of generation. Where rows are independent, one of up to
+    /// [`DECODE_ROWS`](crate::DECODE_ROWS).
     Decode,
     /// A run of any other number of rows: a prompt.
     Prefill,
