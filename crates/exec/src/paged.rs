@@ -8,6 +8,7 @@ use crate::interface::{Interface, LOGITS};
 use crate::trace::LoadOptions;
 use crate::{Loaded, Observer, Platform};
 use std::collections::{HashMap, HashSet};
+use std::mem::take;
 use std::ops::Range;
 use tapml_graph::paged::{LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED};
 use tapml_graph::{Context, Error, Graph, Model, Result, Symbol, Symbols, TOP_LOGITS, TOP_TOKENS, Tensor};
@@ -159,7 +160,7 @@ impl PagedSession {
     /// As [`PagedSession::run`], those of the observer among them.
     pub fn run_observed(
         &mut self,
-        step: PagedStep,
+        mut step: PagedStep,
         observer: Option<&mut dyn Observer>,
     ) -> Result<PagedLogits> {
         if self.broken {
@@ -168,29 +169,28 @@ impl PagedSession {
         }
         self.check(&step)?;
         let (rows, wanted) = (step.ids.len(), step.wanted.len());
-        let PagedStep { ids, positions, texts, slots, lengths, pages, states, wanted: numbers, full } = step;
         let PageLayout { texts: texts_most, blocks, .. } = self.limits.layout;
         let name = self.interface.ids().unwrap_or_default().to_string();
         let vector = |values: Vec<u32>| Tensor::from_u32(vec![values.len()], values);
         let matrix =
             |columns: u32, values| Tensor::from_u32(vec![texts_most as usize, columns as usize], values);
-        let mut inputs = HashMap::from([(name, vector(ids)?)]);
+        let mut inputs = HashMap::from([(name, vector(take(&mut step.ids))?)]);
         for given in &self.inputs {
             let tensor = match given.as_str() {
-                POSITIONS => vector(positions.clone())?,
-                TEXTS => vector(texts.clone())?,
-                SLOTS => vector(slots.clone())?,
-                LENGTHS => vector(lengths.clone())?,
-                PAGES => matrix(blocks, pages.clone())?,
-                STATES => matrix(2, states.clone())?,
-                WANTED => vector(numbers.clone())?,
+                POSITIONS => vector(take(&mut step.positions))?,
+                TEXTS => vector(take(&mut step.texts))?,
+                SLOTS => vector(take(&mut step.slots))?,
+                LENGTHS => vector(take(&mut step.lengths))?,
+                PAGES => matrix(blocks, take(&mut step.pages))?,
+                STATES => matrix(2, take(&mut step.states))?,
+                WANTED => vector(take(&mut step.wanted))?,
                 _ => continue,
             };
             inputs.insert(given.clone(), tensor);
         }
         let symbols = Symbols::np(rows as u64, 0).with_symbol(Symbol::S, wanted as u64);
         let top = [TOP_LOGITS, TOP_TOKENS].into_iter().filter(|_| self.top > 0).map(OutputRows::whole);
-        let full = full.into_iter().map(|rows| OutputRows { name: LOGITS, rows: Some(rows) });
+        let full = step.full.into_iter().map(|rows| OutputRows { name: LOGITS, rows: Some(rows) });
         let asked: Vec<OutputRows<'_>> = top.chain(full).collect();
         self.broken = true;
         let outputs = self.loaded.run_rows(&symbols, &inputs, &asked, observer);
