@@ -1,7 +1,9 @@
 //! Steps with rows of several texts, against runs of one text at a time: the same bits, wherever the pages lie.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::HashSet;
+mod models;
+
+use models::{REFUSED, load, load_distinct, name};
 use std::path::{Path, PathBuf};
 use tapml_engine::{
     Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PagedRunner, SequenceRows, StepLogits,
@@ -9,7 +11,6 @@ use tapml_engine::{
 };
 use tapml_exec::{CpuPlatform, Interface, Platform, Session};
 use tapml_graph::{Model, Result};
-use tapml_import::{Checkpoint, ImportOptions};
 
 const LIMITS: BatchLimits = BatchLimits {
     page: 8,
@@ -29,30 +30,13 @@ fn models() -> Vec<(PathBuf, Model)> {
         extra.flat_map(|folder| folder.read_dir().unwrap()).map(|entry| entry.unwrap().path()).collect();
     folders.sort();
     folders.extend(tapml_testing::goldens());
-    let mut models = Vec::new();
-    let mut kinds = HashSet::new();
-    for folder in folders.into_iter().filter(|path| path.join("config.json").exists()) {
-        let model = load(&folder);
-        let interface = Interface::from_graph(model.graph()).unwrap();
-        // `served.rs` says why.
-        if interface.has_logits() && folder.to_string_lossy().contains("deepseek_v") {
-            continue;
-        }
-        // On the CPU, products with packed weights add up four rows in another order than one, and sixteen in a third.
-        if model.graph().weights().any(|(_, weight)| weight.ty.dtype.packing().is_some()) {
-            continue;
-        }
-        // Checkpoints that differ in how their weights are stored alone give one graph.
-        if interface.has_logits() && kinds.insert(model.graph().to_text()) {
-            models.push((folder, model));
-        }
-    }
+    let mut models = load_distinct(folders);
+    // On the CPU, products with packed weights add up four rows in another order than one, and sixteen in a third.
+    let is_packed =
+        |model: &Model| model.graph().weights().any(|(_, weight)| weight.ty.dtype.packing().is_some());
+    models.retain(|(folder, model)| !REFUSED.contains(&name(folder).as_str()) && !is_packed(model));
     assert!(models.len() > 40, "{}", models.len());
     models
-}
-
-fn load(folder: &Path) -> Model {
-    Checkpoint::open_with(folder, &ImportOptions::default()).unwrap().model().clone()
 }
 
 /// A text of ids that no other text has.

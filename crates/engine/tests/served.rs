@@ -2,9 +2,10 @@
 //! preemption, give the tokens that each text has alone.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::HashSet;
+mod models;
+
+use models::{REFUSED, load, load_distinct, name};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tapml_engine::{
@@ -13,7 +14,6 @@ use tapml_engine::{
 };
 use tapml_exec::{CpuPlatform, Interface, Session};
 use tapml_graph::Model;
-use tapml_import::{Checkpoint, ImportOptions};
 
 const LIMITS: BatchLimits = BatchLimits {
     page: 8,
@@ -28,22 +28,6 @@ const LIMITS: BatchLimits = BatchLimits {
 /// Pages for little more than one text.
 const NARROW: BatchLimits = BatchLimits { pages: 11, states: 5, ..LIMITS };
 const NEW_TOKENS: usize = 10;
-
-/// Latent attention computes keys of all cached tokens anew in each step.
-const REFUSED: [&str; 3] = ["deepseek_v2_tiny", "deepseek_v2_tiny_lite", "deepseek_v3_tiny"];
-
-/// The small checkpoint of each graph with logits, by name.
-fn models() -> Vec<(String, Model)> {
-    let mut kinds = HashSet::new();
-    let all = tapml_testing::goldens().into_iter().filter(|folder| folder.join("config.json").exists());
-    let all = all.map(|folder| (folder.file_name().unwrap().to_string_lossy().into_owned(), load(&folder)));
-    let served = |model: &Model| Interface::from_graph(model.graph()).unwrap().has_logits();
-    all.filter(|(_, model)| served(model) && kinds.insert(model.graph().to_text())).collect()
-}
-
-fn load(folder: &Path) -> Model {
-    Checkpoint::open_with(folder, &ImportOptions::default()).unwrap().model().clone()
-}
 
 /// What a model says alone after a prompt: the most likely token each time.
 fn text_alone(model: &Model, prompt: &[u32]) -> Vec<u32> {
@@ -101,9 +85,10 @@ fn sharable(prompt: &[u32]) -> usize {
 
 #[test]
 fn served_texts_are_those_of_each_alone() {
-    let models = models();
+    let models = load_distinct(tapml_testing::goldens());
     assert!(models.len() > 35, "{}", models.len());
-    for (name, model) in models {
+    for (folder, model) in models {
+        let name = name(&folder);
         if REFUSED.contains(&name.as_str()) {
             let refused = PagedRunner::new(&mut CpuPlatform::new(), &model, LIMITS).map(|_| ());
             assert!(refused.unwrap_err().to_string().contains("sees keys that no cache keeps"), "{name}");
