@@ -18,22 +18,28 @@ const NAME: &str = "paged_recurrence/portable";
 /// Binds slots, texts and an input, then the index.
 const INDEX: KernelSource = KernelSource {
     weights: true,
-    ..KernelSource::flat(NAME, "paged_recurrence/index.wgsl", include_str!("index.wgsl"))
+    ..KernelSource::flat("paged_recurrence/index", "paged_recurrence/index.wgsl", include_str!("index.wgsl"))
 };
 /// Binds rows, states, texts and slots, then the shifted rows.
 const SHIFT: KernelSource =
     KernelSource::flat(NAME, "paged_recurrence/shift.wgsl", include_str!("shift.wgsl"));
 /// Binds rows, texts and slots, then the states, of which it writes the last rows.
-const SHIFT_WRITE: KernelSource =
-    KernelSource::flat(NAME, "paged_recurrence/shift_keep.wgsl", include_str!("shift_keep.wgsl"));
+const SHIFT_WRITE: KernelSource = KernelSource::flat(
+    "paged_recurrence/shift_keep",
+    "paged_recurrence/shift_keep.wgsl",
+    include_str!("shift_keep.wgsl"),
+);
 /// Binds rows, weight, states, bias, texts and slots, then the output.
 const CONV: KernelSource = KernelSource {
     weights: true,
     ..KernelSource::flat(NAME, "paged_recurrence/conv.wgsl", include_str!("conv.wgsl"))
 };
 /// As [`SHIFT_WRITE`], as many rows as the taps look back.
-const CONV_WRITE: KernelSource =
-    KernelSource::flat(NAME, "paged_recurrence/conv_keep.wgsl", include_str!("conv_keep.wgsl"));
+const CONV_WRITE: KernelSource = KernelSource::flat(
+    "paged_recurrence/conv_keep",
+    "paged_recurrence/conv_keep.wgsl",
+    include_str!("conv_keep.wgsl"),
+);
 
 /// The texts with an index that holds the elements of input `extra` too.
 fn with_index(seen: Texts, request: &Request, extra: usize) -> Result<Texts> {
