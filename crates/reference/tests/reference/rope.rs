@@ -105,7 +105,11 @@ fn attributes_and_positions_that_do_not_fit_are_refused() {
             ids(&[2, 4]),
             "add up to 2 pairs, found 3",
         ),
-        (RopeAngles { sections: Some(vec![1, 1]), ..base.clone() }, vec![], "expected 1 inputs, found 0"),
+        (
+            RopeAngles { sections: Some(vec![1, 1]), ..base.clone() },
+            vec![],
+            "expected 1 or 2 inputs, found 0",
+        ),
         (RopeAngles { sections: Some(vec![1, 1]), ..base.clone() }, ids(&[3, 4]), "must be u32[2,n]"),
         (base.clone(), ids(&[3, 4]), "must be u32[n], found u32[3,4]"),
         (base, floats, "must be u32[n], found f32[4]"),
