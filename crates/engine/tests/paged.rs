@@ -11,6 +11,7 @@ use tapml_engine::{
 };
 use tapml_exec::{CpuPlatform, Interface, Platform, Session};
 use tapml_graph::{Model, Result};
+use tapml_import::quantize::quantize;
 
 const LIMITS: BatchLimits = BatchLimits {
     page: 8,
@@ -31,10 +32,12 @@ fn models() -> Vec<(PathBuf, Model)> {
     folders.sort();
     folders.extend(tapml_testing::goldens());
     let mut models = load_distinct(folders);
-    // On the CPU, products with packed weights add up four rows in another order than one, and sixteen in a third.
-    let is_packed =
-        |model: &Model| model.graph().weights().any(|(_, weight)| weight.ty.dtype.packing().is_some());
-    models.retain(|(folder, model)| !REFUSED.contains(&name(folder).as_str()) && !is_packed(model));
+    models.retain(|(folder, _)| !REFUSED.contains(&name(folder).as_str()));
+    for scheme in ["q4", "q8"] {
+        let folder = tapml_testing::root().join("models/llama");
+        let packed = quantize(&load(&folder), &scheme.parse().unwrap()).unwrap().0;
+        models.push((folder.join(scheme), packed));
+    }
     assert!(models.len() > 40, "{}", models.len());
     models
 }

@@ -1,28 +1,28 @@
 //! Rows of quantised weights in the order in which the processor's vectors want them, and their product with activations:
 //! the numbers are unpacked in registers, so that memory moves the packed bytes alone.
 //!
-//! Sums run along a group and then along the groups: a scale applies to a whole sum, and not to each weight.
+//! Sums run along a group and then along the groups: a scale applies to a whole sum, and not to each weight. The order is the
+//! same for any number of rows, so that a row's result does not depend on the rows beside it.
 
-mod float;
+mod grouped;
 mod rows;
 mod skinny;
 
 use crate::lanes::dispatch;
-use crate::matmul::Product;
 use crate::split::is_split;
 use crate::value::zeros;
+use grouped::GroupedProduct;
 use rayon::prelude::*;
 use rows::BLOCK;
 pub use rows::{PackedRows, Quantized};
 use skinny::SkinnyProduct;
-use std::borrow::Cow;
 use std::ops::Range;
 use tapml_graph::{Error, Result};
 
-/// Activation rows from which the weights are unpacked once and then multiplied.
-const GEMM_FROM: usize = 16;
-/// Blocks that are unpacked together for it.
-const GEMM_BLOCKS: usize = 16;
+/// Activation rows from which a group of weights is unpacked once for all of them.
+const GROUPED_FROM: usize = 8;
+/// Blocks that are multiplied together then.
+const GROUPED_BLOCKS: usize = 4;
 /// Weights below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 17;
 /// Parts of a product of few rows that each thread gets, so that a slow one does not hold up the others.
@@ -52,18 +52,24 @@ impl PackedRows {
         })
     }
 
-    /// What products with `n` rows read. Fails on another number of activations.
-    /// Few rows read the weights as they lie in their words, so that their activations are scaled for that.
-    fn activations<'a>(&self, x: &'a [f32], n: usize) -> Result<Cow<'a, [f32]>> {
+    /// What products with `n` rows read, in the order in which they read it. Fails on another number of activations.
+    fn activations(&self, x: &[f32], n: usize) -> Result<Vec<f32>> {
         if x.len() != n * self.k {
             return Err(Error::invalid(format!("{} activations for {n} rows of {}", x.len(), self.k)));
         }
-        Ok(if n < GEMM_FROM { Cow::Owned(self.scale_activations(x)) } else { Cow::Borrowed(x) })
+        let scaled = self.scale_activations(x);
+        Ok(if n < GROUPED_FROM { scaled } else { grouped::side_by_side(&scaled, self.k) })
     }
 
-    /// Products with some blocks: `[n, blocks · 16]`.
+    /// Products with some blocks of `n` rows of scaled activations: `[n, blocks · 16]`.
     fn part(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
-        if n < GEMM_FROM { self.multiply_skinny(x, n, blocks) } else { self.multiply_unpacked(x, n, blocks) }
+        let mut y = vec![0.0; n * blocks.len() * BLOCK];
+        if n < GROUPED_FROM {
+            dispatch(SkinnyProduct { w: self, x, n, blocks, y: &mut y });
+        } else {
+            dispatch(GroupedProduct { w: self, x, n, blocks, y: &mut y });
+        }
+        y
     }
 
     /// `[n, rows]` of what `part` gives for some blocks each time, as [`PackedRows::part`] does.
@@ -78,10 +84,10 @@ impl PackedRows {
         let blocks = self.rows.div_ceil(BLOCK);
         // Each part is worth a task of its own.
         let least = (PARALLEL_FROM / 4 / (BLOCK * self.k)).max(1);
-        let each = if n < GEMM_FROM {
+        let each = if n < GROUPED_FROM {
             least.max(blocks / (PARTS * rayon::current_num_threads())).min(64)
         } else {
-            GEMM_BLOCKS
+            GROUPED_BLOCKS
         };
         // The last part may have fewer blocks.
         let part = |first: usize| part(first..(first + each).min(blocks));
@@ -111,25 +117,6 @@ impl PackedRows {
             .map(|e| 1.0 / (1u32 << (e % per_shift(self.bits) * self.bits)) as f32)
             .collect();
         x.iter().zip(factors.iter().cycle()).map(|(x, factor)| x * factor).collect()
-    }
-
-    /// Products of few rows with blocks of weights: `[n, blocks · 16]`.
-    fn multiply_skinny(&self, scaled: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
-        let mut y = vec![0.0; n * blocks.len() * BLOCK];
-        dispatch(SkinnyProduct { w: self, x: scaled, n, blocks, y: &mut y });
-        y
-    }
-
-    /// Products of many rows with blocks of weights, which are unpacked first: `[n, blocks · 16]`.
-    fn multiply_unpacked(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
-        let width = blocks.len() * BLOCK;
-        let mut weights = vec![0.0; width * self.k];
-        for (i, row) in weights.chunks_exact_mut(self.k).enumerate() {
-            self.unpack(blocks.start * BLOCK + i, row);
-        }
-        let mut y = vec![0.0; n * width];
-        dispatch(Product { x, w: &weights, y: &mut y, k: self.k, stride: width, column: 0 });
-        y
     }
 }
 
@@ -212,6 +199,31 @@ mod tests {
             for n in [1, 3, 4, 6, 17] {
                 expect_close_as(rows, k, Packing::floats(group), n);
             }
+        }
+    }
+
+    #[test]
+    fn a_row_is_the_same_alone_and_among_others() {
+        let (rows, k, n) = (700, 256, 21);
+        let packings = [
+            Packing::integers(4, 32, false),
+            Packing::integers(4, 128, true),
+            Packing::integers(8, 64, true),
+            Packing::floats(32),
+        ];
+        for packing in packings {
+            let (bits, group) = (packing.bits() as usize, packing.group as usize);
+            let q = words(rows * k * bits / 32);
+            let scale: Vec<f32> = words(rows * k / group).iter().map(|&w| unit(w)).collect();
+            let zero: Vec<f32> = words(scale.len()).iter().map(|w| (w >> 28) as f32).collect();
+            let (zero, float) = (packing.zeros.then_some(&zero[..]), packing.code == Code::E4m3);
+            let w = PackedRows::new(Quantized { q: &q, scale: &scale, zero, k, bits, group, float }).unwrap();
+            let x: Vec<f32> = words(n * k).iter().map(|&w| unit(w)).collect();
+            let among = w.times(&x, n).unwrap();
+            for few in [1, 3, 4, 7, 8, 20] {
+                assert_eq!(w.times(&x[..few * k], few).unwrap(), among[..few * rows], "{packing:?}, {few}");
+            }
+            assert_eq!(w.times(&x[20 * k..], 1).unwrap(), among[20 * rows..], "{packing:?}, the last");
         }
     }
 
