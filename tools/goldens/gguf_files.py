@@ -2,14 +2,14 @@
 """Makes GGUF files and what they must be read as, with ggml's own Python package (`gguf`).
 
     python3 tools/goldens/gguf_files.py blocks --out blocks.safetensors
-    python3 tools/goldens/gguf_files.py convert --model tests/goldens/phi_tiny --out tests/goldens/gguf/phi_tiny.gguf
-    python3 tools/goldens/gguf_files.py quantized --out tests/goldens/gguf
+    python3 tools/goldens/gguf_files.py convert --model tests/goldens/phi_tiny --out phi_tiny.gguf
+    python3 tools/goldens/gguf_files.py quantized --out .
 
 `blocks.safetensors` is kept packed, as `tests/goldens/gguf/blocks.tar.zst`:
 
     tar --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - blocks.safetensors | zstd -19 -o blocks.tar.zst
 
-All converted files but `phi_tiny.gguf` are kept in one archive:
+`phi_tiny.gguf` and the files of `quantized` are kept in `quantized.tar.zst`, all other converted files in `converted.tar.zst`:
 
     tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c *.gguf | zstd --ultra -22 --long=27 > converted.tar.zst
 

@@ -74,13 +74,21 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(dir.path()).unwrap()
 }
 
+/// A folder with `phi_tiny.gguf`, `quantized.gguf` and `quantized.safetensors`.
+fn quantized() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    tapml_testing::unpack_archive("tests/goldens/gguf/quantized.tar.zst", folder.path());
+    folder
+}
+
 /// Weights must be equal, except that a norm which is stored as 1 + w has lost the last bits of w; so must logits.
 #[test]
 fn a_file_computes_what_its_checkpoint_computes() {
     let mut checked = 0;
     let converted = tempfile::tempdir().unwrap();
     tapml_testing::unpack_archive("tests/goldens/gguf/converted.tar.zst", converted.path());
-    std::fs::copy(goldens().join("gguf/phi_tiny.gguf"), converted.path().join("phi_tiny.gguf")).unwrap();
+    let quantized = quantized();
+    std::fs::copy(quantized.path().join("phi_tiny.gguf"), converted.path().join("phi_tiny.gguf")).unwrap();
     for path in std::fs::read_dir(converted.path()).unwrap().map(|e| e.unwrap().path()) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(gguf::is_gguf(&path) && goldens().join(name).join("config.json").exists(), "{name}");
@@ -111,8 +119,9 @@ fn a_file_computes_what_its_checkpoint_computes() {
 
 #[test]
 fn quantised_weights_compute_what_transformers_computes_with_their_values() {
-    let checkpoint = Checkpoint::open(goldens().join("gguf/quantized.gguf")).unwrap();
-    let golden = safetensors::File::open(&goldens().join("gguf/quantized.safetensors")).unwrap();
+    let folder = quantized();
+    let checkpoint = Checkpoint::open(folder.path().join("quantized.gguf")).unwrap();
+    let golden = safetensors::File::open(&folder.path().join("quantized.safetensors")).unwrap();
     assert!(checkpoint.unused_tensors().is_empty(), "{:?}", checkpoint.unused_tensors());
     for prompt in 0..3 {
         let ids = golden.tensor(&format!("p{prompt}.input_ids")).unwrap().to_f64();
@@ -126,7 +135,8 @@ fn quantised_weights_compute_what_transformers_computes_with_their_values() {
 
 #[test]
 fn values_are_mapped_where_they_are_stored_as_they_are_used() {
-    let file = File::open(&goldens().join("gguf/phi_tiny.gguf")).unwrap();
+    let folder = quantized();
+    let file = File::open(&folder.path().join("phi_tiny.gguf")).unwrap();
     let tensor = file.tensor("token_embd.weight").unwrap();
     assert_eq!((tensor.dtype(), tensor.shape()), (DType::F16, &[83, 40][..]));
     let twice = file.tensor("token_embd.weight").unwrap();
