@@ -75,7 +75,7 @@ fn checkpoint(name: &str) -> Checkpoint {
 }
 
 /// A folder with `phi_tiny.gguf`, `quantized.gguf` and `quantized.safetensors`.
-fn quantized() -> tempfile::TempDir {
+fn unpack_quantized() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     tapml_testing::unpack_archive("tests/goldens/gguf/quantized.tar.zst", folder.path());
     folder
@@ -87,7 +87,7 @@ fn a_file_computes_what_its_checkpoint_computes() {
     let mut checked = 0;
     let converted = tempfile::tempdir().unwrap();
     tapml_testing::unpack_archive("tests/goldens/gguf/converted.tar.zst", converted.path());
-    let quantized = quantized();
+    let quantized = unpack_quantized();
     std::fs::copy(quantized.path().join("phi_tiny.gguf"), converted.path().join("phi_tiny.gguf")).unwrap();
     for path in std::fs::read_dir(converted.path()).unwrap().map(|e| e.unwrap().path()) {
         let name = path.file_stem().unwrap().to_str().unwrap();
@@ -119,7 +119,7 @@ fn a_file_computes_what_its_checkpoint_computes() {
 
 #[test]
 fn quantised_weights_compute_what_transformers_computes_with_their_values() {
-    let folder = quantized();
+    let folder = unpack_quantized();
     let checkpoint = Checkpoint::open(folder.path().join("quantized.gguf")).unwrap();
     let golden = safetensors::File::open(&folder.path().join("quantized.safetensors")).unwrap();
     assert!(checkpoint.unused_tensors().is_empty(), "{:?}", checkpoint.unused_tensors());
@@ -135,7 +135,7 @@ fn quantised_weights_compute_what_transformers_computes_with_their_values() {
 
 #[test]
 fn values_are_mapped_where_they_are_stored_as_they_are_used() {
-    let folder = quantized();
+    let folder = unpack_quantized();
     let file = File::open(&folder.path().join("phi_tiny.gguf")).unwrap();
     let tensor = file.tensor("token_embd.weight").unwrap();
     assert_eq!((tensor.dtype(), tensor.shape()), (DType::F16, &[83, 40][..]));

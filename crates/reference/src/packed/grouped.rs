@@ -52,7 +52,7 @@ impl WithSimd for GroupedProduct<'_> {
                     (_, true) => w.unpack_numbers(simd, block, g, &mut weights),
                 }
                 let scales = &block.scales[g * BLOCK..(g + 1) * BLOCK];
-                let of = Group { weights: &weights, scales, width };
+                let of = WeightGroup { weights: &weights, scales, width };
                 let terms = g * w.group * ROWS..(g + 1) * w.group * ROWS;
                 for (t, x) in x.chunks_exact(w.k * ROWS).enumerate() {
                     let rows = (n - t * ROWS).min(ROWS);
@@ -64,7 +64,7 @@ impl WithSimd for GroupedProduct<'_> {
 }
 
 /// A group of sixteen rows, unpacked.
-struct Group<'a> {
+struct WeightGroup<'a> {
     /// `[group, 16]`, each without its zero point, and times the power of two of its place in a word.
     weights: &'a [f32],
     /// `[16]`.
@@ -73,7 +73,7 @@ struct Group<'a> {
     width: usize,
 }
 
-impl Group<'_> {
+impl WeightGroup<'_> {
     /// Adds the group's sums with eight rows, `x: [group, 8]`, to the first `rows` of them in `y`. Eight sums are in registers
     /// together, as many as additions wait for each other.
     #[inline(always)]
@@ -88,7 +88,7 @@ impl Group<'_> {
         }
     }
 
-    /// As [`Group::add`] for `R` of the eight rows from the first of `rows` on; those of `rows` are stored. `V` vectors of the
+    /// As [`WeightGroup::add`] for `R` of the eight rows from the first of `rows` on; those of `rows` are stored. `V` vectors of the
     /// block's weights are multiplied together.
     #[inline(always)]
     fn add_part<S: Simd, const R: usize, const V: usize>(
