@@ -12,6 +12,8 @@
 `phi_tiny.gguf` and the files of `quantized` are kept in `quantized.tar.zst`, all other converted files in `converted.tar.zst`:
 
     tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c *.gguf | zstd --ultra -22 --long=27 > converted.tar.zst
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c phi_tiny.gguf quantized.gguf quantized.safetensors |
+        zstd --ultra -22 --long=27 > quantized.tar.zst
 
 `blocks`: for each quantised type, u8 `TYPE.blocks` [n, bytes of a block] and f32 `TYPE.values` [n, elements of a block],
 the latter by `gguf.quants.dequantize`. Scales are chosen, codes random.
