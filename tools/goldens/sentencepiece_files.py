@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Trains small SentencePiece models and notes what the `sentencepiece` package makes of some texts.
 
-    python3 tools/goldens/sentencepiece_files.py --out tests/goldens/sentencepiece
+    python3 tools/goldens/sentencepiece_files.py --out sentencepiece
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c sentencepiece |
+        zstd --ultra -22 --long=27 > tests/goldens/sentencepiece.tar.zst
 
 For each model NAME: `NAME/tokenizer.model`, `NAME.gguf` with the same vocabulary as llama.cpp's converter writes it, and
 `NAME.json` with `texts`, their `ids` and what these decode to (`decoded`).

@@ -29,7 +29,12 @@ fn root() -> PathBuf {
 }
 
 fn goldens() -> PathBuf {
-    root().join("tests/goldens/sentencepiece")
+    static UNPACKED: OnceLock<()> = OnceLock::new();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    UNPACKED.get_or_init(|| {
+        tapml_testing::unpack_archive("tests/goldens/sentencepiece.tar.zst", folder);
+    });
+    folder.join("sentencepiece")
 }
 
 fn strings(value: &Value) -> Vec<String> {
