@@ -1,5 +1,5 @@
 //! The words for platforms on the command line: `cpu`, `vulkan:1`, `emulator?check=all&profile=mobile`,
-//! `ws://host:port/vulkan:1`, `hub/webgpu`.
+//! `ws://host:port/vulkan:1`, `hub/webgpu`. Several ranks have commas between them: `cuda:0,cuda:1`.
 //!
 //! Only words and their form are known here; which options a platform takes is for the platform to say.
 //! Printing a spec gives its word again.
@@ -56,8 +56,45 @@ impl PlatformSpec {
         PlatformSpec::parts(text).map_err(|e| e.context(format!("platform `{shown}`")))
     }
 
+    /// Reads the words of one platform or of several ranks: each as [`PlatformSpec::parse`] takes it, with commas between
+    /// them. Never empty.
+    pub fn parse_ranks(text: &str) -> Result<Vec<PlatformSpec>> {
+        split_words(text).iter().map(|word| PlatformSpec::parse(word)).collect()
+    }
+
+    /// The words of so many ranks, with commas between them: those of a list as they are; of one word the devices from its
+    /// own on, and the same word again where there are no devices by number.
+    ///
+    /// # Errors
+    /// If a list has another length, or the word is that of a device elsewhere or of a runtime, which are named one by one.
+    pub fn rank_words(text: &str, ranks: u32) -> Result<String> {
+        let specs = PlatformSpec::parse_ranks(text)?;
+        let [spec] = &specs[..] else {
+            if specs.len() == ranks as usize {
+                return Ok(text.into());
+            }
+            let text = format!("expected platforms for {ranks} ranks, found {}: `{text}`", specs.len());
+            return Err(Error::invalid(text).with_hint("name one for each rank, or the first one alone"));
+        };
+        if ranks > 1 && (spec.is_remote() || spec.is_runtime()) {
+            let text = format!("`{spec}` is one device, and there are {ranks} ranks");
+            return Err(Error::invalid(text).with_hint("name one for each rank, with commas between them"));
+        }
+        let numbered = !["cpu", "emulator"].contains(&spec.word.as_str());
+        let word = |rank: usize| {
+            let index = if numbered { spec.index.saturating_add(rank) } else { spec.index };
+            PlatformSpec { index, ..spec.clone() }.to_string()
+        };
+        Ok((0..ranks.max(1) as usize).map(word).collect::<Vec<_>>().join(","))
+    }
+
     /// See [`PlatformSpec::parse`].
     fn parts(text: &str) -> Result<PlatformSpec> {
+        if split_words(text).len() > 1 {
+            return Err(Error::invalid("expected one platform, found several").with_hint(
+                "`serve`, `generate`, `bench decode`, `check` and `migrate` take one for each rank",
+            ));
+        }
         let (head, tail) = text.split_once('?').map_or((text, None), |(head, tail)| (head, Some(tail)));
         // An address has colons of its own.
         let (word, index) = if is_remote(head) {
@@ -124,6 +161,20 @@ impl fmt::Display for PlatformSpec {
     }
 }
 
+/// The words between commas. A comma within options is no end of a word: another one follows it.
+fn split_words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        let word = part.split([':', '?']).next().unwrap_or_default();
+        let begins = WORDS.contains(&word) || RUNTIMES.contains(&word) || is_remote(part);
+        match words.last_mut().filter(|last| last.contains('?') && !begins) {
+            Some(last) => *last = format!("{last},{part}"),
+            None => words.push(part.into()),
+        }
+    }
+    words
+}
+
 /// By its beginning alone.
 fn is_remote(word: &str) -> bool {
     word.starts_with("ws://") || word.starts_with("wss://") || word.starts_with("hub/") || word == "hub"
@@ -157,6 +208,27 @@ mod tests {
         let error = spec.expect_options(&["profile"]).unwrap_err();
         assert!(error.to_string().contains("unknown option `check`"), "{error}");
         assert!(error.hint().unwrap().contains("profile"));
+    }
+
+    #[test]
+    fn ranks_have_commas_between_them() {
+        let words = |text: &str| -> Vec<String> {
+            PlatformSpec::parse_ranks(text).unwrap().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(words("cuda:0,cuda:1?f16=off,hub/x"), ["cuda", "cuda:1?f16=off", "hub/x"]);
+        assert_eq!(words("vulkan?tuning=a,b.json,cpu"), ["vulkan?tuning=a,b.json", "cpu"]);
+        assert!(PlatformSpec::parse_ranks("cpu,").is_err());
+        assert!(PlatformSpec::parse_ranks("cpu,cpus").is_err());
+        let error = PlatformSpec::parse("cpu,cpu").unwrap_err();
+        assert!(error.to_string().contains("expected one platform, found several"), "{error}");
+        let ranks = |text, count| PlatformSpec::rank_words(text, count);
+        assert_eq!(ranks("cuda:2?f16=off", 2).unwrap(), "cuda:2?f16=off,cuda:3?f16=off");
+        assert_eq!(ranks("emulator?check=all", 2).unwrap(), "emulator?check=all,emulator?check=all");
+        assert_eq!(ranks("cpu,emulator", 2).unwrap(), "cpu,emulator");
+        assert_eq!(ranks("cuda", 1).unwrap(), "cuda");
+        let error = ranks("cpu,cpu", 3).unwrap_err().to_string();
+        assert!(error.contains("expected platforms for 3 ranks, found 2"), "{error}");
+        assert!(ranks("hub/x", 2).unwrap_err().to_string().contains("`hub/x` is one device"));
     }
 
     #[test]
