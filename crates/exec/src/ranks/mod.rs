@@ -21,6 +21,8 @@ use tapml_kernels::{Accumulate, NodePlan, Phase};
 pub struct RanksPlatform {
     /// In the order of ranks; never empty.
     ranks: Vec<Box<dyn Platform>>,
+    /// Whether graphs are shared out already, or are parts of such a graph.
+    shared: bool,
 }
 
 impl RanksPlatform {
@@ -29,7 +31,14 @@ impl RanksPlatform {
         if ranks.len() < 2 {
             return Err(Error::invalid(format!("expected 2 ranks or more, found {}", ranks.len())));
         }
-        Ok(RanksPlatform { ranks })
+        Ok(RanksPlatform { ranks, shared: false })
+    }
+
+    /// The same for graphs that are shared out already, and for parts of them: nothing is shared out again. A part in which
+    /// ranks do not meet runs on the first one.
+    pub fn with_shared_graphs(mut self) -> RanksPlatform {
+        self.shared = true;
+        self
     }
 
     /// The model shared out among the ranks, unless it is already.
@@ -125,6 +134,9 @@ impl Platform for RanksPlatform {
         }
         // No part of the graph is a language model, which could choose tokens.
         let options = LoadOptions { greedy: false, ..options.clone() };
+        if self.shared && model.graph().ranks().is_none() {
+            return self.ranks[0].load_with(model, capacity, &options);
+        }
         let model = self.shard(model)?;
         Ok(Box::new(RanksLoaded::load(&mut self.ranks, &model, capacity, &options)?))
     }
