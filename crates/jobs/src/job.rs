@@ -42,12 +42,13 @@ fn cpu() -> String {
 
 /// Opens a platform by its word with the user's kernels, given as `OP=FILE`.
 pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>> {
-    platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)
+    platform::open_ranks(&PlatformSpec::parse_ranks(word)?, overrides(kernels)?, None)
 }
 
-/// The same for a graph; see [`overrides_for`].
+/// The same for a graph; see [`overrides_for`]. A graph that is shared out already stays as it is, and parts of it run on
+/// ranks, too.
 pub fn open_platform_for(word: &str, kernels: &[String], graph: &Graph) -> Result<Box<dyn Platform>> {
-    platform::open(&PlatformSpec::parse(word)?, overrides_for(kernels, graph)?)
+    platform::open_ranks(&PlatformSpec::parse_ranks(word)?, overrides_for(kernels, graph)?, graph.ranks())
 }
 
 /// The kernels of a graph, with the user's. One whose texts lie in pages runs on kernels by which a row's results depend on that
@@ -340,11 +341,12 @@ impl MigrateJob {
             return self.move_suite(model, identity, &obtain, source.as_mut(), progress, stop);
         }
         let start = Instant::now();
-        let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
+        let (graph, words) = self.graph.for_target(&self.target)?;
+        let (checkpoint, model) = open(&graph, &self.model, progress)?;
         let import_seconds = start.elapsed().as_secs_f64();
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let prompts = self.prompts.read(&checkpoint, &tokenizer)?;
-        let mut target = open_platform_for(&self.target, &self.kernels, model.graph())?;
+        let mut target = open_platform_for(&words, &self.kernels, model.graph())?;
         let mut source = open_platform(&self.source, &[])?;
         let options = MigrateOptions {
             ledger: &self.ledger(),

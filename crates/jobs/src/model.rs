@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tapml_exec::{Image, Interface, Platform};
+use tapml_exec::{Image, Interface, Platform, PlatformSpec};
 use tapml_graph::paged::PageLayout;
 use tapml_graph::{Context, DType, Error, Model, Result, Symbols, Tensor, fuse};
 use tapml_import::quantize::{Scheme, derive, quantize};
@@ -25,15 +25,50 @@ pub struct GraphOptions {
     pub quantize: Option<Scheme>,
     /// Rows of a page, if caches lie in pages, as a server keeps them.
     pub paged: Option<u32>,
+    /// Ranks that the model is shared out among; see [`tapml_graph::Graph::shard`]. One rank has all of it, as without this.
+    pub tensor_parallel: Option<u32>,
 }
 
 impl Default for GraphOptions {
     fn default() -> GraphOptions {
-        GraphOptions { activation: DType::F32, fuse: true, quantize: None, paged: None }
+        GraphOptions {
+            activation: DType::F32,
+            fuse: true,
+            quantize: None,
+            paged: None,
+            tensor_parallel: None,
+        }
     }
 }
 
 impl GraphOptions {
+    /// These options with the ranks of a target, and the words of the target's platforms: a list of platforms has a rank on
+    /// each, and of a single one [`PlatformSpec::rank_words`] makes as many as there are ranks.
+    ///
+    /// # Errors
+    /// If a platform is unknown, or a list is not as long as there are ranks.
+    pub fn for_target(self, target: &str) -> Result<(GraphOptions, String)> {
+        let named = PlatformSpec::parse_ranks(target)?.len();
+        let ranks = match self.tensor_parallel {
+            None if named == 1 => return Ok((self, target.into())),
+            None => u32::try_from(named).unwrap_or(u32::MAX),
+            Some(ranks) => ranks,
+        };
+        let words = PlatformSpec::rank_words(target, ranks)?;
+        Ok((GraphOptions { tensor_parallel: Some(ranks), ..self }, words))
+    }
+
+    /// The model shared out among the ranks, if there are several.
+    ///
+    /// # Errors
+    /// As [`tapml_graph::Graph::shard`].
+    pub(crate) fn share_out(&self, model: Model) -> Result<Model> {
+        match self.tensor_parallel {
+            None | Some(1) => Ok(model),
+            Some(ranks) => model.with_graph(model.graph().shard(ranks)?),
+        }
+    }
+
     /// Opens a checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
     ///
     /// # Errors
@@ -80,14 +115,15 @@ impl GraphOptions {
             }
         };
         let model = if self.fuse { model.with_graph(fuse(model.graph())?)? } else { model };
-        match self.paged {
-            None => Ok(model),
+        let model = match self.paged {
+            None => model,
             Some(page) => model.with_graph(
                 model
                     .graph()
                     .to_paged(single_text_layout(page, checkpoint.context().min(PAGED_POSITIONS)))?,
-            ),
-        }
+            )?,
+        };
+        self.share_out(model)
     }
 }
 
@@ -148,6 +184,11 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
     let quantised = weights.any(|(_, weight)| weight.ty.dtype.packing().is_some() && numbers(&weight.name));
     // What cannot be derived is left to the check of the suite, which names the weight.
     let derived = if quantised { derive(model, suite.graph().clone()).ok() } else { None };
+    // Ranks have slices, which the graph names.
+    let derived = match suite.graph().ranks() {
+        Some(_) if derived.is_none() => model.with_graph(suite.graph().clone()).ok(),
+        _ => derived,
+    };
     suite.model(Some(derived.as_ref().unwrap_or(model)))
 }
 
@@ -164,6 +205,9 @@ pub fn default_ledger(model: &Path, target: &str, graph: &GraphOptions) -> PathB
     }
     if let Some(page) = graph.paged {
         name = format!("{name}-paged{page}");
+    }
+    if let Some(ranks) = graph.tensor_parallel.filter(|&ranks| ranks > 1) {
+        name = format!("{name}-ranks{ranks}");
     }
     PathBuf::from(".tapml").join(format!("{name}-{}", safe(target)))
 }

@@ -5,7 +5,7 @@
 //! row of the table.
 
 use tapml_device::{Device, DeviceInfo};
-use tapml_exec::{CpuPlatform, DevicePlatform};
+use tapml_exec::{CpuPlatform, DevicePlatform, RanksPlatform};
 pub use tapml_exec::{Platform, PlatformSpec};
 use tapml_graph::{Error, ErrorKind, Result};
 use tapml_kernels::Overrides;
@@ -117,6 +117,27 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
         Err(Error::invalid("`cpu` runs the reference, which has no kernels to replace")
             .with_hint("try the kernel on `emulator`, which needs no GPU"))
     }
+}
+
+/// Opens one platform, or several as the ranks of one; see [`RanksPlatform`]. `shared` is the number of ranks that the graphs
+/// are shared out among already.
+///
+/// # Errors
+/// As [`open`], with the rank.
+pub(crate) fn open_ranks(
+    specs: &[PlatformSpec],
+    overrides: Overrides,
+    shared: Option<u32>,
+) -> Result<Box<dyn Platform>> {
+    if let [spec] = specs {
+        return open(spec, overrides);
+    }
+    let open = |(rank, spec): (usize, &PlatformSpec)| {
+        open(spec, overrides.clone()).map_err(|e| e.context(format!("rank {rank}")))
+    };
+    let ranks = specs.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
+    let platform = RanksPlatform::new(ranks)?;
+    Ok(Box::new(if shared.is_some() { platform.with_shared_graphs() } else { platform }))
 }
 
 /// Opens a device with its kernels, which can be replaced later by [`DevicePlatform::set_overrides`].

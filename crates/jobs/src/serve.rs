@@ -143,15 +143,25 @@ impl ServeOptions {
                 "random weights cannot be shadowed: a case would name weights that no checkpoint holds";
             return Err(Error::invalid(text).with_hint("leave `--random` or `--shadow` out"));
         }
+        let (graph, target) = self.graph.for_target(&self.target)?;
+        if graph.tensor_parallel != self.graph.tensor_parallel || target != self.target {
+            return ServeOptions { graph, target, ..self.clone() }.load(progress, stop);
+        }
+        if self.shadow.is_some() && graph.tensor_parallel.is_some_and(|ranks| ranks > 1) {
+            return Err(Error::unsupported("several ranks show no values of single nodes")
+                .with_hint("leave `--shadow` out, or serve on one device"));
+        }
         // What is wrong with it is told before minutes of work.
         let shadow = self.shadow.as_deref().map(ShadowSpec::parse).transpose()?;
         let shadow = shadow.map(ShadowSpec::open).transpose()?;
         let draft = self.draft.as_ref().map(|model| self.load_draft(model, progress, stop)).transpose()?;
         progress.stage("read the model", 0);
+        // Pages are made first: the platform shares out what it loads.
+        let whole = GraphOptions { tensor_parallel: None, ..self.graph };
         let (checkpoint, model) = if self.random {
-            self.graph.random(&self.model, LogitRows::Last)?
+            whole.random(&self.model, LogitRows::Last)?
         } else {
-            self.graph.open(&self.model, LogitRows::Last)?
+            whole.open(&self.model, LogitRows::Last)?
         };
         if !Interface::from_graph(model.graph())?.has_logits() {
             return self.load_encoder(checkpoint, model, progress, stop);
@@ -160,10 +170,11 @@ impl ServeOptions {
         let page = u32::try_from(limits.page).unwrap_or(u32::MAX);
         let layout = single_text_layout(page, CHECKED_TOKENS + CHECKED_STEPS as usize);
         let recorded = model.with_graph(model.graph().to_paged(layout)?)?;
+        let calls = self.graph.share_out(recorded.clone())?;
         let mut platform = open_platform_for(&self.target, &self.kernels, recorded.graph())?;
         let checked = if self.check && platform.word() != "cpu" {
-            let prompts = [self.prompt(&checkpoint, &recorded)?];
-            Some(self.check_kernels((&checkpoint, &recorded), &prompts, platform.as_mut(), progress, stop)?)
+            let prompts = [self.prompt(&checkpoint, &calls)?];
+            Some(self.check_kernels((&checkpoint, &calls), &prompts, platform.as_mut(), progress, stop)?)
         } else {
             None
         };

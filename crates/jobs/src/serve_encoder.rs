@@ -35,13 +35,14 @@ impl ServeOptions {
         }
         let options = EmbeddingOptions { max_tokens: Some(context), ..options };
         EncoderLimits::from_model(&model, context)?;
+        let calls = self.graph.share_out(model.clone())?;
         let mut platform = open_platform_for(&self.target, &self.kernels, model.graph())?;
         let checked = if self.check && platform.word() != "cpu" {
-            let prompt = self.prompt(&checkpoint, &model)?;
+            let prompt = self.prompt(&checkpoint, &calls)?;
             // Other kernels serve a text of one token.
             let single = prompt.first().copied().into_iter().collect();
             let prompts = [prompt, single];
-            Some(self.check_kernels((&checkpoint, &model), &prompts, platform.as_mut(), progress, stop)?)
+            Some(self.check_kernels((&checkpoint, &calls), &prompts, platform.as_mut(), progress, stop)?)
         } else {
             None
         };

@@ -9,6 +9,7 @@ use tapml_exec::{Interface, Overrides, PlatformSpec};
 use tapml_graph::{DType, Model};
 use tapml_import::quantize::quantize;
 use tapml_import::{Checkpoint, ImportOptions};
+use tapml_jobs::model::GraphOptions;
 use tapml_jobs::serve::ServeOptions;
 use tapml_migrate::{Quiet, Stop};
 
@@ -147,6 +148,22 @@ fn kernels_of_every_family_pass_the_check_before_serving() {
         };
         let serving = options.load(&Quiet, &Stop::new()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(serving.checked.unwrap().passes(), "{name}");
+    }
+}
+
+#[test]
+fn sums_of_ranks_are_among_the_calls_of_the_check_before_serving() {
+    let graph = GraphOptions { tensor_parallel: Some(2), ..GraphOptions::default() };
+    let model = tapml_testing::model("llama_draft");
+    let target = "emulator?kind=gpu&check=all".into();
+    let options = ServeOptions { model, target, graph, rows: 40, sequences: 4, ..ServeOptions::default() };
+    let serving = options.load(&Quiet, &Stop::new()).unwrap();
+    assert!(serving.platform.device.starts_with("2 ranks of"), "{}", serving.platform.device);
+    let report = serving.checked.unwrap();
+    assert!(report.passes());
+    for name in ["all_reduce", "all_gather", "paged_attention"] {
+        let op = report.ops.iter().find(|op| op.op == name).unwrap();
+        assert!(op.cases > 0 && op.passes(), "{name}");
     }
 }
 

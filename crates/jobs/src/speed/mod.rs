@@ -103,13 +103,13 @@ pub struct SpeedReport {
     pub prefill_profile: Vec<KernelTime>,
 }
 
-/// Measures a language model with logits of the last row on a platform. `note` is told what is being done. Whoever asks to
+/// Measures a language model with logits of the last row on a platform, or on several as its ranks. `note` is told what is being done. Whoever asks to
 /// stop once a run has been timed gets what the runs so far tell.
 ///
 /// # Errors
 /// If prompt, tokens or runs are 0, something cannot be opened, or every run lost its connection.
 pub fn measure(
-    spec: &PlatformSpec,
+    specs: &[PlatformSpec],
     overrides: Overrides,
     model: &Model,
     options: &SpeedOptions,
@@ -120,6 +120,7 @@ pub fn measure(
         return Err(Error::invalid("prompt, tokens and runs must be at least 1"));
     }
     let symbols = capacity(options);
+    let [spec] = specs else { return measure_ranks(specs, overrides, model, options, note, stop) };
     // The processor runs graphs node by node, without a plan and without kernels to time.
     if spec.word == "cpu" {
         note("measuring the memory's speed");
@@ -149,6 +150,34 @@ pub fn measure(
     let mut platform = DevicePlatform::new(Box::new(profiler), overrides);
     let (planned, recording) = (Some(planned), Some(recording));
     Bench { platform: &mut platform, bandwidth, planned, recording, model, options, stop }.run(note)
+}
+
+/// Measures on several ranks, whose memories are read at once: the speed of the first one's counts for each. Kernels are not
+/// timed one by one.
+fn measure_ranks(
+    specs: &[PlatformSpec],
+    overrides: Overrides,
+    model: &Model,
+    options: &SpeedOptions,
+    note: &mut dyn FnMut(&str),
+    stop: &Stop,
+) -> Result<SpeedReport> {
+    let first = specs.first().ok_or_else(|| Error::invalid("there is no platform to measure on"))?;
+    if options.profile > 0 {
+        return Err(Error::unsupported("kernels of several ranks are not timed one by one")
+            .with_hint("leave `--profile` out, or measure on one device"));
+    }
+    note("measuring the memory's speed");
+    let bandwidth = if first.word == "cpu" {
+        // All ranks have the host's memory together.
+        bandwidth::of_host()
+    } else {
+        let mut alone = platform::open_device(first)?;
+        specs.len() as f64 * tapml_exec::repeat(&mut alone, |device| bandwidth::of_device(device.as_mut()))?
+    };
+    let mut platform = platform::open_ranks(specs, overrides, model.graph().ranks())?;
+    let (planned, recording) = (None, None);
+    Bench { platform: platform.as_mut(), bandwidth, planned, recording, model, options, stop }.run(note)
 }
 
 /// The largest sizes of the runs.

@@ -57,7 +57,7 @@ fn a_model_is_measured_on_the_emulator_kernel_by_kernel() {
         let options = SpeedOptions { depth, ..options.clone() };
         let spec = PlatformSpec::parse(word).unwrap();
         let mut tell = |text: &str| told.push(text.to_string());
-        let report = measure(&spec, Overrides::default(), model.model(), &options, &mut tell, &Stop::new());
+        let report = measure(&[spec], Overrides::default(), model.model(), &options, &mut tell, &Stop::new());
         let report = report.unwrap();
         assert!(report.decode_tps > 0.0 && report.prefill_tps > 0.0 && report.runs.len() == 2);
         assert!(report.decode.min <= report.decode_tps && report.decode_tps <= report.decode.max);
