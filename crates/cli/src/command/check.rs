@@ -198,8 +198,8 @@ impl CheckCommand {
             let reduction = Reduction { suite: &suite, target, kernels, oracle };
             output::note("next", &reduction.of_case(&failure.case));
         } else if report.passes() && !kernels.is_empty() {
-            let spec = PlatformSpec::parse(target)?;
-            if spec.word == "emulator" && spec.option("check").is_none() {
+            let specs = PlatformSpec::parse_ranks(target)?;
+            if specs.iter().all(|spec| spec.word == "emulator" && spec.option("check").is_none()) {
                 let text = "races, bounds and memory that nobody wrote are looked for with --target 'emulator?check=all'";
                 output::note("next", text);
             }

@@ -39,6 +39,9 @@ pub struct GraphArgs {
     /// `attention`
     #[arg(long, value_name = "ROWS")]
     pub paged: Option<u32>,
+    /// Share the model out among so many ranks, each on a device of its own: `cuda` stands for `cuda:0,cuda:1` then
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub tensor_parallel: Option<u32>,
 }
 
 impl GraphArgs {
@@ -48,7 +51,19 @@ impl GraphArgs {
             ActivationArg::F32 => DType::F32,
             ActivationArg::F16 => DType::F16,
         };
-        GraphOptions { activation, fuse: !self.no_fuse, quantize: self.quantize, paged: self.paged }
+        GraphOptions {
+            activation,
+            fuse: !self.no_fuse,
+            quantize: self.quantize,
+            paged: self.paged,
+            tensor_parallel: self.tensor_parallel,
+        }
+    }
+
+    /// The same with the ranks of a target, and the words of its platforms.
+    pub fn for_target(&self, target: &str) -> Result<(GraphArgs, String)> {
+        let (options, words) = self.options().for_target(target)?;
+        Ok((GraphArgs { tensor_parallel: options.tensor_parallel, ..self.clone() }, words))
     }
 
     /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
@@ -95,7 +110,8 @@ impl InputArgs {
 /// The platform under test and the user's kernels for it.
 #[derive(Args, Clone, Debug)]
 pub struct TargetArgs {
-    /// Where to run: cpu, emulator, cuda, vulkan, metal, dx12, hip, opencl; `:N` chooses a device, options follow `?`
+    /// Where to run: cpu, emulator, cuda, vulkan, metal, dx12, hip, opencl; `:N` chooses a device, options follow `?`, ranks have
+    /// commas between them
     #[arg(long, value_name = "PLATFORM")]
     pub target: String,
     /// Use this source instead of the built-in kernel of an operator; may repeat

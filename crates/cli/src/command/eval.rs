@@ -92,14 +92,15 @@ impl EvalCommand {
         let reference = self.reference.as_deref().unwrap_or(&self.model);
         // The reference is not quantised, whatever the model under test is.
         let (source, plain) = GraphOptions::default().open(reference, LogitRows::All)?;
-        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
+        let (graph, words) = self.graph.for_target(&self.target)?;
+        let (checkpoint, model) = graph.open(&self.model, LogitRows::All)?;
         // A quantised file may lack a tokenizer, or hold one of its own.
         let tokenizer = Tokenizer::open(source.dir()).or_else(|_| Tokenizer::open(checkpoint.dir()))?;
         let (ids, begin) = self.ids(&tokenizer)?;
         // Both models have to take it.
         let window = (self.window as usize).min(source.context()).min(checkpoint.context());
         let mut cpu = common::open_platform("cpu", &[])?;
-        let mut target = common::open_platform(&self.target, &[])?;
+        let mut target = common::open_platform(&words, &[])?;
         let source = Side { model: &plain, platform: cpu.as_mut() };
         let tested = Side { model: &model, platform: target.as_mut() };
         let mut report = Report {

@@ -117,7 +117,9 @@ impl GenerateCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
-        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::Last)?;
+        let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
+        let (graph, target) = self.graph.for_target(&target)?;
+        let (checkpoint, model) = graph.open(&self.model, LogitRows::Last)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
         // Ids need no tokenizer, which a checkpoint may lack.
         let tokenizer = match self.ids {
@@ -132,7 +134,6 @@ impl GenerateCommand {
         };
         let (prompt, image) = given.read(&checkpoint, tokenizer.as_ref())?;
         expect_context(prompt.len(), 0, checkpoint.context())?;
-        let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         bar.stage(&format!("compile for {target}"), 0);
         let mut platform = common::open_platform(&target, &self.kernel)?;
         // Caches are sized for what can be used.

@@ -76,7 +76,8 @@ impl LogitsCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
-        let (checkpoint, model) = self.graph.open(&self.model, LogitRows::All)?;
+        let (graph, target) = self.graph.for_target(&self.target)?;
+        let (checkpoint, model) = graph.open(&self.model, LogitRows::All)?;
         Interface::from_graph(model.graph())?.expect_logits()?;
         // Ids need no tokenizer, which a checkpoint may lack.
         let tokenizer = match self.ids {
@@ -99,7 +100,7 @@ impl LogitsCommand {
         let names: Vec<String> = (0..hidden.len()).map(|i| format!("hidden.{i}")).collect();
         let more = names.iter().map(String::as_str).zip(hidden.iter().map(String::as_str));
         bar.stage("run the model", 0);
-        let mut platform = common::open_platform(&self.target, &[])?;
+        let mut platform = common::open_platform(&target, &[])?;
         let tensors = teacher_forced(&model, prompt, platform.as_mut(), more)?;
         // What was cut off is not written.
         stop.check()?;

@@ -5,6 +5,7 @@
 mod common;
 mod embeddings;
 mod process;
+mod ranks;
 
 use common::{draft, json, python, stderr, tapml};
 use process::{ServeProcess, counter};

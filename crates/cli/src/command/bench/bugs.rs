@@ -259,13 +259,12 @@ impl BugsCommand {
         let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
         let each = each_operator.map_or(String::new(), |n| format!(" each {n}"));
         let graph = match graph {
-            GraphArgs { activation: ActivationArg::F32, no_fuse: false, quantize: None, paged: None } => {
-                String::new()
-            }
-            GraphArgs { activation, no_fuse, quantize, paged } => {
+            plain if plain.options() == tapml::model::GraphOptions::default() => String::new(),
+            GraphArgs { activation, no_fuse, quantize, paged, tensor_parallel } => {
                 let packed = quantize.as_ref().map_or(String::new(), |scheme| format!(" {scheme}"));
                 let paged = paged.map_or(String::new(), |rows| format!(" paged {rows}"));
-                format!(" {activation:?} fused {}{packed}{paged}", !no_fuse).to_lowercase()
+                let ranks = tensor_parallel.map_or(String::new(), |ranks| format!(" ranks {ranks}"));
+                format!(" {activation:?} fused {}{packed}{paged}{ranks}", !no_fuse).to_lowercase()
             }
         };
         let checked = checking

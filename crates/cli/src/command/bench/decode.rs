@@ -84,14 +84,15 @@ impl DecodeCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
+        let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
+        let (graph, target) = self.graph.for_target(&target)?;
         // Generation needs the logits of the last row alone.
         let model = if self.random {
-            self.graph.open_random(&self.model, LogitRows::Last)?
+            graph.open_random(&self.model, LogitRows::Last)?
         } else {
-            self.graph.open(&self.model, LogitRows::Last)?.1
+            graph.open(&self.model, LogitRows::Last)?.1
         };
         Interface::from_graph(model.graph())?.expect_logits()?;
-        let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         let options = SpeedOptions {
             prompt_tokens: self.prompt_tokens,
             tokens: self.tokens,
@@ -100,12 +101,12 @@ impl DecodeCommand {
             runs: self.runs,
             profile: if self.profile { STEPS } else { 0 },
         };
-        let spec = PlatformSpec::parse(&target)?;
+        let specs = PlatformSpec::parse_ranks(&target)?;
         let overrides = common::overrides(&self.kernel)?;
         bar.stage(&format!("measure on {target}"), 0);
         // The bar is taken away while a line is printed.
         let mut note = |text: &str| bar.suspend(|| output::note("bench", text));
-        let speed = measure(&spec, overrides, &model, &options, &mut note, &stop)?;
+        let speed = measure(&specs, overrides, &model, &options, &mut note, &stop)?;
         bar.finish();
         self.say(&speed)?;
         self.json.write(&Report {
