@@ -49,6 +49,8 @@ fn name(folder: &Path) -> String {
 
 /// The name of the row that a plan or a launch names.
 fn row(name: &str) -> String {
+    // Settings stand behind the name.
+    let name = name.split('@').next().unwrap();
     let known = KERNELS.iter().find(|row| row.name == name || row.also == Some(name));
     known.unwrap_or_else(|| panic!("no row is named {name}")).name.to_string()
 }
@@ -80,6 +82,10 @@ fn reached_rows(dir: &Path) -> BTreeSet<String> {
             // Of encoders there is no such graph.
             if let Ok(paged) = model.graph().to_paged(LAYOUT) {
                 rows.extend(called_rows(&paged, &platform));
+                let options = LoadOptions { row_invariant: true, ..LoadOptions::default() };
+                if let Ok(Some(launches)) = platform.launches(&paged, &options) {
+                    rows.extend(launches.iter().map(|launched| row(&launched.row)));
+                }
             }
             if let Ok(Some(launches)) = platform.launches(model.graph(), &options) {
                 rows.extend(launches.iter().map(|launched| row(&launched.row)));

@@ -7,7 +7,7 @@ pub fn op_of(kernel: &str) -> &str {
 
 /// Whether an operator does nothing but keep rows for later steps: faults of it are faults of a state.
 pub fn appends(op: &str) -> bool {
-    matches!(op, "append" | "rope_append")
+    matches!(op, "append" | "rope_append" | "rope_paged_append")
 }
 
 /// Whether an operator writes to a cache.

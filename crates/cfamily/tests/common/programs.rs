@@ -134,6 +134,29 @@ pub fn of_sparse(info: &DeviceInfo) -> Vec<KernelDesc> {
     all
 }
 
+/// What stands in front of an attention over pages of two texts, and the attention.
+fn attention_over_pages(act: &'static str) -> Graph {
+    let mut t = Text { text: "graph paged\n".into(), act, weights: Weights { bits: None, bias: false } };
+    for name in ["positions", "texts", "slots"] {
+        t.line(&format!("input {name}: u32[n]"));
+    }
+    t.line("input pages: u32[2,4]");
+    t.line("input angles: f32[n,32]");
+    for (name, width) in [("q", WIDE), ("k", NARROW), ("v", NARROW)] {
+        t.line(&format!("input {name}: ACT[n,{width}]"));
+    }
+    for (name, o) in [("q", WIDE), ("k", NARROW)] {
+        t.line(&format!("{name}.r: ACT[n,{o}] = rope({name}, angles) {{\"head_dim\":32,\"rotary_dim\":32,\"interleaved\":false}}"));
+    }
+    for (name, new) in [("keys", "k.r"), ("values", "v")] {
+        t.line(&format!("state {name}: ACT[128,64] -> all.{name}"));
+        t.line(&format!("all.{name}: ACT[128,64] = paged_append({name}, {new}, slots)"));
+    }
+    t.line("a: ACT[n,128] = paged_attention(q.r, all.keys, all.values, positions, texts, pages) {\"attention\":{\"heads\":4,\"kv_heads\":2,\"head_dim\":32,\"scale\":0.2},\"page\":16}");
+    t.line("output a = a");
+    Graph::parse(&t.text).unwrap_or_else(|e| panic!("{e}\n{}", t.text))
+}
+
 /// The kernels of programs for such a device, if its variants are preferred.
 pub fn of_programs(info: &DeviceInfo) -> Vec<KernelDesc> {
     let info = DeviceInfo { kind: AdapterKind::Discrete, ..info.clone() };
@@ -141,8 +164,10 @@ pub fn of_programs(info: &DeviceInfo) -> Vec<KernelDesc> {
     for (bits, bias) in [(None, false), (None, true), (Some(4), false), (Some(8), true)] {
         for act in ["f32", "f16"] {
             let graph = llama(act, Weights { bits, bias });
-            let program = compile(&graph, &info, &CompileOptions::new(Symbols::np(4, 80))).unwrap();
-            all.extend(program.kernels.into_iter().filter(|d| d.source.language == Language::Wgsl));
+            for graph in [graph, attention_over_pages(act)] {
+                let program = compile(&graph, &info, &CompileOptions::new(Symbols::np(4, 80))).unwrap();
+                all.extend(program.kernels.into_iter().filter(|d| d.source.language == Language::Wgsl));
+            }
         }
     }
     all

@@ -20,6 +20,7 @@ mod region;
 mod rope_append;
 mod rope_append_attention;
 mod rope_attention;
+mod rope_paged_append;
 mod rule;
 mod samples;
 mod split_norms;
@@ -47,6 +48,7 @@ pub const FUSIONS: &[Fusion] = &[
     rope_append_attention::FUSION,
     rope_append::FUSION,
     rope_attention::FUSION,
+    rope_paged_append::FUSION,
     norm_linear::FUSION,
     linear_add::FUSION,
     linears::FUSION,

@@ -276,7 +276,11 @@ macro_rules! operators {
 
             /// See [`Operator::overwrites`].
             pub fn overwrites(&self) -> bool {
-                match self { $(Op::$ty(op) => op.overwrites(),)+ Op::Fused(_) | Op::Foreign(_) => false }
+                match self {
+                    $(Op::$ty(op) => op.overwrites(),)+
+                    Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.overwrites()),
+                    Op::Foreign(_) => false,
+                }
             }
 
             /// See [`Operator::row_wise`].
