@@ -2,6 +2,7 @@
 
 use super::cases::{CaseFolder, Left};
 use super::counts::{ShadowState, increment};
+use super::queue::ShadowQueue;
 use super::sampler::RecordedCall;
 use crate::judged::judge_call;
 use crate::oracle::Oracles;
@@ -15,12 +16,13 @@ use tapml_graph::{Error, ErrorKind, Result, Tensor};
 pub(super) struct ShadowChecker {
     pub(super) source: Box<dyn Platform>,
     pub(super) oracles: Oracles,
-    pub(super) kernels: HashMap<String, KernelChoice>,
+    pub(super) kernels: Arc<HashMap<String, KernelChoice>>,
     pub(super) cases: CaseFolder,
     /// Word of the platform that serves.
     pub(super) target: String,
     pub(super) report: Box<dyn Fn(&str) + Send>,
     pub(super) state: Arc<ShadowState>,
+    pub(super) queue: Arc<ShadowQueue>,
 }
 
 /// What the source says of a call.
@@ -48,7 +50,7 @@ impl ShadowChecker {
                 (self.report)(&format!("shadow: the call of `{node}` could not be checked: {error}"));
             }
         }
-        self.state.release(recorded.bytes);
+        self.queue.release(&recorded.kernel, recorded.bytes);
     }
 
     /// `None` if nobody can say.
@@ -77,15 +79,13 @@ impl ShadowChecker {
 
     /// Counts and tells a failing call, and leaves its suite.
     fn note_failure(&mut self, recorded: &RecordedCall, outcome: &Result<Judgement>, expected: &[Tensor]) {
-        let op = recorded.call.op.name();
-        let kernel =
-            self.kernels.get(&recorded.call.node).map_or("", |choice| choice.name.as_str()).to_string();
-        self.state.add_failure(op, &kernel);
+        let (op, kernel) = (recorded.call.op.name(), &recorded.kernel);
+        self.state.add_failure(op, kernel);
         let what = match outcome {
             Ok(judged) => format!("{:.3} times the allowed error", judged.ratio),
             Err(error) => error.to_string(),
         };
-        let next = match self.cases.write(recorded, expected, &kernel) {
+        let next = match self.cases.write(recorded, expected, kernel) {
             Ok(Left::Case(path)) => {
                 format!("`tapml check {} --target {}` repeats it", path.display(), self.target)
             }

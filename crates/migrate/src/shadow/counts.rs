@@ -1,4 +1,4 @@
-//! What sampler and checker share: how much waits, and what was found.
+//! What sampler and checker count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct ShadowCounts {
     /// Calls with a verdict.
     pub calls: u64,
-    /// Calls that were chosen and found no room to wait.
+    /// Calls that were chosen and found no room to wait, or as many of their kernel as may wait.
     pub dropped: u64,
     /// Calls that the source does not run, or whose exact result nobody says.
     pub skipped: u64,
@@ -33,11 +33,8 @@ pub struct ShadowFailures {
 }
 
 /// See the module.
+#[derive(Default)]
 pub(super) struct ShadowState {
-    most_calls: u64,
-    most_bytes: u64,
-    waiting_calls: AtomicU64,
-    waiting_bytes: AtomicU64,
     pub(super) calls: AtomicU64,
     pub(super) dropped: AtomicU64,
     pub(super) skipped: AtomicU64,
@@ -46,47 +43,14 @@ pub(super) struct ShadowState {
 }
 
 impl ShadowState {
-    /// Nothing waits, and this much may.
-    pub fn new(most_calls: usize, most_bytes: u64) -> ShadowState {
-        ShadowState {
-            most_calls: most_calls as u64,
-            most_bytes,
-            waiting_calls: AtomicU64::new(0),
-            waiting_bytes: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
-            unwritten: AtomicU64::new(0),
-            failures: Mutex::default(),
-        }
-    }
-
-    /// Takes room for a call of so many bytes; false if there is none. Only one thread takes room.
-    pub fn reserve(&self, bytes: u64) -> bool {
-        let calls = self.waiting_calls.load(Ordering::Acquire);
-        let waiting = self.waiting_bytes.load(Ordering::Acquire);
-        if calls >= self.most_calls || waiting.saturating_add(bytes) > self.most_bytes {
-            return false;
-        }
-        self.waiting_calls.fetch_add(1, Ordering::AcqRel);
-        self.waiting_bytes.fetch_add(bytes, Ordering::AcqRel);
-        true
-    }
-
-    /// Gives the room of a call back.
-    pub fn release(&self, bytes: u64) {
-        self.waiting_calls.fetch_sub(1, Ordering::AcqRel);
-        self.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
-    }
-
     /// Counts a failing call.
     pub fn add_failure(&self, op: &str, kernel: &str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         *failures.entry((op.to_string(), kernel.to_string())).or_default() += 1;
     }
 
-    /// What has been found so far.
-    pub fn counts(&self) -> ShadowCounts {
+    /// What has been found so far, while so many calls wait.
+    pub fn counts(&self, waiting: u64) -> ShadowCounts {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = failures.iter().map(|((op, kernel), calls)| ShadowFailures {
             op: op.clone(),
@@ -100,7 +64,7 @@ impl ShadowState {
             dropped: value(&self.dropped),
             skipped: value(&self.skipped),
             unwritten: value(&self.unwritten),
-            waiting: value(&self.waiting_calls),
+            waiting,
         }
     }
 }
@@ -108,20 +72,4 @@ impl ShadowState {
 /// Adds one.
 pub(super) fn increment(count: &AtomicU64) {
     count.fetch_add(1, Ordering::AcqRel);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_waits_is_bounded_in_calls_and_bytes() {
-        let state = ShadowState::new(2, 100);
-        assert!(!state.reserve(101));
-        assert!(state.reserve(60) && !state.reserve(41) && state.reserve(40));
-        assert!(!state.reserve(0), "two calls wait");
-        state.release(60);
-        assert!(state.reserve(60));
-        assert_eq!(state.counts().waiting, 2);
-    }
 }

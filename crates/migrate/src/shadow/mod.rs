@@ -1,12 +1,13 @@
 //! Live calls of a deployed program, replayed on the source beside the service: some are recorded while the program runs, and a
 //! thread of its own gives each the verdict that `check` gives recorded calls.
 //!
-//! The service never waits: a call that finds no room among those that wait is dropped, and counted. A call that fails leaves a
-//! suite of one call, bounded in number and bytes.
+//! The service never waits: a call that finds no room among those that wait is dropped, and counted. Verdicts go round the
+//! kernels. A call that fails leaves a suite of one call, bounded in number and bytes.
 
 mod cases;
 mod checker;
 mod counts;
+mod queue;
 mod sampler;
 
 pub use counts::{ShadowCounts, ShadowFailures};
@@ -17,10 +18,10 @@ use crate::oracle::Oracles;
 use cases::CaseFolder;
 use checker::ShadowChecker;
 use counts::ShadowState;
-use std::collections::HashMap;
+use queue::ShadowQueue;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 use tapml_exec::{KernelChoice, Phase, Platform};
@@ -80,7 +81,10 @@ pub fn deployed_kernels(platform: &dyn Platform, graph: &Graph) -> Result<HashMa
 
 /// The counts of a running check, to be asked from outside.
 #[derive(Clone)]
-pub struct Shadow(Arc<ShadowState>);
+pub struct Shadow {
+    state: Arc<ShadowState>,
+    queue: Arc<ShadowQueue>,
+}
 
 impl Shadow {
     /// Starts the thread that gives verdicts; it ends when the sampler is gone and what waits is done.
@@ -92,14 +96,16 @@ impl Shadow {
         if !(share > 0.0 && share <= 1.0) {
             return Err(Error::invalid(format!("the share must be above 0 and at most 1, found {share}")));
         }
-        let state = Arc::new(ShadowState::new(QUEUE_CALLS, QUEUE_BYTES));
-        let (sender, receiver) = sync_channel(QUEUE_CALLS);
-        let sampler = ShadowSampler::new(state.clone(), sender, (share, kernels.len()), SEED);
+        let state = Arc::new(ShadowState::default());
+        let names: BTreeSet<String> = kernels.values().map(|choice| choice.name.clone()).collect();
+        let queue = Arc::new(ShadowQueue::new(QUEUE_CALLS, QUEUE_BYTES, names));
+        let kernels = Arc::new(kernels);
+        let sampler = ShadowSampler::new(state.clone(), queue.clone(), kernels.clone(), share, SEED);
         let cases = CaseFolder::new(cases, model, identity, source.describe());
         // Results are not kept: the same call does not come twice.
         let oracles = Oracles::new(0);
-        let mut checker =
-            ShadowChecker { source, oracles, kernels, cases, target, report, state: state.clone() };
+        let shadow = Shadow { state: state.clone(), queue: queue.clone() };
+        let mut checker = ShadowChecker { source, oracles, kernels, cases, target, report, state, queue };
         // One thread: the service needs the others.
         let pool =
             rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(|_| "shadow-pool".into()).build();
@@ -107,19 +113,19 @@ impl Shadow {
         let pool = pool.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
         let thread = thread::Builder::new().name("shadow".into()).spawn(move || {
             let processors = thread::available_parallelism().map_or(1, usize::from);
-            for recorded in receiver {
+            while let Some(recorded) = checker.queue.pop() {
                 let begun = Instant::now();
                 pool.install(|| checker.check(recorded));
                 thread::sleep(rest_after(begun.elapsed(), processors));
             }
         });
         thread.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
-        Ok((Shadow(state), sampler))
+        Ok((shadow, sampler))
     }
 
     /// What has been found so far.
     pub fn counts(&self) -> ShadowCounts {
-        self.0.counts()
+        self.state.counts(self.queue.calls())
     }
 }
 
