@@ -24,6 +24,7 @@ mod fill;
 mod find;
 mod foreign;
 mod neutral;
+mod pools;
 mod sample;
 mod saturation;
 mod shape;
@@ -38,6 +39,7 @@ pub use foreign::{DeclaredType, Foreign};
 pub use gelu::GeluForm;
 pub use neutral::Neutral;
 pub use paged_recurrence::Recurrence;
+pub use pools::{NamedParts, Pools};
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
@@ -125,6 +127,16 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// whole weights, and on nothing else: not on the symbols, not on other rows.
     fn row_wise(&self) -> bool {
         false
+    }
+
+    /// The inputs of these types that are pools of parts, of which a call names few; `None` if there are none.
+    fn pools(&self, _inputs: &[TensorType]) -> Option<Pools> {
+        None
+    }
+
+    /// The operator for [`Operator::pools`] of so many parts.
+    fn with_parts(&self, _parts: u32) -> Self {
+        self.clone()
     }
 
     /// The inputs that may be packed weights: shapes are inferred, and numbers computed, as if they were f32, which holds
@@ -286,6 +298,16 @@ macro_rules! operators {
             /// See [`Operator::row_wise`].
             pub fn row_wise(&self) -> bool {
                 match self { $(Op::$ty(op) => op.row_wise(),)+ Op::Fused(op) => op.row_wise(), Op::Foreign(_) => false }
+            }
+
+            /// See [`Operator::pools`].
+            pub fn pools(&self, inputs: &[TensorType]) -> Option<Pools> {
+                match self { $(Op::$ty(op) => op.pools(inputs),)+ Op::Fused(_) | Op::Foreign(_) => None }
+            }
+
+            /// See [`Operator::with_parts`].
+            pub fn with_parts(&self, parts: u32) -> Op {
+                match self { $(Op::$ty(op) => op.with_parts(parts).into(),)+ Op::Fused(_) | Op::Foreign(_) => self.clone() }
             }
 
             /// See [`Operator::extremes`].

@@ -1,7 +1,7 @@
 //! `paged_append`: writes the rows of a step to their places in a cache that many texts share.
 
 use super::shape::{expect_dim, expect_indices, expect_inputs, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Fill, Operator, Pools, Sample};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
@@ -33,6 +33,11 @@ impl Operator for PagedAppend {
 
     fn overwrites(&self) -> bool {
         true
+    }
+
+    /// A row is a part: the operator knows no pages.
+    fn pools(&self, _inputs: &[TensorType]) -> Option<Pools> {
+        Some(Pools { inputs: vec![0], outputs: vec![0], part: 1, table: 2 })
     }
 
     fn samples() -> Vec<Sample> {

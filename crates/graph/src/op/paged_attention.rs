@@ -1,7 +1,7 @@
 //! `paged_attention`: attention of rows of several texts, whose keys and values lie in pages.
 
 use super::shape::{expect_dim, expect_indices, expect_inputs, indices, matrix};
-use super::{Attention, Fill, Operator, Sample};
+use super::{Attention, Fill, Operator, Pools, Sample};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
@@ -52,6 +52,10 @@ impl Operator for PagedAttention {
         let plain = Attention { causal: false, window: None, chunk: None, alibi: None, ..self.attention.clone() };
         let seen: Vec<TensorType> = inputs[..3].iter().chain(inputs.get(Self::SINKS)).cloned().collect();
         plain.infer(&seen)
+    }
+
+    fn pools(&self, _inputs: &[TensorType]) -> Option<Pools> {
+        Some(Pools { inputs: vec![1, 2], outputs: Vec::new(), part: self.page as usize, table: 5 })
     }
 
     fn is_row_dominated(&self) -> bool {

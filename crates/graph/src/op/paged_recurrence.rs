@@ -2,7 +2,7 @@
 
 use super::shape::{expect_dim, expect_indices, indices};
 use super::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7};
-use super::{Extreme, Fill, Op, Operator, Sample};
+use super::{Extreme, Fill, Op, Operator, Pools, Sample};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -111,6 +111,17 @@ impl Operator for PagedRecurrence {
             after.clone_from(states);
         }
         Ok(outputs)
+    }
+
+    fn pools(&self, inputs: &[TensorType]) -> Option<Pools> {
+        let at = self.recurrence.state_input();
+        let rows = self.state_type(inputs.get(at)?)?.shape.first()?.as_const()?;
+        let part = usize::try_from(rows).ok()?;
+        Some(Pools { inputs: vec![at], outputs: vec![1], part, table: inputs.len().checked_sub(1)? })
+    }
+
+    fn with_parts(&self, parts: u32) -> PagedRecurrence {
+        PagedRecurrence { slots: parts, ..self.clone() }
     }
 
     /// Those of each recurrence, with rows of three texts and of none.

@@ -1,7 +1,7 @@
 //! Every operator's sample cases: they run in `f32` and `f64`, agree within `f32` rounding, and have the inferred types.
 
 use tapml_graph::op::{OPS, Sample};
-use tapml_graph::{DType, Op, Symbols, Tensor};
+use tapml_graph::{DType, Op, Symbols, Tensor, TensorType};
 use tapml_reference::{Array, Value, eval, oracle, run_node};
 
 const U: f64 = 5.960_464_477_539_063e-8;
@@ -140,4 +140,50 @@ fn wrong_inputs_are_errors_for_every_operator() {
             sample.tensors(5).unwrap().iter().map(|t| Value::from_tensor(t).unwrap()).collect();
         assert!(eval(&sample.op, &Symbols::new(), &inputs).is_err(), "{name} without symbols");
     }
+}
+
+#[test]
+fn a_call_on_the_parts_that_it_names_gives_what_one_on_whole_pools_gives() {
+    let mut ops = std::collections::BTreeSet::new();
+    for (name, sample) in samples() {
+        let mut tensors = sample.tensors(3).unwrap();
+        let mut types: Vec<TensorType> = sample.inputs.iter().map(|input| input.ty.clone()).collect();
+        let Some(pools) = sample.op.pools(&types) else { continue };
+        // Pools of twice as many parts, of which none of the first half is named.
+        let count = tensors[pools.inputs[0]].shape()[0] / pools.part;
+        let table = &tensors[pools.table];
+        let later = |entry: u32| if (entry as usize) < count { entry + count as u32 } else { u32::MAX };
+        let entries = table.to_u32().unwrap().into_iter().map(later).collect();
+        tensors[pools.table] = Tensor::from_u32(table.shape().to_vec(), entries).unwrap();
+        for &pool in &pools.inputs {
+            tensors[pool] = Tensor::concat_rows(&[tensors[pool].clone(), tensors[pool].clone()]).unwrap();
+        }
+        pools.narrow_types(&mut types, 2 * count);
+        let doubled = sample.op.with_parts(2 * count as u32);
+        let run = |op: &Op, tensors: &[Tensor]| {
+            let inputs: Vec<Value<f32>> = tensors.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+            let outputs = eval(op, &sample.symbols, &inputs).unwrap();
+            outputs.iter().map(|output| output.to_tensor(DType::F32).unwrap()).collect::<Vec<_>>()
+        };
+        let whole = run(&doubled, &tensors);
+        let rows = tensors[pools.inputs[0]].shape()[0];
+        let parts = pools.find_parts(&tensors[pools.table], rows).unwrap();
+        for &pool in &pools.inputs {
+            tensors[pool] = parts.take_from(&tensors[pool]).unwrap();
+        }
+        tensors[pools.table] = parts.table().clone();
+        let mut narrow = types.clone();
+        pools.narrow_types(&mut narrow, parts.count());
+        let op = sample.op.with_parts(parts.count() as u32);
+        let inferred = op.infer(&narrow).unwrap();
+        for (k, (found, whole)) in run(&op, &tensors).iter().zip(&whole).enumerate() {
+            let is_pool = pools.outputs.contains(&k);
+            let whole = if is_pool { parts.take_from(whole).unwrap() } else { whole.clone() };
+            assert_eq!(found.bytes()[..], whole.bytes()[..], "{name}, output {k}");
+            assert_eq!(inferred[k].sizes(&sample.symbols).unwrap(), found.shape(), "{name}, output {k}");
+        }
+        assert!(parts.count() <= count, "{name}");
+        ops.insert(sample.op.name());
+    }
+    assert_eq!(ops.into_iter().collect::<Vec<_>>(), ["paged_append", "paged_attention", "paged_recurrence"]);
 }
