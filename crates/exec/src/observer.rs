@@ -2,7 +2,8 @@
 //!
 //! Recording works through this hook alone; platforms know nothing of suites.
 
-use tapml_graph::{Graph, Node, NodeId, Result, Symbols, Tensor};
+use std::borrow::Cow;
+use tapml_graph::{Error, Graph, Node, NodeId, Result, Symbols, Tensor, byte_len};
 
 /// One node that has just run. Tensors share their bytes with the run: keeping one copies nothing.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +12,8 @@ pub struct NodeEvent<'a> {
     pub graph: &'a Graph,
     /// Index of the node in the graph.
     pub id: NodeId,
-    /// The node.
+    /// The node. Before an observer with [`Observer::pool_bytes`], its operator is that for the parts that the call names, where
+    /// inputs are pools.
     pub node: &'a Node,
     /// Values of the symbols in this run.
     pub symbols: &'a Symbols,
@@ -48,6 +50,43 @@ pub trait Observer {
         let (_, _, _) = (graph, id, symbols);
         true
     }
+
+    /// Whether it wants a call on pools ([`tapml_graph::Op::pools`]) as one on the parts alone that it names, numbered anew, and
+    /// how many bytes of parts at most: a call with more is not shown. `None` shows whole pools.
+    fn pool_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Leaves of pools the parts that the call names, with bytes of their own. Gives the node to be shown; `None` if its parts take
+/// more than `most` bytes.
+pub(crate) fn narrow_pools<'a>(
+    graph: &Graph,
+    node: &'a Node,
+    (inputs, outputs): (&mut [Tensor], &mut [Tensor]),
+    most: u64,
+) -> Result<Option<Cow<'a, Node>>> {
+    let Some(pools) = node.op.pools(&graph.input_types(node)) else { return Ok(Some(Cow::Borrowed(node))) };
+    let missing = || Error::bug(format!("node `{}` lacks a pool or its table", node.name));
+    let rows = pools.inputs.first().and_then(|&pool| inputs.get(pool)?.shape().first().copied());
+    let table = inputs.get(pools.table).ok_or_else(missing)?;
+    let parts = pools.find_parts(table, rows.ok_or_else(missing)?)?;
+    let of_inputs = inputs.iter_mut().enumerate().filter(|(at, _)| pools.inputs.contains(at));
+    let of_outputs = outputs.iter_mut().enumerate().filter(|(at, _)| pools.outputs.contains(at));
+    let mut all: Vec<&mut Tensor> = of_inputs.chain(of_outputs).map(|(_, pool)| pool).collect();
+    let len = |pool: &Tensor| {
+        let rows = parts.count().saturating_mul(pools.part);
+        byte_len(pool.dtype(), &[rows, pool.row_len()]).map_or(u64::MAX, |len| len as u64)
+    };
+    if all.iter().map(|pool| len(pool)).fold(0, u64::saturating_add) > most {
+        return Ok(None);
+    }
+    for pool in &mut all {
+        **pool = parts.take_from(pool)?;
+    }
+    inputs[pools.table] = parts.table().clone();
+    let op = node.op.with_parts(parts.count() as u32);
+    Ok(Some(Cow::Owned(Node { op, ..node.clone() })))
 }
 
 /// Chooses steps to be looked at.

@@ -260,7 +260,12 @@ impl Instance {
     }
 
     /// The sizes and bytes of a value of this type in a buffer.
-    fn sizes(&self, buffer: u32, ty: &TensorType, symbols: &Symbols) -> Result<(Vec<usize>, usize)> {
+    pub(crate) fn sizes(
+        &self,
+        buffer: u32,
+        ty: &TensorType,
+        symbols: &Symbols,
+    ) -> Result<(Vec<usize>, usize)> {
         let shape = ty.sizes(symbols)?;
         let plan = &self.program.buffers[buffer as usize];
         let len = tapml_graph::byte_len(ty.dtype, &shape).filter(|&len| len as u64 <= plan.size);

@@ -50,7 +50,7 @@ pub use kernel::settings::{
 pub use kernel::{KERNELS, KernelRow, Needs, RowCount};
 pub use kernel_text::{BindingText, kernel_text};
 pub use lower::{Fusing, lower};
-pub use observe::ObservedNode;
+pub use observe::{ObservedNode, WatchedNodes};
 pub use output_rows::OutputRows;
 pub use overrides::{GivenKernel, Overrides};
 pub use own::own_kernel;

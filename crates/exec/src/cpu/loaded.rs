@@ -7,7 +7,9 @@
 use super::quantized::{Quantized, only_packed};
 use super::rows::StateRows;
 use super::weights::ConvertedWeights;
+use crate::observer::narrow_pools;
 use crate::{Loaded, NodeEvent, Observer};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use tapml_graph::{
     Context, DType, Dim, Error, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
@@ -53,8 +55,19 @@ const WATCHED: usize = 64 << 20;
 struct WatchedNode {
     /// In the graph that runs.
     id: NodeId,
+    /// With the operator for the parts of pools that are shown, if not all are.
+    node: Node,
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
+}
+
+/// What an observer wants to see.
+#[derive(Default)]
+struct Watching {
+    /// For each node, whether it is to be seen.
+    nodes: Vec<bool>,
+    /// See [`Observer::pool_bytes`].
+    pool_bytes: Option<u64>,
 }
 
 /// The values of one run, by value id.
@@ -215,14 +228,14 @@ impl CpuLoaded {
         work
     }
 
-    /// Runs nodes from `start` on: all, or until those that are `watched` have given `most` bytes. Gives what an observer is to
+    /// Runs nodes from `start` on: all, or until those that are watched have given [`WATCHED`] bytes. Gives what an observer is to
     /// see of them, and the node that follows.
     fn nodes(
         &mut self,
         start: usize,
         values: &mut RunValues,
         symbols: &Symbols,
-        (watched, most): (&[bool], usize),
+        watching: &Watching,
     ) -> Result<(Vec<WatchedNode>, usize)> {
         let model = self.model.clone();
         let graph = model.graph();
@@ -231,12 +244,18 @@ impl CpuLoaded {
             let outputs =
                 self.evaluate((i, node), values, symbols).context(|| format!("node `{}`", node.name))?;
             next = i + 1;
-            if watched.get(i) == Some(&true) {
+            if watching.nodes.get(i) == Some(&true) {
                 // Before outputs are entered and dead values freed: an observer sees what the node saw.
                 let inputs = node.inputs.iter().map(|&id| self.tensor(values, symbols, id));
-                let inputs = inputs.collect::<Result<_>>()?;
-                bytes += outputs.iter().map(|output| output.bytes().len()).sum::<usize>();
-                seen.push(WatchedNode { id: NodeId(i as u32), inputs, outputs: outputs.clone() });
+                let (mut inputs, mut outputs) = (inputs.collect::<Result<Vec<_>>>()?, outputs.clone());
+                let shown = match watching.pool_bytes {
+                    Some(most) => narrow_pools(graph, node, (&mut inputs, &mut outputs), most)?,
+                    None => Some(Cow::Borrowed(node)),
+                };
+                if let Some(node) = shown.map(Cow::into_owned) {
+                    bytes += outputs.iter().map(|output| output.bytes().len()).sum::<usize>();
+                    seen.push(WatchedNode { id: NodeId(i as u32), node, inputs, outputs });
+                }
             }
             for (&id, output) in node.outputs.iter().zip(outputs) {
                 values[id.0 as usize] = Some(output);
@@ -245,7 +264,7 @@ impl CpuLoaded {
                 values[id.0 as usize] = None;
             }
             // At least one node is run each time.
-            if bytes > most {
+            if bytes > WATCHED {
                 break;
             }
         }
@@ -263,14 +282,15 @@ impl CpuLoaded {
         let model = self.model.clone();
         let graph = model.graph();
         let nodes = (0..graph.nodes().len() as u32).map(NodeId);
-        let watched: Vec<bool> = nodes.map(|id| observer.watches(graph, id, symbols)).collect();
+        let nodes = nodes.map(|id| observer.watches(graph, id, symbols)).collect();
+        let watching = Watching { nodes, pool_bytes: observer.pool_bytes() };
         let (mut done, work) = (0, self.work(symbols));
         while done < graph.nodes().len() {
-            let (seen, next) = on_pool(work, || self.nodes(done, values, symbols, (&watched, WATCHED)))?;
+            let (seen, next) = on_pool(work, || self.nodes(done, values, symbols, &watching))?;
             done = next;
-            for WatchedNode { id, inputs, outputs } in seen {
-                let node = graph.node(id);
-                observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
+            for WatchedNode { id, node, inputs, outputs } in seen {
+                let (node, inputs, outputs) = (&node, &inputs[..], &outputs[..]);
+                observer.node(&NodeEvent { graph, id, node, symbols, inputs, outputs })?;
             }
         }
         Ok(())
@@ -307,7 +327,7 @@ impl Loaded for CpuLoaded {
             Some(observer) => self.watch(&mut values, symbols, observer)?,
             None => {
                 let work = self.work(symbols);
-                drop(on_pool(work, || self.nodes(0, &mut values, symbols, (&[], usize::MAX)))?)
+                drop(on_pool(work, || self.nodes(0, &mut values, symbols, &Watching::default()))?)
             }
         }
         let outputs = self.finish(&values, symbols)?;

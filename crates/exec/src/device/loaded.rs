@@ -10,7 +10,7 @@ use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
-use tapml_kernels::{Instance, ObservableNodes, ObservedNode, OutputRows, Program, is_trace};
+use tapml_kernels::{Instance, ObservableNodes, ObservedNode, OutputRows, Program, WatchedNodes, is_trace};
 
 /// The detail of the error of a run whose device was lost and is open again, without its pages.
 pub const REOPENED: &str = "reopened";
@@ -48,9 +48,7 @@ struct RunRequest<'a> {
 
 /// A run that stops at nodes.
 struct Observed<'a> {
-    observable: &'a ObservableNodes,
-    /// In graph order.
-    watched: &'a [NodeId],
+    nodes: WatchedNodes<'a>,
     /// What was found at them.
     seen: Vec<ObservedNode>,
 }
@@ -303,7 +301,7 @@ impl DeviceLoaded {
             let Some(observed) = observed.as_mut() else {
                 return instance.step(device.as_mut(), symbols, &given, wanted);
             };
-            let (device, nodes) = (device.as_mut(), (observed.observable, observed.watched));
+            let (device, nodes) = (device.as_mut(), observed.nodes);
             let (outputs, seen) = instance.step_observed(device, kernels, symbols, &given, wanted, nodes)?;
             observed.seen = seen;
             Ok(outputs)
@@ -328,13 +326,16 @@ impl DeviceLoaded {
         if watched.is_empty() {
             return self.step(request, &mut None);
         }
-        let mut observed = Some(Observed { observable, watched: &watched, seen: Vec::new() });
+        let nodes = WatchedNodes { nodes: observable, watched: &watched, pool_bytes: observer.pool_bytes() };
+        let mut observed = Some(Observed { nodes, seen: Vec::new() });
         let outputs = self.step(request, &mut observed)?;
-        for ObservedNode { node: id, inputs, outputs } in
+        for ObservedNode { node: id, inputs, outputs, parts } in
             observed.into_iter().flat_map(|observed| observed.seen)
         {
-            let node = graph.node(id);
-            let inputs = self.with_weights(graph, node, inputs)?;
+            let whole = graph.node(id);
+            let inputs = self.with_weights(graph, whole, inputs)?;
+            let narrow = parts.map(|parts| Node { op: whole.op.with_parts(parts), ..whole.clone() });
+            let node = narrow.as_ref().unwrap_or(whole);
             observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
         }
         Ok(outputs)
