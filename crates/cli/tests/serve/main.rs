@@ -267,6 +267,36 @@ fn a_wrong_kernel_under_load_is_found_and_leaves_a_case() {
 }
 
 #[test]
+fn a_wrong_paged_kernel_is_found_by_a_case_of_the_pages_that_calls_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let pieces = ["exp_accurate(score - peak)", "exp_accurate((score - peak) * 0.9)"];
+    let wrong = common::changed_kernel(folder.path(), "paged_attention", pieces);
+    let arguments = ["--target", "emulator", "--check", "off", "--context", "48", "--kernel", &wrong];
+    let pages = ["--pages", "8192", "--shadow", "cpu:1", "--shadow-cases", "cases"];
+    let server = ServeProcess::start(folder.path(), &[&arguments[..], &pages].concat());
+    let page = server.load_until_checked(40);
+    let failures: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("tapml:shadow_failures_total{")).collect();
+    assert!(failures.len() == 1 && failures[0].contains("op=\"paged_attention\""), "{failures:?}");
+    assert_eq!(server.stop().0, Some(0));
+
+    let case = folder.path().join("cases/paged_attention-1.suite");
+    let files = case.read_dir().unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    // The pools take tens of megabytes.
+    assert!(files.sum::<u64>() < 200_000);
+    let check = |kernels: &[&str], code| {
+        let mut command = tapml(folder.path());
+        command.arg("check").arg(&case).args(["--target", "emulator"]).args(kernels);
+        json(&mut command, code)["failed"].clone()
+    };
+    assert_eq!((check(&["--kernel", &wrong], 1), check(&[], 0)), (value!(1), value!(0)));
+    let mut reduce = tapml(folder.path());
+    reduce.arg("reduce").arg(&case).args(["--op", "paged_attention", "--target", "emulator", "--out", "bug"]);
+    let reduced = json(reduce.args(["--kernel", &wrong]), 0);
+    assert_eq!((&reduced["op"], &reduced["fails"]), (&value!("paged_attention"), &value!(true)), "{reduced}");
+}
+
+#[test]
 fn a_case_that_cannot_be_written_stops_nothing() {
     let folder = tempfile::tempdir().unwrap();
     // A file where the folder would be.

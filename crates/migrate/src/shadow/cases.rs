@@ -1,16 +1,16 @@
 //! Suites of one failing call each, in a folder that is bounded in suites and bytes.
 //!
-//! The suite's graph is the one that ran, with its fused operators, so that the call is replayed as it was. Its inputs are what
-//! the target had, its outputs what the source gives for them. Weights are named, as in any suite.
+//! The suite's graph is the node alone, as it ran: a fused operator is one, and pools are those parts that the call names. Its
+//! inputs are what the target had, its outputs what the source gives for them. Weights are named, as in any suite.
 
 use super::sampler::RecordedCall;
-use crate::identity::{ModelIdentity, WeightEntry, weight_entries};
+use crate::identity::{ModelIdentity, weight_entries};
 use crate::suite::{Frame, Prompt, Settings, Slot, SuiteOutput, SuiteSource, SuiteWriter};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tapml_exec::PlatformInfo;
-use tapml_graph::{Error, Model, Origin, Result, Tensor, ValueId};
+use tapml_graph::{Error, Model, NodeId, Origin, Result, Tensor, ValueId};
 
 /// Most suites in the folder.
 const MOST_CASES: usize = 64;
@@ -25,8 +25,6 @@ pub(super) struct CaseFolder {
     model: Model,
     identity: ModelIdentity,
     source: SuiteSource,
-    /// Hashes of the weights, once a suite needed them.
-    weights: Option<Vec<WeightEntry>>,
     /// Suites that were left, by kernel.
     left: HashMap<String, usize>,
 }
@@ -44,7 +42,7 @@ impl CaseFolder {
     pub fn new(folder: PathBuf, model: Model, identity: ModelIdentity, source: PlatformInfo) -> CaseFolder {
         let PlatformInfo { platform, device, driver } = source;
         let source = SuiteSource { platform, device, driver };
-        CaseFolder { folder, model, identity, source, weights: None, left: HashMap::new() }
+        CaseFolder { folder, model, identity, source, left: HashMap::new() }
     }
 
     /// Leaves a suite of the call, unless there are enough.
@@ -75,20 +73,17 @@ impl CaseFolder {
     }
 
     /// Writes the suite.
-    fn suite(&mut self, path: &Path, recorded: &RecordedCall, expected: &[Tensor]) -> Result<()> {
-        let graph = &*recorded.graph;
+    fn suite(&self, path: &Path, recorded: &RecordedCall, expected: &[Tensor]) -> Result<()> {
+        let graph = &recorded.graph;
         let model = self.model.with_graph(graph.clone())?;
-        let weights = match &self.weights {
-            Some(known) => known.clone(),
-            None => self.weights.insert(weight_entries(&model)?).clone(),
-        };
+        let weights = weight_entries(&model)?;
         let (identity, source) = (self.identity.clone(), self.source.clone());
         let file = |file| -> Box<dyn SuiteOutput> { Box::new(file) };
         let mut writer =
             SuiteWriter::begin(path, false, &model, identity, source, Settings::default(), &file)?;
         writer.expect_bytes(recorded.bytes);
         writer.identify(&model, weights)?;
-        let node = graph.node(recorded.node);
+        let node = graph.node(NodeId(0));
         let mut values = vec![Slot::None; graph.values().len()];
         let mut states = vec![Slot::None; graph.states().len()];
         for (&id, tensor) in node.inputs.iter().zip(&recorded.call.inputs) {

@@ -4,6 +4,7 @@
 //! The service never waits: a call that finds no room among those that wait is dropped, and counted. Verdicts go round the
 //! kernels. A call that fails leaves a suite of one call, bounded in number and bytes.
 
+mod alone;
 mod cases;
 mod checker;
 mod counts;
@@ -23,7 +24,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tapml_exec::{KernelChoice, Phase, Platform};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Result};
 
@@ -114,9 +115,12 @@ impl Shadow {
         let thread = thread::Builder::new().name("shadow".into()).spawn(move || {
             let processors = thread::available_parallelism().map_or(1, usize::from);
             while let Some(recorded) = checker.queue.pop() {
-                let begun = Instant::now();
-                pool.install(|| checker.check(recorded));
-                thread::sleep(rest_after(begun.elapsed(), processors));
+                let work = pool.install(|| {
+                    let begun = thread_time();
+                    checker.check(recorded);
+                    thread_time().saturating_sub(begun)
+                });
+                thread::sleep(rest_after(work, processors));
             }
         });
         thread.map_err(|e| unavailable(format!("could not start a thread for verdicts: {e}")))?;
@@ -129,6 +133,21 @@ impl Shadow {
     }
 }
 
+/// The processor time that this thread has taken. Time that goes by while others have the processor is not its work.
+#[cfg(unix)]
+fn thread_time() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
+
+/// The time that has gone by since the first call, where the system does not tell a thread's own.
+#[cfg(not(unix))]
+fn thread_time() -> Duration {
+    static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    FIRST.get_or_init(std::time::Instant::now).elapsed()
+}
+
 /// How long a thread rests after its work, so that it takes its share of the processors.
 fn rest_after(work: Duration, processors: usize) -> Duration {
     let share = (PROCESSOR_SHARE * processors as f64).min(1.0);
@@ -138,6 +157,19 @@ fn rest_after(work: Duration, processors: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_rest_is_no_work() {
+        let begun = thread_time();
+        thread::sleep(Duration::from_millis(300));
+        assert!(thread_time() - begun < Duration::from_millis(150));
+        let mut sum = 0.0f64;
+        while thread_time() - begun < Duration::from_millis(150) {
+            sum += std::hint::black_box(1.0);
+        }
+        assert!(sum > 0.0);
+    }
 
     #[test]
     fn verdicts_take_their_share_of_the_processors() {

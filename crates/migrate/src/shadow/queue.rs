@@ -2,11 +2,16 @@
 //!
 //! A verdict takes far longer than its call, so that a busy service runs far more calls than get one. The next verdict goes to the
 //! kernel that has had the fewest, and among these to the one whose call is the smallest. So a wrong kernel is met after one
-//! verdict of every other kernel at the latest, however few of the calls are its own. Each kernel has its part of the room.
+//! verdict of every other kernel at the latest, however few of the calls are its own. Each kernel has its part of the room, and
+//! its first verdict goes to the smallest of its calls that wait. Calls of much work get no verdict but the first of their kernel.
 
 use super::sampler::RecordedCall;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Multiplications of a call that gets more than the first verdict of its kernel, at most. A verdict takes some ten times as many,
+/// in f64.
+const MOST_WORK: u64 = 1 << 28;
 
 /// See the module.
 pub(super) struct ShadowQueue {
@@ -31,6 +36,16 @@ struct KernelTurn {
     /// Calls that have room: those that are being recorded, wait, or are judged.
     taken: usize,
     verdicts: u64,
+}
+
+impl KernelTurn {
+    /// Which of the calls that wait is next: the smallest for a first verdict, then that which waits longest.
+    fn next_call(&self) -> Option<usize> {
+        match self.verdicts {
+            0 => (0..self.calls.len()).min_by_key(|&at| self.calls[at].work),
+            _ => (!self.calls.is_empty()).then_some(0),
+        }
+    }
 }
 
 impl ShadowQueue {
@@ -71,12 +86,23 @@ impl ShadowQueue {
         }
     }
 
-    /// Lets a call wait that has room.
-    pub fn push(&self, call: RecordedCall) {
+    /// Lets a call wait that has room for so many bytes. False, and its room is free again, if it takes more and there is none, or
+    /// if it is too much work.
+    pub fn push(&self, call: RecordedCall, reserved: u64) -> bool {
         let mut waiting = self.lock();
-        waiting.kernels.entry(call.kernel.clone()).or_default().calls.push_back(call);
+        let bytes = (waiting.bytes - reserved).saturating_add(call.bytes);
+        let turn = waiting.kernels.entry(call.kernel.clone()).or_default();
+        let is_first = turn.verdicts == 0 && turn.calls.is_empty();
+        if bytes > self.most_bytes || (call.work > MOST_WORK && !is_first) {
+            drop(waiting);
+            self.release(&call.kernel, reserved);
+            return false;
+        }
+        turn.calls.push_back(call);
+        waiting.bytes = bytes;
         drop(waiting);
         self.changed.notify_one();
+        true
     }
 
     /// The next call to be judged, which keeps its room; waits for one. `None` when none will come.
@@ -84,12 +110,12 @@ impl ShadowQueue {
         let mut waiting = self.lock();
         loop {
             let next = waiting.kernels.values_mut().filter_map(|turn| {
-                let work = turn.calls.front()?.work;
-                Some(((turn.verdicts, work), turn))
+                let at = turn.next_call()?;
+                Some(((turn.verdicts, turn.calls[at].work), at, turn))
             });
-            if let Some((_, turn)) = next.min_by_key(|(order, _)| *order) {
+            if let Some((_, at, turn)) = next.min_by_key(|(order, ..)| *order) {
                 turn.verdicts += 1;
-                return turn.calls.pop_front();
+                return turn.calls.remove(at);
             }
             if waiting.is_closed {
                 return None;
@@ -113,31 +139,22 @@ impl ShadowQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use tapml_exec::Call;
-    use tapml_graph::op::Softmax;
-    use tapml_graph::{Graph, NodeId, Op, Symbols};
+    use tapml_graph::op::Silu;
+    use tapml_graph::{Graph, Op, Symbols};
 
     fn recorded(kernel: &str, work: u64) -> RecordedCall {
         let call = Call {
             node: kernel.to_string(),
-            op: Op::from(Softmax::default()),
+            op: Op::from(Silu::default()),
             symbols: Symbols::new(),
             inputs: Vec::new(),
             input_types: Vec::new(),
             weights: Vec::new(),
             output_types: Vec::new(),
         };
-        let graph = Arc::new(Graph::from_text("model m\n").unwrap());
-        RecordedCall {
-            graph,
-            node: NodeId(0),
-            call,
-            kernel: kernel.to_string(),
-            outputs: Vec::new(),
-            bytes: 1,
-            work,
-        }
+        let graph = Graph::parse("graph g\ninput x: f32[2]\noutput x = x\n").unwrap();
+        RecordedCall { graph, call, kernel: kernel.to_string(), outputs: Vec::new(), bytes: 1, work }
     }
 
     fn queue(most_calls: usize, kernels: &[&str]) -> ShadowQueue {
@@ -163,15 +180,39 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_with_the_fewest_verdicts_is_next_and_then_the_smallest_call() {
+    fn the_kernel_with_the_fewest_verdicts_is_next_and_first_its_smallest_call() {
         let queue = queue(9, &["a", "b", "c"]);
-        for (kernel, work) in [("a", 30), ("a", 10), ("b", 20), ("a", 1), ("c", 500), ("b", 5)] {
+        for (kernel, work) in [("a", 30), ("a", 10), ("b", 20), ("a", 15), ("c", 500), ("b", 5)] {
             assert!(queue.reserve(kernel, 1));
-            queue.push(recorded(kernel, work));
+            assert!(queue.push(recorded(kernel, work), 1));
         }
         queue.close();
         let order = std::iter::from_fn(|| queue.pop()).map(|call| (call.kernel, call.work));
-        let expected = [("b", 20), ("a", 30), ("c", 500), ("b", 5), ("a", 10), ("a", 1)];
+        let expected = [("b", 5), ("a", 10), ("c", 500), ("b", 20), ("a", 30), ("a", 15)];
         assert_eq!(order.collect::<Vec<_>>(), expected.map(|(kernel, work)| (kernel.to_string(), work)));
+    }
+
+    #[test]
+    fn much_work_is_done_for_the_first_verdict_of_a_kernel_alone() {
+        let queue = queue(9, &["a"]);
+        let offer = |work| {
+            assert!(queue.reserve("a", 1));
+            queue.push(recorded("a", work), 1)
+        };
+        assert!(offer(MOST_WORK + 1) && !offer(MOST_WORK + 1) && offer(MOST_WORK));
+        assert_eq!(queue.calls(), 2);
+        assert_eq!(queue.pop().map(|call| call.work), Some(MOST_WORK));
+        assert!(!offer(MOST_WORK + 1));
+    }
+
+    #[test]
+    fn a_call_that_takes_more_than_it_asked_for_needs_room() {
+        let queue = queue(9, &["a"]);
+        assert!(queue.reserve("a", 60) && queue.reserve("a", 0));
+        let large = RecordedCall { bytes: 41, ..recorded("a", 1) };
+        assert!(!queue.push(large, 0));
+        assert_eq!(queue.calls(), 1);
+        assert!(queue.reserve("a", 0) && queue.push(RecordedCall { bytes: 40, ..recorded("a", 1) }, 0));
+        assert!(!queue.reserve("a", 1));
     }
 }
