@@ -66,6 +66,8 @@ struct WatchedNode {
 struct Watching {
     /// For each node, whether it is to be seen.
     nodes: Vec<bool>,
+    /// Bytes of outputs after which the observer is visited.
+    visit_bytes: usize,
     /// See [`Observer::pool_bytes`].
     pool_bytes: Option<u64>,
 }
@@ -228,7 +230,7 @@ impl CpuLoaded {
         work
     }
 
-    /// Runs nodes from `start` on: all, or until those that are watched have given [`WATCHED`] bytes. Gives what an observer is to
+    /// Runs nodes from `start` on: all, or until those that are watched have given enough bytes. Gives what an observer is to
     /// see of them, and the node that follows.
     fn nodes(
         &mut self,
@@ -264,7 +266,7 @@ impl CpuLoaded {
                 values[id.0 as usize] = None;
             }
             // At least one node is run each time.
-            if bytes > WATCHED {
+            if bytes > watching.visit_bytes {
                 break;
             }
         }
@@ -283,7 +285,7 @@ impl CpuLoaded {
         let graph = model.graph();
         let nodes = (0..graph.nodes().len() as u32).map(NodeId);
         let nodes = nodes.map(|id| observer.watches(graph, id, symbols)).collect();
-        let watching = Watching { nodes, pool_bytes: observer.pool_bytes() };
+        let watching = Watching { nodes, visit_bytes: WATCHED, pool_bytes: observer.pool_bytes() };
         let (mut done, work) = (0, self.work(symbols));
         while done < graph.nodes().len() {
             let (seen, next) = on_pool(work, || self.nodes(done, values, symbols, &watching))?;
@@ -428,10 +430,11 @@ mod tests {
         let symbols = Symbols::np(1, 0);
         let mut values = loaded.start(&symbols, &inputs).unwrap();
         let mut ids = Vec::new();
-        let watched = [true, true, true, false, true];
+        let watched = vec![true, true, true, false, true];
         let mut done = 0;
-        for (most, after) in [(0, 1), (12, 3), (usize::MAX, 5)] {
-            let (seen, next) = loaded.nodes(done, &mut values, &symbols, (&watched, most)).unwrap();
+        for (visit_bytes, after) in [(0, 1), (12, 3), (usize::MAX, 5)] {
+            let watching = Watching { nodes: watched.clone(), visit_bytes, pool_bytes: None };
+            let (seen, next) = loaded.nodes(done, &mut values, &symbols, &watching).unwrap();
             ids.extend(seen.iter().map(|s| s.id.0));
             assert_eq!(next, after);
             done = next;
