@@ -146,7 +146,7 @@ mod tests {
     fn recorded(kernel: &str, work: u64) -> RecordedCall {
         let call = Call {
             node: kernel.to_string(),
-            op: Op::from(Silu::default()),
+            op: Op::from(Silu {}),
             symbols: Symbols::new(),
             inputs: Vec::new(),
             input_types: Vec::new(),

@@ -238,7 +238,7 @@ mod tests {
     use tapml_graph::{DType, Dim};
 
     fn sampler(share: f64, nodes: usize, seed: u64) -> ShadowSampler {
-        let accumulate = Accumulate { dtype: DType::F32, chain: Dim::from(0), keeps_chain: false };
+        let accumulate = Accumulate { dtype: DType::F32, chain: Dim::from(0usize), keeps_chain: false };
         let kernel =
             KernelChoice { name: "a/portable".into(), hash: String::new(), accumulate, regimes: Vec::new() };
         let kernels = (0..nodes).map(|node| (node.to_string(), kernel.clone())).collect();
