@@ -3,8 +3,9 @@
 
 use super::rule::Fusion;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Origin, TensorType};
-use crate::op::{Extreme, Fused, Op};
+use crate::graph::{Builder, Graph, Origin, TensorType, ValueId};
+use crate::op::{Extreme, Fused, Op, Pools};
+use std::collections::HashMap;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
@@ -103,6 +104,63 @@ impl Fused {
         let inner = self.body.nodes().iter().map(|node| node.op.extremes());
         inner.min_by_key(|extremes| extremes.len()).unwrap_or(Extreme::ALL)
     }
+
+    /// See [`crate::Operator::pools`]: those of all operators inside, which must be named by one table.
+    pub(crate) fn pools(&self) -> Option<Pools> {
+        let body = &self.body;
+        let inputs: Vec<ValueId> = body.inputs().map(|(id, _)| id).collect();
+        let of_input = |value: ValueId| inputs.iter().position(|&input| input == value);
+        let of_output = |value: ValueId| body.outputs().iter().position(|output| output.value == value);
+        let mut all: Option<Pools> = None;
+        for node in body.nodes() {
+            let Some(inner) = node.op.pools(&body.input_types(node)) else { continue };
+            let taken: Option<Vec<usize>> = inner.inputs.iter().map(|&at| of_input(node.inputs[at])).collect();
+            let given: Option<Vec<usize>> =
+                inner.outputs.iter().map(|&at| of_output(node.outputs[at])).collect();
+            let (table, part) = (of_input(node.inputs[inner.table])?, inner.part);
+            let all = all.get_or_insert(Pools { inputs: Vec::new(), outputs: Vec::new(), part, table });
+            if (all.part, all.table) != (part, table) {
+                return None;
+            }
+            all.inputs.extend(taken?);
+            all.outputs.extend(given?);
+        }
+        if let Some(all) = &mut all {
+            all.inputs.sort_unstable();
+        }
+        all
+    }
+
+    /// See [`crate::Operator::with_parts`].
+    pub(crate) fn with_parts(&self, parts: u32) -> Fused {
+        let narrow = self.pools().and_then(|pools| {
+            let body = narrow_body(&self.body, &pools, parts).ok()?;
+            self.with_body(body).ok()
+        });
+        // Without pools there is nothing to change.
+        narrow.unwrap_or_else(|| self.clone())
+    }
+}
+
+/// The body for pools of so many parts.
+fn narrow_body(body: &Graph, pools: &Pools, parts: u32) -> Result<Graph> {
+    let mut types: Vec<TensorType> = body.inputs().map(|(_, input)| input.ty.clone()).collect();
+    pools.narrow_types(&mut types, parts as usize);
+    let mut builder = Builder::new(body.name());
+    let mut made: HashMap<ValueId, ValueId> = HashMap::new();
+    for ((id, input), ty) in body.inputs().zip(types) {
+        made.insert(id, builder.input(input.name.clone(), ty)?);
+    }
+    for node in body.nodes() {
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|value| made[value]).collect();
+        let names: Vec<String> = node.outputs.iter().map(|&value| body.value(value).name.clone()).collect();
+        let outputs = builder.node_multi(node.name.clone(), node.op.with_parts(parts), &inputs, &names)?;
+        made.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    for output in body.outputs() {
+        builder.output(output.name.clone(), made[&output.value]);
+    }
+    builder.finish()
 }
 
 /// Whether a value of this origin may stand in a body.

@@ -302,12 +302,12 @@ macro_rules! operators {
 
             /// See [`Operator::pools`].
             pub fn pools(&self, inputs: &[TensorType]) -> Option<Pools> {
-                match self { $(Op::$ty(op) => op.pools(inputs),)+ Op::Fused(_) | Op::Foreign(_) => None }
+                match self { $(Op::$ty(op) => op.pools(inputs),)+ Op::Fused(op) => op.pools(), Op::Foreign(_) => None }
             }
 
             /// See [`Operator::with_parts`].
             pub fn with_parts(&self, parts: u32) -> Op {
-                match self { $(Op::$ty(op) => op.with_parts(parts).into(),)+ Op::Fused(_) | Op::Foreign(_) => self.clone() }
+                match self { $(Op::$ty(op) => op.with_parts(parts).into(),)+ Op::Fused(op) => op.with_parts(parts).into(), Op::Foreign(_) => self.clone() }
             }
 
             /// See [`Operator::extremes`].
