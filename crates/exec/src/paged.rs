@@ -4,13 +4,16 @@
 //! A row's results depend on its own text alone, not on the rows beside it: every run takes the same kernels, and these add
 //! up in the same order whatever else a run holds. Nothing here knows which page belongs to whom.
 
+use crate::image::NOWHERE;
 use crate::interface::{Interface, LOGITS};
 use crate::trace::LoadOptions;
 use crate::{Loaded, Observer, Platform};
 use std::collections::{HashMap, HashSet};
 use std::mem::take;
 use std::ops::Range;
-use tapml_graph::paged::{LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED};
+use tapml_graph::paged::{
+    IMAGE_ROWS, IMAGE_SLOTS, LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED,
+};
 use tapml_graph::{Context, Error, Graph, Model, Result, Symbol, Symbols, TOP_LOGITS, TOP_TOKENS, Tensor};
 use tapml_kernels::OutputRows;
 
@@ -25,7 +28,7 @@ pub struct PagedLimits {
     pub wanted: usize,
 }
 
-/// One step. All lists but the last three have one entry for each row. What the model does not need may be left empty.
+/// One step. All lists down to the lengths have one entry for each row. What the model does not need may be left empty.
 #[derive(Clone, Debug, Default)]
 pub struct PagedStep {
     /// Tokens.
@@ -48,6 +51,10 @@ pub struct PagedStep {
     /// Which of the wanted rows are given with all their logits, in ranges of `wanted`. Of the others the most likely tokens
     /// are enough.
     pub full: Vec<Range<usize>>,
+    /// For each row which of `image_rows` takes the place of its token, or [`NOWHERE`]; empty if none does.
+    pub image_slots: Vec<u32>,
+    /// Rows of images, `[1, hidden]` each, as [`ImageEncoder`](crate::ImageEncoder) gives them; at most as many as rows.
+    pub image_rows: Vec<Tensor>,
 }
 
 /// What a step gives.
@@ -74,6 +81,8 @@ pub struct PagedSession {
     vocab: usize,
     /// Most likely tokens that are given of each row.
     top: usize,
+    /// Rows of no image, as many as a step has at most, of a model that sees.
+    blank: Option<Tensor>,
     /// Set by a failed step: pages are undefined until a reset.
     broken: bool,
 }
@@ -122,7 +131,9 @@ impl PagedSession {
         let options = LoadOptions { row_invariant: true, observable, ..LoadOptions::default() };
         let loaded = platform.load_with(&model, &capacity, &options)?;
         let inputs = input_names(model.graph());
-        Ok(PagedSession { loaded, interface, inputs, limits, vocab: vocab as usize, top, broken: false })
+        let blank = blank_rows(model.graph(), limits.rows)?;
+        let vocab = vocab as usize;
+        Ok(PagedSession { loaded, interface, inputs, limits, vocab, top, blank, broken: false })
     }
 
     /// The sizes it was loaded for.
@@ -184,6 +195,9 @@ impl PagedSession {
                 PAGES => matrix(blocks, take(&mut step.pages))?,
                 STATES => matrix(2, take(&mut step.states))?,
                 WANTED => vector(take(&mut step.wanted))?,
+                IMAGE_SLOTS if step.image_slots.is_empty() => vector(vec![NOWHERE; rows])?,
+                IMAGE_SLOTS => vector(take(&mut step.image_slots))?,
+                IMAGE_ROWS => self.image_rows(take(&mut step.image_rows), rows)?,
                 _ => continue,
             };
             inputs.insert(given.clone(), tensor);
@@ -248,6 +262,7 @@ impl PagedSession {
         if has(STATES) {
             self.check_states(step)?;
         }
+        self.check_images(step)?;
         if !has(PAGES) {
             return Ok(());
         }
@@ -260,6 +275,45 @@ impl PagedSession {
         let behind = |(&position, &text): (&u32, &u32)| text < texts && position / page >= blocks;
         if step.positions.iter().zip(&step.texts).any(behind) {
             return Err(Error::invalid("a position lies behind the pages of its text"));
+        }
+        Ok(())
+    }
+
+    /// These rows of images and blank ones behind them, `count` in all.
+    fn image_rows(&self, mut rows: Vec<Tensor>, count: usize) -> Result<Tensor> {
+        let rest = count.saturating_sub(rows.len());
+        let blank = self.blank.as_ref().and_then(|blank| blank.rows(0, rest));
+        let blank = blank.ok_or_else(|| Error::bug("more blank rows than a step has"))?;
+        if rows.is_empty() {
+            return Ok(blank);
+        }
+        rows.push(blank);
+        Tensor::concat_rows(&rows)
+    }
+
+    /// Fails unless the rows of images fit the model and the slots lie within them.
+    fn check_images(&self, step: &PagedStep) -> Result<()> {
+        let PagedStep { ids, image_slots: slots, image_rows: rows, .. } = step;
+        if slots.is_empty() && rows.is_empty() {
+            return Ok(());
+        }
+        let Some(blank) = &self.blank else {
+            return Err(Error::unsupported("the model takes no images").with_hint("leave them away"));
+        };
+        let wrong = |row: &&Tensor| row.dtype() != blank.dtype() || row.shape() != [1, blank.row_len()];
+        if let Some(row) = rows.iter().find(wrong) {
+            let (expected, width, found) = (blank.dtype(), blank.row_len(), row.dtype());
+            let shape = row.shape();
+            return Err(Error::invalid(format!(
+                "a row of an image must be {expected}[1, {width}], found {found}{shape:?}"
+            )));
+        }
+        let outside = |slot: &u32| *slot != NOWHERE && *slot as usize >= rows.len();
+        if slots.len() != ids.len() || rows.len() > ids.len() || slots.iter().any(outside) {
+            let (ids, slots, rows) = (ids.len(), slots.len(), rows.len());
+            return Err(Error::invalid(format!(
+                "a step of {ids} rows with {slots} slots for {rows} rows of images"
+            )));
         }
         Ok(())
     }
@@ -291,6 +345,15 @@ impl PagedSession {
             None => Ok(()),
         }
     }
+}
+
+/// Zeros for the rows of images of a step, if the graph takes any.
+fn blank_rows(graph: &Graph, rows: usize) -> Result<Option<Tensor>> {
+    let input = graph.inputs().find(|(_, input)| input.name == IMAGE_ROWS);
+    let Some(ty) = input.map(|(_, input)| &input.ty) else { return Ok(None) };
+    let shape = ty.sizes(&Symbols::np(rows as u64, 0))?;
+    let zeros = vec![0.0; shape.iter().product()];
+    Tensor::from_f64(ty.dtype, shape, &zeros).map(Some)
 }
 
 /// Names of a graph's inputs.

@@ -91,8 +91,8 @@ fn steps_of_several_texts_run_on_ranks() {
         lengths: vec![3, 3, 3, 2, 2],
         pages: vec![2, 3, 4, 0, 1, 5],
         wanted: vec![2, 4],
-        states: Vec::new(),
         full: std::iter::once(0..2).collect(),
+        ..PagedStep::default()
     };
     let run = |platform: &mut dyn Platform| {
         let mut session = PagedSession::new(platform, &model, limits).unwrap();

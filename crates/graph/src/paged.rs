@@ -13,11 +13,15 @@ use crate::op::{
 use crate::top_logits::add_top_logits;
 use std::collections::{HashMap, HashSet};
 
+mod images;
 mod single_text;
 #[cfg(test)]
 mod tests;
 
+pub use images::{IMAGE_ROWS, IMAGE_SLOTS};
 pub use single_text::SingleText;
+
+use images::ImageRows;
 
 /// Name of the input that says at which position of its text each row stands: `u32[n]`.
 pub const POSITIONS: &str = "positions";
@@ -37,7 +41,7 @@ pub const WANTED: &str = "wanted";
 const LOGITS: &str = "logits";
 
 /// The inputs of paged graphs beside tokens, of which each graph has those that it needs.
-const INPUTS: [&str; 7] = [POSITIONS, TEXTS, SLOTS, PAGES, LENGTHS, STATES, WANTED];
+const INPUTS: [&str; 9] = [POSITIONS, TEXTS, SLOTS, PAGES, LENGTHS, STATES, WANTED, IMAGE_ROWS, IMAGE_SLOTS];
 
 /// The sizes of the caches of a paged graph, and of its table of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +69,8 @@ impl Graph {
     /// The graph of a language model for steps with rows of several texts: [`PagedAppend`] and [`PagedAttention`] take the
     /// places of `append` and `attention`, [`PagedRecurrence`] that of a recurrence, positions are an input, and only the rows
     /// that are wanted get logits. The other operators treat each row by itself and stay. Beside its logits each wanted row
-    /// gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`]. A model that sees images becomes one
-    /// of texts alone.
+    /// gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`]. A model that sees images takes the
+    /// rows that [`Graph::image_encoder`] gives, as [`IMAGE_ROWS`] and [`IMAGE_SLOTS`].
     ///
     /// The new graph's symbols are `n`, the rows, and `s`, those whose logits are wanted. Its inputs beside the ids are those
     /// of the constants of this module that it needs.
@@ -75,7 +79,21 @@ impl Graph {
     /// [`crate::ErrorKind::Unsupported`], with the node, if rows see each other in another way, or if the graph takes more
     /// than ids and an image. [`crate::ErrorKind::InvalidInput`] if a size of the layout is 0 that the graph needs.
     pub fn to_paged(&self, layout: PageLayout) -> Result<Graph> {
-        Paging::new(self, layout)?.build().context(|| format!("graph `{}` for several texts", self.name()))
+        self.paged(layout, false)
+    }
+
+    /// As [`Graph::to_paged`] with the encoder of images in the graph, which takes pixels as before: for records that hold the
+    /// calls of both. The same graph if the model sees no images.
+    ///
+    /// # Errors
+    /// As [`Graph::to_paged`].
+    pub fn to_paged_with_encoder(&self, layout: PageLayout) -> Result<Graph> {
+        self.paged(layout, true)
+    }
+
+    fn paged(&self, layout: PageLayout, keeps_encoder: bool) -> Result<Graph> {
+        let paging = Paging::new(self, layout, keeps_encoder).and_then(Paging::build);
+        paging.context(|| format!("graph `{}` for several texts", self.name()))
     }
 
     /// Whether the length of a text decides on the rotary embeddings of its rows: the longest text for which it does not;
@@ -118,14 +136,15 @@ fn inputs_of(node: &Node) -> &'static [&'static str] {
         Op::RopeAngles(RopeAngles { long: None, dynamic: None, .. }) => &[POSITIONS],
         Op::RopeAngles(_) => &[POSITIONS, LENGTHS],
         Op::Positions(_) | Op::PositionScale(_) => &[POSITIONS],
+        Op::MergeRows(_) => &[IMAGE_ROWS, IMAGE_SLOTS],
         op if Recurrence::from_op(op).is_some() => &[TEXTS, STATES],
         _ => &[],
     }
 }
 
-/// The nodes that a text without an image needs: those that logits and states are made of, where a row of an image takes
-/// the place of no token.
-fn needed_nodes(graph: &Graph) -> HashSet<NodeId> {
+/// The nodes that logits and states are made of; without the encoder, those that make nothing but rows of images are not
+/// among them.
+fn needed_nodes(graph: &Graph, keeps_encoder: bool) -> HashSet<NodeId> {
     let ends = graph.outputs().iter().filter(|output| output.name == LOGITS).map(|output| output.value);
     let mut values: Vec<ValueId> = ends.chain(graph.states().iter().map(|state| state.output)).collect();
     let mut needed = HashSet::new();
@@ -133,7 +152,8 @@ fn needed_nodes(graph: &Graph) -> HashSet<NodeId> {
         let Origin::Node { node: id, .. } = graph.value(value).origin else { continue };
         if needed.insert(id) {
             let node = graph.node(id);
-            let count = if matches!(node.op, Op::MergeRows(_)) { 1 } else { node.inputs.len() };
+            let own_rows = matches!(node.op, Op::MergeRows(_)) && !keeps_encoder;
+            let count = if own_rows { 1 } else { node.inputs.len() };
             values.extend(&node.inputs[..count]);
         }
     }
@@ -152,8 +172,15 @@ struct Paging<'a> {
     taken: Option<(ValueId, HashSet<NodeId>)>,
     /// The taken rows, once they are there.
     rows: Option<ValueId>,
-    /// The nodes of texts without images.
+    /// The nodes that the new graph has.
     needed: HashSet<NodeId>,
+    /// The nodes of the encoder that stay as they are.
+    encoder: HashSet<NodeId>,
+}
+
+/// Whether rows of images take the places of tokens by a node.
+fn is_merge(node: &Node) -> bool {
+    matches!(node.op, Op::MergeRows(_))
 }
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
@@ -162,11 +189,18 @@ fn unsupported(what: impl std::fmt::Display) -> Error {
 
 impl<'a> Paging<'a> {
     /// The new inputs, and nothing else yet.
-    fn new(graph: &'a Graph, layout: PageLayout) -> Result<Paging<'a>> {
-        let needed = needed_nodes(graph);
+    fn new(graph: &'a Graph, layout: PageLayout, keeps_encoder: bool) -> Result<Paging<'a>> {
+        let images = ImageRows::from_graph(graph)?;
+        let needed = needed_nodes(graph, keeps_encoder);
+        let once = (0..).map(NodeId).zip(graph.loop_invariant_nodes());
+        let encoder: HashSet<NodeId> =
+            once.filter(|(id, once)| *once && needed.contains(id)).map(|(id, _)| id).collect();
         let used: HashSet<&str> = (0..)
+            .map(NodeId)
             .zip(graph.nodes())
-            .filter(|(at, _)| needed.contains(&NodeId(*at)))
+            .filter(|(id, node)| {
+                needed.contains(id) && !encoder.contains(id) && !(keeps_encoder && is_merge(node))
+            })
             .flat_map(|(_, node)| inputs_of(node).iter().copied())
             .chain([WANTED])
             .collect();
@@ -186,30 +220,40 @@ impl<'a> Paging<'a> {
                 PAGES => vec![u64::from(texts).into(), u64::from(blocks).into()],
                 STATES => vec![u64::from(texts).into(), 2u64.into()],
                 WANTED => vec![wanted.map_or(Dim::symbol(Symbol::S), |count| u64::from(count).into())],
+                IMAGE_ROWS => vec![n(), images.as_ref().map_or(0, |images| images.columns).into()],
                 _ => vec![n()],
             };
-            given.insert(name, builder.input(name, TensorType { dtype: DType::U32, shape })?);
+            let of_rows = images.as_ref().filter(|_| name == IMAGE_ROWS);
+            let dtype = of_rows.map_or(DType::U32, |images| images.dtype);
+            given.insert(name, builder.input(name, TensorType { dtype, shape })?);
         }
         let inputs = PagedInputs { given };
         let taken = rows_taken(graph)?;
-        Ok(Paging { graph, layout, builder, inputs, values: HashMap::new(), taken, rows: None, needed })
+        let values = HashMap::new();
+        Ok(Paging { graph, layout, builder, inputs, values, taken, rows: None, needed, encoder })
     }
 
     fn build(mut self) -> Result<Graph> {
         let graph = self.graph;
         let ids = TensorType::new(DType::U32, [Symbol::N]);
-        // An image comes as two inputs, one of which says for each token which row of the image takes its place.
-        let merges = graph.nodes().iter().filter(|node| matches!(node.op, Op::MergeRows(_)));
-        let mut of_image: HashSet<ValueId> = merges.filter_map(|node| node.inputs.get(2).copied()).collect();
         let users = graph.users();
+        let needs = |id: ValueId, user: &NodeId| {
+            let node = graph.node(*user);
+            // Of a merge whose encoder is not here, only the tokens' own rows are read.
+            let merged = is_merge(node) && self.inputs.given.contains_key(IMAGE_ROWS);
+            self.needed.contains(user) && (!merged || node.inputs.first() == Some(&id))
+        };
         let only_dead = |id: ValueId| {
             let users = &users[id.0 as usize];
-            !users.is_empty() && users.iter().all(|user| !self.needed.contains(user))
+            !users.is_empty() && users.iter().all(|user| !needs(id, user))
         };
-        of_image.extend(graph.inputs().map(|(id, _)| id).filter(|&id| only_dead(id)));
-        let inputs = graph.inputs().filter(|(id, _)| !of_image.contains(id));
-        for (at, (id, input)) in inputs.enumerate() {
-            if input.ty != ids || at > 0 {
+        let of_image = |id: ValueId| {
+            let user = |user: &NodeId| self.encoder.contains(user) || is_merge(graph.node(*user));
+            users[id.0 as usize].iter().any(user)
+        };
+        let mut ids_found = false;
+        for (id, input) in graph.inputs().filter(|(id, _)| !only_dead(*id)) {
+            if !of_image(id) && (input.ty != ids || std::mem::replace(&mut ids_found, true)) {
                 return Err(unsupported(format!("input `{}` ({})", input.name, input.ty)));
             }
             let new = self.builder.input(&input.name, input.ty.clone())?;
@@ -271,13 +315,13 @@ impl<'a> Paging<'a> {
 
     /// A node in the new graph.
     fn node(&mut self, id: NodeId, node: &Node) -> Result<()> {
-        if let (Op::MergeRows(_), [rows, ..], [merged]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-            // Without an image each token keeps its own row.
-            let own = self.input(id, *rows)?;
-            self.values.insert(*merged, own);
-            return Ok(());
+        let merges = is_merge(node) && self.inputs.given.contains_key(IMAGE_ROWS);
+        let count = if merges { 1 } else { node.inputs.len() };
+        let inputs = node.inputs[..count].iter().map(|&input| self.input(id, input));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        if self.encoder.contains(&id) || (is_merge(node) && !merges) {
+            return self.add(node, node.op.clone(), &inputs);
         }
-        let inputs = node.inputs.iter().map(|&input| self.input(id, input)).collect::<Result<Vec<_>>>()?;
         let own = inputs_of(node).iter().map(|name| self.inputs.get(name)).collect::<Result<Vec<_>>>()?;
         let with_own = |given: usize| -> Vec<ValueId> {
             inputs[..given].iter().chain(&own).chain(&inputs[given..]).copied().collect()
@@ -291,6 +335,7 @@ impl<'a> Paging<'a> {
             }
             Op::Positions(_) | Op::RopeAngles(_) if inputs.is_empty() => (node.op.clone(), with_own(0)),
             Op::PositionScale(_) if inputs.len() == 1 => (node.op.clone(), with_own(1)),
+            Op::MergeRows(_) => (node.op.clone(), with_own(1)),
             Op::LastRow(_) => (TakeRows {}.into(), vec![inputs[0], self.inputs.get(WANTED)?]),
             op => match recurrence {
                 Some(recurrence) if self.is_cache(node.inputs[recurrence.state_input()]) => {
@@ -305,8 +350,13 @@ impl<'a> Paging<'a> {
                 _ => return Err(unsupported(format!("`{}` looks beyond its own row", op.name()))),
             },
         };
+        self.add(node, op, &inputs)
+    }
+
+    /// Adds a node, and takes the wanted rows of what it gives if they are those.
+    fn add(&mut self, node: &Node, op: Op, inputs: &[ValueId]) -> Result<()> {
         let names: Vec<String> = node.outputs.iter().map(|&id| self.graph.value(id).name.clone()).collect();
-        let outputs = self.builder.node_multi(&node.name, op, &inputs, &names)?;
+        let outputs = self.builder.node_multi(&node.name, op, inputs, &names)?;
         self.values.extend(node.outputs.iter().copied().zip(outputs));
         let taken = self.taken.as_ref().map(|(value, _)| *value);
         if let Some(value) = taken.filter(|value| node.outputs.contains(value)) {

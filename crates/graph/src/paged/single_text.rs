@@ -1,6 +1,9 @@
 //! Runs of a paged graph with one text at a time, as recordings have them.
 
-use super::{INPUTS, LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED};
+use super::{
+    IMAGE_ROWS, IMAGE_SLOTS, INPUTS, LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED,
+};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::op::Op;
@@ -12,6 +15,8 @@ pub struct SingleText {
     layout: PageLayout,
     /// Which of [`INPUTS`] the graph has.
     given: [bool; INPUTS.len()],
+    /// Dtype and columns of rows of images, if the graph takes them.
+    image: Option<(DType, usize)>,
 }
 
 impl SingleText {
@@ -47,13 +52,18 @@ impl SingleText {
             )));
         };
         let given = INPUTS.map(|name| graph.inputs().any(|(_, input)| input.name == name));
+        let image = graph.inputs().find(|(_, input)| input.name == IMAGE_ROWS);
+        let image = image.and_then(|(_, input)| {
+            let columns = input.ty.shape.get(1)?.as_const()?;
+            Some((input.ty.dtype, usize::try_from(columns).ok()?))
+        });
         let states = slots.unwrap_or(0);
         let Some(page) = paged else {
             // No page bounds a text that leaves but a state.
             let most = u32::MAX;
             let layout =
                 PageLayout { page: 1, pages: most, texts: *texts, blocks: most, wanted: Some(1), states };
-            return Ok(Some(SingleText { layout, given }));
+            return Ok(Some(SingleText { layout, given, image }));
         };
         let caches = graph.nodes().iter().filter(|node| node.op.overwrites());
         let rows = caches.filter_map(|node| graph.value(*node.inputs.first()?).ty.shape.first()?.as_const());
@@ -62,7 +72,7 @@ impl SingleText {
             rows.ok_or_else(|| Error::unsupported("a graph with pages that no rows are written to"))?;
         let (texts, blocks) = (*texts, *blocks);
         let layout = PageLayout { page, pages: rows / page, texts, blocks, wanted: Some(1), states };
-        Ok(Some(SingleText { layout, given }))
+        Ok(Some(SingleText { layout, given, image }))
     }
 
     /// Most positions of the text.
@@ -72,7 +82,8 @@ impl SingleText {
 
     /// The inputs of a step of `rows` tokens behind `position` others, by name. Pages are taken from the last one on, so that
     /// no two lie one behind the other: what reads a cache without its pages reads something else. A state goes to another
-    /// slot with each token.
+    /// slot with each token. No token
+    /// stands for an image.
     ///
     /// # Errors
     /// If the text grows beyond [`SingleText::context`].
@@ -108,6 +119,11 @@ impl SingleText {
                     let others = (2..2 * texts).map(|_| u32::MAX);
                     matrix(2, [from, slot(end)].into_iter().chain(others).collect())?
                 }
+                IMAGE_ROWS => {
+                    let (dtype, columns) = self.image.unwrap_or((DType::F32, 0));
+                    Tensor::from_f64(dtype, vec![rows, columns], &vec![0.0; rows * columns])?
+                }
+                IMAGE_SLOTS => vector(vec![u32::MAX; rows])?,
                 _ => vector(vec![rows as u32 - 1])?,
             };
             inputs.push((name, tensor));

@@ -121,3 +121,69 @@ fn a_state_becomes_slots_and_what_depends_on_positions_is_given_them() {
     assert_eq!(values(0)[2..4], [vec![3; 3], vec![none, 3, none, none, none, none]]);
     assert_eq!(values(3)[2..4], [vec![6; 3], vec![3, 1, none, none, none, none]]);
 }
+
+/// Rows of an image in the places of tokens.
+const SEEING: &str = "graph g
+input ids: u32[n]
+input pixels: f32[2,4]
+input slots: u32[n]
+weight table: f32[9,4]
+weight head: f32[9,4]
+weight gain: f32[2,4]
+state k: f32[p,4] -> keys
+state v: f32[p,4] -> values
+own: f32[n,4] = embedding(ids, table) {\"dtype\":\"f32\"}
+seen: f32[2,4] = mul(pixels, gain)
+x: f32[n,4] = merge_rows(own, seen, slots)
+keys: f32[n+p,4] = append(k, x)
+values: f32[n+p,4] = append(v, x)
+y: f32[n,4] = attention(x, keys, values) {\"heads\":2,\"kv_heads\":2,\"head_dim\":2,\"scale\":1.0}
+logits: f32[n,9] = linear(y, head)
+output logits = logits
+";
+
+#[test]
+fn rows_of_images_are_inputs_and_their_encoder_is_a_graph_of_its_own() {
+    let graph = Graph::parse(SEEING).unwrap();
+    let encoder = graph.image_encoder().unwrap().unwrap();
+    let expected = "graph g\ninput pixels: f32[2,4]\nweight gain: f32[2,4]\nseen: f32[2,4] = mul(pixels, gain)\noutput seen = seen\n";
+    assert_eq!(encoder.to_text(), expected);
+    assert_eq!(graph.image_rows().unwrap(), Some(2));
+    let one = PageLayout { wanted: Some(1), ..LAYOUT };
+    let paged = graph.to_paged(one).unwrap();
+    let text = paged.to_text();
+    for line in [
+        "input image_rows: f32[n,4]",
+        "input image_slots: u32[n]",
+        "x: f32[n,4] = merge_rows(own, image_rows, image_slots)",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("pixels") && !text.contains("gain") && !text.contains(" slots"), "{text}");
+    let single = SingleText::from_graph(&paged).unwrap().unwrap();
+    let inputs: HashMap<&str, crate::Tensor> = single.inputs(2, 0).unwrap().into_iter().collect();
+    assert_eq!(inputs[IMAGE_SLOTS].to_u32().unwrap(), [u32::MAX; 2]);
+    assert_eq!(inputs[IMAGE_ROWS].shape(), [2, 4]);
+
+    let whole = graph.to_paged_with_encoder(one).unwrap();
+    let text = whole.to_text();
+    for line in ["seen: f32[2,4] = mul(pixels, gain)", "merge_rows(own, seen, slots)", "paged_append(k, x"] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("image_"), "{text}");
+}
+
+#[test]
+fn a_graph_of_texts_is_the_same_with_and_without_images_in_mind() {
+    let graph = Graph::parse(TEXT).unwrap();
+    let paged = graph.to_paged(LAYOUT).unwrap();
+    assert_eq!(graph.to_paged_with_encoder(LAYOUT).unwrap(), paged);
+    assert!(graph.image_encoder().unwrap().is_none() && !paged.to_text().contains("image"));
+    // Rows that are another thing in each step have no encoder.
+    let step = SEEING.replace("input pixels: f32[2,4]", "input pixels: f32[n,4]").replace(
+        "seen: f32[2,4] = mul(pixels, gain)\nx: f32[n,4] = merge_rows(own, seen, slots)",
+        "seen: f32[2,4] = silu(gain)\nx: f32[n,4] = merge_rows(own, pixels, slots)",
+    );
+    let error = Graph::parse(&step).unwrap().image_encoder().unwrap_err();
+    assert!(error.to_string().contains("follow from more than pixels"), "{error}");
+}
