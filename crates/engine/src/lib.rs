@@ -39,9 +39,10 @@ pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
-    Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, LogitDetail,
-    NO_SLOT, NgramOptions, PagedRunner, PromptToken, Request, RequestEvent, RequestHandle, RequestOptions,
-    SampledToken, SequenceRows, StepLogits, SubmitError, TokenMask, TopRows, Usage, WantedLogits,
+    Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, ImageLimits,
+    LogitDetail, NO_SLOT, NgramOptions, PagedRunner, PlacedImage, PromptToken, Request, RequestEvent,
+    RequestHandle, RequestOptions, SampledToken, SequenceRows, SharedImage, StepLogits, SubmitError,
+    TokenMask, TopRows, Usage, WantedLogits,
 };
 pub use sound::Sound;
 pub use special::SpecialTokens;
@@ -49,4 +50,4 @@ pub use stop::StopTexts;
 pub use stream::TextStream;
 pub use text::{GeneratedText, generate_text};
 pub use tokenizer::{TokenBytes, Tokenizer};
-pub use vision::{Vision, user_message};
+pub use vision::{Vision, VisionError, user_message};

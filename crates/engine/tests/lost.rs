@@ -129,7 +129,7 @@ fn ask(engine: &Engine, count: u32) -> Vec<(RequestHandle, Receiver<RequestEvent
         };
         let prompt = (0..5 + 4 * seed).map(|i| (seed * 7919 + i * 104_729) % 500).collect();
         let options = RequestOptions { max_tokens: 12, ..RequestOptions::default() };
-        let request = Request { prompt, options, mask: None, events: Box::new(tell) };
+        let request = Request { prompt, images: Vec::new(), options, mask: None, events: Box::new(tell) };
         (engine.submit(request).unwrap(), events)
     };
     (1..=count).map(ask).collect()

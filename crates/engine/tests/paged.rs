@@ -85,7 +85,16 @@ fn run_together(
             let slot = |turn: usize| (2 * index + turn % 2) as u32;
             let states = [if start == 0 { NO_SLOT } else { slot(turn) }, slot(turn + 1)];
             let (ids, detail) = (text[start..end].to_vec(), LogitDetail::Full);
-            batch.sequences.push(SequenceRows { ids, start, pages, wanted, states, prompt: 1, detail });
+            batch.sequences.push(SequenceRows {
+                ids,
+                start,
+                pages,
+                wanted,
+                states,
+                prompt: 1,
+                detail,
+                images: vec![],
+            });
             which.push(index);
             done[index] = end;
         }
@@ -108,7 +117,16 @@ fn full(logits: &StepLogits) -> &[f32] {
 fn row_of(id: u32) -> SequenceRows {
     let (wanted, detail) = (WantedLogits::Last, LogitDetail::Full);
     let states = [NO_SLOT; 2];
-    SequenceRows { ids: vec![id], start: 0, pages: vec![id - 1], wanted, detail, states, prompt: 1 }
+    SequenceRows {
+        ids: vec![id],
+        start: 0,
+        pages: vec![id - 1],
+        wanted,
+        detail,
+        states,
+        prompt: 1,
+        images: vec![],
+    }
 }
 
 fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {

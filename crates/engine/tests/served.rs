@@ -52,7 +52,8 @@ fn ask(engine: &Engine, prompt: &[u32]) -> (tapml_engine::RequestHandle, Receive
         Err(_) => ControlFlow::Break(()),
     };
     let options = RequestOptions { max_tokens: NEW_TOKENS, ..RequestOptions::default() };
-    let request = Request { prompt: prompt.to_vec(), options, mask: None, events: Box::new(tell) };
+    let request =
+        Request { prompt: prompt.to_vec(), images: Vec::new(), options, mask: None, events: Box::new(tell) };
     (engine.submit(request).unwrap(), events)
 }
 

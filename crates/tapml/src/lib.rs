@@ -59,9 +59,9 @@ pub mod engine {
     pub use tapml_engine::{
         BatchLimits, BatchRunner, DraftModel, EmbeddingModel, EmbeddingOptions, EmbeddingStats,
         EncoderLimits, Engine, EngineOptions, EngineStats, Finish, GenerateOptions, Generation, Generator,
-        NgramOptions, PagedRunner, PlatformEncoder, PoolingMode, Request, RequestEvent, RequestHandle,
-        RequestOptions, Sampler, Sampling, SubmitError, TextEncoder, Tokenizer, bundled_prompts,
-        generate_text,
+        ImageLimits, NgramOptions, PagedRunner, PlacedImage, PlatformEncoder, PoolingMode, Request,
+        RequestEvent, RequestHandle, RequestOptions, Sampler, Sampling, SharedImage, SubmitError,
+        TextEncoder, Tokenizer, bundled_prompts, generate_text,
     };
 }
 /// A model made ready to serve.

@@ -26,8 +26,8 @@ const MAX_FILE: u64 = 256 << 20;
 const MAX_SIDE: u32 = 1 << 14;
 /// Most pixels of an image.
 const MAX_PIXELS: u64 = 1 << 27;
-/// Most bytes that decoding may take: an image of the most pixels with four channels of 16 bits fits.
-const MAX_BYTES: u64 = 8 * MAX_PIXELS;
+/// Most bytes that decoding may take for each of these pixels: four channels of 16 bits fit.
+const PIXEL_BYTES: u64 = 8;
 /// Sizes that a configuration may ask for, and most pixels along a side of what the encoder takes.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
 
@@ -124,7 +124,12 @@ impl ImageProcessor {
 
     /// The same for an image in memory.
     pub fn bytes(&self, bytes: &[u8]) -> Result<Pixels> {
-        let image = decode(Cursor::new(bytes))?;
+        self.bytes_within(bytes, MAX_PIXELS)
+    }
+
+    /// The same for an image of at most so many pixels, such as one of a stranger.
+    pub fn bytes_within(&self, bytes: &[u8], most_pixels: u64) -> Result<Pixels> {
+        let image = decode(Cursor::new(bytes), most_pixels.min(MAX_PIXELS))?;
         if let Some(crops) = &self.crops {
             let image = crops.resample(&image)?;
             return crops.cut([image.height, image.width], &self.normalise(&image));
@@ -246,17 +251,18 @@ fn normal(json: &Section, default: Option<[[f64; 2]; 3]>) -> Result<[[f64; 2]; 3
 }
 
 /// The pixels of a PNG, JPEG or WebP file, upright. Its header is checked before memory is taken for it.
-fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
+fn decode(bytes: impl BufRead + Seek, most_pixels: u64) -> Result<Rgb> {
     let mut limits = Limits::no_limits();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
-    limits.max_alloc = Some(MAX_BYTES);
-    let mut reader = ImageReader::new(bytes).with_guessed_format().map_err(|e| image_error(&e.into()))?;
+    limits.max_alloc = Some(PIXEL_BYTES * most_pixels);
+    let mut reader =
+        ImageReader::new(bytes).with_guessed_format().map_err(|e| image_error(&e.into(), most_pixels))?;
     reader.limits(limits);
     let read = || {
         let mut decoder = reader.into_decoder()?;
         let (width, height) = decoder.dimensions();
-        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        if u64::from(width) * u64::from(height) > most_pixels {
             return Err(ImageError::Limits(LimitError::from_kind(LimitErrorKind::DimensionError)));
         }
         // Cameras store pictures as the sensor lay, and the turn beside them.
@@ -265,7 +271,7 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
         image.apply_orientation(orientation);
         Ok(image.into_rgb8())
     };
-    let image = read().map_err(|e| image_error(&e))?;
+    let image = read().map_err(|e| image_error(&e, most_pixels))?;
     let (width, height) = (image.width() as usize, image.height() as usize);
     if width == 0 || height == 0 {
         return Err(Error::invalid("the image has no pixels"));
@@ -274,14 +280,14 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
 }
 
 /// Says what is read.
-fn image_error(error: &ImageError) -> Error {
+fn image_error(error: &ImageError, most_pixels: u64) -> Error {
     let kind = match error {
         ImageError::Unsupported(_) => ErrorKind::Unsupported,
         _ => ErrorKind::InvalidInput,
     };
     let text = format!("could not read the image: {error}");
     Error::new(kind, text).with_hint(format!(
-        "give a PNG, JPEG or WebP file of at most {MAX_SIDE} pixels along a side and {MAX_PIXELS} in all"
+        "give a PNG, JPEG or WebP file of at most {MAX_SIDE} pixels along a side and {most_pixels} in all"
     ))
 }
 

@@ -11,7 +11,7 @@ impl Rgb {
     /// bits lose the lower ones, and transparency is dropped.
     pub fn open(path: &Path) -> Result<Rgb> {
         let bytes = tapml_files::read(path, MAX_FILE, "an image")?;
-        decode(Cursor::new(bytes)).context(|| path.display().to_string())
+        decode(Cursor::new(bytes), MAX_PIXELS).context(|| path.display().to_string())
     }
 
     /// The whole picture in `[height, width]` pixels.

@@ -4,6 +4,7 @@
 //! engine says which page holds which positions; the runner neither gives pages out nor takes them back.
 //! Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 4.
 
+use super::images::{ImageLimits, PlacedImage};
 use tapml_graph::{Error, Result};
 
 /// The sizes that a runner was loaded for.
@@ -117,6 +118,8 @@ pub struct SequenceRows {
     pub wanted: WantedLogits,
     /// How much of them.
     pub detail: LogitDetail,
+    /// Images that tokens of these rows stand for.
+    pub images: Vec<PlacedImage>,
 }
 
 impl SequenceRows {
@@ -157,6 +160,11 @@ pub trait BatchRunner: Send {
     /// If a batch breaks the limits, nothing has run. After any other error all pages are undefined, and
     /// [`BatchRunner::reset`] makes the runner usable again.
     fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>>;
+
+    /// What images must be like; `None` if the model sees none.
+    fn image_limits(&self) -> Option<ImageLimits> {
+        None
+    }
 
     /// Forgets all pages; opens a device that was lost again.
     fn reset(&mut self) -> Result<()>;

@@ -83,8 +83,14 @@ impl ModelDrafter {
             most.insert(wish.id, wish.most.min(self.tokens).min(room));
             if !self.scheduler.set_text(wish.id, wish.text) {
                 let prompt = wish.text.to_vec();
-                let new =
-                    NewSequence { prompt, prompt_logits: false, last_logits: true, salt: String::new() };
+                let new = NewSequence {
+                    prompt,
+                    prompt_logits: false,
+                    last_logits: true,
+                    salt: String::new(),
+                    // It guesses from the tokens alone.
+                    images: Vec::new(),
+                };
                 self.scheduler.submit(wish.id, new);
             }
         }

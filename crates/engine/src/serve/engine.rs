@@ -2,6 +2,7 @@
 
 use super::batch::{BatchLimits, BatchRunner};
 use super::draft_model::{DraftModel, ModelDrafter};
+use super::images::ImageLimits;
 use super::inbox::{Arrival, Shared, closed_error, lock};
 use super::options::{EngineOptions, EngineStats, SubmitError};
 use super::request::Request;
@@ -12,7 +13,7 @@ use crate::sampler::Sampler;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tapml_graph::{Error, ErrorKind, Result};
+use tapml_graph::{DType, Error, ErrorKind, Result};
 
 /// Most candidates that are told of one token.
 const MOST_LOGPROBS: usize = 256;
@@ -24,6 +25,7 @@ const MOST_LOGPROBS: usize = 256;
 pub struct Engine {
     shared: Arc<Shared>,
     limits: BatchLimits,
+    images: Option<ImageLimits>,
     options: EngineOptions,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -53,6 +55,7 @@ impl Engine {
     ) -> Result<Engine> {
         options.check()?;
         let limits = runner.limits().usable()?;
+        let images = runner.image_limits();
         if limits.states > 0 && (draft.is_some() || options.ngram.is_some()) {
             let text = "a recurrent model cannot take guessed tokens back: its state holds them";
             return Err(Error::unsupported(text).with_hint("leave `--draft` and `--ngram` out"));
@@ -64,12 +67,17 @@ impl Engine {
         let thread = thread.map_err(|error| {
             Error::new(ErrorKind::Unavailable, format!("could not start the engine's thread: {error}"))
         })?;
-        Ok(Engine { shared, limits, options, thread: Mutex::new(Some(thread)) })
+        Ok(Engine { shared, limits, images, options, thread: Mutex::new(Some(thread)) })
     }
 
     /// What the runner was loaded for. The context is at most what all pages hold.
     pub fn limits(&self) -> BatchLimits {
         self.limits
+    }
+
+    /// What images must be like; `None` if the model sees none.
+    pub fn image_limits(&self) -> Option<&ImageLimits> {
+        self.images.as_ref()
     }
 
     /// Takes a request; its events are told on the engine's thread.
@@ -150,6 +158,7 @@ impl Engine {
     fn check(&self, request: &Request) -> Result<Sampler> {
         let BatchLimits { context, vocab, .. } = self.limits;
         check_prompt(request.prompt.len(), context)?;
+        self.check_images(request)?;
         let options = &request.options;
         let unknown = |what: &str, mut ids: Box<dyn Iterator<Item = u32> + '_>| {
             let found = ids.find(|id| *id as usize >= vocab);
@@ -167,6 +176,33 @@ impl Engine {
             }
         }
         Sampler::new(options.sampling.clone())
+    }
+
+    /// Fails on images that do not fit the model or the prompt.
+    fn check_images(&self, request: &Request) -> Result<()> {
+        let Request { prompt, images, .. } = request;
+        let Some(limits) = &self.images else {
+            let refused = || Error::unsupported("the model takes no images").with_hint("leave them away");
+            return if images.is_empty() { Ok(()) } else { Err(refused()) };
+        };
+        let mut end = 0;
+        for (i, placed) in images.iter().enumerate() {
+            let (pixels, tokens) = (placed.image.pixels(), placed.tokens());
+            if pixels.dtype() != DType::F32 || pixels.shape() != limits.pixels {
+                let (dtype, shape, expected) = (pixels.dtype(), pixels.shape(), &limits.pixels);
+                let text = format!("image {i} must be f32{expected:?}, found {dtype}{shape:?}");
+                return Err(Error::invalid(text));
+            }
+            let outside = placed.rows.iter().any(|&row| row as usize >= limits.rows);
+            if tokens.start < end || tokens.is_empty() || tokens.end > prompt.len() || outside {
+                let (rows, length) = (limits.rows, prompt.len());
+                return Err(Error::invalid(format!(
+                    "image {i} stands at the tokens {tokens:?} of {length}, from {end} on, and has {rows} rows"
+                )));
+            }
+            end = tokens.end;
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ mod choose;
 mod draft;
 mod draft_model;
 mod engine;
+mod images;
 mod inbox;
 mod options;
 mod paged;
@@ -25,6 +26,7 @@ pub use batch::{
 pub use draft::NgramOptions;
 pub use draft_model::DraftModel;
 pub use engine::{Engine, RequestHandle};
+pub use images::{ImageLimits, PlacedImage, SharedImage};
 pub use options::{EngineOptions, EngineStats, SubmitError};
 pub use paged::PagedRunner;
 pub use request::{

@@ -3,11 +3,14 @@
 use super::batch::{
     Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, SequenceRows, StepLogits, TopRows,
 };
+use super::images::ImageLimits;
 use crate::reopen::{Reopener, lost_error, sizes_error};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
-use tapml_exec::{PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, StepSampler};
+use tapml_exec::{
+    ImageEncoder, NOWHERE, PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, StepSampler,
+};
 use tapml_graph::paged::PageLayout;
 use tapml_graph::{Error, ErrorKind, Model, Result, Tensor};
 
@@ -15,6 +18,9 @@ use tapml_graph::{Error, ErrorKind, Model, Result, Tensor};
 pub struct PagedRunner {
     /// `None` while its device is lost.
     session: Option<PagedSession>,
+    /// The encoder of a model that sees; `None` while its device is lost.
+    encoder: Option<ImageEncoder>,
+    images: Option<ImageLimits>,
     limits: BatchLimits,
     /// Whether the model keeps rows of texts in pages.
     takes_pages: bool,
@@ -65,10 +71,15 @@ impl PagedRunner {
         let rows = limits.rows;
         // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.
         let session = open(platform, model, PagedLimits { layout, rows, wanted: rows })?;
+        let encoder = ImageEncoder::new(platform, model)?;
+        let images = encoder
+            .as_ref()
+            .map(|encoder| ImageLimits { pixels: encoder.pixels().to_vec(), rows: encoder.rows() });
         let limits = BatchLimits { vocab: session.vocab(), ..limits };
         let takes_pages = session.takes_pages();
         let reopener = Reopener::default();
-        Ok(PagedRunner { session: Some(session), limits, takes_pages, reopener, sampler: None })
+        let session = Some(session);
+        Ok(PagedRunner { session, encoder, images, limits, takes_pages, reopener, sampler: None })
     }
 
     /// How the pages of a runner of these sizes lie.
@@ -107,12 +118,12 @@ impl PagedRunner {
     /// Opens the device that was lost again.
     fn reopen(&mut self, lost: Error) -> Result<()> {
         // What the lost device held is freed before the new one takes its memory.
-        self.session = None;
+        (self.session, self.encoder) = (None, None);
         let fresh = self.reopener.reopen(lost)?;
         if fresh.limits != self.limits {
             return Err(sizes_error(self.limits, fresh.limits));
         }
-        self.session = fresh.session;
+        (self.session, self.encoder) = (fresh.session, fresh.encoder);
         Ok(())
     }
 
@@ -155,6 +166,33 @@ impl PagedRunner {
             step.wanted.extend(wanted.map(|row| row as u32));
         }
         Ok(step)
+    }
+
+    /// Puts the rows of images in the places of the step's tokens. An image is encoded when the first of its tokens is computed.
+    fn place_images(&mut self, batch: &Batch, step: &mut PagedStep) -> Result<()> {
+        if batch.sequences.iter().all(|sequence| sequence.images.is_empty()) {
+            return Ok(());
+        }
+        let Some(encoder) = &mut self.encoder else {
+            let blind = || Error::unsupported("the model takes no images");
+            return Err(if self.images.is_some() { lost_error() } else { blind() });
+        };
+        step.image_slots = vec![NOWHERE; step.ids.len()];
+        let mut before = 0;
+        for SequenceRows { start, ids, images, .. } in &batch.sequences {
+            for placed in images {
+                let rows = placed.image.encoded_rows(|pixels| encoder.encode(pixels))?;
+                for position in placed.tokens_within(&(*start..start + ids.len())) {
+                    let row = placed.rows[position - placed.start] as usize;
+                    let row =
+                        rows.rows(row, 1).ok_or_else(|| Error::invalid("a row behind an image's last"))?;
+                    step.image_slots[before + position - start] = step.image_rows.len() as u32;
+                    step.image_rows.push(row);
+                }
+            }
+            before += ids.len();
+        }
+        Ok(())
     }
 }
 
@@ -218,6 +256,7 @@ impl BatchRunner for PagedRunner {
 
     fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>> {
         let mut step = self.rows(batch)?;
+        self.place_images(batch, &mut step).inspect_err(|error| self.reopener.note(error))?;
         let session = self.session.as_mut().ok_or_else(lost_error)?;
         let vocab = self.limits.vocab;
         let count = session.top();
@@ -244,8 +283,14 @@ impl BatchRunner for PagedRunner {
         all.ok_or_else(|| Error::bug("a step gave too few logits"))
     }
 
+    fn image_limits(&self) -> Option<ImageLimits> {
+        self.images.clone()
+    }
+
     fn reset(&mut self) -> Result<()> {
+        let encoder = self.encoder.as_mut().map_or(Ok(()), ImageEncoder::reset);
         let reset = self.session.as_mut().map_or_else(|| Err(lost_error()), PagedSession::reset);
+        let reset = reset.and(encoder);
         match reset {
             Err(lost) if lost.kind() == ErrorKind::DeviceLost => self.reopen(lost),
             done => done,

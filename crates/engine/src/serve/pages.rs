@@ -1,9 +1,10 @@
 //! The pages of the cache: which are free, how many sequences use each, and which full ones are kept for prompts that begin
 //! alike. Slots of states are given out in the same way: what stands here of a full page holds of the state behind it.
 //!
-//! A full page is known by a key, a hash of all tokens up to its end. BLAKE3 has no known collisions, so equal keys mean equal
+//! A full page is known by a key, a hash of all tokens up to its end and of the images that they stand for. BLAKE3 has no known collisions, so equal keys mean equal
 //! tokens. Pages without users stay known until their place is needed; then the one that was released first goes.
 
+use super::images::PlacedImage;
 use std::collections::{BTreeMap, HashMap};
 
 /// Names the content of a full page: all tokens of its sequence up to the page's end.
@@ -30,6 +31,18 @@ impl PageKey {
         hasher.update(&self.0);
         ids.iter().for_each(|id| {
             hasher.update(&id.to_le_bytes());
+        });
+        PageKey(*hasher.finalize().as_bytes())
+    }
+
+    /// This key for a page some of whose tokens stand for the image.
+    pub fn with_image(&self, image: &PlacedImage) -> PageKey {
+        let mut hasher = blake3::Hasher::new();
+        // As long as no key of tokens or of a length, so that it is none of these.
+        hasher.update(&self.0).update(b"image").update(image.image.hash());
+        hasher.update(&(image.start as u64).to_le_bytes());
+        image.rows.iter().for_each(|row| {
+            hasher.update(&row.to_le_bytes());
         });
         PageKey(*hasher.finalize().as_bytes())
     }

@@ -1,5 +1,6 @@
 //! What the engine is asked for, and what it answers.
 
+use super::images::PlacedImage;
 use crate::generate::Finish;
 use crate::sampler::Sampling;
 use std::fmt;
@@ -55,6 +56,8 @@ impl Default for RequestOptions {
 pub struct Request {
     /// The prompt's tokens, at least one.
     pub prompt: Vec<u32>,
+    /// Images that tokens of the prompt stand for, in order, of a model that sees.
+    pub images: Vec<PlacedImage>,
     /// How it is continued.
     pub options: RequestOptions,
     /// Restricts the tokens, if given.
@@ -66,8 +69,9 @@ pub struct Request {
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Request { prompt, options, mask, .. } = self;
-        write!(f, "Request({} tokens, {options:?}, masked: {})", prompt.len(), mask.is_some())
+        let Request { prompt, images, options, mask, .. } = self;
+        let (tokens, images) = (prompt.len(), images.len());
+        write!(f, "Request({tokens} tokens, {images} images, {options:?}, masked: {})", mask.is_some())
     }
 }
 

@@ -9,9 +9,11 @@ mod states;
 mod tests;
 
 use super::batch::{Batch, BatchLimits, LogitDetail, NO_SLOT, SequenceRows, WantedLogits};
+use super::images::PlacedImage;
 use super::pages::{PageKey, PagePool};
 use super::state_slots::StateSlots;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The number of a sequence; older ones have lesser numbers.
 pub type SequenceId = u64;
@@ -33,6 +35,8 @@ pub struct NewSequence {
     pub last_logits: bool,
     /// Sequences of different salts share no pages.
     pub salt: String,
+    /// Images that tokens of the prompt stand for.
+    pub images: Vec<PlacedImage>,
 }
 
 /// A sequence.
@@ -42,6 +46,8 @@ struct Sequence {
     ids: Vec<u32>,
     /// Tokens of the prompt.
     prompt: usize,
+    /// Images that some of them stand for.
+    images: Vec<PlacedImage>,
     /// Tokens whose keys and values lie in the pages.
     computed: usize,
     /// Guesses of the tokens behind `ids`, to be computed with the last one.
@@ -130,15 +136,24 @@ impl Sequence {
             pages: self.pages[..(end + drafted).div_ceil(page)].to_vec(),
             wanted,
             detail: LogitDetail::Full,
+            images: self.images_within(self.computed..end).cloned().collect(),
         }
     }
 
     /// Computes the keys of pages that became full.
     fn extend_keys(&mut self, page: usize) {
-        for full in self.ids.chunks_exact(page).skip(self.keys.len()) {
+        for (at, full) in self.ids.chunks_exact(page).enumerate().skip(self.keys.len()) {
             let key = self.keys.last().unwrap_or(&self.root).next(full);
+            let images = self.images_within(at * page..(at + 1) * page);
+            // Tokens of two images are alike.
+            let key = images.fold(key, |key, image| key.with_image(image));
             self.keys.push(key);
         }
+    }
+
+    /// The images that tokens of this range stand for.
+    fn images_within(&self, range: Range<usize>) -> impl Iterator<Item = &PlacedImage> {
+        self.images.iter().filter(move |image| !image.tokens_within(&range).is_empty())
     }
 }
 
@@ -165,6 +180,7 @@ impl Scheduler {
             root: if long { root.for_length(new.prompt.len()) } else { root },
             state: StateSlots::default(),
             prompt: new.prompt.len(),
+            images: new.images,
             logits_from: if new.prompt_logits { 0 } else { usize::MAX },
             ids: new.prompt,
             computed: 0,

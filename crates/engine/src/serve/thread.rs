@@ -5,6 +5,7 @@ use super::batch::{BatchLimits, BatchRunner, StepLogits, WantedLogits};
 use super::choose::{Chosen, SequenceLogits};
 use super::draft::guess_from_text;
 use super::draft_model::{DraftWish, ModelDrafter};
+use super::images::ImageStore;
 use super::inbox::{Arrival, Shared, closed_error};
 use super::options::{EngineOptions, EngineStats};
 use super::recovery::Recovery;
@@ -36,6 +37,7 @@ pub struct EngineThread {
     recovery: Recovery,
     drafter: Option<ModelDrafter>,
     active: BTreeMap<SequenceId, Active>,
+    images: ImageStore,
     stats: EngineStats,
     /// Whether the runner must be reset before its next step.
     broken: bool,
@@ -75,6 +77,7 @@ impl EngineThread {
             recovery: Recovery::default(),
             drafter,
             active: BTreeMap::new(),
+            images: ImageStore::default(),
             stats: EngineStats { pages: limits.pages, ..EngineStats::default() },
             broken: false,
             faulty: false,
@@ -114,12 +117,15 @@ impl EngineThread {
     }
 
     fn enter(&mut self, mut arrival: Arrival) {
+        let mut images = std::mem::take(&mut arrival.request.images);
+        self.images.share(&mut images);
         let options = &arrival.request.options;
         let new = NewSequence {
             prompt_logits: options.prompt_logprobs.is_some() && arrival.request.prompt.len() > 1,
             last_logits: options.max_tokens > 0,
             salt: options.cache_salt.clone().unwrap_or_default(),
             prompt: std::mem::take(&mut arrival.request.prompt),
+            images,
         };
         let id = arrival.id;
         let active = Active::new(arrival, &new.prompt);

@@ -82,7 +82,7 @@ fn request(
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    (Request { prompt: prompt.to_vec(), options, mask, events: Box::new(tell) }, events)
+    (Request { prompt: prompt.to_vec(), images: Vec::new(), options, mask, events: Box::new(tell) }, events)
 }
 
 fn ask(engine: &Engine, prompt: &[u32], options: RequestOptions) -> Asked {

@@ -19,7 +19,7 @@ fn scheduler(limits: BatchLimits) -> Scheduler {
 }
 
 fn new(prompt: Vec<u32>) -> NewSequence {
-    NewSequence { prompt, prompt_logits: false, last_logits: true, salt: String::new() }
+    NewSequence { prompt, prompt_logits: false, last_logits: true, salt: String::new(), images: Vec::new() }
 }
 
 /// The parts of a step: sequence, first position, rows.
