@@ -7,7 +7,8 @@ use crate::served::ServedModel;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use tapml_engine::{
-    CompiledGrammar, Finish, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, Usage,
+    CompiledGrammar, Finish, PlacedImage, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken,
+    Usage,
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -16,6 +17,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 pub struct AnswerPlan {
     /// The prompt's tokens.
     pub prompt: Vec<u32>,
+    /// Images that some of them stand for.
+    pub images: Vec<PlacedImage>,
     /// Whether the prompt's tokens count: of several answers to one prompt, those of one do.
     pub counts: bool,
     /// The prompt's text, if the answer begins with it.
@@ -129,7 +132,7 @@ impl Submitted {
             };
             let (prompt, options) = (plan.prompt.clone(), plan.options.clone());
             let mask = plan.grammar.as_ref().map(CompiledGrammar::mask);
-            Request { prompt, options, mask, events: Box::new(receive) }
+            Request { prompt, images: plan.images.clone(), options, mask, events: Box::new(receive) }
         };
         let handles = model.engine()?.submit_all(plans.iter().enumerate().map(request).collect())?;
         Ok(Submitted { handles, plans, events, start: Instant::now() })

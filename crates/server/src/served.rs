@@ -2,12 +2,15 @@
 
 use crate::error::ApiError;
 use crate::fields::Parsed;
-use crate::request::Prompt;
+use crate::request::{ChatInput, Prompt};
 use axum::http::StatusCode;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
-use tapml_engine::{Chat, ChatTemplate, EmbeddingModel, Engine, Tokenizer};
+use tapml_engine::{Chat, ChatTemplate, EmbeddingModel, Engine, PlacedImage, Tokenizer, Vision, VisionError};
+
+/// By these a template reads messages whose content is a list of parts.
+const PARTS: [&str; 4] = ["['type']", "[\"type\"]", "selectattr('type'", "selectattr(\"type\""];
 
 /// A model with its engine.
 pub struct ServedModel {
@@ -21,10 +24,21 @@ pub struct ServedModel {
     pub stop_ids: Vec<u32>,
     /// Whether a last message of the assistant is gone on with, also where the request does not say so.
     pub prefill: bool,
+    /// What makes pixels and tokens of images; `None` if the model takes none.
+    pub vision: Option<Vision>,
     /// What runs it.
     pub kind: ServedKind,
     /// The live calls that are checked beside the service, if any are.
     pub shadow: Option<ServedShadow>,
+}
+
+/// The tokens of a chat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatTokens {
+    /// All of them.
+    pub ids: Vec<u32>,
+    /// Images that some of them stand for.
+    pub images: Vec<PlacedImage>,
 }
 
 /// What a model makes of texts.
@@ -170,12 +184,27 @@ impl ServedModel {
     }
 
     /// The text of a chat.
-    pub fn render(&self, chat: &Chat) -> Parsed<String> {
+    pub fn render(&self, input: &ChatInput) -> Parsed<String> {
         self.engine()?;
         let Some(template) = self.template.as_ref().or(self.tokenizer.chat_template()) else {
             let text = "the model has no chat template; start the server with `--chat-template FILE`, or use /v1/completions";
             return Err(ApiError::unsupported_field("messages", text));
         };
+        let chat = match &self.vision {
+            None if input.images.is_empty() => Cow::Borrowed(&input.chat),
+            None => {
+                let name = self.name();
+                let text = format!(
+                    "the model `{name}` takes no images; send text alone, or serve a model that sees"
+                );
+                return Err(ApiError::unsupported_field("messages", text));
+            }
+            Some(vision) => {
+                let parts = PARTS.iter().any(|words| template.source().contains(words));
+                Cow::Owned(vision.prepare_chat(&input.chat, &self.tokenizer, parts)?)
+            }
+        };
+        let chat = chat.as_ref();
         let chat = &*self.with_prefill(chat)?;
         let render =
             |chat: &Chat| template.render(chat).map_err(|e| ApiError::from(e).with_param("messages"));
@@ -202,11 +231,26 @@ impl ServedModel {
     }
 
     /// The tokens of a chat, of which the context holds all.
-    pub fn encode_chat(&self, chat: &Chat) -> Parsed<Vec<u32>> {
-        let text = self.render(chat)?;
-        let ids = self.tokenizer.encode_plain(&text).map_err(|e| ApiError::from(e).with_param("messages"))?;
-        self.check_prompt("messages", &ids)?;
-        Ok(ids)
+    pub fn encode_chat(&self, input: &ChatInput) -> Parsed<ChatTokens> {
+        let tokens = self.chat_tokens(input, self.context())?;
+        self.check_prompt("messages", &tokens.ids)?;
+        Ok(tokens)
+    }
+
+    /// The tokens of a chat, those of its images among them. With images, fails if there are more than `most`.
+    pub fn chat_tokens(&self, input: &ChatInput, most: usize) -> Parsed<ChatTokens> {
+        let text = self.render(input)?;
+        let wrong = |error| ApiError::from(error).with_param("messages");
+        let Some(vision) = &self.vision else {
+            let ids = self.tokenizer.encode_plain(&text).map_err(wrong)?;
+            return Ok(ChatTokens { ids, images: Vec::new() });
+        };
+        let ids = vision.encode_chat(&self.tokenizer, &text, input.images.len()).map_err(wrong)?;
+        match vision.place_images(&ids, &input.images, most) {
+            Ok((ids, images)) => Ok(ChatTokens { ids, images }),
+            Err(VisionError::TooLong(tokens)) => Err(ApiError::context_error("messages", tokens, most)),
+            Err(VisionError::Other(error)) => Err(wrong(error)),
+        }
     }
 
     /// Fails if there is none, one that the model does not have, or one too many.

@@ -38,7 +38,7 @@ pub async fn count_tokens(State(state): State<Arc<ServerState>>, request: Reques
     let count = state.prepare(move |state| {
         let request = anthropic::parse(&body)?;
         state.model.expect_name(request.common.model.as_deref())?;
-        Ok(state.model.tokenizer.encode_plain(&state.model.render(&request.chat)?)?.len())
+        Ok(state.model.chat_tokens(&request.input, usize::MAX)?.ids.len())
     });
     Ok(json_response(&json!({ "input_tokens": count.await? })))
 }

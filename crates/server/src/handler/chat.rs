@@ -8,6 +8,7 @@ use crate::body::read_json;
 use crate::fields::Parsed;
 use crate::generate::AnswerPlan;
 use crate::request::ChatRequest;
+use crate::served::ChatTokens;
 use crate::state::ServerState;
 use crate::tool_calls::{ToolCall, ToolScanner, ToolSet};
 use crate::tool_grammar::answer_grammar;
@@ -44,7 +45,7 @@ pub fn plans(state: &ServerState, request: &ChatRequest) -> Parsed<(Vec<AnswerPl
     let model = &state.model;
     let common = &request.common;
     model.expect_name(common.model.as_deref())?;
-    let prompt = model.encode_chat(&request.chat)?;
+    let ChatTokens { ids: prompt, images } = model.encode_chat(&request.input)?;
     let (field, form) = common.grammar.clone().unzip();
     let grammar = answer_grammar(model.template_source(), &request.tools, form)?;
     let grammar = grammar.map(|grammar| state.compile(field.unwrap_or("tools"), &grammar)).transpose()?;
@@ -55,10 +56,12 @@ pub fn plans(state: &ServerState, request: &ChatRequest) -> Parsed<(Vec<AnswerPl
         let mut options = answers::options(model, common, answer, prompt.len(), most);
         options.logprobs = request.logprobs;
         let (prompt, stops) = (prompt.clone(), common.stops.clone());
+        let images = images.clone();
         let with_special = !tools.names.is_empty();
         let (counts, grammar) = (answer == 0, grammar.clone());
         AnswerPlan {
             prompt,
+            images,
             counts,
             echo: None,
             options,

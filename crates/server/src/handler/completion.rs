@@ -47,6 +47,7 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<Choices<TextShape>>> 
             let (prompt, echo, stops) = (ids.clone(), echo.clone(), request.common.stops.clone());
             plans.push(AnswerPlan {
                 prompt,
+                images: Vec::new(),
                 counts: answer == 0,
                 echo,
                 options,

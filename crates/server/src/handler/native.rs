@@ -41,7 +41,7 @@ pub async fn props(State(state): State<Arc<ServerState>>) -> Response {
         "total_slots": slots,
         "model_alias": model.name(),
         "chat_template": model.template_source(),
-        "modalities": { "vision": false, "audio": false },
+        "modalities": { "vision": model.vision.is_some(), "audio": false },
         "build_info": concat!("tapml-", env!("CARGO_PKG_VERSION")),
     }))
 }
@@ -56,7 +56,7 @@ pub async fn input_tokens(State(state): State<Arc<ServerState>>, request: Reques
     let count = state.prepare(move |state| {
         let request = TemplateRequest::parse(&body)?;
         state.model.expect_name(request.model.as_deref())?;
-        Ok(state.model.tokenizer.encode_plain(&state.model.render(&request.chat)?)?.len())
+        Ok(state.model.chat_tokens(&request.input, usize::MAX)?.ids.len())
     });
     Ok(json_response(&json!({ "input_tokens": count.await? })))
 }
@@ -91,6 +91,7 @@ fn prepare(state: &ServerState, body: &[u8]) -> Parsed<Job<NativeForm>> {
         let (stops, grammar) = (request.common.stops.clone(), grammar.clone());
         plans.push(AnswerPlan {
             prompt: ids,
+            images: Vec::new(),
             counts: true,
             echo: None,
             options,

@@ -33,7 +33,7 @@ pub async fn tokenize(State(state): State<Arc<ServerState>>, request: Request) -
         let ids = match &request.text {
             TokenizeText::Text { text, special: true } => model.tokenizer.encode(text)?,
             TokenizeText::Text { text, special: false } => model.tokenizer.encode_plain(text)?,
-            TokenizeText::Chat(chat) => model.tokenizer.encode_plain(&model.render(chat)?)?,
+            TokenizeText::Chat(input) => model.chat_tokens(input, usize::MAX)?.ids,
         };
         let count = ids.len();
         let text = |id: &u32| model.tokenizer.decode(&[*id]).map_err(ApiError::from);
@@ -70,7 +70,7 @@ pub async fn apply_template(State(state): State<Arc<ServerState>>, request: Requ
     answer(state, request, |state, body| {
         let request = TemplateRequest::parse(body)?;
         state.model.expect_name(request.model.as_deref())?;
-        Ok(json!({ "prompt": state.model.render(&request.chat)? }))
+        Ok(json!({ "prompt": state.model.render(&request.input)? }))
     })
     .await
 }

@@ -1,7 +1,9 @@
 //! The body of Anthropic's `/v1/messages`, which becomes that of a chat.
 
 use super::chat::ChatRequest;
-use super::translation::{ChatBody, SHARED, join_texts, part_text, text, unserved_part, wrong};
+use super::translation::{
+    ChatBody, SHARED, image_part, join_texts, part_text, text, text_part, unserved_part, wrong,
+};
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
 use serde_json::{Map, Value, json};
@@ -153,7 +155,7 @@ fn read_message(place: &str, message: &Value, chat: &mut ChatBody) -> Parsed<()>
         Some(Value::Array(blocks)) => blocks,
         _ => return Err(wrong(&place, "a text, or a list of blocks")),
     };
-    let mut texts = Vec::new();
+    let mut parts = Vec::new();
     let mut calls = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let place = format!("{place}[{i}]");
@@ -162,7 +164,7 @@ fn read_message(place: &str, message: &Value, chat: &mut ChatBody) -> Parsed<()>
             // Thoughts of former answers are not given again.
             ("thinking" | "redacted_thinking", "assistant") => {}
             ("tool_result", "user") => {
-                push_texts(role, &mut texts, chat);
+                push_parts(role, &mut parts, chat);
                 let content = block.get("content").unwrap_or(&Value::Null);
                 let content = match content {
                     Value::Null => String::new(),
@@ -170,15 +172,16 @@ fn read_message(place: &str, message: &Value, chat: &mut ChatBody) -> Parsed<()>
                 };
                 chat.push_result(text(&place, block, "tool_use_id")?, content);
             }
-            ("text", _) => texts.push(part_text(&place, block, TEXT)?),
+            ("text", _) => parts.push(text_part(part_text(&place, block, TEXT)?)),
+            ("image", "user") => parts.push(read_image(&place, block)?),
             (kind, _) => return Err(unserved_part(&place, kind)),
         }
     }
-    if texts.is_empty() && blocks.iter().all(|block| block["type"] != "tool_result") {
+    if parts.is_empty() && blocks.iter().all(|block| block["type"] != "tool_result") {
         // A message without text is one too.
         chat.push(role, if calls.is_empty() { json!("") } else { Value::Null });
     }
-    push_texts(role, &mut texts, chat);
+    push_parts(role, &mut parts, chat);
     for (place, block) in calls {
         let input = block.get("input").filter(|input| input.is_object());
         let input = input.ok_or_else(|| wrong(&format!("{place}.input"), "an object"))?;
@@ -187,9 +190,23 @@ fn read_message(place: &str, message: &Value, chat: &mut ChatBody) -> Parsed<()>
     Ok(())
 }
 
-/// Adds a message of the texts that were gathered, if there are some.
-fn push_texts(role: &str, texts: &mut Vec<&str>, chat: &mut ChatBody) {
-    if !texts.is_empty() {
-        chat.push(role, std::mem::take(texts).join("\n"));
+/// An image as chats have it.
+fn read_image(place: &str, block: &Value) -> Parsed<Value> {
+    let place = format!("{place}.source");
+    let source = block.get("source").unwrap_or(&Value::Null);
+    match text(&place, source, "type")? {
+        "base64" => {
+            let (kind, data) = (text(&place, source, "media_type")?, text(&place, source, "data")?);
+            image_part(&format!("{place}.data"), &format!("data:{kind};base64,{data}"))
+        }
+        "url" => image_part(&format!("{place}.url"), text(&place, source, "url")?),
+        _ => Err(wrong(&format!("{place}.type"), "`base64`")),
+    }
+}
+
+/// Adds a message of the parts that were gathered, if there are some.
+fn push_parts(role: &str, parts: &mut Vec<Value>, chat: &mut ChatBody) {
+    if !parts.is_empty() {
+        chat.push_parts(role, std::mem::take(parts));
     }
 }

@@ -1,6 +1,7 @@
 //! The body of `/v1/chat/completions`.
 
 use super::grammar;
+use super::images::ImageFiles;
 use super::messages;
 use super::sampling::{Common, MAX_LOGPROBS, NAMES};
 use super::tools;
@@ -56,11 +57,20 @@ const UNSUPPORTED_INPUT: &[Unsupported] = &[Unsupported {
     advice: "start the server with `--chat-template FILE`",
 }];
 
+/// A chat, and the images in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatInput {
+    /// What the template is given.
+    pub chat: Chat,
+    /// Files of images, one for each part of the type `image` of the messages, in order.
+    pub images: ImageFiles,
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatRequest {
-    /// What the template is given.
-    pub chat: Chat,
+    /// What is to be answered.
+    pub input: ChatInput,
     /// The functions that the answer may or must call.
     pub tools: ToolChoice,
     /// At most this many new tokens; as many as the context holds if it is not given.
@@ -78,19 +88,19 @@ impl ChatRequest {
         fields.refuse(UNSUPPORTED)?;
         expect_text(&fields)?;
         let max_tokens = fields.count("max_completion_tokens", 1)?;
-        let (chat, tools) = template_input(&fields)?;
+        let (input, tools) = template_input(&fields)?;
         Ok(ChatRequest {
             common: Common::read(&fields)?,
             max_tokens: max_tokens.or(fields.count("max_tokens", 1)?),
             logprobs: logprobs(&fields)?,
-            chat,
+            input,
             tools,
         })
     }
 }
 
 /// What a template is given, and the functions that it is told of.
-pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolChoice)> {
+pub fn template_input(fields: &Fields<'_>) -> Parsed<(ChatInput, ToolChoice)> {
     fields.refuse(UNSUPPORTED_INPUT)?;
     let mut options: Map<String, Value> = fields.optional("chat_template_kwargs")?.unwrap_or_default();
     let effort: Option<String> = fields.optional("reasoning_effort")?;
@@ -103,15 +113,16 @@ pub fn template_input(fields: &Fields<'_>) -> Parsed<(Chat, ToolChoice)> {
             "`add_generation_prompt` and `continue_final_message` exclude one another; set one of them";
         return Err(ApiError::bad_field("continue_final_message", text).with_code("invalid_value"));
     }
+    let (messages, images) = messages::read(fields.expect_field("messages")?)?;
     let chat = Chat {
-        messages: messages::read(fields.expect_field("messages")?)?,
+        messages,
         tools,
         documents: fields.optional("documents")?,
         options,
         continue_final_message: fields.flag("continue_final_message")?,
         add_generation_prompt: fields.optional("add_generation_prompt")?.unwrap_or(true),
     };
-    Ok((chat, choice))
+    Ok((ChatInput { chat, images }, choice))
 }
 
 /// Fails if the answer is to be something else than text.

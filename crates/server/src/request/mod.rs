@@ -7,6 +7,7 @@ mod chat;
 mod completion;
 mod embedding;
 mod grammar;
+mod images;
 mod messages;
 mod native;
 mod prompts;
@@ -15,7 +16,7 @@ mod tokens;
 mod tools;
 mod translation;
 
-pub use chat::ChatRequest;
+pub use chat::{ChatInput, ChatRequest};
 pub use completion::CompletionRequest;
 pub use embedding::{EmbeddingRequest, VectorFormat};
 pub use native::NativeRequest;

@@ -1,7 +1,7 @@
 //! The body of OpenAI's `/v1/responses`, which becomes that of a chat.
 
 use super::chat::ChatRequest;
-use super::translation::{ChatBody, SHARED, join_texts, text, wrong};
+use super::translation::{ChatBody, SHARED, image_part, join_texts, part_text, text, text_part, wrong};
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed, Unsupported};
 use serde_json::{Map, Value, json};
@@ -210,6 +210,23 @@ fn read_message(place: &str, item: &Value, chat: &mut ChatBody) -> Parsed<()> {
         return Err(wrong(&format!("{place}.role"), "`user`, `assistant`, `system` or `developer`"));
     }
     let content = item.get("content").unwrap_or(&Value::Null);
-    chat.push(role, join_texts(&format!("{place}.content"), content, TEXT)?);
+    let place = format!("{place}.content");
+    let Value::Array(parts) = content else {
+        chat.push(role, join_texts(&place, content, TEXT)?);
+        return Ok(());
+    };
+    let read = |(i, part): (usize, &Value)| {
+        let place = format!("{place}[{i}]");
+        if part["type"] != "input_image" {
+            return Ok(text_part(part_text(&place, part, TEXT)?));
+        }
+        if part.get("file_id").is_some_and(|id| !id.is_null()) {
+            let text = format!("`{place}.file_id` names a file; {STATELESS}");
+            return Err(ApiError::unsupported_field(&format!("{place}.file_id"), text));
+        }
+        image_part(&format!("{place}.image_url"), text(&place, part, "image_url")?)
+    };
+    let parts = parts.iter().enumerate().map(read).collect::<Parsed<Vec<Value>>>()?;
+    chat.push_parts(role, parts);
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! The bodies of `/tokenize`, `/detokenize` and `/apply-template`.
 
-use super::chat::{self, TEMPLATE_NAMES};
+use super::chat::{self, ChatInput, TEMPLATE_NAMES};
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed};
-use tapml_engine::Chat;
 
 const TOKENIZE: &[&str] =
     &["model", "prompt", "content", "add_special_tokens", "add_special", "with_pieces", "return_token_strs"];
@@ -20,7 +19,7 @@ pub enum TokenizeText {
         special: bool,
     },
     /// A chat, which the template turns into a text.
-    Chat(Chat),
+    Chat(ChatInput),
 }
 
 /// Asks for the tokens of a text.
@@ -88,13 +87,13 @@ pub struct TemplateRequest {
     /// The model's name, if it is given.
     pub model: Option<String>,
     /// The chat.
-    pub chat: Chat,
+    pub input: ChatInput,
 }
 
 impl TemplateRequest {
     /// Reads a body.
     pub fn parse(body: &[u8]) -> Parsed<TemplateRequest> {
         let fields = Fields::parse(body, &[&["model"], TEMPLATE_NAMES])?;
-        Ok(TemplateRequest { model: fields.optional("model")?, chat: chat::template_input(&fields)?.0 })
+        Ok(TemplateRequest { model: fields.optional("model")?, input: chat::template_input(&fields)?.0 })
     }
 }

@@ -1,6 +1,7 @@
 //! Bodies of other APIs, put together to the body of a chat.
 
 use super::chat::ChatRequest;
+use super::images;
 use super::{grammar, sampling};
 use crate::error::ApiError;
 use crate::fields::{Fields, Parsed};
@@ -38,6 +39,15 @@ impl ChatBody {
     /// Adds a message.
     pub fn push(&mut self, role: &str, content: impl Into<Value>) {
         self.messages.push(json!({ "role": role, "content": content.into() }));
+    }
+
+    /// Adds a message of parts, as [`text_part`] and [`image_part`] give them. Texts alone are joined.
+    pub fn push_parts(&mut self, role: &str, parts: Vec<Value>) {
+        if parts.iter().any(|part| part["type"] != "text") {
+            return self.push(role, parts);
+        }
+        let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+        self.push(role, texts.join("\n"));
     }
 
     /// Adds what a function answered.
@@ -105,8 +115,20 @@ pub fn part_text<'a>(place: &str, part: &'a Value, types: &[&str]) -> Parsed<&'a
     text(place, part, "text")
 }
 
+/// A text as a part of a chat's message.
+pub fn text_part(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+/// An image as a part of a chat's message; its data URL stands at `place`.
+pub fn image_part(place: &str, url: &str) -> Parsed<Value> {
+    // What is wrong is told by the name that it has here.
+    images::read_url(place, url)?;
+    Ok(json!({ "type": "image_url", "image_url": { "url": url } }))
+}
+
 /// A part that the model cannot be given.
 pub fn unserved_part(place: &str, kind: &str) -> ApiError {
-    let text = format!("`{place}` is of the type `{kind}`, which is not served; give text");
+    let text = format!("`{place}` is of the type `{kind}`, which is not served here; give text");
     ApiError::unsupported_field(&format!("{place}.type"), text)
 }

@@ -312,7 +312,7 @@ fn a_wrong_field_is_named() {
         ("messages", json!([{ "role": "user" }]), "messages[0].content"),
         ("messages", content(json!({})), "messages[0].content[0].type"),
         ("messages", content(json!({ "type": "text" })), "messages[0].content[0].text"),
-        ("messages", content(json!({ "type": "image" })), "messages[0].content[0]"),
+        ("messages", content(json!({ "type": "image" })), "messages[0].content[0].source.type"),
         ("messages", content(json!({ "type": "tool_use" })), "messages[0].content[0]"),
         ("messages", content(json!({ "type": "tool_result" })), "messages[0].content[0].tool_use_id"),
         ("messages", said(json!({ "type": "tool_use", "id": "a" })), "messages[0].content[0].input"),

@@ -76,12 +76,20 @@ fn a_model_without_a_template_answers_no_chats() {
 #[test]
 fn what_cannot_be_served_is_refused_before_a_token_is_made() {
     let server = Fixture::start();
-    let image = json!([{ "type": "text", "text": "What is this?" }, { "type": "image_url", "image_url": { "url": "data:," } }]);
+    let image = |url: &str| {
+        let image = json!({ "type": "image_url", "image_url": { "url": url } });
+        json!([{ "role": "user", "content": [{ "type": "text", "text": "What is this?" }, image] }])
+    };
+    let of_assistant = json!([{ "role": "assistant", "content": [{ "type": "image_url", "image_url": { "url": "data:," } }] }]);
     let sound = json!([{ "type": "input_audio", "input_audio": {} }]);
     let schema = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": { "not": {} } } });
     let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
     let cases = [
-        (json!({ "messages": [{ "role": "user", "content": image }] }), "messages[0].content[1].type"),
+        (json!({ "messages": image("data:,") }), "messages[0].content[1].image_url.url"),
+        (json!({ "messages": image("https://example.org/a.png") }), "messages[0].content[1].image_url.url"),
+        (json!({ "messages": of_assistant }), "messages[0].content[0].type"),
+        // The model does not see.
+        (json!({ "messages": image("data:image/png;base64,aGk=") }), "messages"),
         (json!({ "messages": [{ "role": "user", "content": sound }] }), "messages[0].content[0].type"),
         (json!({ "messages": messages(), "response_format": schema }), "response_format"),
         (json!({ "messages": messages(), "response_format": { "type": "xml" } }), "response_format.type"),

@@ -215,6 +215,7 @@ impl Fixture {
             template,
             stop_ids: vec![END],
             prefill: wishes.prefill,
+            vision: None,
             kind: ServedKind::Generator(Engine::start(Box::new(runner), wishes.engine).unwrap()),
             shadow: None,
         };
@@ -229,8 +230,9 @@ impl Fixture {
         let encoder = EmbeddingModel::start(Box::new(encoder), options).unwrap();
         let kind = ServedKind::Encoder(encoder);
         let (names, stop_ids) = (vec![NAME.into()], Vec::new());
+        let (template, vision, shadow) = (None, None, None);
         let model =
-            ServedModel { names, tokenizer, template: None, stop_ids, prefill: false, kind, shadow: None };
+            ServedModel { names, tokenizer, template, stop_ids, prefill: false, vision, kind, shadow };
         Fixture::start_model(model, Wishes::default().server)
     }
 

@@ -242,7 +242,7 @@ fn a_wrong_field_is_named() {
         ("input", json!(["hi"]), "input[0].role"),
         ("input", json!([{ "role": "king", "content": "a" }]), "input[0].role"),
         ("input", json!([{ "role": "user" }]), "input[0].content"),
-        ("input", part(json!({ "type": "input_image" })), "input[0].content[0].type"),
+        ("input", part(json!({ "type": "input_image" })), "input[0].content[0].image_url"),
         ("input", part(json!({ "type": "input_text" })), "input[0].content[0].text"),
         ("input", json!([{ "type": "function_call", "call_id": "a", "name": "f" }]), "input[0].arguments"),
         ("input", json!([{ "type": "function_call_output", "output": "a" }]), "input[0].call_id"),
