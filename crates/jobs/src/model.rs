@@ -117,11 +117,10 @@ impl GraphOptions {
         let model = if self.fuse { model.with_graph(fuse(model.graph())?)? } else { model };
         let model = match self.paged {
             None => model,
-            Some(page) => model.with_graph(
-                model
-                    .graph()
-                    .to_paged(single_text_layout(page, checkpoint.context().min(PAGED_POSITIONS)))?,
-            )?,
+            Some(page) => model.with_graph(model.graph().to_paged_with_encoder(single_text_layout(
+                page,
+                checkpoint.context().min(PAGED_POSITIONS),
+            ))?)?,
         };
         self.share_out(model)
     }

@@ -9,9 +9,10 @@ use crate::shadow::{ShadowSource, ShadowSpec};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tapml_engine::{
-    BatchLimits, DraftModel, EmbeddingOptions, PagedRunner, PlatformEncoder, Tokenizer, bundled_text,
+    BatchLimits, DraftModel, EmbeddingOptions, PagedRunner, PlatformEncoder, Tokenizer, Vision,
+    bundled_image, bundled_text,
 };
-use tapml_exec::{CpuPlatform, Interface, PlatformInfo};
+use tapml_exec::{CpuPlatform, Image, Interface, NOWHERE, PlatformInfo};
 use tapml_graph::{Context, Error, Model, Result};
 use tapml_import::{Checkpoint, LogitRows};
 use tapml_migrate::report::CheckReport;
@@ -21,6 +22,8 @@ use tapml_server::ServedShadow;
 
 /// Tokens of the recorded prompt: more than the rows of a tile, and than a page.
 const CHECKED_TOKENS: usize = 33;
+/// Of these, most that stand for rows of an image.
+const CHECKED_ROWS: u32 = 16;
 /// Tokens that are recorded behind it, one by one.
 const CHECKED_STEPS: u32 = 2;
 /// Tokens that a small model guesses at once if nobody says how many.
@@ -169,7 +172,7 @@ impl ServeOptions {
         let limits = self.limits(&checkpoint, &model)?;
         let page = u32::try_from(limits.page).unwrap_or(u32::MAX);
         let layout = single_text_layout(page, CHECKED_TOKENS + CHECKED_STEPS as usize);
-        let recorded = model.with_graph(model.graph().to_paged(layout)?)?;
+        let recorded = model.with_graph(model.graph().to_paged_with_encoder(layout)?)?;
         let calls = self.graph.share_out(recorded.clone())?;
         let mut platform = open_platform_for(&self.target, &self.kernels, recorded.graph())?;
         let checked = if self.check && platform.word() != "cpu" {
@@ -271,8 +274,12 @@ impl ServeOptions {
         let folder =
             tempfile::tempdir().map_err(|e| Error::invalid(format!("a folder for recorded calls: {e}")))?;
         let out = folder.path().join("serve.suite");
-        let prompts: Vec<PromptInput> =
-            prompts.iter().map(|ids| PromptInput { ids: ids.clone(), ..PromptInput::default() }).collect();
+        let image = self.image(checkpoint, model)?;
+        let input = |ids: &Vec<u32>| {
+            let (ids, image) = (ids.clone(), image.clone());
+            PromptInput { ids, image, ..PromptInput::default() }
+        };
+        let prompts: Vec<PromptInput> = prompts.iter().map(input).collect();
         let options = CarveOptions {
             out: &out,
             overwrite: false,
@@ -293,6 +300,18 @@ impl ServeOptions {
         }
         let paged = model.graph().states().first().map_or("", |_| " --paged 16");
         Err(failed_check(&report, &self.target, &self.model, paged))
+    }
+
+    /// An image for the first tokens of a prompt, so that the calls of its encoder are recorded, too; `None` if the model takes
+    /// none, or its images are not served.
+    fn image(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Option<Image>> {
+        if self.random || !Interface::from_graph(model.graph())?.sees() {
+            return Ok(None);
+        }
+        let Ok(Some(vision)) = Vision::open(checkpoint) else { return Ok(None) };
+        let rows = model.graph().image_rows()?.unwrap_or(0).min(CHECKED_ROWS);
+        let pixels = vision.processor().bytes(bundled_image())?.values;
+        Ok(Some(Image { pixels, slots: std::iter::once(NOWHERE).chain(0..rows).collect() }))
     }
 
     /// A prompt as long as the check wants, or as the context allows.

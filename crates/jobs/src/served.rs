@@ -3,7 +3,7 @@
 use crate::serve::{LoadedModel, Serving};
 use std::path::{Path, PathBuf};
 use tapml_engine::{
-    BatchRunner, ChatTemplate, EmbeddingModel, Engine, EngineOptions, TextEncoder, Tokenizer,
+    BatchRunner, ChatTemplate, EmbeddingModel, Engine, EngineOptions, TextEncoder, Tokenizer, Vision,
 };
 use tapml_graph::{Context, Error, Result};
 use tapml_server::{ServedKind, ServedModel};
@@ -50,6 +50,7 @@ impl ServedOptions {
         if names.is_empty() {
             names.push(folder_name(dir));
         }
+        let vision = vision(&serving);
         let stop_ids = serving.checkpoint.eos().to_vec();
         let (kind, shadow) = match serving.model {
             LoadedModel::Generator { runner, draft, shadow } => {
@@ -64,8 +65,18 @@ impl ServedOptions {
                 (ServedKind::Encoder(EmbeddingModel::start(encoder, options)?), None)
             }
         };
-        Ok(ServedModel { names, tokenizer, template, stop_ids, prefill, kind, shadow })
+        Ok(ServedModel { names, tokenizer, template, stop_ids, prefill, vision, kind, shadow })
     }
+}
+
+/// What makes pixels of images, of a language model that sees. One whose images cannot be prepared serves texts.
+fn vision(serving: &Serving) -> Option<Vision> {
+    let LoadedModel::Generator { runner, .. } = &serving.model else { return None };
+    runner.image_limits().filter(|_| !serving.random)?;
+    Vision::open(&serving.checkpoint).unwrap_or_else(|error| {
+        log::warn!("images are refused: {error}");
+        None
+    })
 }
 
 /// The last part of a path, also of one such as `.`.

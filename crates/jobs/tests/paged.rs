@@ -64,7 +64,16 @@ fn last_bits(runner: &mut PagedRunner, texts: &[(usize, Vec<u32>)], piece: usize
             let slot = |step: usize| (2 * text + step % 2) as u32;
             let states = [if start == 0 { NO_SLOT } else { slot(start / piece) }, slot(start / piece + 1)];
             let (ids, detail) = (ids[start..end].to_vec(), LogitDetail::Full);
-            batch.sequences.push(SequenceRows { ids, start, pages, wanted, states, prompt: 1, detail });
+            batch.sequences.push(SequenceRows {
+                ids,
+                start,
+                pages,
+                wanted,
+                states,
+                prompt: 1,
+                detail,
+                images: vec![],
+            });
             which.push(index);
         }
         if which.is_empty() {
