@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod embeddings;
+mod images;
 mod process;
 mod ranks;
 
