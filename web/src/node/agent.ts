@@ -8,6 +8,7 @@ import process from "node:process";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import vm from "node:vm";
+import { gunzipSync } from "node:zlib";
 import type { State } from "../core/hub";
 import type { Start } from "../page/messages";
 
@@ -103,7 +104,9 @@ async function dress(dawn: string[]): Promise<(message: unknown) => void> {
     Object.defineProperty(globalThis, key, { value, configurable: true, writable: true });
   }
   const script = path.join(here, "agent.js");
-  vm.runInThisContext(fs.readFileSync(script, "utf8"), { filename: script });
+  // A hub gives it plain; the repository keeps it packed.
+  const text = fs.existsSync(script) ? fs.readFileSync(script) : gunzipSync(fs.readFileSync(`${script}.gz`));
+  vm.runInThisContext(text.toString("utf8"), { filename: script });
   const worker = globalThis as unknown as { onmessage(event: { data: unknown }): void };
   return (message) => worker.onmessage({ data: message });
 }

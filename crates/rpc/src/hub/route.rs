@@ -1,7 +1,7 @@
 //! Routes: which request goes where. Who asks for no WebSocket gets a page.
 
 use super::config::Config;
-use super::pages::{PAGES, Page};
+use super::pages::{PAGES, Page, bytes};
 use super::state::{HubState, lock};
 use crate::net::upgrade::{OpenSocket, Upgrade, refuse};
 use crate::wire::limits::{HUB_PROTOCOL, PROTOCOL};
@@ -78,7 +78,8 @@ fn refuse_page() -> Response {
     refuse(StatusCode::FORBIDDEN, "pages of this origin may not connect")
 }
 
-fn answer((_, kind, body): &'static Page) -> Response {
+fn answer(page: &'static Page) -> Response {
+    let kind = page.1;
     let kind = HeaderValue::from_str(&format!("{kind}; charset=utf-8"));
     let kind = kind.unwrap_or(HeaderValue::from_static("text/plain"));
     let headers = [
@@ -87,7 +88,7 @@ fn answer((_, kind, body): &'static Page) -> Response {
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
-    (headers, *body).into_response()
+    (headers, bytes(page)).into_response()
 }
 
 impl HubState {
