@@ -38,12 +38,14 @@ const STEP: u32 = 64;
 /// Elements of an f16 row whose products the tensor cores add up. They round toward zero: sums of a row of 4096 elements as
 /// a whole were off up to 1.6 times as far as the verdict allows.
 const RUN: u32 = 256;
+/// Rows that are as few as can be: tensor maps swizzle 8 rows together, and each block of a cluster brings a half.
+const SKINNY: u32 = 16;
 /// Elements that share a scale.
 const GROUP: u32 = 32;
 /// Bytes of shared memory that the text itself declares, or loses by alignment.
 const RESERVED_BYTES: u32 = 3 << 10;
 /// Stages of the ring at most, and at least.
-const DEPTH: u32 = 8;
+const DEPTH: u32 = 16;
 /// Stages at least: with fewer, the kernel is not taken.
 const SHALLOWEST: u32 = 4;
 
@@ -175,6 +177,7 @@ impl Matmul {
         desc.constants = [
             ("K", self.k),
             ("TILE", self.tile),
+            ("SKINNY", self.skinny_rows()),
             ("GROUPS", groups),
             ("STAGES", stages),
             ("FORMAT", self.format.bits().unwrap_or(1)),
@@ -208,6 +211,9 @@ impl Matmul {
             }
         };
         desc.constants.extend((0..weights).flat_map(|i| map(i + 1, 1 + i * arrays, weight)));
+        if self.skinny_rows() > 0 {
+            desc.constants.extend(map(1 + weights, 0, [2, self.k, STEP, self.skinny_rows() / CLUSTER]));
+        }
         desc.check_limits(info).ok()?;
         Some((desc, [Extent::from_dim(u64::from(blocks)), single_workgroup(), single_workgroup()]))
     }
@@ -226,6 +232,11 @@ impl Matmul {
             u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
         GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
+    }
+
+    /// Rows up to which only so many are brought and multiplied, in tiles for few rows; 0 for none.
+    fn skinny_rows(&self) -> u32 {
+        if self.tile < ROWS { SKINNY } else { 0 }
     }
 
     /// Bytes of shared memory that results go through.
