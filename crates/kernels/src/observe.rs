@@ -10,8 +10,8 @@ use crate::output_rows::OutputRows;
 use crate::program::ProgramStep;
 use std::ops::Range;
 use tapml_device::{Device, KernelId};
-use tapml_graph::op::{NamedParts, Pools};
 use tapml_graph::{Bytes, Context, Error, Node, NodeId, Result, Symbols, Tensor, TensorType, byte_len};
+use tapml_graph::{NamedParts, Pools};
 
 /// What a run shows of a node.
 #[derive(Clone, Debug)]

@@ -4,10 +4,11 @@
 use super::rule::Fusion;
 use crate::error::{Error, Result};
 use crate::graph::{Builder, Graph, Origin, TensorType, ValueId};
-use crate::op::{Extreme, Fused, Op, Pools};
-use std::collections::HashMap;
+use crate::op::{Extreme, Fused, Op};
+use crate::pools::Pools;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The attributes as they are written.
@@ -114,7 +115,8 @@ impl Fused {
         let mut all: Option<Pools> = None;
         for node in body.nodes() {
             let Some(inner) = node.op.pools(&body.input_types(node)) else { continue };
-            let taken: Option<Vec<usize>> = inner.inputs.iter().map(|&at| of_input(node.inputs[at])).collect();
+            let taken: Option<Vec<usize>> =
+                inner.inputs.iter().map(|&at| of_input(node.inputs[at])).collect();
             let given: Option<Vec<usize>> =
                 inner.outputs.iter().map(|&at| of_output(node.outputs[at])).collect();
             let (table, part) = (of_input(node.inputs[inner.table])?, inner.part);

@@ -1,7 +1,8 @@
 //! `paged_append`: writes the rows of a step to their places in a cache that many texts share.
 
 use super::shape::{expect_dim, expect_indices, expect_inputs, matrix};
-use super::{Fill, Operator, Pools, Sample};
+use super::{Fill, Operator, Sample};
+use crate::pools::Pools;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;

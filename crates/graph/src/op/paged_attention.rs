@@ -1,7 +1,8 @@
 //! `paged_attention`: attention of rows of several texts, whose keys and values lie in pages.
 
 use super::shape::{expect_dim, expect_indices, expect_inputs, indices, matrix};
-use super::{Attention, Fill, Operator, Pools, Sample};
+use super::{Attention, Fill, Operator, Sample};
+use crate::pools::Pools;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;

@@ -2,7 +2,8 @@
 
 use super::shape::{expect_dim, expect_indices, indices};
 use super::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7};
-use super::{Extreme, Fill, Op, Operator, Pools, Sample};
+use super::{Extreme, Fill, Op, Operator, Sample};
+use crate::pools::Pools;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

@@ -185,5 +185,8 @@ fn a_call_on_the_parts_that_it_names_gives_what_one_on_whole_pools_gives() {
         assert!(parts.count() <= count, "{name}");
         ops.insert(sample.op.name());
     }
-    assert_eq!(ops.into_iter().collect::<Vec<_>>(), ["paged_append", "paged_attention", "paged_recurrence", "rope_paged_append"]);
+    assert_eq!(
+        ops.into_iter().collect::<Vec<_>>(),
+        ["paged_append", "paged_attention", "paged_recurrence", "rope_paged_append"]
+    );
 }
