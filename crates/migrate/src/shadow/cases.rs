@@ -3,7 +3,7 @@
 //! The suite's graph is the node alone, as it ran: a fused operator is one, and pools are those parts that the call names. Its
 //! inputs are what the target had, its outputs what the source gives for them. Weights are named, as in any suite.
 
-use super::sampler::RecordedCall;
+use super::queue::RecordedCall;
 use crate::identity::{ModelIdentity, weight_entries};
 use crate::suite::{Frame, Prompt, Settings, Slot, SuiteOutput, SuiteSource, SuiteWriter};
 use std::collections::HashMap;

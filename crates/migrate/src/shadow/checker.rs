@@ -2,8 +2,8 @@
 
 use super::cases::{CaseFolder, Left};
 use super::counts::{ShadowState, increment};
+use super::queue::RecordedCall;
 use super::queue::ShadowQueue;
-use super::sampler::RecordedCall;
 use crate::judged::judge_call;
 use crate::oracle::Oracles;
 use crate::verdict::{Judgement, Precision};

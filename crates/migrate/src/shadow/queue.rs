@@ -5,9 +5,26 @@
 //! verdict of every other kernel at the latest, however few of the calls are its own. Each kernel has its part of the room, and
 //! its first verdict goes to the smallest of its calls that wait. Calls of much work get no verdict but the first of their kernel.
 
-use super::sampler::RecordedCall;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tapml_exec::Call;
+use tapml_graph::{Graph, Tensor};
+
+/// A call with what the target gave.
+pub struct RecordedCall {
+    /// The node alone, with the pages and slots that the call names.
+    pub graph: Graph,
+    /// The call.
+    pub call: Call,
+    /// What runs it; empty if nobody says.
+    pub kernel: String,
+    /// What the target gave.
+    pub outputs: Vec<Tensor>,
+    /// The room that it takes while it waits.
+    pub bytes: u64,
+    /// About its multiplications, by which a verdict's time is guessed.
+    pub work: u64,
+}
 
 /// Multiplications of a call that gets more than the first verdict of its kernel, at most. A verdict takes some ten times as many,
 /// in f64.
@@ -139,11 +156,10 @@ impl ShadowQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_exec::Call;
     use tapml_graph::op::Silu;
-    use tapml_graph::{Graph, Op, Symbols};
+    use tapml_graph::{Op, Symbols};
 
-    fn recorded(kernel: &str, work: u64) -> RecordedCall {
+    fn call_of(kernel: &str, work: u64) -> RecordedCall {
         let call = Call {
             node: kernel.to_string(),
             op: Op::from(Silu {}),
@@ -184,7 +200,7 @@ mod tests {
         let queue = queue(9, &["a", "b", "c"]);
         for (kernel, work) in [("a", 30), ("a", 10), ("b", 20), ("a", 15), ("c", 500), ("b", 5)] {
             assert!(queue.reserve(kernel, 1));
-            assert!(queue.push(recorded(kernel, work), 1));
+            assert!(queue.push(call_of(kernel, work), 1));
         }
         queue.close();
         let order = std::iter::from_fn(|| queue.pop()).map(|call| (call.kernel, call.work));
@@ -197,7 +213,7 @@ mod tests {
         let queue = queue(9, &["a"]);
         let offer = |work| {
             assert!(queue.reserve("a", 1));
-            queue.push(recorded("a", work), 1)
+            queue.push(call_of("a", work), 1)
         };
         assert!(offer(MOST_WORK + 1) && !offer(MOST_WORK + 1) && offer(MOST_WORK));
         assert_eq!(queue.calls(), 2);
@@ -209,10 +225,10 @@ mod tests {
     fn a_call_that_takes_more_than_it_asked_for_needs_room() {
         let queue = queue(9, &["a"]);
         assert!(queue.reserve("a", 60) && queue.reserve("a", 0));
-        let large = RecordedCall { bytes: 41, ..recorded("a", 1) };
+        let large = RecordedCall { bytes: 41, ..call_of("a", 1) };
         assert!(!queue.push(large, 0));
         assert_eq!(queue.calls(), 1);
-        assert!(queue.reserve("a", 0) && queue.push(RecordedCall { bytes: 40, ..recorded("a", 1) }, 0));
+        assert!(queue.reserve("a", 0) && queue.push(RecordedCall { bytes: 40, ..call_of("a", 1) }, 0));
         assert!(!queue.reserve("a", 1));
     }
 }

@@ -6,7 +6,7 @@
 
 use super::alone::node_alone;
 use super::counts::{ShadowState, increment};
-use super::queue::ShadowQueue;
+use super::queue::{RecordedCall, ShadowQueue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tapml_exec::{Call, KernelChoice, NodeEvent, Observer, StepSampler};
@@ -21,22 +21,6 @@ const POOL_BYTES: u64 = 32 << 20;
 const EARLY_STEPS: usize = 64;
 /// Rows of a small step, at most: their verdicts come soon.
 const EARLY_ROWS: u64 = 16;
-
-/// A call with what the target gave.
-pub struct RecordedCall {
-    /// The node alone, with the pages and slots that the call names.
-    pub graph: Graph,
-    /// The call.
-    pub call: Call,
-    /// What runs it; empty if nobody says.
-    pub kernel: String,
-    /// What the target gave.
-    pub outputs: Vec<Tensor>,
-    /// The room that it takes while it waits.
-    pub bytes: u64,
-    /// About its multiplications, by which a verdict's time is guessed.
-    pub work: u64,
-}
 
 /// See the module.
 pub struct ShadowSampler {
