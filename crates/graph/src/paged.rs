@@ -79,7 +79,7 @@ impl Graph {
     /// [`crate::ErrorKind::Unsupported`], with the node, if rows see each other in another way, or if the graph takes more
     /// than ids and an image. [`crate::ErrorKind::InvalidInput`] if a size of the layout is 0 that the graph needs.
     pub fn to_paged(&self, layout: PageLayout) -> Result<Graph> {
-        self.paged(layout, false)
+        self.build_paged(layout, false)
     }
 
     /// As [`Graph::to_paged`] with the encoder of images in the graph, which takes pixels as before: for records that hold the
@@ -88,10 +88,10 @@ impl Graph {
     /// # Errors
     /// As [`Graph::to_paged`].
     pub fn to_paged_with_encoder(&self, layout: PageLayout) -> Result<Graph> {
-        self.paged(layout, true)
+        self.build_paged(layout, true)
     }
 
-    fn paged(&self, layout: PageLayout, keeps_encoder: bool) -> Result<Graph> {
+    fn build_paged(&self, layout: PageLayout, keeps_encoder: bool) -> Result<Graph> {
         let paging = Paging::new(self, layout, keeps_encoder).and_then(Paging::build);
         paging.context(|| format!("graph `{}` for several texts", self.name()))
     }

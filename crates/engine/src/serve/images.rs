@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use tapml_graph::Error;
 
-    fn placed(start: usize, value: f32) -> PlacedImage {
+    fn image_at(start: usize, value: f32) -> PlacedImage {
         let pixels = Tensor::from_f32(vec![1], vec![value]).expect("one pixel");
         PlacedImage { start, rows: vec![0, 2, 1], image: Arc::new(SharedImage::new(pixels)) }
     }
@@ -131,25 +131,25 @@ mod tests {
     #[test]
     fn equal_pixels_are_one_image_while_somebody_uses_it() {
         let mut store = ImageStore::default();
-        let (mut first, mut other) = (vec![placed(0, 1.0), placed(5, 1.0)], vec![placed(0, 2.0)]);
+        let (mut first, mut other) = (vec![image_at(0, 1.0), image_at(5, 1.0)], vec![image_at(0, 2.0)]);
         store.share(&mut first);
         store.share(&mut other);
         assert!(Arc::ptr_eq(&first[0].image, &first[1].image));
         assert!(!Arc::ptr_eq(&first[0].image, &other[0].image));
         let rows = |_: &Tensor| Tensor::from_f32(vec![1, 1], vec![7.0]);
         first[0].image.encoded_rows(rows).expect("it is encoded");
-        let mut later = vec![placed(3, 1.0)];
+        let mut later = vec![image_at(3, 1.0)];
         store.share(&mut later);
         assert!(later[0].image.encoded_rows(|_| Err(Error::bug("it runs again"))).is_ok());
         drop((first, later));
-        let mut late = vec![placed(3, 1.0)];
+        let mut late = vec![image_at(3, 1.0)];
         store.share(&mut late);
         assert!(late[0].image.encoded_rows(|_| Err(Error::bug("it is forgotten"))).is_err());
     }
 
     #[test]
     fn tokens_are_cut_to_a_range() {
-        let image = placed(4, 0.0);
+        let image = image_at(4, 0.0);
         for (range, expected) in [(0..5, 4..5), (5..6, 5..6), (6..20, 6..7), (0..4, 4..4), (9..12, 9..9)] {
             assert_eq!(image.tokens_within(&range), expected);
         }

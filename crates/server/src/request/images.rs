@@ -8,7 +8,7 @@ use base64::engine::{DecodePaddingMode, Engine};
 /// Most images of one request.
 const MOST: usize = 64;
 /// Characters of a URL that an error tells.
-const TOLD: usize = 40;
+const MOST_CHARACTERS: usize = 40;
 /// Some clients leave the padding out.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
@@ -28,7 +28,7 @@ pub fn read_url(place: &str, url: &str) -> Parsed<Vec<u8>> {
         Err(ApiError::bad_field(place, format!("`{place}`: {form}, found {found}"))
             .with_code("invalid_image"))
     };
-    let told = || url.chars().take(TOLD).collect::<String>();
+    let told = || url.chars().take(MOST_CHARACTERS).collect::<String>();
     let scheme = url.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("data:"));
     let Some(rest) = scheme.and_then(|_| url.get(5..)) else {
         let text = format!(
@@ -41,7 +41,7 @@ pub fn read_url(place: &str, url: &str) -> Parsed<Vec<u8>> {
     let mut words = head.split(';');
     let kind = words.next().unwrap_or_default();
     if !kind.is_empty() && !kind.to_ascii_lowercase().starts_with("image/") {
-        return wrong(format!("the type `{}`", kind.chars().take(TOLD).collect::<String>()));
+        return wrong(format!("the type `{}`", kind.chars().take(MOST_CHARACTERS).collect::<String>()));
     }
     if !words.any(|word| word.trim().eq_ignore_ascii_case("base64")) {
         return wrong(format!("no word `base64` in `{}`", told()));

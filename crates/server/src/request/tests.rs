@@ -147,7 +147,7 @@ fn arguments_of_calls_become_objects() {
         json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"a\": [1]}" } });
     let messages = json!([{ "role": "assistant", "content": null, "tool_calls": [call] }, { "role": "tool", "content": "5" }]);
     let request = ChatRequest::parse(json!({ "messages": messages }).to_string().as_bytes()).unwrap();
-    let read = &request.chat.messages[0];
+    let read = &request.input.chat.messages[0];
     assert_eq!(read["tool_calls"][0]["function"]["arguments"], json!({ "a": [1] }));
     assert_eq!(read["content"], Value::Null);
 }
