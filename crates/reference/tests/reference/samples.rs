@@ -145,7 +145,10 @@ fn wrong_inputs_are_errors_for_every_operator() {
 #[test]
 fn a_call_on_the_parts_that_it_names_gives_what_one_on_whole_pools_gives() {
     let mut ops = std::collections::BTreeSet::new();
-    for (name, sample) in samples() {
+    let fused = tapml_graph::fusion::FUSIONS.iter().flat_map(|fusion| {
+        (fusion.samples)().into_iter().map(|sample| (format!("{} / {}", fusion.name, sample.name), sample))
+    });
+    for (name, sample) in samples().chain(fused) {
         let mut tensors = sample.tensors(3).unwrap();
         let mut types: Vec<TensorType> = sample.inputs.iter().map(|input| input.ty.clone()).collect();
         let Some(pools) = sample.op.pools(&types) else { continue };
