@@ -105,7 +105,7 @@ async function dress(dawn: string[]): Promise<(message: unknown) => void> {
   }
   const script = path.join(here, "agent.js");
   // A hub gives it plain; the repository keeps it packed.
-  const text = fs.existsSync(script) ? fs.readFileSync(script) : gunzipSync(fs.readFileSync(`${script}.gz`));
+  const text = fs.existsSync(script) ? fs.readFileSync(script) : gunzipSync(new Uint8Array(fs.readFileSync(`${script}.gz`)));
   vm.runInThisContext(text.toString("utf8"), { filename: script });
   const worker = globalThis as unknown as { onmessage(event: { data: unknown }): void };
   return (message) => worker.onmessage({ data: message });
