@@ -378,16 +378,12 @@ fn fill(
 
 /// Fills states that do not grow with zeros, in full. Growing ones are read only up to rows that a run has written.
 fn zero_states(device: &mut dyn Device, program: &Program, buffers: &[BufferId]) -> Result<()> {
-    let fixed = program.states.iter().filter(|state| !state.grows);
-    // Filled on the device: pages take up most of its memory.
-    let fills: Vec<Command> =
-        fixed.map(|state| Command::Fill { buffer: buffers[state.buffer as usize], word: 0 }).collect();
-    if fills.is_empty() {
-        return Ok(());
+    for state in program.states.iter().filter(|state| !state.grows) {
+        let size = program.buffers[state.buffer as usize].size;
+        let zeros = vec![0; usize::try_from(size).map_err(|_| Error::invalid("a state is too large"))?];
+        device.write(buffers[state.buffer as usize], 0, &zeros)?;
     }
-    let list = device.record(&fills)?;
-    let filled = device.replay(list, &Symbols::np(0, 0));
-    filled.and(device.destroy_list(list))
+    Ok(())
 }
 
 /// The list of prompts, which serves any run if no step minds, and that of runs of one row if any does.
