@@ -137,7 +137,7 @@ fn draft() -> (Tokenizer, Generator<Session>) {
 
 #[test]
 fn greedy_text_is_that_of_transformers_and_streams_in_pieces() {
-    let golden = File::open(&tapml_testing::golden("llama_draft").join("golden.safetensors")).unwrap();
+    let golden = File::open(&root().join("tests/goldens/llama_draft/golden.safetensors")).unwrap();
     let prompts: Vec<String> = serde_json::from_str(&golden.metadata()["prompts"]).unwrap();
     let (tokenizer, mut generator) = draft();
     for (i, prompt) in prompts.iter().enumerate() {

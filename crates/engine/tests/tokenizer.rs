@@ -19,7 +19,7 @@ fn llama() -> &'static Tokenizer {
 
 #[test]
 fn ids_are_those_of_transformers() {
-    let golden = File::open(&tapml_testing::golden("llama").join("golden.safetensors")).unwrap();
+    let golden = File::open(&root().join("tests/goldens/llama/golden.safetensors")).unwrap();
     let prompts: Vec<String> = serde_json::from_str(&golden.metadata()["prompts"]).unwrap();
     assert_eq!(prompts.len(), 5);
     for (i, prompt) in prompts.iter().enumerate() {
