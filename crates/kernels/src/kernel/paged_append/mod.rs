@@ -1,8 +1,6 @@
 //! `paged_append`: launch planner. First a copy of the cache, which is left out when the output lies in the cache's buffer,
 //! then the new rows. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
 
-pub mod rotated;
-
 use super::Request;
 use super::append::COPY;
 use super::source::{KernelSource, constant, elements, plan as planned, rows_and_width, wrong_op};
