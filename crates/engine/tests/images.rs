@@ -2,14 +2,15 @@
 //! prefix cache and without; pages of other images are never taken.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod asking;
+
+use asking::{Placed, answers};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 use tapml_engine::{
     BatchLimits, Chat, Engine, EngineOptions, GenerateOptions, Generator, PagedRunner, PlacedImage, Request,
-    RequestEvent, RequestOptions, SharedImage, Tokenizer, Usage, Vision, VisionError, user_message,
+    RequestOptions, SharedImage, Tokenizer, Vision, VisionError, user_message,
 };
 use tapml_exec::{CpuPlatform, Image, NOWHERE, Session};
 use tapml_graph::Tensor;
@@ -24,9 +25,6 @@ struct Seeing {
     tokenizer: Tokenizer,
     vision: Vision,
 }
-
-/// A prompt with its images.
-type Placed = (Vec<u32>, Vec<PlacedImage>);
 
 impl Seeing {
     fn open(name: &str) -> Seeing {
@@ -91,35 +89,6 @@ impl Seeing {
     }
 }
 
-fn ask(engine: &Engine, (prompt, images): &Placed) -> (tapml_engine::RequestHandle, Receiver<RequestEvent>) {
-    let (sender, events) = channel();
-    let tell = move |event| match sender.send(event) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
-    };
-    let options = RequestOptions { max_tokens: NEW_TOKENS, ..RequestOptions::default() };
-    let (prompt, images) = (prompt.clone(), images.clone());
-    let request = Request { prompt, images, options, mask: None, events: Box::new(tell) };
-    (engine.submit(request).unwrap(), events)
-}
-
-/// The answers to these prompts, all asked at once.
-fn answers(engine: &Engine, prompts: &[&Placed]) -> Vec<(Vec<u32>, Usage)> {
-    let asked: Vec<_> = prompts.iter().map(|prompt| ask(engine, prompt)).collect();
-    let answer = |(_handle, events): (_, Receiver<RequestEvent>)| {
-        let mut tokens = Vec::new();
-        loop {
-            match events.recv_timeout(Duration::from_secs(120)).unwrap() {
-                RequestEvent::Token(token) => tokens.push(token.id),
-                RequestEvent::Finished(_, usage) => return (tokens, usage),
-                RequestEvent::Failed(error) => panic!("{error}"),
-                RequestEvent::Prompt(_) => panic!("no log probabilities were asked for"),
-            }
-        }
-    };
-    asked.into_iter().map(answer).collect()
-}
-
 /// The same prompt with another picture, all of whose pixels are one value.
 fn with_other_pixels((ids, images): &Placed, value: f32) -> Placed {
     let other = |placed: &PlacedImage| {
@@ -157,10 +126,10 @@ fn texts_with_images_are_those_of_a_session() {
             for pages in [64, ids.len().div_ceil(8) + 5] {
                 let pages = pages.max(model.checkpoint.context().div_ceil(8));
                 let engine = model.engine(pages, prefix_cache);
-                let (tokens, _) = answers(&engine, &[&prompt]).remove(0);
+                let (tokens, _) = answers(&engine, &[&prompt], NEW_TOKENS).remove(0);
                 assert_eq!(tokens, alone, "{name}, {pages} pages");
                 for round in 0..2 {
-                    let found = answers(&engine, &[&other, &blind, &prompt, &other]);
+                    let found = answers(&engine, &[&other, &blind, &prompt, &other], NEW_TOKENS);
                     let expected = [&other_alone, &blind_alone, &alone, &other_alone];
                     for ((tokens, _), expected) in found.iter().zip(expected) {
                         assert_eq!(tokens, expected, "{name}, {pages} pages, round {round}");
@@ -182,12 +151,12 @@ fn pages_of_another_image_are_not_taken() {
     let model = Seeing::open("llava_tiny");
     let prompt = model.prompt(&[None, Some("what is this")], &[model.file()]);
     let engine = model.engine(64, true);
-    answers(&engine, &[&prompt]);
-    let (_, usage) = answers(&engine, &[&with_other_pixels(&prompt, 0.3)]).remove(0);
+    answers(&engine, &[&prompt], NEW_TOKENS);
+    let (_, usage) = answers(&engine, &[&with_other_pixels(&prompt, 0.3)], NEW_TOKENS).remove(0);
     assert_eq!(usage.cached_tokens, 0, "the first page holds rows of the image");
-    let (_, usage) = answers(&engine, &[&(prompt.0.clone(), Vec::new())]).remove(0);
+    let (_, usage) = answers(&engine, &[&(prompt.0.clone(), Vec::new())], NEW_TOKENS).remove(0);
     assert_eq!(usage.cached_tokens, 0, "tokens that stand for no image");
-    let (_, usage) = answers(&engine, &[&prompt]).remove(0);
+    let (_, usage) = answers(&engine, &[&prompt], NEW_TOKENS).remove(0);
     assert_eq!(usage.cached_tokens, (prompt.0.len() - 1) / 8 * 8);
 }
 
@@ -204,13 +173,13 @@ fn several_images_stand_where_they_are_named() {
         let mut swapped = mixed.clone();
         (swapped.1[0].image, swapped.1[1].image) = (mixed.1[1].image.clone(), mixed.1[0].image.clone());
         let engine = model.engine(64, true);
-        let found = answers(&engine, &[&twice, &mixed, &swapped]);
+        let found = answers(&engine, &[&twice, &mixed, &swapped], NEW_TOKENS);
         assert_eq!(found[0].0, alone, "{name}");
         let apart = model.engine(64, false);
         for (prompt, (tokens, _)) in [&twice, &mixed, &swapped].into_iter().zip(&found) {
-            assert_eq!(answers(&apart, &[prompt]).remove(0).0, *tokens, "{name}");
+            assert_eq!(answers(&apart, &[prompt], NEW_TOKENS).remove(0).0, *tokens, "{name}");
         }
-        let second = answers(&engine, &[&mixed]).remove(0).1.cached_tokens;
+        let second = answers(&engine, &[&mixed], NEW_TOKENS).remove(0).1.cached_tokens;
         assert_eq!(second, (mixed.0.len() - 1) / 8 * 8, "{name}");
     }
 }

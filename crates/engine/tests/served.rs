@@ -2,16 +2,12 @@
 //! preemption, give the tokens that each text has alone.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod asking;
 mod models;
 
+use asking::Placed;
 use models::{REFUSED, load, load_distinct, name};
-use std::ops::ControlFlow;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
-use tapml_engine::{
-    BatchLimits, Engine, EngineOptions, NgramOptions, PagedRunner, Request, RequestEvent, RequestOptions,
-    Usage,
-};
+use tapml_engine::{BatchLimits, Engine, EngineOptions, NgramOptions, PagedRunner, Usage};
 use tapml_exec::{CpuPlatform, Interface, Session};
 use tapml_graph::Model;
 
@@ -45,33 +41,10 @@ fn text_alone(model: &Model, prompt: &[u32]) -> Vec<u32> {
     tokens
 }
 
-fn ask(engine: &Engine, prompt: &[u32]) -> (tapml_engine::RequestHandle, Receiver<RequestEvent>) {
-    let (sender, events) = channel();
-    let tell = move |event| match sender.send(event) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
-    };
-    let options = RequestOptions { max_tokens: NEW_TOKENS, ..RequestOptions::default() };
-    let request =
-        Request { prompt: prompt.to_vec(), images: Vec::new(), options, mask: None, events: Box::new(tell) };
-    (engine.submit(request).unwrap(), events)
-}
-
 /// The answers to these prompts, all asked at once.
 fn answers(engine: &Engine, prompts: &[Vec<u32>]) -> Vec<(Vec<u32>, Usage)> {
-    let asked: Vec<_> = prompts.iter().map(|prompt| ask(engine, prompt)).collect();
-    let answer = |(_handle, events): (_, Receiver<RequestEvent>)| {
-        let mut tokens = Vec::new();
-        loop {
-            match events.recv_timeout(Duration::from_secs(120)).unwrap() {
-                RequestEvent::Token(token) => tokens.push(token.id),
-                RequestEvent::Finished(_, usage) => return (tokens, usage),
-                RequestEvent::Failed(error) => panic!("{error}"),
-                RequestEvent::Prompt(_) => panic!("no log probabilities were asked for"),
-            }
-        }
-    };
-    asked.into_iter().map(answer).collect()
+    let prompts: Vec<Placed> = prompts.iter().map(|ids| (ids.clone(), Vec::new())).collect();
+    asking::answers(engine, &prompts.iter().collect::<Vec<_>>(), NEW_TOKENS)
 }
 
 fn start(model: &Model, limits: BatchLimits) -> Engine {
