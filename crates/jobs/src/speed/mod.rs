@@ -103,8 +103,8 @@ pub struct SpeedReport {
     pub prefill_profile: Vec<KernelTime>,
 }
 
-/// Measures a language model with logits of the last row on a platform, or on several as its ranks. `note` is told what is being done. Whoever asks to
-/// stop once a run has been timed gets what the runs so far tell.
+/// Measures a language model with logits of the last row on a platform, or on several as its ranks. `note` is told what is being
+/// done. Whoever asks to stop once a run has been timed gets what the runs so far tell.
 ///
 /// # Errors
 /// If prompt, tokens or runs are 0, something cannot be opened, or every run lost its connection.
