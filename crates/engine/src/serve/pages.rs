@@ -1,8 +1,9 @@
 //! The pages of the cache: which are free, how many sequences use each, and which full ones are kept for prompts that begin
 //! alike. Slots of states are given out in the same way: what stands here of a full page holds of the state behind it.
 //!
-//! A full page is known by a key, a hash of all tokens up to its end and of the images that they stand for. BLAKE3 has no known collisions, so equal keys mean equal
-//! tokens. Pages without users stay known until their place is needed; then the one that was released first goes.
+//! A full page is known by a key, a hash of all tokens up to its end and of the images that they stand for. BLAKE3 has no known
+//! collisions, so equal keys mean equal tokens and images. Pages without users stay known until their place is needed; then the
+//! one that was released first goes.
 
 use super::images::PlacedImage;
 use std::collections::{BTreeMap, HashMap};

@@ -82,8 +82,7 @@ impl SingleText {
 
     /// The inputs of a step of `rows` tokens behind `position` others, by name. Pages are taken from the last one on, so that
     /// no two lie one behind the other: what reads a cache without its pages reads something else. A state goes to another
-    /// slot with each token. No token
-    /// stands for an image.
+    /// slot with each token. No token stands for an image.
     ///
     /// # Errors
     /// If the text grows beyond [`SingleText::context`].
