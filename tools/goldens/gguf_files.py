@@ -9,11 +9,11 @@
 
     tar --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - blocks.safetensors | zstd -19 -o blocks.tar.zst
 
-`phi_tiny.gguf` and the files of `quantized` are kept in `quantized.tar.zst`, all other converted files in `converted.tar.zst`:
+Converted files are kept in `converted.tar.zst`, as what they add to the weights of their checkpoint (`delta.py`), those of `quantized` in
+`quantized.tar.zst`:
 
-    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c *.gguf | zstd --ultra -22 --long=27 > converted.tar.zst
-    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c phi_tiny.gguf quantized.gguf quantized.safetensors |
-        zstd --ultra -22 --long=27 > quantized.tar.zst
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c quantized.gguf quantized.safetensors |
+        zstd --ultra -22 > quantized.tar.zst
 
 `blocks`: for each quantised type, u8 `TYPE.blocks` [n, bytes of a block] and f32 `TYPE.values` [n, elements of a block],
 the latter by `gguf.quants.dequantize`. Scales are chosen, codes random.

@@ -74,7 +74,7 @@ fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(dir.path()).unwrap()
 }
 
-/// A folder with `phi_tiny.gguf`, `quantized.gguf` and `quantized.safetensors`.
+/// A folder with `quantized.gguf` and `quantized.safetensors`.
 fn unpack_quantized() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     tapml_testing::unpack_archive("tests/goldens/gguf/quantized.tar.zst", folder.path());
@@ -86,10 +86,7 @@ fn unpack_quantized() -> tempfile::TempDir {
 fn a_file_computes_what_its_checkpoint_computes() {
     let mut checked = 0;
     let converted = tempfile::tempdir().unwrap();
-    tapml_testing::unpack_archive("tests/goldens/gguf/converted.tar.zst", converted.path());
-    let quantized = unpack_quantized();
-    std::fs::copy(quantized.path().join("phi_tiny.gguf"), converted.path().join("phi_tiny.gguf")).unwrap();
-    for path in std::fs::read_dir(converted.path()).unwrap().map(|e| e.unwrap().path()) {
+    for path in tapml_testing::write_golden_gguf(converted.path()) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(gguf::is_gguf(&path) && goldens().join(name).join("config.json").exists(), "{name}");
         let (file, folder) = (Checkpoint::open(&path).unwrap(), checkpoint(name));
@@ -135,7 +132,8 @@ fn quantised_weights_compute_what_transformers_computes_with_their_values() {
 
 #[test]
 fn values_are_mapped_where_they_are_stored_as_they_are_used() {
-    let folder = unpack_quantized();
+    let folder = tempfile::tempdir().unwrap();
+    tapml_testing::write_golden_gguf(folder.path());
     let file = File::open(&folder.path().join("phi_tiny.gguf")).unwrap();
     let tensor = file.tensor("token_embd.weight").unwrap();
     assert_eq!((tensor.dtype(), tensor.shape()), (DType::F16, &[83, 40][..]));

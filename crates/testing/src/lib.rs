@@ -5,11 +5,13 @@
 #![warn(missing_docs)]
 
 mod browser;
+mod delta;
 mod golden;
 mod nvrtc;
 mod packed;
 
 pub use browser::Browser;
+pub use delta::write_golden_gguf;
 pub use golden::{golden, golden_names, goldens, write_golden};
 pub use nvrtc::Nvrtc;
 pub use packed::{pack, read_packed, unpack, unpack_archive};
