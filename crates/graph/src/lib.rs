@@ -52,6 +52,7 @@ pub use op::{Op, Operator};
 pub use packing::Packing;
 pub use pools::{NamedParts, Pools};
 pub use rewrite::{Applied, Patch, fuse, rewrite};
+pub use shard::MEETING;
 pub use summary::{OpCount, Summary, SummaryPort, WeightCount};
 pub use tensor::{Bytes, FileState, Tensor, WeakTensor, byte_len};
 pub use top_logits::{TOP_LOGITS, TOP_TOKENS};

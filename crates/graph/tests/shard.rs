@@ -188,3 +188,25 @@ fn what_each_rank_would_have_whole_is_refused_with_the_reason() {
     let alone = "graph g\ninput x: f32[n,4]\ny: f32[n,4] = silu(x)\noutput y = y\n";
     assert!(refuse(alone, 2).contains("no two products"), "{}", refuse(alone, 2));
 }
+
+#[test]
+fn one_rank_has_a_graph_of_its_own_that_meets_the_others_in_memory() {
+    let graph = shard(LAYER, 2).rank_graph(1, 640).unwrap();
+    let text = graph.to_text();
+    assert_eq!(Graph::parse(&text).unwrap(), graph, "the text form round-trips");
+    assert_eq!(lines(&text, "= attention(").len(), 1);
+    assert!(!text.contains("seen@0") && !text.contains("keys@0") && !text.contains("@rows.0"), "{text}");
+    assert_eq!(lines(&text, "weight meeting@0: u32[640]").len(), 1);
+    let reduced =
+        "o: f32[n,8] = all_reduce(o@1, meeting@0, meeting@1) {\"ranks\":2,\"rank\":1} as o.all_reduce";
+    assert_eq!(lines(&text, "as o.all_reduce"), [reduced]);
+    let gathered = "logits: f32[n,20] = all_gather(logits@1, meeting@0, meeting@1)";
+    assert_eq!(lines(&text, gathered).len(), 1, "{text}");
+    // It is no graph of several ranks: nothing cuts it where they meet.
+    assert_eq!(graph.ranks(), None);
+    let error = shard(LAYER, 2).rank_graph(2, 640).unwrap_err().to_string();
+    assert!(error.contains("not shared out to a rank 2"), "{error}");
+    let wrong = text.replace("\"rank\":1", "\"rank\":2");
+    let error = Graph::parse(&wrong).unwrap_err().to_string();
+    assert!(error.contains("expected a rank below 2, found 2"), "{error}");
+}

@@ -1,6 +1,6 @@
 //! `all_gather`: puts the columns that the ranks of a sharded graph have computed side by side.
 
-use super::shape::{expect_dim, expect_inputs, expect_ranks, matrix};
+use super::shape::{expect_dim, expect_inputs, expect_meeting, expect_ranks, matrix};
 use super::{Fill, Operator, Sample};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -18,6 +18,10 @@ use serde::{Deserialize, Serialize};
 pub struct AllGather {
     /// Ranks, of each of which there is an input; at least 2.
     pub ranks: u32,
+    /// In the graph of one rank: which one that is. Then the inputs are its own part and the memory in which the ranks meet, one
+    /// for each rank; see [`crate::Graph::rank_graph`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
 }
 
 impl Operator for AllGather {
@@ -25,6 +29,13 @@ impl Operator for AllGather {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_ranks(self.ranks)?;
+        if let Some(rank) = self.rank {
+            expect_meeting(inputs, self.ranks, rank)?;
+            let (rows, columns) = matrix("x", &inputs[0])?;
+            let all = columns.checked_mul(u64::from(self.ranks));
+            let all = all.ok_or_else(|| Error::invalid("the column count overflows"))?;
+            return Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), all])]);
+        }
         expect_inputs(inputs, &[self.ranks as usize])?;
         let (rows, _) = matrix("x_0", &inputs[0])?;
         let mut all = Dim::from(0u64);
@@ -44,7 +55,7 @@ impl Operator for AllGather {
     /// Equal and unequal parts, decode, and 16 bits.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, parts: &[u32], dtype| {
-            let empty = Sample::new(name, AllGather { ranks: parts.len() as u32 }, n, 0);
+            let empty = Sample::new(name, AllGather { ranks: parts.len() as u32, rank: None }, n, 0);
             parts.iter().fold(empty, |sample, k| sample.input(dtype, &format!("n,{k}"), Fill::Normal(1.0)))
         };
         vec![

@@ -1,6 +1,6 @@
 //! `all_reduce`: adds up what the ranks of a sharded graph have computed.
 
-use super::shape::{expect_inputs, expect_ranks, expect_same, matrix};
+use super::shape::{expect_inputs, expect_meeting, expect_ranks, expect_same, matrix};
 use super::{Fill, Operator, Sample};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -17,6 +17,10 @@ use serde::{Deserialize, Serialize};
 pub struct AllReduce {
     /// Ranks, of each of which there is an input; at least 2.
     pub ranks: u32,
+    /// In the graph of one rank: which one that is. Then the inputs are its own part and the memory in which the ranks meet, one
+    /// for each rank; see [`crate::Graph::rank_graph`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
 }
 
 impl Operator for AllReduce {
@@ -24,6 +28,10 @@ impl Operator for AllReduce {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_ranks(self.ranks)?;
+        if let Some(rank) = self.rank {
+            expect_meeting(inputs, self.ranks, rank)?;
+            return Ok(vec![inputs[0].clone()]);
+        }
         expect_inputs(inputs, &[self.ranks as usize])?;
         matrix("x_0", &inputs[0])?;
         for (rank, input) in inputs.iter().enumerate().skip(1) {
@@ -35,7 +43,7 @@ impl Operator for AllReduce {
     /// Two ranks and more, decode, sums that cancel, and 16 bits.
     fn samples() -> Vec<Sample> {
         let case = |name: &str, ranks, n, k: u32, fill, dtype| {
-            let empty = Sample::new(name, AllReduce { ranks }, n, 0);
+            let empty = Sample::new(name, AllReduce { ranks, rank: None }, n, 0);
             (0..ranks).fold(empty, |sample, _| sample.input(dtype, &format!("n,{k}"), fill))
         };
         vec![

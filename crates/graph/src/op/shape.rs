@@ -24,6 +24,23 @@ pub fn expect_ranks(ranks: u32) -> Result<()> {
     Err(Error::invalid(format!("`ranks` must be 2 to {MAX_RANKS}, found {ranks}")))
 }
 
+/// Fails unless the inputs are those of an operator at which ranks meet in the graph of one rank: a matrix, and the memory of
+/// each rank, in words.
+pub fn expect_meeting(inputs: &[TensorType], ranks: u32, rank: u32) -> Result<()> {
+    if rank >= ranks {
+        return Err(Error::invalid(format!("expected a rank below {ranks}, found {rank}")));
+    }
+    expect_inputs(inputs, &[ranks as usize + 1])?;
+    matrix("x", &inputs[0])?;
+    for (other, memory) in inputs[1..].iter().enumerate() {
+        expect_same("the memory of rank 0", &inputs[1], &format!("that of rank {other}"), memory)?;
+        if memory.dtype != DType::U32 || memory.shape.len() != 1 {
+            return Err(Error::invalid(format!("the memory of rank {other} must be words, found {memory}")));
+        }
+    }
+    Ok(())
+}
+
 /// The two sizes of a matrix of floats.
 pub fn matrix<'a>(name: &str, ty: &'a TensorType) -> Result<(&'a Dim, &'a Dim)> {
     match ty.shape.as_slice() {

@@ -208,7 +208,7 @@ impl RankedGraph<'_> {
         if self.splits.tail(node).is_some() {
             return Ok(());
         }
-        self.meet(node, AllReduce { ranks: self.splits.ranks }.into())
+        self.meet(node, AllReduce { ranks: self.splits.ranks, rank: None }.into())
     }
 
     /// A node that adds up blocks of terms.
@@ -223,7 +223,7 @@ impl RankedGraph<'_> {
             made.push(self.rank_node((node, output), node.op.clone(), &inputs, rank)?);
         }
         self.parts.insert(output, made);
-        self.meet(node, AllReduce { ranks: self.splits.ranks }.into())
+        self.meet(node, AllReduce { ranks: self.splits.ranks, rank: None }.into())
     }
 
     /// The product behind the logits, of which each rank computes some columns.
@@ -238,7 +238,7 @@ impl RankedGraph<'_> {
             made.push(self.rank_node((node, output), node.op.clone(), &inputs, rank)?);
         }
         self.parts.insert(output, made);
-        self.meet(node, AllGather { ranks: self.splits.ranks }.into())
+        self.meet(node, AllGather { ranks: self.splits.ranks, rank: None }.into())
     }
 
     /// The node at which the ranks bring what they have of a node's output together, as a value of the output's name.

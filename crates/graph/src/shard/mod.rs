@@ -20,6 +20,7 @@ mod rules;
 mod slice;
 mod splits;
 
+pub use ranks::MEETING;
 pub(crate) use slice::WeightSlice;
 
 use crate::error::{Context, Error, Result};

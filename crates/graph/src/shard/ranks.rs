@@ -1,16 +1,33 @@
 //! Which rank of a sharded graph computes which node, read off the graph itself.
 
-use crate::error::Result;
-use crate::graph::{Graph, NodeId, Origin, ValueId};
-use crate::op::Op;
-use std::collections::HashSet;
+use crate::dtype::DType;
+use crate::error::{Context, Error, Result};
+use crate::graph::{Builder, Graph, Node, NodeId, Origin, TensorType, ValueId};
+use crate::op::{AllGather, AllReduce, Op};
+use std::collections::{HashMap, HashSet};
+
+/// Name of the memory in which ranks meet, before its rank.
+pub const MEETING: &str = "meeting@";
 
 impl Op {
     /// How many ranks meet at this operator; `None` if it is of one rank alone.
     pub fn meeting_ranks(&self) -> Option<u32> {
         match self {
-            Op::AllReduce(op) => Some(op.ranks),
-            Op::AllGather(op) => Some(op.ranks),
+            Op::AllReduce(AllReduce { ranks, rank: None }) => Some(*ranks),
+            Op::AllGather(AllGather { ranks, rank: None }) => Some(*ranks),
+            _ => None,
+        }
+    }
+
+    /// This operator, at which ranks meet, as it stands in the graph of one rank; `None` if none meet.
+    pub fn for_rank(&self, rank: u32) -> Option<Op> {
+        match self {
+            Op::AllReduce(AllReduce { ranks, rank: None }) => {
+                Some(AllReduce { ranks: *ranks, rank: Some(rank) }.into())
+            }
+            Op::AllGather(AllGather { ranks, rank: None }) => {
+                Some(AllGather { ranks: *ranks, rank: Some(rank) }.into())
+            }
             _ => None,
         }
     }
@@ -70,6 +87,35 @@ impl Graph {
         ranks
     }
 
+    /// All that one rank computes, as a graph of its own. Where ranks meet it takes its own part and the memory of all ranks in
+    /// which they meet, of so many words: the weights `meeting@0`, `meeting@1`, …, which no checkpoint has. Inputs that only
+    /// others read are left out.
+    ///
+    /// # Errors
+    /// If there is no such rank, or an output or a state is another rank's.
+    pub fn rank_graph(&self, rank: u32, words: u64) -> Result<Graph> {
+        let ranks = self.ranks().filter(|&ranks| rank < ranks).ok_or_else(|| {
+            Error::invalid(format!("graph `{}` is not shared out to a rank {rank}", self.name()))
+        })?;
+        let owners = self.node_ranks();
+        let mine = |id: NodeId| owners[id.0 as usize].is_none_or(|owner| owner == rank);
+        let mut own = RankGraph { graph: self, builder: Builder::new(self.name()), known: HashMap::new() };
+        for (_, node) in (0..).map(NodeId).zip(self.nodes()).filter(|(id, _)| mine(*id)) {
+            own.node(node, (rank, ranks), words).context(|| format!("node `{}`", node.name))?;
+        }
+        for output in self.outputs() {
+            let value = own.value(output.value)?;
+            own.builder.output(&output.name, value);
+        }
+        for state in self.states() {
+            if let (Some(&before), Some(&after)) = (own.known.get(&state.input), own.known.get(&state.output))
+            {
+                own.builder.set_state(before, after)?;
+            }
+        }
+        own.builder.finish()
+    }
+
     /// These nodes of one rank as a graph of its own, as [`Graph::extract`] makes it, without outputs that other ranks alone
     /// would read.
     ///
@@ -95,5 +141,54 @@ impl Graph {
         debug_assert!(graph.outputs.iter().all(|output| self.find_value(&output.name).is_some_and(mine)));
         graph.outputs.retain(|output| names.contains(output.name.as_str()));
         Ok(graph)
+    }
+}
+
+/// The graph of one rank under construction.
+struct RankGraph<'a> {
+    graph: &'a Graph,
+    builder: Builder,
+    /// What stands for a value.
+    known: HashMap<ValueId, ValueId>,
+}
+
+impl RankGraph<'_> {
+    /// A value that the rank uses.
+    fn value(&mut self, id: ValueId) -> Result<ValueId> {
+        if let Some(&known) = self.known.get(&id) {
+            return Ok(known);
+        }
+        let value = self.graph.value(id);
+        let made = match value.origin {
+            Origin::Input => self.builder.input(&value.name, value.ty.clone())?,
+            Origin::State(_) => self.builder.state(&value.name, value.ty.clone())?,
+            Origin::Weight => self.builder.weight(&value.name, value.ty.clone())?,
+            Origin::Node { .. } => {
+                return Err(Error::invalid(format!("`{}` is another rank's", value.name)));
+            }
+        };
+        self.known.insert(id, made);
+        Ok(made)
+    }
+
+    /// A node of the rank, or one at which ranks meet.
+    fn node(&mut self, node: &Node, (rank, ranks): (u32, u32), words: u64) -> Result<()> {
+        let (mut op, mut inputs) = (node.op.clone(), Vec::new());
+        if let Some(met) = node.op.for_rank(rank) {
+            op = met;
+            inputs.push(self.value(node.inputs[rank as usize])?);
+            let ty = TensorType::new(DType::U32, [words]);
+            for other in 0..ranks {
+                inputs.push(self.builder.weight(format!("{MEETING}{other}"), ty.clone())?);
+            }
+        } else {
+            for &input in &node.inputs {
+                inputs.push(self.value(input)?);
+            }
+        }
+        let names: Vec<String> = node.outputs.iter().map(|&id| self.graph.value(id).name.clone()).collect();
+        let outputs = self.builder.node_multi(&node.name, op, &inputs, &names)?;
+        self.known.extend(node.outputs.iter().copied().zip(outputs));
+        Ok(())
     }
 }

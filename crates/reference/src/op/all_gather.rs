@@ -1,6 +1,6 @@
 //! `all_gather`, evaluated: the columns of each rank, in their order. Nothing is rounded.
 
-use super::{AllGather, rows, single_output};
+use super::{AllGather, expect_all_ranks, rows, single_output};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -10,6 +10,7 @@ impl Evaluate for AllGather {
     const MOVES_ONLY: bool = true;
 
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        expect_all_ranks(self.rank)?;
         let parts = (0..inputs.len()).map(|rank| rows(inputs, rank)).collect::<Result<Vec<_>>>()?;
         let count = parts.first().map_or(0, |part| part.rows);
         let columns = parts.iter().map(|part| part.columns).sum();

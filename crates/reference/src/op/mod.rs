@@ -121,6 +121,14 @@ fn run_of<T>(weight: &[T], index: usize, len: usize) -> &[T] {
     &weight[start..start + len]
 }
 
+/// Fails if an operator at which ranks meet is that of one rank: it does not have the parts of the others.
+fn expect_all_ranks(rank: Option<u32>) -> Result<()> {
+    rank.map_or(Ok(()), |rank| {
+        let text = format!("rank {rank} alone does not know what the other ranks have");
+        Err(Error::unsupported(text).with_hint("evaluate the graph of all ranks"))
+    })
+}
+
 /// One matrix as the list of outputs.
 fn single_output<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result<Vec<Value<T>>> {
     Ok(vec![Value::float(vec![rows, columns], values)?])
