@@ -17,7 +17,9 @@ use crate::staging::Staging;
 use crate::sys;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tapml_device::{BufferId, Command, Device, DeviceInfo, HandleTable, KernelDesc, KernelId, ListId};
+use tapml_device::{
+    BufferId, Command, Device, DeviceInfo, HandleTable, KernelDesc, KernelId, ListId, PeerMemory,
+};
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// A CUDA device with one stream that keeps the order of calls.
@@ -59,7 +61,8 @@ struct Running {
 impl CudaDevice {
     /// Opens device `index` of [`crate::adapters`]. `options` is a query string of `on` and `off`: `checks` (indices of WGSL
     /// kernels are kept inside their arrays; on), `f16` (on), `graphs` (lists that come again run as CUDA graphs; on),
-    /// `sync` (each command is waited for, so that an error names it; off), `tuned` (kernels in CUDA C++ are taken; on).
+    /// `sync` (each command is waited for, so that an error names it; off), `tuned` (kernels in CUDA C++ are taken; on), `peers`
+    /// (the ranks of a model meet in the devices' memory; off).
     pub fn open(index: usize, options: &str) -> Result<CudaDevice> {
         let options = CudaOptions::parse(options)?;
         let opened = adapter::open(index, options)?;
@@ -279,9 +282,38 @@ impl Device for CudaDevice {
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
         self.handles.destroy_buffer(buffer)?;
         self.forget_graphs();
-        // The driver waits until the commands that use the memory have run.
-        self.buffers.remove(&buffer);
-        Ok(())
+        // The driver waits until the commands of the memory's own device have run.
+        match self.buffers.remove(&buffer) {
+            Some(memory) if !memory.belongs_to(&self.driver) && self.lost.is_none() => self.wait(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Of a device that was opened with `peers`.
+    fn export_buffer(&mut self, buffer: BufferId) -> Result<PeerMemory> {
+        if !self.options.peers {
+            return Err(
+                Error::unsupported("the memory of `cuda` is its own").with_hint("open it as `cuda?peers=on`")
+            );
+        }
+        self.alive()?;
+        // Whoever works there next finds what was written here.
+        self.wait()?;
+        let memory = launch::memory(&self.buffers, buffer)?.share();
+        Ok(PeerMemory::new(memory.size(), Arc::new(memory)))
+    }
+
+    fn import_buffer(&mut self, label: &str, memory: &PeerMemory) -> Result<BufferId> {
+        self.alive()?;
+        let shared = memory.owner::<CudaMemory>();
+        let shared = shared.ok_or_else(|| Error::unsupported(format!("`{label}` is no memory of CUDA")))?;
+        self.driver.reach(shared).map_err(|failure| {
+            Error::unsupported(format!("the device cannot use `{label}` of another one: {failure}"))
+                .with_hint("`nvidia-smi topo -p2p r` shows which devices reach each other")
+        })?;
+        let id = self.handles.create_buffer(label, memory.size())?;
+        self.buffers.insert(id, shared.share());
+        Ok(id)
     }
 
     /// The caller's bytes are free when it returns, also where the copy has not run yet.

@@ -1,9 +1,13 @@
 //! Safe handles on what the driver keeps: a context with one stream, memory, events, kernels and graphs. Callers check
 //! ranges.
 //!
-//! All `unsafe` of the backend is here, in `sys` and in `nvrtc`. Every object keeps the driver alive and
+//! All `unsafe` of the backend is here and below, in `sys` and in `nvrtc`. Every object keeps the driver alive and
 //! frees itself.
 #![allow(unsafe_code)]
+
+mod memory;
+
+pub(crate) use memory::CudaMemory;
 
 use crate::error::{CudaFailure, CudaResult, check};
 use crate::sys::{self, Api, CuAddress, CuObject, LaunchAttribute, LaunchConfig, MapShape, TensorMap};
@@ -64,17 +68,6 @@ impl Driver {
         Ok((free as u64, total as u64))
     }
 
-    /// Memory of so many bytes, which may be dirty.
-    pub(crate) fn memory(self: &Arc<Driver>, size: u64) -> CudaResult<CudaMemory> {
-        let mut address = 0;
-        // Kernels may read whole vectors of 16 bytes.
-        let room = usize::try_from(size.max(16).next_multiple_of(16))
-            .map_err(|_| CudaFailure(sys::OUT_OF_MEMORY))?;
-        // SAFETY: gives an address that is owned from here on.
-        check(unsafe { (self.api.cuMemAlloc_v2)(&mut address, room) })?;
-        Ok(CudaMemory { driver: Arc::clone(self), address, size, room })
-    }
-
     /// Host memory of so many bytes that the device reads and writes by itself.
     pub(crate) fn allocate_pinned(self: &Arc<Driver>, size: usize) -> CudaResult<Pinned> {
         let mut start = ptr::null_mut();
@@ -108,18 +101,18 @@ impl Driver {
 
     /// Fills memory with a word.
     pub(crate) fn fill(&self, memory: &CudaMemory, word: u32) -> CudaResult {
-        let words = memory.size / 4;
+        let words = memory.size() / 4;
         self.fill_words(memory, word, words as usize)
     }
 
     /// Fills memory and what is behind it with zeros.
     pub(crate) fn clear(&self, memory: &CudaMemory) -> CudaResult {
-        self.fill_words(memory, 0, memory.room / 4)
+        self.fill_words(memory, 0, memory.room() / 4)
     }
 
     fn fill_words(&self, memory: &CudaMemory, word: u32, count: usize) -> CudaResult {
         // SAFETY: so many words fit.
-        check(unsafe { (self.api.cuMemsetD32Async)(memory.address, word, count, self.stream) })
+        check(unsafe { (self.api.cuMemsetD32Async)(memory.address(), word, count, self.stream) })
     }
 
     /// Copies a range to another memory.
@@ -133,7 +126,7 @@ impl Driver {
     ) -> CudaResult {
         // SAFETY: the caller has checked both ranges, and the memories differ.
         check(unsafe {
-            (self.api.cuMemcpyDtoDAsync_v2)(dst.address + to, src.address + from, len, self.stream)
+            (self.api.cuMemcpyDtoDAsync_v2)(dst.address() + to, src.address() + from, len, self.stream)
         })
     }
 
@@ -149,7 +142,7 @@ impl Driver {
         // SAFETY: the callers have checked both ranges.
         check(unsafe {
             let start = pinned.start.add(from).cast_const().cast();
-            (self.api.cuMemcpyHtoDAsync_v2)(memory.address + offset, start, len, self.stream)
+            (self.api.cuMemcpyHtoDAsync_v2)(memory.address() + offset, start, len, self.stream)
         })
     }
 
@@ -165,7 +158,7 @@ impl Driver {
         // SAFETY: the callers have checked both ranges.
         check(unsafe {
             let start = pinned.start.add(to).cast();
-            (self.api.cuMemcpyDtoHAsync_v2)(start, memory.address + offset, len, self.stream)
+            (self.api.cuMemcpyDtoHAsync_v2)(start, memory.address() + offset, len, self.stream)
         })
     }
 
@@ -299,34 +292,6 @@ impl PackedArguments {
     fn places(&self) -> Vec<*mut c_void> {
         let place = |&offset: &usize| self.bytes.as_ptr().wrapping_add(offset).cast_mut().cast();
         self.offsets.iter().map(place).collect()
-    }
-}
-
-/// Memory of the device.
-pub(crate) struct CudaMemory {
-    driver: Arc<Driver>,
-    address: CuAddress,
-    size: u64,
-    /// Bytes that there really are: a multiple of 16.
-    room: usize,
-}
-
-impl CudaMemory {
-    /// Bytes that were asked for.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    pub(crate) fn address(&self) -> CuAddress {
-        self.address
-    }
-}
-
-impl Drop for CudaMemory {
-    fn drop(&mut self) {
-        let _current = self.driver.enter();
-        // SAFETY: owned and freed once. The call waits until the work that uses it has run.
-        unsafe { (self.driver.api.cuMemFree_v2)(self.address) };
     }
 }
 

@@ -18,11 +18,13 @@ pub(crate) struct CudaOptions {
     pub(crate) sync: bool,
     /// Take kernels in CUDA C++: the tuned ones beside the portable ones.
     pub(crate) tuned: bool,
+    /// Let other devices use this one's memory, where the ranks of a model meet.
+    pub(crate) peers: bool,
 }
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { checks: true, f16: true, graphs: true, sync: false, tuned: true }
+        CudaOptions { checks: true, f16: true, graphs: true, sync: false, tuned: true, peers: false }
     }
 }
 
@@ -36,6 +38,7 @@ impl CudaOptions {
             ("graphs", &mut options.graphs),
             ("sync", &mut options.sync),
             ("tuned", &mut options.tuned),
+            ("peers", &mut options.peers),
         ];
         switches(text, known)?;
         Ok(options)
@@ -49,8 +52,9 @@ mod tests {
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
         assert_eq!(CudaOptions::parse("").unwrap(), CudaOptions::default());
-        let all = CudaOptions::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off").unwrap();
-        assert_eq!(all, CudaOptions { checks: false, f16: false, graphs: false, sync: true, tuned: false });
+        let all = CudaOptions::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off&peers=on").unwrap();
+        let (checks, f16, graphs, tuned) = (false, false, false, false);
+        assert_eq!(all, CudaOptions { checks, f16, graphs, sync: true, tuned, peers: true });
         for bad in ["colour=on", "checks", "checks=maybe", "="] {
             assert!(
                 CudaOptions::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"),

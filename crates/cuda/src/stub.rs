@@ -169,6 +169,9 @@ unsafe extern "system" fn context(place: *mut CuObject, _: c_uint, _: c_int) -> 
 extern "system" fn object(_: CuObject) -> CuStatus {
     do_nothing()
 }
+extern "system" fn reach(_: CuObject, _: c_uint) -> CuStatus {
+    do_nothing()
+}
 /// Free and all, in bytes.
 unsafe extern "system" fn free_memory(free: *mut usize, all: *mut usize) -> CuStatus {
     // SAFETY: the caller gives places that the values may be written to.
@@ -348,6 +351,7 @@ pub static API: Api = Api {
     cuCtxCreate_v2: context,
     cuCtxDestroy_v2: object,
     cuCtxSetCurrent: object,
+    cuCtxEnablePeerAccess: reach,
     cuMemGetInfo_v2: free_memory,
     cuMemAlloc_v2: allocate,
     cuMemFree_v2: free,

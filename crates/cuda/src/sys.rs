@@ -22,6 +22,9 @@ pub(crate) const OUT_OF_MEMORY: CuStatus = 2;
 /// `CUDA_ERROR_NOT_FOUND`.
 pub(crate) const NOT_FOUND: CuStatus = 500;
 
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: CuStatus = 704;
+
 /// Numbers of `CUdevice_attribute`.
 pub(crate) mod attribute {
     use super::c_int;
@@ -102,6 +105,7 @@ functions! {
         cuCtxCreate_v2: fn(*mut CuObject, c_uint, c_int) -> CuStatus;
         cuCtxDestroy_v2: fn(CuObject) -> CuStatus;
         cuCtxSetCurrent: fn(CuObject) -> CuStatus;
+        cuCtxEnablePeerAccess: fn(CuObject, c_uint) -> CuStatus;
         cuMemGetInfo_v2: fn(*mut usize, *mut usize) -> CuStatus;
         cuMemAlloc_v2: fn(*mut CuAddress, usize) -> CuStatus;
         cuMemFree_v2: fn(CuAddress) -> CuStatus;

@@ -15,6 +15,7 @@ mod info;
 mod kernel;
 mod nesting;
 pub mod null;
+mod peer;
 mod prepare;
 mod user_cache;
 
@@ -23,6 +24,7 @@ pub use finding::{Finding, FindingKind};
 pub use handles::HandleTable;
 pub use info::{AdapterKind, DeviceInfo, Features, Limits};
 pub use kernel::{BindingKind, KernelDesc, Language, Source};
+pub use peer::PeerMemory;
 pub use prepare::compile_side_by_side;
 pub use tapml_graph::{Error, ErrorKind, Extent, Result, Symbols};
 pub use user_cache::user_cache;
@@ -90,6 +92,24 @@ pub trait Device: Send {
 
     /// Frees a buffer once the commands that use it have run.
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()>;
+
+    /// The memory of a buffer, for other devices; it lives until the last of them has destroyed it, too.
+    ///
+    /// # Errors
+    /// `Unsupported` if others cannot use it.
+    fn export_buffer(&mut self, buffer: BufferId) -> Result<PeerMemory> {
+        let _ = buffer;
+        Err(Error::unsupported(format!("other devices cannot use the memory of {}", self.info().name)))
+    }
+
+    /// A buffer of another device's memory, which kernels of this one read and write. Nothing orders the work of two devices.
+    ///
+    /// # Errors
+    /// `Unsupported` if there is no way to that device.
+    fn import_buffer(&mut self, label: &str, _memory: &PeerMemory) -> Result<BufferId> {
+        let name = &self.info().name;
+        Err(Error::unsupported(format!("{name} cannot use the memory of other devices, such as `{label}`")))
+    }
 
     /// Writes `data` at `offset`. Both must be multiples of 4 bytes, except that the write may end at the buffer's end.
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()>;

@@ -243,3 +243,26 @@ fn commands_are_timed_one_by_one() {
     let seconds = device.time_commands(&commands, &Symbols::np(0, 0)).unwrap();
     assert_eq!(seconds, [0.0, 0.0005], "an empty grid takes no time");
 }
+
+#[test]
+fn memory_of_another_device_is_used_until_both_have_freed_it() {
+    let before = stub::allocated_bytes();
+    let (mut first, mut second) = (device("peers=on"), device("peers=on"));
+    let own = first.create_buffer("own", 64).unwrap();
+    let memory = first.export_buffer(own).unwrap();
+    let shared = second.import_buffer("meeting@0", &memory).unwrap();
+    second.write(shared, 0, &[7; 64]).unwrap();
+    let mut found = [0; 64];
+    first.read(own, 0, &mut found).unwrap();
+    assert_eq!(found, [7; 64]);
+    first.destroy_buffer(own).unwrap();
+    drop((memory, first));
+    second.read(shared, 0, &mut found).unwrap();
+    assert_eq!(found, [7; 64]);
+    drop(second);
+    assert_eq!(stub::allocated_bytes(), before);
+    let mut alone = device("");
+    let own = alone.create_buffer("own", 64).unwrap();
+    let error = alone.export_buffer(own).unwrap_err();
+    assert!(error.hint().unwrap().contains("cuda?peers=on"), "{error}");
+}
