@@ -12,8 +12,8 @@ use crate::program::{Content, Port, Program, ProgramStep, Slice, StatePort};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put};
-use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbol, Symbols, Tensor, TensorType};
+use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, PeerMemory, Put};
+use tapml_graph::{Bytes, Context, Error, ErrorKind, MEETING, Result, Symbol, Symbols, Tensor, TensorType};
 
 /// A loaded program. Use it with the device it was loaded on, and [`unload`](Instance::unload) it at the end.
 #[derive(Debug)]
@@ -74,9 +74,24 @@ impl Instance {
         program: &Program,
         weights: &dyn Fn(&str) -> Result<Tensor>,
     ) -> Result<Instance> {
+        Instance::load_for_rank(device, cache, program, weights, &[])
+    }
+
+    /// As [`Instance::load_with`] for a program of one rank's graph: these memories stand for the weights `meeting@0`,
+    /// `meeting@1`, ….
+    ///
+    /// # Errors
+    /// As [`Instance::load_with`], and if the device cannot use a memory.
+    pub fn load_for_rank(
+        device: &mut dyn Device,
+        cache: &mut KernelCache,
+        program: &Program,
+        weights: &dyn Fn(&str) -> Result<Tensor>,
+        memories: &[PeerMemory],
+    ) -> Result<Instance> {
         program.check()?;
         let mut buffers = Vec::with_capacity(program.buffers.len());
-        let loaded = fill(device, program, weights, &mut buffers)
+        let loaded = fill(device, program, weights, memories, &mut buffers)
             .and_then(|()| zero_states(device, program, &buffers))
             .and_then(|()| record_all(device, cache, program, &buffers));
         match loaded {
@@ -345,14 +360,29 @@ fn write_all(device: &mut dyn Device, buffer: BufferId, bytes: &[u8]) -> Result<
     if bytes.is_empty() { Ok(()) } else { device.write(buffer, 0, &pad_to_words(bytes)) }
 }
 
+/// The memory of a rank that a weight stands for; `None` if it is a weight.
+fn rank_memory<'a>(content: &Content, memories: &'a [PeerMemory]) -> Option<&'a PeerMemory> {
+    let Content::Weight { name, .. } = content else { return None };
+    memories.get(name.strip_prefix(MEETING)?.parse::<usize>().ok()?)
+}
+
 /// Creates the buffers and writes weights and constants. `buffers` holds those created so far even on failure.
 fn fill(
     device: &mut dyn Device,
     program: &Program,
     weights: &dyn Fn(&str) -> Result<Tensor>,
+    memories: &[PeerMemory],
     buffers: &mut Vec<BufferId>,
 ) -> Result<()> {
     for plan in &program.buffers {
+        if let Some(memory) = rank_memory(&plan.content, memories) {
+            if memory.size() != plan.size {
+                let (name, size, found) = (&plan.name, plan.size, memory.size());
+                return Err(Error::invalid(format!("`{name}`: expected {size} bytes, found {found}")));
+            }
+            buffers.push(device.import_buffer(&plan.name, memory)?);
+            continue;
+        }
         let buffer = device.create_buffer(&plan.name, plan.size)?;
         buffers.push(buffer);
         match &plan.content {

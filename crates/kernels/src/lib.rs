@@ -62,3 +62,8 @@ pub use program::{BufferPlan, Content, Port, Program, ProgramMemory, ProgramStep
 pub use regime::{Regime, regimes};
 pub use serve::rows_of;
 pub use validate::Validator;
+
+/// The memory of a device in which a rank meets the others.
+pub mod meeting {
+    pub use crate::kernel::cuda::meeting::{LATE_CALL, LATE_RANK, WAIT_TIMEOUT, words};
+}

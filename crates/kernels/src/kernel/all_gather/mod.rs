@@ -2,7 +2,7 @@
 //! its part, of which workgroup `x` treats `1024·x` to `1024·x + 1023`.
 
 use super::Request;
-use super::source::{KernelSource, constant, elements, plan as planned, wrong_op};
+use super::source::{KernelSource, constant, elements, plan as planned, unserved_error, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
@@ -12,7 +12,10 @@ const KERNEL: KernelSource =
 
 /// The plan of `all_gather`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::AllGather(_) = request.op else { return Err(wrong_op(request)) };
+    let Op::AllGather(op) = request.op else { return Err(wrong_op(request)) };
+    if op.rank.is_some() {
+        return Err(unserved_error(request));
+    }
     let y = &request.outputs[0];
     let (rows, width) = (&y.shape[0], constant("the row length", &y.shape[1])?);
     let (mut first, mut launches) = (0, Vec::new());

@@ -2,7 +2,7 @@
 //! per element, of which workgroup `x` treats `1024·x` to `1024·x + 1023`. Sums stay in f32 until the last rank.
 
 use super::Request;
-use super::source::{KernelSource, elements, plan as planned, rows_and_width, wrong_op};
+use super::source::{KernelSource, elements, plan as planned, rows_and_width, unserved_error, wrong_op};
 use crate::plan::{NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{Error, Extent, Op, Result};
@@ -14,6 +14,9 @@ const KERNEL: KernelSource =
 /// The plan of `all_reduce`.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::AllReduce(op) = request.op else { return Err(wrong_op(request)) };
+    if op.rank.is_some() {
+        return Err(unserved_error(request));
+    }
     let y = &request.outputs[0];
     let (rows, width) = rows_and_width(y)?;
     let count = elements(&rows, width)?;

@@ -12,6 +12,7 @@ pub mod experts;
 pub mod flash_prefill;
 pub mod linear;
 pub mod matmul;
+pub mod meeting;
 pub mod moe_combine;
 pub mod normalise;
 pub mod paged_attention;
