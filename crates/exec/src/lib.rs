@@ -28,7 +28,7 @@ pub use again::{Reopen, repeat};
 pub use cached_encoder::{load, load_watched};
 pub use call::Call;
 pub use cpu::CpuPlatform;
-pub use device::{DevicePlatform, REOPENED, UNWRITTEN};
+pub use device::{DevicePlatform, LateRank, REOPENED, RankMemory, UNWRITTEN};
 pub use hybrid::{Hybrid, HybridSide};
 pub use image::{Image, NOWHERE};
 pub use image_encoder::ImageEncoder;
@@ -42,7 +42,7 @@ pub use region::{Region, RegionInput, RegionNode};
 pub use session::Session;
 pub use spec::{PlatformSpec, RUNTIMES, WORDS};
 pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, POISON, Phase, Regime};
-pub use trace::{LoadOptions, TracedNode};
+pub use trace::{LoadOptions, RankMeeting, TracedNode};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.
 ///

@@ -3,7 +3,7 @@
 //! The trait has defaults for what only some platforms do; `Unsupported` means that another way must be
 //! taken, not that the run failed.
 
-use crate::{Call, LoadOptions, Observer, TracedNode};
+use crate::{Call, LoadOptions, Observer, RankMemory, TracedNode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
@@ -149,6 +149,12 @@ pub trait Platform: Send {
         } else {
             Err(Error::unsupported(format!("`{}` shows no values of single nodes", self.word())))
         }
+    }
+
+    /// Memory of so many words in which a rank on this platform meets others without the host.
+    /// [`tapml_graph::ErrorKind::Unsupported`] if they must meet on the host.
+    fn create_rank_memory(&mut self, _words: u64) -> Result<RankMemory> {
+        Err(Error::unsupported(format!("ranks on `{}` meet on the host", self.word())))
     }
 
     /// Whether the host's processor computes what the platform runs, as in an emulator: more slowly than the CPU reference.

@@ -4,6 +4,7 @@
 //! not spoil them.
 
 use std::collections::HashSet;
+use tapml_device::PeerMemory;
 use tapml_graph::Tensor;
 use tapml_kernels::Fusing;
 
@@ -32,6 +33,17 @@ pub struct LoadOptions {
     /// Whether an [`crate::Observer`] is shown the nodes that it [watches](crate::Observer::watches) of the program as it is deployed,
     /// fused operators as one node, by a platform that compiles whole graphs. Other platforms show nodes in any case.
     pub observable: bool,
+    /// Of a graph of all ranks: which of them is loaded, and where it meets the others; all of them if absent.
+    pub meeting: Option<RankMeeting>,
+}
+
+/// One rank of a graph, on a device that reads the memory of the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankMeeting {
+    /// Which rank.
+    pub rank: u32,
+    /// The memory of each rank, as [`crate::RankMemory::memory`] gives it.
+    pub memories: Vec<PeerMemory>,
 }
 
 /// The values of one node as the last run found and left them, in the memory of the whole loaded program.

@@ -9,6 +9,7 @@ use super::trace::Trace;
 use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
+use tapml_device::PeerMemory;
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_kernels::{Instance, ObservableNodes, ObservedNode, OutputRows, Program, WatchedNodes, is_trace};
 
@@ -34,6 +35,8 @@ pub(super) struct DeviceLoaded {
     watched: bool,
     /// The nodes of the deployed program, if it shows them.
     observable: Option<ObservableNodes>,
+    /// Where the ranks of the graph meet, if this is one of them.
+    memories: Vec<PeerMemory>,
     /// The symbols of the last run; `None` before the first and after a failed one.
     ran: Option<Symbols>,
 }
@@ -67,9 +70,10 @@ impl DeviceLoaded {
         program: &Program,
         observable: Option<ObservableNodes>,
         model: &Model,
+        memories: Vec<PeerMemory>,
     ) -> Result<DeviceLoaded> {
         let mut inner = lock(shared);
-        let instance = repeat(&mut *inner, |inner| place(inner, program, model))?;
+        let instance = repeat(&mut *inner, |inner| place(inner, program, model, &memories))?;
         let trace = Trace::from_program(program, model.graph());
         // An observer is shown whole calls, so that every node must be traced.
         let watched = trace.len() == model.graph().nodes().len();
@@ -85,6 +89,7 @@ impl DeviceLoaded {
             watched,
             observable,
             ran: None,
+            memories,
         })
     }
 
@@ -108,8 +113,14 @@ impl DeviceLoaded {
 
     /// Loads and runs everything again on the device that was opened again.
     fn restore(&mut self, inner: &mut PlatformState) -> Result<()> {
+        if !self.memories.is_empty() {
+            return Err(Error::invalid(
+                "the device was lost, and with it the memory in which the ranks meet",
+            )
+            .with_hint("load the model again"));
+        }
         let program = self.instance.as_ref().ok_or_else(device_gone)?.program();
-        let mut instance = place(inner, program, self.model.as_ref().ok_or_else(device_gone)?)?;
+        let mut instance = place(inner, program, self.model.as_ref().ok_or_else(device_gone)?, &[])?;
         match run_again(&mut instance, inner, &self.history) {
             Ok(()) => {
                 (self.instance, self.generation) = (Some(instance), inner.generation);
@@ -142,9 +153,15 @@ impl DeviceLoaded {
 }
 
 /// Puts the program and its weights on the device.
-fn place(inner: &mut PlatformState, program: &Program, model: &Model) -> Result<Instance> {
+fn place(
+    inner: &mut PlatformState,
+    program: &Program,
+    model: &Model,
+    memories: &[PeerMemory],
+) -> Result<Instance> {
     let PlatformState { device, kernels, .. } = inner;
-    Instance::load_with(device.as_mut(), kernels, program, &|name: &str| model.weight(name))
+    let weights = &|name: &str| model.weight(name);
+    Instance::load_for_rank(device.as_mut(), kernels, program, weights, memories)
 }
 
 /// Runs again what has run, in the same order and pieces, so that the states have the same bits.

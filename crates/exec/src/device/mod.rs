@@ -4,6 +4,7 @@
 //! uploaded weights are kept there and are gone with the device.
 
 mod loaded;
+mod meeting;
 mod plans;
 mod replay;
 mod state;
@@ -11,10 +12,11 @@ mod trace;
 mod weights;
 
 pub use loaded::REOPENED;
+pub use meeting::{LateRank, RankMemory};
 
 use crate::again::{repeat, repeat_from};
 use crate::platform::reduction;
-use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
+use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, RankMeeting, Sink};
 use plans::Plans;
 use state::{PlatformState, SharedState, lock};
 use std::borrow::Cow;
@@ -109,6 +111,13 @@ impl DevicePlatform {
 fn deployed_graph(graph: &Graph, greedy: bool) -> Result<Cow<'_, Graph>> {
     let choosing = if greedy { graph.greedy()? } else { None };
     Ok(choosing.map_or(Cow::Borrowed(graph), Cow::Owned))
+}
+
+/// The graph of one rank, if one of several is to be loaded.
+fn rank_graph(graph: &Graph, meeting: Option<&RankMeeting>) -> Result<Option<Graph>> {
+    let Some(RankMeeting { rank, memories }) = meeting else { return Ok(None) };
+    let words = memories.first().map_or(0, |memory| memory.size() / 4);
+    graph.rank_graph(*rank, words).map(Some)
 }
 
 // More than one row, so that prefill has its own kernels.
@@ -232,7 +241,8 @@ impl Platform for DevicePlatform {
             fusing: options.fusing.clone(),
             ..CompileOptions::new(capacity.clone())
         };
-        let graph = deployed_graph(model.graph(), options.greedy)?;
+        let of_rank = rank_graph(model.graph(), options.meeting.as_ref())?;
+        let graph = deployed_graph(of_rank.as_ref().unwrap_or(model.graph()), options.greedy)?;
         let (mut program, nodes) = if options.observable {
             let (program, nodes) = compile_observable(graph.as_ref(), &self.info, &compiled)?;
             (program, Some(nodes))
@@ -242,7 +252,12 @@ impl Platform for DevicePlatform {
         if let Some(fill) = options.fill {
             trace::refill(&mut program, fill);
         }
-        Ok(Box::new(loaded::DeviceLoaded::new(&self.shared, &program, nodes, model)?))
+        let memories = options.meeting.as_ref().map_or(Vec::new(), |meeting| meeting.memories.clone());
+        Ok(Box::new(loaded::DeviceLoaded::new(&self.shared, &program, nodes, model, memories)?))
+    }
+
+    fn create_rank_memory(&mut self, words: u64) -> Result<RankMemory> {
+        RankMemory::create(&self.shared, words)
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

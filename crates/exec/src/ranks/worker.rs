@@ -1,25 +1,43 @@
 //! The thread of one rank.
 
+use super::job::{RankJob, RankResult};
 use super::meeting::{Meeting, Stopped, catch_panic};
+use super::on_device::DeviceRank;
 use super::parts::RankParts;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use tapml_graph::{Error, Result, Symbols, Tensor};
+use tapml_graph::{Error, Result};
 
-/// What a rank is asked for.
-#[derive(Clone)]
-pub enum RankJob {
-    Step(Symbols, HashMap<String, Tensor>),
-    Reset,
+/// What runs on a rank's platform.
+pub enum RankWork {
+    /// Parts between meetings on the host.
+    Parts(RankParts),
+    /// All of it, with meetings on the devices.
+    Device(DeviceRank),
+}
+
+impl RankWork {
+    fn run(&mut self, job: RankJob, meeting: &Meeting) -> std::result::Result<RankResult, Stopped> {
+        match (self, job) {
+            (RankWork::Device(rank), job) => rank.run(job).map_err(Stopped::from),
+            (RankWork::Parts(parts), RankJob::Step(symbols, inputs)) => {
+                parts.run(&symbols, inputs, meeting).map(RankResult::Outputs)
+            }
+            (RankWork::Parts(parts), RankJob::Reset) => Ok(parts.reset().map(|()| RankResult::Done)?),
+            (RankWork::Parts(_), RankJob::Clear) => Ok(RankResult::Done),
+            (RankWork::Parts(_), RankJob::Rows(..) | RankJob::Greedy(..)) => {
+                Err(Error::bug("ranks that meet on the host were asked for what devices do").into())
+            }
+        }
+    }
 }
 
 /// What a rank says, with the number of the job.
 pub struct RankAnswer {
     pub job: u64,
     pub rank: usize,
-    pub outcome: std::result::Result<HashMap<String, Tensor>, Stopped>,
+    pub outcome: std::result::Result<RankResult, Stopped>,
 }
 
 /// See the module.
@@ -31,13 +49,13 @@ pub struct RankThread {
 impl RankThread {
     /// Starts the thread, which answers every job.
     pub fn start(
-        parts: RankParts,
+        work: RankWork,
         rank: usize,
         meeting: Arc<Meeting>,
         answers: Sender<RankAnswer>,
     ) -> Result<RankThread> {
         let (jobs, received) = channel();
-        let work = move || serve(parts, rank, (&meeting, &received), &answers);
+        let work = move || serve(work, rank, (&meeting, &received), &answers);
         let thread = Builder::new().name(format!("rank {rank}")).spawn(work);
         let thread = thread.map_err(|e| Error::bug(format!("no thread for rank {rank}: {e}")))?;
         Ok(RankThread { jobs, thread })
@@ -60,16 +78,13 @@ impl RankThread {
 
 /// Does jobs until there are no more.
 fn serve(
-    mut parts: RankParts,
+    mut on_rank: RankWork,
     rank: usize,
     (meeting, jobs): (&Meeting, &Receiver<(u64, RankJob)>),
     answers: &Sender<RankAnswer>,
 ) {
     while let Ok((number, job)) = jobs.recv() {
-        let work = || match job {
-            RankJob::Step(symbols, inputs) => parts.run(&symbols, inputs, meeting),
-            RankJob::Reset => parts.reset().map(|()| HashMap::new()).map_err(Stopped::from),
-        };
+        let work = || on_rank.run(job, meeting);
         let outcome = catch_panic(work).map_err(|e| Stopped::Failed(e.context(format!("rank {rank}"))));
         let outcome = outcome.and_then(|outcome| outcome);
         if outcome.is_err() {
