@@ -88,6 +88,8 @@ pub struct LoadReport {
     pub output_tokens: u64,
     /// New tokens a second, of all clients together.
     pub output_tps: f64,
+    /// The same while every client's answer streams, so that no prompt is being read; absent if that was never so.
+    pub decode_tps: Option<f64>,
     /// From the sending of a request to the first piece of its answer.
     pub ttft_ms: LoadTimes,
     /// Between two pieces of an answer.
@@ -106,8 +108,14 @@ struct Planned {
     at: Option<Duration>,
 }
 
-/// What came of a request: the tokens of its prompt, and what was seen.
-type RequestOutcome = (usize, Result<Seen>);
+/// What came of a request.
+struct RequestOutcome {
+    /// Tokens of its prompt.
+    prompt: usize,
+    /// When it was sent, from the start on.
+    sent: Duration,
+    seen: Result<Seen>,
+}
 
 /// Puts the load on a server. `progress` is told how many requests are done.
 ///
@@ -148,9 +156,10 @@ async fn run(options: &LoadOptions, progress: &(dyn Fn(usize) + Sync)) -> Result
             if let Some(at) = at {
                 sleep_until(AsyncInstant::from_std(start + at)).await;
             }
+            let sent = start.elapsed();
             let seen = client.complete(&prompt, answer).await;
             let mut outcomes = lock(&outcomes);
-            outcomes.push((prompt.len(), seen));
+            outcomes.push(RequestOutcome { prompt: prompt.len(), sent, seen });
             progress(outcomes.len());
         }
     };
@@ -189,16 +198,17 @@ fn plan(options: &LoadOptions, vocab: u32) -> VecDeque<Planned> {
 }
 
 fn report(options: &LoadOptions, model: String, outcomes: &[RequestOutcome], seconds: f64) -> LoadReport {
-    let seen: Vec<(usize, &Seen)> =
-        outcomes.iter().filter_map(|(n, seen)| Some((*n, seen.as_ref().ok()?))).collect();
-    let errors = outcomes.iter().filter_map(|(_, seen)| Some(seen.as_ref().err()?.to_string()));
+    let seen: Vec<&Seen> = outcomes.iter().filter_map(|outcome| outcome.seen.as_ref().ok()).collect();
+    let answered = outcomes.iter().filter(|outcome| outcome.seen.is_ok());
+    let errors = outcomes.iter().filter_map(|outcome| Some(outcome.seen.as_ref().err()?.to_string()));
+    let streams: Vec<Stream> = outcomes.iter().filter_map(Stream::of_outcome).collect();
     let ms = |times: Vec<Duration>| {
         let mut sorted: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         LoadTimes { median: quantile(&sorted, 0.5), p99: quantile(&sorted, 0.99) }
     };
     let between = |seen: &Seen| seen.pieces.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>();
-    let output_tokens: u64 = seen.iter().map(|(_, seen)| seen.tokens).sum();
+    let output_tokens: u64 = seen.iter().map(|seen| seen.tokens).sum();
     LoadReport {
         schema: 1,
         url: options.url.clone(),
@@ -210,14 +220,46 @@ fn report(options: &LoadOptions, model: String, outcomes: &[RequestOutcome], sec
         requests: outcomes.len(),
         failed: outcomes.len() - seen.len(),
         errors: errors.take(REPORTED).collect(),
-        prompt_tokens: seen.iter().map(|(tokens, _)| *tokens as u64).sum(),
+        prompt_tokens: answered.map(|outcome| outcome.prompt as u64).sum(),
         output_tokens,
         output_tps: output_tokens as f64 / seconds.max(1e-9),
-        ttft_ms: ms(seen.iter().filter_map(|(_, seen)| seen.pieces.first().copied()).collect()),
-        itl_ms: ms(seen.iter().flat_map(|(_, seen)| between(seen)).collect()),
-        e2e_ms: ms(seen.iter().map(|(_, seen)| seen.total).collect()),
+        decode_tps: options.rate.map_or_else(|| decode_tps(&streams, options.clients), |_| None),
+        ttft_ms: ms(seen.iter().filter_map(|seen| seen.pieces.first().copied()).collect()),
+        itl_ms: ms(seen.iter().flat_map(|seen| between(seen)).collect()),
+        e2e_ms: ms(seen.iter().map(|seen| seen.total).collect()),
         seconds,
     }
+}
+
+/// When the pieces of an answer came, from the start of the load on.
+struct Stream(Vec<Duration>);
+
+impl Stream {
+    fn of_outcome(outcome: &RequestOutcome) -> Option<Stream> {
+        let pieces = &outcome.seen.as_ref().ok()?.pieces;
+        Some(Stream(pieces.iter().map(|&at| outcome.sent + at).collect()))
+    }
+}
+
+/// Pieces a second while so many answers stream at once: from the first piece of the last one that begins to the last piece of
+/// the first one that ends.
+fn decode_tps(streams: &[Stream], clients: usize) -> Option<f64> {
+    let ends = streams.iter().filter_map(|Stream(pieces)| Some((*pieces.first()?, *pieces.last()?)));
+    // At equal times what begins comes behind what ends: such answers did not stream together.
+    let mut borders: Vec<(Duration, bool)> =
+        ends.flat_map(|(first, last)| [(first, true), (last, false)]).collect();
+    borders.sort_unstable();
+    let (mut streaming, mut spans) = (0usize, Vec::new());
+    for pair in borders.windows(2) {
+        streaming = if pair[0].1 { streaming + 1 } else { streaming.saturating_sub(1) };
+        if streaming >= clients && pair[1].0 > pair[0].0 {
+            spans.push((pair[0].0, pair[1].0));
+        }
+    }
+    let seconds: f64 = spans.iter().map(|(from, to)| (*to - *from).as_secs_f64()).sum();
+    let among = |at: &Duration| spans.iter().any(|(from, to)| from < at && at <= to);
+    let pieces = streams.iter().flat_map(|Stream(pieces)| pieces).filter(|at| among(at)).count();
+    (seconds > 0.0).then(|| pieces as f64 / seconds)
 }
 
 /// The least of sorted numbers that this share of them does not exceed; 0 of none.
@@ -262,6 +304,22 @@ mod tests {
         assert_ne!(found[0].0, found[1].0);
         let timed = texts(&LoadOptions { rate: Some(10.0), ..options() });
         assert!(timed.windows(2).all(|pair| pair[0].1 < pair[1].1));
+    }
+
+    #[test]
+    fn decoding_is_measured_while_all_answers_stream() {
+        let stream =
+            |first: u64, step: u64| Stream((0..5).map(|i| Duration::from_millis(first + i * step)).collect());
+        let both = [stream(0, 100), stream(200, 100)];
+        // From 200 to 400 ms: two pieces of each, and none at the beginning.
+        assert_eq!(decode_tps(&both, 2), Some(4.0 / 0.2));
+        assert_eq!(
+            decode_tps(&[stream(0, 100), stream(400, 100)], 2),
+            None,
+            "one begins when the other ends"
+        );
+        assert_eq!(decode_tps(&both, 3), None);
+        assert_eq!(decode_tps(&[], 1), None);
     }
 
     #[test]

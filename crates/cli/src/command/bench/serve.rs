@@ -110,6 +110,9 @@ fn text(report: &LoadReport) -> String {
             report.output_tps, report.output_tokens, report.requests, report.seconds, report.failed
         ),
     ];
+    if let Some(decode) = report.decode_tps {
+        lines.push(format!("{decode:.1} tokens a second while all clients were being answered"));
+    }
     lines.extend(report.errors.iter().map(|error| format!("  {error}")));
     lines.join("\n")
 }
