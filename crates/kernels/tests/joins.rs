@@ -167,6 +167,23 @@ fn products_with_computed_weights_do_not_overlap() {
 }
 
 #[test]
+fn norms_with_computed_weights_do_not_overlap() {
+    for computed in [false, true] {
+        let mut b = Builder::new("norm");
+        let x = b.input("x", tensor_type(DType::F16, "n,256")).unwrap();
+        let mut w = b.weight("w", tensor_type(DType::F16, "256")).unwrap();
+        if computed {
+            w = b.node("sum", Add {}, &[w, w]).unwrap();
+        }
+        let y = b.node("y", RmsNorm::new(1e-5), &[x, w]).unwrap();
+        b.output("y", y);
+        let program = compile(&b.finish().unwrap(), &hopper(), &options()).unwrap();
+        let norm = program.kernels.iter().find(|kernel| kernel.name.starts_with("rms_norm/")).unwrap();
+        assert_eq!(norm.dependent_launch, !computed, "{}", norm.name);
+    }
+}
+
+#[test]
 fn watched_programs_fuse_nothing() {
     let graph = llama();
     for options in [

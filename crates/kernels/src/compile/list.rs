@@ -188,11 +188,16 @@ impl<'c, 'a> StepList<'c, 'a> {
         Ok(())
     }
 
-    /// Whether a product's weights are what earlier nodes made: its kernel must not ask for them before these have ended.
+    /// Whether the weights of a product or of a norm are what earlier nodes made: its kernel must not ask for them before these have
+    /// ended.
     fn computes_weights(&self, node: &Node) -> bool {
-        let product = matches!(node.op, Op::Linear(_) | Op::GatedLinear(_));
+        let first = match node.op {
+            Op::Linear(_) | Op::GatedLinear(_) | Op::RmsNorm(_) => 1,
+            Op::AddRmsNorm(_) => 2,
+            _ => return false,
+        };
         let weight = |&value: &ValueId| self.graph.value(value).origin == Origin::Weight;
-        product && !node.inputs.iter().skip(1).all(weight)
+        !node.inputs.iter().skip(first).all(weight)
     }
 
     /// Fails now rather than in a run if the grid at capacity is beyond the device's limit.

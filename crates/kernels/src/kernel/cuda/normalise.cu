@@ -21,8 +21,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(const __grid_con
     const u32 thread = threadIdx.x;
     const size_t row = (size_t)blockIdx.x * K;
     launch_next();
-    wait_previous();
     if (blockIdx.x >= rows_of<ROWS_N, ROWS_P, ROWS_C, ROWS_S>(symbols)) return;
+    // Weights come from memory while the kernel in front ends. More of them would take too many registers.
+    float first[HELD][8];
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        const u32 at = i * PER_TURN + thread * 8;
+#pragma unroll
+        for (int j = 0; j < 8; j++) first[i][j] = WEIGHT && at < K ? constant_element<W_DTYPE>(weights, at + j) : 0;
+    }
+    wait_previous();
     // Everything is asked for before anything is written: what is written could be what is read, for all the compiler knows.
     Eight x[TURNS];
     Eight z[TURNS];
@@ -33,14 +41,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(const __grid_con
         if (at >= K) break;
         x[i] = *(const Eight*)(a + row + at);
         if constexpr (ADD) z[i] = *(const Eight*)(b + row + at);
-    }
-    // More of them would take too many registers.
-    float first[HELD][8];
-#pragma unroll
-    for (int i = 0; i < HELD; i++) {
-        const u32 at = i * PER_TURN + thread * 8;
-#pragma unroll
-        for (int j = 0; j < 8; j++) first[i][j] = WEIGHT && at < K ? element<W_DTYPE>(weights, at + j) : 0;
     }
 #pragma unroll
     for (int i = 0; i < TURNS; i++) {
