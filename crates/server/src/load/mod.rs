@@ -201,7 +201,7 @@ fn report(options: &LoadOptions, model: String, outcomes: &[RequestOutcome], sec
     let seen: Vec<&Seen> = outcomes.iter().filter_map(|outcome| outcome.seen.as_ref().ok()).collect();
     let answered = outcomes.iter().filter(|outcome| outcome.seen.is_ok());
     let errors = outcomes.iter().filter_map(|outcome| Some(outcome.seen.as_ref().err()?.to_string()));
-    let streams: Vec<Stream> = outcomes.iter().filter_map(Stream::of_outcome).collect();
+    let streams: Vec<AnswerStream> = outcomes.iter().filter_map(AnswerStream::of_outcome).collect();
     let ms = |times: Vec<Duration>| {
         let mut sorted: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -232,19 +232,19 @@ fn report(options: &LoadOptions, model: String, outcomes: &[RequestOutcome], sec
 }
 
 /// When the pieces of an answer came, from the start of the load on.
-struct Stream(Vec<Duration>);
+struct AnswerStream(Vec<Duration>);
 
-impl Stream {
-    fn of_outcome(outcome: &RequestOutcome) -> Option<Stream> {
+impl AnswerStream {
+    fn of_outcome(outcome: &RequestOutcome) -> Option<AnswerStream> {
         let pieces = &outcome.seen.as_ref().ok()?.pieces;
-        Some(Stream(pieces.iter().map(|&at| outcome.sent + at).collect()))
+        Some(AnswerStream(pieces.iter().map(|&at| outcome.sent + at).collect()))
     }
 }
 
 /// Pieces a second while so many answers stream at once: from the first piece of the last one that begins to the last piece of
 /// the first one that ends.
-fn decode_tps(streams: &[Stream], clients: usize) -> Option<f64> {
-    let ends = streams.iter().filter_map(|Stream(pieces)| Some((*pieces.first()?, *pieces.last()?)));
+fn decode_tps(streams: &[AnswerStream], clients: usize) -> Option<f64> {
+    let ends = streams.iter().filter_map(|AnswerStream(pieces)| Some((*pieces.first()?, *pieces.last()?)));
     // At equal times what begins comes behind what ends: such answers did not stream together.
     let mut borders: Vec<(Duration, bool)> =
         ends.flat_map(|(first, last)| [(first, true), (last, false)]).collect();
@@ -258,7 +258,7 @@ fn decode_tps(streams: &[Stream], clients: usize) -> Option<f64> {
     }
     let seconds: f64 = spans.iter().map(|(from, to)| (*to - *from).as_secs_f64()).sum();
     let among = |at: &Duration| spans.iter().any(|(from, to)| from < at && at <= to);
-    let pieces = streams.iter().flat_map(|Stream(pieces)| pieces).filter(|at| among(at)).count();
+    let pieces = streams.iter().flat_map(|AnswerStream(pieces)| pieces).filter(|at| among(at)).count();
     (seconds > 0.0).then(|| pieces as f64 / seconds)
 }
 
@@ -308,8 +308,9 @@ mod tests {
 
     #[test]
     fn decoding_is_measured_while_all_answers_stream() {
-        let stream =
-            |first: u64, step: u64| Stream((0..5).map(|i| Duration::from_millis(first + i * step)).collect());
+        let stream = |first: u64, step: u64| {
+            AnswerStream((0..5).map(|i| Duration::from_millis(first + i * step)).collect())
+        };
         let both = [stream(0, 100), stream(200, 100)];
         // From 200 to 400 ms: two pieces of each, and none at the beginning.
         assert_eq!(decode_tps(&both, 2), Some(4.0 / 0.2));

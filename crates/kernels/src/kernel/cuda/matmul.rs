@@ -4,6 +4,8 @@
 //! other groups multiply them with `wgmma`. The grid is as large as the chip, and blocks take tiles one after the
 //! other.
 
+mod skinny;
+
 use super::{HOPPER, bindings, desc, linear::MOST, processors};
 use crate::axis::Axis;
 use crate::kernel::Request;
@@ -38,10 +40,10 @@ const STEP: u32 = 64;
 /// Elements of an f16 row whose products the tensor cores add up. They round toward zero: sums of a row of 4096 elements as
 /// a whole were off up to 1.6 times as far as the verdict allows.
 const RUN: u32 = 256;
-/// Rows that are as few as can be: tensor maps swizzle 8 rows together, and each block of a cluster brings a half.
-const SKINNY: u32 = 16;
 /// Elements that share a scale.
 const GROUP: u32 = 32;
+/// Bytes of a row of a stage: [`STEP`] elements of f16.
+const STEP_BYTES: u32 = 2 * STEP;
 /// Bytes of shared memory that the text itself declares, or loses by alignment.
 const RESERVED_BYTES: u32 = 3 << 10;
 /// Stages of the ring at most, and at least.
@@ -119,7 +121,22 @@ enum Format {
     Packed(Code),
 }
 
+/// The weights of a product, as tensor maps take them.
+struct MappedWeights {
+    /// How many there are.
+    count: usize,
+    /// Arrays of each.
+    arrays: usize,
+    /// Bytes of an element of a map, elements of a row, and the width of a box.
+    box_row: [u32; 3],
+}
+
 impl Format {
+    /// Bytes of a row of weights in a stage.
+    fn step_bytes(self) -> u32 {
+        STEP * self.bits().unwrap_or(16) / 8
+    }
+
     /// The format of a weight of this type; `None` if the kernel does not read it.
     fn from_type(weight: &TensorType) -> Option<Format> {
         let Packing { code, group, zeros } = match weight.dtype {
@@ -158,7 +175,7 @@ impl Matmul {
         }
         let blocks = blocks(info);
         let groups = self.groups(blocks);
-        let stage = self.tile * 2 * STEP + groups * UNIT * STEP * self.format.bits().unwrap_or(16) / 8;
+        let stage = self.tile * STEP_BYTES + groups * UNIT * self.format.step_bytes();
         let results = self.results(groups);
         let room = info.limits.max_workgroup_memory.saturating_sub(RESERVED_BYTES + results);
         let stages = (room / stage).min(DEPTH);
@@ -166,18 +183,16 @@ impl Matmul {
             return None;
         }
         let [n, p, s, constant] = factors(&self.rows).ok()?;
-        let weights = if self.gated { 2 } else { self.outputs.len() };
+        let mapped = self.mapped_weights();
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let arrays = if self.format.bits().is_some() { 2 } else { 1 };
         // One group more than multiply: it only loads. Boxes of TMA begin at multiples of 1024 bytes.
         let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
         let mut desc = desc(info, "gemm_hopper/cuda", "cuda/gemm_hopper.cu", TEXT, threads, memory);
-        desc.bindings = bindings(1 + weights * arrays + biases, self.outputs.len());
+        desc.bindings = bindings(1 + mapped.count * mapped.arrays + biases, self.outputs.len());
         let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
         desc.constants = [
             ("K", self.k),
             ("TILE", self.tile),
-            ("SKINNY", self.skinny_rows()),
             ("GROUPS", groups),
             ("STAGES", stages),
             ("FORMAT", self.format.bits().unwrap_or(1)),
@@ -202,20 +217,24 @@ impl Matmul {
         .to_vec();
         // Half of the rows of a tile: the other block of the cluster brings the other half.
         desc.constants.extend(map(0, 0, [2, self.k, STEP, self.tile / CLUSTER]));
-        // Packed words are copied as 32-bit elements, 32 weights in as many words as an element has bits.
-        let weight = match self.format.bits() {
-            None => [2, self.k, STEP, UNIT],
-            Some(bits) => {
-                let height = if self.gated { UNIT / 2 * groups } else { UNIT };
-                [4, self.k / 32 * bits, STEP / 32 * bits, height]
-            }
-        };
-        desc.constants.extend((0..weights).flat_map(|i| map(i + 1, 1 + i * arrays, weight)));
-        if self.skinny_rows() > 0 {
-            desc.constants.extend(map(1 + weights, 0, [2, self.k, STEP, self.skinny_rows() / CLUSTER]));
-        }
+        let [bytes, row, width] = mapped.box_row;
+        let height = if self.gated && self.format.bits().is_some() { UNIT / 2 * groups } else { UNIT };
+        let size = [bytes, row, width, height];
+        desc.constants.extend((0..mapped.count).flat_map(|i| map(i + 1, 1 + i * mapped.arrays, size)));
+        desc.constants.extend(self.skinny_constants(blocks, groups, stages * stage + results, &mapped));
         desc.check_limits(info).ok()?;
         Some((desc, [Extent::from_dim(u64::from(blocks)), single_workgroup(), single_workgroup()]))
+    }
+
+    /// How tensor maps take the weights: packed words as 32-bit elements, 32 weights in as many words as an element has bits.
+    fn mapped_weights(&self) -> MappedWeights {
+        let count = if self.gated { 2 } else { self.outputs.len() };
+        match self.format.bits() {
+            None => MappedWeights { count, arrays: 1, box_row: [2, self.k, STEP] },
+            Some(bits) => {
+                MappedWeights { count, arrays: 2, box_row: [4, self.k / 32 * bits, STEP / 32 * bits] }
+            }
+        }
     }
 
     /// The groups of a block of so many: as many as end soonest in a run of the usual rows.
@@ -232,11 +251,6 @@ impl Matmul {
             u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
         GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
-    }
-
-    /// Rows up to which only so many are brought and multiplied, in tiles for few rows; 0 for none.
-    fn skinny_rows(&self) -> u32 {
-        if self.tile < ROWS { SKINNY } else { 0 }
     }
 
     /// Bytes of shared memory that results go through.
@@ -324,7 +338,7 @@ mod tests {
     use super::*;
     use tapml_graph::Symbol;
 
-    fn product(outputs: &[u32], bits: Option<u32>, gated: bool) -> Matmul {
+    pub(super) fn product(outputs: &[u32], bits: Option<u32>, gated: bool) -> Matmul {
         let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
         let code = |bits| if bits == 4 { Code::Int4 } else { Code::Int8 };
         let format = bits.map_or(Format::F16, |bits| Format::Packed(code(bits)));

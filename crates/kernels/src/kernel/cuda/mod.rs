@@ -56,6 +56,7 @@ const HEADERS: &[(&str, &str)] = &headers![
     "flash_prefill_hopper.cuh",
     "gemm_hopper.cuh",
     "gemm_products.cuh",
+    "gemm_skinny.cuh",
     "gemv.cuh",
     "gemv_digits.cuh",
     "gemv_planes.cuh",

@@ -6,11 +6,11 @@
 #include "schedule_gemm.cuh"
 #include "wgmma.cuh"
 
-// f16 weights, from shared memory, with the first COLS rows of x; sums of the others are 0.
-template <class P, bool PACKED, u32 COLS> struct GemmProduct {
+// f16 weights, from shared memory.
+template <class P, bool PACKED> struct GemmProduct {
     typedef GemmShape<P> H;
     u32 group;
-    float part[COLS / 2];
+    float part[H::n / 2];
 
     INLINE GemmProduct(const typename H::Bound&, u32 group, u32, u32, u32) : group(group) {}
     INLINE void aim(typename H::Place) {}
@@ -45,7 +45,7 @@ template <class P, bool PACKED, u32 COLS> struct GemmProduct {
             ring.advance();
             wgmma_wait<0>(part);
 #pragma unroll
-            for (int i = 0; i < COLS / 2; i++) c[i] += part[i];
+            for (int i = 0; i < H::n / 2; i++) c[i] += part[i];
         }
     }
 };
@@ -54,15 +54,15 @@ struct alignas(8) Scales { u32 w[2]; };
 
 // Packed weights, which become f16 in registers. Registers 4j + 2h + e of a thread are row g + 8h of its warp's 16 weights, row
 // 8j + 2t + e of x.
-template <class P, u32 COLS> struct GemmProduct<P, true, COLS> {
+template <class P> struct GemmProduct<P, true> {
     typedef GemmShape<P> H;
     typedef typename P::Storage S;
     // Rows that are multiplied at once. Where a row is one turn, ptxas 13 takes the first sums of two such parts for one.
-    static constexpr int PART = COLS > 64 && P::groups > 2 && H::steps > 2 ? 64 : COLS;
+    static constexpr int PART = P::groups > 2 && H::steps > 2 ? 64 : H::n;
     static constexpr int TEMPS = P::groups > 2 ? 1 : 2;    // sums of a group of 32 that are held at a time
     static constexpr int TURNS = H::steps % 2 ? 1 : 2;     // stages of a turn
     static constexpr int LOADS = (TURNS + 1) / 2;
-    static constexpr int OF_GROUP = COLS / PART, OF_STAGE = 2 * OF_GROUP, ALL = TURNS * OF_STAGE;
+    static constexpr int OF_GROUP = H::n / PART, OF_STAGE = 2 * OF_GROUP, ALL = TURNS * OF_STAGE;
     const typename H::Bound& in;
     u32 group, warp, g, t;
     const u16* s[2];

@@ -26,7 +26,9 @@ template <class P> struct GemmShape {
     // Places of the operands among the bindings.
     static constexpr u32 first = 1, bias = first + weights * S::arrays, y = bias + (P::bias ? P::parts : 0);
     static constexpr u32 symbols = y + P::parts, count = symbols + 1;
-    typedef MappedBindings<count, 1 + weights + (P::skinny > 0)> Bound;
+    // The maps of x and of the weights, and those for few rows.
+    static constexpr u32 skinny_maps = 1 + weights;
+    typedef MappedBindings<count, (P::skinny > 0 ? 2 : 1) * skinny_maps> Bound;
     typedef typename Number<P::out_f32>::type out_t;
 
     // The weight that a group takes in a column of tiles, and the first of its outputs.
@@ -102,27 +104,30 @@ template <class P> INLINE void gemm_ask(const typename GemmShape<P>::Bound& in, 
     }
 }
 
-// What the thread does that fills the ring, for `tiles` tiles in columns of `stack` that have COLS rows of x. Each block brings a half
-// of them to both.
-template <class P, u32 COLS>
-INLINE void gemm_fill(const typename GemmShape<P>::Bound& in, GemmRing<P> ring, u32 tiles, u32 stack, u32 rank) {
+// What the thread does that fills the ring, for `tiles` tiles in columns of `stack`.
+template <class P> INLINE void gemm_fill(const typename GemmShape<P>::Bound& in, GemmRing<P> ring, u32 tiles, u32 stack, u32 rank) {
     typedef GemmShape<P> H;
     bool waited = false;
     for (u32 tile = blockIdx.x >> 1; tile < tiles; tile += P::blocks / 2) {
-        const u32 first = rank * (COLS / 2), row = tile % stack * H::n + first, column = tile / stack * 2 + rank;
+        const u32 row = tile % stack * H::n + rank * (H::n / 2);
+        const u32 column = tile / stack * 2 + rank;
 #pragma unroll 1
         for (u32 step = 0; step < H::steps; step++) {
             ring.await_empty();
             const u32 barrier = ring.full + 8 * ring.slot, stage = ring.stage();
-            mbarrier_expect(barrier, COLS * 128 + H::w_bytes);
+            mbarrier_expect(barrier, H::stage);
             gemm_ask<P>(in, stage, barrier, column, step);
             if (!waited) {
                 wait_previous();
                 waited = true;
             }
-            tma_load(stage + first * 128, &in.maps[COLS < H::n ? 1 + H::weights : 0], step * H::step, row, barrier, true);
+            tma_load(stage + rank * (H::x_bytes / 2), &in.maps[0], step * H::step, row, barrier, true);
             ring.advance();
         }
     }
     if (!waited) wait_previous();
 }
+
+// Shares out the registers anew between the threads that fill the ring and those that multiply.
+template <u32 LEFT> INLINE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT)); }
+template <u32 HELD> INLINE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(HELD)); }

@@ -24,12 +24,7 @@ template <int MORE, int LEN> INLINE void wgmma_wait(float (&c)[LEN]) {
 #define R64 R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// c = a b^T, added to c if `more`, of rows in shared memory, for 16, 64 or 128 columns.
-INLINE void wgmma(float (&c)[8], u64 a, u64 b, u32 more) {
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %10, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, p, 1, 1, 0, 0;}"
-        : R8(c, 0) : "l"(a), "l"(b), "r"(more));
-}
+// c = a b^T, added to c if `more`, of rows in shared memory, for 64 or 128 columns.
 INLINE void wgmma(float (&c)[32], u64 a, u64 b, u32 more) {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %34, 0;\n\t"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" R32 "}, %32, %33, p, 1, 1, 0, 0;}"
@@ -42,12 +37,6 @@ INLINE void wgmma(float (&c)[64], u64 a, u64 b, u32 more) {
         : "l"(a), "l"(b), "r"(more));
 }
 // The same with a in registers; c = a b instead if TURNED.
-template <int TURNED> INLINE void wgmma(float (&c)[8], const u32* a, u64 b, u32 more) {
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %13, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, %14;}"
-        : R8(c, 0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more), "n"(TURNED));
-}
 template <int TURNED> INLINE void wgmma(float (&c)[32], const u32* a, u64 b, u32 more) {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %37, 0;\n\t"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" R32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
