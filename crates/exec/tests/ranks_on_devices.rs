@@ -73,6 +73,8 @@ fn a_rank_is_one_program_and_the_first_gives_what_is_wanted() {
     let vocab = session.vocab().unwrap() as usize;
     assert_eq!(session.forward(&ids(3)).unwrap().shape()[1], vocab);
     assert_eq!(session.forward(&ids(1)).unwrap().shape()[1], vocab);
+    // Each rank chooses tokens by itself, and all must choose the same.
+    assert_eq!(session.generate_greedily(1, 3).unwrap().map(|tokens| tokens.len()), Some(3));
     session.reset().unwrap();
     assert_eq!(session.forward(&ids(2)).unwrap().shape()[1], vocab);
 }
