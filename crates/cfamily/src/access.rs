@@ -21,6 +21,14 @@ enum Base<'a> {
     Matrix(u8, u8),
 }
 
+/// A component of a local vector.
+struct LocalComponent {
+    vector: String,
+    /// Of the vector.
+    shape: ValueShape,
+    index: String,
+}
+
 impl<'a> Writer<'a> {
     /// What a pointer points to, or the type of a value; and whether it is a pointer.
     ///
@@ -113,12 +121,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A local vector, its shape and an index, if a pointer is to the component of that index. Addresses of such
+    /// The component of a local vector that a pointer is to, if it is to one. Addresses of such
     /// components keep a vector out of registers, and some compilers lose track of what is stored there.
-    fn component_of_local(
-        &mut self,
-        pointer: Handle<Expression>,
-    ) -> WriteResult<Option<(String, ValueShape, String)>> {
+    fn component_of_local(&mut self, pointer: Handle<Expression>) -> WriteResult<Option<LocalComponent>> {
         let Expression::Access { base, index } = self.current()?.function.expressions[pointer] else {
             return Ok(None);
         };
@@ -135,13 +140,15 @@ impl<'a> Writer<'a> {
             return Ok(None);
         }
         let index = self.index(index)?;
-        Ok(Some((self.value(base)?, shape, bare(&index).to_string())))
+        Ok(Some(LocalComponent { vector: self.value(base)?, shape, index: bare(&index).to_string() }))
     }
 
     /// Loads a component of a local vector; `None` if the pointer is to anything else.
     pub fn load_component(&mut self, pointer: Handle<Expression>) -> WriteResult<Option<String>> {
         match self.component_of_local(pointer)? {
-            Some((vector, shape, index)) => Ok(Some(self.component_at(&vector, shape, &index)?)),
+            Some(LocalComponent { vector, shape, index }) => {
+                Ok(Some(self.component_at(&vector, shape, &index)?))
+            }
             None => Ok(None),
         }
     }
@@ -150,7 +157,9 @@ impl<'a> Writer<'a> {
     ///
     /// A store beyond the last component goes to the last, as a load does.
     pub fn store_component(&mut self, pointer: Handle<Expression>, value: &str) -> WriteResult<bool> {
-        let Some((place, shape, index)) = self.component_of_local(pointer)? else { return Ok(false) };
+        let Some(LocalComponent { vector, shape, index }) = self.component_of_local(pointer)? else {
+            return Ok(false);
+        };
         let ty = self.types.shape(shape);
         let name = format!("{ty}_set");
         self.helper(&name, |_| {
@@ -161,7 +170,7 @@ impl<'a> Writer<'a> {
             let cases: String = cases.collect();
             Ok(format!("DEV void {name}({ty}* v, u32 i, {} x) {{ {cases}v->{last} = x; }}\n", kind.name()))
         })?;
-        self.line(format!("{name}({}, {index}, {});", bare(&address(&place)), bare(value)));
+        self.line(format!("{name}({}, {index}, {});", bare(&address(&vector)), bare(value)));
         Ok(true)
     }
 

@@ -121,6 +121,14 @@ pub enum Field {
     Pad(u32),
 }
 
+/// A vector, with 0 columns, or a matrix.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct TextShape {
+    columns: u8,
+    rows: u8,
+    kind: Kind,
+}
+
 /// The types that the text uses.
 pub struct TextTypes<'a> {
     /// The module that is printed.
@@ -129,8 +137,8 @@ pub struct TextTypes<'a> {
     layouter: &'a Layouter,
     /// Names of structs in the text.
     structs: HashMap<Handle<Type>, String>,
-    /// Vectors, with 0 columns, and matrices that are used. Sorted, so that a vector is declared before the matrices of it.
-    shapes: BTreeSet<(u8, u8, Kind)>,
+    /// Vectors and matrices that are used. Sorted, so that a vector is declared before the matrices of it.
+    shapes: BTreeSet<TextShape>,
     /// Arrays and structs that are used.
     used: HashSet<Handle<Type>>,
 }
@@ -170,10 +178,10 @@ impl<'a> TextTypes<'a> {
     pub fn shape(&mut self, shape: ValueShape) -> String {
         match shape {
             ValueShape::Scalar(_) => {}
-            ValueShape::Vector(n, kind) => drop(self.shapes.insert((0, n, kind))),
+            ValueShape::Vector(n, kind) => drop(self.shapes.insert(TextShape { columns: 0, rows: n, kind })),
             ValueShape::Matrix(columns, rows, kind) => {
-                self.shapes.insert((0, rows, kind));
-                self.shapes.insert((columns, rows, kind));
+                self.shapes.insert(TextShape { columns: 0, rows, kind });
+                self.shapes.insert(TextShape { columns, rows, kind });
             }
         }
         shape.name()
@@ -280,7 +288,7 @@ impl<'a> TextTypes<'a> {
     /// The module has types before those that use them, and so has the text.
     pub fn declarations(&mut self) -> Result<String, Fail> {
         let mut out = String::new();
-        for &(columns, rows, kind) in &self.shapes {
+        for &TextShape { columns, rows, kind } in &self.shapes {
             out.push_str(&declare_shape(columns, rows, kind));
         }
         for (handle, ty) in self.module.types.iter() {

@@ -85,8 +85,9 @@ impl<'a> Flow<'a> {
     }
 
     /// Sizes of everything that grows, so that a round that finds nothing is noticed.
-    fn known_counts(&self) -> (usize, usize, usize, bool, bool) {
-        (self.locals.len(), self.results.len(), self.left.len(), self.returned, self.result)
+    fn known_counts(&self) -> [usize; 5] {
+        let flags = [self.returned, self.result].map(usize::from);
+        [self.locals.len(), self.results.len(), self.left.len(), flags[0], flags[1]]
     }
 
     /// Whether control flow varies where it varies by its conditions like this.

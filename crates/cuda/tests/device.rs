@@ -27,7 +27,7 @@ fn every_card_conforms() {
     for (index, info) in adapters().unwrap().iter().enumerate() {
         for options in ["", "checks=off", "graphs=off", "sync=on"] {
             let report = run_all(&mut CudaDevice::open(index, options).unwrap()).unwrap();
-            assert_eq!(report.counts().1, 0, "{} ({options}) fails the suite:\n{report}", info.name);
+            assert_eq!(report.counts().failed, 0, "{} ({options}) fails the suite:\n{report}", info.name);
         }
     }
 }

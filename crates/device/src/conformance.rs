@@ -68,15 +68,26 @@ pub struct ConformanceReport {
     pub rows: Vec<(&'static str, CaseOutcome)>,
 }
 
+/// Cases by their outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaseCounts {
+    /// Those that passed.
+    pub passed: usize,
+    /// Those that failed.
+    pub failed: usize,
+    /// Those that say nothing about this device.
+    pub skipped: usize,
+}
+
 impl ConformanceReport {
-    /// Number of cases that passed, failed and were skipped.
-    pub fn counts(&self) -> (usize, usize, usize) {
+    /// How many cases had which outcome.
+    pub fn counts(&self) -> CaseCounts {
         let count = |test: fn(&CaseOutcome) -> bool| self.rows.iter().filter(|(_, o)| test(o)).count();
-        (
-            count(|o| matches!(o, CaseOutcome::Passed)),
-            count(|o| matches!(o, CaseOutcome::Failed(_))),
-            count(|o| matches!(o, CaseOutcome::Skipped(_))),
-        )
+        CaseCounts {
+            passed: count(|o| matches!(o, CaseOutcome::Passed)),
+            failed: count(|o| matches!(o, CaseOutcome::Failed(_))),
+            skipped: count(|o| matches!(o, CaseOutcome::Skipped(_))),
+        }
     }
 }
 
@@ -89,7 +100,7 @@ impl fmt::Display for ConformanceReport {
                 CaseOutcome::Skipped(reason) => writeln!(f, "skipped {name}: {reason}")?,
             }
         }
-        let (passed, failed, skipped) = self.counts();
+        let CaseCounts { passed, failed, skipped } = self.counts();
         write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }

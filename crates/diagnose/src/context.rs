@@ -145,7 +145,9 @@ impl<'a> DiagnosisContext<'a> {
     /// Does something with other calls in the place of the suite's: those of a lowered graph.
     pub fn with_suite<T>(
         &mut self,
-        (suite, oracles, choices): (&'a Suite, &'a Oracles, KernelChoices),
+        suite: &'a Suite,
+        oracles: &'a Oracles,
+        choices: KernelChoices,
         work: impl FnOnce(&mut DiagnosisContext<'a>) -> T,
     ) -> T {
         // The weights and faults stay: the lowered graph is of the same model.

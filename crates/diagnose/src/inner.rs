@@ -127,24 +127,33 @@ impl Shown {
         };
         let wrong: Vec<bool> = exact.iter().zip(outputs).map(wrong).collect::<Result<_>>()?;
         let pairs = exact.iter().zip(outputs).zip(&wrong).filter(|(_, wrong)| **wrong);
-        let pairs =
-            pairs.map(|((exact, output), _)| (exact.values.as_slice(), output.to_f64(), exact.row_len));
+        let pairs = pairs.map(|((exact, output), _)| ComparedRows {
+            exact: &exact.values,
+            observed: output.to_f64(),
+            width: exact.row_len,
+        });
         Ok(Some(Shown { factor: common_factor(pairs.collect()), wrong }))
     }
 }
 
+/// An output: its exact and its observed values, and the elements of a row.
+struct ComparedRows<'a> {
+    exact: &'a [f64],
+    observed: Vec<f64>,
+    width: usize,
+}
+
 /// The factor of the row that is off most, if every row of all outputs that is off by a hundredth is the exact one times one
-/// number, the same in all outputs, to a twentieth of what it is off. Each output is given by its exact and its observed
-/// values and the elements of a row. Rows of few elements say nothing: one element is always the exact one times a number.
+/// number, the same in all outputs, to a twentieth of what it is off. Rows of few elements say nothing: one element is always the exact one times a number.
 ///
 /// The factor of a row is the least-squares one, `e·o / e·e`. A hundredth and a twentieth are squared in the code, since it compares
 /// sums of squares.
-fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
-    let rows = outputs.first().map(|(exact, _, width)| exact.len() / (*width).max(1))?;
+fn common_factor(outputs: Vec<ComparedRows<'_>>) -> Option<f64> {
+    let rows = outputs.first().map(|first| first.exact.len() / first.width.max(1))?;
     let mut most: Option<f64> = None;
     for row in 0..rows {
         let (mut dot, mut size, mut off, mut squares, mut count) = (0.0, 0.0, 0.0, 0.0, 0);
-        for (exact, observed, width) in &outputs {
+        for ComparedRows { exact, observed, width } in &outputs {
             let of_row = row * width..(row + 1) * width;
             for (e, o) in exact.get(of_row.clone())?.iter().zip(observed.get(of_row)?) {
                 dot += e * o;
@@ -318,7 +327,7 @@ mod tests {
         let exact: Vec<f64> = (1..=16).map(|i| f64::from(i) * if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
         let shown = |width: usize, change: fn(f64, usize) -> f64| {
             let observed = exact.iter().enumerate().map(|(i, &v)| change(v, i)).collect();
-            common_factor(vec![(&exact, observed, width)])
+            common_factor(vec![ComparedRows { exact: &exact, observed, width }])
         };
         assert_eq!(shown(8, |v, i| if i < 8 { v } else { 2.0 * v }), Some(2.0), "one row of two");
         assert_eq!(shown(8, |v, _| v), None, "nothing is off");

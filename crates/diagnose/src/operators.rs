@@ -75,7 +75,7 @@ pub(crate) fn find_lowered<'a>(
             run.lowered.push((op, kernel.to_string()));
         }
     }
-    run.with_suite((suite, oracles, choices), |run| of_kinds(run, &kinds))
+    run.with_suite(suite, oracles, choices, |run| of_kinds(run, &kinds))
 }
 
 /// Checks operators of the suite at hand and explains what fails.

@@ -381,7 +381,16 @@ pub struct Code {
     /// Invocations of a subgroup: neighbours by local index.
     pub subgroup_size: u32,
     /// Names of variables in memory, with the first word of those in workgroup memory, in order.
-    pub names: Vec<(Mem, u32, String)>,
+    pub names: Vec<VariableName>,
+}
+
+/// The name of a variable in memory.
+#[derive(Clone, Debug)]
+pub struct VariableName {
+    pub mem: Mem,
+    /// Its first word.
+    pub first: u32,
+    pub name: String,
 }
 
 impl Code {
@@ -398,8 +407,9 @@ impl Code {
     /// The name of the variable that holds a word, and the word's number within it.
     /// A word that no variable holds is named `memory`.
     pub fn name(&self, mem: Mem, word: u32) -> (&str, u32) {
-        let holds = |&&(of, first, _): &&(Mem, u32, String)| of == mem && first <= word;
+        let holds = |variable: &&VariableName| variable.mem == mem && variable.first <= word;
         // The last variable that begins at or before the word, since names are in order.
-        self.names.iter().rev().find(holds).map_or(("memory", word), |(_, first, name)| (name, word - first))
+        let variable = self.names.iter().rev().find(holds);
+        variable.map_or(("memory", word), |variable| (&variable.name, word - variable.first))
     }
 }

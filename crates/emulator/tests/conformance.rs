@@ -9,7 +9,7 @@ fn suite(options: &str) {
     let mut device = Emulator::new(EmulatorOptions::parse(options).unwrap()).unwrap();
     let report = run_all(&mut device).unwrap();
     println!("emulator?{options}:\n{report}");
-    assert_eq!(report.counts().1, 0, "emulator?{options} fails the suite:\n{report}");
+    assert_eq!(report.counts().failed, 0, "emulator?{options} fails the suite:\n{report}");
     let mut findings = device.take_findings();
     // The suite reads fresh buffers, which the contract says are zeroed, and exceeds limits, on purpose.
     let on_purpose = [FindingKind::UninitializedRead, FindingKind::LimitExceeded];

@@ -100,6 +100,15 @@ pub struct Weights {
     index: HashMap<String, (usize, usize)>,
 }
 
+/// Where a tensor is.
+struct FoundTensor<'a> {
+    file: &'a dyn TensorFile,
+    /// What the file lists of it.
+    listed: &'a ListedTensor,
+    /// In that list.
+    place: usize,
+}
+
 impl Weights {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
     ///
@@ -125,7 +134,7 @@ impl Weights {
 
     /// The dtype of a tensor, if there is one of this name in a dtype that weights may have.
     pub fn dtype(&self, name: &str) -> Option<DType> {
-        let (_, listed, _) = self.find(name)?;
+        let listed = self.find(name)?.listed;
         listed.dtype.filter(|d| SERVED.contains(d))
     }
 
@@ -204,17 +213,17 @@ impl Weights {
 
     /// The sizes of a tensor, if there is one of this name.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.find(name).map(|(_, listed, _)| listed.shape.as_slice())
+        self.find(name).map(|found| found.listed.shape.as_slice())
     }
 
     /// The element type of a tensor as its file's format names it, if there is one of this name.
     pub(crate) fn format(&self, name: &str) -> Option<&'static str> {
-        self.find(name).map(|(_, listed, _)| listed.stored)
+        self.find(name).map(|found| found.listed.stored)
     }
 
     /// Dtype and sizes of a tensor, if there is one of this name in a dtype.
     pub(crate) fn ty(&self, name: &str) -> Option<TensorType> {
-        let (_, listed, _) = self.find(name)?;
+        let listed = self.find(name)?.listed;
         Some(TensorType::new(listed.dtype?, listed.shape.iter().copied()))
     }
 
@@ -223,7 +232,7 @@ impl Weights {
     /// # Errors
     /// If there is none, or its element type is not read.
     pub(crate) fn any_tensor(&self, name: &str) -> Result<Tensor> {
-        let (file, _, place) = self.find(name).ok_or_else(|| self.missing(name, &[]))?;
+        let FoundTensor { file, place, .. } = self.find(name).ok_or_else(|| self.missing(name, &[]))?;
         file.load(place)
     }
 
@@ -232,7 +241,7 @@ impl Weights {
     /// # Errors
     /// If there is none, or it has another dtype or shape.
     pub(crate) fn exact(&self, name: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
-        let (file, listed, place) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
+        let FoundTensor { file, listed, place } = self.find(name).ok_or_else(|| self.missing(name, shape))?;
         if listed.dtype == Some(dtype) && listed.shape == shape {
             return file.load(place);
         }
@@ -242,11 +251,11 @@ impl Weights {
             .with_hint(file.advice()))
     }
 
-    /// The file of a tensor, what it lists of it, and the place in that list.
-    fn find(&self, name: &str) -> Option<(&dyn TensorFile, &ListedTensor, usize)> {
+    /// Where a tensor is.
+    fn find(&self, name: &str) -> Option<FoundTensor<'_>> {
         let &(shard, place) = self.index.get(name)?;
         let shard = self.shards.get(shard)?;
-        Some((shard.file.as_ref(), shard.listed.get(place)?, place))
+        Some(FoundTensor { file: shard.file.as_ref(), listed: shard.listed.get(place)?, place })
     }
 
     /// The weight that this value stands for.
@@ -267,7 +276,7 @@ impl Weights {
 
     /// The tensor of this name under its own shape, which must have as many elements as `shape`.
     fn stored_of_len(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let found = self.find(name).map(|(_, listed, _)| listed.shape.clone());
+        let found = self.find(name).map(|found| found.listed.shape.clone());
         // A product that overflows equals no other that does not.
         let count = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let same = found.filter(|found| count(found) == count(shape));
@@ -276,7 +285,7 @@ impl Weights {
 
     /// The tensor of this name and shape.
     fn stored_tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let (file, listed, place) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
+        let FoundTensor { file, listed, place } = self.find(name).ok_or_else(|| self.missing(name, shape))?;
         let found = format!("{}{:?}", listed.stored, listed.shape);
         let at = || format!("{}: tensor `{name}`", file.path().display());
         if listed.shape != shape {
@@ -314,7 +323,7 @@ impl Weights {
 
     /// Names file, tensor, place and value.
     fn not_finite(&self, name: &str, tensor: &Tensor, index: usize, value: f64) -> Error {
-        let file = self.find(name).map(|(file, ..)| file.path().display().to_string()).unwrap_or_default();
+        let file = self.find(name).map(|found| found.file.path().display().to_string()).unwrap_or_default();
         let place = coordinates(index, tensor.shape());
         Error::invalid(format!("{file}: tensor `{name}` holds {value} at {place:?}, expected finite numbers"))
             .with_hint(

@@ -8,7 +8,7 @@ use tapml_exec::{Phase, Platform};
 use tapml_graph::{Error, Model, Result};
 use tapml_import::Checkpoint;
 use tapml_migrate::shadow::{Shadow, ShadowCounts, ShadowOptions, ShadowSampler, deployed_kernels};
-use tapml_server::{ServedShadow, ShadowStats};
+use tapml_server::{ServedShadow, ShadowFailures, ShadowStats};
 
 /// The word of the platform that shows all nodes and has no kernels.
 const CPU: &str = "cpu";
@@ -86,7 +86,11 @@ impl ShadowSource {
 
 /// The counts as a server tells them.
 fn stats(counts: ShadowCounts) -> ShadowStats {
-    let failures = counts.failures.into_iter().map(|failed| (failed.op, failed.kernel, failed.calls));
+    let failures = counts.failures.into_iter().map(|failed| ShadowFailures {
+        op: failed.op,
+        kernel: failed.kernel,
+        calls: failed.calls,
+    });
     ShadowStats {
         calls: counts.calls,
         dropped: counts.dropped,

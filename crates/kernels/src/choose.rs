@@ -30,7 +30,7 @@ pub fn plan_node(
     overrides: &Overrides,
 ) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
-    let request = whole_request((op, inputs, &outputs), phase, info);
+    let request = whole_request(op, inputs, &outputs, phase, info);
     let planned = choose_plan(&request, overrides).and_then(|plan| finish_plan(plan, &request, overrides));
     planned.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())
 }
@@ -48,7 +48,7 @@ pub fn plan_variants(
     let none = Overrides::default();
     let mut plans = vec![plan_node(op, inputs, phase, info, &none)?];
     let outputs = op.infer(inputs)?;
-    let request = whole_request((op, inputs, &outputs), phase, info);
+    let request = whole_request(op, inputs, &outputs, phase, info);
     for row in rows_of(op.name()) {
         // The chosen one stands in front already; rows with two names serve a node under one of them.
         if let Ok(plan) = row.serve(&request)
@@ -70,7 +70,7 @@ pub fn plan_settings(
     info: &DeviceInfo,
 ) -> Result<Vec<NodePlan>> {
     let outputs = op.infer(inputs)?;
-    let request = whole_request((op, inputs, &outputs), phase, info);
+    let request = whole_request(op, inputs, &outputs, phase, info);
     let mut all: Vec<NodePlan> = Vec::new();
     for plan in plan_variants(op, inputs, phase, info)? {
         let kernel = plan.kernel.clone();

@@ -52,7 +52,7 @@ impl BuiltIn {
         let names: Vec<String> = match desc.source.language {
             Language::Wgsl => {
                 let declared = parse_declarations(&desc.source, desc.needs_f16)?;
-                declared.bindings.into_iter().map(|(_, _, name)| name).collect()
+                declared.bindings.into_iter().map(|binding| binding.name).collect()
             }
             // Parameters of the entry point, in their order.
             Language::Cuda => (0..desc.bindings.len()).map(|at| format!("parameter {at}")).collect(),

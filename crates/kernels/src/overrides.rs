@@ -7,7 +7,7 @@ use crate::directives::{DeclaredSums, Directives};
 use crate::kernel::settings;
 use crate::kernel_text;
 use crate::plan::NodePlan;
-use crate::wgsl::{WgslDeclarations, parse_declarations};
+use crate::wgsl::{DeclaredBinding, WgslDeclarations, parse_declarations};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
@@ -131,7 +131,7 @@ impl Overrides {
         let file = path.display().to_string();
         // Editors may put a byte order mark in front, which no front end takes.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let (directives, interface, differences) = match language {
+        let ReadText { directives, interface, differences } = match language {
             Language::Wgsl => of_wgsl(&file, text, &cases)?,
             Language::Cuda => of_cuda(&file, text, expected.desc()?)?,
         };
@@ -291,8 +291,15 @@ impl Interface {
     }
 }
 
-/// What a text says of itself, what it declares, and where that is not as expected.
-type ReadText = (Directives, Interface, Vec<String>);
+/// A text that was read.
+struct ReadText {
+    /// What it says of itself.
+    directives: Directives,
+    /// What it declares.
+    interface: Interface,
+    /// Where that is not as expected.
+    differences: Vec<String>,
+}
 
 /// Reads a text in WGSL and compares it with the cases of the built-in kernel.
 fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<ReadText> {
@@ -313,14 +320,14 @@ fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<ReadText> {
     let fitting = cases.iter().map(fit).find(fits);
     let first = || cases.first().map_or_else(|| Err(Error::bug(format!("no case of {file}"))), fit);
     let (declared, differences) = fitting.unwrap_or_else(first)?;
-    Ok((directives, Interface::Wgsl(declared), differences))
+    Ok(ReadText { directives, interface: Interface::Wgsl(declared), differences })
 }
 
 /// Reads a text in CUDA C++ and compares it with the built-in kernel.
 fn of_cuda(file: &str, text: &str, expected: &KernelDesc) -> Result<ReadText> {
     let (directives, own) = (Directives::of_cuda(file, text)?, CudaText::read(file, text)?);
     let differences = own.differences(expected);
-    Ok((directives, Interface::Cuda(own), differences))
+    Ok(ReadText { directives, interface: Interface::Cuda(own), differences })
 }
 
 /// The language of a kernel file, by its name.
@@ -362,16 +369,17 @@ fn differences(expected: &KernelDesc, found: &WgslDeclarations) -> Vec<String> {
         ));
     }
     for (number, &kind) in (0u32..).zip(&expected.bindings) {
-        match found.bindings.iter().find(|b| b.0 == number) {
+        match found.bindings.iter().find(|b| b.number == number) {
             None => list.push(format!("@binding({number}): expected {}, found none", words(Some(kind)))),
-            Some((_, other, name)) if *other != Some(kind) => {
-                let (want, have) = (words(Some(kind)), words(*other));
+            Some(other) if other.kind != Some(kind) => {
+                let (want, have, name) = (words(Some(kind)), words(other.kind), &other.name);
                 list.push(format!("@binding({number}): expected {want}, found {have} `{name}`"));
             }
             Some(_) => {}
         }
     }
-    for (number, kind, name) in found.bindings.iter().filter(|b| b.0 as usize >= expected.bindings.len()) {
+    let more = found.bindings.iter().filter(|b| b.number as usize >= expected.bindings.len());
+    for DeclaredBinding { number, kind, name } in more {
         list.push(format!("@binding({number}): expected none, found {} `{name}`", words(*kind)));
     }
     for (name, default) in &found.overrides {

@@ -5,7 +5,7 @@
 
 use crate::directives::Directives;
 use crate::validate::Validator;
-use crate::wgsl::{WgslDeclarations, parse_declarations};
+use crate::wgsl::{DeclaredBinding, WgslDeclarations, parse_declarations};
 use tapml_device::{BindingKind, KernelDesc, Language, Source};
 use tapml_graph::{Error, Result};
 
@@ -54,7 +54,7 @@ pub fn own_kernel(
     };
     // Constants can make a valid text invalid, such as an array of length zero.
     Validator::new().check(&desc)?;
-    Ok((desc, found.bindings.into_iter().map(|(.., name)| name).collect()))
+    Ok((desc, found.bindings.into_iter().map(|binding| binding.name).collect()))
 }
 
 /// Name and workgroup size of the wanted entry point, or of the only one. Errors list those that there are.
@@ -77,7 +77,7 @@ fn entry_point(file: &str, found: &WgslDeclarations, wanted: Option<&str>) -> Re
 
 /// The kinds of the bindings, which must be numbered without a gap: a launch passes them as a list.
 fn bindings(file: &str, found: &WgslDeclarations) -> Result<Vec<BindingKind>> {
-    let kind = |(expected, (number, kind, name)): (u32, &(u32, Option<BindingKind>, String))| match kind {
+    let kind = |(expected, DeclaredBinding { number, kind, name }): (u32, &DeclaredBinding)| match kind {
         Some(kind) if *number == expected => Ok(*kind),
         Some(_) => Err(Error::invalid(format!(
             "{file}: `{name}` is binding {number} of group 0, expected {expected}: bindings count from 0"

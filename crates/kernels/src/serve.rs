@@ -9,7 +9,9 @@ use tapml_graph::{Context, Error, ErrorKind, Op, Result, TensorType};
 
 /// What planners are asked for of a node, whose outputs have these types, with the default setting.
 pub(crate) fn whole_request<'a>(
-    (op, inputs, outputs): (&'a Op, &'a [TensorType], &'a [TensorType]),
+    op: &'a Op,
+    inputs: &'a [TensorType],
+    outputs: &'a [TensorType],
     phase: Phase,
     info: &'a DeviceInfo,
 ) -> Request<'a> {
@@ -19,7 +21,7 @@ pub(crate) fn whole_request<'a>(
 /// Plans a step of an operator's definition: by the first row that is preferred for it and serves it.
 fn plan_step(op: &Op, inputs: &[TensorType], phase: Phase, info: &DeviceInfo) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
-    let request = whole_request((op, inputs, &outputs), phase, info);
+    let request = whole_request(op, inputs, &outputs, phase, info);
     let planned = plan_preferred(&request).and_then(|plan| finish_built_in(plan, &request));
     planned.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())
 }
@@ -37,7 +39,7 @@ pub(crate) fn plan_by(
     setting: Setting,
 ) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
-    let request = whole_request((op, inputs, &outputs), phase, info);
+    let request = whole_request(op, inputs, &outputs, phase, info);
     // Without a setting first: its error says why the row does not serve the node, which `with_setting` drops.
     row.serve(&request)?;
     let plan = with_setting(row, kernel, setting, &request)?;

@@ -65,9 +65,9 @@ fn compare(desc: &KernelDesc, found: &WgslDeclarations) -> Result<()> {
         let (entry, size) = (&desc.entry, desc.workgroup);
         return Err(wrong(desc, &format!("the text has no entry point `{entry}` of workgroups {size:?}")));
     }
-    let kinds: Vec<_> = found.bindings.iter().map(|b| b.1).collect();
+    let kinds: Vec<_> = found.bindings.iter().map(|b| b.kind).collect();
     let expected: Vec<_> = desc.bindings.iter().map(|&kind| Some(kind)).collect();
-    if kinds != expected || found.bindings.iter().zip(0..).any(|(b, i)| b.0 != i) {
+    if kinds != expected || found.bindings.iter().zip(0..).any(|(b, i)| b.number != i) {
         return Err(wrong(desc, &format!("the text binds {kinds:?}, described are {expected:?}")));
     }
     match found.workgroup_memory {

@@ -13,13 +13,24 @@ use tapml_graph::{Error, ErrorKind, Result};
 pub struct WgslDeclarations {
     /// Names of the compute entry points with their workgroup sizes.
     pub entries: Vec<(String, [u32; 3])>,
-    /// Binding number, kind and name of every resource of group 0, by number; the kind is `None` if no kernel may use it.
-    pub bindings: Vec<(u32, Option<BindingKind>, String)>,
+    /// Every resource of group 0, by number.
+    pub bindings: Vec<DeclaredBinding>,
     /// Names of the `override` constants, and whether each has a default.
     pub overrides: Vec<(String, bool)>,
     /// Bytes of workgroup memory that the entry points use; `None` if they depend on overrides.
     /// Each variable counts in whole words.
     pub workgroup_memory: Option<u32>,
+}
+
+/// A resource that a source declares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeclaredBinding {
+    /// Of the binding.
+    pub number: u32,
+    /// `None` if no kernel may use it.
+    pub kind: Option<BindingKind>,
+    /// Of the variable.
+    pub name: String,
 }
 
 /// Parses and validates prelude and text. `f16` tells whether the prelude names that type.
@@ -119,13 +130,14 @@ pub fn describe(module: &Module, info: &ModuleInfo) -> WgslDeclarations {
                 AddressSpace::Uniform => Some(BindingKind::Uniform),
                 _ => None,
             };
-            bindings.push((binding.binding, kind, variable.name.clone().unwrap_or_default()));
+            let name = variable.name.clone().unwrap_or_default();
+            bindings.push(DeclaredBinding { number: binding.binding, kind, name });
         }
         if variable.space == AddressSpace::WorkGroup && sized && used(handle) {
             memory = memory.and_then(|sum| sum.checked_add(layouter[variable.ty].size.next_multiple_of(4)));
         }
     }
-    bindings.sort_by_key(|b| b.0);
+    bindings.sort_by_key(|b| b.number);
     let overrides =
         module.overrides.iter().map(|(_, o)| (o.name.clone().unwrap_or_default(), o.init.is_some()));
     WgslDeclarations {

@@ -29,7 +29,14 @@ pub(crate) struct AheadWork<'a> {
     /// What the limits depend on, if they are not known.
     pub(crate) limits: Option<Hash>,
     /// Views of the suite, and calls in them whose exact results will be asked for.
-    pub(crate) calls: Vec<(&'a Suite, &'a Oracles, Vec<Case>)>,
+    pub(crate) calls: Vec<ViewCalls<'a>>,
+}
+
+/// Calls of a view of a suite.
+pub(crate) struct ViewCalls<'a> {
+    pub(crate) suite: &'a Suite,
+    pub(crate) oracles: &'a Oracles,
+    pub(crate) cases: Vec<Case>,
 }
 
 /// Work on another thread. It ends soon after this is dropped.
@@ -56,7 +63,7 @@ impl Ahead {
                         // Nobody waits for limits that were given up.
                         drop(sender.send(measure(&work, &stop_of)));
                     }
-                    for (suite, oracles, cases) in &work.calls {
+                    for ViewCalls { suite, oracles, cases } in &work.calls {
                         oracles.compute_ahead(suite, work.model, cases, &calls_of);
                     }
                 });

@@ -107,7 +107,7 @@ pub fn carve(
     let longest = prompts.iter().map(|p| p.ids.len()).max().unwrap_or(0);
     let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(steps));
     let useless = AtomicBool::new(false);
-    let (writer, prompts, running) = std::thread::scope(|scope| {
+    let Recorded { writer, prompts, running } = std::thread::scope(|scope| {
         // Gigabytes of weights are hashed while they are loaded and run.
         let hash = || weight_entries_while(model, &|| unless(&useless));
         let hashing = (!options.self_contained).then(|| scope.spawn(hash));
@@ -124,11 +124,11 @@ pub fn carve(
         useless.store(ran.is_err(), Ordering::Relaxed);
         // Joined by hand, also after an error: the scope panics if a thread panicked that it has to join.
         let hashed = hashing.map(|thread| thread.join().map_err(|_| panic_error("hashing")));
-        let (mut writer, prompts, running) = ran?;
+        let mut recorded = ran?;
         if let Some(weights) = hashed {
-            writer.identify(model, weights??)?;
+            recorded.writer.identify(model, weights??)?;
         }
-        Ok::<_, Error>((writer, prompts, running))
+        Ok::<_, Error>(recorded)
     })?;
     let manifest = writer.finish(prompts)?;
     Ok(Carved { manifest, running, total: start.elapsed() })
@@ -251,6 +251,14 @@ fn write(receiver: Receiver<Vec<CarveMessage>>, mut writer: SuiteWriter) -> Resu
     Ok(writer)
 }
 
+/// What came of all prompts.
+struct Recorded {
+    writer: SuiteWriter,
+    prompts: Vec<Prompt>,
+    /// Time within runs.
+    running: Duration,
+}
+
 struct CarveRunner<'a> {
     /// The source's program.
     loaded: &'a mut dyn Loaded,
@@ -264,13 +272,8 @@ struct CarveRunner<'a> {
 }
 
 impl CarveRunner<'_> {
-    /// Runs all prompts while another thread writes what is recorded. Gives the time within the runs, too.
-    fn record(
-        mut self,
-        model: &Model,
-        prompts: &[PromptInput],
-        writer: SuiteWriter,
-    ) -> Result<(SuiteWriter, Vec<Prompt>, Duration)> {
+    /// Runs all prompts while another thread writes what is recorded.
+    fn record(mut self, model: &Model, prompts: &[PromptInput], writer: SuiteWriter) -> Result<Recorded> {
         let (sender, receiver) = sync_channel(QUEUE);
         let (written, ran) = std::thread::scope(|scope| {
             let thread = scope.spawn(|| write(receiver, writer));
@@ -280,7 +283,7 @@ impl CarveRunner<'_> {
         });
         // A failed write closes the queue, which the run then reports too: the cause is the write.
         let (writer, prompts) = (written.map_err(|_| panic_error("writing"))??, ran?);
-        Ok((writer, prompts, self.running))
+        Ok(Recorded { writer, prompts, running: self.running })
     }
 
     /// Prompt after prompt.

@@ -216,8 +216,8 @@ impl<'a> Checker<'a> {
         // Sizes of others' operators are constant, and nobody knows what rows they bear.
         let own = cases.iter().all(|case| !self.suite.graph().node(case.node).op.is_foreign());
         if own && self.cases_of(op, &HashSet::new()).len() as u64 == all {
-            let known = (self.suite, self.model, self.oracles);
-            (check.probes, check.overflows) = range_test::run(known, platform, &cases, &choices)?;
+            (check.probes, check.overflows) =
+                range_test::run(self.suite, self.model, self.oracles, platform, &cases, &choices)?;
             made = self.check_made(platform, &cases, &choices, &mut check)?;
         }
         check.skipped = skipped_nodes(self.suite, &skipped);

@@ -5,6 +5,7 @@
 //! Composed operators come after all others, because they are fused only in a graph that runs on the target
 //! as a whole. Like others they are decided by evidence, and what is in the ledger is not made anew.
 
+use crate::ahead::ViewCalls;
 use crate::check::Checker;
 use crate::choices::KernelChoices;
 use crate::composed::{composed_kinds, is_composed};
@@ -222,16 +223,16 @@ pub(crate) fn unchecked_calls<'a>(
     ledger: &Ledger,
     graph: &Graph,
     views: impl Iterator<Item = ComposedView<'a>>,
-) -> Vec<(&'a Suite, &'a Oracles, Vec<Case>)> {
+) -> Vec<ViewCalls<'a>> {
     let unchecked = |op: &str| ledger.ops.iter().any(|entry| entry.op == op && entry.check.is_none());
     let of_view = |(suite, oracles): ComposedView<'a>| {
         let wanted = |case: &Case| {
             let op = suite.graph().node(case.node).op.name();
             is_composed(graph, op) && unchecked(op)
         };
-        (suite, oracles, suite.cases().filter(wanted).collect::<Vec<Case>>())
+        ViewCalls { suite, oracles, cases: suite.cases().filter(wanted).collect() }
     };
-    views.map(of_view).filter(|(_, _, cases)| !cases.is_empty()).collect()
+    views.map(of_view).filter(|view| !view.cases.is_empty()).collect()
 }
 
 /// The nodes of a kind in a suite's graph.

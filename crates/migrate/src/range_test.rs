@@ -154,7 +154,9 @@ pub fn find_overflow(
 
 /// Probes every kernel variant among these cases of one operator. Gives the number of probes, and what fails.
 pub(crate) fn run(
-    (suite, model, oracles): (&Suite, &Model, &Oracles),
+    suite: &Suite,
+    model: &Model,
+    oracles: &Oracles,
     platform: &mut dyn Platform,
     cases: &[Case],
     choices: &KernelChoices,

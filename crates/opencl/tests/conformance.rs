@@ -21,7 +21,7 @@ fn suite(options: &str) {
         let mut device = OpenClDevice::open(index, options).unwrap();
         let report = run_all(&mut device).unwrap();
         println!("opencl:{index}?{options} {} ({}):\n{report}", info.name, info.driver);
-        assert_eq!(report.counts().1, 0, "{} fails the suite:\n{report}", info.name);
+        assert_eq!(report.counts().failed, 0, "{} fails the suite:\n{report}", info.name);
     }
 }
 

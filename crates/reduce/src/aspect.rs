@@ -57,7 +57,7 @@ pub(crate) fn aspects(trials: &mut Trials<'_>, whole: &Specimen) -> Result<Vec<A
         for (name, value) in part.op.attributes() {
             let own = (format!("`{name}`{of_node}"), short(value));
             // Values of an attribute are tried node by node, since nodes of one operator may differ in it.
-            found.extend(try_changed(trials, own, with_values(whole, &body, (at, name, value)))?);
+            found.extend(try_changed(trials, own, with_values(whole, &body, at, name, value))?);
         }
     }
     let own = whole.call.inputs.iter().map(Tensor::dtype).find(|dtype| dtype.is_float());
@@ -107,7 +107,7 @@ fn try_changed(
 }
 
 /// The call without an attribute of one of its operators, and with other values of it.
-fn with_values(whole: &Specimen, body: &ForeignBody, (at, name, own): (usize, &str, &Value)) -> Vec<Changed> {
+fn with_values(whole: &Specimen, body: &ForeignBody, at: usize, name: &str, own: &Value) -> Vec<Changed> {
     let axes = whole.call.inputs.first().map_or(0, |input| input.shape().len());
     let others = variants(name, own, axes).into_iter().map(|variant| Some(variant.value));
     let changed = std::iter::once(None).chain(others).filter_map(|value| {
@@ -203,7 +203,7 @@ mod tests {
     fn one_property_changes_at_a_time() {
         let whole = softmax();
         let values: Vec<String> =
-            with_values(&whole, &whole.body().unwrap(), (0, "axis", &serde_json::json!(1)))
+            with_values(&whole, &whole.body().unwrap(), 0, "axis", &serde_json::json!(1))
                 .into_iter()
                 .map(|c| c.value)
                 .collect();

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Emulators, Running, adder, count, record_kernels};
 use std::time::Duration;
-use tapml_device::conformance::{self, CaseOutcome};
+use tapml_device::conformance::{self, CaseCounts, CaseOutcome};
 use tapml_device::{Binding, Command, Device, ErrorKind, Extent, FindingKind, Symbols};
 use tapml_rpc::agent::Config;
 use tapml_rpc::{Offer, client};
@@ -18,7 +18,7 @@ fn session_process() {
 fn conforms(agent: &Running, name: &str) {
     let mut device = agent.open(name, "");
     let report = conformance::run_all(&mut device).unwrap();
-    let (passed, failed, skipped) = report.counts();
+    let CaseCounts { passed, failed, skipped } = report.counts();
     assert_eq!((failed, passed + skipped), (0, conformance::cases().len()), "{report}");
     assert!(skipped <= 1, "{report}");
     assert_eq!(device.memory().0, 0);

@@ -26,5 +26,5 @@ mod tool_grammar;
 
 pub use load::{LoadLengths, LoadOptions, LoadReport, LoadTimes, measure_load};
 pub use options::{ApiKeys, ServerOptions};
-pub use served::{ServedKind, ServedModel, ServedShadow, ShadowStats};
+pub use served::{ServedKind, ServedModel, ServedShadow, ShadowFailures, ShadowStats};
 pub use server::{HttpServer, ServerStopper};

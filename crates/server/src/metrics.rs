@@ -1,6 +1,6 @@
 //! What is counted and measured, in the text format of Prometheus under the names of vLLM, so that dashboards for vLLM show it.
 
-use crate::served::ShadowStats;
+use crate::served::{ShadowFailures, ShadowStats};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl MetricsPage<'_> {
         counter("tapml:shadow_unwritten_total", "Failing live calls that left no case.", stats.unwritten);
         let name = "tapml:shadow_failures_total";
         self.head(name, "Live calls that failed their check.", "counter");
-        for (op, kernel, calls) in &stats.failures {
+        for ShadowFailures { op, kernel, calls } in &stats.failures {
             self.sample(name, &[("op", op), ("kernel", kernel)], *calls as f64);
         }
     }

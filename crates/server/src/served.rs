@@ -72,8 +72,19 @@ pub struct ShadowStats {
     pub skipped: u64,
     /// Failing calls that left no suite.
     pub unwritten: u64,
-    /// Failing calls: operator, kernel, and how many.
-    pub failures: Vec<(String, String, u64)>,
+    /// Failing calls.
+    pub failures: Vec<ShadowFailures>,
+}
+
+/// Failing calls of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShadowFailures {
+    /// The operator.
+    pub op: String,
+    /// The kernel that ran it.
+    pub kernel: String,
+    /// How many calls failed.
+    pub calls: u64,
 }
 
 impl ServedModel {

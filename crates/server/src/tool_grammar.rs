@@ -71,16 +71,16 @@ impl CallStyle {
         }
     }
 
-    /// What stands behind the mark, between two calls, and at the end.
-    fn frame(self) -> (&'static str, String, &'static str) {
-        match self {
+    fn frame(self) -> CallFrame {
+        let (before, between, behind) = match self {
             CallStyle::Hermes => ("", format!("\n{}", HERMES.0), ""),
             CallStyle::MistralNamed => ("", MISTRAL.into(), ""),
             CallStyle::Mistral | CallStyle::Granite => ("[", ", ".into(), "]"),
             CallStyle::DeepSeek => ("", "\n".into(), DEEPSEEK_END),
             CallStyle::Llama => ("", "; ".into(), ""),
             CallStyle::Plain => ("", "\n".into(), ""),
-        }
+        };
+        CallFrame { before, between, behind }
     }
 
     /// What goes before and behind the arguments of a call.
@@ -100,6 +100,16 @@ impl CallStyle {
             CallStyle::Mistral | CallStyle::Granite | CallStyle::Plain => object("arguments"),
         }
     }
+}
+
+/// What stands around the calls of an answer.
+struct CallFrame {
+    /// Behind the mark.
+    before: &'static str,
+    /// Between two calls.
+    between: String,
+    /// At the end.
+    behind: &'static str,
 }
 
 const DEEPSEEK_CALL_END: &str = "<\u{ff5c}tool\u{2581}call\u{2581}end\u{ff5c}>";
@@ -163,7 +173,7 @@ fn calls(style: CallStyle, choice: &ToolChoice) -> Calls {
         Grammar::Sequence(vec![Grammar::Text(before), arguments, Grammar::Text(behind)])
     };
     let one = Grammar::Choice(choice.functions.iter().map(call).collect());
-    let (before, between, behind) = style.frame();
+    let CallFrame { before, between, behind } = style.frame();
     let mut parts = vec![Grammar::Text(before.into()), one.clone()];
     if choice.parallel {
         let next = Grammar::Sequence(vec![Grammar::Text(between), one]);

@@ -112,16 +112,20 @@ fn rank(kind: wgpu::DeviceType) -> u8 {
     }
 }
 
-/// A device of adapter `index` with its queue, and what it offers.
+/// A device of an adapter.
+pub(crate) struct OpenAdapter {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    /// What it offers.
+    pub(crate) info: DeviceInfo,
+}
+
+/// A device of adapter `index`.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Unavailable`] if there is no such platform or adapter here, or if the driver refuses a device.
-pub(crate) fn open(
-    word: &str,
-    index: usize,
-    options: &WgpuOptions,
-) -> Result<(wgpu::Device, wgpu::Queue, DeviceInfo)> {
+pub(crate) fn open(word: &str, index: usize, options: &WgpuOptions) -> Result<OpenAdapter> {
     let found = find(word)?;
     let adapter = found.get(index).ok_or_else(|| {
         let names = found.iter().enumerate().map(|(i, a)| format!("{word}:{i} {}", a.get_info().name));
@@ -151,7 +155,7 @@ pub(crate) fn open(
     })?;
     // What the device got, which may be less than the adapter offers.
     let info = describe(word, adapter, &device.limits(), device.features());
-    Ok((device, queue, info))
+    Ok(OpenAdapter { device, queue, info })
 }
 
 /// What wgpu calls experimental: products on matrix units.

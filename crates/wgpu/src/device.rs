@@ -2,13 +2,14 @@
 //!
 //! A device belongs to one thread at a time: its methods take `&mut self`. Those that use it first ask whether it is lost.
 
-use crate::adapter;
+use crate::adapter::{self, OpenAdapter};
 use crate::compile::{self, Layouts, Prepared};
 use crate::gpu::Gpu;
 use crate::list::WgpuList;
 use crate::options::WgpuOptions;
 use crate::parts::{DeviceParts, Stored};
 use crate::replay::{PlannedTurn, PlannedWrite};
+use crate::transfer::ReadRange;
 use std::collections::HashMap;
 use tapml_device::{
     BatchedStep, BufferId, Command, Device, DeviceInfo, Get, KernelDesc, KernelId, ListId, Put, one_by_one,
@@ -60,7 +61,7 @@ impl WgpuDevice {
     /// Fails with [`ErrorKind::Unavailable`] if there is no such adapter; the hint says what to install or what is there.
     pub fn open(platform: &str, index: usize, options: &str) -> Result<WgpuDevice> {
         let options = WgpuOptions::parse(options)?;
-        let (device, queue, info) = adapter::open(platform, index, &options)?;
+        let OpenAdapter { device, queue, info } = adapter::open(platform, index, &options)?;
         Ok(WgpuDevice {
             parts: DeviceParts::new(info, Gpu::new(device, queue, options.timeout)),
             options,
@@ -106,10 +107,10 @@ impl WgpuDevice {
         Ok((list, &mut self.parts))
     }
 
-    /// The range of a buffer that is to be read: where it begins and its length.
-    fn source_of(&self, get: &Get<'_>) -> Result<(wgpu::Buffer, u64, u64)> {
+    /// The range of a buffer that is to be read.
+    fn source_of(&self, get: &Get<'_>) -> Result<ReadRange> {
         let raw = &self.parts.range(get.buffer, get.offset, get.out.len(), "read")?.raw;
-        Ok((raw.clone(), get.offset, get.out.len() as u64))
+        Ok(ReadRange { buffer: raw.clone(), offset: get.offset, len: get.out.len() as u64 })
     }
 
     /// The writes of these turns, each of whole words, and the buffer in which they wait for their turn.

@@ -71,6 +71,15 @@ impl Piece {
     }
 }
 
+/// A range of a buffer that is to be read.
+pub(crate) struct ReadRange {
+    pub(crate) buffer: wgpu::Buffer,
+    /// Its first byte.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+}
+
 impl Transfers {
     /// Writes `data` at `offset`, a multiple of 4. A last piece shorter than a word is padded with zeros.
     pub(crate) fn write(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, data: &[u8]) -> Result<()> {
@@ -165,22 +174,18 @@ impl Transfers {
         Ok(Piece { buffer: buffer.clone(), staging: self.staging(gpu, len)?, start, len })
     }
 
-    /// Pieces for all these ranges of buffers (`offset` and bytes), to be read by the submission that writes them; `None` if
+    /// Pieces for all these ranges of buffers, to be read by the submission that writes them; `None` if
     /// they are so large that they are better read piece by piece.
-    pub(crate) fn pieces(
-        &mut self,
-        gpu: &Gpu,
-        ranges: &[(wgpu::Buffer, u64, u64)],
-    ) -> Result<Option<Vec<Piece>>> {
-        let bounds = |&(_, offset, len): &(_, u64, u64)| (offset & !3, (offset + len).next_multiple_of(4));
+    pub(crate) fn pieces(&mut self, gpu: &Gpu, ranges: &[ReadRange]) -> Result<Option<Vec<Piece>>> {
+        let bounds = |range: &ReadRange| (range.offset & !3, (range.offset + range.len).next_multiple_of(4));
         let total: u64 = ranges.iter().map(bounds).map(|(start, end)| end - start).sum();
         // An empty range has nothing to map.
-        if total > PIECE || ranges.iter().any(|&(.., len)| len == 0) {
+        if total > PIECE || ranges.iter().any(|range| range.len == 0) {
             return Ok(None);
         }
-        let piece = |range: &(wgpu::Buffer, u64, u64)| {
+        let piece = |range: &ReadRange| {
             let (start, end) = bounds(range);
-            self.piece(gpu, &range.0, start, end - start)
+            self.piece(gpu, &range.buffer, start, end - start)
         };
         ranges.iter().map(piece).collect::<Result<_>>().map(Some)
     }

@@ -173,7 +173,7 @@ pub fn diagnose_faults(
     };
     let (bugs, hidden): (Vec<&Mutant>, Vec<&Mutant>) =
         mutants.iter().partition(|m| !equivalent.contains(&m.id));
-    let (reports, missed, named) = match_reports(&bugs, &hidden, found.as_ref());
+    let Matched { reports, missed, named } = match_reports(&bugs, &hidden, found.as_ref());
     Ok(Diagnosed {
         name: name.into(),
         model: bed.name.clone(),
@@ -188,16 +188,21 @@ pub fn diagnose_faults(
     })
 }
 
+/// Reports and the faults that they stand for.
+struct Matched {
+    reports: Vec<Reported>,
+    /// Ids of faults that no report stands for.
+    missed: Vec<String>,
+    /// Faults whose report names one of their causes.
+    named: usize,
+}
+
 /// Which report stands for which fault: one each. A report of an operator stands for the fault of that operator; one of a
 /// fault between operators for a fault between kernels, first of all one that names its node, and for one of a fused operator
 /// that stands for these operators. What is `hidden` changes no
 /// logits as the program is deployed, but may show where launches that join nodes are taken apart: a report of it, with its
 /// node or its cause, is neither asked for nor false.
-fn match_reports(
-    bugs: &[&Mutant],
-    hidden: &[&Mutant],
-    found: Option<&Diagnosis>,
-) -> (Vec<Reported>, Vec<String>, usize) {
+fn match_reports(bugs: &[&Mutant], hidden: &[&Mutant], found: Option<&Diagnosis>) -> Matched {
     let faults: &[Fault] = found.map_or(&[], |d| &d.faults);
     // For each fault the report that stands for it.
     let mut taken: Vec<Option<usize>> = vec![None; bugs.len()];
@@ -237,7 +242,7 @@ fn match_reports(
             .map(|b| bugs[b].id.clone())
             .or_else(|| of_hidden(fault)),
     };
-    (faults.iter().enumerate().map(report).collect(), missed, named)
+    Matched { reports: faults.iter().enumerate().map(report).collect(), missed, named }
 }
 
 /// Whether a report names the operator, or the node of a fault between kernels.

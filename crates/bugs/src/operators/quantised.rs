@@ -2,7 +2,7 @@
 //! which group an element belongs to. The places are those of the preludes that all such kernels share.
 
 use super::kernel::{FoundEdit, MutatedKernel};
-use crate::source::NumberClass;
+use crate::source::{Binary, NumberClass};
 use naga::BinaryOperator as Op;
 
 /// Each place of `old` in code that runs becomes each of `new`.
@@ -36,9 +36,9 @@ pub fn conversion_order(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
             "vec4<f32>(bitcast<vec4<i32>>((words >> shift) << vec4<u32>(32u - BITS)) >> vec4<u32>(32u - BITS))",
         ],
     );
-    found.extend(find_scaled(kernel).into_iter().map(|(range, value, scale)| {
-        let (value, scale) = (kernel.text_at(&value), kernel.text_at(&scale));
-        kernel.text(range, format!("quantizeToF16({value} * {scale})"))
+    found.extend(find_scaled(kernel).into_iter().map(|product| {
+        let (difference, scale) = (kernel.text_at(&product.difference), kernel.text_at(&product.scale));
+        kernel.text(product.whole, format!("quantizeToF16({difference} * {scale})"))
     }));
     found
 }
@@ -46,11 +46,11 @@ pub fn conversion_order(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
 /// The zero point subtracted after the scale was applied, and the middle of the range off by one.
 pub fn zero_after_scale(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
     let mut found = Vec::new();
-    for (range, value, scale) in find_scaled(kernel) {
-        let difference = kernel.text_at(&value);
+    for ScaledProduct { whole, difference, scale } in find_scaled(kernel) {
+        let difference = kernel.text_at(&difference);
         // The brackets around the difference are cut off.
         let Some((stored, zero)) = difference[1..difference.len() - 1].rsplit_once(" - ") else { continue };
-        found.push(kernel.text(range, format!("({stored} * {} - {zero})", kernel.text_at(&scale))));
+        found.push(kernel.text(whole, format!("({stored} * {} - {zero})", kernel.text_at(&scale))));
     }
     found.extend(replace_each(kernel, "f32(1u << (BITS - 1u))", &["f32((1u << (BITS - 1u)) - 1u)"]));
     found
@@ -78,9 +78,15 @@ pub fn neighbouring_group(kernel: &MutatedKernel<'_>) -> Vec<FoundEdit> {
 /// Bytes of the source.
 type Range = std::ops::Range<usize>;
 
-/// Products of a difference of what is stored and its zero point with a scale: the whole, the difference with its brackets,
-/// the scale.
-fn find_scaled(kernel: &MutatedKernel<'_>) -> Vec<(Range, Range, Range)> {
+/// A product of a difference of what is stored and its zero point with a scale.
+struct ScaledProduct {
+    whole: Range,
+    /// With its brackets.
+    difference: Range,
+    scale: Range,
+}
+
+fn find_scaled(kernel: &MutatedKernel<'_>) -> Vec<ScaledProduct> {
     let products =
         kernel.source.binaries.iter().filter(|b| b.class == NumberClass::Float && b.op == Op::Multiply);
     let unpacked = products.filter(|b| {
@@ -88,5 +94,10 @@ fn find_scaled(kernel: &MutatedKernel<'_>) -> Vec<(Range, Range, Range)> {
         // The form in which the shared preludes write it.
         left.starts_with("(packed_values(") && left.ends_with(')') && left.contains(" - ")
     });
-    unpacked.map(|b| (b.whole.clone(), b.left.clone(), b.right.clone())).collect()
+    let product = |b: &Binary| ScaledProduct {
+        whole: b.whole.clone(),
+        difference: b.left.clone(),
+        scale: b.right.clone(),
+    };
+    unpacked.map(product).collect()
 }

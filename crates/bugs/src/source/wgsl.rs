@@ -89,7 +89,7 @@ fn sums(parsed: &Parsed, floats: &HashSet<usize>) -> Vec<FloatSum> {
 
 /// Expressions of two operands in live functions, by place, and where statements begin that add to floats.
 fn find_binaries(desc: &KernelDesc, full: &str, parsed: &Parsed) -> Result<(Vec<Binary>, HashSet<usize>)> {
-    let (module, info, header) = parse(full, desc)?;
+    let Validated { module, info, header } = parse(full, desc)?;
     let functions = module.functions.iter().map(|(handle, function)| (function, &info[handle]));
     let entries = module.entry_points.iter().enumerate();
     let entries = entries.map(|(i, entry)| (&entry.function, info.get_entry_point(i)));
@@ -105,8 +105,16 @@ fn find_binaries(desc: &KernelDesc, full: &str, parsed: &Parsed) -> Result<(Vec<
     Ok((found, floats))
 }
 
-/// The module, what validation found out, and how many bytes stand before the source.
-fn parse(full: &str, desc: &KernelDesc) -> Result<(Module, ModuleInfo, usize)> {
+/// A source that was validated.
+struct Validated {
+    module: Module,
+    /// What validation found out.
+    info: ModuleInfo,
+    /// Bytes that stand before the source.
+    header: usize,
+}
+
+fn parse(full: &str, desc: &KernelDesc) -> Result<Validated> {
     const MATRICES: &str = "enable wgpu_cooperative_matrix;";
     let fail = |e: &dyn std::fmt::Display| Error::invalid(format!("kernel `{}`: {e}", desc.name));
     let mut header = if desc.needs_f16 { "enable f16;".to_string() } else { String::new() };
@@ -121,7 +129,7 @@ fn parse(full: &str, desc: &KernelDesc) -> Result<(Module, ModuleInfo, usize)> {
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| fail(&e))?;
-    Ok((module, info, header.len()))
+    Ok(Validated { module, info, header: header.len() })
 }
 
 /// The class of a scalar or a vector; `None` for anything else.

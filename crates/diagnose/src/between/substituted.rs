@@ -142,9 +142,9 @@ pub(super) fn value(
         if let Some(old) = before.read.get(&input) {
             add(0, Substitute::Before(input), old);
         }
-        for (rank, other, tensor) in other_values(facts, node, k, values) {
-            if tensor.dtype() == found.dtype() {
-                add(rank, Substitute::Other { input, other }, tensor);
+        for other in other_values(facts, node, k, values) {
+            if other.tensor.dtype() == found.dtype() {
+                add(other.rank, Substitute::Other { input, other: other.value }, other.tensor);
             }
         }
     }
@@ -171,14 +171,22 @@ fn fill_with(like: &Tensor, word: u32) -> Option<Tensor> {
     Tensor::new(like.dtype(), like.shape().to_vec(), Bytes::new(bytes)).ok()
 }
 
-/// The values of the step that a node may read in the place of its input `k`, each with a rank, the likeliest first: what
+/// A value of the step that a node may read in the place of an input.
+struct OtherValue<'v> {
+    /// The likeliest has the lowest.
+    rank: u32,
+    value: ValueId,
+    tensor: &'v Tensor,
+}
+
+/// The values of the step that a node may read in the place of its input `k`, the likeliest first: what
 /// other nodes of its operator find there, then what other nodes left; of these the nearest first.
 fn other_values<'v>(
     facts: Facts<'_>,
     node: NodeId,
     k: usize,
     values: &'v TracedValues,
-) -> Vec<(u32, ValueId, &'v Tensor)> {
+) -> Vec<OtherValue<'v>> {
     let graph = facts.graph;
     let (op, far) = (graph.node(node).op.name(), graph.nodes().len() as u32);
     let mut found = Vec::new();
@@ -189,15 +197,15 @@ fn other_values<'v>(
         if graph.node(id).op.name() == op
             && let Some(tensor) = traced.inputs.get(k).and_then(Option::as_ref)
         {
-            found.push((rank, graph.node(id).inputs[k], tensor));
+            found.push(OtherValue { rank, value: graph.node(id).inputs[k], tensor });
         }
         for (&value, tensor) in graph.node(id).outputs.iter().zip(&traced.outputs) {
-            found.push((far + rank, value, tensor));
+            found.push(OtherValue { rank: far + rank, value, tensor });
         }
     }
-    found.sort_by_key(|(rank, _, _)| *rank);
+    found.sort_by_key(|other: &OtherValue<'_>| other.rank);
     let mut seen = HashSet::new();
-    found.retain(|(_, value, _)| seen.insert(*value));
+    found.retain(|other| seen.insert(other.value));
     found
 }
 

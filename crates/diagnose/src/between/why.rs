@@ -65,7 +65,7 @@ pub(super) fn explain_node(
     if !right {
         let phase = Phase::of_run(&wrong.call.symbols);
         let kernel = facts.choices.kernel_at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
-        let (cause, certain, evidence) = hypothesis(facts, wrong, alone)?;
+        let Guess { cause, certain, evidence } = hypothesis(facts, wrong, alone)?;
         let evidence = format!("`{name}` is wrong on inputs that no recorded call has: {evidence}");
         return Ok(Why {
             kind: FaultKind::Operator,
@@ -165,7 +165,7 @@ fn guess_cause(facts: Facts<'_>, scene: &Scene, wrong: &Wrong, right: &[Tensor])
     }
     // The hypotheses know unwritten memory by other bits.
     let observed = wrong.observed.iter().map(|t| signalling(t, &scene.values)).collect::<Result<Vec<_>>>()?;
-    let (cause, _, evidence) = hypothesis(facts, wrong, &[observed])?;
+    let Guess { cause, evidence, .. } = hypothesis(facts, wrong, &[observed])?;
     Ok(Why::between_operators(cause, false, evidence))
 }
 
@@ -284,17 +284,21 @@ fn signalling(tensor: &Tensor, values: &TracedValues) -> Result<Tensor> {
     Tensor::new(tensor.dtype(), tensor.shape().to_vec(), tapml_graph::Bytes::new(words))
 }
 
-/// The cause of what was observed in a call within the program, whether it is certain, and a sentence.
-fn hypothesis(
-    facts: Facts<'_>,
-    wrong: &Wrong,
-    observed: &[Vec<Tensor>],
-) -> Result<(&'static str, bool, String)> {
+/// What may be the cause of a wrong call.
+struct Guess {
+    cause: &'static str,
+    certain: bool,
+    /// A sentence.
+    evidence: String,
+}
+
+/// The cause of what was observed in a call within the program.
+fn hypothesis(facts: Facts<'_>, wrong: &Wrong, observed: &[Vec<Tensor>]) -> Result<Guess> {
     let found = explain::of_call(facts, &wrong.call, &wrong.exact, observed, wrong.precision)?;
     Ok(match found {
-        Some(found) => (found.cause.name(), found.certain, found.evidence),
+        Some(found) => Guess { cause: found.cause.name(), certain: found.certain, evidence: found.evidence },
         // The target ran it in the program, but gives no outputs for the same call alone.
-        None => ("crash", true, "it cannot be run alone".into()),
+        None => Guess { cause: "crash", certain: true, evidence: "it cannot be run alone".into() },
     })
 }
 

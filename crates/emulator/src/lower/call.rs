@@ -4,7 +4,7 @@
 
 use super::place::{AccessPlace, Root};
 use super::{InlineFrame, Lower, LowerResult, MAX_DEPTH, Val, Variable, flow};
-use crate::code::{Bin, Builtin, Inst, Mem, Reg};
+use crate::code::{Bin, Builtin, Inst, Mem, Reg, VariableName};
 use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Binding, BuiltIn, Expression, Function, Handle, Type, TypeInner};
 use std::rc::Rc;
@@ -81,7 +81,7 @@ impl<'a> Lower<'a> {
             };
             if let (Root::Memory(mem), Some(name)) = (place.root, &global.name) {
                 // In order of their offsets: `Code::name` looks for the last one that begins before a word.
-                self.code.names.push((mem, place.offset, name.clone()));
+                self.code.names.push(VariableName { mem, first: place.offset, name: name.clone() });
             }
             self.globals.insert(handle, place);
         }

@@ -20,6 +20,16 @@ pub struct Active {
     pub full: bool,
 }
 
+/// Where a mask has active lanes.
+pub(super) struct ActiveChunks {
+    /// The first chunk with one.
+    pub low: usize,
+    /// The end of the last chunk with one.
+    pub high: usize,
+    /// Whether all lanes are active.
+    pub full: bool,
+}
+
 impl Active {
     /// All lanes active.
     pub fn new(lanes: usize, chunks: usize) -> Active {
@@ -59,8 +69,8 @@ impl Active {
         (self.low * LANES..self.high * LANES).filter(|&lane| self.is(lane))
     }
 
-    /// Takes over first chunk, end and fullness that a mask loop found.
-    pub(super) fn measure(&mut self, state: (usize, usize, bool)) {
-        (self.low, self.high, self.full) = state;
+    /// Takes over what a mask loop found.
+    pub(super) fn measure(&mut self, found: ActiveChunks) {
+        (self.low, self.high, self.full) = (found.low, found.high, found.full);
     }
 }

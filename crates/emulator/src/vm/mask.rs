@@ -3,6 +3,7 @@
 //! A mask is a register of booleans. Saved masks are ordinary varying registers that the lowering has taken.
 
 use super::Vm;
+use super::active::ActiveChunks;
 use super::chunk::{Chunk, ChunkView, Isa, simd};
 use crate::code::{Inst, Label};
 use std::cell::Cell;
@@ -16,7 +17,7 @@ fn update(
     x: ChunkView<'_>,
     how: FrameKind,
     c: ChunkView<'_>,
-) -> (usize, usize, bool) {
+) -> ActiveChunks {
     match how {
         FrameKind::Split => split(isa, mask, all, x, c),
         FrameKind::Swap => swap(isa, mask, all, x),
@@ -41,7 +42,7 @@ enum FrameKind {
 macro_rules! mask_loop {
     ($name:ident($m:ident, $x:ident, $c:ident) $body:expr) => {
         simd! {
-            fn $name<'a>(isa: Isa, mask: &'a [Cell<Chunk>], all: &'a [Cell<Chunk>], x: ChunkView<'a>, c: ChunkView<'a>) -> (usize, usize, bool) {
+            fn $name<'a>(isa: Isa, mask: &'a [Cell<Chunk>], all: &'a [Cell<Chunk>], x: ChunkView<'a>, c: ChunkView<'a>) -> ActiveChunks {
                 let (mut low, mut high, mut missing) = (usize::MAX, 0, Chunk::ZERO);
                 for i in 0..mask.len() {
                     let ($m, $x, $c) = (mask[i].get(), x.get(i), c.get(i));
@@ -55,7 +56,7 @@ macro_rules! mask_loop {
                     }
                     missing = missing.zip3(new_mask, all[i].get(), |sum, m, a| sum | (m ^ a));
                 }
-                (if high == 0 { 0 } else { low }, high, missing.any_all().0 == 0)
+                ActiveChunks { low: if high == 0 { 0 } else { low }, high, full: missing.any_all().0 == 0 }
             }
         }
     };
@@ -69,12 +70,12 @@ mask_loop!(leave_unless(m, x, c)(m.zip(c, |m, c| m & c), x.zip(m.zip(c, |m, c| m
 mask_loop!(rejoin(m, x, _c)(m.zip(x, |m, x| m | x), Chunk::ZERO));
 
 /// There is no condition: any view stands in for it.
-fn swap(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> (usize, usize, bool) {
+fn swap(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> ActiveChunks {
     swap_with(isa, mask, all, x, x)
 }
 
 /// As [`swap`].
-fn join(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> (usize, usize, bool) {
+fn join(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: ChunkView<'_>) -> ActiveChunks {
     join_with(isa, mask, all, x, x)
 }
 
@@ -117,7 +118,7 @@ impl Vm<'_> {
                 for c in self.active.low..self.active.high {
                     view.set(c, view.get(c).zip(self.active.mask[c].replace(Chunk::ZERO), |x, m| x | m));
                 }
-                self.active.measure((0, 0, false));
+                self.active.measure(ActiveChunks { low: 0, high: 0, full: false });
                 return None;
             }
             Inst::IfBegin { c, save, to } => (self.update(FrameKind::Split, save, c), Some(to)),
@@ -140,7 +141,7 @@ impl Vm<'_> {
     }
 
     /// Updates the mask with a saved one.
-    fn update(&self, how: FrameKind, save: crate::code::Reg, c: crate::code::Reg) -> (usize, usize, bool) {
+    fn update(&self, how: FrameKind, save: crate::code::Reg, c: crate::code::Reg) -> ActiveChunks {
         update(self.isa, &self.active.mask, &self.active.all, self.view(save), how, self.view(c))
     }
 }

@@ -35,6 +35,15 @@ pub struct Inbox {
     pub last_id: SequenceId,
 }
 
+/// What the engine's thread takes out of it.
+#[derive(Debug)]
+pub struct Taken {
+    pub arrivals: Vec<Arrival>,
+    pub cancelled: Vec<SequenceId>,
+    /// When the last request must have ended.
+    pub deadline: Option<Instant>,
+}
+
 /// A request that was taken.
 #[derive(Debug)]
 pub struct Arrival {
@@ -61,7 +70,7 @@ impl Shared {
     }
 
     /// Takes what is in the inbox; first waits for so long until there is something.
-    pub fn take(&self, wait: Duration, waiting: usize) -> (Vec<Arrival>, Vec<SequenceId>, Option<Instant>) {
+    pub fn take(&self, wait: Duration, waiting: usize) -> Taken {
         let nothing = |inbox: &mut Inbox| {
             let nothing = inbox.arrivals.is_empty() && inbox.deadline.is_none();
             if nothing {
@@ -77,7 +86,7 @@ impl Shared {
         }
         inbox.waiting = waiting + inbox.arrivals.len();
         let arrivals = std::mem::take(&mut inbox.arrivals);
-        (arrivals, std::mem::take(&mut inbox.cancelled), inbox.deadline)
+        Taken { arrivals, cancelled: std::mem::take(&mut inbox.cancelled), deadline: inbox.deadline }
     }
 
     /// Says how many requests wait.

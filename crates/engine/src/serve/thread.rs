@@ -6,7 +6,7 @@ use super::choose::{Chosen, SequenceLogits};
 use super::draft::guess_from_text;
 use super::draft_model::{DraftWish, ModelDrafter};
 use super::images::ImageStore;
-use super::inbox::{Arrival, Shared, closed_error};
+use super::inbox::{Arrival, Shared, Taken, closed_error};
 use super::options::{EngineOptions, EngineStats};
 use super::recovery::Recovery;
 use super::scheduler::{NewSequence, PlannedStep, Scheduler, SchedulerOptions, SequenceId};
@@ -99,7 +99,8 @@ impl EngineThread {
         loop {
             let idle = if self.faulty { FAULT_WAIT } else { IDLE_WAIT };
             let wait = if self.active.is_empty() { idle } else { Duration::ZERO };
-            let (arrivals, cancelled, deadline) = self.shared.take(wait, self.scheduler.waiting_count());
+            let Taken { arrivals, cancelled, deadline } =
+                self.shared.take(wait, self.scheduler.waiting_count());
             arrivals.into_iter().for_each(|arrival| self.enter(arrival));
             cancelled.into_iter().for_each(|id| self.end(id, Continuation::Ends(Finish::Cancelled)));
             if deadline.is_some_and(|deadline| self.active.is_empty() || deadline <= Instant::now()) {

@@ -14,11 +14,19 @@ pub(super) const BUDGET: u64 = 1 << 30;
 pub(super) struct WeightBuffers {
     /// Bytes.
     budget: u64,
-    entries: HashMap<(String, u64, u64), UploadedWeight>,
+    entries: HashMap<WeightRange, UploadedWeight>,
     /// Bytes of all entries.
     used: u64,
     /// Of the present batch.
     turn: u64,
+}
+
+/// Bytes of a weight; 0 of them mean to its end.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct WeightRange {
+    name: String,
+    offset: u64,
+    len: u64,
 }
 
 struct UploadedWeight {
@@ -50,7 +58,7 @@ impl WeightBuffers {
         tensor: &Tensor,
         range: (u64, u64),
     ) -> Result<BufferId> {
-        let key = (name.to_string(), range.0, range.1);
+        let key = WeightRange { name: name.into(), offset: range.0, len: range.1 };
         if let Some(entry) = self.entries.get_mut(&key)
             && crate::same_bytes(&entry.tensor, tensor)
         {

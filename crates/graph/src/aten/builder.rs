@@ -11,6 +11,7 @@ use crate::graph::TensorType;
 use crate::op::{DeclaredType, Foreign};
 use crate::tensor::Tensor;
 use serde_json::{Map, Value, json};
+use std::ops::Range;
 
 /// Most elements of a value: what a verdict of one call holds in memory.
 const MOST: usize = 1 << 31;
@@ -282,8 +283,10 @@ impl Builder {
         &mut self,
         x: &Operand,
         axis: usize,
-        (start, end, step): (usize, usize, usize),
+        elements: Range<usize>,
+        step: usize,
     ) -> Result<Operand> {
+        let Range { start, end } = elements;
         let mut shape = x.shape.clone();
         shape[axis] = end.saturating_sub(start).div_ceil(step);
         // ONNX clamps ends, so that the largest integer means the whole axis.

@@ -167,7 +167,7 @@ pub fn slice(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let end = bound(arguments.int("end")?.unwrap_or(i64::MAX), size);
     let step = usize::try_from(arguments.int("step")?.unwrap_or(1)).ok().filter(|step| *step > 0);
     let step = step.ok_or_else(|| Error::invalid("`step` is no positive integer"))?;
-    Ok(vec![builder.slice(&x, at, (start, end.max(start), step))?])
+    Ok(vec![builder.slice(&x, at, start..end.max(start), step)?])
 }
 
 /// One index of a dimension, which goes.
@@ -177,7 +177,7 @@ pub fn select(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let size = x.shape.get(at).copied().ok_or_else(|| Error::invalid("an index of a number"))?;
     // An index counts from the end if it is negative, as a dimension does.
     let index = axis(arguments.needed_int("index")?, size)?;
-    let one = builder.slice(&x, at, (index, index + 1, 1))?;
+    let one = builder.slice(&x, at, index..index + 1, 1)?;
     let mut shape = x.shape.clone();
     shape.remove(at);
     Ok(vec![builder.reshape(&one, &shape)?])
@@ -238,7 +238,7 @@ pub fn split(builder: &mut Builder, arguments: &Arguments) -> Defined {
     for (place, part) in sizes.into_iter().enumerate() {
         // What nobody asks for is not made.
         let asked = builder.asks(place);
-        parts.push(if asked { builder.slice(&x, at, (start, start + part, 1))? } else { x.clone() });
+        parts.push(if asked { builder.slice(&x, at, start..start + part, 1)? } else { x.clone() });
         start += part;
     }
     Ok(parts)

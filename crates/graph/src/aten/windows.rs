@@ -113,13 +113,17 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
     builder.step(kind, attributes, &inputs[..taken], &[(x.dtype, shape)])
 }
 
-/// Windows of a pool: sizes of the result, and how far each dimension reaches.
-fn windows(
-    x: &Operand,
-    arguments: &Arguments,
-    dims: usize,
-    dilates: bool,
-) -> Result<(Vec<usize>, Vec<Reach>, bool)> {
+/// Windows of a pool.
+struct PoolWindows {
+    /// Sizes of the result.
+    shape: Vec<usize>,
+    /// How far each dimension reaches.
+    reaches: Vec<Reach>,
+    /// Whether windows may end behind the border.
+    ceil: bool,
+}
+
+fn windows(x: &Operand, arguments: &Arguments, dims: usize, dilates: bool) -> Result<PoolWindows> {
     let size = spatial(x, Some(dims))?;
     let kernel = arguments.sizes("kernel_size", dims, None, 1)?;
     // Windows that do not overlap are PyTorch's default.
@@ -149,13 +153,13 @@ fn windows(
         shape.push(windows.ok_or_else(wrong)?);
         reaches.push(reach);
     }
-    Ok((shape, reaches, ceil))
+    Ok(PoolWindows { shape, reaches, ceil })
 }
 
 /// The largest number of each window, and where it is in its plane.
 pub fn max_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -> Defined {
     let x = arguments.floats("self")?;
-    let (shape, reaches, _) = windows(&x, arguments, dims, true)?;
+    let PoolWindows { shape, reaches, .. } = windows(&x, arguments, dims, true)?;
     // No number is smaller than a border's: as much of it stands behind as the windows reach.
     let behind: Vec<usize> =
         reaches.iter().zip(&shape[2..]).map(|(reach, &windows)| reach.missing_behind(windows)).collect();
@@ -187,7 +191,7 @@ pub fn max_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -> De
 /// The mean of each window.
 pub fn average_pool(builder: &mut Builder, arguments: &Arguments, dims: usize) -> Defined {
     let x = arguments.floats("self")?;
-    let (shape, reaches, ceil) = windows(&x, arguments, dims, false)?;
+    let PoolWindows { shape, reaches, ceil } = windows(&x, arguments, dims, false)?;
     let counts = arguments.flag("count_include_pad", true)?;
     let divisor = arguments.number("divisor_override")?;
     let floor: Vec<Option<usize>> = reaches.iter().map(|reach| reach.windows(false)).collect();

@@ -98,10 +98,18 @@ struct Counts {
     /// Those of functions among them.
     nodes: usize,
     subgraphs: usize,
-    /// By code of the element type: tensors, elements, bytes.
-    weights: BTreeMap<i32, (usize, u64, u64)>,
+    /// By code of the element type.
+    weights: BTreeMap<i32, WeightCount>,
     /// In order, each once.
     files: BTreeSet<String>,
+}
+
+/// Tensors of one element type.
+#[derive(Clone, Copy, Default)]
+struct WeightCount {
+    tensors: usize,
+    elements: u64,
+    bytes: u64,
 }
 
 impl Counts {
@@ -129,8 +137,10 @@ impl Counts {
     fn tensor(&mut self, tensor: &TensorProto) {
         let (elements, bytes) = tensor::len(tensor).unwrap_or_default();
         let sum = self.weights.entry(tensor.data_type).or_default();
+        sum.tensors += 1;
         // Saturating: sizes are claims of the file.
-        *sum = (sum.0 + 1, sum.1.saturating_add(elements), sum.2.saturating_add(bytes));
+        sum.elements = sum.elements.saturating_add(elements);
+        sum.bytes = sum.bytes.saturating_add(bytes);
         self.files.extend(tensor::external(tensor).map(str::to_string));
     }
 }
@@ -163,11 +173,11 @@ impl Outline {
         // Files of old versions list initialisers among the inputs.
         let given: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let inputs = graph.input.iter().filter(|value| !given.contains(value.name.as_str()));
-        let weights = counts.weights.iter().map(|(&code, &(tensors, elements, bytes))| WeightOutline {
+        let weights = counts.weights.iter().map(|(&code, count)| WeightOutline {
             dtype: tensor::element_name(code),
-            tensors,
-            elements,
-            bytes,
+            tensors: count.tensors,
+            elements: count.elements,
+            bytes: count.bytes,
         });
         Outline {
             ir_version: model.ir_version,

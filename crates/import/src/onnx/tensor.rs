@@ -56,15 +56,25 @@ const ELEMENTS: &[(i32, &str, usize, Field, usize)] = &[
     (28, "e3m2", 6, Field::Int32, 1),
 ];
 
+/// What a code means.
+struct ElementKind {
+    name: &'static str,
+    /// Of an element.
+    bits: usize,
+    field: Field,
+    /// Numbers of the field for each element.
+    numbers: usize,
+}
+
 /// The row of a code.
-fn element(code: i32) -> Option<(&'static str, usize, Field, usize)> {
+fn element(code: i32) -> Option<ElementKind> {
     let found = ELEMENTS.iter().find(|(own, ..)| *own == code);
-    found.map(|&(_, name, bits, field, numbers)| (name, bits, field, numbers))
+    found.map(|&(_, name, bits, field, numbers)| ElementKind { name, bits, field, numbers })
 }
 
 /// The name of a type of elements; its number if there is none of this number.
 pub fn element_name(code: i32) -> String {
-    element(code).map_or_else(|| format!("type {code}"), |(name, ..)| name.into())
+    element(code).map_or_else(|| format!("type {code}"), |element| element.name.into())
 }
 
 /// Elements and bytes of a tensor. Fails if the product of its sizes is no number of elements.
@@ -76,7 +86,7 @@ pub fn len(tensor: &TensorProto) -> Result<(u64, u64)> {
         elements = elements.checked_mul(size).ok_or_else(wrong)?;
     }
     // Elements of a type that is not known take no bytes here; `check` refuses them.
-    let bits = element(tensor.data_type).map_or(0, |(_, bits, ..)| bits as u64);
+    let bits = element(tensor.data_type).map_or(0, |element| element.bits as u64);
     let bytes = elements.checked_mul(bits).ok_or_else(wrong)?.div_ceil(8);
     Ok((elements, bytes))
 }
@@ -118,7 +128,7 @@ impl Around {
 pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
     let name = &tensor.name;
     let invalid = |text: String| Error::invalid(format!("tensor `{name}`: {text}"));
-    let Some((type_name, bits, field, each)) = element(tensor.data_type) else {
+    let Some(ElementKind { name: type_name, bits, field, numbers }) = element(tensor.data_type) else {
         return Err(invalid(format!("there is no type of elements {}", tensor.data_type)));
     };
     let (elements, bytes) = len(tensor)?;
@@ -153,7 +163,7 @@ pub fn check(tensor: &TensorProto, folder: &Around) -> Result<()> {
     // Numbers of two and of four bits share one of the field, those of six do not.
     let expected = match bits {
         2 | 4 => bytes,
-        _ => elements.saturating_mul(each as u64),
+        _ => elements.saturating_mul(numbers as u64),
     };
     if held == expected {
         Ok(())
@@ -205,7 +215,7 @@ fn check_external(tensor: &TensorProto, (location, bytes): (&str, u64), around: 
 
 /// The dtype of elements, if a graph can hold them.
 pub fn dtype(code: i32) -> Option<DType> {
-    element(code).and_then(|(name, ..)| DType::parse(name))
+    element(code).and_then(|element| DType::parse(element.name))
 }
 
 /// The code of a dtype.
@@ -249,12 +259,13 @@ fn bytes(tensor: &TensorProto, folder: &Path) -> Result<Bytes> {
     if let Some(raw) = &tensor.raw_data {
         return Ok(Bytes::new(raw.clone()));
     }
-    let bits = element(tensor.data_type).map_or(0, |(_, bits, ..)| bits);
+    let element = element(tensor.data_type);
+    let bits = element.as_ref().map_or(0, |element| element.bits);
     // Every typed field holds numbers that are at least as wide as the elements.
     let narrow = |wide: &mut dyn Iterator<Item = [u8; 8]>| -> Vec<u8> {
         wide.flat_map(|number| number.into_iter().take(bits / 8)).collect()
     };
-    Ok(Bytes::new(match element(tensor.data_type).map(|(_, _, field, _)| field) {
+    Ok(Bytes::new(match element.map(|element| element.field) {
         Some(Field::Float) => tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
         Some(Field::Double) => tensor.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
         Some(Field::Int32) => narrow(&mut tensor.int32_data.iter().map(|&v| i64::from(v).to_le_bytes())),

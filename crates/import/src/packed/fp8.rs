@@ -29,8 +29,13 @@ pub struct Fp8 {
     block: Option<[usize; 2]>,
 }
 
-/// A weight that is read, as [`super::gptq::Gptq::weight`] gives it, and what its scales lose of their size at most.
-pub(super) type Read = (Packing, Make, f64);
+/// A weight that is read, as [`super::gptq::Gptq::weight`] gives it.
+pub(super) struct Fp8Weight {
+    pub(super) packing: Packing,
+    pub(super) make: Make,
+    /// What its scales lose of their size at most.
+    pub(super) lost: f64,
+}
 
 impl Fp8 {
     /// Reads the keys; fails on what cannot be read. How activations are to be quantised does not matter here: they are not.
@@ -70,7 +75,7 @@ impl Fp8 {
         bases: &[&str],
         [outputs, k]: [usize; 2],
         check_finite: bool,
-    ) -> Result<Read> {
+    ) -> Result<Fp8Weight> {
         // Blocks that cut a row unevenly are split into groups that divide both, with repeated scales.
         let columns = self.block.map_or(k, |[_, columns]| common(columns, k));
         let packing = Packing::floats(columns as u32);
@@ -99,7 +104,7 @@ impl Fp8 {
             }
             Ok(parts)
         };
-        Ok((packing, Box::new(make), lost))
+        Ok(Fp8Weight { packing, make: Box::new(make), lost })
     }
 
     /// The scales of the groups `[outputs, groups]` of a weight with rows of `k` elements.

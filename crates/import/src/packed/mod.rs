@@ -14,6 +14,7 @@ mod parts;
 use crate::config::Section;
 use crate::source::Source;
 use crate::weights::Weights;
+use fp8::Fp8Weight;
 use parts::Parts;
 use std::collections::{HashMap, HashSet};
 use tapml_graph::{
@@ -256,7 +257,8 @@ impl<'a> Packed<'a> {
             Method::Gptq(gptq) => gptq.weight(self.weights, &bases, outputs, k)?,
             Method::Awq(awq) => awq.weight(self.weights, &bases, outputs, k)?,
             Method::Fp8(fp8) => {
-                let (packing, make, lost) = fp8.weight(self.weights, &bases, [outputs, k], check_finite)?;
+                let Fp8Weight { packing, make, lost } =
+                    fp8.weight(self.weights, &bases, [outputs, k], check_finite)?;
                 loaded.lost = loaded.lost.max(lost);
                 (packing, make)
             }

@@ -14,7 +14,8 @@ use tapml_graph::{DType, Error, Result, Symbols, Tensor, TensorType, byte_len};
 /// Writes tensors in this order, with `metadata` under `__metadata__`. The file appears under its name only when it is
 /// complete. Fails on a duplicate name or if the file cannot be written.
 pub fn write(path: &Path, tensors: &[(&str, Tensor)], metadata: &BTreeMap<String, String>) -> Result<()> {
-    let facts: Vec<Fact> = tensors.iter().map(|(name, t)| (*name, t.dtype(), t.shape().to_vec())).collect();
+    let facts: Vec<Fact> =
+        tensors.iter().map(|(name, t)| Fact { name, dtype: t.dtype(), shape: t.shape().to_vec() }).collect();
     let (header, _) = header(&facts, metadata)?;
     finish(path, &header, &|file| {
         let mut all = tensors.iter();
@@ -31,11 +32,12 @@ pub fn write_each(
     types: &[(&str, TensorType)],
     tensor: &dyn Fn(usize) -> Result<Tensor>,
 ) -> Result<u64> {
-    let facts = types.iter().map(|(name, ty)| Ok((*name, ty.dtype, ty.sizes(&Symbols::new())?)));
+    let facts =
+        types.iter().map(|(name, ty)| Ok(Fact { name, dtype: ty.dtype, shape: ty.sizes(&Symbols::new())? }));
     let facts: Vec<Fact> = facts.collect::<Result<_>>()?;
     let (header, bytes) = header(&facts, &BTreeMap::from([("format".to_string(), "pt".to_string())]))?;
     finish(path, &header, &|file| {
-        for (index, (name, dtype, shape)) in facts.iter().enumerate() {
+        for (index, Fact { name, dtype, shape }) in facts.iter().enumerate() {
             let tensor = tensor(index)?;
             if tensor.dtype() != *dtype || tensor.shape() != shape {
                 return Err(Error::bug(format!("`{name}` is not of the type it was said to have")));
@@ -47,9 +49,12 @@ pub fn write_each(
     Ok(bytes as u64)
 }
 
-/// Name, dtype and shape of a tensor.
-/// All that a header needs.
-type Fact<'a> = (&'a str, DType, Vec<usize>);
+/// What a header needs of a tensor.
+struct Fact<'a> {
+    name: &'a str,
+    dtype: DType,
+    shape: Vec<usize>,
+}
 
 /// Writes a file of this header and of what `tensors` writes behind it, which appears under its name when it is complete.
 /// A process that is killed leaves no file of this name; see `tapml_files::NewFile`.
@@ -73,7 +78,7 @@ fn header(tensors: &[Fact], metadata: &BTreeMap<String, String>) -> Result<(Vec<
         map.insert("__metadata__".into(), json!(metadata));
     }
     let mut start = 0usize;
-    for (name, dtype, shape) in tensors {
+    for Fact { name, dtype, shape } in tensors {
         let end = byte_len(*dtype, shape).and_then(|len| start.checked_add(len));
         let end = end.ok_or_else(|| Error::invalid(format!("`{name}`: {shape:?} is too large")))?;
         let stored = StoredType::from_dtype(*dtype);

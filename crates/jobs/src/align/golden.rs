@@ -2,7 +2,7 @@
 //!
 //! A golden is one safetensors file. Token ids may be stored in any dtype; they are read as numbers.
 
-use super::values::{AlignRow, Values, worst};
+use super::values::{AlignRow, Values, WorstElement, worst};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tapml_engine::{Pixels, Vision};
@@ -139,9 +139,10 @@ impl Values for Golden {
                 .with_hint("the golden belongs to another model"));
             }
             let positions = self.positions(prompt, expected.shape().first().copied().unwrap_or(0), length)?;
-            let (worst, row, column) = worst(&expected, found, &positions);
+            let WorstElement { difference, row, column } = worst(&expected, found, &positions);
             let position = positions.get(row).copied().unwrap_or(0);
-            rows.push(AlignRow { name: name.clone(), value: value.clone(), worst, prompt, position, column });
+            let (name, value) = (name.clone(), value.clone());
+            rows.push(AlignRow { name, value, worst: difference, prompt, position, column });
         }
         Ok(rows)
     }

@@ -4,7 +4,7 @@
 //! checkpoint's modules. What has no counterpart is listed, not guessed.
 
 use super::golden::{find, ids, prompts};
-use super::values::{AlignRow, Values, worst};
+use super::values::{AlignRow, Values, WorstElement, worst};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tapml_exec::Image;
@@ -169,9 +169,9 @@ impl Values for Modules {
         for place in &self.places {
             let Some(found) = found.get(&format!("{SHOWN}{}", place.value)) else { continue };
             let Some(expected) = self.expected_value(prompt, place, found)? else { continue };
-            let (worst, position, column) = worst(&expected, found, &positions);
+            let WorstElement { difference, row, column } = worst(&expected, found, &positions);
             let (name, value) = (place.name.clone(), place.value.clone());
-            rows.push(AlignRow { name, value, worst, prompt, position, column });
+            rows.push(AlignRow { name, value, worst: difference, prompt, position: row, column });
         }
         Ok(rows)
     }

@@ -47,24 +47,33 @@ pub(super) trait Values {
     fn lacks(&self) -> &'static str;
 }
 
-/// The largest difference as a share of the range of what is expected, and its row and column.
-pub(super) fn worst(expected: &Tensor, found: &Tensor, positions: &[usize]) -> (f64, usize, usize) {
+/// The largest difference of a tensor.
+#[derive(Default)]
+pub(super) struct WorstElement {
+    /// As a share of the range of what is expected.
+    pub difference: f64,
+    pub row: usize,
+    pub column: usize,
+}
+
+/// The largest difference between what is expected and what was found at these positions.
+pub(super) fn worst(expected: &Tensor, found: &Tensor, positions: &[usize]) -> WorstElement {
     let (columns, values, found) = (expected.row_len().max(1), expected.to_f64(), found.to_f64());
     let (low, high) =
         values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &v| (a.min(v), b.max(v)));
     // Constant values have no range; any difference then departs.
     let range = (high - low).max(f64::MIN_POSITIVE);
-    let mut worst = (0.0, 0, 0);
+    let mut worst = WorstElement::default();
     for (index, &value) in values.iter().enumerate() {
         let (row, column) = (index / columns, index % columns);
         // A place that the model's value does not have counts as NaN.
         let other = positions.get(row).and_then(|p| found.get(p * columns + column));
         let difference = other.map_or(f64::NAN, |other| (other - value).abs() / range);
         if difference.is_nan() {
-            return (difference, row, column);
+            return WorstElement { difference, row, column };
         }
-        if difference > worst.0 {
-            worst = (difference, row, column);
+        if difference > worst.difference {
+            worst = WorstElement { difference, row, column };
         }
     }
     worst

@@ -130,12 +130,20 @@ impl QuantizedPlan {
     }
 }
 
+/// A target that models are planned for.
+struct PlannedTarget {
+    target: &'static Target,
+    /// Bytes of memory that are assumed.
+    memory: u64,
+    /// It remembers plans.
+    planner: Planner,
+}
+
 /// Plans models for targets. Remembers the plan of each distinct operator, types and attributes, over all models.
 pub struct DryRun {
     lengths: Lengths,
     scheme: Option<Scheme>,
-    /// With the bytes of memory that are assumed, and the planner that remembers plans.
-    targets: Vec<(&'static Target, u64, Planner)>,
+    targets: Vec<PlannedTarget>,
     /// Parses and validates WGSL, as an implementation of WebGPU would.
     validator: Validator,
     /// The outcome of validating the kernels of each plan, by [`tapml_kernels::NodePlan::hash`].
@@ -150,7 +158,9 @@ impl DryRun {
     pub fn new(targets: &[&'static Target], memory: Option<u64>, lengths: Lengths) -> Result<DryRun> {
         let planned = targets.iter().map(|&target| {
             let info = target.info().ok_or_else(|| target.unsupported())?;
-            Ok((target, memory.unwrap_or(target.memory), Planner::new(info, Overrides::default())))
+            let (memory, planner) =
+                (memory.unwrap_or(target.memory), Planner::new(info, Overrides::default()));
+            Ok(PlannedTarget { target, memory, planner })
         });
         let targets = planned.collect::<Result<_>>()?;
         let (validator, validated) = (Validator::new(), HashMap::new());
@@ -171,7 +181,7 @@ impl DryRun {
         let mut graphs: BTreeMap<bool, Result<Drawn>> = BTreeMap::new();
         let mut plan = ModelPlan { model: name.into(), model_type, size: None, targets: Vec::new() };
         for index in 0..self.targets.len() {
-            let (target, ..) = self.targets[index];
+            let target = self.targets[index].target;
             let (activation, quantized) = (target.activation(), self.scheme.is_some());
             let drawn = graphs.entry(target.f16).or_insert_with(|| draw(config, activation, self.lengths));
             let row = match drawn {
@@ -194,7 +204,7 @@ impl DryRun {
     fn place(&mut self, index: usize, drawn: &Drawn) -> TargetPlan {
         let quantized = self.scheme.map(|scheme| self.place_quantized(index, drawn, &scheme));
         let outcome = self.compile(index, &drawn.fused, &drawn.size);
-        let (target, budget, _) = &self.targets[index];
+        let PlannedTarget { target, memory: budget, .. } = &self.targets[index];
         let row = match outcome {
             Ok(memory) => {
                 let q4 = ProgramMemory { weights: drawn.size.weight_bytes_q4, ..memory };
@@ -219,7 +229,7 @@ impl DryRun {
         });
         match planned {
             Ok((memory, bytes)) => QuantizedPlan {
-                fit: Fit::for_memory(&memory, self.targets[index].1),
+                fit: Fit::for_memory(&memory, self.targets[index].memory),
                 memory: Some(memory),
                 bytes_per_token: Some(bytes),
             },
@@ -237,7 +247,7 @@ impl DryRun {
         self.validate(index, graph)?;
         let capacity = Symbols::np(size.step_tokens, size.positions);
         let options = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };
-        let program = compile_with(graph, &mut self.targets[index].2, &options);
+        let program = compile_with(graph, &mut self.targets[index].planner, &options);
         program.map(|p| p.memory()).map_err(|e| Fit::from_error(&e))
     }
 
@@ -245,7 +255,7 @@ impl DryRun {
     /// not supported.
     fn validate(&mut self, index: usize, graph: &Graph) -> std::result::Result<(), Fit> {
         let DryRun { targets, validator, validated, .. } = self;
-        let planner = &mut targets[index].2;
+        let planner = &mut targets[index].planner;
         let mut refused: Vec<Fit> = Vec::new();
         // Both phases: a kernel for one row may be refused where another is not.
         for (node, phase) in graph.nodes().iter().flat_map(|node| Phase::ALL.map(|phase| (node, phase))) {

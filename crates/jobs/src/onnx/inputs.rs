@@ -197,17 +197,17 @@ impl Reader<'_> {
             let (what, known) =
                 kind_of(&path).map_or(("an array", &[][..]), |kind| (kind.what, kind.options));
             options.expect(known, what).context(|| format!("input `{name}`"))?;
-            given.push((name.to_string(), path, options));
+            given.push(GivenFile { name: name.to_string(), path, options });
         }
-        let label = given.first().map(|(_, path, _)| name_of(path)).unwrap_or_default();
+        let label = given.first().map(|file| name_of(&file.path)).unwrap_or_default();
         self.set(label, &given)
     }
 
     /// The arrays of one run.
-    fn set(&self, label: String, given: &[(String, PathBuf, Options)]) -> Result<InputSet> {
+    fn set(&self, label: String, given: &[GivenFile]) -> Result<InputSet> {
         let mut arrays = HashMap::new();
         let mut texts = Vec::new();
-        for (name, path, options) in given {
+        for GivenFile { name, path, options } in given {
             if arrays.contains_key(name) {
                 return Err(Error::invalid(format!("input `{name}` is given twice")));
             }
@@ -306,7 +306,7 @@ impl Reader<'_> {
         }
         // An option that no file of the folder has would silently do nothing.
         let used = |option: &str| {
-            sets.iter().flat_map(|(_, files)| files).any(|(.., own)| own.get(option).is_some())
+            sets.iter().flat_map(|(_, files)| files).any(|file| file.options.get(option).is_some())
         };
         if let Some(unused) = options.names().find(|name| !used(name)) {
             return Err(Error::invalid(format!("no file of {} has the option `{unused}`", folder.display())));
@@ -315,13 +315,21 @@ impl Reader<'_> {
     }
 }
 
-/// The files among these entries that fill inputs: each with the name of its input and its options.
-fn files_of(entries: &BTreeMap<String, PathBuf>, options: &Options) -> Vec<(String, PathBuf, Options)> {
+/// A file that fills an input.
+struct GivenFile {
+    /// Of the input.
+    name: String,
+    path: PathBuf,
+    options: Options,
+}
+
+/// The files among these entries that fill inputs.
+fn files_of(entries: &BTreeMap<String, PathBuf>, options: &Options) -> Vec<GivenFile> {
     let one = |(_, path): (&String, &PathBuf)| {
         // Other files, such as notes, are left alone.
         let kind = kind_of(path).filter(|_| path.is_file())?;
         let name = path.file_stem()?.to_string_lossy().into_owned();
-        Some((name, path.clone(), options.select(kind.options)))
+        Some(GivenFile { name, path: path.clone(), options: options.select(kind.options) })
     };
     entries.iter().filter_map(one).collect()
 }

@@ -12,8 +12,15 @@ use tapml_graph::{Error, Graph, Result, TensorType};
 /// A quiet NaN as f32, and as both of two f16 or bf16.
 pub const POISON: u32 = 0x7fc1_7fc2;
 
-/// Part of a weight: its name, first byte and bytes.
-type WeightPart = (String, u64, u64);
+/// Part of a weight.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct WeightPart {
+    name: String,
+    /// Its first byte.
+    offset: u64,
+    /// Bytes.
+    len: u64,
+}
 
 /// A copy whose destination is not there yet.
 pub(super) struct Trace {
@@ -118,7 +125,7 @@ impl<'a> Compiler<'a> {
         let bytes = self.bytes(name, ty)?;
         let len = if len == 0 { bytes.saturating_sub(offset) } else { len };
         // The length is resolved first, so that a part which is all of a weight shares the buffer of the whole.
-        let key = (name.to_string(), offset, len);
+        let key = WeightPart { name: name.into(), offset, len };
         if let Some(&known) = self.weights.get(&key) {
             return Ok(known);
         }

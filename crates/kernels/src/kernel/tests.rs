@@ -110,9 +110,9 @@ fn sources_are_valid_and_plans_describe_them() {
         let found = parse_declarations(&desc.source, desc.needs_f16).expect(&label);
         assert_eq!(found.entries, [(desc.entry.clone(), desc.workgroup)], "{label}");
         assert_eq!(found.workgroup_memory, Some(desc.workgroup_memory), "{label}");
-        let kinds: Vec<Option<BindingKind>> = found.bindings.iter().map(|b| b.1).collect();
+        let kinds: Vec<Option<BindingKind>> = found.bindings.iter().map(|b| b.kind).collect();
         assert_eq!(kinds, desc.bindings.iter().map(|&k| Some(k)).collect::<Vec<_>>(), "{label}");
-        assert!(found.bindings.iter().zip(0..).all(|(b, i)| b.0 == i), "{label}");
+        assert!(found.bindings.iter().zip(0..).all(|(b, i)| b.number == i), "{label}");
         assert_eq!(launch.args.len(), desc.bindings.len(), "{label}");
         for (name, _) in &desc.constants {
             assert!(found.overrides.iter().any(|(own, _)| own == name), "{label}: no override {name}");

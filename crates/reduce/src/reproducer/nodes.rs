@@ -25,6 +25,13 @@ pub struct Nodes<'a> {
     first: usize,
 }
 
+/// An input of the nodes.
+pub struct NodeInput<'a> {
+    pub name: &'a str,
+    pub tensor: &'a Tensor,
+    pub is_constant: bool,
+}
+
 impl<'a> Nodes<'a> {
     /// Those of a call; `first` is the output that comes first.
     pub fn new(specimen: &'a Specimen, first: usize) -> Result<Nodes<'a>> {
@@ -58,10 +65,13 @@ impl<'a> Nodes<'a> {
         self.ops().all(|op| op.domain() == "aten")
     }
 
-    /// The inputs with their names and whether each is a constant.
-    pub fn inputs(&self) -> impl Iterator<Item = (&str, &Tensor, bool)> {
+    pub fn inputs(&self) -> impl Iterator<Item = NodeInput<'_>> {
         let tensors = self.specimen.call.inputs.iter().zip(&self.specimen.is_weight);
-        self.inputs.iter().zip(tensors).map(|(name, (tensor, constant))| (name.as_str(), tensor, *constant))
+        self.inputs.iter().zip(tensors).map(|(name, (tensor, constant))| NodeInput {
+            name,
+            tensor,
+            is_constant: *constant,
+        })
     }
 
     /// Names of the outputs, the first one first, each with its place among the call's own.
@@ -101,11 +111,11 @@ impl<'a> Nodes<'a> {
         let names: Vec<String> = (0..self.body.parts.len()).map(|at| format!("n{at}")).collect();
         let nodes = self.placed_names().into_iter().zip(self.ops()).zip(&names);
         let nodes = nodes.map(|(((inputs, outputs), op), name)| NewNode { name, op, inputs, outputs });
-        let given = |constant: bool| self.inputs().filter(move |input| input.2 == constant);
+        let given = |constant: bool| self.inputs().filter(move |input| input.is_constant == constant);
         let new = NewModel {
             nodes: nodes.collect(),
-            inputs: given(false).map(|(name, tensor, _)| (name.into(), tensor_type(tensor))).collect(),
-            constants: given(true).map(|(name, tensor, _)| (name.into(), tensor.clone())).collect(),
+            inputs: given(false).map(|input| (input.name.into(), tensor_type(input.tensor))).collect(),
+            constants: given(true).map(|input| (input.name.into(), input.tensor.clone())).collect(),
             outputs: self.outputs().into_iter().map(output).collect::<Result<_>>()?,
         };
         new.encode()
@@ -114,7 +124,8 @@ impl<'a> Nodes<'a> {
     /// What the package of agents is told: names of the inputs and of the constants among them, the operators, the names of the
     /// outputs, and whether the runtime sees the nodes as a model of several.
     pub fn json(&self) -> Value {
-        let constants: Vec<&str> = self.inputs().filter(|input| input.2).map(|input| input.0).collect();
+        let constants: Vec<&str> =
+            self.inputs().filter(|input| input.is_constant).map(|input| input.name).collect();
         let outputs: Vec<String> = self.outputs().into_iter().map(|(name, _)| name).collect();
         let placed = self.placed_names().into_iter().zip(self.ops());
         let nodes = placed.map(|((inputs, outputs), op)| {

@@ -2,7 +2,7 @@
 //! exact result as arrays, and a short script that needs the runtime and NumPy only.
 
 use super::contents::{Contents, Files, MODEL};
-use super::nodes::Nodes;
+use super::nodes::{NodeInput, Nodes};
 use super::{folder, readme};
 use crate::reduce::Reduced;
 use crate::report::{attributes_of, operators_of};
@@ -164,8 +164,8 @@ fn put(files: &mut Files, folder: &str, specimen: &Specimen, failure: &Failure) 
     let has_numbers = specimen.call.output_types.get(output).is_none_or(|ty| ty.dtype != DType::BF16);
     let mut told = ComparedOutput { script: has_numbers, output, sum: None, has_model: !aten };
     // Constants stand in the model. An exported program is made of these files.
-    for (name, tensor, constant) in nodes.inputs().filter(|input| aten || !input.2) {
-        let kind = if constant { "constants" } else { "inputs" };
+    for NodeInput { name, tensor, is_constant } in nodes.inputs().filter(|input| aten || !input.is_constant) {
+        let kind = if is_constant { "constants" } else { "inputs" };
         // NumPy has no `bf16`: its numbers as `f32` are not what the model takes.
         told.script &= tensor.dtype() != DType::BF16;
         match npy::file_of(tensor) {

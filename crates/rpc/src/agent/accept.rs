@@ -70,7 +70,7 @@ impl Door {
         let link = socket.link().clone();
         link.peer().expect_within(self.config.slow);
         match self.let_in(&mut socket, from) {
-            Ok((seq, hello, place)) => {
+            Ok(LetIn { seq, hello, place }) => {
                 drop(waiting);
                 if let Err(error) = self.session(seq, hello, link.clone(), socket) {
                     log::warn!("{from}: {error}");
@@ -122,10 +122,10 @@ impl Door {
     }
 
     /// The hello of a client whose version and token are right.
-    fn let_in(&self, socket: &mut Socket, from: SocketAddr) -> Result<(u64, wire::Hello, Place)> {
+    fn let_in(&self, socket: &mut Socket, from: SocketAddr) -> Result<LetIn<Place>> {
         let (seq, hello) = hello(socket)?;
         let place = self.gate.enter(from.ip(), &hello.token)?;
-        Ok((seq, hello, place))
+        Ok(LetIn { seq, hello, place })
     }
 
     /// Starts the session's process, opens the device, and serves.
@@ -221,6 +221,15 @@ impl Door {
         let reply = message.reply.ok_or_else(|| Error::bug("an empty welcome"))?;
         Ok((reply, Streams { to, from }))
     }
+}
+
+/// A client that was let in.
+pub struct LetIn<P> {
+    /// The number of its hello.
+    pub seq: u64,
+    pub hello: wire::Hello,
+    /// Kept while it is served.
+    pub place: P,
 }
 
 /// The hello of a client whose version is right.

@@ -8,7 +8,7 @@ pub(super) use tunnel::Tunnel;
 use super::device_request::DeviceRequest;
 use super::registry::Destination;
 use super::state::{BUSY, HubState, POLL_INTERVAL, gone_error, lock};
-use crate::agent::accept::{CLOSE_GRACE, hello};
+use crate::agent::accept::{CLOSE_GRACE, LetIn, hello};
 use crate::net::gate::Place;
 use crate::net::upgrade::OpenSocket;
 use crate::net::{Link, Socket, is_timeout};
@@ -43,7 +43,7 @@ impl HubState {
         let OpenSocket { mut socket, from, place: waiting } = opened;
         let link = socket.link().clone();
         match self.let_in_client(&mut socket, from) {
-            Ok((seq, hello, place)) => {
+            Ok(LetIn { seq, hello, place }) => {
                 // Who only asks what there is counts among those who wait to be let in until they leave.
                 let waiting = place.is_none().then_some(waiting);
                 let served = self.serve_client(socket, link, seq, hello, forwarded);
@@ -61,7 +61,7 @@ impl HubState {
 
     /// The hello of a client whose version and token are right, and its place. A client that names no device needs none: a hub
     /// whose places are taken still tells by whom.
-    fn let_in_client(&self, socket: &mut Socket, from: SocketAddr) -> Result<(u64, Hello, Option<Place>)> {
+    fn let_in_client(&self, socket: &mut Socket, from: SocketAddr) -> Result<LetIn<Option<Place>>> {
         let (seq, hello) = hello(socket)?;
         let place = if hello.target.is_empty() {
             self.gate.check_token(from.ip(), &hello.token)?;
@@ -69,7 +69,7 @@ impl HubState {
         } else {
             Some(self.gate.enter(from.ip(), &hello.token)?)
         };
-        Ok((seq, hello, place))
+        Ok(LetIn { seq, hello, place })
     }
 
     fn serve_client(

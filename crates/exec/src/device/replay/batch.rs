@@ -3,7 +3,7 @@
 //! Grids are evaluated here, because calls of one batch have different symbols. What was made is freed in
 //! every case.
 
-use super::layout::{BufferRange, ReplayLayout, Role};
+use super::layout::{BufferRange, ReplayBuffer, ReplayLayout, Role};
 use super::ready::ReadyCall;
 use crate::device::state::PlatformState;
 use std::borrow::Cow;
@@ -88,7 +88,7 @@ fn perform(
         .map(|item| lay_out(item, &mut layout, &mut filled, &mut known))
         .collect::<Result<_>>()?;
     let mut commands = Vec::new();
-    for (role, number, size) in layout.buffers() {
+    for ReplayBuffer { role, number, size } in layout.buffers() {
         let buffer = inner.device.create_buffer(&format!("replay {role:?} {number}"), size)?;
         held.buffers.insert((role, number), buffer);
         match filled.remove(&(role, number)) {
@@ -237,7 +237,7 @@ fn read(
     held: &Held,
 ) -> Result<Vec<Vec<Tensor>>> {
     let mut bytes: HashMap<(Role, usize), Vec<u8>> = HashMap::new();
-    for (role, number, size) in layout.buffers() {
+    for ReplayBuffer { role, number, size } in layout.buffers() {
         if let (Role::Output(_), Some(&buffer)) = (role, held.buffers.get(&(role, number))) {
             let mut out = vec![0; size as usize];
             device.read(buffer, 0, &mut out)?;

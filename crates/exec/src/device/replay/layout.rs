@@ -40,6 +40,16 @@ pub(super) struct ReplayLayout {
     limit: u64,
 }
 
+/// A buffer of a batch.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ReplayBuffer {
+    pub role: Role,
+    /// Within the role.
+    pub number: usize,
+    /// Bytes.
+    pub size: u64,
+}
+
 impl ReplayLayout {
     pub fn new(alignment: u64, limit: u64) -> ReplayLayout {
         ReplayLayout { sizes: HashMap::new(), alignment, limit }
@@ -62,10 +72,14 @@ impl ReplayLayout {
         BufferRange { role, number, offset, len }
     }
 
-    /// All buffers: role, number within the role, size.
-    pub fn buffers(&self) -> impl Iterator<Item = (Role, usize, u64)> + '_ {
+    /// All buffers.
+    pub fn buffers(&self) -> impl Iterator<Item = ReplayBuffer> + '_ {
         let each = |(&role, sizes): (&Role, &Vec<u64>)| {
-            sizes.iter().enumerate().map(move |(i, &size)| (role, i, size)).collect::<Vec<_>>()
+            sizes
+                .iter()
+                .enumerate()
+                .map(move |(number, &size)| ReplayBuffer { role, number, size })
+                .collect::<Vec<_>>()
         };
         self.sizes.iter().flat_map(each)
     }
@@ -85,7 +99,8 @@ mod tests {
         assert_eq!(layout.place(Role::Output(0), 2000).len, 2000);
         let mut buffers: Vec<_> = layout.buffers().collect();
         buffers.sort();
-        let input = |number, size| (Role::Input, number, size);
-        assert_eq!(buffers, [input(0, 812), input(1, 772), (Role::Output(0), 0, 2000)]);
+        let buffer = |role, number, size| ReplayBuffer { role, number, size };
+        let input = |number, size| buffer(Role::Input, number, size);
+        assert_eq!(buffers, [input(0, 812), input(1, 772), buffer(Role::Output(0), 0, 2000)]);
     }
 }

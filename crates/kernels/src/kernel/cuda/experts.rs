@@ -36,10 +36,11 @@ const WORDS: u64 = 4;
 /// The plan of a product of many rows with the matrices of chosen experts.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = launches(request).filter(|_| request.binds_whole());
-    let ([permute, product], scratch, chain) = found.ok_or_else(|| unserved_error(request))?;
-    let mut plan = plan_of(product, chain);
+    let found = found.ok_or_else(|| unserved_error(request))?;
+    let (permute, product) = (found.gather, found.product);
+    let mut plan = plan_of(product, found.chain);
     plan.launches.insert(0, permute);
-    plan.scratch = scratch.map(Scratch::Temporary).into();
+    plan.scratch = found.scratch.map(Scratch::Temporary).into();
     Ok(plan.with_axes(chosen_steps(request)))
 }
 
@@ -50,8 +51,17 @@ fn chosen_steps(request: &Request) -> Option<Axis> {
     Some(Axis::steps("chosen experts", places, u64::from(PLACES)))
 }
 
-/// The launches, their scratch memory, and the longest chain of additions.
-fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
+/// The launches of a product.
+struct ExpertLaunches {
+    /// Sorts places by their experts.
+    gather: Launch,
+    product: Launch,
+    scratch: [Extent; 2],
+    /// The longest chain of additions.
+    chain: u32,
+}
+
+fn launches(request: &Request) -> Option<ExpertLaunches> {
     let asked = GemmProblem::of_stack(request.op, request.inputs)?;
     let arrays = arrays(asked.weight)?;
     let places = asked.places()?;
@@ -89,7 +99,7 @@ fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
     let args = args.chain([order, list, Arg::Output(0), Arg::Symbols]).collect();
     let product = Launch { desc, args, groups: [columns, tiles, single_workgroup()] };
     // Two products of 16, then the sums of every 32, one by one.
-    Some(([gather, product], scratch, asked.k / GROUP + 18))
+    Some(ExpertLaunches { gather, product, scratch, chain: asked.k / GROUP + 18 })
 }
 
 /// How many arrays a weight of this type is stored in, if the kernel reads such.

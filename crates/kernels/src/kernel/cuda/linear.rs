@@ -188,7 +188,8 @@ impl Product {
         }
         let norm = self.norm.map_or(Some(0), |norm| weight_code(norm.dtype).ok())?;
         let bias = self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?;
-        let (fill, depth, memory) = self.room(info.limits.max_workgroup_memory)?;
+        let room = self.room(info.limits.max_workgroup_memory)?;
+        let (fill, depth, memory) = (room.fill, room.depth, room.memory);
         let warps = self.warps(fill);
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };

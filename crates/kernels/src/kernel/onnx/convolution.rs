@@ -5,7 +5,7 @@
 //! in tiles.
 
 use super::epilogue::{Epilogue, with_epilogue};
-use super::window::{Window, windowed};
+use super::window::{Window, WindowSizes, windowed};
 use super::{OnnxNode, count, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::KernelSource;
@@ -86,7 +86,11 @@ impl<'a> ConvProblem<'a> {
         let (node, epilogue) = with_epilogue(request, 1)?;
         node.reads(&READ[..6])?;
         let ConvSizes { x, w, y, groups } = parts(&node)?;
-        let window = Window::from_node(&node, (&x[2..], &y[2..], &w[2..]), false)?;
+        let window = Window::from_node(
+            &node,
+            WindowSizes { input: &x[2..], output: &y[2..], kernel: &w[2..] },
+            false,
+        )?;
         window.expect_convolved()?;
         let (channels, outputs) = (w[1], w[0] / groups);
         let fits = channels.checked_mul(groups) == Some(x[1]) && outputs * groups == w[0];
@@ -252,7 +256,8 @@ pub fn plan_transposed(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&[&READ[..], &["output_shape"]].concat())?;
     let ConvSizes { x, w, y, groups } = parts(&node)?;
-    let window = Window::from_node(&node, (&x[2..], &y[2..], &w[2..]), true)?;
+    let window =
+        Window::from_node(&node, WindowSizes { input: &x[2..], output: &y[2..], kernel: &w[2..] }, true)?;
     let (channels, outputs) = (w[0] / groups, w[1]);
     if x[1] != w[0] || channels * groups != w[0] || outputs.checked_mul(groups) != Some(y[1]) {
         return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));

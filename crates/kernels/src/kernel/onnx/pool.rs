@@ -4,7 +4,7 @@
 //! <https://onnx.ai/onnx/operators/onnx__AveragePool.html>. An invocation goes over the window of one element of the
 //! output.
 
-use super::window::{Window, windowed};
+use super::window::{Window, WindowSizes, windowed};
 use super::{OnnxNode, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::KernelSource;
@@ -38,7 +38,11 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     {
         return Err(node.unserved_error(&format!("{} with such outputs", x.ty)));
     }
-    let window = Window::from_node(&node, (&from[2..], &to[2..], &kernel), false)?;
+    let window = Window::from_node(
+        &node,
+        WindowSizes { input: &from[2..], output: &to[2..], kernel: &kernel },
+        false,
+    )?;
     let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
     // Whether the divisor of a mean counts elements of the padding.
     let counts = mean && node.int("count_include_pad", 0)? != 0;

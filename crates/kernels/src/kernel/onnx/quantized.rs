@@ -6,7 +6,7 @@
 
 use super::joining::words_of;
 use super::quantize::{bits, integers, set};
-use super::window::{Window, windowed};
+use super::window::{Window, WindowSizes, windowed};
 use super::{OnnxNode, Placed, broadcast_strides, count, plan_with, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::{KernelSource, LaunchBuilder};
@@ -271,7 +271,11 @@ pub fn plan_convolution(request: &Request) -> Result<NodePlan> {
     }
     let groups = u32::try_from(node.int("group", 1)?).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or_else(|| Error::invalid("`group` is no positive integer"))?;
-    let window = Window::from_node(&node, (&x[2..], &declared[2..], &w[2..]), false)?;
+    let window = Window::from_node(
+        &node,
+        WindowSizes { input: &x[2..], output: &declared[2..], kernel: &w[2..] },
+        false,
+    )?;
     window.expect_convolved()?;
     let (channels, outputs) = (w[1], w[0] / groups);
     if channels.checked_mul(groups) != Some(x[1]) || outputs * groups != w[0] || outputs == 0 {

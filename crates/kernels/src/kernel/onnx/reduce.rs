@@ -98,8 +98,15 @@ impl Reduction {
     }
 }
 
-/// The kernel and the text that reduce numbers of such a dtype.
-fn text_of(node: &OnnxNode) -> Result<(KernelSource, DType, String)> {
+/// What reduces numbers of such a dtype.
+struct ReductionText {
+    kernel: KernelSource,
+    /// Of what is computed with.
+    dtype: DType,
+    text: String,
+}
+
+fn text_of(node: &OnnxNode) -> Result<ReductionText> {
     let (name, dtype) = (node.op.name(), node.input(0)?.dtype());
     let (kernel, found, numbers) = match dtype {
         // It subtracts the maximum first, so that it has a text of its own.
@@ -110,7 +117,7 @@ fn text_of(node: &OnnxNode) -> Result<(KernelSource, DType, String)> {
                 include_str!("place.wgsl"),
                 include_str!("log_sum_exp.wgsl"),
             ];
-            return Ok((KERNEL, dtype, text.concat()));
+            return Ok(ReductionText { kernel: KERNEL, dtype, text: text.concat() });
         }
         DType::F32 | DType::F16 => (KERNEL, reduction(name), include_str!("numbers_float.wgsl")),
         DType::I32 => (KERNEL, reduction_of_words(name), include_str!("numbers_i32.wgsl")),
@@ -119,8 +126,8 @@ fn text_of(node: &OnnxNode) -> Result<(KernelSource, DType, String)> {
         _ => (KERNEL, None, ""),
     };
     let found = found.ok_or_else(|| node.unserved_error(&format!("{dtype}")))?;
-    let act = if dtype == DType::F16 { DType::F16 } else { DType::F32 };
-    Ok((kernel, act, found.text(numbers)))
+    let dtype = if dtype == DType::F16 { DType::F16 } else { DType::F32 };
+    Ok(ReductionText { kernel, dtype, text: found.text(numbers) })
 }
 
 /// The dimensions that a node reduces: by its attribute, or told from the sizes of input and output. They are an input in new
@@ -170,7 +177,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = OnnxNode::from_request(request)?;
     node.reads(&["axes", "keepdims", "noop_with_empty_axes"])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let (kernel, act, text) = text_of(&node)?;
+    let ReductionText { kernel, dtype, text } = text_of(&node)?;
     let from = x.sizes()?;
     let reduced = axes(&node, &from, &y.sizes()?)?;
     let own = strides(&from);
@@ -194,7 +201,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let sizes = words(order.iter().map(|&d| from[d]).chain(order.iter().map(|&d| own[d])));
     // Short sums share a workgroup: a lane has about four terms.
     let team = terms.div_ceil(4).next_power_of_two().min(256);
-    let launch = launch(&kernel, act, text)?.read(whole(x)).read(Arg::Constant(0));
+    let launch = launch(&kernel, dtype, text)?.read(whole(x)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("OUTPUTS", outputs).set("TERMS", terms);
     let launch = launch.set("KEPT", kept.len() as u32).set("DIMS", order.len() as u32).set("TEAM", team);
     let groups = outputs.div_ceil(256 / team);

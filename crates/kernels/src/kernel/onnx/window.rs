@@ -39,6 +39,13 @@ pub struct Window {
     same: bool,
 }
 
+/// Sizes behind batch and channels.
+pub struct WindowSizes<'a> {
+    pub input: &'a [u32],
+    pub output: &'a [u32],
+    pub kernel: &'a [u32],
+}
+
 impl Window {
     /// Of a node with these sizes behind batch and channels; `transposed` where the input is what the window writes to.
     ///
@@ -46,7 +53,7 @@ impl Window {
     /// `Unsupported` for more than three dimensions, `InvalidInput` for attributes that are no small integers.
     pub fn from_node(
         node: &OnnxNode,
-        (input, output, kernel): (&[u32], &[u32], &[u32]),
+        WindowSizes { input, output, kernel }: WindowSizes<'_>,
         transposed: bool,
     ) -> Result<Window> {
         let rank = input.len();

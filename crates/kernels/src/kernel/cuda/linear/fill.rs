@@ -24,6 +24,15 @@ pub struct ChipFill {
     pub depth: u32,
 }
 
+/// The room that a launch has.
+pub struct LaunchRoom {
+    pub fill: ChipFill,
+    /// Stages of a ring.
+    pub depth: u32,
+    /// Bytes of shared memory.
+    pub memory: u32,
+}
+
 /// Two blocks on each multiprocessor.
 const TWO_BLOCKS: ChipFill = ChipFill { warps: 8, teams: 1, blocks: 2, memory: HALF_OF_SHARED, depth: 6 };
 /// One block, which leaves room for one of the next launch.
@@ -56,8 +65,8 @@ impl Product {
         [first, few]
     }
 
-    /// How a chip is filled, the stages of a ring, and the bytes of shared memory of a launch; `None` if there are too few.
-    pub fn room(&self, most: u32) -> Option<(ChipFill, u32, u32)> {
+    /// The room of a launch; `None` if there is too little shared memory.
+    pub fn room(&self, most: u32) -> Option<LaunchRoom> {
         self.fills().into_iter().find_map(|fill| {
             // All warps of a block have a ring.
             let stage = fill.teams * self.warps(fill) * self.format.stage().1;
@@ -69,7 +78,7 @@ impl Product {
             // A ring of one stage could not load and be used at the same time.
             let depth = (rings / stage).clamp(2, fill.depth);
             let memory = self.shared_bytes() + depth * stage;
-            (memory + sums <= most).then_some((fill, depth, memory))
+            (memory + sums <= most).then_some(LaunchRoom { fill, depth, memory })
         })
     }
 

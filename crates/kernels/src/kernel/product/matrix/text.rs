@@ -23,6 +23,15 @@ const ONE: Fragment = fragment!("product/matrix_one.wgsl", ["b", "results", "y"]
 /// Two products and the gate.
 const GATED: Fragment = fragment!("product/matrix_gated.wgsl", ["results", "y"] => ["held", "keep"]);
 
+/// What a lane brings of the columns.
+struct ColumnShare {
+    number: u32,
+    /// `None` stands for the first weight in the first half of the lanes, and the second one in the others.
+    weight: Option<&'static str>,
+    /// Its place among what all lanes bring of that weight.
+    from: String,
+}
+
 /// The text of a shape.
 pub fn compose_shape(shape: MatrixShape) -> Composition {
     let mut text = Composition::default();
@@ -93,7 +102,7 @@ impl MatrixWriter {
         self.text.declare("results", format!("var<workgroup> results: array<f32, {results}>;"));
         // Half of the lanes read one weight, and half the other: a function picks the binding, which WGSL cannot
         // index.
-        if self.shares().any(|(_, weight, _)| weight.is_none()) {
+        if self.shares().any(|share| share.weight.is_none()) {
             for (suffix, words) in [("", words), ("_scale", "u32")] {
                 self.line(format!("\nfn either{suffix}(lane: u32, at: u32) -> {words} {{"));
                 self.line(format!(
@@ -176,9 +185,8 @@ impl MatrixWriter {
         self.shape.tile.rows * self.shape.tile.depth / 8 / self.shape.tile.lanes()
     }
 
-    /// What a lane brings of the columns: number, weight, and its place among what all bring of that weight. `None` for the
-    /// weight stands for the first one in the first half of the lanes, and the second one in the others.
-    fn shares(&self) -> impl Iterator<Item = (u32, Option<&'static str>, String)> + use<> {
+    /// What a lane brings of the columns.
+    fn shares(&self) -> impl Iterator<Item = ColumnShare> + use<> {
         // A plain piece is 16 bytes; a packed share is 16 elements.
         let elements = if self.shape.format == Format::Plain { 8 } else { 16 };
         let (lanes, weights) = (self.shape.tile.lanes(), self.shape.weights());
@@ -186,10 +194,11 @@ impl MatrixWriter {
         let of_weight = all / weights.len() as u32;
         (0..all / lanes).map(move |i| {
             if of_weight < lanes {
-                (i, None, format!("lane % {of_weight}u"))
+                ColumnShare { number: i, weight: None, from: format!("lane % {of_weight}u") }
             } else {
                 let weight = weights[(i * lanes / of_weight) as usize];
-                (i, Some(weight), format!("lane + {}u", i * lanes % of_weight))
+                let from = format!("lane + {}u", i * lanes % of_weight);
+                ColumnShare { number: i, weight: Some(weight), from }
             }
         })
     }
@@ -203,7 +212,7 @@ impl MatrixWriter {
         for i in 0..self.pieces() {
             self.line(format!("    let x_at{i} = x_from(first, rows, lane + {}u);", i * lanes));
         }
-        for (i, _, from) in self.shares() {
+        for ColumnShare { number: i, from, .. } in self.shares() {
             match self.shape.format {
                 Format::Plain => self.line(format!("    let w_at{i} = w_from(column, {from});")),
                 _ => {
@@ -216,7 +225,7 @@ impl MatrixWriter {
             for i in 0..self.pieces() {
                 self.line(format!("    var x{i}_{step} = vec4<u32>();"));
             }
-            for (i, ..) in self.shares() {
+            for ColumnShare { number: i, .. } in self.shares() {
                 match self.shape.format {
                     Format::Four => self.line(format!("    var w{i}_{step} = vec2<u32>();")),
                     _ => self.line(format!("    var w{i}_{step} = vec4<u32>();")),
@@ -234,7 +243,7 @@ impl MatrixWriter {
         for i in 0..self.pieces() {
             self.line(format!("{indent}x{i}_{step} = x[x_at{i} + {k} / 8u];"));
         }
-        for (i, weight, _) in self.shares() {
+        for ColumnShare { number: i, weight, .. } in self.shares() {
             if self.shape.format == Format::Plain {
                 let w = weight.unwrap_or_default();
                 self.line(format!("{indent}w{i}_{step} = {w}[w_at{i} + {k} / 8u];"));
@@ -258,7 +267,7 @@ impl MatrixWriter {
         for i in 0..self.pieces() {
             self.line(format!("        put_piece(slot(lane + {}u), x{i}_{step});", i * lanes));
         }
-        for (i, ..) in self.shares() {
+        for ColumnShare { number: i, .. } in self.shares() {
             let at = i * lanes;
             match self.shape.format {
                 Format::Plain => {
