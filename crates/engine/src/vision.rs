@@ -83,10 +83,12 @@ impl Vision {
     pub fn prepare_chat(&self, chat: &Chat, tokenizer: &Tokenizer, parts: bool) -> Result<Chat> {
         let mut chat = chat.clone();
         let whole = matches!(self.tokens.layout, Layout::Whole { .. });
+        // Where an image is cut in crops, texts name it by its number and the token is put in behind.
         let token = if whole { self.token(tokenizer)? } else { String::new() };
         let mut number = 0;
         for content in chat.messages.iter_mut().filter_map(|message| message.get_mut("content")) {
             match content {
+                // A template that goes over lists would go over the characters of a text.
                 Value::String(text) if whole && parts => {
                     *content = json!([{ "type": "text", "text": text }]);
                 }
@@ -131,6 +133,7 @@ impl Vision {
             _ => tokenizer.encode_plain(text)?,
         };
         let found = ids.iter().filter(|&&other| other == id).count();
+        // A user may write the token into a text, and each one found takes a place of an image.
         if count > 0 && found != count {
             let token = tokenizer.token(id).unwrap_or_default();
             let text = format!("the chat has {count} images, and its prompt names {found} (by `{token}`)");
@@ -165,6 +168,7 @@ impl Vision {
             let rows = self.tokens.rows(pixels.parts).map_err(named)?;
             let start = all.len();
             all.resize(start + rows.len(), id);
+            // What is placed so far with the ids behind: further images only make it longer.
             let length = all.len() + ids.len() - at - 1;
             if length > most {
                 return Err(VisionError::TooLong(length));

@@ -127,6 +127,7 @@ impl PagedSession {
         let vocab = columns(LOGITS)
             .ok_or_else(|| Error::unsupported("`logits` have no constant number of columns"))?;
         let top = columns(TOP_LOGITS).unwrap_or(0) as usize;
+        // `p` stays 0: what is cached lies in pages, and the layout says how many there are.
         let capacity = Symbols::np(limits.rows as u64, 0).with_symbol(Symbol::S, limits.wanted as u64);
         let options = LoadOptions { row_invariant: true, observable, ..LoadOptions::default() };
         let loaded = platform.load_with(&model, &capacity, &options)?;
@@ -186,6 +187,8 @@ impl PagedSession {
         let matrix =
             |columns: u32, values| Tensor::from_u32(vec![texts_most as usize, columns as usize], values);
         let mut inputs = HashMap::from([(name, vector(take(&mut step.ids))?)]);
+        // Which of these a graph takes depends on its operators: rotary embeddings, caches, recurrences,
+        // images.
         for given in &self.inputs {
             let tensor = match given.as_str() {
                 POSITIONS => vector(take(&mut step.positions))?,
@@ -206,12 +209,14 @@ impl PagedSession {
         let top = [TOP_LOGITS, TOP_TOKENS].into_iter().filter(|_| self.top > 0).map(OutputRows::whole);
         let full = step.full.into_iter().map(|rows| OutputRows { name: LOGITS, rows: Some(rows) });
         let asked: Vec<OutputRows<'_>> = top.chain(full).collect();
+        // Set before the run and taken back behind it, so that no error on the way leaves it out.
         self.broken = true;
         let outputs = self.loaded.run_rows(&symbols, &inputs, &asked, observer);
         let mut outputs = outputs.context(|| format!("step of {rows} rows, {wanted} of them with logits"))?;
         self.broken = false;
         let mut given = PagedLogits { full: Vec::new(), top_logits: Vec::new(), top_tokens: Vec::new() };
         if self.top > 0 {
+            // The most likely tokens were asked for before the ranges.
             given.full = outputs.split_off(2.min(outputs.len()));
             let [values, tokens] = outputs.as_slice() else {
                 return Err(Error::bug("the platform gave no most likely tokens"));
@@ -334,6 +339,7 @@ impl PagedSession {
         let mut users: HashMap<u32, usize> = HashMap::new();
         for slots in &used {
             *users.entry(slots[0]).or_default() += 1;
+            // A text that updates its state in place is one user of the slot, not two.
             if slots[1] != slots[0] {
                 *users.entry(slots[1]).or_default() += 1;
             }

@@ -298,6 +298,7 @@ impl Instance {
         symbols: &Symbols,
     ) -> Result<Tensor> {
         let (shape, len) = self.sizes(buffer, ty, symbols)?;
+        // Devices read whole words.
         let mut bytes = vec![0; len.next_multiple_of(4)];
         device.read(self.buffers[buffer as usize], 0, &mut bytes)?;
         bytes.truncate(len);

@@ -81,6 +81,7 @@ impl MovementLimits {
         // With operators of others a graph is evaluated as tensors, without states and turned choices.
         let others = model.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)));
         let prompt = |prompt| if others { run.arrays(prompt, stop) } else { run.prompt(prompt, stop) };
+        // Prompts do not see each other; the runs of one follow from each other.
         let found: Vec<Vec<Results>> = (0..prompts).into_par_iter().map(prompt).collect::<Result<_>>()?;
         let frames = suite.frames().len();
         let mut sources = vec![Vec::new(); frames];
@@ -88,11 +89,14 @@ impl MovementLimits {
         let mut turned = moved.clone();
         for runs in &found {
             for (seed, rows) in runs.iter().enumerate() {
+                // The exact run is number 0, the disturbed ones follow, and those with turned choices come
+                // last.
                 let is_turned = seed as u64 > RUNS;
                 let moved = if is_turned { &mut turned } else { &mut moved };
                 for (&frame, found) in rows {
                     for (k, (exact, found)) in runs[0][&frame].iter().zip(found).enumerate() {
                         if seed == 0 {
+                            // The target is held against the source, which errs too: both errors add up.
                             let recorded = suite.value(frame, results[k])?.to_f64();
                             sources[frame].extend(distances(exact, &recorded));
                             continue;
@@ -221,6 +225,7 @@ fn turn(known: &[Vec<Value<f64>>], turned: &mut Value<f64>, k: usize) -> Result<
             continue;
         };
         let gap = |of: &Array<f64>| of.values()[row * width + chosen] - of.values()[row * width + next];
+        // What the disturbances move the gap by is what the target's own errors may.
         let moves = disturbed.iter().map(|way| (gap(way) - gap(exact)).abs()).fold(0.0, f64::max);
         if values[chosen] - values[next] <= HEADROOM * moves {
             // With the two logits exchanged the router chooses the other.
@@ -271,6 +276,7 @@ impl Noisy<'_> {
             let (states, kept) = (empty_states::<f64>(graph)?, HashMap::new());
             Ok(Way { seed, values: Vec::new(), states, kept, results: HashMap::new() })
         };
+        // A model without a router has no choices to turn over.
         let routers = graph.nodes().iter().filter(|node| node.op.chosen_count().is_some()).count() as u64;
         let mut ways: Vec<Way> = (0..=RUNS + routers.min(TURNED)).map(way).collect::<Result<_>>()?;
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
@@ -285,6 +291,8 @@ impl Noisy<'_> {
                 let inputs = |way: &Way| node.inputs.iter().map(|&v| self.get(&way.values, v)).collect();
                 let mut inputs: Vec<Vec<Value<f64>>> = ways.iter().map(inputs).collect::<Result<_>>()?;
                 if let Some(count) = node.op.chosen_count() {
+                    // Each turned way turns its share of the routers, so that no two of them are of the same
+                    // one.
                     let (known, turned) = inputs.split_at_mut(RUNS as usize + 1);
                     let turns = turned.len().max(1);
                     turn(known, &mut turned[router % turns][0], count)?;
@@ -313,6 +321,7 @@ impl Noisy<'_> {
             way.values[state.input.0 as usize] = Some(before);
         }
         for &id in self.kept.iter().filter(|&&id| !self.was_computed(frame, id)) {
+            // No run of a prompt without an image computes it: then what the source held is taken.
             let earlier = match way.kept.remove(&id) {
                 Some(value) => value,
                 None => Value::from_tensor(&self.suite.value(frame, id)?)?,

@@ -53,6 +53,7 @@ pub(super) fn left_out(trials: &mut Trials<'_, '_>) {
         let removed = predict_removed(trials, i);
         let vector =
             numbers(&trials.context.cut.inputs[i]).len() == matrix_sizes(&trials.context.cut.inputs[i])[1];
+        // What is added before a product or a function is no sum of columns, but its name tells of it.
         let named_bias = trials.context.evidence.call.weights[i].as_ref().is_some_and(|w| w.contains("bias"));
         let added = vector && zeros.as_ref().is_some_and(|zeros| adds_to_columns(trials, i, zeros));
         let optional = removed.is_some() && removed == zeros;
@@ -122,6 +123,7 @@ fn adds_to_columns(trials: &Trials<'_, '_>, i: usize, zeros: &Prediction) -> boo
 /// Input `i` as the numbers of input `from`, one after the other, up to its last.
 fn flat_from(trials: &Trials<'_, '_>, i: usize, from: usize) -> Option<Value<f64>> {
     let source = numbers(&trials.context.cut.whole[from]);
+    // A read beyond a buffer gives its last element, as devices with bounds on indices do.
     let last = source.len().checked_sub(1)?;
     let [rows, columns] = matrix_sizes(&trials.context.cut.whole[i]);
     let kept = trials.context.cut.kept[i].clone().unwrap_or_else(|| (0..rows).collect());
@@ -147,6 +149,7 @@ pub(super) fn try_exchanged(trials: &mut Trials<'_, '_>) {
     let indices = floats(trials);
     for (at, &i) in indices.iter().enumerate() {
         for &j in &indices[at + 1..] {
+            // A kernel that takes one buffer for another reads it with the strides of the one that it expects.
             if trials.context.cut.inputs[i].shape() != trials.context.cut.inputs[j].shape() {
                 exchanged_flat(trials, i, j);
                 continue;

@@ -289,6 +289,7 @@ impl<'a> Lower<'a> {
         (self.code.uniform_regs, self.code.varying_regs) = self.regs.counts();
         let lanes = self.code.workgroup_size.iter().product::<u32>();
         let bytes = u64::from(self.code.varying_regs) * u64::from(lanes.max(1)) * 4;
+        // Every workgroup in flight has its registers: a hostile kernel must not take all memory.
         if bytes > MAX_REGISTER_BYTES {
             return self.fail(format!("variables and values of {bytes} bytes in one workgroup"));
         }
@@ -347,6 +348,7 @@ impl<'a> Lower<'a> {
 
     /// Appends an instruction that comes from the current place.
     fn emit(&mut self, inst: Inst) -> LowerResult<()> {
+        // Functions are inlined, so that a few that call each other twice grow without bound.
         if self.code.insts.len() >= MAX_INSTS {
             return self.fail(format!("a kernel of more than {MAX_INSTS} instructions after inlining"));
         }
@@ -357,6 +359,7 @@ impl<'a> Lower<'a> {
 
     /// A label that [`Lower::place_label`] must give a place.
     fn label(&mut self) -> Label {
+        // A place that no instruction has, until it is placed.
         self.code.labels.push(u32::MAX);
         self.code.labels.len() as Label - 1
     }

@@ -44,6 +44,7 @@ pub fn to_json(value: &Value, options: Rest<ValueOrKwargs>) -> Result<String, Er
     let is_set = |found: Option<Value>| found.is_some_and(|value| value.is_true());
     let ascii = is_set(ensure_ascii);
     let indent = indent.map(|indent| indentation(&indent)).transpose()?;
+    // Python writes no blank at the end of a line.
     let default = if indent.is_some() { [",", ": "] } else { [", ", ": "] };
     let [item, key] = match separators {
         Some(given) => both_separators(&given)?,
@@ -53,6 +54,7 @@ pub fn to_json(value: &Value, options: Rest<ValueOrKwargs>) -> Result<String, Er
     let form = PythonForm { ascii, indent, item, key, depth: 0, is_empty: true };
     let mut text = BoundedText(Vec::new());
     let mut writer = serde_json::Serializer::with_formatter(&mut text, form);
+    // Only a whole value can be sorted; else it is written as it is gone through.
     let written = if sorted {
         serde_json::to_value(value).and_then(|mut value| {
             value.sort_all_objects();
@@ -136,6 +138,7 @@ impl PythonForm {
 
     fn close<W: Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> IoResult<()> {
         self.depth -= 1;
+        // Python writes `[]` and `{}` in one line.
         if !self.is_empty {
             self.break_line(out)?;
         }

@@ -35,6 +35,8 @@ pub fn to_lark(text: &str) -> Result<String> {
         parser.skip_blank(true);
         let body = parser.alternatives(0)?;
         let index = parser.index(name);
+        // Names of GBNF may have hyphens and capitals. Lark forbids the ones in names of rules and takes the
+        // others for terminals, so rules are numbered.
         rules.push(format!("rule_{index}: {body}\n"));
         defined.push(name);
         parser.skip_blank(true);
@@ -125,6 +127,7 @@ impl<'a> Parser<'a> {
     fn sequence(&mut self, depth: usize) -> Result<String> {
         let mut parts = Vec::new();
         loop {
+            // Outside of brackets a new line ends the rule, within them it is a blank.
             self.skip_blank(depth > 0);
             match self.rest().chars().next() {
                 None | Some('|' | ')' | '\n' | '\r') => break,
@@ -149,6 +152,7 @@ impl<'a> Parser<'a> {
             return if self.take(")") { Ok(format!("({inner})")) } else { Err(self.error("expected `)`")) };
         }
         if self.take(".") {
+            // The dot of GBNF is any character, a new line too.
             return Ok(r"/(?s:.)/".into());
         }
         match self.name() {
@@ -187,6 +191,7 @@ impl<'a> Parser<'a> {
             let c = self.character()?;
             parts.push(Value::from(c.to_string()).to_string());
         }
+        // In brackets, so that a repetition behind it takes the whole text and not its last character.
         Ok(if parts.is_empty() { "\"\"".into() } else { format!("({})", parts.join(" ")) })
     }
 
@@ -195,6 +200,7 @@ impl<'a> Parser<'a> {
         while !self.take("]") {
             let c = self.character()?;
             class.push_str(&code_point(c));
+            // A hyphen at the end of a class stands for itself.
             if self.rest().starts_with('-') && !self.rest().starts_with("-]") {
                 self.at += 1;
                 class.push('-');

@@ -35,6 +35,7 @@ impl BatchLimits {
     /// The limits with a context that the pages can hold. Fails if one of them is 0.
     pub(super) fn usable(self) -> Result<BatchLimits> {
         let BatchLimits { page, pages, rows, sequences, context, vocab, states, .. } = self;
+        // A sequence reads one slot for states and writes another, so that one serves nobody.
         if [page, pages, rows, sequences, context, vocab].contains(&0) || states == 1 {
             return Err(Error::invalid(format!("a runner must have place for something, found {self:?}")));
         }

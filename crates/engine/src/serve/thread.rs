@@ -88,6 +88,7 @@ impl EngineThread {
     pub fn run(mut self) {
         let ended = panics::catch(|| self.work());
         let error = if ended.is_some() { closed_error() } else { Error::bug("the engine's thread panicked") };
+        // Closed before requests are failed, so that none comes in behind them and waits for ever.
         let late = self.shared.close();
         self.fail_all(&error);
         self.stats.failed += late.len() as u64;
@@ -98,11 +99,13 @@ impl EngineThread {
     fn work(&mut self) {
         loop {
             let idle = if self.faulty { FAULT_WAIT } else { IDLE_WAIT };
+            // Requests under way must not wait for further ones: then this only looks into the inbox.
             let wait = if self.active.is_empty() { idle } else { Duration::ZERO };
             let Taken { arrivals, cancelled, deadline } =
                 self.shared.take(wait, self.scheduler.waiting_count());
             arrivals.into_iter().for_each(|arrival| self.enter(arrival));
             cancelled.into_iter().for_each(|id| self.end(id, Continuation::Ends(Finish::Cancelled)));
+            // Whoever shuts it down lets requests end until then.
             if deadline.is_some_and(|deadline| self.active.is_empty() || deadline <= Instant::now()) {
                 return;
             }
@@ -145,6 +148,7 @@ impl EngineThread {
         let began = Instant::now();
         self.draft();
         let mut step = self.scheduler.plan(self.recovery.suspect());
+        // A scheduler that plans nothing would keep this thread in a loop without end.
         if step.ids.is_empty() {
             return self.fail_all(&Error::bug("the scheduler has requests but nothing to do"));
         }
@@ -177,6 +181,7 @@ impl EngineThread {
         let EngineThread { runner, active, limits, .. } = self;
         let chosen = step.ids.iter().zip(&step.batch.sequences);
         let chosen: HashMap<SequenceId, WantedLogits> = chosen.map(|(id, rows)| (*id, rows.wanted)).collect();
+        // A mask is work for nothing where the step ends within a prompt.
         let masked = active.iter_mut().filter(|(id, active)| {
             active.chooser.is_masked()
                 && chosen.get(id).is_some_and(|wanted| *wanted != WantedLogits::Nothing)
@@ -217,12 +222,14 @@ impl EngineThread {
         let mut drafted = 0;
         for ((id, sequence), logits) in step.ids.iter().zip(&step.batch.sequences).zip(logits) {
             let text = scheduler.ids(*id);
+            // What a step has behind the text is a draft.
             let computed = text.len().saturating_sub(sequence.start).min(sequence.ids.len());
             let complete = sequence.start + computed == text.len();
             let draft = &sequence.ids[computed..];
             drafted += draft.len();
             rows.insert(*id, SequenceLogits { logits, start: sequence.start, text, draft, complete });
         }
+        // In the order of ids, so that the order in which tokens are told does not depend on threads.
         let work = active.iter_mut().filter_map(|(id, active)| Some((*id, active, rows.remove(id)?)));
         let work: Vec<(SequenceId, &mut Active, SequenceLogits)> = work.collect();
         let choose = |(id, active, rows): (SequenceId, &mut Active, SequenceLogits)| {
@@ -245,6 +252,7 @@ impl EngineThread {
     fn take_tokens(&mut self, id: SequenceId, chosen: Chosen, now: Instant) -> Continuation {
         let Some(active) = self.active.get_mut(&id) else { return Continuation::GoesOn };
         self.stats.generated_tokens += chosen.tokens.len() as u64;
+        // The last token is the model's own choice, those before it were drafted.
         self.stats.accepted_tokens += chosen.tokens.len().saturating_sub(1) as u64;
         chosen.tokens.iter().for_each(|token| self.scheduler.push(id, token.id));
         if !active.report_tokens(chosen.tokens, now) {
@@ -260,6 +268,7 @@ impl EngineThread {
     /// Guesses tokens behind the texts that run: from the texts, and where nothing is found, by the small model.
     fn draft(&mut self) {
         let EngineThread { scheduler, active, options, drafter, .. } = self;
+        // A draft takes rows of a step, which pays off only while few requests want them.
         let running = scheduler.running_count();
         let ngram = options.ngram.as_ref().filter(|ngram| running <= ngram.requests);
         let drafter = drafter.as_mut().filter(|drafter| running <= drafter.requests);

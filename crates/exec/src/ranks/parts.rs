@@ -45,6 +45,7 @@ impl RankParts {
     ) -> Result<RankParts> {
         let graph = model.graph();
         let ranks = graph.node_ranks();
+        // The parts of a hybrid model fit: what runs alone, and in turn what needs all ranks.
         let side = |id: NodeId| match graph.node(id).op.meeting_ranks() {
             Some(_) => HybridSide::Target,
             None => HybridSide::Source,
@@ -55,6 +56,8 @@ impl RankParts {
             if part.side == HybridSide::Target {
                 let place = part.nodes.iter().map(|&id| format!("`{}`", graph.node(id).name));
                 let place = place.collect::<Vec<_>>().join(", ");
+                // A stage is a part with the meetings that follow it; ranks may meet before they have
+                // computed anything.
                 match stages.last_mut().filter(|stage| stage.meetings.is_empty()) {
                     Some(stage) => (stage.meetings, stage.place) = (part.nodes, place),
                     None => {
@@ -63,6 +66,7 @@ impl RankParts {
                 }
                 continue;
             }
+            // A node of no rank is computed by all, which costs less than a meeting.
             let nodes: Vec<NodeId> = part.nodes.into_iter().filter(mine).collect();
             let loaded = LoadedPart::load(platform, model, (&nodes, rank), (capacity, options));
             let first = nodes.first().map_or("", |&id| graph.node(id).name.as_str());
@@ -114,6 +118,8 @@ impl RankParts {
             }
             if !stage.meetings.is_empty() {
                 let graph = self.model.graph();
+                // All nodes that follow each other share one meeting: waiting for the others takes longer
+                // than the sums.
                 let brought = stage.meetings.iter().map(|&id| take(graph, &values, id, rank));
                 let brought = brought.collect::<Result<Vec<_>>>()?;
                 let join = |all: &[Vec<Tensor>]| join(graph, &stage.meetings, symbols, all);

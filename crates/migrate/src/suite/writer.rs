@@ -132,6 +132,7 @@ impl SuiteWriter {
     pub(crate) fn identify(&mut self, model: &Model, weights: Vec<WeightEntry>) -> Result<()> {
         self.manifest.model.weights = identity::weights_hash(&weights).to_string();
         self.manifest.weights = weights;
+        // A call of a weight finds its bytes by hash, like those of any other tensor.
         if self.manifest.settings.self_contained {
             for entry in self.manifest.weights.clone() {
                 self.put(&model.weight(&entry.name)?)?;
@@ -157,6 +158,7 @@ impl SuiteWriter {
     pub fn put(&mut self, tensor: &Tensor) -> Result<u32> {
         let ty = tensor_type(tensor);
         let hash = Hash::of_typed(&ty, tensor.bytes());
+        // Counted before equal tensors are left out: the totals tell how much that saves.
         self.manifest.totals.recorded_bytes += tensor.bytes().len() as u64;
         // Such as tied weights, and values that a node hands on unchanged.
         if let Some(&index) = self.known.get(&hash) {
@@ -165,6 +167,7 @@ impl SuiteWriter {
         let index =
             u32::try_from(self.records.len()).map_err(|_| Error::unsupported("more than 2^32 tensors"))?;
         let ty = self.type_id(ty);
+        // Readers map the file and look at numbers where they lie, which wants them aligned.
         let padding = self.offset.next_multiple_of(ALIGN) - self.offset;
         let written = self.tensors.write_all(&[0; ALIGN as usize][..padding as usize]);
         let written = written.and_then(|()| self.tensors.write_all(tensor.bytes()));
@@ -199,11 +202,13 @@ impl SuiteWriter {
     /// If a file cannot be written or made durable.
     pub fn finish(mut self, prompts: Vec<Prompt>) -> Result<Manifest> {
         self.manifest.prompts = prompts;
+        // Durable before the manifest is, which says that all is there.
         let end = self.tensors.flush().and_then(|()| self.tensors.get_mut().sync());
         end.map_err(|e| self.write_error(TENSORS, &e))?;
         let index: Vec<u8> = self.records.iter().flat_map(TensorRecord::encode).collect();
         let frames = std::mem::take(&mut self.frames);
         self.manifest.files = vec![
+            // Without a hash of the whole: each tensor has its own in the index, checked when it is read.
             FileEntry { name: TENSORS.into(), bytes: self.offset, blake3: None },
             FileEntry { name: INDEX.into(), bytes: index.len() as u64, blake3: Some(Hash::compute(&index)) },
             FileEntry {
@@ -260,6 +265,7 @@ fn write_error(path: &Path, error: &io::Error, expected: u64, written: u64) -> E
         parent(path).ancestors().find(|p| p.exists()).map_or_else(|| ".".into(), Path::to_path_buf);
     // More than was written, as this did not suffice.
     let need = expected.max(written + 1);
+    // What was written is given back, so it counts as free for whoever tries again.
     let free = fs4::available_space(&folder).unwrap_or(0).saturating_add(written);
     let what = match error.kind() {
         ErrorKind::StorageFull => "no space left",

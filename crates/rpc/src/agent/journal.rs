@@ -41,6 +41,7 @@ pub type Find<'a> = dyn Fn(&[bytes::Bytes]) -> Option<Program> + 'a;
 impl Journal {
     /// Notes a request whose message has `len` bytes.
     pub fn note(&mut self, seq: u64, len: usize, request: &Request) {
+        // Before the names are changed: a request that frees something still has a name for it.
         let note = request.note(&self.names);
         request.remember(&mut self.names, len);
         self.under_way.0 += len as u64;
@@ -105,6 +106,7 @@ impl Journal {
         let running = self.recent.iter().find(|entry| entry.seq == doing.request && doing.request > 0);
         let kernels = running.map_or_else(Vec::new, |e| self.kernels(&e.note, doing, &end.output, find));
         let running = running.map_or_else(String::new, |e| e.note.describe(&self.names, doing.turn));
+        // Requests behind the one that runs had no part in it.
         let until = self.recent.iter().filter(|e| doing.request == 0 || e.seq <= doing.request);
         let entries: Vec<&Entry> = until.collect();
         let told = &entries[entries.len().saturating_sub(MAX_REPORTED)..];

@@ -65,6 +65,7 @@ impl RemoteDevice {
         capabilities: &[String],
     ) -> Result<RemoteDevice> {
         let mut info = convert::info_from_wire(info)?;
+        // Devices of the same kind on several machines must be told apart in reports.
         info.name = format!("{}{AT}{}", info.name, connection.place());
         Ok(RemoteDevice {
             connection,
@@ -142,6 +143,8 @@ impl RemoteDevice {
     /// is waited for.
     fn turn(&mut self, writes: &[Put<'_>], symbols: &Symbols) -> Result<wire::Turn> {
         let put = |put: &Put<'_>| {
+            // Refused before anything is sent: half of a turn would leave the device in a state that nobody
+            // asked for.
             self.handles.write(put.buffer, put.offset, put.data.len())?;
             self.fresh.remove(&put.buffer);
             let data = Bytes::copy_from_slice(put.data);
@@ -158,11 +161,13 @@ impl RemoteDevice {
             let (buffer, size) = (handle(get.buffer.0)?, get.out.len() as u64);
             Ok(wire::Read { buffer, offset: get.offset, size })
         };
+        // The answer would have no piece for it.
         reads.iter().filter(|get| !get.out.is_empty()).map(get).collect()
     }
 
     /// Receives an answer that goes to several places one after the other.
     fn receive_all(&mut self, request: Request, reads: &mut [Get<'_>]) -> Result<()> {
+        // One place takes the pieces as they come; several are cut out of a copy.
         if let [get] = reads {
             return self.receive(request, get.out);
         }
@@ -189,6 +194,8 @@ impl RemoteDevice {
                 return Err(Error::invalid("the agent answers a read with something else than data"));
             };
             let end = have + data.len();
+            // Both ends must agree on which piece is the last: an agent that sends too little would be waited
+            // for without end.
             let (wanted, complete) = (out.len(), end == out.len());
             match out.get_mut(have..end) {
                 Some(part) if complete == last => part.copy_from_slice(&data),
@@ -225,6 +232,7 @@ impl Device for RemoteDevice {
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.handles.write(buffer, offset, data.len())?;
         let fresh = self.fresh.remove(&buffer);
+        // Hashing pays off for weights, which come first and whole. Rows of a step are new each time.
         if self.can("blobs") && fresh && offset == 0 && data.len() >= blobs::WORTHWHILE {
             return self.write_blobs(buffer, data);
         }
@@ -247,6 +255,7 @@ impl Device for RemoteDevice {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let id = self.handles.create_kernel(desc)?;
+        // An agent in a browser cannot compare a text with its description.
         if let Err(error) = described::check(desc) {
             return self.handles.destroy_kernel(id).and(Err(error));
         }
@@ -275,6 +284,7 @@ impl Device for RemoteDevice {
             })?;
         let id = self.handles.record(commands)?;
         let list = handle(id.0)?;
+        // A message has a bound for its commands, a list has none.
         let mut parts = converted.chunks(COMMANDS).map(<[_]>::to_vec).collect::<Vec<_>>();
         let last = parts.pop().unwrap_or_default();
         for commands in parts {
@@ -320,6 +330,7 @@ impl Device for RemoteDevice {
         let sent: usize = turns.iter().flat_map(|turn| &turn.writes).map(|put| put.data.len()).sum();
         let writes: usize = turns.iter().map(|turn| turn.writes.len()).sum();
         let few = turns.len() <= MAX_BATCH && writes.max(reads.len()) <= MAX_BINDINGS && sent <= PIECE;
+        // One turn is a plain step.
         if !self.can("turns") || turns.len() < 2 || reads.is_empty() || !few {
             return one_by_one(self, list, turns, reads);
         }
@@ -347,6 +358,7 @@ impl Device for RemoteDevice {
             _ => Err(Error::invalid("the agent answers a question for findings with something else")),
         });
         found.unwrap_or_else(|error| {
+            // This call cannot fail, so the next one that waits tells of it.
             self.pending = Some(error);
             Vec::new()
         })
@@ -362,6 +374,7 @@ impl Device for RemoteDevice {
 
     fn reopen(&mut self, lost: Error) -> Result<()> {
         self.connection = self.origin.open(&self.connection, lost)?;
+        // The new session has none of the old one's handles. A use of one is refused here.
         self.handles.clear();
         self.fresh.clear();
         self.pending = None;

@@ -60,6 +60,7 @@ impl RemoteOperators {
     }
 
     fn handle(&mut self) -> Result<u32> {
+        // Handles are not used a second time: a late message about an old one would mean the new one.
         let next = self.handles.checked_add(1).ok_or_else(|| {
             Error::unsupported("this connection has used all its handles")
                 .with_hint("connect to the agent again")
@@ -92,6 +93,7 @@ impl RemoteOperators {
     fn inputs(&mut self, call: &NodeCall<'_>) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
         let (mut inputs, put) = self.ordered_inputs(&call.inputs, &call.constants)?;
         if let Op::Foreign(op) = call.op {
+            // An agent finds inputs by their place in the operator's declaration, absent ones among them.
             inputs = op.place_inputs(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
         }
         Ok((inputs, put))
@@ -108,6 +110,7 @@ impl RemoteOperators {
             let held = |handle| wire::Tensor { handle, ..wire::Tensor::default() };
             let input = match given {
                 NodeInput::Held(handle) => held(*handle),
+                // What a message has no room for goes before it, in pieces.
                 NodeInput::Here(tensor) if bytes + tensor.bytes().len() <= WITH_CALL => {
                     bytes += tensor.bytes().len();
                     wire_tensor(tensor)
@@ -138,6 +141,7 @@ impl RemoteOperators {
         };
         let seq = self.connection.send(Request::CallNode(node), true)?;
         let outputs = self.results(seq, call);
+        // The agent may have kept some outputs before it failed.
         if outputs.is_err() {
             for &handle in keep.iter().filter(|&&handle| handle > 0) {
                 // If the connection is lost, the call's own error says so.
@@ -155,6 +159,7 @@ impl RemoteOperators {
     /// Receives the outputs of a call that are not held.
     fn results(&mut self, seq: u64, call: &NodeCall<'_>) -> Result<Vec<Tensor>> {
         let mut part = self.part(seq)?;
+        // An output that was not asked for has a place and no bytes.
         part.outputs.retain(|output| !output.absent);
         let sent: Vec<&TensorType> =
             call.outputs.iter().zip(&call.keep).filter(|(_, keep)| !**keep).map(|(ty, _)| ty).collect();
@@ -166,6 +171,8 @@ impl RemoteOperators {
             .ok_or_else(|| Error::invalid("the outputs are too large"))?;
         let need: usize = lens.iter().sum();
         let wrong = types(call, &part.outputs).err();
+        // Outputs of wrong types are read to their end, so that the connection serves on, up to a bound: an
+        // agent may claim anything.
         let most = match wrong {
             None => need as u64,
             Some(_) => claimed_bytes(call, &part.outputs).min(FORGIVEN).max(need as u64),
@@ -211,12 +218,14 @@ impl RemoteOperators {
         let mut sizes = Vec::new();
         for found in &types {
             let unknown = || Error::invalid(format!("an output is {}, which no graph holds", Shown(found)));
+            // Packed weights are no results of operators.
             let dtype = DType::parse(&found.dtype).filter(|d| d.packing().is_none()).ok_or_else(unknown)?;
             let shape = found.shape.iter().map(|&size| usize::try_from(size).map_err(|_| unknown()));
             let shape = shape.collect::<Result<Vec<_>>>()?;
             let len = byte_len(dtype, &shape).filter(|&len| len as u64 <= FORGIVEN).ok_or_else(unknown)?;
             sizes.push((dtype, shape, len));
         }
+        // Saturating: the sizes are claims, and the sum is held against the bound below.
         let need = sizes.iter().fold(0usize, |sum, (_, _, len)| sum.saturating_add(*len));
         let mut data = BytesMut::new();
         loop {

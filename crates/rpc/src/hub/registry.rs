@@ -75,6 +75,8 @@ impl Registry {
         }
         let name = if asked.name.is_empty() { self.free_name(&asked.instance) } else { asked.name.clone() };
         let old = self.agents.get(&name);
+        // The same instance on another connection is an agent that came back before its old connection was
+        // found dead.
         if old.is_some_and(|old| old.location != Location::Here(connection) && old.instance != asked.instance)
         {
             let text = format!("another agent is named `{name}`");
@@ -101,6 +103,7 @@ impl Registry {
         if !self.agents.contains_key(name) && self.agents.len() >= AGENTS {
             return full(format!("the hub has {AGENTS} agents already"));
         }
+        // What an agent of this name offered before is replaced, so it takes no room.
         let others: Vec<&Agent> =
             self.agents.iter().filter(|(other, _)| *other != name).map(|(_, agent)| agent).collect();
         let devices = others.iter().map(|agent| agent.devices.len()).sum::<usize>() + asked.devices.len();
@@ -117,6 +120,7 @@ impl Registry {
     }
 
     fn free_name(&self, instance: &str) -> String {
+        // An agent that comes back keeps its name, which clients have in their commands.
         let own = self.agents.iter().find(|(name, a)| name.starts_with("agent-") && a.instance == instance);
         if let Some((name, _)) = own {
             return name.clone();
@@ -171,6 +175,7 @@ impl Registry {
 
     /// Takes over which agents the other hubs have.
     pub fn set_remote(&mut self, rows: Vec<AgentRow>) {
+        // The rows are all agents elsewhere: one that is not among them has left.
         self.agents.retain(|_, agent| matches!(agent.location, Location::Here(_)));
         for AgentRow { url, register, .. } in rows {
             let Some(r) = register else { continue };

@@ -57,6 +57,7 @@ impl HubState {
             Ok(Some(claim)) => {
                 match lock(&self.clients).get_mut(&id) {
                     Some(entry) => entry.claim = Some(claim),
+                    // The client has left while the broker was asked.
                     None => self.release(Some(claim)),
                 }
                 return Some(target);
@@ -87,8 +88,10 @@ impl HubClient<'_> {
             let trouble = self.hub.shared.as_ref().and_then(|shared| shared.table.trouble());
             let waited = self.since.elapsed();
             let limit = match (self.hello.wait_ms, prospects.devices) {
+                // All devices that there were have refused: nothing is left to wait for.
                 (0, 0) if !self.refusals.is_empty() => Duration::ZERO,
                 (0, 0) => AGENT_WAIT_TIMEOUT,
+                // A device that is leased becomes free.
                 (0, _) => Duration::MAX,
                 (wait, _) => Duration::from_millis(wait),
             };
