@@ -105,9 +105,12 @@ fn a_fleet_shares_a_suite_and_tells_what_is_wrong_where() {
     let mut shown = fleet(folder.path(), &suite, &hub.place, &every);
     let shown = String::from_utf8(shown.assert().code(1).get_output().stdout.clone()).unwrap();
     assert!(shown.contains("hub/two/emulator") && shown.contains("FAILED"), "{shown}");
-    let nobody = ["--target", "hub/webgpu", "--fleet", "--patience", "1"];
-    let said = stderr(&mut fleet(folder.path(), &suite, &hub.place, &nobody), 2);
-    assert!(said.contains("no device answers"), "{said}");
+    // The second is the word of version 0.2.
+    for word in ["--wait-timeout", "--patience"] {
+        let nobody = ["--target", "hub/webgpu", "--fleet", word, "1"];
+        let said = stderr(&mut fleet(folder.path(), &suite, &hub.place, &nobody), 2);
+        assert!(said.contains("no device answers"), "{said}");
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct FleetArgs {
           conflicts_with_all = ["watch", "junit"])]
     pub fleet: Option<Option<SpreadArg>>,
     /// Seconds that a device of the fleet may be away before it is given up
-    #[arg(long = "patience", value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
     wait_timeout: u64,
     /// Keep the work and its results at this broker (`nats://host:4222`): several processes with the same --run share the
     /// work, and the same command given again goes on where a killed one was
