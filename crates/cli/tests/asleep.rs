@@ -12,7 +12,10 @@ use proxy::Proxy;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// No command works so long until its event.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// An agent that ends sessions which say nothing for two seconds, and the way to it.
 struct Way {
@@ -90,11 +93,8 @@ impl Way {
         let before = self.proxy.passed_bytes();
         let child = self.start(arguments);
         if let Some((event, at)) = event {
-            let until = Instant::now() + Duration::from_secs(120);
-            while self.proxy.passed_bytes() < before + at {
-                assert!(Instant::now() < until, "{arguments:?} sends less than it did");
-                std::thread::yield_now();
-            }
+            let sent = self.proxy.wait_for_bytes(before + at, LONGEST);
+            assert!(sent, "{arguments:?} sends less than it did");
             self.happen(event, &child);
         }
         let output = child.wait_with_output().unwrap();
@@ -176,9 +176,7 @@ fn a_lost_connection_is_not_counted_as_a_fault() {
     let (bytes, ..) = way.run(&bench, None);
     let before = way.proxy.passed_bytes();
     let child = way.start(&bench);
-    while way.proxy.passed_bytes() < before + bytes / 2 {
-        std::thread::yield_now();
-    }
+    assert!(way.proxy.wait_for_bytes(before + bytes / 2, LONGEST), "it sends less than it did");
     way.happen(Event::Cut, &child);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,10 @@ pub struct Proxy {
 struct Line {
     over: AtomicBool,
     to: AtomicU16,
-    passed: AtomicU64,
+    /// Bytes that went towards the agent.
+    passed: Mutex<u64>,
+    /// They became more.
+    more: Condvar,
     ends: Mutex<Vec<TcpStream>>,
 }
 
@@ -84,7 +87,14 @@ impl Proxy {
 
     /// Bytes that went towards the agent so far.
     pub fn passed_bytes(&self) -> u64 {
-        self.line.passed.load(Ordering::Acquire)
+        *self.line.passed.lock().unwrap()
+    }
+
+    /// Waits until so many went. False if they did not in this time.
+    pub fn wait_for_bytes(&self, bytes: u64, most: Duration) -> bool {
+        let passed = self.line.passed.lock().unwrap();
+        let waited = self.line.more.wait_timeout_while(passed, most, |passed| *passed < bytes).unwrap();
+        !waited.1.timed_out()
     }
 
     /// Ends all connections, and takes none any more.
@@ -127,7 +137,8 @@ fn pass(from: &TcpStream, to: &TcpStream, weather: Weather, direction: usize, li
             }
             passed += now as u64;
             if direction == 0 {
-                line.passed.fetch_add(now as u64, Ordering::AcqRel);
+                *line.passed.lock().unwrap() += now as u64;
+                line.more.notify_all();
             }
             if weather.after[direction] == Some(passed) {
                 if weather.silent {
