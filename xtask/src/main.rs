@@ -12,6 +12,7 @@ mod gpu;
 mod packages;
 mod packed;
 mod pages;
+mod process;
 mod python;
 mod records;
 mod test;
@@ -21,7 +22,7 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
+const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [--help] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

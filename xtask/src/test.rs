@@ -1,95 +1,210 @@
 //! `cargo xtask test`: installs what tests need from Debian's packages if it may, runs all tests, counts the skips.
+//!
+//! Cargo builds the test programs and would run them one after the other. Many of them wait for other processes or for time
+//! to pass, so as many run at a time as there are processors, and the ones that took longest begin.
+
+mod pool;
+mod programs;
+mod tally;
+mod times;
+mod web;
 
 use crate::packages;
+use crate::process::{Cause, Ended, Stop};
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Read, Write};
+use clap::Parser;
+use pool::ProgramEvent;
+use programs::TestProgram;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Instant;
+use tally::Tally;
+use times::Times;
 
-/// Arguments with which all tests run.
-const ALL_TESTS: [&str; 2] = ["--features", "tapml-python/extension"];
+/// Run all tests.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask test",
+    after_help = "With `--package`, `--test` or words after `--`, the examples of the documentation and the tests of the \
+                  browser's agent do not run.\n\n\
+                  Examples:\n  cargo xtask test\n  cargo xtask test --test hub -- agents_dial_in"
+)]
+struct Arguments {
+    /// Only the tests of this crate; may repeat
+    #[arg(long, short, value_name = "CRATE")]
+    package: Vec<String>,
+    /// Only the integration tests of this name; may repeat
+    #[arg(long, value_name = "NAME")]
+    test: Vec<String>,
+    /// Features to build with
+    #[arg(long, value_name = "LIST")]
+    features: Vec<String>,
+    /// Test programs that run at a time; as many as processors if not given
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Given to every test program, such as a part of a test's name
+    #[arg(last = true, value_name = "WORD")]
+    words: Vec<String>,
+}
+
+impl Arguments {
+    /// Whether all tests run.
+    fn runs_all(&self) -> bool {
+        self.package.is_empty() && self.test.is_empty() && self.words.is_empty()
+    }
+
+    fn jobs(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(processors, usize::from)
+    }
+}
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    let words = std::iter::once("cargo xtask test").chain(arguments.iter().map(String::as_str));
+    let arguments = match Arguments::try_parse_from(words) {
+        Err(e) if !e.use_stderr() => return e.print().context("standard output"),
+        other => other?,
+    };
     packages::install();
-    node_packages(root);
-    let log = root.join("target").join("skips.log");
-    std::fs::create_dir_all(root.join("target")).context("could not create target/")?;
-    let _ = std::fs::remove_file(&log);
-    let mut child = Command::new(env!("CARGO"))
-        .args(["test", "--workspace", "--no-fail-fast"])
-        .args(arguments)
-        .current_dir(root)
-        .env("TAPML_SKIP_LOG", &log)
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("could not start cargo test")?;
-    let (mut passed, mut failed) = forward(child.stdout.take().context("cargo test has no output")?)?;
-    let mut good = child.wait()?.success();
-    // Whoever names tests or a crate wants these alone.
-    if arguments.iter().all(|argument| ALL_TESTS.contains(&argument.as_str())) {
-        let (more_passed, more_failed) = web(root, &log)?;
-        (passed, failed) = (passed + more_passed, failed + more_failed);
-        good &= more_failed == 0;
+    web::install(root);
+    let target = crate::target(root);
+    std::fs::create_dir_all(&target).context("could not create the target folder")?;
+    let skip_log = target.join("skips.log");
+    let _ = std::fs::remove_file(&skip_log);
+    let mut programs = programs::build(root, &arguments)?;
+    // Until here Ctrl-C ends cargo and this, as it does by itself.
+    let stop = Stop::on_signal()?;
+    if arguments.runs_all() {
+        programs.push(programs::documentation(root, &arguments));
+        programs.extend(web::program(root, &skip_log)?);
     }
-    let skips = std::fs::read_to_string(&log).unwrap_or_default();
-    print!("{skips}");
-    println!("{passed} passed, {failed} failed, {} skipped", skips.lines().count());
-    if !good {
+    let mut times = Times::open(&target.join("test-times.json"));
+    times.sort(&mut programs);
+    let start = Instant::now();
+    let outcome =
+        run_all(&programs, arguments.jobs(), &target.join("test-output"), &skip_log, &stop, &mut times)?;
+    // Words may choose a few tests, which says nothing of the time that all take.
+    if arguments.words.is_empty() {
+        times.save()?;
+    }
+    outcome.print(&skip_log, start.elapsed().as_secs_f64());
+    if outcome.left > 0 {
+        bail!("stopped: {} of {} test programs did not end by themselves", outcome.left, programs.len());
+    }
+    if !outcome.failures.is_empty() {
         bail!("tests failed");
     }
     Ok(())
 }
 
-/// Prints what cargo prints and adds up its `test result` lines: passed, failed.
-fn forward(output: impl Read) -> Result<(u64, u64)> {
-    let (mut passed, mut failed) = (0, 0);
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        println!("{line}");
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if let ["test", "result:", _, p, "passed;", f, "failed;", ..] = words.as_slice() {
-            passed += p.parse::<u64>().unwrap_or(0);
-            failed += f.parse::<u64>().unwrap_or(0);
-        }
-    }
-    Ok((passed, failed))
+/// What came of all programs.
+#[derive(Default)]
+struct SuiteOutcome {
+    passed: u64,
+    failed: u64,
+    /// Programs with the names of their tests that failed.
+    failures: Vec<String>,
+    /// What programs said in their output that they skipped.
+    skips: Vec<String>,
+    /// Programs that did not run to their end.
+    left: usize,
 }
 
-/// Fetches the pinned packages that check kernels with Chrome's WGSL front end, and those that build the browser's agent.
-fn node_packages(root: &Path) {
-    for name in ["tests/tint", "web"] {
-        let folder = root.join(name);
-        if !folder.join("package-lock.json").exists() || folder.join("node_modules").exists() {
-            continue;
+impl SuiteOutcome {
+    fn add(&mut self, program: &TestProgram, ended: &Ended, mut tally: Tally) {
+        if ended.cause != Cause::Exited {
+            return;
         }
-        let ci = ["ci", "--silent", "--no-audit", "--no-fund"];
-        let done = Command::new("npm").args(ci).current_dir(&folder).status();
-        if !done.is_ok_and(|s| s.success()) {
-            println!("could not fetch the npm packages of {name}; its tests will be skipped");
+        self.left -= 1;
+        self.skips.extend(tally.skips.iter().map(|skip| format!("skipped: {}: {skip}\n", program.name)));
+        // A program that dies counts no failure of its own.
+        if ended.code != Some(0) && tally.failed == 0 {
+            tally.failed = 1;
+            let code = ended.code.map(|code| format!("it ended with code {code}"));
+            tally.names.push(code.or(ended.note.clone()).unwrap_or_else(|| "it ended by a signal".into()));
         }
+        self.passed += tally.passed;
+        self.failed += tally.failed;
+        if tally.failed > 0 {
+            self.failures.push(format!("{}: {}", program.name, tally.names.join(", ")));
+        }
+    }
+
+    fn print(&self, skip_log: &Path, seconds: f64) {
+        let skips = std::fs::read_to_string(skip_log).unwrap_or_default() + &self.skips.concat();
+        print!("{skips}");
+        for failure in &self.failures {
+            println!("failed: {failure}");
+        }
+        let (passed, failed, skipped) = (self.passed, self.failed, skips.lines().count());
+        println!("{passed} passed, {failed} failed, {skipped} skipped in {seconds:.0} s");
     }
 }
 
-/// Types and tests of the browser's agent: passed, failed. A failure of the types counts as one.
-fn web(root: &Path, log: &Path) -> Result<(u64, u64)> {
-    let folder = root.join("web");
-    if !folder.join("node_modules").exists() {
-        let mut skips = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
-        writeln!(skips, "skipped: web: node: the npm packages of web are not installed")?;
-        return Ok((0, 0));
+/// Runs the programs and prints what each said when it has ended.
+fn run_all(
+    programs: &[TestProgram],
+    jobs: usize,
+    outputs: &Path,
+    skip_log: &Path,
+    stop: &Stop,
+    times: &mut Times,
+) -> Result<SuiteOutcome> {
+    let mut outcome = SuiteOutcome { left: programs.len(), ..SuiteOutcome::default() };
+    let bar = indicatif::ProgressBar::new(programs.len() as u64);
+    bar.set_style(indicatif::ProgressStyle::with_template("{pos} of {len} programs in {elapsed}{msg}")?);
+    bar.enable_steady_tick(std::time::Duration::from_secs(1));
+    let mut running: Vec<&str> = Vec::new();
+    pool::run(programs, jobs, outputs, skip_log, stop, |program, event| {
+        match event {
+            ProgramEvent::Started => running.push(&program.name),
+            ProgramEvent::Ended { ended, output } => {
+                running.retain(|name| *name != program.name);
+                bar.suspend(|| println!("---- {} ({:.1} s) ----\n{output}", program.name, ended.seconds));
+                outcome.add(program, &ended, (program.count)(&output));
+                if ended.cause == Cause::Exited {
+                    times.set(&program.name, ended.seconds);
+                }
+                bar.inc(1);
+            }
+        }
+        let failed = if outcome.failed > 0 { format!(", {} failed", outcome.failed) } else { String::new() };
+        bar.set_message(format!("{failed}: {}", running.join(", ")));
+    })?;
+    bar.finish_and_clear();
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(words: &str) -> Arguments {
+        Arguments::try_parse_from(words.split(' ')).expect("known arguments")
     }
-    let output = Command::new("npm").args(["test", "--silent"]).current_dir(&folder).output();
-    let output = output.context("could not start npm test")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    print!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    let sum = |word: &str| {
-        let count = |line: &str| line.strip_prefix(word)?.trim().parse::<u64>().ok();
-        text.lines().filter_map(count).sum::<u64>()
-    };
-    let mut skips = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
-    for line in text.lines().filter(|l| l.starts_with("ok ") && l.contains("# SKIP")) {
-        writeln!(skips, "skipped: web: {line}")?;
+
+    #[test]
+    fn all_tests_run_unless_some_are_chosen() {
+        for words in ["test", "test --features a/b", "test --jobs 3"] {
+            assert!(arguments(words).runs_all(), "{words}");
+        }
+        for words in ["test --test hub", "test -p graph", "test -- name", "test --test a --test b -- name"] {
+            assert!(!arguments(words).runs_all(), "{words}");
+        }
+        assert_eq!(arguments("test -j 3").jobs(), 3);
+        assert!(Arguments::try_parse_from(["test", "-j", "0"]).is_err());
     }
-    let failed = sum("# fail ").max(u64::from(!output.status.success()));
-    Ok((sum("# pass "), failed))
+
+    #[test]
+    fn a_program_that_dies_is_a_failure_and_one_that_was_stopped_is_left() {
+        let ended = |cause, code| Ended { cause, code, seconds: 1.0, note: None };
+        let good = Tally { passed: 4, ..Tally::default() };
+        let bad = Tally { passed: 1, failed: 2, names: vec!["x".into(), "y".into()], ..Tally::default() };
+        let mut outcome = SuiteOutcome { left: 4, ..SuiteOutcome::default() };
+        outcome.add(&TestProgram::without_command("a"), &ended(Cause::Exited, Some(0)), good);
+        outcome.add(&TestProgram::without_command("b"), &ended(Cause::Exited, Some(101)), bad);
+        outcome.add(&TestProgram::without_command("c"), &ended(Cause::Exited, None), Tally::default());
+        outcome.add(&TestProgram::without_command("d"), &ended(Cause::Stopped, None), Tally::default());
+        assert_eq!((outcome.passed, outcome.failed, outcome.left), (5, 3, 1));
+        assert_eq!(outcome.failures, ["b: x, y", "c: it ended by a signal"]);
+    }
 }

@@ -7,14 +7,13 @@ mod extract;
 mod numbers;
 pub mod page;
 mod plan;
-mod process;
 mod record;
 mod run;
 
+use crate::process::Stop;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use plan::{FoundModel, Plan, Step};
-use process::Stop;
 use record::Run;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -4,8 +4,9 @@ use super::Tapml;
 use super::extract;
 use super::numbers::RunDevice;
 use super::plan::{Need, SCRATCH, Step};
-use super::process::{self, Cause, Ended, Stop};
+
 use super::record::{Record, Run, Status, utc_now};
+use crate::process::{self, Cause, Ended, Stop};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -34,6 +34,12 @@ impl Stop {
         self.0.load(Ordering::Relaxed) > 0
     }
 
+    /// Asks for it as Ctrl-C does.
+    #[cfg(all(test, unix))]
+    pub fn request(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether it was asked for more than once.
     fn urgent(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 1
