@@ -16,6 +16,7 @@ mod prose;
 mod reports;
 mod shares;
 mod sizes;
+mod tuples;
 mod words;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -58,6 +59,7 @@ pub fn run(root: &Path) -> Result<()> {
     prose::check(root, &mut errors)?;
     lists::check(root, &mut errors)?;
     names::check(&files, &mut errors)?;
+    tuples::check(&files, &mut errors)?;
     kernels::check(root, &mut errors)?;
     crate::gpu::page::check(root, &mut errors);
     let bless = std::env::var_os("TAPML_BLESS").is_some();

@@ -93,7 +93,8 @@ impl Visitor<'_> {
     }
 }
 
-fn is_test_only(attributes: &[syn::Attribute]) -> bool {
+/// Whether an item is for tests alone.
+pub fn is_test_only(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|a| {
         a.path().is_ident("test")
             || (a.path().is_ident("cfg") && a.parse_args::<syn::Ident>().is_ok_and(|i| i == "test"))
