@@ -132,6 +132,7 @@ evaluators! {
     Dequantize,
     Argmax,
     TopK,
+    ExpSums,
     AllReduce,
     AllGather,
 }

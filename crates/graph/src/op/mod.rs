@@ -436,6 +436,7 @@ operators! {
     dequantize::Dequantize,
     argmax::Argmax,
     top_k::TopK,
+    exp_sums::ExpSums,
     all_reduce::AllReduce,
     all_gather::AllGather,
     add_rms_norm::AddRmsNorm,

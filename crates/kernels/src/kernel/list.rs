@@ -11,7 +11,7 @@ use super::row_kinds::{coop, cuda, hopper, hopper_gemm, independent, portable, s
 use super::settings::Setting;
 use super::{
     KernelRow, RowInvariance, add, add_rms_norm, all_gather, all_reduce, append, argmax, aten, attention,
-    causal_conv, clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear,
+    causal_conv, clamp, columns, combine, concat, cuda, dequantize, embedding, exp_sums, expert_gated_linear,
     expert_linear, gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul,
     onnx, own_text, paged_append, paged_attention, paged_recurrence, patches, position_scale, positions,
     product, relu, relu_squared, rms_norm, rope, rope_angles, route, rows, scale, selective_scan, sigmoid,
@@ -105,6 +105,7 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("argmax/cluster_cuda", OVERLAP, Any, cuda::argmax::plan),
     portable("argmax/portable", argmax::plan),
     portable("top_k/portable", top_k::plan),
+    portable("exp_sums/portable", exp_sums::plan),
     independent(cuda("all_reduce/peer_cuda", COPIES, Any, cuda::meeting::plan)),
     portable("all_reduce/portable", all_reduce::plan),
     independent(cuda("all_gather/peer_cuda", COPIES, Any, cuda::meeting::plan)),

@@ -33,6 +33,7 @@ pub(crate) mod cuda;
 mod dequantize;
 mod elementwise;
 mod embedding;
+mod exp_sums;
 mod expert_gated_linear;
 mod expert_linear;
 mod formula;

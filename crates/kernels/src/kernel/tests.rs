@@ -22,6 +22,8 @@ const STAY_F32: &[(&str, usize)] = &[
     ("selective_scan", 6),
     ("argmax", 1),
     ("top_k", 0),
+    ("exp_sums", 0),
+    ("exp_sums", 1),
 ];
 
 /// The samples of all plain operators, as they are and with every f32 value stored as f16.

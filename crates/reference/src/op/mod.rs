@@ -17,6 +17,7 @@ mod combine;
 mod concat;
 mod dequantize;
 mod embedding;
+mod exp_sums;
 mod expert_linear;
 mod gelu;
 mod last_row;
@@ -56,9 +57,9 @@ mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
     Add, AllGather, AllReduce, Append, Argmax, Attention, Clamp, Columns, Combine, Concat, Dequantize,
-    Embedding, ExpertLinear, Gelu, LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches,
-    PositionScale, Positions, Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu,
-    Softcap, Softplus, Tanh, TopK,
+    Embedding, ExpSums, ExpertLinear, Gelu, LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul,
+    Patches, PositionScale, Positions, Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid,
+    Silu, Softcap, Softplus, Tanh, TopK,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 pub(crate) use tapml_graph::op::{PagedAppend, PagedAttention, PagedRecurrence, TakeRows};
