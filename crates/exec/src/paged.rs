@@ -12,9 +12,10 @@ use std::collections::{HashMap, HashSet};
 use std::mem::take;
 use std::ops::Range;
 use tapml_graph::paged::{
-    IMAGE_ROWS, IMAGE_SLOTS, LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED,
+    IMAGE_ROWS, IMAGE_SLOTS, LENGTHS, PAGES, POSITIONS, PageLayout, SCALES, SLOTS, STATES, TEXTS, WANTED,
 };
-use tapml_graph::{Context, Error, Graph, Model, Result, Symbol, Symbols, TOP_LOGITS, TOP_TOKENS, Tensor};
+use tapml_graph::{Context, Error, Graph, Model, Result, Symbol, Symbols, Tensor};
+use tapml_graph::{PART_MAXIMA, PART_SUMS, TOP_LOGITS, TOP_TOKENS};
 use tapml_kernels::OutputRows;
 
 /// The sizes that a paged session is loaded for.
@@ -48,6 +49,9 @@ pub struct PagedStep {
     pub states: Vec<u32>,
     /// Rows whose logits are wanted.
     pub wanted: Vec<u32>,
+    /// For each wanted row the factor of its logits before their exponentials are added up, one over the temperature; 0 for a row
+    /// without sums. Empty if none has any.
+    pub scales: Vec<f32>,
     /// Which of the wanted rows are given with all their logits, in ranges of `wanted`. Of the others the most likely tokens
     /// are enough.
     pub full: Vec<Range<usize>>,
@@ -58,7 +62,7 @@ pub struct PagedStep {
 }
 
 /// What a step gives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PagedLogits {
     /// For each range of [`PagedStep::full`], all logits of its rows: `f32[rows, vocab]`.
     pub full: Vec<Tensor>,
@@ -66,6 +70,11 @@ pub struct PagedLogits {
     pub top_logits: Vec<f32>,
     /// Their tokens: `u32[wanted, k]`, and 2³²−1 in a row with logits that are not finite.
     pub top_tokens: Vec<u32>,
+    /// The greatest logit of each part of [`tapml_graph::LOGITS_PART`] logits of every wanted row: `f32[wanted, parts]`, where
+    /// `parts` is [`PagedSession::parts`]. Empty if no row has a scale.
+    pub part_maxima: Vec<f32>,
+    /// The sums over these parts of `exp(scale · (logit − greatest))`; zeros in rows without a scale.
+    pub part_sums: Vec<f32>,
 }
 
 /// A language model on a platform, with its pages.
@@ -81,6 +90,10 @@ pub struct PagedSession {
     vocab: usize,
     /// Most likely tokens that are given of each row.
     top: usize,
+    /// Parts of each row whose sums are given.
+    parts: usize,
+    /// All logits of the last step, where the platform gives them with the run alone.
+    kept: Option<Tensor>,
     /// Rows of no image, as many as a step has at most, of a model that sees.
     blank: Option<Tensor>,
     /// Set by a failed step: pages are undefined until a reset.
@@ -126,7 +139,7 @@ impl PagedSession {
         };
         let vocab = columns(LOGITS)
             .ok_or_else(|| Error::unsupported("`logits` have no constant number of columns"))?;
-        let top = columns(TOP_LOGITS).unwrap_or(0) as usize;
+        let [top, parts] = [TOP_LOGITS, PART_SUMS].map(|name| columns(name).unwrap_or(0) as usize);
         // `p` stays 0: what is cached lies in pages, and the layout says how many there are.
         let capacity = Symbols::np(limits.rows as u64, 0).with_symbol(Symbol::S, limits.wanted as u64);
         let options = LoadOptions { row_invariant: true, observable, ..LoadOptions::default() };
@@ -134,7 +147,8 @@ impl PagedSession {
         let inputs = input_names(model.graph());
         let blank = blank_rows(model.graph(), limits.rows)?;
         let vocab = vocab as usize;
-        Ok(PagedSession { loaded, interface, inputs, limits, vocab, top, blank, broken: false })
+        let (kept, broken) = (None, false);
+        Ok(PagedSession { loaded, interface, inputs, limits, vocab, top, parts, kept, blank, broken })
     }
 
     /// The sizes it was loaded for.
@@ -150,6 +164,30 @@ impl PagedSession {
     /// How many of the most likely tokens are given of each wanted row; 0 if none are, so that all logits must be asked for.
     pub fn top(&self) -> usize {
         self.top
+    }
+
+    /// Of how many parts of each wanted row the sums of exponentials are given; 0 if none are.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// These logits of a wanted row of the last step, whatever the step was asked for.
+    ///
+    /// # Errors
+    /// If there was no step since the last reset, if it failed, and for a row or logits that it does not have.
+    pub fn read_logits(&mut self, row: usize, columns: Range<usize>) -> Result<Vec<f32>> {
+        if self.broken {
+            return Err(Error::invalid("the last step failed, so that there are no logits"));
+        }
+        if self.loaded.keeps_outputs() {
+            return Ok(self.loaded.read_row(LOGITS, row, columns)?.to_f32().into_owned());
+        }
+        let row = self.kept.as_ref().and_then(|logits| logits.rows(row, 1));
+        let logits = row.as_ref().map(Tensor::to_f32);
+        let found = logits.as_ref().and_then(|logits| logits.get(columns.clone()));
+        found.map(<[f32]>::to_vec).ok_or_else(|| {
+            Error::invalid(format!("logits {columns:?} of a row that the last step does not have"))
+        })
     }
 
     /// Whether the model keeps rows of texts in pages; without, it leaves but states.
@@ -186,6 +224,7 @@ impl PagedSession {
         let vector = |values: Vec<u32>| Tensor::from_u32(vec![values.len()], values);
         let matrix =
             |columns: u32, values| Tensor::from_u32(vec![texts_most as usize, columns as usize], values);
+        let summed = self.parts > 0 && step.scales.iter().any(|&scale| scale > 0.0);
         let mut inputs = HashMap::from([(name, vector(take(&mut step.ids))?)]);
         // Which of these a graph takes depends on its operators: rotary embeddings, caches, recurrences,
         // images.
@@ -198,6 +237,8 @@ impl PagedSession {
                 PAGES => matrix(blocks, take(&mut step.pages))?,
                 STATES => matrix(2, take(&mut step.states))?,
                 WANTED => vector(take(&mut step.wanted))?,
+                SCALES if step.scales.is_empty() => Tensor::from_f32(vec![wanted], vec![0.0; wanted])?,
+                SCALES => Tensor::from_f32(vec![wanted], take(&mut step.scales))?,
                 IMAGE_SLOTS if step.image_slots.is_empty() => vector(vec![NOWHERE; rows])?,
                 IMAGE_SLOTS => vector(take(&mut step.image_slots))?,
                 IMAGE_ROWS => self.image_rows(take(&mut step.image_rows), rows)?,
@@ -207,30 +248,32 @@ impl PagedSession {
         }
         let symbols = Symbols::np(rows as u64, 0).with_symbol(Symbol::S, wanted as u64);
         let top = [TOP_LOGITS, TOP_TOKENS].into_iter().filter(|_| self.top > 0).map(OutputRows::whole);
+        let sums = [PART_MAXIMA, PART_SUMS].into_iter().filter(|_| summed).map(OutputRows::whole);
+        let kept = Some(OutputRows::whole(LOGITS)).filter(|_| !self.loaded.keeps_outputs());
         let full = step.full.into_iter().map(|rows| OutputRows { name: LOGITS, rows: Some(rows) });
-        let asked: Vec<OutputRows<'_>> = top.chain(full).collect();
+        let asked: Vec<OutputRows<'_>> = top.chain(sums).chain(kept).chain(full).collect();
         // Set before the run and taken back behind it, so that no error on the way leaves it out.
-        self.broken = true;
+        (self.broken, self.kept) = (true, None);
         let outputs = self.loaded.run_rows(&symbols, &inputs, &asked, observer);
-        let mut outputs = outputs.context(|| format!("step of {rows} rows, {wanted} of them with logits"))?;
+        let outputs = outputs.context(|| format!("step of {rows} rows, {wanted} of them with logits"))?;
         self.broken = false;
-        let mut given = PagedLogits { full: Vec::new(), top_logits: Vec::new(), top_tokens: Vec::new() };
-        if self.top > 0 {
-            // The most likely tokens were asked for before the ranges.
-            given.full = outputs.split_off(2.min(outputs.len()));
-            let [values, tokens] = outputs.as_slice() else {
-                return Err(Error::bug("the platform gave no most likely tokens"));
-            };
-            given.top_logits = values.to_f32().into_owned();
-            given.top_tokens = tokens.to_u32()?;
-        } else {
-            given.full = outputs;
+        let mut given = PagedLogits::default();
+        for (OutputRows { name, rows }, tensor) in asked.into_iter().zip(outputs) {
+            match name {
+                TOP_LOGITS => given.top_logits = tensor.to_f32().into_owned(),
+                TOP_TOKENS => given.top_tokens = tensor.to_u32()?,
+                PART_MAXIMA => given.part_maxima = tensor.to_f32().into_owned(),
+                PART_SUMS => given.part_sums = tensor.to_f32().into_owned(),
+                _ if rows.is_none() => self.kept = Some(tensor),
+                _ => given.full.push(tensor),
+            }
         }
         Ok(given)
     }
 
     /// Forgets what the pages hold.
     pub fn reset(&mut self) -> Result<()> {
+        self.kept = None;
         self.loaded.reset()?;
         self.broken = false;
         Ok(())
@@ -250,6 +293,10 @@ impl PagedSession {
         }
         if let Some(row) = step.wanted.iter().find(|&&row| row as usize >= count) {
             return Err(Error::invalid(format!("row {row} is wanted of a step of {count}")));
+        }
+        if !step.scales.is_empty() && step.scales.len() != step.wanted.len() {
+            let (wanted, found) = (step.wanted.len(), step.scales.len());
+            return Err(Error::invalid(format!("a step of {wanted} wanted rows with {found} scales")));
         }
         let beyond = |range: &Range<usize>| range.start > range.end || range.end > step.wanted.len();
         if step.full.iter().any(beyond) {

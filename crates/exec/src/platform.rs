@@ -6,6 +6,7 @@
 use crate::{Call, LoadOptions, Observer, RankMemory, TracedNode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::ops::Range;
 use tapml_device::Finding;
 use tapml_graph::op::Foreign;
 use tapml_graph::{Dim, Error, Graph, Model, NodeId, Op, Result, Symbols, Tensor, TensorType};
@@ -205,6 +206,21 @@ pub trait Loaded: Send {
             whole.ok_or_else(|| Error::invalid(format!("there is no output `{}`", wanted.name)))
         };
         wanted.iter().map(|wanted| wanted.slice(rows(wanted)?)).collect()
+    }
+
+    /// Whether [`Loaded::read_row`] gives what the last run left behind.
+    fn keeps_outputs(&self) -> bool {
+        false
+    }
+
+    /// These elements of a row of an output of the last run, whether or not the run gave them: `[1, columns]`.
+    ///
+    /// # Errors
+    /// [`tapml_graph::ErrorKind::Unsupported`] unless [`Loaded::keeps_outputs`]. Fails if there was no run, or for a row or
+    /// elements that the output does not have.
+    fn read_row(&mut self, output: &str, row: usize, columns: Range<usize>) -> Result<Tensor> {
+        let (_, _) = (row, columns);
+        Err(Error::unsupported(format!("output `{output}` is given with the run, and not kept")))
     }
 
     /// `count` steps of one token from position `p` on, the first with token `first`, each other one with the token whose

@@ -55,5 +55,5 @@ pub use rewrite::{Applied, Patch, fuse, rewrite};
 pub use shard::MEETING;
 pub use summary::{OpCount, Summary, SummaryPort, WeightCount};
 pub use tensor::{Bytes, FileState, Tensor, WeakTensor, byte_len};
-pub use top_logits::{TOP_LOGITS, TOP_TOKENS};
+pub use top_logits::{LOGITS_PART, PART_MAXIMA, PART_SUMS, TOP_LOGITS, TOP_TOKENS};
 pub use verify::violations;

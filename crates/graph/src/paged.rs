@@ -10,7 +10,7 @@ use crate::graph::{Builder, Graph, Node, NodeId, Origin, TensorType, ValueId};
 use crate::op::{
     Attention, Op, PagedAppend, PagedAttention, PagedRecurrence, Recurrence, RopeAngles, TakeRows,
 };
-use crate::top_logits::add_top_logits;
+use crate::top_logits::{add_top_logits, has_top_logits};
 use std::collections::{HashMap, HashSet};
 
 mod images;
@@ -37,11 +37,16 @@ pub const LENGTHS: &str = "text_lengths";
 pub const STATES: &str = "state_slots";
 /// Name of the input that says which rows' logits are wanted: `u32[s]`, or of as many as the layout says.
 pub const WANTED: &str = "wanted";
+/// Name of the input that says by which factor each wanted row's logits are multiplied before exponentials of them are added up,
+/// as [`crate::PART_SUMS`]: `f32[s]`, or of as many as the layout says. It is one over the temperature, and 0 where no sums are
+/// wanted.
+pub const SCALES: &str = "logit_scales";
 /// Name of the logits of a language model, and of the only output.
 const LOGITS: &str = "logits";
 
 /// The inputs of paged graphs beside tokens, of which each graph has those that it needs.
-const INPUTS: [&str; 9] = [POSITIONS, TEXTS, SLOTS, PAGES, LENGTHS, STATES, WANTED, IMAGE_ROWS, IMAGE_SLOTS];
+const INPUTS: [&str; 10] =
+    [POSITIONS, TEXTS, SLOTS, PAGES, LENGTHS, STATES, WANTED, SCALES, IMAGE_ROWS, IMAGE_SLOTS];
 
 /// The sizes of the caches of a paged graph, and of its table of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +74,8 @@ impl Graph {
     /// The graph of a language model for steps with rows of several texts: [`PagedAppend`] and [`PagedAttention`] take the
     /// places of `append` and `attention`, [`PagedRecurrence`] that of a recurrence, positions are an input, and only the rows
     /// that are wanted get logits. The other operators treat each row by itself and stay. Beside its logits each wanted row
-    /// gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`]. A model that sees images takes the
+    /// gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`], and what a softmax divides by, as
+    /// [`crate::PART_MAXIMA`] and [`crate::PART_SUMS`], if logits are f32. A model that sees images takes the
     /// rows that [`Graph::image_encoder`] gives, as [`IMAGE_ROWS`] and [`IMAGE_SLOTS`].
     ///
     /// The new graph's symbols are `n`, the rows, and `s`, those whose logits are wanted. Its inputs beside the ids are those
@@ -203,6 +209,7 @@ impl<'a> Paging<'a> {
             })
             .flat_map(|(_, node)| inputs_of(node).iter().copied())
             .chain([WANTED])
+            .chain(logits(graph).is_ok_and(|id| has_top_logits(&graph.value(id).ty)).then_some(SCALES))
             .collect();
         let PageLayout { page, pages, texts, blocks, wanted, states } = layout;
         let states_needed = if used.contains(STATES) { states } else { 1 };
@@ -219,12 +226,15 @@ impl<'a> Paging<'a> {
             let shape = match name {
                 PAGES => vec![u64::from(texts).into(), u64::from(blocks).into()],
                 STATES => vec![u64::from(texts).into(), 2u64.into()],
-                WANTED => vec![wanted.map_or(Dim::symbol(Symbol::S), |count| u64::from(count).into())],
+                WANTED | SCALES => {
+                    vec![wanted.map_or(Dim::symbol(Symbol::S), |count| u64::from(count).into())]
+                }
                 IMAGE_ROWS => vec![n(), images.as_ref().map_or(0, |images| images.columns).into()],
                 _ => vec![n()],
             };
             let of_rows = images.as_ref().filter(|_| name == IMAGE_ROWS);
-            let dtype = of_rows.map_or(DType::U32, |images| images.dtype);
+            let numbers = if name == SCALES { DType::F32 } else { DType::U32 };
+            let dtype = of_rows.map_or(numbers, |images| images.dtype);
             given.insert(name, builder.input(name, TensorType { dtype, shape })?);
         }
         let inputs = PagedInputs { given };
@@ -275,12 +285,13 @@ impl<'a> Paging<'a> {
         for state in graph.states() {
             self.builder.set_state(self.values[&state.input], self.values[&state.output])?;
         }
-        let logits = graph.outputs().iter().find(|output| output.name == LOGITS);
-        let logits = logits.ok_or_else(|| Error::unsupported("the graph gives no `logits`"))?;
-        let ty = &graph.value(logits.value).ty;
-        let logits = self.values[&logits.value];
+        let logits = logits(graph)?;
+        let ty = &graph.value(logits).ty;
+        let logits = self.values[&logits];
         self.builder.output(LOGITS, logits);
-        add_top_logits(&mut self.builder, logits, ty)?;
+        if has_top_logits(ty) {
+            add_top_logits(&mut self.builder, logits, ty, self.inputs.get(SCALES)?)?;
+        }
         self.builder.finish()
     }
 
@@ -387,6 +398,12 @@ impl<'a> Paging<'a> {
     }
 }
 
+/// The logits of a language model.
+fn logits(graph: &Graph) -> Result<ValueId> {
+    let logits = graph.outputs().iter().find(|output| output.name == LOGITS);
+    logits.map(|output| output.value).ok_or_else(|| Error::unsupported("the graph gives no `logits`"))
+}
+
 /// Name of the node that takes the rows whose logits are wanted.
 const WANTED_ROWS: &str = "wanted_rows";
 
@@ -396,8 +413,7 @@ fn rows_taken(graph: &Graph) -> Result<Option<(ValueId, HashSet<NodeId>)>> {
     if graph.nodes().iter().any(|node| matches!(node.op, Op::LastRow(_))) {
         return Ok(None);
     }
-    let logits = graph.outputs().iter().find(|output| output.name == LOGITS);
-    let mut value = logits.ok_or_else(|| Error::unsupported("the graph gives no `logits`"))?.value;
+    let mut value = logits(graph)?;
     let users = graph.users();
     let mut below = HashSet::new();
     while let Origin::Node { node: id, .. } = graph.value(value).origin {

@@ -18,6 +18,11 @@ impl<'a> OutputRows<'a> {
         OutputRows { name, rows: None }
     }
 
+    /// One row of an output.
+    pub fn single(name: &'a str, row: usize) -> OutputRows<'a> {
+        OutputRows { name, rows: Some(row..row.saturating_add(1)) }
+    }
+
     /// These rows of an output that is there in full.
     ///
     /// # Errors

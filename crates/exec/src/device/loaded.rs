@@ -9,6 +9,7 @@ use super::trace::Trace;
 use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
+use std::ops::Range;
 use tapml_device::PeerMemory;
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_kernels::{Instance, ObservableNodes, ObservedNode, OutputRows, Program, WatchedNodes, is_trace};
@@ -245,6 +246,19 @@ impl Loaded for DeviceLoaded {
             Some(observer) => self.show(symbols, observer).map(|()| outputs),
             None => Ok(outputs),
         }
+    }
+
+    fn keeps_outputs(&self) -> bool {
+        true
+    }
+
+    fn read_row(&mut self, output: &str, row: usize, columns: Range<usize>) -> Result<Tensor> {
+        let none = || Error::invalid("there was no run whose outputs could be read");
+        let ran = self.ran.clone().ok_or_else(none)?;
+        let read = |instance: &mut Instance, inner: &mut PlatformState| {
+            instance.read_row(inner.device.as_mut(), &OutputRows::single(output, row), columns.clone(), &ran)
+        };
+        self.with_instance(read)
     }
 
     fn generate_greedily(&mut self, (p, first): (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {

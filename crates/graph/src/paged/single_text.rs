@@ -1,7 +1,8 @@
 //! Runs of a paged graph with one text at a time, as recordings have them.
 
 use super::{
-    IMAGE_ROWS, IMAGE_SLOTS, INPUTS, LENGTHS, PAGES, POSITIONS, PageLayout, SLOTS, STATES, TEXTS, WANTED,
+    IMAGE_ROWS, IMAGE_SLOTS, INPUTS, LENGTHS, PAGES, POSITIONS, PageLayout, SCALES, SLOTS, STATES, TEXTS,
+    WANTED,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -123,6 +124,7 @@ impl SingleText {
                     Tensor::from_f64(dtype, vec![rows, columns], &vec![0.0; rows * columns])?
                 }
                 IMAGE_SLOTS => vector(vec![u32::MAX; rows])?,
+                SCALES => Tensor::from_f32(vec![1], vec![1.0])?,
                 _ => vector(vec![rows as u32 - 1])?,
             };
             inputs.push((name, tensor));

@@ -83,6 +83,36 @@ impl Instance {
         Ok(OutputPlace { dtype: port.ty.dtype, shape, buffer: self.buffer(port.buffer), offset, len })
     }
 
+    /// Waits for the runs so far and reads these elements of one row of an output, with the sizes it has at these symbols: those of
+    /// the last run. Gives `[1, columns]`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the output has no such row or elements, is no matrix, or has elements of other than 4 bytes.
+    pub fn read_row(
+        &self,
+        device: &mut dyn Device,
+        wanted: &OutputRows<'_>,
+        columns: Range<usize>,
+        symbols: &Symbols,
+    ) -> Result<Tensor> {
+        let mut place = self.output_place(wanted, symbols)?;
+        let (&[1, all], size) = (&place.shape[..], place.dtype.size()) else {
+            return Err(wanted.range_error(&place.shape));
+        };
+        if columns.start > columns.end || columns.end > all || size != 4 {
+            let name = wanted.name;
+            return Err(Error::invalid(format!(
+                "elements {columns:?} of a row of output `{name}`, which has {all} of {size} bytes"
+            )));
+        }
+        place.offset += (columns.start * size) as u64;
+        place.len = columns.len() * size;
+        place.shape = vec![1, columns.len()];
+        let mut memory = place.memory();
+        device.read(place.buffer, place.offset, &mut memory)?;
+        place.tensor(memory)
+    }
+
     /// Waits for the runs so far and reads rows of an output of the last one.
     pub(crate) fn read_rows(
         &self,
