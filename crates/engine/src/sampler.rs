@@ -8,6 +8,9 @@ use rand_pcg::Pcg64;
 use std::collections::{BTreeMap, BTreeSet};
 use tapml_graph::{Error, Result};
 
+mod partial;
+pub(crate) use partial::PartialRow;
+
 /// How the next token is chosen. The default is greedy.
 ///
 /// The steps are those of vLLM and of Transformers, in their order: logit bias, repetition penalty, frequency and presence
@@ -237,19 +240,27 @@ impl Sampler {
         candidates.sort_unstable_by_key(|c| c.0);
     }
 
-    /// Inverse of the cumulative distribution at a uniform number.
+    /// One of the candidates.
     fn choose(&mut self, candidates: &[Candidate]) -> u32 {
-        let total: f64 = candidates.iter().map(|c| c.1).sum();
-        // The upper 53 bits: a number of 0 to 1, 1 excluded.
-        let unit = (self.random.next_u64() >> 11) as f64 * (-53f64).exp2();
-        let mut left = unit * total;
-        let chosen = candidates.iter().filter(|c| c.1 > 0.0).find(|c| {
-            left -= c.1;
-            left < 0.0
-        });
-        // Rounding may leave a little at the end, which then falls to the last candidate.
-        chosen.or(candidates.last()).map_or(0, |c| c.0)
+        choose(candidates, unit(&mut self.random))
     }
+}
+
+/// A number of 0 to 1, 1 excluded: the upper 53 bits.
+fn unit(random: &mut Pcg64) -> f64 {
+    (random.next_u64() >> 11) as f64 * (-53f64).exp2()
+}
+
+/// Inverse of the cumulative distribution at a uniform number.
+fn choose(candidates: &[Candidate], unit: f64) -> u32 {
+    let total: f64 = candidates.iter().map(|c| c.1).sum();
+    let mut left = unit * total;
+    let chosen = candidates.iter().filter(|c| c.1 > 0.0).find(|c| {
+        left -= c.1;
+        left < 0.0
+    });
+    // Rounding may leave a little at the end, which then falls to the last candidate.
+    chosen.or(candidates.last()).map_or(0, |c| c.0)
 }
 
 /// Fails on a logit that is NaN or +infinity.

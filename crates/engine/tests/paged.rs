@@ -6,7 +6,7 @@ mod models;
 use models::{REFUSED, load, load_distinct, name};
 use std::path::{Path, PathBuf};
 use tapml_engine::{
-    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PagedRunner, SequenceRows, StepLogits,
+    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PagedRunner, PartSums, SequenceRows, StepLogits,
     WantedLogits,
 };
 use tapml_exec::{CpuPlatform, Interface, Platform, Session};
@@ -193,10 +193,9 @@ fn a_step_gives_the_most_likely_tokens_of_some_texts_and_all_logits_of_others() 
     let all = runner.step(&batch).unwrap();
     runner.reset().unwrap();
     // Rows that are read in full lie beside each other and apart; one text wants more tokens than are found.
-    let details = [LogitDetail::Full, LogitDetail::Full, LogitDetail::Top(64), LogitDetail::Top(65)];
-    for (row, detail) in batch.sequences.iter_mut().zip(details.into_iter().chain([LogitDetail::Top(1)])) {
-        row.detail = detail;
-    }
+    let sums = LogitDetail::Sums { temperature: 0.75 };
+    let details = [LogitDetail::Full, LogitDetail::Full, LogitDetail::Top(64), LogitDetail::Top(65), sums];
+    batch.sequences.iter_mut().zip(details).for_each(|(row, detail)| row.detail = detail);
     for (at, (found, expected)) in runner.step(&batch).unwrap().iter().zip(&all).enumerate() {
         let StepLogits::Top(top) = found else {
             assert!([0, 1, 3].contains(&at) && found == expected, "text {at}");
@@ -208,5 +207,23 @@ fn a_step_gives_the_most_likely_tokens_of_some_texts_and_all_logits_of_others() 
         order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
         assert_eq!(top.tokens, order[..64]);
         assert!(top.tokens.iter().zip(&top.logits).all(|(&id, &logit)| logits[id as usize] == logit));
+        assert_eq!(top.sums.is_some(), at == 4);
+        for PartSums { part, maxima, sums } in &top.sums {
+            assert_eq!((*part, maxima.len(), sums.len()), (1024, 4, 4));
+            for ((part, most), sum) in logits.chunks(*part).zip(maxima).zip(sums) {
+                let exact: f64 = part.iter().map(|logit| (f64::from(logit - most) / 0.75).exp()).sum();
+                assert!(
+                    part.contains(most) && (f64::from(*sum) / exact - 1.0).abs() < 3e-6,
+                    "{sum}, {exact}"
+                );
+            }
+        }
+    }
+    // What was not asked for can be read behind the step.
+    for (at, expected) in all.iter().enumerate() {
+        assert_eq!(runner.read_logits(at, 0, 1000..3000).unwrap(), full(expected)[1000..3000]);
+    }
+    for (sequence, row, columns) in [(5, 0, 0..1), (0, 1, 0..1), (0, 0, 4000..4097)] {
+        assert!(runner.read_logits(sequence, row, columns).is_err());
     }
 }

@@ -276,6 +276,7 @@ impl Metrics {
             "Of these, tokens that were right.",
             stats.accepted_tokens,
         );
+        counter("tapml:logit_bytes_total", "Bytes of logits that the host read.", stats.logit_bytes);
         counter("vllm:num_preemptions_total", "Sequences that gave their pages up.", stats.preemptions);
         counter(
             "vllm:generation_tokens_total",

@@ -5,6 +5,7 @@
 //! Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 4.
 
 use super::images::{ImageLimits, PlacedImage};
+use std::ops::Range;
 use tapml_graph::{Error, Result};
 
 /// The sizes that a runner was loaded for.
@@ -55,12 +56,17 @@ pub enum WantedLogits {
 }
 
 /// How much of the logits of a row is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LogitDetail {
     /// All of them.
     Full,
     /// So many of the greatest are enough; a runner may give all.
     Top(usize),
+    /// Some of the greatest are enough, with the sums that a softmax at this temperature divides by; a runner may give all.
+    Sums {
+        /// Above 0.
+        temperature: f32,
+    },
 }
 
 /// The logits of the wanted rows of one sequence.
@@ -81,11 +87,27 @@ impl StepLogits {
         }
     }
 
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> usize {
+        let numbers = match self {
+            StepLogits::Full(logits) => logits.len(),
+            StepLogits::Top(top) => {
+                let sums = top.sums.as_ref().map_or(0, |sums| sums.maxima.len() + sums.sums.len());
+                top.tokens.len() + top.logits.len() + sums
+            }
+        };
+        numbers * size_of::<f32>()
+    }
+
     /// Whether they have so many rows, in full.
     pub(super) fn has_rows(&self, rows: usize, vocab: usize) -> bool {
         match self {
             StepLogits::Full(logits) => logits.len() == rows * vocab,
-            StepLogits::Top(top) => [top.tokens.len(), top.logits.len()] == [rows * top.count; 2],
+            StepLogits::Top(top) => {
+                let sums = top.sums.as_ref().map_or([0; 2], |sums| [sums.maxima.len(), sums.sums.len()]);
+                let parts = top.sums.as_ref().map_or(0, |sums| vocab.div_ceil(sums.part.max(1)));
+                [top.tokens.len(), top.logits.len()] == [rows * top.count; 2] && sums == [rows * parts; 2]
+            }
         }
     }
 }
@@ -99,10 +121,23 @@ pub struct TopRows {
     pub tokens: Vec<u32>,
     /// Their logits.
     pub logits: Vec<f32>,
+    /// Sums over the rows, where they were asked for.
+    pub sums: Option<PartSums>,
+}
+
+/// What a softmax over rows divides by, part by part, row after row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartSums {
+    /// Logits of each part of a row but the last, which may have fewer.
+    pub part: usize,
+    /// The greatest logit of each part.
+    pub maxima: Vec<f32>,
+    /// The sum over each part of `exp((logit − greatest) / temperature)`, with the rounding of `f32`.
+    pub sums: Vec<f32>,
 }
 
 /// The part of one sequence that a step computes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SequenceRows {
     /// The tokens, at positions `start..start + ids.len()`; at least one.
     pub ids: Vec<u32>,
@@ -135,7 +170,7 @@ impl SequenceRows {
 }
 
 /// One step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// Each sequence at most once. No page that a step writes is in another sequence's list, and no slot that it writes is
     /// another sequence's.
@@ -161,6 +196,15 @@ pub trait BatchRunner: Send {
     /// If a batch breaks the limits, nothing has run. After any other error all pages are undefined, and
     /// [`BatchRunner::reset`] makes the runner usable again.
     fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>>;
+
+    /// Logits of the last step, which succeeded: these of a wanted row of a sequence of its batch, whatever detail was asked for.
+    /// Both are counted from 0. Only runners that give [`StepLogits::Top`] are asked.
+    ///
+    /// # Errors
+    /// As [`BatchRunner::step`].
+    fn read_logits(&mut self, sequence: usize, row: usize, columns: Range<usize>) -> Result<Vec<f32>> {
+        Err(Error::bug(format!("logits {columns:?} of row {row} of sequence {sequence}, and all were given")))
+    }
 
     /// What images must be like; `None` if the model sees none.
     fn image_limits(&self) -> Option<ImageLimits> {

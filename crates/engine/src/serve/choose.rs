@@ -1,12 +1,13 @@
 //! Which tokens follow from the logits of a step, for one request. Nothing is reported here, so that many requests can choose
 //! at once.
 
-use super::batch::{BatchLimits, LogitDetail, StepLogits, TopRows};
+use super::batch::{BatchLimits, LogitDetail, PartSums, StepLogits, TopRows};
 use super::draft::DraftPace;
 use super::request::{Candidate, PromptToken, RequestOptions, SampledToken, TokenMask};
 use crate::generate::Finish;
 use crate::panics;
-use crate::sampler::{Sampler, check_logits};
+use crate::sampler::{PartialRow, Sampler, check_logits};
+use std::ops::Range;
 use tapml_graph::{Error, Result};
 
 /// A mask with the tokens that it allows next.
@@ -32,6 +33,8 @@ pub struct Chooser {
 
 /// The logits of a sequence after a step.
 pub struct SequenceLogits<'a> {
+    /// Which sequence of the step it is.
+    pub index: usize,
     /// Those of its wanted rows.
     pub logits: StepLogits,
     /// The position of the first row.
@@ -50,6 +53,30 @@ pub struct Chosen {
     pub tokens: Vec<SampledToken>,
     /// Why none follows any more, if so.
     pub finish: Result<Option<Finish>>,
+    /// Why logits that were needed could not be read, if so. The next token is not chosen then, and nothing was drawn for it.
+    pub unread: Option<Error>,
+}
+
+/// Gives logits of the step: these columns of a wanted row of the sequence.
+pub type ReadLogits<'a> = dyn Fn(usize, Range<usize>) -> Result<Vec<f32>> + 'a;
+
+/// Logits that are read when they are needed.
+struct LogitReader<'a> {
+    read: &'a ReadLogits<'a>,
+    vocab: usize,
+    /// Why some could not be read.
+    failed: Option<Error>,
+}
+
+impl LogitReader<'_> {
+    fn read(&mut self, row: usize, columns: Range<usize>) -> Result<Vec<f32>> {
+        let expected = columns.len();
+        let logits = (self.read)(row, columns).and_then(|logits| {
+            let wrong = || Error::bug("the runner gave another number of logits than it was asked for");
+            Some(logits).filter(|logits| logits.len() == expected).ok_or_else(wrong)
+        });
+        logits.inspect_err(|error| self.failed = Some(error.clone()))
+    }
 }
 
 impl Chooser {
@@ -79,9 +106,14 @@ impl Chooser {
     pub fn logit_detail(&self) -> LogitDetail {
         let RequestOptions { logprobs, prompt_logprobs, .. } = &self.options;
         let seen = self.mask.is_some() || logprobs.is_some() || prompt_logprobs.is_some();
-        // Where an end is not allowed yet, others stand behind it.
-        let needed = self.sampler.top_needed().filter(|_| !seen);
-        needed.map_or(LogitDetail::Full, |needed| LogitDetail::Top(needed + self.forbidden_ids().len()))
+        let (needed, temperature) = (self.sampler.top_needed(), self.sampler.partial_temperature());
+        match (needed, temperature) {
+            _ if seen => LogitDetail::Full,
+            // Where an end is not allowed yet, others stand behind it.
+            (Some(needed), _) => LogitDetail::Top(needed + self.forbidden_ids().len()),
+            (None, Some(temperature)) if self.forbidden_ids().is_empty() => LogitDetail::Sums { temperature },
+            _ => LogitDetail::Full,
+        }
     }
 
     /// Tokens that would end the text too early.
@@ -113,19 +145,23 @@ impl Chooser {
     ///
     /// A draft is one guess for each place, so the rule of Leviathan et al. 2023 is to choose from the row as ever, and to go on
     /// if the choice is the guess: the tokens are those that would be chosen without a draft.
-    pub fn choose(&mut self, rows: SequenceLogits, limits: &BatchLimits) -> Chosen {
-        let mut chosen = Chosen { tokens: Vec::new(), finish: Ok(None) };
-        chosen.finish = self.choose_into(rows, limits, &mut chosen.tokens);
-        chosen
+    pub fn choose(&mut self, rows: SequenceLogits, limits: &BatchLimits, read: &ReadLogits) -> Chosen {
+        let mut tokens = Vec::new();
+        let mut reader = LogitReader { read, vocab: limits.vocab, failed: None };
+        let finish = self.choose_into(rows, limits, &mut reader, &mut tokens);
+        // Logits that could not be read say nothing of the request.
+        let finish = if reader.failed.is_some() { Ok(None) } else { finish };
+        Chosen { tokens, finish, unread: reader.failed }
     }
 
     fn choose_into(
         &mut self,
         rows: SequenceLogits,
         limits: &BatchLimits,
+        reader: &mut LogitReader,
         tokens: &mut Vec<SampledToken>,
     ) -> Result<Option<Finish>> {
-        let SequenceLogits { mut logits, start, text, draft, complete } = rows;
+        let SequenceLogits { mut logits, start, text, draft, complete, .. } = rows;
         self.read_prompt(&logits, start, text, limits.vocab)?;
         if !complete {
             return Ok(None);
@@ -142,10 +178,10 @@ impl Chooser {
                     let start = (first + at) * limits.vocab;
                     self.choose_token(&mut logits[start..start + limits.vocab], &text)?
                 }
-                StepLogits::Top(top) => {
-                    let id = self.choose_of_top(top, first + at)?;
-                    SampledToken { id, logprob: None, top: Vec::new() }
-                }
+                StepLogits::Top(top) => match self.choose_of_top(top, first + at, reader)? {
+                    Some(id) => SampledToken { id, logprob: None, top: Vec::new() },
+                    None => self.choose_token(&mut reader.read(first + at, 0..limits.vocab)?, &text)?,
+                },
             };
             text.push(token.id);
             let finish = self.take_token(token.id, text.len() <= limits.context);
@@ -177,19 +213,29 @@ impl Chooser {
         Ok(())
     }
 
-    /// The next token of those that a row has most likely.
-    fn choose_of_top(&mut self, top: &TopRows, row: usize) -> Result<u32> {
+    /// The next token of those that a row has most likely; `None` if all logits decide.
+    fn choose_of_top(&mut self, top: &TopRows, row: usize, reader: &mut LogitReader) -> Result<Option<u32>> {
         let range = row * top.count..(row + 1) * top.count;
         let rows = (top.tokens.get(range.clone()), top.logits.get(range));
-        let (Some(tokens), Some(logits)) = rows else { return Err(Error::bug("a step gave too few logits")) };
+        let few = || Error::bug("a step gave too few logits");
+        let (Some(tokens), Some(logits)) = rows else { return Err(few()) };
+        if let Some(PartSums { part, maxima, sums }) = &top.sums {
+            let vocab = reader.vocab;
+            let parts = vocab.div_ceil((*part).max(1));
+            let range = row * parts..(row + 1) * parts;
+            let rows = (maxima.get(range.clone()), sums.get(range));
+            let (Some(maxima), Some(sums)) = rows else { return Err(few()) };
+            let row_known = PartialRow { tokens, logits, maxima, sums, part: *part, vocab };
+            return self.sampler.sample_partial(&row_known, &mut |columns| reader.read(row, columns));
+        }
         let forbidden = self.forbidden_ids();
         if forbidden.is_empty() {
-            return self.sampler.sample_top(tokens, logits);
+            return self.sampler.sample_top(tokens, logits).map(Some);
         }
         let allowed = tokens.iter().copied().zip(logits.iter().copied());
         let (tokens, logits): (Vec<u32>, Vec<f32>) =
             allowed.filter(|(id, _)| !forbidden.contains(id)).unzip();
-        self.sampler.sample_top(&tokens, &logits)
+        self.sampler.sample_top(&tokens, &logits).map(Some)
     }
 
     fn choose_token(&mut self, row: &mut [f32], text: &[u32]) -> Result<SampledToken> {

@@ -21,7 +21,8 @@ mod state_slots;
 mod thread;
 
 pub use batch::{
-    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, SequenceRows, StepLogits, TopRows, WantedLogits,
+    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PartSums, SequenceRows, StepLogits, TopRows,
+    WantedLogits,
 };
 pub use draft::NgramOptions;
 pub use draft_model::DraftModel;

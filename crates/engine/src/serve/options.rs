@@ -71,6 +71,8 @@ pub struct EngineStats {
     pub rows: u64,
     /// The time that they took, the choice of tokens included.
     pub step_time: Duration,
+    /// Bytes that the host took of logits: what steps gave, and what was read behind them.
+    pub logit_bytes: u64,
     /// Steps that failed.
     pub failed_steps: u64,
     /// How often a device that was lost was opened again.

@@ -1,7 +1,7 @@
 //! A batch runner over a paged session. A device that was lost is opened again, with the model on it.
 
 use super::batch::{
-    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, SequenceRows, StepLogits, TopRows,
+    Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PartSums, SequenceRows, StepLogits, TopRows,
 };
 use super::images::ImageLimits;
 use crate::reopen::{Reopener, lost_error, sizes_error};
@@ -12,7 +12,7 @@ use tapml_exec::{
     ImageEncoder, NOWHERE, PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, StepSampler,
 };
 use tapml_graph::paged::PageLayout;
-use tapml_graph::{Error, ErrorKind, Model, Result, Tensor};
+use tapml_graph::{Error, ErrorKind, LOGITS_PART, Model, Result, Tensor};
 
 /// A language model on a platform, whose steps hold rows of several sequences.
 pub struct PagedRunner {
@@ -24,6 +24,8 @@ pub struct PagedRunner {
     limits: BatchLimits,
     /// Whether the model keeps rows of texts in pages.
     takes_pages: bool,
+    /// The wanted rows of each sequence of the last step, counted over all of them.
+    wanted: Vec<Range<usize>>,
     reopener: Reopener<PagedRunner>,
     /// Who looks at some steps.
     sampler: Option<Box<dyn StepSampler>>,
@@ -79,7 +81,8 @@ impl PagedRunner {
         let takes_pages = session.takes_pages();
         let reopener = Reopener::default();
         let session = Some(session);
-        Ok(PagedRunner { session, encoder, images, limits, takes_pages, reopener, sampler: None })
+        let (wanted, sampler) = (Vec::new(), None);
+        Ok(PagedRunner { session, encoder, images, limits, takes_pages, wanted, reopener, sampler })
     }
 
     /// How the pages of a runner of these sizes lie.
@@ -164,6 +167,11 @@ impl PagedRunner {
             }
             let wanted = step.ids.len() - sequence.wanted_rows()..step.ids.len();
             step.wanted.extend(wanted.map(|row| row as u32));
+            let scale = match sequence.detail {
+                LogitDetail::Sums { temperature } if temperature > 0.0 => temperature.recip(),
+                _ => 0.0,
+            };
+            step.scales.resize(step.wanted.len(), scale);
         }
         Ok(step)
     }
@@ -200,6 +208,8 @@ impl PagedRunner {
 struct LogitLayout {
     /// Ranges of the wanted rows that are read in full.
     full: Vec<Range<usize>>,
+    /// The wanted rows of each sequence.
+    wanted: Vec<Range<usize>>,
     /// One for each sequence.
     places: Vec<LogitPlace>,
 }
@@ -213,20 +223,25 @@ enum LogitPlace {
 }
 
 impl LogitLayout {
-    /// `top` most likely tokens are given of each row.
-    fn new(batch: &Batch, top: usize) -> LogitLayout {
-        let mut layout = LogitLayout { full: Vec::new(), places: Vec::with_capacity(batch.sequences.len()) };
+    /// `top` most likely tokens are given of each row, and the sums of so many parts.
+    fn new(batch: &Batch, top: usize, parts: usize) -> LogitLayout {
+        let mut layout = LogitLayout { full: Vec::new(), wanted: Vec::new(), places: Vec::new() };
         let mut end = 0;
         for sequence in &batch.sequences {
             let start = end;
             end += sequence.wanted_rows();
-            let is_enough = matches!(sequence.detail, LogitDetail::Top(count) if count <= top);
+            let is_enough = match sequence.detail {
+                LogitDetail::Full => false,
+                LogitDetail::Top(count) => count <= top,
+                LogitDetail::Sums { .. } => top > 0 && parts > 0,
+            };
             let place = if is_enough || start == end {
                 LogitPlace::Top { rows: start..end }
             } else {
                 layout.full_rows(start..end)
             };
             layout.places.push(place);
+            layout.wanted.push(start..end);
         }
         layout
     }
@@ -259,19 +274,32 @@ impl BatchRunner for PagedRunner {
         self.place_images(batch, &mut step).inspect_err(|error| self.reopener.note(error))?;
         let session = self.session.as_mut().ok_or_else(lost_error)?;
         let vocab = self.limits.vocab;
-        let count = session.top();
-        let layout = LogitLayout::new(batch, count);
-        step.full = layout.full.clone();
+        let (count, parts) = (session.top(), session.parts());
+        let layout = LogitLayout::new(batch, count, parts);
+        self.wanted = layout.wanted;
+        step.full = layout.full;
         let observer = self.sampler.as_mut().and_then(|sampler| sampler.begin_step());
         // A device elsewhere opens again by itself; only its pages are gone.
         let given = session.run_observed(step, observer).inspect_err(|error| self.reopener.note(error))?;
-        let PagedLogits { full, top_logits, top_tokens } = given;
+        let PagedLogits { full, top_logits, top_tokens, part_maxima, part_sums } = given;
         let full: Vec<Cow<'_, [f32]>> = full.iter().map(Tensor::to_f32).collect();
-        let logits = |place: LogitPlace| match place {
-            LogitPlace::Top { rows: Range { start, end } } => {
-                let range = start * count..end * count;
+        let sums = |rows: &Range<usize>| {
+            let range = rows.start * parts..rows.end * parts;
+            let (maxima, sums) = (part_maxima.get(range.clone())?.to_vec(), part_sums.get(range)?.to_vec());
+            Some(PartSums { part: LOGITS_PART as usize, maxima, sums })
+        };
+        let logits = |(place, sequence): (LogitPlace, &SequenceRows)| match place {
+            LogitPlace::Top { rows } => {
+                let summed = matches!(sequence.detail, LogitDetail::Sums { .. }) && !rows.is_empty();
+                let sums = if summed { Some(sums(&rows)?) } else { None };
+                let range = rows.start * count..rows.end * count;
                 let tokens = top_tokens.get(range.clone())?.to_vec();
-                Some(StepLogits::Top(TopRows { count, tokens, logits: top_logits.get(range)?.to_vec() }))
+                Some(StepLogits::Top(TopRows {
+                    count,
+                    tokens,
+                    logits: top_logits.get(range)?.to_vec(),
+                    sums,
+                }))
             }
             LogitPlace::Full { part, rows: Range { start, end } } => {
                 let logits = full.get(part)?.get(start * vocab..end * vocab)?;
@@ -279,8 +307,17 @@ impl BatchRunner for PagedRunner {
             }
         };
         // Those of many texts are tens of megabytes, which threads copy together.
-        let all: Option<Vec<StepLogits>> = layout.places.into_par_iter().map(logits).collect();
+        let places = layout.places.into_par_iter().zip(&batch.sequences);
+        let all: Option<Vec<StepLogits>> = places.map(logits).collect();
         all.ok_or_else(|| Error::bug("a step gave too few logits"))
+    }
+
+    fn read_logits(&mut self, sequence: usize, row: usize, columns: Range<usize>) -> Result<Vec<f32>> {
+        let rows = self.wanted.get(sequence).filter(|rows| row < rows.len());
+        let missing = || Error::invalid(format!("the last step had no row {row} of sequence {sequence}"));
+        let row = rows.ok_or_else(missing)?.start + row;
+        let session = self.session.as_mut().ok_or_else(lost_error)?;
+        session.read_logits(row, columns).inspect_err(|error| self.reopener.note(error))
     }
 
     fn image_limits(&self) -> Option<ImageLimits> {

@@ -14,13 +14,15 @@ use crate::generate::Finish;
 use crate::panics;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tapml_graph::{Context, Error, Result};
 
-/// Logits from which on it pays to read them on several threads.
-const MANY_LOGITS: usize = 1 << 16;
+/// Bytes of logits from which on it pays to look at them on several threads.
+const MANY_LOGITS: usize = 1 << 18;
 
 /// How long an engine without requests waits for one; it looks around in between.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
@@ -167,10 +169,12 @@ impl EngineThread {
             Ok(logits) => {
                 self.recovery.note_success(&step);
                 self.scheduler.complete(&step);
-                self.take_logits(&step, logits);
+                let unread = self.take_logits(&step, logits);
                 self.stats.steps += 1;
                 self.stats.rows += step.batch.rows() as u64;
                 self.stats.step_time += began.elapsed();
+                // Who chose goes on behind the new tokens, the others choose again.
+                unread.into_iter().for_each(|error| self.recover(&step, &error));
             }
             Err(error) => self.recover(&step, &error),
         }
@@ -210,42 +214,55 @@ impl EngineThread {
         Ok(logits)
     }
 
-    /// Chooses tokens for each sequence that is computed to its end, and reports them.
-    fn take_logits(&mut self, step: &PlannedStep, logits: Vec<StepLogits>) {
-        let EngineThread { scheduler, active, limits, .. } = self;
-        let numbers = logits.iter().map(|logits| match logits {
-            StepLogits::Full(logits) => logits.len(),
-            StepLogits::Top(top) => top.logits.len(),
-        });
-        let many = numbers.sum::<usize>() >= MANY_LOGITS;
+    /// Chooses tokens for each sequence that is computed to its end, and reports them. Gives the error if logits that some need could
+    /// not be read.
+    fn take_logits(&mut self, step: &PlannedStep, logits: Vec<StepLogits>) -> Option<Error> {
+        let EngineThread { scheduler, active, limits, runner, .. } = self;
+        let given: usize = logits.iter().map(StepLogits::bytes).sum();
+        let many = given >= MANY_LOGITS;
         let mut rows: HashMap<SequenceId, SequenceLogits> = HashMap::new();
         let mut drafted = 0;
-        for ((id, sequence), logits) in step.ids.iter().zip(&step.batch.sequences).zip(logits) {
+        let sequences = step.ids.iter().zip(&step.batch.sequences).enumerate();
+        for ((index, (id, sequence)), logits) in sequences.zip(logits) {
             let text = scheduler.ids(*id);
             // What a step has behind the text is a draft.
             let computed = text.len().saturating_sub(sequence.start).min(sequence.ids.len());
             let complete = sequence.start + computed == text.len();
             let draft = &sequence.ids[computed..];
             drafted += draft.len();
-            rows.insert(*id, SequenceLogits { logits, start: sequence.start, text, draft, complete });
+            let start = sequence.start;
+            rows.insert(*id, SequenceLogits { index, logits, start, text, draft, complete });
         }
+        // Few rows are read, one after the other.
+        let (runner, behind) = (Mutex::new(runner), AtomicU64::new(0));
+        let read = |index: usize, row: usize, columns: Range<usize>| {
+            let mut runner = runner.lock().unwrap_or_else(PoisonError::into_inner);
+            behind.fetch_add((columns.len() * size_of::<f32>()) as u64, Ordering::Relaxed);
+            let logits = panics::catch(|| runner.read_logits(index, row, columns));
+            logits.unwrap_or_else(|| Err(Error::bug("the runner panicked")))
+        };
         // In the order of ids, so that the order in which tokens are told does not depend on threads.
         let work = active.iter_mut().filter_map(|(id, active)| Some((*id, active, rows.remove(id)?)));
         let work: Vec<(SequenceId, &mut Active, SequenceLogits)> = work.collect();
         let choose = |(id, active, rows): (SequenceId, &mut Active, SequenceLogits)| {
-            (id, active.chooser.choose(rows, limits))
+            let index = rows.index;
+            (id, active.chooser.choose(rows, limits, &|row, columns| read(index, row, columns)))
         };
         let chosen: Vec<(SequenceId, Chosen)> = if many && work.len() > 1 {
             work.into_par_iter().map(choose).collect()
         } else {
             work.into_iter().map(choose).collect()
         };
+        self.stats.logit_bytes += given as u64 + behind.into_inner();
         self.stats.draft_tokens += drafted as u64;
         let now = Instant::now();
-        for (id, chosen) in chosen {
+        let mut unread = None;
+        for (id, mut chosen) in chosen {
+            unread = unread.or(chosen.unread.take());
             let next = self.take_tokens(id, chosen, now);
             self.end(id, next);
         }
+        unread
     }
 
     /// Reports the tokens of one request; says whether it goes on.

@@ -138,19 +138,6 @@ fn guesses_do_not_change_the_distribution_over_a_million_draws() {
     let stats = assert_clean(&engine, &watch);
     let wrong = stats.draft_tokens - stats.accepted_tokens;
     assert!(stats.accepted_tokens > TEXTS / 10 && wrong > TEXTS / 10, "{stats:?}");
-    // Texts that are expected less often than five times are one class.
-    let (rare, common): (Vec<usize>, Vec<usize>) = (0..64).partition(|&code| expected[code] < 5.0);
-    let class = |codes: &[usize]| {
-        let sum = |of: &[f64; 64]| codes.iter().map(|&code| of[code]).sum::<f64>();
-        (sum(&counts), sum(&expected))
-    };
-    let classes = common.iter().map(|&code| class(&[code])).chain([class(&rare)]);
-    let classes: Vec<(f64, f64)> = classes.filter(|(_, expected)| *expected > 0.0).collect();
-    let statistic: f64 = classes.iter().map(|(found, expected)| (found - expected).powi(2) / expected).sum();
-    let freedom = (classes.len() - 1) as f64;
-    println!("chi-square {statistic:.1} of {freedom} degrees; {stats:?}");
-    // Wilson and Hilferty 1931: the value that is exceeded once in a million times.
-    let normal = 4.753;
-    let limit = freedom * (1.0 - 2.0 / (9.0 * freedom) + normal * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
-    assert!(statistic < limit, "{statistic} of at most {limit}");
+    println!("{stats:?}");
+    assert_distribution(&counts, &expected);
 }

@@ -6,6 +6,7 @@ mod drafts;
 mod ends;
 mod model;
 mod options;
+mod sampled;
 mod texts;
 
 use model::{LIMITS, Watched};
@@ -108,4 +109,27 @@ fn assert_clean(engine: &Engine, watch: &Watched) -> EngineStats {
     assert_eq!((stats.pages_used, stats.running, stats.waiting), (0, 0, 0), "{stats:?}");
     assert_eq!(stats.submitted, stats.finished + stats.cancelled + stats.failed, "{stats:?}");
     stats
+}
+
+/// Asserts by Pearson's chi-square that these counts are draws of a distribution with these expected counts.
+fn assert_distribution(counts: &[f64], expected: &[f64]) {
+    // What is expected less often than five times is one class.
+    let (rare, common): (Vec<usize>, Vec<usize>) =
+        (0..expected.len()).partition(|&code| expected[code] < 5.0);
+    let class = |codes: &[usize]| {
+        let sum = |of: &[f64]| codes.iter().map(|&code| of[code]).sum::<f64>();
+        (sum(counts), sum(expected))
+    };
+    let classes = common.iter().map(|&code| class(&[code])).chain([class(&rare)]);
+    let classes: Vec<(f64, f64)> = classes.filter(|(_, expected)| *expected > 0.0).collect();
+    let impossible: Vec<usize> =
+        (0..expected.len()).filter(|&code| expected[code] == 0.0 && counts[code] > 0.0).collect();
+    assert!(impossible.is_empty(), "drawn and impossible: {impossible:?}");
+    let statistic: f64 = classes.iter().map(|(found, expected)| (found - expected).powi(2) / expected).sum();
+    let freedom = (classes.len() - 1) as f64;
+    println!("chi-square {statistic:.1} of {freedom} degrees");
+    // Wilson and Hilferty 1931: the value that is exceeded once in a million times.
+    let normal = 4.753;
+    let limit = freedom * (1.0 - 2.0 / (9.0 * freedom) + normal * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
+    assert!(statistic < limit, "{statistic} of at most {limit}");
 }

@@ -1,10 +1,11 @@
 //! A model whose logits are a hash of everything that it reads through the page table of a sequence: a wrong page, an old one or
 //! a wrong position changes the text.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tapml_engine::{Batch, BatchLimits, BatchRunner, LogitDetail, SampledToken, Sampler, SequenceRows};
+use tapml_engine::{PartSums, StepLogits, TopRows, WantedLogits};
 use tapml_engine::{RequestOptions, Sampling};
-use tapml_engine::{StepLogits, TopRows, WantedLogits};
 use tapml_graph::{Error, Result};
 
 /// What a test sees and sets of the model while the engine has it.
@@ -16,6 +17,10 @@ pub struct Watch {
     pub steps: Vec<Vec<usize>>,
     /// Steps to come that fail.
     pub failures: Vec<usize>,
+    /// Logits of each read behind a step.
+    pub reads: Vec<usize>,
+    /// Reads to come that fail.
+    pub read_failures: Vec<usize>,
     /// A step fails that has this token.
     pub poison: Option<u32>,
     /// A step panics that has this token.
@@ -34,6 +39,8 @@ pub struct HashModel {
     limits: BatchLimits,
     /// A token and its position, for each place of each page.
     store: Vec<(u32, usize)>,
+    /// The logits of the last step's wanted rows, by sequence.
+    last: Vec<Vec<f32>>,
     broken: bool,
     watch: Watched,
     /// One row of so many says something else, if not 0.
@@ -55,7 +62,9 @@ impl HashModel {
     pub fn new(limits: BatchLimits) -> (Box<HashModel>, Watched) {
         let watch = Watched::default();
         let store = vec![(u32::MAX, 0); limits.page * limits.pages];
-        (Box::new(HashModel { limits, store, broken: false, watch: Arc::clone(&watch), noise: 0 }), watch)
+        let model =
+            HashModel { limits, store, last: Vec::new(), broken: false, watch: Arc::clone(&watch), noise: 0 };
+        (Box::new(model), watch)
     }
 
     /// A model that says something else than [`HashModel::new`] in one row of `noise`.
@@ -152,9 +161,25 @@ impl BatchRunner for HashModel {
                     logits.extend(row(hash ^ u64::from(other), self.limits.vocab));
                 }
             }
-            logits_of_detail(logits, s.detail, self.limits.vocab)
+            logits
         };
-        Ok(batch.sequences.iter().map(read).collect())
+        self.last = batch.sequences.iter().map(read).collect();
+        let detailed = |(logits, sequence): (&Vec<f32>, &SequenceRows)| {
+            logits_of_detail(logits.clone(), sequence.detail, self.limits.vocab)
+        };
+        Ok(self.last.iter().zip(&batch.sequences).map(detailed).collect())
+    }
+
+    fn read_logits(&mut self, sequence: usize, row: usize, columns: Range<usize>) -> Result<Vec<f32>> {
+        let mut watch = self.watch.lock().unwrap();
+        watch.reads.push(columns.len());
+        let count = watch.reads.len();
+        if watch.read_failures.contains(&count) {
+            self.broken = true;
+            return Err(Error::invalid("the plug was pulled"));
+        }
+        let start = row * self.limits.vocab;
+        Ok(self.last[sequence][start + columns.start..start + columns.end].to_vec())
     }
 
     fn reset(&mut self) -> Result<()> {
@@ -168,19 +193,36 @@ impl BatchRunner for HashModel {
     }
 }
 
-/// What was asked for of these logits.
+/// What was asked for of these logits: some of the greatest, and sums over parts.
 fn logits_of_detail(logits: Vec<f32>, detail: LogitDetail, vocab: usize) -> StepLogits {
-    let LogitDetail::Top(count) = detail else { return StepLogits::Full(logits) };
-    let count = count.min(vocab);
-    let mut top = TopRows { count, tokens: Vec::new(), logits: Vec::new() };
+    let (count, temperature) = match detail {
+        LogitDetail::Full => return StepLogits::Full(logits),
+        LogitDetail::Top(count) => (count.min(vocab), None),
+        LogitDetail::Sums { temperature } => (MOST.min(vocab), Some(temperature)),
+    };
+    let mut top = TopRows { count, tokens: Vec::new(), logits: Vec::new(), sums: None };
     for row in logits.chunks(vocab) {
         let mut order: Vec<u32> = (0..vocab as u32).collect();
         order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
         top.tokens.extend(&order[..count]);
         top.logits.extend(order[..count].iter().map(|&id| row[id as usize]));
     }
+    top.sums = temperature.map(|temperature| {
+        let mut sums = PartSums { part: PART, maxima: Vec::new(), sums: Vec::new() };
+        for part in logits.chunks(vocab).flat_map(|row| row.chunks(PART)) {
+            let most = part.iter().copied().fold(f32::MIN, f32::max);
+            sums.maxima.push(most);
+            sums.sums.push(part.iter().map(|logit| ((logit - most) / temperature).exp()).sum());
+        }
+        sums
+    });
     StepLogits::Top(top)
 }
+
+/// Most likely tokens that are given with sums.
+const MOST: usize = 5;
+/// Logits of a part.
+const PART: usize = 8;
 
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -216,18 +258,18 @@ pub fn expected_text(prompt: &[u32], options: &RequestOptions, limits: &BatchLim
     text.split_off(prompt.len())
 }
 
-/// Greedy for even numbers, else at random and with penalties.
+/// Greedy for even numbers, else at random: with penalties, with cuts, or as the temperature says.
 pub fn sampling(number: u64) -> Sampling {
     if number.is_multiple_of(2) {
         return Sampling::default();
     }
-    Sampling {
-        temperature: 0.8,
-        top_p: Some(0.9),
-        seed: number,
-        frequency_penalty: Some(0.5),
-        repetition_penalty: Some(1.1),
-        ..Sampling::default()
+    let hot = Sampling { temperature: 0.8, seed: number, ..Sampling::default() };
+    match number % 6 {
+        1 => {
+            Sampling { top_p: Some(0.9), frequency_penalty: Some(0.5), repetition_penalty: Some(1.1), ..hot }
+        }
+        3 => Sampling { top_p: Some(0.7), min_p: Some(0.02), ..hot },
+        _ => hot,
     }
 }
 
