@@ -20,6 +20,8 @@ pub enum RankJob {
     Step(Symbols, HashMap<String, Tensor>),
     /// The same, of which these rows of outputs are wanted.
     Rows(Symbols, HashMap<String, Tensor>, Vec<(String, Option<Range<usize>>)>),
+    /// Elements of a row of an output of the last step.
+    ReadRow(String, usize, Range<usize>),
     /// Steps from a position and a token on, and their number.
     Greedy((u64, u32), u64),
     Reset,

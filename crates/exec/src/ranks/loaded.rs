@@ -7,6 +7,7 @@ use super::parts::RankParts;
 use super::worker::{RankAnswer, RankThread, RankWork};
 use crate::{Loaded, Observer, Platform, RankMeeting};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -176,6 +177,17 @@ impl Loaded for RanksLoaded {
         match self.give_step(RankJob::Rows(symbols.clone(), inputs.clone(), wanted))? {
             RankResult::Rows(rows) => Ok(rows),
             other => Err(Error::bug(format!("a step of ranks gave {other:?}"))),
+        }
+    }
+
+    fn keeps_outputs(&self) -> bool {
+        self.on_devices
+    }
+
+    fn read_row(&mut self, output: &str, row: usize, columns: Range<usize>) -> Result<Tensor> {
+        match self.give_step(RankJob::ReadRow(output.into(), row, columns))? {
+            RankResult::Rows(rows) if rows.len() == 1 => Ok(rows[0].clone()),
+            other => Err(Error::bug(format!("a row of ranks is {other:?}"))),
         }
     }
 

@@ -98,6 +98,10 @@ impl DeviceRank {
                 let inputs = self.own_inputs(inputs);
                 self.loaded.run_rows(&symbols, &inputs, &[], None).map(|_| RankResult::Done)
             }
+            RankJob::ReadRow(output, row, columns) if speaks => {
+                self.loaded.read_row(&output, row, columns).map(|row| RankResult::Rows(vec![row]))
+            }
+            RankJob::ReadRow(..) => Ok(RankResult::Done),
             RankJob::Greedy(at, count) => self.loaded.generate_greedily(at, count).map(RankResult::Tokens),
             RankJob::Reset => self.loaded.reset().map(|()| RankResult::Done),
             RankJob::Clear => self.memory.clear().map(|()| RankResult::Done),

@@ -26,7 +26,7 @@ impl RankWork {
             }
             (RankWork::Parts(parts), RankJob::Reset) => Ok(parts.reset().map(|()| RankResult::Done)?),
             (RankWork::Parts(_), RankJob::Clear) => Ok(RankResult::Done),
-            (RankWork::Parts(_), RankJob::Rows(..) | RankJob::Greedy(..)) => {
+            (RankWork::Parts(_), RankJob::Rows(..) | RankJob::ReadRow(..) | RankJob::Greedy(..)) => {
                 Err(Error::bug("ranks that meet on the host were asked for what devices do").into())
             }
         }
