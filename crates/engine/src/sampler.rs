@@ -152,10 +152,22 @@ impl Sampler {
             let candidates = self.candidates(logits, history)?;
             if self.sampling.temperature == 0.0 { candidates[0].0 } else { self.choose(&candidates) }
         };
+        self.count(id);
+        Ok(id)
+    }
+
+    /// Notes that a token was chosen, where that counts.
+    fn count(&mut self, id: u32) {
         if self.sampling.counts() {
             *self.chosen.entry(id).or_default() += 1;
         }
-        Ok(id)
+    }
+
+    /// What frequency and presence penalty take off the logit of a token that was chosen so often.
+    fn taken_off(&self, count: u32) -> f64 {
+        let presence = f64::from(self.sampling.presence_penalty.unwrap_or(0.0));
+        let frequency = f64::from(self.sampling.frequency_penalty.unwrap_or(0.0));
+        frequency * f64::from(count) + presence
     }
 
     /// How many of the most likely tokens decide; `None` if any token may.
@@ -206,12 +218,10 @@ impl Sampler {
 
     /// Frequency and presence penalty, as OpenAI defines them.
     fn penalise_chosen(&self, candidates: &mut [Candidate]) {
-        let presence = f64::from(self.sampling.presence_penalty.unwrap_or(0.0));
-        let frequency = f64::from(self.sampling.frequency_penalty.unwrap_or(0.0));
-        for (id, count) in &self.chosen {
+        for (id, &count) in &self.chosen {
             // Candidates are in the order of ids.
             if let Ok(at) = candidates.binary_search_by_key(id, |c| c.0) {
-                candidates[at].1 -= frequency * f64::from(*count) + presence;
+                candidates[at].1 -= self.taken_off(count);
             }
         }
     }
@@ -330,10 +340,15 @@ fn keep_top(candidates: &mut Vec<Candidate>, share: f64) {
 }
 
 /// A positive logit is divided and a negative one multiplied, so that both become less likely.
+fn penalised(logit: f64, penalty: f64) -> f64 {
+    if logit > 0.0 { logit / penalty } else { logit * penalty }
+}
+
+/// Changes the candidates that stand in the history.
 fn penalise(candidates: &mut [Candidate], history: &[u32], penalty: f64) {
     let seen: BTreeSet<u32> = history.iter().copied().collect();
     for candidate in candidates.iter_mut().filter(|c| seen.contains(&c.0)) {
-        candidate.1 = if candidate.1 > 0.0 { candidate.1 / penalty } else { candidate.1 * penalty };
+        candidate.1 = penalised(candidate.1, penalty);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Choice from a part of a row of logits: the most likely tokens, and sums that a device has added up over parts of the row.
 //!
-//! The sums are rounded, by [`SUM_ERROR`] at most. Each step works with the interval that the exact number lies in, and gives
-//! up where the ends of the interval lead to different tokens. So a token that is chosen here is the one that
+//! The sums are rounded, by [`SUM_ERROR`] at most, and hold tokens that a penalty or a bias makes less likely as the model gave
+//! them. Each step works with the interval that the exact number lies in, and gives up where the ends of the interval lead to different tokens. So a token that is chosen here is the one that
 //! [`Sampler::sample`] chooses from the whole row.
 
-use super::{Candidate, Sampler, Sampling, choose, greatest_of_top, unit};
+use super::{Candidate, Sampler, Sampling, choose, greatest_of_top, penalised, unit};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tapml_graph::Result;
 
@@ -27,7 +28,7 @@ pub(crate) struct PartialRow<'a> {
     pub tokens: &'a [u32],
     /// Their logits.
     pub logits: &'a [f32],
-    /// The greatest logit of each part of the row.
+    /// The greatest logit of each part of the row; none for a greedy choice.
     pub maxima: &'a [f32],
     /// The sum over each part of `exp((logit − greatest) / temperature)`.
     pub sums: &'a [f32],
@@ -40,16 +41,48 @@ pub(crate) struct PartialRow<'a> {
 /// Gives a range of the row's logits.
 type ReadRow<'a> = dyn FnMut(Range<usize>) -> Result<Vec<f32>> + 'a;
 
-/// The tokens of a row that are known, as weights relative to the greatest.
+/// What a token's logit becomes before a choice.
+type LogitChange<'a> = dyn Fn(u32, f32) -> f64 + 'a;
+
+/// A token whose logit is known.
+#[derive(Clone, Copy)]
+struct KnownToken {
+    id: u32,
+    /// As the model gave it.
+    given: f64,
+    /// As it is chosen by.
+    logit: f64,
+}
+
+/// The tokens of a row that are known.
 struct Known<'a> {
     row: &'a PartialRow<'a>,
-    /// The greatest logit.
-    best: f64,
-    temperature: f64,
-    /// In falling order.
-    weights: Vec<Candidate>,
-    /// The greatest weight that a token may have that is not among them.
+    change: &'a LogitChange<'a>,
+    /// Tokens that are changed and not known.
+    lowered: Vec<u32>,
+    /// In falling order of their logits, of equal ones the one of least id first.
+    tokens: Vec<KnownToken>,
+    /// The greatest logit that a token may have that is not among them.
     bound: f64,
+}
+
+/// The known tokens as weights relative to the greatest.
+struct Weighed<'a> {
+    known: &'a Known<'a>,
+    temperature: f64,
+    /// In the order of the known tokens.
+    weights: Vec<Candidate>,
+    parts: Vec<Part>,
+}
+
+/// The weight of a part of the row.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    sum: Interval,
+    /// The most that tokens weigh which are not known.
+    others: f64,
+    /// Whether some of them are less likely than the sum says.
+    lowered: bool,
 }
 
 /// A number, and how far it may be from the exact one.
@@ -60,66 +93,164 @@ struct Interval {
 }
 
 impl Sampler {
-    /// The temperature for the sums of [`Sampler::sample_partial`], if a part of a row may be enough.
+    /// The temperature for the sums of [`Sampler::sample_partial`], 0 for a greedy choice; `None` if a part of a row is not enough,
+    /// as where tokens become more likely.
     pub(crate) fn partial_temperature(&self) -> Option<f32> {
-        let Sampling { temperature, logit_bias, .. } = &self.sampling;
-        let plain = logit_bias.is_empty() && !self.sampling.penalises();
-        Some(*temperature).filter(|&temperature| plain && temperature >= LEAST_TEMPERATURE)
+        let Sampling { temperature, repetition_penalty, presence_penalty, frequency_penalty, .. } =
+            self.sampling;
+        let lowers = repetition_penalty.is_none_or(|penalty| penalty >= 1.0)
+            && [presence_penalty, frequency_penalty].iter().all(|penalty| penalty.is_none_or(|p| p >= 0.0))
+            && self.sampling.logit_bias.iter().all(|&(_, bias)| bias <= 0.0);
+        let serves = temperature == 0.0 || temperature >= LEAST_TEMPERATURE;
+        (lowers && serves).then_some(temperature)
+    }
+
+    /// The tokens whose logits are not taken as they are.
+    fn changed_tokens(&self, [history, forbidden]: [&[u32]; 2]) -> BTreeSet<u32> {
+        let mut tokens: BTreeSet<u32> = self.sampling.logit_bias.iter().map(|&(id, _)| id).collect();
+        tokens.extend(self.chosen.keys().chain(forbidden));
+        if self.sampling.repetition_penalty.is_some() {
+            tokens.extend(history);
+        }
+        tokens
+    }
+
+    /// The logit that a token is chosen by.
+    fn changed_logit(&self, id: u32, mut logit: f32, seen: &BTreeSet<u32>) -> f64 {
+        let bias = self.sampling.logit_bias.iter().filter(|&&(token, _)| token == id);
+        bias.for_each(|(_, bias)| logit += bias);
+        let penalty = self.sampling.repetition_penalty.filter(|_| seen.contains(&id));
+        let logit =
+            penalty.map_or(f64::from(logit), |penalty| penalised(f64::from(logit), f64::from(penalty)));
+        self.chosen.get(&id).map_or(logit, |&count| logit - self.taken_off(count))
     }
 
     /// As [`Sampler::sample`] where the row is known in part, and more of it can be read; `None` if all of it is needed, with
-    /// nothing drawn.
-    pub(crate) fn sample_partial(&mut self, row: &PartialRow, read: &mut ReadRow) -> Result<Option<u32>> {
+    /// nothing drawn. `forbidden` tokens are never chosen. Needs that [`Sampler::partial_temperature`] is there.
+    pub(crate) fn sample_partial(
+        &mut self,
+        row: &PartialRow,
+        [history, forbidden]: [&[u32]; 2],
+        read: &mut ReadRow,
+    ) -> Result<Option<u32>> {
         greatest_of_top(row.tokens)?;
-        let Some(known) = Known::new(row, f64::from(self.sampling.temperature)) else { return Ok(None) };
-        let Sampling { top_k, top_p, min_p, .. } = self.sampling;
-        let mut random = self.random.clone();
-        let chosen = if top_k.is_some() || top_p.is_some_and(|p| p < 1.0) || min_p.is_some_and(|p| p > 0.0) {
-            known.cut(&self.sampling).map(|mut kept| {
-                kept.retain(|candidate| candidate.1 > 0.0);
-                kept.sort_unstable_by_key(|candidate| candidate.0);
-                choose(&kept, unit(&mut random))
-            })
-        } else {
-            known.choose_of_all(unit(&mut random), read)?
+        let changed = self.changed_tokens([history, forbidden]);
+        let seen = self.sampling.repetition_penalty.map(|_| history.iter().copied().collect());
+        let seen: BTreeSet<u32> = seen.unwrap_or_default();
+        let change = |id: u32, logit: f32| {
+            let forbidden = forbidden.contains(&id);
+            if forbidden { f64::NEG_INFINITY } else { self.changed_logit(id, logit, &seen) }
         };
-        if chosen.is_some() {
+        let Some(known) = Known::new(row, &change, changed) else { return Ok(None) };
+        let mut random = self.random.clone();
+        let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
+        let cuts = top_k.is_some() || top_p.is_some_and(|p| p < 1.0) || min_p.is_some_and(|p| p > 0.0);
+        let chosen = if temperature == 0.0 {
+            known.greatest()
+        } else {
+            match Weighed::new(&known, f64::from(temperature)) {
+                None => None,
+                Some(weighed) if cuts => weighed.cut(&self.sampling).map(|mut kept| {
+                    kept.retain(|candidate| candidate.1 > 0.0);
+                    kept.sort_unstable_by_key(|candidate| candidate.0);
+                    choose(&kept, unit(&mut random))
+                }),
+                Some(weighed) => weighed.choose_of_all(unit(&mut random), read)?,
+            }
+        };
+        if let Some(id) = chosen {
             self.random = random;
+            self.count(id);
         }
         Ok(chosen)
     }
 }
 
 impl<'a> Known<'a> {
-    /// `None` if a number is not finite.
-    fn new(row: &'a PartialRow, temperature: f64) -> Option<Known<'a>> {
-        let best = f64::from(*row.logits.first()?);
-        let weight = |logit: f32| libm::exp((f64::from(logit) - best) / temperature);
-        let weights: Vec<Candidate> =
-            row.tokens.iter().zip(row.logits).map(|(&id, &logit)| (id, weight(logit))).collect();
-        let bound = if row.tokens.len() < row.vocab { weights.last()?.1 } else { -1.0 };
-        let finite = weights.iter().all(|candidate| candidate.1.is_finite());
-        let parts = [row.maxima.len(), row.sums.len()] == [row.vocab.div_ceil(row.part.max(1)); 2];
-        let fits = finite && parts && row.part <= LONGEST_PART;
-        fits.then_some(Known { row, best, temperature, weights, bound })
+    /// `None` if no token may be chosen, or lists do not fit each other.
+    fn new(row: &'a PartialRow, change: &'a LogitChange<'a>, changed: BTreeSet<u32>) -> Option<Known<'a>> {
+        let parts = row.vocab.div_ceil(row.part.max(1));
+        let summed = [row.maxima.len(), row.sums.len()];
+        let fits = summed == [parts; 2] && row.part <= LONGEST_PART;
+        if !fits && summed != [0; 2] {
+            return None;
+        }
+        let given: BTreeMap<u32, f32> = row.tokens.iter().copied().zip(row.logits.iter().copied()).collect();
+        let is_unknown = |id: &u32| (*id as usize) < row.vocab && !given.contains_key(id);
+        let lowered = changed.into_iter().filter(is_unknown).collect();
+        let bound = if given.len() < row.vocab { f64::from(*row.logits.last()?) } else { f64::NEG_INFINITY };
+        let known =
+            |(id, logit): (u32, f32)| KnownToken { id, given: f64::from(logit), logit: change(id, logit) };
+        let mut tokens: Vec<KnownToken> = given.into_iter().map(known).collect();
+        // Stable: of equal ones the one of least id stays first.
+        tokens.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+        let some = tokens.first()?.logit > f64::NEG_INFINITY;
+        some.then_some(Known { row, change, lowered, tokens, bound })
     }
 
-    /// The sum over a part.
-    fn sum(&self, part: usize) -> Interval {
-        let (most, sum) = (f64::from(self.row.maxima[part]), f64::from(self.row.sums[part]));
-        let value = sum * libm::exp((most - self.best) / self.temperature);
-        Interval { value, error: value * (SUM_ERROR + ROUNDING) }
+    /// The greedy choice, if it is certain: tokens that are not known may be as likely as the bound.
+    fn greatest(&self) -> Option<u32> {
+        let most = self.tokens.first().map(|first| first.logit).filter(|&most| most > self.bound)?;
+        self.tokens.iter().take_while(|token| token.logit == most).map(|token| token.id).min()
+    }
+}
+
+impl<'a> Weighed<'a> {
+    /// `None` if a number is not finite.
+    fn new(known: &'a Known<'a>, temperature: f64) -> Option<Weighed<'a>> {
+        let row = known.row;
+        let best = known.tokens.first()?.logit;
+        let weight = |logit: f64| libm::exp((logit - best) / temperature);
+        let weights: Vec<Candidate> =
+            known.tokens.iter().map(|token| (token.id, weight(token.logit))).collect();
+        let sums = row.maxima.iter().zip(row.sums).map(|(&most, &sum)| {
+            let value = f64::from(sum) * weight(f64::from(most));
+            Interval { value, error: value * (SUM_ERROR + ROUNDING) }
+        });
+        let mut parts: Vec<Part> = sums.map(|sum| Part { sum, others: sum.value, lowered: false }).collect();
+        if !parts.is_empty() {
+            for (token, (_, weight_now)) in known.tokens.iter().zip(&weights) {
+                let part = parts.get_mut(token.id as usize / row.part.max(1))?;
+                let weight_given = weight(token.given);
+                part.others -= weight_given;
+                part.sum.value += weight_now - weight_given;
+            }
+        }
+        for part in &mut parts {
+            // Below zero by rounding alone.
+            part.sum.value -= part.others.min(0.0);
+            part.others = part.others.max(0.0) + part.sum.error;
+        }
+        for &id in &known.lowered {
+            // The others of the part weigh what the sum says, or anything less.
+            let part = parts.get_mut(id as usize / row.part.max(1)).filter(|part| !part.lowered);
+            if let Some(Part { sum, others, lowered }) = part {
+                let most = sum.value + sum.error;
+                *sum = Interval { value: most - *others / 2.0, error: *others / 2.0 };
+                *lowered = true;
+            }
+        }
+        let finite = parts.iter().all(|part| part.sum.value.is_finite() && part.sum.error.is_finite());
+        finite.then_some(Weighed { known, temperature, weights, parts })
+    }
+
+    fn weight(&self, logit: f64) -> f64 {
+        let best = self.known.tokens.first().map_or(0.0, |first| first.logit);
+        libm::exp((logit - best) / self.temperature)
     }
 
     /// The tokens that the cuts leave, if that is certain.
     fn cut(&self, sampling: &Sampling) -> Option<Vec<Candidate>> {
-        let all = self.weights.len() == self.row.vocab;
+        let Known { row, bound, tokens, .. } = self.known;
         // Tokens that are not known may be as likely as the last ones.
-        let certain = self.weights.iter().take_while(|candidate| candidate.1 > self.bound).count();
+        let certain = tokens.iter().take_while(|token| token.logit > *bound).count();
         let mut certain = &self.weights[..certain];
-        let mut total = (0..self.row.sums.len()).map(|part| self.sum(part)).fold(Interval::default(), add);
-        let mut limited = all;
-        if let Some(k) = sampling.top_k.filter(|&k| k < self.row.vocab) {
+        if self.parts.is_empty() && sampling.top_k.is_none_or(|k| k >= row.vocab) {
+            return None;
+        }
+        let mut total = self.parts.iter().map(|part| part.sum).fold(Interval::default(), add);
+        let mut limited = *bound == f64::NEG_INFINITY;
+        if let Some(k) = sampling.top_k.filter(|&k| k < row.vocab) {
             certain = certain.get(..k)?;
             total = Interval { value: certain.iter().map(|c| c.1).sum(), error: 0.0 };
             limited = true;
@@ -135,7 +266,8 @@ impl<'a> Known<'a> {
         let by_weight = sampling.min_p.map(f64::from).map_or([usize::MAX; 2], |least| {
             let above = |least: f64| certain.iter().take_while(|c| c.1 >= least).count();
             let most = above(least * (1.0 - ROUNDING));
-            let open = most == certain.len() && !limited && self.bound >= least * (1.0 - ROUNDING);
+            let others = self.weight(*bound) >= least * (1.0 - ROUNDING);
+            let open = most == certain.len() && !limited && others;
             [above(least * (1.0 + ROUNDING)), if open { usize::MAX } else { most }]
         });
         let most = if limited { certain.len() } else { usize::MAX };
@@ -145,33 +277,32 @@ impl<'a> Known<'a> {
 
     /// The token in whose place of the cumulative distribution, in the order of ids, a number of 0 to 1 lies.
     fn choose_of_all(&self, unit: f64, read: &mut ReadRow) -> Result<Option<u32>> {
-        let sums: Vec<Interval> = (0..self.row.sums.len()).map(|part| self.sum(part)).collect();
-        let total = sums.iter().copied().fold(Interval::default(), add);
+        let row = self.known.row;
+        let total = self.parts.iter().map(|part| part.sum).fold(Interval::default(), add);
         let target = unit * total.value;
         let mut before = Interval::default();
         let mut found = None;
-        for (part, &sum) in sums.iter().enumerate() {
-            if target < before.value + sum.value {
-                found = Some((part, sum));
+        for (index, part) in self.parts.iter().enumerate() {
+            if target < before.value + part.sum.value {
+                found = Some((index, part));
                 break;
             }
-            before = add(before, sum);
+            before = add(before, part.sum);
         }
-        let Some((part, sum)) = found else { return Ok(None) };
+        let Some((index, &Part { sum, others, .. })) = found else { return Ok(None) };
         let place = Place { unit, before, after: total.error - before.error, total: total.value };
-        let first = part * self.row.part;
+        let first = index * row.part;
         let mut here: Vec<Candidate> =
-            self.weights.iter().copied().filter(|c| c.0 as usize / self.row.part == part).collect();
+            self.weights.iter().copied().filter(|c| c.0 as usize / row.part == index).collect();
         here.sort_unstable_by_key(|candidate| candidate.0);
-        let known: f64 = here.iter().map(|candidate| candidate.1).sum();
         // Others of the part may lie before each of the known ones, or behind it.
-        let others = (sum.value - known).max(0.0) + sum.error;
         if let Some(id) = place.find(&here, others) {
             return Ok(Some(id));
         }
-        let logits = read(first..self.row.vocab.min(first + self.row.part))?;
-        let weight = |logit: &f32| libm::exp((f64::from(*logit) - self.best) / self.temperature);
-        let here: Vec<Candidate> = (first as u32..).zip(logits.iter().map(weight)).collect();
+        let logits = read(first..row.vocab.min(first + row.part))?;
+        let here =
+            (first as u32..).zip(logits).map(|(id, logit)| (id, self.weight((self.known.change)(id, logit))));
+        let here: Vec<Candidate> = here.collect();
         let exact: f64 = here.iter().map(|candidate| candidate.1).sum();
         let total = total.value - sum.value + exact;
         Ok(Place { after: (place.after - sum.error).max(0.0), total, ..place }.find(&here, 0.0))

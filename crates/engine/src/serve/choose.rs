@@ -10,6 +10,9 @@ use crate::sampler::{PartialRow, Sampler, check_logits};
 use std::ops::Range;
 use tapml_graph::{Error, Result};
 
+/// Likely tokens among which a greedy choice with penalties looks: as many as runners give.
+const LIKELY: usize = 32;
+
 /// A mask with the tokens that it allows next.
 struct Mask {
     mask: Box<dyn TokenMask>,
@@ -111,8 +114,9 @@ impl Chooser {
             _ if seen => LogitDetail::Full,
             // Where an end is not allowed yet, others stand behind it.
             (Some(needed), _) => LogitDetail::Top(needed + self.forbidden_ids().len()),
-            (None, Some(temperature)) if self.forbidden_ids().is_empty() => LogitDetail::Sums { temperature },
-            _ => LogitDetail::Full,
+            (None, Some(0.0)) => LogitDetail::Top(LIKELY),
+            (None, Some(temperature)) => LogitDetail::Sums { temperature },
+            (None, None) => LogitDetail::Full,
         }
     }
 
@@ -178,7 +182,7 @@ impl Chooser {
                     let start = (first + at) * limits.vocab;
                     self.choose_token(&mut logits[start..start + limits.vocab], &text)?
                 }
-                StepLogits::Top(top) => match self.choose_of_top(top, first + at, reader)? {
+                StepLogits::Top(top) => match self.choose_of_top((top, first + at), &text, reader)? {
                     Some(id) => SampledToken { id, logprob: None, top: Vec::new() },
                     None => self.choose_token(&mut reader.read(first + at, 0..limits.vocab)?, &text)?,
                 },
@@ -214,28 +218,40 @@ impl Chooser {
     }
 
     /// The next token of those that a row has most likely; `None` if all logits decide.
-    fn choose_of_top(&mut self, top: &TopRows, row: usize, reader: &mut LogitReader) -> Result<Option<u32>> {
+    fn choose_of_top(
+        &mut self,
+        (top, row): (&TopRows, usize),
+        text: &[u32],
+        reader: &mut LogitReader,
+    ) -> Result<Option<u32>> {
         let range = row * top.count..(row + 1) * top.count;
         let rows = (top.tokens.get(range.clone()), top.logits.get(range));
         let few = || Error::bug("a step gave too few logits");
         let (Some(tokens), Some(logits)) = rows else { return Err(few()) };
-        if let Some(PartSums { part, maxima, sums }) = &top.sums {
-            let vocab = reader.vocab;
-            let parts = vocab.div_ceil((*part).max(1));
-            let range = row * parts..(row + 1) * parts;
-            let rows = (maxima.get(range.clone()), sums.get(range));
-            let (Some(maxima), Some(sums)) = rows else { return Err(few()) };
-            let row_known = PartialRow { tokens, logits, maxima, sums, part: *part, vocab };
-            return self.sampler.sample_partial(&row_known, &mut |columns| reader.read(row, columns));
+        let is_early = self.new_tokens < self.options.min_tokens;
+        let forbidden: &[u32] = if is_early { &self.options.stop_ids } else { &[] };
+        if self.sampler.top_needed().is_some() {
+            if forbidden.is_empty() {
+                return self.sampler.sample_top(tokens, logits).map(Some);
+            }
+            let allowed = tokens.iter().copied().zip(logits.iter().copied());
+            let (tokens, logits): (Vec<u32>, Vec<f32>) =
+                allowed.filter(|(id, _)| !forbidden.contains(id)).unzip();
+            return self.sampler.sample_top(&tokens, &logits).map(Some);
         }
-        let forbidden = self.forbidden_ids();
-        if forbidden.is_empty() {
-            return self.sampler.sample_top(tokens, logits).map(Some);
-        }
-        let allowed = tokens.iter().copied().zip(logits.iter().copied());
-        let (tokens, logits): (Vec<u32>, Vec<f32>) =
-            allowed.filter(|(id, _)| !forbidden.contains(id)).unzip();
-        self.sampler.sample_top(&tokens, &logits).map(Some)
+        let vocab = reader.vocab;
+        let (part, [maxima, sums]) = match &top.sums {
+            Some(PartSums { part, maxima, sums }) => {
+                let parts = vocab.div_ceil((*part).max(1));
+                let range = row * parts..(row + 1) * parts;
+                let rows = (maxima.get(range.clone()), sums.get(range));
+                let (Some(maxima), Some(sums)) = rows else { return Err(few()) };
+                (*part, [maxima, sums])
+            }
+            None => (vocab, [&[][..]; 2]),
+        };
+        let row_known = PartialRow { tokens, logits, maxima, sums, part, vocab };
+        self.sampler.sample_partial(&row_known, [text, forbidden], &mut |columns| reader.read(row, columns))
     }
 
     fn choose_token(&mut self, row: &mut [f32], text: &[u32]) -> Result<SampledToken> {

@@ -23,10 +23,34 @@ fn ways() -> Vec<Sampling> {
     ]
 }
 
+/// Ways whose logits depend on the text, or are not the model's.
+fn penalised() -> Vec<Sampling> {
+    let hot = |temperature| Sampling { temperature, ..Sampling::default() };
+    let one = |temperature| Sampling { repetition_penalty: Some(1.4), ..hot(temperature) };
+    let more = |temperature| Sampling {
+        frequency_penalty: Some(0.6),
+        presence_penalty: Some(0.3),
+        ..hot(temperature)
+    };
+    let all = |temperature| Sampling { logit_bias: vec![(5, -2.0)], ..more(temperature) };
+    let cut = |sampling| Sampling { top_p: Some(0.8), ..sampling };
+    let few = |sampling| Sampling { top_k: Some(3), ..sampling };
+    let raised = |temperature| Sampling {
+        logit_bias: vec![(5, 2.0)],
+        repetition_penalty: Some(0.8),
+        ..hot(temperature)
+    };
+    let each = |temperature| [one(temperature), more(temperature), all(temperature), raised(temperature)];
+    let mut ways: Vec<Sampling> = [0.0, 0.05, 0.3, 1.0].into_iter().flat_map(each).collect();
+    ways.extend([cut(one(0.1)), cut(more(0.5)), few(more(1.0)), few(all(0.5))]);
+    ways.push(Sampling { min_p: Some(0.1), ..more(0.5) });
+    ways
+}
+
 #[test]
 fn a_part_of_a_row_gives_the_token_of_the_whole_row() {
     let (engine, watch) = start(LIMITS, EngineOptions::default());
-    for (number, way) in ways().into_iter().enumerate() {
+    for (number, way) in ways().into_iter().chain(penalised()).enumerate() {
         let asked: Vec<(Vec<u32>, RequestOptions, Asked)> = (0..24)
             .map(|seed| {
                 let sampling = Sampling { seed, ..way.clone() };
@@ -51,9 +75,14 @@ fn a_part_of_a_row_gives_the_token_of_the_whole_row() {
 #[test]
 fn a_peaked_row_is_never_read() {
     let (engine, watch) = start(LIMITS, EngineOptions::default());
-    let sampling = Sampling { temperature: 0.05, top_p: Some(0.9), seed: 3, ..Sampling::default() };
-    let options = RequestOptions { max_tokens: 100, sampling, ..RequestOptions::default() };
-    assert_eq!(ask(&engine, &prompt(3, 3), options.clone()).answer().ids().len(), 100);
+    let cold = Sampling { temperature: 0.02, top_p: Some(0.9), seed: 3, ..Sampling::default() };
+    let greedy =
+        Sampling { repetition_penalty: Some(1.01), presence_penalty: Some(0.1), ..Sampling::default() };
+    let penalised = Sampling { presence_penalty: Some(0.01), ..cold.clone() };
+    for sampling in [cold, greedy, penalised] {
+        let options = RequestOptions { max_tokens: 100, sampling, ..RequestOptions::default() };
+        assert_eq!(ask(&engine, &prompt(3, 3), options.clone()).answer().ids().len(), 100);
+    }
     let reads = watch.lock().unwrap().reads.clone();
     assert!(reads.is_empty(), "{reads:?}");
     assert_clean(&engine, &watch);
