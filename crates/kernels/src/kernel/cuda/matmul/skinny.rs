@@ -11,6 +11,8 @@ const SKINNY_PACKED: u32 = 32;
 const WARP_ROWS: u32 = 16;
 /// Rows of a box of the input there.
 const BOX_ROWS: u32 = 8;
+/// Bytes that the place of such a box is a multiple of: it is swizzled by its place among them.
+const BOX_ALIGNMENT: u32 = 1024;
 /// Stages of the ring at most there: they hold as much as memory has on its way to a multiprocessor.
 const SKINNY_DEPTH: u32 = 16;
 
@@ -75,8 +77,9 @@ impl Matmul {
         // Steps of a stage: two, if they come out even, of f16 those of two runs.
         let even = if packed { 2 } else { 2 * RUN / STEP };
         let span = if (self.k / STEP).is_multiple_of(even) { 2 } else { 1 };
-        let stage = span
-            * (self.skinny_rows().max(BOX_ROWS) * STEP_BYTES + warps * WARP_ROWS * self.format.step_bytes());
+        let step =
+            self.skinny_rows().max(BOX_ROWS) * STEP_BYTES + warps * WARP_ROWS * self.format.step_bytes();
+        let stage = (span * step).next_multiple_of(BOX_ALIGNMENT);
         SkinnyBlock { warps, stages: (room / stage).min(SKINNY_DEPTH) }
     }
 }
@@ -99,6 +102,7 @@ mod tests {
             assert_eq!(skinny(&[4096], bits, false), 2, "a tile for each of 128 blocks");
             assert_eq!(skinny(&[4096, 1024, 1024], bits, false), 3, "a tile for each of 130 blocks");
             assert_eq!(skinny(&[14336], bits, true), 7, "two tiles for each of 128 blocks");
+            assert_eq!(skinny(&[320], bits, false), 1, "a tile for each of 20 blocks");
         }
     }
 }
