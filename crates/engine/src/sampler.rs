@@ -340,7 +340,7 @@ fn keep_top(candidates: &mut Vec<Candidate>, share: f64) {
 }
 
 /// A positive logit is divided and a negative one multiplied, so that both become less likely.
-fn penalised(logit: f64, penalty: f64) -> f64 {
+fn reduce_likelihood(logit: f64, penalty: f64) -> f64 {
     if logit > 0.0 { logit / penalty } else { logit * penalty }
 }
 
@@ -348,7 +348,7 @@ fn penalised(logit: f64, penalty: f64) -> f64 {
 fn penalise(candidates: &mut [Candidate], history: &[u32], penalty: f64) {
     let seen: BTreeSet<u32> = history.iter().copied().collect();
     for candidate in candidates.iter_mut().filter(|c| seen.contains(&c.0)) {
-        candidate.1 = penalised(candidate.1, penalty);
+        candidate.1 = reduce_likelihood(candidate.1, penalty);
     }
 }
 

@@ -4,7 +4,7 @@
 //! them. Each step works with the interval that the exact number lies in, and gives up where the ends of the interval lead to different tokens. So a token that is chosen here is the one that
 //! [`Sampler::sample`] chooses from the whole row.
 
-use super::{Candidate, Sampler, Sampling, choose, greatest_of_top, penalised, unit};
+use super::{Candidate, Sampler, Sampling, choose, greatest_of_top, reduce_likelihood, unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tapml_graph::Result;
@@ -55,7 +55,7 @@ struct KnownToken {
 }
 
 /// The tokens of a row that are known.
-struct Known<'a> {
+struct KnownTokens<'a> {
     row: &'a PartialRow<'a>,
     change: &'a LogitChange<'a>,
     /// Tokens that are changed and not known.
@@ -68,7 +68,7 @@ struct Known<'a> {
 
 /// The known tokens as weights relative to the greatest.
 struct Weighed<'a> {
-    known: &'a Known<'a>,
+    known: &'a KnownTokens<'a>,
     temperature: f64,
     /// In the order of the known tokens.
     weights: Vec<Candidate>,
@@ -120,8 +120,8 @@ impl Sampler {
         let bias = self.sampling.logit_bias.iter().filter(|&&(token, _)| token == id);
         bias.for_each(|(_, bias)| logit += bias);
         let penalty = self.sampling.repetition_penalty.filter(|_| seen.contains(&id));
-        let logit =
-            penalty.map_or(f64::from(logit), |penalty| penalised(f64::from(logit), f64::from(penalty)));
+        let logit = penalty
+            .map_or(f64::from(logit), |penalty| reduce_likelihood(f64::from(logit), f64::from(penalty)));
         self.chosen.get(&id).map_or(logit, |&count| logit - self.taken_off(count))
     }
 
@@ -141,7 +141,7 @@ impl Sampler {
             let forbidden = forbidden.contains(&id);
             if forbidden { f64::NEG_INFINITY } else { self.changed_logit(id, logit, &seen) }
         };
-        let Some(known) = Known::new(row, &change, changed) else { return Ok(None) };
+        let Some(known) = KnownTokens::new(row, &change, changed) else { return Ok(None) };
         let mut random = self.random.clone();
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let cuts = top_k.is_some() || top_p.is_some_and(|p| p < 1.0) || min_p.is_some_and(|p| p > 0.0);
@@ -166,9 +166,13 @@ impl Sampler {
     }
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownTokens<'a> {
     /// `None` if no token may be chosen, or lists do not fit each other.
-    fn new(row: &'a PartialRow, change: &'a LogitChange<'a>, changed: BTreeSet<u32>) -> Option<Known<'a>> {
+    fn new(
+        row: &'a PartialRow,
+        change: &'a LogitChange<'a>,
+        changed: BTreeSet<u32>,
+    ) -> Option<KnownTokens<'a>> {
         let parts = row.vocab.div_ceil(row.part.max(1));
         let summed = [row.maxima.len(), row.sums.len()];
         let fits = summed == [parts; 2] && row.part <= LONGEST_PART;
@@ -185,7 +189,7 @@ impl<'a> Known<'a> {
         // Stable: of equal ones the one of least id stays first.
         tokens.sort_by(|a, b| b.logit.total_cmp(&a.logit));
         let some = tokens.first()?.logit > f64::NEG_INFINITY;
-        some.then_some(Known { row, change, lowered, tokens, bound })
+        some.then_some(KnownTokens { row, change, lowered, tokens, bound })
     }
 
     /// The greedy choice, if it is certain: tokens that are not known may be as likely as the bound.
@@ -197,7 +201,7 @@ impl<'a> Known<'a> {
 
 impl<'a> Weighed<'a> {
     /// `None` if a number is not finite.
-    fn new(known: &'a Known<'a>, temperature: f64) -> Option<Weighed<'a>> {
+    fn new(known: &'a KnownTokens<'a>, temperature: f64) -> Option<Weighed<'a>> {
         let row = known.row;
         let best = known.tokens.first()?.logit;
         let weight = |logit: f64| libm::exp((logit - best) / temperature);
@@ -241,7 +245,7 @@ impl<'a> Weighed<'a> {
 
     /// The tokens that the cuts leave, if that is certain.
     fn cut(&self, sampling: &Sampling) -> Option<Vec<Candidate>> {
-        let Known { row, bound, tokens, .. } = self.known;
+        let KnownTokens { row, bound, tokens, .. } = self.known;
         // Tokens that are not known may be as likely as the last ones.
         let certain = tokens.iter().take_while(|token| token.logit > *bound).count();
         let mut certain = &self.weights[..certain];

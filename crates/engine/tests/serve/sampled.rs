@@ -24,7 +24,7 @@ fn ways() -> Vec<Sampling> {
 }
 
 /// Ways whose logits depend on the text, or are not the model's.
-fn penalised() -> Vec<Sampling> {
+fn penalty_ways() -> Vec<Sampling> {
     let hot = |temperature| Sampling { temperature, ..Sampling::default() };
     let one = |temperature| Sampling { repetition_penalty: Some(1.4), ..hot(temperature) };
     let more = |temperature| Sampling {
@@ -50,7 +50,7 @@ fn penalised() -> Vec<Sampling> {
 #[test]
 fn a_part_of_a_row_gives_the_token_of_the_whole_row() {
     let (engine, watch) = start(LIMITS, EngineOptions::default());
-    for (number, way) in ways().into_iter().chain(penalised()).enumerate() {
+    for (number, way) in ways().into_iter().chain(penalty_ways()).enumerate() {
         let asked: Vec<(Vec<u32>, RequestOptions, Asked)> = (0..24)
             .map(|seed| {
                 let sampling = Sampling { seed, ..way.clone() };
