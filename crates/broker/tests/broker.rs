@@ -54,7 +54,8 @@ fn work_comes_until_it_is_finished() {
         two.renew(&first.token).unwrap();
     }
     assert!(one.take("lane").unwrap().is_none());
-    let again = wait_until(|| one.take("lane").unwrap());
+    // On a machine without a free processor a connection may be taken for lost, and is made again.
+    let again = wait_until(|| one.take("lane").ok().flatten());
     assert_eq!((again.payload.as_slice(), again.before), (b"x".as_slice(), 1));
     server.kill();
     assert!(one.finish(&again.token).is_err());
