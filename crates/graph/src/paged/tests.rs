@@ -57,7 +57,9 @@ fn a_single_text_lies_backward_in_its_pages() {
     let paged = Graph::parse(TEXT).unwrap().to_paged(one).unwrap();
     let single = SingleText::from_graph(&paged).unwrap().unwrap();
     assert_eq!(single.context(), 8);
-    let inputs = single.inputs(3, 3).unwrap();
+    let mut inputs = single.inputs(3, 3).unwrap();
+    let (name, scales) = inputs.pop().unwrap();
+    assert_eq!((name, scales.to_f32().to_vec()), (SCALES, vec![1.0]), "sums at a temperature of 1");
     let found: Vec<(&str, Vec<u32>)> =
         inputs.iter().map(|(name, tensor)| (*name, tensor.to_u32().unwrap())).collect();
     let expected: [(&str, &[u32]); 5] = [
@@ -114,8 +116,8 @@ fn a_state_becomes_slots_and_what_depends_on_positions_is_given_them() {
     let values = |position| -> Vec<Vec<u32>> {
         let inputs = single.inputs(3, position).unwrap();
         let found: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
-        assert_eq!(found, [POSITIONS, TEXTS, LENGTHS, STATES, WANTED]);
-        inputs.iter().map(|(_, tensor)| tensor.to_u32().unwrap()).collect()
+        assert_eq!(found, [POSITIONS, TEXTS, LENGTHS, STATES, WANTED, SCALES]);
+        inputs[..5].iter().map(|(_, tensor)| tensor.to_u32().unwrap()).collect()
     };
     let none = u32::MAX;
     assert_eq!(values(0)[2..4], [vec![3; 3], vec![none, 3, none, none, none, none]]);
