@@ -5,6 +5,7 @@
 
 INLINE void cluster_meet() { asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory"); }
 
+// A block's part of a product: tiles of many rows, or few rows, which share nothing with other blocks.
 template <class P> INLINE void gemm_block(const typename GemmShape<P>::Bound& in) {
     typedef GemmShape<P> H;
     extern __shared__ __align__(1024) char memory[];

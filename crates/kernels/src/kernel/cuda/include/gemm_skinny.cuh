@@ -26,6 +26,7 @@ template <class P> struct SkinnyShape {
     static constexpr u32 eights = P::skinny / 8, x_bytes = 8 * 128, w_bytes = P::warps * 16 * H::w_row;
     // Boxes of x are swizzled by their place among 1024 bytes.
     static constexpr u32 x_stage = span * eights * x_bytes, stage = (x_stage + span * w_bytes + 1023) / 1024 * 1024;
+    static_assert(stage * P::skinny_stages <= P::stages * H::stage + P::groups * H::out_bytes, "the ring lies where that of tiles would");
     // Outputs of a warp and of a tile.
     static constexpr u32 unit = P::gated ? 8 : 16, outputs = P::warps * unit;
     static INLINE constexpr u32 tiles_of(u32 width) { return (width + outputs - 1) / outputs; }
