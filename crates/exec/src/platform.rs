@@ -72,6 +72,16 @@ pub(crate) fn reduction(op: &Op, inputs: &[TensorType]) -> Dim {
     most.and_then(|rows| rows.checked_add(&terms)).unwrap_or(terms)
 }
 
+/// The wanted rows of a run's outputs.
+pub(crate) fn slice_outputs(
+    outputs: &HashMap<String, Tensor>,
+    wanted: &[OutputRows<'_>],
+) -> Result<Vec<Tensor>> {
+    let whole =
+        |name: &str| outputs.get(name).ok_or_else(|| Error::invalid(format!("there is no output `{name}`")));
+    wanted.iter().map(|wanted| wanted.slice(whole(wanted.name)?)).collect()
+}
+
 /// Takes the outputs of one replayed call, by the call's index.
 pub type Sink<'a> = dyn FnMut(usize, Result<Vec<Tensor>>) + 'a;
 
@@ -200,12 +210,7 @@ pub trait Loaded: Send {
         wanted: &[OutputRows<'_>],
         observer: Option<&mut dyn Observer>,
     ) -> Result<Vec<Tensor>> {
-        let outputs = self.run(symbols, inputs, observer)?;
-        let rows = |wanted: &OutputRows<'_>| {
-            let whole = outputs.get(wanted.name);
-            whole.ok_or_else(|| Error::invalid(format!("there is no output `{}`", wanted.name)))
-        };
-        wanted.iter().map(|wanted| wanted.slice(rows(wanted)?)).collect()
+        slice_outputs(&self.run(symbols, inputs, observer)?, wanted)
     }
 
     /// Whether [`Loaded::read_row`] gives what the last run left behind.

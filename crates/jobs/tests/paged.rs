@@ -118,9 +118,11 @@ fn check(word: &str) {
     check_model(word, checkpoint.model(), LIMITS, [21, 3, 16, 9], 9);
 }
 
-/// With f16, of which GPUs have kernels of their own, packed and not.
+/// With f16, of which GPUs have kernels of their own, packed and not. Rows of `llama` have 320 elements, an odd number of steps.
 fn check_f16(word: &str) {
-    for (folder, scheme) in [("llama_draft", None), ("llama_draft", Some("q4")), ("llama_head64", None)] {
+    let models =
+        [("llama_draft", None), ("llama_draft", Some("q4")), ("llama_head64", None), ("llama", Some("q4"))];
+    for (folder, scheme) in models {
         let folder = tapml_testing::root().join("models").join(folder);
         let options = ImportOptions { activation: DType::F16, ..ImportOptions::default() };
         let checkpoint = Checkpoint::open_with(&folder, &options).unwrap();

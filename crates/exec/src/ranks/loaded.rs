@@ -5,6 +5,7 @@ use super::meeting::{Meeting, Stopped, late_error, wait_timeout};
 use super::on_device::{DeviceRank, create_memories, expect_equal};
 use super::parts::RankParts;
 use super::worker::{RankAnswer, RankThread, RankWork};
+use crate::platform::slice_outputs;
 use crate::{Loaded, Observer, Platform, RankMeeting};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -167,11 +168,7 @@ impl Loaded for RanksLoaded {
         observer: Option<&mut dyn Observer>,
     ) -> Result<Vec<Tensor>> {
         if !self.on_devices || observer.is_some() {
-            let outputs = self.run(symbols, inputs, observer)?;
-            let whole = |name: &str| {
-                outputs.get(name).ok_or_else(|| Error::invalid(format!("there is no output `{name}`")))
-            };
-            return wanted.iter().map(|wanted| wanted.slice(whole(wanted.name)?)).collect();
+            return slice_outputs(&self.run(symbols, inputs, observer)?, wanted);
         }
         let wanted = wanted.iter().map(|wanted| (wanted.name.to_string(), wanted.rows.clone())).collect();
         match self.give_step(RankJob::Rows(symbols.clone(), inputs.clone(), wanted))? {
