@@ -144,7 +144,8 @@ struct ComparedRows<'a> {
 }
 
 /// The factor of the row that is off most, if every row of all outputs that is off by a hundredth is the exact one times one
-/// number, the same in all outputs, to a twentieth of what it is off. Rows of few elements say nothing: one element is always the exact one times a number.
+/// number, the same in all outputs, to a twentieth of what it is off.
+/// Rows of few elements say nothing: one element is always the exact one times a number.
 ///
 /// The factor of a row is the least-squares one, `e·o / e·e`. A hundredth and a twentieth are squared in the code, since it compares
 /// sums of squares.

@@ -4,7 +4,6 @@ use super::Tapml;
 use super::extract;
 use super::numbers::RunDevice;
 use super::plan::{Need, SCRATCH, Step};
-
 use super::record::{Record, Run, Status, utc_now};
 use crate::process::{self, Cause, Ended, Stop};
 use anyhow::{Context, Result, bail};

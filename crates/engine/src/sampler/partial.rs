@@ -1,8 +1,8 @@
 //! Choice from a part of a row of logits: the most likely tokens, and sums that a device has added up over parts of the row.
 //!
 //! The sums are rounded, by [`SUM_ERROR`] at most, and hold tokens that a penalty or a bias makes less likely as the model gave
-//! them. Each step works with the interval that the exact number lies in, and gives up where the ends of the interval lead to different tokens. So a token that is chosen here is the one that
-//! [`Sampler::sample`] chooses from the whole row.
+//! them. Each step works with the interval that the exact number lies in, and gives up where the ends of the interval lead to
+//! different tokens. So a token that is chosen here is the one that [`Sampler::sample`] chooses from the whole row.
 
 use super::{Candidate, Sampler, Sampling, choose, greatest_of_top, reduce_likelihood, unit};
 use std::collections::{BTreeMap, BTreeSet};
