@@ -16,7 +16,7 @@ use clap::Parser;
 use pool::ProgramEvent;
 use programs::TestProgram;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tally::Tally;
 use times::Times;
 
@@ -41,6 +41,9 @@ struct Arguments {
     /// Test programs that run at a time; as many as processors if not given
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Minutes after which a test program is ended and counts as failed
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    minutes: u16,
     /// Given to every test program, such as a part of a test's name
     #[arg(last = true, value_name = "WORD")]
     words: Vec<String>,
@@ -55,6 +58,11 @@ impl Arguments {
     fn jobs(&self) -> usize {
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         self.jobs.map_or_else(processors, usize::from)
+    }
+
+    /// How long a test program may take.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(60 * u64::from(self.minutes))
     }
 }
 
@@ -80,8 +88,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let mut times = Times::open(&target.join("test-times.json"));
     times.sort(&mut programs);
     let start = Instant::now();
-    let outcome =
-        run_all(&programs, arguments.jobs(), &target.join("test-output"), &skip_log, &stop, &mut times)?;
+    let outputs = target.join("test-output");
+    let outcome = run_all(&programs, &arguments, &outputs, &skip_log, &stop, &mut times)?;
     // Words may choose a few tests, which says nothing of the time that all take.
     if arguments.words.is_empty() {
         times.save()?;
@@ -111,13 +119,16 @@ struct SuiteOutcome {
 
 impl SuiteOutcome {
     fn add(&mut self, program: &TestProgram, ended: &Ended, mut tally: Tally) {
-        if ended.cause != Cause::Exited {
+        if ended.cause == Cause::Stopped {
             return;
         }
         self.left -= 1;
         self.skips.extend(tally.skips.iter().map(|skip| format!("skipped: {}: {skip}\n", program.name)));
-        // A program that dies counts no failure of its own.
-        if ended.code != Some(0) && tally.failed == 0 {
+        // A program that dies, or is ended, counts no failure of its own.
+        if ended.cause == Cause::TimeLimit {
+            tally.failed += 1;
+            tally.names.push(format!("it did not end within {:.0} s (--minutes)", ended.seconds));
+        } else if ended.code != Some(0) && tally.failed == 0 {
             tally.failed = 1;
             let code = ended.code.map(|code| format!("it ended with code {code}"));
             tally.names.push(code.or(ended.note.clone()).unwrap_or_else(|| "it ended by a signal".into()));
@@ -143,7 +154,7 @@ impl SuiteOutcome {
 /// Runs the programs and prints what each said when it has ended.
 fn run_all(
     programs: &[TestProgram],
-    jobs: usize,
+    arguments: &Arguments,
     outputs: &Path,
     skip_log: &Path,
     stop: &Stop,
@@ -152,9 +163,10 @@ fn run_all(
     let mut outcome = SuiteOutcome { left: programs.len(), ..SuiteOutcome::default() };
     let bar = indicatif::ProgressBar::new(programs.len() as u64);
     bar.set_style(indicatif::ProgressStyle::with_template("{pos} of {len} programs in {elapsed}{msg}")?);
-    bar.enable_steady_tick(std::time::Duration::from_secs(1));
+    bar.enable_steady_tick(Duration::from_secs(1));
     let mut running: Vec<&str> = Vec::new();
-    pool::run(programs, jobs, outputs, skip_log, stop, |program, event| {
+    let (jobs, limit) = (arguments.jobs(), arguments.limit());
+    pool::run(programs, jobs, limit, outputs, skip_log, stop, |program, event| {
         match event {
             ProgramEvent::Started => running.push(&program.name),
             ProgramEvent::Ended { ended, output } => {
@@ -192,19 +204,23 @@ mod tests {
         }
         assert_eq!(arguments("test -j 3").jobs(), 3);
         assert!(Arguments::try_parse_from(["test", "-j", "0"]).is_err());
+        assert_eq!(arguments("test --minutes 2").limit(), Duration::from_secs(120));
     }
 
     #[test]
-    fn a_program_that_dies_is_a_failure_and_one_that_was_stopped_is_left() {
+    fn a_program_that_dies_or_hangs_is_a_failure_and_one_that_was_stopped_is_left() {
         let ended = |cause, code| Ended { cause, code, seconds: 1.0, note: None };
         let good = Tally { passed: 4, ..Tally::default() };
         let bad = Tally { passed: 1, failed: 2, names: vec!["x".into(), "y".into()], ..Tally::default() };
-        let mut outcome = SuiteOutcome { left: 4, ..SuiteOutcome::default() };
+        let mut outcome = SuiteOutcome { left: 5, ..SuiteOutcome::default() };
         outcome.add(&TestProgram::without_command("a"), &ended(Cause::Exited, Some(0)), good);
         outcome.add(&TestProgram::without_command("b"), &ended(Cause::Exited, Some(101)), bad);
         outcome.add(&TestProgram::without_command("c"), &ended(Cause::Exited, None), Tally::default());
         outcome.add(&TestProgram::without_command("d"), &ended(Cause::Stopped, None), Tally::default());
-        assert_eq!((outcome.passed, outcome.failed, outcome.left), (5, 3, 1));
-        assert_eq!(outcome.failures, ["b: x, y", "c: it ended by a signal"]);
+        let silent = Tally { passed: 1, ..Tally::default() };
+        outcome.add(&TestProgram::without_command("e"), &ended(Cause::TimeLimit, None), silent);
+        assert_eq!((outcome.passed, outcome.failed, outcome.left), (6, 4, 1));
+        let hangs = "e: it did not end within 1 s (--minutes)";
+        assert_eq!(outcome.failures, ["b: x, y", "c: it ended by a signal", hangs]);
     }
 }

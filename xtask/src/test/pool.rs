@@ -16,10 +16,11 @@ pub enum ProgramEvent {
 }
 
 /// Runs programs in their order, `jobs` at a time, and tells of each on this thread. What they print is in files of the folder
-/// `outputs`. When it is asked to stop, those that run are ended and no other begins.
+/// `outputs`. One that takes longer than `limit` is ended. When it is asked to stop, those that run are ended and no other begins.
 pub fn run<'p>(
     programs: &'p [TestProgram],
     jobs: usize,
+    limit: Duration,
     outputs: &Path,
     skip_log: &Path,
     stop: &Stop,
@@ -37,7 +38,7 @@ pub fn run<'p>(
                     let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
                     // Nobody listens after an error, of which this thread need not know.
                     let _ = sender.send((program, Ok(ProgramEvent::Started)));
-                    let _ = sender.send((program, run_one(program, outputs, skip_log, stop)));
+                    let _ = sender.send((program, run_one(program, limit, outputs, skip_log, stop)));
                 }
             });
         }
@@ -54,7 +55,13 @@ pub fn run<'p>(
     })
 }
 
-fn run_one(program: &TestProgram, outputs: &Path, skip_log: &Path, stop: &Stop) -> Result<ProgramEvent> {
+fn run_one(
+    program: &TestProgram,
+    limit: Duration,
+    outputs: &Path,
+    skip_log: &Path,
+    stop: &Stop,
+) -> Result<ProgramEvent> {
     let [path, arguments @ ..] = program.command.as_slice() else { anyhow::bail!("there is no program") };
     let mut command = Command::new(path);
     command.args(arguments).current_dir(&program.folder).env("TAPML_SKIP_LOG", skip_log);
@@ -69,7 +76,7 @@ fn run_one(program: &TestProgram, outputs: &Path, skip_log: &Path, stop: &Stop) 
         command.env("CARGO_MANIFEST_PATH", manifest).env("CARGO_MANIFEST_DIR", &program.folder);
     }
     let output = outputs.join(format!("{}.txt", program.name.replace(['/', '\\'], "-")));
-    let ended = process::run(&mut command, &output, Duration::MAX, stop)?;
+    let ended = process::run(&mut command, &output, limit, stop)?;
     let output = std::fs::read(&output).with_context(|| format!("could not read {}", output.display()))?;
     Ok(ProgramEvent::Ended { ended, output: String::from_utf8_lossy(&output).into_owned() })
 }
@@ -94,11 +101,21 @@ mod tests {
 
     /// Runs scripts; how each ended, with what it said.
     fn run_scripts(programs: &[TestProgram], jobs: usize, stop: &Stop) -> BTreeMap<String, (Ended, String)> {
+        run_scripts_within(programs, jobs, Duration::MAX, stop)
+    }
+
+    fn run_scripts_within(
+        programs: &[TestProgram],
+        jobs: usize,
+        limit: Duration,
+        stop: &Stop,
+    ) -> BTreeMap<String, (Ended, String)> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut all = BTreeMap::new();
         run(
             programs,
             jobs,
+            limit,
             &folder.path().join("outputs"),
             &folder.path().join("skips"),
             stop,
@@ -146,5 +163,15 @@ mod tests {
         assert_eq!(all["first"].0.cause, Cause::Exited);
         assert_eq!(all["stop"].0.cause, Cause::Stopped);
         assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_ended_and_the_next_begins() {
+        let start = Instant::now();
+        let programs = [script("hangs", "echo here; sleep 60"), script("later", "exit 0")];
+        let all = run_scripts_within(&programs, 1, Duration::from_secs(2), &Stop::default());
+        assert!(start.elapsed() < Duration::from_secs(30));
+        assert_eq!((all["hangs"].0.cause, all["hangs"].1.as_str()), (Cause::TimeLimit, "here\n"));
+        assert_eq!((all["later"].0.cause, all["later"].0.code), (Cause::Exited, Some(0)));
     }
 }

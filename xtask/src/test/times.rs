@@ -1,10 +1,34 @@
-//! How long each test program took, kept in the target folder, so that the longest begin.
+//! How long each test program took, kept in the target folder, so that the longest begin. Where nothing is kept, as in a fresh
+//! clone, those begin that are known to take long.
 
 use super::programs::TestProgram;
 use anyhow::{Context, Result};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// About the seconds that the longest programs take on two processors. What is kept of earlier runs counts instead.
+const LONGEST: &[(&str, u64)] = &[
+    ("crates/cfamily/tests/compile.rs", 250),
+    ("crates/migrate/tests/architectures.rs", 190),
+    ("crates/bugs/tests/fused.rs", 160),
+    ("crates/cli/tests/asleep.rs", 150),
+    ("crates/cli/tests/bugs.rs", 150),
+    ("crates/kernels/tests/ops.rs", 150),
+    ("crates/opencl/tests/oclgrind.rs", 110),
+    ("crates/cli/tests/tune.rs", 90),
+    ("crates/migrate/tests/kernel_rows.rs", 90),
+    ("crates/cli/tests/commands.rs", 80),
+    ("crates/cli/tests/models.rs", 80),
+    ("crates/jobs/tests/paged.rs", 80),
+    ("crates/bugs/tests/bench.rs", 80),
+    ("crates/rpc/tests/machine.rs", 70),
+    ("crates/cli/tests/browser.rs", 70),
+    ("crates/cli/tests/runtimes.rs", 60),
+    ("crates/cli/tests/serve/main.rs", 50),
+    ("documentation", 50),
+    ("crates/migrate/tests/deployed.rs", 50),
+];
 
 pub struct Times {
     path: PathBuf,
@@ -31,7 +55,12 @@ impl Times {
     /// Sorts programs, the longest first. One that begins last may run alone at the end, so those of unknown time come before
     /// all others.
     pub fn sort(&self, programs: &mut [TestProgram]) {
-        programs.sort_by_key(|program| Reverse(self.known.get(&program.name).copied().unwrap_or(u64::MAX)));
+        programs.sort_by_key(|program| Reverse(self.milliseconds(&program.name).unwrap_or(u64::MAX)));
+    }
+
+    fn milliseconds(&self, name: &str) -> Option<u64> {
+        let usual = || LONGEST.iter().find(|(known, _)| *known == name).map(|(_, seconds)| 1000 * seconds);
+        self.known.get(name).copied().or_else(usual)
     }
 }
 
@@ -52,5 +81,21 @@ mod tests {
         assert_eq!(programs.map(|program| program.name), ["new", "newer", "long", "short"]);
         std::fs::write(&path, "[").expect("a file");
         assert!(Times::open(&path).known.is_empty());
+    }
+
+    #[test]
+    fn without_kept_times_those_that_take_long_begin_in_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut times = Times::open(&folder.path().join("times.json"));
+        let mut programs = ["documentation", "new", LONGEST[0].0].map(TestProgram::without_command);
+        times.sort(&mut programs);
+        assert_eq!(programs.map(|program| program.name), ["new", LONGEST[0].0, "documentation"]);
+        let mut programs = ["documentation", LONGEST[0].0].map(TestProgram::without_command);
+        times.set(LONGEST[0].0, 0.5);
+        times.sort(&mut programs);
+        assert_eq!(programs.map(|program| program.name), ["documentation", LONGEST[0].0]);
+        for (name, _) in LONGEST.iter().filter(|(name, _)| *name != "documentation") {
+            assert!(crate::root().join(name).is_file(), "{name} is no file");
+        }
     }
 }
