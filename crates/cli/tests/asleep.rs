@@ -126,18 +126,27 @@ impl Way {
         }
     }
 
-    /// Runs a command without and with the event once it has sent so much of what it sends; both must give the same.
-    fn expect_same(&mut self, arguments: &[&str], event: Event, at: impl Fn(u64) -> u64) {
+    /// Runs a command without an event, then with each of them once it has sent so much of what it sends; all must give the
+    /// same. An agent that is started again may lack the weights, so that this event comes last.
+    fn expect_same(&mut self, arguments: &[&str], events: &[(Event, &dyn Fn(u64) -> u64)]) {
         if !std::mem::replace(&mut self.warm, true) {
             self.run(arguments, None);
         }
-        let (bytes, expected, _) = self.run(arguments, None);
-        let (_, mut found, said) = self.run(arguments, Some((event, at(bytes))));
-        let reconnects = found.as_object_mut().unwrap().remove("reconnects");
-        assert!(reconnects.as_ref().and_then(Value::as_u64) >= Some(1), "{arguments:?}, {event:?}: {said}");
-        assert!(said.contains("is lost") || said.contains("was ended"), "{event:?}: {said}");
-        assert!(said.contains("connected again after"), "{event:?}: {said}");
-        assert_eq!(found, expected, "{arguments:?}, {event:?}: {said}");
+        let (bytes, mut expected, _) = self.run(arguments, None);
+        // The agent may give up a command that a busy machine keeps from running.
+        expected.as_object_mut().unwrap().remove("reconnects");
+        for (event, at) in events {
+            assert!(self.warm, "{event:?} comes behind a restart");
+            let (_, mut found, said) = self.run(arguments, Some((*event, at(bytes))));
+            let reconnects = found.as_object_mut().unwrap().remove("reconnects");
+            assert!(
+                reconnects.as_ref().and_then(Value::as_u64) >= Some(1),
+                "{arguments:?}, {event:?}: {said}"
+            );
+            assert!(said.contains("is lost") || said.contains("was ended"), "{event:?}: {said}");
+            assert!(said.contains("connected again after"), "{event:?}: {said}");
+            assert_eq!(found, expected, "{arguments:?}, {event:?}: {said}");
+        }
     }
 }
 
@@ -159,9 +168,14 @@ fn checks_go_on_after_sleep_and_restart_also_through_a_hub() {
     let folder = tempfile::tempdir().unwrap();
     let suite = carve_small(folder.path()).display().to_string();
     for mut way in [Way::new(folder.path(), false), Way::through_hub(folder.path())] {
-        for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
-            way.expect_same(&["check", &suite], event, |bytes| bytes / 10 * part);
-        }
+        way.expect_same(
+            &["check", &suite],
+            &[
+                (Event::Sleep, &|bytes| bytes / 10 * 5),
+                (Event::Cut, &|bytes| bytes / 10 * 2),
+                (Event::Restart, &|bytes| bytes / 10 * 7),
+            ],
+        );
         way.proxy.cut();
     }
 }
@@ -190,12 +204,18 @@ fn text_goes_on_after_sleep_and_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut way = Way::new(folder.path(), false);
     let model = draft();
-    let greedy = ["generate", &model, "--prompt", "Once upon a time", "--max-tokens", "300"];
+    let greedy = ["generate", &model, "--prompt", "Once upon a time", "--max-tokens", "120"];
     let warm = [&greedy[..], &["--temperature", "0.8", "--seed", "7"]].concat();
     for arguments in [&greedy[..], &warm] {
-        for (event, left) in [(Event::Sleep, 6000), (Event::Restart, 3000), (Event::Cut, 500_000)] {
-            way.expect_same(arguments, event, |bytes| bytes - left);
-        }
+        // About 50 bytes are sent for a token, and most of the others before the first.
+        way.expect_same(
+            arguments,
+            &[
+                (Event::Sleep, &|bytes| bytes - 4000),
+                (Event::Cut, &|bytes| bytes - 500_000),
+                (Event::Restart, &|bytes| bytes - 3000),
+            ],
+        );
     }
     way.proxy.cut();
 }
@@ -227,21 +247,20 @@ fn migrations_and_the_rest_go_on() {
     let suite = carve_small(folder.path()).display().to_string();
     let mut way = Way::new(folder.path(), false);
     let migrate = ["migrate", &model, "--prompts", &prompts, "--steps", "1", "--ledger", "ledger"];
-    way.expect_same(&migrate, Event::Restart, |bytes| bytes / 10 * 6);
+    way.expect_same(&migrate, &[(Event::Restart, &|bytes| bytes / 10 * 6)]);
     let diagnose = ["diagnose", &model, "--suite", &suite];
-    way.expect_same(&diagnose, Event::Cut, |bytes| bytes / 10 * 6);
-    way.expect_same(&["eval", &model, "--tokens", "256", "--window", "64"], Event::Restart, |bytes| {
-        bytes / 10 * 8
-    });
+    way.expect_same(&diagnose, &[(Event::Cut, &|bytes| bytes / 10 * 6)]);
+    let eval = ["eval", &model, "--tokens", "256", "--window", "64"];
+    way.expect_same(&eval, &[(Event::Restart, &|bytes| bytes / 10 * 8)]);
     let logits = ["logits", &model, "--ids", "1,2,3,4", "--out", "logits.safetensors"];
-    way.expect_same(&logits, Event::Cut, |bytes| bytes / 2);
+    way.expect_same(&logits, &[(Event::Cut, &|bytes| bytes / 2)]);
     // What is measured is another number each time.
     let bench = ["bench", "decode", &model, "--prefill", "32", "--tokens", "16", "--runs", "2"];
     let tune = ["tune", &model, "--suite", &suite, "--out", "tuned.json"];
-    for (arguments, event) in [(&bench[..], Event::Restart), (&bench, Event::Sleep), (&tune, Event::Restart)]
+    for (arguments, events) in [(&bench[..], &[Event::Sleep, Event::Restart][..]), (&tune, &[Event::Restart])]
     {
         let (bytes, expected, _) = way.run(arguments, None);
-        for part in [3, 8] {
+        for (event, part) in events.iter().flat_map(|event| [(*event, 3), (*event, 8)]) {
             let (_, found, said) = way.run(arguments, Some((event, bytes / 10 * part)));
             assert!(found["reconnects"].as_u64() >= Some(1), "{arguments:?}: {said}");
             let count = |report: &Value, what: &str| report[what].as_array().map(Vec::len);
