@@ -140,7 +140,10 @@ impl KernelDesc {
 
     /// Whether the text asks for matrix units: a line of it enables them.
     pub fn needs_matrices(&self) -> bool {
-        self.source.text.lines().any(|line| line.trim() == "enable wgpu_cooperative_matrix;")
+        const ENABLE: &str = "enable wgpu_cooperative_matrix;";
+        let text = &self.source.text;
+        // Most texts do not have it at all, which is found out faster than line by line.
+        text.contains(ENABLE) && text.lines().any(|line| line.trim() == ENABLE)
     }
 
     /// The first feature that is lacking.

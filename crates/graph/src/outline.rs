@@ -20,11 +20,12 @@ impl Graph {
     /// The subgraph of these nodes, in any order. What they use of other nodes, of weights, inputs and states, is an input;
     /// a value that any node outside of `inside` uses, or that is a result or a state's value after the run, is an output.
     ///
-    /// `inside` holds these nodes and may hold more: those that are replaced together with them. What is in `given` is no
-    /// output: something else gives it. Fails on a node that the graph does not have, and if nothing of what the nodes
-    /// compute is used.
+    /// `users` is what [`Graph::users`] gives. `inside` holds these nodes and may hold more: those that are replaced together
+    /// with them. What is in `given` is no output: something else gives it. Fails on a node that the graph does not have, and
+    /// if nothing of what the nodes compute is used.
     pub fn outline(
         &self,
+        users: &[Vec<NodeId>],
         nodes: &[NodeId],
         inside: &HashSet<NodeId>,
         given: &HashSet<ValueId>,
@@ -59,7 +60,7 @@ impl Graph {
             count += made.len();
             ids.extend(node.outputs.iter().copied().zip(made));
         }
-        let mut outputs: Vec<ValueId> = self.outgoing_values(&nodes, inside);
+        let mut outputs: Vec<ValueId> = self.outgoing_values(users, &nodes, inside);
         // Of a value that two bodies compute one is enough.
         outputs.retain(|value| !given.contains(value));
         // A body without outputs would be dead, and so would the nodes be.
@@ -73,19 +74,16 @@ impl Graph {
     }
 
     /// What these nodes compute for others than `inside`.
-    fn outgoing_values(&self, nodes: &BTreeSet<NodeId>, inside: &HashSet<NodeId>) -> Vec<ValueId> {
-        let users = self.users();
-        let kept: HashSet<ValueId> = self
-            .outputs()
-            .iter()
-            .map(|output| output.value)
-            .chain(self.states().iter().map(|state| state.output))
-            .collect();
+    fn outgoing_values(
+        &self,
+        users: &[Vec<NodeId>],
+        nodes: &BTreeSet<NodeId>,
+        inside: &HashSet<NodeId>,
+    ) -> Vec<ValueId> {
+        let results = self.outputs().iter().map(|output| output.value);
+        let kept: HashSet<ValueId> = results.chain(self.states().iter().map(|state| state.output)).collect();
+        let is_used = |value: &ValueId| users[value.0 as usize].iter().any(|user| !inside.contains(user));
         let values = nodes.iter().flat_map(|&id| self.node(id).outputs.iter().copied());
-        values
-            .filter(|value| {
-                kept.contains(value) || users[value.0 as usize].iter().any(|user| !inside.contains(user))
-            })
-            .collect()
+        values.filter(|value| kept.contains(value) || is_used(value)).collect()
     }
 }

@@ -4,7 +4,7 @@
 //! A device must not be exchanged for another one while its cache lives, because ids are those of the device.
 
 use std::collections::{HashMap, HashSet};
-use tapml_device::{Device, KernelDesc, KernelId};
+use tapml_device::{Device, KernelDesc, KernelId, Source};
 use tapml_graph::{Context, Error, Result};
 
 /// Compiled kernels by description, so that loading many small programs compiles each kernel once.
@@ -12,7 +12,7 @@ use tapml_graph::{Context, Error, Result};
 /// One cache belongs to one device. Its kernels live until [`KernelCache::clear`].
 #[derive(Debug, Default)]
 pub struct KernelCache {
-    /// By the BLAKE3 hash of the description as JSON.
+    /// By the hash of the description.
     kernels: HashMap<[u8; 32], KernelId>,
 }
 
@@ -73,9 +73,29 @@ impl KernelCache {
     }
 }
 
-/// What stands for a description in the cache.
-fn key_of(desc: &KernelDesc) -> Result<[u8; 32]> {
-    let text = serde_json::to_vec(desc)
-        .map_err(|e| Error::bug(format!("kernel `{}` does not serialise: {e}", desc.name)))?;
-    Ok(*blake3::hash(&text).as_bytes())
+/// The BLAKE3 hash of a whole description. Descriptions hold floats, which have no hash of their own.
+pub(crate) fn key_of(desc: &KernelDesc) -> Result<[u8; 32]> {
+    // Named one by one, so that none that is added is forgotten.
+    let KernelDesc {
+        name,
+        source: Source { language, file, prelude, text },
+        entry,
+        constants,
+        bindings,
+        workgroup,
+        workgroup_memory,
+        needs_f16,
+        needs_subgroups,
+        dependent_launch,
+    } = desc;
+    let needs = (workgroup_memory, needs_f16, needs_subgroups, dependent_launch);
+    let facts = serde_json::to_vec(&(name, language, file, entry, constants, bindings, workgroup, needs))
+        .map_err(|e| Error::bug(format!("kernel `{name}` does not serialise: {e}")))?;
+    let mut hasher = blake3::Hasher::new();
+    // Texts are long: they are hashed as they are, behind their lengths, so that no two lists of parts give the same bytes.
+    for part in [&facts[..], prelude.as_bytes(), text.as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Ok(*hasher.finalize().as_bytes())
 }

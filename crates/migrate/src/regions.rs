@@ -194,7 +194,8 @@ impl Regions<'_> {
     pub fn call(&self, nodes: &BTreeSet<NodeId>, frame: usize) -> Result<(Call, Vec<Tensor>)> {
         let graph = self.model.graph();
         let ids: Vec<NodeId> = nodes.iter().copied().collect();
-        let outlined = graph.outline(&ids, &ids.iter().copied().collect(), &HashSet::new())?;
+        let outlined =
+            graph.outline(&graph.users(), &ids, &ids.iter().copied().collect(), &HashSet::new())?;
         // As one operator, so that what works on single calls works on regions, too.
         let op = Op::Fused(Fused::new(&REGION, outlined.body)?);
         let value = |&id: &ValueId| value(self.suite, self.model, frame, id);

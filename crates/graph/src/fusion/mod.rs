@@ -78,7 +78,7 @@ impl Fusion {
                 if inside.is_empty() || !inside.is_disjoint(&taken) || !uses.is_convex(&inside) {
                     continue;
                 }
-                let Some(parts) = self.parts(graph, &way, &inside, serves)? else { continue };
+                let Some(parts) = self.parts(&uses, &way, &inside, serves)? else { continue };
                 replace(graph, &mut patch, &inside, parts).context(|| format!("fusion `{}`", self.name))?;
                 // Nodes of another place must not be fused again in this pass.
                 taken.extend(inside);
@@ -95,16 +95,17 @@ impl Fusion {
     /// The fused operators of a way, if all of them are served.
     fn parts(
         &'static self,
-        graph: &Graph,
+        uses: &Uses<'_>,
         way: &Way,
         inside: &HashSet<NodeId>,
         serves: &mut Serves<'_>,
     ) -> Result<Option<Vec<FusedPart>>> {
+        let graph = uses.graph;
         let mut parts = Vec::with_capacity(way.len());
         // Where two of the operators compute a value, the first gives it.
         let mut given = HashSet::new();
         for nodes in way {
-            let Outlined { body, inputs, outputs } = graph.outline(nodes, inside, &given)?;
+            let Outlined { body, inputs, outputs } = graph.outline(uses.all(), nodes, inside, &given)?;
             given.extend(outputs.iter().copied());
             let op = Op::Fused(Fused::new(self, body)?);
             let types: Vec<TensorType> = inputs.iter().map(|&v| graph.value(v).ty.clone()).collect();

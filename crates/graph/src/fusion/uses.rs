@@ -44,6 +44,11 @@ impl<'g> Uses<'g> {
         &self.users[value.0 as usize]
     }
 
+    /// The nodes that use each value, by its id.
+    pub fn all(&self) -> &[Vec<NodeId>] {
+        &self.users
+    }
+
     /// Whether the value is a result, or what a state holds after the run.
     pub fn is_kept(&self, value: ValueId) -> bool {
         self.kept.contains(&value)

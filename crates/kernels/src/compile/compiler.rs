@@ -2,6 +2,7 @@
 
 use super::options::CompileOptions;
 use super::place::NodePlace;
+use crate::cache::key_of;
 use crate::memory::Buffers;
 use crate::plan::program_symbols;
 use crate::program::{Content, Port, Program, ProgramStep, SCHEMA, StatePort, bytes_at_capacity};
@@ -47,7 +48,7 @@ pub(super) struct Compiler<'a> {
     /// Distinct descriptions in the order of their first use.
     pub(super) kernels: Vec<KernelDesc>,
     /// The index of each, by its serialised form.
-    pub(super) kernel_index: HashMap<Vec<u8>, u32>,
+    pub(super) kernel_index: HashMap<[u8; 32], u32>,
     /// The steps so far, those of the prefill phase first.
     pub(super) steps: Vec<ProgramStep>,
     /// The buffer of the uniform block.
@@ -139,10 +140,8 @@ impl<'a> Compiler<'a> {
 
     /// The index of a description, which is added at its first use.
     pub(super) fn kernel(&mut self, desc: &KernelDesc) -> Result<u32> {
-        // Descriptions hold floats, which have no hash; their serialised form does.
-        let key = serde_json::to_vec(desc).map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?;
         let next = self.kernels.len() as u32;
-        let index = *self.kernel_index.entry(key).or_insert(next);
+        let index = *self.kernel_index.entry(key_of(desc)?).or_insert(next);
         if index == next {
             self.kernels.push(desc.clone());
         }
