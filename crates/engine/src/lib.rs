@@ -40,9 +40,9 @@ pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use serve::{
     Batch, BatchLimits, BatchRunner, Candidate, DraftModel, Engine, EngineOptions, EngineStats, ImageLimits,
-    LogitDetail, NO_SLOT, NgramOptions, PagedRunner, PartSums, PlacedImage, PromptToken, Request,
-    RequestEvent, RequestHandle, RequestOptions, SampledToken, SequenceRows, SharedImage, StepLogits,
-    SubmitError, TokenMask, TopRows, Usage, WantedLogits,
+    LogitDetail, NO_SLOT, NgramOptions, PagedRunner, PartSums, PlacedImage, PromptToken, ReplaceGuess,
+    Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, SequenceRows, SharedImage,
+    StepLogits, SubmitError, TokenMask, TopRows, Usage, WantedLogits,
 };
 pub use sound::Sound;
 pub use special::SpecialTokens;

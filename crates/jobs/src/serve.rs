@@ -14,6 +14,7 @@ use tapml_engine::{
 };
 use tapml_exec::{CpuPlatform, Image, Interface, NOWHERE, PlatformInfo};
 use tapml_graph::{Context, Error, Model, Result};
+use tapml_import::quantize::Scheme;
 use tapml_import::{Checkpoint, LogitRows};
 use tapml_migrate::report::CheckReport;
 use tapml_migrate::suite::Suite;
@@ -69,6 +70,8 @@ pub struct ServeOptions {
     pub draft: Option<PathBuf>,
     /// Most tokens that it guesses at once.
     pub draft_tokens: usize,
+    /// How its weights are quantised; as the model's if absent.
+    pub draft_quantize: Option<Scheme>,
     /// Whether weights are random and words are numbers, so that a configuration is enough: for measuring speed.
     pub random: bool,
     /// A source and the share of live calls that it checks, as `cpu:0.01`; none if absent.
@@ -93,6 +96,7 @@ impl Default for ServeOptions {
             check: true,
             draft: None,
             draft_tokens: DRAFT_TOKENS,
+            draft_quantize: None,
             random: false,
             shadow: None,
             shadow_cases: None,
@@ -141,6 +145,11 @@ impl ServeOptions {
     /// If the model or the target cannot be opened, if rows of several texts cannot share a step of a language model, if a call
     /// of the check fails, if there is no memory for the pages, or if an encoder takes no texts.
     pub fn load(&self, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
+        self.load_within(usize::MAX, progress, stop)
+    }
+
+    /// As [`ServeOptions::load`]; texts have at most `most` tokens, whatever the model takes.
+    fn load_within(&self, most: usize, progress: &dyn Progress, stop: &Stop) -> Result<Serving> {
         if self.random && self.shadow.is_some() {
             let text =
                 "random weights cannot be shadowed: a case would name weights that no checkpoint holds";
@@ -148,7 +157,7 @@ impl ServeOptions {
         }
         let (graph, target) = self.graph.for_target(&self.target)?;
         if graph.tensor_parallel != self.graph.tensor_parallel || target != self.target {
-            return ServeOptions { graph, target, ..self.clone() }.load(progress, stop);
+            return ServeOptions { graph, target, ..self.clone() }.load_within(most, progress, stop);
         }
         if self.shadow.is_some() && graph.tensor_parallel.is_some_and(|ranks| ranks > 1) {
             return Err(Error::unsupported("several ranks show no values of single nodes")
@@ -169,7 +178,7 @@ impl ServeOptions {
         if !Interface::from_graph(model.graph())?.has_logits() {
             return self.load_encoder(checkpoint, model, progress, stop);
         }
-        let limits = self.limits(&checkpoint, &model)?;
+        let limits = self.limits(&checkpoint, &model, most)?;
         let page = u32::try_from(limits.page).unwrap_or(u32::MAX);
         let layout = single_text_layout(page, CHECKED_TOKENS + CHECKED_STEPS as usize);
         let recorded = model.with_graph(model.graph().to_paged_with_encoder(layout)?)?;
@@ -212,18 +221,23 @@ impl ServeOptions {
             return Err(Error::invalid("a small model must guess at least 1 token at once, found 0"));
         }
         let (model, draft, shadow) = (model.to_path_buf(), None, None);
-        let options = ServeOptions { model, draft, shadow, context: None, pages: None, ..self.clone() };
-        let serving = options.load(progress, stop).context(|| "the small model".to_string())?;
+        let quantize = self.draft_quantize.or(self.graph.quantize);
+        let graph = GraphOptions { quantize, ..self.graph };
+        let options =
+            ServeOptions { model, draft, shadow, graph, context: None, pages: None, ..self.clone() };
+        // Its cache has no use for tokens that the large model does not take.
+        let most = self.context.unwrap_or(usize::MAX);
+        let serving = options.load_within(most, progress, stop).context(|| "the small model".to_string())?;
         let LoadedModel::Generator { runner, .. } = serving.model else {
             return Err(Error::unsupported("the small model is an encoder, which generates no text"));
         };
         let (tokens, requests) = (self.draft_tokens, DRAFTED_REQUESTS);
-        Ok(DraftModel { runner, tokens, requests })
+        Ok(DraftModel { runner, tokens, requests, replace: None })
     }
 
     /// The sizes, within the model's context and the memory for pages.
-    fn limits(&self, checkpoint: &Checkpoint, model: &Model) -> Result<BatchLimits> {
-        let context = self.context.unwrap_or(checkpoint.context());
+    fn limits(&self, checkpoint: &Checkpoint, model: &Model, most: usize) -> Result<BatchLimits> {
+        let context = self.context.unwrap_or(checkpoint.context().min(most));
         let sizes = [self.page, self.rows, self.sequences, context];
         if sizes.contains(&0) || context > checkpoint.context() {
             let most = checkpoint.context();

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use tapml::engine::{EngineOptions, NgramOptions};
+use tapml::import::quantize::Scheme;
 use tapml::migrate::Stop;
 use tapml::model::GraphOptions;
 use tapml::platform;
@@ -114,6 +115,9 @@ pub struct ServeCommand {
     /// Most tokens that the small model guesses at once
     #[arg(long, value_name = "N", default_value_t = 4, requires = "draft")]
     draft_tokens: usize,
+    /// Quantise the small model's weights in this way; as the model's if not given
+    #[arg(long, value_name = "SCHEME", requires = "draft")]
+    draft_quantize: Option<Scheme>,
     /// Guess at most so many tokens from what followed the last ones before; texts stay the same
     #[arg(long, value_name = "N", conflicts_with = "draft")]
     ngram: Option<usize>,
@@ -315,6 +319,7 @@ impl ServeCommand {
             check: self.check == CheckArg::On,
             draft: self.draft.clone(),
             draft_tokens: self.draft_tokens,
+            draft_quantize: self.draft_quantize,
             random: self.random,
             shadow: self.shadow.clone(),
             shadow_cases: self.shadow_cases.clone(),

@@ -58,6 +58,8 @@ pub struct Chosen {
     pub finish: Result<Option<Finish>>,
     /// Why logits that were needed could not be read, if so. The next token is not chosen then, and nothing was drawn for it.
     pub unread: Option<Error>,
+    /// Tokens of the draft that were compared with the choice: those up to the first wrong one.
+    pub compared: usize,
 }
 
 /// Gives logits of the step: these columns of a wanted row of the sequence.
@@ -152,10 +154,12 @@ impl Chooser {
     pub fn choose(&mut self, rows: SequenceLogits, limits: &BatchLimits, read: &ReadLogits) -> Chosen {
         let mut tokens = Vec::new();
         let mut reader = LogitReader { read, vocab: limits.vocab, failed: None };
+        let drafted = rows.draft.len();
         let finish = self.choose_into(rows, limits, &mut reader, &mut tokens);
         // Logits that could not be read say nothing of the request.
         let finish = if reader.failed.is_some() { Ok(None) } else { finish };
-        Chosen { tokens, finish, unread: reader.failed }
+        let compared = drafted.min(tokens.len());
+        Chosen { tokens, finish, unread: reader.failed, compared }
     }
 
     fn choose_into(

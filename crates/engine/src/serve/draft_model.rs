@@ -10,6 +10,9 @@ use crate::sampler::{greatest, greatest_of_top};
 use std::collections::BTreeMap;
 use tapml_graph::{Error, Result};
 
+/// Says which token is proposed behind a text, guessed tokens included, in the place of the small model's guess.
+pub type ReplaceGuess = Box<dyn FnMut(&[u32], u32) -> u32 + Send>;
+
 /// Speculative decoding with a second, smaller model of the same vocabulary.
 pub struct DraftModel {
     /// The model.
@@ -18,6 +21,8 @@ pub struct DraftModel {
     pub tokens: usize,
     /// Only while at most this many requests run.
     pub requests: usize,
+    /// Proposes other tokens than the small model does, which runs all the same: for measurements of a known acceptance.
+    pub replace: Option<ReplaceGuess>,
 }
 
 /// A small model that failed so often is not asked any more.
@@ -40,13 +45,14 @@ pub struct ModelDrafter {
     scheduler: Scheduler,
     tokens: usize,
     pub requests: usize,
+    replace: Option<ReplaceGuess>,
     failures: usize,
 }
 
 impl ModelDrafter {
     /// Fails if the small model has no place for anything, or another vocabulary.
     pub fn new(model: DraftModel, vocab: usize) -> Result<ModelDrafter> {
-        let DraftModel { runner, tokens, requests } = model;
+        let DraftModel { runner, tokens, requests, replace } = model;
         let limits = runner.limits().usable()?;
         if limits.vocab != vocab {
             let message = format!("the draft model has {} tokens, the model {vocab}", limits.vocab);
@@ -59,7 +65,7 @@ impl ModelDrafter {
         // Pages of wrong guesses must not be found by others.
         let options = SchedulerOptions { prompt_rows: limits.rows, prefix_cache: false };
         let scheduler = Scheduler::new(limits, options);
-        Ok(ModelDrafter { runner, limits, scheduler, tokens, requests, failures: 0 })
+        Ok(ModelDrafter { runner, limits, scheduler, tokens, requests, replace, failures: 0 })
     }
 
     /// Forgets a sequence.
@@ -131,6 +137,10 @@ impl ModelDrafter {
             let token = match &logits {
                 StepLogits::Full(logits) => greatest(logits)?,
                 StepLogits::Top(top) => greatest_of_top(&top.tokens)?,
+            };
+            let token = match &mut self.replace {
+                Some(replace) => replace(self.scheduler.ids(*id), token),
+                None => token,
             };
             guess.push(token);
             // The last guess is not computed.

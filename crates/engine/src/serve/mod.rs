@@ -25,7 +25,7 @@ pub use batch::{
     WantedLogits,
 };
 pub use draft::NgramOptions;
-pub use draft_model::DraftModel;
+pub use draft_model::{DraftModel, ReplaceGuess};
 pub use engine::{Engine, RequestHandle};
 pub use images::{ImageLimits, PlacedImage, SharedImage};
 pub use options::{EngineOptions, EngineStats, SubmitError};

@@ -65,6 +65,8 @@ pub struct EngineStats {
     pub draft_tokens: u64,
     /// Of these, tokens that were right.
     pub accepted_tokens: u64,
+    /// Of the guessed tokens, those that were compared with the model's choice: behind a wrong one the others are not.
+    pub compared_tokens: u64,
     /// Steps that succeeded.
     pub steps: u64,
     /// Their rows.

@@ -270,6 +270,7 @@ impl EngineThread {
         let Some(active) = self.active.get_mut(&id) else { return Continuation::GoesOn };
         self.stats.generated_tokens += chosen.tokens.len() as u64;
         // The last token is the model's own choice, those before it were drafted.
+        self.stats.compared_tokens += chosen.compared as u64;
         self.stats.accepted_tokens += chosen.tokens.len().saturating_sub(1) as u64;
         chosen.tokens.iter().for_each(|token| self.scheduler.push(id, token.id));
         if !active.report_tokens(chosen.tokens, now) {

@@ -52,7 +52,7 @@ fn a_small_model_does_not_change_the_text() {
     for (limits, noise) in [(LIMITS, 0), (LIMITS, 4), (LIMITS, 1), (BatchLimits { pages: 40, ..LIMITS }, 3)] {
         for draft_limits in [LIMITS, small, BatchLimits { pages: 12, ..small }] {
             let (runner, draft_watch) = HashModel::new_noisy(draft_limits, noise);
-            let draft = DraftModel { runner, tokens: 4, requests: 16 };
+            let draft = DraftModel { runner, tokens: 4, requests: 16, replace: None };
             let stats = assert_drafted(limits, draft, EngineOptions::default(), 24);
             assert_eq!(draft_watch.lock().unwrap().violations, Vec::<String>::new());
             if noise == 1 {
@@ -67,7 +67,7 @@ fn a_small_model_does_not_change_the_text() {
 #[test]
 fn a_right_small_model_saves_steps() {
     let (runner, _) = HashModel::new(LIMITS);
-    let draft = DraftModel { runner, tokens: 4, requests: 16 };
+    let draft = DraftModel { runner, tokens: 4, requests: 16, replace: None };
     let (model, watch) = HashModel::new(LIMITS);
     let engine = Engine::start_with_draft(model, Some(draft), EngineOptions::default()).unwrap();
     let answer = ask(&engine, &prompt(20, 1), request_options(100, 0)).answer();
@@ -83,7 +83,7 @@ fn a_small_model_that_fails_is_done_without() {
         let (runner, draft_watch) = HashModel::new(LIMITS);
         draft_watch.lock().unwrap().failures = (3..1000).collect();
         draft_watch.lock().unwrap().lost = lost;
-        let draft = DraftModel { runner, tokens: 4, requests: 16 };
+        let draft = DraftModel { runner, tokens: 4, requests: 16, replace: None };
         let stats = assert_drafted(LIMITS, draft, EngineOptions::default(), 24);
         assert_eq!(stats.failed, 0);
         let steps = draft_watch.lock().unwrap().steps.len();
@@ -94,7 +94,7 @@ fn a_small_model_that_fails_is_done_without() {
 #[test]
 fn a_small_model_of_another_vocabulary_is_refused() {
     let (runner, _) = HashModel::new(BatchLimits { vocab: 60, ..LIMITS });
-    let draft = DraftModel { runner, tokens: 4, requests: 16 };
+    let draft = DraftModel { runner, tokens: 4, requests: 16, replace: None };
     let error = Engine::start_with_draft(HashModel::new(LIMITS).0, Some(draft), EngineOptions::default());
     assert!(error.unwrap_err().to_string().contains("60 tokens"));
 }
