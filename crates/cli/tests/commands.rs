@@ -394,3 +394,42 @@ fn bench_decode_measures_a_shape_without_weights() {
     none.args(["bench", "decode", ".", "--random", "--target", "emulator", "--tokens", "0"]);
     assert!(stderr(&mut none, 2).contains("at least 1"));
 }
+
+#[test]
+fn bench_draft_reaches_the_acceptance_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = tapml_testing::model("llama").display().to_string();
+    let bench = |options: &[&str]| {
+        let mut command = tapml(folder.path());
+        command
+            .args(["bench", "draft", &large, "--target", "cpu", "--tokens", "40", "--runs", "1"])
+            .args(options);
+        command
+    };
+    let small = draft();
+    // A text with guesses that is another one than without is an error of the command.
+    let report = json(&mut bench(&["--draft", &small, "--acceptance", "0.8", "--clients", "4"]), 0);
+    let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
+    // More than 100 guesses of a chance of 0.8: the deviation is below 0.04.
+    assert!(number("compared_tokens") > 100.0 && (number("acceptance") - 0.8).abs() < 0.16, "{report}");
+    assert!(
+        (2.0..4.5).contains(&number("tokens_per_step"))
+            && report["speedup"]["median"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+    let all = json(&mut bench(&["--draft", &small, "--acceptance", "1", "--draft-tokens", "3"]), 0);
+    assert_eq!((all["acceptance"].as_f64(), all["draft_tokens"].as_u64()), (Some(1.0), Some(3)));
+    let none = json(&mut bench(&["--draft", &small, "--acceptance", "0"]), 0);
+    assert_eq!((none["acceptance"].as_f64(), none["tokens_per_step"].as_f64()), (Some(0.0), Some(1.0)));
+    let own = json(&mut bench(&["--draft", &small]), 0);
+    assert!(own.get("asked_acceptance").is_none() && own["acceptance"].as_f64().unwrap() > 0.3, "{own}");
+    let text = json(&mut bench(&["--ngram", "4"]), 0);
+    assert!(text["draft_steps"].as_array().unwrap().is_empty() && text.get("draft").is_none(), "{text}");
+    for (options, said) in [
+        (&["--draft", &small, "--acceptance", "1.5"][..], "from 0 to 1"),
+        (&["--draft", &small, "--prompt-tokens", "0"], "at least 1"),
+        (&[], "--draft"),
+    ] {
+        assert!(stderr(&mut bench(options), 2).contains(said), "{said}");
+    }
+}

@@ -252,7 +252,10 @@ pub mod shown {
 }
 /// How fast a model runs.
 pub mod speed {
-    pub use tapml_jobs::speed::{KernelTime, Rate, SpeedOptions, SpeedReport, measure};
+    pub use tapml_jobs::speed::{
+        DraftSpeedOptions, DraftSpeedReport, KernelTime, Rate, SpeedOptions, SpeedReport, StepTime, measure,
+        measure_drafts,
+    };
 }
 /// Kernels chosen by measurement.
 pub mod tune {

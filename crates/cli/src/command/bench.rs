@@ -5,6 +5,7 @@
 
 mod bugs;
 mod decode;
+mod draft;
 mod models;
 mod serve;
 mod table;
@@ -24,6 +25,7 @@ pub struct BenchCommand {
 enum What {
     Bugs(bugs::BugsCommand),
     Decode(decode::DecodeCommand),
+    Draft(draft::DraftCommand),
     Serve(serve::ServeBenchCommand),
 }
 
@@ -33,6 +35,7 @@ impl BenchCommand {
         match self.what {
             What::Bugs(command) => command.run(),
             What::Decode(command) => command.run(),
+            What::Draft(command) => command.run(),
             What::Serve(command) => command.run(),
         }
     }

@@ -5,11 +5,14 @@
 //! whole steps, transfers of ids and logits included.
 
 mod bandwidth;
+mod draft;
 mod profile;
 mod rate;
+mod timed;
 pub(crate) mod traffic;
 
 use crate::platform;
+pub use draft::{DraftSpeedOptions, DraftSpeedReport, StepTime, measure_drafts};
 pub use profile::KernelTime;
 use profile::{Profiler, Recording};
 pub use rate::Rate;

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-/// A number of tokens a second: the median of the runs, the slowest and the fastest.
+/// A number that was measured several times, such as tokens a second: the median, the least and the greatest.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Rate {
     /// The median.
     pub median: f64,
-    /// The slowest run.
+    /// The least.
     pub min: f64,
-    /// The fastest run.
+    /// The greatest.
     pub max: f64,
 }
 
