@@ -100,6 +100,7 @@ impl Operator for PagedAttention {
             case("soft cap", 2, Attention { softcap: Some(5.0), ..base(2, 2, 10) }, f32, "33,70", "1,0"),
             case("alibi", 3, Attention { alibi: Some(slopes), ..base(4, 4, 9) }, f32, "66,5,31", "0,1,2"),
             case("narrow values", 2, Attention { value_dim: Some(16), ..base(4, 2, 24) }, f32, "79,16", "2,1"),
+            case("latent heads, f16", 4, Attention { value_dim: Some(128), ..base(2, 2, 192) }, f16, "79,40,41,3", "0,1,1,2"),
             case("f16", 3, base(4, 2, 64), f16, "79,15,16", "0,1,2"),
             case("sinks", 3, base(6, 2, 16), f32, "50,0,15", "0,1,2").input(f32, "6", Fill::Normal(2.0)),
             case("long heads, f16", 4, base(4, 1, 128), f16, "79,70,3,0", "0,1,2,3"),

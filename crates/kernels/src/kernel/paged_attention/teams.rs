@@ -58,7 +58,7 @@ fn text(block: u32) -> Composition {
     text.line("    for (var start = first; start < end; start += 4u * apart) {");
     for (name, read) in [("key", "key_words"), ("value", "value_words")] {
         for (letter, part) in ["a", "b", "c", "d"].into_iter().zip(["x", "y", "z", "w"]) {
-            text.line(format!("        let {name}_{letter} = {read}(places.{part}, at);"));
+            text.line(format!("        let {name}_{letter} = {read}(places.{part}, {name}_at);"));
         }
     }
     text.line("        let mine = keys.x + own % 4u * apart;");
@@ -101,14 +101,16 @@ pub fn on_any_gpu(request: &Request) -> bool {
 /// The plan.
 ///
 /// # Errors
-/// `Unsupported` for values of another size than keys, for heads that are no whole pieces of eight elements, and where a
-/// team is larger than a subgroup, or a subgroup has few lanes.
+/// `Unsupported` for values that are larger than keys, for heads that are no whole pieces of eight elements, and where a team
+/// is larger than a subgroup, or a subgroup has few lanes.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::PagedAttention(PagedAttention { attention: op, page }) = request.op else {
         return Err(wrong_op(request));
     };
     check_heads(op, request)?;
-    let served = op.causal && op.value_size() == op.head_dim && op.head_dim.is_multiple_of(EACH);
+    let sizes = [op.head_dim, op.value_size()];
+    let whole = sizes.iter().all(|size| size.is_multiple_of(EACH));
+    let served = op.causal && whole && (EACH..=op.head_dim).contains(&op.value_size());
     let team = (op.head_dim / EACH).next_power_of_two().max(SMALLEST_TEAM);
     let least = request.info.features.subgroups.map_or(0, |(least, _)| least);
     if !served || !(EACH..=MAX_HEAD_DIM).contains(&op.head_dim) || team.max(LEAST) > least {
@@ -127,7 +129,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 fn launch(op: &Attention, page: u32, request: &Request, block: u32, team: u32) -> Result<Launch> {
     let q = &request.inputs[0];
     let launch = bind(&KERNEL, op, page, request)?.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads);
-    let launch = launch.set("HEAD_DIM", op.head_dim).set("SCALE", op.scale);
+    let launch = launch.set("HEAD_DIM", op.head_dim).set("VALUE_DIM", op.value_size()).set("SCALE", op.scale);
     let launch = launch.set("WINDOW", op.window.unwrap_or(0)).set("CHUNK", op.chunk.unwrap_or(u32::MAX));
     let launch = launch.set("SOFTCAP", op.softcap.unwrap_or(0.0));
     let launch = launch.set("HAS_SINKS", u32::from(request.inputs.len() > PagedAttention::SINKS));

@@ -5,6 +5,7 @@
 override HEADS: u32;
 override KV_HEADS: u32;
 override HEAD_DIM: u32; // elements of a head: a multiple of 8, at most 256
+override VALUE_DIM: u32; // elements of a head's value: a multiple of 8, at most HEAD_DIM
 override SCALE: f32;
 override WINDOW: u32 = 0u; // 0: no window
 override CHUNK: u32 = 0xffffffffu; // one chunk of all positions
@@ -70,7 +71,7 @@ fn key_words(row: u32, at: u32) -> Words {
 }
 
 fn value_words(row: u32, at: u32) -> Words {
-    let start = row * (KV_HEADS * (HEAD_DIM / 8u)) + at;
+    let start = row * (KV_HEADS * (VALUE_DIM / 8u)) + at;
     if PIECE == 4u {
         return Words(v[2u * start], v[2u * start + 1u]);
     }
@@ -174,7 +175,7 @@ fn put(head: Head, h: u32, team: u32, own: u32) {
 // Adds up the sums of all teams for head h of the block, `which` of the row, and stores the result; zeros if no key is seen.
 fn give(head: Head, h: u32, which: u32, row: u32, none: bool, lane: u32) {
     let teams = LANES / TEAM;
-    let pieces = HEAD_DIM / 8u;
+    let pieces = VALUE_DIM / 8u;
     let own = lane % TEAM;
     var peak = LOWEST;
     if HAS_SINKS != 0u {
@@ -194,18 +195,18 @@ fn give(head: Head, h: u32, which: u32, row: u32, none: bool, lane: u32) {
         }
     }
     workgroupBarrier();
-    if lane < HEAD_DIM / 4u {
+    if lane < VALUE_DIM / 4u {
         var total = 0.0;
         if HAS_SINKS != 0u {
             total = exp_accurate(sink - peak);
         }
         var sum = vec4<f32>();
         for (var t = 0u; t < teams; t++) {
-            sum += pool[t * (HEAD_DIM / 4u) + lane];
+            sum += pool[t * (VALUE_DIM / 4u) + lane];
             total += totals[h * teams + t];
         }
         let result = select(sum / select(total, 1.0, none), vec4<f32>(), none);
-        let at = (row * HEADS + which) * HEAD_DIM + 4u * lane;
+        let at = (row * HEADS + which) * VALUE_DIM + 4u * lane;
         y[at] = to_act(result.x);
         y[at + 1u] = to_act(result.y);
         y[at + 2u] = to_act(result.z);
@@ -236,7 +237,9 @@ fn main(
     let team = lane / TEAM;
     let own = lane % TEAM;
     let piece = min(own, HEAD_DIM / 8u - 1u);
-    let at = group.x * BLOCK / (HEADS / KV_HEADS) * (HEAD_DIM / 8u) + piece;
+    let kv_head = group.x * BLOCK / (HEADS / KV_HEADS);
+    let key_at = kv_head * (HEAD_DIM / 8u) + piece;
+    let value_at = kv_head * (VALUE_DIM / 8u) + min(own, VALUE_DIM / 8u - 1u);
     let apart = LANES / TEAM;
     // Keys of a team lie so far apart that all teams have some, however few there are.
     var keys = vec4<u32>(first + team) + vec4<u32>(0u, apart, 2u * apart, 3u * apart);
