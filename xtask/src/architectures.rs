@@ -13,6 +13,9 @@ const FOLDER: &str = "crates/import/src/arch";
 /// Where the configurations are that versions of Transformers write, from the root.
 const CONFIGS: &str = "crates/import/tests/configs";
 
+/// What is served of each model type, a line each. The test `served` of the engine checks and writes it.
+const SERVED: &str = "crates/engine/tests/models/served.txt";
+
 /// A source file that holds one architecture or several.
 struct SourceFile {
     name: String,
@@ -39,7 +42,7 @@ impl SourceFile {
 
 /// Says what is wrong with the page or the files it is made from; see [`crate::pages::check`].
 pub fn check(root: &Path, bless: bool, errors: &mut Vec<String>) -> Result<()> {
-    let from = format!("the files in {FOLDER}");
+    let from = format!("the files in {FOLDER} and {SERVED}");
     crate::pages::check(root, (PAGE, &from), make(root), bless, errors)
 }
 
@@ -52,6 +55,7 @@ fn make(root: &Path) -> Result<String> {
     let (least, median, most) = (lines[0], lines[lines.len() / 2], lines[lines.len() - 1]);
     let (older, newer) = (transformers(root, 4)?, transformers(root, 5)?);
     let types: usize = sources.iter().map(|s| s.model_types.len()).sum();
+    let served = read(&root.join(SERVED))?;
     let mut page = format!(
         "# Architectures
 
@@ -65,17 +69,34 @@ spellings of a key are in `crates/import/src/spelling.rs`.
 
 {types} model types in {} files. An architecture took {least} to {most} lines, **median {median}**, without tests, comments and blanks.
 
-| file | `model_type` | what it is | lines |
-|---|---|---|---:|
+`tapml serve` gives what the column *served* says. The test `served` of the engine loads a small checkpoint of each for it, and compares
+every text that is served with the one that the model gives alone.
+
+| file | `model_type` | what it is | served | lines |
+|---|---|---|---|---:|
 ",
         sources.len(),
     );
     for source in sources {
         let types: Vec<String> = source.model_types.iter().map(|t| format!("`{t}`")).collect();
         let about = source.about.replace('|', "\\|");
-        let _ = writeln!(page, "| {} | {} | {about} | {} |", source.name, types.join(", "), source.lines);
+        let (types, served) = (types.join(", "), served_as(&source, &served)?);
+        let _ = writeln!(page, "| {} | {types} | {about} | {served} | {} |", source.name, source.lines);
     }
     Ok(page)
+}
+
+/// What is served of a file's architectures, as the list says it.
+fn served_as(source: &SourceFile, list: &str) -> Result<String> {
+    let mut found: Vec<&str> = Vec::new();
+    for name in &source.model_types {
+        let line = list.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let line = line.with_context(|| format!("{SERVED} does not have `{name}`: it has no golden"))?;
+        if !found.contains(&line) {
+            found.push(line);
+        }
+    }
+    Ok(found.join("; ").replace('|', "\\|"))
 }
 
 /// The files of the folder that hold architectures, by name; folders count as one file with all that they hold.
@@ -156,7 +177,7 @@ mod tests {
             check(root, bless, &mut errors).unwrap();
             errors
         };
-        for part in [FOLDER, CONFIGS, "docs/reference"] {
+        for part in [FOLDER, CONFIGS, "docs/reference", "crates/engine/tests/models"] {
             std::fs::create_dir_all(root.join(part)).unwrap();
         }
         assert!(violations(false)[0].contains("has no architecture"), "{:?}", violations(false));
@@ -169,12 +190,16 @@ mod tests {
             let text = format!(r#"{{"transformers":"{major}.0"}}"#);
             std::fs::write(file, tapml_testing::pack(text.as_bytes())).unwrap();
         }
+        assert!(violations(false)[0].contains("served.txt"), "{:?}", violations(false));
+        std::fs::write(root.join(SERVED), "aa: no\n").unwrap();
+        assert!(violations(false)[0].contains("does not have `a`"), "{:?}", violations(false));
+        std::fs::write(root.join(SERVED), "a: text\nb: vectors\n").unwrap();
         assert!(violations(false)[0].contains("architectures.md is not what"), "{:?}", violations(false));
         assert_eq!(violations(true), Vec::<String>::new());
         assert_eq!(violations(false), Vec::<String>::new());
         let page = std::fs::read_to_string(root.join(PAGE)).unwrap();
         assert!(
-            page.contains("what 4.0 and 5.0 write") && page.ends_with("| a | `a` | A \\| b | 1 |\n"),
+            page.contains("what 4.0 and 5.0 write") && page.ends_with("| a | `a` | A \\| b | text | 1 |\n"),
             "{page}"
         );
         std::fs::create_dir(arch("b")).unwrap();

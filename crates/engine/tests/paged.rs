@@ -3,7 +3,7 @@
 
 mod models;
 
-use models::{REFUSED, load, load_distinct, name};
+use models::{load, load_distinct};
 use std::path::{Path, PathBuf};
 use tapml_engine::{
     Batch, BatchLimits, BatchRunner, LogitDetail, NO_SLOT, PagedRunner, PartSums, SequenceRows, StepLogits,
@@ -32,7 +32,6 @@ fn models() -> Vec<(PathBuf, Model)> {
     folders.sort();
     folders.extend(tapml_testing::goldens());
     let mut models = load_distinct(folders);
-    models.retain(|(folder, _)| !REFUSED.contains(&name(folder).as_str()));
     for scheme in ["q4", "q8"] {
         let folder = tapml_testing::root().join("models/llama");
         let packed = quantize(&load(&folder), &scheme.parse().unwrap()).unwrap().0;

@@ -6,10 +6,15 @@ mod asking;
 mod models;
 
 use asking::Placed;
-use models::{REFUSED, load, load_distinct, name};
-use tapml_engine::{BatchLimits, Engine, EngineOptions, NgramOptions, PagedRunner, Usage};
+use models::{load, load_distinct};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tapml_engine::{
+    BatchLimits, BatchRunner, Engine, EngineOptions, NgramOptions, PagedRunner, PlatformEncoder, Usage,
+};
 use tapml_exec::{CpuPlatform, Interface, Session};
-use tapml_graph::Model;
+use tapml_graph::{Model, Result};
+use tapml_import::{Checkpoint, ImportOptions};
 
 const LIMITS: BatchLimits = BatchLimits {
     page: 8,
@@ -24,6 +29,10 @@ const LIMITS: BatchLimits = BatchLimits {
 /// Pages for little more than one text.
 const NARROW: BatchLimits = BatchLimits { pages: 11, states: 5, ..LIMITS };
 const NEW_TOKENS: usize = 10;
+
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap().to_string_lossy().into_owned()
+}
 
 /// What a model says alone after a prompt: the most likely token each time.
 fn text_alone(model: &Model, prompt: &[u32]) -> Vec<u32> {
@@ -63,11 +72,6 @@ fn served_texts_are_those_of_each_alone() {
     assert!(models.len() > 35, "{}", models.len());
     for (folder, model) in models {
         let name = name(&folder);
-        if REFUSED.contains(&name.as_str()) {
-            let refused = PagedRunner::new(&mut CpuPlatform::new(), &model, LIMITS).map(|_| ());
-            assert!(refused.unwrap_err().to_string().contains("sees keys that no cache keeps"), "{name}");
-            continue;
-        }
         let vocab = Interface::from_graph(model.graph()).unwrap().vocab().unwrap_or(60) as u32;
         let id = |at: u32, seed: u32| (seed * 7919 + at * 104_729 + at * at * 31) % vocab;
         let base: Vec<u32> = (0..37).map(|at| id(at, 1)).collect();
@@ -98,6 +102,34 @@ fn served_texts_are_those_of_each_alone() {
             assert_eq!(tokens.0, *alone, "{name}, with few pages");
         }
     }
+}
+
+/// What is served of a model.
+fn served_as(model: &Model) -> Result<&'static str> {
+    let mut platform = CpuPlatform::new();
+    if !Interface::from_graph(model.graph())?.has_logits() {
+        return PlatformEncoder::new(&mut platform, model, LIMITS.context).map(|_| "vectors");
+    }
+    let runner = PagedRunner::new(&mut platform, model, LIMITS)?;
+    Ok(if runner.image_limits().is_some() { "text, images seen" } else { "text" })
+}
+
+/// The page of architectures is made of this list. The texts are checked above.
+#[test]
+fn every_architecture_is_served_as_the_list_says() {
+    let mut served = BTreeMap::new();
+    let folders = tapml_testing::goldens().into_iter().filter(|folder| folder.join("config.json").exists());
+    for folder in folders {
+        let checkpoint = Checkpoint::open_with(&folder, &ImportOptions::default()).unwrap();
+        let found = match served_as(checkpoint.model()) {
+            Ok(found) => found.to_string(),
+            Err(error) => format!("refused: {error}"),
+        };
+        let before = served.insert(checkpoint.model_type(), found.clone());
+        assert!(before.is_none_or(|before| before == found), "{}: {found}", name(&folder));
+    }
+    let lines: String = served.iter().map(|(kind, served)| format!("{kind}: {served}\n")).collect();
+    tapml_testing::expect_file("crates/engine/tests/models/served.txt", &lines);
 }
 
 #[test]

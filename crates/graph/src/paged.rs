@@ -6,7 +6,7 @@
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
-use crate::graph::{Builder, Graph, Node, NodeId, Origin, TensorType, ValueId};
+use crate::graph::{Builder, Graph, Node, NodeId, Origin, State, TensorType, ValueId};
 use crate::op::{
     Attention, Op, PagedAppend, PagedAttention, PagedRecurrence, Recurrence, RopeAngles, TakeRows,
 };
@@ -14,6 +14,7 @@ use crate::top_logits::{add_top_logits, has_top_logits};
 use std::collections::{HashMap, HashSet};
 
 mod images;
+mod projected;
 mod single_text;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use images::{IMAGE_ROWS, IMAGE_SLOTS};
 pub use single_text::SingleText;
 
 use images::ImageRows;
+use projected::{ProjectedRows, appends_to_state};
 
 /// Name of the input that says at which position of its text each row stands: `u32[n]`.
 pub const POSITIONS: &str = "positions";
@@ -65,6 +67,13 @@ pub struct PageLayout {
     pub states: u32,
 }
 
+impl PageLayout {
+    /// Rows of a cache.
+    fn rows(&self) -> u64 {
+        u64::from(self.page) * u64::from(self.pages)
+    }
+}
+
 /// Whether an input of this name is one of a paged graph's.
 pub fn is_paged_input(name: &str) -> bool {
     INPUTS.contains(&name)
@@ -73,10 +82,11 @@ pub fn is_paged_input(name: &str) -> bool {
 impl Graph {
     /// The graph of a language model for steps with rows of several texts: [`PagedAppend`] and [`PagedAttention`] take the
     /// places of `append` and `attention`, [`PagedRecurrence`] that of a recurrence, positions are an input, and only the rows
-    /// that are wanted get logits. The other operators treat each row by itself and stay. Beside its logits each wanted row
-    /// gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`], and what a softmax divides by, as
-    /// [`crate::PART_MAXIMA`] and [`crate::PART_SUMS`], if logits are f32. A model that sees images takes the
-    /// rows that [`Graph::image_encoder`] gives, as [`IMAGE_ROWS`] and [`IMAGE_SLOTS`].
+    /// that are wanted get logits. Keys and values that are made of cached rows, as those of latent attention, are made of the
+    /// new rows alone, and pages hold them in the place of those caches. The other operators treat each row by itself and stay.
+    /// Beside its logits each wanted row gives its most likely tokens, as [`crate::TOP_LOGITS`] and [`crate::TOP_TOKENS`], and
+    /// what a softmax divides by, as [`crate::PART_MAXIMA`] and [`crate::PART_SUMS`], if logits are f32. A model that sees
+    /// images takes the rows that [`Graph::image_encoder`] gives, as [`IMAGE_ROWS`] and [`IMAGE_SLOTS`].
     ///
     /// The new graph's symbols are `n`, the rows, and `s`, those whose logits are wanted. Its inputs beside the ids are those
     /// of the constants of this module that it needs.
@@ -182,6 +192,8 @@ struct Paging<'a> {
     needed: HashSet<NodeId>,
     /// The nodes of the encoder that stay as they are.
     encoder: HashSet<NodeId>,
+    /// Keys and values that are made of caches.
+    projected: ProjectedRows,
 }
 
 /// Whether rows of images take the places of tokens by a node.
@@ -240,7 +252,8 @@ impl<'a> Paging<'a> {
         let inputs = PagedInputs { given };
         let taken = rows_taken(graph)?;
         let values = HashMap::new();
-        Ok(Paging { graph, layout, builder, inputs, values, taken, rows: None, needed, encoder })
+        let (rows, projected) = (None, ProjectedRows::from_graph(graph));
+        Ok(Paging { graph, layout, builder, inputs, values, taken, rows, needed, encoder, projected })
     }
 
     fn build(mut self) -> Result<Graph> {
@@ -273,16 +286,20 @@ impl<'a> Paging<'a> {
             let new = self.builder.weight(&weight.name, weight.ty.clone())?;
             self.values.insert(id, new);
         }
-        for state in graph.states() {
+        let kept = |state: &&State| !self.projected.replaces(state.input);
+        let kept: Vec<&State> = graph.states().iter().filter(kept).collect();
+        for state in &kept {
             self.state(state.input)?;
         }
+        let rows = self.layout.rows();
+        self.projected.add_states(graph, &mut self.builder, rows)?;
         for (id, node) in (0..).map(NodeId).zip(graph.nodes()) {
             if !self.needed.contains(&id) {
                 continue;
             }
             self.node(id, node).context(|| format!("node `{}`", node.name))?;
         }
-        for state in graph.states() {
+        for state in kept {
             self.builder.set_state(self.values[&state.input], self.values[&state.output])?;
         }
         let logits = logits(graph)?;
@@ -302,7 +319,7 @@ impl<'a> Paging<'a> {
             return Err(unsupported(format!("state `{}` ({})", value.name, value.ty)));
         };
         let rows = if *rows == Dim::symbol(Symbol::P) {
-            u64::from(self.layout.page) * u64::from(self.layout.pages)
+            self.layout.rows()
         } else {
             let all = rows.as_const().and_then(|rows| rows.checked_mul(u64::from(self.layout.states)));
             all.ok_or_else(|| unsupported(format!("state `{}` ({})", value.name, value.ty)))?
@@ -326,6 +343,11 @@ impl<'a> Paging<'a> {
 
     /// A node in the new graph.
     fn node(&mut self, id: NodeId, node: &Node) -> Result<()> {
+        if self.projected.passes_rows(id) {
+            let rows = self.input(id, node.inputs[1])?;
+            self.values.insert(node.outputs[0], rows);
+            return Ok(());
+        }
         let merges = is_merge(node) && self.inputs.given.contains_key(IMAGE_ROWS);
         let count = if merges { 1 } else { node.inputs.len() };
         let inputs = node.inputs[..count].iter().map(|&input| self.input(id, input));
@@ -333,6 +355,8 @@ impl<'a> Paging<'a> {
         if self.encoder.contains(&id) || (is_merge(node) && !merges) {
             return self.add(node, node.op.clone(), &inputs);
         }
+        let inputs =
+            if matches!(node.op, Op::Attention(_)) { self.with_written_rows(node, inputs)? } else { inputs };
         let own = inputs_of(node).iter().map(|name| self.inputs.get(name)).collect::<Result<Vec<_>>>()?;
         let with_own = |given: usize| -> Vec<ValueId> {
             inputs[..given].iter().chain(&own).chain(&inputs[given..]).copied().collect()
@@ -364,6 +388,17 @@ impl<'a> Paging<'a> {
         self.add(node, op, &inputs)
     }
 
+    /// The inputs of an attention, of which keys and values that are made of caches are read from pages.
+    fn with_written_rows(&mut self, node: &Node, mut inputs: Vec<ValueId>) -> Result<Vec<ValueId>> {
+        for (input, &old) in inputs.iter_mut().zip(&node.inputs).skip(1).take(2) {
+            if self.projected.holds(old) {
+                let rows = [*input, self.inputs.get(SLOTS)?];
+                *input = self.projected.write((self.graph, &mut self.builder), old, rows)?;
+            }
+        }
+        Ok(inputs)
+    }
+
     /// Adds a node, and takes the wanted rows of what it gives if they are those.
     fn add(&mut self, node: &Node, op: Op, inputs: &[ValueId]) -> Result<()> {
         let names: Vec<String> = node.outputs.iter().map(|&id| self.graph.value(id).name.clone()).collect();
@@ -385,13 +420,11 @@ impl<'a> Paging<'a> {
     /// Fails unless an attention sees the rows that caches keep, and those of this step behind them.
     fn expect_own_keys(&self, op: &Attention, node: &Node) -> Result<()> {
         let cached = |value: ValueId| match self.graph.value(value).origin {
-            Origin::Node { node, .. } => {
-                let maker = self.graph.node(node);
-                matches!(maker.op, Op::Append(_)) && self.is_cache(maker.inputs[0])
-            }
+            Origin::Node { node, .. } => appends_to_state(self.graph, self.graph.node(node)),
             _ => false,
         };
-        if op.causal && node.inputs[1..3].iter().all(|&value| cached(value)) {
+        let kept = |&value: &ValueId| cached(value) || self.projected.holds(value);
+        if op.causal && node.inputs[1..3].iter().all(kept) {
             return Ok(());
         }
         Err(unsupported("`attention` sees keys that no cache keeps"))

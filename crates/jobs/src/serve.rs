@@ -13,7 +13,8 @@ use tapml_engine::{
     bundled_image, bundled_text,
 };
 use tapml_exec::{CpuPlatform, Image, Interface, NOWHERE, PlatformInfo};
-use tapml_graph::{Context, Error, Model, Result};
+use tapml_graph::paged::PageLayout;
+use tapml_graph::{Context, Error, Model, Node, Op, Origin, Result};
 use tapml_import::quantize::Scheme;
 use tapml_import::{Checkpoint, LogitRows};
 use tapml_migrate::report::CheckReport;
@@ -245,7 +246,7 @@ impl ServeOptions {
                 "page, rows, sequences and context must be at least 1, and the context at most {most}: found {sizes:?}"
             )));
         }
-        let (page_bytes, state_bytes) = cache_bytes(model, self.page);
+        let (page_bytes, state_bytes) = cache_bytes(model, self.page)?;
         let within = |memory: u64, bytes: u64| usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX);
         // A model that leaves both shares the memory between them. Two slots are what a text that runs takes, two more keep
         // the beginnings of others.
@@ -342,19 +343,28 @@ impl ServeOptions {
 }
 
 /// Bytes of a page of all caches, and of a slot for the states of all recurrences.
-fn cache_bytes(model: &Model, page: usize) -> (u64, u64) {
-    let graph = model.graph();
-    let (mut rows, mut states) = (0u64, 0u64);
+///
+/// # Errors
+/// If rows of several texts cannot share a step of the model.
+fn cache_bytes(model: &Model, page: usize) -> Result<(u64, u64)> {
+    let page = u32::try_from(page).unwrap_or(u32::MAX);
+    // One page and one slot. Pages hold what attention reads, which need not be what the model's own caches hold.
+    let one = PageLayout { page, pages: 1, texts: 1, blocks: 1, wanted: None, states: 1 };
+    let graph = model.graph().to_paged(one)?;
+    let (mut pages, mut states) = (0u64, 0u64);
     for state in graph.states() {
         let ty = &graph.value(state.input).ty;
-        let width = ty.shape.get(1).and_then(|width| width.as_const()).unwrap_or(0);
-        let row = width.saturating_mul(ty.dtype.size() as u64);
-        match ty.shape.first().and_then(|count| count.as_const()) {
-            Some(count) => states = states.saturating_add(row.saturating_mul(count)),
-            None => rows = rows.saturating_add(row),
-        }
+        let sizes = ty.shape.iter().map(|size| size.as_const().unwrap_or(0));
+        let bytes = sizes.fold(ty.dtype.size() as u64, u64::saturating_mul);
+        let is_recurrent = |node: &Node| matches!(node.op, Op::PagedRecurrence(_));
+        let maker = match graph.value(state.output).origin {
+            Origin::Node { node, .. } => Some(graph.node(node)),
+            _ => None,
+        };
+        let sum = if maker.is_some_and(is_recurrent) { &mut states } else { &mut pages };
+        *sum = sum.saturating_add(bytes);
     }
-    (rows.saturating_mul(page as u64), states)
+    Ok((pages, states))
 }
 
 /// The error of a check that failed, with the first failures. `paged` is the option that makes the same graph.

@@ -32,7 +32,7 @@ fn ids(seed: u32, count: usize, vocab: u32) -> Vec<u32> {
 }
 
 /// Small checkpoints of every operator that only some architectures need: recurrences, scales of positions, rotations that
-/// depend on lengths, windows, sinks, chunks.
+/// depend on lengths, windows, sinks, chunks, latents.
 const FAMILIES: &[&str] = &[
     "rwkv5_tiny",
     "rwkv6_tiny",
@@ -45,6 +45,8 @@ const FAMILIES: &[&str] = &[
     "gemma2_tiny",
     "gpt_oss_tiny",
     "baichuan_tiny_alibi",
+    "deepseek_v2_tiny",
+    "deepseek_v3_tiny",
 ];
 
 /// The bits of the logits of each text's last row, its rows fed in pieces of this many, these texts in each step.

@@ -6,15 +6,8 @@ use tapml_exec::Interface;
 use tapml_graph::Model;
 use tapml_import::{Checkpoint, ImportOptions};
 
-/// Latent attention computes keys of all cached tokens anew in each step, so that it is refused.
-pub const REFUSED: [&str; 3] = ["deepseek_v2_tiny", "deepseek_v2_tiny_lite", "deepseek_v3_tiny"];
-
 pub fn load(folder: &Path) -> Model {
     Checkpoint::open_with(folder, &ImportOptions::default()).unwrap().model().clone()
-}
-
-pub fn name(folder: &Path) -> String {
-    folder.file_name().unwrap().to_string_lossy().into_owned()
 }
 
 /// The checkpoints with logits of these folders. Those that differ in how their weights are stored alone give one graph, of which

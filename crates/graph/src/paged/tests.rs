@@ -189,3 +189,53 @@ fn a_graph_of_texts_is_the_same_with_and_without_images_in_mind() {
     let error = Graph::parse(&step).unwrap().image_encoder().unwrap_err();
     assert!(error.to_string().contains("follow from more than pixels"), "{error}");
 }
+
+/// Keys and values that are made of one cache, row by row.
+const LATENT: &str = "graph g
+input ids: u32[n]
+weight table: f32[9,4]
+weight head: f32[9,4]
+weight up: f32[10,4]
+state latent: f32[p,4] -> latents
+x: f32[n,4] = embedding(ids, table) {\"dtype\":\"f32\"}
+latents: f32[n+p,4] = append(latent, x)
+both: f32[n+p,10] = linear(latents, up)
+key: f32[n+p,6] = columns(both) {\"group\":5,\"first\":0,\"count\":3}
+value: f32[n+p,4] = columns(both) {\"group\":5,\"first\":3,\"count\":2}
+query: f32[n,10] = linear(x, up)
+q: f32[n,6] = columns(query) {\"group\":5,\"first\":0,\"count\":3}
+y: f32[n,4] = attention(q, key, value) {\"heads\":2,\"kv_heads\":2,\"head_dim\":3,\"value_dim\":2,\"scale\":1.0}
+logits: f32[n,9] = linear(y, head)
+output logits = logits
+";
+
+#[test]
+fn keys_and_values_that_are_made_of_a_cache_lie_in_pages_themselves() {
+    let paged = Graph::parse(LATENT).unwrap().to_paged(LAYOUT).unwrap();
+    assert_eq!(Graph::parse(&paged.to_text()).unwrap(), paged);
+    let text = paged.to_text();
+    for line in [
+        "state key_pages: f32[24,6] -> key_cache",
+        "state value_pages: f32[24,4] -> value_cache",
+        "both: f32[n,10] = linear(x, up)",
+        "key_cache: f32[24,6] = paged_append(key_pages, key, cache_slots)",
+        "y: f32[n,4] = paged_attention(q, key_cache, value_cache, positions, texts, pages)",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("latent"), "{text}");
+}
+
+#[test]
+fn a_cache_that_more_than_projections_read_is_refused() {
+    for (from, to) in [
+        // Attention reads the cache itself, too.
+        ("attention(q, key, value)", "attention(q, key, latents)"),
+        // Another node reads all rows of it.
+        ("both:", "other: f32[n+p,9] = linear(latents, head)\nboth:"),
+    ] {
+        let error = Graph::parse(&LATENT.replace(from, to)).unwrap().to_paged(LAYOUT).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("node `y`: `attention` sees keys"), "{error}");
+    }
+}
