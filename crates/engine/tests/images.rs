@@ -39,7 +39,8 @@ impl Seeing {
     fn limits(&self, pages: usize) -> BatchLimits {
         let context = self.checkpoint.context();
         let (page, rows, sequences, vocab) = (8, 24, 4, 0);
-        BatchLimits { page, pages, rows, sequences, context, vocab, states: 0, length_limit: None }
+        let (length_limit, window) = (None, None);
+        BatchLimits { page, pages, rows, sequences, context, vocab, states: 0, length_limit, window }
     }
 
     fn engine(&self, pages: usize, prefix_cache: bool) -> Engine {

@@ -25,6 +25,7 @@ const LIMITS: BatchLimits = BatchLimits {
     vocab: 0,
     states: 0,
     length_limit: None,
+    window: None,
 };
 
 /// When the device is lost, and whether it comes back.

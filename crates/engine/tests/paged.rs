@@ -22,6 +22,7 @@ const LIMITS: BatchLimits = BatchLimits {
     vocab: 0,
     states: 11,
     length_limit: None,
+    window: None,
 };
 
 /// The bundled models, those of `TAPML_MODELS` and the small checkpoints of all architectures, but encoders.

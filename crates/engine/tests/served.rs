@@ -10,7 +10,8 @@ use models::{load, load_distinct};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tapml_engine::{
-    BatchLimits, BatchRunner, Engine, EngineOptions, NgramOptions, PagedRunner, PlatformEncoder, Usage,
+    BatchLimits, BatchRunner, DraftModel, Engine, EngineOptions, NgramOptions, PagedRunner, PlatformEncoder,
+    Usage,
 };
 use tapml_exec::{CpuPlatform, Interface, Session};
 use tapml_graph::{Model, Result};
@@ -25,6 +26,7 @@ const LIMITS: BatchLimits = BatchLimits {
     vocab: 0,
     states: 64,
     length_limit: None,
+    window: None,
 };
 /// Pages for little more than one text.
 const NARROW: BatchLimits = BatchLimits { pages: 11, states: 5, ..LIMITS };
@@ -36,10 +38,15 @@ fn name(folder: &Path) -> String {
 
 /// What a model says alone after a prompt: the most likely token each time.
 fn text_alone(model: &Model, prompt: &[u32]) -> Vec<u32> {
+    tokens_alone(model, prompt, NEW_TOKENS)
+}
+
+/// So many tokens that a model says alone.
+fn tokens_alone(model: &Model, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut session = Session::new(&mut CpuPlatform::new(), model, LIMITS.context).unwrap();
     let mut logits = session.forward(prompt).unwrap();
     let mut tokens = Vec::new();
-    while tokens.len() < NEW_TOKENS {
+    while tokens.len() < count {
         let values = logits.to_f32();
         let last = &values[values.len() - logits.row_len()..];
         let greatest = last.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -102,6 +109,52 @@ fn served_texts_are_those_of_each_alone() {
             assert_eq!(tokens.0, *alone, "{name}, with few pages");
         }
     }
+}
+
+/// Long texts at once in few pages, and how often one of them gave its pages up.
+fn long_texts(name: &str, pages: usize) -> u64 {
+    let model = load(&tapml_testing::golden(name));
+    let prompt = |seed: u32| -> Vec<u32> { (0..20).map(|at| (seed * 13 + at * 7 + at * at) % 60).collect() };
+    let prompts: Vec<Placed> = (1..4).map(|seed| (prompt(seed), Vec::new())).collect();
+    let engine = start(&model, BatchLimits { pages, rows: 8, sequences: 3, ..LIMITS });
+    let found = asking::answers(&engine, &prompts.iter().collect::<Vec<_>>(), 40);
+    for ((prompt, _), (tokens, _)) in prompts.iter().zip(&found) {
+        assert_eq!(*tokens, tokens_alone(&model, prompt, 40), "{name}, {pages} pages");
+    }
+    let stats = engine.stats();
+    assert_eq!(stats.pages_used, 0, "{name}");
+    stats.preemptions
+}
+
+/// Each text has 60 tokens, which are eight pages. Of a window of 7 tokens and steps of 8 rows it holds no more than four.
+#[test]
+fn pages_in_front_of_a_window_are_free_for_other_texts() {
+    for name in ["mistral_tiny", "phi3_tiny", "starcoder2_tiny"] {
+        assert_eq!(long_texts(name, 12), 0, "{name}");
+        assert!(long_texts(name, 8) > 0, "{name}");
+    }
+    // Where one layer sees all, nothing comes back before a text ends.
+    for name in ["llama_tiny_plain", "gemma2_tiny"] {
+        assert!(long_texts(name, 12) > 0, "{name}");
+    }
+}
+
+#[test]
+fn a_small_model_with_a_window_guesses() {
+    let model = load(&tapml_testing::golden("mistral_tiny"));
+    let runner = || Box::new(PagedRunner::new(&mut CpuPlatform::new(), &model, LIMITS).unwrap());
+    let draft = DraftModel { runner: runner(), tokens: 4, requests: 4, replace: None };
+    let engine = Engine::start_with_draft(runner(), Some(draft), EngineOptions::default()).unwrap();
+    let prompts: Vec<Vec<u32>> =
+        (1..4).map(|seed| (0..20).map(|at| (seed * at + at * at) % 60).collect()).collect();
+    let asked: Vec<Placed> = prompts.iter().map(|prompt| (prompt.clone(), Vec::new())).collect();
+    let found = asking::answers(&engine, &asked.iter().collect::<Vec<_>>(), 40);
+    for (prompt, (tokens, _)) in prompts.iter().zip(&found) {
+        assert_eq!(*tokens, tokens_alone(&model, prompt, 40));
+    }
+    // The model guesses itself, so that only guesses behind a text's end are in vain.
+    let stats = engine.stats();
+    assert!(stats.accepted_tokens > 60 && stats.accepted_tokens * 4 >= stats.draft_tokens * 3, "{stats:?}");
 }
 
 /// What is served of a model.

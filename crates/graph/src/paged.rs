@@ -18,6 +18,7 @@ mod projected;
 mod single_text;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use images::{IMAGE_ROWS, IMAGE_SLOTS};
 pub use single_text::SingleText;

@@ -274,7 +274,8 @@ impl ServeOptions {
             .with_hint("give more memory, or a shorter context"));
         }
         let (page, rows, sequences) = (self.page, self.rows, self.sequences);
-        Ok(BatchLimits { page, pages, rows, sequences, context, vocab: 0, states, length_limit: None })
+        let (length_limit, window) = (None, None);
+        Ok(BatchLimits { page, pages, rows, sequences, context, vocab: 0, states, length_limit, window })
     }
 
     /// Records prompts, and some steps of a language model, on the CPU, and replays every call on the platform.

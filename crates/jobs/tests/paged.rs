@@ -22,6 +22,7 @@ const LIMITS: BatchLimits = BatchLimits {
     vocab: 0,
     states: 8,
     length_limit: None,
+    window: None,
 };
 /// Enough for rows beyond a tile of the products that take the most rows at a time.
 const WIDE: BatchLimits = BatchLimits { pages: 120, rows: 300, context: 232, ..LIMITS };

@@ -27,6 +27,8 @@ pub struct BatchLimits {
     pub states: usize,
     /// The longest prompt whose rows do not depend on its length; any if `None`.
     pub length_limit: Option<usize>,
+    /// How many keys a row sees at most, its own among them, whichever layer it is; all before it if `None`.
+    pub window: Option<usize>,
 }
 
 /// Stands for the slot of a state that there is none of.
@@ -41,6 +43,11 @@ impl BatchLimits {
             return Err(Error::invalid(format!("a runner must have place for something, found {self:?}")));
         }
         Ok(BatchLimits { context: context.min(page.saturating_mul(pages)), ..self })
+    }
+
+    /// The first page of a sequence that its rows from `position` on read.
+    pub(super) fn first_block(self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window) / self.page)
     }
 }
 
@@ -143,7 +150,8 @@ pub struct SequenceRows {
     pub ids: Vec<u32>,
     /// Tokens of the sequence before them; their keys and values lie in `pages`.
     pub start: usize,
-    /// The sequence's pages in order: entry `i` holds positions `i·page..(i + 1)·page`. They reach to the last of `ids`.
+    /// The sequence's pages in order: entry `i` holds positions `i·page..(i + 1)·page`. They reach to the last of `ids`. Of
+    /// those in front of [`BatchLimits::window`] nothing is read, and any page stands for them.
     pub pages: Vec<u32>,
     /// The slot that the state before these rows lies in, [`NO_SLOT`] if they are the first, and the one that the state after
     /// them goes to. Of a model without recurrences both are [`NO_SLOT`].

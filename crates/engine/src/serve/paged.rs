@@ -67,8 +67,9 @@ impl PagedRunner {
             )));
         }
         let length_limit = model.graph().length_limit().map(|limit| limit as usize);
+        let window = model.graph().attention_window().map(|window| window as usize);
         let limits =
-            BatchLimits { length_limit, states: if recurrent { limits.states } else { 0 }, ..limits };
+            BatchLimits { length_limit, window, states: if recurrent { limits.states } else { 0 }, ..limits };
         let layout = PagedRunner::layout(limits)?;
         let rows = limits.rows;
         // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.

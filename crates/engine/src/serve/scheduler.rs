@@ -4,6 +4,7 @@
 //! first, and the youngest gives its pages up first, so that the oldest always goes on. A sequence that gave its pages up
 //! waits again; its tokens stay, and their keys and values are computed anew.
 
+mod page_lists;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,8 @@ struct Sequence {
     /// Guesses of the tokens behind `ids`, to be computed with the last one.
     draft: Vec<u32>,
     pages: Vec<u32>,
+    /// So many of the first pages were given back, as no row behind the computed ones reads them.
+    behind: usize,
     /// The slot of the state behind the computed tokens, and the one that the planned step writes.
     state: StateSlots,
     /// What the first page's key begins with.
@@ -186,6 +189,7 @@ impl Scheduler {
             computed: 0,
             draft: Vec::new(),
             pages: Vec::new(),
+            behind: 0,
             keys: Vec::new(),
             kept: 0,
             last_logits: new.last_logits,
@@ -232,6 +236,10 @@ impl Scheduler {
         sequence.ids.extend_from_slice(&text[equal..]);
         // One token at least is computed, since logits come from a step.
         sequence.computed = sequence.computed.min(equal).min(text.len() - 1);
+        if self.limits.first_block(sequence.computed) < sequence.behind {
+            // What its next row reads was given back.
+            self.release_pages(id);
+        }
         true
     }
 
@@ -303,6 +311,7 @@ impl Scheduler {
                     sequence.keep_state(&mut self.slots, page);
                 }
             }
+            sequence.release_behind(&mut self.pool, self.limits);
         }
     }
 
@@ -386,20 +395,6 @@ impl Scheduler {
         sequence.draft.len()
     }
 
-    /// Gives a running sequence the pages of all its tokens, those of younger ones if none is left. The youngest gives up its own.
-    fn reserve_pages(&mut self, id: SequenceId) {
-        while let Some(sequence) = self.sequences.get_mut(&id).filter(|_| self.running.contains(&id)) {
-            if sequence.pages.len() >= sequence.ids.len().div_ceil(self.limits.page) {
-                return;
-            }
-            match (self.pool.allocate(), self.running.last().copied()) {
-                (Some(page), _) => sequence.pages.push(page),
-                (None, Some(youngest)) => self.preempt(youngest),
-                (None, None) => return,
-            }
-        }
-    }
-
     /// Lets waiting sequences run, the oldest first, as far as there are pages for all their tokens.
     fn admit_waiting(&mut self, only: Option<SequenceId>) {
         let BatchLimits { sequences, rows, states, .. } = self.limits;
@@ -415,53 +410,6 @@ impl Scheduler {
             self.waiting.remove(&id);
             self.running.insert(id);
         }
-    }
-
-    /// Gives a waiting sequence its pages, those of the prefix cache first. False if it must wait.
-    fn admit(&mut self, id: SequenceId) -> bool {
-        let page = self.limits.page;
-        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
-        // At least one token is computed, since logits come from a step.
-        let sharable = ((sequence.ids.len() - 1) / page).min(sequence.logits_from / page);
-        let mut pages = Vec::new();
-        if self.options.prefix_cache {
-            sequence.extend_keys(page);
-            let keys = &sequence.keys[..sharable];
-            pages.extend(keys.iter().map_while(|key| self.pool.share(key)));
-            if self.limits.states > 0 {
-                // A text goes on where a state was kept.
-                let known = |&hits: &usize| hits == 0 || self.slots.knows(&keys[hits - 1]);
-                let hits = (0..=pages.len()).rev().find(known).unwrap_or(0);
-                pages.drain(hits..).rev().for_each(|page| self.pool.release(page));
-            }
-        }
-        let hits = pages.len();
-        let sequence = &self.sequences[&id];
-        let missing = sequence.ids.len().div_ceil(page) - hits;
-        let spare =
-            if self.running.is_empty() { 0 } else { self.running.len().min(self.limits.pages / SPARE) };
-        let soon = hits < sharable && self.is_computed_soon(hits, sequence.keys.get(hits));
-        if soon || self.pool.available() < missing + spare {
-            pages.into_iter().rev().for_each(|page| self.pool.release(page));
-            return false;
-        }
-        pages.extend((0..missing).map_while(|_| self.pool.allocate()));
-        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
-        (sequence.pages, sequence.kept, sequence.computed) = (pages, hits, hits * page);
-        let key = hits.checked_sub(1).map(|last| sequence.keys[last]);
-        sequence.state.now = key.and_then(|key| self.slots.share(&key));
-        if sequence.cached.is_none() {
-            sequence.cached = Some(hits * page);
-            self.counts.prefix_queries += sequence.prompt as u64;
-            self.counts.prefix_hits += (hits * page) as u64;
-        }
-        true
-    }
-
-    /// Whether a running sequence is about to compute this page: who waits for it need not compute it, too.
-    fn is_computed_soon(&self, at: usize, key: Option<&PageKey>) -> bool {
-        let computes = |s: &Sequence| s.kept <= at && s.keys.get(at) == key;
-        key.is_some() && self.running.iter().any(|id| computes(&self.sequences[id]))
     }
 
     /// Lets all others wait while a sequence runs alone; afterwards, the younger ones while an older one waits.
@@ -483,15 +431,5 @@ impl Scheduler {
         self.release_pages(id);
         self.running.remove(&id);
         self.waiting.insert(id);
-    }
-
-    /// The last page first: it is of the least use to others.
-    fn release_pages(&mut self, id: SequenceId) {
-        let Some(sequence) = self.sequences.get_mut(&id) else { return };
-        (sequence.computed, sequence.kept) = (0, 0);
-        sequence.draft.clear();
-        std::mem::take(&mut sequence.state).release(&mut self.slots);
-        let pages = std::mem::take(&mut sequence.pages);
-        pages.into_iter().rev().for_each(|page| self.pool.release(page));
     }
 }

@@ -56,6 +56,7 @@ pub const LIMITS: BatchLimits = BatchLimits {
     vocab: 61,
     states: 0,
     length_limit: None,
+    window: None,
 };
 
 impl HashModel {

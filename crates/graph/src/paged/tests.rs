@@ -239,3 +239,27 @@ fn a_cache_that_more_than_projections_read_is_refused() {
         assert!(error.to_string().contains("node `y`: `attention` sees keys"), "{error}");
     }
 }
+
+#[test]
+fn a_window_is_the_largest_of_all_layers() {
+    let with = |first: &str, second: &str| {
+        let attention = "y: f32[n,4] = attention(x, keys, values) {\"heads\":2,\"kv_heads\":2,\"head_dim\":2,\"scale\":1.0}";
+        let node = |name: &str, mask: &str| {
+            attention.replace("y:", name).replace("\"scale\"", &format!("{mask}\"scale\""))
+        };
+        let both = format!("{}\n{}", node("z:", first), node("y:", second));
+        let graph = Graph::parse(&TEXT.replace(attention, &both)).unwrap();
+        let paged = graph.to_paged(LAYOUT).unwrap();
+        (graph.attention_window(), paged.attention_window())
+    };
+    let (window, chunk) = ("\"window\":5,", "\"chunk\":8,");
+    assert_eq!(with(window, "\"window\":3,").0, Some(5));
+    assert_eq!(with(window, chunk).0, Some(8));
+    assert_eq!(
+        with(chunk, "\"window\":9,\"chunk\":4,"),
+        (Some(8), Some(4)),
+        "only what logits need is in pages"
+    );
+    assert_eq!(with(window, ""), (None, None));
+    assert_eq!(Graph::parse(RECURRENT).unwrap().attention_window(), None);
+}

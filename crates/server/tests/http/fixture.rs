@@ -198,6 +198,7 @@ impl Fixture {
             vocab: tokenizer.vocab(),
             states: 0,
             length_limit: None,
+            window: None,
         };
         let pages = vec![0; limits.page * limits.pages];
         let runner = FakeRunner {

@@ -12,6 +12,7 @@ const LIMITS: BatchLimits = BatchLimits {
     vocab: 10,
     states: 0,
     length_limit: None,
+    window: None,
 };
 
 fn scheduler(limits: BatchLimits) -> Scheduler {
@@ -111,6 +112,71 @@ fn a_sequence_alone_sends_the_others_away() {
     assert_eq!(parts(&scheduler.plan(None)), [(1, 0, 3), (2, 0, 3), (3, 0, 2)]);
 }
 
+/// Computes a sequence to this many tokens, and says how many pages were in use at most.
+fn most_pages(scheduler: &mut Scheduler, id: SequenceId, length: usize) -> usize {
+    let mut most = 0;
+    while scheduler.ids(id).len() < length {
+        let token = scheduler.ids(id).len() as u32 % 7;
+        run(scheduler, token);
+        most = most.max(scheduler.pages_used());
+    }
+    most
+}
+
+#[test]
+fn pages_in_front_of_a_window_come_back_and_are_found_by_others() {
+    let limits = BatchLimits { pages: 30, context: 120, window: Some(10), ..LIMITS };
+    let mut windowed = scheduler(limits);
+    windowed.submit(1, new(vec![1; 60]));
+    // Behind each step no more than those of a window, and one in front of them.
+    assert_eq!(most_pages(&mut windowed, 1, 110), 4);
+    let ids = windowed.ids(1).to_vec();
+    windowed.remove(1);
+    assert_eq!(windowed.pages_used(), 0);
+    let mut whole = scheduler(BatchLimits { window: None, ..limits });
+    whole.submit(1, new(vec![1; 60]));
+    assert_eq!(most_pages(&mut whole, 1, 110), 28);
+
+    // Another text takes the pages of the first tokens; those of the last ones are enough to go on.
+    windowed.submit(2, new(vec![9; 30]));
+    most_pages(&mut windowed, 2, 31);
+    assert_eq!(windowed.cached_tokens(2), 0);
+    windowed.remove(2);
+    windowed.submit(3, new(ids[..61].to_vec()));
+    let step = windowed.plan(None);
+    assert_eq!((parts(&step), windowed.cached_tokens(3)), (vec![(3, 60, 1)], 60));
+    // Rows from position 60 on read keys from 51 on.
+    assert_eq!((windowed.sequences[&3].behind, windowed.pages_used()), (12, 4));
+    windowed.complete(&step);
+
+    // Of a text whose last pages are gone, earlier ones are of use.
+    windowed.remove(3);
+    let keys: Vec<PageKey> = ids[..60]
+        .chunks(4)
+        .scan(PageKey::root(""), |key, ids| {
+            *key = key.next(ids);
+            Some(*key)
+        })
+        .collect();
+    keys[13..].iter().for_each(|key| windowed.pool.drop_content(key));
+    windowed.submit(4, new(ids[..61].to_vec()));
+    assert_eq!(parts(&windowed.plan(None)), [(4, 52, 8)]);
+}
+
+#[test]
+fn a_text_that_goes_back_behind_its_window_is_computed_anew() {
+    let limits = BatchLimits { pages: 30, context: 120, rows: 40, window: Some(6), ..LIMITS };
+    let options = SchedulerOptions { prompt_rows: 40, prefix_cache: false };
+    let mut scheduler = Scheduler::new(limits, options);
+    scheduler.submit(1, new(vec![1; 38]));
+    run(&mut scheduler, 1);
+    // Some tokens back all is there yet.
+    assert!(scheduler.set_text(1, &[&[1; 36][..], &[2; 2]].concat()));
+    assert_eq!(parts(&scheduler.plan(None)), [(1, 36, 2)]);
+    assert!(scheduler.set_text(1, &[&[1; 20][..], &[2; 2]].concat()));
+    assert_eq!((run(&mut scheduler, 5), scheduler.pages_used()), (vec![(1, 0, 22)], 3));
+}
+
 /// What may happen to the scheduler.
 #[derive(Clone, Debug)]
 enum Event {
@@ -176,10 +242,11 @@ impl Store {
         for (id, s) in step.ids.iter().zip(&step.batch.sequences) {
             let end = s.start + s.ids.len();
             assert_eq!(s.pages.len(), end.div_ceil(page));
-            let read = (0..end).map(|at| self.places[s.pages[at / page] as usize * page + at % page]);
+            let first = self.limits.window.map_or(0, |window| (s.start + 1).saturating_sub(window));
+            let read = (first..end).map(|at| self.places[s.pages[at / page] as usize * page + at % page]);
             let text = self.scheduler.ids(*id);
             let text = [text, &s.ids[text.len().saturating_sub(s.start).min(s.ids.len())..]].concat();
-            assert!(read.eq(text[..end].iter().map(|id| Some(*id))), "another text is read");
+            assert!(read.eq(text[first..end].iter().map(|id| Some(*id))), "another text is read");
         }
         self.scheduler.complete(&step);
         for (id, s) in step.ids.into_iter().zip(step.batch.sequences) {
@@ -206,11 +273,14 @@ impl Store {
         }
     }
 
-    /// Every page has as many users as lists have it.
+    /// Every page has as many users as lists have it, and no sequence has more pages than it may.
     fn check(&self) {
         let scheduler = &self.scheduler;
+        let BatchLimits { page, rows, window, .. } = self.limits;
+        let most = window.map_or(usize::MAX, |window| (window + rows).div_ceil(page) + 2);
+        assert!(scheduler.sequences.values().all(|s| s.pages.len() - s.behind <= most));
         for page in 0..self.limits.pages as u32 {
-            let lists = scheduler.sequences.values().filter(|s| s.pages.contains(&page)).count();
+            let lists = scheduler.sequences.values().filter(|s| s.pages[s.behind..].contains(&page)).count();
             assert_eq!(scheduler.pool.users(page) as usize, lists);
         }
         assert_eq!(scheduler.running_count() + scheduler.waiting_count(), scheduler.sequences.len());
@@ -228,8 +298,9 @@ proptest! {
         pages in 12usize..30,
         rows in 1usize..20,
         sequences in 1usize..6,
+        window in prop::option::of(1usize..20),
     ) {
-        let limits = BatchLimits { pages, rows, sequences, ..LIMITS };
+        let limits = BatchLimits { pages, rows, sequences, window, ..LIMITS };
         let mut store =
             Store { scheduler: scheduler(limits), limits, places: vec![None; limits.page * pages] };
         let mut last = 0;
