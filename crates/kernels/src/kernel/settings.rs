@@ -58,7 +58,7 @@ const EXPERTS: &[&str] = &[
     "expert_gated_linear/packed",
 ];
 /// Products of many rows on a Hopper chip. `usual`: rows of a run that tiles are chosen for. `tile`: rows of a tile.
-/// `stagger`: whether groups of warps end their first sums at different times.
+/// `stagger`: whether groups of warps end their first sums at different times. `slices`: of rows of weights, added up last, at most.
 const HOPPER: &[&str] = &["linear/gemm_hopper", "gated_linear/gemm_hopper", "linears/gemm_hopper"];
 /// `parts`: of the keys, when there are few rows. `block`: heads of a workgroup, at most.
 const SPLIT: &[&str] = &["attention/split"];
@@ -67,10 +67,11 @@ const SPLIT: &[&str] = &["attention/split"];
 pub const TILES: Setting = Setting(&[("few", 0)]);
 
 /// Tiles are chosen for runs of so few rows that weights are what takes time: more blocks read them at once, with fewer rows.
-pub const NARROW: Setting = Setting(&[("usual", 64), ("tile", 64), ("stagger", 0)]);
+pub const NARROW: Setting = Setting(&[("usual", 64), ("tile", 64), ("stagger", 0), ("slices", 2)]);
 
-/// Where a run of products ends depends on their number alone, not on the tile that they are computed in.
-pub const EVEN: Setting = Setting(&[("stagger", 0)]);
+/// Where a run of products ends depends on their number alone, not on the tile that they are computed in: on slices as those of
+/// [`NARROW`].
+pub const EVEN: Setting = Setting(&[("stagger", 0), ("slices", 2)]);
 
 /// The settings.
 pub const SETTINGS: &[SettingRow] = &[

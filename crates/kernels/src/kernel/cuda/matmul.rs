@@ -40,6 +40,11 @@ const STEP: u32 = 64;
 /// Elements of an f16 row whose products the tensor cores add up. They round toward zero: sums of a row of 4096 elements as
 /// a whole were off up to 1.6 times as far as the verdict allows.
 const RUN: u32 = 256;
+/// Outputs up to which sums are made in slices.
+/// 64 tiles of [`UNIT`] outputs: a cluster each, of 66 on the largest chips.
+const SLICED_OUTPUTS: u32 = 4096;
+/// Steps along K from which on they are.
+const SLICED_STEPS: u32 = 16;
 /// Elements that share a scale.
 const GROUP: u32 = 32;
 /// Bytes of a row of a stage: [`STEP`] elements of f16.
@@ -75,6 +80,8 @@ pub struct Matmul {
     tile: u32,
     /// Whether groups add up their first products of f16 in runs of different lengths.
     stagger: bool,
+    /// Slices of the weights' rows that are added up last, at most.
+    slices: u32,
 }
 
 /// A node that is such a product, by its inputs.
@@ -106,8 +113,10 @@ impl Projection {
             return None;
         }
         let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
-        let (rows, usual, tile, stagger) = (rows.clone(), USUAL_ROWS, ROWS, true);
-        let product = Matmul { k, format, outputs, gated, bias: stored, out, rows, usual, tile, stagger };
+        let (rows, usual, tile) = (rows.clone(), USUAL_ROWS, ROWS);
+        let (bias_dtype, stagger, slices) = (stored, true, 1);
+        let product =
+            Matmul { k, format, outputs, gated, bias: bias_dtype, out, rows, usual, tile, stagger, slices };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
@@ -185,15 +194,19 @@ impl Matmul {
         let [n, p, s, constant] = factors(&self.rows).ok()?;
         let mapped = self.mapped_weights();
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
+        let skinny = self.skinny(blocks, groups, stages * stage + results);
+        let multiplying = groups.max(skinny.warps().div_ceil(THREADS / 32));
         // One group more than multiply: it only loads. Boxes of TMA begin at multiples of 1024 bytes.
-        let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
+        let (threads, memory) = ((multiplying + 1) * THREADS, stages * stage + results + 1024);
         let mut desc = desc(info, "gemm_hopper/cuda", "cuda/gemm_hopper.cu", TEXT, threads, memory);
         desc.bindings = bindings(1 + mapped.count * mapped.arrays + biases, self.outputs.len());
         let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
         desc.constants = [
             ("K", self.k),
             ("TILE", self.tile),
+            ("SLICES", self.slices()),
             ("GROUPS", groups),
+            ("THREADS", threads),
             ("STAGES", stages),
             ("FORMAT", self.format.bits().unwrap_or(1)),
             ("FLOAT", u32::from(self.format == Format::Packed(Code::E4m3))),
@@ -221,7 +234,7 @@ impl Matmul {
         let height = if self.gated && self.format.bits().is_some() { UNIT / 2 * groups } else { UNIT };
         let size = [bytes, row, width, height];
         desc.constants.extend((0..mapped.count).flat_map(|i| map(i + 1, 1 + i * mapped.arrays, size)));
-        desc.constants.extend(self.skinny_constants(blocks, groups, stages * stage + results, &mapped));
+        desc.constants.extend(self.skinny_constants(&skinny, &mapped));
         desc.check_limits(info).ok()?;
         Some((desc, [Extent::from_dim(u64::from(blocks)), single_workgroup(), single_workgroup()]))
     }
@@ -245,16 +258,33 @@ impl Matmul {
         }
         let of_unit = if self.gated { UNIT / 2 } else { UNIT };
         let units: u32 = self.outputs.iter().map(|o| o.div_ceil(of_unit)).sum();
+        // Threads of three groups have no registers left for sums of slices in f16, nor is there room for them in shared memory.
+        let fits = |groups: &u32| *groups < 3 || self.slices() == 1 || self.format.bits().is_some();
         // Rounds of tiles over the clusters, times what a tile takes.
         let cost = |&groups: &u32| {
             let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * self.usual.div_ceil(self.tile);
             u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
-        GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
+        GROUPS.into_iter().filter(fits).min_by_key(cost).unwrap_or(2)
     }
 
-    /// Bytes of shared memory that results go through.
+    /// Slices of the weights' rows that are added up last: where there are so few outputs that two blocks share a tile.
+    ///
+    /// It depends on the weights alone, so that a row's sums are the same beside any number of rows.
+    fn slices(&self) -> u32 {
+        let steps = self.k / STEP;
+        let few = !self.gated && self.outputs.iter().sum::<u32>() <= SLICED_OUTPUTS;
+        // A slice of f16 weights has whole pairs of runs.
+        let of_two = if self.format.bits().is_some() { 4 } else { 4 * RUN / STEP };
+        let even = steps >= SLICED_STEPS && steps.is_multiple_of(of_two);
+        if few && even { self.slices } else { 1 }
+    }
+
+    /// Bytes of shared memory that results go through, or sums of slices.
     fn results(&self, groups: u32) -> u32 {
+        if self.slices() > 1 && (self.tile < ROWS || self.format.bits().is_some()) {
+            return groups * self.tile * UNIT * 4;
+        }
         match (self.gated, self.format.bits()) {
             // The groups exchange half of their sums there.
             (true, None) => 2 * self.tile / 2 * UNIT * 4,
@@ -266,11 +296,12 @@ impl Matmul {
     /// The longest chain of additions: in a run 16 products at a time, then run after run; of packed weights the sums of the
     /// groups.
     fn chain(&self) -> u32 {
+        let (slices, slice) = (self.slices(), self.k / self.slices());
         let sums = match self.format.bits() {
-            Some(_) => self.k / GROUP,
-            None => RUN / 16 + self.k.div_ceil(RUN),
+            Some(_) => slice / GROUP,
+            None => RUN / 16 + slice.div_ceil(RUN),
         };
-        sums + 18
+        sums + slices + 17
     }
 }
 
@@ -325,7 +356,8 @@ impl Matmul {
     fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
         let size = |name: &str, default: u32| request.setting.size(name, default);
         let (usual, tile) = (size("usual", self.usual), size("tile", self.tile));
-        let set = Matmul { usual, tile, stagger: size("stagger", 1) == 1, ..self.clone() };
+        let (stagger, slices) = (size("stagger", 1) == 1, size("slices", self.slices));
+        let set = Matmul { usual, tile, stagger, slices, ..self.clone() };
         let (desc, groups) = set.kernel(request.info).ok_or_else(|| unserved_error(request))?;
         args.push(Arg::Symbols);
         let tiles = Axis::steps("rows", self.rows.clone(), u64::from(tile));
@@ -353,6 +385,7 @@ mod tests {
             usual: USUAL_ROWS,
             tile: ROWS,
             stagger: true,
+            slices: 1,
         }
     }
 

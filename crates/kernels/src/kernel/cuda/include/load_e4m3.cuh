@@ -16,8 +16,9 @@ struct E4M3 {
     }
     // Two numbers of a word, by the places that they go to.
     static INLINE u32 pair_of(u32 word, u32 places) { return widened(__byte_perm(word, 0, places)); }
-    static INLINE u32 pair(u16 both) { return pair_of(both, 0x1404); }
-    static INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 t, u32) { unpack_bytes<E4M3>(a, at, at8, t); }
+    static INLINE u32 pair(u32 both) { return pair_of(both, 0x1404); }
+    static INLINE void read(u32 (&raw)[8], u32 at, u32 at8, u32 t) { read_bytes(raw, at, at8, t); }
+    static INLINE void unpack(u32 (&a)[8], const u32 (&raw)[8], u32, u32) { unpack_bytes<E4M3>(a, raw); }
 };
 template <u32 GROUP> struct StorageOf<9, GROUP, false> { typedef E4M3 type; };
 }

@@ -26,15 +26,17 @@ template <u32 GROUP, bool ZEROS> struct Int4 {
         return r;
     }
     // Rows g and g + 8 of 32 elements, for two products of 16. `at` and `at8` are their places in shared memory.
-    static INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 t, u32 factors) {
+    static INLINE void read(u32 (&raw)[8], u32 at, u32 at8, u32) {
+        read_chunk(*(u32(*)[4])raw, at);
+        read_chunk(*(u32(*)[4])(raw + 4), at8);
+    }
+    // What was read, as f16.
+    static INLINE void unpack(u32 (&a)[8], const u32 (&raw)[8], u32 t, u32 factors) {
         const u32 byte_t = byte_of(t);
-        u32 w[4], v[4];
-        read_chunk(w, at);
-        read_chunk(v, at8);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            a[2 * i] = pair(w[i], byte_t, factors);
-            a[2 * i + 1] = pair(v[i], byte_t, factors);
+            a[2 * i] = pair(raw[i], byte_t, factors);
+            a[2 * i + 1] = pair(raw[4 + i], byte_t, factors);
         }
     }
 };

@@ -31,6 +31,14 @@ INLINE void stmatrix_trans(u32 at, const u32 (&v)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
         ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
+// Four sums of shared memory.
+INLINE void read_sums(float* c, u32 at) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3]) : "r"(at) : "memory");
+}
+// The same the other way, to any block of the cluster: see `map_shared`.
+INLINE void write_sums(const float* c, u32 at) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]) : "memory");
+}
 // 16 bytes of shared memory, behind what was written there before.
 INLINE void read_chunk(u32 (&w)[4], u32 at) {
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

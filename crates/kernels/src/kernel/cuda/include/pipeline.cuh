@@ -57,6 +57,15 @@ INLINE void mbarrier_arrive(u32 barrier, u32 block) {
     asm volatile("{.reg .b32 r;\n\tmapa.shared::cluster.u32 r, %0, %1;\n\t"
         "mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(barrier), "r"(block) : "memory");
 }
+// The same behind what the thread wrote to shared memory of the cluster, and the wait that sees it.
+INLINE void mbarrier_arrive_release(u32 barrier, u32 block) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_shared(barrier, block)) : "memory");
+}
+INLINE void mbarrier_wait_acquire(u32 barrier, u32 parity) {
+    asm volatile("{.reg .pred p;\n"
+        "again:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n\t@!p bra again;}"
+        ::"r"(barrier), "r"(parity) : "memory");
+}
 INLINE void mbarrier_wait(u32 barrier, u32 parity) {
     asm volatile("{.reg .pred p;\n"
         "again:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t@!p bra again;}"

@@ -8,19 +8,28 @@
 // What follows from the constants of a problem P.
 template <class P> struct GemmShape {
     typedef typename P::Storage S;
-    static constexpr u32 threads = 128 * P::groups + 128;
+    static constexpr u32 threads = P::threads;
     static constexpr u32 m = P::groups * 64, n = P::tile; // weights' rows of a tile, and rows of x: 64 or 128
     static constexpr u32 step = 64, steps = P::k / step; // elements along K of a stage
     static constexpr u32 x_bytes = n * 128, w_row = S::bits * 8, w_bytes = m * w_row, stage = x_bytes + w_bytes;
+    // Slices along K, added up one by one and last all together, and the steps of each.
+    static constexpr u32 slices = P::slices, slice = steps / slices;
+    static_assert(steps % slices == 0 && !(P::gated && slices > 1));
+    // Whether a thread has registers for its sums of the slices in front, beside those that it makes.
+    static constexpr bool sums_fit = n <= 64 || !(S::packed || P::groups > 2);
     // The groups have a weight each and share out the rows of the results.
     static constexpr bool halves = P::gated && !S::packed;
     static INLINE constexpr u32 units(u32 outputs) { return (outputs + 63) / 64; }
     static constexpr u32 columns = P::gated ? (P::o0 + m / 2 - 1) / (m / 2)
         : (units(P::o0) + units(P::o1) + units(P::o2) + P::groups - 1) / P::groups;
     static constexpr u32 pairs = (columns + 1) / 2;
+    // Whether the blocks of a cluster share a tile of few rows, a slice each: where there is a tile for each cluster at most.
+    static constexpr bool split = slices == 2 && n <= 64 && columns <= P::blocks / 2;
     // Results of a group: so many pieces of 8 outputs for each warp, and so many rows.
     static constexpr u32 pieces = P::gated && !halves ? 1 : 2, rows = halves ? n / 2 : n;
-    static constexpr u32 out_row = pieces * 64, out_bytes = halves ? n * 128 : rows * out_row;
+    static constexpr u32 out_row = pieces * 64;
+    // Bytes of a group through which results go, or sums of slices.
+    static constexpr u32 out_bytes = halves ? n * 128 : slices > 1 && (n <= 64 || !sums_fit) ? n * 256 : rows * out_row;
 
     static constexpr u32 weights = P::gated ? 2 : P::parts;
     // Places of the operands among the bindings.
@@ -68,16 +77,17 @@ template <class P> struct GemmShape {
 template <class P> struct GemmRing {
     typedef GemmShape<P> H;
     u32 ring, full, empty, slot, parity;
+    u32 first, count; // the blocks that are told when a stage is done with
     INLINE u32 stage() const { return ring + slot * H::stage; }
     INLINE void await_full() const { mbarrier_wait(full + 8 * slot, parity); }
     INLINE void await_empty() const { mbarrier_wait(empty + 8 * slot, parity); }
     INLINE void advance() {
         if (++slot == P::stages) { slot = 0; parity ^= 1; }
     }
-    // Tells both blocks of the cluster that a warp is done with a stage.
+    // Tells the blocks of the cluster that a warp is done with a stage.
     INLINE void leave(u32 at) const {
         const u32 lane = threadIdx.x & 31;
-        if (lane < 2) mbarrier_arrive(empty + 8 * at, lane);
+        if (lane < count) mbarrier_arrive(empty + 8 * at, first + lane);
     }
 };
 
@@ -102,6 +112,30 @@ template <class P> INLINE void gemm_ask(const typename GemmShape<P>::Bound& in, 
             tma_load(stage + H::x_bytes + i * (64 * H::w_row), w, k, at.first, barrier, false);
         }
     }
+}
+
+// What the thread does that fills the ring with the only tile of a cluster whose blocks take a slice each.
+template <class P> INLINE void gemm_fill_slice(const typename GemmShape<P>::Bound& in, GemmRing<P> ring, u32 column, u32 rank) {
+    typedef GemmShape<P> H;
+    bool waited = false;
+    if (column < H::columns) {
+#pragma unroll 1
+        for (u32 step = rank * H::slice; step < (rank + 1) * H::slice; step++) {
+            ring.await_empty();
+            const u32 barrier = ring.full + 8 * ring.slot, stage = ring.stage();
+            mbarrier_expect(barrier, H::stage);
+            gemm_ask<P>(in, stage, barrier, column, step);
+            if (!waited) {
+                wait_previous();
+                waited = true;
+            }
+#pragma unroll
+            for (u32 half = 0; half < 2; half++)
+                tma_load(stage + half * (H::x_bytes / 2), &in.maps[0], step * H::step, half * (H::n / 2), barrier, false);
+            ring.advance();
+        }
+    }
+    if (!waited) wait_previous();
 }
 
 // What the thread does that fills the ring, for `tiles` tiles in columns of `stack`.
