@@ -148,6 +148,7 @@ pub const KERNELS: &[KernelRow] = &[
     subgroup("rope_append/rows", Many, attention::rope_kv_write::plan),
     hopper("rope_attention/flash_prefill_hopper", Many, cuda::flash_prefill::plan_with_rotation_hopper),
     cuda("rope_attention/flash_prefill_cuda", COPIES, Many, cuda::flash_prefill::plan_with_rotation),
+    independent(cuda("rope_paged_append/rows_cuda", COPIES, Any, cuda::rope_paged_append::plan)),
     portable("rope_paged_append/portable", attention::rope_kv_write::plan),
     cuda("norm_linear/gemv_cuda", COPIES, One, cuda::linear::plan_of_norm),
     subgroup("norm_linear/gemv", One, product::row::plan_of_norm),

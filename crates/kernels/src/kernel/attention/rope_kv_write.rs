@@ -9,8 +9,8 @@ use super::super::source::{
     FLAT_ELEMENTS, KernelSource, constant, plan_of, single_workgroup, unserved_error,
 };
 use super::with_copies;
-use crate::plan::NodePlan;
-use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol, ValueId};
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{DType, Dim, Error, Extent, Node, Op, Result, Symbol, TensorType, ValueId};
 
 /// The text.
 pub const TEXT: &str = include_str!("keep.wgsl");
@@ -25,70 +25,140 @@ const PAGED: KernelSource = KernelSource::flat(
     include_str!("keep_paged.wgsl"),
 );
 
-/// The plan. It binds queries, keys, values, angles, and slots where there are some, and, written, rotated queries and the caches
-/// of keys and values, which hold `p` rows or all pages.
+/// What a kernel of rotations and appending works on.
+pub struct Rotation {
+    /// Storage of queries, keys, values and caches.
+    pub act: DType,
+    /// Heads of the queries.
+    pub heads: u32,
+    /// Heads of keys and of values.
+    pub kv_heads: u32,
+    /// Elements of a head; even.
+    pub head_dim: u32,
+    /// Rows of the pages, where slots name the rows that are written.
+    pub slots: Option<u32>,
+    /// Queries, keys, values, angles, and slots where there are some.
+    pub read: Vec<Arg>,
+    /// Rotated queries, and the caches of keys and values, which hold `p` rows or all pages.
+    pub written: [Arg; 3],
+    cache: TensorType,
+    /// Inputs that the caches are.
+    caches: [usize; 2],
+}
+
+/// The two nodes that append, that of the rotated keys first, and the node that rotates these.
+struct Appending<'a> {
+    keys: &'a Node,
+    values: &'a Node,
+    rotation: &'a Node,
+}
+
+impl<'a> Appending<'a> {
+    /// Both appending nodes look alike: the one whose rows are rotated is that of the keys.
+    fn of_body(body: &'a FusedBody) -> Option<Self> {
+        let is_append = |op: &Op| matches!(op, Op::Append(_) | Op::PagedAppend(_));
+        let appends: Vec<_> = body.nodes().iter().filter(|node| is_append(&node.op)).collect();
+        let rotated = |value: ValueId| body.maker(value).filter(|node| matches!(node.op, Op::Rope(_)));
+        let turned: Vec<_> = appends.iter().map(|node| rotated(node.inputs[1])).collect();
+        match (&appends[..], &turned[..]) {
+            (&[keys, values], &[Some(rotation), None]) | (&[values, keys], &[None, Some(rotation)]) => {
+                Some(Appending { keys, values, rotation })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Rotation {
+    /// What the request asks for.
+    ///
+    /// # Errors
+    /// `Unsupported` if the nodes are others, or differ in dtype or places.
+    pub fn of_request(request: &Request) -> Result<Rotation> {
+        let body = FusedBody::of_request(request)?;
+        let wrong = || Error::unsupported("the kernel needs rotated queries and keys, and values, to append");
+        let Appending { keys: of_keys, values: of_values, rotation } =
+            Appending::of_body(&body).ok_or_else(wrong)?;
+        // The other rotation is that of the queries.
+        let others = |node: &&Node| matches!(node.op, Op::Rope(_)) && node.name != rotation.name;
+        let queries = body.nodes().iter().find(others).ok_or_else(wrong)?;
+        let Op::Rope(rope) = &rotation.op else { return Err(wrong()) };
+        let width = |value: ValueId| body.ty(value).shape.get(1)?.as_const();
+        let (head_dim, q, k, v) = (rope.head_dim, queries.inputs[0], rotation.inputs[0], of_values.inputs[1]);
+        let act = body.ty(q).dtype;
+        let heads = |value| Some(u32::try_from(width(value)?).ok()? / head_dim.max(1));
+        let (heads, kv_heads) = (heads(q).ok_or_else(wrong)?, heads(k).ok_or_else(wrong)?);
+        let caches = [of_keys.inputs[0], of_values.inputs[0]];
+        // Absent where rows go behind those that are cached.
+        let slots = of_keys.inputs.get(2);
+        let cache = body.ty(caches[0]);
+        let alike = [k, v, caches[0], caches[1]].iter().all(|&value| body.ty(value).dtype == act);
+        // Keys and values share the arithmetic of places.
+        let same_places = width(v) == width(k)
+            && of_values.inputs.get(2) == slots
+            && cache.shape[0] == body.ty(caches[1]).shape[0];
+        let of_rows = body.ty(q).shape[0] == Dim::symbol(Symbol::N);
+        let fits = alike && head_dim.is_multiple_of(2) && same_places && of_rows;
+        if !fits || queries.inputs[1] != rotation.inputs[1] {
+            return Err(unserved_error(request));
+        }
+        let written = [queries.outputs[0], of_keys.outputs[0], of_values.outputs[0]];
+        let [rotated, grown_keys, grown_values] = written.map(|value| body.write(value));
+        let written = [rotated?, grown_keys?, grown_values?];
+        // The body may give the rotated keys too, which no kernel leaves anywhere.
+        body.expect_outputs(&written)?;
+        let read = [q, k, v, rotation.inputs[1]].into_iter().chain(slots.copied());
+        let [keys_at, values_at] = caches.map(|value| body.input(value).ok_or_else(wrong));
+        Ok(Rotation {
+            act,
+            heads,
+            kv_heads,
+            head_dim,
+            slots: slots.map(|_| constant("the rows of the pages", &cache.shape[0])).transpose()?,
+            read: body.read_all(read)?,
+            written,
+            cache: cache.clone(),
+            caches: [keys_at?, values_at?],
+        })
+    }
+
+    /// The plan of a launch, in which the caches grow in place.
+    ///
+    /// # Errors
+    /// If the caches cannot be copied.
+    pub fn in_place(&self, plan: NodePlan) -> Result<NodePlan> {
+        let [_, keys, values] = self.written;
+        with_copies(plan, &self.cache, [(self.caches[0], keys), (self.caches[1], values)])
+    }
+
+    /// How many times so many elements of a half of a head there are in all rows; of queries, keys and values.
+    pub fn items(&self, elements: u32) -> Option<Dim> {
+        let heads = u64::from(self.heads) + 2 * u64::from(self.kv_heads);
+        Dim::symbol(Symbol::N).checked_mul(heads * u64::from(self.head_dim / 2 / elements))
+    }
+}
+
+/// The plan. It binds what a [`Rotation`] reads, and, written, what it writes.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let body = FusedBody::of_request(request)?;
-    let wrong = || Error::unsupported("the kernel needs rotated queries and keys, and values, to append");
-    let is_append = |op: &Op| matches!(op, Op::Append(_) | Op::PagedAppend(_));
-    let appends: Vec<_> = body.nodes().iter().filter(|node| is_append(&node.op)).collect();
-    let rotated = |value: ValueId| body.maker(value).filter(|node| matches!(node.op, Op::Rope(_)));
-    let turned: Vec<_> = appends.iter().map(|node| rotated(node.inputs[1])).collect();
-    let ([first, second], [Some(keys), None] | [None, Some(keys)]) = (&appends[..], &turned[..]) else {
-        return Err(wrong());
-    };
-    // Both appending nodes look alike: the one whose rows are rotated is that of the keys.
-    let (of_keys, of_values) = if turned[0].is_some() { (first, second) } else { (second, first) };
-    // The other rotation is that of the queries.
-    let queries = body.nodes().iter().find(|node| matches!(node.op, Op::Rope(_)) && node.name != keys.name);
-    let queries = queries.ok_or_else(wrong)?;
-    let (Op::Rope(rope), width) = (&keys.op, |value: ValueId| body.ty(value).shape.get(1)?.as_const()) else {
-        return Err(wrong());
-    };
-    let (head_dim, q, k, v) = (rope.head_dim, queries.inputs[0], keys.inputs[0], of_values.inputs[1]);
-    let act = body.ty(q).dtype;
-    let heads = |value| Some(u32::try_from(width(value)?).ok()? / head_dim.max(1));
-    let (heads, kv_heads) = (heads(q).ok_or_else(wrong)?, heads(k).ok_or_else(wrong)?);
-    let caches = [of_keys.inputs[0], of_values.inputs[0]];
-    // Absent where rows go behind those that are cached.
-    let slots = of_keys.inputs.get(2);
-    let alike = [k, v, caches[0], caches[1]].iter().all(|&value| body.ty(value).dtype == act);
-    let rows = Dim::symbol(Symbol::N);
-    // Keys and values share the arithmetic of places.
-    let same_places = width(v) == width(k)
-        && of_values.inputs.get(2) == slots
-        && body.ty(caches[0]).shape[0] == body.ty(caches[1]).shape[0];
-    let fits = alike && head_dim.is_multiple_of(2) && same_places && body.ty(q).shape[0] == rows;
-    if !fits || queries.inputs[1] != keys.inputs[1] {
-        return Err(unserved_error(request));
+    let asked = Rotation::of_request(request)?;
+    let kernel = if asked.slots.is_some() { PAGED } else { KERNEL };
+    let mut launch = kernel.launch(asked.act, asked.act)?;
+    for arg in &asked.read {
+        launch = launch.bind(false, *arg);
     }
-    let written = [queries.outputs[0], of_keys.outputs[0], of_values.outputs[0]];
-    let written = written.map(|value| body.write(value));
-    let [rotated, grown_keys, grown_values] = written;
-    let (rotated, grown) = (rotated?, [grown_keys?, grown_values?]);
-    let kernel = if slots.is_some() { PAGED } else { KERNEL };
-    let mut launch = kernel.launch(act, act)?;
-    for arg in body.read_all([q, k, v, keys.inputs[1]].into_iter().chain(slots.copied()))? {
-        launch = launch.bind(false, arg);
-    }
-    for arg in [rotated, grown[0], grown[1]] {
+    for arg in asked.written {
         launch = launch.bind(true, arg);
     }
-    // The body may give the rotated keys too, which this kernel leaves nowhere.
-    body.expect_outputs(&[rotated, grown[0], grown[1]])?;
-    let launch = launch.rows(&rows)?.set("HEADS", heads).set("KV_HEADS", kv_heads).set("HEAD_DIM", head_dim);
-    let launch = match slots {
-        Some(_) => launch.set("SLOTS", constant("the rows of the pages", &body.ty(caches[0]).shape[0])?),
+    let launch = launch.rows(&Dim::symbol(Symbol::N))?;
+    let launch = launch.set("HEADS", asked.heads).set("KV_HEADS", asked.kv_heads);
+    let launch = launch.set("HEAD_DIM", asked.head_dim);
+    let launch = match asked.slots {
+        Some(rows) => launch.set("SLOTS", rows),
         None => launch,
     };
-    // Heads of queries, of keys and of values; each item is a pair of elements.
-    let items = u64::from(heads) + 2 * u64::from(kv_heads);
-    let items = rows.checked_mul(items * u64::from(head_dim / 2)).ok_or_else(wrong)?;
+    let items = asked.items(1).ok_or_else(|| unserved_error(request))?;
     let launch =
         launch.groups([Extent::ceil_div(items, FLAT_ELEMENTS), single_workgroup(), single_workgroup()]);
-    let places = caches.map(|cache| body.input(cache).ok_or_else(wrong));
-    let [keys_at, values_at] = places;
-    let pairs = [(keys_at?, grown[0]), (values_at?, grown[1])];
     // A rotation adds two products.
-    with_copies(plan_of(launch, 1), body.ty(caches[0]), pairs)
+    asked.in_place(plan_of(launch, 1))
 }

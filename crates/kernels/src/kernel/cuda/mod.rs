@@ -17,6 +17,7 @@ pub mod moe_combine;
 pub mod normalise;
 pub mod paged_attention;
 pub mod rms_norm;
+pub mod rope_paged_append;
 pub mod skinny_gemm;
 
 use std::collections::BTreeMap;
