@@ -4,22 +4,24 @@
 // If MEET, ranks meet in each other's memory: block b of every rank brings a part, tells all ranks so, and waits for theirs. It
 // has two slots of its own in turn: whoever writes one for the second time has seen that all ranks have read the first, as they
 // came to the meeting between. Blocks wait for those of their own number alone, so that a launch does not need all at once.
+// Sums of few bytes go another way: every word is written to the memory of each other rank beside the number of the meeting, by
+// which that rank sees that it is there. That takes one way between GPUs where a flag and a read behind it take three.
 // Else the parts are inputs, on a device that runs all ranks, and nobody waits.
 //
 // The memory of a rank, by the words at which its parts begin: LATE_RANK (0 if none was late, else its number + 1), LATE_CALL,
 // CALLS, EPOCHS (how often each block has met), FLAGS (how often each rank's blocks have told that they are there), SLOTS (of
-// SLOT_BYTES each).
+// SLOT_BYTES each), NUMBERED (words with numbers, of each rank LEAST_BYTES of a block twice).
 //
 // Constants: those, BLOCKS; WAIT_MS: how long a rank waits for another; K: columns of a part; WIDE: f32, else f16; ROWS_N,
-// ROWS_P, ROWS_S, ROWS_C: the rows; THREADS.
+// ROWS_P, ROWS_S, ROWS_C: the rows; THREADS; LEAST_BYTES for which another block is worth its meeting.
 #include "pipeline.cuh"
 
 typedef Number<WIDE != 0> N;
 typedef N::type T;
 // Elements of a chunk.
 #define VECTOR (16 / (u32)sizeof(T))
-// Bytes for which another block is worth its meeting.
-#define LEAST_BYTES 4096
+// Chunks that a thread reads before it goes on: reads of other GPUs take long.
+#define AT_ONCE 4
 
 struct Arguments {
 #if MEET
@@ -52,6 +54,15 @@ INLINE u32 peek(const u32* at) {
     return value;
 }
 
+// Whether a rank that waits since then goes on without `other`: every so many turns it looks whether some rank was late.
+INLINE bool gives_up(u32* own, u32 other, u32 turn, u64 since) {
+    if (turn % 256 != 0) return false;
+    if (peek(own + LATE_RANK) != 0) return true;
+    if (nanoseconds() - since <= WAIT_MS * 1000000ull) return false;
+    if (atomicCAS(own + LATE_RANK, 0u, other + 1) == 0) own[LATE_CALL] = peek(own + CALLS);
+    return true;
+}
+
 // One more call, which the first block counts; how often this block has met.
 INLINE u32 begin_call(const Arguments& a) {
     u32* own = a.memory[RANK];
@@ -77,12 +88,7 @@ INLINE void meet(const Arguments& a, u32 epoch) {
         u32* own = a.memory[RANK];
         const u64 since = nanoseconds();
         for (u32 turn = 1; (int)(hear(own + FLAGS + other * BLOCKS + blockIdx.x) - epoch) < 0; turn++) {
-            if (turn % 256 != 0) continue;
-            if (peek(own + LATE_RANK) != 0) break;
-            if (nanoseconds() - since > WAIT_MS * 1000000ull) {
-                if (atomicCAS(own + LATE_RANK, 0u, other + 1) == 0) own[LATE_CALL] = peek(own + CALLS);
-                break;
-            }
+            if (gives_up(own, other, turn, since)) break;
         }
     }
     __syncthreads();
@@ -97,12 +103,71 @@ INLINE void exchange(const Arguments& a, u32 epoch, u32 begin, u32 end) {
     const u32 chunks = (end - begin) / VECTOR;
     const T* from = (const T*)a.x + begin;
     char* slot = slot_of(a.memory[RANK], epoch);
-    for (u32 i = threadIdx.x; i < chunks; i += THREADS) *((Chunk*)slot + i) = load16(from + (u64)i * VECTOR);
+    u32 at = threadIdx.x;
+    for (; at + (AT_ONCE - 1) * THREADS < chunks; at += AT_ONCE * THREADS) {
+        Chunk part[AT_ONCE];
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; j++) part[j] = load16(from + (u64)(at + j * THREADS) * VECTOR);
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; j++) *((Chunk*)slot + at + j * THREADS) = part[j];
+    }
+    for (; at < chunks; at += THREADS) *((Chunk*)slot + at) = load16(from + (u64)at * VECTOR);
     for (u32 i = chunks * VECTOR + threadIdx.x; i < end - begin; i += THREADS) ((T*)slot)[i] = N::load(from + i);
     meet(a, epoch);
 }
 INLINE const T* part_of(const Arguments& a, u32 rank, u32 epoch, u32) {
     return (const T*)slot_of(a.memory[rank], epoch);
+}
+
+// The sum of a chunk of all ranks, in the order of the ranks: see `add`.
+INLINE Chunk sum_of(const Chunk (&part)[RANKS]);
+
+// Where this block finds, in the memory of a rank, what rank `sender` writes there.
+INLINE uint4* numbered_of(u32* memory, u32 sender, u32 epoch) {
+    return (uint4*)(memory + NUMBERED) + (((epoch & 1) * BLOCKS + blockIdx.x) * RANKS + sender) * (2 * LEAST_BYTES / 16);
+}
+// Two words of a chunk, each beside the number of the meeting; a half is written and read as one.
+INLINE void write_numbered(uint4* at, u32 first, u32 second, u32 epoch) {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(first), "r"(epoch), "r"(second), "r"(epoch) : "memory");
+}
+INLINE uint4 read_numbered(const uint4* at) {
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at) : "memory");
+    return v;
+}
+INLINE void await_numbered(const Arguments& a, const uint4* at, u32 sender, u32 epoch, u32& first, u32& second) {
+    uint4 v = read_numbered(at);
+    if (v.y != epoch || v.w != epoch) {
+        const u64 since = nanoseconds();
+        for (u32 turn = 1; v.y != epoch || v.w != epoch; turn++) {
+            if (gives_up(a.memory[RANK], sender, turn, since)) break;
+            v = read_numbered(at);
+        }
+    }
+    first = v.x, second = v.z;
+}
+// The sums of elements `begin` to `end`, whole chunks of LEAST_BYTES at most.
+INLINE void add_numbered(const Arguments& a, u32 epoch, u32 begin, u32 end) {
+    for (u32 i = threadIdx.x; i < (end - begin) / VECTOR; i += THREADS) {
+        const u64 at = begin + (u64)i * VECTOR;
+        Chunk part[RANKS];
+        part[RANK] = load16((const T*)a.x + at);
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r == RANK) continue;
+            uint4* to = numbered_of(a.memory[r], RANK, epoch) + 2 * i;
+            write_numbered(to, part[RANK].x, part[RANK].y, epoch);
+            write_numbered(to + 1, part[RANK].z, part[RANK].w, epoch);
+        }
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r == RANK) continue;
+            const uint4* from = numbered_of(a.memory[RANK], r, epoch) + 2 * i;
+            await_numbered(a, from, r, epoch, part[r].x, part[r].y);
+            await_numbered(a, from + 1, r, epoch, part[r].z, part[r].w);
+        }
+        *(Chunk*)((T*)a.y + at) = sum_of(part);
+    }
 }
 
 #else
@@ -114,31 +179,45 @@ INLINE const T* part_of(const Arguments& a, u32 rank, u32, u32 begin) { return (
 
 #endif
 
+// The sum of a chunk of all ranks, in the order of the ranks.
+INLINE Chunk sum_of(const Chunk (&part)[RANKS]) {
+    float sum[8] = {};
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        const u32 words[4] = {part[r].x, part[r].y, part[r].z, part[r].w};
+#pragma unroll
+        for (u32 j = 0; j < VECTOR; j++) {
+            const float v = WIDE ? __uint_as_float(words[j % 4]) : j % 2 ? high(words[j / 2]) : low(words[j / 2]);
+            // Not 0 + v: a sum of negative zeros is one.
+            sum[j] = r == 0 ? v : sum[j] + v;
+        }
+    }
+    if constexpr (WIDE) {
+        return {__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]), __float_as_uint(sum[3])};
+    } else {
+        return pack_eight(sum);
+    }
+}
+
 // The sums of elements `begin` to `end`.
 INLINE void add(const Arguments& a, u32 epoch, u32 begin, u32 end) {
     const u32 chunks = (end - begin) / VECTOR;
     T* y = (T*)a.y + begin;
-    for (u32 i = threadIdx.x; i < chunks; i += THREADS) {
+    u32 i = threadIdx.x;
+    for (; i + (AT_ONCE - 1) * THREADS < chunks; i += AT_ONCE * THREADS) {
+        Chunk part[AT_ONCE][RANKS];
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; j++)
+#pragma unroll
+            for (u32 r = 0; r < RANKS; r++) part[j][r] = load16(part_of(a, r, epoch, begin) + (u64)(i + j * THREADS) * VECTOR);
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; j++) *(Chunk*)(y + (u64)(i + j * THREADS) * VECTOR) = sum_of(part[j]);
+    }
+    for (; i < chunks; i += THREADS) {
         Chunk part[RANKS];
 #pragma unroll
         for (u32 r = 0; r < RANKS; r++) part[r] = load16(part_of(a, r, epoch, begin) + (u64)i * VECTOR);
-        float sum[8] = {};
-#pragma unroll
-        for (u32 r = 0; r < RANKS; r++) {
-            const u32 words[4] = {part[r].x, part[r].y, part[r].z, part[r].w};
-#pragma unroll
-            for (u32 j = 0; j < VECTOR; j++) {
-                const float v = WIDE ? __uint_as_float(words[j % 4]) : j % 2 ? high(words[j / 2]) : low(words[j / 2]);
-                // Not 0 + v: a sum of negative zeros is one.
-                sum[j] = r == 0 ? v : sum[j] + v;
-            }
-        }
-        Chunk* to = (Chunk*)(y + (u64)i * VECTOR);
-        if constexpr (WIDE) {
-            *to = {__float_as_uint(sum[0]), __float_as_uint(sum[1]), __float_as_uint(sum[2]), __float_as_uint(sum[3])};
-        } else {
-            *to = pack_eight(sum);
-        }
+        *(Chunk*)(y + (u64)i * VECTOR) = sum_of(part);
     }
     for (u32 i = chunks * VECTOR + threadIdx.x; i < end - begin; i += THREADS) {
         float sum = N::from(N::load(part_of(a, 0, epoch, begin) + i));
@@ -183,6 +262,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) meeting(const __grid_const
         const u32 begin = from < count ? (u32)from : count;
         const u32 end = begin + share < count ? begin + share : count;
         epoch++;
+#if MEET && !GATHERS
+        // The same on all ranks, as all have as many elements.
+        if (count % VECTOR == 0 && share * sizeof(T) <= LEAST_BYTES) {
+            add_numbered(a, epoch, begin, end);
+            continue;
+        }
+#endif
         exchange(a, epoch, begin, end);
         if constexpr (GATHERS) {
             gather(a, epoch, begin, end);

@@ -14,6 +14,8 @@ const TEXT: &str = include_str!("meeting.cu");
 const THREADS: u32 = 512;
 /// Blocks of a launch: each has slots of its own. Those that a call does not need end at once.
 const BLOCKS: u32 = 64;
+/// Bytes for which another block is worth its meeting.
+const LEAST_BYTES: u32 = 4096;
 /// Bytes of a slot.
 const SLOT_BYTES: u32 = 1 << 16;
 /// More ranks have no device that reads the memory of all others.
@@ -34,7 +36,14 @@ pub const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Words of the memory in which a rank meets so many, itself included; `None` if no kernel serves as many.
 pub fn words(ranks: u32) -> Option<u64> {
-    (ranks <= MOST_RANKS).then(|| u64::from(first_slot(ranks)) + 2 * u64::from(BLOCKS * (SLOT_BYTES / 4)))
+    // Each rank's words of a block, and their numbers, in two turns.
+    let numbered = 2 * u64::from(BLOCKS * ranks.min(MOST_RANKS) * (2 * LEAST_BYTES / 4));
+    (ranks <= MOST_RANKS).then(|| u64::from(first_numbered(ranks)) + numbered)
+}
+
+/// The word at which words with numbers begin.
+fn first_numbered(ranks: u32) -> u32 {
+    first_slot(ranks) + 2 * BLOCKS * (SLOT_BYTES / 4)
 }
 
 /// The word at which the slots begin.
@@ -82,6 +91,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         ("EPOCHS", EPOCHS),
         ("FLAGS", FLAGS),
         ("SLOTS", first_slot(ranks)),
+        ("NUMBERED", first_numbered(ranks)),
+        ("LEAST_BYTES", LEAST_BYTES),
         ("WAIT_MS", WAIT_TIMEOUT.as_millis() as u32),
         ("K", columns),
         ("WIDE", u32::from(x.dtype == DType::F32)),
