@@ -194,3 +194,20 @@ fn bindings(read: usize, written: usize) -> Vec<BindingKind> {
     let buffers = buffers.chain(std::iter::repeat_n(BindingKind::ReadWrite, written));
     buffers.chain([BindingKind::Uniform]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::HEADERS;
+
+    #[test]
+    fn every_header_is_in_the_list() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/kernel/cuda/include");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let names: Vec<&str> = HEADERS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(files, names);
+    }
+}
