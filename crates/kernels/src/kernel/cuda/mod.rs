@@ -74,6 +74,7 @@ const HEADERS: &[(&str, &str)] = &headers![
     "prologue_digits.cuh",
     "prologue_planes.cuh",
     "prologue_rms_norm.cuh",
+    "rotate.cuh",
     "schedule_gemm.cuh",
     "schedule_gemv.cuh",
     "softmax.cuh",

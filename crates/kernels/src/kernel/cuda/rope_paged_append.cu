@@ -3,12 +3,11 @@
 // Constants: HEADS, KV_HEADS, D, a multiple of 16, SLOTS, the rows of the pages. A thread takes 8 elements of the first half of a head
 // and those of the second half that turn with them.
 #include "pipeline.cuh"
+#include "rotate.cuh"
 
 #define THREADS 128
 #define PARTS (D / 16)
 #define OF_ROW ((HEADS + 2 * KV_HEADS) * PARTS)
-
-struct alignas(16) Eight { u32 w[4]; };
 
 extern "C" __global__ void __launch_bounds__(THREADS) rope_paged_append(
     const u16* q, const u16* k, const u16* v, const float* angles, const u32* slots, u16* rotated, u16* keys, u16* values, const u32* symbols) {
@@ -23,22 +22,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) rope_paged_append(
     // Rows of no page are kept nowhere.
     if (head >= HEADS && slot >= SLOTS) return;
     if (head >= HEADS + KV_HEADS) {
-        *(Eight*)(values + to) = *(const Eight*)(v + from);
-        *(Eight*)(values + to + D / 2) = *(const Eight*)(v + from + D / 2);
+        copy_eight<D>(values + to, v + from);
         return;
     }
-    const u16* source = head < HEADS ? q + of_query : k + from;
-    u16* there = head < HEADS ? rotated + of_query : keys + to;
-    const Eight first = *(const Eight*)source, second = *(const Eight*)(source + D / 2);
-    const float2* turn = (const float2*)(angles + (size_t)row * D + part * 8);
-    Eight low_half, high_half;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const float2 cosine = turn[j], sine = turn[D / 4 + j];
-        const u32 a = first.w[j], b = second.w[j];
-        low_half.w[j] = pack(low(a) * cosine.x - low(b) * sine.x, high(a) * cosine.y - high(b) * sine.y);
-        high_half.w[j] = pack(low(b) * cosine.x + low(a) * sine.x, high(b) * cosine.y + high(a) * sine.y);
-    }
-    *(Eight*)there = low_half;
-    *(Eight*)(there + D / 2) = high_half;
+    const bool is_query = head < HEADS;
+    rotate_eight<D>(is_query ? rotated + of_query : keys + to, is_query ? q + of_query : k + from, angles + (size_t)row * D + part * 8);
 }

@@ -114,6 +114,18 @@ template <class P> INLINE void gemm_ask(const typename GemmShape<P>::Bound& in, 
     }
 }
 
+// Asks for the weights of a stage as soon as it is empty, and waits for the kernel before this one, which makes x, the first time.
+template <class P> INLINE void gemm_fill_weights(const typename GemmShape<P>::Bound& in, const GemmRing<P>& ring, u32 column, u32 step, bool& waited) {
+    ring.await_empty();
+    const u32 barrier = ring.full + 8 * ring.slot;
+    mbarrier_expect(barrier, GemmShape<P>::stage);
+    gemm_ask<P>(in, ring.stage(), barrier, column, step);
+    if (!waited) {
+        wait_previous();
+        waited = true;
+    }
+}
+
 // What the thread does that fills the ring with the only tile of a cluster whose blocks take a slice each.
 template <class P> INLINE void gemm_fill_slice(const typename GemmShape<P>::Bound& in, GemmRing<P> ring, u32 column, u32 rank) {
     typedef GemmShape<P> H;
@@ -121,17 +133,12 @@ template <class P> INLINE void gemm_fill_slice(const typename GemmShape<P>::Boun
     if (column < H::columns) {
 #pragma unroll 1
         for (u32 step = rank * H::slice; step < (rank + 1) * H::slice; step++) {
-            ring.await_empty();
-            const u32 barrier = ring.full + 8 * ring.slot, stage = ring.stage();
-            mbarrier_expect(barrier, H::stage);
-            gemm_ask<P>(in, stage, barrier, column, step);
-            if (!waited) {
-                wait_previous();
-                waited = true;
-            }
+            gemm_fill_weights<P>(in, ring, column, step, waited);
 #pragma unroll
-            for (u32 half = 0; half < 2; half++)
-                tma_load(stage + half * (H::x_bytes / 2), &in.maps[0], step * H::step, half * (H::n / 2), barrier, false);
+            for (u32 half = 0; half < 2; half++) {
+                const u32 to = ring.stage() + half * (H::x_bytes / 2);
+                tma_load(to, &in.maps[0], step * H::step, half * (H::n / 2), ring.full + 8 * ring.slot, false);
+            }
             ring.advance();
         }
     }
@@ -147,15 +154,9 @@ template <class P> INLINE void gemm_fill(const typename GemmShape<P>::Bound& in,
         const u32 column = tile / stack * 2 + rank;
 #pragma unroll 1
         for (u32 step = 0; step < H::steps; step++) {
-            ring.await_empty();
-            const u32 barrier = ring.full + 8 * ring.slot, stage = ring.stage();
-            mbarrier_expect(barrier, H::stage);
-            gemm_ask<P>(in, stage, barrier, column, step);
-            if (!waited) {
-                wait_previous();
-                waited = true;
-            }
-            tma_load(stage + rank * (H::x_bytes / 2), &in.maps[0], step * H::step, row, barrier, true);
+            gemm_fill_weights<P>(in, ring, column, step, waited);
+            const u32 to = ring.stage() + rank * (H::x_bytes / 2);
+            tma_load(to, &in.maps[0], step * H::step, row, ring.full + 8 * ring.slot, true);
             ring.advance();
         }
     }
