@@ -411,12 +411,11 @@ fn replace_guesses(known: Arc<Vec<Vec<u32>>>, chance: f64, seed: u64) -> Replace
         let known = known.iter().find(|known| known.starts_with(text));
         // Behind a wrong guess nothing is compared.
         let Some(next) = known.and_then(|known| known.get(text.len())) else { return guess };
-        match (random.f64() < chance, guess == *next) {
-            (true, _) => *next,
-            (false, false) => guess,
-            // One of the two is a token of every vocabulary that has more than one.
-            (false, true) => next.checked_sub(1).unwrap_or(next + 1),
+        if random.f64() < chance {
+            return *next;
         }
+        // One of the two is a token of every vocabulary that has more than one.
+        if guess == *next { next.checked_sub(1).unwrap_or(next + 1) } else { guess }
     })
 }
 
