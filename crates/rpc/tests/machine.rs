@@ -266,6 +266,22 @@ fn signal(id: u32, which: &str) {
     assert!(Command::new("kill").args([which, &id.to_string()]).status().unwrap().success());
 }
 
+/// Suspends a process, and returns when none of its threads runs any more: `kill` returns before.
+fn suspend(id: u32) {
+    signal(id, "-STOP");
+    let is_running = |thread: &std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which stands in parentheses and may hold any character.
+        text.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 't', 'Z', 'X']))
+    };
+    let threads = PathBuf::from(format!("/proc/{id}/task"));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::fs::read_dir(&threads).is_ok_and(|mut all| all.any(|t| is_running(&t.unwrap()))) {
+        assert!(Instant::now() < deadline, "process {id} was told to stop and runs on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The body of a client that is suspended: says when each run of four slow kernels begins, and what it gave.
 #[test]
 fn sleepy_client() {
@@ -299,7 +315,7 @@ fn a_client_that_was_suspended_goes_on_when_it_wakes() {
     assert_eq!((says(), says()), ("begins".into(), "waits".into()));
     // In the middle of the wait, for longer than the agent may be silent and for longer than the work takes.
     std::thread::sleep(Duration::from_millis(1000));
-    signal(client.id(), "-STOP");
+    suspend(client.id());
     std::thread::sleep(Duration::from_secs(6));
     signal(client.id(), "-CONT");
     assert_eq!([says(), says(), says()], ["Ok(4)", "waits", "Ok(4)"]);
@@ -319,7 +335,7 @@ fn a_laptop_that_slept_for_twenty_seconds_finds_its_session_again() {
     assert_eq!((says(), says()), ("begins".into(), "waits".into()));
     std::thread::sleep(Duration::from_millis(1000));
     // Neither the program nor its system answers while the lid is closed.
-    signal(client.id(), "-STOP");
+    suspend(client.id());
     assert!(cable.set(1, "down"));
     std::thread::sleep(Duration::from_secs(20));
     assert!(cable.set(1, "up"));
@@ -340,7 +356,7 @@ fn a_client_that_slept_in_a_hubs_queue_is_still_in_it() {
     let (mut client, mut says) = sleepy(&format!("hub/lab/emulator?hub=ws://{place}"), &[]);
     assert_eq!(says(), "begins");
     std::thread::sleep(Duration::from_secs(1));
-    signal(client.id(), "-STOP");
+    suspend(client.id());
     std::thread::sleep(Duration::from_secs(22));
     signal(client.id(), "-CONT");
     drop(first);
@@ -355,7 +371,7 @@ fn a_client_that_gives_its_agent_up_leaves_it_no_session() {
     let options = [("answer-within".to_string(), "2".to_string())];
     let address = Address::parse(&format!("ws://{}/emulator", agent.address), &options).unwrap();
     let mut device = RemoteDevice::open(&address).unwrap();
-    signal(agent.process.id(), "-STOP");
+    suspend(agent.process.id());
     let lost = device.wait().unwrap_err();
     signal(agent.process.id(), "-CONT");
     assert!(lost.to_string().contains("no sign of life"), "{lost}");
