@@ -44,6 +44,23 @@ pub struct GraphArgs {
     pub tensor_parallel: Option<u32>,
 }
 
+/// Where guessed tokens come from.
+#[derive(Args, Clone, Debug)]
+pub struct GuessArgs {
+    /// Small model of the same vocabulary that guesses the next tokens; texts stay the same
+    #[arg(long, value_name = "MODEL")]
+    pub draft: Option<PathBuf>,
+    /// Most tokens that the small model guesses at once
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "draft")]
+    pub draft_tokens: usize,
+    /// Quantise the small model's weights in this way; as the model's if not given
+    #[arg(long, value_name = "SCHEME", requires = "draft")]
+    pub draft_quantize: Option<Scheme>,
+    /// Guess at most so many tokens from what followed the last ones before; texts stay the same
+    #[arg(long, value_name = "N", conflicts_with = "draft")]
+    pub ngram: Option<usize>,
+}
+
 impl GraphArgs {
     /// The same as plain data.
     pub fn options(&self) -> GraphOptions {

@@ -1,6 +1,6 @@
 //! `tapml serve`: a model behind OpenAI's HTTP API.
 
-use super::common::GraphArgs;
+use super::common::{GraphArgs, GuessArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
@@ -12,7 +12,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use tapml::engine::{EngineOptions, NgramOptions};
-use tapml::import::quantize::Scheme;
 use tapml::migrate::Stop;
 use tapml::model::GraphOptions;
 use tapml::platform;
@@ -109,18 +108,8 @@ pub struct ServeCommand {
     /// Whether the kernels are checked on recorded calls before the first answer
     #[arg(long, value_enum, default_value_t = CheckArg::On)]
     check: CheckArg,
-    /// Small model of the same vocabulary that guesses the next tokens; texts stay the same
-    #[arg(long, value_name = "MODEL")]
-    draft: Option<PathBuf>,
-    /// Most tokens that the small model guesses at once
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "draft")]
-    draft_tokens: usize,
-    /// Quantise the small model's weights in this way; as the model's if not given
-    #[arg(long, value_name = "SCHEME", requires = "draft")]
-    draft_quantize: Option<Scheme>,
-    /// Guess at most so many tokens from what followed the last ones before; texts stay the same
-    #[arg(long, value_name = "N", conflicts_with = "draft")]
-    ngram: Option<usize>,
+    #[command(flatten)]
+    guess: GuessArgs,
     /// Check this share of the live calls on a source beside the service
     #[arg(long, value_name = "PLATFORM:SHARE")]
     shadow: Option<String>,
@@ -293,7 +282,7 @@ impl ServeCommand {
         let engine = EngineOptions {
             queue: self.queue,
             prefix_cache: !self.no_prefix_cache,
-            ngram: self.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
+            ngram: self.guess.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
             ..EngineOptions::default()
         };
         ServedOptions {
@@ -317,9 +306,9 @@ impl ServeCommand {
             rows: self.max_rows,
             sequences: self.max_sequences,
             check: self.check == CheckArg::On,
-            draft: self.draft.clone(),
-            draft_tokens: self.draft_tokens,
-            draft_quantize: self.draft_quantize,
+            draft: self.guess.draft.clone(),
+            draft_tokens: self.guess.draft_tokens,
+            draft_quantize: self.guess.draft_quantize,
             random: self.random,
             shadow: self.shadow.clone(),
             shadow_cases: self.shadow_cases.clone(),

@@ -1,7 +1,7 @@
 //! `tapml bench draft`: how much faster a server makes texts with guessed tokens.
 
 use crate::Outcome;
-use crate::command::common::GraphArgs;
+use crate::command::common::{GraphArgs, GuessArgs};
 use crate::output::{JsonArg, table};
 use crate::progress::Bar;
 use crate::stopping;
@@ -10,7 +10,6 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::graph::DType;
-use tapml::import::quantize::Scheme;
 use tapml::model::GraphOptions;
 use tapml::platform;
 use tapml::serve::ServeOptions;
@@ -27,21 +26,11 @@ use tapml::speed::{DraftSpeedOptions, DraftSpeedReport, Rate, StepTime, measure_
 pub struct DraftCommand {
     /// Folder in Hugging Face layout, or a GGUF file; with --random its `config.json` is enough
     model: PathBuf,
-    /// Small model of the same vocabulary that guesses the next tokens
-    #[arg(long, value_name = "MODEL")]
-    draft: Option<PathBuf>,
-    /// Most tokens that the small model guesses at once
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "draft")]
-    draft_tokens: usize,
-    /// Quantise the small model's weights in this way; as the model's if not given
-    #[arg(long, value_name = "SCHEME", requires = "draft")]
-    draft_quantize: Option<Scheme>,
+    #[command(flatten)]
+    guess: GuessArgs,
     /// Chance that a guess of the small model is right, from 0 to 1; its own guesses if not given
     #[arg(long, value_name = "P", requires = "draft")]
     acceptance: Option<f64>,
-    /// Guess at most so many tokens from what followed the last ones before
-    #[arg(long, value_name = "N")]
-    ngram: Option<usize>,
     /// Where to run; the fastest device present if not given, else cpu
     #[arg(long, value_name = "PLATFORM")]
     target: Option<String>,
@@ -106,9 +95,9 @@ impl DraftCommand {
             graph: GraphOptions { paged: None, ..graph },
             page: graph.paged.map_or(defaults.page, |rows| rows as usize),
             check: false,
-            draft: self.draft.clone(),
-            draft_tokens: self.draft_tokens,
-            draft_quantize: self.draft_quantize,
+            draft: self.guess.draft.clone(),
+            draft_tokens: self.guess.draft_tokens,
+            draft_quantize: self.guess.draft_quantize,
             random: self.random,
             ..defaults
         };
@@ -118,7 +107,7 @@ impl DraftCommand {
             clients: self.clients,
             runs: self.runs,
             acceptance: self.acceptance,
-            ngram: self.ngram,
+            ngram: self.guess.ngram,
             seed: self.seed,
         };
         let speed = measure_drafts(&serve, &options, &bar, &stop)?;
@@ -127,7 +116,7 @@ impl DraftCommand {
         self.json.write(&Report {
             schema: 1,
             model: self.model.display().to_string(),
-            draft: self.draft.as_ref().map(|draft| draft.display().to_string()),
+            draft: self.guess.draft.as_ref().map(|draft| draft.display().to_string()),
             target: &serve.target,
             random_weights: self.random,
             activation: graph.activation,
