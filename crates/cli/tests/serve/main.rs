@@ -5,6 +5,7 @@
 mod common;
 mod embeddings;
 mod images;
+mod lm_eval;
 mod process;
 mod ranks;
 
