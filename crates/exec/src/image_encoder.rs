@@ -1,6 +1,6 @@
 //! The encoder of a model that sees, apart from the language model: it runs once for an image, whoever asks about it.
 
-use crate::{Loaded, Platform};
+use crate::{LoadOptions, Loaded, Observer, Platform};
 use std::collections::HashMap;
 use tapml_graph::{Context, DType, Error, Model, Result, Symbols, Tensor};
 
@@ -21,6 +21,18 @@ impl ImageEncoder {
     /// # Errors
     /// As [`tapml_graph::Graph::image_encoder`], and as [`Platform::load`].
     pub fn new(platform: &mut dyn Platform, model: &Model) -> Result<Option<ImageEncoder>> {
+        ImageEncoder::load(platform, model, false)
+    }
+
+    /// As [`ImageEncoder::new`], for images with an observer; see [`LoadOptions::observable`].
+    ///
+    /// # Errors
+    /// As [`ImageEncoder::new`].
+    pub fn observable(platform: &mut dyn Platform, model: &Model) -> Result<Option<ImageEncoder>> {
+        ImageEncoder::load(platform, model, true)
+    }
+
+    fn load(platform: &mut dyn Platform, model: &Model, observable: bool) -> Result<Option<ImageEncoder>> {
         let Some(graph) = model.graph().image_encoder()? else { return Ok(None) };
         let (input, output) = (graph.inputs().next(), graph.outputs().first());
         let (Some((_, input)), Some(output)) = (input, output) else {
@@ -30,7 +42,8 @@ impl ImageEncoder {
         let rows = graph.value(output.value).ty.sizes(&Symbols::new())?;
         let (input, output) = (input.name.clone(), output.name.clone());
         // Sizes are constants.
-        let loaded = platform.load(&model.with_graph(graph)?, &Symbols::np(1, 0));
+        let options = LoadOptions { observable, ..LoadOptions::default() };
+        let loaded = platform.load_with(&model.with_graph(graph)?, &Symbols::np(1, 0), &options);
         let loaded = loaded.context(|| "the encoder of images".to_string())?;
         let rows = rows.first().copied().unwrap_or(0);
         Ok(Some(ImageEncoder { loaded, input, output, pixels, rows }))
@@ -46,18 +59,18 @@ impl ImageEncoder {
         self.rows
     }
 
-    /// The rows of an image: `[rows, hidden]`.
+    /// The rows of an image: `[rows, hidden]`. The observer sees the encoder's nodes.
     ///
     /// # Errors
     /// If the pixels are of another shape, and as [`Loaded::run`].
-    pub fn encode(&mut self, pixels: &Tensor) -> Result<Tensor> {
+    pub fn encode(&mut self, pixels: &Tensor, observer: Option<&mut dyn Observer>) -> Result<Tensor> {
         if pixels.dtype() != DType::F32 || pixels.shape() != self.pixels {
             let (dtype, shape) = (pixels.dtype(), pixels.shape());
             let text = format!("the image must be f32{:?}, found {dtype}{shape:?}", self.pixels);
             return Err(Error::invalid(text));
         }
         let inputs = HashMap::from([(self.input.clone(), pixels.clone())]);
-        let outputs = self.loaded.run(&Symbols::np(1, 0), &inputs, None);
+        let outputs = self.loaded.run(&Symbols::np(1, 0), &inputs, observer);
         let mut outputs = outputs.context(|| "the encoder of images".to_string())?;
         outputs.remove(&self.output).ok_or_else(|| Error::bug("the platform gave no rows of an image"))
     }

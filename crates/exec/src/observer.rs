@@ -91,6 +91,6 @@ pub(crate) fn narrow_pools<'a>(
 
 /// Chooses steps to be looked at.
 pub trait StepSampler: Send {
-    /// A step begins: who looks at its nodes, if anybody does.
-    fn begin_step(&mut self) -> Option<&mut dyn Observer>;
+    /// A step begins, which may encode images first: who looks at its nodes, the encoder's among them, if anybody does.
+    fn begin_step(&mut self, encodes: bool) -> Option<&mut dyn Observer>;
 }

@@ -62,7 +62,7 @@ impl ShadowSource {
         cases: PathBuf,
     ) -> Result<(ServedShadow, ShadowSampler)> {
         let ShadowSource { spec: ShadowSpec { source: word, share }, platform: source } = self;
-        let graph = model.graph().to_paged(PagedRunner::layout(limits)?)?;
+        let graph = model.graph().to_paged_with_encoder(PagedRunner::layout(limits)?)?;
         // The CPU shows nodes as it runs them, and devices those of their programs.
         if platform.word() != CPU && platform.lower(&graph, Phase::Prefill)?.is_none() {
             let text = format!("`{target}` runs operators itself and shows no single nodes while it serves");

@@ -138,3 +138,37 @@ fn kernels_of_the_encoder_are_checked_before_the_first_answer() {
         assert!(said.contains(&format!("computes wrong results: `{op}`")), "{said}");
     }
 }
+
+#[test]
+fn a_wrong_kernel_of_the_encoder_is_found_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("llava_tiny");
+    // The language model has no such operator.
+    let wrong =
+        common::changed_kernel(folder.path(), "layer_norm", ["/ f32(K) + EPS", "/ f32(K + 1u) + EPS"]);
+    let arguments = ["--target", "emulator", "--check", "off", "--kernel", &wrong];
+    let shadow = ["--shadow", "cpu:1", "--shadow-cases", "cases"];
+    let path = model.display().to_string();
+    let server = ServeProcess::start_model(&path, folder.path(), &[&arguments[..], &shadow].concat());
+    let url = format!("data:image/png;base64,{}", image(&model));
+    let body = chat(value!([image_part(&url), { "type": "text", "text": QUESTION }]));
+    assert_eq!(server.post("/v1/chat/completions", "", &body).0, 200);
+    let begun = std::time::Instant::now();
+    let page = loop {
+        let page = server.get("/metrics");
+        assert!(begun.elapsed().as_secs() < 240, "{page}");
+        if page.contains("tapml:shadow_failures_total{") {
+            break page;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    let mut failures = page.lines().filter(|line| line.starts_with("tapml:shadow_failures_total{"));
+    assert!(failures.all(|line| line.contains("op=\"layer_norm\"")), "{page}");
+    assert_eq!(server.stop().0, Some(0));
+    let check = |kernels: &[&str], code| {
+        let mut command = tapml(folder.path());
+        command.arg("check").arg("cases/layer_norm-1.suite").args(["--target", "emulator"]).args(kernels);
+        json(&mut command, code)["failed"].clone()
+    };
+    assert_eq!((check(&["--kernel", &wrong], 1), check(&[], 0)), (value!(1), value!(0)));
+}

@@ -37,6 +37,11 @@ impl SharedImage {
         &self.pixels
     }
 
+    /// Whether the encoder has run.
+    pub(super) fn is_encoded(&self) -> bool {
+        self.rows.get().is_some()
+    }
+
     /// The hash of the pixels.
     pub(super) fn hash(&self) -> &[u8; 32] {
         &self.hash
@@ -56,7 +61,7 @@ impl SharedImage {
 
 impl fmt::Debug for SharedImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shape, encoded) = (self.pixels.shape(), self.rows.get().is_some());
+        let (shape, encoded) = (self.pixels.shape(), self.is_encoded());
         write!(f, "SharedImage({shape:?}, encoded: {encoded})")
     }
 }

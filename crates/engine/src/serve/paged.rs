@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 use tapml_exec::{
-    ImageEncoder, NOWHERE, PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, StepSampler,
+    ImageEncoder, NOWHERE, Observer, PagedLimits, PagedLogits, PagedSession, PagedStep, Platform, StepSampler,
 };
 use tapml_graph::paged::PageLayout;
 use tapml_graph::{Error, ErrorKind, LOGITS_PART, Model, Result, Tensor};
@@ -38,7 +38,7 @@ impl PagedRunner {
     /// [`tapml_graph::ErrorKind::Unsupported`] if rows of several texts cannot share a step of this model, and as
     /// [`Platform::load`].
     pub fn new(platform: &mut dyn Platform, model: &Model, limits: BatchLimits) -> Result<PagedRunner> {
-        PagedRunner::load(platform, model, limits, PagedSession::new)
+        PagedRunner::load(platform, model, limits, false)
     }
 
     /// As [`PagedRunner::new`] for a runner some of whose steps are looked at; see [`PagedRunner::set_sampler`].
@@ -50,14 +50,14 @@ impl PagedRunner {
         model: &Model,
         limits: BatchLimits,
     ) -> Result<PagedRunner> {
-        PagedRunner::load(platform, model, limits, PagedSession::observable)
+        PagedRunner::load(platform, model, limits, true)
     }
 
     fn load(
         platform: &mut dyn Platform,
         model: &Model,
         limits: BatchLimits,
-        open: fn(&mut dyn Platform, &Model, PagedLimits) -> Result<PagedSession>,
+        observable: bool,
     ) -> Result<PagedRunner> {
         let recurrent = model.graph().is_recurrent();
         if recurrent && limits.states < 2 {
@@ -73,8 +73,11 @@ impl PagedRunner {
         let layout = PagedRunner::layout(limits)?;
         let rows = limits.rows;
         // Every row may be wanted: of prompts whose probabilities are asked for, and of tokens of a draft.
-        let session = open(platform, model, PagedLimits { layout, rows, wanted: rows })?;
-        let encoder = ImageEncoder::new(platform, model)?;
+        let sizes = PagedLimits { layout, rows, wanted: rows };
+        let open = if observable { PagedSession::observable } else { PagedSession::new };
+        let session = open(platform, model, sizes)?;
+        let open = if observable { ImageEncoder::observable } else { ImageEncoder::new };
+        let encoder = open(platform, model)?;
         let images = encoder
             .as_ref()
             .map(|encoder| ImageLimits { pixels: encoder.pixels().to_vec(), rows: encoder.rows() });
@@ -176,33 +179,31 @@ impl PagedRunner {
         }
         Ok(step)
     }
+}
 
-    /// Puts the rows of images in the places of the step's tokens. An image is encoded when the first of its tokens is computed.
-    fn place_images(&mut self, batch: &Batch, step: &mut PagedStep) -> Result<()> {
-        if batch.sequences.iter().all(|sequence| sequence.images.is_empty()) {
-            return Ok(());
-        }
-        let Some(encoder) = &mut self.encoder else {
-            let blind = || Error::unsupported("the model takes no images");
-            return Err(if self.images.is_some() { lost_error() } else { blind() });
-        };
-        step.image_slots = vec![NOWHERE; step.ids.len()];
-        let mut before = 0;
-        for SequenceRows { start, ids, images, .. } in &batch.sequences {
-            for placed in images {
-                let rows = placed.image.encoded_rows(|pixels| encoder.encode(pixels))?;
-                for position in placed.tokens_within(&(*start..start + ids.len())) {
-                    let row = placed.rows[position - placed.start] as usize;
-                    let row =
-                        rows.rows(row, 1).ok_or_else(|| Error::invalid("a row behind an image's last"))?;
-                    step.image_slots[before + position - start] = step.image_rows.len() as u32;
-                    step.image_rows.push(row);
-                }
+/// Puts the rows of images in the places of the step's tokens. An image is encoded when the first of its tokens is computed.
+fn place_images(
+    encoder: &mut ImageEncoder,
+    batch: &Batch,
+    step: &mut PagedStep,
+    mut observer: Option<&mut dyn Observer>,
+) -> Result<()> {
+    step.image_slots = vec![NOWHERE; step.ids.len()];
+    let mut before = 0;
+    for SequenceRows { start, ids, images, .. } in &batch.sequences {
+        for placed in images {
+            let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
+            let rows = placed.image.encoded_rows(|pixels| encoder.encode(pixels, observer))?;
+            for position in placed.tokens_within(&(*start..start + ids.len())) {
+                let row = placed.rows[position - placed.start] as usize;
+                let row = rows.rows(row, 1).ok_or_else(|| Error::invalid("a row behind an image's last"))?;
+                step.image_slots[before + position - start] = step.image_rows.len() as u32;
+                step.image_rows.push(row);
             }
-            before += ids.len();
         }
-        Ok(())
+        before += ids.len();
     }
+    Ok(())
 }
 
 /// Where the logits of each sequence are found in what a step gives.
@@ -272,14 +273,26 @@ impl BatchRunner for PagedRunner {
 
     fn step(&mut self, batch: &Batch) -> Result<Vec<StepLogits>> {
         let mut step = self.rows(batch)?;
-        self.place_images(batch, &mut step).inspect_err(|error| self.reopener.note(error))?;
+        let mut images = batch.sequences.iter().flat_map(|sequence| &sequence.images).peekable();
+        let sees_images = images.peek().is_some();
+        let encodes = images.any(|placed| !placed.image.is_encoded());
+        let mut observer = self.sampler.as_mut().and_then(|sampler| sampler.begin_step(encodes));
+        if sees_images {
+            let encoder = match &mut self.encoder {
+                Some(encoder) => encoder,
+                None if self.images.is_some() => return Err(lost_error()),
+                None => return Err(Error::unsupported("the model takes no images")),
+            };
+            let seen = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
+            let placed = place_images(encoder, batch, &mut step, seen);
+            placed.inspect_err(|error| self.reopener.note(error))?;
+        }
         let session = self.session.as_mut().ok_or_else(lost_error)?;
         let vocab = self.limits.vocab;
         let (count, parts) = (session.top(), session.parts());
         let layout = LogitLayout::new(batch, count, parts);
         self.wanted = layout.wanted;
         step.full = layout.full;
-        let observer = self.sampler.as_mut().and_then(|sampler| sampler.begin_step());
         // A device elsewhere opens again by itself; only its pages are gone.
         let given = session.run_observed(step, observer).inspect_err(|error| self.reopener.note(error))?;
         let PagedLogits { full, top_logits, top_tokens, part_maxima, part_sums } = given;

@@ -37,10 +37,10 @@ pub struct ShadowSampler {
     is_drawn: bool,
     /// Kernels of which no call was taken yet, and those of which none of few rows was.
     unmet: [BTreeSet<String>; 2],
-    /// Steps left in which these are looked for.
-    early_steps: usize,
-    /// Kernels and room that was taken for nodes of this step.
-    reserved: HashMap<NodeId, (String, u64)>,
+    /// Steps left in which these are looked for: of those that encode no image, and of those that do.
+    early_steps: [usize; 2],
+    /// Kernels and room that was taken for nodes of this step, by name: an encoder's run within it is of another graph.
+    reserved: HashMap<String, (String, u64)>,
 }
 
 impl ShadowSampler {
@@ -64,7 +64,7 @@ impl ShadowSampler {
             unmet: [nodes.keys().cloned().collect(), nodes.keys().cloned().collect()],
             node_shares: share_alike(share / step_share, nodes),
             is_drawn: false,
-            early_steps: EARLY_STEPS,
+            early_steps: [EARLY_STEPS; 2],
             reserved: HashMap::new(),
         }
     }
@@ -121,15 +121,16 @@ impl ShadowSampler {
 }
 
 impl StepSampler for ShadowSampler {
-    fn begin_step(&mut self) -> Option<&mut dyn Observer> {
+    fn begin_step(&mut self, encodes: bool) -> Option<&mut dyn Observer> {
         // Of a step that failed before its nodes were shown, and of calls that name too many parts.
         for (_, (kernel, bytes)) in self.reserved.drain() {
             self.queue.release(&kernel, bytes);
             increment(&self.state.dropped);
         }
         self.is_drawn = self.random.f64() < self.step_share;
-        let is_early = self.early_steps > 0 && self.unmet.iter().any(|kernels| !kernels.is_empty());
-        self.early_steps -= usize::from(is_early);
+        let left = &mut self.early_steps[usize::from(encodes)];
+        let is_early = *left > 0 && self.unmet.iter().any(|kernels| !kernels.is_empty());
+        *left -= usize::from(is_early);
         if self.is_drawn || is_early { Some(self) } else { None }
     }
 }
@@ -151,7 +152,7 @@ impl Observer for ShadowSampler {
             self.unmet[..=usize::from(is_small)].iter_mut().for_each(|kernels| {
                 kernels.remove(&kernel);
             });
-            self.reserved.insert(id, (kernel, bytes));
+            self.reserved.insert(graph.node(id).name.clone(), (kernel, bytes));
         } else {
             increment(&self.state.dropped);
         }
@@ -160,7 +161,7 @@ impl Observer for ShadowSampler {
 
     /// Never stops the run.
     fn node(&mut self, event: &NodeEvent<'_>) -> Result<()> {
-        let Some((kernel, bytes)) = self.reserved.remove(&event.id) else { return Ok(()) };
+        let Some((kernel, bytes)) = self.reserved.remove(&event.node.name) else { return Ok(()) };
         let waits = match self.record(event) {
             Ok(recorded) => self.queue.push(recorded, bytes),
             Err(_) => {
@@ -262,7 +263,7 @@ mod tests {
         sampler.kernels =
             Arc::new(sampler.kernels.values().map(|kernel| ("a".into(), kernel.clone())).collect());
         let mut taken = |rows| {
-            let looked = sampler.begin_step();
+            let looked = sampler.begin_step(false);
             looked.is_some_and(|looked| looked.watches(&graph, NodeId(0), &Symbols::np(rows, 0)))
         };
         assert!(taken(EARLY_ROWS + 1) && !taken(EARLY_ROWS + 1) && taken(3) && !taken(3));
@@ -272,8 +273,8 @@ mod tests {
     fn steps_are_chosen_at_their_share_and_the_same_ones_each_time() {
         let chosen = || {
             let mut sampler = sampler(0.01, 160, 7);
-            sampler.early_steps = 0;
-            (0..4000).map(|_| sampler.begin_step().is_some()).collect::<Vec<bool>>()
+            sampler.early_steps = [0; 2];
+            (0..4000).map(|_| sampler.begin_step(false).is_some()).collect::<Vec<bool>>()
         };
         let steps = chosen().iter().filter(|chosen| **chosen).count();
         assert!((300..500).contains(&steps), "{steps} of 4000 at a share of 0.1");
