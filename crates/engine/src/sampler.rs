@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tapml_graph::{Error, Result};
 
 mod partial;
-pub(crate) use partial::PartialRow;
+pub(crate) use partial::{Exclusions, PartialRow};
 
 /// How the next token is chosen. The default is greedy.
 ///
@@ -177,18 +177,18 @@ impl Sampler {
         needed.filter(|_| logit_bias.is_empty() && !self.sampling.penalises())
     }
 
-    /// As [`Sampler::sample`], given only the most likely tokens in falling order of their logits, at least as many as
-    /// [`Sampler::top_needed`] says.
-    pub(crate) fn sample_top(&mut self, tokens: &[u32], logits: &[f32]) -> Result<u32> {
-        let first = greatest_of_top(tokens)?;
+    /// As [`Sampler::sample`] of a row of which only the most likely tokens are known: at least as many as [`Sampler::top_needed`] says,
+    /// beside those that are excluded.
+    pub(crate) fn sample_top(&mut self, row: &PartialRow, excluded: Exclusions) -> Result<u32> {
+        greatest_of_top(row.tokens)?;
+        let likely = row.tokens.iter().zip(row.logits).map(|(&id, &logit)| (id, f64::from(logit)));
+        let mut candidates: Vec<Candidate> =
+            likely.filter(|(id, logit)| *logit > f64::NEG_INFINITY && !excluded.contains(*id)).collect();
+        let best = *candidates.first().ok_or_else(no_candidate_error)?;
         if self.sampling.temperature == 0.0 {
-            return Ok(first);
+            return Ok(best.0);
         }
-        let logits = logits.iter().map(|&logit| f64::from(logit));
-        let mut candidates: Vec<Candidate> = tokens.iter().copied().zip(logits).collect();
-        candidates.retain(|candidate| candidate.1 > f64::NEG_INFINITY);
-        let best = candidates.first().ok_or_else(no_candidate_error)?.1;
-        self.cut_to_likely(&mut candidates, best);
+        self.cut_to_likely(&mut candidates, best.1);
         Ok(self.choose(&candidates))
     }
 

@@ -21,6 +21,8 @@ const LONGEST_PART: usize = 1024;
 const ROUNDING: f64 = 1e-11;
 /// The least temperature whose inverse a sum is multiplied by.
 const LEAST_TEMPERATURE: f32 = 1e-6;
+/// Most logits of a row that are read one by one. More of them take longer than the row.
+const MOST_READS: usize = 8;
 
 /// What is known of a row of logits.
 pub(crate) struct PartialRow<'a> {
@@ -36,6 +38,56 @@ pub(crate) struct PartialRow<'a> {
     pub part: usize,
     /// Logits of the row.
     pub vocab: usize,
+}
+
+impl PartialRow<'_> {
+    /// The logarithm of the sum of `exp(logit)` over the row, from sums at temperature 1, to 3.4·10⁻⁶. `None` if there are no sums,
+    /// or none that are finite.
+    pub(crate) fn log_sum(&self) -> Option<f64> {
+        let most = f64::from(self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let terms = self.maxima.iter().zip(self.sums);
+        let sum: f64 = terms.map(|(&max, &sum)| f64::from(sum) * libm::exp(f64::from(max) - most)).sum();
+        Some(most + libm::log(sum)).filter(|sum| sum.is_finite())
+    }
+
+    /// The tokens without whose logits nothing can be chosen: those that are more likely than the model says, and the few that may be
+    /// chosen at all, in the order of ids. `None` if these are too many.
+    fn tokens_to_read(&self, raised: impl Iterator<Item = u32>, excluded: &Exclusions) -> Option<Vec<u32>> {
+        let is_unknown = |id: &u32| (*id as usize) < self.vocab && !self.tokens.contains(id);
+        let allowed: Option<Vec<u32>> =
+            excluded.allowed_ids().map(|ids| ids.filter(is_unknown).take(MOST_READS + 1).collect());
+        let few = |ids: &Vec<u32>| ids.len() <= MOST_READS;
+        let raised = || {
+            let ids: BTreeSet<u32> = raised.filter(|id| is_unknown(id) && !excluded.contains(*id)).collect();
+            ids.into_iter().collect()
+        };
+        allowed.filter(few).or_else(|| Some(raised()).filter(few))
+    }
+}
+
+/// Tokens that are never chosen.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Exclusions<'a> {
+    /// Some of them.
+    pub ids: &'a [u32],
+    /// A bit for each token that may be chosen, token `i` as bit `i % 32` of word `i / 32`; all may if `None`.
+    pub allowed: Option<&'a [u32]>,
+}
+
+impl<'a> Exclusions<'a> {
+    pub(super) fn contains(&self, id: u32) -> bool {
+        let is_allowed = |words: &[u32]| words.get(id as usize / 32).is_some_and(|w| w >> (id % 32) & 1 == 1);
+        self.ids.contains(&id) || !self.allowed.is_none_or(is_allowed)
+    }
+
+    /// Tokens that the bits allow, if there are bits.
+    fn allowed_ids(&self) -> Option<impl Iterator<Item = u32> + 'a> {
+        let ids = |(word, first): (&u32, u32)| {
+            let word = *word;
+            (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first * 32 + bit)
+        };
+        self.allowed.map(|words| words.iter().zip(0u32..).filter(|(word, _)| **word != 0).flat_map(ids))
+    }
 }
 
 /// Gives a range of the row's logits.
@@ -58,7 +110,8 @@ struct KnownToken {
 struct KnownTokens<'a> {
     row: &'a PartialRow<'a>,
     change: &'a LogitChange<'a>,
-    /// Tokens that are changed and not known.
+    excluded: Exclusions<'a>,
+    /// Tokens that are less likely than the model says, and not known.
     lowered: Vec<u32>,
     /// In falling order of their logits, of equal ones the one of least id first.
     tokens: Vec<KnownToken>,
@@ -79,10 +132,22 @@ struct Weighed<'a> {
 #[derive(Clone, Copy, Default)]
 struct Part {
     sum: Interval,
+    /// What the known tokens weigh.
+    known: f64,
     /// The most that tokens weigh which are not known.
     others: f64,
     /// Whether some of them are less likely than the sum says.
     lowered: bool,
+}
+
+impl Part {
+    /// Takes note that its others weigh what the sum says, or anything less.
+    fn lower(&mut self) {
+        if !std::mem::replace(&mut self.lowered, true) {
+            let most = self.sum.value + self.sum.error;
+            self.sum = Interval { value: most - self.others / 2.0, error: self.others / 2.0 };
+        }
+    }
 }
 
 /// A number, and how far it may be from the exact one.
@@ -94,21 +159,25 @@ struct Interval {
 
 impl Sampler {
     /// The temperature for the sums of [`Sampler::sample_partial`], 0 for a greedy choice; `None` if a part of a row is not enough,
-    /// as where tokens become more likely.
+    /// as where many tokens become more likely.
     pub(crate) fn partial_temperature(&self) -> Option<f32> {
         let Sampling { temperature, repetition_penalty, presence_penalty, frequency_penalty, .. } =
             self.sampling;
         let lowers = repetition_penalty.is_none_or(|penalty| penalty >= 1.0)
-            && [presence_penalty, frequency_penalty].iter().all(|penalty| penalty.is_none_or(|p| p >= 0.0))
-            && self.sampling.logit_bias.iter().all(|&(_, bias)| bias <= 0.0);
+            && [presence_penalty, frequency_penalty].iter().all(|penalty| penalty.is_none_or(|p| p >= 0.0));
         let serves = temperature == 0.0 || temperature >= LEAST_TEMPERATURE;
-        (lowers && serves).then_some(temperature)
+        (lowers && serves && self.raised_tokens().count() <= MOST_READS).then_some(temperature)
+    }
+
+    /// The tokens that the bias makes more likely.
+    fn raised_tokens(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sampling.logit_bias.iter().filter(|(_, bias)| *bias > 0.0).map(|(id, _)| *id)
     }
 
     /// The tokens whose logits are not taken as they are.
-    fn changed_tokens(&self, [history, forbidden]: [&[u32]; 2]) -> BTreeSet<u32> {
+    fn changed_tokens(&self, history: &[u32], excluded: &Exclusions) -> BTreeSet<u32> {
         let mut tokens: BTreeSet<u32> = self.sampling.logit_bias.iter().map(|&(id, _)| id).collect();
-        tokens.extend(self.chosen.keys().chain(forbidden));
+        tokens.extend(self.chosen.keys().chain(excluded.ids));
         if self.sampling.repetition_penalty.is_some() {
             tokens.extend(history);
         }
@@ -126,22 +195,35 @@ impl Sampler {
     }
 
     /// As [`Sampler::sample`] where the row is known in part, and more of it can be read; `None` if all of it is needed, with
-    /// nothing drawn. `forbidden` tokens are never chosen. Needs that [`Sampler::partial_temperature`] is there.
+    /// nothing drawn. Needs that [`Sampler::partial_temperature`] is there.
     pub(crate) fn sample_partial(
         &mut self,
         row: &PartialRow,
-        [history, forbidden]: [&[u32]; 2],
+        history: &[u32],
+        excluded: Exclusions,
         read: &mut ReadRow,
     ) -> Result<Option<u32>> {
         greatest_of_top(row.tokens)?;
-        let changed = self.changed_tokens([history, forbidden]);
+        let mut changed = self.changed_tokens(history, &excluded);
         let seen = self.sampling.repetition_penalty.map(|_| history.iter().copied().collect());
         let seen: BTreeSet<u32> = seen.unwrap_or_default();
         let change = |id: u32, logit: f32| {
-            let forbidden = forbidden.contains(&id);
-            if forbidden { f64::NEG_INFINITY } else { self.changed_logit(id, logit, &seen) }
+            if excluded.contains(id) { f64::NEG_INFINITY } else { self.changed_logit(id, logit, &seen) }
         };
-        let Some(known) = KnownTokens::new(row, &change, changed) else { return Ok(None) };
+        let Some(more) = row.tokens_to_read(self.raised_tokens(), &excluded) else { return Ok(None) };
+        let mut given: BTreeMap<u32, f32> =
+            row.tokens.iter().copied().zip(row.logits.iter().copied()).collect();
+        // Each read may be a round trip to another machine, so that neighbours are read together.
+        for near in more.chunk_by(|a, b| (b - a) as usize <= LONGEST_PART) {
+            let Some((first, last)) = near.first().zip(near.last()) else { continue };
+            let logits = read(*first as usize..*last as usize + 1)?;
+            let logit = |&id: &u32| Some((id, *logits.get((id - first) as usize)?));
+            given.extend(near.iter().filter_map(logit));
+        }
+        changed.retain(|id| (*id as usize) < row.vocab && !given.contains_key(id));
+        let lowered = changed.into_iter().collect();
+        let known = KnownTokens { row, change: &change, excluded, lowered, tokens: Vec::new(), bound: 0.0 };
+        let Some(known) = known.with_logits(given) else { return Ok(None) };
         let mut random = self.random.clone();
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let cuts = top_k.is_some() || top_p.is_some_and(|p| p < 1.0) || min_p.is_some_and(|p| p > 0.0);
@@ -167,29 +249,49 @@ impl Sampler {
 }
 
 impl<'a> KnownTokens<'a> {
-    /// `None` if no token may be chosen, or lists do not fit each other.
-    fn new(
-        row: &'a PartialRow,
-        change: &'a LogitChange<'a>,
-        changed: BTreeSet<u32>,
-    ) -> Option<KnownTokens<'a>> {
+    /// The same with these logits. `None` if no token may be chosen, or lists do not fit each other.
+    fn with_logits(self, given: BTreeMap<u32, f32>) -> Option<KnownTokens<'a>> {
+        let KnownTokens { row, change, excluded, .. } = self;
         let parts = row.vocab.div_ceil(row.part.max(1));
         let summed = [row.maxima.len(), row.sums.len()];
         let fits = summed == [parts; 2] && row.part <= LONGEST_PART;
         if !fits && summed != [0; 2] {
             return None;
         }
-        let given: BTreeMap<u32, f32> = row.tokens.iter().copied().zip(row.logits.iter().copied()).collect();
-        let is_unknown = |id: &u32| (*id as usize) < row.vocab && !given.contains_key(id);
-        let lowered = changed.into_iter().filter(is_unknown).collect();
-        let bound = if given.len() < row.vocab { f64::from(*row.logits.last()?) } else { f64::NEG_INFINITY };
+        let is_unknown = |id: u32| (id as usize) < row.vocab && !given.contains_key(&id);
+        let open = match excluded.allowed_ids() {
+            Some(mut ids) => ids.any(is_unknown),
+            None => given.len() < row.vocab,
+        };
+        let bound = if open { f64::from(*row.logits.last()?) } else { f64::NEG_INFINITY };
         let known =
             |(id, logit): (u32, f32)| KnownToken { id, given: f64::from(logit), logit: change(id, logit) };
         let mut tokens: Vec<KnownToken> = given.into_iter().map(known).collect();
         // Stable: of equal ones the one of least id stays first.
         tokens.sort_by(|a, b| b.logit.total_cmp(&a.logit));
         let some = tokens.first()?.logit > f64::NEG_INFINITY;
-        some.then_some(KnownTokens { row, change, lowered, tokens, bound })
+        some.then_some(KnownTokens { tokens, bound, ..self })
+    }
+
+    /// Takes off the parts what tokens weigh that these bits exclude.
+    fn exclude_tokens(&self, parts: &mut [Part], words: &[u32]) {
+        let size = self.row.part.max(1);
+        let bits = Exclusions { ids: &[], allowed: Some(words) };
+        let mut known = vec![0; parts.len()];
+        for token in self.tokens.iter().filter(|token| !bits.contains(token.id)) {
+            known.get_mut(token.id as usize / size).into_iter().for_each(|count| *count += 1);
+        }
+        for ((index, part), known) in parts.iter_mut().enumerate().zip(known) {
+            let ids = index * size..self.row.vocab.min((index + 1) * size);
+            match count_bits(words, ids.clone()) {
+                allowed if allowed == ids.len() => {}
+                allowed if allowed == known => {
+                    let sum = Interval { value: part.known, error: part.known * ROUNDING };
+                    *part = Part { sum, others: 0.0, ..*part };
+                }
+                _ => part.lower(),
+            }
+        }
     }
 
     /// The greedy choice, if it is certain: tokens that are not known may be as likely as the bound.
@@ -211,12 +313,14 @@ impl<'a> Weighed<'a> {
             let value = f64::from(sum) * weight(f64::from(most));
             Interval { value, error: value * (SUM_ERROR + ROUNDING) }
         });
-        let mut parts: Vec<Part> = sums.map(|sum| Part { sum, others: sum.value, lowered: false }).collect();
+        let mut parts: Vec<Part> =
+            sums.map(|sum| Part { sum, others: sum.value, ..Part::default() }).collect();
         if !parts.is_empty() {
             for (token, (_, weight_now)) in known.tokens.iter().zip(&weights) {
                 let part = parts.get_mut(token.id as usize / row.part.max(1))?;
                 let weight_given = weight(token.given);
                 part.others -= weight_given;
+                part.known += weight_now;
                 part.sum.value += weight_now - weight_given;
             }
         }
@@ -225,14 +329,11 @@ impl<'a> Weighed<'a> {
             part.sum.value -= part.others.min(0.0);
             part.others = part.others.max(0.0) + part.sum.error;
         }
+        if let Some(words) = known.excluded.allowed {
+            known.exclude_tokens(&mut parts, words);
+        }
         for &id in &known.lowered {
-            // The others of the part weigh what the sum says, or anything less.
-            let part = parts.get_mut(id as usize / row.part.max(1)).filter(|part| !part.lowered);
-            if let Some(Part { sum, others, lowered }) = part {
-                let most = sum.value + sum.error;
-                *sum = Interval { value: most - *others / 2.0, error: *others / 2.0 };
-                *lowered = true;
-            }
+            parts.get_mut(id as usize / row.part.max(1)).into_iter().for_each(Part::lower);
         }
         let finite = parts.iter().all(|part| part.sum.value.is_finite() && part.sum.error.is_finite());
         finite.then_some(Weighed { known, temperature, weights, parts })
@@ -255,6 +356,8 @@ impl<'a> Weighed<'a> {
         let mut total = self.parts.iter().map(|part| part.sum).fold(Interval::default(), add);
         let mut limited = *bound == f64::NEG_INFINITY;
         if let Some(k) = sampling.top_k.filter(|&k| k < row.vocab) {
+            // Fewer than that many may be chosen at all.
+            let k = if limited { k.min(certain.len()) } else { k };
             certain = certain.get(..k)?;
             total = Interval { value: certain.iter().map(|c| c.1).sum(), error: 0.0 };
             limited = true;
@@ -344,6 +447,18 @@ impl Place {
         }
         None
     }
+}
+
+/// How many of these bits are set.
+fn count_bits(words: &[u32], bits: Range<usize>) -> usize {
+    let words = words.iter().enumerate().take(bits.end.div_ceil(32)).skip(bits.start / 32);
+    let within = |(index, word): (usize, &u32)| {
+        let first = index * 32;
+        let above = bits.start.saturating_sub(first).min(31);
+        let below = (first + 32).saturating_sub(bits.end).min(31);
+        (word >> above << above << below >> below).count_ones() as usize
+    };
+    words.map(within).sum()
 }
 
 fn add(a: Interval, b: Interval) -> Interval {

@@ -6,8 +6,8 @@ use super::draft::DraftPace;
 use super::request::{Candidate, PromptToken, RequestOptions, SampledToken, TokenMask};
 use crate::generate::Finish;
 use crate::panics;
-use crate::sampler::{PartialRow, Sampler, check_logits};
-use std::ops::Range;
+use crate::sampler::{Exclusions, PartialRow, Sampler, check_logits};
+use std::ops::{ControlFlow, Range};
 use tapml_graph::{Error, Result};
 
 /// Likely tokens among which a greedy choice with penalties looks: as many as runners give.
@@ -19,6 +19,27 @@ struct Mask {
     words: Vec<u32>,
     /// What filling the words gave; `None` before.
     filled: Option<Result<()>>,
+}
+
+impl Mask {
+    /// Works out which tokens are allowed next, if that is not known yet.
+    fn fill(&mut self, vocab: usize) {
+        let Mask { mask, words, filled: filled @ None } = self else { return };
+        words.clear();
+        words.resize(vocab.div_ceil(32), 0);
+        *filled = Some(panics::catch(|| mask.fill(words)).unwrap_or_else(|| Err(mask_panic())));
+    }
+
+    /// A bit for each token that is allowed next.
+    fn allowed_words(&mut self, vocab: usize) -> Result<&[u32]> {
+        self.fill(vocab);
+        self.filled.clone().unwrap_or(Ok(())).map(|()| self.words.as_slice())
+    }
+
+    fn accept(&mut self, id: u32) -> Result<ControlFlow<()>> {
+        self.filled = None;
+        panics::catch(|| self.mask.accept(id)).unwrap_or_else(|| Err(mask_panic()))
+    }
 }
 
 /// See the module.
@@ -109,17 +130,26 @@ impl Chooser {
 
     /// How much it must see of the next row's logits.
     pub fn logit_detail(&self) -> LogitDetail {
-        let RequestOptions { logprobs, prompt_logprobs, .. } = &self.options;
-        let seen = self.mask.is_some() || logprobs.is_some() || prompt_logprobs.is_some();
-        let (needed, temperature) = (self.sampler.top_needed(), self.sampler.partial_temperature());
-        match (needed, temperature) {
-            _ if seen => LogitDetail::Full,
+        let needed =
+            self.sampler.top_needed().filter(|_| self.mask.is_none() && self.options.logprobs.is_none());
+        match (needed, self.sampler.partial_temperature()) {
+            _ if !self.has_partial_logprobs() => LogitDetail::Full,
             // Where an end is not allowed yet, others stand behind it.
             (Some(needed), _) => LogitDetail::Top(needed + self.forbidden_ids().len()),
+            (None, Some(0.0)) if self.options.logprobs.is_some() => LogitDetail::Sums { temperature: 1.0 },
             (None, Some(0.0)) => LogitDetail::Top(LIKELY),
             (None, Some(temperature)) => LogitDetail::Sums { temperature },
             (None, None) => LogitDetail::Full,
         }
+    }
+
+    /// Whether the log probabilities that are wanted follow from likely tokens and sums at temperature 1.
+    fn has_partial_logprobs(&self) -> bool {
+        let RequestOptions { logprobs, prompt_logprobs, sampling, .. } = &self.options;
+        let served = |top: &usize| {
+            *top <= LIKELY && sampling.logit_bias.is_empty() && [0.0, 1.0].contains(&sampling.temperature)
+        };
+        prompt_logprobs.is_none() && logprobs.as_ref().is_none_or(served)
     }
 
     /// Tokens that would end the text too early.
@@ -129,10 +159,7 @@ impl Chooser {
 
     /// Works out which tokens are allowed next, if that is not known yet.
     pub fn fill_mask(&mut self, vocab: usize) {
-        let Some(Mask { mask, words, filled: filled @ None }) = &mut self.mask else { return };
-        words.clear();
-        words.resize(vocab.div_ceil(32), 0);
-        *filled = Some(panics::catch(|| mask.fill(words)).unwrap_or_else(|| Err(mask_panic())));
+        self.mask.iter_mut().for_each(|mask| mask.fill(vocab));
     }
 
     /// How many tokens to guess.
@@ -187,7 +214,7 @@ impl Chooser {
                     self.choose_token(&mut logits[start..start + limits.vocab], &text)?
                 }
                 StepLogits::Top(top) => match self.choose_of_top((top, first + at), &text, reader)? {
-                    Some(id) => SampledToken { id, logprob: None, top: Vec::new() },
+                    Some(token) => token,
                     None => self.choose_token(&mut reader.read(first + at, 0..limits.vocab)?, &text)?,
                 },
             };
@@ -227,35 +254,35 @@ impl Chooser {
         (top, row): (&TopRows, usize),
         text: &[u32],
         reader: &mut LogitReader,
-    ) -> Result<Option<u32>> {
-        let range = row * top.count..(row + 1) * top.count;
-        let rows = (top.tokens.get(range.clone()), top.logits.get(range));
-        let few = || Error::bug("a step gave too few logits");
-        let (Some(tokens), Some(logits)) = rows else { return Err(few()) };
+    ) -> Result<Option<SampledToken>> {
+        let known = partial_row(top, row, reader.vocab)?;
         let is_early = self.new_tokens < self.options.min_tokens;
-        let forbidden: &[u32] = if is_early { &self.options.stop_ids } else { &[] };
-        if self.sampler.top_needed().is_some() {
-            if forbidden.is_empty() {
-                return self.sampler.sample_top(tokens, logits).map(Some);
-            }
-            let allowed = tokens.iter().copied().zip(logits.iter().copied());
-            let (tokens, logits): (Vec<u32>, Vec<f32>) =
-                allowed.filter(|(id, _)| !forbidden.contains(id)).unzip();
-            return self.sampler.sample_top(&tokens, &logits).map(Some);
-        }
-        let vocab = reader.vocab;
-        let (part, [maxima, sums]) = match &top.sums {
-            Some(PartSums { part, maxima, sums }) => {
-                let parts = vocab.div_ceil((*part).max(1));
-                let range = row * parts..(row + 1) * parts;
-                let rows = (maxima.get(range.clone()), sums.get(range));
-                let (Some(maxima), Some(sums)) = rows else { return Err(few()) };
-                (*part, [maxima, sums])
-            }
-            None => (vocab, [&[][..]; 2]),
+        let ids: &[u32] = if is_early { &self.options.stop_ids } else { &[] };
+        let allowed = self.mask.as_mut().map(|mask| mask.allowed_words(reader.vocab)).transpose()?;
+        let excluded = Exclusions { ids, allowed };
+        let Some(count) = self.options.logprobs else {
+            let id = if allowed.is_none() && self.sampler.top_needed().is_some() {
+                Some(self.sampler.sample_top(&known, excluded)?)
+            } else {
+                self.sampler.sample_partial(&known, text, excluded, &mut |ids| reader.read(row, ids))?
+            };
+            return Ok(id.map(|id| SampledToken { id, logprob: None, top: Vec::new() }));
         };
-        let row_known = PartialRow { tokens, logits, maxima, sums, part, vocab };
-        self.sampler.sample_partial(&row_known, [text, forbidden], &mut |columns| reader.read(row, columns))
+        let Some(log_sum) = known.log_sum().filter(|_| count <= known.tokens.len()) else { return Ok(None) };
+        // Nothing is drawn if the token's own logit cannot be read.
+        let mut sampler = self.sampler.clone();
+        let id = sampler.sample_partial(&known, text, excluded, &mut |ids| reader.read(row, ids))?;
+        let Some(id) = id else { return Ok(None) };
+        let place = known.tokens.iter().position(|token| *token == id);
+        let logit = match place.and_then(|place| known.logits.get(place)) {
+            Some(logit) => *logit,
+            None => reader.read(row, id as usize..id as usize + 1)?.first().copied().unwrap_or(f32::NAN),
+        };
+        self.sampler = sampler;
+        let logprob = |logit: f32| (f64::from(logit) - log_sum) as f32;
+        let likely = known.tokens.iter().zip(known.logits).take(count);
+        let top = likely.map(|(&id, &logit)| Candidate { id, logprob: logprob(logit) }).collect();
+        Ok(Some(SampledToken { id, logprob: Some(logprob(logit)), top }))
     }
 
     fn choose_token(&mut self, row: &mut [f32], text: &[u32]) -> Result<SampledToken> {
@@ -264,9 +291,8 @@ impl Chooser {
         for id in self.forbidden_ids() {
             row.get_mut(*id as usize).into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
         }
-        self.fill_mask(row.len());
-        if let Some(Mask { words, filled, .. }) = &mut self.mask {
-            filled.take().unwrap_or(Ok(()))?;
+        if let Some(mask) = &mut self.mask {
+            let words = mask.allowed_words(row.len())?;
             let is_allowed = |id: usize| words[id / 32] >> (id % 32) & 1 == 1;
             let forbidden = row.iter_mut().enumerate().filter(|(id, _)| !is_allowed(*id));
             forbidden.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
@@ -281,10 +307,7 @@ impl Chooser {
     /// Takes a token that was chosen; says whether none follows. `room` says whether the context has place for it.
     fn take_token(&mut self, id: u32, room: bool) -> Result<Option<Finish>> {
         self.new_tokens += 1;
-        let accepted = self
-            .mask
-            .as_mut()
-            .map(|Mask { mask, .. }| panics::catch(|| mask.accept(id)).unwrap_or_else(|| Err(mask_panic())));
+        let accepted = self.mask.as_mut().map(|mask| mask.accept(id));
         let complete = accepted.transpose()?.is_some_and(|flow| flow.is_break());
         Ok(if complete || self.options.stop_ids.contains(&id) {
             Some(Finish::Stop)
@@ -296,6 +319,22 @@ impl Chooser {
             None
         })
     }
+}
+
+/// What is known of a row of a step.
+fn partial_row(top: &TopRows, row: usize, vocab: usize) -> Result<PartialRow<'_>> {
+    let few = || Error::bug("a step gave too few logits");
+    let range = row * top.count..(row + 1) * top.count;
+    let tokens = top.tokens.get(range.clone()).ok_or_else(few)?;
+    let logits = top.logits.get(range).ok_or_else(few)?;
+    let Some(PartSums { part, maxima, sums }) = &top.sums else {
+        return Ok(PartialRow { tokens, logits, maxima: &[], sums: &[], part: vocab, vocab });
+    };
+    let parts = vocab.div_ceil((*part).max(1));
+    let range = row * parts..(row + 1) * parts;
+    let maxima = maxima.get(range.clone()).ok_or_else(few)?;
+    let sums = sums.get(range).ok_or_else(few)?;
+    Ok(PartialRow { tokens, logits, maxima, sums, part: *part, vocab })
 }
 
 fn mask_panic() -> Error {

@@ -248,7 +248,9 @@ impl EngineThread {
             let index = rows.index;
             (id, active.chooser.choose(rows, limits, &|row, columns| read(index, row, columns)))
         };
-        let chosen: Vec<(SequenceId, Chosen)> = if many && work.len() > 1 {
+        // A row that a mask makes necessary is read and gone through when the token is chosen.
+        let masked = work.iter().filter(|(_, active, _)| active.chooser.is_masked()).count();
+        let chosen: Vec<(SequenceId, Chosen)> = if (many || masked > 1) && work.len() > 1 {
             work.into_par_iter().map(choose).collect()
         } else {
             work.into_iter().map(choose).collect()

@@ -4,6 +4,7 @@
 
 mod drafts;
 mod ends;
+mod masked;
 mod model;
 mod options;
 mod sampled;

@@ -12,7 +12,7 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
 }
 
 /// Asserts a token's log probabilities after a text.
-fn assert_logprobs(token: &SampledToken, logits: &[f32], count: usize) {
+pub fn assert_logprobs(token: &SampledToken, logits: &[f32], count: usize) {
     let all = log_softmax(logits);
     assert!((f64::from(token.logprob.unwrap()) - all[token.id as usize]).abs() < 1e-6);
     assert_eq!(token.top.len(), count);

@@ -40,7 +40,10 @@ fn penalty_ways() -> Vec<Sampling> {
         repetition_penalty: Some(0.8),
         ..hot(temperature)
     };
-    let each = |temperature| [one(temperature), more(temperature), all(temperature), raised(temperature)];
+    let few_raised = |temperature| Sampling { logit_bias: vec![(5, 2.0), (9, 1.0)], ..more(temperature) };
+    let each = |temperature| {
+        [one(temperature), more(temperature), all(temperature), raised(temperature), few_raised(temperature)]
+    };
     let mut ways: Vec<Sampling> = [0.0, 0.05, 0.3, 1.0].into_iter().flat_map(each).collect();
     ways.extend([cut(one(0.1)), cut(more(0.5)), few(more(1.0)), few(all(0.5))]);
     ways.push(Sampling { min_p: Some(0.1), ..more(0.5) });
