@@ -31,9 +31,9 @@ pub struct RowMutants {
     pub row: String,
     /// The phases in which it is launched.
     pub phases: Vec<String>,
-    /// Mutants that compile.
+    /// Mutants that compile, of those asked for.
     pub mutants: usize,
-    /// Mutants that were dropped because they do not compile.
+    /// Mutants that were dropped because they do not compile, of those asked for.
     pub invalid: usize,
     /// Why there are no mutants, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,6 +76,14 @@ struct Launched {
     launch: Launch,
 }
 
+/// Decides which mutants are kept.
+struct Judge<'a> {
+    validator: Validator,
+    wanted: &'a dyn Fn(&Mutant) -> bool,
+    /// Rows with mutants that are not wanted.
+    unwanted: HashSet<String>,
+}
+
 impl Catalogue {
     /// Generates all mutants of the kernels that the lowered graphs of `graph` launch on devices like `info`, and of the
     /// program.
@@ -86,6 +94,23 @@ impl Catalogue {
     ///
     /// A graph that the device cannot run, or a kernel whose source cannot be read.
     pub fn generate(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
+        Catalogue::generate_wanted(model, graph, info, &|_| true)
+    }
+
+    /// Those of all mutants that are wanted, under the ids that they have among all.
+    ///
+    /// Whether a mutant compiles takes nearly all of the time, and is not asked of the others. A row of which no mutant is wanted
+    /// is left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Catalogue::generate`].
+    pub fn generate_wanted(
+        model: &str,
+        graph: &Graph,
+        info: &DeviceInfo,
+        wanted: &dyn Fn(&Mutant) -> bool,
+    ) -> Result<Catalogue> {
         let mut planner = Planner::new(info.clone(), Overrides::default());
         let options = CompileOptions::new(capacity());
         let mut compiled = |graph: &Graph| -> Result<(Vec<(Phase, Graph)>, Program)> {
@@ -101,8 +126,9 @@ impl Catalogue {
         let (chosen, choosing) =
             deployed.as_ref().map_or((&lowered, &program), |(graphs, program)| (graphs, program));
         let mut catalogue = Catalogue::default();
-        catalogue.kernels(model, &launches(chosen, choosing, &mut planner)?)?;
+        catalogue.kernels(model, &launches(chosen, choosing, &mut planner)?, wanted)?;
         catalogue.add_program_mutants(model, &lowered, &program)?;
+        catalogue.mutants.retain(wanted);
         catalogue.mutants.sort_by(|a, b| (&a.op, &a.operator, &a.id).cmp(&(&b.op, &b.operator, &b.id)));
         Ok(catalogue)
     }
@@ -116,11 +142,16 @@ impl Catalogue {
         })
     }
 
-    /// The mutants of everything that is launched.
+    /// The wanted mutants of everything that is launched.
     /// A source is parsed once, however many launches share it.
-    fn kernels(&mut self, model: &str, launched: &[Launched]) -> Result<()> {
+    fn kernels(
+        &mut self,
+        model: &str,
+        launched: &[Launched],
+        wanted: &dyn Fn(&Mutant) -> bool,
+    ) -> Result<()> {
         let mut seen = HashSet::new();
-        let mut validator = Validator::new();
+        let mut judge = Judge { validator: Validator::new(), wanted, unwanted: HashSet::new() };
         let mut sources: HashMap<String, KernelSource> = HashMap::new();
         for one in launched {
             let desc = &one.launch.desc;
@@ -130,8 +161,10 @@ impl Catalogue {
                 sources.insert(key.clone(), KernelSource::parse(desc)?);
             }
             let kernel = MutatedKernel { desc, args: &one.launch.args, source: &sources[&key] };
-            self.kernel(model, (one, at), &kernel, &mut seen, &mut validator)?;
+            self.kernel(model, (one, at), &kernel, &mut seen, &mut judge)?;
         }
+        let unwanted = judge.unwanted;
+        self.rows.retain(|row| row.mutants + row.invalid > 0 || !unwanted.contains(&row.row));
         for row in &mut self.rows {
             match row.mutants {
                 0 => drop(
@@ -164,7 +197,7 @@ impl Catalogue {
         (launched, at): (&Launched, usize),
         kernel: &MutatedKernel<'_>,
         seen: &mut HashSet<String>,
-        validator: &mut Validator,
+        judge: &mut Judge<'_>,
     ) -> Result<()> {
         let (desc, op) = (kernel.desc, launched.op);
         for operator in OPERATORS {
@@ -194,7 +227,9 @@ impl Catalogue {
                     diff,
                     causes: operator.causes.to_vec(),
                 };
-                if compiles(&mutant, desc, validator) {
+                if !(judge.wanted)(&mutant) {
+                    judge.unwanted.insert(mutant.row);
+                } else if compiles(&mutant, desc, &mut judge.validator) {
                     self.rows[at].mutants += 1;
                     self.mutants.push(mutant);
                 } else {

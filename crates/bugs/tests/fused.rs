@@ -50,11 +50,11 @@ fn run() -> RunOptions<'static> {
     common::run(&open, &open_checker)
 }
 
-/// The mutants of the kernels of fused operators.
-fn fused_mutants(name: &str, model: &Model) -> Vec<Mutant> {
+/// The wanted mutants of the kernels of fused operators.
+fn fused_mutants(name: &str, model: &Model, wanted: impl Fn(&Mutant) -> bool) -> Vec<Mutant> {
     let info = Workbench::new(open().unwrap()).info().clone();
-    let all = Catalogue::generate(name, model.graph(), &info).unwrap().mutants.into_iter();
-    all.filter(|m| !m.is_between() && fusion::find(&m.op).is_some()).collect()
+    let fused = |m: &Mutant| !m.is_between() && fusion::find(&m.op).is_some() && wanted(m);
+    Catalogue::generate_wanted(name, model.graph(), &info, &fused).unwrap().mutants
 }
 
 fn run_mutants(bed: &Fixture, mutants: &[Mutant]) -> Vec<MutantRecord> {
@@ -132,7 +132,7 @@ fn faults_of_fused_kernels_are_seen_and_nothing_else() {
     let options = FixtureOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
     let bed = Fixture::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let mutants = Selection { limit: Some(36), seed: 3, ..Selection::default() }
-        .choose_mutants(fused_mutants("llama_draft", &model));
+        .choose_mutants(fused_mutants("llama_draft", &model, |_| true));
     let found = run_mutants(&bed, &mutants);
     let missed: Vec<&MutantRecord> = found.iter().filter(|r| r.real() && !r.sighting.is_caught()).collect();
     assert!(found.len() == 36 && missed.is_empty(), "{missed:?}");
@@ -153,7 +153,7 @@ fn a_fault_behind_a_border_is_found_by_a_made_call() {
     let options = FixtureOptions { prompts: vec![ids(1, 7)], steps: 1 };
     let bed = Fixture::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let joins = |m: &Mutant| m.op == "rope_append_attention" && m.diff.contains("(total) / (sum)");
-    let mutants: Vec<Mutant> = fused_mutants("llama", &model).into_iter().filter(joins).collect();
+    let mutants = fused_mutants("llama", &model, joins);
     assert_eq!(mutants.len(), 1, "the division of joined parts");
     let found = run_mutants(&bed, &mutants).remove(0);
     let sighting = &found.sighting;
@@ -202,7 +202,9 @@ fn the_harm_of_a_fault_in_a_lowered_graph_is_measured() {
     let options = FixtureOptions { prompts: vec![ids(1, 5)], steps: 2 };
     let bed = Fixture::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let bench = Workbench::new(open().unwrap());
-    let all = Catalogue::generate("llama_draft", model.graph(), bench.info()).unwrap().mutants;
+    let chosen = |m: &Mutant| ["wrong-constant", "no-store"].contains(&m.operator.as_str());
+    let all =
+        Catalogue::generate_wanted("llama_draft", model.graph(), bench.info(), &chosen).unwrap().mutants;
     let wrong = |op: &str, operator: &str, diff: &str| {
         let own = |m: &&Mutant| m.op == op && m.operator == operator && m.diff.contains(diff);
         all.iter().find(own).unwrap_or_else(|| panic!("no {operator} of {op}")).clone()
@@ -248,10 +250,7 @@ fn a_probe_tells_what_overflows_within_a_fused_operator() {
         let (folder, model) = (tempfile::tempdir().unwrap(), model(&path));
         let options = FixtureOptions { prompts: vec![ids(1, 7)], steps: 1 };
         let bed = Fixture::carve(name, &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
-        let mutants: Vec<Mutant> = fused_mutants(name, &model)
-            .into_iter()
-            .filter(|m| m.op == op && m.operator == operator)
-            .collect();
+        let mutants = fused_mutants(name, &model, |m| m.op == op && m.operator == operator);
         assert!(!mutants.is_empty(), "{op} has no {operator}");
         for record in run_mutants(&bed, &mutants) {
             assert!(record.sighting.is_caught() && record.sighting.failed == 0, "{record:?}");

@@ -48,6 +48,16 @@ fn a_catalogue_is_large_and_the_same_every_time() {
         let text = serde_json::to_string(mutant).unwrap();
         assert_eq!(serde_json::from_str::<tapml_bugs::Mutant>(&text).unwrap(), *mutant);
     }
+    // Those of one operator alone are what they are among all, and so are the counts of its rows.
+    let own = |m: &tapml_bugs::Mutant| m.op == "rms_norm";
+    let mut alone = Catalogue::generate_wanted("llama", &graph, workbench().info(), &own).unwrap();
+    let among: Vec<&tapml_bugs::Mutant> = first.mutants.iter().filter(|m| own(m)).collect();
+    assert!(among.len() > 10 && alone.mutants.iter().eq(among), "{:?}", alone.rows);
+    let mut rows = first.rows.clone();
+    rows.retain(|row| row.row.starts_with("rms_norm/"));
+    alone.rows.sort_by(|a, b| a.row.cmp(&b.row));
+    rows.sort_by(|a, b| a.row.cmp(&b.row));
+    assert_eq!(alone.rows, rows);
     let error = first.find("llama/linear/nothing/0").unwrap_err();
     assert!(error.hint().unwrap().contains("llama/"), "{error}");
 }

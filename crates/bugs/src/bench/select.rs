@@ -35,15 +35,17 @@ pub fn tuned_on(id: &str) -> bool {
 }
 
 impl Selection {
+    /// Whether the mutant is of the families, operators and ids, so that it may be chosen.
+    pub fn includes(&self, m: &Mutant) -> bool {
+        (self.families.is_empty() || self.families.contains(&m.family))
+            && (self.ops.is_empty() || self.ops.contains(&m.op))
+            && (self.ids.is_empty() || self.ids.contains(&m.id))
+    }
+
     /// The chosen mutants in the order in which they are tried.
     pub fn choose_mutants(&self, mutants: impl IntoIterator<Item = Mutant>) -> Vec<Mutant> {
-        let wanted = |m: &Mutant| {
-            (self.families.is_empty() || self.families.contains(&m.family))
-                && (self.ops.is_empty() || self.ops.contains(&m.op))
-                && (self.ids.is_empty() || self.ids.contains(&m.id))
-        };
-        let mut all: Vec<(u64, Mutant)> =
-            mutants.into_iter().filter(wanted).map(|m| (draw(&m.id, self.seed), m)).collect();
+        let included = mutants.into_iter().filter(|m| self.includes(m));
+        let mut all: Vec<(u64, Mutant)> = included.map(|m| (draw(&m.id, self.seed), m)).collect();
         // By the drawn number, and by id where two draw the same.
         all.sort_by(|a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
         // The rank within its kind decides first: model, operator of the model, mutation operator.

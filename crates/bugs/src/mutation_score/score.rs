@@ -231,9 +231,9 @@ fn choose_mutants(
     ops: &[&str],
     bench: &Workbench,
 ) -> Result<Vec<Mutant>> {
-    let all = Catalogue::generate(&bed.name, bed.suite.graph(), bench.info())?.mutants;
-    let visible = |m: &Mutant| !m.is_between() && m.family != Family::Synchronisation;
-    let all: Vec<Mutant> = all.into_iter().filter(visible).collect();
+    let visible =
+        |m: &Mutant| !m.is_between() && m.family != Family::Synchronisation && ops.contains(&m.op.as_str());
+    let all = Catalogue::generate_wanted(&bed.name, bed.suite.graph(), bench.info(), &visible)?.mutants;
     let mut chosen = Vec::new();
     for op in ops {
         let selection = Selection { ops: vec![op.to_string()], seed: options.seed, ..Selection::default() };
@@ -348,8 +348,8 @@ pub fn seek(
 ) -> Result<Vec<KilledSurvivor>> {
     let bench = Workbench::new((run.open)()?);
     let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
-    let all = Catalogue::generate(&bed.name, bed.suite.graph(), bench.info())?.mutants;
-    let wanted: Vec<Mutant> = all.into_iter().filter(|m| mutants.contains(&m.id)).collect();
+    let named = |m: &Mutant| mutants.contains(&m.id);
+    let wanted = Catalogue::generate_wanted(&bed.name, bed.suite.graph(), bench.info(), &named)?.mutants;
     let prompt = bed.suite.manifest().prompts.first().map(|p| p.ids.clone()).unwrap_or_default();
     let mut found = Vec::new();
     for record in run_mutants(&prepared, &wanted, run, progress, stop)? {

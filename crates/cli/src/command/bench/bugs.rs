@@ -149,12 +149,22 @@ impl BugsCommand {
         found.iter().map(|path| BenchModel::open(path, &self.graph)).collect()
     }
 
-    /// The mutants to try, in order, and what the programs launch.
+    /// The mutants to try, in order, and what the programs launch of their rows.
     fn mutants(&self, models: &[BenchModel], info: &DeviceInfo) -> Result<(Vec<Mutant>, Vec<RowMutants>)> {
         let families = self.family.iter().map(|f| Family::parse(f)).collect::<tapml::Result<_>>()?;
+        let selection = Selection {
+            families,
+            ops: self.op.clone(),
+            ids: self.only.clone(),
+            limit: None,
+            each: self.each_operator,
+            seed: self.seed,
+        };
+        let shown = |m: &Mutant| self.show.as_ref().is_none_or(|id| *id == m.id);
+        let wanted = |m: &Mutant| self.only.contains(&m.id) || selection.includes(m) && shown(m);
         let (mut all, mut rows) = (Vec::new(), Vec::new());
         for model in models {
-            let found = Catalogue::generate(&model.name, model.model.graph(), info)?;
+            let found = Catalogue::generate_wanted(&model.name, model.model.graph(), info, &wanted)?;
             all.extend(found.mutants);
             found.rows.into_iter().for_each(|row| row.join(&mut rows));
         }
@@ -165,14 +175,6 @@ impl BugsCommand {
         if let Some(id) = self.only.iter().find(|id| !all.iter().any(|m| m.id == **id)) {
             return Err(unknown(id));
         }
-        let selection = Selection {
-            families,
-            ops: self.op.clone(),
-            ids: self.only.clone(),
-            limit: None,
-            each: self.each_operator,
-            seed: self.seed,
-        };
         Ok((selection.choose_mutants(all), rows))
     }
 
@@ -202,8 +204,7 @@ impl BugsCommand {
         };
         let settings = self.settings(models, checker.as_ref().map(|(_, info)| info))?;
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
-        // The report is continued and saved meanwhile.
-        // Two processes that continue one report would lose each other's results.
+        // Two processes that continue and save one report would lose each other's results.
         let _writer = self.json.file().map(Lock::writer).transpose()?;
         let kept = Kept::open(self, (target, settings), start)?;
         kept.lock().0.rows = rows;
