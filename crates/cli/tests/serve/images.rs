@@ -76,6 +76,25 @@ fn every_api_answers_to_an_image_as_the_command_does() {
 }
 
 #[test]
+fn an_image_gets_the_same_answer_on_two_ranks() {
+    for name in ["llava_tiny", "phi3_v_tiny"] {
+        let folder = tempfile::tempdir().unwrap();
+        let model = model(name);
+        let expected = text_alone(&model, folder.path())["text"].clone();
+        let url = format!("data:image/png;base64,{}", image(&model));
+        let body = chat(value!([image_part(&url), { "type": "text", "text": QUESTION }]));
+        let path = model.display().to_string();
+        for target in ["cpu", "emulator"] {
+            let arguments = ["--target", target, "--tensor-parallel", "2"];
+            let server = ServeProcess::start_model(&path, folder.path(), &arguments);
+            let (status, answer) = server.post("/v1/chat/completions", "", &body);
+            assert_eq!(status, 200, "{answer}");
+            assert_eq!(answer["choices"][0]["message"]["content"], expected, "{name} on {target}");
+        }
+    }
+}
+
+#[test]
 fn images_that_cannot_be_taken_are_refused_and_answers_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let model = model("llava_tiny");
