@@ -27,9 +27,9 @@ const LIMITS: BatchLimits = BatchLimits {
 
 /// The bundled models, those of `TAPML_MODELS` and the small checkpoints of all architectures, but encoders.
 fn models() -> Vec<(PathBuf, Model)> {
-    let extra = tapml_testing::extra_models().into_iter().chain([tapml_testing::root().join("models")]);
-    let mut folders: Vec<PathBuf> =
-        extra.flat_map(|folder| folder.read_dir().unwrap()).map(|entry| entry.unwrap().path()).collect();
+    let extra = tapml_testing::extra_models().into_iter().flat_map(|folder| folder.read_dir().unwrap());
+    let mut folders: Vec<PathBuf> = extra.map(|entry| entry.unwrap().path()).collect();
+    folders.extend(tapml_testing::models());
     folders.sort();
     folders.extend(tapml_testing::goldens());
     let mut models = load_distinct(folders);

@@ -326,7 +326,6 @@ fn random_weights_need_only_the_configuration() {
 
 #[test]
 fn the_bundled_models_open() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let bundled = [
         ("llama", 8, 74, 4096, 512),
         ("llama_draft", 4, 38, 4096, 512),
@@ -334,7 +333,7 @@ fn the_bundled_models_open() {
         ("qwen2_moe_head128", 1, 19, 320, 4096),
     ];
     for (name, layers, weights, vocab, context) in bundled {
-        let checkpoint = Checkpoint::open(models.join(name)).unwrap();
+        let checkpoint = Checkpoint::open(tapml_testing::model(name)).unwrap();
         assert_eq!(checkpoint.hidden_values().len(), layers + 1);
         assert_eq!(checkpoint.graph().weights().count(), weights);
         assert_eq!((checkpoint.vocab(), checkpoint.context()), (vocab, context));

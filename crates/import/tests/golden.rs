@@ -360,7 +360,7 @@ fn check_steps(name: &str, runner: &Runner, graph: &Graph, ids: &[u32], expected
 
 /// Where the checkpoint of a golden lies; skips it if it is not here.
 fn checkpoint_of(name: &str) -> Option<PathBuf> {
-    let own = [tapml_testing::golden(name), root().join("models").join(name)];
+    let own = [tapml_testing::golden(name), tapml_testing::model(name)];
     let found = own.into_iter().find(|dir| dir.join("config.json").is_file());
     found.or_else(|| tapml_testing::extra_model(name))
 }

@@ -126,7 +126,7 @@ fn check_f16(word: &str) {
     let models =
         [("llama_draft", None), ("llama_draft", Some("q4")), ("llama_head64", None), ("llama", Some("q4"))];
     for (folder, scheme) in models {
-        let folder = tapml_testing::root().join("models").join(folder);
+        let folder = tapml_testing::model(folder);
         let options = ImportOptions { activation: DType::F16, ..ImportOptions::default() };
         let checkpoint = Checkpoint::open_with(&folder, &options).unwrap();
         let packed = scheme.map(|scheme| quantize(checkpoint.model(), &scheme.parse().unwrap()).unwrap().0);

@@ -119,7 +119,7 @@ fn first(folders: &[PathBuf]) -> BTreeMap<String, String> {
 #[test]
 fn every_row_is_reached_by_a_model() {
     let root = tapml_testing::root();
-    let mut folders = checkpoints(&root.join("models"));
+    let mut folders = tapml_testing::models();
     folders.extend(tapml_testing::goldens().into_iter().filter(|dir| dir.join("config.json").is_file()));
     let own: BTreeSet<String> = folders.iter().map(|dir| name(dir)).collect();
     let extra = std::env::var_os("TAPML_MODELS").map(|folder| checkpoints(&root.join(folder)));

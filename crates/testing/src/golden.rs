@@ -1,6 +1,6 @@
 //! The small checkpoints of `tests/goldens`. Their random weights are not stored: `weights.json` describes them, and this
 //! makes the files from it. `tools/goldens/weights.py` says what the description holds and makes the same files, to the bit.
-//! A file that is stored packed, with `.zst` behind its name, is unpacked.
+//! A file that is stored packed, with `.zst` behind its name, is unpacked; so are those of bundled models.
 //!
 //! The generator is SplitMix64, started from the hash of a tensor's name. So a tensor's values depend on
 //! its name, its description and the seed, not on the order of tensors. Values near a normal distribution
@@ -30,7 +30,33 @@ const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 /// # Panics
 /// If there is no such golden or its weights cannot be made.
 pub fn golden(name: &str) -> PathBuf {
-    ready(name).unwrap_or_else(|error| panic!("{error}"))
+    ready(&golden_path(name), name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A bundled model, by the name of its folder below `models`: `llama`, `llama_draft`, `llama_head64`, `qwen2_moe_head128`.
+///
+/// # Panics
+/// If its weights cannot be unpacked.
+pub fn model(name: &str) -> PathBuf {
+    ready(&model_path(name), name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// All bundled models, in order of their names.
+///
+/// # Panics
+/// If their folder cannot be read, or weights cannot be unpacked.
+pub fn models() -> Vec<PathBuf> {
+    model_names().iter().map(|name| model(name)).collect()
+}
+
+/// The names of all bundled models, sorted.
+fn model_names() -> Vec<String> {
+    let folder = root().join("models");
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let entries = entries.flatten().filter(|entry| entry.path().join("config.json").is_file());
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    names.sort();
+    names
 }
 
 /// The folders of all goldens, with the weights of those that have a checkpoint of their own, in order of their names.
@@ -53,15 +79,20 @@ pub fn golden_names() -> Vec<String> {
     names
 }
 
-/// Writes the folder of a golden, with its weights, to a place where nothing is yet.
+/// Writes the folder of a bundled model or a golden, with its weights, to a place where nothing is yet.
 pub fn write_golden(name: &str, out: &Path) -> Result<(), String> {
-    if !golden_names().iter().any(|known| known == name) {
-        return Err(format!("there is no golden `{name}`; `ls tests/goldens` lists them"));
-    }
+    let is_among = |names: Vec<String>| names.iter().any(|known| known == name);
+    let stored = if is_among(model_names()) {
+        model_path(name)
+    } else if is_among(golden_names()) {
+        golden_path(name)
+    } else {
+        return Err(format!("there is no `{name}`; `ls models tests/goldens` lists what there is"));
+    };
     if out.symlink_metadata().is_ok() {
         return Err(format!("{} exists; name a folder that does not", out.display()));
     }
-    write(&files(&golden_path(name))?, out)
+    write(&files(&stored)?, out)
 }
 
 /// Where it is stored in the repository.
@@ -69,16 +100,27 @@ fn golden_path(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
 }
 
+fn model_path(name: &str) -> PathBuf {
+    root().join("models").join(name)
+}
+
+/// Whether a folder holds a file that tests do not read as it is stored.
+fn is_packed(stored: &Path) -> bool {
+    let packed = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        name == DESCRIPTION || name.to_string_lossy().ends_with(PACKED)
+    };
+    std::fs::read_dir(stored).is_ok_and(|entries| entries.flatten().any(packed))
+}
+
 /// The stored folder if it is whole; else one below `target/goldens` that is named after the hash of all its files, so that
 /// processes share it.
-fn ready(name: &str) -> Result<PathBuf, String> {
+fn ready(stored: &Path, name: &str) -> Result<PathBuf, String> {
     static SCRATCH: AtomicU64 = AtomicU64::new(0);
-    let stored = golden_path(name);
-    let packed = [EXPECTED, DESCRIPTION].map(|name| stored.join(format!("{name}{PACKED}")));
-    if !stored.join(DESCRIPTION).is_file() && !packed.iter().any(|path| path.is_file()) {
-        return Ok(stored);
+    if !is_packed(stored) {
+        return Ok(stored.to_path_buf());
     }
-    let files = files(&stored)?;
+    let files = files(stored)?;
     let hash = files.iter().fold(FNV_START, |hash, (name, bytes)| fnv1a(fnv1a(hash, name.as_bytes()), bytes));
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let shared = root().join(target).join("goldens").join(format!("{hash:016x}"));

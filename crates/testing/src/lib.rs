@@ -12,7 +12,7 @@ mod packed;
 
 pub use browser::Browser;
 pub use delta::write_golden_gguf;
-pub use golden::{golden, golden_names, goldens, write_golden};
+pub use golden::{golden, golden_names, goldens, model, models, write_golden};
 pub use nvrtc::Nvrtc;
 pub use packed::{pack, read_packed, unpack, unpack_archive};
 
@@ -76,12 +76,6 @@ pub fn expect_file(file: &str, generated: &str) {
         format!("; line {}:\n  the file has {old}\n  expected is  {new}\n", i + 1)
     });
     assert!(stored == generated, "{file} is not current; TAPML_BLESS=1 writes it{first}");
-}
-
-/// A bundled model, by the name of its folder below `models/`: `llama`, `llama_draft`, `llama_head64`,
-/// `qwen2_moe_head128`.
-pub fn model(name: &str) -> PathBuf {
-    root().join("models").join(name)
 }
 
 /// The folder that `TAPML_MODELS` names, seen from the project's root; says that it is missing if there is none.

@@ -151,7 +151,7 @@ impl GpuArgs {
 
     /// The folders given, or those of `TAPML_MODELS`, behind the project's own.
     fn models(&self, root: &Path) -> Result<Vec<FoundModel>> {
-        let mut folders = vec![root.join("models")];
+        let mut folders = tapml_testing::models();
         match std::env::var_os("TAPML_MODELS") {
             Some(folder) if self.models.is_empty() => folders.push(PathBuf::from(folder)),
             _ => folders.extend(self.models.iter().cloned()),
