@@ -60,6 +60,8 @@ pub struct Ended {
     /// Absent if a signal ended it, or if it could not be killed.
     pub code: Option<i32>,
     pub seconds: f64,
+    /// Seconds that it, and the processes that it has waited for, were on a processor, where the system tells.
+    pub busy: Option<f64>,
     /// What to tell beside the exit code.
     pub note: Option<String>,
 }
@@ -72,8 +74,14 @@ pub fn run(command: &mut Command, log: &Path, limit: Duration, stop: &Stop) -> R
     own_group(command);
     let start = Instant::now();
     let mut child = command.spawn().context("could not start the command")?;
+    let mut busy = None;
     let (cause, status) = loop {
-        if let Some(status) = child.try_wait()? {
+        let usage = Usage::read(&child);
+        busy = usage.as_ref().map(|usage| usage.busy).or(busy);
+        // The system forgets the usage once the end was told.
+        if usage.is_none_or(|usage| usage.ended)
+            && let Some(status) = child.try_wait()?
+        {
             break (Cause::Exited, Some(status));
         }
         let cause = match (stop.is_requested(), start.elapsed() >= limit) {
@@ -94,7 +102,27 @@ pub fn run(command: &mut Command, log: &Path, limit: Duration, stop: &Stop) -> R
         }
         Some(_) => None,
     };
-    Ok(Ended { cause, code: status.and_then(|s| s.code()), seconds, note })
+    Ok(Ended { cause, code: status.and_then(|s| s.code()), seconds, busy, note })
+}
+
+/// What Linux tells of a process that nobody has waited for.
+struct Usage {
+    /// Seconds on a processor, of the process and of those that it has waited for.
+    busy: f64,
+    ended: bool,
+}
+
+impl Usage {
+    fn read(child: &Child) -> Option<Usage> {
+        Usage::parse(&std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?)
+    }
+
+    /// `ID (NAME) STATE …`, of which the fields 14 to 17 are hundredths of seconds.
+    fn parse(stat: &str) -> Option<Usage> {
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks: u64 = fields.get(11..15)?.iter().map(|field| field.parse().unwrap_or(0)).sum();
+        Some(Usage { busy: ticks as f64 / 100.0, ended: matches!(fields.first(), Some(&"Z" | &"X")) })
+    }
 }
 
 /// Asks the command and all that it started to end, and kills what does not. None if that does not help either.
@@ -137,4 +165,36 @@ fn own_group(_: &mut Command) {}
 #[cfg(not(unix))]
 fn signal(child: &mut Child, _: bool) {
     let _ = child.kill();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_that_of_the_process_and_of_its_children() {
+        let stat = "7 (a) b) c) Z 1 7 7 0 -1 4194560 95 0 0 0 150 25 300 25 20 0 1 0";
+        let usage = Usage::parse(stat).expect("all fields are there");
+        assert!(usage.ended);
+        assert_eq!(usage.busy, 5.0);
+        assert!(!Usage::parse(&stat.replace(" Z ", " S ")).expect("another state").ended);
+        assert!(Usage::parse("7 (a) Z 1").is_none());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_command_that_computes_is_told_from_one_that_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let busy = |script: &str| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]);
+            let ended = run(&mut command, &folder.path().join("log"), Duration::MAX, &Stop::default());
+            let ended = ended.expect("it starts");
+            assert_eq!((ended.cause, ended.code), (Cause::Exited, Some(0)));
+            ended.busy.expect("Linux tells")
+        };
+        let sleeps = busy("sleep 0.3");
+        let counts = busy("(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); true");
+        assert!(sleeps < 0.1 && counts > sleeps, "{sleeps} and {counts} s");
+    }
 }

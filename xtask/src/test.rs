@@ -1,7 +1,7 @@
 //! `cargo xtask test`: installs what tests need from Debian's packages if it may, runs all tests, counts the skips.
 //!
-//! Cargo builds the test programs and would run them one after the other. Many of them wait for other processes or for time
-//! to pass, so as many run at a time as there are processors, and the ones that took longest begin.
+//! Cargo builds the test programs and would run them one after the other. As many run at a time as there are processors, and
+//! the ones that took longest begin. Beside them runs one of those that mostly wait for time to pass.
 
 mod pool;
 mod programs;
@@ -13,7 +13,7 @@ use crate::packages;
 use crate::process::{Cause, Ended, Stop};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use pool::ProgramEvent;
+use pool::{Lanes, ProgramEvent};
 use programs::TestProgram;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ struct Arguments {
     /// Features to build with
     #[arg(long, value_name = "LIST")]
     features: Vec<String>,
-    /// Test programs that run at a time; as many as processors if not given
+    /// Test programs that run at a time; as many as processors, and one more of those that mostly wait, if not given
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Minutes after which a test program is ended and counts as failed
@@ -55,9 +55,12 @@ impl Arguments {
         self.package.is_empty() && self.test.is_empty() && self.words.is_empty()
     }
 
-    fn jobs(&self) -> usize {
+    fn lanes(&self) -> Lanes {
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.jobs.map_or_else(processors, usize::from)
+        Lanes {
+            any: self.jobs.map_or_else(processors, usize::from),
+            waiting: usize::from(self.jobs.is_none()),
+        }
     }
 
     /// How long a test program may take.
@@ -87,6 +90,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let mut times = Times::open(&target.join("test-times.json"));
     times.sort(&mut programs);
+    programs.iter_mut().for_each(|program| program.waits = times.waits(&program.name));
     let start = Instant::now();
     let outputs = target.join("test-output");
     let outcome = run_all(&programs, &arguments, &outputs, &skip_log, &stop, &mut times)?;
@@ -165,16 +169,19 @@ fn run_all(
     bar.set_style(indicatif::ProgressStyle::with_template("{pos} of {len} programs in {elapsed}{msg}")?);
     bar.enable_steady_tick(Duration::from_secs(1));
     let mut running: Vec<&str> = Vec::new();
-    let (jobs, limit) = (arguments.jobs(), arguments.limit());
-    pool::run(programs, jobs, limit, outputs, skip_log, stop, |program, event| {
+    let (lanes, limit) = (arguments.lanes(), arguments.limit());
+    pool::run(programs, lanes, limit, outputs, skip_log, stop, |program, event| {
         match event {
             ProgramEvent::Started => running.push(&program.name),
             ProgramEvent::Ended { ended, output } => {
                 running.retain(|name| *name != program.name);
-                bar.suspend(|| println!("---- {} ({:.1} s) ----\n{output}", program.name, ended.seconds));
+                let busy = ended.busy.map(|busy| format!(", {busy:.1} s on processors")).unwrap_or_default();
+                bar.suspend(|| {
+                    println!("---- {} ({:.1} s{busy}) ----\n{output}", program.name, ended.seconds);
+                });
                 outcome.add(program, &ended, (program.count)(&output));
                 if ended.cause == Cause::Exited {
-                    times.set(&program.name, ended.seconds);
+                    times.set(&program.name, ended.seconds, ended.busy);
                 }
                 bar.inc(1);
             }
@@ -202,14 +209,15 @@ mod tests {
         for words in ["test --test hub", "test -p graph", "test -- name", "test --test a --test b -- name"] {
             assert!(!arguments(words).runs_all(), "{words}");
         }
-        assert_eq!(arguments("test -j 3").jobs(), 3);
+        assert_eq!(arguments("test -j 3").lanes(), Lanes { any: 3, waiting: 0 });
+        assert_eq!(arguments("test").lanes().waiting, 1);
         assert!(Arguments::try_parse_from(["test", "-j", "0"]).is_err());
         assert_eq!(arguments("test --minutes 2").limit(), Duration::from_secs(120));
     }
 
     #[test]
     fn a_program_that_dies_or_hangs_is_a_failure_and_one_that_was_stopped_is_left() {
-        let ended = |cause, code| Ended { cause, code, seconds: 1.0, note: None };
+        let ended = |cause, code| Ended { cause, code, seconds: 1.0, busy: None, note: None };
         let good = Tally { passed: 4, ..Tally::default() };
         let bad = Tally { passed: 1, failed: 2, names: vec!["x".into(), "y".into()], ..Tally::default() };
         let mut outcome = SuiteOutcome { left: 5, ..SuiteOutcome::default() };

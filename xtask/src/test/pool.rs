@@ -5,8 +5,7 @@ use crate::process::{self, Ended, Stop};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// What happens to a program.
@@ -15,11 +14,32 @@ pub enum ProgramEvent {
     Ended { ended: Ended, output: String },
 }
 
-/// Runs programs in their order, `jobs` at a time, and tells of each on this thread. What they print is in files of the folder
+/// How many programs run at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lanes {
+    /// Of all programs.
+    pub any: usize,
+    /// Beside these, of those that wait.
+    pub waiting: usize,
+}
+
+/// The programs that nobody has taken yet, in their order.
+struct Open<'p>(Mutex<Vec<&'p TestProgram>>);
+
+impl<'p> Open<'p> {
+    /// The first that is wanted.
+    fn take(&self, wanted: impl Fn(&TestProgram) -> bool) -> Option<&'p TestProgram> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = open.iter().position(|program| wanted(program))?;
+        Some(open.remove(at))
+    }
+}
+
+/// Runs programs in their order, as many at a time as there are lanes, and tells of each on this thread. What they print is in files of the folder
 /// `outputs`. One that takes longer than `limit` is ended. When it is asked to stop, those that run are ended and no other begins.
 pub fn run<'p>(
     programs: &'p [TestProgram],
-    jobs: usize,
+    lanes: Lanes,
     limit: Duration,
     outputs: &Path,
     skip_log: &Path,
@@ -28,14 +48,21 @@ pub fn run<'p>(
 ) -> Result<()> {
     let _ = std::fs::remove_dir_all(outputs);
     std::fs::create_dir_all(outputs).with_context(|| format!("could not create {}", outputs.display()))?;
-    let next = AtomicUsize::new(0);
+    let open = Open(Mutex::new(programs.iter().collect()));
+    // Those that wait are left to their own lane while there are others.
+    let is_first = |program: &TestProgram| lanes.waiting == 0 || !program.waits;
     let (sender, events) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..jobs.min(programs.len()) {
-            let (sender, next) = (sender.clone(), &next);
+        for lane in 0..(lanes.any + lanes.waiting).min(programs.len()) {
+            let (sender, open) = (sender.clone(), &open);
             scope.spawn(move || {
                 while !stop.is_requested() {
-                    let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                    let next = if lane < lanes.any {
+                        open.take(is_first).or_else(|| open.take(|_| true))
+                    } else {
+                        open.take(|program| program.waits)
+                    };
+                    let Some(program) = next else { return };
                     // Nobody listens after an error, of which this thread need not know.
                     let _ = sender.send((program, Ok(ProgramEvent::Started)));
                     let _ = sender.send((program, run_one(program, limit, outputs, skip_log, stop)));
@@ -89,6 +116,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Instant;
 
+    const ONE: Lanes = Lanes { any: 1, waiting: 0 };
+
     fn script(name: &str, text: &str) -> TestProgram {
         let command = ["/bin/sh", "-c", text].map(Into::into).into();
         TestProgram {
@@ -100,13 +129,13 @@ mod tests {
     }
 
     /// Runs scripts; how each ended, with what it said.
-    fn run_scripts(programs: &[TestProgram], jobs: usize, stop: &Stop) -> BTreeMap<String, (Ended, String)> {
-        run_scripts_within(programs, jobs, Duration::MAX, stop)
+    fn run_scripts(programs: &[TestProgram], any: usize, stop: &Stop) -> BTreeMap<String, (Ended, String)> {
+        run_scripts_within(programs, Lanes { any, waiting: 0 }, Duration::MAX, stop)
     }
 
     fn run_scripts_within(
         programs: &[TestProgram],
-        jobs: usize,
+        lanes: Lanes,
         limit: Duration,
         stop: &Stop,
     ) -> BTreeMap<String, (Ended, String)> {
@@ -114,7 +143,7 @@ mod tests {
         let mut all = BTreeMap::new();
         run(
             programs,
-            jobs,
+            lanes,
             limit,
             &folder.path().join("outputs"),
             &folder.path().join("skips"),
@@ -155,6 +184,30 @@ mod tests {
     }
 
     #[test]
+    fn one_that_waits_runs_beside_the_others_and_in_their_place_when_there_are_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Each ends once the other has begun.
+        let meet = |waits: bool, mine: &str, other: &str| {
+            let folder = folder.path().display();
+            let text = format!("touch {folder}/{mine}; while [ ! -e {folder}/{other} ]; do sleep 0.01; done");
+            TestProgram { waits, ..script(mine, &text) }
+        };
+        let programs = [
+            meet(false, "computes", "first"),
+            meet(false, "last", "computes"),
+            meet(true, "first", "last"),
+            meet(true, "second", "third"),
+            meet(true, "third", "second"),
+        ];
+        let lanes = Lanes { waiting: 1, ..ONE };
+        let all = run_scripts_within(&programs, lanes, Duration::from_secs(30), &Stop::default());
+        assert_eq!(all.len(), programs.len());
+        for (name, (ended, _)) in all {
+            assert_eq!((ended.cause, ended.code), (Cause::Exited, Some(0)), "{name}");
+        }
+    }
+
+    #[test]
     fn a_stop_ends_what_runs_and_nothing_else_begins() {
         let start = Instant::now();
         let programs = [script("first", "exit 0"), script("stop", "sleep 60"), script("later", "exit 0")];
@@ -169,7 +222,7 @@ mod tests {
     fn a_program_that_takes_too_long_is_ended_and_the_next_begins() {
         let start = Instant::now();
         let programs = [script("hangs", "echo here; sleep 60"), script("later", "exit 0")];
-        let all = run_scripts_within(&programs, 1, Duration::from_secs(2), &Stop::default());
+        let all = run_scripts_within(&programs, ONE, Duration::from_secs(2), &Stop::default());
         assert!(start.elapsed() < Duration::from_secs(30));
         assert_eq!((all["hangs"].0.cause, all["hangs"].1.as_str()), (Cause::TimeLimit, "here\n"));
         assert_eq!((all["later"].0.cause, all["later"].0.code), (Cause::Exited, Some(0)));

@@ -20,6 +20,8 @@ pub struct TestProgram {
     pub manifest: Option<PathBuf>,
     /// Reads what it said.
     pub count: fn(&str) -> Tally,
+    /// Whether it is known to wait most of its time.
+    pub waits: bool,
 }
 
 #[cfg(test)]
@@ -27,7 +29,14 @@ impl TestProgram {
     /// One of this name that runs nothing.
     pub fn without_command(name: &str) -> TestProgram {
         let (folder, command) = (PathBuf::new(), Vec::new());
-        TestProgram { name: name.into(), folder, command, manifest: None, count: tally::rust_tally }
+        TestProgram {
+            name: name.into(),
+            folder,
+            command,
+            manifest: None,
+            count: tally::rust_tally,
+            waits: false,
+        }
     }
 }
 
@@ -66,6 +75,7 @@ pub fn documentation(root: &Path, arguments: &Arguments) -> TestProgram {
         command,
         manifest: None,
         count: tally::rust_tally,
+        waits: false,
     }
 }
 
@@ -91,6 +101,7 @@ fn built_programs(messages: &str, root: &Path) -> Vec<TestProgram> {
             command: vec![executable.into()],
             manifest: Some(manifest),
             count: tally::rust_tally,
+            waits: false,
         })
     };
     messages.lines().filter_map(program).collect()

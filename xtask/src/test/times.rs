@@ -3,6 +3,7 @@
 
 use super::programs::TestProgram;
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,10 +31,27 @@ const LONGEST: &[(&str, u64)] = &[
     ("crates/migrate/tests/deployed.rs", 50),
 ];
 
+/// Those that are on a processor for less than half of their time.
+const WAITING: &[&str] = &[
+    "crates/cli/tests/hosts.rs",
+    "crates/cli/tests/network.rs",
+    "crates/rpc/tests/again.rs",
+    "crates/rpc/tests/machine.rs",
+    "crates/rpc/tests/network.rs",
+];
+
+/// What a program took.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct ProgramTime {
+    milliseconds: u64,
+    /// Milliseconds on processors, where the system tells.
+    busy: Option<u64>,
+}
+
 pub struct Times {
     path: PathBuf,
-    /// Milliseconds by the program's name.
-    known: BTreeMap<String, u64>,
+    /// By the program's name.
+    known: BTreeMap<String, ProgramTime>,
 }
 
 impl Times {
@@ -43,8 +61,17 @@ impl Times {
         Times { path: path.into(), known: serde_json::from_slice(&text).unwrap_or_default() }
     }
 
-    pub fn set(&mut self, name: &str, seconds: f64) {
-        self.known.insert(name.into(), (1000.0 * seconds) as u64);
+    pub fn set(&mut self, name: &str, seconds: f64, busy: Option<f64>) {
+        let milliseconds = |seconds: f64| (1000.0 * seconds) as u64;
+        let taken = ProgramTime { milliseconds: milliseconds(seconds), busy: busy.map(milliseconds) };
+        self.known.insert(name.into(), taken);
+    }
+
+    /// Whether the program is on a processor for less than half of its time.
+    pub fn waits(&self, name: &str) -> bool {
+        let usual = || WAITING.contains(&name);
+        let known = self.known.get(name).and_then(|taken| Some(2 * taken.busy? < taken.milliseconds));
+        known.unwrap_or_else(usual)
     }
 
     pub fn save(&self) -> Result<()> {
@@ -60,7 +87,7 @@ impl Times {
 
     fn milliseconds(&self, name: &str) -> Option<u64> {
         let usual = || LONGEST.iter().find(|(known, _)| *known == name).map(|(_, seconds)| 1000 * seconds);
-        self.known.get(name).copied().or_else(usual)
+        self.known.get(name).map(|taken| taken.milliseconds).or_else(usual)
     }
 }
 
@@ -73,14 +100,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("times.json");
         let mut times = Times::open(&path);
-        times.set("short", 0.2);
-        times.set("long", 60.0);
+        times.set("short", 0.2, None);
+        times.set("long", 60.0, Some(40.0));
         times.save().expect("times are written");
         let mut programs = ["short", "new", "long", "newer"].map(TestProgram::without_command);
         Times::open(&path).sort(&mut programs);
         assert_eq!(programs.map(|program| program.name), ["new", "newer", "long", "short"]);
         std::fs::write(&path, "[").expect("a file");
         assert!(Times::open(&path).known.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_is_on_processors_for_less_than_half_of_its_time_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut times = Times::open(&folder.path().join("times.json"));
+        assert!(times.waits(WAITING[0]) && !times.waits(LONGEST[0].0));
+        times.set(WAITING[0], 10.0, Some(12.0));
+        times.set(LONGEST[0].0, 10.0, Some(4.0));
+        times.set("new", 10.0, None);
+        assert!(!times.waits(WAITING[0]) && times.waits(LONGEST[0].0) && !times.waits("new"));
     }
 
     #[test]
@@ -91,10 +129,11 @@ mod tests {
         times.sort(&mut programs);
         assert_eq!(programs.map(|program| program.name), ["new", LONGEST[0].0, "documentation"]);
         let mut programs = ["documentation", LONGEST[0].0].map(TestProgram::without_command);
-        times.set(LONGEST[0].0, 0.5);
+        times.set(LONGEST[0].0, 0.5, None);
         times.sort(&mut programs);
         assert_eq!(programs.map(|program| program.name), ["documentation", LONGEST[0].0]);
-        for (name, _) in LONGEST.iter().filter(|(name, _)| *name != "documentation") {
+        let longest = LONGEST.iter().map(|(name, _)| *name).filter(|name| *name != "documentation");
+        for name in longest.chain(WAITING.iter().copied()) {
             assert!(crate::root().join(name).is_file(), "{name} is no file");
         }
     }

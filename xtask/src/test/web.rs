@@ -36,5 +36,6 @@ pub fn program(root: &Path, skip_log: &Path) -> Result<Option<TestProgram>> {
         command: ["npm", "test", "--silent"].map(Into::into).into(),
         manifest: None,
         count: tally::node_tally,
+        waits: false,
     }))
 }
