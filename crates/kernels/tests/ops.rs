@@ -4,6 +4,7 @@
 mod common;
 
 use common::{devices, emulator, run_call, run_plan};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use tapml_device::{AdapterKind, Device, DeviceInfo};
 use tapml_graph::Packing;
@@ -13,7 +14,7 @@ use tapml_graph::{DType, Op, Symbols, Tensor};
 use tapml_kernels::{
     KERNELS, KernelCache, NodePlan, Overrides, Phase, SETTINGS, plan_node, plan_settings, plan_variants,
 };
-use tapml_reference::{Value, oracle};
+use tapml_reference::{Oracle, Value, oracle};
 
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
 const FACTOR: f64 = 16.0;
@@ -30,33 +31,55 @@ fn ops() -> impl Iterator<Item = &'static OpInfo> {
     OPS.iter().filter(is_wanted)
 }
 
+/// A sample with its inputs, and what is exact for them: computed for the first kernel that asks and told to all others.
+struct Case {
+    sample: Sample,
+    inputs: Vec<Tensor>,
+    oracle: OnceCell<Oracle>,
+}
+
+impl Case {
+    fn new(sample: Sample) -> Case {
+        let inputs = sample.tensors(11).unwrap();
+        Case { sample, inputs, oracle: OnceCell::new() }
+    }
+
+    fn oracle(&self) -> &Oracle {
+        self.oracle.get_or_init(|| {
+            let Case { sample, inputs, .. } = self;
+            let values: Vec<Value<f64>> = inputs.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+            let unit = DType::F32.unit_roundoff();
+            let is_weight = vec![false; values.len()];
+            oracle(&sample.op, &sample.symbols, &values, &is_weight, unit, COPIES, 7).unwrap()
+        })
+    }
+}
+
+/// The root of the mean square of each row.
+fn spreads(values: &[f64], width: usize) -> Vec<f64> {
+    let squares = |row: &[f64]| row.iter().map(|v| v * v).sum::<f64>();
+    values.chunks(width).map(|row| (squares(row) / width as f64).sqrt()).collect()
+}
+
 /// The largest ratio of error to allowed error, and where.
-fn worst(sample: &Sample, inputs: &[Tensor], outputs: &[Tensor]) -> (f64, String) {
-    let values: Vec<Value<f64>> = inputs.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
-    let unit = DType::F32.unit_roundoff();
-    let is_weight = vec![false; values.len()];
-    let oracle = oracle(&sample.op, &sample.symbols, &values, &is_weight, unit, COPIES, 7).unwrap();
+fn worst(case: &Case, outputs: &[Tensor]) -> (f64, String) {
+    let oracle = case.oracle();
     let mut worst = (0.0, String::new());
     for (k, output) in outputs.iter().enumerate() {
         let (exact, deviation) = (&oracle.exact[k], &oracle.deviation[k]);
-        assert_eq!(output.shape(), exact.shape(), "{}", sample.name);
+        assert_eq!(output.shape(), exact.shape(), "{}", case.sample.name);
         let width = exact.row_len().max(1);
         let storage = if output.dtype() == DType::F32 { 2.0 } else { 1.01 } * output.dtype().unit_roundoff();
         let tiny = output.dtype().min_normal() * storage;
         let found = output.to_f64();
+        let spread = spreads(deviation.values(), width);
+        // What rounding the values within a fused operator moves.
+        let within = oracle.inner.get(k).map(|inner| (inner.values(), spreads(inner.values(), width)));
         for (i, (&y, (&e, &d))) in found.iter().zip(exact.values().iter().zip(deviation.values())).enumerate()
         {
-            let row = i / width * width;
-            let squares: f64 =
-                deviation.values()[row..(row + width).min(found.len())].iter().map(|v| v * v).sum();
-            let spread = (squares / width as f64).sqrt();
-            // What rounding the values within a fused operator moves.
-            let inner = oracle.inner.get(k).map_or(0.0, |inner| {
-                let row = &inner.values()[row..(row + width).min(found.len())];
-                let spread = (row.iter().map(|v| v * v).sum::<f64>() / width as f64).sqrt();
-                INNER * inner.values()[i].max(spread)
-            });
-            let allowed = FACTOR * d.max(spread) + storage * e.abs() + tiny + inner;
+            let inner =
+                within.as_ref().map_or(0.0, |(values, spread)| INNER * values[i].max(spread[i / width]));
+            let allowed = FACTOR * d.max(spread[i / width]) + storage * e.abs() + tiny + inner;
             let ratio = match output.dtype() {
                 _ if y == e => 0.0,
                 // An index is right or wrong; only where a rounding decides may it be another.
@@ -78,28 +101,22 @@ fn has_half_activations(sample: &Sample) -> bool {
     sample.types().first().is_some_and(half) || outputs.iter().any(half)
 }
 
-fn check(device: &mut dyn Device, cache: &mut KernelCache, sample: &Sample) {
+fn check(device: &mut dyn Device, cache: &mut KernelCache, case: &Case) {
+    let sample = &case.sample;
     let label =
         format!("{} on {}: {} {:?}", sample.op.name(), device.info().name, sample.name, sample.symbols);
     if has_half_activations(sample) && !device.info().features.f16 {
         return tapml_testing::skip("f16", &label);
     }
-    let inputs = sample.tensors(11).unwrap();
     let plans = plan_variants(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), device.info());
     for plan in plans.unwrap_or_else(|e| panic!("{label}: {e}\n{:?}", e.details())) {
         let label = format!("{label} by {}", plan.kernel);
-        check_plan(device, cache, sample, &inputs, &plan, &label);
+        check_plan(device, cache, case, &plan, &label);
     }
 }
 
-fn check_plan(
-    device: &mut dyn Device,
-    cache: &mut KernelCache,
-    sample: &Sample,
-    inputs: &[Tensor],
-    plan: &NodePlan,
-    label: &str,
-) {
+fn check_plan(device: &mut dyn Device, cache: &mut KernelCache, case: &Case, plan: &NodePlan, label: &str) {
+    let Case { sample, inputs, .. } = case;
     let run = run_plan(device, cache, plan, &sample.op, &sample.types(), &sample.symbols, inputs);
     let outputs = run.unwrap_or_else(|e| panic!("{label}: {e}\n{:?}", e.details()));
     let findings = device.take_findings();
@@ -108,7 +125,7 @@ fn check_plan(
         "{label}:\n{}",
         findings.iter().map(|f| format!("  {f}\n")).collect::<String>()
     );
-    let (ratio, place) = worst(sample, inputs, &outputs);
+    let (ratio, place) = worst(case, &outputs);
     if std::env::var_os("TAPML_SHOW_RATIOS").is_some() {
         eprintln!("{ratio:8.4} {label}");
     }
@@ -117,12 +134,11 @@ fn check_plan(
 
 #[test]
 fn samples_agree_with_the_oracle_and_nothing_is_found() {
+    let cases: Vec<Case> = ops().flat_map(|info| (info.samples)()).map(Case::new).collect();
     for mut device in devices() {
         let mut cache = KernelCache::new();
-        for info in ops() {
-            for sample in (info.samples)() {
-                check(device.as_mut(), &mut cache, &sample);
-            }
+        for case in &cases {
+            check(device.as_mut(), &mut cache, case);
         }
     }
 }
@@ -160,13 +176,14 @@ fn matrix_units_agree_with_the_oracle() {
     let own = OPS.iter().filter(|info| ON_MATRICES.contains(&info.name)).flat_map(|info| (info.samples)());
     let mut taken = 0;
     for sample in own.chain(long_products()) {
-        let inputs = sample.tensors(11).unwrap();
+        let case = Case::new(sample);
+        let sample = &case.sample;
         for plan in
             plan_variants(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), device.info()).unwrap()
         {
             if plan.launches.iter().any(|launch| launch.desc.needs_matrices()) {
                 let label = format!("{} {} by {}", sample.op.name(), sample.name, plan.kernel);
-                check_plan(&mut device, &mut cache, &sample, &inputs, &plan, &label);
+                check_plan(&mut device, &mut cache, &case, &plan, &label);
                 taken += 1;
             }
         }
@@ -185,16 +202,18 @@ fn fused_operators_agree_with_the_oracle() {
     }
     let wanted = std::env::var("TAPML_OPS").ok();
     let wanted = |name: &str| wanted.as_ref().is_none_or(|names| names.split(',').any(|n| n == name));
+    let samples = FUSIONS.iter().filter(|f| wanted(f.name)).flat_map(|fusion| (fusion.samples)());
+    let cases: Vec<Case> = samples.map(Case::new).collect();
     for device in &mut devices {
         let info = DeviceInfo { kind: AdapterKind::Discrete, ..device.info().clone() };
         let (mut cache, mut rows) = (KernelCache::new(), BTreeSet::new());
-        for sample in FUSIONS.iter().filter(|f| wanted(f.name)).flat_map(|fusion| (fusion.samples)()) {
+        for case in &cases {
+            let sample = &case.sample;
             let phase = Phase::of_run(&sample.symbols);
             let Ok(plans) = plan_variants(&sample.op, &sample.types(), phase, &info) else { continue };
-            let inputs = sample.tensors(11).unwrap();
             for plan in plans {
                 let label = format!("{} {} on {}: {}", sample.op.name(), sample.name, info.name, plan.kernel);
-                check_plan(device.as_mut(), &mut cache, &sample, &inputs, &plan, &label);
+                check_plan(device.as_mut(), &mut cache, case, &plan, &label);
                 rows.insert(plan.kernel);
             }
         }
@@ -205,18 +224,21 @@ fn fused_operators_agree_with_the_oracle() {
 
 #[test]
 fn any_n_and_p() {
+    let mut cases = Vec::new();
+    for info in ops() {
+        let samples = (info.samples)();
+        let sample = samples.iter().find(|s| !has_half_activations(s)).unwrap();
+        let cached = matches!(info.name, "append" | "attention" | "position_scale" | "rope_angles");
+        for n in [1, 2, 3, 5, 16, 17, 33] {
+            for &p in if cached { &[0, 1, 7, 64][..] } else { &[0] } {
+                cases.push(Case::new(Sample { symbols: Symbols::np(n, p), ..sample.clone() }));
+            }
+        }
+    }
     for mut device in devices() {
         let mut cache = KernelCache::new();
-        for info in ops() {
-            let samples = (info.samples)();
-            let sample = samples.iter().find(|s| !has_half_activations(s)).unwrap();
-            let cached = matches!(info.name, "append" | "attention" | "position_scale" | "rope_angles");
-            for n in [1, 2, 3, 5, 16, 17, 33] {
-                for &p in if cached { &[0, 1, 7, 64][..] } else { &[0] } {
-                    let sample = Sample { symbols: Symbols::np(n, p), ..sample.clone() };
-                    check(device.as_mut(), &mut cache, &sample);
-                }
-            }
+        for case in &cases {
+            check(device.as_mut(), &mut cache, case);
         }
     }
 }
@@ -246,14 +268,14 @@ fn every_setting_agrees_with_the_oracle() {
         let samples = (info.samples)();
         let rows = [3, 33, 70].map(|n| Sample { symbols: Symbols::np(n, 40), ..samples[0].clone() });
         for sample in samples.iter().chain(&rows) {
+            let case = Case::new(sample.clone());
             let plans =
                 plan_settings(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), device.info())
                     .unwrap();
             for plan in plans.iter().filter(|plan| plan.kernel.contains('@')) {
                 waiting.remove(&plan.kernel);
                 let label = format!("{} {:?} by {}", sample.name, sample.symbols, plan.kernel);
-                let inputs = sample.tensors(11).unwrap();
-                check_plan(&mut device, &mut cache, sample, &inputs, plan, &label);
+                check_plan(&mut device, &mut cache, &case, plan, &label);
             }
         }
     }
