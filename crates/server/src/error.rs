@@ -156,6 +156,18 @@ impl From<Error> for ApiError {
     }
 }
 
+impl From<ApiError> for Error {
+    /// For who asks in the same process.
+    fn from(error: ApiError) -> Error {
+        let kind = match error.status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => ErrorKind::Unavailable,
+            status if status.is_server_error() => ErrorKind::Bug,
+            _ => ErrorKind::InvalidInput,
+        };
+        Error::new(kind, error.message)
+    }
+}
+
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> ApiError {
         match error {

@@ -5,6 +5,7 @@ use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::served::ServedModel;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tapml_engine::{
     CompiledGrammar, Finish, PlacedImage, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken,
@@ -153,15 +154,38 @@ impl Submitted {
         metrics: &Metrics,
         receiver: &mut R,
     ) -> Result<Totals, ApiError> {
+        self.run_until(model, metrics, receiver, std::future::pending()).await
+    }
+
+    /// As [`Submitted::run`]; when `stop` is done, the answers end as they are after the step that runs.
+    ///
+    /// # Errors
+    /// If the engine fails.
+    pub async fn run_until<R: Receiver>(
+        self,
+        model: &ServedModel,
+        metrics: &Metrics,
+        receiver: &mut R,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Totals, ApiError> {
         let Submitted { plans, handles, mut events, start } = self;
-        let mut left = plans.len();
+        let mut stop = pin!(stop);
+        let (mut left, mut stopped) = (plans.len(), false);
         let totals = Totals::default();
         let mut answers = Answers { model, metrics, receiver, start, totals, answers: Vec::new() };
         for (plan, handle) in plans.into_iter().zip(handles) {
             answers.begin(plan, handle)?;
         }
         while left > 0 {
-            let Some((index, event)) = events.recv().await else {
+            let event = tokio::select! {
+                event = events.recv() => event,
+                () = &mut stop, if !stopped => {
+                    stopped = true;
+                    answers.answers.iter().for_each(|answer| answer.handle.cancel());
+                    continue;
+                }
+            };
+            let Some((index, event)) = event else {
                 return Err(ApiError::internal("the engine ended before the answer was complete"));
             };
             if answers.take(index, event)?.is_break() {

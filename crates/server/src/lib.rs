@@ -13,6 +13,7 @@ mod fields;
 mod generate;
 mod handler;
 mod load;
+mod local;
 mod metrics;
 mod options;
 mod request;
@@ -25,6 +26,7 @@ mod tool_calls;
 mod tool_grammar;
 
 pub use load::{LoadLengths, LoadOptions, LoadReport, LoadTimes, measure_load};
+pub use local::{LocalAnswer, LocalChat};
 pub use options::{ApiKeys, ServerOptions};
 pub use served::{ServedKind, ServedModel, ServedShadow, ShadowFailures, ShadowStats};
 pub use server::{HttpServer, ServerStopper};

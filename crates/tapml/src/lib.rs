@@ -242,8 +242,8 @@ pub mod runtime {
 pub mod server {
     pub use tapml_jobs::served::ServedOptions;
     pub use tapml_server::{
-        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, ServedKind, ServedModel,
-        ServedShadow, ServerOptions, ServerStopper, measure_load,
+        ApiKeys, HttpServer, LoadLengths, LoadOptions, LoadReport, LoadTimes, LocalAnswer, LocalChat,
+        ServedKind, ServedModel, ServedShadow, ServerOptions, ServerStopper, measure_load,
     };
 }
 /// Text on its way to people.

@@ -13,3 +13,6 @@ mod answers;
 mod choices;
 mod logprobs;
 pub mod native;
+
+pub use choices::{finish_name, usage};
+pub use timings::timings;

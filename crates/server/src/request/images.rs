@@ -53,6 +53,16 @@ pub fn read_url(place: &str, url: &str) -> Parsed<Vec<u8>> {
     }
 }
 
+/// The data URL of a file, whose kind its first bytes tell.
+pub fn data_url(file: &[u8]) -> String {
+    let kind = match file {
+        [0xff, 0xd8, ..] => "jpeg",
+        [b'R', b'I', b'F', b'F', ..] => "webp",
+        _ => "png",
+    };
+    format!("data:image/{kind};base64,{}", BASE64.encode(file))
+}
+
 /// Adds an image to those of a request.
 ///
 /// # Errors
@@ -69,6 +79,15 @@ pub fn add(images: &mut ImageFiles, file: Vec<u8>) -> Parsed<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_read_from_its_own_url() {
+        for (file, kind) in [(&b"\x89PNG"[..], "png"), (b"\xff\xd8\xff", "jpeg"), (b"RIFF....WEBP", "webp")] {
+            let url = data_url(file);
+            assert!(url.starts_with(&format!("data:image/{kind};base64,")), "{url}");
+            assert_eq!(read_url("x", &url).expect("a data URL"), file);
+        }
+    }
 
     #[test]
     fn data_urls_are_read() {

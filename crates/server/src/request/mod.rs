@@ -19,6 +19,7 @@ mod translation;
 pub use chat::{ChatInput, ChatRequest};
 pub use completion::CompletionRequest;
 pub use embedding::{EmbeddingRequest, VectorFormat};
+pub use images::data_url;
 pub use native::NativeRequest;
 pub use prompts::Prompt;
 pub use sampling::{Common, StreamOptions};
