@@ -55,6 +55,8 @@ pub struct ServeOptions {
     pub graph: GraphOptions,
     /// Most tokens of one text; the model's context if absent.
     pub context: Option<usize>,
+    /// Whether a context that nobody gave is cut to what `memory` holds, in place of an error.
+    pub fit_context: bool,
     /// Positions in one page.
     pub page: usize,
     /// Pages for all texts together; as many as `memory` holds if absent.
@@ -89,6 +91,7 @@ impl Default for ServeOptions {
             kernels: Vec::new(),
             graph: GraphOptions::default(),
             context: None,
+            fit_context: false,
             page: 16,
             pages: None,
             memory: USUAL_MEMORY,
@@ -261,6 +264,9 @@ impl ServeOptions {
                 format!("a state takes {state_bytes} bytes, a text two of them, and there are {shared}");
             return Err(Error::invalid(text).with_hint("give more memory"));
         }
+        let held = within(shared, page_bytes).saturating_mul(self.page);
+        let cut = self.fit_context && self.context.is_none() && self.pages.is_none() && held > 0;
+        let context = if cut { context.min(held) } else { context };
         let one = context.div_ceil(self.page);
         // No more than all texts of a step could fill. Without caches pages take no memory, and count tokens alone.
         let useful = one.saturating_mul(self.sequences);

@@ -11,6 +11,9 @@ use tapml_server::{ServedKind, ServedModel};
 /// The largest file of a chat template, bytes.
 const MAX_TEMPLATE: u64 = 4 << 20;
 
+/// The texts of a chat one behind the other, each message of the user on a line of its own.
+const PLAIN: &str = "{% for m in messages %}{% if m.role == 'user' and not loop.first %}{{ '\\n' }}{% endif %}{{ m.content }}{% endfor %}";
+
 /// How a model is told and answers.
 #[derive(Clone, Debug, Default)]
 pub struct ServedOptions {
@@ -18,6 +21,8 @@ pub struct ServedOptions {
     pub names: Vec<String>,
     /// A chat template in place of the checkpoint's.
     pub chat_template: Option<PathBuf>,
+    /// Whether chats with a model without a template are texts that go on, in place of errors.
+    pub plain: bool,
     /// Whether a last message of the assistant is gone on with, as llama-server does.
     pub prefill: bool,
     /// How its engine works.
@@ -39,7 +44,7 @@ impl ServedOptions {
     /// # Errors
     /// If the checkpoint has no tokenizer, or the chat template is none.
     pub fn start(self, serving: Serving) -> Result<ServedModel> {
-        let ServedOptions { mut names, chat_template, prefill, engine } = self;
+        let ServedOptions { mut names, chat_template, plain, prefill, engine } = self;
         let dir = serving.checkpoint.dir();
         let vocab = match &serving.model {
             LoadedModel::Generator { runner, .. } => runner.limits().vocab,
@@ -47,6 +52,10 @@ impl ServedOptions {
         };
         let tokenizer = if serving.random { Tokenizer::with_numbers(vocab)? } else { Tokenizer::open(dir)? };
         let template = chat_template.as_deref().map(|path| read_template(path, &tokenizer)).transpose()?;
+        let template = match template {
+            None if plain && tokenizer.chat_template().is_none() => Some(plain_template(&tokenizer)?),
+            template => template,
+        };
         if names.is_empty() {
             names.push(folder_name(dir));
         }
@@ -87,6 +96,14 @@ fn folder_name(dir: &Path) -> String {
 
 fn read_source(path: &Path) -> Result<String> {
     tapml_files::read_text(path, MAX_TEMPLATE, "a chat template")
+}
+
+/// Begins as the tokenizer begins texts.
+fn plain_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let begins =
+        tokenizer.bos().is_some_and(|bos| tokenizer.encode("").is_ok_and(|ids| ids.first() == Some(&bos)));
+    let source = if begins { format!("{{{{ bos_token }}}}{PLAIN}") } else { PLAIN.to_string() };
+    ChatTemplate::new(&source, tokenizer.special())
 }
 
 fn read_template(path: &Path, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
