@@ -164,6 +164,15 @@ pub fn note(label: &str, text: &str) {
     let _ = writeln!(std::io::stderr(), "{label}: {}", shown::report(&shown::first_lines(text), false));
 }
 
+/// Prints at once, to standard error where that is asked for. The text is given as it is.
+pub fn print_at_once(stderr: bool, text: &str) -> std::io::Result<()> {
+    if stderr {
+        std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush())
+    } else {
+        std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush())
+    }
+}
+
 /// Whether standard output, or standard error, is a terminal.
 pub fn is_terminal(stderr: bool) -> bool {
     if stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() }

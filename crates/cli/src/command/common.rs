@@ -6,6 +6,7 @@ use crate::output;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
+use tapml::engine::Sampling;
 use tapml::graph::{DType, Graph, Model};
 use tapml::import::quantize::{FORMS_HELP, Scheme};
 use tapml::import::{Checkpoint, LogitRows};
@@ -59,6 +60,47 @@ pub struct GuessArgs {
     /// Guess at most so many tokens from what followed the last ones before; texts stay the same
     #[arg(long, value_name = "N", conflicts_with = "draft")]
     pub ngram: Option<usize>,
+}
+
+/// How tokens are chosen.
+#[derive(Args, Clone, Debug)]
+pub struct SamplingArgs {
+    /// 0 always takes the most likely token
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub temperature: f32,
+    /// Only the K most likely tokens
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Only the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+    /// Only tokens at least this many times as likely as the most likely one
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+    /// Makes tokens that are in the text already less likely if above 1
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    pub repetition_penalty: Option<f32>,
+    /// Makes the choices: equal seeds give equal text
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// End when this text appears; may repeat
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+}
+
+impl SamplingArgs {
+    /// The same as plain data, without the texts that end an answer.
+    pub fn options(&self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            seed: self.seed,
+            ..Sampling::default()
+        }
+    }
 }
 
 impl GraphArgs {

@@ -2,7 +2,7 @@
 //!
 //! Text appears as it is made. Standard output has the text alone, unless JSON takes it.
 
-use super::common::{self, GraphArgs};
+use super::common::{self, GraphArgs, SamplingArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
@@ -10,12 +10,9 @@ use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use tapml::engine::{
-    Finish, GenerateOptions, Generation, Generator, Sampler, Sampling, Tokenizer, generate_text,
-};
+use tapml::engine::{Finish, GenerateOptions, Generation, Generator, Sampler, Tokenizer, generate_text};
 use tapml::exec::{Interface, Session};
 use tapml::import::{Checkpoint, LogitRows};
 use tapml::migrate::Stop;
@@ -49,27 +46,8 @@ pub struct GenerateCommand {
     /// At most this many new tokens
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
-    /// 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    temperature: f32,
-    /// Only the K most likely tokens
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-    /// Only the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    top_p: Option<f32>,
-    /// Only tokens at least this many times as likely as the most likely one
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    min_p: Option<f32>,
-    /// Makes tokens that are in the text already less likely if above 1
-    #[arg(long, value_name = "R", allow_negative_numbers = true)]
-    repetition_penalty: Option<f32>,
-    /// Makes the choices: equal seeds give equal text
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// End when this text appears; may repeat
-    #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// Do not end at the model's end-of-text token
     #[arg(long)]
     ignore_eos: bool,
@@ -170,15 +148,7 @@ impl GenerateCommand {
     fn options(&self, checkpoint: &Checkpoint) -> GenerateOptions {
         GenerateOptions {
             max_tokens: self.max_tokens,
-            sampling: Sampling {
-                temperature: self.temperature,
-                top_k: self.top_k,
-                top_p: self.top_p,
-                min_p: self.min_p,
-                repetition_penalty: self.repetition_penalty,
-                seed: self.seed,
-                ..Sampling::default()
-            },
+            sampling: self.sampling.options(),
             stop_ids: if self.ignore_eos { Vec::new() } else { checkpoint.eos().to_vec() },
         }
     }
@@ -196,7 +166,7 @@ impl GenerateCommand {
         let safe = output::is_terminal(on_stdout);
         let print = |text: &str| {
             bar.finish();
-            print_to(on_stdout, &if safe { shown::whole(text) } else { text.into() })
+            output::print_at_once(on_stdout, &if safe { shown::whole(text) } else { text.into() })
         };
         // Text that goes on is easier to read behind its prompt; a chat's answer stands alone.
         if let Some(prompt) =
@@ -214,7 +184,7 @@ impl GenerateCommand {
                 ControlFlow::Break(())
             }
         };
-        let result = generate_text(generator, tokenizer, prompt, options, &self.stop, &mut on_text)?;
+        let result = generate_text(generator, tokenizer, prompt, options, &self.sampling.stop, &mut on_text)?;
         if let Some(error) = failed {
             return Err(error.into());
         }
@@ -269,14 +239,5 @@ fn finish_name(finish: Finish) -> &'static str {
         Finish::Length => "length",
         Finish::Context => "context",
         _ => "cancelled",
-    }
-}
-
-/// Prints at once, to standard error where JSON takes standard output.
-fn print_to(json_on_stdout: bool, text: &str) -> std::io::Result<()> {
-    if json_on_stdout {
-        std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush())
-    } else {
-        std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush())
     }
 }

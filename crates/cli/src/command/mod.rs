@@ -13,6 +13,7 @@ mod completions;
 mod device;
 mod diagnose;
 mod doctor;
+mod engine;
 mod eval;
 mod generate;
 mod guard;

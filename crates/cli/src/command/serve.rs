@@ -1,6 +1,6 @@
 //! `tapml serve`: a model behind OpenAI's HTTP API.
 
-use super::common::{GraphArgs, GuessArgs};
+use super::engine::{self, EngineArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
@@ -11,28 +11,16 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use tapml::engine::{EngineOptions, NgramOptions};
+use tapml::engine::EngineOptions;
 use tapml::migrate::Stop;
-use tapml::model::GraphOptions;
-use tapml::platform;
 use tapml::rpc::agent;
 use tapml::serve::ServeOptions;
 use tapml::server::{
     ApiKeys, HttpServer, ServedKind, ServedModel, ServedOptions, ServedShadow, ServerOptions, ServerStopper,
 };
 
-/// Tokens in a page if --paged does not say how many.
-const PAGE: usize = 16;
-
 /// What a server may need beyond its grace time to tell clients that it ends.
 const LAST_WORDS: Duration = Duration::from_secs(6);
-
-/// Whether something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum CheckArg {
-    On,
-    Off,
-}
 
 /// Serve a model through OpenAI's HTTP API.
 ///
@@ -52,14 +40,8 @@ pub struct ServeCommand {
     /// Make up weights of the configuration's shapes and a word for each id: for measuring speed
     #[arg(long)]
     random: bool,
-    /// Where to run; the fastest device present if not given, else cpu
-    #[arg(long, value_name = "PLATFORM")]
-    target: Option<String>,
-    /// Use this source instead of the built-in kernel of an operator; may repeat
-    #[arg(long, value_name = "OP=FILE")]
-    kernel: Vec<String>,
     #[command(flatten)]
-    graph: GraphArgs,
+    engine: EngineArgs,
     /// Name or address to listen at
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -78,38 +60,15 @@ pub struct ServeCommand {
     /// What clients call the model; may repeat. The name of its folder if not given
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// Chat template (Jinja) in place of the model's own
-    #[arg(long, value_name = "FILE")]
-    chat_template: Option<PathBuf>,
     /// Go on with a last message of the assistant instead of answering it, as llama-server does
     #[arg(long)]
     prefill_assistant: bool,
-    /// Most tokens of a prompt and its answer; the model's if not given
-    #[arg(long, value_name = "N")]
-    context: Option<usize>,
-    /// Bytes that the cache of keys and values may have
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
-    memory: u64,
-    /// Pages of this cache; as many as --memory holds if not given
-    #[arg(long, value_name = "N")]
-    pages: Option<usize>,
-    /// Most tokens of one step, those of prompts included
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    max_rows: usize,
     /// Most answers that are computed at once; others wait
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_sequences: usize,
     /// Most answers that wait; requests beyond it are refused
     #[arg(long, value_name = "N", default_value_t = 1024)]
     queue: usize,
-    /// Compute every prompt whole, even if another one began alike
-    #[arg(long)]
-    no_prefix_cache: bool,
-    /// Whether the kernels are checked on recorded calls before the first answer
-    #[arg(long, value_enum, default_value_t = CheckArg::On)]
-    check: CheckArg,
-    #[command(flatten)]
-    guess: GuessArgs,
     /// Check this share of the live calls on a source beside the service
     #[arg(long, value_name = "PLATFORM:SHARE")]
     shadow: Option<String>,
@@ -238,12 +197,7 @@ impl ServeCommand {
         // Whoever has the port is told before a large model is loaded.
         HttpServer::check_address(&address)?;
         let serving = job.load(&bar, &stop)?;
-        let checked = serving.checked.as_ref().map(|report| report.cases);
-        if let Some(report) = &serving.checked {
-            let (calls, ops) = (report.cases, report.ops.len());
-            let text = format!("{calls} calls of {ops} operators, by the kernels that serve: none is wrong");
-            bar.suspend(|| output::note("checked", &text));
-        }
+        let checked = engine::note_check(&serving, &bar);
         let model = served.start(serving)?;
         let shadow = bar.suspend(|| model.shadow.as_ref().map(ShadowReport::new));
         let sizes = ServedSizes::new(&model);
@@ -279,39 +233,22 @@ impl ServeCommand {
 
     /// How the model is told and answers.
     fn served_options(&self) -> ServedOptions {
-        let engine = EngineOptions {
-            queue: self.queue,
-            prefix_cache: !self.no_prefix_cache,
-            ngram: self.guess.ngram.map(|tokens| NgramOptions { tokens, ..NgramOptions::default() }),
-            ..EngineOptions::default()
-        };
+        let served = self.engine.served_options();
         ServedOptions {
             names: self.name.clone(),
-            chat_template: self.chat_template.clone(),
             prefill: self.prefill_assistant,
-            engine,
+            engine: EngineOptions { queue: self.queue, ..served.engine },
+            ..served
         }
     }
 
     fn job(&self) -> ServeOptions {
         ServeOptions {
-            model: self.model.clone(),
-            target: self.target.clone().unwrap_or_else(|| platform::fastest().to_string()),
-            kernels: self.kernel.clone(),
-            graph: GraphOptions { paged: None, ..self.graph.options() },
-            context: self.context,
-            page: self.graph.paged.map_or(PAGE, |rows| rows as usize),
-            pages: self.pages,
-            memory: self.memory,
-            rows: self.max_rows,
             sequences: self.max_sequences,
-            check: self.check == CheckArg::On,
-            draft: self.guess.draft.clone(),
-            draft_tokens: self.guess.draft_tokens,
-            draft_quantize: self.guess.draft_quantize,
             random: self.random,
             shadow: self.shadow.clone(),
             shadow_cases: self.shadow_cases.clone(),
+            ..self.engine.job(&self.model)
         }
     }
 
