@@ -17,6 +17,9 @@ const GRACE: Duration = Duration::from_millis(1200);
 /// How long the process may take to end in order, which a driver that still works may keep it from.
 const ENDING: Duration = Duration::from_millis(400);
 
+/// The part of the work that the next request ends in place of the whole.
+static PART: Mutex<Option<Stop>> = Mutex::new(None);
+
 /// Tells what was found so far, before the process ends.
 type LastWords = Box<dyn FnOnce() + Send>;
 
@@ -39,6 +42,41 @@ fn stop_on_signal_within(grace: Duration) -> Result<Stop> {
     let milliseconds = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     TIME_TO_END.store(milliseconds.max(1), Ordering::Release);
     Ok(listen()?.clone())
+}
+
+/// From here on a request ends the process at once, with its last words and exit code 0: nothing is at work but what waits for
+/// input.
+pub fn end_on_signal() {
+    TIME_TO_END.store(0, Ordering::Release);
+    CODE.store(0, Ordering::Release);
+}
+
+/// A part of the work that the first request ends, while the process goes on. Until this is dropped.
+pub struct StoppablePart(Stop);
+
+impl StoppablePart {
+    /// Begins the part. There is one at a time.
+    pub fn begin() -> StoppablePart {
+        let stop = Stop::new();
+        *part() = Some(stop.clone());
+        StoppablePart(stop)
+    }
+
+    /// Whether it was asked to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.0.check().is_err()
+    }
+}
+
+impl Drop for StoppablePart {
+    fn drop(&mut self) {
+        *part() = None;
+    }
+}
+
+/// The part at work. A panic while it was held left nothing half done.
+fn part() -> std::sync::MutexGuard<'static, Option<Stop>> {
+    PART.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As [`stop_on_signal`], of a server: to be stopped is how it ends, with exit code 0.
@@ -64,6 +102,10 @@ pub fn listen() -> Result<&'static Stop> {
     let stop = STOP.get_or_init(Stop::new);
     let mut asked = false;
     ctrlc::set_handler(move || {
+        // Taken out: a part that does not stop leaves the next request to the process.
+        if let Some(part) = part().take() {
+            return part.request();
+        }
         // 130 is what a shell gives for a process that SIGINT ended.
         if std::mem::replace(&mut asked, true) {
             tapml::files::abandon();

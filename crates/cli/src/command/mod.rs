@@ -6,6 +6,7 @@
 mod align;
 mod bench;
 mod carve;
+mod chat;
 mod check;
 mod common;
 mod compile;
@@ -59,6 +60,7 @@ commands! {
     Run(run::RunCommand),
     Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),
+    Chat(chat::ChatCommand),
     Serve(serve::ServeCommand),
     Logits(logits::LogitsCommand),
     Quantize(quantize::QuantizeCommand),
