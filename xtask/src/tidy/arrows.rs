@@ -31,7 +31,7 @@ pub fn check(root: &Path, errors: &mut Vec<String>) -> Result<()> {
 }
 
 /// The folders of the workspace's crates.
-fn folders(root: &Path) -> Result<Vec<PathBuf>> {
+pub fn folders(root: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for top in ["crates", "bindings"] {
         for entry in std::fs::read_dir(root.join(top)).context(top)? {

@@ -5,6 +5,7 @@ mod arrows;
 mod book;
 mod circles;
 mod crates;
+mod examples;
 mod functions;
 mod kernels;
 mod links;
@@ -51,6 +52,7 @@ pub fn run(root: &Path) -> Result<()> {
     api::check(root, &files, &crates, &mut errors)?;
     circles::check(&crates, &mut errors);
     arrows::check(root, &mut errors)?;
+    examples::check(root, &files, &mut errors)?;
     sizes::check(&files, &mut errors)?;
     shares::check(&files, &mut errors);
     sizes::check_tracked(root, &mut errors)?;
