@@ -126,12 +126,17 @@ impl Way {
         }
     }
 
-    /// Runs a command without an event, then with each of them once it has sent so much of what it sends; all must give the
-    /// same. An agent that is started again may lack the weights, so that this event comes last.
-    fn expect_same(&mut self, arguments: &[&str], events: &[(Event, &dyn Fn(u64) -> u64)]) {
+    /// Runs a command if the agent may lack the weights that it sends.
+    fn send_weights(&mut self, arguments: &[&str]) {
         if !std::mem::replace(&mut self.warm, true) {
             self.run(arguments, None);
         }
+    }
+
+    /// Runs a command without an event, then with each of them once it has sent so much of what it sends; all must give the
+    /// same. An agent that is started again may lack the weights, so that this event comes last.
+    fn expect_same(&mut self, arguments: &[&str], events: &[(Event, &dyn Fn(u64) -> u64)]) {
+        self.send_weights(arguments);
         let (bytes, mut expected, _) = self.run(arguments, None);
         // The agent may give up a command that a busy machine keeps from running.
         expected.as_object_mut().unwrap().remove("reconnects");
@@ -241,22 +246,38 @@ fn an_agent_that_has_kept_the_weights_is_not_sent_them_again() {
 }
 
 #[test]
-fn migrations_and_the_rest_go_on() {
+fn migrations_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let (prompts, model) = (prompts(folder.path()).display().to_string(), draft());
-    let suite = carve_small(folder.path()).display().to_string();
     let mut way = Way::new(folder.path(), false);
     let migrate = ["migrate", &model, "--prompts", &prompts, "--steps", "1", "--ledger", "ledger"];
     way.expect_same(&migrate, &[(Event::Restart, &|bytes| bytes / 10 * 6)]);
+    way.proxy.cut();
+}
+
+#[test]
+fn diagnoses_and_evaluations_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (suite, model) = (carve_small(folder.path()).display().to_string(), draft());
+    let mut way = Way::new(folder.path(), false);
     let diagnose = ["diagnose", &model, "--suite", &suite];
     way.expect_same(&diagnose, &[(Event::Cut, &|bytes| bytes / 10 * 6)]);
     let eval = ["eval", &model, "--tokens", "256", "--window", "64"];
     way.expect_same(&eval, &[(Event::Restart, &|bytes| bytes / 10 * 8)]);
     let logits = ["logits", &model, "--ids", "1,2,3,4", "--out", "logits.safetensors"];
     way.expect_same(&logits, &[(Event::Cut, &|bytes| bytes / 2)]);
+    way.proxy.cut();
+}
+
+#[test]
+fn measurements_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (suite, model) = (carve_small(folder.path()).display().to_string(), draft());
+    let mut way = Way::new(folder.path(), false);
     // What is measured is another number each time.
     let bench = ["bench", "decode", &model, "--prefill", "32", "--tokens", "16", "--runs", "2"];
     let tune = ["tune", &model, "--suite", &suite, "--out", "tuned.json"];
+    way.send_weights(&bench);
     for (arguments, events) in [(&bench[..], &[Event::Sleep, Event::Restart][..]), (&tune, &[Event::Restart])]
     {
         let (bytes, expected, _) = way.run(arguments, None);
