@@ -4,7 +4,7 @@ import { create } from "@bufbuild/protobuf";
 import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram, Read, Turn } from "../wire/gen/tapml_pb";
 import { DoneSchema } from "../wire/gen/tapml_pb";
 import { few, integer, name } from "../wire/check";
-import { encodeData, type Reply } from "../wire/codec";
+import { encodeData, encodeFailure, type Reply } from "../wire/codec";
 import type { Account } from "./account";
 import type { Blobs } from "./blobs";
 import { createBuffer, Reads, write, type Stored } from "./buffers";
@@ -84,7 +84,7 @@ export class Executor implements Parts {
 
   /** Tells a failure: at once if the request is answered, else by the answer to a later one. */
   fail(seq: number, failure: Failure, answered: boolean): void {
-    if (answered) this.answer({ case: "failed", value: failure.toWire() });
+    if (answered) this.answer({ case: "failed", value: encodeFailure(failure) });
     else this.gpu.report(seq, failure);
   }
 

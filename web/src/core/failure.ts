@@ -1,9 +1,8 @@
 // The error of a request: a kind, one sentence, a hint, and details for machines.
 
-import { create } from "@bufbuild/protobuf";
-import { type Failed, DetailSchema, ErrorKind, FailedSchema } from "../wire/gen/tapml_pb";
+import { ErrorKind } from "../wire/gen/tapml_pb";
 
-/** What went wrong with a request, as the wire tells it. */
+/** What went wrong with a request. */
 export class Failure extends Error {
   /** What can be done about it; may be empty. */
   hint = "";
@@ -30,12 +29,6 @@ export class Failure extends Error {
   within(context: string): this {
     this.message = `${context}: ${this.message}`;
     return this;
-  }
-
-  /** For the wire. */
-  toWire(): Failed {
-    const details = this.details.map(([name, value]) => create(DetailSchema, { name, value }));
-    return create(FailedSchema, { kind: this.kind, message: this.message, hint: this.hint, details });
   }
 }
 

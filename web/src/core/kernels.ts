@@ -17,7 +17,7 @@ export interface Kernel {
 }
 
 /** What is compiled: the fields of CreateKernel that a kernel needs. */
-export type KernelDesc = Omit<CreateKernel, "$typeName" | "$unknown" | "kernel">;
+export type KernelDesc = Omit<CreateKernel, "$typeName" | "$unknown" | "kernel" | "constants"> & { constants: { name: string; value: number }[] };
 
 /** The layouts of a device by binding kinds; most kernels share a few. */
 export class Layouts {

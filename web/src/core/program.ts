@@ -1,12 +1,11 @@
 // Whole programs: the JSON of a compiled graph (crates/kernels/src/program.rs), allocated and compiled once, run by handle.
 
-import { create } from "@bufbuild/protobuf";
-import { BindingKind, CreateKernelSchema, Language } from "../wire/gen/tapml_pb";
+import { BindingKind, Language } from "../wire/gen/tapml_pb";
 import { createBuffer, write, type Stored } from "./buffers";
 import { doing, failureOf, invalid, unsupported } from "./failure";
 import type { Fill } from "./fill";
 import type { Gpu } from "./gpu";
-import { compile, type Kernel, type Layouts } from "./kernels";
+import { compile, type Kernel, type KernelDesc, type Layouts } from "./kernels";
 import { List, type Command } from "./lists";
 import { evaluate, symbolName, type Size, type Symbols } from "./sizes";
 
@@ -22,7 +21,7 @@ interface Slice { buffer: number; offset: number; size: number }
 type Phase = "decode" | "prefill";
 /** A step without a phase runs in both. */
 type Step =
-  | { dispatch: { node: string; kernel: number; bindings: Slice[]; groups: [Extent, Extent, Extent]; phase?: Phase } }
+  | { dispatch: { node: string; row: string; kernel: number; bindings: Slice[]; groups: [Extent, Extent, Extent]; phase?: Phase } }
   | { copy: { src: number; src_offset: Extent; dst: number; dst_offset: Extent; len: Extent; phase?: Phase } }
   | { fill: { buffer: number; word: number; phase?: Phase } };
 interface KernelText {
@@ -44,6 +43,8 @@ export interface Program {
   symbols: string[];
   capacity: Record<string, number>;
   context?: number;
+  /** Runs of at most so many rows take the steps of the decode phase; 1 if it is not said. */
+  decode_rows?: number;
   buffers: { name: string; size: number; content: Content }[];
   kernels: KernelText[];
   steps: Step[];
@@ -83,17 +84,28 @@ export function parseProgram(json: Uint8Array): Program {
   return program;
 }
 
+/** Names of the output that is the next token, and of the state that keeps the token of each position. */
+const NEXT_TOKEN = "next_token";
+const GENERATED = "generated";
+
 /** A program on the device. */
 export class Instance {
+  /** The steps of one row, of which the node that chooses the next token writes it over the ids. */
+  private following: List | undefined;
+
   private constructor(
     readonly program: Program,
     private readonly workshop: Workshop,
     private readonly buffers: Stored[],
     private readonly lists: Record<Phase, List>,
+    private readonly record: (phase: Phase, instead?: Map<Stored, Stored>) => List,
   ) {}
 
-  /** Allocates, uploads weights, compiles and records. On failure everything made so far is freed. */
-  static async load(seq: number, program: Program, workshop: Workshop, weight: (name: string) => Uint8Array): Promise<Instance> {
+  /**
+   * Allocates, uploads weights, compiles and records. On failure everything made so far is freed. Without `weight` the
+   * weights' buffers are left to `fill`.
+   */
+  static async load(seq: number, program: Program, workshop: Workshop, weight?: (name: string) => Uint8Array): Promise<Instance> {
     const buffers: Stored[] = [];
     try {
       for (const plan of program.buffers) buffers.push(place(seq, workshop, plan, weight, buffers.length));
@@ -102,13 +114,16 @@ export class Instance {
       );
       const parts = { destroyed: 0, hasBuffer: () => true, hasKernel: () => true };
       const steps = program.steps.map((step, i) => doing(`step ${i}`, () => ({ phase: phaseOf(step), command: commandOf(step, buffers, kernels) })));
-      const record = (phase: Phase): List => {
-        const commands = steps.filter((step) => (step.phase ?? phase) === phase).map((step) => step.command);
+      const record = (phase: Phase, instead?: Map<Stored, Stored>): List => {
+        const commands = steps.filter((step) => (step.phase ?? phase) === phase).map(({ command }) => {
+          if (!instead || command.do !== "dispatch" || command.label !== NEXT_TOKEN) return command;
+          return { ...command, bindings: command.bindings.map((b) => ({ ...b, buffer: instead.get(b.buffer) ?? b.buffer })) };
+        });
         return new List(workshop.gpu, parts, workshop.fill, seq, 0, commands);
       };
       const prefill = record("prefill");
       const decode = steps.some((step) => step.phase !== undefined) ? record("decode") : prefill;
-      return new Instance(program, workshop, buffers, { decode, prefill });
+      return new Instance(program, workshop, buffers, { decode, prefill }, record);
     } catch (thrown) {
       buffers.forEach((b) => free(workshop, b));
       throw failureOf(thrown).within(`program \`${program.name}\``);
@@ -137,14 +152,42 @@ export class Instance {
       if (data.length !== expected) throw invalid(`input \`${name}\` takes ${expected} bytes, found ${data.length}`);
       writePadded(gpu, this.buffer(port.buffer), data);
     }
-    const block = program.buffers.findIndex((b) => b.content === "symbols");
-    if (block >= 0) {
-      const values = new Uint32Array(4);
-      program.symbols.forEach((name, i) => (values[i] = symbols.get(name) ?? 0));
-      write(gpu, this.buffer(block), 0, new Uint8Array(values.buffer));
-    }
+    this.setSymbols(symbols);
     // A run of one row is a step of generation.
-    this.lists[symbols.get("n") === 1 ? "decode" : "prefill"].replay(seq, symbols);
+    const rows = symbols.get("n") ?? 0;
+    this.lists[rows > 0 && rows <= (program.decode_rows ?? 1) ? "decode" : "prefill"].replay(seq, symbols);
+  }
+
+  /**
+   * Runs `count` steps of one row from `p` on, the first with the token `first`, each other one with the token that the one
+   * before it chose (crates/kernels/src/greedy.rs). Gives where the tokens that they choose are found.
+   */
+  follow(seq: number, p: number, first: number, count: number): { buffer: Stored; offset: number; length: number } {
+    const { inputs, outputs, states } = this.program;
+    const [ids, next, generated] = [inputs[0], outputs.find((o) => o.name === NEXT_TOKEN), states.find((s) => s.name === GENERATED)];
+    if (!ids || !next || !generated || inputs.length > 1) throw unsupported("the program does not choose its next token");
+    this.following ??= this.record("decode", new Map([[this.buffer(next.buffer), this.buffer(ids.buffer)]]));
+    writePadded(this.workshop.gpu, this.buffer(ids.buffer), new Uint8Array(Uint32Array.of(first).buffer));
+    for (let at = p; at < p + count; at++) {
+      const symbols = new Map([["n", 1], ["p", at]]);
+      this.setSymbols(symbols);
+      this.following.replay(seq, symbols);
+    }
+    return { buffer: this.buffer(generated.buffer), offset: 4 * p, length: 4 * count };
+  }
+
+  /** Writes a part of the weight that a buffer holds. */
+  fill(index: number, offset: number, bytes: Uint8Array): void {
+    write(this.workshop.gpu, this.buffer(index), offset, bytes);
+  }
+
+  private setSymbols(symbols: Symbols): void {
+    const { program, workshop } = this;
+    const block = program.buffers.findIndex((b) => b.content === "symbols");
+    if (block < 0) return;
+    const values = new Uint32Array(4);
+    program.symbols.forEach((name, i) => (values[i] = symbols.get(name) ?? 0));
+    write(workshop.gpu, this.buffer(block), 0, new Uint8Array(values.buffer));
   }
 
   /** Where an output is, and how many bytes it has at these symbols. */
@@ -178,7 +221,7 @@ function place(
   seq: number,
   workshop: Workshop,
   plan: Program["buffers"][number],
-  weight: (name: string) => Uint8Array,
+  weight: ((name: string) => Uint8Array) | undefined,
   id: number,
 ): Stored {
   const size = count(`the size of buffer ${id}`, plan.size);
@@ -186,7 +229,7 @@ function place(
   const buffer = createBuffer(workshop.gpu, seq, id, String(plan.name), size);
   const content = plan.content;
   if (typeof content === "object" && "constant" in content) writePadded(workshop.gpu, buffer, fromHex(content.constant));
-  else if (typeof content === "object" && "weight" in content) {
+  else if (weight && typeof content === "object" && "weight" in content) {
     const { name, offset, len } = content.weight;
     const bytes = weight(name);
     if (count("offset", offset) + count("len", len) > bytes.length) {
@@ -214,9 +257,9 @@ function writePadded(gpu: Gpu, buffer: Stored, bytes: Uint8Array): void {
 
 const KINDS = { read: BindingKind.READ, read_write: BindingKind.READ_WRITE, uniform: BindingKind.UNIFORM };
 
-function kernelOf(k: KernelText): ReturnType<typeof create<typeof CreateKernelSchema>> {
+function kernelOf(k: KernelText): KernelDesc {
   if (k.source.language !== "wgsl") throw unsupported(`kernel \`${k.name}\`: its language is unknown here`);
-  return create(CreateKernelSchema, {
+  return {
     name: k.name,
     language: Language.WGSL,
     file: k.source.file,
@@ -231,7 +274,9 @@ function kernelOf(k: KernelText): ReturnType<typeof create<typeof CreateKernelSc
     workgroupMemory: k.workgroup_memory,
     needsF16: k.needs_f16,
     needsSubgroups: k.needs_subgroups,
-  });
+    // Of CUDA alone.
+    overlaps: false,
+  };
 }
 
 function phaseOf(step: Step): Phase | undefined {

@@ -3,7 +3,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Cancel, type Hello, CreditSchema, ErrorKind, PongSchema, Reason, SessionLimitsSchema, WelcomeSchema } from "../wire/gen/tapml_pb";
 import { integer, name } from "../wire/check";
-import { decodeRequest, encodeReply, type Reply, type Request } from "../wire/codec";
+import { decodeRequest, encodeFailure, encodeReply, type Reply, type Request } from "../wire/codec";
 import { Account } from "./account";
 import type { Blobs } from "./blobs";
 import { Executor, type Listener } from "./executor";
@@ -121,7 +121,7 @@ export class Session implements Listener {
     } catch (thrown) {
       const failure = failureOf(thrown);
       this.note(`a client broke the protocol: ${failure.message}`);
-      this.send(0, { case: "failed", value: failure.toWire() });
+      this.send(0, { case: "failed", value: encodeFailure(failure) });
       this.end();
     }
   }
@@ -199,7 +199,7 @@ export class Session implements Listener {
     } catch (thrown) {
       const failure = failureOf(thrown);
       this.note(failure.message);
-      this.send(seq, { case: "failed", value: failure.toWire() });
+      this.send(seq, { case: "failed", value: encodeFailure(failure) });
       this.end();
     }
   }
@@ -262,7 +262,7 @@ export class Session implements Listener {
     if (at >= 0) {
       this.queue.splice(at, 1);
       const failure = new Failure(ErrorKind.INTERRUPTED, "the request was given up before it started");
-      this.send(request, { case: "failed", value: failure.toWire() });
+      this.send(request, { case: "failed", value: encodeFailure(failure) });
     } else if (this.journal.done < request) {
       this.cancelled = { request, until: Date.now() + integer("grace_ms", r.graceMs) };
     }

@@ -1,9 +1,9 @@
 // Bytes to messages and back. What comes from the network is looked at before it is decoded.
 
 import { create, fromBinary, toBinary, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
-import { invalid } from "../core/failure";
+import { invalid, type Failure } from "../core/failure";
 import { MAX_MESSAGE } from "../core/limits";
-import { ToAgentSchema, ToClientSchema, type ToAgent, type ToClient } from "./gen/tapml_pb";
+import { DetailSchema, FailedSchema, ToAgentSchema, ToClientSchema, type Failed, type ToAgent, type ToClient } from "./gen/tapml_pb";
 import { scan } from "./scan";
 
 /** An answer: the `reply` of a ToClient. */
@@ -29,6 +29,11 @@ export const decodeRequest = (bytes: Uint8Array): ToAgent => decode(ToAgentSchem
 /** The bytes of a reply. */
 export function encodeReply(seq: number, reply: Reply): Uint8Array {
   return toBinary(ToClientSchema, create(ToClientSchema, { seq: BigInt(seq), reply }));
+}
+
+/** A failure for the wire. */
+export function encodeFailure({ kind, message, hint, details }: Failure): Failed {
+  return create(FailedSchema, { kind, message, hint, details: details.map(([name, value]) => create(DetailSchema, { name, value })) });
 }
 
 /** The bytes of a Data reply whose payload is still to be filled in: no further copy of it is made. */
