@@ -18,21 +18,25 @@ function version() {
   return /^version = "([^"]+)"/m.exec(manifest)[1];
 }
 
+/** Stands at the head of the module of a site, which others publish. */
+const NOTICE = "/* TapML, with @huggingface/tokenizers and @huggingface/jinja: Apache-2.0 */";
+
 /** What is bundled for browsers, and what starts the same agent under Node. */
 const BUNDLES = [
   { entryPoints: { page: "src/page/page.ts", agent: "src/page/agent.ts" }, format: "iife", target: "es2022" },
+  { entryPoints: { tapml: "src/site/index.ts" }, format: "esm", target: "es2022", banner: { js: NOTICE } },
   { entryPoints: { "node-agent": "src/node/agent.ts" }, format: "esm", platform: "node", target: "node20", outExtension: { ".js": ".mjs" } },
 ];
 
-/** Kept packed: the largest of the files. Packers differ between releases of Node, so what is in it is compared. */
-const PACKED = "agent.js";
+/** Kept packed: the largest of the files. Packers differ between releases of Node, so what is in them is compared. */
+const PACKED = ["agent.js", "tapml.js"];
 
 /** The bytes of a file of dist/, or undefined. */
 function kept(name) {
-  const file = path.join(dist, name === PACKED ? `${name}.gz` : name);
+  const file = path.join(dist, PACKED.includes(name) ? `${name}.gz` : name);
   if (!fs.existsSync(file)) return undefined;
   const bytes = fs.readFileSync(file);
-  return name === PACKED ? gunzipSync(bytes) : bytes;
+  return PACKED.includes(name) ? gunzipSync(bytes) : bytes;
 }
 
 /** The files of dist/ by name. */
@@ -43,6 +47,7 @@ export async function files() {
   const made = results.flatMap((result) => result.outputFiles);
   const all = new Map(made.map((f) => [path.basename(f.path), Buffer.from(f.contents)]));
   for (const name of ["index.html", "style.css"]) all.set(name, fs.readFileSync(path.join(here, "src/page", name)));
+  all.set("site.html", fs.readFileSync(path.join(here, "src/site/index.html")));
   return all;
 }
 
@@ -55,7 +60,7 @@ async function main() {
   }
   fs.mkdirSync(dist, { recursive: true });
   for (const [name, bytes] of made) {
-    if (name === PACKED) fs.writeFileSync(path.join(dist, `${name}.gz`), gzipSync(bytes, { level: 9 }));
+    if (PACKED.includes(name)) fs.writeFileSync(path.join(dist, `${name}.gz`), gzipSync(bytes, { level: 9 }));
     else fs.writeFileSync(path.join(dist, name), bytes);
     console.log(`${name} ${bytes.length}`);
   }

@@ -1,0 +1,185 @@
+// What owns the device: loads a site and answers requests, one after the other. It runs in a worker, or in the thread of whoever
+// asks (Node).
+
+import { failureOf, invalid } from "../core/failure";
+import { Files } from "./files";
+import { parseManifest } from "./manifest";
+import { Model } from "./model";
+import { Sampler } from "./sampler";
+import { openStore } from "./store";
+import { StopTexts, Text, TextStream, type Message } from "./text";
+
+/** What is to be written. */
+export interface Wish {
+  /** Of a chat, or the text that is gone on with. */
+  messages?: Message[];
+  prompt?: string;
+  max_tokens?: number | undefined;
+  temperature?: number | undefined;
+  top_k?: number | undefined;
+  top_p?: number | undefined;
+  seed?: number | undefined;
+  stop?: string[];
+  /** Further variables of the chat template. */
+  template_options?: object | undefined;
+}
+
+/** From the page. */
+export type Ask = { id: number } & ({ do: "load"; site: string; browser: string } | { do: "write"; wish: Wish } | { do: "stop" } | { do: "close" });
+
+/** A site that is loaded. */
+export interface Facts {
+  model: string;
+  tapml: string;
+  device: string;
+  chat: boolean;
+  context: number;
+  /** Rows of the kernel list that the program launches. */
+  rows: string[];
+  /** Bytes that came over the network. */
+  downloaded: number;
+  /** Where the files are kept, or why they are not. */
+  kept: string;
+}
+
+/** Why a text ended, and what it took. */
+export interface Written {
+  finish: "stop" | "length";
+  prompt_tokens: number;
+  completion_tokens: number;
+  /** Tokens of the prompt that the states held already. */
+  cached_tokens: number;
+  /** Times that the device was lost and opened again, since the site was loaded. */
+  reopened: number;
+  ids: number[];
+}
+
+/** To the page. */
+export type Answer = { id: number } & (
+  | { case: "progress"; bytes: number; total: number }
+  | { case: "loaded"; facts: Facts }
+  | { case: "piece"; text: string }
+  | { case: "written"; written: Written }
+  | { case: "failed"; message: string; hint: string }
+);
+
+/** Tokens that the device chooses by itself before they are looked at, and how long they may take, milliseconds. */
+const AHEAD = { first: 2, most: 32, span: 100 };
+
+/** See the file. */
+export class Host {
+  private model: Model | undefined;
+  private text: Text | undefined;
+  private generation = { temperature: null, top_k: null, top_p: null } as { [key in "temperature" | "top_k" | "top_p"]: number | null };
+  private stop: number[] = [];
+  private context = 0;
+  private readonly stopped = new Set<number>();
+  /** What is under way; requests wait for those before them. */
+  private last: Promise<void> = Promise.resolve();
+
+  constructor(private readonly api: GPU | undefined, private readonly send: (answer: Answer) => void) {}
+
+  /** Takes a request. */
+  take(ask: Ask): void {
+    if (ask.do === "stop") {
+      this.stopped.add(ask.id);
+      return;
+    }
+    this.last = this.last.then(() => this.answer(ask)).catch((thrown: unknown) => {
+      const { message, hint } = failureOf(thrown);
+      this.send({ id: ask.id, case: "failed", message, hint });
+    });
+  }
+
+  /** The device, for tests that take it away. */
+  get device(): GPUDevice | undefined {
+    return this.model?.raw;
+  }
+
+  private async answer(ask: Ask): Promise<void> {
+    if (ask.do === "load") await this.load(ask.id, new URL(ask.site), ask.browser);
+    else if (ask.do === "close") this.model?.close();
+    else if (ask.do === "write") await this.write(ask.id, ask.wish);
+  }
+
+  private async load(id: number, base: URL, browser: string): Promise<void> {
+    if (!this.api) throw invalid("this browser has no WebGPU").hinted("take a newer one, and https:// or this very machine as the address");
+    const files = new Files(base, await openStore(base));
+    const site = parseManifest(await files.text("site.json"));
+    const total = site.weights.bytes;
+    const tell = (bytes: number): void => this.send({ id, case: "progress", bytes, total });
+    this.text = new Text(await files.get(site.tokenizer), site.text);
+    this.model = await Model.open({ api: this.api, site, files, browser, tell });
+    [this.generation, this.stop, this.context] = [site.generation, site.text.stop, site.context];
+    const rows = this.model.program.steps.flatMap((step) => ("dispatch" in step ? [step.dispatch.row] : []));
+    const facts = {
+      model: site.model,
+      tapml: site.tapml,
+      device: this.model.device,
+      chat: site.text.template !== null,
+      context: site.context,
+      rows: [...new Set(rows)].sort(),
+      downloaded: files.downloaded,
+      kept: files.notKept === "" ? `kept in ${files.store!.where}` : `not kept: ${files.notKept}`,
+    };
+    this.send({ id, case: "loaded", facts });
+  }
+
+  private async write(id: number, wish: Wish): Promise<void> {
+    const { model, text } = this;
+    if (!model || !text) throw invalid("no site is loaded");
+    const prompt = wish.messages ? text.chat(wish.messages, wish.template_options) : text.encode(wish.prompt ?? "");
+    if (prompt.length === 0) throw invalid("the prompt has no tokens");
+    if (prompt.length > this.context) throw invalid(`the prompt has ${prompt.length} tokens, the context holds ${this.context}`).hinted("shorten it");
+    const stream = new TextStream((ids) => text.decode(ids));
+    const stops = new StopTexts((wish.stop ?? []).filter((s) => s !== ""));
+    const piece = (more: string): void => {
+      if (more !== "") this.send({ id, case: "piece", text: more });
+    };
+    const cached = await model.keep(prompt);
+    const most = Math.min(wish.max_tokens ?? Infinity, this.context + 1 - prompt.length);
+    const ids: number[] = [];
+    let finish: Written["finish"] = "length";
+    for await (const token of this.tokens(model, prompt, cached, most, wish)) {
+      ids.push(token);
+      piece(stops.push(stream.push(token)));
+      if (this.stop.includes(token) || stops.found || this.stopped.delete(id)) {
+        finish = "stop";
+        break;
+      }
+    }
+    piece(stops.push(stream.finish()) + stops.finish());
+    const counts = { prompt_tokens: prompt.length, completion_tokens: ids.length, cached_tokens: cached };
+    this.send({ id, case: "written", written: { finish, ...counts, reopened: model.reopened, ids } });
+  }
+
+  /** The tokens behind a prompt, of which some are fed. */
+  private async *tokens(model: Model, prompt: number[], cached: number, most: number, wish: Wish): AsyncGenerator<number> {
+    const of = this.generation;
+    const sampler = new Sampler({
+      temperature: wish.temperature ?? of.temperature ?? 0,
+      top_k: wish.top_k ?? of.top_k ?? undefined,
+      top_p: wish.top_p ?? of.top_p ?? undefined,
+      seed: wish.seed ?? Math.floor(Math.random() * 2 ** 32),
+    });
+    if (most < 1) return;
+    const choose = async (ids: number[]): Promise<number> => (sampler.greedy ? model.next(ids) : sampler.sample(await model.logits(ids)));
+    let token = await choose(prompt.slice(cached));
+    yield token;
+    for (let made = 1, ahead = AHEAD.first; made < most; ) {
+      if (!sampler.greedy) {
+        yield (token = await choose([token]));
+        made++;
+        continue;
+      }
+      const began = performance.now();
+      const found = await model.follow(token, Math.min(ahead, most - made));
+      const took = performance.now() - began;
+      if (took < AHEAD.span / 2) ahead = Math.min(ahead * 2, AHEAD.most);
+      else if (took > AHEAD.span * 2) ahead = Math.max(1, ahead >> 1);
+      yield* found;
+      made += found.length;
+      token = found.at(-1)!;
+    }
+  }
+}

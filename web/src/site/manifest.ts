@@ -1,0 +1,52 @@
+// What a site holds: `site.json`, which `tapml compile --out` writes (crates/jobs/src/site).
+
+import { invalid, unsupported } from "../core/failure";
+
+/** The schema that is read. */
+const SCHEMA = 1;
+
+/** A file of the site, by its SHA-256 in hexadecimal. */
+export interface SiteFile {
+  file: string;
+  bytes: number;
+  sha256: string;
+}
+
+/** See the file. */
+export interface Manifest {
+  schema: number;
+  tapml: string;
+  model: string;
+  /** Most tokens of a text, and of one step. */
+  context: number;
+  step: number;
+  /** The first one that a device can run is taken. */
+  programs: (SiteFile & { f16: boolean })[];
+  /** Bytes `offset..offset+len` of each tensor stand `at` this byte of all shards, one behind the other. */
+  weights: { bytes: number; shards: SiteFile[]; tensors: { name: string; offset: number; len: number; at: number }[] };
+  tokenizer: SiteFile;
+  text: TextSettings;
+  generation: { temperature: number | null; top_k: number | null; top_p: number | null };
+}
+
+/** How messages become token ids. */
+export interface TextSettings {
+  template: string | null;
+  /** Texts of the special tokens, as templates read them. */
+  special: Record<string, string>;
+  add_bos: number | null;
+  add_eos: number | null;
+  /** A text ends with any of these. */
+  stop: number[];
+}
+
+/** Reads `site.json`. */
+export function parseManifest(bytes: Uint8Array): Manifest {
+  const found = JSON.parse(new TextDecoder().decode(bytes)) as Manifest;
+  if (found?.schema !== SCHEMA) {
+    throw unsupported(`schema ${String(found?.schema)} of a site is unknown, expected ${SCHEMA}`).hinted("compile the model again");
+  }
+  const total = found.weights.shards.reduce((sum, shard) => sum + shard.bytes, 0);
+  if (total !== found.weights.bytes) throw invalid(`the shards have ${total} bytes, the site tells of ${found.weights.bytes}`);
+  return found;
+}

@@ -1,0 +1,239 @@
+// A model on a device: its program, its weights, the tokens that its states hold. A device that is lost is opened again, and
+// the tokens are fed again.
+
+import { Reads, type Stored } from "../core/buffers";
+import { Failure, failureOf, invalid, unsupported } from "../core/failure";
+import { Fill } from "../core/fill";
+import { Gpu } from "../core/gpu";
+import { Layouts } from "../core/kernels";
+import { Instance, parseProgram, type Program } from "../core/program";
+import { ErrorKind } from "../wire/gen/tapml_pb";
+import type { Files, Tell } from "./files";
+import type { Manifest } from "./manifest";
+
+/** Times that a device may be lost in one step before that is an error. */
+const ATTEMPTS = 3;
+
+/** A token that `argmax` gives of a row that has no greatest logit. */
+const NONE = 0xffffffff;
+
+interface Loaded {
+  gpu: Gpu;
+  instance: Instance;
+  reads: Reads;
+  /** Fails when the device is lost. */
+  lost: Promise<never>;
+}
+
+/** What a model is made from. */
+export interface Parts {
+  api: GPU;
+  site: Manifest;
+  files: Files;
+  browser: string;
+  /** Bytes of weights that are on the device. */
+  tell: Tell;
+}
+
+/** See the file. */
+export class Model {
+  /** The tokens in the states. */
+  private fed: number[] = [];
+  private loaded: Loaded | undefined;
+  private seq = 0;
+  /** How often the device was opened again. */
+  reopened = 0;
+
+  private constructor(private readonly parts: Parts, readonly program: Program, first: Gpu) {
+    this.spare = first;
+  }
+
+  /** The device that the program was chosen for, until it is loaded. */
+  private spare: Gpu | undefined;
+
+  /** Opens a device, chooses the program that it can run, and loads it. What is missing is told before weights are loaded. */
+  static async open(parts: Parts): Promise<Model> {
+    const gpu = await openGpu(parts);
+    const entry = parts.site.programs.find((p) => gpu.info.f16 || !p.f16);
+    if (!entry) throw unsupported(`the model needs f16, which ${gpu.info.name} does not have`).hinted("compile it for mobile-webgpu, which needs no f16");
+    const program = parseProgram(await parts.files.get(entry));
+    expectFit(program, gpu);
+    await expectRoom(parts);
+    const model = new Model(parts, program, gpu);
+    await model.ready();
+    return model;
+  }
+
+  /** The device's name. */
+  get device(): string {
+    return this.loaded?.gpu.info.name ?? "";
+  }
+
+  get position(): number {
+    return this.fed.length;
+  }
+
+  /** The device, for tests that take it away. */
+  get raw(): GPUDevice | undefined {
+    return this.loaded?.gpu.device;
+  }
+
+  /** Forgets what the next text does not begin with; gives how many of its tokens need not be fed. */
+  async keep(ids: number[]): Promise<number> {
+    let same = 0;
+    // At least one token is left to feed: it gives the logits.
+    while (same < Math.min(ids.length - 1, this.fed.length) && ids[same] === this.fed[same]) same++;
+    // Rows of caches behind the position are never read; a state of one size cannot go back.
+    if (same < this.fed.length && this.program.states.some((s) => !s.grows)) same = 0;
+    if (same === 0) (await this.ready()).instance.zeroStates();
+    this.fed.length = same;
+    return same;
+  }
+
+  /** Feeds tokens; gives the token of the greatest logit behind them. */
+  async next(ids: number[]): Promise<number> {
+    return this.retried(ids.length, async (loaded) => {
+      const symbols = this.feed(loaded, ids);
+      const [token] = new Uint32Array(await this.read(loaded, loaded.instance.output("next_token", symbols)));
+      return [finite(token), ids];
+    });
+  }
+
+  /** Feeds tokens; gives the logits behind them. */
+  async logits(ids: number[]): Promise<Float32Array> {
+    return this.retried(ids.length, async (loaded) => {
+      const symbols = this.feed(loaded, ids);
+      return [new Float32Array(await this.read(loaded, loaded.instance.output("logits", symbols))), ids];
+    });
+  }
+
+  /** `count` tokens of greatest logits, the device's own work: the first is fed, and all that are found but the last. */
+  async follow(first: number, count: number): Promise<number[]> {
+    return this.retried(count, async (loaded) => {
+      const found = [...new Uint32Array(await this.read(loaded, loaded.instance.follow(++this.seq, this.fed.length, first, count)))].map(finite);
+      return [found, [first, ...found.slice(0, -1)]];
+    });
+  }
+
+  close(): void {
+    this.loaded?.gpu.close();
+    this.spare?.close();
+  }
+
+  /** Runs what is left of a text in steps; gives the symbols of the last. */
+  private feed({ instance }: Loaded, ids: number[], from = this.fed.length): Map<string, number> {
+    let symbols = new Map<string, number>();
+    for (let at = 0; at < ids.length; at += this.parts.site.step) {
+      const part = ids.slice(at, at + this.parts.site.step);
+      symbols = new Map([["n", part.length], ["p", from + at]]);
+      instance.run(++this.seq, symbols, [{ name: this.program.inputs[0]!.name, data: new Uint8Array(Uint32Array.from(part).buffer) }]);
+    }
+    return symbols;
+  }
+
+  private async read({ gpu, reads }: Loaded, from: { buffer: Stored; offset: number; length: number }): Promise<ArrayBuffer> {
+    const all = new Uint8Array(from.length);
+    let at = 0;
+    await reads.read(from.buffer, from.offset, from.length, () => settled(gpu), (piece) => {
+      all.set(piece, at);
+      at += piece.length;
+    });
+    return all.buffer;
+  }
+
+  /** Work that feeds so many tokens and tells which; done again on a new device if this one is lost meanwhile. */
+  private async retried<T>(count: number, work: (loaded: Loaded) => Promise<[T, number[]]>): Promise<T> {
+    const room = this.parts.site.context - this.fed.length;
+    if (count > room) throw invalid(`${count} tokens do not fit behind ${this.fed.length}, the context holds ${this.parts.site.context}`);
+    for (let attempt = 1; ; attempt++) {
+      const loaded = await this.ready();
+      try {
+        const [result, fed] = await Promise.race([work(loaded), loaded.lost]);
+        this.fed.push(...fed);
+        return result;
+      } catch (thrown) {
+        // What fails first is often a read; that the device is gone is told a moment later.
+        await Promise.race([loaded.lost.catch(() => {}), new Promise((done) => setTimeout(done, 200))]);
+        if (!loaded.gpu.gone || attempt === ATTEMPTS) throw thrown;
+      }
+    }
+  }
+
+  /** The program on a device that is there. */
+  private async ready(): Promise<Loaded> {
+    if (this.loaded && !this.loaded.gpu.gone) return this.loaded;
+    if (this.loaded) this.reopened++;
+    const gpu = this.spare?.gone === false ? this.spare : await openGpu(this.parts);
+    this.spare = undefined;
+    const lost = new Promise<never>((_, fail) => {
+      gpu.onLost = (reason, message) => fail(new Failure(ErrorKind.UNAVAILABLE, `the browser took the device away (${reason}): ${message}`));
+    });
+    // Nobody may be waiting when it happens.
+    lost.catch(() => {});
+    const workshop = { gpu, layouts: new Layouts(gpu.device), fill: new Fill(gpu.device), reserve: () => {}, release: () => {} };
+    const instance = await Instance.load(++this.seq, this.program, workshop);
+    await upload(this.program, instance, this.parts);
+    await settled(gpu);
+    this.loaded = { gpu, instance, reads: new Reads(gpu), lost };
+    this.feed(this.loaded, this.fed, 0);
+    return this.loaded;
+  }
+}
+
+const openGpu = ({ api, browser }: Parts): Promise<Gpu> => Gpu.open(api, { mobile: false, f16: true, subgroups: false }, browser);
+
+function finite(token: number | undefined): number {
+  if (token === undefined || token === NONE) throw invalid("some logits are not finite").hinted("`tapml diagnose` finds the operator");
+  return token;
+}
+
+/** Fails with what went wrong on the device since this was last asked. */
+async function settled(gpu: Gpu): Promise<void> {
+  await gpu.settled();
+  const failure = gpu.takeLate();
+  if (failure) throw failure;
+}
+
+/** Fails if a buffer is larger than the device allows; kernels are compared with its limits when they are compiled. */
+function expectFit(program: Program, gpu: Gpu): void {
+  const most = Math.min(gpu.info.limits.max_buffer_size, gpu.info.limits.max_binding_size);
+  const large = program.buffers.find((b) => b.size > most);
+  if (large) throw unsupported(`\`${large.name}\` takes ${large.size} bytes, ${gpu.info.name} binds at most ${most}`);
+}
+
+/** Asks the browser to keep what is stored, and whether there is room for the weights; if not, they are not kept. */
+async function expectRoom({ site, files }: Parts): Promise<void> {
+  const storage = globalThis.navigator?.storage as StorageManager | undefined;
+  await storage?.persist?.().catch(() => false);
+  const { quota, usage = 0 } = (await storage?.estimate?.().catch(() => undefined)) ?? {};
+  const listed = new Set([...site.programs, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
+  await files.store?.keep(listed).catch(() => {});
+  if (quota !== undefined && quota - usage < site.weights.bytes && usage < site.weights.bytes) {
+    files.notKept = `the browser grants ${quota - usage} bytes, the weights have ${site.weights.bytes}`;
+  }
+}
+
+/** Writes the weights, shard by shard, to where the program wants them. */
+async function upload(program: Program, instance: Instance, { site, files, tell }: Parts): Promise<void> {
+  const at = new Map(site.weights.tensors.map((t) => [`${t.offset} ${t.len} ${t.name}`, t.at]));
+  const wanted = program.buffers.flatMap(({ content }, index) => {
+    if (typeof content !== "object" || !("weight" in content)) return [];
+    const { name, offset, len } = content.weight;
+    const start = at.get(`${offset} ${len} ${name}`);
+    if (start === undefined) throw invalid(`the site has no weight \`${name}\` of ${len} bytes at ${offset}`);
+    // The site pads each to whole words.
+    return [{ index, start, end: start + len + ((4 - (len % 4)) % 4) }];
+  });
+  let first = 0;
+  for (const shard of site.weights.shards) {
+    const last = first + shard.bytes;
+    const bytes = await files.get(shard, (here) => tell(first + here)).catch((thrown: unknown) => {
+      throw failureOf(thrown).within("the weights");
+    });
+    for (const { index, start, end } of wanted.filter((w) => w.start < last && w.end > first)) {
+      const [from, to] = [Math.max(start, first), Math.min(end, last)];
+      instance.fill(index, from - start, bytes.subarray(from - first, to - first));
+    }
+    first = last;
+  }
+}

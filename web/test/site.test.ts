@@ -1,0 +1,109 @@
+// The parts of a site's runtime that need no device.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import fs from "node:fs";
+import path from "node:path";
+import test from "node:test";
+import { Files } from "../src/site/files";
+import { Sampler } from "../src/site/sampler";
+import type { Store } from "../src/site/store";
+import { StopTexts, Text, TextStream } from "../src/site/text";
+
+const entry = (file: string, bytes: Uint8Array): { file: string; bytes: number; sha256: string } => {
+  return { file, bytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
+};
+
+test("a download that broke off goes on at its shard, and what is kept is looked at", async () => {
+  const shards = [Uint8Array.of(1, 2, 3, 4), Uint8Array.of(5, 6, 7, 8)];
+  const entries = shards.map((bytes, i) => entry(`${i}`, bytes));
+  const kept = new Map<string, Uint8Array>();
+  const store: Store = {
+    where: "a map",
+    read: async (hash) => kept.get(hash),
+    write: async (hash, bytes) => void kept.set(hash, bytes),
+    keep: async () => {},
+  };
+  const asked: string[] = [];
+  let broken = true;
+  const real = globalThis.fetch;
+  globalThis.fetch = async (url) => {
+    const file = String(url).at(-1)!;
+    asked.push(file);
+    const bytes = shards[Number(file)]!;
+    return new Response(broken && file === "1" ? bytes.subarray(0, 2) : (bytes as Uint8Array<ArrayBuffer>));
+  };
+  try {
+    const all = async (): Promise<Uint8Array[]> => {
+      const files = new Files(new URL("http://here/"), store);
+      return [await files.get(entries[0]!), await files.get(entries[1]!)];
+    };
+    await assert.rejects(all(), /could not get 1: 2 bytes came, expected 4/);
+    assert.deepEqual(asked, ["0", "1", "1", "1"]);
+    broken = false;
+    assert.deepEqual(await all(), shards);
+    assert.deepEqual(asked.slice(4), ["1"]);
+    // Half a file of a tab that was closed while it wrote.
+    kept.set(entries[0]!.sha256, Uint8Array.of(1, 2));
+    assert.deepEqual(await all(), shards);
+    assert.deepEqual(asked.slice(5), ["0"]);
+  } finally {
+    globalThis.fetch = real;
+  }
+});
+
+test("a token that holds half a character gives no text yet", () => {
+  const bytes = [...Buffer.from("né€😀!")];
+  const decode = (ids: number[]): string => new TextDecoder().decode(Uint8Array.from(ids));
+  const stream = new TextStream(decode);
+  const pieces = bytes.map((b) => stream.push(b));
+  assert.ok(!pieces.join("").includes("\ufffd"));
+  assert.equal(pieces.join("") + stream.finish(), "né€😀!");
+});
+
+test("stop texts are found across pieces, and no more is held back than may become one", () => {
+  const run = (stops: string[], pieces: string[]): [string, boolean] => {
+    const texts = new StopTexts(stops);
+    const text = pieces.map((p) => texts.push(p)).join("");
+    return [text + texts.finish(), texts.found];
+  };
+  assert.deepEqual(run(["\n\n"], ["a\n", "\nb"]), ["a", true]);
+  assert.deepEqual(run(["\n\n"], ["a\n", "b\n"]), ["a\nb\n", false]);
+  assert.deepEqual(run(["bc", "b"], ["abcd"]), ["a", true]);
+  assert.deepEqual(run(["éaé", "a"], ["éa", "é"]), ["é", true]);
+  assert.deepEqual(run([], ["a", "b"]), ["ab", false]);
+  const texts = new StopTexts(["END"]);
+  assert.deepEqual(["the E", "N", "E"].map((t) => texts.push(t)), ["the ", "", "EN"]);
+});
+
+test("sampling keeps to its bounds, and a seed gives the same tokens", () => {
+  const logits = Float32Array.from([0, 3, 1, -Infinity, 2.9]);
+  const draw = (sampling: object, count = 2000): number[] => {
+    const sampler = new Sampler({ temperature: 1, seed: 7, ...sampling });
+    return Array.from({ length: count }, () => sampler.sample(logits));
+  };
+  assert.deepEqual(draw({}), draw({}));
+  assert.notDeepEqual(draw({}), draw({ seed: 8 }));
+  assert.deepEqual(new Set(draw({ top_k: 2 })), new Set([1, 4]));
+  assert.deepEqual(new Set(draw({ top_p: 0.4 })), new Set([1]));
+  const counts = [0, 0, 0, 0, 0];
+  draw({}, 20_000).forEach((id) => counts[id]!++);
+  const weights = [...logits].map(Math.exp);
+  const sum = weights.reduce((a, b) => a + b);
+  // Five standard deviations of a share of 20000 draws are below 0.018.
+  weights.forEach((w, id) => assert.ok(Math.abs(w / sum - counts[id]! / 20_000) < 0.018, `${id}: ${counts}`));
+  assert.throws(() => new Sampler({ temperature: -1, seed: 0 }), /temperature/);
+  assert.throws(() => new Sampler({ temperature: 1, seed: 0 }).sample(Float32Array.of(0, NaN)), /logit of token 1 is NaN/);
+});
+
+test("ids of texts are those that the checkpoint's own library gives", () => {
+  const json = Uint8Array.from(fs.readFileSync(path.join(ROOT, "models/llama_draft/tokenizer.json")));
+  const settings = { template: null, special: {}, add_bos: 0, add_eos: null, stop: [1] };
+  const text = new Text(json, settings);
+  const given = "Once upon a time, naïve 東京 😀\n";
+  const ids = text.encode(given);
+  assert.equal(ids[0], 0);
+  assert.equal(ids.filter((id) => id === 0).length, 1);
+  assert.equal(text.decode(ids), given);
+  assert.throws(() => text.chat([]), /no chat template/);
+});
