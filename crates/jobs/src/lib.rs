@@ -28,5 +28,6 @@ mod serve_encoder;
 pub mod served;
 mod shadow;
 pub mod shown;
+pub mod site;
 pub mod speed;
 pub mod tune;

@@ -250,6 +250,10 @@ pub mod server {
 pub mod shown {
     pub use tapml_jobs::shown::{first_lines, json, report, strong, whole};
 }
+/// A folder from which a browser runs a model.
+pub mod site {
+    pub use tapml_jobs::site::{Site, SiteFile, SiteJob, SiteProgram};
+}
 /// How fast a model runs.
 pub mod speed {
     pub use tapml_jobs::speed::{

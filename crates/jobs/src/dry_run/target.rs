@@ -105,7 +105,7 @@ impl Target {
     }
 
     /// The device that kernels are planned for, if its limits are known.
-    pub(super) fn info(&self) -> Option<DeviceInfo> {
+    pub(crate) fn info(&self) -> Option<DeviceInfo> {
         Some(DeviceInfo {
             platform: self.name.into(),
             name: self.name.into(),
@@ -125,7 +125,7 @@ impl Target {
     }
 
     /// The error of a target without limits.
-    pub(super) fn unsupported(&self) -> Error {
+    pub(crate) fn unsupported(&self) -> Error {
         let served: Vec<&str> = Target::planned_targets().map(|t| t.name).collect();
         Error::unsupported(format!("target `{}` is not planned for: {}", self.name, self.about))
             .with_hint(format!("plan for one of {}", served.join(", ")))

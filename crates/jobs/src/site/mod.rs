@@ -1,0 +1,232 @@
+//! A folder of files from which a browser runs a language model by itself: the page with its runtime, the model's program for
+//! each sort of device, the weights in shards, the tokenizer. Any server of files serves it.
+//!
+//! The programs are those that `exec` makes for a device of the target's limits, in their own serialised form
+//! (`tapml_kernels::Program`), so that what runs has the names of the kernel rows that were checked. `site.json` names every
+//! other file with its SHA-256. `web/src/site` reads all of it.
+
+mod file;
+mod pages;
+mod text;
+mod weights;
+
+use crate::dry_run::{Lengths, Target};
+use crate::model::GraphOptions;
+pub use file::SiteFile;
+use file::write;
+use pages::PAGES;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use tapml_engine::Tokenizer;
+use tapml_files::NewFolder;
+use tapml_graph::{Context, DType, Error, Model, Result, Symbols};
+use tapml_import::quantize::Scheme;
+use tapml_import::{Checkpoint, LogitRows};
+use tapml_kernels::{CompileOptions, Program, ProgramMemory, ProgramStep, Validator, compile};
+use text::{Generation, TextSettings};
+use weights::{WeightTable, Weights};
+
+/// The file that names all others.
+const MANIFEST: &str = "site.json";
+/// The form of [`MANIFEST`].
+const SCHEMA: u32 = 1;
+/// The largest tokenizer that is copied, in bytes, as `tapml_engine` reads them.
+const MAX_TOKENIZER: u64 = 128 << 20;
+
+/// Writes the site of a model.
+#[derive(Clone, Debug)]
+pub struct SiteJob {
+    /// Checkpoint folder.
+    pub model: PathBuf,
+    /// The folder to write; must not exist unless `overwrite`.
+    pub out: PathBuf,
+    /// Whether an existing site is replaced.
+    pub overwrite: bool,
+    /// A target of browsers; see [`SiteJob::TARGETS`].
+    pub target: &'static Target,
+    /// How weights are quantised, if they are.
+    pub quantize: Option<Scheme>,
+    /// Most tokens of a step and of a text.
+    pub lengths: Lengths,
+}
+
+/// The program for one sort of device.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteProgram {
+    /// The file, in the form of `tapml_kernels::Program`.
+    #[serde(flatten)]
+    pub file: SiteFile,
+    /// Dtype of activations and caches.
+    pub activation: DType,
+    /// Whether it needs f16.
+    pub f16: bool,
+    /// Device memory at capacity.
+    pub memory: ProgramMemory,
+    /// Rows of the kernel list that it launches, in the order of their names.
+    pub rows: Vec<String>,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Serialize)]
+pub struct Site {
+    /// Programs; a device takes the first one that it can run.
+    pub programs: Vec<SiteProgram>,
+    /// Most tokens of a text.
+    pub context: usize,
+    /// Most tokens of one step.
+    pub step: usize,
+    /// Bytes of all weights, padding included.
+    pub weight_bytes: u64,
+    /// Files of weights.
+    pub shards: usize,
+    /// Bytes of all other files.
+    pub other_bytes: u64,
+}
+
+/// `site.json`.
+#[derive(Serialize)]
+struct Manifest<'a> {
+    schema: u32,
+    tapml: &'static str,
+    model: &'a str,
+    context: usize,
+    step: usize,
+    programs: &'a [SiteProgram],
+    weights: &'a Weights,
+    tokenizer: &'a SiteFile,
+    text: TextSettings,
+    generation: Generation,
+}
+
+impl SiteJob {
+    /// The targets that have a browser, by name.
+    pub const TARGETS: [&'static str; 2] = ["webgpu", "mobile-webgpu"];
+
+    /// Writes the site, whole or not at all.
+    ///
+    /// # Errors
+    /// If the target is no browser, the model is no language model of text alone, some kernel is missing or beyond the
+    /// target's limits, the checkpoint has no `tokenizer.json`, or the folder cannot be written.
+    pub fn run(&self) -> Result<Site> {
+        if !Self::TARGETS.contains(&self.target.name) {
+            let text = format!("`{}` is no target of a site", self.target.name);
+            return Err(Error::unsupported(text).with_hint(format!("targets: {}", Self::TARGETS.join(", "))));
+        }
+        let folder = NewFolder::create(&self.out, MANIFEST, self.overwrite)?;
+        let site = self.write(folder.folder()).context(|| self.model.display().to_string())?;
+        folder.publish()?;
+        Ok(site)
+    }
+
+    fn write(&self, folder: &Path) -> Result<Site> {
+        let tokenizer = Tokenizer::open(&self.model)?;
+        let source = self.model.join("tokenizer.json");
+        if !source.is_file() {
+            let text = "a site needs the checkpoint's tokenizer.json, and there is none";
+            return Err(Error::unsupported(text)
+                .with_hint("let `tokenizer.save_pretrained(FOLDER)` of Transformers write it"));
+        }
+        let mut table = WeightTable::default();
+        let mut programs = Vec::new();
+        let mut opened: Option<(Checkpoint, Model)> = None;
+        // With f16 first: a device takes the first program that it can run.
+        for target in self.variants()? {
+            let options = GraphOptions {
+                activation: target.activation(),
+                quantize: self.quantize,
+                ..GraphOptions::default()
+            };
+            let (checkpoint, model) = options.open(&self.model, LogitRows::Last)?;
+            let program = self.compile(target, &checkpoint, &model)?;
+            table.add(&program, &model)?;
+            programs.push(write_program(folder, target, &program)?);
+            opened = Some((checkpoint, model));
+        }
+        let (checkpoint, model) = opened.ok_or_else(|| Error::bug("a site of no program"))?;
+        let weights = table.write(folder, &model)?;
+        let tokenizer_file = write(folder, "tokenizer.json", &read_tokenizer(&source)?)?;
+        let (step, context) = self.lengths(&checkpoint);
+        let name = std::path::absolute(&self.model).unwrap_or_else(|_| self.model.clone());
+        let name = name.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
+        let manifest = Manifest {
+            schema: SCHEMA,
+            tapml: env!("CARGO_PKG_VERSION"),
+            model: &name,
+            context,
+            step,
+            programs: &programs,
+            weights: &weights,
+            tokenizer: &tokenizer_file,
+            text: TextSettings::from_tokenizer(&tokenizer, &checkpoint),
+            generation: Generation::read(checkpoint.dir())?,
+        };
+        let manifest = serde_json::to_vec(&manifest)
+            .map_err(|e| Error::bug(format!("{MANIFEST} does not serialise: {e}")))?;
+        let mut other_bytes = tokenizer_file.bytes + programs.iter().map(|p| p.file.bytes).sum::<u64>();
+        other_bytes += write(folder, MANIFEST, &manifest)?.bytes;
+        for (file, bytes) in PAGES {
+            other_bytes += write(folder, file, &pages::unpack(bytes)?)?.bytes;
+        }
+        let (weight_bytes, shards) = (weights.bytes, weights.shards.len());
+        Ok(Site { programs, context, step, weight_bytes, shards, other_bytes })
+    }
+
+    /// The sorts of devices that programs are made for: those with f16 if the target has it, and those without.
+    fn variants(&self) -> Result<Vec<&'static Target>> {
+        let without = Target::find("mobile-webgpu")?;
+        Ok(if self.target.f16 { vec![self.target, without] } else { vec![without] })
+    }
+
+    /// Tokens of a step and of a text.
+    fn lengths(&self, checkpoint: &Checkpoint) -> (usize, usize) {
+        let most = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let context = checkpoint.context().min(most(self.lengths.positions));
+        (context.min(most(self.lengths.step_tokens)), context)
+    }
+
+    /// The program of greedy generation, as `exec` loads it, of which every kernel is valid.
+    fn compile(&self, target: &Target, checkpoint: &Checkpoint, model: &Model) -> Result<Program> {
+        let info = target.info().ok_or_else(|| target.unsupported())?;
+        let graph = model.graph().greedy()?.ok_or_else(|| {
+            Error::unsupported("a site runs language models that take token ids alone")
+                .with_hint("encoders and models that see are served by `tapml serve`")
+        })?;
+        let (step, context) = self.lengths(checkpoint);
+        // The last token has `context - 1` before it.
+        let capacity = Symbols::np(step as u64, (context as u64).saturating_sub(1));
+        let options = CompileOptions { context: Some(context as u64), ..CompileOptions::new(capacity) };
+        let program = compile(&graph, &info, &options)?;
+        let mut validator = Validator::new();
+        program.kernels.iter().try_for_each(|kernel| {
+            kernel.check_limits(&info)?;
+            validator.check(kernel)
+        })?;
+        Ok(program)
+    }
+}
+
+/// Writes the program of a target.
+fn write_program(folder: &Path, target: &Target, program: &Program) -> Result<SiteProgram> {
+    let file = if target.f16 { "program-f16.json" } else { "program.json" };
+    let mut rows: Vec<String> = program.steps.iter().filter_map(row).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    Ok(SiteProgram {
+        file: write(folder, file, &program.to_bytes()?)?,
+        activation: target.activation(),
+        f16: target.f16,
+        memory: program.memory(),
+        rows,
+    })
+}
+
+fn row(step: &ProgramStep) -> Option<String> {
+    match step {
+        ProgramStep::Dispatch { row, .. } => Some(row.clone()),
+        _ => None,
+    }
+}
+
+fn read_tokenizer(path: &Path) -> Result<Vec<u8>> {
+    tapml_files::read(path, MAX_TOKENIZER, "a tokenizer")
+}
