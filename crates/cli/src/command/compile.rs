@@ -1,4 +1,5 @@
-//! `tapml compile`: what a model, or each of a list, would take on targets. Reads configurations, no weights.
+//! `tapml compile`: what a model, or each of a list, would take on targets, which reads configurations and no weights; or a
+//! site from which a browser runs a model.
 //!
 //! Limits and memories of targets are assumptions that the report states. Nothing is opened but configurations.
 
@@ -14,15 +15,18 @@ use tapml::import::quantize::{FORMS_HELP, Scheme};
 
 mod page;
 mod report;
+mod site;
 
 use report::{ModelReport, Report, TargetReport, cells};
 
-/// Plan a model for targets: graph at full size, kernels within the limits, memory. Needs `config.json` alone.
+/// Write a site from which a browser runs a model, or plan models for targets from their `config.json` alone
 #[derive(Args)]
-#[command(after_help = "Examples:\n  tapml compile models/llama --target webgpu --dry-run\n  \
+#[command(
+    after_help = "Examples:\n  tapml compile models/llama --target webgpu --out site\n  tapml compile models/llama --target webgpu --dry-run\n  \
                         tapml compile models/llama --target webgpu --dry-run --quantize q4\n  \
                         tapml compile --dry-run --list docs/data/models.tsv\n\n\
-                        Exit code 1: a model does not fit or is not supported on a target asked for.")]
+                        Exit code 1: a model does not fit or is not supported on a target asked for."
+)]
 pub struct CompileCommand {
     /// Folder that holds a `config.json`
     #[arg(required_unless_present = "list")]
@@ -30,11 +34,17 @@ pub struct CompileCommand {
     /// Plan every model of this list instead
     #[arg(long, value_name = "TSV", conflicts_with = "model")]
     list: Option<PathBuf>,
-    /// Where it is to run: mobile-webgpu, webgpu, vulkan; may repeat; all of them if there is none
+    /// Where it is to run: mobile-webgpu, webgpu; to plan only, also vulkan and cuda; may repeat then, and all of them if there is none
     #[arg(long, value_name = "TARGET")]
     target: Vec<String>,
-    /// Plan only: nothing is written and no device is opened (the one mode there is)
-    #[arg(long, required = true)]
+    /// The folder to write: page, program, weights, tokenizer, for any server of files
+    #[arg(long, short, value_name = "DIR", conflicts_with_all = ["list", "memory", "markdown"])]
+    out: Option<PathBuf>,
+    /// Replace a site that is there
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+    /// Plan only: nothing is written and no device is opened
+    #[arg(long, required_unless_present = "out", conflicts_with = "out")]
     dry_run: bool,
     /// Most tokens of one step
     #[arg(long, value_name = "N", default_value_t = Lengths::default().step_tokens,
@@ -47,7 +57,7 @@ pub struct CompileCommand {
     /// Gigabytes of memory of each target, instead of those assumed
     #[arg(long, value_name = "GB", value_parser = gigabytes)]
     memory: Option<u64>,
-    #[arg(long, value_name = "SCHEME", help = format!("Plan with quantised weights too: {FORMS_HELP}"))]
+    #[arg(long, value_name = "SCHEME", help = format!("Quantise the weights: {FORMS_HELP}. A plan has both forms"))]
     quantize: Option<Scheme>,
     /// Write the matrix as a page in Markdown, too
     #[arg(long, value_name = "FILE", value_parser = output::writable())]
@@ -57,12 +67,15 @@ pub struct CompileCommand {
 }
 
 impl CompileCommand {
-    /// Plans every model for every target, prints the matrix, and fails if something does not fit.
+    /// Writes a site; or plans every model for every target, prints the matrix, and fails if something does not fit.
     ///
     /// # Errors
-    /// If a target is unknown, or a configuration cannot be read. A model that is not supported is a result.
+    /// If a target is unknown, a configuration cannot be read, or a site cannot be written. A model that is not supported is a result.
     pub fn run(self) -> Result<Outcome> {
         let started = Instant::now();
+        if let (Some(model), Some(out)) = (&self.model, &self.out) {
+            return self.write_site(model, out, started);
+        }
         let targets = if self.target.is_empty() {
             Target::planned_targets().collect()
         } else {
