@@ -6,6 +6,8 @@
 #![warn(missing_docs)]
 
 #[cfg(feature = "remote")]
+pub mod agent_options;
+#[cfg(feature = "remote")]
 mod agents;
 pub mod align;
 pub mod doctor;

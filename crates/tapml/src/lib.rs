@@ -173,6 +173,7 @@ pub mod node_tests {
 /// Devices offered to others.
 #[cfg(feature = "remote")]
 pub mod offer {
+    pub use tapml_jobs::agent_options::AgentOptions;
     pub use tapml_jobs::offer::{Local, Offer, Offered};
 }
 /// ONNX models and their inputs.

@@ -24,6 +24,8 @@ pub struct Config {
     pub blobs: Option<PathBuf>,
     /// Bytes that the folder may hold.
     pub blob_bytes: u64,
+    /// Folder for temporary files; the system's if not given. An app on a phone may not write to that one.
+    pub temporary: Option<PathBuf>,
     /// How long a client may take no byte of what is sent to it.
     pub slow: Duration,
 }
@@ -54,6 +56,7 @@ impl Default for Config {
             },
             blobs: None,
             blob_bytes: 16 << 30,
+            temporary: None,
             slow: SLOW,
         }
     }

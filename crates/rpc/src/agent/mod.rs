@@ -26,6 +26,9 @@ use std::sync::atomic::AtomicBool;
 use tapml_files::Temporary;
 use tapml_graph::{Error, ErrorKind, Result};
 
+/// How the names of agents' temporary folders begin.
+const FOLDER: &str = "tapml-agent-";
+
 /// An agent that listens, or dials hubs, or both.
 pub struct Agent {
     listener: Option<(TcpListener, SocketAddr)>,
@@ -37,7 +40,10 @@ pub struct Agent {
 impl Agent {
     /// An agent that nobody knows yet.
     pub fn new(config: Config, isolation: Isolation) -> Result<Agent> {
-        let temporary = Temporary::new("tapml-agent-")?;
+        let temporary = match &config.temporary {
+            Some(folder) => Temporary::new_in(folder, FOLDER)?,
+            None => Temporary::new(FOLDER)?,
+        };
         let blobs = config.blobs.clone().unwrap_or_else(|| temporary.path().join("blobs"));
         let gate = Gate::new(config.token.as_deref(), config.sessions, "sessions");
         let stop = Arc::new(AtomicBool::new(false));
@@ -61,6 +67,11 @@ impl Agent {
     pub fn address(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         self.listener.as_ref().map_or(nowhere, |(_, address)| *address)
+    }
+
+    /// How many sessions are open.
+    pub fn count_sessions(&self) -> usize {
+        self.door.gate.count()
     }
 
     /// What ends it.

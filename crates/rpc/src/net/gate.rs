@@ -154,6 +154,11 @@ impl Gate {
         })
     }
 
+    /// How many places are taken.
+    pub fn count(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
     /// For how long an address is still turned away.
     fn barred_for(&self, from: IpAddr) -> Option<Duration> {
         let (count, since) = *lock(&self.wrong).get(&from)?;

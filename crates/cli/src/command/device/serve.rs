@@ -11,9 +11,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tapml::offer::Local;
-use tapml::rpc::Address;
-use tapml::rpc::agent::{self, Agent, Config, Hub, Isolation, Settings};
+use tapml::offer::{AgentOptions, Local};
+use tapml::rpc::agent::{self, Isolation};
 
 /// Offer this machine's devices: `--target ws://host:port/NAME` then uses them from elsewhere
 #[derive(Args)]
@@ -102,14 +101,13 @@ impl SessionArgs {
 impl ServeArgs {
     /// Serves until the user stops it.
     pub fn run(&self) -> Result<Outcome> {
-        // Devices that are not here are told at once.
-        Local::new(&self.target)?;
+        let options = self.options();
         // Before the line is printed: whoever reads it may connect.
-        let agent = self.agent()?;
+        let agent = options.open(Some(self.isolation()?))?;
         let mut out = std::io::stdout();
         // Port 0 means that the agent does not listen.
         if agent.address().port() > 0 {
-            let scheme = if self.tls_cert.is_some() { "wss" } else { "ws" };
+            let scheme = if options.is_encrypted() { "wss" } else { "ws" };
             let place = format!("{scheme}://{}", agent.address());
             writeln!(out, "serving at {place}; `tapml device list {place}` shows the devices")?;
         }
@@ -123,45 +121,26 @@ impl ServeArgs {
         Ok(Outcome::Holds)
     }
 
-    /// The agent: it listens unless only hubs are dialled.
-    fn agent(&self) -> Result<Agent> {
-        let mut agent = match (&self.listen, self.hub.is_empty()) {
-            // Whoever names a hub alone need not open a port.
-            (None, false) => Agent::new(self.config()?, self.isolation()?)?,
-            (listen, _) => {
-                let listen = listen.as_deref().unwrap_or("127.0.0.1:7070");
-                Agent::bind(listen, self.config()?, self.isolation()?)?
-            }
-        };
-        for url in &self.hub {
-            let address = Address::parse("hub", &[("hub".into(), url.clone())])?;
-            agent.join(Hub { address, name: self.name.clone().unwrap_or_else(agent::default_name) });
-        }
-        Ok(agent)
-    }
-
-    /// The agent's settings. A file of a token is made if it is not there.
-    fn config(&self) -> Result<Config> {
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            // `clap` demands both or neither.
-            (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
-            _ => None,
-        };
-        Ok(Config {
-            token: self.token_file.as_deref().map(agent::token_file).transpose()?,
-            tls,
+    /// What the agent is to do.
+    fn options(&self) -> AgentOptions {
+        AgentOptions {
+            listen: self.listen.clone(),
+            hubs: self.hub.clone(),
+            name: self.name.clone(),
+            token_file: self.token_file.clone(),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            targets: self.target.clone(),
             insecure: self.insecure,
-            origins: self.allow_origin.clone(),
             sessions: self.sessions,
-            settings: Settings {
-                deadline: Duration::from_secs(self.deadline),
-                idle: Duration::from_secs(self.idle),
-                memory: self.memory,
-            },
-            blobs: self.cache.clone(),
-            blob_bytes: self.cache_bytes,
-            ..Config::default()
-        })
+            deadline: self.deadline,
+            idle: self.idle,
+            memory: self.memory,
+            cache: self.cache.clone(),
+            cache_bytes: self.cache_bytes,
+            temporary: None,
+            origins: self.allow_origin.clone(),
+        }
     }
 
     /// Every session is this very program once more.
