@@ -112,7 +112,10 @@ fn check_document(root: &Path, errors: &mut Vec<String>) -> Result<()> {
 }
 
 fn row(listed: &Crate) -> String {
-    let folder = if listed.name == "python" { "bindings/python" } else { listed.name };
+    let folder = match listed.name {
+        name @ ("c" | "python") => format!("bindings/{name}"),
+        name => name.into(),
+    };
     let uses = if listed.uses.is_empty() { "–".into() } else { listed.uses.join(", ") };
     format!("| `{folder}` | {} | {uses} |\n", listed.holds)
 }

@@ -197,10 +197,16 @@ pub const CRATES: &[Crate] = &[
         tests_use: &[],
     },
     Crate {
+        name: "c",
+        holds: "the C library: an agent in the process that loads it, with a header, for apps on phones.",
+        uses: &["tapml"],
+        tests_use: &["testing"],
+    },
+    Crate {
         name: "cli",
         holds: "the `tapml` command, one file per subcommand.",
         uses: &["tapml"],
-        tests_use: &["testing"],
+        tests_use: &["c", "testing"],
     },
     Crate {
         name: "python",
