@@ -19,11 +19,11 @@ pub enum Input {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputLines {
     text: String,
-    open: Open,
+    open: OpenInput,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Open {
+enum OpenInput {
     /// The next line begins something new.
     #[default]
     No,
@@ -36,7 +36,7 @@ enum Open {
 impl InputLines {
     /// Whether the next line belongs to those before it.
     pub fn is_open(&self) -> bool {
-        self.open != Open::No
+        self.open != OpenInput::No
     }
 
     /// Forgets them.
@@ -47,18 +47,18 @@ impl InputLines {
     /// Takes a line without its end; gives what is complete by it. Blank lines are nothing outside of marks.
     pub fn push(&mut self, line: &str) -> Option<Input> {
         let mut rest = line;
-        if self.open == Open::No {
+        if self.open == OpenInput::No {
             let text = line.trim();
             if text.is_empty() {
                 return None;
             }
             match text.strip_prefix(MARK) {
-                Some(behind) => (self.open, rest) = (Open::Block, behind),
+                Some(behind) => (self.open, rest) = (OpenInput::Block, behind),
                 None if text.starts_with('/') => return Some(Input::Slash(text.into())),
                 None => {}
             }
         }
-        if self.open == Open::Block {
+        if self.open == OpenInput::Block {
             if let Some(end) = rest.trim_end().strip_suffix(MARK) {
                 self.text.push_str(end);
                 return self.take();
@@ -73,7 +73,7 @@ impl InputLines {
         if let Some(before) = rest.strip_suffix('\\') {
             self.text.push_str(before);
             self.text.push('\n');
-            self.open = Open::Line;
+            self.open = OpenInput::Line;
             return None;
         }
         self.text.push_str(rest);
@@ -85,7 +85,7 @@ impl InputLines {
     /// # Errors
     /// If a block has no end.
     pub fn finish(&mut self) -> Result<Option<Input>> {
-        if self.open == Open::Block {
+        if self.open == OpenInput::Block {
             bail!("the input ends within a text that began with {MARK}; end it with {MARK}");
         }
         Ok(self.take())
