@@ -123,7 +123,7 @@ fn guard(work: impl FnOnce() -> Result<()>) -> i32 {
     let done = done.unwrap_or_else(|panic| Err(Error::bug(panic_text(panic.as_ref()))));
     let (code, error) = match done {
         Ok(()) => (TAPML_OK, None),
-        Err(error) => (TAPML_FAILED, Some(without_zeros(&described(&error)))),
+        Err(error) => (TAPML_FAILED, Some(without_zeros(&error_text(&error)))),
     };
     // A thread at its end has nobody who could ask.
     let _ = LAST_ERROR.try_with(|last| last.replace(error));
@@ -131,7 +131,7 @@ fn guard(work: impl FnOnce() -> Result<()>) -> i32 {
 }
 
 /// The error with its advice.
-fn described(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),

@@ -17,7 +17,7 @@ fn last_error() -> String {
 }
 
 /// Fails to start with this error.
-fn refused(config: *const c_char, says: &str) {
+fn expect_refusal(config: *const c_char, says: &str) {
     let mut agent = std::ptr::dangling_mut();
     // SAFETY: a string or null, and a place for a pointer.
     assert_eq!(unsafe { tapml_agent_start(config, &mut agent) }, TAPML_FAILED);
@@ -26,8 +26,8 @@ fn refused(config: *const c_char, says: &str) {
 }
 
 /// Several threads of an app may ask for the status at the same time.
-const fn shared<T: Send + Sync>() {}
-const _: () = shared::<TapmlAgent>();
+const fn assert_shareable<T: Send + Sync>() {}
+const _: () = assert_shareable::<TapmlAgent>();
 
 #[test]
 fn wrong_calls_are_errors() {
@@ -35,8 +35,8 @@ fn wrong_calls_are_errors() {
     let version = unsafe { CStr::from_ptr(tapml_version()) };
     assert_eq!(version.to_str().unwrap(), env!("CARGO_PKG_VERSION"));
     assert!(tapml_last_error().is_null());
-    refused(null(), "`config` is null");
-    refused(c"\xff".as_ptr(), "not UTF-8");
+    expect_refusal(null(), "`config` is null");
+    expect_refusal(c"\xff".as_ptr(), "not UTF-8");
     for (config, says) in [
         ("[", "as JSON"),
         ("{\"listen\": 1}", "line 1 column"),
@@ -47,7 +47,7 @@ fn wrong_calls_are_errors() {
         ("{\"listen\": \"127.0.0.1:0\", \"temporary\": \"/none/here\"}", "/none/here"),
     ] {
         let config = CString::new(config).unwrap();
-        refused(config.as_ptr(), says);
+        expect_refusal(config.as_ptr(), says);
     }
     // SAFETY: null is what is tested; the other pointers are places.
     unsafe {
@@ -65,7 +65,7 @@ fn wrong_calls_are_errors() {
 #[test]
 fn an_agent_can_be_started_again_and_a_success_clears_the_error() {
     for _ in 0..2 {
-        refused(null(), "null");
+        expect_refusal(null(), "null");
         let mut agent = null_mut();
         let config = c"{\"listen\": \"127.0.0.1:0\", \"targets\": [\"emulator\"]}";
         // SAFETY: a string and a place; then the agent that was started, which is stopped one time.
