@@ -178,6 +178,9 @@ fn a_site_is_whole_and_says_what_runs() {
     assert!(stderr(tapml(folder.path()).args(again), 2).contains("exists already"));
     let cuda = ["compile", &draft(), "--target", "cuda", "--out", "other"];
     assert!(stderr(tapml(folder.path()).args(cuda), 2).contains("targets: webgpu, mobile-webgpu"));
+    let nothing = ["compile", "no-such-model", "--target", "webgpu", "--out", "nothing"];
+    assert!(stderr(tapml(folder.path()).args(nothing), 2).contains("no such file or folder"));
+    assert!(!folder.path().join("nothing").exists());
     assert!(!folder.path().join("other").exists());
 }
 

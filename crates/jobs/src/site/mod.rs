@@ -112,6 +112,8 @@ impl SiteJob {
             let text = format!("`{}` is no target of a site", self.target.name);
             return Err(Error::unsupported(text).with_hint(format!("targets: {}", Self::TARGETS.join(", "))));
         }
+        // What is no checkpoint is told before what it lacks.
+        Checkpoint::open(&self.model)?;
         let folder = NewFolder::create(&self.out, MANIFEST, self.overwrite)?;
         let site = self.write(folder.folder()).context(|| self.model.display().to_string())?;
         folder.publish()?;

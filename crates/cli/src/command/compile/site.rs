@@ -59,10 +59,10 @@ impl CompileCommand {
 
 /// What the folder holds, and what to do next.
 fn render(SiteReport { out, site, .. }: &SiteReport) -> String {
+    let shards = if site.shards == 1 { "1 shard".into() } else { format!("{} shards", site.shards) };
     let mut text = format!(
-        "{out}: {} of weights in {} shards, {} of other files; texts of up to {} tokens",
+        "{out}: {} of weights in {shards}, {} of other files; texts of up to {} tokens",
         bytes(site.weight_bytes),
-        site.shards,
         bytes(site.other_bytes),
         site.context,
     );
