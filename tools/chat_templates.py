@@ -96,13 +96,21 @@ def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+# What each format of a time gave, so that a test on another day can put its own day there.
+DATES = {}
+
+
+def strftime_now(form):
+    return DATES.setdefault(form, datetime.datetime.now().strftime(form))
+
+
 def environment():
     env = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    env.globals["strftime_now"] = strftime_now
     return env
 
 
@@ -137,7 +145,7 @@ def main():
     for name, source in sorted(templates.items()):
         (out / "templates" / name).write_text(source)
         expected[name] = {chat: rendered(env, source, given) for chat, given in CONVERSATIONS.items()}
-    whole = {"special": SPECIAL, "conversations": CONVERSATIONS, "expected": expected}
+    whole = {"special": SPECIAL, "conversations": CONVERSATIONS, "expected": expected, "dates": DATES}
     (out / "expected.json").write_text(json.dumps(whole, ensure_ascii=False))
     refused = sum(isinstance(text, dict) for texts in expected.values() for text in texts.values())
     print(f"{len(templates)} templates, {refused} of {len(templates) * len(CONVERSATIONS)} texts refused by Jinja2")

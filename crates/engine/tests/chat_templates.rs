@@ -2,7 +2,7 @@
 //! and renders the expected texts into the folder that `TAPML_CHAT_TEMPLATES` names.
 #![allow(clippy::unwrap_used)]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use tapml_engine::{Chat, ChatTemplate, SpecialTokens};
 
@@ -37,6 +37,14 @@ fn templates_of_released_models_give_what_jinja2_gives() {
         unk: token("unk_token"),
         ..SpecialTokens::default()
     };
+    // What was expected on the day on which the file was made, and what is today.
+    let day = |(form, then): (&String, &Value)| {
+        let source = format!("{{{{ strftime_now({}) }}}}", Value::from(form.as_str()));
+        let chat = Chat { messages: vec![json!({ "role": "user", "content": "" })], ..Chat::default() };
+        let now = ChatTemplate::new(&source, &special).unwrap().render(&chat).unwrap();
+        (then.as_str().unwrap().to_string(), now)
+    };
+    let days: Vec<(String, String)> = file["dates"].as_object().unwrap().iter().map(day).collect();
     let (mut equal, mut differing) = (0, Vec::new());
     for (name, texts) in file["expected"].as_object().unwrap() {
         let source = std::fs::read_to_string(folder.join("templates").join(name)).unwrap();
@@ -44,6 +52,8 @@ fn templates_of_released_models_give_what_jinja2_gives() {
         for (conversation, expected) in texts.as_object().unwrap() {
             // What Jinja2 refuses has no text.
             let Some(expected) = expected.as_str() else { continue };
+            let expected =
+                days.iter().fold(expected.to_string(), |text, (then, now)| text.replace(then, now));
             let chat = chat(&file["conversations"][conversation]);
             let found = template
                 .as_ref()
@@ -52,7 +62,7 @@ fn templates_of_released_models_give_what_jinja2_gives() {
             let name = format!("{name}: {conversation}");
             match found {
                 Ok(text) if text == expected => equal += 1,
-                Ok(text) => differing.push((name, first_difference(&text, expected))),
+                Ok(text) => differing.push((name, first_difference(&text, &expected))),
                 Err(error) => differing.push((name, error)),
             }
         }
