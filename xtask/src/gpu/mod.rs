@@ -151,7 +151,7 @@ impl GpuArgs {
 
     /// The folders given, or those of `TAPML_MODELS`, behind the project's own.
     fn models(&self, root: &Path) -> Result<Vec<FoundModel>> {
-        let mut folders = tapml_testing::models();
+        let mut folders = vec![root.join("models")];
         match std::env::var_os("TAPML_MODELS") {
             Some(folder) if self.models.is_empty() => folders.push(PathBuf::from(folder)),
             _ => folders.extend(self.models.iter().cloned()),
@@ -165,7 +165,15 @@ impl GpuArgs {
             }
         }
         let folders = folders.iter().map(absolute).collect::<Result<Vec<PathBuf>>>()?;
-        Ok(plan::find_models(root, &folders))
+        let mut found = plan::find_models(root, &folders);
+        for model in &mut found {
+            let stored = root.join(&model.path);
+            // Commands open what is not packed.
+            if stored.join("model.safetensors.zst").is_file() {
+                model.path = tapml_testing::model(&model.name).display().to_string();
+            }
+        }
+        Ok(found)
     }
 
     /// The steps of the plan, each with whether this call is to run it. Fails if a name of `--only` is no step's.
