@@ -20,9 +20,11 @@ const SYSTEM: &str = "You tell stories to little children. A story is short. It 
 
 /// Runs a program in a terminal: waits for a text, then types another one, and so on; tells the exit code and all that it showed.
 const TERMINAL: &str = r#"
-import json, os, pty, select, sys, time
+import json, os, pty, select, signal, sys, time
 pid, fd = pty.fork()
 if pid == 0:
+    # What runs the tests may ignore it, as a shell does for its background.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execv(sys.argv[2], sys.argv[2:])
 shown, at, end = b"", 0, time.time() + 120
 def read():
@@ -46,7 +48,8 @@ for wait, send in json.loads(sys.argv[1]):
     os.write(fd, send.encode())
 while read():
     pass
-os.kill(pid, 0)
+if time.time() >= end:
+    os.kill(pid, signal.SIGKILL)
 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 print(json.dumps([code, shown.decode(errors="replace")]))
 "#;
