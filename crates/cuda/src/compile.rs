@@ -4,6 +4,7 @@
 //! From there both are compiled, cached, loaded and checked alike.
 
 use crate::cache::Cache;
+use crate::cluster::ClusterRule;
 use crate::driver::{CudaKernel, Driver};
 use crate::error::call_error;
 use crate::map::Map;
@@ -38,6 +39,8 @@ pub(crate) struct Compiled {
     pub(crate) shared: u32,
     /// Whether it may begin before the kernel in front of it has ended.
     pub(crate) dependent_launch: bool,
+    /// Which of its launches have clusters.
+    pub(crate) cluster: Option<ClusterRule>,
 }
 
 /// What compiles for one device.
@@ -77,7 +80,11 @@ impl CudaFront {
         info: &DeviceInfo,
     ) -> Result<Compiled> {
         let text = self.text(desc, info)?;
-        let maps = if desc.source.language == Language::Cuda { Map::all(desc)? } else { Vec::new() };
+        let (maps, cluster) = if desc.source.language == Language::Cuda {
+            (Map::all(desc)?, ClusterRule::from_desc(desc)?)
+        } else {
+            (Vec::new(), None)
+        };
         let image = self.image(desc, &text)?;
         let doing = format!("load kernel `{}`", desc.name);
         let loaded = driver.kernel(&image, &text.entry).map_err(|failure| {
@@ -105,6 +112,7 @@ impl CudaFront {
             workgroup: desc.workgroup,
             shared: text.shared,
             dependent_launch: desc.dependent_launch,
+            cluster,
         })
     }
 

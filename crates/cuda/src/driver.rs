@@ -15,6 +15,19 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+/// How many threads a launch has, and what they share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchGeometry {
+    /// Blocks in x, y and z; none is 0.
+    pub(crate) groups: [u32; 3],
+    /// Blocks of a cluster along x; 1 for a grid without clusters.
+    pub(crate) cluster: u32,
+    /// Threads of a block.
+    pub(crate) block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub(crate) shared: u32,
+}
+
 /// A context of a device, of its own so that its loss is not that of others, and one stream that keeps the order of calls.
 pub(crate) struct Driver {
     api: &'static Api,
@@ -193,21 +206,29 @@ impl Driver {
         &self,
         kernel: &CudaKernel,
         arguments: &[Argument],
-        groups: [u32; 3],
-        block: [u32; 3],
-        shared: u32,
+        geometry: LaunchGeometry,
         overlaps: bool,
     ) -> CudaResult {
-        let mut value = [0; 16];
-        value[0] = 1;
-        let attribute = LaunchAttribute { id: sys::LAUNCH_PROGRAMMATIC, pad: [0; 4], value };
+        let LaunchGeometry { groups, cluster, block, shared } = geometry;
+        let attribute = |id, numbers: &[c_int]| {
+            let mut value = [0; 16];
+            value[..numbers.len()].copy_from_slice(numbers);
+            LaunchAttribute { id, pad: [0; 4], value }
+        };
+        let mut attributes = Vec::with_capacity(2);
+        if overlaps {
+            attributes.push(attribute(sys::LAUNCH_PROGRAMMATIC, &[1]));
+        }
+        if cluster > 1 {
+            attributes.push(attribute(sys::LAUNCH_CLUSTER, &[cluster as c_int, 1, 1]));
+        }
         let config = LaunchConfig {
             grid: groups,
             block,
             shared,
             stream: self.stream,
-            attributes: &attribute,
-            count: u32::from(overlaps),
+            attributes: attributes.as_ptr(),
+            count: attributes.len() as u32,
         };
         let packed = PackedArguments::new(arguments);
         let mut places = packed.places();

@@ -4,7 +4,7 @@
 //! the same calls that run one by one, so both do the same.
 
 use crate::compile::Compiled;
-use crate::driver::{Argument, CudaKernel, CudaMemory, Driver};
+use crate::driver::{Argument, CudaKernel, CudaMemory, Driver, LaunchGeometry};
 use crate::error::CudaResult;
 use crate::map::Map;
 use std::collections::HashMap;
@@ -31,6 +31,8 @@ pub(crate) enum LaunchCall {
         arguments: Vec<Argument>,
         /// None is 0.
         groups: [u32; 3],
+        /// Blocks of a cluster along x; 1 for a grid without clusters.
+        cluster: u32,
         /// Threads of a workgroup.
         block: [u32; 3],
         /// Dynamic shared memory in bytes.
@@ -74,11 +76,16 @@ impl LaunchCall {
                 kernel,
                 arguments,
                 groups,
+                cluster,
                 block,
                 shared,
                 dependent_launch: overlaps,
                 ..
-            } => driver.launch(kernel, arguments, *groups, *block, *shared, *overlaps),
+            } => {
+                let geometry =
+                    LaunchGeometry { groups: *groups, cluster: *cluster, block: *block, shared: *shared };
+                driver.launch(kernel, arguments, geometry, *overlaps)
+            }
             LaunchCall::Copy { src, from, dst, to, len, .. } => match memory(src).zip(memory(dst)) {
                 Some((src, dst)) => driver.copy(src, *from, dst, *to, *len),
                 // Cannot happen: the books have checked that both exist.
@@ -109,6 +116,8 @@ pub(crate) fn calls(
                     continue;
                 }
                 let compiled = find_compiled(kernels, *kernel)?;
+                let clustered = compiled.cluster.and_then(|rule| rule.clustered(groups));
+                let (groups, cluster) = clustered.unwrap_or((groups, 1));
                 // A programmatic dependent launch waits for a kernel in front of it, not for a copy.
                 let behind_kernel = matches!(calls.last(), Some(LaunchCall::Launch { .. }));
                 calls.push(LaunchCall::Launch {
@@ -116,6 +125,7 @@ pub(crate) fn calls(
                     kernel: Arc::clone(&compiled.kernel),
                     arguments: arguments(compiled, bindings, memories, driver)?,
                     groups,
+                    cluster,
                     block: compiled.workgroup,
                     shared: compiled.shared,
                     dependent_launch: compiled.dependent_launch && behind_kernel,

@@ -8,6 +8,7 @@
 
 mod adapter;
 mod cache;
+mod cluster;
 mod compile;
 mod device;
 mod driver;

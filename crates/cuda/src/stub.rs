@@ -7,7 +7,7 @@
 //! `cuda.h`. State belongs to a thread, so that tests that run side by side do not see each other.
 #![allow(unsafe_code, non_snake_case)]
 
-use crate::sys::{Api, CuAddress, CuObject, CuStatus, LaunchConfig, TensorMap};
+use crate::sys::{Api, CuAddress, CuObject, CuStatus, LAUNCH_CLUSTER, LaunchConfig, TensorMap};
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -324,7 +324,7 @@ unsafe extern "system" fn map(
         put(to, TensorMap(words))
     }
 }
-/// Notes name and grid; an attribute of the launch means that it may overlap.
+/// Notes name and grid, and what the attributes of the launch mean: that it may overlap, or the blocks of a cluster.
 unsafe extern "system" fn launch(
     config: *const LaunchConfig,
     function: CuObject,
@@ -334,8 +334,16 @@ unsafe extern "system" fn launch(
     // SAFETY: the device hands over a configuration and a function that was made here.
     let (config, name) = unsafe { (&*config, &*function.cast::<String>()) };
     let [x, y, z] = config.grid;
-    let overlaps = if config.count > 0 { " overlaps" } else { "" };
-    act(Op::Launch(format!("{name} {x}x{y}x{z}{overlaps}")))
+    let mut launched = format!("{name} {x}x{y}x{z}");
+    for at in 0..config.count as usize {
+        // SAFETY: the device hands over as many attributes as it counts.
+        let attribute = unsafe { &*config.attributes.add(at) };
+        match attribute.id {
+            LAUNCH_CLUSTER => launched.push_str(&format!(" clusters of {}", attribute.value[0])),
+            _ => launched.push_str(" overlaps"),
+        }
+    }
+    act(Op::Launch(launched))
 }
 
 /// The table.

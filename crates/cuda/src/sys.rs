@@ -48,6 +48,8 @@ pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CAPTURE_THREAD_LOCAL: c_int = 1;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
 pub(crate) const LAUNCH_PROGRAMMATIC: c_int = 6;
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`: its value is the size in x, y and z.
+pub(crate) const LAUNCH_CLUSTER: c_int = 4;
 
 /// `CUlaunchAttribute`: its value is a union of 64 bytes, of which a number is the first.
 #[repr(C)]

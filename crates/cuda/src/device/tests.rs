@@ -16,13 +16,22 @@ fn device(options: &str) -> CudaDevice {
 
 /// A kernel that was never compiled.
 fn kernel(device: &mut CudaDevice, name: &str, overlaps: bool) -> KernelId {
+    kernel_with_constants(device, name, overlaps, &[])
+}
+
+fn kernel_with_constants(
+    device: &mut CudaDevice,
+    name: &str,
+    overlaps: bool,
+    constants: &[(&str, f64)],
+) -> KernelId {
     let source =
         Source { language: Language::Cuda, file: "k.cu".into(), prelude: String::new(), text: String::new() };
     let desc = KernelDesc {
         name: format!("{name}/cuda"),
         source,
         entry: name.into(),
-        constants: Vec::new(),
+        constants: constants.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         bindings: vec![BindingKind::ReadWrite],
         workgroup: [32, 1, 1],
         workgroup_memory: 0,
@@ -32,6 +41,7 @@ fn kernel(device: &mut CudaDevice, name: &str, overlaps: bool) -> KernelId {
     };
     let id = device.handles.create_kernel(&desc).unwrap();
     let raw = device.driver.kernel(b"\x7fELF", name).unwrap().unwrap();
+    let cluster = crate::cluster::ClusterRule::from_desc(&desc).unwrap();
     device.kernels.insert(
         id,
         crate::compile::Compiled {
@@ -43,6 +53,7 @@ fn kernel(device: &mut CudaDevice, name: &str, overlaps: bool) -> KernelId {
             workgroup: desc.workgroup,
             shared: 0,
             dependent_launch: overlaps,
+            cluster,
         },
     );
     id
@@ -141,6 +152,26 @@ fn a_geometry_that_comes_again_is_one_graph() {
     // An empty grid is no call, and nothing overlaps what is in front of it in vain.
     let none = ["over 2x1x1", "plain 1x1x1", "over 1x1x1"];
     assert_eq!(run(0, 0), none);
+}
+
+#[test]
+fn few_rows_run_in_clusters() {
+    let mut device = device("");
+    let constants = [("CLUSTER", 8.0), ("CLUSTER_ROWS", 4.0)];
+    let clustered = kernel_with_constants(&mut device, "few", true, &constants);
+    let buffer = device.create_buffer("words", 64).unwrap();
+    let groups = [Extent::from_dim(2u64), Extent::from_dim(n()), Extent::from_dim(1u64)];
+    let command = |label: &str| {
+        let (bindings, groups) = (vec![Binding::whole(buffer)], groups.clone());
+        Command::Dispatch { label: label.into(), kernel: clustered, bindings, groups }
+    };
+    let list = device.record(&[command("a"), command("b")]).unwrap();
+    let mut run = |rows| {
+        device.replay(list, &Symbols::np(rows, 0)).unwrap();
+        stub::take_launches()
+    };
+    assert_eq!(run(4), ["few 16x4x1 clusters of 8", "few 16x4x1 overlaps clusters of 8"]);
+    assert_eq!(run(5), ["few 2x5x1", "few 2x5x1 overlaps"]);
 }
 
 #[test]
