@@ -1,9 +1,9 @@
 //! Attention of rows of several texts, whose keys and values lie in pages: `paged_attention.cu`.
 //!
 //! One kernel serves steps of generation and prompts alike, so that a row has the same bits in both. Blocks for rows that are in
-//! a tile of another block end at once.
+//! a tile of another block end at once. In steps of few rows a cluster of blocks has a row, and shares out its keys.
 
-use super::{bindings, desc};
+use super::{OVERLAP, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::source::{constant, plan_of, single_workgroup, unserved_error, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
@@ -18,6 +18,10 @@ const WARPS: u32 = 4;
 const DEPTH: u32 = 3;
 /// Keys of a product.
 const KEYS: u32 = 16;
+/// Parts that the keys of a row are cut into at most, and blocks of a cluster.
+const CHUNKS: u32 = 8;
+/// Rows of a step up to which each has a cluster. Blocks of more rows fill a chip by themselves.
+const CLUSTER_ROWS: u32 = 4;
 /// Queries of a tile: those of all heads that share keys.
 const QUERIES: u32 = 16;
 
@@ -52,6 +56,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let file = "cuda/paged_attention.cu";
     let mut desc = desc(request.info, "paged_attention/flash_cuda", file, TEXT, WARPS * 32, memory);
     desc.bindings = bindings(6, 1);
+    let cluster = if request.info.features.cuda >= Some(OVERLAP) { CHUNKS } else { 1 };
     desc.constants = [
         ("HEADS", f64::from(op.heads)),
         ("KV_HEADS", f64::from(op.kv_heads)),
@@ -62,6 +67,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         ("TEXTS", f64::from(constant("the texts of a step", &pages.shape[0])?)),
         ("BLOCKS", f64::from(constant("the pages of a text", &pages.shape[1])?)),
         ("DEPTH", f64::from(DEPTH)),
+        ("CLUSTER", f64::from(cluster)),
+        ("CLUSTER_ROWS", f64::from(CLUSTER_ROWS)),
     ]
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
@@ -72,7 +79,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 }
 
 /// The longest chain of additions over a context of a thousand: the products of a score, 16 at a time; or a warp's sixteens of
-/// keys, with the two planes of one, and then the warps.
+/// keys, with the two planes of one, the parts, and then the warps.
 fn chain(op: &Attention) -> u32 {
-    (op.head_dim / 16 + 16).max(1024 / (KEYS * WARPS) + KEYS + WARPS)
+    (op.head_dim / 16 + 16).max(1024 / (KEYS * WARPS) + KEYS + CHUNKS + WARPS)
 }

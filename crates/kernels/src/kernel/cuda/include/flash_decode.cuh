@@ -190,12 +190,6 @@ template <class P> struct DecodeNew {
     }
 };
 
-INLINE float read_of(u32 block, u32 at) {
-    float f;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(f) : "r"(map_shared(at, block)) : "memory");
-    return f;
-}
-
 // Adds up the parts of a block's warps: the result if it is alone, else this block's part.
 template <class P> INLINE void decode_add_warps(const float* sums, const float (*tops)[P::heads / P::kv_heads],
     const float (*totals)[P::heads / P::kv_heads], float* part, u16* y, bool alone) {

@@ -3,8 +3,11 @@
 // sixteens of keys in turn, and their sums are brought together in the end, as parts of keys are in Flash-Decoding.
 //
 // Which warp takes a key depends on the key's position alone. Rows of a product do not see each other, and a tile ends where
-// positions reach a multiple of its rows, so that it never has keys beyond a row's own sixteen. So a row has the same bits
-// whatever rows are beside it.
+// positions reach a multiple of its rows, so that it never has keys beyond a row's own sixteen. The keys of a row are cut into
+// chunks, whose number and length depend on its position alone. A warp adds up each chunk by itself, and the chunks one after the
+// other. So a row has the same bits whatever rows are beside it, and whether one block has all chunks or each its own.
+//
+// Of few rows each tile is a cluster's, whose blocks have a chunk each. Else blocks have tiles of their own.
 #include "mma.cuh"
 #include "operands.cuh"
 
@@ -15,6 +18,8 @@ template <class P> struct PagedShape {
     static constexpr u32 row = P::d * 2, pieces = P::d / 8, half = 16 * row, stage = 2 * half; // bytes of 16 keys, and of values
     static constexpr u32 at_once = 32 / pieces; // rows that one instruction of a warp fetches
     static constexpr u32 count = 8;
+    static constexpr u32 chunks = 8, least = 8 * 16; // chunks of keys at most, and keys of one at least
+    static_assert(P::cluster == 1 || P::cluster == chunks, "blocks have a chunk each");
     static INLINE u32 place(u32 line, u32 piece) { return line * row + ((piece ^ (line & 7)) << 4); }
 };
 
@@ -33,21 +38,23 @@ template <class P> struct PagedOperands {
 // The rows of a block, and the keys that they see.
 template <class P> struct PagedTile {
     typedef PagedShape<P> H;
-    u32 kv, first, rows, text, position, begin, end;
+    u32 kv, first, rows, text, position, begin, chunk, end;
     // Without rows if another block has them.
-    INLINE explicit PagedTile(const PagedOperands<P>& in) : kv(blockIdx.x), first(blockIdx.y), rows(0) {
+    INLINE PagedTile(const PagedOperands<P>& in, u32 kv, u32 first) : kv(kv), first(first), rows(0) {
         const u32 n = in.symbols[0];
-        if (first >= n) return;
         text = in.texts[first], position = in.positions[first];
         if (first > 0 && position % H::queries != 0 && in.texts[first - 1] == text && in.positions[first - 1] + 1 == position) return;
-        for (rows = 1; rows < H::queries && first + rows < n; rows++) {
+        rows = 1;
+        for (; rows < H::queries && first + rows < n; rows++) {
             const u32 next = position + rows;
             if (next % H::queries == 0 || in.texts[first + rows] != text || in.positions[first + rows] != next) break;
         }
-        end = position + rows, begin = 0;
-        if constexpr (P::window > 0) {
-            if (position >= P::window) begin = (position + 1 - P::window) / 16 * 16;
-        }
+        // What follows is the same for each row that could share the tile.
+        const u32 lowest = position / H::queries * H::queries, whole = lowest + H::queries;
+        begin = P::window > 0 && lowest >= P::window ? (lowest + 1 - P::window) / 16 * 16 : 0;
+        chunk = ((whole - begin + 15) / 16 + H::chunks - 1) / H::chunks * 16;
+        chunk = chunk < H::least ? H::least : chunk;
+        end = position + rows;
     }
     // The row and the head of a query of the tile, and whether it is one.
     static INLINE u32 row_of(u32 query) { return query / H::padded; }
@@ -63,15 +70,15 @@ template <class P> struct PagedStream {
     typedef PagedShape<P> H;
     const PagedOperands<P>& in;
     const PagedTile<P>& tile;
-    u32 ring, ask_at, ask_slot;
+    u32 ring, ask_at, end, ask_slot;
     // Asks for its next 16.
     INLINE void ask() {
-        if (ask_at < tile.end) {
+        if (ask_at < end) {
             const u32 lane = threadIdx.x & 31, to = ring + ask_slot * H::stage, piece = lane % H::pieces;
 #pragma unroll
             for (u32 i = 0; i < 16; i += H::at_once) {
-                const u32 line = i + lane / H::pieces, key = ask_at + line, size = key < tile.end ? 16 : 0;
-                const u32 known = size ? key : tile.end - 1;
+                const u32 line = i + lane / H::pieces, key = ask_at + line, size = key < end ? 16 : 0;
+                const u32 known = size ? key : end - 1;
                 const u32 cached = in.pages[tile.text * P::blocks + known / P::page] * P::page + known % P::page;
                 const size_t from = ((size_t)cached * P::kv_heads + tile.kv) * P::d + piece * 8;
                 cp_async_16(to + H::place(line, piece), in.k + from, size);
@@ -171,12 +178,27 @@ template <class P> struct PagedSums {
             }
         }
     }
-    // Leaves the sums of each query at `to`.
-    INLINE void leave(float* to, float* tops, float* totals) {
+    // The totals of a query's lanes, brought together.
+    INLINE void join_lanes() {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             total[h] += __shfl_xor_sync(~0u, total[h], 1);
             total[h] += __shfl_xor_sync(~0u, total[h], 2);
+        }
+    }
+    // Begins a new chunk.
+    INLINE void clear() {
+#pragma unroll
+        for (int h = 0; h < 2; h++) top[h] = -1e30f, total[h] = 0;
+#pragma unroll
+        for (int i = 0; i < P::d / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) o[i][e] = 0;
+    }
+    // Leaves the sums of each query at `to`.
+    INLINE void leave(float* to, float* tops, float* totals) const {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
             const u32 query = g + 8 * h;
             if (t == 0) { tops[query] = top[h]; totals[query] = total[h]; }
 #pragma unroll
@@ -188,55 +210,183 @@ template <class P> struct PagedSums {
     }
 };
 
-template <class P> INLINE void paged_attention_block(const Bindings<PagedShape<P>::count>& bound) {
-    typedef PagedShape<P> H;
-    extern __shared__ __align__(128) char memory[];
-    __shared__ float tops[H::warps][16], totals[H::warps][16];
-    const PagedOperands<P> in(bound);
-    const u32 thread = threadIdx.x, warp = thread >> 5;
-    wait_previous();
-    launch_next();
-    const PagedTile<P> tile(in);
-    if (tile.rows == 0) return;
-    if (tile.text >= P::texts) {
-        // Rows of no text are zeros.
-        for (u32 i = thread; i < 16 * P::d; i += H::threads) {
-            if (tile.has(i / P::d)) in.y[tile.place_of(i / P::d) + i % P::d] = 0;
-        }
-        return;
+// What of a warp's sums fades when a chunk is added to them, and what of the chunk.
+struct PagedFade {
+    float sums, chunk;
+    // `top` becomes the higher of both.
+    INLINE PagedFade(float& top, float own) {
+        const float highest = fmaxf(top, own);
+        sums = exp2_(top - highest), chunk = exp2_(own - highest);
+        top = highest;
     }
-    const u32 ring = address(memory) + warp * (P::depth * H::stage);
+    INLINE float add(float sum, float own) const { return fmaf(sum, sums, own * chunk); }
+};
+
+// A warp's sums over several chunks.
+template <class P> struct PagedTotals {
+    float top[2], total[2];
+    // In memory: registers are for what each turn needs.
+    volatile float o[P::d / 8][4];
+
+    INLINE void set(const PagedSums<P>& chunk) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) top[h] = chunk.top[h], total[h] = chunk.total[h];
+#pragma unroll
+        for (int i = 0; i < P::d / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) o[i][e] = chunk.o[i][e];
+    }
+    // Adds a chunk, which becomes the sum.
+    INLINE void add_to(PagedSums<P>& chunk) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const PagedFade fade(top[h], chunk.top[h]);
+            chunk.top[h] = top[h];
+            chunk.total[h] = fade.add(total[h], chunk.total[h]);
+#pragma unroll
+            for (int i = 0; i < P::d / 8; i++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) chunk.o[i][e] = fade.add(o[i][e], chunk.o[i][e]);
+        }
+    }
+};
+
+// The sums of a query's element over the warps of a block, one after the other.
+template <class P> INLINE u16 add_warps(const float (&tops)[PagedShape<P>::warps], const float (&totals)[PagedShape<P>::warps], const float (&sums)[PagedShape<P>::warps]) {
+    typedef PagedShape<P> H;
+    float highest = -1e30f, sum = 0, weight = 0;
+#pragma unroll
+    for (int w = 0; w < H::warps; w++) highest = fmaxf(highest, tops[w]);
+#pragma unroll
+    for (int w = 0; w < H::warps; w++) {
+        const float f = exp2_(tops[w] - highest);
+        weight += f * totals[w];
+        sum += f * sums[w];
+    }
+    return to_half(sum / weight);
+}
+
+// What the warps of a block leave to each other, and to the other blocks of the cluster.
+template <class P> struct PagedShared {
+    typedef PagedShape<P> H;
+    float tops[H::warps][16], totals[H::warps][16];
+    // Those of all blocks.
+    float chunk_tops[P::cluster][H::warps][16], chunk_totals[P::cluster][H::warps][16];
+};
+
+// A warp's sums over the keys from `from` to `to`, chunk by chunk. Behind them the memory is free for other uses.
+template <class P> INLINE void add_keys(PagedSums<P>& sums, const PagedOperands<P>& in, const PagedTile<P>& tile, char* memory, u32 from, u32 to) {
+    typedef PagedShape<P> H;
+    const u32 warp = threadIdx.x >> 5, ring = address(memory) + warp * (P::depth * H::stage);
     // Sixteens are dealt out by their positions.
-    const u32 begin = tile.begin + (warp + H::warps - tile.begin / 16 % H::warps) % H::warps * 16;
-    PagedStream<P> stream = {in, tile, ring, begin, 0};
+    const u32 begin = from + (warp + H::warps - from / 16 % H::warps) % H::warps * 16;
+    PagedStream<P> stream = {in, tile, ring, begin, to, 0};
     for (int d = 0; d < P::depth; d++) stream.ask();
-    PagedSums<P> sums(in, tile);
-    u32 slot = 0;
-    for (u32 at = begin; at < tile.end; at += H::warps * 16) {
-        cp_async_wait<P::depth - 1>();
-        __syncwarp();
-        sums.treat(ring + slot * H::stage, at);
-        __syncwarp();
-        stream.ask();
-        if (++slot == P::depth) slot = 0;
+    PagedTotals<P> totals;
+    u32 slot = 0, at = begin;
+    for (u32 border = from + tile.chunk;; border += tile.chunk) {
+        for (const u32 most = border < to ? border : to; at < most; at += H::warps * 16) {
+            cp_async_wait<P::depth - 1>();
+            __syncwarp();
+            sums.treat(ring + slot * H::stage, at);
+            __syncwarp();
+            stream.ask();
+            if (++slot == P::depth) slot = 0;
+        }
+        sums.join_lanes();
+        if (border > from + tile.chunk) totals.add_to(sums);
+        if (border >= to) break;
+        totals.set(sums);
+        sums.clear();
     }
     cp_async_wait<0>();
     __syncthreads();
-    float* all = (float*)memory; // [warps][16][D]
-    sums.leave(all + warp * 16 * P::d, tops[warp], totals[warp]);
+}
+
+// Rows of no text are zeros.
+template <class P> INLINE void clear_tile(const PagedOperands<P>& in, const PagedTile<P>& tile) {
+    typedef PagedShape<P> H;
+    for (u32 i = threadIdx.x; i < 16 * P::d; i += H::threads) {
+        if (tile.has(i / P::d)) in.y[tile.place_of(i / P::d) + i % P::d] = 0;
+    }
+}
+
+// Gives what a block's warps have left of a tile that is its own.
+template <class P> INLINE void finish_tile(const PagedOperands<P>& in, const PagedTile<P>& tile, const float* all, const PagedShared<P>& shared) {
+    typedef PagedShape<P> H;
     __syncthreads();
-    for (u32 i = thread; i < 16 * P::d; i += H::threads) {
+    for (u32 i = threadIdx.x; i < 16 * P::d; i += H::threads) {
         const u32 query = i / P::d;
         if (!tile.has(query)) continue;
-        float highest = -1e30f, sum = 0, weight = 0;
+        float tops[H::warps], totals[H::warps], of[H::warps];
 #pragma unroll
-        for (int w = 0; w < H::warps; w++) highest = fmaxf(highest, tops[w][query]);
+        for (int w = 0; w < H::warps; w++) tops[w] = shared.tops[w][query], totals[w] = shared.totals[w][query], of[w] = all[w * 16 * P::d + i];
+        in.y[tile.place_of(query) + i % P::d] = add_warps<P>(tops, totals, of);
+    }
+}
+
+// Gives what the blocks of a cluster have left of a tile, a chunk each. They share out the elements.
+template <class P> INLINE void finish_shared_tile(const PagedOperands<P>& in, const PagedTile<P>& tile, const float* all, PagedShared<P>& shared, u32 rank, u32 chunks) {
+    typedef PagedShape<P> H;
+    cluster_sync();
+    for (u32 i = threadIdx.x; i < chunks * H::warps * 16; i += H::threads) {
+        const u32 block = i / (H::warps * 16), at = i % (H::warps * 16);
+        (&shared.chunk_tops[0][0][0])[i] = read_of(block, address(&shared.tops[0][0] + at));
+        (&shared.chunk_totals[0][0][0])[i] = read_of(block, address(&shared.totals[0][0] + at));
+    }
+    __syncthreads();
+    for (u32 i = rank * H::threads + threadIdx.x; i < 16 * P::d; i += chunks * H::threads) {
+        const u32 query = i / P::d;
+        if (!tile.has(query)) continue;
+        float tops[H::warps], totals[H::warps], of[H::warps], own[H::warps][H::chunks];
+#pragma unroll
+        for (int w = 0; w < H::warps; w++)
+#pragma unroll
+            for (u32 c = 0; c < H::chunks; c++)
+                if (c < chunks) own[w][c] = read_of(c, address(all + w * 16 * P::d + i));
 #pragma unroll
         for (int w = 0; w < H::warps; w++) {
-            const float f = exp2_(tops[w][query] - highest);
-            weight += f * totals[w][query];
-            sum += f * all[w * 16 * P::d + i];
+            tops[w] = -1e30f, totals[w] = 0, of[w] = 0;
+#pragma unroll
+            for (u32 c = 0; c < H::chunks; c++) {
+                if (c >= chunks) break;
+                const PagedFade fade(tops[w], shared.chunk_tops[c][w][query]);
+                totals[w] = fade.add(totals[w], shared.chunk_totals[c][w][query]);
+                of[w] = fade.add(of[w], own[w][c]);
+            }
         }
-        in.y[tile.place_of(query) + i % P::d] = to_half(sum / weight);
+        in.y[tile.place_of(query) + i % P::d] = add_warps<P>(tops, totals, of);
     }
+    // Nobody writes what others still read.
+    cluster_sync();
+}
+
+template <class P> INLINE void paged_attention_block(const Bindings<PagedShape<P>::count>& bound) {
+    extern __shared__ __align__(128) char memory[];
+    __shared__ PagedShared<P> shared;
+    const PagedOperands<P> in(bound);
+    wait_previous();
+    launch_next();
+    const u32 blocks = P::cluster > 1 ? cluster_blocks() : 1, rank = blockIdx.x % blocks, warp = threadIdx.x >> 5;
+    const PagedTile<P> tile(in, blockIdx.x / blocks, blockIdx.y);
+    if (tile.rows == 0) return;
+    if (tile.text >= P::texts) {
+        if (rank == 0) clear_tile(in, tile);
+        return;
+    }
+    const u32 chunks = (tile.end - tile.begin + tile.chunk - 1) / tile.chunk;
+    // Who has no chunk of several would only help to add them up.
+    const bool shares = blocks > 1 && chunks > 1;
+    if (rank >= (shares ? chunks : 1)) return;
+    float* all = (float*)memory; // [warps][16][D]
+    {
+        const u32 begin = tile.begin + rank * tile.chunk, end = begin + tile.chunk;
+        PagedSums<P> sums(in, tile);
+        add_keys(sums, in, tile, memory, begin, shares && end < tile.end ? end : tile.end);
+        sums.leave(all + warp * 16 * P::d, shared.tops[warp], shared.totals[warp]);
+    }
+    if constexpr (P::cluster > 1) {
+        if (shares) return finish_shared_tile(in, tile, all, shared, rank, chunks);
+    }
+    finish_tile(in, tile, all, shared);
 }

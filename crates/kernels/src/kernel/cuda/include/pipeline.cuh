@@ -44,6 +44,18 @@ INLINE u32 map_shared(u32 at, u32 block) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block));
     return there;
 }
+// A number in another block's shared memory.
+INLINE float read_of(u32 block, u32 at) {
+    float f;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(f) : "r"(map_shared(at, block)) : "memory");
+    return f;
+}
+// The blocks of a cluster; 1 for a block that is in none.
+INLINE u32 cluster_blocks() {
+    u32 count;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+    return count;
+}
 
 INLINE void mbarrier_init(u32 barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
