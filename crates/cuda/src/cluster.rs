@@ -43,7 +43,7 @@ impl ClusterRule {
     }
 
     /// The blocks of a cluster in this grid, and the grid with them; `None` if it has none.
-    pub(crate) fn clustered(&self, groups: [u32; 3]) -> Option<([u32; 3], u32)> {
+    pub(crate) fn cluster_grid(&self, groups: [u32; 3]) -> Option<([u32; 3], u32)> {
         let [x, y, z] = groups;
         let x = x.checked_mul(self.blocks).filter(|_| y <= self.rows)?;
         Some(([x, y, z], self.blocks))
@@ -72,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn grids_of_few_rows_are_clustered() {
+    fn grids_of_few_rows_are_cluster_grid() {
         let rule =
             ClusterRule::from_desc(&desc(&[("CLUSTER", 8.0), ("CLUSTER_ROWS", 4.0)])).unwrap().unwrap();
-        assert_eq!(rule.clustered([3, 4, 1]), Some(([24, 4, 1], 8)));
-        assert_eq!(rule.clustered([3, 5, 1]), None);
-        assert_eq!(rule.clustered([u32::MAX, 1, 1]), None, "a grid has 32 bits");
+        assert_eq!(rule.cluster_grid([3, 4, 1]), Some(([24, 4, 1], 8)));
+        assert_eq!(rule.cluster_grid([3, 5, 1]), None);
+        assert_eq!(rule.cluster_grid([u32::MAX, 1, 1]), None, "a grid has 32 bits");
         assert_eq!(ClusterRule::from_desc(&desc(&[("CLUSTER", 8.0)])).unwrap(), None);
         assert_eq!(ClusterRule::from_desc(&desc(&[("CLUSTER", 1.0), ("CLUSTER_ROWS", 4.0)])).unwrap(), None);
     }

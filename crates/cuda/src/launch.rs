@@ -116,7 +116,7 @@ pub(crate) fn calls(
                     continue;
                 }
                 let compiled = find_compiled(kernels, *kernel)?;
-                let clustered = compiled.cluster.and_then(|rule| rule.clustered(groups));
+                let clustered = compiled.cluster.and_then(|rule| rule.cluster_grid(groups));
                 let (groups, cluster) = clustered.unwrap_or((groups, 1));
                 // A programmatic dependent launch waits for a kernel in front of it, not for a copy.
                 let behind_kernel = matches!(calls.last(), Some(LaunchCall::Launch { .. }));
