@@ -18,7 +18,7 @@ template <class P> struct PagedShape {
     static constexpr u32 row = P::d * 2, pieces = P::d / 8, half = 16 * row, stage = 2 * half; // bytes of 16 keys, and of values
     static constexpr u32 at_once = 32 / pieces; // rows that one instruction of a warp fetches
     static constexpr u32 count = 8;
-    static constexpr u32 chunks = 8, least = 8 * 16; // chunks of keys at most, and keys of one at least
+    static constexpr u32 chunks = 8, least = 16 * 16; // chunks of keys at most, and keys of one at least
     static_assert(P::cluster == 1 || P::cluster == chunks, "blocks have a chunk each");
     static INLINE u32 place(u32 line, u32 piece) { return line * row + ((piece ^ (line & 7)) << 4); }
 };
@@ -94,23 +94,14 @@ template <class P> struct PagedStream {
 // What a warp has seen, of queries g and g + 8: the highest score, the total of the weights, and the weighted sum of the values.
 template <class P> struct PagedSums {
     typedef PagedShape<P> H;
-    u32 g, t, positions[2], a[P::d / 16][4];
+    u32 g, t, positions[2], q; // q: where the queries lie
     float top[2], total[2], fade[2], o[P::d / 8][4];
 
-    INLINE PagedSums(const PagedOperands<P>& in, const PagedTile<P>& tile) : top{-1e30f, -1e30f}, total{}, fade{1, 1}, o{} {
+    INLINE PagedSums(const PagedTile<P>& tile, u32 q) : q(q), top{-1e30f, -1e30f}, total{}, fade{1, 1}, o{} {
         const u32 lane = threadIdx.x & 31;
         g = lane >> 2, t = lane & 3;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const u32 query = g + 8 * h;
-            positions[h] = tile.position + tile.row_of(query);
-            const u32* source = (const u32*)(in.q + tile.place_of(tile.has(query) ? query : 0)) + t;
-#pragma unroll
-            for (int i = 0; i < P::d / 16; i++) {
-                a[i][h] = tile.has(query) ? source[i * 8] : 0;
-                a[i][h + 2] = tile.has(query) ? source[i * 8 + 4] : 0;
-            }
-        }
+        for (int h = 0; h < 2; h++) positions[h] = tile.position + tile.row_of(g + 8 * h);
     }
     // Scores of the keys from `at` on become weights. Element e of s[j] is query g + 8 (e / 2), key 8j + 2t + e % 2.
     INLINE void weigh(float (&s)[2][4], u32 at) {
@@ -147,10 +138,11 @@ template <class P> struct PagedSums {
         float s[2][4] = {};
 #pragma unroll
         for (int i = 0; i < P::d / 16; i++) {
-            u32 b[4];
+            u32 a[4], b[4];
+            ldmatrix(a, q + H::place(lane & 15, i * 2 + (lane >> 4)));
             ldmatrix(b, from + H::place((lane >> 4) * 8 + (lane & 7), i * 2 + ((lane >> 3) & 1)));
-            mma_f16(s[0], a[i], b[0], b[1]);
-            mma_f16(s[1], a[i], b[2], b[3]);
+            mma_f16(s[0], a, b[0], b[1]);
+            mma_f16(s[1], a, b[2], b[3]);
         }
         weigh(s, at);
         // Weights as two planes of f16, which together are as good as f32.
@@ -224,9 +216,7 @@ struct PagedFade {
 
 // A warp's sums over several chunks.
 template <class P> struct PagedTotals {
-    float top[2], total[2];
-    // In memory: registers are for what each turn needs.
-    volatile float o[P::d / 8][4];
+    float top[2], total[2], o[P::d / 8][4];
 
     INLINE void set(const PagedSums<P>& chunk) {
 #pragma unroll
@@ -303,6 +293,19 @@ template <class P> INLINE void add_keys(PagedSums<P>& sums, const PagedOperands<
     __syncthreads();
 }
 
+// Brings the queries of a tile to shared memory, with zeros for those that are none.
+template <class P> INLINE void bring_queries(u32 to, const PagedOperands<P>& in, const PagedTile<P>& tile) {
+    typedef PagedShape<P> H;
+    for (u32 i = threadIdx.x; i < 16 * H::pieces; i += H::threads) {
+        const u32 query = i / H::pieces, piece = i % H::pieces;
+        const bool has = tile.has(query);
+        cp_async_16(to + H::place(query, piece), in.q + tile.place_of(has ? query : 0) + piece * 8, has ? 16 : 0);
+    }
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+}
+
 // Rows of no text are zeros.
 template <class P> INLINE void clear_tile(const PagedOperands<P>& in, const PagedTile<P>& tile) {
     typedef PagedShape<P> H;
@@ -364,6 +367,8 @@ template <class P> INLINE void finish_shared_tile(const PagedOperands<P>& in, co
 template <class P> INLINE void paged_attention_block(const Bindings<PagedShape<P>::count>& bound) {
     extern __shared__ __align__(128) char memory[];
     __shared__ PagedShared<P> shared;
+    // In registers they would leave too few for the sums of chunks.
+    __shared__ __align__(128) u16 queries[16 * P::d];
     const PagedOperands<P> in(bound);
     wait_previous();
     launch_next();
@@ -381,7 +386,8 @@ template <class P> INLINE void paged_attention_block(const Bindings<PagedShape<P
     float* all = (float*)memory; // [warps][16][D]
     {
         const u32 begin = tile.begin + rank * tile.chunk, end = begin + tile.chunk;
-        PagedSums<P> sums(in, tile);
+        bring_queries(address(queries), in, tile);
+        PagedSums<P> sums(tile, address(queries));
         add_keys(sums, in, tile, memory, begin, shares && end < tile.end ? end : tile.end);
         sums.leave(all + warp * 16 * P::d, shared.tops[warp], shared.totals[warp]);
     }
