@@ -263,6 +263,8 @@ impl UserKernel {
             Interface::Cuda(own) => {
                 desc.source.prelude.clone_from(&own.prelude);
                 desc.source.text.clone_from(&own.text);
+                // A text that knows nothing of clusters keeps its grid.
+                desc.constants.retain(|(name, _)| name != "CLUSTER_ROWS" || own.text.contains("CLUSTER"));
                 return;
             }
             Interface::Wgsl(declared) => declared,

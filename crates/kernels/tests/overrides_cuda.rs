@@ -56,6 +56,23 @@ fn every_printed_kernel_in_cuda_serves_in_its_place() {
 }
 
 #[test]
+fn a_text_without_clusters_keeps_its_grid() {
+    let name = "paged_attention/flash_cuda";
+    let one = BuiltIn::all(&any_device()).unwrap().into_iter().find(|one| one.kernel == name).unwrap();
+    let (types, phase) = (one.sample.types(), Phase::of_run(&one.sample.symbols));
+    let clusters = |text: &str| {
+        let own = give_kernel(name, text).unwrap();
+        let plan = plan_node(&one.sample.op, &types, phase, &hopper(), &own).unwrap();
+        plan.launches[0].desc.constants.iter().any(|(constant, _)| constant == "CLUSTER_ROWS")
+    };
+    let text = one.text().unwrap();
+    assert!(clusters(&text));
+    let plain: String =
+        text.lines().filter(|line| !line.starts_with("//")).map(|line| format!("{line}\n")).collect();
+    assert!(!clusters(&plain.replace("CLUSTER", "1")));
+}
+
+#[test]
 fn an_interface_that_does_not_fit_is_told() {
     let right = text("argmax/cluster_cuda");
     let told = |from: &str, to: &str| {
