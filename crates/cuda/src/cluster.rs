@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn grids_of_few_rows_are_cluster_grid() {
+    fn grids_of_few_rows_have_clusters() {
         let rule =
             ClusterRule::from_desc(&desc(&[("CLUSTER", 8.0), ("CLUSTER_ROWS", 4.0)])).unwrap().unwrap();
         assert_eq!(rule.cluster_grid([3, 4, 1]), Some(([24, 4, 1], 8)));
