@@ -9,6 +9,7 @@ use tapml_exec::{CpuPlatform, Session};
 use tapml_graph::{Error, Result};
 use tapml_import::safetensors::File;
 use tapml_import::{Checkpoint, ImportOptions, LogitRows};
+use tapml_testing::golden;
 
 /// Counts up: after a text that ends in `id`, the token `id + 1` is the most likely.
 struct Counter {
@@ -137,7 +138,7 @@ fn draft() -> (Tokenizer, Generator<Session>) {
 
 #[test]
 fn greedy_text_is_that_of_transformers_and_streams_in_pieces() {
-    let golden = File::open(&root().join("tests/goldens/llama_draft/golden.safetensors")).unwrap();
+    let golden = File::open(&golden("llama_draft").join("golden.safetensors")).unwrap();
     let prompts: Vec<String> = serde_json::from_str(&golden.metadata()["prompts"]).unwrap();
     let (tokenizer, mut generator) = draft();
     for (i, prompt) in prompts.iter().enumerate() {
