@@ -14,7 +14,7 @@ INLINE u64 key_of(float f, u32 at) {
     return good ? ((u64)order << 32) | (0xffffffffu - at) : 0xffffffff00000000ull;
 }
 INLINE u64 higher(u64 a, u64 b) { return a > b ? a : b; }
-INLINE u64 read_of(u32 block, u32 at) {
+INLINE u64 read_key(u32 block, u32 at) {
     u64 key;
     asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(key) : "r"(map_shared(at, block)) : "memory");
     return key;
@@ -43,7 +43,7 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
     cluster_sync();
     if (blockIdx.x == 0 && thread == 0) {
         const u32 at = address(&best_here);
-        for (u32 s = 1; s < SPLITS; s++) best = higher(best, read_of(s, at));
+        for (u32 s = 1; s < SPLITS; s++) best = higher(best, read_key(s, at));
         const u32 place = 0xffffffffu - (u32)best;
         *next = place == 0xffffffffu ? 0 : place;
         const u32 n = symbols[0], p = symbols[1];
