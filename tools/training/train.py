@@ -130,7 +130,8 @@ def write(out, model, made, dtype):
         "generation_config.json": dict(bos_token_id=0, eos_token_id=1, pad_token_id=2),
         "special_tokens_map.json": dict(bos_token=BEGIN, eos_token=END, pad_token=PAD),
         "tokenizer_config.json": dict(tokenizer_class="PreTrainedTokenizerFast", bos_token=BEGIN, eos_token=END,
-                                      pad_token=PAD, model_max_length=CONTEXT, clean_up_tokenization_spaces=False),
+                                      pad_token=PAD, model_max_length=model.config.max_position_embeddings,
+                                      clean_up_tokenization_spaces=False),
     }
     for name, content in texts.items():
         (out / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
