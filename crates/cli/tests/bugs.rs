@@ -192,7 +192,7 @@ fn a_kernel_that_does_not_end_on_a_gpu_is_ended_with_its_process() {
     assert!(errors[0].starts_with("did not end"), "{errors:?}");
 }
 
-/// A copy of a model that the test may change.
+/// A copy of a model that the test may change, with its weights as they are.
 fn copy_model(folder: &std::path::Path) -> std::path::PathBuf {
     let model = folder.join("models/draft");
     std::fs::create_dir_all(&model).unwrap();
@@ -200,6 +200,8 @@ fn copy_model(folder: &std::path::Path) -> std::path::PathBuf {
         let path = entry.unwrap().path();
         std::fs::write(model.join(path.file_name().unwrap()), std::fs::read(&path).unwrap()).unwrap();
     }
+    let packed = std::fs::read(model.join("model.safetensors.zst")).unwrap();
+    std::fs::write(model.join("model.safetensors"), tapml_testing::unpack(&packed).unwrap()).unwrap();
     model
 }
 

@@ -24,7 +24,7 @@ fn of_class(folder: &Path, class: &str, tied: bool, rename: impl Fn(&str) -> Str
     changed["tie_word_embeddings"] = json!(tied);
     std::fs::write(&config, changed.to_string()).unwrap();
     let weights = own.join("model.safetensors");
-    let bytes = std::fs::read(&weights).unwrap();
+    let bytes = tapml_testing::unpack(&std::fs::read(own.join("model.safetensors.zst")).unwrap()).unwrap();
     let end = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..end]).unwrap();
     let header: serde_json::Map<String, Value> =

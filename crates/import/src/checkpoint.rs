@@ -257,7 +257,7 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     }
     if dir.is_file() {
         return Err(match dir.extension().and_then(|e| e.to_str()) {
-            Some("safetensors" | "json") => fail("expected the folder that holds this file".into()),
+            Some("safetensors" | "json" | "zst") => fail("expected the folder that holds this file".into()),
             _ if onnx::is_onnx(dir) => {
                 let text = "onnx files are not supported here; `tapml inspect` tells what they consist of";
                 Error::unsupported(format!("{}: {text}", dir.display())).with_hint(FOLDER)

@@ -1,13 +1,12 @@
-//! The weight files of a checkpoint: one safetensors file, shards with an index, or what another format offers as a
-//! [`TensorFile`].
+//! The weight files of a checkpoint: one safetensors file, shards with an index, each of them perhaps compressed, or what another
+//! format offers as a [`TensorFile`].
 //!
 //! Opening lists tensors and reads no element. Loading checks name, shape and dtype of every weight that
 //! the graph names, and reports all problems at once.
 
 use crate::config::Config;
 use crate::finite::first_not_finite;
-use crate::present::is_present;
-use crate::safetensors::File;
+use crate::safetensors::{File, stored_path};
 use crate::source::Source;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -110,14 +109,15 @@ struct FoundTensor<'a> {
 }
 
 impl Weights {
-    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names. Each file may be compressed, with
+    /// `.zst` behind its name.
     ///
     /// # Errors
     /// If there is neither, a shard is missing or leads out of the folder, or a header is damaged.
     pub fn open(dir: &Path) -> Result<Weights> {
         // The single file wins where a folder holds both: the index may name shards that are not there.
-        if is_present(&dir.join(SINGLE))? {
-            return Ok(Weights::from_file(File::open(&dir.join(SINGLE))?));
+        if let Some(single) = stored_path(dir.join(SINGLE))? {
+            return Ok(Weights::from_file(File::open(&single)?));
         }
         match Config::read_if_present(&dir.join(INDEX))? {
             Some(index) => open_sharded(dir, &index),
@@ -379,14 +379,11 @@ fn open_sharded(dir: &Path, config: &Config) -> Result<Weights> {
         if !is_plain_name(file) {
             return Err(bad(format!("`{file}` is no name of a file in this folder")));
         }
-        let shard = dir.join(file);
-        if !is_present(&shard)? {
-            return Err(bad(format!(
-                "shard {} is missing; it holds {} tensors",
-                shard.display(),
-                names.len()
-            )));
-        }
+        let Some(shard) = stored_path(dir.join(file))? else {
+            let shard = dir.join(file);
+            let text = format!("shard {} is missing; it holds {} tensors", shard.display(), names.len());
+            return Err(bad(text));
+        };
         let file = File::open(&shard)?;
         let listed = file.list();
         let places: HashMap<&str, usize> =

@@ -115,6 +115,40 @@ fn the_hash_depends_on_weights_not_on_files() {
     assert_ne!(whole.weights_hash(), other.weights_hash());
 }
 
+/// Puts compressed files in the place of a folder's weights; gives their paths.
+fn compress_weights(dir: &Path) -> Vec<PathBuf> {
+    let files = dir.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let weights = files.filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"));
+    let compress = |path: PathBuf| {
+        let compressed = path.with_extension("safetensors.zst");
+        std::fs::write(&compressed, tapml_testing::pack(&std::fs::read(&path).unwrap())).unwrap();
+        std::fs::remove_file(path).unwrap();
+        compressed
+    };
+    weights.map(compress).collect()
+}
+
+#[test]
+fn compressed_weight_files_are_read_as_plain_ones() {
+    for shards in [1, 3] {
+        let dir = make_checkpoint(&TinyLlama { shards, ..TinyLlama::default() });
+        let plain = Checkpoint::open(dir.path()).unwrap().weights_hash().to_string();
+        let files = compress_weights(dir.path());
+        assert_eq!(files.len(), shards);
+        assert_eq!(Checkpoint::open(dir.path()).unwrap().weights_hash(), plain);
+        // A plain file stands before a compressed one.
+        let empty = files[0].with_extension("");
+        std::fs::write(&empty, "").unwrap();
+        assert!(refusal(dir.path()).to_string().contains("the file has 0 bytes"));
+        std::fs::remove_file(empty).unwrap();
+        let whole = std::fs::read(&files[0]).unwrap();
+        std::fs::write(&files[0], &whole[..whole.len() / 2]).unwrap();
+        let error = refusal(dir.path()).to_string();
+        let name = files[0].file_name().unwrap().to_str().unwrap();
+        assert!(error.contains(name) && error.contains("`zstd` wrote"), "{error}");
+    }
+}
+
 #[test]
 fn a_path_that_is_no_model_is_told_what_a_model_is() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The small checkpoints of `tests/goldens`. Their random weights are not stored: `weights.json` describes them, and this
 //! makes the files from it. `tools/goldens/weights.py` says what the description holds and makes the same files, to the bit.
-//! A file that is stored packed, with `.zst` behind its name, is unpacked; so are those of bundled models.
+//! A file that is stored packed, with `.zst` behind its name, is unpacked.
 //!
 //! The generator is SplitMix64, started from the hash of a tensor's name. So a tensor's values depend on
 //! its name, its description and the seed, not on the order of tensors. Values near a normal distribution
@@ -33,30 +33,23 @@ pub fn golden(name: &str) -> PathBuf {
     ready(&golden_path(name), name).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A bundled model, by the name of its folder below `models`: `llama`, `llama_draft`, `llama_head64`, `qwen2_moe_head128`.
-///
-/// # Panics
-/// If its weights cannot be unpacked.
+/// A bundled model, by the name of its folder below `models`: `llama`, `llama_draft`, `llama_head64`,
+/// `qwen2_moe_head128`.
 pub fn model(name: &str) -> PathBuf {
-    ready(&model_path(name), name).unwrap_or_else(|error| panic!("{error}"))
+    root().join("models").join(name)
 }
 
 /// All bundled models, in order of their names.
 ///
 /// # Panics
-/// If their folder cannot be read, or weights cannot be unpacked.
+/// If their folder cannot be read.
 pub fn models() -> Vec<PathBuf> {
-    model_names().iter().map(|name| model(name)).collect()
-}
-
-/// The names of all bundled models, sorted.
-fn model_names() -> Vec<String> {
     let folder = root().join("models");
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let entries = entries.flatten().filter(|entry| entry.path().join("config.json").is_file());
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
-    names.sort();
-    names
+    let mut models: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    models.retain(|folder| folder.join("config.json").is_file());
+    models.sort();
+    models
 }
 
 /// The folders of all goldens, with the weights of those that have a checkpoint of their own, in order of their names.
@@ -79,29 +72,20 @@ pub fn golden_names() -> Vec<String> {
     names
 }
 
-/// Writes the folder of a bundled model or a golden, with its weights, to a place where nothing is yet.
+/// Writes the folder of a golden, with its weights, to a place where nothing is yet.
 pub fn write_golden(name: &str, out: &Path) -> Result<(), String> {
-    let is_among = |names: Vec<String>| names.iter().any(|known| known == name);
-    let stored = if is_among(model_names()) {
-        model_path(name)
-    } else if is_among(golden_names()) {
-        golden_path(name)
-    } else {
-        return Err(format!("there is no `{name}`; `ls models tests/goldens` lists what there is"));
-    };
+    if !golden_names().iter().any(|known| known == name) {
+        return Err(format!("there is no golden `{name}`; `ls tests/goldens` lists what there is"));
+    }
     if out.symlink_metadata().is_ok() {
         return Err(format!("{} exists; name a folder that does not", out.display()));
     }
-    write(&files(&stored)?, out)
+    write(&files(&golden_path(name))?, out)
 }
 
 /// Where it is stored in the repository.
 fn golden_path(name: &str) -> PathBuf {
     root().join("tests/goldens").join(name)
-}
-
-fn model_path(name: &str) -> PathBuf {
-    root().join("models").join(name)
 }
 
 /// Whether a folder holds a file that tests do not read as it is stored.

@@ -165,15 +165,7 @@ impl GpuArgs {
             }
         }
         let folders = folders.iter().map(absolute).collect::<Result<Vec<PathBuf>>>()?;
-        let mut found = plan::find_models(root, &folders);
-        for model in &mut found {
-            let stored = root.join(&model.path);
-            // Commands open what is not packed.
-            if stored.join("model.safetensors.zst").is_file() {
-                model.path = tapml_testing::model(&model.name).display().to_string();
-            }
-        }
-        Ok(found)
+        Ok(plan::find_models(root, &folders))
     }
 
     /// The steps of the plan, each with whether this call is to run it. Fails if a name of `--only` is no step's.

@@ -1,5 +1,6 @@
-//! A safetensors file mapped into memory; tensors share the map.
+//! A safetensors file mapped into memory, or uncompressed into it; tensors share the map.
 
+use super::compressed::{MOST_UNCOMPRESSED, is_compressed, uncompress};
 use super::{Header, HeaderEntry};
 use crate::mapped::map;
 use std::collections::BTreeMap;
@@ -18,9 +19,14 @@ pub struct File {
 }
 
 impl File {
-    /// Maps the file and checks its header. Errors name the file; see [`Header::parse`].
+    /// Maps the file, or uncompresses it if its name ends with `.zst`, and checks its header. Errors name the file; see
+    /// [`Header::parse`]. A compressed file may hold up to [`MOST_UNCOMPRESSED`] bytes.
     pub fn open(path: &Path) -> Result<File> {
-        let bytes = map(path)?;
+        let mut bytes = map(path)?;
+        if is_compressed(path) {
+            let content = uncompress(&bytes, MOST_UNCOMPRESSED).context(|| path.display().to_string())?;
+            bytes = Bytes::new(content);
+        }
         let (header, begin) = Header::parse(&bytes).context(|| path.display().to_string())?;
         Ok(File { path: path.to_path_buf(), header, bytes, begin })
     }

@@ -79,8 +79,9 @@ pub fn find(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
 /// Whether a folder holds weights.
 fn has_weights(folder: &Path) -> bool {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let weights = |path: PathBuf| path.extension().is_some_and(|e| e == "safetensors" || e == "gguf");
-    files.map(|file| file.path()).any(weights)
+    let weights =
+        |name: &str| [".safetensors", ".safetensors.zst", ".gguf"].iter().any(|end| name.ends_with(end));
+    files.map(|file| file.file_name()).any(|name| weights(&name.to_string_lossy()))
 }
 
 /// The name of a folder, or of a file without its ending.
