@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_millis(1200);
 /// How long the process may take to end in order, which a driver that still works may keep it from.
 const ENDING: Duration = Duration::from_millis(400);
 
-/// The part of the work that the next request ends in place of the whole.
+/// The part of the work that the next Ctrl-C ends in place of the whole.
 static PART: Mutex<Option<Stop>> = Mutex::new(None);
 
 /// Tells what was found so far, before the process ends.
@@ -51,7 +51,7 @@ pub fn end_on_signal() {
     CODE.store(0, Ordering::Release);
 }
 
-/// A part of the work that the first request ends, while the process goes on. Until this is dropped.
+/// A part of the work that the first Ctrl-C ends, while the process goes on. Until this is dropped.
 pub struct StoppablePart(Stop);
 
 impl StoppablePart {
@@ -101,9 +101,11 @@ pub fn listen() -> Result<&'static Stop> {
     }
     let stop = STOP.get_or_init(Stop::new);
     let mut asked = false;
-    ctrlc::set_handler(move || {
+    on_signal(move |signal| {
         // Taken out: a part that does not stop leaves the next request to the process.
-        if let Some(part) = part().take() {
+        if signal == ProcessSignal::Interrupt
+            && let Some(part) = part().take()
+        {
             return part.request();
         }
         // 130 is what a shell gives for a process that SIGINT ended.
@@ -123,6 +125,36 @@ pub fn listen() -> Result<&'static Stop> {
     })
     .context("could not install the signal handler")?;
     Ok(stop)
+}
+
+/// Who asks the process to stop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ProcessSignal {
+    /// A person by Ctrl-C, who may mean the part at work alone.
+    Interrupt,
+    /// The system, or a terminal that is closed: the whole process is meant.
+    #[cfg(unix)]
+    Terminate,
+}
+
+/// Has each signal handled, one after another, by a thread of its own.
+#[cfg(unix)]
+fn on_signal(mut handle: impl FnMut(ProcessSignal) + Send + 'static) -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let heard = move || {
+        for signal in signals.forever() {
+            handle(if signal == SIGINT { ProcessSignal::Interrupt } else { ProcessSignal::Terminate });
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(heard)?;
+    Ok(())
+}
+
+/// Has Ctrl-C handled by a thread of its own.
+#[cfg(not(unix))]
+fn on_signal(mut handle: impl FnMut(ProcessSignal) + Send + 'static) -> Result<()> {
+    Ok(ctrlc::set_handler(move || handle(ProcessSignal::Interrupt))?)
 }
 
 /// What to tell if the process is stopped in the middle of work, until [`or_last_words`] or [`forget_last_words`].

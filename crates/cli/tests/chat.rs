@@ -18,18 +18,27 @@ const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{%
 /// Longer than two pages of the cache.
 const SYSTEM: &str = "You tell stories to little children. A story is short. It has a happy end, and all of its words are easy.";
 
-/// Runs a program in a terminal: waits for a text, then types another one, and so on; tells the exit code and all that it showed.
+/// Runs a program in a terminal: waits for a text, then types another one or sends SIGTERM, and so on; tells the exit code, all that
+/// it showed, and whether it left the terminal as it was.
 const TERMINAL: &str = r#"
-import json, os, pty, select, signal, sys, time
-pid, fd = pty.fork()
+import fcntl, json, os, pty, select, signal, sys, termios, time
+# Held open, so that the modes of the terminal can be read when the program has ended.
+fd, inner = pty.openpty()
+modes = lambda: termios.tcgetattr(inner)
+usual = modes()
+pid = os.fork()
 if pid == 0:
+    os.setsid()
+    fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
+    for standard in range(3):
+        os.dup2(inner, standard)
     # What runs the tests may ignore it, as a shell does for its background.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execv(sys.argv[2], sys.argv[2:])
 shown, at, end = b"", 0, time.time() + 120
 def read():
     global shown
-    if select.select([fd], [], [], 1)[0]:
+    if select.select([fd], [], [], 0.2)[0]:
         try:
             data = os.read(fd, 4096)
         except OSError:
@@ -39,19 +48,26 @@ def read():
     return time.time() < end
 for wait, send in json.loads(sys.argv[1]):
     wait = wait.encode()
-    while wait not in shown[at:] and read():
+    while wait not in shown[at:] and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and read():
         pass
     found = shown.find(wait, at)
     if found < 0:
         break
     at = found + len(wait)
-    os.write(fd, send.encode())
-while read():
-    pass
-if time.time() >= end:
-    os.kill(pid, signal.SIGKILL)
-code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-print(json.dumps([code, shown.decode(errors="replace")]))
+    if send == "SIGTERM":
+        os.kill(pid, signal.SIGTERM)
+    else:
+        os.write(fd, send.encode())
+ended = 0
+while not ended:
+    if time.time() >= end:
+        os.kill(pid, signal.SIGKILL)
+    read()
+    ended, status = os.waitpid(pid, os.WNOHANG)
+while select.select([fd], [], [], 0)[0]:
+    read()
+code = os.waitstatus_to_exitcode(status)
+print(json.dumps([code, shown.decode(errors="replace"), usual == modes()]))
 "#;
 
 fn chat(folder: &Path, arguments: &[&str]) -> Command {
@@ -167,6 +183,24 @@ fn the_oldest_turns_make_room() {
         assert!(turn["usage"]["prompt_tokens"].as_u64().unwrap() + 20 <= 96, "{turn}");
         assert!(!text(turn).is_empty() && turn["context_full"] == false, "{turn}");
     }
+    // Who reads an answer knows before it what the model was not given.
+    std::fs::write(folder.path().join("lines"), &lines).unwrap();
+    let mut both = std::process::Command::new("sh");
+    both.args([
+        "-c",
+        "\"$0\" \"$@\" < lines 2>&1",
+        env!("CARGO_BIN_EXE_tapml"),
+        "chat",
+        &draft(),
+        "--target",
+        "cpu",
+    ]);
+    both.args(["--context", "96", "--max-tokens", "20", "--system", "Tell a story."]);
+    let told = String::from_utf8(both.current_dir(folder.path()).output().unwrap().stdout).unwrap();
+    let note = "messages are dropped to make room; the system prompt stays\n";
+    let (_, after) = told.split_once(note).unwrap_or_else(|| panic!("{told}"));
+    let first = &turns[dropped.iter().position(|&count| count > 0).unwrap()];
+    assert!(after.starts_with(text(first)), "{told}");
     let whole = chat(folder.path(), &["--context", "40", "--message", "One day"])
         .assert()
         .code(0)
@@ -234,7 +268,7 @@ fn a_chat_that_cannot_begin_says_why() {
     assert!(told.contains(". on cpu; `tapml chat MODEL` chooses otherwise"), "{told}");
 }
 
-/// What `tapml chat` of the model shows in a terminal, and its exit code.
+/// What `tapml chat` of the model shows in a terminal, which it leaves as it was, and its exit code.
 fn in_terminal(folder: &Path, arguments: &[&str], steps: &[(&str, &str)]) -> (i64, String) {
     let mut command = python::python();
     command.args([
@@ -247,8 +281,9 @@ fn in_terminal(folder: &Path, arguments: &[&str], steps: &[(&str, &str)]) -> (i6
     command.args(["--target", "cpu"]).args(arguments).current_dir(folder);
     let output = command.env("XDG_DATA_HOME", folder).env("TERM", "xterm").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    let (code, shown): (i64, String) =
+    let (code, shown, restored): (i64, String, bool) =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{told}"));
+    assert!(restored, "the terminal has other modes than before: {shown}");
     (code, shown)
 }
 
@@ -279,4 +314,41 @@ fn ctrl_c_ends_an_answer_and_not_the_chat() {
     assert!(shown.contains("what was said is kept") && shown.contains("max_tokens is 2"), "{shown}");
     let history = std::fs::read_to_string(folder.path().join("tapml/chat_history")).unwrap();
     assert!(history.contains("Once upon a time\n") && history.contains("went\n"), "{history}");
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_ends_the_chat_and_gives_the_terminal_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tapml_testing::model("llama").display().to_string();
+    let mut command = tapml(folder.path());
+    command.args(["chat", &model, "--target", "cpu", "--max-tokens", "3"]);
+    let begins = text(&answers(&mut command, "Once upon a time\n", 0)[0]).to_string();
+    let during = [("> ", "Once upon a time\r"), (&begins, "SIGTERM")];
+    let (code, shown) = in_terminal(folder.path(), &[&model, "--max-tokens", "450"], &during);
+    assert!(code == 0 && !shown.contains("what was said is kept"), "{code}: {shown}");
+    let (code, shown) = in_terminal(folder.path(), &[&model], &[("> ", "SIGTERM")]);
+    assert_eq!(code, 0, "{shown}");
+}
+
+#[test]
+fn a_draft_model_guesses_and_the_answer_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tapml_testing::model("llama").display().to_string();
+    let talk = |more: &[&str]| {
+        let mut command = tapml(folder.path());
+        command.args(["chat", &model, "--target", "cpu", "--max-tokens", "24"]).args(more);
+        command.args(["--json", "turns.jsonl"]).write_stdin("Once upon a time\n/stats\n");
+        let told = String::from_utf8(command.assert().code(0).get_output().stderr.clone()).unwrap();
+        let turns = std::fs::read_to_string(folder.path().join("turns.jsonl")).unwrap();
+        (serde_json::from_str::<Value>(&turns).unwrap(), told)
+    };
+    let (alone, told) = talk(&[]);
+    assert!(!told.contains("guesses:"), "{told}");
+    let (guessed, told) = talk(&["--draft", &draft()]);
+    assert_eq!(text(&guessed), text(&alone));
+    let count = |name: &str| guessed["guesses"][name].as_u64().unwrap();
+    let (accepted, compared) = (count("accepted_tokens"), count("compared_tokens"));
+    assert!(0 < accepted && accepted <= compared, "{guessed}");
+    assert!(told.contains(&format!("guesses: {accepted} of {compared} were right")), "{told}");
 }

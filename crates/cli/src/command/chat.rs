@@ -19,7 +19,7 @@ use conversation::Conversation;
 use input::{Input, InputLines, SlashCommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use session::{ChatSession, NextStep, TurnReport};
+use session::{AnswerEvent, ChatSession, NextStep, TurnReport};
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -296,7 +296,10 @@ impl Speaker {
             }
         };
         let ends = || is_stopped() || failed.borrow().is_some();
-        let answer = session.answer(message, &ends, &mut |text| print(text));
+        let answer = session.answer(message, &ends, &mut |event| match event {
+            AnswerEvent::Dropped(count) => note_dropped(count),
+            AnswerEvent::Text(text) => print(text),
+        });
         // What failed before it began leaves no line.
         if begun.get() || answer.is_ok() {
             print("\n");
@@ -322,13 +325,14 @@ impl Speaker {
     }
 }
 
-/// Tells what a reader of an answer should know.
+/// Tells what the model is not given, which a reader should know before the answer.
+fn note_dropped(count: usize) {
+    let text = format!("the {count} oldest messages are dropped to make room; the system prompt stays");
+    output::note("context", &text);
+}
+
+/// Tells why an answer ends where it does.
 fn note_end(report: &TurnReport, context: usize) {
-    if report.dropped_messages > 0 {
-        let count = report.dropped_messages;
-        let text = format!("the {count} oldest messages are dropped to make room; the system prompt stays");
-        output::note("context", &text);
-    }
     match report.finish_reason {
         "cancelled" => output::note("stopped", "what was said is kept"),
         "length" if report.context_full => {

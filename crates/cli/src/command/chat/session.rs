@@ -50,6 +50,14 @@ struct GuessReport {
     accepted_tokens: u64,
 }
 
+/// What happens while a message is answered.
+pub enum AnswerEvent<'a> {
+    /// So many of the oldest messages do not fit any longer, and the model is not given them from here on.
+    Dropped(usize),
+    /// A piece of the answer, of whole characters.
+    Text(&'a str),
+}
+
 /// What a slash command leaves to its caller.
 pub enum NextStep {
     /// This is to be told.
@@ -71,8 +79,8 @@ impl ChatSession {
         self.chat.context()
     }
 
-    /// Answers a message, or the last one again if there is none; `on_text` is given pieces of whole characters. Nothing but a
-    /// success changes the conversation.
+    /// Answers a message, or the last one again if there is none; `on_event` is told what happens. Nothing but a success changes the
+    /// conversation.
     ///
     /// # Errors
     /// If the message alone does not fit the context, the chat template refuses it, the engine fails, or the answer was stopped
@@ -81,7 +89,7 @@ impl ChatSession {
         &mut self,
         message: Option<&str>,
         is_stopped: &dyn Fn() -> bool,
-        on_text: &mut dyn FnMut(&str),
+        on_event: &mut dyn FnMut(AnswerEvent),
     ) -> Result<TurnReport> {
         let mut conversation = self.conversation.clone();
         match message {
@@ -89,7 +97,11 @@ impl ChatSession {
             None => conversation.ask_again()?,
         }
         let dropped_messages = self.fit(&mut conversation)?;
+        if dropped_messages > 0 {
+            on_event(AnswerEvent::Dropped(dropped_messages));
+        }
         let before = self.chat.stats()?;
+        let on_text = &mut |text: &str| on_event(AnswerEvent::Text(text));
         let answer = self.chat.answer(&conversation.request(), is_stopped, on_text)?;
         if answer.text.is_empty() && answer.finish == Finish::Cancelled {
             return Err(anyhow!("stopped before anything was said; the message is not kept"));
