@@ -1,5 +1,5 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask wire` writes the code that is generated from the
-//! wire's schema; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask test` does so and runs every
+//! wire's schema; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask platforms` type-checks for other systems; `cargo xtask test` does so and runs every
 //! test, `cargo xtask python` those of the Python package, `cargo xtask gpu` all that needs a GPU, `cargo xtask fuzz` what reads
 //! bytes of strangers, `cargo xtask dist` packs the command for users, `cargo xtask docs` makes a site of `docs/`. `cargo xtask
 //! goldens` writes a small checkpoint of `tests/goldens` with its weights. Nothing here ships to users.
@@ -12,6 +12,7 @@ mod gpu;
 mod packages;
 mod packed;
 mod pages;
+mod platforms;
 mod process;
 mod python;
 mod records;
@@ -22,10 +23,13 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [--help] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
+const USAGE: &str = "usage: cargo xtask tidy | wire | packages | platforms [--help] | test [--help] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if std::env::var_os(platforms::STAND_IN).is_some() {
+        return platforms::stand_in(&arguments);
+    }
     let result = match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(&root()),
         Some("wire") => wire::run(&root()),
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some("test") => test::run(&root(), &arguments[1..]),
+        Some("platforms") => platforms::run(&root(), &arguments[1..]),
         Some("gpu") => return gpu::main(&root(), &arguments[1..]),
         Some("fuzz") => fuzz::run(&root(), &arguments[1..]),
         Some("dist") => dist::run(&root(), &arguments[1..]),
