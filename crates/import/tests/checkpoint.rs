@@ -364,6 +364,7 @@ fn the_bundled_models_open() {
         ("llama", 8, 74, 4096, 512),
         ("llama_draft", 4, 38, 4096, 512),
         ("llama_head64", 1, 11, 320, 4096),
+        ("llava", 3, 69, 480, 384),
         ("qwen2_moe_head128", 1, 19, 320, 4096),
     ];
     for (name, layers, weights, vocab, context) in bundled {
@@ -371,7 +372,8 @@ fn the_bundled_models_open() {
         assert_eq!(checkpoint.hidden_values().len(), layers + 1);
         assert_eq!(checkpoint.graph().weights().count(), weights);
         assert_eq!((checkpoint.vocab(), checkpoint.context()), (vocab, context));
-        assert!(checkpoint.unused_tensors().is_empty());
+        // A tower has a norm for a result of its own, which LLaVA does not take.
+        assert!(checkpoint.unused_tensors().iter().all(|name| name.contains(".post_layernorm.")), "{name}");
     }
 }
 
