@@ -36,8 +36,8 @@ SHAPES = {
         moe_intermediate_size=128, shared_expert_intermediate_size=256, intermediate_size=256, norm_topk_prob=False,
         router_aux_loss_coef=0.02, **COMMON),
 }
-# How the weights are stored: kernels for prompts on tensor cores read f16, or packed weights.
-STORED = torch.float16
+# How the weights are stored: kernels for prompts on tensor cores read f16, or packed weights. So few bits pack well.
+STORED, SIGNIFICANT_BITS = torch.float16, 7
 # Sequences of a step, their length, and the share of the steps.
 SHORT, LONG = (16, 256), (1, CONTEXT)
 RATE, WARM = 4e-3, 100
@@ -101,10 +101,16 @@ def bits_per_byte(model, made, texts):
     return nats / math.log(2) / size
 
 
-def published(model, dtype):
+def rounded(tensor, bits):
+    """The nearest numbers of so many significant bits."""
+    mantissa, exponent = torch.frexp(tensor.float())
+    return torch.ldexp((mantissa * 2 ** bits).round() / 2 ** bits, exponent)
+
+
+def published(model, dtype, bits):
     """Names and tensors as published checkpoints have them: one matrix for each projection of an expert."""
     for name, tensor in model.state_dict().items():
-        tensor, at = tensor.to(dtype), name.rpartition(".")[0]
+        tensor, at = (rounded(tensor, bits) if bits else tensor).to(dtype), name.rpartition(".")[0]
         if name.endswith("experts.gate_up_proj"):
             for index, both in enumerate(tensor):
                 for part, matrix in zip(("gate", "up"), both.chunk(2)):
@@ -116,9 +122,10 @@ def published(model, dtype):
             yield name, tensor.contiguous()
 
 
-def write(out, model, made, dtype):
+def write(out, model, made, dtype, bits=None):
+    """A checkpoint of weights in `dtype`, perhaps of so many significant bits."""
     out.mkdir(parents=True, exist_ok=True)
-    save_file(dict(published(model, dtype)), out / "model.safetensors", metadata=dict(format="pt"))
+    save_file(dict(published(model, dtype, bits)), out / "model.safetensors", metadata=dict(format="pt"))
     (out / "model.safetensors").chmod(0o644)
     word = str(dtype).removeprefix("torch.")
     idle = ("_name_or_path", "chunk_size_feed_forward", "id2label", "label2id", "problem_type", "return_dict",
@@ -164,7 +171,7 @@ def main():
     train(model, ids, arguments.short, arguments.long)
     if "moe" in arguments.model:
         model.config.output_router_logits = False
-    write(arguments.out, model, made, STORED)
+    write(arguments.out, model, made, STORED, SIGNIFICANT_BITS)
     stored = AutoModelForCausalLM.from_pretrained(arguments.out, dtype=torch.float32)
     print(f"{sum(p.numel() for p in stored.parameters())} parameters, "
           f"{bits_per_byte(stored, made, held):.3f} bits per byte held out")
