@@ -24,7 +24,7 @@ export class Files {
 
   /** A file that is not kept: the manifest. */
   async text(file: string): Promise<Uint8Array> {
-    return this.download(file, undefined, () => {});
+    return this.download(file, "no-cache", undefined, () => {});
   }
 
   /** A file with its hash compared. */
@@ -42,7 +42,8 @@ export class Files {
   private async downloadRight(entry: SiteFile, tell: Tell): Promise<Uint8Array> {
     for (let attempt = 0; ; attempt++) {
       try {
-        const bytes = await this.download(entry.file, entry.bytes, tell);
+        // What came before may be what the browser's own cache holds: it is not asked again.
+        const bytes = await this.download(entry.file, attempt === 0 ? "default" : "reload", entry.bytes, tell);
         if (await isRight(bytes, entry)) return bytes;
         throw new Failure(ErrorKind.INVALID_INPUT, `${entry.file} is not what the site tells of: its hash differs`).hinted(
           "copy the whole folder to the server again",
@@ -55,9 +56,9 @@ export class Files {
     }
   }
 
-  private async download(file: string, bytes: number | undefined, tell: Tell): Promise<Uint8Array> {
+  private async download(file: string, cache: RequestCache, bytes: number | undefined, tell: Tell): Promise<Uint8Array> {
     const unavailable = (why: string): Failure => new Failure(ErrorKind.UNAVAILABLE, `could not get ${file}: ${why}`);
-    const response = await fetch(new URL(file, this.base), bytes === undefined ? { cache: "no-cache" } : {}).catch((thrown: unknown) => {
+    const response = await fetch(new URL(file, this.base), { cache }).catch((thrown: unknown) => {
       throw unavailable(messageOf(thrown));
     });
     if (!response.ok) throw unavailable(`status ${response.status}`);

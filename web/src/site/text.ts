@@ -18,6 +18,7 @@ export class Text {
 
   constructor(json: Uint8Array, private readonly settings: TextSettings) {
     this.tokenizer = new Tokenizer(JSON.parse(new TextDecoder().decode(json)) as object, {});
+    keepMarks(this.tokenizer.decoder as ByteDecoder | null);
     this.template = settings.template === null ? undefined : new Template(settings.template);
   }
 
@@ -47,6 +48,18 @@ export class Text {
   decode(ids: number[]): string {
     return ids.length === 0 ? "" : this.tokenizer.decode(ids, { skip_special_tokens: true, clean_up_tokenization_spaces: false });
   }
+}
+
+/** A decoder of the library, as far as it is looked into. */
+interface ByteDecoder {
+  text_decoder?: TextDecoder;
+  decoders?: ByteDecoder[];
+}
+
+/** Lets decoders of bytes keep U+FEFF at the beginning of what they decode: a text has it only if the model wrote it. */
+function keepMarks(decoder: ByteDecoder | null): void {
+  if (decoder?.text_decoder) decoder.text_decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  decoder?.decoders?.forEach(keepMarks);
 }
 
 /** Marks at the end of a text that are held back, because more tokens may turn them into characters. */
