@@ -166,26 +166,55 @@ pub struct SumTest {
     pub limit: f64,
 }
 
-impl SumTest {
-    /// The tests on the distribution of one output with these allowed errors.
-    pub fn all(exact: &Exact, dtype: DType, allowed: &Allowed) -> Vec<SumTest> {
+/// What the sums over the residuals of one output may come to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SumLimits {
+    /// Of the residuals, each times the rounded exact value.
+    pub scale: f64,
+    /// Of the residuals.
+    pub bias: f64,
+    /// Of their squares.
+    pub spread: f64,
+    /// Of the residuals of each column; empty if there are too few rows.
+    pub columns: Vec<f64>,
+    /// Whether an element counts in these sums.
+    pub counted: Vec<bool>,
+}
+
+impl SumLimits {
+    /// Those of one output with these allowed errors.
+    pub fn new(exact: &Exact, dtype: DType, allowed: &Allowed) -> SumLimits {
         let VerdictConstants { shared, lambda, .. } = VerdictConstants::DECIDING;
         let residual = Residual::new(exact, &allowed.rounded, dtype, allowed);
         let [scale, bias, squares] = residual.totals(shared);
         let counts = |i: usize| residual.ulp[i] > 0.0 && allowed.rounded[i].abs() >= 2.0 * dtype.min_normal();
+        let (columns, of_columns) = residual.column_sums(lambda);
+        SumLimits {
+            scale: scale.limit(shared, lambda),
+            bias: bias.limit(shared, lambda),
+            spread: squares.limit(shared, lambda),
+            columns: columns.iter().map(|sums| sums.limit(shared, of_columns)).collect(),
+            counted: (0..allowed.rounded.len()).map(counts).collect(),
+        }
+    }
+}
+
+impl SumTest {
+    /// The tests on the distribution of one output with these allowed errors.
+    pub fn all(exact: &Exact, dtype: DType, allowed: &Allowed) -> Vec<SumTest> {
+        let SumLimits { scale, bias, spread, columns, counted } = SumLimits::new(exact, dtype, allowed);
         let weights = |weight: &dyn Fn(usize) -> f64| {
-            (0..allowed.rounded.len()).map(|i| if counts(i) { weight(i) } else { 0.0 }).collect()
+            counted.iter().enumerate().map(|(i, &counts)| if counts { weight(i) } else { 0.0 }).collect()
         };
         let test = |criterion, weights, power, limit| SumTest { criterion, weights, power, limit };
         let mut tests = vec![
-            test(Criterion::Scale, weights(&|i| allowed.rounded[i]), 1, scale.limit(shared, lambda)),
-            test(Criterion::Bias, weights(&|_| 1.0), 1, bias.limit(shared, lambda)),
-            test(Criterion::Spread, weights(&|_| 1.0), 2, squares.limit(shared, lambda)),
+            test(Criterion::Scale, weights(&|i| allowed.rounded[i]), 1, scale),
+            test(Criterion::Bias, weights(&|_| 1.0), 1, bias),
+            test(Criterion::Spread, weights(&|_| 1.0), 2, spread),
         ];
-        let (columns, lambda) = residual.column_sums(lambda);
-        for (column, sums) in columns.iter().enumerate() {
+        for (column, limit) in columns.iter().enumerate() {
             let of_column = |i: usize| f64::from(u8::from(i % columns.len() == column));
-            tests.push(test(Criterion::Column, weights(&of_column), 1, sums.limit(shared, lambda)));
+            tests.push(test(Criterion::Column, weights(&of_column), 1, *limit));
         }
         tests
     }

@@ -63,14 +63,16 @@ mod distribution;
 mod exact;
 mod judgement;
 mod pattern;
+mod yardstick;
 
 pub use bound::{Allowed, JudgedElement};
 pub use constants::{AMPLITUDE, BASE, CHAIN, COPIES, INNER, LAMBDA, SHARED, STORAGE, VerdictConstants};
 pub use criterion::Criterion;
-pub use distribution::SumTest;
+pub use distribution::{SumLimits, SumTest};
 pub use exact::{Exact, Precision};
 pub use judgement::{Judgement, OneChain};
 pub use pattern::Pattern;
+pub use yardstick::Yardstick;
 
 use tapml_graph::{Error, Result, Tensor};
 
