@@ -13,7 +13,7 @@ mod trace;
 
 pub use compiler::POISON;
 pub use options::CompileOptions;
-pub use place::{NodePlace, ObservableNodes};
+pub use place::{NodePlace, ObservableNodes, PhaseNodes};
 pub use trace::{TracedValue, is_trace, trace_port};
 
 use crate::lower::lower;
@@ -57,21 +57,47 @@ pub fn compile_observable(
 ) -> Result<(Program, ObservableNodes)> {
     let mut planner = Planner::new(info.clone(), options.overrides.clone());
     let compiled = compile_phases(graph, &mut planner, options, true)?;
-    if compiled.decode {
+    if compiled.decode.is_some() {
         let text = "single nodes are shown of programs that run all numbers of rows by the same kernels";
         return Err(Error::unsupported(text).context(format!("graph `{}`", graph.name())));
     }
-    Ok((compiled.program, ObservableNodes { graph: compiled.prefill, places: compiled.places }))
+    Ok((compiled.program, ObservableNodes { graph: compiled.prefill.graph, places: compiled.places }))
+}
+
+/// As [`compile`], with the nodes of each list of steps: that of prompts, or of all runs, then that of single rows if there is one.
+/// The program is the same.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_nodes(
+    graph: &Graph,
+    info: &DeviceInfo,
+    options: &CompileOptions,
+) -> Result<(Program, Vec<PhaseNodes>)> {
+    let mut planner = Planner::new(info.clone(), options.overrides.clone());
+    let CompiledPhases { program, prefill, decode, places } =
+        compile_phases(graph, &mut planner, options, false)?;
+    let mut places = places.into_iter();
+    let first = decode.is_some().then_some(Phase::Prefill);
+    let lists = [(first, Some(prefill)), (Some(Phase::Decode), decode)].into_iter();
+    let lists = lists.filter_map(|(phase, lowered)| {
+        let LoweredGraph { graph, plans } = lowered?;
+        // Places were noted list by list, a plan and a place for each node.
+        let nodes = plans.into_iter().zip(places.by_ref()).collect();
+        Some(PhaseNodes { phase, graph, nodes })
+    });
+    let lists = lists.collect();
+    Ok((program, lists))
 }
 
 /// What compiling gives.
 struct CompiledPhases {
     program: Program,
     /// The graph of prompts, and of all runs if there is no list for single rows.
-    prefill: Graph,
-    /// Whether there is one.
-    decode: bool,
-    /// The nodes of both lists.
+    prefill: LoweredGraph,
+    /// That of single rows, if there is one.
+    decode: Option<LoweredGraph>,
+    /// The nodes of both lists, one behind the other.
     places: Vec<NodePlace>,
 }
 
@@ -110,7 +136,7 @@ fn compile_phases(
     });
     let (program, places) = compiled.context(|| format!("graph `{}`", graph.name()))?;
     program.check()?;
-    Ok(CompiledPhases { program, prefill: prefill.graph, decode: decode.is_some(), places })
+    Ok(CompiledPhases { program, prefill, decode, places })
 }
 
 /// A graph as it runs in one phase, with the plan of every node.

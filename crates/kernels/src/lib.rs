@@ -39,8 +39,8 @@ pub use cache::KernelCache;
 pub use choices::{Choice, TuningCache, UNFUSED};
 pub use choose::{plan_node, plan_settings, plan_variants};
 pub use compile::{
-    CompileOptions, DECODE_ROWS, NodePlace, ObservableNodes, POISON, TracedValue, compile,
-    compile_observable, compile_with, is_trace, trace_port,
+    CompileOptions, DECODE_ROWS, NodePlace, ObservableNodes, POISON, PhaseNodes, TracedValue, compile,
+    compile_observable, compile_with, compile_with_nodes, is_trace, trace_port,
 };
 pub use directives::{DeclaredChain, DeclaredSums};
 pub use instance::Instance;
