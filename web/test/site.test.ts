@@ -9,6 +9,7 @@ import { Files } from "../src/site/files";
 import { Sampler } from "../src/site/sampler";
 import type { Store } from "../src/site/store";
 import { StopTexts, Text, TextStream } from "../src/site/text";
+import { World } from "../src/site/world";
 
 const entry = (file: string, bytes: Uint8Array): { file: string; bytes: number; sha256: string } => {
   return { file, bytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
@@ -113,6 +114,16 @@ test("sampling keeps to its bounds, and a seed gives the same tokens", () => {
   weights.forEach((w, id) => assert.ok(Math.abs(w / sum - counts[id]! / 20_000) < 0.018, `${id}: ${counts}`));
   assert.throws(() => new Sampler({ temperature: -1, seed: 0 }), /temperature/);
   assert.throws(() => new Sampler({ temperature: 1, seed: 0 }).sample(Float32Array.of(0, NaN)), /logit of token 1 is NaN/);
+});
+
+test("a World vocabulary takes the longest token each time", () => {
+  const bytes = Array.from({ length: 256 }, (_, b): [number, string] => [b + 1, String.fromCharCode(b)]);
+  const more: [number, string][] = [[300, "ab"], [301, "abcde"], [302, "\n\n"], [303, "\u00e4\u00bd\u00a0"]];
+  const world = new World({ type: "World", end: 0, tokens: [...bytes, ...more], ends: ["<s>"] });
+  assert.deepEqual(world.encode("abcdabcde\n\n\n你é"), [300, 100, 101, 301, 302, 11, 303, 0xc3 + 1, 0xa9 + 1]);
+  assert.deepEqual(world.encode("<s>a<s<s>"), [0, 98, 61, 116, 0]);
+  assert.equal(world.decode([301, 0, 9999, 303]), "abcde你");
+  assert.equal(world.decode([0xe4 + 1]), "\ufffd");
 });
 
 interface Expected {

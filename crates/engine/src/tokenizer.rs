@@ -132,6 +132,19 @@ impl Tokenizer {
         Ok(Tokenizer { path, inner: TokenizerKind::Json(Box::new(inner)), special, bos, eos, template })
     }
 
+    /// The tokenizer in the form of a `tokenizer.json`, whatever file it was read from. A World vocabulary has `"type": "World"` as its
+    /// model: `tokens` are pairs of an id and the bytes as characters up to U+00FF, `ends` the texts that end a text.
+    ///
+    /// # Errors
+    /// If the library cannot write it.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        let bytes = match &self.inner {
+            TokenizerKind::Json(inner) => serde_json::to_vec(inner.as_ref()),
+            TokenizerKind::World(world) => serde_json::to_vec(&world.to_json()),
+        };
+        bytes.map_err(|e| Error::invalid(format!("{}: this tokenizer has no JSON: {e}", self.path.display())))
+    }
+
     /// The ids of a text, with the special tokens that the checkpoint puts around it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.ids(text, true)?;

@@ -4,6 +4,7 @@ import { Template } from "@huggingface/jinja";
 import { Tokenizer } from "@huggingface/tokenizers";
 import { failureOf, invalid } from "../core/failure";
 import type { TextSettings } from "./manifest";
+import { World, type WorldModel } from "./world";
 
 /** One message of a chat. */
 export interface Message {
@@ -11,20 +12,37 @@ export interface Message {
   content: string;
 }
 
+/** What cuts texts. */
+interface Tokens {
+  /** `special` puts the tokenizer's own tokens around the text. */
+  encode(text: string, special: boolean): number[];
+  decode(ids: number[]): string;
+}
+
+/** The tokenizer of a `tokenizer.json`. */
+function tokensOf(json: { model?: { type?: string } }): Tokens {
+  if (json.model?.type === "World") return new World(json.model as WorldModel);
+  const tokenizer = new Tokenizer(json, {});
+  keepMarks(tokenizer.decoder as ByteDecoder | null);
+  return {
+    encode: (text, special) => [...tokenizer.encode(text, { add_special_tokens: special }).ids],
+    decode: (ids) => tokenizer.decode(ids, { skip_special_tokens: true, clean_up_tokenization_spaces: false }),
+  };
+}
+
 /** See the file. */
 export class Text {
-  private readonly tokenizer: Tokenizer;
+  private readonly tokenizer: Tokens;
   private readonly template: Template | undefined;
 
   constructor(json: Uint8Array, private readonly settings: TextSettings) {
-    this.tokenizer = new Tokenizer(JSON.parse(new TextDecoder().decode(json)) as object, {});
-    keepMarks(this.tokenizer.decoder as ByteDecoder | null);
+    this.tokenizer = tokensOf(JSON.parse(new TextDecoder().decode(json)) as { model?: { type?: string } });
     this.template = settings.template === null ? undefined : new Template(settings.template);
   }
 
   /** The ids of a text, with the special tokens that the checkpoint puts around it. */
   encode(text: string): number[] {
-    const ids = [...this.tokenizer.encode(text).ids];
+    const ids = this.tokenizer.encode(text, true);
     const { add_bos, add_eos } = this.settings;
     if (add_bos !== null && ids[0] !== add_bos) ids.unshift(add_bos);
     if (add_eos !== null && ids.at(-1) !== add_eos) ids.push(add_eos);
@@ -38,7 +56,7 @@ export class Text {
     }
     try {
       const prompt = this.template.render({ ...options, ...this.settings.special, messages, tools: null, documents: null, add_generation_prompt: true });
-      return [...this.tokenizer.encode(prompt, { add_special_tokens: false }).ids];
+      return this.tokenizer.encode(prompt, false);
     } catch (thrown) {
       throw failureOf(thrown).within("the chat template");
     }
@@ -46,7 +64,7 @@ export class Text {
 
   /** The text of ids without special tokens; bytes that are no UTF-8 become U+FFFD. */
   decode(ids: number[]): string {
-    return ids.length === 0 ? "" : this.tokenizer.decode(ids, { skip_special_tokens: true, clean_up_tokenization_spaces: false });
+    return ids.length === 0 ? "" : this.tokenizer.decode(ids);
   }
 }
 

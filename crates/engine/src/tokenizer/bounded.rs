@@ -66,7 +66,7 @@ fn too_long() -> tokenizers::Error {
 }
 
 /// A step of a tokenizer: one or a sequence of them.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
 #[serde(transparent)]
 pub struct Bounded<T>(T);
 

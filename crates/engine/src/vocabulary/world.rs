@@ -129,6 +129,15 @@ impl World {
         Some(best)
     }
 
+    /// See [`crate::Tokenizer::to_json`].
+    pub fn to_json(&self) -> serde_json::Value {
+        let text = |bytes: &[u8]| bytes.iter().map(|&byte| char::from(byte)).collect::<String>();
+        let tokens: Vec<(u32, String)> = self.tokens.iter().map(|(bytes, id)| (*id, text(bytes))).collect();
+        let model =
+            serde_json::json!({"type": "World", "end": World::END, "tokens": tokens, "ends": self.ends});
+        serde_json::json!({"version": "1.0", "model": model})
+    }
+
     /// The text of ids, one after another; ids without a token have none. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().filter_map(|&id| self.bytes(id)).flatten().copied().collect();

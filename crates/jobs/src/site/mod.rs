@@ -36,7 +36,7 @@ const MAX_TOKENIZER: u64 = 128 << 20;
 /// Writes the site of a model.
 #[derive(Clone, Debug)]
 pub struct SiteJob {
-    /// Checkpoint folder.
+    /// Checkpoint folder or GGUF file.
     pub model: PathBuf,
     /// The folder to write; must not exist unless `overwrite`.
     pub out: PathBuf,
@@ -106,7 +106,7 @@ impl SiteJob {
     ///
     /// # Errors
     /// If the target is no browser, the model is no language model of text alone, some kernel is missing or beyond the
-    /// target's limits, the checkpoint has no `tokenizer.json`, or the folder cannot be written.
+    /// target's limits, the checkpoint has no tokenizer, or the folder cannot be written.
     pub fn run(&self) -> Result<Site> {
         if !Self::TARGETS.contains(&self.target.name) {
             let text = format!("`{}` is no target of a site", self.target.name);
@@ -122,12 +122,6 @@ impl SiteJob {
 
     fn write(&self, folder: &Path) -> Result<Site> {
         let tokenizer = Tokenizer::open(&self.model)?;
-        let source = self.model.join("tokenizer.json");
-        if !source.is_file() {
-            let text = "a site needs the checkpoint's tokenizer.json, and there is none";
-            return Err(Error::unsupported(text)
-                .with_hint("let `tokenizer.save_pretrained(FOLDER)` of Transformers write it"));
-        }
         let mut table = WeightTable::default();
         let mut programs = Vec::new();
         let mut opened: Option<(Checkpoint, Model)> = None;
@@ -146,7 +140,7 @@ impl SiteJob {
         }
         let (checkpoint, model) = opened.ok_or_else(|| Error::bug("a site of no program"))?;
         let weights = table.write(folder, &model)?;
-        let tokenizer_file = write(folder, "tokenizer.json", &read_tokenizer(&source)?)?;
+        let tokenizer_file = write(folder, "tokenizer.json", &self.tokenizer(&tokenizer)?)?;
         let (step, context) = self.lengths(&checkpoint);
         let name = std::path::absolute(&self.model).unwrap_or_else(|_| self.model.clone());
         let name = name.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
@@ -171,6 +165,12 @@ impl SiteJob {
         }
         let (weight_bytes, shards) = (weights.bytes, weights.shards.len());
         Ok(Site { programs, context, step, weight_bytes, shards, other_bytes })
+    }
+
+    /// The bytes of the checkpoint's own `tokenizer.json`, or what stands for another file or for the metadata of a GGUF file.
+    fn tokenizer(&self, tokenizer: &Tokenizer) -> Result<Vec<u8>> {
+        let own = self.model.join("tokenizer.json");
+        if own.is_file() { tapml_files::read(&own, MAX_TOKENIZER, "a tokenizer") } else { tokenizer.to_json() }
     }
 
     /// The sorts of devices that programs are made for: those with f16 if the target has it, and those without.
@@ -227,8 +227,4 @@ fn row(step: &ProgramStep) -> Option<String> {
         ProgramStep::Dispatch { row, .. } => Some(row.clone()),
         _ => None,
     }
-}
-
-fn read_tokenizer(path: &Path) -> Result<Vec<u8>> {
-    tapml_files::read(path, MAX_TOKENIZER, "a tokenizer")
 }

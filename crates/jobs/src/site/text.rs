@@ -51,7 +51,9 @@ pub(super) struct Generation {
 
 impl Generation {
     pub(super) fn read(dir: &Path) -> Result<Generation> {
-        let Some(config) = Config::read_if_present(&dir.join("generation_config.json"))? else {
+        // A GGUF file has none.
+        let file = dir.is_dir().then(|| dir.join("generation_config.json"));
+        let Some(config) = file.map(|file| Config::read_if_present(&file)).transpose()?.flatten() else {
             return Ok(Generation::default());
         };
         let root = config.root();
