@@ -22,6 +22,7 @@ test("a download that broke off goes on at its shard, and what is kept is looked
   const store: Store = {
     where: "a map",
     read: async (hash) => kept.get(hash),
+    has: async (hash, bytes) => kept.get(hash)?.length === bytes,
     write: async (hash, bytes) => void kept.set(hash, bytes),
     keep: async () => {},
   };
@@ -116,6 +117,29 @@ test("sampling keeps to its bounds, and a seed gives the same tokens", () => {
   assert.throws(() => new Sampler({ temperature: 1, seed: 0 }).sample(Float32Array.of(0, NaN)), /logit of token 1 is NaN/);
 });
 
+test("bias and penalties change which token comes first", () => {
+  const logits = Float32Array.from([0, 3, -1, -Infinity, 2.9]);
+  const first = (sampling: object, history: number[] = []): number => new Sampler({ temperature: 0, seed: 0, ...sampling }).sample(logits, history);
+  assert.equal(first({}), 1);
+  assert.equal(first({ logit_bias: { 1: -0.2 } }), 4);
+  assert.equal(first({ logit_bias: { 1: -100, 4: -100, 9: 5 } }), 0);
+  assert.equal(first({ repetition_penalty: 1.1 }, [1, 1]), 4);
+  assert.equal(first({ repetition_penalty: 1.1 }, [2]), 1);
+  const drawn = (sampling: object): number[] => {
+    const sampler = new Sampler({ temperature: 0, seed: 0, ...sampling });
+    return [0, 1, 2, 3].map(() => sampler.sample(logits));
+  };
+  assert.deepEqual(drawn({ presence_penalty: 0.2 }), [1, 4, 1, 1]);
+  assert.deepEqual(drawn({ frequency_penalty: 2 }), [1, 4, 1, 4]);
+  assert.ok(new Sampler({ temperature: 0, seed: 0 }).greedy);
+  assert.ok(!new Sampler({ temperature: 0, seed: 0, presence_penalty: 0 }).greedy);
+  assert.throws(() => first({ logit_bias: { a: 1 } }), /token ids/);
+  assert.throws(() => first({ logit_bias: { 1: 101 } }), /from -100 to 100/);
+  assert.throws(() => first({ frequency_penalty: "1" }), /from -2 to 2/);
+  const sampler = new Sampler({ temperature: 1, min_p: 0.5, seed: 3 });
+  assert.deepEqual(new Set(Array.from({ length: 200 }, () => sampler.sample(logits))), new Set([1, 4]));
+});
+
 test("a World vocabulary takes the longest token each time", () => {
   const bytes = Array.from({ length: 256 }, (_, b): [number, string] => [b + 1, String.fromCharCode(b)]);
   const more: [number, string][] = [[300, "ab"], [301, "abcde"], [302, "\n\n"], [303, "\u00e4\u00bd\u00a0"]];
@@ -124,6 +148,29 @@ test("a World vocabulary takes the longest token each time", () => {
   assert.deepEqual(world.encode("<s>a<s<s>"), [0, 98, 61, 116, 0]);
   assert.equal(world.decode([301, 0, 9999, 303]), "abcde你");
   assert.equal(world.decode([0xe4 + 1]), "\ufffd");
+});
+
+test("a download goes on at its byte where the server gives parts", async () => {
+  const whole = Uint8Array.of(1, 2, 3, 4, 5, 6);
+  const asked: (string | undefined)[] = [];
+  const real = globalThis.fetch;
+  let part = (from: number): Response => new Response(whole.subarray(from, from + 2), { status: 206, headers: { "Content-Range": `bytes ${from}-5/6` } });
+  globalThis.fetch = async (_, options) => {
+    const range = (options?.headers as Record<string, string> | undefined)?.["Range"];
+    asked.push(range);
+    return range === undefined ? new Response(whole.subarray(0, 2)) : part(Number(/\d+/.exec(range)![0]));
+  };
+  try {
+    const files = new Files(new URL("http://here/"), undefined);
+    assert.deepEqual(await files.get(entry("0", whole)), whole);
+    assert.deepEqual(asked, [undefined, "bytes=2-", "bytes=4-"]);
+    assert.equal(files.downloaded, 6);
+    // One that gives another part than it was asked for is not believed.
+    part = () => new Response(whole.subarray(0, 4), { status: 206, headers: { "Content-Range": "bytes 0-3/6" } });
+    await assert.rejects(files.get(entry("0", whole)), /another part|2 bytes came/);
+  } finally {
+    globalThis.fetch = real;
+  }
 });
 
 interface Expected {

@@ -1,43 +1,66 @@
 // The site's own page: a chat with the model, or a text that it goes on with if it has no chat template.
 
 import { failureOf } from "../core/failure";
-import { Engine, type ChatChunk, type Completion } from "./engine";
-import type { Message } from "./text";
+import type { ChatChunk, Completion, Message, Plan } from "./api";
+import { Engine } from "./engine";
+import { megabytes } from "./model";
 
 const by = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 
-const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
+/** Downloads of more bytes are begun only when someone says so. */
+const ASKED = 64e6;
+
+/** Says in the header how things stand. */
+function tell(text: string, state: string): void {
+  by("status").textContent = text;
+  document.body.dataset["state"] = state;
+}
+
+function fail(thrown: unknown): void {
+  const { message, hint } = failureOf(thrown);
+  tell(hint ? `${message}. ${hint}` : message, "failed");
+}
+
+/** Shows what loading takes, and waits for a word if that is much. */
+async function showPlan({ model, device, weights, download, memory, notKept, warnings }: Plan): Promise<void> {
+  document.title = by("model").textContent = model;
+  const kept = notKept === "" ? "kept for the next visit" : `loaded again at the next visit: ${notKept}`;
+  const network = download === 0 ? `${megabytes(weights)} of weights are here already` : `${megabytes(download)} to download, ${kept}`;
+  by("plan").textContent = `Runs on ${device}, and nothing that you write leaves it. ${network}. ${megabytes(memory)} of memory.`;
+  by("warnings").replaceChildren(...warnings.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+  // What is here already is only shown.
+  if (download === 0 || (download <= ASKED && warnings.length === 0)) return;
+  tell("", "asking");
+  const button = by<HTMLButtonElement>("load");
+  button.textContent = `Download ${megabytes(download)} and start`;
+  await new Promise((done) => (button.onclick = done));
+}
 
 /** Loads the site that the page belongs to, and serves the form. */
 export async function startChat(): Promise<void> {
-  const [status, bar, form, input, talk] = [by("status"), by<HTMLProgressElement>("bar"), by<HTMLFormElement>("form"), by<HTMLTextAreaElement>("input"), by("talk")];
-  const tell = (text: string, state: string): void => {
-    status.textContent = text;
-    document.body.dataset["state"] = state;
-  };
-  const failed = (thrown: unknown): void => {
-    const { message, hint } = failureOf(thrown);
-    tell(hint ? `${message}. ${hint}` : message, "failed");
-  };
   let engine: Engine;
   try {
+    const bar = by<HTMLProgressElement>("bar");
     const onProgress = (bytes: number, total: number): void => {
       [bar.value, bar.max] = [bytes, total];
       tell(`loading the weights: ${megabytes(bytes)} of ${megabytes(total)}`, "loading");
     };
-    engine = await Engine.load("./", { onProgress });
+    engine = await Engine.load("./", { onPlan: showPlan, onProgress });
   } catch (thrown) {
-    return failed(thrown);
+    return fail(thrown);
   }
   const { facts } = engine;
-  document.title = by("model").textContent = facts.model;
   by("rows").replaceChildren(...facts.rows.map((row) => Object.assign(document.createElement("li"), { textContent: row })));
   by("facts").textContent = `TapML ${facts.tapml}; ${facts.device}; ${megabytes(facts.downloaded)} came over the network; weights are ${facts.kept}.`;
-  bar.hidden = true;
-  form.hidden = false;
-  input.placeholder = facts.chat ? "Say something" : "Begin a text, and the model goes on";
+  by<HTMLTextAreaElement>("input").placeholder = facts.chat ? "Say something" : "Begin a text, and the model goes on";
   tell("ready", "ready");
+  serveForm(engine);
+}
 
+/** Answers what is written. */
+function serveForm(engine: Engine): void {
+  const { facts } = engine;
+  const [form, input, talk] = [by<HTMLFormElement>("form"), by<HTMLTextAreaElement>("input"), by("talk")];
   const messages: Message[] = [];
   const add = (role: string, text: string): HTMLElement => {
     const made = Object.assign(document.createElement("p"), { className: role, textContent: text });
@@ -54,7 +77,7 @@ export async function startChat(): Promise<void> {
   form.onsubmit = async (event) => {
     event.preventDefault();
     const text = input.value;
-    if (text.trim() === "" || document.body.dataset["state"] === "writing") return;
+    if (text.trim() === "" || document.body.dataset["state"] !== "ready") return;
     input.value = "";
     stop = false;
     tell("writing", "writing");
@@ -79,7 +102,9 @@ export async function startChat(): Promise<void> {
       messages.push({ role: "assistant", content: answer.textContent ?? "" });
     } catch (thrown) {
       messages.pop();
-      failed(thrown);
+      fail(thrown);
+      // A request that cannot be answered takes none of the next ones away.
+      document.body.dataset["state"] = "ready";
     }
     input.focus();
   };

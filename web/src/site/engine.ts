@@ -3,65 +3,25 @@
 import { Failure } from "../core/failure";
 import { browserName } from "../page/browser";
 import { ErrorKind } from "../wire/gen/tapml_pb";
-import { Host, type Answer, type Ask, type Facts, type Wish, type Written } from "./host";
-import type { Message } from "./text";
+import type { ChatChunk, ChatCompletion, ChatRequest, Completion, CompletionRequest, Creates, Envelope, Facts, LoadOptions, Usage } from "./api";
+import { Host, type Answer, type Ask, type Task, type Wish, type Written } from "./host";
 
 /** The name of workers that are hosts. */
 export const WORKER = "tapml engine";
 
-/** How a site is loaded. */
-export interface LoadOptions {
-  /** Bytes of the weights that are on the device, of all. */
-  onProgress?: (bytes: number, total: number) => void;
-  /** A WebGPU to use in this thread, with no worker: Node's Dawn. */
-  gpu?: GPU;
-}
+const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed"] as const;
+const FIELDS = new Set<string>([..."model stream max_tokens max_completion_tokens stop chat_template_kwargs messages prompt".split(" "), ...SAMPLING]);
 
-/** Fields of OpenAI's requests that are taken; others are refused. */
-interface Request {
-  model?: string;
-  stream?: boolean;
-  max_tokens?: number;
-  max_completion_tokens?: number;
-  temperature?: number;
-  top_p?: number;
-  top_k?: number;
-  seed?: number;
-  stop?: string | string[];
-  chat_template_kwargs?: object;
-}
-export type ChatRequest = Request & { messages: Message[] };
-export type CompletionRequest = Request & { prompt: string };
+/** Fields of OpenAI's that some would expect here, and what there is instead. */
+const ELSEWHERE: Record<string, string> = {
+  response_format: "a site cannot force a form on its answers: `tapml serve` can",
+  tools: "a site calls no tools: `tapml serve` does",
+  tool_choice: "a site calls no tools: `tapml serve` does",
+  logprobs: "`tapml serve` tells probabilities",
+  n: "ask several times, each with a `seed`",
+};
 
-const FIELDS = new Set("model stream max_tokens max_completion_tokens temperature top_p top_k seed stop chat_template_kwargs messages prompt".split(" "));
-
-interface Usage {
-  prompt_tokens: number;
-  completion_tokens: number;
-  total_tokens: number;
-  prompt_tokens_details: { cached_tokens: number };
-}
-
-/** An answer, or a piece of one; `tapml` tells more of the whole. */
-interface Envelope<Choice> {
-  id: string;
-  object: string;
-  created: number;
-  model: string;
-  choices: (Choice & { index: number; finish_reason: string | null })[];
-  usage?: Usage;
-  tapml?: { ids: number[]; reopened: number };
-}
-export type ChatCompletion = Envelope<{ message: { role: "assistant"; content: string } }>;
-export type ChatChunk = Envelope<{ delta: { role?: "assistant"; content?: string } }>;
-export type Completion = Envelope<{ text: string }>;
-
-interface Creates<R, Whole, Chunk> {
-  create(request: R & { stream: true }): Promise<AsyncIterable<Chunk>>;
-  create(request: R & { stream?: false }): Promise<Whole>;
-}
-
-/** See the file. */
+/** A model on this device. */
 export class Engine {
   /** Chats, of models with a chat template. */
   readonly chat: { completions: Creates<ChatRequest, ChatCompletion, ChatChunk> };
@@ -91,10 +51,10 @@ export class Engine {
     let engine: Engine;
     const take = (answer: Answer): void => engine.waiting.get(answer.id)?.(answer);
     if (options.gpu) {
-      const host = new Host(options.gpu, take);
+      const host = new Host(options.gpu as GPU, take);
       engine = new Engine((ask) => host.take(ask), () => host.device?.destroy());
     } else {
-      const worker = new Worker(import.meta.url, { type: "module", name: WORKER });
+      const worker = options.worker ?? new Worker(import.meta.url, { type: "module", name: WORKER });
       engine = new Engine((ask) => worker.postMessage(ask), () => worker.terminate());
       worker.onmessage = (event: MessageEvent<Answer>) => take(event.data);
       worker.onerror = (event) => {
@@ -103,11 +63,24 @@ export class Engine {
     }
     const browser = globalThis.navigator?.userAgent ? await browserName() : "Node";
     const base = new URL(site, globalThis.document?.baseURI ?? import.meta.url).href;
-    for await (const answer of engine.answers({ do: "load", site: base, browser })) {
-      if (answer.case === "progress") options.onProgress?.(answer.bytes, answer.total);
-      else if (answer.case === "loaded") engine.facts = answer.facts;
+    try {
+      await engine.open(base, browser, options);
+    } catch (thrown) {
+      engine.close();
+      throw thrown;
     }
     return engine;
+  }
+
+  private async open(site: string, browser: string, { onPlan, onProgress }: LoadOptions): Promise<void> {
+    for await (const answer of this.answers({ do: "open", site, browser })) {
+      if (answer.case !== "opened" || (await onPlan?.(answer.plan)) !== false) continue;
+      throw new Failure(ErrorKind.UNAVAILABLE, "the weights were not loaded: `onPlan` said no");
+    }
+    for await (const answer of this.answers({ do: "load" })) {
+      if (answer.case === "progress") onProgress?.(answer.bytes, answer.total);
+      else if (answer.case === "loaded") this.facts = answer.facts;
+    }
   }
 
   /** Gives the device back. */
@@ -116,7 +89,7 @@ export class Engine {
   }
 
   /** Answers to a request until the last one; leaving the loop stops the work. */
-  private async *answers(ask: { do: "load"; site: string; browser: string } | { do: "write"; wish: Wish }): AsyncGenerator<Answer> {
+  private async *answers(ask: Task): AsyncGenerator<Answer> {
     const id = ++this.next;
     const inbox: Answer[] = [];
     let wake = (): void => {};
@@ -133,7 +106,7 @@ export class Engine {
           await new Promise<void>((done) => (wake = done));
           continue;
         }
-        over = answer.case === "failed" || answer.case === "loaded" || answer.case === "written";
+        over = answer.case !== "progress" && answer.case !== "piece";
         if (answer.case === "failed") throw new Failure(ErrorKind.UNAVAILABLE, answer.message).hinted(answer.hint);
         yield answer;
       }
@@ -186,12 +159,15 @@ function tail(written: Written | undefined): { usage?: Usage; tapml?: { ids: num
 
 /** The request without what only the page needs. Fields that would be passed over in silence are refused. */
 function wishOf(request: ChatRequest | CompletionRequest): Wish {
-  const unknown = Object.keys(request).find((key) => !FIELDS.has(key));
+  // Some clients send `null` for what is not asked for.
+  const unknown = Object.entries(request).find(([key, value]) => !FIELDS.has(key) && (value ?? undefined) !== undefined)?.[0];
   if (unknown !== undefined) {
-    throw new Failure(ErrorKind.UNSUPPORTED, `\`${unknown}\` is not taken here`).hinted(`fields: ${[...FIELDS].join(", ")}`);
+    throw new Failure(ErrorKind.UNSUPPORTED, `\`${unknown}\` is not taken here`).hinted(ELSEWHERE[unknown] ?? `fields: ${[...FIELDS].join(", ")}`);
   }
-  const { max_tokens, max_completion_tokens, temperature, top_p, top_k, seed, stop = [], chat_template_kwargs } = request;
+  const { max_tokens, max_completion_tokens, stop = [], chat_template_kwargs } = request;
   const text = "messages" in request ? { messages: request.messages } : { prompt: request.prompt };
-  const shared = { temperature, top_p, top_k, seed, template_options: chat_template_kwargs };
+  // Unset fields are sent as `null` by some clients.
+  const sampling = Object.fromEntries(SAMPLING.map((key) => [key, request[key] ?? undefined]));
+  const shared = { sampling, template_options: chat_template_kwargs };
   return { ...text, ...shared, max_tokens: max_completion_tokens ?? max_tokens, stop: typeof stop === "string" ? [stop] : stop };
 }

@@ -24,7 +24,14 @@ export class Files {
 
   /** A file that is not kept: the manifest. */
   async text(file: string): Promise<Uint8Array> {
-    return this.download(file, "no-cache", undefined, () => {});
+    return new Uint8Array(await (await this.ask(file, { cache: "no-cache" })).arrayBuffer());
+  }
+
+  /** Bytes of these files that an earlier visit did not keep. */
+  async missing(entries: SiteFile[]): Promise<number> {
+    const has = (entry: SiteFile): Promise<boolean> => this.store?.has(entry.sha256, entry.bytes).catch(() => false) ?? Promise.resolve(false);
+    const kept = await Promise.all(entries.map(has));
+    return entries.reduce((sum, { bytes }, at) => (kept[at] ? sum : sum + bytes), 0);
   }
 
   /** A file with its hash compared. */
@@ -34,17 +41,20 @@ export class Files {
       tell(kept.length);
       return kept;
     }
-    const bytes = await this.downloadRight(entry, tell);
-    await this.store?.write(entry.sha256, bytes).catch((thrown: unknown) => (this.notKept = messageOf(thrown)));
+    const bytes = await this.download(entry, tell);
+    if (this.notKept === "") await this.store?.write(entry.sha256, bytes).catch((thrown: unknown) => (this.notKept = messageOf(thrown)));
     return bytes;
   }
 
-  private async downloadRight(entry: SiteFile, tell: Tell): Promise<Uint8Array> {
+  /** What breaks off is gone on with where the server can, else begun again. */
+  private async download(entry: SiteFile, tell: Tell): Promise<Uint8Array> {
+    const part = { bytes: new Uint8Array(entry.bytes), at: 0 };
     for (let attempt = 0; ; attempt++) {
       try {
         // What came before may be what the browser's own cache holds: it is not asked again.
-        const bytes = await this.download(entry.file, attempt === 0 ? "default" : "reload", entry.bytes, tell);
-        if (await isRight(bytes, entry)) return bytes;
+        await this.append(entry.file, attempt === 0 ? "default" : "reload", part, tell);
+        if (await isRight(part.bytes, entry)) return part.bytes;
+        part.at = 0;
         throw new Failure(ErrorKind.INVALID_INPUT, `${entry.file} is not what the site tells of: its hash differs`).hinted(
           "copy the whole folder to the server again",
         );
@@ -56,30 +66,51 @@ export class Files {
     }
   }
 
-  private async download(file: string, cache: RequestCache, bytes: number | undefined, tell: Tell): Promise<Uint8Array> {
-    const unavailable = (why: string): Failure => new Failure(ErrorKind.UNAVAILABLE, `could not get ${file}: ${why}`);
-    const response = await fetch(new URL(file, this.base), { cache }).catch((thrown: unknown) => {
-      throw unavailable(messageOf(thrown));
+  private async ask(file: string, options: RequestInit): Promise<Response> {
+    const response = await fetch(new URL(file, this.base), options).catch((thrown: unknown) => {
+      throw unavailable(file, messageOf(thrown));
     });
-    if (!response.ok) throw unavailable(`status ${response.status}`);
-    if (bytes === undefined || !response.body) return new Uint8Array(await response.arrayBuffer());
-    const all = new Uint8Array(bytes);
-    const reader = response.body.getReader();
-    let at = 0;
+    if (!response.ok) throw unavailable(file, `status ${response.status}`);
+    return response;
+  }
+
+  /** Gets what is missing of a file, or all of it if the server gives no parts. */
+  private async append(file: string, cache: RequestCache, part: Part, tell: Tell): Promise<void> {
+    const { bytes } = part;
+    const headers: Record<string, string> = part.at > 0 ? { Range: `bytes=${part.at}-` } : {};
+    const response = await this.ask(file, { cache, headers }).catch((thrown: unknown) => {
+      part.at = 0;
+      throw thrown;
+    });
+    const goesOn = response.status === 206 && response.headers.get("content-range")?.startsWith(`bytes ${part.at}-`);
+    if (!goesOn) part.at = 0;
+    if (response.status === 206 && !goesOn) throw unavailable(file, "another part came than was asked for");
+    const reader = (response.body ?? new Blob([]).stream()).getReader();
     for (;;) {
       const { done, value } = await reader.read().catch((thrown: unknown) => {
-        throw unavailable(messageOf(thrown));
+        throw unavailable(file, messageOf(thrown));
       });
       if (done) break;
-      if (at + value.length > bytes) throw unavailable(`it has more than ${bytes} bytes`);
-      all.set(value, at);
+      if (part.at + value.length > bytes.length) {
+        part.at = 0;
+        await reader.cancel().catch(() => {});
+        throw unavailable(file, `it has more than ${bytes.length} bytes`);
+      }
+      bytes.set(value, part.at);
       this.downloaded += value.length;
-      tell((at += value.length));
+      tell((part.at += value.length));
     }
-    if (at !== bytes) throw unavailable(`${at} bytes came, expected ${bytes}`);
-    return all;
+    if (part.at !== bytes.length) throw unavailable(file, `${part.at} bytes came, expected ${bytes.length}`);
   }
 }
+
+/** A file of which the first `at` bytes came. */
+interface Part {
+  bytes: Uint8Array;
+  at: number;
+}
+
+const unavailable = (file: string, why: string): Failure => new Failure(ErrorKind.UNAVAILABLE, `could not get ${file}: ${why}`);
 
 /** Whether bytes have the length and the hash that were told. */
 async function isRight(bytes: Uint8Array, entry: SiteFile): Promise<boolean> {

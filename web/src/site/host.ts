@@ -2,12 +2,13 @@
 // asks (Node).
 
 import { failureOf, invalid } from "../core/failure";
+import type { Facts, Message, Plan } from "./api";
 import { Files } from "./files";
 import { parseManifest } from "./manifest";
 import { Model } from "./model";
-import { Sampler } from "./sampler";
+import { Sampler, type Sampling } from "./sampler";
 import { openStore } from "./store";
-import { StopTexts, Text, TextStream, type Message } from "./text";
+import { StopTexts, Text, TextStream } from "./text";
 
 /** What is to be written. */
 export interface Wish {
@@ -15,32 +16,16 @@ export interface Wish {
   messages?: Message[];
   prompt?: string;
   max_tokens?: number | undefined;
-  temperature?: number | undefined;
-  top_k?: number | undefined;
-  top_p?: number | undefined;
-  seed?: number | undefined;
+  /** How tokens are chosen, as far as the request says. */
+  sampling: { [key in keyof Sampling]?: Sampling[key] | undefined };
   stop?: string[];
   /** Further variables of the chat template. */
   template_options?: object | undefined;
 }
 
 /** From the page. */
-export type Ask = { id: number } & ({ do: "load"; site: string; browser: string } | { do: "write"; wish: Wish } | { do: "stop" } | { do: "close" });
-
-/** A site that is loaded. */
-export interface Facts {
-  model: string;
-  tapml: string;
-  device: string;
-  chat: boolean;
-  context: number;
-  /** Rows of the kernel list that the program launches. */
-  rows: string[];
-  /** Bytes that came over the network. */
-  downloaded: number;
-  /** Where the files are kept, or why they are not. */
-  kept: string;
-}
+export type Task = { do: "open"; site: string; browser: string } | { do: "load" } | { do: "write"; wish: Wish } | { do: "stop" } | { do: "close" };
+export type Ask = { id: number } & Task;
 
 /** Why a text ended, and what it took. */
 export interface Written {
@@ -57,6 +42,7 @@ export interface Written {
 /** To the page. */
 export type Answer = { id: number } & (
   | { case: "progress"; bytes: number; total: number }
+  | { case: "opened"; plan: Plan }
   | { case: "loaded"; facts: Facts }
   | { case: "piece"; text: string }
   | { case: "written"; written: Written }
@@ -69,6 +55,9 @@ const AHEAD = { first: 2, most: 32, span: 100 };
 /** See the file. */
 export class Host {
   private model: Model | undefined;
+  private files: Files | undefined;
+  /** The request that is told of progress. */
+  private teller = 0;
   private text: Text | undefined;
   private generation = { temperature: null, top_k: null, top_p: null } as { [key in "temperature" | "top_k" | "top_p"]: number | null };
   private stop: number[] = [];
@@ -97,25 +86,41 @@ export class Host {
   }
 
   private async answer(ask: Ask): Promise<void> {
-    if (ask.do === "load") await this.load(ask.id, new URL(ask.site), ask.browser);
+    const { id } = ask;
+    if (ask.do === "open") await this.open(id, new URL(ask.site), ask.browser);
+    else if (ask.do === "load") await this.load(id);
     else if (ask.do === "close") this.model?.close();
-    else if (ask.do === "write") await this.write(ask.id, ask.wish);
+    else if (ask.do === "write") await this.write(id, ask.wish);
   }
 
-  private async load(id: number, base: URL, browser: string): Promise<void> {
+  /** Gets everything but the weights. */
+  private async open(id: number, base: URL, browser: string): Promise<void> {
     if (!this.api) throw invalid("this browser has no WebGPU").hinted("take a newer one, and https:// or this very machine as the address");
-    const files = new Files(base, await openStore(base));
+    const files = (this.files = new Files(base, await openStore(base)));
     const site = parseManifest(await files.text("site.json"));
     const total = site.weights.bytes;
-    const tell = (bytes: number): void => this.send({ id, case: "progress", bytes, total });
+    const tell = (bytes: number): void => this.send({ id: this.teller, case: "progress", bytes, total });
     this.text = new Text(await files.get(site.tokenizer), site.text);
     this.model = await Model.open({ api: this.api, site, files, browser, tell });
     [this.generation, this.stop, this.context] = [site.generation, site.text.stop, site.context];
-    const rows = this.model.program.steps.flatMap((step) => ("dispatch" in step ? [step.dispatch.row] : []));
+    this.send({ id, case: "opened", plan: await this.model.plan() });
+  }
+
+  private opened(): [Model, Files] {
+    if (!this.model || !this.files) throw invalid("no site is loaded");
+    return [this.model, this.files];
+  }
+
+  private async load(id: number): Promise<void> {
+    const [model, files] = this.opened();
+    this.teller = id;
+    await model.load();
+    const { site } = model;
+    const rows = model.program.steps.flatMap((step) => ("dispatch" in step ? [step.dispatch.row] : []));
     const facts = {
       model: site.model,
       tapml: site.tapml,
-      device: this.model.device,
+      device: model.device,
       chat: site.text.template !== null,
       context: site.context,
       rows: [...new Set(rows)].sort(),
@@ -156,14 +161,18 @@ export class Host {
   /** The tokens behind a prompt, of which some are fed. */
   private async *tokens(model: Model, prompt: number[], cached: number, most: number, wish: Wish): AsyncGenerator<number> {
     const of = this.generation;
-    const sampler = new Sampler({
-      temperature: wish.temperature ?? of.temperature ?? 0,
-      top_k: wish.top_k ?? of.top_k ?? undefined,
-      top_p: wish.top_p ?? of.top_p ?? undefined,
-      seed: wish.seed ?? Math.floor(Math.random() * 2 ** 32),
-    });
+    const seed = Math.floor(Math.random() * 2 ** 32);
+    const checkpoint = { temperature: of.temperature ?? 0, top_k: of.top_k ?? undefined, top_p: of.top_p ?? undefined };
+    const asked = Object.fromEntries(Object.entries(wish.sampling).filter(([, value]) => value !== undefined));
+    const sampler = new Sampler({ seed, ...checkpoint, ...asked });
     if (most < 1) return;
-    const choose = async (ids: number[]): Promise<number> => (sampler.greedy ? model.next(ids) : sampler.sample(await model.logits(ids)));
+    const history = [...prompt];
+    const choose = async (ids: number[]): Promise<number> => {
+      if (sampler.greedy) return model.next(ids);
+      const token = sampler.sample(await model.logits(ids), history);
+      history.push(token);
+      return token;
+    };
     let token = await choose(prompt.slice(cached));
     yield token;
     for (let made = 1, ahead = AHEAD.first; made < most; ) {

@@ -5,7 +5,7 @@ import { Engine, WORKER } from "./engine";
 import { Host, type Ask } from "./host";
 import { startChat } from "./chat";
 
-export { Engine, Host };
+export { Engine };
 
 /** The part of a worker's own scope that is used. */
 const scope = globalThis as unknown as { name?: string; postMessage(message: unknown): void; onmessage: ((event: MessageEvent<Ask>) => void) | null };

@@ -12,6 +12,13 @@ export interface SiteFile {
   sha256: string;
 }
 
+/** A program for devices of one sort. */
+export interface ProgramFile extends SiteFile {
+  f16: boolean;
+  /** Bytes of device memory. */
+  memory: { weights: number; states: number; activations: number; constants: number };
+}
+
 /** See the file. */
 export interface Manifest {
   schema: number;
@@ -21,7 +28,7 @@ export interface Manifest {
   context: number;
   step: number;
   /** The first one that a device can run is taken. */
-  programs: (SiteFile & { f16: boolean })[];
+  programs: ProgramFile[];
   /** Bytes `offset..offset+len` of each tensor stand `at` this byte of all shards, one behind the other. */
   weights: { bytes: number; shards: SiteFile[]; tensors: { name: string; offset: number; len: number; at: number }[] };
   tokenizer: SiteFile;

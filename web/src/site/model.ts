@@ -7,9 +7,11 @@ import { Fill } from "../core/fill";
 import { Gpu } from "../core/gpu";
 import { Layouts } from "../core/kernels";
 import { Instance, parseProgram, type Program } from "../core/program";
-import { ErrorKind } from "../wire/gen/tapml_pb";
+import { AdapterKind, ErrorKind } from "../wire/gen/tapml_pb";
+import type { Plan } from "./api";
 import type { Files, Tell } from "./files";
-import type { Manifest } from "./manifest";
+import type { Manifest, ProgramFile } from "./manifest";
+import type { Info } from "../core/info";
 
 /** Times that a device may be lost in one step before that is an error. */
 const ATTEMPTS = 3;
@@ -35,6 +37,9 @@ export interface Parts {
   tell: Tell;
 }
 
+/** Share of the machine's memory beyond which a model is warned of. */
+const SHARE = 0.5;
+
 /** See the file. */
 export class Model {
   /** The tokens in the states. */
@@ -44,14 +49,14 @@ export class Model {
   /** How often the device was opened again. */
   reopened = 0;
 
-  private constructor(private readonly parts: Parts, readonly program: Program, first: Gpu) {
+  private constructor(private readonly parts: Parts, readonly program: Program, readonly entry: ProgramFile, first: Gpu) {
     this.spare = first;
   }
 
   /** The device that the program was chosen for, until it is loaded. */
   private spare: Gpu | undefined;
 
-  /** Opens a device, chooses the program that it can run, and loads it. What is missing is told before weights are loaded. */
+  /** Opens a device and chooses the program that it can run. What is missing is told before weights are loaded. */
   static async open(parts: Parts): Promise<Model> {
     const gpu = await openGpu(parts);
     const entry = parts.site.programs.find((p) => gpu.info.f16 || !p.f16);
@@ -59,14 +64,43 @@ export class Model {
     const program = parseProgram(await parts.files.get(entry));
     expectFit(program, gpu);
     await expectRoom(parts);
-    const model = new Model(parts, program, gpu);
-    await model.ready();
-    return model;
+    return new Model(parts, program, entry, gpu);
+  }
+
+  /** What loading takes. */
+  async plan(): Promise<Plan> {
+    const { site, files } = this.parts;
+    const info = this.info;
+    const memory = Object.values(this.entry.memory).reduce((sum, bytes) => sum + bytes, 0);
+    const gigabytes = (globalThis.navigator as { deviceMemory?: number } | undefined)?.deviceMemory;
+    const warnings: string[] = [];
+    // Browsers tell at most 8.
+    if (gigabytes !== undefined && gigabytes < 8 && memory > SHARE * gigabytes * 2 ** 30) {
+      warnings.push(`the model takes ${megabytes(memory)} of memory, this device has about ${gigabytes} GB in all`);
+    }
+    if (info.kind === AdapterKind.CPU) warnings.push("the browser has no GPU for the page and computes on the processor: it will be slow");
+    const download = await files.missing(site.weights.shards);
+    return { model: site.model, device: info.name, weights: site.weights.bytes, download, memory, notKept: files.notKept, warnings };
+  }
+
+  /** Loads the weights. */
+  async load(): Promise<void> {
+    await this.ready();
+  }
+
+  /** The site. */
+  get site(): Manifest {
+    return this.parts.site;
+  }
+
+  /** The device's identity, limits and features. */
+  get info(): Info {
+    return (this.loaded?.gpu ?? this.spare!).info;
   }
 
   /** The device's name. */
   get device(): string {
-    return this.loaded?.gpu.info.name ?? "";
+    return this.info.name;
   }
 
   get position(): number {
@@ -182,6 +216,9 @@ export class Model {
 
 const openGpu = ({ api, browser }: Parts): Promise<Gpu> => Gpu.open(api, { mobile: false, f16: true, subgroups: false }, browser);
 
+/** A number of bytes as people read it. */
+export const megabytes = (bytes: number): string => (bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`);
+
 function finite(token: number | undefined): number {
   if (token === undefined || token === NONE) throw invalid("some logits are not finite").hinted("`tapml diagnose` finds the operator");
   return token;
@@ -198,7 +235,9 @@ async function settled(gpu: Gpu): Promise<void> {
 function expectFit(program: Program, gpu: Gpu): void {
   const most = Math.min(gpu.info.limits.max_buffer_size, gpu.info.limits.max_binding_size);
   const large = program.buffers.find((b) => b.size > most);
-  if (large) throw unsupported(`\`${large.name}\` takes ${large.size} bytes, ${gpu.info.name} binds at most ${most}`);
+  if (!large) return;
+  const text = `\`${large.name}\` takes ${large.size} bytes, ${gpu.info.name} binds at most ${most}`;
+  throw unsupported(text).hinted("compile the model for fewer tokens (--positions, --step-tokens) or with --quantize q4");
 }
 
 /** Asks the browser to keep what is stored, and whether there is room for the weights; if not, they are not kept. */
@@ -208,8 +247,9 @@ async function expectRoom({ site, files }: Parts): Promise<void> {
   const { quota, usage = 0 } = (await storage?.estimate?.().catch(() => undefined)) ?? {};
   const listed = new Set([...site.programs, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
   await files.store?.keep(listed).catch(() => {});
-  if (quota !== undefined && quota - usage < site.weights.bytes && usage < site.weights.bytes) {
-    files.notKept = `the browser grants ${quota - usage} bytes, the weights have ${site.weights.bytes}`;
+  const missing = await files.missing(site.weights.shards);
+  if (quota !== undefined && quota - usage < missing) {
+    files.notKept = `the browser grants ${megabytes(Math.max(0, quota - usage))}, the weights take ${megabytes(missing)}`;
   }
 }
 

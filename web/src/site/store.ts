@@ -4,6 +4,8 @@
 export interface Store {
   readonly where: string;
   read(hash: string): Promise<Uint8Array | undefined>;
+  /** Whether it has bytes under this hash, so many of them as far as that is quickly known. */
+  has(hash: string, bytes: number): Promise<boolean>;
   write(hash: string, bytes: Uint8Array): Promise<void>;
   /** Removes all that is not listed. */
   keep(hashes: Set<string>): Promise<void>;
@@ -36,11 +38,20 @@ async function openFiles(name: string): Promise<Store | undefined> {
       const handle = await folder.getFileHandle(hash).catch(() => undefined);
       return handle && new Uint8Array(await (await handle.getFile()).arrayBuffer());
     },
+    async has(hash, bytes) {
+      const handle = await folder.getFileHandle(hash).catch(() => undefined);
+      return handle !== undefined && (await handle.getFile()).size === bytes;
+    },
     async write(hash, bytes) {
       const handle = (await folder.getFileHandle(hash, { create: true })) as FileHandle;
       // Only workers have it; Safari has had nothing else for long.
       if (handle.createSyncAccessHandle) {
-        const file = await handle.createSyncAccessHandle();
+        const file = await handle.createSyncAccessHandle().catch((thrown: unknown) => {
+          // Another tab writes the same bytes.
+          if (thrown instanceof DOMException && thrown.name === "NoModificationAllowedError") return undefined;
+          throw thrown;
+        });
+        if (!file) return;
         try {
           file.truncate(0);
           const written = file.write(bytes, { at: 0 });
@@ -56,7 +67,8 @@ async function openFiles(name: string): Promise<Store | undefined> {
       }
     },
     async keep(hashes) {
-      for await (const old of folder.keys()) if (!hashes.has(old)) await folder.removeEntry(old);
+      // One that another tab has open stays.
+      for await (const old of folder.keys()) if (!hashes.has(old)) await folder.removeEntry(old).catch(() => {});
     },
   };
 }
@@ -71,6 +83,7 @@ async function openCache(name: string): Promise<Store | undefined> {
       const found = await cache.match(key(hash));
       return found && new Uint8Array(await found.arrayBuffer());
     },
+    has: async (hash) => (await cache.match(key(hash))) !== undefined,
     write: (hash, bytes) => cache.put(key(hash), new Response(bytes as Uint8Array<ArrayBuffer>)),
     async keep(hashes) {
       for (const request of await cache.keys()) {

@@ -3,14 +3,9 @@
 import { Template } from "@huggingface/jinja";
 import { Tokenizer } from "@huggingface/tokenizers";
 import { failureOf, invalid } from "../core/failure";
+import type { Message } from "./api";
 import type { TextSettings } from "./manifest";
 import { World, type WorldModel } from "./world";
-
-/** One message of a chat. */
-export interface Message {
-  role: string;
-  content: string;
-}
 
 /** What cuts texts. */
 interface Tokens {

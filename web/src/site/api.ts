@@ -1,0 +1,100 @@
+// The types of the module: what a page asks for, and what it is answered. Nothing is imported here, so that these alone, with the class
+// `Engine`, are the declarations of the package.
+
+/** One message of a chat. */
+export interface Message {
+  role: string;
+  content: string;
+}
+
+/** How a site is loaded. */
+export interface LoadOptions {
+  /** Told before weights are loaded what that takes. Weights are loaded unless it gives false. */
+  onPlan?: (plan: Plan) => boolean | void | Promise<boolean | void>;
+  /** Bytes of the weights that are on the device, of all. */
+  onProgress?: (bytes: number, total: number) => void;
+  /** A WebGPU (`GPU`) to use in this thread, with no worker: Node's Dawn. */
+  gpu?: object;
+  /** A worker that runs this module under the name `tapml engine`, where a bundler makes workers in a way of its own. */
+  worker?: Worker;
+}
+
+/** Fields of OpenAI's requests that are taken; others are refused. */
+export interface Request {
+  model?: string;
+  stream?: boolean;
+  max_tokens?: number;
+  max_completion_tokens?: number;
+  temperature?: number;
+  top_p?: number;
+  top_k?: number;
+  min_p?: number;
+  repetition_penalty?: number;
+  presence_penalty?: number;
+  frequency_penalty?: number;
+  logit_bias?: Record<string, number>;
+  seed?: number;
+  stop?: string | string[];
+  chat_template_kwargs?: object;
+}
+export type ChatRequest = Request & { messages: Message[] };
+export type CompletionRequest = Request & { prompt: string };
+
+/** Tokens of a request. */
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+  prompt_tokens_details: { cached_tokens: number };
+}
+
+/** An answer, or a piece of one; `tapml` tells more of the whole. */
+export interface Envelope<Choice> {
+  id: string;
+  object: string;
+  created: number;
+  model: string;
+  choices: (Choice & { index: number; finish_reason: string | null })[];
+  usage?: Usage;
+  tapml?: { ids: number[]; reopened: number };
+}
+export type ChatCompletion = Envelope<{ message: { role: "assistant"; content: string } }>;
+export type ChatChunk = Envelope<{ delta: { role?: "assistant"; content?: string } }>;
+export type Completion = Envelope<{ text: string }>;
+
+/** As `chat.completions` and `completions` of OpenAI's clients. */
+export interface Creates<R, Whole, Chunk> {
+  create(request: R & { stream: true }): Promise<AsyncIterable<Chunk>>;
+  create(request: R & { stream?: false }): Promise<Whole>;
+  create(request: R): Promise<Whole | AsyncIterable<Chunk>>;
+}
+
+/** What loading a site takes; known before its weights are. */
+export interface Plan {
+  model: string;
+  device: string;
+  /** Bytes of all weights, and of those that an earlier visit did not keep. */
+  weights: number;
+  download: number;
+  /** Bytes of device memory. */
+  memory: number;
+  /** Why nothing is kept for the next visit; empty if it is. */
+  notKept: string;
+  /** What may go wrong, in sentences. */
+  warnings: string[];
+}
+
+/** A site that is loaded. */
+export interface Facts {
+  model: string;
+  tapml: string;
+  device: string;
+  chat: boolean;
+  context: number;
+  /** Rows of the kernel list that the program launches. */
+  rows: string[];
+  /** Bytes that came over the network. */
+  downloaded: number;
+  /** Where the files are kept, or why they are not. */
+  kept: string;
+}
