@@ -253,7 +253,7 @@ pub mod shown {
 }
 /// A folder from which a browser runs a model.
 pub mod site {
-    pub use tapml_jobs::site::{Site, SiteFile, SiteJob, SiteProgram};
+    pub use tapml_jobs::site::{Site, SiteFile, SiteJob, SiteProgram, SiteSuite};
 }
 /// How fast a model runs.
 pub mod speed {

@@ -88,6 +88,12 @@ export function parseProgram(json: Uint8Array): Program {
 const NEXT_TOKEN = "next_token";
 const GENERATED = "generated";
 
+/** A step that is ready to run. */
+interface Ready {
+  phase: Phase | undefined;
+  command: Command;
+}
+
 /** A program on the device. */
 export class Instance {
   /** The steps of one row, of which the node that chooses the next token writes it over the ids. */
@@ -98,7 +104,8 @@ export class Instance {
     private readonly workshop: Workshop,
     private readonly buffers: Stored[],
     private readonly lists: Record<Phase, List>,
-    private readonly record: (phase: Phase, instead?: Map<Stored, Stored>) => List,
+    private readonly steps: Ready[],
+    private readonly record: (commands: Command[]) => List,
   ) {}
 
   /**
@@ -114,16 +121,10 @@ export class Instance {
       );
       const parts = { destroyed: 0, hasBuffer: () => true, hasKernel: () => true };
       const steps = program.steps.map((step, i) => doing(`step ${i}`, () => ({ phase: phaseOf(step), command: commandOf(step, buffers, kernels) })));
-      const record = (phase: Phase, instead?: Map<Stored, Stored>): List => {
-        const commands = steps.filter((step) => (step.phase ?? phase) === phase).map(({ command }) => {
-          if (!instead || command.do !== "dispatch" || command.label !== NEXT_TOKEN) return command;
-          return { ...command, bindings: command.bindings.map((b) => ({ ...b, buffer: instead.get(b.buffer) ?? b.buffer })) };
-        });
-        return new List(workshop.gpu, parts, workshop.fill, seq, 0, commands);
-      };
-      const prefill = record("prefill");
-      const decode = steps.some((step) => step.phase !== undefined) ? record("decode") : prefill;
-      return new Instance(program, workshop, buffers, { decode, prefill }, record);
+      const record = (commands: Command[]): List => new List(workshop.gpu, parts, workshop.fill, seq, 0, commands);
+      const prefill = record(commandsIn(steps, "prefill"));
+      const decode = steps.some((step) => step.phase !== undefined) ? record(commandsIn(steps, "decode")) : prefill;
+      return new Instance(program, workshop, buffers, { decode, prefill }, steps, record);
     } catch (thrown) {
       buffers.forEach((b) => free(workshop, b));
       throw failureOf(thrown).within(`program \`${program.name}\``);
@@ -166,7 +167,11 @@ export class Instance {
     const { inputs, outputs, states } = this.program;
     const [ids, next, generated] = [inputs[0], outputs.find((o) => o.name === NEXT_TOKEN), states.find((s) => s.name === GENERATED)];
     if (!ids || !next || !generated || inputs.length > 1) throw unsupported("the program does not choose its next token");
-    this.following ??= this.record("decode", new Map([[this.buffer(next.buffer), this.buffer(ids.buffer)]]));
+    this.following ??= this.record(commandsIn(this.steps, "decode").map((command) => {
+      if (command.do !== "dispatch" || command.label !== NEXT_TOKEN) return command;
+      const [from, to] = [this.buffer(next.buffer), this.buffer(ids.buffer)];
+      return { ...command, bindings: command.bindings.map((b) => (b.buffer === from ? { ...b, buffer: to } : b)) };
+    }));
     writePadded(this.workshop.gpu, this.buffer(ids.buffer), new Uint8Array(Uint32Array.of(first).buffer));
     for (let at = p; at < p + count; at++) {
       const symbols = new Map([["n", 1], ["p", at]]);
@@ -174,6 +179,24 @@ export class Instance {
       this.following.replay(seq, symbols);
     }
     return { buffer: this.buffer(generated.buffer), offset: 4 * p, length: 4 * count };
+  }
+
+  /**
+   * Runs some of the steps alone: first fills buffers with a word, then writes bytes to buffers, then runs the steps. States and
+   * whatever else the buffers held is lost.
+   */
+  runSteps(seq: number, symbols: Symbols, [from, to]: [number, number], fills: { buffer: number; word: number }[], writes: { buffer: number; data: Uint8Array }[]): void {
+    const steps = this.steps.slice(from, to);
+    if (!(from >= 0 && from < to && steps.length === to - from)) throw invalid(`the program has no steps ${from} to ${to}`);
+    this.record(fills.map(({ buffer, word }) => ({ do: "fill", buffer: this.buffer(buffer), word }))).replay(seq, symbols);
+    for (const { buffer, data } of writes) writePadded(this.workshop.gpu, this.buffer(buffer), data);
+    this.setSymbols(symbols);
+    this.record(steps.map(({ command }) => command)).replay(seq, symbols);
+  }
+
+  /** The first bytes of a buffer. */
+  range(index: number, length: number): { buffer: Stored; offset: number; length: number } {
+    return { buffer: this.buffer(index), offset: 0, length };
   }
 
   /** Writes a part of the weight that a buffer holds. */
@@ -215,6 +238,11 @@ export class Instance {
   private buffer(index: number): Stored {
     return at("buffer", this.buffers, index);
   }
+}
+
+/** The commands of a phase. */
+function commandsIn(steps: Ready[], phase: Phase): Command[] {
+  return steps.filter((step) => (step.phase ?? phase) === phase).map(({ command }) => command);
 }
 
 function place(

@@ -97,4 +97,60 @@ export interface Facts {
   downloaded: number;
   /** Where the files are kept, or why they are not. */
   kept: string;
+  /** Recorded calls by which the device can be checked; 0 if the site has none. */
+  calls: number;
 }
+
+/** An element with the numbers that judge it. */
+export interface Element {
+  output: number;
+  index: number;
+  exact: number;
+  observed: number;
+  allowed: number;
+}
+
+export interface CallFailure {
+  case: string;
+  node: string;
+  ratio: number;
+  criterion: string;
+  element?: Element;
+  error?: string;
+}
+export interface Worst {
+  case: string;
+  node: string;
+  ratio: number;
+  element?: Element;
+}
+
+/** The verdict on one operator. */
+export interface OpVerdict {
+  op: string;
+  kernel: string;
+  cases: number;
+  failed: number;
+  worst: Worst;
+  seconds: number;
+  histogram: number[];
+  kernel_hash: string;
+  accumulate: string;
+  failures: CallFailure[];
+  kernels: { kernel: string; cases: number; failed: number; worst: number }[];
+}
+
+/** The report of `tapml check`, and what is known of the browser. */
+export interface CheckReport {
+  schema: number;
+  suite: string;
+  target: { platform: string; device: string; driver: string };
+  cases: number;
+  failed: number;
+  skipped: { case: string; reason: string }[];
+  ops: OpVerdict[];
+  seconds: number;
+  /** What an agent of a browser does not know. */
+  browser: { agent: string; tapml: string; model: string; program: string; sha256: string; f16: boolean; limits: object };
+}
+

@@ -2,6 +2,7 @@
 
 import { failureOf } from "../core/failure";
 import type { ChatChunk, Completion, Message, Plan } from "./api";
+import { serveCheck } from "./check_view";
 import { Engine } from "./engine";
 import { megabytes } from "./model";
 
@@ -55,6 +56,7 @@ export async function startChat(): Promise<void> {
   by<HTMLTextAreaElement>("input").placeholder = facts.chat ? "Say something" : "Begin a text, and the model goes on";
   tell("ready", "ready");
   serveForm(engine);
+  if (facts.calls > 0) serveCheck(engine, tell, fail);
 }
 
 /** Answers what is written. */

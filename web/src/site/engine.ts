@@ -3,7 +3,7 @@
 import { Failure } from "../core/failure";
 import { browserName } from "../page/browser";
 import { ErrorKind } from "../wire/gen/tapml_pb";
-import type { ChatChunk, ChatCompletion, ChatRequest, Completion, CompletionRequest, Creates, Envelope, Facts, LoadOptions, Usage } from "./api";
+import type { ChatChunk, ChatCompletion, ChatRequest, CheckReport, Completion, CompletionRequest, Creates, Envelope, Facts, LoadOptions, Usage } from "./api";
 import { Host, type Answer, type Ask, type Task, type Wish, type Written } from "./host";
 
 /** The name of workers that are hosts. */
@@ -81,6 +81,18 @@ export class Engine {
       if (answer.case === "progress") onProgress?.(answer.bytes, answer.total);
       else if (answer.case === "loaded") this.facts = answer.facts;
     }
+  }
+
+  /**
+   * Checks the device by the recorded calls of the site, each by the kernels that the site runs. The report is that of `tapml check`;
+   * `tapml device reports` reads it. The next text is begun anew.
+   */
+  async check(onProgress?: (done: number, of: number) => void): Promise<CheckReport> {
+    for await (const answer of this.answers({ do: "check" })) {
+      if (answer.case === "progress") onProgress?.(answer.bytes, answer.total);
+      else if (answer.case === "checked") return answer.report;
+    }
+    throw new Failure(ErrorKind.BUG, "the check gave no report");
   }
 
   /** Gives the device back. */

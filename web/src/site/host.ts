@@ -2,7 +2,8 @@
 // asks (Node).
 
 import { failureOf, invalid } from "../core/failure";
-import type { Facts, Message, Plan } from "./api";
+import type { CheckReport, Facts, Message, Plan } from "./api";
+import { check } from "./check";
 import { Files } from "./files";
 import { parseManifest } from "./manifest";
 import { Model } from "./model";
@@ -24,7 +25,7 @@ export interface Wish {
 }
 
 /** From the page. */
-export type Task = { do: "open"; site: string; browser: string } | { do: "load" } | { do: "write"; wish: Wish } | { do: "stop" } | { do: "close" };
+export type Task = { do: "open"; site: string; browser: string } | { do: "load" } | { do: "write"; wish: Wish } | { do: "check" } | { do: "stop" } | { do: "close" };
 export type Ask = { id: number } & Task;
 
 /** Why a text ended, and what it took. */
@@ -44,6 +45,7 @@ export type Answer = { id: number } & (
   | { case: "progress"; bytes: number; total: number }
   | { case: "opened"; plan: Plan }
   | { case: "loaded"; facts: Facts }
+  | { case: "checked"; report: CheckReport }
   | { case: "piece"; text: string }
   | { case: "written"; written: Written }
   | { case: "failed"; message: string; hint: string }
@@ -91,6 +93,11 @@ export class Host {
     else if (ask.do === "load") await this.load(id);
     else if (ask.do === "close") this.model?.close();
     else if (ask.do === "write") await this.write(id, ask.wish);
+    else if (ask.do === "check") {
+      const [model, files] = this.opened();
+      const tell = (bytes: number, total: number): void => this.send({ id, case: "progress", bytes, total });
+      this.send({ id, case: "checked", report: await check(model, files, tell) });
+    }
   }
 
   /** Gets everything but the weights. */
@@ -126,6 +133,7 @@ export class Host {
       rows: [...new Set(rows)].sort(),
       downloaded: files.downloaded,
       kept: files.notKept === "" ? `kept in ${files.store!.where}` : `not kept: ${files.notKept}`,
+      calls: model.entry.suite?.count ?? 0,
     };
     this.send({ id, case: "loaded", facts });
   }

@@ -17,6 +17,8 @@ export interface ProgramFile extends SiteFile {
   f16: boolean;
   /** Bytes of device memory. */
   memory: { weights: number; states: number; activations: number; constants: number };
+  /** Recorded calls that check the device, if the site has them. */
+  suite?: { calls: SiteFile; data: SiteFile; count: number };
 }
 
 /** See the file. */

@@ -37,6 +37,15 @@ export interface Parts {
   tell: Tell;
 }
 
+/** A call of a node alone. */
+export interface NodeCall {
+  steps: [number, number];
+  symbols: Map<string, number>;
+  fills: { buffer: number; word: number }[];
+  writes: { buffer: number; data: Uint8Array }[];
+  outputs: { buffer: number; bytes: number }[];
+}
+
 /** Share of the machine's memory beyond which a model is warned of. */
 const SHARE = 0.5;
 
@@ -149,6 +158,17 @@ export class Model {
     });
   }
 
+  /** Runs some steps of the program alone; gives the bytes that they leave. The states are lost. */
+  async call({ steps, symbols, fills, writes, outputs }: NodeCall): Promise<ArrayBuffer[]> {
+    this.fed = [];
+    return this.retried(0, async (loaded) => {
+      loaded.instance.runSteps(++this.seq, symbols, steps, fills, writes);
+      const found: ArrayBuffer[] = [];
+      for (const { buffer, bytes } of outputs) found.push(await this.read(loaded, loaded.instance.range(buffer, bytes)));
+      return [found, []];
+    });
+  }
+
   close(): void {
     this.loaded?.gpu.close();
     this.spare?.close();
@@ -245,7 +265,8 @@ async function expectRoom({ site, files }: Parts): Promise<void> {
   const storage = globalThis.navigator?.storage as StorageManager | undefined;
   await storage?.persist?.().catch(() => false);
   const { quota, usage = 0 } = (await storage?.estimate?.().catch(() => undefined)) ?? {};
-  const listed = new Set([...site.programs, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
+  const suites = site.programs.flatMap(({ suite }) => (suite ? [suite.calls, suite.data] : []));
+  const listed = new Set([...site.programs, ...suites, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
   await files.store?.keep(listed).catch(() => {});
   const missing = await files.missing(site.weights.shards);
   if (quota !== undefined && quota - usage < missing) {

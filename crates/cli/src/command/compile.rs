@@ -43,6 +43,9 @@ pub struct CompileCommand {
     /// Replace a site that is there
     #[arg(long, requires = "out")]
     overwrite: bool,
+    /// Leave out the recorded calls by which the page checks the device that it runs on
+    #[arg(long, requires = "out")]
+    no_suite: bool,
     /// Plan only: nothing is written and no device is opened
     #[arg(long, required_unless_present = "out", conflicts_with = "out")]
     dry_run: bool,

@@ -6,6 +6,7 @@ mod check;
 mod hub;
 mod nodes;
 mod operators;
+mod reports;
 mod serve;
 mod speed;
 
@@ -60,6 +61,14 @@ enum Action {
         /// package onnx 1.21.0
         #[arg(long, value_name = "DIR", conflicts_with_all = ["ops", "speed"])]
         nodes: Option<PathBuf>,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+    /// Show what pages found that checked the device they run on: the files that a site of `tapml compile` saves
+    Reports {
+        /// Files that visitors sent
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
         #[command(flatten)]
         json: JsonArg,
     },
@@ -136,6 +145,7 @@ impl DeviceCommand {
             Action::Serve(serve) => serve.run(),
             Action::Hub(hub) => hub.run(),
             Action::Session(session) => session.run(),
+            Action::Reports { files, json } => reports::show(&files, &json),
             Action::Check { target, nodes: Some(nodes), json, .. } => nodes::check(&target, &nodes, &json),
             Action::Check { target, ops, speed, nodes: None, json } => {
                 check::check(&target, ops, speed, &json)

@@ -7,6 +7,7 @@
 
 mod file;
 mod pages;
+mod suite;
 mod text;
 mod weights;
 
@@ -17,12 +18,14 @@ use file::write;
 use pages::PAGES;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+pub use suite::SiteSuite;
+use suite::{SuiteParts, row};
 use tapml_engine::Tokenizer;
 use tapml_files::NewFolder;
 use tapml_graph::{Context, DType, Error, Model, Result, Symbols};
 use tapml_import::quantize::Scheme;
 use tapml_import::{Checkpoint, LogitRows};
-use tapml_kernels::{CompileOptions, Program, ProgramMemory, ProgramStep, Validator, compile};
+use tapml_kernels::{CompileOptions, PhaseNodes, Program, ProgramMemory, Validator, compile_with_nodes};
 use text::{Generation, TextSettings};
 use weights::{WeightTable, Weights};
 
@@ -48,6 +51,8 @@ pub struct SiteJob {
     pub quantize: Option<Scheme>,
     /// Most tokens of a step and of a text.
     pub lengths: Lengths,
+    /// Whether recorded calls go along, by which a browser checks its device.
+    pub suite: bool,
 }
 
 /// The program for one sort of device.
@@ -64,6 +69,9 @@ pub struct SiteProgram {
     pub memory: ProgramMemory,
     /// Rows of the kernel list that it launches, in the order of their names.
     pub rows: Vec<String>,
+    /// Recorded calls of its nodes, if they go along.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite: Option<SiteSuite>,
 }
 
 /// What was written.
@@ -122,6 +130,8 @@ impl SiteJob {
 
     fn write(&self, folder: &Path) -> Result<Site> {
         let tokenizer = Tokenizer::open(&self.model)?;
+        let name = std::path::absolute(&self.model).unwrap_or_else(|_| self.model.clone());
+        let name = name.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
         let mut table = WeightTable::default();
         let mut programs = Vec::new();
         let mut opened: Option<(Checkpoint, Model)> = None;
@@ -133,17 +143,29 @@ impl SiteJob {
                 ..GraphOptions::default()
             };
             let (checkpoint, model) = options.open(&self.model, LogitRows::Last)?;
-            let program = self.compile(target, &checkpoint, &model)?;
+            let (program, lists) = self.compile(target, &checkpoint, &model)?;
             table.add(&program, &model)?;
-            programs.push(write_program(folder, target, &program)?);
+            let mut written = write_program(folder, target, &program)?;
+            if self.suite {
+                let parts = SuiteParts {
+                    name: &name,
+                    checkpoint: &checkpoint,
+                    model: &model,
+                    tokenizer: &tokenizer,
+                    lengths: self.lengths(&checkpoint),
+                    steps: &program.steps,
+                    lists: &lists,
+                };
+                let file = if target.f16 { "suite-f16" } else { "suite" };
+                written.suite = Some(parts.write(folder, file).context(|| "the site's suite".to_string())?);
+            }
+            programs.push(written);
             opened = Some((checkpoint, model));
         }
         let (checkpoint, model) = opened.ok_or_else(|| Error::bug("a site of no program"))?;
         let weights = table.write(folder, &model)?;
         let tokenizer_file = write(folder, "tokenizer.json", &self.tokenizer(&tokenizer)?)?;
         let (step, context) = self.lengths(&checkpoint);
-        let name = std::path::absolute(&self.model).unwrap_or_else(|_| self.model.clone());
-        let name = name.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
         let manifest = Manifest {
             schema: SCHEMA,
             tapml: env!("CARGO_PKG_VERSION"),
@@ -158,7 +180,10 @@ impl SiteJob {
         };
         let manifest = serde_json::to_vec(&manifest)
             .map_err(|e| Error::bug(format!("{MANIFEST} does not serialise: {e}")))?;
-        let mut other_bytes = tokenizer_file.bytes + programs.iter().map(|p| p.file.bytes).sum::<u64>();
+        let of_program = |p: &SiteProgram| {
+            p.file.bytes + p.suite.as_ref().map_or(0, |suite| suite.calls.bytes + suite.data.bytes)
+        };
+        let mut other_bytes = tokenizer_file.bytes + programs.iter().map(of_program).sum::<u64>();
         other_bytes += write(folder, MANIFEST, &manifest)?.bytes;
         for (file, bytes) in PAGES {
             other_bytes += write(folder, file, &pages::unpack(bytes)?)?.bytes;
@@ -170,7 +195,11 @@ impl SiteJob {
     /// The bytes of the checkpoint's own `tokenizer.json`, or what stands for another file or for the metadata of a GGUF file.
     fn tokenizer(&self, tokenizer: &Tokenizer) -> Result<Vec<u8>> {
         let own = self.model.join("tokenizer.json");
-        if own.is_file() { tapml_files::read(&own, MAX_TOKENIZER, "a tokenizer") } else { tokenizer.to_json() }
+        if own.is_file() {
+            tapml_files::read(&own, MAX_TOKENIZER, "a tokenizer")
+        } else {
+            tokenizer.to_json()
+        }
     }
 
     /// The sorts of devices that programs are made for: those with f16 if the target has it, and those without.
@@ -186,8 +215,13 @@ impl SiteJob {
         (context.min(most(self.lengths.step_tokens)), context)
     }
 
-    /// The program of greedy generation, as `exec` loads it, of which every kernel is valid.
-    fn compile(&self, target: &Target, checkpoint: &Checkpoint, model: &Model) -> Result<Program> {
+    /// The program of greedy generation, as `exec` loads it, of which every kernel is valid; and where its nodes stand.
+    fn compile(
+        &self,
+        target: &Target,
+        checkpoint: &Checkpoint,
+        model: &Model,
+    ) -> Result<(Program, Vec<PhaseNodes>)> {
         let info = target.info().ok_or_else(|| target.unsupported())?;
         let graph = model.graph().greedy()?.ok_or_else(|| {
             Error::unsupported("a site runs language models that take token ids alone")
@@ -197,13 +231,13 @@ impl SiteJob {
         // The last token has `context - 1` before it.
         let capacity = Symbols::np(step as u64, (context as u64).saturating_sub(1));
         let options = CompileOptions { context: Some(context as u64), ..CompileOptions::new(capacity) };
-        let program = compile(&graph, &info, &options)?;
+        let (program, lists) = compile_with_nodes(&graph, &info, &options)?;
         let mut validator = Validator::new();
         program.kernels.iter().try_for_each(|kernel| {
             kernel.check_limits(&info)?;
             validator.check(kernel)
         })?;
-        Ok(program)
+        Ok((program, lists))
     }
 }
 
@@ -219,12 +253,6 @@ fn write_program(folder: &Path, target: &Target, program: &Program) -> Result<Si
         f16: target.f16,
         memory: program.memory(),
         rows,
+        suite: None,
     })
-}
-
-fn row(step: &ProgramStep) -> Option<String> {
-    match step {
-        ProgramStep::Dispatch { row, .. } => Some(row.clone()),
-        _ => None,
-    }
 }

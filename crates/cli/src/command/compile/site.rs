@@ -40,6 +40,7 @@ impl CompileCommand {
             target: Target::find(target)?,
             quantize: self.quantize,
             lengths: Lengths { step_tokens: self.step_tokens, positions: self.positions },
+            suite: !self.no_suite,
         };
         let bar = Bar::at_stage("write the site");
         let site = job.run()?;
@@ -74,6 +75,9 @@ fn render(SiteReport { out, site, .. }: &SiteReport) -> String {
             bytes(program.memory.peak()),
             program.rows.len(),
         );
+        if let Some(suite) = &program.suite {
+            text += &format!("; {} recorded calls check a device", suite.count);
+        }
     }
     text + "\nserve the folder over https, or for a try here: python3 -m http.server --directory " + out
 }
