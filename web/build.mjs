@@ -13,7 +13,7 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const dist = path.join(here, "dist");
 
 /** The release of TapML, from the workspace's manifest. */
-function version() {
+export function version() {
   const manifest = fs.readFileSync(path.join(here, "..", "Cargo.toml"), "utf8");
   return /^version = "([^"]+)"/m.exec(manifest)[1];
 }
